@@ -1,0 +1,146 @@
+"""Tag schemes: the tags of a set of labels, which may follow which, and the spans they spell.
+
+Axes: C tags, T tokens.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+# How each scheme writes the four positions of a token in an entity: (B)egin, (I)nside, (L)ast,
+# and (U)nit, the only token. Tags, constraints and spans all follow from this table.
+POSITIONS = "BILU"
+SCHEMES = {"biluo": "BILU", "bio": "BIIB", "io": "IIII"}
+
+# The grammar, in BILUO, of which every scheme is an image. Inside an entity of one label:
+CONTINUES = {"BI", "BL", "II", "IL"}
+# From outside or one entity's end to outside or the next entity's beginning:
+CLOSED = {"O", "L", "U"}
+OPENS = {"O", "B", "U"}
+
+OUTSIDE = 0  # id of the tag "O"
+MISSING = -1  # in the place of a tag id: no annotation
+
+SpanOffsets = Tuple[int, int, str]
+
+
+class Constraints(NamedTuple):
+    """Which tags may follow which, and stand first and last.
+
+    transitions: bool (C, C), indexed [from, to].
+    start: bool (C,).
+    end: bool (C,).
+    """
+
+    transitions: NDArray[np.bool_]
+    start: NDArray[np.bool_]
+    end: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class TagScheme:
+    """The tags that spell entities of some labels.
+
+    name: "biluo" (also known as BIOES), "bio" (IOB2) or "io". IO cannot tell two adjacent
+        entities of one label from a single longer one.
+    labels: Entity labels, in the order of their tags.
+
+    Raises ValueError for an unknown name.
+    """
+
+    name: str
+    labels: Tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if self.name not in SCHEMES:
+            raise ValueError(f"scheme: expected one of {sorted(SCHEMES)}, got {self.name!r}.")
+
+    @cached_property
+    def tags(self) -> Tuple[str, ...]:
+        """The C tags, "O" first; a tag's id is its index."""
+        prefixes = dict.fromkeys(SCHEMES[self.name])
+        return ("O", *(f"{prefix}-{label}" for label in self.labels for prefix in prefixes))
+
+    @cached_property
+    def constraints(self) -> Constraints:
+        """The legal tag sequences: exactly those that spell some set of entities."""
+        # Of BILUO tags: (n, n), and their images in this scheme: (C, C).
+        _, position = self._biluo
+        closed = np.isin(position, list(CLOSED))
+        opens = np.isin(position, list(OPENS))
+        follows = (closed[:, None] & opens[None, :]) | self._biluo_continues
+        start = np.zeros(len(self.tags), dtype=bool)
+        end = np.zeros(len(self.tags), dtype=bool)
+        start[self._image[opens]] = True
+        end[self._image[closed]] = True
+        return Constraints(self._project(follows), start, end)
+
+    @cached_property
+    def continues(self) -> NDArray[np.bool_]:
+        """Whether the second of two tokens belongs to the first's entity: (C, C), [from, to]."""
+        return self._project(self._biluo_continues)
+
+    def ids(self, biluo: Sequence[Optional[str]]) -> NDArray[np.int64]:
+        """Translate BILUO tags, as spaCy's `Example.get_aligned_ner` gives them, to tag ids.
+
+        biluo: One tag a token; None or "-" where the annotation is missing.
+
+        Returns (T,), MISSING (-1) where the annotation is missing.
+        Raises KeyError for a tag of a label that is not in the scheme.
+        """
+        ids = self._ids_of_biluo
+        return np.fromiter((ids[tag] for tag in biluo), dtype=np.int64, count=len(biluo))
+
+    def spans(self, ids: NDArray[np.int64]) -> List[SpanOffsets]:
+        """Read the entities off a legal tag sequence.
+
+        ids: (T,) tag ids, none of them missing.
+
+        Returns (first token, last token + 1, label) of each entity, in order.
+        """
+        inside = ids != OUTSIDE
+        # joined[t]: tokens t - 1 and t are of one entity.
+        joined = np.zeros(len(ids) + 1, dtype=bool)
+        joined[1:-1] = self.continues[ids[:-1], ids[1:]]
+        starts = np.flatnonzero(inside & ~joined[:-1])
+        ends = np.flatnonzero(inside & ~joined[1:]) + 1
+        labels = [self.tags[i].split("-", 1)[1] for i in ids[starts]]
+        return list(zip(starts.tolist(), ends.tolist(), labels))
+
+    @cached_property
+    def _biluo(self) -> Tuple[NDArray[np.int64], NDArray[np.str_]]:
+        """Label index and position of each BILUO tag; O comes first, with a label of its own."""
+        label = np.repeat(np.arange(-1, len(self.labels)), [1] + [4] * len(self.labels))
+        position = np.array(["O"] + list(POSITIONS) * len(self.labels))
+        return label, position
+
+    @cached_property
+    def _biluo_continues(self) -> NDArray[np.bool_]:
+        label, position = self._biluo
+        pairs = np.char.add(position[:, None], position[None, :])
+        same: NDArray[np.bool_] = label[:, None] == label[None, :]
+        return same & np.isin(pairs, list(CONTINUES))
+
+    @cached_property
+    def _image(self) -> NDArray[np.int64]:
+        """The tag id that each BILUO tag has in this scheme."""
+        return self.ids([tag for tag in self._ids_of_biluo if tag not in (None, "-")])
+
+    @cached_property
+    def _ids_of_biluo(self) -> Dict[Optional[str], int]:
+        written = dict(zip(POSITIONS, SCHEMES[self.name]))
+        ids: Dict[Optional[str], int] = {None: MISSING, "-": MISSING, "O": OUTSIDE}
+        for label in self.labels:
+            for position in POSITIONS:
+                ids[f"{position}-{label}"] = self.tags.index(f"{written[position]}-{label}")
+        return ids
+
+    def _project(self, follows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Carry a relation between BILUO tags, (n, n), over to the tags of this scheme, (C, C)."""
+        projected = np.zeros((len(self.tags), len(self.tags)), dtype=bool)
+        before, after = np.nonzero(follows)
+        projected[self._image[before], self._image[after]] = True
+        return projected
