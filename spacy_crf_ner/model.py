@@ -33,7 +33,6 @@ from .network import Network, Switches
 
 # Bool (C, C), (C,), (C,): what may follow what, and stand first and last.
 Constraints = Tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]
-MISSING = -1  # in the place of a gold tag id: no annotation
 
 
 class Potentials(NamedTuple):
@@ -123,7 +122,7 @@ def loss(
 ) -> Tuple[NDArray[np.float32], Potentials]:
     """Compute the negative log likelihood of the gold tags, and its gradient.
 
-    gold: (N,) tag ids; MISSING (-1) where any tag may stand: those are summed over.
+    gold: (N,) tag ids; negative where any tag may stand: those are summed over.
     constraints: The legal tag sequences.
 
     Returns the loss of each doc (B,), and the gradient of their sum for the potentials.
@@ -132,7 +131,7 @@ def loss(
     tags, mask = _pad(torch.from_numpy(gold).to(tensors[0].device), potentials.lengths)
     free = _chain(tensors, potentials.lengths, constraints if potentials.constrained else None)
     losses = crf.log_partition(free)
-    missing = (tags == MISSING) & mask
+    missing = (tags < 0) & mask
     if missing.any():
         allowed = torch.nn.functional.one_hot(tags.clamp(min=0), free.emissions.shape[2]).bool()
         emissions = crf.clamp(free.emissions, allowed | missing.unsqueeze(2))
