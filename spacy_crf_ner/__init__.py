@@ -1,3 +1,3 @@
-"""Entity recogniser for spaCy that knows how sure it is: a BiLSTM-CRF over any tok2vec."""
+"""An entity recogniser for spaCy: BiLSTM-CRF over a transformer, or any other tok2vec."""
 
 __version__ = "0.1.0"

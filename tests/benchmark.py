@@ -1,0 +1,284 @@
+"""Benchmarks: `python tests/benchmark.py --help`. Not tests: no figure here decides anything."""
+
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated, Callable, Dict, Iterator, List, Tuple
+
+import spacy
+import srsly
+import typer
+from spacy.language import Language
+from spacy.training import Example
+from spacy.util import load_config, minibatch
+
+from spacy_crf_ner import component, data
+
+ROOT = Path(__file__).parent.parent
+CONFIGS = ("transformer", "spacy_ner")  # ours, and what it is compared with
+Transformer = Annotated[str, typer.Option(help="Local folder, or a name on the hub.")]
+Gpu = Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")]
+
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, add_completion=False)
+
+
+@app.command()
+def speed(
+    transformer: Transformer = str(ROOT / "assets" / "minilm"),
+    gpu_id: Gpu = -1,
+    rounds: Annotated[int, typer.Option(min=5, help="Rounds; figures are medians.")] = 5,
+) -> None:
+    """Words a second and peak memory of crf_ner and spaCy's ner on the same transformer.
+
+    The two take turns in one process; memory is that of a process for each.
+    """
+    _print_machine(gpu_id)
+    pipelines = {name: _trained_a_little(name, transformer, gpu_id) for name in CONFIGS}
+    sentences, long_docs = _texts(100, 1), _texts(30, 20)
+    rows = [("training, batches of about 1,000 words", _training(pipelines, rounds))]
+    for what, texts in (("sentences", sentences), ("300-word docs", long_docs)):
+        for batch_size in (1, 32, 128):
+            times = _alternate(
+                {name: _piping(nlp, texts, batch_size) for name, nlp in pipelines.items()}, rounds
+            )
+            words = sum(len(pipelines["spacy_ner"].make_doc(text)) for text in texts)
+            rates = {name: [words / time for time in taken] for name, taken in times.items()}
+            rows.append((f"nlp.pipe, {what}, batch size {batch_size}", rates))
+    print("| words/s, median (min-max) | crf_ner | spaCy ner | ratio |\n|---|---|---|---|")
+    for name, rates in rows:
+        ours, theirs = (rates[config] for config in CONFIGS)
+        ratio = statistics.median(a / b for a, b in zip(ours, theirs))
+        print(f"| {name} | {_spread(ours)} | {_spread(theirs)} | {ratio:.2f} |")
+    shares = _crf_shares(pipelines["transformer"], long_docs)
+    for what, share in shares.items():
+        print(f"CRF's share of the time, {what}: {share:.1%}")
+    for name in CONFIGS:
+        command = [sys.executable, __file__, "memory", name]
+        command += ["--transformer", transformer, "--gpu-id", str(gpu_id)]
+        print(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
+
+
+@app.command()
+def memory(
+    config: str,
+    transformer: Transformer = str(ROOT / "assets" / "minilm"),
+    gpu_id: Gpu = -1,
+) -> None:
+    """Peak memory of a process that trains ten batches and predicts."""
+    nlp = _trained_a_little(config, transformer, gpu_id)
+    list(nlp.pipe(_texts(30, 20), batch_size=128))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"Peak memory, {config}: {peak:,.0f} MB")
+
+
+@app.command()
+def accuracy(
+    folder: Annotated[Path, typer.Argument(help="Folder with wnut17/ and gmb/.")],
+    out: Annotated[Path, typer.Argument(help="Folder for what is made; finished runs are kept.")],
+    transformer: Transformer = str(ROOT / "assets" / "minilm"),
+    steps: Annotated[int, typer.Option(help="Training steps of every run.")] = 200,
+    seeds: Annotated[str, typer.Option(help="Seeds; a run for each.")] = "0,1,2",
+    rates: Annotated[str, typer.Option(help="Learning rates to choose from.")] = "1e-4,2e-4,4e-4",
+    gpu_id: Gpu = -1,
+) -> None:
+    """Test precision, recall and F1 of crf_ner and spaCy's ner: same transformer, batches, steps.
+
+    Each gets the learning rate with which it is best on the dev part of WNUT-17.
+    """
+    _print_machine(gpu_id)
+    for corpus in ("wnut17", "gmb"):
+        if not (out / corpus / "dev.spacy").exists():
+            data.convert(folder / corpus, out / corpus, nlp=spacy.blank("en"))
+
+    def run(corpus: str, config: str, rate: str, seed: str) -> Dict[str, Dict[str, float]]:
+        return _run(out, corpus, config, rate, seed, transformer, steps, gpu_id)
+
+    best = {}
+    for config in CONFIGS:
+        first = seeds.split(",")[0]
+        on_dev = {
+            rate: run("wnut17", config, rate, first)["dev"]["ents_f"] for rate in rates.split(",")
+        }
+        best[config] = max(on_dev, key=lambda rate: on_dev[rate])
+        shown = ", ".join(f"{rate}: {f:.2%}" for rate, f in on_dev.items())
+        print(f"{config}, F1 on dev of WNUT-17 by learning rate: {shown}", flush=True)
+    print("| corpus | pipeline | precision | recall | F1 | F1 of each seed |")
+    print("|---|---|---|---|---|---|")
+    for corpus in ("wnut17", "gmb"):
+        for config in CONFIGS:
+            results = [run(corpus, config, best[config], s)["test"] for s in seeds.split(",")]
+            columns = [[100 * r[f"ents_{x}"] for r in results] for x in "prf"]
+            means = " | ".join(
+                f"{statistics.mean(c):.1f} ± {statistics.stdev(c):.1f}" for c in columns
+            )
+            each = ", ".join(f"{f:.1f}" for f in columns[-1])
+            print(f"| {corpus} | {config} | {means} | {each} |", flush=True)
+
+
+def _run(
+    out: Path,
+    corpus: str,
+    config: str,
+    rate: str,
+    seed: str,
+    transformer: str,
+    steps: int,
+    gpu_id: int,
+) -> Dict[str, Dict[str, float]]:
+    """Train and evaluate once, unless that is done; the scores of dev and test."""
+    folder = out / f"{corpus}_{config}_{rate}_{seed}_{steps}"
+    scores = {part: folder / f"{part}.json" for part in ("dev", "test")}
+    if not all(path.exists() for path in scores.values()):
+        folder.mkdir(parents=True, exist_ok=True)
+        files = {part: str(out / corpus / f"{part}.spacy") for part in data.SPLITS}
+        overrides = {
+            "paths.train": files["train"],
+            "paths.dev": files["dev"],
+            "paths.transformer": transformer,
+            "system.seed": seed,
+            "training.max_steps": str(steps),
+            "training.eval_frequency": str(steps),
+            "training.optimizer.learn_rate.initial_rate": rate,
+        }
+        spacy_cli = [sys.executable, "-m", "spacy"]
+        commands = [
+            [*spacy_cli, "train", str(ROOT / "configs" / f"{config}.cfg"), "--output", str(folder)]
+            + [word for name, value in overrides.items() for word in (f"--{name}", value)]
+        ] + [
+            [*spacy_cli, "evaluate", str(folder / "model-last"), files[part], "--output", str(path)]
+            for part, path in scores.items()
+        ]
+        with (folder / "log").open("w") as log:
+            for command in commands:
+                command += ["--gpu-id", str(gpu_id)]
+                subprocess.run(command, check=True, stdout=log, stderr=log)
+    return {part: srsly.read_json(path) for part, path in scores.items()}
+
+
+def _trained_a_little(config: str, transformer: str, gpu_id: int) -> Language:
+    """The pipeline of a config after ten steps: it finds some entities, as a real one does."""
+    if gpu_id >= 0:
+        spacy.require_gpu(gpu_id)
+    overrides = {"paths.transformer": transformer, "training.max_steps": 10}
+    filled = load_config(ROOT / "configs" / f"{config}.cfg", overrides=overrides)
+    nlp = spacy.util.load_model_from_config(filled, auto_fill=True)
+    examples = _examples(nlp)
+    spacy.util.fix_random_seed(0)
+    optimizer = nlp.initialize(lambda: examples)
+    optimizer.learn_rate = 2e-4
+    for batch in _batches(examples)[:10]:
+        nlp.update(batch, sgd=optimizer)
+    return nlp
+
+
+def _examples(nlp: Language) -> List[Example]:
+    path = ROOT / "assets" / "sample_en" / "train.txt"
+    return [Example(nlp.make_doc(doc.text), doc) for doc in data.read_inline(path, nlp)]
+
+
+def _batches(examples: List[Example]) -> List[List[Example]]:
+    return list(minibatch(examples, 64))
+
+
+def _texts(n: int, sentences: int) -> List[str]:
+    """Texts of so many sentences each of the sample corpus, used again where it is too short."""
+    path = ROOT / "assets" / "sample_en" / "train.txt"
+    docs = [doc.text for doc in data.read_inline(path, spacy.blank("en"))]
+    return [
+        " ".join(docs[(i * sentences + k) % len(docs)] for k in range(sentences)) for i in range(n)
+    ]
+
+
+def _training(pipelines: Dict[str, Language], rounds: int) -> Dict[str, List[float]]:
+    """Words a second of an epoch of updates."""
+    acts, words = {}, 0
+    for name, nlp in pipelines.items():
+        examples = _examples(nlp)
+        words = sum(len(eg.x) for eg in examples)
+        optimizer = nlp.create_optimizer()
+        optimizer.learn_rate = 1e-5
+
+        def act(nlp=nlp, examples=examples, optimizer=optimizer) -> None:
+            for batch in _batches(examples):
+                nlp.update([Example(eg.x.copy(), eg.y) for eg in batch], sgd=optimizer)
+
+        acts[name] = act
+    times = _alternate(acts, rounds)
+    return {name: [words / time for time in taken] for name, taken in times.items()}
+
+
+def _piping(nlp: Language, texts: List[str], batch_size: int) -> Callable[[], None]:
+    return lambda: [None for _ in nlp.pipe(texts, batch_size=batch_size)] and None
+
+
+def _alternate(acts: Dict[str, Callable[[], None]], rounds: int) -> Dict[str, List[float]]:
+    """Seconds of each act in each round; the acts take turns, after one round that is not timed."""
+    times: Dict[str, List[float]] = {name: [] for name in acts}
+    for i in range(rounds + 1):
+        for name, act in acts.items():
+            start = perf_counter()
+            act()
+            if i:
+                times[name].append(perf_counter() - start)
+    return times
+
+
+def _crf_shares(nlp: Language, texts: List[str]) -> Dict[str, float]:
+    """The time in the CRF's loss, with its gradient, and in decoding, over that of the whole."""
+    shares = {}
+    optimizer = nlp.create_optimizer()
+    optimizer.learn_rate = 1e-5
+    acts = {
+        "training": ("loss", lambda: nlp.update(_examples(nlp)[:64], sgd=optimizer)),
+        "nlp.pipe on 300-word docs": ("decode", _piping(nlp, texts, 32)),
+    }
+    for what, (function, act) in acts.items():
+        act()
+        with _timed(function) as seconds:
+            start = perf_counter()
+            act()
+            whole = perf_counter() - start
+        shares[what] = sum(seconds) / whole
+    return shares
+
+
+@contextmanager
+def _timed(function: str) -> Iterator[List[float]]:
+    """Note the seconds of each call of a function that the component uses."""
+    seconds: List[float] = []
+    original = getattr(component, function)
+
+    def timed(*args):
+        start = perf_counter()
+        result = original(*args)
+        seconds.append(perf_counter() - start)
+        return result
+
+    setattr(component, function, timed)
+    try:
+        yield seconds
+    finally:
+        setattr(component, function, original)
+
+
+def _spread(values: List[float]) -> str:
+    return f"{statistics.median(values):,.0f} ({min(values):,.0f}-{max(values):,.0f})"
+
+
+def _print_machine(gpu_id: int) -> None:
+    names: Tuple[str, ...] = ("spacy", "thinc", "torch", "spacy-transformers", "transformers")
+    versions = ", ".join(f"{name} {version(name)}" for name in names)
+    where = f"GPU {gpu_id}" if gpu_id >= 0 else f"{os.cpu_count()} CPU cores"
+    print(f"{platform.machine()}, {where}, Python {platform.python_version()}, {versions}")
+
+
+if __name__ == "__main__":
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    app()

@@ -1,0 +1,89 @@
+"""Fixtures: everything here is small, made on the spot, and needs no network."""
+
+import os
+from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+import pytest
+import spacy
+import torch
+from spacy.training import Example
+
+# The tensors here are small: more threads would only wait for each other.
+torch.set_num_threads(1)
+
+SENTENCES = [
+    ("Tim Cook visited Hanoi.", [(0, 8, "PERSON"), (17, 22, "GPE")]),
+    ("", []),
+    ("Nothing to see here, move along please.", []),
+    (" \n ", []),
+    ("Washington", [(0, 10, "GPE")]),
+    ("Apple hired Ada Lovelace Byron in Paris Texas.",
+     [(0, 5, "ORG"), (12, 30, "PERSON"), (34, 39, "GPE"), (40, 45, "GPE")]),
+    ("An apple a day", []),
+]  # fmt: skip
+
+
+def make_examples(nlp, sentences=SENTENCES):
+    """Examples of the tokens of a pipeline."""
+    return [
+        Example.from_dict(nlp.make_doc(text), {"entities": entities})
+        for text, entities in sentences
+    ]
+
+
+def train(nlp, examples, steps=40, drop=0.0, **initialize):
+    """Initialize a pipeline and fit it to examples; returns the last losses."""
+    spacy.util.fix_random_seed(0)
+    optimizer = nlp.initialize(lambda: examples, **initialize)
+    optimizer.learn_rate = 0.005
+    losses = {}
+    for _ in range(steps):
+        losses = nlp.update(examples, sgd=optimizer, drop=drop, losses={})
+    return losses
+
+
+@pytest.fixture(scope="session")
+def trained():
+    """A small pipeline that has learned the sentences by heart; not to be changed."""
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 32}})
+    train(nlp, make_examples(nlp))
+    return nlp
+
+
+@pytest.fixture(scope="session")
+def tiny_transformer(tmp_path_factory):
+    """A folder with a real BERT of two small layers, random weights, and its tokenizer."""
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    folder = tmp_path_factory.mktemp("bert")
+    letters = [chr(i) for i in range(33, 127)]
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters]
+    vocabulary += [f"##{letter}" for letter in letters]
+    (folder / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
+    spacy.util.fix_random_seed(0)
+    tokenizer = BertTokenizerFast(str(folder / "vocab.txt"), model_max_length=128)
+    tokenizer.save_pretrained(folder)
+    config = BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=128,
+    )
+    BertModel(config).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def data_folder():
+    """The folder of the corpora that are not part of the project; skips where there is none."""
+    root = Path(__file__).parent.parent
+    folder = Path(os.environ.get("SPACY_CRF_NER_DATA", root.parent / "shared" / "data"))
+    if not folder.exists():
+        pytest.skip(f"no corpora in {folder}: set SPACY_CRF_NER_DATA to their folder")
+    return folder

@@ -1,0 +1,98 @@
+"""The shipped configs: complete, and trained by `spacy train` as they are."""
+
+from pathlib import Path
+
+import pytest
+import spacy
+import srsly
+from spacy.cli.init_config import fill_config
+from spacy.cli.init_pipeline import init_labels_cli
+from spacy.cli.train import train
+from spacy.language import Language
+from spacy.tokens import DocBin
+from spacy.util import load_config
+
+from spacy_crf_ner import data
+
+ROOT = Path(__file__).parent.parent
+CONFIGS = sorted(path.name for path in (ROOT / "configs").glob("*.cfg"))
+SMALL = {
+    "transformer.cfg": {"components.ner.model.hidden_width": 16},
+    "spacy_ner.cfg": {},
+    "cnn.cfg": {"components.ner.model.hidden_width": 16},
+}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """The first lines of the English sample corpus."""
+    folder = tmp_path_factory.mktemp("corpus")
+    for name in ("train", "dev"):
+        lines = (ROOT / "assets" / "sample_en" / f"{name}.txt").read_text("utf-8").splitlines()
+        (folder / f"{name}.txt").write_text("\n".join(lines[:40]), encoding="utf-8")
+    data.convert(folder, folder, nlp=spacy.blank("en"))
+    return folder
+
+
+def test_every_config_is_tried():
+    assert sorted(SMALL) == CONFIGS
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_fill_config_changes_nothing(name, tmp_path):
+    path = ROOT / "configs" / name
+    fill_config(tmp_path / "filled.cfg", path, silent=True)
+    assert (tmp_path / "filled.cfg").read_text("utf-8").strip() == path.read_text("utf-8").strip()
+
+
+def test_the_baseline_differs_in_the_recogniser_only():
+    ours, theirs = (
+        load_config(ROOT / "configs" / f"{name}.cfg") for name in ("transformer", "spacy_ner")
+    )
+    tok2vecs = [config["components"]["ner"]["model"]["tok2vec"] for config in (ours, theirs)]
+    assert tok2vecs[0] == tok2vecs[1]
+    for config in (ours, theirs):
+        config["components"].pop("ner")
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_spacy_train_saves_a_pipeline_that_predicts(name, corpus, tiny_transformer, tmp_path):
+    overrides = {
+        "paths.train": str(corpus / "train.spacy"),
+        "paths.dev": str(corpus / "dev.spacy"),
+        "paths.transformer": tiny_transformer,
+        "training.max_steps": 4,
+        "training.eval_frequency": 2,
+        "training.batcher.size": 200,
+        **SMALL[name],
+    }
+    train(ROOT / "configs" / name, tmp_path, overrides=overrides)
+    for model in ("model-best", "model-last"):
+        nlp = spacy.load(tmp_path / model)
+        assert nlp.meta["performance"].keys() >= {"ents_p", "ents_r", "ents_f", "ner_loss"}
+        gold = list(DocBin().from_disk(corpus / "dev.spacy").get_docs(nlp.vocab))
+        docs = list(nlp.pipe(doc.text for doc in gold))
+        assert all(doc.has_annotation("ENT_IOB") for doc in docs)
+
+
+def test_init_labels_and_the_initialize_block_work_as_for_spacys_ner(corpus, tmp_path):
+    config = load_config(ROOT / "configs" / "cnn.cfg")
+    config["paths"]["train"] = str(corpus / "train.spacy")
+    config["paths"]["dev"] = str(corpus / "dev.spacy")
+    config.to_disk(tmp_path / "config.cfg")
+
+    class Context:
+        args = ()
+
+    init_labels_cli(Context(), tmp_path / "config.cfg", tmp_path, None, False, -1)
+    labels = srsly.read_json(tmp_path / "ner.json")
+    assert labels == sorted(labels) and "PERSON" in labels
+    srsly.write_json(tmp_path / "ner.json", labels[::-1])
+    config["initialize"]["components"]["ner"] = {
+        "labels": {"@readers": "spacy.read_labels.v1", "path": str(tmp_path / "ner.json")}
+    }
+    nlp = spacy.util.load_model_from_config(config, auto_fill=True)
+    nlp.initialize()
+    assert nlp.get_pipe("ner").labels == tuple(labels[::-1])
+    assert isinstance(nlp, Language)

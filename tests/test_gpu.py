@@ -1,0 +1,78 @@
+"""On a GPU: training in mixed precision, and the same entities as on the CPU."""
+
+import numpy as np
+import pytest
+import spacy
+import torch
+from conftest import SENTENCES, make_examples
+from thinc.api import get_current_ops, set_current_ops
+from thinc.compat import has_cupy_gpu, has_torch_cuda_gpu
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        not (has_cupy_gpu and has_torch_cuda_gpu), reason="no GPU that torch and cupy can use"
+    ),
+]
+TEXTS = [text for text, _ in SENTENCES]
+
+
+@pytest.fixture
+def gpu():
+    """Work on the GPU, and give the CPU back."""
+    ops = get_current_ops()
+    spacy.require_gpu()
+    yield
+    set_current_ops(ops)
+    torch.set_default_device("cpu")
+
+
+def pipeline(tiny_transformer):
+    on_gpu = {"@misc": "spacy-crf-ner.on_gpu.v1"}
+    listener = {
+        "@architectures": "spacy-transformers.TransformerListener.v1",
+        "grad_factor": 1.0,
+        "upstream": "*",
+        "pooling": {"@layers": "reduce_mean.v1"},
+    }
+    nlp = spacy.blank("en")
+    nlp.add_pipe(
+        "transformer", config={"model": {"name": tiny_transformer, "mixed_precision": on_gpu}}
+    )
+    model = {"hidden_width": 32, "tok2vec": listener, "mixed_precision": on_gpu}
+    nlp.add_pipe("crf_ner", config={"model": model})
+    return nlp
+
+
+def test_trains_in_mixed_precision_and_predicts_as_on_the_cpu(gpu, tiny_transformer, tmp_path):
+    spacy.util.fix_random_seed(0)
+    nlp = pipeline(tiny_transformer)
+    shim = nlp.get_pipe("crf_ner").model.get_ref("output_layer").shims[0]
+    assert shim._mixed_precision
+    examples = make_examples(nlp)
+    optimizer = nlp.initialize(lambda: examples)
+    optimizer.learn_rate = 0.005
+    losses = [nlp.update(examples, sgd=optimizer)["crf_ner"] for _ in range(60)]
+    assert np.isfinite(losses).all() and losses[-1] < losses[0] / 5
+    assert next(shim.network.parameters()).is_cuda
+    nlp.to_disk(tmp_path)
+    on_gpu = [[(e.start, e.end, e.label_) for e in doc.ents] for doc in nlp.pipe(TEXTS)]
+    spacy.require_cpu()
+    loaded = spacy.load(tmp_path)
+    on_cpu = [[(e.start, e.end, e.label_) for e in doc.ents] for doc in loaded.pipe(TEXTS)]
+    assert on_gpu == on_cpu
+    assert any(on_cpu)
+
+
+def test_scores_agree_with_the_cpu(gpu, tmp_path):
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner")
+    spacy.util.fix_random_seed(0)
+    nlp.initialize(lambda: make_examples(nlp))
+    nlp.to_disk(tmp_path)
+    docs = [nlp.make_doc(text) for text in TEXTS]
+    on_gpu = nlp.get_pipe("crf_ner").model.predict(docs).emissions.get()
+    spacy.require_cpu()
+    loaded = spacy.load(tmp_path)
+    on_cpu = loaded.get_pipe("crf_ner").model.predict(docs).emissions
+    np.testing.assert_allclose(on_gpu, on_cpu, atol=1e-3)

@@ -1,0 +1,85 @@
+"""The project file, its documentation, and what the README promises."""
+
+import re
+import subprocess
+import sys
+from hashlib import md5
+from pathlib import Path
+
+import pytest
+import srsly
+
+from spacy_crf_ner import data
+
+ROOT = Path(__file__).parent.parent
+PROJECT = srsly.read_yaml(ROOT / "project.yml")
+
+
+def test_the_readme_has_the_current_project_documentation(tmp_path):
+    command = [sys.executable, "-m", "spacy", "project", "document", str(ROOT)]
+    made = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+    start, end = (
+        f"<!-- WEASEL: AUTO-GENERATED DOCS {word} (do not remove) -->" for word in ("START", "END")
+    )
+    readme = (ROOT / "README.md").read_text("utf-8")
+
+    def between(text):
+        return text[text.index(start) : text.index(end)].strip()
+
+    assert between(readme) == between(made)
+
+
+def test_every_variable_has_a_comment():
+    text = (ROOT / "project.yml").read_text("utf-8")
+    block = text[text.index("vars:") : text.index("directories:")]
+    names = re.findall(r"^  (\w+):", block, re.MULTILINE)
+    assert set(names) == set(PROJECT["vars"])
+    assert len(re.findall(r"^  # ", block, re.MULTILINE)) >= len(names) - 1
+
+
+def test_every_dependency_is_an_asset_a_config_or_an_output():
+    made = {output for command in PROJECT["commands"] for output in command["outputs"]}
+    for command in PROJECT["commands"]:
+        for dep in command["deps"]:
+            assert dep in made or dep.startswith(("configs/", "${vars.data}/")), dep
+
+
+@pytest.mark.parametrize("name", ["sample_en", "sample_vi"])
+def test_the_sample_corpora_have_what_they_promise(name):
+    nlp = data.blank_pipeline("en" if name == "sample_en" else "vi")
+    files = {part: ROOT / "assets" / name / f"{part}.txt" for part in data.SPLITS}
+    docs = {part: list(data.read_inline(path, nlp)) for part, path in files.items()}
+    everything = [doc for part in docs.values() for doc in part]
+    labels = {"PERSON", "ORG", "GPE", "DATE", "PRODUCT", "EVENT"}
+    assert len(everything) >= (300 if name == "sample_en" else 100)
+    for part in docs.values():
+        expected = labels if name == "sample_en" else {"PER", "LOC", "ORG"}
+        assert {ent.label_ for doc in part for ent in doc.ents} == expected
+        assert any(not doc.ents for doc in part)
+    assert len({doc.text for doc in everything}) == len(everything)
+
+
+def test_wnut17_is_the_file_that_the_project_downloads(data_folder):
+    for asset in PROJECT["assets"]:
+        if "wnut17" in asset["dest"]:
+            content = (data_folder / "wnut17" / Path(asset["dest"]).name).read_bytes()
+            assert md5(content).hexdigest() == asset["checksum"]
+
+
+@pytest.mark.slow
+def test_the_project_runs_to_the_end(tmp_path):
+    """convert, train, evaluate, page; the transformer of the demo is not needed for cnn.cfg."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    for name in ("project.yml", "configs"):
+        (folder / name).symlink_to(ROOT / name)
+    (folder / "assets").mkdir()
+    (folder / "assets" / "sample_en").symlink_to(ROOT / "assets" / "sample_en")
+    command = [sys.executable, "-m", "spacy", "project", "run", "all", str(folder)]
+    command += ["--vars.config", "cnn", "--vars.steps", "6", "--vars.eval_frequency", "3"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    assert result.returncode == 0, result.stdout + result.stderr
+    metrics = srsly.read_json(folder / "metrics" / "sample_en_cnn.json")
+    assert {"ents_p", "ents_r", "ents_f"} <= metrics.keys()
+    page = (folder / "pages" / "sample_en_cnn.html").read_text("utf-8")
+    assert page.count("<article") == 73
