@@ -101,7 +101,9 @@ def viterbi(chain: Chain) -> Tuple[Tensor, Tensor]:
     # Past the end of its doc each tag comes from itself: the best last tag is carried on.
     stay = torch.arange(C, device=tags.device).expand(B, C)
     for t in range(1, T):
-        step, previous = (best.unsqueeze(2) + chain.transitions).max(dim=1)
+        moved = best.unsqueeze(2) + chain.transitions  # (B, C, C)
+        # Not max(dim=1), which wakes all of torch's threads for even the smallest tensor.
+        step, previous = moved.amax(dim=1), moved.argmax(dim=1)
         real = chain.mask[:, t, None]
         best = torch.where(real, step + chain.emissions[:, t], best)
         came_from.append(torch.where(real, previous, stay))

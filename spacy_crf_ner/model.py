@@ -138,8 +138,14 @@ def loss(
         losses = losses - crf.log_partition(free._replace(emissions=emissions))
     else:
         losses = losses - crf.path_score(free, tags)
+    # A doc without annotation teaches exactly nothing: Adam would make steps of rounding noise.
+    losses = losses.masked_fill(~((tags >= 0) & mask).any(1), 0.0)
     losses.sum().backward()  # type: ignore[no-untyped-call]
-    d_emissions, d_transitions, d_start, d_end = (_to_xp(tensor.grad) for tensor in tensors)
+    # Where no doc has a second token, the transitions have no part in the loss.
+    d_emissions, d_transitions, d_start, d_end = (
+        _to_xp(torch.zeros_like(tensor) if tensor.grad is None else tensor.grad)
+        for tensor in tensors
+    )
     gradient = potentials._replace(
         emissions=d_emissions, transitions=d_transitions, start=d_start, end=d_end
     )
@@ -233,7 +239,8 @@ def _convert_outputs(
     is_train: bool,
 ) -> Tuple[Potentials, Callable[[Potentials], ArgsKwargs]]:
     X, outputs = inputs_outputs
-    emissions, transitions, start, end = (_to_xp(output) for output in outputs)
+    # Copies: an optimizer changes the transitions in place, and what was predicted must stay.
+    emissions, transitions, start, end = (_to_xp(output.clone()) for output in outputs)
     lengths = np.array([len(x) for x in X], dtype=np.int64)
     constrained = cast(HeadShim, model.shims[0]).network.constrained
     Y = Potentials(emissions, lengths, transitions, start, end, constrained)
@@ -270,15 +277,15 @@ def _deserialize(_: Any, data: bytes, device: torch.device) -> Optional[Network]
     except Exception as error:
         raise ValueError(
             "The stored weights cannot be read: expected what BiLSTMCRF wrote, sizes and a state "
-            f"dict, got {len(data)} bytes that fail with {type(error).__name__}: {error}. "
+            f"dict, got {len(data)} bytes that fail with a {type(error).__name__}. "
             "The file is truncated, or of another architecture: save the pipeline again."
         ) from error
     return network.to(device)
 
 
-def _to_xp(tensor: Optional[Tensor]) -> Any:
+def _to_xp(tensor: Tensor) -> Any:
     """An array of thinc over the memory of a tensor; of which kind, the tensor's device says."""
-    return torch2xp(cast(Tensor, tensor))
+    return torch2xp(tensor)
 
 
 def _tensors(potentials: Potentials) -> List[Tensor]:

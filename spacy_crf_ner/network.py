@@ -111,7 +111,7 @@ class Network(nn.Module):
         """
         rate = dropout if self.switches.dropout is None else self.switches.dropout
         X = F.dropout(features, rate, self.training)
-        if self.rnn is not None and len(X):
+        if self.rnn is not None:
             X = F.dropout(self._encode(self.rnn, X, lengths, rate), rate, self.training)
         if self.dense is not None:
             X = torch.relu(self.dense(X))
@@ -128,6 +128,8 @@ class Network(nn.Module):
 
         Packing keeps padding away from the backward direction: no doc sees its batch mates.
         """
+        if not len(X):  # nothing but empty docs; still a function of X, for its gradient
+            return X[:, :1].expand(0, 2 * rnn.hidden_size)
         lengths = lengths[lengths > 0]  # an empty doc owns no row of X, and cannot be packed
         padded = pad_sequence(list(torch.split(X, lengths.tolist())), batch_first=True)
         packed = pack_padded_sequence(padded, lengths, batch_first=True, enforce_sorted=False)

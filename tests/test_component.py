@@ -455,10 +455,8 @@ def test_missing_annotation_gives_no_loss():
     nlp = blank()
     nlp.initialize(lambda: make_examples(nlp))
     doc = nlp.make_doc("Who knows what this is")
-    before = weights(nlp)
     losses = nlp.update([Example(doc, doc.copy())], sgd=nlp.create_optimizer())
-    assert losses["crf_ner"] == pytest.approx(0.0, abs=1e-5)
-    assert before.keys() == weights(nlp).keys()
+    assert losses["crf_ner"] == 0.0
 
 
 def test_nan_in_the_features_is_an_error_that_names_the_doc():

@@ -45,6 +45,14 @@ def test_fill_config_changes_nothing(name, tmp_path):
     assert (tmp_path / "filled.cfg").read_text("utf-8").strip() == path.read_text("utf-8").strip()
 
 
+@pytest.mark.parametrize("name", CONFIGS)
+def test_no_config_averages_weights(name):
+    """thinc's use_averages has no effect on wrapped torch modules."""
+    config = load_config(ROOT / "configs" / name)
+    assert config["training"]["optimizer"]["use_averages"] is False
+    assert config["training"]["optimizer"]["grad_clip"] > 0
+
+
 def test_the_baseline_differs_in_the_recogniser_only():
     ours, theirs = (
         load_config(ROOT / "configs" / f"{name}.cfg") for name in ("transformer", "spacy_ner")

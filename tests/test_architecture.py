@@ -1,0 +1,129 @@
+"""The floors of the package: imports go down only, and importing it is cheap."""
+
+import ast
+import subprocess
+import sys
+from graphlib import TopologicalSorter
+from pathlib import Path
+from typing import Dict, Iterator, Set
+
+import pytest
+
+import spacy_crf_ner
+
+PACKAGE = "spacy_crf_ner"
+SOURCES = {path.stem: path for path in Path(spacy_crf_ner.__file__).parent.rglob("*.py")}
+TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in SOURCES.items()}
+
+# What is not named here is a tool, on the floor above the component.
+FLOORS = {"__init__": 0, "tags": 0, "crf": 0, "network": 1, "features": 1, "model": 1}
+FLOORS |= {"component": 2, "cli": 4, "__main__": 5}
+TOOLS = 3
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """Yield the full name of all that a module imports, wherever in it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            source = ".".join([PACKAGE] * bool(node.level) + [node.module] * bool(node.module))
+            yield from (f"{source}.{alias.name}" for alias in node.names)
+
+
+def rooms(name: str) -> Set[str]:
+    """The modules of this package that a module imports."""
+    parts = [full.split(".") for full in imported(TREES[name])]
+    return {part[1] for part in parts if part[0] == PACKAGE and part[1] in SOURCES}
+
+
+def libraries(name: str) -> Set[str]:
+    """The top-level packages that a module imports."""
+    return {full.split(".")[0] for full in imported(TREES[name])}
+
+
+def names(tree: ast.Module) -> Set[str]:
+    """All names that a module reads, imports, or asks of another."""
+    found = set()
+    for node in ast.walk(tree):
+        for field in ("id", "attr", "name", "asname"):
+            found.add(getattr(node, field, None))
+    return {name for name in found if isinstance(name, str)}
+
+
+def floor(name: str) -> int:
+    return FLOORS.get(name, TOOLS)
+
+
+def test_imports_are_read() -> None:
+    """The rules below hold of what this finds: it finds what is known to be there."""
+    assert rooms("model") == {"crf", "network"}
+    assert rooms("component") == {"tags", "model"}
+    assert "cli" in rooms("__main__")
+    assert {"torch", "torchcrf", "typing"} <= libraries("network")
+    assert {"numpy", "dataclasses"} <= libraries("tags")
+    tree = ast.parse("import a.b\nfrom . import c\nfrom .d import e\ndef f():\n from g.h import i")
+    assert set(imported(tree)) == {"a.b", f"{PACKAGE}.c", f"{PACKAGE}.d.e", "g.h.i"}
+
+
+def test_imports_go_down_only() -> None:
+    graph: Dict[str, Set[str]] = {name: rooms(name) for name in SOURCES}
+    for name, below in graph.items():
+        assert all(floor(other) <= floor(name) for other in below), (name, below)
+    TopologicalSorter(graph).prepare()  # raises CycleError where two rooms know each other
+
+
+def test_the_ground_floor_stands_alone() -> None:
+    assert rooms("tags") == rooms("crf") == rooms("network") == set()
+
+
+@pytest.mark.parametrize("name", ["tags", "crf", "network"])
+def test_arithmetic_does_not_know_spacy(name: str) -> None:
+    assert not libraries(name) & {"spacy", "thinc"}
+
+
+@pytest.mark.parametrize("name", sorted(SOURCES))
+def test_torch_stays_on_its_floor(name: str) -> None:
+    if name not in {"crf", "network", "features", "model"}:
+        assert not libraries(name) & {"torch", "torchcrf"}
+
+
+@pytest.mark.parametrize("name", sorted(SOURCES))
+def test_only_the_model_crosses_between_thinc_and_torch(name: str) -> None:
+    crossings = {"xp2torch", "torch2xp"}
+    assert names(TREES[name]) & crossings == (crossings if name == "model" else set())
+
+
+def test_a_tool_loads_pipelines_and_never_the_component() -> None:
+    tools = {name for name in SOURCES if floor(name) >= TOOLS}
+    assert {"cli", "data"} <= tools
+    for name in tools:
+        assert not rooms(name) & {"component", "model", "network", "crf"}, name
+
+
+def test_only_the_program_imports_the_commands() -> None:
+    assert {name for name in SOURCES if "cli" in rooms(name)} == {"__main__"}
+
+
+def test_every_room_has_a_concept() -> None:
+    assert not set(SOURCES) & {"utils", "util", "errors", "helpers", "common", "misc"}
+    for name, tree in TREES.items():
+        assert ast.get_docstring(tree), name
+
+
+@pytest.mark.parametrize(
+    "module, absent",
+    [
+        ("spacy_crf_ner", {"torch", "transformers", "spacy", "thinc"}),
+        ("spacy_crf_ner.tags", {"torch", "transformers", "spacy", "thinc"}),
+        ("spacy_crf_ner.component", {"transformers", "spacy_crf_ner.cli"}),
+    ],
+)
+def test_importing_is_cheap(module: str, absent: Set[str]) -> None:
+    code = f"import sys, {module}; print(*sys.modules)"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    loaded = set(result.stdout.split())
+    assert module in loaded
+    assert not loaded & absent

@@ -1,0 +1,167 @@
+"""Tag schemes: what is legal is what spells spans, and spans come back from their tags."""
+
+from itertools import product
+from typing import List, Tuple
+
+import numpy as np
+import pytest
+import spacy
+from helpers import LABELS, SCHEMES, Span, annotations, properties, span_sets, write
+from hypothesis import given
+from hypothesis import strategies as st
+from seqeval.scheme import BILOU, IOB2, Entities
+from spacy.tokens import Doc
+from spacy.training import biluo_tags_to_spans, biluo_to_iob, offsets_to_biluo_tags
+
+from spacy_crf_ner.tags import MISSING, TagScheme
+
+VOCAB = spacy.blank("xx").vocab
+SEQEVAL = {"biluo": BILOU, "bio": IOB2}
+# Any text is a label; with a hyphen first or last it is hardest to tell from its prefix.
+labels = st.text(st.characters(codec="utf-8"), min_size=1) | st.sampled_from(["-", "B-", "-O"])
+label_sets = st.lists(labels, min_size=1, max_size=4, unique=True).map(tuple)
+
+
+def ids_of(scheme: TagScheme, tags: List[str]) -> Tuple[int, ...]:
+    return tuple(scheme.tags.index(tag) for tag in tags)
+
+
+def spans_of(doc: Doc, biluo: List[str]) -> List[Span]:
+    return [(span.start, span.end, span.label_) for span in biluo_tags_to_spans(doc, biluo)]
+
+
+def merge_adjacent(spans: List[Span]) -> List[Span]:
+    """Join spans of one label that touch: IO writes them as one."""
+    merged: List[Span] = []
+    for start, end, label in spans:
+        if merged and merged[-1][1:] == (start, label):
+            start = merged.pop()[0]
+        merged.append((start, end, label))
+    return merged
+
+
+@pytest.mark.parametrize("name, n_labels, T", [*product(SCHEMES, range(4), range(1, 5))])
+def test_legal_sequences_are_those_that_spell_spans(name: str, n_labels: int, T: int) -> None:
+    scheme = TagScheme(name, LABELS[:n_labels])
+    transitions, start, end = scheme.constraints
+    C = len(scheme.tags)
+    # (P, T); with 3 labels in BILUO, C = 13 and P = 13^4 = 28561
+    paths = np.indices((C,) * T).reshape(T, -1).T
+    legal = start[paths[:, 0]] & end[paths[:, -1]]
+    legal &= transitions[paths[:, :-1], paths[:, 1:]].all(axis=1)
+    spelled = {ids_of(scheme, write(name, T, spans)) for spans in span_sets(T, scheme.labels)}
+    assert set(map(tuple, paths[legal].tolist())) == spelled
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_every_span_set_comes_back_from_its_tags(name: str) -> None:
+    scheme = TagScheme(name, LABELS[:2])
+    for T in range(6):
+        for spans in map(list, span_sets(T, scheme.labels)):
+            ids = np.array(ids_of(scheme, write(name, T, spans)), dtype=np.int64)
+            assert scheme.spans(ids) == (merge_adjacent(spans) if name == "io" else spans)
+
+
+@properties
+@given(st.data(), st.sampled_from(SCHEMES), label_sets)
+def test_tags_and_spans_agree_with_spacy(
+    data: st.DataObject, name: str, labels: Tuple[str, ...]
+) -> None:
+    scheme = TagScheme(name, labels)
+    T, spans = data.draw(annotations(labels))
+    doc = Doc(VOCAB, words=["w"] * T)
+    # "w w w": token i begins at character 2 i, and the one before it ended at 2 i - 1.
+    offsets = [(2 * start, 2 * end - 1, label) for start, end, label in spans]
+    biluo = offsets_to_biluo_tags(doc, offsets)
+    ids = scheme.ids(biluo)
+    assert ids.dtype == np.int64
+    written = [scheme.tags[i] for i in ids]
+    spaces = {"biluo": biluo, "bio": biluo_to_iob(biluo), "io": write("io", T, spans)}
+    assert written == spaces[name]
+    expected = spans_of(doc, biluo)
+    assert scheme.spans(ids) == (merge_adjacent(expected) if name == "io" else expected)
+
+
+@properties
+@given(annotations(LABELS), st.sampled_from(sorted(SEQEVAL)))
+def test_spans_agree_with_seqeval(annotation: Tuple[int, List[Span]], name: str) -> None:
+    scheme = TagScheme(name, LABELS)
+    ids = scheme.ids(write("biluo", *annotation))
+    (entities,) = Entities([[scheme.tags[i] for i in ids]], SEQEVAL[name]).entities
+    assert scheme.spans(ids) == [(entity.start, entity.end, entity.tag) for entity in entities]
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_continues_holds_inside_of_spans_only(name: str) -> None:
+    """As the tags tell it: of two tokens in one span, and of no two others unless IO merges."""
+    scheme = TagScheme(name, LABELS[:2])
+    expected = np.zeros_like(scheme.continues)
+    for spans in span_sets(4, scheme.labels):
+        ids = ids_of(scheme, write(name, 4, spans))
+        for start, end, _ in spans:
+            for t in range(start + 1, end):
+                expected[ids[t - 1], ids[t]] = True
+    np.testing.assert_array_equal(scheme.continues, expected)
+
+
+def test_io_merges_adjacent_spans_of_one_label_only() -> None:
+    scheme = TagScheme("io", ("A", "B"))
+    ids = scheme.ids(["U-A", "B-A", "L-A", "U-B", "O", "U-B"])
+    assert scheme.spans(ids) == [(0, 3, "A"), (3, 4, "B"), (5, 6, "B")]
+
+
+@properties
+@given(st.data(), st.sampled_from(SCHEMES))
+def test_missing_annotation_hides_its_token_only(data: st.DataObject, name: str) -> None:
+    scheme = TagScheme(name, LABELS)
+    T, spans = data.draw(annotations(LABELS))
+    biluo = write("biluo", T, spans)
+    hidden = data.draw(st.lists(st.sampled_from([False, None, "-"]), min_size=T, max_size=T))
+    partly = [tag if mark is False else mark for tag, mark in zip(biluo, hidden)]
+    expected = np.where([mark is not False for mark in hidden], MISSING, scheme.ids(biluo))
+    np.testing.assert_array_equal(scheme.ids(partly), expected)
+    assert MISSING == -1
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+@given(labels=label_sets)
+@properties
+def test_outside_comes_first_and_labels_keep_their_order(name: str, labels: List[str]) -> None:
+    """Stored weights depend on the order of the tags."""
+    prefixes = {"biluo": "BILU", "bio": "BI", "io": "I"}[name]
+    expected = [f"{prefix}-{label}" for label in labels for prefix in prefixes]
+    assert TagScheme(name, tuple(labels)).tags == ("O", *expected)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_without_labels_all_is_outside(name: str) -> None:
+    scheme = TagScheme(name, ())
+    assert scheme.tags == ("O",)
+    assert [array.tolist() for array in scheme.constraints] == [[[True]], [True], [True]]
+    assert scheme.spans(scheme.ids(["O", "O"])) == []
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_no_tokens_have_no_tags_and_no_spans(name: str) -> None:
+    scheme = TagScheme(name, LABELS)
+    assert scheme.ids([]).shape == (0,)
+    assert scheme.spans(scheme.ids([])) == []
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("tag", ["U-ORG", "B-per", "X-PER", "PER", ""])
+def test_an_unknown_tag_is_a_key_error(name: str, tag: str) -> None:
+    with pytest.raises(KeyError):
+        TagScheme(name, LABELS).ids(["O", tag])
+
+
+@pytest.mark.parametrize("name", ["BIO", "bioes", ""])
+def test_an_unknown_scheme_is_told_the_choices(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"\['biluo', 'bio', 'io'\], got '{name}'"):
+        TagScheme(name, LABELS)
+
+
+def test_schemes_of_equal_settings_are_equal() -> None:
+    scheme = TagScheme("bio", LABELS)
+    assert scheme == TagScheme("bio", LABELS) and hash(scheme) == hash(TagScheme("bio", LABELS))
+    assert scheme not in (TagScheme("io", LABELS), TagScheme("bio", LABELS[::-1]))
