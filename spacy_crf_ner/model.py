@@ -285,7 +285,7 @@ def _deserialize(_: Any, data: bytes, device: torch.device) -> Optional[Network]
 
 def _to_xp(tensor: Tensor) -> Any:
     """An array of thinc over the memory of a tensor; of which kind, the tensor's device says."""
-    return torch2xp(tensor)
+    return torch2xp(tensor.detach())
 
 
 def _tensors(potentials: Potentials) -> List[Tensor]:

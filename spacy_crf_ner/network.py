@@ -136,5 +136,6 @@ class Network(nn.Module):
         # Between layers; torch warns when there is nothing between.
         rnn.dropout = rate if rnn.num_layers > 1 else 0.0
         encoded, _ = pad_packed_sequence(rnn(packed)[0], batch_first=True)
-        mask = torch.arange(encoded.shape[1])[None, :] < lengths[:, None]
+        steps = torch.arange(encoded.shape[1], device=lengths.device)
+        mask = steps[None, :] < lengths[:, None]
         return encoded[mask.to(encoded.device)]

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import spacy
-import torch
 from conftest import SENTENCES, make_examples
 from thinc.api import get_current_ops, set_current_ops
 from thinc.compat import has_cupy_gpu, has_torch_cuda_gpu
@@ -24,7 +23,6 @@ def gpu():
     spacy.require_gpu()
     yield
     set_current_ops(ops)
-    torch.set_default_device("cpu")
 
 
 def pipeline(tiny_transformer):
