@@ -121,7 +121,7 @@ def visualize(
     nlp = _load(model, gpu_id)
     examples = list(Corpus(corpus)(nlp))
     docs = nlp.pipe(eg.predicted for eg in examples)
-    for eg, doc in zip(examples, track(docs, "Predicting", total=len(examples))):
+    for doc, eg in zip(track(docs, "Predicting", total=len(examples)), examples):
         eg.predicted = doc
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(comparison_page(examples, f"{model} on {corpus}"), encoding="utf-8")

@@ -21,14 +21,17 @@ PAGE = """<!DOCTYPE html>
 <title>{title}</title>
 <style>
 :root {{ color-scheme: light dark; }}
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 80rem; margin: 0 auto; padding: 1rem; }}
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 80rem; margin: 0 auto; padding: 1rem;
+  overflow-wrap: anywhere; }}
 h1 {{ font-size: 1.5rem; }}
 h2 {{ font-size: .8rem; margin: 0; opacity: .7; text-transform: uppercase; }}
 article {{ display: grid; grid-template-columns: 1fr 1fr; gap: 0 2rem; padding: .75rem;
   border-top: 1px solid #8886; border-left: .25rem solid transparent; }}
 article.differs {{ border-left-color: #d9534f; }}
-article > div {{ min-width: 0; overflow-wrap: anywhere; }}
-mark.entity {{ color: #111; }}
+article > div {{ min-width: 0; }}
+mark {{ color: #111; padding: .15em .35em; border-radius: .3em;
+  box-decoration-break: clone; -webkit-box-decoration-break: clone; }}
+mark span {{ font-size: .7em; font-weight: bold; margin-left: .5em; }}
 body:has(#only:checked) article:not(.differs) {{ display: none; }}
 @media (max-width: 40rem) {{ article {{ grid-template-columns: 1fr; }} }}
 @media print {{ label {{ display: none; }} article {{ break-inside: avoid; }} }}
@@ -43,6 +46,9 @@ Only documents where gold and predicted differ</label></p>
 </body>
 </html>
 """
+
+# displaCy's own has spaces around the text, which part an entity from its full stop.
+ENTITY = '<mark style="background:{bg}">{text}<span>{label}</span></mark>'
 
 ARTICLE = """<article{kind}>
 <div><h2>Gold</h2>{gold}</div>
@@ -99,5 +105,9 @@ def _entities(doc: Doc, colors: Dict[str, str]) -> str:
         for ent in doc.ents
     ]
     return displacy.render(
-        {"text": doc.text, "ents": ents}, style="ent", manual=True, jupyter=False
+        {"text": doc.text, "ents": ents},
+        style="ent",
+        manual=True,
+        jupyter=False,
+        options={"template": ENTITY},
     )
