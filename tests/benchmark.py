@@ -85,7 +85,9 @@ def accuracy(
     transformer: Transformer = str(ROOT / "assets" / "minilm"),
     steps: Annotated[int, typer.Option(help="Training steps of every run.")] = 200,
     seeds: Annotated[str, typer.Option(help="Seeds; a run for each.")] = "0,1,2",
-    rates: Annotated[str, typer.Option(help="Learning rates to choose from.")] = "1e-4,2e-4,4e-4",
+    rates: Annotated[
+        str, typer.Option(help="Learning rates to choose from.")
+    ] = "1e-4,2e-4,4e-4,8e-4",
     gpu_id: Gpu = -1,
 ) -> None:
     """Test precision, recall and F1 of crf_ner and spaCy's ner: same transformer, batches, steps.
@@ -97,14 +99,14 @@ def accuracy(
         if not (out / corpus / "dev.spacy").exists():
             data.convert(folder / corpus, out / corpus, nlp=spacy.blank("en"))
 
-    def run(corpus: str, config: str, rate: str, seed: str) -> Dict[str, Dict[str, float]]:
-        return _run(out, corpus, config, rate, seed, transformer, steps, gpu_id)
+    def run(corpus: str, part: str, config: str, rate: str, seed: str) -> Dict[str, float]:
+        return _run(out, corpus, part, config, rate, seed, transformer, steps, gpu_id)
 
     best = {}
     for config in CONFIGS:
         first = seeds.split(",")[0]
         on_dev = {
-            rate: run("wnut17", config, rate, first)["dev"]["ents_f"] for rate in rates.split(",")
+            rate: run("wnut17", "dev", config, rate, first)["ents_f"] for rate in rates.split(",")
         }
         best[config] = max(on_dev, key=lambda rate: on_dev[rate])
         shown = ", ".join(f"{rate}: {f:.2%}" for rate, f in on_dev.items())
@@ -113,7 +115,7 @@ def accuracy(
     print("|---|---|---|---|---|---|")
     for corpus in ("wnut17", "gmb"):
         for config in CONFIGS:
-            results = [run(corpus, config, best[config], s)["test"] for s in seeds.split(",")]
+            results = [run(corpus, "test", config, best[config], s) for s in seeds.split(",")]
             columns = [[100 * r[f"ents_{x}"] for r in results] for x in "prf"]
             means = " | ".join(
                 f"{statistics.mean(c):.1f} ± {statistics.stdev(c):.1f}" for c in columns
@@ -125,41 +127,38 @@ def accuracy(
 def _run(
     out: Path,
     corpus: str,
+    part: str,
     config: str,
     rate: str,
     seed: str,
     transformer: str,
     steps: int,
     gpu_id: int,
-) -> Dict[str, Dict[str, float]]:
-    """Train and evaluate once, unless that is done; the scores of dev and test."""
+) -> Dict[str, float]:
+    """Train, and evaluate on a part, unless that is done; the scores."""
     folder = out / f"{corpus}_{config}_{rate}_{seed}_{steps}"
-    scores = {part: folder / f"{part}.json" for part in ("dev", "test")}
-    if not all(path.exists() for path in scores.values()):
-        folder.mkdir(parents=True, exist_ok=True)
-        files = {part: str(out / corpus / f"{part}.spacy") for part in data.SPLITS}
-        overrides = {
-            "paths.train": files["train"],
-            "paths.dev": files["dev"],
-            "paths.transformer": transformer,
-            "system.seed": seed,
-            "training.max_steps": str(steps),
-            "training.eval_frequency": str(steps),
-            "training.optimizer.learn_rate.initial_rate": rate,
-        }
-        spacy_cli = [sys.executable, "-m", "spacy"]
-        commands = [
-            [*spacy_cli, "train", str(ROOT / "configs" / f"{config}.cfg"), "--output", str(folder)]
-            + [word for name, value in overrides.items() for word in (f"--{name}", value)]
-        ] + [
-            [*spacy_cli, "evaluate", str(folder / "model-last"), files[part], "--output", str(path)]
-            for part, path in scores.items()
-        ]
-        with (folder / "log").open("w") as log:
-            for command in commands:
+    files = {name: str(out / corpus / f"{name}.spacy") for name in data.SPLITS}
+    overrides = {
+        "paths.train": files["train"],
+        "paths.dev": files["dev"],
+        "paths.transformer": transformer,
+        "system.seed": seed,
+        "training.max_steps": str(steps),
+        "training.eval_frequency": str(steps),
+        "training.optimizer.learn_rate.initial_rate": rate,
+    }
+    trained, scores = folder / "model-last", folder / f"{part}.json"
+    spacy_cli = [sys.executable, "-m", "spacy"]
+    train = [*spacy_cli, "train", str(ROOT / "configs" / f"{config}.cfg"), "--output", str(folder)]
+    train += [word for name, value in overrides.items() for word in (f"--{name}", value)]
+    evaluate = [*spacy_cli, "evaluate", str(trained), files[part], "--output", str(scores)]
+    for made, command in ((trained, train), (scores, evaluate)):
+        if not made.exists() and not scores.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            with (folder / "log").open("a") as log:
                 command += ["--gpu-id", str(gpu_id)]
                 subprocess.run(command, check=True, stdout=log, stderr=log)
-    return {part: srsly.read_json(path) for part, path in scores.items()}
+    return dict(srsly.read_json(scores))
 
 
 def _trained_a_little(config: str, transformer: str, gpu_id: int) -> Language:

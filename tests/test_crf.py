@@ -13,7 +13,22 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from spacy_crf_ner.crf import FORBIDDEN, Chain, log_partition, path_score, viterbi
+from spacy_crf_ner.crf import (
+    FORBIDDEN,
+    Chain,
+    _forward_backward_in_logs,
+    _forward_backward_scaled,
+    _viterbi_numpy,
+    _viterbi_torch,
+    constrain,
+    log_partition,
+    marginals,
+    nbest,
+    path_score,
+    stretch_log_posterior,
+    viterbi,
+)
+from spacy_crf_ner.tags import TagScheme
 
 # Against the enumeration of all paths
 
@@ -246,3 +261,151 @@ def test_a_long_doc_keeps_its_digits() -> None:
     assert log_partition(chain).item() == pytest.approx(logZ, rel=1e-4)
     assert score.item() == pytest.approx(float((best + end).max()), rel=1e-4)
     assert path_score(chain, tags).item() == pytest.approx(score.item(), rel=1e-4)
+
+
+# Posteriors
+
+
+@properties
+@given(cases())
+def test_marginals_are_those_of_the_enumeration(case: Case) -> None:
+    posterior = marginals(case.chain)
+    assert not posterior[~case.free.mask].any()
+    for b, length in enumerate(case.lengths):
+        paths, scores = case.legal_paths(b)
+        if not len(scores):
+            assert torch.isfinite(posterior[b]).all()
+            continue
+        weights = torch.softmax(scores, 0)
+        one_hot = torch.nn.functional.one_hot(paths, posterior.shape[2])  # (P, T, C)
+        expected = (weights[:, None, None] * one_hot).sum(0)
+        # float32 sums of scores of 1e4 may err by some 1e-3, and posteriors with them.
+        assert_close(posterior[b, :length].double(), expected, atol=1e-5, rtol=1e-4)
+
+
+@properties
+@given(cases(), st.data())
+def test_stretches_have_the_probability_of_their_paths(case: Case, data: st.DataObject) -> None:
+    real = [b for b, T in enumerate(case.lengths) if T and len(case.legal_paths(b)[1])]
+    if not real:
+        return
+    C = case.free.emissions.shape[2]
+    stretches = []
+    for _ in range(4):
+        b = data.draw(st.sampled_from(real))
+        start = data.draw(st.integers(0, case.lengths[b] - 1))
+        length = data.draw(st.integers(1, case.lengths[b] - start))
+        tag = st.integers(0, C - 1)
+        stretches.append((b, start, data.draw(st.lists(tag, min_size=length, max_size=length))))
+    tags = torch.full((4, 5), -1)
+    for row, (_, _, wanted) in zip(tags, stretches):
+        row[: len(wanted)] = torch.tensor(wanted)
+    docs, starts = torch.tensor([stretch[:2] for stretch in stretches]).T
+    log_p = stretch_log_posterior(case.chain, docs, starts, tags)
+    for found, (b, start, wanted) in zip(log_p.double().exp(), stretches):
+        paths, scores = case.legal_paths(b)
+        match = (paths[:, start : start + len(wanted)] == torch.tensor(wanted)).all(1)
+        expected = torch.softmax(scores, 0)[match].sum().item()
+        assert found.item() == pytest.approx(expected, abs=1e-5, rel=1e-4)
+
+
+@properties
+@given(cases(TIES), st.integers(1, 5))
+def test_nbest_finds_the_best_distinct_legal_paths(case: Case, n: int) -> None:
+    tags, scores = nbest(case.chain, n)
+    assert not tags.masked_fill(case.free.mask[:, None, :], 0).any()
+    for b, length in enumerate(case.lengths):
+        paths, expected = case.legal_paths(b)
+        k = min(n, len(expected))
+        assert scores[b, :k].tolist() == expected.sort(descending=True).values[:k].tolist()
+        assert scores[b, k:].tolist() == [-math.inf] * (n - k)
+        found = [tuple(path) for path in tags[b, :k, :length].tolist()]
+        assert len(set(found)) == k
+        by_path = dict(zip(map(tuple, paths.tolist()), expected.tolist()))
+        assert [by_path[path] for path in found] == scores[b, :k].tolist()
+
+
+def test_nbest_of_none_is_an_error() -> None:
+    oracle, emissions, _, mask = random_batch(3)
+    with pytest.raises(ValueError, match="expected 1 or more, got 0"):
+        nbest(chain_of(oracle, emissions, mask), 0)
+
+
+# The two ways to sum, and the two ways to search
+
+
+def biluo_batch(scale: float, B: int = 6, T: int = 12, labels: int = 2) -> Chain:
+    """A batch with the constraints of BILUO; the first doc is empty, the second of one token."""
+    scheme = TagScheme("biluo", tuple(f"L{i}" for i in range(labels)))
+    C = len(scheme.tags)
+    torch.manual_seed(B)
+    lengths = torch.randint(1, T + 1, (B,))
+    lengths[:2] = torch.tensor([0, 1])
+    mask = torch.arange(T)[None, :] < lengths[:, None]
+    E, A, start, end = (scale * torch.randn(*size) for size in [(B, T, C), (C, C), (C,), (C,)])
+    return constrain(Chain(E, A, start, end, mask), *map(torch.from_numpy, scheme.constraints))
+
+
+@pytest.mark.parametrize("scale", [0.1, 3.0, 10.0])
+def test_scaled_sums_are_the_sums_in_logs(scale: float) -> None:
+    chain = biluo_batch(scale)
+    scaled, logs = _forward_backward_scaled(chain), _forward_backward_in_logs(chain)
+    assert scaled is not None
+    assert_close(scaled.log_z, logs.log_z, rtol=1e-9, atol=1e-9)
+    assert_close(scaled.marginals, logs.marginals, rtol=1e-8, atol=1e-12)
+    weights = torch.linspace(-1, 2, len(chain.mask), dtype=torch.float64)
+    assert_close(scaled.expected(weights), logs.expected(weights), rtol=1e-8, atol=1e-12)
+
+
+def test_sums_of_far_scores_are_taken_in_logs() -> None:
+    assert _forward_backward_scaled(biluo_batch(1e4)) is None
+
+
+@pytest.mark.parametrize("scale", [1.0, 40.0])
+def test_gradients_are_right_for_unequal_upstream_gradients(scale: float) -> None:
+    """Summed in the scaled way, and in logs."""
+    chain = biluo_batch(1.0, B=4, T=4, labels=1)
+    weights = torch.tensor([0.5, -2.0, 3.0, 0.25], dtype=torch.float64)
+    allowed = [scores > FORBIDDEN / 2 for scores in chain[:4]]
+    spread = torch.tensor([0.0, 0.0, 0.0, 0.0, scale * 10 - 10], dtype=torch.float64)
+
+    def weighted(*scores: Tensor) -> Tensor:
+        kept = [torch.where(ok, x, FORBIDDEN) for ok, x in zip(allowed, scores)]
+        kept[0] = kept[0] - spread
+        result = Chain(*kept, chain.mask)
+        assert (_forward_backward_scaled(result) is None) == (scale > 1)
+        return log_partition(result) * weights
+
+    scores = [torch.where(ok, x, 0.0).double() for ok, x in zip(allowed, chain)]
+    assert torch.autograd.gradcheck(weighted, [x.requires_grad_() for x in scores])
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_both_searches_find_the_same_path(scale: float) -> None:
+    chain = biluo_batch(scale)
+    (tags, score), (expected, expected_score) = _viterbi_numpy(chain), _viterbi_torch(chain)
+    real = chain.mask
+    assert torch.equal(tags[real], expected[real])
+    assert_close(score[1:], expected_score[1:], rtol=1e-6, atol=1e-5)
+
+
+def test_a_student_can_follow_viterbi() -> None:
+    """Three words, two labels: alpha holds the best score of a path to each label."""
+    # A[l1, l1] = -0.2, A[l1, l2] = 0.2, A[l2, l1] = 0.1, A[l2, l2] = 0.1
+    transitions = torch.tensor([[-0.2, 0.2], [0.1, 0.1]], dtype=torch.float64)
+    emissions = torch.tensor([[[0.1, 0.3], [0.1, 0.0], [0.3, 0.2]]], dtype=torch.float64)
+    zero, mask = torch.zeros(2, dtype=torch.float64), torch.ones(1, 3, dtype=torch.bool)
+    alpha0 = emissions[0, 0]  # (0.1, 0.3)
+    # To l1: from l1 0.1 - 0.2 = -0.1, from l2 0.3 + 0.1 = 0.4; + 0.1 = 0.5, from l2
+    # To l2: from l1 0.1 + 0.2 = 0.3, from l2 0.3 + 0.1 = 0.4; + 0.0 = 0.4, from l2
+    alpha1 = (alpha0[:, None] + transitions).amax(0) + emissions[0, 1]
+    assert alpha1.tolist() == pytest.approx([0.5, 0.4])
+    assert (alpha0[:, None] + transitions).argmax(0).tolist() == [1, 1]
+    # To l1: from l1 0.5 - 0.2 = 0.3, from l2 0.4 + 0.1 = 0.5; + 0.3 = 0.8, from l2
+    # To l2: from l1 0.5 + 0.2 = 0.7, from l2 0.4 + 0.1 = 0.5; + 0.2 = 0.9, from l1
+    alpha2 = (alpha1[:, None] + transitions).amax(0) + emissions[0, 2]
+    assert alpha2.tolist() == pytest.approx([0.8, 0.9])
+    assert (alpha1[:, None] + transitions).argmax(0).tolist() == [1, 0]
+    # Best is 0.9 at l2, which came from l1, which came from l2.
+    tags, score = viterbi(Chain(emissions, transitions, zero, zero, mask))
+    assert (tags.tolist(), score.item()) == ([[1, 0, 1]], pytest.approx(0.9))
