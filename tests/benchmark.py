@@ -14,15 +14,25 @@ from typing import Annotated, Callable, Dict, Iterator, List, Tuple
 
 import spacy
 import srsly
+import torch
+import torchcrf
 import typer
 from spacy.language import Language
 from spacy.training import Example
 from spacy.util import load_config, minibatch
 
-from spacy_crf_ner import component, data
+from spacy_crf_ner import component, crf, data
 
 ROOT = Path(__file__).parent.parent
 CONFIGS = ("transformer", "spacy_ner")  # ours, and what it is compared with
+CRF_SHAPES = [
+    (32, 32, 9),
+    (32, 128, 9),
+    (32, 128, 17),
+    (128, 64, 17),
+    (256, 40, 9),
+    (32, 128, 73),
+]
 Transformer = Annotated[str, typer.Option(help="Local folder, or a name on the hub.")]
 Gpu = Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")]
 
@@ -63,6 +73,75 @@ def speed(
         command = [sys.executable, __file__, "memory", name]
         command += ["--transformer", transformer, "--gpu-id", str(gpu_id)]
         print(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
+
+
+@app.command("crf")
+def crf_arithmetic(rounds: Annotated[int, typer.Option(min=9, help="Rounds.")] = 9) -> None:
+    """Time and memory of the CRF's arithmetic against pytorch-crf's, on the CPU.
+
+    Figures are medians; ratios are torchcrf's time over ours.
+    """
+    _print_machine(-1)
+    print("| threads | B, T, C | decode: ours | torchcrf | ratio | loss + backward: ours "
+          "| torchcrf | ratio | posteriors / decode |\n" + "|---" * 9 + "|")  # fmt: skip
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        ratios: Dict[str, List[float]] = {"decode": [], "loss": []}
+        for shape in CRF_SHAPES:
+            acts = _crf_acts(*shape)
+            times = {
+                name: statistics.median(taken) for name, taken in _alternate(acts, rounds).items()
+            }
+            row = [f"{threads}", ", ".join(map(str, shape))]
+            for what, of in ratios.items():
+                ours, theirs = times[what], times[f"torchcrf {what}"]
+                of.append(theirs / ours)
+                row += [f"{1000 * ours:.2f} ms", f"{1000 * theirs:.2f} ms", f"{of[-1]:.1f}"]
+            row.append(f"{times['posteriors'] / times['decode']:.1f}")
+            print(f"| {' | '.join(row)} |", flush=True)
+        means = {what: statistics.geometric_mean(of) for what, of in ratios.items()}
+        print(f"Geometric means, {threads} threads: {means}", flush=True)
+    for who in ("loss", "torchcrf loss"):
+        command = [sys.executable, __file__, "crf-memory", who]
+        print(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
+
+
+@app.command()
+def crf_memory(who: str) -> None:
+    """Peak memory of one loss with its gradients at B, T, C = 32, 512, 73."""
+    acts = _crf_acts(32, 512, 73)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    acts[who]()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(f"Memory of {who} + backward at 32, 512, 73: {(peak - before) / 1024:,.0f} MB")
+
+
+def _crf_acts(B: int, T: int, C: int) -> Dict[str, Callable[[], None]]:
+    """What is timed, on random scores of docs of T/4 to T tokens."""
+    torch.manual_seed(0)
+    oracle = torchcrf.CRF(C, batch_first=True)
+    emissions = torch.randn(B, T, C, requires_grad=True)
+    lengths = torch.randint(T // 4, T + 1, (B,))
+    lengths[0] = T
+    mask = torch.arange(T)[None, :] < lengths[:, None]
+    gold = torch.randint(0, C, (B, T))
+    scores = (oracle.transitions, oracle.start_transitions, oracle.end_transitions)
+    chain = crf.Chain(emissions, *scores, mask)
+    # A stretch of two tokens at every fourth token, about as many as a text has entities.
+    docs, starts = torch.nonzero(mask[:, 1::4], as_tuple=True)
+    starts = 4 * starts
+    tags = torch.stack([gold[docs, starts], gold[docs, starts + 1]], dim=1)
+
+    def learn(losses: Callable[[], torch.Tensor]) -> Callable[[], None]:
+        return lambda: losses().sum().backward()
+
+    return {
+        "decode": torch.no_grad()(lambda: crf.viterbi(chain)),
+        "torchcrf decode": torch.no_grad()(lambda: oracle.decode(emissions, mask)),
+        "loss": learn(lambda: crf.log_partition(chain) - crf.path_score(chain, gold)),
+        "torchcrf loss": learn(lambda: -oracle(emissions, gold, mask, reduction="none")),
+        "posteriors": torch.no_grad()(lambda: crf.stretch_log_posterior(chain, docs, starts, tags)),
+    }
 
 
 @app.command()
