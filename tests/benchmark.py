@@ -2,7 +2,6 @@
 
 import os
 import platform
-import resource
 import statistics
 import subprocess
 import sys
@@ -110,10 +109,10 @@ def crf_arithmetic(rounds: Annotated[int, typer.Option(min=9, help="Rounds.")] =
 def crf_memory(who: str) -> None:
     """Peak memory of one loss with its gradients at B, T, C = 32, 512, 73."""
     acts = _crf_acts(32, 512, 73)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from what is held now
+    before = _memory("VmRSS")
     acts[who]()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(f"Memory of {who} + backward at 32, 512, 73: {(peak - before) / 1024:,.0f} MB")
+    print(f"Memory of {who} + backward at 32, 512, 73: {_memory('VmHWM') - before:,.0f} MB")
 
 
 def _crf_acts(B: int, T: int, C: int) -> Dict[str, Callable[[], None]]:
@@ -153,8 +152,7 @@ def memory(
     """Peak memory of a process that trains ten batches and predicts."""
     nlp = _trained_a_little(config, transformer, gpu_id)
     list(nlp.pipe(_texts(30, 20), batch_size=128))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"Peak memory, {config}: {peak:,.0f} MB")
+    print(f"Peak memory, {config}: {_memory('VmHWM'):,.0f} MB")
 
 
 @app.command()
@@ -224,6 +222,7 @@ def _run(
         "system.seed": seed,
         "training.max_steps": str(steps),
         "training.eval_frequency": str(steps),
+        "training.optimizer.learn_rate.total_steps": str(steps),
         "training.optimizer.learn_rate.initial_rate": rate,
     }
     trained, scores = folder / "model-last", folder / f"{part}.json"
@@ -344,6 +343,12 @@ def _timed(function: str) -> Iterator[List[float]]:
         yield seconds
     finally:
         setattr(component, function, original)
+
+
+def _memory(which: str) -> float:
+    """What this process holds (VmRSS), or held at most (VmHWM), in MB; Linux only."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(which)) / 1024
 
 
 def _spread(values: List[float]) -> str:
