@@ -1,6 +1,6 @@
 # make demo   trains on the sample corpus, and shows what the pipeline finds
 # make test   runs the tests
-# Both set up .venv first, on a machine with Python 3.10 or later and pip.
+# Both set up .venv first, on a machine with Python 3.11 or later and pip.
 
 PYTHON ?= python3
 BIN := .venv/bin

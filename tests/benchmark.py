@@ -51,7 +51,7 @@ def speed(
     _print_machine(gpu_id)
     pipelines = {name: _trained_a_little(name, transformer, gpu_id) for name in CONFIGS}
     sentences, long_docs = _texts(100, 1), _texts(30, 20)
-    rows = [("training, batches of about 1,000 words", _training(pipelines, rounds))]
+    rows = [("training, 64 sentences a batch", _training(pipelines, rounds))]
     for what, texts in (("sentences", sentences), ("300-word docs", long_docs)):
         for batch_size in (1, 32, 128):
             times = _alternate(
