@@ -287,10 +287,9 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
             upstream = listener.upstream_name  # type: ignore[attr-defined]
             sources = [name for name, pipe in nlp.components if hasattr(pipe, "listener_map")]
             if not sources if upstream == "*" else upstream not in sources:
-                wanted = _upstream_factory(listener) if upstream == "*" else upstream
                 raise ValueError(
-                    f"[{self.name}] listens to {wanted!r}, which is not in the pipeline "
-                    f"{nlp.component_names}. Add it before this component: "
+                    f"[{self.name}] listens to {_upstream_name(listener)!r}, which is not in the "
+                    f"pipeline {nlp.component_names}. Add it before this component: "
                     f"nlp.add_pipe({_upstream_factory(listener)!r}, before={self.name!r})."
                 )
 
@@ -304,8 +303,7 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
                 else:
                     absent = not doc.has_extension("trf_data") or doc._.trf_data is None
                 if absent and len(doc):
-                    upstream = listener.upstream_name  # type: ignore[attr-defined]
-                    wanted = factory if upstream == "*" else upstream
+                    wanted = _upstream_name(listener)
                     raise ValueError(
                         f"[{self.name}] listens to {wanted!r}, which has not run on the doc "
                         f"{doc.text[:60]!r}. Add it to the pipeline before this component, or "
@@ -335,3 +333,9 @@ def _misaligned(eg: Example) -> List[Span]:
 def _upstream_factory(listener: Model[Any, Any]) -> str:
     """The factory of the component that a listener listens to."""
     return "transformer" if "transformer" in listener.name else "tok2vec"
+
+
+def _upstream_name(listener: Model[Any, Any]) -> str:
+    """The component that a listener listens to: its name, or its factory where any will do."""
+    upstream = str(listener.upstream_name)  # type: ignore[attr-defined]
+    return _upstream_factory(listener) if upstream == "*" else upstream

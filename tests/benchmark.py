@@ -291,7 +291,11 @@ def _training(pipelines: Dict[str, Language], rounds: int) -> Dict[str, List[flo
 
 
 def _piping(nlp: Language, texts: List[str], batch_size: int) -> Callable[[], None]:
-    return lambda: [None for _ in nlp.pipe(texts, batch_size=batch_size)] and None
+    def act() -> None:
+        for _ in nlp.pipe(texts, batch_size=batch_size):
+            pass
+
+    return act
 
 
 def _alternate(acts: Dict[str, Callable[[], None]], rounds: int) -> Dict[str, List[float]]:

@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from spacy.language import Language
+from spacy.tokens import DocBin
 from typer.testing import CliRunner
 
 from spacy_crf_ner.cli import app
@@ -118,3 +120,34 @@ def test_importing_the_commands_imports_no_more_than_spacy_does() -> None:
     code = "import sys, {}; print(sorted({{'torch', 'transformers'}} & set(sys.modules)))"
     ours, spacys = (run("-c", code.format(name)).stdout for name in ("spacy_crf_ner.cli", "spacy"))
     assert ours == spacys != ""
+
+
+def test_predict_prints_texts_entities_and_labels(trained: Language, tmp_path: Path) -> None:
+    trained.to_disk(tmp_path)
+    texts = ["Tim Cook visited Hanoi.", "Nothing in [bold]brackets[/bold] :cat:"]
+    result = runner.invoke(app, ["predict", str(tmp_path), *texts])
+    assert result.exit_code == 0
+    first = next(line for line in result.output.splitlines() if "Tim Cook visited" in line)
+    assert [cell.strip() for cell in first.split("│")[1:4]] == [texts[0], "Tim Cook", "PERSON"]
+    assert texts[1] in result.output
+
+
+def test_visualize_writes_a_page(trained: Language, tmp_path: Path) -> None:
+    trained.to_disk(tmp_path / "model")
+    gold = trained("Tim Cook visited Hanoi.")
+    DocBin(docs=[gold]).to_disk(tmp_path / "gold.spacy")
+    page = tmp_path / "pages" / "page.html"
+    result = runner.invoke(
+        app, ["visualize", *map(str, (tmp_path / "model", tmp_path / "gold.spacy", page))]
+    )
+    assert result.exit_code == 0
+    assert "2 gold entities, 2 predicted, 2 of them equal" in page.read_text("utf-8")
+
+
+@pytest.mark.parametrize("command", [["predict"], ["visualize"]])
+def test_a_pipeline_that_is_not_there_is_one_sentence(command: list, tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing")
+    rest = ["text"] if command == ["predict"] else [missing, missing]
+    result = runner.invoke(app, [*command, missing, *rest])
+    assert result.exit_code == 1
+    assert missing in result.output and "Traceback" not in result.output

@@ -8,7 +8,6 @@ import srsly
 from spacy.cli.init_config import fill_config
 from spacy.cli.init_pipeline import init_labels_cli
 from spacy.cli.train import train
-from spacy.language import Language
 from spacy.tokens import DocBin
 from spacy.util import load_config
 
@@ -106,4 +105,3 @@ def test_init_labels_and_the_initialize_block_work_as_for_spacys_ner(corpus, tmp
     nlp = spacy.util.load_model_from_config(config, auto_fill=True)
     nlp.initialize()
     assert nlp.get_pipe("ner").labels == tuple(labels[::-1])
-    assert isinstance(nlp, Language)
