@@ -16,18 +16,18 @@ from torch.testing import assert_close
 from spacy_crf_ner.crf import (
     FORBIDDEN,
     Chain,
-    _forward_backward_in_logs,
-    _forward_backward_scaled,
-    _viterbi_numpy,
-    _viterbi_torch,
     constrain,
     log_partition,
     marginals,
     nbest,
     path_score,
     stretch_log_posterior,
+    sums,
     viterbi,
 )
+from spacy_crf_ner.crf.packed import Packed
+from spacy_crf_ner.crf.search import _viterbi_packed, _viterbi_padded
+from spacy_crf_ner.crf.sums import _InLogs, _Scaled, _sum_paths
 from spacy_crf_ner.tags import TagScheme
 
 # Against the enumeration of all paths
@@ -177,7 +177,51 @@ def test_viterbi_agrees_with_torchcrf(seed: int) -> None:
     assert [row[real].tolist() for row, real in zip(tags, mask)] == expected
 
 
+def large_batch() -> Tuple[torchcrf.CRF, Chain, Tensor]:
+    """Return a CRF, a chain and tags: 120 docs of all lengths up to 60, 9 of them are tags."""
+    torch.manual_seed(0)
+    B, T, C = 120, 60, 17
+    oracle = torchcrf.CRF(C, batch_first=True).double()
+    lengths = torch.randint(1, T + 1, (B,))
+    lengths[0] = T
+    mask = torch.arange(T)[None, :] < lengths[:, None]
+    emissions = (3 * torch.randn(B, T, C, dtype=torch.float64)).requires_grad_()
+    return oracle, chain_of(oracle, emissions, mask), torch.randint(0, C, (B, T))
+
+
+def test_a_large_batch_agrees_with_torchcrf() -> None:
+    """With more tokens than are counted at once, in more stretches than one."""
+    oracle, chain, tags = large_batch()
+    assert chain.mask.sum() - len(chain.mask) > sums.CHUNK - 1000
+    losses = log_partition(chain) - path_score(chain, tags)
+    expected = -oracle(chain.emissions, tags, chain.mask, reduction="none")
+    assert_close(losses, expected, rtol=1e-10, atol=1e-8)
+    weights = torch.linspace(-1, 2, len(losses), dtype=torch.float64)
+    gradients, expected_gradients = (
+        torch.autograd.grad(total @ weights, chain[:4]) for total in (losses, expected)
+    )
+    assert_close(gradients, expected_gradients, rtol=1e-8, atol=1e-10)
+    best, _ = viterbi(chain)
+    found = [row[real].tolist() for row, real in zip(best, chain.mask)]
+    assert found == oracle.decode(chain.emissions, chain.mask)
+
+
 # Properties
+
+
+@properties
+@given(cases(), st.integers(0, 2**32))
+def test_no_path_of_a_thousand_is_better_than_the_best(case: Case, seed: int) -> None:
+    B, T, C = case.free.emissions.shape
+    best, score = viterbi(case.chain)
+    within = tolerance(case.free) + 1e-6 * score.abs()
+    assert ((path_score(case.chain, best) - score).abs() <= within).all()
+    paths = torch.randint(0, C, (1000 * B, T), generator=torch.Generator().manual_seed(seed))
+    thousandfold = case.chain._replace(
+        emissions=case.chain.emissions.repeat(1000, 1, 1), mask=case.chain.mask.repeat(1000, 1)
+    )
+    others = path_score(thousandfold, paths).view(1000, B)
+    assert (others <= score + within).all()
 
 
 @pytest.mark.parametrize("T, C", [(1, 1), (1, 4), (7, 3), (20, 9)])
@@ -246,8 +290,9 @@ def test_padding_changes_nothing(case: Case, more: int, filling: float) -> None:
         assert after == pytest.approx(before, rel=1e-6, abs=1e-5)
 
 
-def test_a_long_doc_keeps_its_digits() -> None:
-    T, C = 5000, 9
+@pytest.mark.parametrize("T", [300, 20_000])
+def test_a_long_doc_keeps_its_digits(T: int) -> None:
+    C = 9
     rng = np.random.default_rng(0)
     E, A, start, end = (rng.uniform(-5, 5, size).astype("f") for size in [(T, C), (C, C), C, C])
     # The forward and the Viterbi recursion in float64.
@@ -331,6 +376,34 @@ def test_nbest_of_none_is_an_error() -> None:
         nbest(chain_of(oracle, emissions, mask), 0)
 
 
+# Packing
+
+
+@properties
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=5).filter(any), st.integers(0, 2))
+def test_packed_tokens_are_those_of_torch(lengths: List[int], padding: int) -> None:
+    T = max(lengths) + padding
+    mask = torch.arange(T)[None, :] < torch.tensor(lengths)[:, None]
+    emissions = torch.rand(len(lengths), T, 2)
+    packed = Packed(mask)
+    real = torch.tensor(lengths) > 0
+    theirs = torch.nn.utils.rnn.pack_padded_sequence(
+        emissions[real], torch.tensor(lengths)[real], batch_first=True, enforce_sorted=False
+    )
+    assert packed.counts == theirs.batch_sizes.tolist()
+    # Docs of one length may come in either order: what is compared are their sets of scores.
+    assert sorted(packed.pack(emissions).tolist()) == sorted(theirs.data.tolist())
+    assert torch.equal(packed.pad(packed.pack(emissions).numpy())[mask], emissions[mask])
+    rows = packed.pack(emissions)
+    for b, length in enumerate(lengths):
+        where = packed.row(np.full(length, b), np.arange(length))
+        assert torch.equal(rows[where], emissions[b, :length])
+        assert (packed.doc_of[where] == b).all()
+        assert [w for w in where if w in packed.last] == list(where[-1:])
+        before = [packed.before[w - len(packed.docs)] for w in where[1:]]
+        assert before == list(where[:-1])
+
+
 # The two ways to sum, and the two ways to search
 
 
@@ -349,16 +422,56 @@ def biluo_batch(scale: float, B: int = 6, T: int = 12, labels: int = 2) -> Chain
 @pytest.mark.parametrize("scale", [0.1, 3.0, 10.0])
 def test_scaled_sums_are_the_sums_in_logs(scale: float) -> None:
     chain = biluo_batch(scale)
-    scaled, logs = _forward_backward_scaled(chain), _forward_backward_in_logs(chain)
-    assert scaled is not None
+    chain = chain._replace(emissions=chain.emissions.double())
+    scaled, logs = _Scaled(chain), _InLogs(chain)
     assert_close(scaled.log_z, logs.log_z, rtol=1e-9, atol=1e-9)
-    assert_close(scaled.marginals, logs.marginals, rtol=1e-8, atol=1e-12)
+    assert_close(scaled.marginals(), logs.marginals(), rtol=1e-8, atol=1e-12)
     weights = torch.linspace(-1, 2, len(chain.mask), dtype=torch.float64)
-    assert_close(scaled.expected(weights), logs.expected(weights), rtol=1e-8, atol=1e-12)
+    assert_close(scaled.gradients(weights), logs.gradients(weights), rtol=1e-8, atol=1e-12)
 
 
 def test_sums_of_far_scores_are_taken_in_logs() -> None:
-    assert _forward_backward_scaled(biluo_batch(1e4)) is None
+    assert isinstance(_sum_paths(biluo_batch(1e4)), _InLogs)
+
+
+def two_lanes(differences: List[float]) -> Chain:
+    """Two tags that never change into each other; the second is better by these, token by token."""
+    gap = torch.tensor(differences, dtype=torch.float64)
+    emissions = torch.stack([torch.zeros_like(gap), gap], dim=1)[None]
+    lanes = torch.eye(2, dtype=torch.bool)
+    zero, mask = emissions.new_zeros(2), torch.ones(1, len(gap), dtype=torch.bool)
+    free = Chain(emissions, emissions.new_zeros(2, 2), zero, zero, mask)
+    return constrain(free, lanes, mask[0, :2], mask[0, :2])
+
+
+@pytest.mark.parametrize(
+    "differences",
+    [
+        # The second lane is better, but so far behind at both ends that no float64 holds it.
+        [-190.0] * 6 + [190.0] * 13 + [-190.0] * 6,
+        # The same, below what underflows: the rest of it is not exact.
+        [-150.0] * 3 + [150.0] * 7 + [-150.0] * 3,
+        # The first one falls behind everywhere.
+        [190.0] * 9,
+    ],
+)
+def test_no_path_is_lost_to_underflow(differences: List[float]) -> None:
+    chain = two_lanes(differences)
+    # All paths are two: always the first tag, 0, or always the second.
+    second = sum(differences)
+    expected = np.logaddexp(0.0, second)
+    assert log_partition(chain).item() == pytest.approx(expected, rel=1e-12)
+    share = math.exp(second - expected)
+    assert_close(marginals(chain)[0, :, 1], torch.full((len(differences),), share).double())
+
+
+def test_tags_that_no_path_reaches_do_not_overflow() -> None:
+    """Nothing leads to the second lane, which gets better and better."""
+    chain = two_lanes([150.0] * 20)
+    first = torch.tensor([True, False])
+    chain = constrain(chain, torch.eye(2, dtype=torch.bool), first, torch.tensor([True, True]))
+    assert log_partition(chain).item() == 0.0
+    assert marginals(chain)[0, :, 0].tolist() == [1.0] * 20
 
 
 @pytest.mark.parametrize("scale", [1.0, 40.0])
@@ -373,7 +486,7 @@ def test_gradients_are_right_for_unequal_upstream_gradients(scale: float) -> Non
         kept = [torch.where(ok, x, FORBIDDEN) for ok, x in zip(allowed, scores)]
         kept[0] = kept[0] - spread
         result = Chain(*kept, chain.mask)
-        assert (_forward_backward_scaled(result) is None) == (scale > 1)
+        assert isinstance(_sum_paths(result), _InLogs if scale > 1 else _Scaled)
         return log_partition(result) * weights
 
     scores = [torch.where(ok, x, 0.0).double() for ok, x in zip(allowed, chain)]
@@ -383,7 +496,7 @@ def test_gradients_are_right_for_unequal_upstream_gradients(scale: float) -> Non
 @pytest.mark.parametrize("scale", [1.0, 1e4])
 def test_both_searches_find_the_same_path(scale: float) -> None:
     chain = biluo_batch(scale)
-    (tags, score), (expected, expected_score) = _viterbi_numpy(chain), _viterbi_torch(chain)
+    (tags, score), (expected, expected_score) = _viterbi_packed(chain), _viterbi_padded(chain)
     real = chain.mask
     assert torch.equal(tags[real], expected[real])
     assert_close(score[1:], expected_score[1:], rtol=1e-6, atol=1e-5)

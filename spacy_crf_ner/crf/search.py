@@ -1,0 +1,148 @@
+"""The best paths: Viterbi, and the n best."""
+
+from typing import Iterator, List, Tuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .chain import FORBIDDEN, Chain, is_empty
+from .packed import Packed
+
+# Sums of scores that take about as long as it takes to begin a stretch of tokens.
+NEW_STRETCH = 100_000
+
+
+def viterbi(chain: Chain) -> Tuple[Tensor, Tensor]:
+    """Find the best tag sequence of each doc, ties broken towards the lower tag index.
+
+    Of several best sequences it is the one with the lowest last tag, and so on backwards.
+
+    Returns tags (B, T) int64, 0 where the mask is False, and their scores (B,).
+    """
+    chain = Chain(*(tensor.detach() for tensor in chain))
+    if chain.emissions.device.type == "cpu" and chain.mask.any():
+        return _viterbi_packed(chain)
+    return _viterbi_padded(chain)
+
+
+def nbest(chain: Chain, n: int) -> Tuple[Tensor, Tensor]:
+    """Find the n best tag sequences of each doc, best first, all distinct.
+
+    Viterbi with n scores for each tag in the place of one. Source: Seshadri and Sundberg (1994),
+    "List Viterbi decoding algorithms with applications".
+
+    Returns tags (B, n, T) int64, 0 where the mask is False, and scores (B, n): -inf where a doc
+    has fewer legal sequences. An empty doc has one, of score 0.
+    Raises ValueError for n below 1.
+    """
+    if n < 1:
+        raise ValueError(f"n: expected 1 or more, got {n}.")
+    E, A, start, end = (x.detach() for x in chain[:4])
+    B, T, C = E.shape
+    tags = torch.zeros((B, n, T), dtype=torch.int64, device=E.device)
+    scores = E.new_full((B, n), -torch.inf)
+    scores[:, 0] = 0.0
+    if T == 0:
+        return tags, scores
+    # best: (B, C, n); one path to each first tag.
+    best = E.new_full((B, C, n), -torch.inf)
+    best[:, :, 0] = start + E[:, 0]
+    came_from = []  # T - 1 times (B, C, n), each C * n of the token before, as tag * n + rank
+    stay = torch.arange(C * n, device=E.device).view(C, n).expand(B, C, n)
+    for t in range(1, T):
+        moved = best.view(B, 1, C * n) + A.T.repeat_interleave(n, dim=1)  # (B, C, C * n)
+        ranked, previous = moved.sort(dim=2, descending=True, stable=True)
+        real = chain.mask[:, t, None, None]
+        best = torch.where(real, ranked[:, :, :n] + E[:, t, :, None], best)
+        came_from.append(torch.where(real, previous[:, :, :n], stay))
+    final = (best + end[:, None]).view(B, C * n)
+    ranked, state = final.sort(dim=1, descending=True, stable=True)
+    legal = ranked[:, :n] > FORBIDDEN / 2
+    empty = is_empty(chain.mask)[:, None]
+    scores = torch.where(empty, scores, ranked[:, :n].masked_fill(~legal, -torch.inf))
+    state = state[:, :n]  # (B, n)
+    tags[:, :, -1] = state // n
+    for t in range(T - 1, 0, -1):
+        state = came_from[t - 1].reshape(B, C * n).gather(1, state)
+        tags[:, :, t - 1] = state // n
+    return tags.masked_fill(~chain.mask[:, None, :], 0), scores
+
+
+def _viterbi_packed(chain: Chain) -> Tuple[Tensor, Tensor]:
+    """Keep the best scores, not where they came from: that is found again along the one path.
+
+    For a CPU, where the calls of a token cost more than its sums: few calls, all in place, on docs
+    sorted by length and as the innermost axis. torch is faster at sums, numpy at maxima.
+    """
+    packed = Packed(chain.mask)
+    counts = packed.counts
+    # (T, C, D), to become the best scores of a path to a tag.
+    scores = packed.sort(chain.emissions).permute(1, 2, 0).contiguous()
+    scores[0] += chain.start.unsqueeze(1)
+    leave = chain.transitions.unsqueeze(2)  # (C, C, 1)
+    for begin, end in _stretches(counts, leave.numel()):
+        n = counts[begin]
+        moved = scores.new_empty(*leave.shape[:2], n)
+        moved_numpy, best = moved.numpy(), np.empty_like(scores[0, :, :n].numpy())
+        before = scores[begin - 1 : end - 1, :, None, :n].unbind(0)  # (C, 1, n) each
+        for left, here in zip(before, scores[begin:end, :, :n].numpy()):
+            torch.add(left, leave, out=moved)
+            here += np.maximum.reduce(moved_numpy, axis=0, out=best)
+
+    bests = scores.transpose(1, 2).contiguous().numpy()  # (T, D, C)
+    last = packed.lengths - 1, np.arange(len(packed.docs))
+    final = bests[last] + chain.end.numpy()
+    tags = np.zeros(bests.shape[:2], dtype=np.int64)
+    tags[last] = final.argmax(1)
+    arrive = chain.transitions.T.contiguous().numpy()  # [to, from]
+    scratch = np.empty_like(final)
+    for n, after, here, best in zip(counts[:0:-1], tags[:0:-1], tags[-2::-1], bests[-2::-1]):
+        came = scratch[:n]
+        arrive.take(after[:n], axis=0, out=came, mode="clip")
+        came += best[:n]
+        came.argmax(axis=1, out=here[:n])
+    return packed.unsort(tags.T), packed.unsort(final.max(1))
+
+
+def _stretches(counts: List[int], sums: int) -> Iterator[Tuple[int, int]]:
+    """Part all tokens but the first into stretches, each to be searched for as many docs.
+
+    That is as many as its first token has: where some have ended, the search goes on with them
+    until that has cost more than a new stretch does. sums: How many a doc costs at a token.
+    """
+    begin, wasted = 1, 0
+    for t, count in enumerate(counts[1:], 1):
+        wasted += sums * (counts[begin] - count)
+        if wasted > NEW_STRETCH:
+            yield begin, t
+            begin, wasted = t, 0
+    if begin < len(counts):
+        yield begin, len(counts)
+
+
+def _viterbi_padded(chain: Chain) -> Tuple[Tensor, Tensor]:
+    """Viterbi with back-pointers, on any device."""
+    B, T, C = chain.emissions.shape
+    tags = torch.zeros((B, T), dtype=torch.int64, device=chain.emissions.device)
+    if T == 0:
+        return tags, chain.emissions.new_zeros(B)
+    best = chain.start + chain.emissions[:, 0]  # (B, C)
+    came_from = []  # T - 1 times (B, C)
+    # Past the end of its doc each tag comes from itself: the best last tag is carried on.
+    stay = torch.arange(C, device=tags.device).expand(B, C)
+    for t in range(1, T):
+        moved = best.unsqueeze(2) + chain.transitions  # (B, C, C)
+        # Not max(dim=1), which wakes all of torch's threads for even the smallest tensor.
+        step, previous = moved.amax(dim=1), moved.argmax(dim=1)
+        real = chain.mask[:, t, None]
+        best = torch.where(real, step + chain.emissions[:, t], best)
+        came_from.append(torch.where(real, previous, stay))
+    last = best + chain.end
+    tag = last.argmax(dim=1)
+    tags[:, -1] = tag
+    for t in range(T - 1, 0, -1):
+        tag = came_from[t - 1].gather(1, tag.unsqueeze(1)).squeeze(1)
+        tags[:, t - 1] = tag
+    score = last.amax(dim=1).masked_fill(is_empty(chain.mask), 0.0)
+    return tags.masked_fill(~chain.mask, 0), score

@@ -1,0 +1,273 @@
+"""Sums over all paths: the partition, its gradient, and posterior probabilities.
+
+beta_t(i)     = logsumexp_j(A[i, j] + E[t+1, j] + beta_t+1(j)),  beta_T = end       beta: (B, C)
+P(y_t = j)    = exp(alpha_t(j) + beta_t(j) - logZ), the gradient of logZ for E[t, j]
+"""
+
+import math
+from typing import Any, Dict, Optional, Protocol, Tuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .chain import FORBIDDEN, Chain, is_empty
+from .packed import Packed
+
+Floats = NDArray[np.float64]
+
+# What a float64, which ends at 1e-308, holds for sure: from sums of at least 1e-150, the scores of
+# a step take off at most e^200 = 1e87, and a division by their total at most e^46 = 1e20.
+LEAST = 1e-150
+MAX_SPREAD = 200.0
+MAX_RISE = 46.0
+
+CHUNK = 4096  # tokens that are counted at once: their copies stay small
+
+
+def log_partition(chain: Chain) -> Tensor:
+    """Sum over all tag sequences: logZ, (B,), 0 for an empty doc.
+
+    Differentiable, once: its gradient for the emissions are the marginals, and for the transitions
+    the expected counts, from one forward-backward pass. Nothing is recorded from token to token.
+    """
+    return _LogPartition.apply(*chain)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def marginals(chain: Chain) -> Tensor:
+    """Compute the posterior probability of each tag at each token: (B, T, C), 0 in the padding."""
+    return _sum_paths(chain).marginals().to(chain.emissions.dtype)
+
+
+def stretch_log_posterior(chain: Chain, docs: Tensor, starts: Tensor, tags: Tensor) -> Tensor:
+    """Compute the log probability that stretches of tokens carry given tags, whatever the rest.
+
+    P(y_s..y_e) = P(y_s) P(y_s+1 | y_s) ... P(y_e | y_e-1), as given the scores a chain is Markov.
+    One forward-backward pass serves all stretches.
+
+    docs: (S,) int64, the doc of each stretch, a row of the batch.
+    starts: (S,) int64, its first token.
+    tags: (S, L) int64, its tags, from the first; negative beyond its end. At least one each.
+
+    Returns (S,), -inf for what cannot be.
+    """
+    sums = _sum_paths(chain)
+    log_p = sums.log_tags(docs, starts, tags[:, 0])
+    stretch, after = torch.nonzero(tags[:, 1:] >= 0, as_tuple=True)
+    pairs = tags[stretch, after], tags[stretch, after + 1]
+    moves = sums.log_moves(docs[stretch], starts[stretch] + after, *pairs)
+    return log_p.index_add(0, stretch, moves).to(chain.emissions)
+
+
+class _LogPartition(torch.autograd.Function):
+    """logZ, with the gradients that the forward-backward pass gives."""
+
+    @staticmethod
+    def forward(ctx: Any, *chain: Tensor) -> Tensor:
+        ctx.sums = _sum_paths(Chain(*chain))
+        ctx.dtype = chain[0].dtype
+        return ctx.sums.log_z.to(ctx.dtype)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, *d_log_z: Tensor) -> Tuple[Optional[Tensor], ...]:
+        gradients = ctx.sums.gradients(d_log_z[0].double())
+        return (*(gradient.to(ctx.dtype) for gradient in gradients), None)
+
+
+class _Sums(Protocol):
+    """What sums over all paths tell, from one pass to the right and one to the left.
+
+    log_z: (B,) float64.
+    """
+
+    log_z: Tensor
+
+    def marginals(self) -> Tensor:
+        """Posterior probability of each tag: (B, T, C), 0 in the padding."""
+
+    def gradients(self, weights: Tensor) -> Tuple[Tensor, ...]:
+        """Gradients of sum(weights * log_z), (B,), for emissions, transitions, start and end."""
+
+    def log_tags(self, docs: Tensor, tokens: Tensor, tags: Tensor) -> Tensor:
+        """Log posteriors of single tags: all (S,)."""
+
+    def log_moves(self, docs: Tensor, tokens: Tensor, tags: Tensor, after: Tensor) -> Tensor:
+        """Log posteriors of tags of the next tokens, given those of these: all (S,)."""
+
+
+def _sum_paths(chain: Chain) -> _Sums:
+    chain = Chain(*(tensor.detach() for tensor in chain))
+    if chain.emissions.device.type == "cpu" and chain.mask.any():
+        try:
+            return _Scaled(chain)
+        except FloatingPointError:
+            pass
+    return _InLogs(chain)
+
+
+class _Scaled:
+    """Sums of probabilities in float64, divided by their total now and then: a step takes no log.
+
+    For N packed tokens, alpha (N, C) sums over the ways to a tag, its token included, and beta
+    over the ways on from it, both scaled so that alpha * beta is the posterior. K = exp(A), and
+    arrive (N, C) is exp(E) * beta, what a tag is worth to the token before: beta_t = K arrive_t+1.
+
+    Raises FloatingPointError where float64 may not hold these sums, or where no path is legal.
+    """
+
+    def __init__(self, chain: Chain) -> None:
+        packed = Packed(chain.mask)
+        # All scores become differences to the highest of their token or kind: at most 0.
+        emissions = packed.pack(chain.emissions).double()
+        highest = emissions.amax(1)
+        emissions -= highest.unsqueeze(1)
+        kinds = [scores.double().numpy() for scores in chain[1:4]]
+        peaks = [scores.max() for scores in kinds]
+        kinds = [scores - peak for scores, peak in zip(kinds, peaks)]
+        spread = sum(_spread(scores) for scores in (emissions.numpy(), *kinds))
+        if not spread <= MAX_SPREAD:
+            raise FloatingPointError(f"Scores spread over {spread:.0f} in one step.")
+        self.K, start, end = map(np.exp, kinds)
+        self.arrive = emissions.exp_().numpy()  # exp(E), until beta is known
+        self.packed, self.dtype = packed, chain.emissions.numpy().dtype
+        # In a token sums fall to e^-spread of what they were at worst, and rise to C times that.
+        rise = math.log(len(self.K) + 1)
+        every = max(1, int(min(MAX_SPREAD / (spread + 1), MAX_RISE / rise)))
+
+        with np.errstate(all="ignore"):  # what goes wrong is seen below
+            norms = self._sum_to_the_right(start, every)
+            total = _positive(self.alpha[packed.last] @ end)  # (D,)
+            self._sum_to_the_left(end / total[:, None], norms)
+        for sums in (self.alpha, self.arrive):
+            if ((sums > 0) & (sums < LEAST)).any() or not sums.max() <= 1 / LEAST:
+                raise FloatingPointError("Sums over paths under- or overflow.")
+
+        log_z = np.log(total) + peaks[0] * (packed.lengths - 1) + peaks[1] + peaks[2]
+        for t, norm in norms.items():
+            log_z[: packed.counts[t]] += np.log(norm[:, 0])
+        self.log_z = packed.unsort(log_z)
+        self.log_z.index_add_(0, torch.from_numpy(packed.doc_of), highest)
+
+    def _sum_to_the_right(self, start: Floats, every: int) -> Dict[int, Floats]:
+        """Fill alpha. Returns by what the sums of every so many tokens were divided: (n, 1)."""
+        alpha, scores, tokens = np.empty_like(self.arrive), self.arrive, self.packed.tokens
+        norms = {}
+        here = np.multiply(scores[tokens[0]], start, alpha[tokens[0]])
+        for t, now in enumerate(tokens[1:], 1):
+            before, here = here, alpha[now]
+            before[: len(here)].dot(self.K, here)
+            here *= scores[now]
+            if t % every == 0:
+                norms[t] = _positive(here.sum(1, keepdims=True))
+                here /= norms[t]
+        self.alpha = alpha
+        return norms
+
+    def _sum_to_the_left(self, end: Floats, norms: Dict[int, Floats]) -> None:
+        """Fill beta, and arrive. end: (D, C), for each doc."""
+        beta, tokens = np.empty_like(self.alpha), self.packed.tokens
+        beta[self.packed.last] = end
+        onward, after = self.K.T, None
+        for t in range(len(tokens) - 1, -1, -1):
+            here = beta[tokens[t]]
+            if after is not None:
+                after.dot(onward, here[: len(after)])
+            after = self.arrive[tokens[t]]
+            after *= here
+            if t in norms:
+                after /= norms[t]
+        self.beta = beta
+
+    def marginals(self) -> Tensor:
+        return self.packed.pad(self.alpha * self.beta)
+
+    def gradients(self, weights: Tensor) -> Tuple[Tensor, ...]:
+        packed = self.packed
+        by_row = torch.from_numpy(weights.numpy()[packed.doc_of, None])
+        alpha = (torch.from_numpy(self.alpha) * by_row).numpy()
+        posterior = np.multiply(alpha, self.beta, dtype=self.dtype, casting="same_kind")
+        before, counts = packed.before, np.zeros_like(self.K)
+        for begin in range(0, len(before), CHUNK):
+            leave = alpha.take(before[begin : begin + CHUNK], 0)
+            counts += leave.T @ self.arrive[len(packed.docs) + begin :][: len(leave)]
+        ends = posterior[packed.tokens[0]].sum(0), posterior[packed.last].sum(0)
+        others = (torch.from_numpy(summed) for summed in (self.K * counts, *ends))
+        return (packed.pad(posterior), *others)
+
+    def log_tags(self, docs: Tensor, tokens: Tensor, tags: Tensor) -> Tensor:
+        row, tag = self.packed.row(docs.numpy(), tokens.numpy()), tags.numpy()
+        return _log_p(torch.from_numpy(self.alpha[row, tag] * self.beta[row, tag]).log())
+
+    def log_moves(self, docs: Tensor, tokens: Tensor, tags: Tensor, after: Tensor) -> Tensor:
+        doc, t, i, j = (at.numpy() for at in (docs, tokens, tags, after))
+        here = self.beta[self.packed.row(doc, t), i]
+        p = self.K[i, j] * self.arrive[self.packed.row(doc, t + 1), j]
+        p = np.divide(p, here, out=np.zeros_like(p), where=here > 0)
+        return _log_p(torch.from_numpy(p).log())
+
+
+class _InLogs:
+    """Sums of logs in float64, over any range of scores, on any device; alpha, beta: (B, T, C)."""
+
+    def __init__(self, chain: Chain) -> None:
+        self.E, self.A, start, end = (scores.double() for scores in chain[:4])
+        self.mask = chain.mask
+        E, A, mask = self.E, self.A, self.mask
+        B, T, _ = E.shape
+        alpha, beta = torch.zeros_like(E), torch.zeros_like(E)
+        if T:
+            alpha[:, 0] = start + E[:, 0]
+            beta[:, -1] = end
+        for t in range(1, T):
+            step = torch.logsumexp(alpha[:, t - 1, :, None] + A, dim=1) + E[:, t]
+            alpha[:, t] = torch.where(mask[:, t, None], step, alpha[:, t - 1])
+        for t in range(T - 2, -1, -1):
+            step = torch.logsumexp(A + (E[:, t + 1] + beta[:, t + 1])[:, None, :], dim=2)
+            beta[:, t] = torch.where(mask[:, t + 1, None], step, end)
+        log_z = torch.logsumexp(alpha[:, -1] + end, dim=1) if T else E.new_zeros(B)
+        self.log_z = log_z.masked_fill(is_empty(mask), 0.0)
+        self.alpha, self.beta = alpha, beta
+
+    def marginals(self) -> Tensor:
+        # At most 1: where no path is legal, differences of huge numbers mean nothing.
+        posterior = (self.alpha + self.beta - self.log_z[:, None, None]).clamp_(max=0.0).exp_()
+        return posterior * self.mask.unsqueeze(2)
+
+    def gradients(self, weights: Tensor) -> Tuple[Tensor, ...]:
+        posterior = self.marginals() * weights[:, None, None]
+        last = self.mask.clone()
+        last[:, :-1] &= ~self.mask[:, 1:]
+        counts = torch.zeros_like(self.A)
+        for t in range(self.mask.shape[1] - 1):
+            arrive = self.E[:, t + 1] + self.beta[:, t + 1] - self.log_z[:, None]
+            pairs = self.alpha[:, t, :, None] + self.A + arrive[:, None, :]  # (B, C, C)
+            kept = weights * self.mask[:, t + 1]
+            counts += (pairs.clamp_(max=0.0).exp_() * kept[:, None, None]).sum(0)
+        return posterior, counts, posterior[:, :1].sum((0, 1)), posterior[last].sum(0)
+
+    def log_tags(self, docs: Tensor, tokens: Tensor, tags: Tensor) -> Tensor:
+        at = docs, tokens, tags
+        return _log_p(self.alpha[at] + self.beta[at] - self.log_z[docs])
+
+    def log_moves(self, docs: Tensor, tokens: Tensor, tags: Tensor, after: Tensor) -> Tensor:
+        arrive = self.E[docs, tokens + 1, after] + self.beta[docs, tokens + 1, after]
+        return _log_p(self.A[tags, after] + arrive - self.beta[docs, tokens, tags])
+
+
+def _spread(scores: Floats) -> float:
+    """How far scores that are not forbidden lie below 0."""
+    lowest = scores.min()
+    if lowest <= FORBIDDEN / 2:
+        lowest = scores.min(where=scores > FORBIDDEN / 2, initial=0.0)
+    return -float(lowest)
+
+
+def _positive(sums: Floats) -> Floats:
+    if not (sums > 0).all():
+        raise FloatingPointError("No path is left.")
+    return sums
+
+
+def _log_p(log_p: Tensor) -> Tensor:
+    return log_p.masked_fill(log_p < FORBIDDEN / 2, -torch.inf).clamp(max=0.0)
