@@ -130,14 +130,14 @@ def loss(
     tensors = [tensor.requires_grad_() for tensor in _tensors(potentials)]
     tags, mask = _pad(torch.from_numpy(gold).to(tensors[0].device), potentials.lengths)
     free = _chain(tensors, potentials.lengths, constraints if potentials.constrained else None)
-    losses = crf.log_partition(free)
     missing = (tags < 0) & mask
     if missing.any():
         allowed = torch.nn.functional.one_hot(tags.clamp(min=0), free.emissions.shape[2]).bool()
         emissions = crf.clamp(free.emissions, allowed | missing.unsqueeze(2))
-        losses = losses - crf.log_partition(free._replace(emissions=emissions))
+        clamped = free._replace(emissions=emissions)
+        losses = crf.log_partition(free) - crf.log_partition(clamped)
     else:
-        losses = losses - crf.path_score(free, tags)
+        losses = -crf.log_likelihood(free, tags)
     # A doc without annotation teaches exactly nothing: Adam would make steps of rounding noise.
     losses = losses.masked_fill(~((tags >= 0) & mask).any(1), 0.0)
     losses.sum().backward()  # type: ignore[no-untyped-call]

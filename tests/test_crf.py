@@ -17,6 +17,7 @@ from spacy_crf_ner.crf import (
     FORBIDDEN,
     Chain,
     constrain,
+    log_likelihood,
     log_partition,
     marginals,
     nbest,
@@ -69,6 +70,23 @@ def test_path_score_sums_the_potentials_of_its_path(case: Case, data: st.DataObj
             assert score[b] <= FORBIDDEN / 2
         # No path weighs more than all of them.
         assert score[b] <= logZ[b] + tolerance(case.free) + 1e-6 * logZ[b].abs()
+
+
+@properties
+@given(cases(), st.integers(0, 2**32))
+def test_log_likelihood_is_that_of_the_enumeration(case: Case, seed: int) -> None:
+    B, T, C = case.free.emissions.shape
+    tags = torch.randint(0, C, (B, T), generator=torch.Generator().manual_seed(seed))
+    log_p = log_likelihood(case.chain, tags)
+    assert (log_p <= 0.0).all()
+    for b, length in enumerate(case.lengths):
+        paths, scores = case.legal_paths(b)
+        (match,) = torch.where((paths == tags[b, :length]).all(1))
+        if len(match):
+            expected = torch.log_softmax(scores, 0)[match].item()
+            assert log_p[b].item() == pytest.approx(expected, rel=1e-6, abs=1e-6)
+        elif len(scores):
+            assert log_p[b] <= FORBIDDEN / 2
 
 
 @properties
@@ -157,15 +175,13 @@ def chain_of(oracle: torchcrf.CRF, emissions: Tensor, mask: Tensor) -> Chain:
 def test_loss_and_gradients_agree_with_torchcrf(seed: int) -> None:
     oracle, emissions, tags, mask = random_batch(seed)
     chain = chain_of(oracle, emissions, mask)
-    losses = log_partition(chain) - path_score(chain, tags)
     expected = -oracle(emissions, tags, mask, reduction="none")
-    assert_close(losses, expected, atol=1e-4, rtol=1e-5)
     # Of single tokens no transition is in the graph: its gradient is a zero made up here.
-    gradients, expected_gradients = (
-        torch.autograd.grad(total.sum(), chain[:4], materialize_grads=True)
-        for total in (losses, expected)
-    )
-    assert_close(gradients, expected_gradients, atol=1e-4, rtol=1e-4)
+    expected_gradients = torch.autograd.grad(expected.sum(), chain[:4], materialize_grads=True)
+    for losses in (log_partition(chain) - path_score(chain, tags), -log_likelihood(chain, tags)):
+        assert_close(losses, expected, atol=1e-4, rtol=1e-5)
+        gradients = torch.autograd.grad(losses.sum(), chain[:4], materialize_grads=True)
+        assert_close(gradients, expected_gradients, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -193,7 +209,7 @@ def test_a_large_batch_agrees_with_torchcrf() -> None:
     """With more tokens than are counted at once, in more stretches than one."""
     oracle, chain, tags = large_batch()
     assert chain.mask.sum() - len(chain.mask) > sums.CHUNK - 1000
-    losses = log_partition(chain) - path_score(chain, tags)
+    losses = -log_likelihood(chain, tags)
     expected = -oracle(chain.emissions, tags, chain.mask, reduction="none")
     assert_close(losses, expected, rtol=1e-10, atol=1e-8)
     weights = torch.linspace(-1, 2, len(losses), dtype=torch.float64)
@@ -306,6 +322,8 @@ def test_a_long_doc_keeps_its_digits(T: int) -> None:
     assert log_partition(chain).item() == pytest.approx(logZ, rel=1e-4)
     assert score.item() == pytest.approx(float((best + end).max()), rel=1e-4)
     assert path_score(chain, tags).item() == pytest.approx(score.item(), rel=1e-4)
+    exact = float((best + end).max()) - logZ
+    assert log_likelihood(chain, tags).item() == pytest.approx(exact, rel=1e-4)
 
 
 # Posteriors
@@ -465,6 +483,15 @@ def test_no_path_is_lost_to_underflow(differences: List[float]) -> None:
     assert_close(marginals(chain)[0, :, 1], torch.full((len(differences),), share).double())
 
 
+def test_float32_is_only_what_comes_out() -> None:
+    """Half of all paths' weight is where alpha is e^-150, and beta e^150."""
+    free = two_lanes([-150.0, 150.0])
+    emissions = free.emissions.float().requires_grad_()
+    scores = (x.float() for x in free[1:4])
+    log_partition(Chain(emissions, *scores, free.mask)).sum().backward()
+    assert_close(emissions.grad, torch.full((1, 2, 2), 0.5))
+
+
 def test_tags_that_no_path_reaches_do_not_overflow() -> None:
     """Nothing leads to the second lane, which gets better and better."""
     chain = two_lanes([150.0] * 20)
@@ -482,15 +509,17 @@ def test_gradients_are_right_for_unequal_upstream_gradients(scale: float) -> Non
     allowed = [scores > FORBIDDEN / 2 for scores in chain[:4]]
     spread = torch.tensor([0.0, 0.0, 0.0, 0.0, scale * 10 - 10], dtype=torch.float64)
 
-    def weighted(*scores: Tensor) -> Tensor:
+    def moved(*scores: Tensor) -> Chain:
         kept = [torch.where(ok, x, FORBIDDEN) for ok, x in zip(allowed, scores)]
         kept[0] = kept[0] - spread
         result = Chain(*kept, chain.mask)
         assert isinstance(_sum_paths(result), _InLogs if scale > 1 else _Scaled)
-        return log_partition(result) * weights
+        return result
 
-    scores = [torch.where(ok, x, 0.0).double() for ok, x in zip(allowed, chain)]
-    assert torch.autograd.gradcheck(weighted, [x.requires_grad_() for x in scores])
+    scores = [torch.where(ok, x, 0.0).double().requires_grad_() for ok, x in zip(allowed, chain)]
+    assert torch.autograd.gradcheck(lambda *s: log_partition(moved(*s)) * weights, scores)
+    best, _ = viterbi(moved(*scores))
+    assert torch.autograd.gradcheck(lambda *s: log_likelihood(moved(*s), best) * weights, scores)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e4])

@@ -11,13 +11,14 @@ Axes: B docs, T tokens, C tags. Source: Lafferty, McCallum and Pereira (2001), I
 
 from .chain import FORBIDDEN, Chain, clamp, constrain, path_score
 from .search import nbest, viterbi
-from .sums import log_partition, marginals, stretch_log_posterior
+from .sums import log_likelihood, log_partition, marginals, stretch_log_posterior
 
 __all__ = [
     "FORBIDDEN",
     "Chain",
     "clamp",
     "constrain",
+    "log_likelihood",
     "log_partition",
     "marginals",
     "nbest",

@@ -63,11 +63,16 @@ class Packed:
         """Where the tokens lie among all B * T, padding included: (N,)."""
         return self.doc_of * self.shape[1] + np.repeat(np.arange(len(self.counts)), self._counts)
 
-    def row(self, docs: Ints, tokens: Ints) -> Ints:
-        """Where tokens of docs, rows of the batch, lie: all (S,)."""
+    @cached_property
+    def _rank(self) -> Ints:
+        """Which of the sorted docs each doc is: (B,)."""
         rank = np.empty(self.shape[0], dtype=np.int64)
         rank[self.docs] = np.arange(len(self.docs))
-        rows: Ints = self._begins[tokens] + rank[docs]
+        return rank
+
+    def row(self, docs: Ints, tokens: Ints) -> Ints:
+        """Where tokens of docs, rows of the batch, lie: all (S,)."""
+        rows: Ints = self._begins[tokens] + self._rank[docs]
         return rows
 
     def pack(self, padded: Tensor) -> Tensor:
@@ -80,9 +85,9 @@ class Packed:
         padded[self._padded] = packed
         return torch.from_numpy(padded.reshape(*self.shape, -1))
 
-    def sort(self, padded: Tensor) -> Tensor:
+    def sort(self, padded: Tensor) -> NDArray[Any]:
         """(B, T, C) -> (D, longest, C)."""
-        return padded[:, : len(self.counts)].index_select(0, torch.from_numpy(self.docs))
+        return padded.numpy()[self.docs, : len(self.counts)]
 
     def unsort(self, values: NDArray[Any]) -> Tensor:
         """(D,) -> (B,), or (D, longest) -> (B, T); zeros elsewhere."""

@@ -78,31 +78,30 @@ def _viterbi_packed(chain: Chain) -> Tuple[Tensor, Tensor]:
     packed = Packed(chain.mask)
     counts = packed.counts
     # (T, C, D), to become the best scores of a path to a tag.
-    scores = packed.sort(chain.emissions).permute(1, 2, 0).contiguous()
-    scores[0] += chain.start.unsqueeze(1)
+    scores = packed.sort(chain.emissions).transpose(1, 2, 0).copy()
+    scores[0] += chain.start.numpy()[:, None]
     leave = chain.transitions.unsqueeze(2)  # (C, C, 1)
     for begin, end in _stretches(counts, leave.numel()):
         n = counts[begin]
-        moved = scores.new_empty(*leave.shape[:2], n)
-        moved_numpy, best = moved.numpy(), np.empty_like(scores[0, :, :n].numpy())
-        before = scores[begin - 1 : end - 1, :, None, :n].unbind(0)  # (C, 1, n) each
-        for left, here in zip(before, scores[begin:end, :, :n].numpy()):
+        moved = leave.new_empty(*leave.shape[:2], n)
+        moved_numpy, best = moved.numpy(), np.empty_like(scores[0, :, :n])
+        before = torch.from_numpy(scores)[begin - 1 : end - 1, :, None, :n].unbind(0)  # (C, 1, n)
+        for left, here in zip(before, scores[begin:end, :, :n]):
             torch.add(left, leave, out=moved)
             here += np.maximum.reduce(moved_numpy, axis=0, out=best)
 
-    bests = scores.transpose(1, 2).contiguous().numpy()  # (T, D, C)
-    last = packed.lengths - 1, np.arange(len(packed.docs))
-    final = bests[last] + chain.end.numpy()
-    tags = np.zeros(bests.shape[:2], dtype=np.int64)
-    tags[last] = final.argmax(1)
+    last = packed.lengths - 1, slice(None), np.arange(len(packed.docs))
+    final = scores[last] + chain.end.numpy()  # (D, C)
+    tags = np.zeros((len(counts), len(final)), dtype=np.int64)
+    tags[last[::2]] = final.argmax(axis=1)
     arrive = chain.transitions.T.contiguous().numpy()  # [to, from]
     scratch = np.empty_like(final)
-    for n, after, here, best in zip(counts[:0:-1], tags[:0:-1], tags[-2::-1], bests[-2::-1]):
+    for n, after, here, best in zip(counts[:0:-1], tags[:0:-1], tags[-2::-1], scores[-2::-1]):
         came = scratch[:n]
         arrive.take(after[:n], axis=0, out=came, mode="clip")
-        came += best[:n]
+        came += best[:, :n].T
         came.argmax(axis=1, out=here[:n])
-    return packed.unsort(tags.T), packed.unsort(final.max(1))
+    return packed.unsort(tags.T), packed.unsort(final.max(axis=1))
 
 
 def _stretches(counts: List[int], sums: int) -> Iterator[Tuple[int, int]]:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .chain import FORBIDDEN, Chain, is_empty
+from .chain import FORBIDDEN, Chain, Path, is_empty
 from .packed import Packed
 
 Floats = NDArray[np.float64]
@@ -35,6 +35,17 @@ def log_partition(chain: Chain) -> Tensor:
     return _LogPartition.apply(*chain)  # type: ignore[no-any-return, no-untyped-call]
 
 
+def log_likelihood(chain: Chain, tags: Tensor) -> Tensor:
+    """Compute the log probability of one tag sequence of each doc: path score - logZ, (B,).
+
+    tags: (B, T) int64; what stands where the mask is False does not matter.
+
+    Differentiable, once. The difference is taken in float64, so that little is lost of it where
+    both are large, and the gradients of both are summed in one place.
+    """
+    return _LogLikelihood.apply(tags, *chain)  # type: ignore[no-any-return, no-untyped-call]
+
+
 def marginals(chain: Chain) -> Tensor:
     """Compute the posterior probability of each tag at each token: (B, T, C), 0 in the padding."""
     return _sum_paths(chain).marginals().to(chain.emissions.dtype)
@@ -52,12 +63,7 @@ def stretch_log_posterior(chain: Chain, docs: Tensor, starts: Tensor, tags: Tens
 
     Returns (S,), -inf for what cannot be.
     """
-    sums = _sum_paths(chain)
-    log_p = sums.log_tags(docs, starts, tags[:, 0])
-    stretch, after = torch.nonzero(tags[:, 1:] >= 0, as_tuple=True)
-    pairs = tags[stretch, after], tags[stretch, after + 1]
-    moves = sums.log_moves(docs[stretch], starts[stretch] + after, *pairs)
-    return log_p.index_add(0, stretch, moves).to(chain.emissions)
+    return _sum_paths(chain).log_stretches(docs, starts, tags).to(chain.emissions.dtype)
 
 
 class _LogPartition(torch.autograd.Function):
@@ -70,9 +76,27 @@ class _LogPartition(torch.autograd.Function):
         return ctx.sums.log_z.to(ctx.dtype)  # type: ignore[no-any-return]
 
     @staticmethod
-    def backward(ctx: Any, *d_log_z: Tensor) -> Tuple[Optional[Tensor], ...]:
-        gradients = ctx.sums.gradients(d_log_z[0].double())
+    def backward(ctx: Any, *upstream: Tensor) -> Tuple[Optional[Tensor], ...]:
+        gradients = ctx.sums.gradients(upstream[0].double())
         return (*(gradient.to(ctx.dtype) for gradient in gradients), None)
+
+
+class _LogLikelihood(torch.autograd.Function):
+    """The score of a path, less logZ, with the gradients of both."""
+
+    @staticmethod
+    def forward(ctx: Any, tags: Tensor, *scores: Tensor) -> Tensor:
+        chain = Chain(*scores)
+        ctx.path, ctx.sums = path, sums = Path(chain, tags), _sum_paths(chain)
+        ctx.dtype = scores[0].dtype
+        return (path.score(chain) - sums.log_z).to(scores[0].dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> Tuple[Optional[Tensor], ...]:
+        weights = upstream[0].double()
+        gradients = ctx.sums.gradients(-weights)
+        ctx.path.add_gradients(gradients, weights)
+        return None, *(gradient.to(ctx.dtype) for gradient in gradients), None
 
 
 class _Sums(Protocol):
@@ -89,11 +113,8 @@ class _Sums(Protocol):
     def gradients(self, weights: Tensor) -> Tuple[Tensor, ...]:
         """Gradients of sum(weights * log_z), (B,), for emissions, transitions, start and end."""
 
-    def log_tags(self, docs: Tensor, tokens: Tensor, tags: Tensor) -> Tensor:
-        """Log posteriors of single tags: all (S,)."""
-
-    def log_moves(self, docs: Tensor, tokens: Tensor, tags: Tensor, after: Tensor) -> Tensor:
-        """Log posteriors of tags of the next tokens, given those of these: all (S,)."""
+    def log_stretches(self, docs: Tensor, starts: Tensor, tags: Tensor) -> Tensor:
+        """Log posteriors of stretches of tags, (S,), as `stretch_log_posterior` has it."""
 
 
 def _sum_paths(chain: Chain) -> _Sums:
@@ -183,28 +204,35 @@ class _Scaled:
         return self.packed.pad(self.alpha * self.beta)
 
     def gradients(self, weights: Tensor) -> Tuple[Tensor, ...]:
-        packed = self.packed
-        by_row = torch.from_numpy(weights.numpy()[packed.doc_of, None])
-        alpha = (torch.from_numpy(self.alpha) * by_row).numpy()
-        posterior = np.multiply(alpha, self.beta, dtype=self.dtype, casting="same_kind")
-        before, counts = packed.before, np.zeros_like(self.K)
+        packed, before = self.packed, self.packed.before
+        of_row = torch.from_numpy(weights.numpy()[packed.doc_of, None])
+        counts = torch.zeros(self.K.shape, dtype=torch.float64)
         for begin in range(0, len(before), CHUNK):
-            leave = alpha.take(before[begin : begin + CHUNK], 0)
-            counts += leave.T @ self.arrive[len(packed.docs) + begin :][: len(leave)]
-        ends = posterior[packed.tokens[0]].sum(0), posterior[packed.last].sum(0)
-        others = (torch.from_numpy(summed) for summed in (self.K * counts, *ends))
-        return (packed.pad(posterior), *others)
+            rows = before[begin : begin + CHUNK]
+            leave = torch.from_numpy(self.alpha.take(rows, axis=0)).mul_(of_row[rows])
+            arrive = torch.from_numpy(self.arrive[len(packed.docs) + begin :][: len(rows)])
+            counts.addmm_(leave.T, arrive)
+        posterior = np.empty(self.alpha.shape, self.dtype)
+        np.multiply(self.alpha, self.beta, out=posterior, casting="same_kind")
+        torch.from_numpy(posterior).mul_(of_row)
+        ends = posterior[packed.tokens[0]].sum(axis=0), posterior[packed.last].sum(axis=0)
+        d_start, d_end = map(torch.from_numpy, ends)
+        return packed.pad(posterior), counts.mul_(torch.from_numpy(self.K)), d_start, d_end
 
-    def log_tags(self, docs: Tensor, tokens: Tensor, tags: Tensor) -> Tensor:
-        row, tag = self.packed.row(docs.numpy(), tokens.numpy()), tags.numpy()
-        return _log_p(torch.from_numpy(self.alpha[row, tag] * self.beta[row, tag]).log())
-
-    def log_moves(self, docs: Tensor, tokens: Tensor, tags: Tensor, after: Tensor) -> Tensor:
-        doc, t, i, j = (at.numpy() for at in (docs, tokens, tags, after))
-        here = self.beta[self.packed.row(doc, t), i]
-        p = self.K[i, j] * self.arrive[self.packed.row(doc, t + 1), j]
-        p = np.divide(p, here, out=np.zeros_like(p), where=here > 0)
-        return _log_p(torch.from_numpy(p).log())
+    def log_stretches(self, docs: Tensor, starts: Tensor, tags: Tensor) -> Tensor:
+        doc, start, tag = docs.numpy(), starts.numpy(), tags.numpy()
+        here = self.packed.row(doc, start), tag[:, 0]
+        stretch, at = np.nonzero(tag[:, 1:] >= 0)
+        doc, token = doc[stretch], start[stretch] + at
+        left, right = tag[stretch, at], tag[stretch, at + 1]
+        arrive = self.arrive[self.packed.row(doc, token + 1), right]
+        with np.errstate(all="ignore"):  # of what cannot be: log(0), 0 / 0
+            moves = np.log(
+                self.K[left, right] * arrive / self.beta[self.packed.row(doc, token), left]
+            )
+            log_p = np.log(self.alpha[here] * self.beta[here])
+        log_p += np.bincount(stretch, np.nan_to_num(moves, nan=-np.inf, neginf=-np.inf), len(log_p))
+        return torch.from_numpy(log_p).clamp(max=0.0)
 
 
 class _InLogs:
@@ -246,13 +274,15 @@ class _InLogs:
             counts += (pairs.clamp_(max=0.0).exp_() * kept[:, None, None]).sum(0)
         return posterior, counts, posterior[:, :1].sum((0, 1)), posterior[last].sum(0)
 
-    def log_tags(self, docs: Tensor, tokens: Tensor, tags: Tensor) -> Tensor:
-        at = docs, tokens, tags
-        return _log_p(self.alpha[at] + self.beta[at] - self.log_z[docs])
-
-    def log_moves(self, docs: Tensor, tokens: Tensor, tags: Tensor, after: Tensor) -> Tensor:
-        arrive = self.E[docs, tokens + 1, after] + self.beta[docs, tokens + 1, after]
-        return _log_p(self.A[tags, after] + arrive - self.beta[docs, tokens, tags])
+    def log_stretches(self, docs: Tensor, starts: Tensor, tags: Tensor) -> Tensor:
+        here = docs, starts, tags[:, 0]
+        log_p = _possible(self.alpha[here] + self.beta[here] - self.log_z[docs])
+        stretch, at = torch.nonzero(tags[:, 1:] >= 0, as_tuple=True)
+        doc, token = docs[stretch], starts[stretch] + at
+        left, right = tags[stretch, at], tags[stretch, at + 1]
+        arrive = self.E[doc, token + 1, right] + self.beta[doc, token + 1, right]
+        moves = _possible(self.A[left, right] + arrive - self.beta[doc, token, left])
+        return log_p.index_add(0, stretch, moves)
 
 
 def _spread(scores: Floats) -> float:
@@ -269,5 +299,6 @@ def _positive(sums: Floats) -> Floats:
     return sums
 
 
-def _log_p(log_p: Tensor) -> Tensor:
+def _possible(log_p: Tensor) -> Tensor:
+    """Log probabilities, -inf where something forbidden is needed, and never above 0."""
     return log_p.masked_fill(log_p < FORBIDDEN / 2, -torch.inf).clamp(max=0.0)
