@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from .chain import FORBIDDEN, Chain, Path, is_empty
 from .packed import Packed
@@ -76,6 +77,7 @@ class _LogPartition(torch.autograd.Function):
         return ctx.sums.log_z.to(ctx.dtype)  # type: ignore[no-any-return]
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> Tuple[Optional[Tensor], ...]:
         gradients = ctx.sums.gradients(upstream[0].double())
         return (*(gradient.to(ctx.dtype) for gradient in gradients), None)
@@ -92,6 +94,7 @@ class _LogLikelihood(torch.autograd.Function):
         return (path.score(chain) - sums.log_z).to(scores[0].dtype)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> Tuple[Optional[Tensor], ...]:
         weights = upstream[0].double()
         gradients = ctx.sums.gradients(-weights)
