@@ -3,9 +3,13 @@
 import numpy as np
 import pytest
 import spacy
+import torch
 from conftest import SENTENCES, make_examples
 from thinc.api import get_current_ops, set_current_ops
 from thinc.compat import has_cupy_gpu, has_torch_cuda_gpu
+
+from spacy_crf_ner import crf
+from spacy_crf_ner.tags import TagScheme
 
 pytestmark = [
     pytest.mark.gpu,
@@ -74,3 +78,27 @@ def test_scores_agree_with_the_cpu(gpu, tmp_path):
     loaded = spacy.load(tmp_path)
     on_cpu = loaded.get_pipe("crf_ner").model.predict(docs).emissions
     np.testing.assert_allclose(on_gpu, on_cpu, atol=1e-3)
+
+
+def test_crf_arithmetic_is_that_of_the_cpu(gpu):
+    torch.manual_seed(0)
+    B, T, C = 6, 20, 9
+    mask = torch.arange(T)[None, :] < torch.tensor([20, 7, 1, 0, 13, 20])[:, None]
+    free = crf.Chain(*(torch.randn(*size) for size in [(B, T, C), (C, C), (C,), (C,)]), mask)
+    scheme = TagScheme("biluo", ("A", "B"))
+    chain = crf.constrain(free, *map(torch.from_numpy, scheme.constraints))
+    tags = torch.randint(0, C, (B, T))
+
+    def everything(device):
+        moved = crf.Chain(*(tensor.to(device) for tensor in chain))
+        leaves = [scores.requires_grad_() for scores in moved[:4]]
+        best, score = crf.viterbi(moved)
+        log_p = crf.log_likelihood(moved, tags.to(device))
+        legal = log_p > crf.FORBIDDEN / 2
+        gradients = torch.autograd.grad(crf.log_partition(moved).sum(), leaves)
+        where = [torch.tensor(x, device=device) for x in ([0, 4], [3, 11], [[0, 0], [0, -1]])]
+        stretches = crf.stretch_log_posterior(moved, *where)
+        results = [best, score, log_p[legal], *gradients, *crf.nbest(moved, 3), stretches]
+        return [result.detach().cpu() for result in results]
+
+    torch.testing.assert_close(everything("cuda"), everything("cpu"), rtol=1e-4, atol=1e-4)

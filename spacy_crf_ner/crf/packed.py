@@ -59,7 +59,7 @@ class Packed:
         return doc_of
 
     @cached_property
-    def _padded(self) -> Ints:
+    def padded(self) -> Ints:
         """Where the tokens lie among all B * T, padding included: (N,)."""
         return self.doc_of * self.shape[1] + np.repeat(np.arange(len(self.counts)), self._counts)
 
@@ -77,12 +77,12 @@ class Packed:
 
     def pack(self, padded: Tensor) -> Tensor:
         """(B, T, C) -> (N, C)."""
-        return torch.from_numpy(padded.flatten(0, 1).numpy().take(self._padded, axis=0))
+        return torch.from_numpy(padded.flatten(0, 1).numpy().take(self.padded, axis=0))
 
     def pad(self, packed: NDArray[Any]) -> Tensor:
         """(N, C) -> (B, T, C), zeros in the padding."""
         padded = np.zeros((self.shape.numel(), packed.shape[1]), packed.dtype)
-        padded[self._padded] = packed
+        padded[self.padded] = packed
         return torch.from_numpy(padded.reshape(*self.shape, -1))
 
     def sort(self, padded: Tensor) -> NDArray[Any]:

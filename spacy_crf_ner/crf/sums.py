@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .chain import FORBIDDEN, Chain, Path, is_empty
+from .chain import FORBIDDEN, Chain, is_empty, path_score
 from .packed import Packed
 
 Floats = NDArray[np.float64]
@@ -41,10 +41,14 @@ def log_likelihood(chain: Chain, tags: Tensor) -> Tensor:
 
     tags: (B, T) int64; what stands where the mask is False does not matter.
 
-    Differentiable, once. The difference is taken in float64, so that little is lost of it where
-    both are large, and the gradients of both are summed in one place.
+    Differentiable, once. The difference is taken in float64: both may be large, and it small.
     """
-    return _LogLikelihood.apply(tags, *chain)  # type: ignore[no-any-return, no-untyped-call]
+    scaled = _scaled(chain)
+    if scaled is not None:
+        return _LogLikelihood.apply(scaled, tags, *chain)  # type: ignore
+    emissions, transitions, start, end = (scores.double() for scores in chain[:4])
+    exact = Chain(emissions, transitions, start, end, chain.mask)
+    return (path_score(exact, tags) - log_partition(exact)).to(chain.emissions.dtype)
 
 
 def marginals(chain: Chain) -> Tensor:
@@ -84,22 +88,18 @@ class _LogPartition(torch.autograd.Function):
 
 
 class _LogLikelihood(torch.autograd.Function):
-    """The score of a path, less logZ, with the gradients of both."""
+    """The score of a path, less logZ, with the gradients of both in one."""
 
     @staticmethod
-    def forward(ctx: Any, tags: Tensor, *scores: Tensor) -> Tensor:
-        chain = Chain(*scores)
-        ctx.path, ctx.sums = path, sums = Path(chain, tags), _sum_paths(chain)
-        ctx.dtype = scores[0].dtype
-        return (path.score(chain) - sums.log_z).to(scores[0].dtype)
+    def forward(ctx: Any, sums: "_Scaled", tags: Tensor, *chain: Tensor) -> Tensor:
+        ctx.sums, ctx.tags, ctx.dtype = sums, tags, chain[0].dtype
+        return (sums.score(tags) - sums.log_z).to(ctx.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> Tuple[Optional[Tensor], ...]:
-        weights = upstream[0].double()
-        gradients = ctx.sums.gradients(-weights)
-        ctx.path.add_gradients(gradients, weights)
-        return None, *(gradient.to(ctx.dtype) for gradient in gradients), None
+        gradients = ctx.sums.gradients(-upstream[0].double(), ctx.tags)
+        return None, None, *(gradient.to(ctx.dtype) for gradient in gradients), None
 
 
 class _Sums(Protocol):
@@ -121,13 +121,16 @@ class _Sums(Protocol):
 
 
 def _sum_paths(chain: Chain) -> _Sums:
-    chain = Chain(*(tensor.detach() for tensor in chain))
-    if chain.emissions.device.type == "cpu" and chain.mask.any():
-        try:
-            return _Scaled(chain)
-        except FloatingPointError:
-            pass
-    return _InLogs(chain)
+    return _scaled(chain) or _InLogs(chain)
+
+
+def _scaled(chain: Chain) -> "Optional[_Scaled]":
+    if chain.emissions.device.type != "cpu" or not chain.mask.any():
+        return None
+    try:
+        return _Scaled(chain)
+    except FloatingPointError:
+        return None
 
 
 class _Scaled:
@@ -141,7 +144,8 @@ class _Scaled:
     """
 
     def __init__(self, chain: Chain) -> None:
-        packed = Packed(chain.mask)
+        self.chain = chain = Chain(*(tensor.detach() for tensor in chain))
+        self.packed = packed = Packed(chain.mask)
         # All scores become differences to the highest of their token or kind: at most 0.
         emissions = packed.pack(chain.emissions).double()
         highest = emissions.amax(1)
@@ -154,7 +158,6 @@ class _Scaled:
             raise FloatingPointError(f"Scores spread over {spread:.0f} in one step.")
         self.K, start, end = map(np.exp, kinds)
         self.arrive = emissions.exp_().numpy()  # exp(E), until beta is known
-        self.packed, self.dtype = packed, chain.emissions.numpy().dtype
         # In a token sums fall to e^-spread of what they were at worst, and rise to C times that.
         rise = math.log(len(self.K) + 1)
         every = max(1, int(min(MAX_SPREAD / (spread + 1), MAX_RISE / rise)))
@@ -206,21 +209,43 @@ class _Scaled:
     def marginals(self) -> Tensor:
         return self.packed.pad(self.alpha * self.beta)
 
-    def gradients(self, weights: Tensor) -> Tuple[Tensor, ...]:
-        packed, before = self.packed, self.packed.before
-        of_row = torch.from_numpy(weights.numpy()[packed.doc_of, None])
+    def score(self, tags: Tensor) -> Tensor:
+        """Score one tag sequence of each doc, (B, T), as `path_score`: (B,) float64."""
+        packed, tag = self.packed, self._pack(tags)
+        E, A, start, end = (scores.numpy() for scores in self.chain[:4])
+        emitted = E.reshape(-1)[packed.padded * len(A) + tag]
+        moved = A[tag[packed.before], tag[len(packed.docs) :]]
+        arrived = np.concatenate([start[tag[: len(packed.docs)]], moved])
+        score = np.bincount(packed.doc_of, emitted, len(E))
+        score += np.bincount(packed.doc_of, arrived, len(E))
+        score[packed.docs] += end[tag[packed.last]]
+        return torch.from_numpy(score)
+
+    def gradients(self, weights: Tensor, tags: Optional[Tensor] = None) -> Tuple[Tensor, ...]:
+        """As of all sums; where tags are given, (B, T), of sum(weights * (log_z - score(tags)))."""
+        packed, before, D = self.packed, self.packed.before, len(self.packed.docs)
+        of_row = weights.numpy()[packed.doc_of]
         counts = torch.zeros(self.K.shape, dtype=torch.float64)
         for begin in range(0, len(before), CHUNK):
             rows = before[begin : begin + CHUNK]
-            leave = torch.from_numpy(self.alpha.take(rows, axis=0)).mul_(of_row[rows])
-            arrive = torch.from_numpy(self.arrive[len(packed.docs) + begin :][: len(rows)])
-            counts.addmm_(leave.T, arrive)
-        posterior = np.empty(self.alpha.shape, self.dtype)
+            leave = torch.from_numpy(self.alpha.take(rows, axis=0))
+            leave *= torch.from_numpy(of_row[rows, None])
+            counts.addmm_(leave.T, torch.from_numpy(self.arrive[D + begin :][: len(rows)]))
+        counts *= torch.from_numpy(self.K)
+        posterior = np.empty(self.alpha.shape, self.chain.emissions.numpy().dtype)
         np.multiply(self.alpha, self.beta, out=posterior, casting="same_kind")
-        torch.from_numpy(posterior).mul_(of_row)
+        if tags is not None:
+            tag, C = self._pack(tags), len(self.K)
+            posterior[np.arange(len(tag)), tag] -= 1.0
+            moved = np.bincount(tag[before] * C + tag[D:], of_row[D:], C * C)
+            counts -= torch.from_numpy(moved.reshape(C, C))
+        torch.from_numpy(posterior).mul_(torch.from_numpy(of_row[:, None]))
         ends = posterior[packed.tokens[0]].sum(axis=0), posterior[packed.last].sum(axis=0)
-        d_start, d_end = map(torch.from_numpy, ends)
-        return packed.pad(posterior), counts.mul_(torch.from_numpy(self.K)), d_start, d_end
+        return (packed.pad(posterior), counts, *map(torch.from_numpy, ends))
+
+    def _pack(self, tags: Tensor) -> NDArray[np.int64]:
+        """(B, T) -> (N,)."""
+        return tags.numpy().reshape(-1)[self.packed.padded]
 
     def log_stretches(self, docs: Tensor, starts: Tensor, tags: Tensor) -> Tensor:
         doc, start, tag = docs.numpy(), starts.numpy(), tags.numpy()
@@ -242,7 +267,7 @@ class _InLogs:
     """Sums of logs in float64, over any range of scores, on any device; alpha, beta: (B, T, C)."""
 
     def __init__(self, chain: Chain) -> None:
-        self.E, self.A, start, end = (scores.double() for scores in chain[:4])
+        self.E, self.A, start, end = (scores.detach().double() for scores in chain[:4])
         self.mask = chain.mask
         E, A, mask = self.E, self.A, self.mask
         B, T, _ = E.shape
