@@ -2,22 +2,38 @@
 
 import warnings
 from functools import lru_cache
-from itertools import islice
-from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, cast
+from itertools import compress, islice
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+    cast,
+)
 
 import numpy as np
 from numpy.typing import NDArray
 from spacy.language import Language
 from spacy.pipeline import TrainablePipe
 from spacy.pipeline.ner import ner_score
-from spacy.tokens import Doc, Span
+from spacy.tokens import Doc, Span, SpanGroup
 from spacy.training import Example, validate_examples, validate_get_examples
 from spacy.vocab import Vocab
 from thinc.api import Config, Model
 from thinc.types import Ints1d
 
-from .model import Potentials, decode, loss
-from .tags import TagScheme
+from .bounds import bounds
+from .model import Potentials, loss
+from .posterior import Posterior
+from .tags import SpanOffsets, TagScheme
+from .upstream import require_features, require_upstream
 
 DEFAULT_CONFIG = """
 [model]
@@ -42,13 +58,24 @@ maxout_pieces = 3
 subword_features = true
 """
 
+if not Span.has_extension("confidence"):
+    Span.set_extension("confidence", default=None)
+
 
 @Language.factory(
     "crf_ner",
-    assigns=["doc.ents", "token.ent_iob", "token.ent_type"],
+    assigns=["doc.ents", "token.ent_iob", "token.ent_type", "span._.confidence"],
     default_config={
         "model": Config().from_str(DEFAULT_CONFIG)["model"],
         "scheme": "biluo",
+        "confidence": True,
+        "threshold": 0.0,
+        "thresholds": {},
+        "temperature": 1.0,
+        "spans_key": None,
+        "candidate_threshold": 0.05,
+        "incorrect_spans_key": None,
+        "overwrite": False,
         "scorer": {"@scorers": "spacy.ner_scorer.v1"},
     },
     default_score_weights={"ents_f": 1.0, "ents_p": 0.0, "ents_r": 0.0, "ents_per_type": None},
@@ -58,23 +85,73 @@ def make_crf_ner(
     name: str,
     model: Model[List[Doc], Potentials],
     scheme: str,
+    confidence: bool,
+    threshold: float,
+    thresholds: Dict[str, float],
+    temperature: float,
+    spans_key: Optional[str],
+    candidate_threshold: float,
+    incorrect_spans_key: Optional[str],
+    overwrite: bool,
     scorer: Optional[Callable[..., Any]],
 ) -> "CRFEntityRecognizer":
     """Make the component for a pipeline; its settings are those of `CRFEntityRecognizer`."""
-    return CRFEntityRecognizer(nlp.vocab, model, name, scheme=scheme, scorer=scorer)
+    return CRFEntityRecognizer(
+        nlp.vocab,
+        model,
+        name,
+        scheme=scheme,
+        confidence=confidence,
+        threshold=threshold,
+        thresholds=thresholds,
+        temperature=temperature,
+        spans_key=spans_key,
+        candidate_threshold=candidate_threshold,
+        incorrect_spans_key=incorrect_spans_key,
+        overwrite=overwrite,
+        scorer=scorer,
+    )
+
+
+class Prediction(NamedTuple):
+    """What is predicted of one doc.
+
+    spans: First token, last token + 1 and label of each entity, in order.
+    confidences: The probability of each, or none of them where they are not asked for.
+    candidates: Spans that may overlap, each with its probability.
+    """
+
+    spans: List[SpanOffsets]
+    confidences: List[float]
+    candidates: List[Tuple[SpanOffsets, float]]
 
 
 class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
-    """Set `Doc.ents` by Viterbi decoding of a linear-chain CRF.
+    """Set `Doc.ents` by Viterbi decoding of a linear-chain CRF, and say how sure it is of each.
+
+    Entities that a doc comes with are kept, and the others are predicted given them. No entity
+    crosses a sentence start that is set, or begins or ends in whitespace.
 
     vocab: The shared vocabulary.
     model: From docs to the potentials of a CRF, as `spacy-crf-ner.BiLSTMCRF.v1` (default, over
         spaCy's HashEmbedCNN) builds it.
     name: Name of the component in the pipeline.
     scheme: How tags spell entities: "biluo" (default), "bio" or "io".
+    confidence: Give each entity its probability, `ent._.confidence`: that of exactly this span
+        with this label, given the doc. None for entities that the doc came with.
+    threshold: Entities less probable than this are dropped.
+    thresholds: The same by label, instead of `threshold`.
+    temperature: Divides all scores before probabilities are taken, as `fit_temperature` finds it.
+        It changes no entity but by the thresholds.
+    spans_key: Where not None, `doc.spans[spans_key]` has all spans of at least
+        `candidate_threshold`, overlapping ones too, their probabilities in `.attrs["scores"]`.
+    candidate_threshold: The lowest probability there, over 0.
+    incorrect_spans_key: Where not None, the spans in `doc.spans[incorrect_spans_key]` of gold docs
+        are known to be wrong: with their label, or with any where it is empty.
+    overwrite: Ignore and replace the entities that a doc comes with.
     scorer: Scores examples; default `spacy.ner_scorer.v1`.
 
-    Raises ValueError for an unknown scheme.
+    Raises ValueError for an unknown scheme, and for numbers out of their range.
     """
 
     def __init__(
@@ -84,11 +161,45 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         name: str = "crf_ner",
         *,
         scheme: str = "biluo",
+        confidence: bool = True,
+        threshold: float = 0.0,
+        thresholds: Optional[Dict[str, float]] = None,
+        temperature: float = 1.0,
+        spans_key: Optional[str] = None,
+        candidate_threshold: float = 0.05,
+        incorrect_spans_key: Optional[str] = None,
+        overwrite: bool = False,
         scorer: Optional[Callable[..., Any]] = ner_score,
     ) -> None:
-        super().__init__(vocab, model, name, labels=[], scheme=scheme)
+        super().__init__(
+            vocab,
+            model,
+            name,
+            labels=[],
+            scheme=scheme,
+            confidence=confidence,
+            threshold=threshold,
+            thresholds=dict(thresholds or {}),
+            temperature=temperature,
+            spans_key=spans_key,
+            candidate_threshold=candidate_threshold,
+            incorrect_spans_key=incorrect_spans_key,
+            overwrite=overwrite,
+        )
         self.scorer = scorer
         _tag_scheme(scheme, ())  # an unknown one is an error here, not at the first doc
+        if not temperature > 0.0:
+            raise ValueError(f"[{name}] temperature: expected a number over 0, got {temperature}.")
+        shares = {"threshold": threshold, "candidate_threshold": candidate_threshold}
+        shares.update((f"thresholds[{label!r}]", t) for label, t in (thresholds or {}).items())
+        for setting, share in shares.items():
+            if not 0.0 <= share <= 1.0:
+                raise ValueError(f"[{name}] {setting}: expected 0.0 to 1.0, got {share}.")
+        if spans_key is not None and not candidate_threshold > 0.0:
+            raise ValueError(
+                f"[{name}] candidate_threshold: expected a number over 0.0, got "
+                f"{candidate_threshold}. Every span of a doc has some probability."
+            )
 
     @property
     def labels(self) -> Tuple[str, ...]:
@@ -140,7 +251,7 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         """
         validate_get_examples(get_examples, "CRFEntityRecognizer.initialize")
         if nlp is not None:
-            self._require_upstream(nlp)
+            require_upstream(self, nlp)
         # New weights: an earlier number of tags does not bind.
         output_layer = self.model.get_ref("output_layer")
         for node in (self.model, output_layer):
@@ -155,29 +266,97 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         output_layer.set_dim("nO", len(self.scheme.tags))
         self.model.initialize(X=[eg.x for eg in islice(get_examples(), 10)])
 
-    def predict(self, docs: Iterable[Doc]) -> List[NDArray[np.int64]]:
-        """Find the best legal tag sequence of each doc.
+    def predict(self, docs: Iterable[Doc]) -> List[Prediction]:
+        """Find the entities of the best legal tag sequence of each doc, and their probabilities.
 
-        Returns one array of tag ids a doc, (T,).
         Raises ValueError for docs that lack the features of an upstream component, for features
         that are not finite, or where the model's tags are not those of the labels.
         """
         docs = list(docs)
         if not any(len(doc) for doc in docs):
-            return [np.zeros(0, dtype=np.int64) for _ in docs]
-        self._require_features(docs)
+            return [Prediction([], [], []) for _ in docs]
+        posterior = self._posterior(docs)
+        spans = posterior.best()
+        confidences: List[List[float]] = [[] for _ in docs]
+        if self.cfg["confidence"] or any(self._threshold(label) > 0.0 for label in self.labels):
+            confidences = posterior.probabilities(spans)
+            for found, ps in zip(spans, confidences):
+                kept = [p >= self._threshold(label) for (_, _, label), p in zip(found, ps)]
+                found[:] = compress(found, kept)
+                ps[:] = compress(ps, kept)
+        candidates: List[List[Tuple[SpanOffsets, float]]] = [[] for _ in docs]
+        if self.cfg["spans_key"] is not None:
+            candidates = posterior.candidates(self.cfg["candidate_threshold"])
+        return [Prediction(*of_doc) for of_doc in zip(spans, confidences, candidates)]
+
+    def set_annotations(self, docs: Iterable[Doc], scores: Sequence[Prediction]) -> None:
+        """Set the predicted entities; tokens outside them that have no annotation are marked so.
+
+        scores: What `predict` returns.
+        """
+        for doc, (spans, confidences, candidates) in zip(docs, scores):
+            ents = [Span(doc, start, end, label) for start, end, label in spans]
+            if self.cfg["overwrite"] or not doc.has_annotation("ENT_IOB"):
+                for ent in doc.ents:
+                    doc.user_data.pop(_confidence_key(ent), None)
+                doc.set_ents(ents, default="outside")
+            else:
+                doc.set_ents(ents, default="unmodified")
+                missing = [doc[i : i + 1] for i, token in enumerate(doc) if not token.ent_iob]
+                doc.set_ents([], outside=missing, default="unmodified")
+            if self.cfg["confidence"]:
+                for ent, confidence in zip(ents, confidences):
+                    doc.user_data[_confidence_key(ent)] = confidence
+            if self.cfg["spans_key"] is not None:
+                found = [Span(doc, start, end, label) for (start, end, label), _ in candidates]
+                p = np.array([p for _, p in candidates], dtype=np.float32)
+                group = SpanGroup(doc, name=self.cfg["spans_key"], spans=found, attrs={"scores": p})
+                doc.spans[self.cfg["spans_key"]] = group
+
+    def nbest(self, docs: Iterable[Doc], n: int) -> List[List[Tuple[List[Span], float]]]:
+        """Find the n most probable analyses of each doc, fewer where there are fewer.
+
+        Returns for each doc pairs of its entities, those it came with among them, and the
+        probability of exactly these; the best first. Nothing is set on the docs.
+        Raises ValueError for n below 1, and as `predict`.
+        """
+        docs = list(docs)
+        if not any(len(doc) for doc in docs):
+            return [[([], 1.0)] for _ in docs]
+        result = []
+        for doc, ranked in zip(docs, self._posterior(docs).nbest(n)):
+            given = [] if self.cfg["overwrite"] else list(doc.ents)
+            found = [([Span(doc, *span) for span in spans], p) for spans, p in ranked]
+            result.append([(sorted([*given, *ents]), p) for ents, p in found])
+        return result
+
+    def span_posteriors(self, doc: Doc, spans: Iterable[Span]) -> List[float]:
+        """Compute the probability that spans of a doc, any spans, are entities of their labels.
+
+        Raises ValueError for an empty span or a label that the component does not know, and as
+        `predict`.
+        """
+        asked = [(span.start, span.end, span.label_) for span in spans]
+        for start, end, label in asked:
+            if start == end or label not in self.labels:
+                raise ValueError(
+                    f"[{self.name}] tokens {start}:{end} ({label!r}) of the doc {doc.text[:60]!r}: "
+                    f"expected a span with a token and one of the labels {list(self.labels)}."
+                )
+        if not asked:
+            return []
+        (found,) = self._posterior([doc]).probabilities([asked])
+        return found
+
+    def _posterior(self, docs: Sequence[Doc]) -> Posterior:
+        require_features(self, docs)
         potentials = self.model.predict(docs)
         self._require_sound(docs, potentials)
-        return decode(potentials, self.scheme.constraints)
+        limits = [bounds(doc, self.scheme, self.cfg["overwrite"]) for doc in docs]
+        return Posterior(potentials, self.scheme, limits, self.cfg["temperature"])
 
-    def set_annotations(self, docs: Iterable[Doc], scores: Sequence[NDArray[np.int64]]) -> None:
-        """Set the entities that the tags spell; tokens outside them are marked so.
-
-        scores: One array of tag ids a doc, as `predict` returns them.
-        """
-        for doc, tags in zip(docs, scores):
-            ents = [Span(doc, start, end, label) for start, end, label in self.scheme.spans(tags)]
-            doc.set_ents(ents, default="outside")
+    def _threshold(self, label: str) -> float:
+        return float(self.cfg["thresholds"].get(label, self.cfg["threshold"]))
 
     def get_loss(self, examples: Iterable[Example], scores: Potentials) -> Tuple[float, Potentials]:
         """Compute the negative log likelihood of the gold entities, summed over docs.
@@ -195,7 +374,8 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         validate_examples(examples, "CRFEntityRecognizer.get_loss")
         self._require_sound([eg.predicted for eg in examples], scores)
         gold = [self._gold_tags(eg) for eg in examples]
-        losses, d_scores = loss(scores, np.concatenate(gold), self.scheme.constraints)
+        wrong = [(i, ways) for i, eg in enumerate(examples) for ways in self._wrong_spans(eg)]
+        losses, d_scores = loss(scores, np.concatenate(gold), self.scheme.constraints, wrong)
         return float(losses.sum()), d_scores
 
     def _allow_extra_label(self) -> None:
@@ -247,6 +427,20 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
                 f"got {ent.label_!r}. Initialize the pipeline with that label, or rename it."
             ) from None
 
+    def _wrong_spans(self, eg: Example) -> Iterator[List[NDArray[np.bool_]]]:
+        """Yield for each span known to be wrong what would have to be allowed for it to be."""
+        key = self.cfg["incorrect_spans_key"]
+        if key is None or key not in eg.reference.spans:
+            return
+        for span in eg.get_aligned_spans_y2x(eg.reference.spans[key], allow_overlap=True):
+            labels = [span.label_] if span.label_ else self.labels
+            T = len(eg.predicted)
+            yield [
+                self.scheme.only(span.start, span.end, label, T)
+                for label in labels
+                if label in self.labels
+            ]
+
     def _require_text(self, doc: Doc) -> None:
         """Refuse entities that begin or end in whitespace."""
         for ent in doc.ents:
@@ -278,42 +472,15 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
                     "training diverged: check the vectors, or lower the learning rate."
                 )
 
-    def _listeners(self) -> Iterator[Model[Any, Any]]:
-        return (node for node in self.model.walk() if hasattr(node, "upstream_name"))
-
-    def _require_upstream(self, nlp: Language) -> None:
-        """Refuse a pipeline that lacks a component this one listens to."""
-        for listener in self._listeners():
-            upstream = listener.upstream_name  # type: ignore[attr-defined]
-            sources = [name for name, pipe in nlp.components if hasattr(pipe, "listener_map")]
-            if not sources if upstream == "*" else upstream not in sources:
-                raise ValueError(
-                    f"[{self.name}] listens to {_upstream_name(listener)!r}, which is not in the "
-                    f"pipeline {nlp.component_names}. Add it before this component: "
-                    f"nlp.add_pipe({_upstream_factory(listener)!r}, before={self.name!r})."
-                )
-
-    def _require_features(self, docs: Sequence[Doc]) -> None:
-        """Refuse docs without the features that a listener reads: it would give zeros."""
-        for listener in self._listeners():
-            factory = _upstream_factory(listener)
-            for doc in docs:
-                if factory == "tok2vec":
-                    absent = doc.tensor.size == 0
-                else:
-                    absent = not doc.has_extension("trf_data") or doc._.trf_data is None
-                if absent and len(doc):
-                    wanted = _upstream_name(listener)
-                    raise ValueError(
-                        f"[{self.name}] listens to {wanted!r}, which has not run on the doc "
-                        f"{doc.text[:60]!r}. Add it to the pipeline before this component, or "
-                        f"enable it: nlp.enable_pipe({wanted!r})."
-                    )
-
 
 @lru_cache(maxsize=64)
 def _tag_scheme(name: str, labels: Tuple[str, ...]) -> TagScheme:
     return TagScheme(name, labels)
+
+
+def _confidence_key(ent: Span) -> Any:
+    """Where spaCy keeps `ent._.confidence`; written directly, as its proxy takes longer."""
+    return ("._.", "confidence", ent.start_char, ent.end_char)
 
 
 def _where(ent: Span) -> str:
@@ -328,14 +495,3 @@ def _misaligned(eg: Example) -> List[Span]:
     """The gold entities that have no counterpart in the predicted tokens."""
     ents = eg.reference.ents
     return [ent for ent in ents if not eg.get_aligned_spans_y2x([ent])]
-
-
-def _upstream_factory(listener: Model[Any, Any]) -> str:
-    """The factory of the component that a listener listens to."""
-    return "transformer" if "transformer" in listener.name else "tok2vec"
-
-
-def _upstream_name(listener: Model[Any, Any]) -> str:
-    """The component that a listener listens to: its name, or its factory where any will do."""
-    upstream = str(listener.upstream_name)  # type: ignore[attr-defined]
-    return _upstream_factory(listener) if upstream == "*" else upstream

@@ -4,9 +4,9 @@ Axes: B docs, N tokens of the batch, one doc after the other, T tokens of the lo
 """
 
 from dataclasses import asdict
-from functools import partial
+from functools import cached_property, partial
 from io import BytesIO
-from typing import Any, Callable, List, NamedTuple, Optional, Tuple, cast
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, cast
 
 import numpy as np
 import torch
@@ -118,12 +118,17 @@ def on_gpu() -> bool:
 
 
 def loss(
-    potentials: Potentials, gold: NDArray[np.int64], constraints: Constraints
+    potentials: Potentials,
+    gold: NDArray[np.int64],
+    constraints: Constraints,
+    wrong: Sequence[Tuple[int, Sequence[NDArray[np.bool_]]]] = (),
 ) -> Tuple[NDArray[np.float32], Potentials]:
     """Compute the negative log likelihood of the gold tags, and its gradient.
 
     gold: (N,) tag ids; negative where any tag may stand: those are summed over.
     constraints: The legal tag sequences.
+    wrong: What is known not to be: a doc, and what would have to be allowed of it, (T, C), in one
+        way or another; adds -log(1 - P), up to 13.8.
 
     Returns the loss of each doc (B,), and the gradient of their sum for the potentials.
     """
@@ -140,6 +145,8 @@ def loss(
         losses = -crf.log_likelihood(free, tags)
     # A doc without annotation teaches exactly nothing: Adam would make steps of rounding noise.
     losses = losses.masked_fill(~((tags >= 0) & mask).any(1), 0.0)
+    if wrong:
+        losses = losses + _loss_of_wrong(free, wrong)
     losses.sum().backward()  # type: ignore[no-untyped-call]
     # Where no doc has a second token, the transitions have no part in the loss.
     d_emissions, d_transitions, d_start, d_end = (
@@ -152,16 +159,96 @@ def loss(
     return losses.detach().cpu().numpy(), gradient
 
 
-def decode(potentials: Potentials, constraints: Constraints) -> List[NDArray[np.int64]]:
-    """Find the best legal tag sequence of each doc.
+def _loss_of_wrong(
+    free: crf.Chain, wrong: Sequence[Tuple[int, Sequence[NDArray[np.bool_]]]]
+) -> Tensor:
+    """Sum -log(1 - P) of what is wrong in each doc: (B,)."""
+    device, (B, T, C) = free.mask.device, free.emissions.shape
+    ways = [(doc, i, allowed) for i, (doc, ways) in enumerate(wrong) for allowed in ways]
+    docs = torch.tensor([doc for doc, _, _ in ways], device=device)
+    allowed = torch.ones((len(ways), T, C), dtype=torch.bool)
+    for row, (_, _, part) in zip(allowed, ways):
+        row[: len(part)] = torch.from_numpy(part)
+    rows = free._replace(emissions=free.emissions[docs], mask=free.mask[docs])
+    clamped = rows._replace(emissions=crf.clamp(rows.emissions, allowed.to(device)))
+    p = (crf.log_partition(clamped) - crf.log_partition(rows)).exp()
+    group = torch.tensor([i for _, i, _ in ways], device=device)
+    p = p.new_zeros(len(wrong)).index_add(0, group, p)
+    # Not quite 1, where the gradient would be infinite.
+    losses = -torch.log1p(-p * (1.0 - 1e-6))
+    of_doc = torch.tensor([doc for doc, _ in wrong], device=device)
+    return losses.new_zeros(B).index_add(0, of_doc, losses)
 
+
+class Distribution:
+    """The tag sequences of each doc of a batch, by their probability.
+
+    potentials: Of the docs.
     constraints: The legal tag sequences.
-
-    Returns B arrays of tag ids, one a token.
+    allowed: (N, C) bool, which tags may stand at which tokens; None for all.
+    temperature: Divides all scores. It changes no order of sequences, only how far they lie apart.
     """
-    lengths = potentials.lengths
-    tags, _ = crf.viterbi(_chain(_tensors(potentials), lengths, constraints))
-    return [row[:length] for row, length in zip(tags.cpu().numpy(), lengths)]
+
+    def __init__(
+        self,
+        potentials: Potentials,
+        constraints: Constraints,
+        allowed: Optional[NDArray[np.bool_]] = None,
+        temperature: float = 1.0,
+    ) -> None:
+        self._potentials, self._constraints, self._allowed = potentials, constraints, allowed
+        self._lengths, self._temperature = potentials.lengths, temperature
+        self._chain = self._at(1.0)
+
+    def best(self) -> List[NDArray[np.int64]]:
+        """Find the most probable tag sequence of each doc: B arrays of tag ids, one a token."""
+        tags, _ = crf.viterbi(self._chain)
+        return [row[:length] for row, length in zip(tags.cpu().numpy(), self._lengths)]
+
+    def nbest(self, n: int) -> List[List[Tuple[NDArray[np.int64], float]]]:
+        """Find the n most probable tag sequences of each doc, fewer where fewer are legal.
+
+        Returns for each doc pairs of tag ids, one a token, and their probability; best first.
+        Raises ValueError for n below 1.
+        """
+        tags, scores = crf.nbest(self._chain, n)
+        log_p = torch.stack([crf.log_likelihood(self._tempered, tags[:, i]) for i in range(n)], 1)
+        log_p = log_p.masked_fill(scores == -torch.inf, -torch.inf)
+        return [
+            [(row[:length], p) for row, p in zip(rows, ps) if p > 0.0]
+            for rows, ps, length in zip(tags.cpu().numpy(), log_p.exp().tolist(), self._lengths)
+        ]
+
+    def stretches(
+        self, docs: NDArray[np.int64], starts: NDArray[np.int64], tags: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Compute the probability that stretches of tokens carry given tags: (S,).
+
+        docs: (S,) rows of the batch. starts: (S,) first tokens. tags: (S, L), negative beyond.
+        """
+        device = self._chain.mask.device
+        where = (torch.from_numpy(array).to(device) for array in (docs, starts, tags))
+        return self._sums.log_stretches(*where).exp().cpu().numpy()
+
+    @cached_property
+    def marginals(self) -> NDArray[np.float64]:
+        """The probability of each tag at each token: (N, C)."""
+        return self._sums.marginals()[self._chain.mask].cpu().numpy()
+
+    def _at(self, temperature: float) -> crf.Chain:
+        tensors = [tensor / temperature for tensor in _tensors(self._potentials)]
+        if self._allowed is not None:
+            allowed = torch.from_numpy(self._allowed).to(tensors[0].device)
+            tensors[0] = crf.clamp(tensors[0], allowed)
+        return _chain(tensors, self._lengths, self._constraints)
+
+    @cached_property
+    def _tempered(self) -> crf.Chain:
+        return self._chain if self._temperature == 1.0 else self._at(self._temperature)
+
+    @cached_property
+    def _sums(self) -> crf.Sums:
+        return crf.sum_paths(self._tempered)
 
 
 class HeadShim(PyTorchShim):

@@ -40,6 +40,19 @@ class Constraints(NamedTuple):
     end: NDArray[np.bool_]
 
 
+class Spelling(NamedTuple):
+    """Tags of an entity and, maybe, of the token before or after it.
+
+    sign: 1 or -1.
+    before: How many tokens before the entity it begins, 0 or 1.
+    tags: Their ids.
+    """
+
+    sign: int
+    before: int
+    tags: List[int]
+
+
 @dataclass(frozen=True)
 class TagScheme:
     """The tags that spell entities of some labels.
@@ -83,6 +96,45 @@ class TagScheme:
         """Whether the second of two tokens belongs to the first's entity: (C, C), [from, to]."""
         return self._project(self._biluo_continues)
 
+    def write(self, label: str, length: int) -> List[int]:
+        """Spell an entity of so many tokens: the ids of its tags.
+
+        Raises KeyError for a label that is not in the scheme.
+        """
+        positions = "U" if length == 1 else "B" + "I" * (length - 2) + "L"
+        return [self._ids_of_biluo[f"{position}-{label}"] for position in positions]
+
+    def spellings(self, label: str, length: int) -> List[Spelling]:
+        """Write an entity as stretches whose probabilities, with their signs, sum to its own.
+
+        Where a tag may go on with the entity, what goes on is not it: P(B I) - P(B I I) in BIO.
+
+        Raises KeyError for a label that is not in the scheme.
+        """
+        tags = self.write(label, length)
+        before = [[], *([i] for i in np.flatnonzero(self.continues[:, tags[0]]).tolist())]
+        after = [[], *([i] for i in np.flatnonzero(self.continues[tags[-1]]).tolist())]
+        return [
+            Spelling((-1) ** (len(left) + len(right)), len(left), [*left, *tags, *right])
+            for left in before
+            for right in after
+        ]
+
+    def only(self, start: int, end: int, label: str, T: int) -> NDArray[np.bool_]:
+        """Allow of all tag sequences those with one entity: (T, C), False forbids.
+
+        Raises KeyError for a label that is not in the scheme.
+        """
+        tags = self.write(label, end - start)
+        allowed = np.ones((T, len(self.tags)), dtype=bool)
+        allowed[start:end] = False
+        allowed[np.arange(start, end), tags] = True
+        if start > 0:
+            allowed[start - 1] &= ~self.continues[:, tags[0]]
+        if end < T:
+            allowed[end] &= ~self.continues[tags[-1]]
+        return allowed
+
     def ids(self, biluo: Sequence[Optional[str]]) -> NDArray[np.int64]:
         """Translate BILUO tags, as spaCy's `Example.get_aligned_ner` gives them, to tag ids.
 
@@ -94,10 +146,13 @@ class TagScheme:
         ids = self._ids_of_biluo
         return np.fromiter((ids[tag] for tag in biluo), dtype=np.int64, count=len(biluo))
 
-    def spans(self, ids: NDArray[np.int64]) -> List[SpanOffsets]:
+    def spans(
+        self, ids: NDArray[np.int64], breaks: Optional[NDArray[np.bool_]] = None
+    ) -> List[SpanOffsets]:
         """Read the entities off a legal tag sequence.
 
         ids: (T,) tag ids, none of them missing.
+        breaks: (T,) True at tokens that continue no entity; None for none.
 
         Returns (first token, last token + 1, label) of each entity, in order.
         """
@@ -105,6 +160,8 @@ class TagScheme:
         # joined[t]: tokens t - 1 and t are of one entity.
         joined = np.zeros(len(ids) + 1, dtype=bool)
         joined[1:-1] = self.continues[ids[:-1], ids[1:]]
+        if breaks is not None:
+            joined[:-1] &= ~breaks
         starts = np.flatnonzero(inside & ~joined[:-1])
         ends = np.flatnonzero(inside & ~joined[1:]) + 1
         labels = [self.tags[i].split("-", 1)[1] for i in ids[starts]]

@@ -28,7 +28,7 @@ from spacy_crf_ner.crf import (
 )
 from spacy_crf_ner.crf.packed import Packed
 from spacy_crf_ner.crf.search import _viterbi_packed, _viterbi_padded
-from spacy_crf_ner.crf.sums import _InLogs, _Scaled, _sum_paths
+from spacy_crf_ner.crf.sums import _InLogs, _Scaled, sum_paths
 from spacy_crf_ner.tags import TagScheme
 
 # Against the enumeration of all paths
@@ -449,7 +449,7 @@ def test_scaled_sums_are_the_sums_in_logs(scale: float) -> None:
 
 
 def test_sums_of_far_scores_are_taken_in_logs() -> None:
-    assert isinstance(_sum_paths(biluo_batch(1e4)), _InLogs)
+    assert isinstance(sum_paths(biluo_batch(1e4)), _InLogs)
 
 
 def two_lanes(differences: List[float]) -> Chain:
@@ -513,7 +513,7 @@ def test_gradients_are_right_for_unequal_upstream_gradients(scale: float) -> Non
         kept = [torch.where(ok, x, FORBIDDEN) for ok, x in zip(allowed, scores)]
         kept[0] = kept[0] - spread
         result = Chain(*kept, chain.mask)
-        assert isinstance(_sum_paths(result), _InLogs if scale > 1 else _Scaled)
+        assert isinstance(sum_paths(result), _InLogs if scale > 1 else _Scaled)
         return result
 
     scores = [torch.where(ok, x, 0.0).double().requires_grad_() for ok, x in zip(allowed, chain)]

@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 from thinc.api import SGD, Linear, Model, set_dropout_rate, with_array
 from torch import Tensor
 
-from spacy_crf_ner.model import HeadShim, Potentials, bilstm_crf, decode, loss
+from spacy_crf_ner.model import Distribution, HeadShim, Potentials, bilstm_crf, loss
 from spacy_crf_ner.network import Network
 from spacy_crf_ner.tags import MISSING, TagScheme
 
@@ -165,7 +165,7 @@ def test_without_tokens_there_is_neither_loss_nor_gradient(
     for name in SCORES:
         assert getattr(gradient, name).shape == getattr(potentials, name).shape
         assert not getattr(gradient, name).any()
-    assert [tags.shape for tags in decode(potentials, scheme.constraints)] == [
+    assert [tags.shape for tags in Distribution(potentials, scheme.constraints).best()] == [
         (0,) for _ in lengths
     ]
 
@@ -178,7 +178,7 @@ def test_loss_leaves_its_potentials_alone(
     scheme, potentials, gold = batch
     before = copy.deepcopy(potentials)
     loss(potentials, gold, scheme.constraints)
-    decode(potentials, scheme.constraints)
+    Distribution(potentials, scheme.constraints).best()
     for name in SCORES:
         np.testing.assert_array_equal(getattr(potentials, name), getattr(before, name))
 
@@ -193,7 +193,7 @@ def test_decode_finds_the_best_legal_path(
     if decoder == "softmax":
         potentials = softmax(potentials)
     expected = [best_path(*doc) for doc in legal_paths(scheme, potentials, leaves(potentials))]
-    decoded = decode(potentials, scheme.constraints)
+    decoded = Distribution(potentials, scheme.constraints).best()
     assert [tags.tolist() for tags in decoded] == expected
     assert all(tags.dtype == np.int64 for tags in decoded)
 

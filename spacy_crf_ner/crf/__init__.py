@@ -11,11 +11,19 @@ Axes: B docs, T tokens, C tags. Source: Lafferty, McCallum and Pereira (2001), I
 
 from .chain import FORBIDDEN, Chain, clamp, constrain, path_score
 from .search import nbest, viterbi
-from .sums import log_likelihood, log_partition, marginals, stretch_log_posterior
+from .sums import (
+    Sums,
+    log_likelihood,
+    log_partition,
+    marginals,
+    stretch_log_posterior,
+    sum_paths,
+)
 
 __all__ = [
     "FORBIDDEN",
     "Chain",
+    "Sums",
     "clamp",
     "constrain",
     "log_likelihood",
@@ -24,5 +32,6 @@ __all__ = [
     "nbest",
     "path_score",
     "stretch_log_posterior",
+    "sum_paths",
     "viterbi",
 ]

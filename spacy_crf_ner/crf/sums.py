@@ -53,7 +53,7 @@ def log_likelihood(chain: Chain, tags: Tensor) -> Tensor:
 
 def marginals(chain: Chain) -> Tensor:
     """Compute the posterior probability of each tag at each token: (B, T, C), 0 in the padding."""
-    return _sum_paths(chain).marginals().to(chain.emissions.dtype)
+    return sum_paths(chain).marginals().to(chain.emissions.dtype)
 
 
 def stretch_log_posterior(chain: Chain, docs: Tensor, starts: Tensor, tags: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ def stretch_log_posterior(chain: Chain, docs: Tensor, starts: Tensor, tags: Tens
 
     Returns (S,), -inf for what cannot be.
     """
-    return _sum_paths(chain).log_stretches(docs, starts, tags).to(chain.emissions.dtype)
+    return sum_paths(chain).log_stretches(docs, starts, tags).to(chain.emissions.dtype)
 
 
 class _LogPartition(torch.autograd.Function):
@@ -76,7 +76,7 @@ class _LogPartition(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *chain: Tensor) -> Tensor:
-        ctx.sums = _sum_paths(Chain(*chain))
+        ctx.sums = sum_paths(Chain(*chain))
         ctx.dtype = chain[0].dtype
         return ctx.sums.log_z.to(ctx.dtype)  # type: ignore[no-any-return]
 
@@ -102,7 +102,7 @@ class _LogLikelihood(torch.autograd.Function):
         return None, None, *(gradient.to(ctx.dtype) for gradient in gradients), None
 
 
-class _Sums(Protocol):
+class Sums(Protocol):
     """What sums over all paths tell, from one pass to the right and one to the left.
 
     log_z: (B,) float64.
@@ -120,7 +120,8 @@ class _Sums(Protocol):
         """Log posteriors of stretches of tags, (S,), as `stretch_log_posterior` has it."""
 
 
-def _sum_paths(chain: Chain) -> _Sums:
+def sum_paths(chain: Chain) -> Sums:
+    """Pass once over a chain, to ask of it more than one thing; what it gives is in float64."""
     return _scaled(chain) or _InLogs(chain)
 
 
