@@ -1,7 +1,7 @@
 """Commands: what the functions of this package do, on files, from a shell."""
 
 from pathlib import Path
-from typing import Annotated, Any, Dict, List, Tuple
+from typing import Annotated, Any, Dict, List, Optional, Tuple
 
 import spacy
 import typer
@@ -13,7 +13,7 @@ from spacy.language import Language
 from spacy.training import Corpus
 from typer.core import TyperGroup
 
-from . import data
+from . import calibration, data
 from .visualize import comparison_page
 
 
@@ -128,6 +128,48 @@ def visualize(
     typer.echo(f"Page: {page}")
 
 
+@app.command()
+def calibrate(
+    model: Annotated[str, typer.Argument(help="Pipeline: a folder, or the name of a package.")],
+    corpus: Annotated[
+        Path, typer.Argument(help="Documents with gold entities, not those of the training.")
+    ],
+    target: Annotated[Path, typer.Argument(help="Folder for the calibrated pipeline: a new one.")],
+    gpu_id: Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")] = -1,
+    component: Annotated[
+        Optional[str], typer.Option(help="Name of the crf_ner component, where there are several.")
+    ] = None,
+) -> None:
+    """Make the confidences of entities say how often they are right.
+
+    One number is fitted to the gold entities, the temperature, which divides all scores.
+    No entity changes, but where thresholds drop those of low confidence.
+
+    \b
+    Prints, before and after, for the entities that are found:
+      ECE    how far confidence and share of right ones lie apart, in 15 bins
+      Brier  mean of (confidence - right)^2
+    """
+    _require_free(target)
+    nlp = _load(model, gpu_id)
+    examples = list(Corpus(corpus)(nlp))
+    result = calibration.calibrate(nlp, track(examples, "Calibrating"), component)
+    nlp.to_disk(target)
+    before, after = result["before"], result["after"]
+    table = Table("")
+    for name in ("before", "after"):
+        table.add_column(name, justify="right")
+    table.add_row("ECE", _figure(before["ece"]), _figure(after["ece"]))
+    table.add_row("Brier", _figure(before["brier"]), _figure(after["brier"]))
+    _print(table)
+    typer.echo(
+        f"Entities: {before['entities']}, and {before['left_out']} left out where the gold "
+        "annotation is missing"
+    )
+    typer.echo(f"Temperature: {result['temperature']:.3f}")
+    typer.echo(f"Pipeline: {target}")
+
+
 def main() -> None:
     """Run the command line."""
     app(prog_name="spacy-crf-ner")
@@ -138,6 +180,18 @@ def _shares(text: str) -> Tuple[float, ...]:
         return tuple(float(share) for share in text.split(","))
     except ValueError as error:
         raise ValueError(f"--split: expected shares such as 0.8,0.1,0.1, got {text!r}.") from error
+
+
+def _require_free(target: Path) -> None:
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ValueError(
+            f"{target}: expected a new or an empty folder, got one that holds something, or a "
+            "file. Name another."
+        )
+
+
+def _figure(value: Optional[float]) -> str:
+    return "none" if value is None else f"{value:.4f}"
 
 
 def _print_counts(counts: Dict[str, Dict[str, int]]) -> None:

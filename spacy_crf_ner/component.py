@@ -1,6 +1,5 @@
 """The spaCy component: entities from the best legal tag sequence of a linear-chain CRF."""
 
-import warnings
 from functools import lru_cache
 from itertools import compress, islice
 from typing import (
@@ -8,32 +7,31 @@ from typing import (
     Callable,
     Dict,
     Iterable,
-    Iterator,
     List,
     NamedTuple,
     Optional,
     Sequence,
-    Set,
     Tuple,
     cast,
 )
 
 import numpy as np
-from numpy.typing import NDArray
 from spacy.language import Language
 from spacy.pipeline import TrainablePipe
 from spacy.pipeline.ner import ner_score
 from spacy.tokens import Doc, Span, SpanGroup
 from spacy.training import Example, validate_examples, validate_get_examples
 from spacy.vocab import Vocab
-from thinc.api import Config, Model
+from thinc.api import Config, Model, Optimizer
 from thinc.types import Ints1d
 
 from .bounds import bounds
-from .model import Potentials, loss
+from .gold import collect_labels, gold_tags, wrong_spans
+from .model import Potentials, distill, grow, loss
 from .posterior import Posterior
-from .tags import SpanOffsets, TagScheme
-from .upstream import require_features, require_upstream
+from .tags import OUTSIDE, SpanOffsets, TagScheme
+from .temperature import fit_temperature
+from .upstream import listens, require_features, require_upstream
 
 DEFAULT_CONFIG = """
 [model]
@@ -187,6 +185,7 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
             overwrite=overwrite,
         )
         self.scorer = scorer
+        self._rehearsal_model: Optional[Model[List[Doc], Potentials]] = None
         _tag_scheme(scheme, ())  # an unknown one is an error here, not at the first doc
         if not temperature > 0.0:
             raise ValueError(f"[{name}] temperature: expected a number over 0, got {temperature}.")
@@ -217,18 +216,19 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         return _tag_scheme(self.cfg["scheme"], self.labels)
 
     def add_label(self, label: str) -> int:
-        """Add a label, before the model is initialized.
+        """Add a label. An initialized model gets more tags, and predicts what it did, for now.
 
         Returns 1, or 0 where the label is there already.
-        Raises ValueError for an empty label, one that is not a string, or an initialized model.
+        Raises ValueError for an empty label, or one that is not a string.
         """
         if not isinstance(label, str) or not label:
             raise ValueError(f"[{self.name}] label: expected a non-empty string, got {label!r}.")
         if label in self.labels:
             return 0
-        self._allow_extra_label()
         self.cfg["labels"].append(label)
         self.vocab.strings.add(label)
+        if self.model.get_ref("output_layer").has_dim("nO"):
+            grow(self.model, len(self.scheme.tags), like=OUTSIDE)
         return 1
 
     def initialize(
@@ -256,7 +256,7 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         output_layer = self.model.get_ref("output_layer")
         for node in (self.model, output_layer):
             node.set_dim("nO", None, force=True)
-        for label in self._collect_labels(get_examples()) if labels is None else labels:
+        for label in collect_labels(get_examples(), self.name) if labels is None else labels:
             self.add_label(label)
         if not self.labels:
             raise ValueError(
@@ -348,6 +348,42 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         (found,) = self._posterior([doc]).probabilities([asked])
         return found
 
+    def fit_temperature(self, examples: Iterable[Example]) -> float:
+        """Set the temperature to that under which the gold entities are most likely.
+
+        With it, confidences say how often the component is right; it changes no entity but by the
+        thresholds. The loss is convex in 1 / temperature where all tokens are annotated; tokens
+        without annotation are summed over, and docs without any are left out.
+
+        examples: Not those of the training; their `predicted` docs have been through the
+            components before this one.
+
+        Returns the temperature, 0.05 to 20. Source: Guo et al. (2017), ICML, of a softmax.
+        Raises ValueError where no example has annotation, and as `get_loss`.
+        Warns where the best temperature is out of its range.
+        """
+        examples = list(examples)
+        validate_examples(examples, "CRFEntityRecognizer.fit_temperature")
+        pairs = [(eg.predicted, gold_tags(eg, self.scheme, self.name)) for eg in examples]
+        annotated = [(doc, gold) for doc, gold in pairs if (gold >= 0).any()]
+        if not annotated:
+            raise ValueError(
+                f"[{self.name}] expected examples with annotated entities, got {len(examples)} "
+                "without: there is nothing to fit the temperature to. Check that the corpus has "
+                "doc.ents."
+            )
+        batches = []
+        for i in range(0, len(annotated), 64):
+            batch = annotated[i : i + 64]
+            docs = [doc for doc, _ in batch]
+            require_features(self, docs)
+            potentials = self.model.predict(docs)
+            self._require_sound(docs, potentials)
+            batches.append((potentials, np.concatenate([gold for _, gold in batch])))
+
+        self.cfg["temperature"] = fit_temperature(batches, self.scheme.constraints, self.name)
+        return float(self.cfg["temperature"])
+
     def _posterior(self, docs: Sequence[Doc]) -> Posterior:
         require_features(self, docs)
         potentials = self.model.predict(docs)
@@ -373,82 +409,56 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         examples = list(examples)
         validate_examples(examples, "CRFEntityRecognizer.get_loss")
         self._require_sound([eg.predicted for eg in examples], scores)
-        gold = [self._gold_tags(eg) for eg in examples]
-        wrong = [(i, ways) for i, eg in enumerate(examples) for ways in self._wrong_spans(eg)]
+        gold = [gold_tags(eg, self.scheme, self.name) for eg in examples]
+        key = self.cfg["incorrect_spans_key"]
+        wrong = [
+            (i, ways)
+            for i, eg in enumerate(examples)
+            for ways in wrong_spans(eg, key, self.scheme, self.name)
+        ]
         losses, d_scores = loss(scores, np.concatenate(gold), self.scheme.constraints, wrong)
         return float(losses.sum()), d_scores
 
-    def _allow_extra_label(self) -> None:
-        """Refuse a label that an initialized model has no tags for."""
-        if self.model.get_ref("output_layer").has_dim("nO"):
-            raise ValueError(
-                f"[{self.name}] the model is initialized for the labels {list(self.labels)} and "
-                "cannot take another: add labels before nlp.initialize(), or initialize again."
-            )
+    def rehearse(
+        self,
+        examples: Iterable[Example],
+        *,
+        sgd: Optional[Optimizer] = None,
+        losses: Optional[Dict[str, float]] = None,
+        **config: Any,
+    ) -> Dict[str, float]:
+        """Learn to predict docs as the model did when `nlp.resume_training` was called.
 
-    def _collect_labels(self, examples: Iterable[Example]) -> List[str]:
-        """Read all examples once: their labels, and whether their entities can be learned."""
-        labels: Set[str] = set()
-        total = 0
-        misaligned: List[Span] = []
-        for eg in examples:
-            total += len(eg.reference.ents)
-            labels.update(ent.label_ for ent in eg.reference.ents)
-            self._require_text(eg.reference)
-            misaligned.extend(_misaligned(eg))
-        if misaligned:
-            shown = "; ".join(_where(ent) for ent in misaligned[:5])
-            warnings.warn(
-                f"[{self.name}] {len(misaligned)} of {total} gold entities do not align with the "
-                f"predicted tokens, which count as not annotated: {shown}"
-                f"{'; ...' if len(misaligned) > 5 else ''}. Use the tokenizer of the corpus, or "
-                "correct the offsets.",
-                stacklevel=3,
-            )
-        return sorted(labels)
+        What is learned is the whole distribution of then: the loss is the Kullback-Leibler
+        divergence from it. Labels that were added since are left out of the comparison.
 
-    def _gold_tags(self, eg: Example) -> NDArray[np.int64]:
-        """The gold tag ids of the predicted tokens, (T,)."""
-        self._require_text(eg.reference)
-        biluo = eg.get_aligned_ner()
-        if sum(tag is not None and tag[0] in "BU" for tag in biluo) < len(eg.reference.ents):
-            # The same words each time, so that Python shows it once.
-            warnings.warn(
-                f"[{self.name}] some gold entities do not align with the predicted tokens, which "
-                "count as not annotated; nlp.initialize() lists them.",
-                stacklevel=3,
-            )
-        try:
-            return self.scheme.ids(biluo)
-        except KeyError:
-            ent = next(ent for ent in eg.reference.ents if ent.label_ not in self.labels)
-            raise ValueError(
-                f"[{self.name}] {_where(ent)}: expected one of the labels {list(self.labels)}, "
-                f"got {ent.label_!r}. Initialize the pipeline with that label, or rename it."
-            ) from None
+        examples: Their predicted docs are rehearsed; their gold ones are not looked at.
+        sgd: Updates the weights; None leaves the gradients to the next update.
+        losses: The loss is added to that of the component; a new dict where None.
 
-    def _wrong_spans(self, eg: Example) -> Iterator[List[NDArray[np.bool_]]]:
-        """Yield for each span known to be wrong what would have to be allowed for it to be."""
-        key = self.cfg["incorrect_spans_key"]
-        if key is None or key not in eg.reference.spans:
-            return
-        for span in eg.get_aligned_spans_y2x(eg.reference.spans[key], allow_overlap=True):
-            labels = [span.label_] if span.label_ else self.labels
-            T = len(eg.predicted)
-            yield [
-                self.scheme.only(span.start, span.end, label, T)
-                for label in labels
-                if label in self.labels
-            ]
-
-    def _require_text(self, doc: Doc) -> None:
-        """Refuse entities that begin or end in whitespace."""
-        for ent in doc.ents:
-            if ent[0].is_space or ent[-1].is_space:
-                raise ValueError(
-                    f"[{self.name}] {_where(ent)}: expected an entity that begins and ends in a "
-                    f"word, got {ent.text!r}. Trim the whitespace off its ends."
-                )
+        Returns the losses.
+        """
+        losses = {} if losses is None else losses
+        losses.setdefault(self.name, 0.0)
+        examples = list(examples)
+        validate_examples(examples, "CRFEntityRecognizer.rehearse")
+        docs = [eg.predicted for eg in examples]
+        if self._rehearsal_model is None or not any(len(doc) for doc in docs):
+            return losses
+        require_features(self, docs)
+        teacher = self._rehearsal_model.predict(docs)
+        head, tok2vec = self.model.get_ref("output_layer"), self.model.get_ref("tok2vec")
+        if listens(self):
+            # What listens learns only with what it listens to, which is not asked here.
+            scores, backprop = head.begin_update(tok2vec.predict(docs))
+        else:
+            scores, backprop = self.model.begin_update(docs)
+        divergence, d_scores = distill(scores, teacher, self.scheme.constraints)
+        backprop(d_scores)
+        if sgd is not None:
+            self.finish_update(sgd)
+        losses[self.name] += divergence
+        return losses
 
     def _require_sound(self, docs: Sequence[Doc], potentials: Potentials) -> None:
         """Refuse potentials of other tags than the labels', and such as are not finite."""
@@ -481,17 +491,3 @@ def _tag_scheme(name: str, labels: Tuple[str, ...]) -> TagScheme:
 def _confidence_key(ent: Span) -> Any:
     """Where spaCy keeps `ent._.confidence`; written directly, as its proxy takes longer."""
     return ("._.", "confidence", ent.start_char, ent.end_char)
-
-
-def _where(ent: Span) -> str:
-    """Name an entity in a message."""
-    return (
-        f"entity {ent.text[:60]!r} ({ent.label_}, characters {ent.start_char}:{ent.end_char}) "
-        f"in the doc {ent.doc.text[:60]!r}"
-    )
-
-
-def _misaligned(eg: Example) -> List[Span]:
-    """The gold entities that have no counterpart in the predicted tokens."""
-    ents = eg.reference.ents
-    return [ent for ent in ents if not eg.get_aligned_spans_y2x([ent])]

@@ -18,6 +18,7 @@ from thinc.api import (
     Optimizer,
     PyTorchGradScaler,
     PyTorchShim,
+    Shim,
     chain,
     get_torch_default_device,
     torch2xp,
@@ -117,6 +118,14 @@ def on_gpu() -> bool:
     return bool(get_torch_default_device().type == "cuda")
 
 
+def grow(model: Model[List[Doc], Potentials], nO: int, like: int) -> None:
+    """Give a model that is initialized more tags, after its own; see `Network.grown`."""
+    head = model.get_ref("output_layer")
+    cast(HeadShim, head.shims[0]).grow(nO, like)
+    for node in (model, head):
+        node.set_dim("nO", nO, force=True)
+
+
 def loss(
     potentials: Potentials,
     gold: NDArray[np.int64],
@@ -133,18 +142,8 @@ def loss(
     Returns the loss of each doc (B,), and the gradient of their sum for the potentials.
     """
     tensors = [tensor.requires_grad_() for tensor in _tensors(potentials)]
-    tags, mask = _pad(torch.from_numpy(gold).to(tensors[0].device), potentials.lengths)
     free = _chain(tensors, potentials.lengths, constraints if potentials.constrained else None)
-    missing = (tags < 0) & mask
-    if missing.any():
-        allowed = torch.nn.functional.one_hot(tags.clamp(min=0), free.emissions.shape[2]).bool()
-        emissions = crf.clamp(free.emissions, allowed | missing.unsqueeze(2))
-        clamped = free._replace(emissions=emissions)
-        losses = crf.log_partition(free) - crf.log_partition(clamped)
-    else:
-        losses = -crf.log_likelihood(free, tags)
-    # A doc without annotation teaches exactly nothing: Adam would make steps of rounding noise.
-    losses = losses.masked_fill(~((tags >= 0) & mask).any(1), 0.0)
+    losses = _losses(free, gold, potentials.lengths)
     if wrong:
         losses = losses + _loss_of_wrong(free, wrong)
     losses.sum().backward()  # type: ignore[no-untyped-call]
@@ -159,25 +158,95 @@ def loss(
     return losses.detach().cpu().numpy(), gradient
 
 
+def log_loss(
+    potentials: Potentials,
+    gold: NDArray[np.int64],
+    constraints: Constraints,
+    temperature: float = 1.0,
+) -> NDArray[np.float64]:
+    """Compute the negative log likelihood of the gold tags in what is predicted, (B,).
+
+    Unlike in `loss`, illegal tag sequences have no probability whatever the decoder, and there is
+    no gradient.
+
+    gold: (N,) tag ids; negative where any tag may stand: those are summed over.
+    constraints: The legal tag sequences.
+    temperature: Divides all scores.
+    """
+    # In float64: a search compares losses that lie close together.
+    tensors = [tensor.double() / temperature for tensor in _tensors(potentials)]
+    losses = _losses(_chain(tensors, potentials.lengths, constraints), gold, potentials.lengths)
+    found: NDArray[np.float64] = losses.cpu().numpy()
+    return found
+
+
+def _losses(free: crf.Chain, gold: NDArray[np.int64], lengths: NDArray[np.int64]) -> Tensor:
+    """The negative log likelihood of gold tags, (N,), by doc: (B,)."""
+    tags, mask = _pad(torch.from_numpy(gold).to(free.mask.device), lengths)
+    missing = (tags < 0) & mask
+    if missing.any():
+        allowed = torch.nn.functional.one_hot(tags.clamp(min=0), free.emissions.shape[2]).bool()
+        emissions = crf.clamp(free.emissions, allowed | missing.unsqueeze(2))
+        clamped = free._replace(emissions=emissions)
+        losses = crf.log_partition(free) - crf.log_partition(clamped)
+    else:
+        losses = -crf.log_likelihood(free, tags)
+    # A doc without annotation teaches exactly nothing: Adam would make steps of rounding noise.
+    return losses.masked_fill(~((tags >= 0) & mask).any(1), 0.0)
+
+
 def _loss_of_wrong(
     free: crf.Chain, wrong: Sequence[Tuple[int, Sequence[NDArray[np.bool_]]]]
 ) -> Tensor:
     """Sum -log(1 - P) of what is wrong in each doc: (B,)."""
     device, (B, T, C) = free.mask.device, free.emissions.shape
     ways = [(doc, i, allowed) for i, (doc, ways) in enumerate(wrong) for allowed in ways]
-    docs = torch.tensor([doc for doc, _, _ in ways], device=device)
+    docs = torch.tensor([doc for doc, _, _ in ways], dtype=torch.int64, device=device)
     allowed = torch.ones((len(ways), T, C), dtype=torch.bool)
     for row, (_, _, part) in zip(allowed, ways):
         row[: len(part)] = torch.from_numpy(part)
     rows = free._replace(emissions=free.emissions[docs], mask=free.mask[docs])
     clamped = rows._replace(emissions=crf.clamp(rows.emissions, allowed.to(device)))
     p = (crf.log_partition(clamped) - crf.log_partition(rows)).exp()
-    group = torch.tensor([i for _, i, _ in ways], device=device)
+    group = torch.tensor([i for _, i, _ in ways], dtype=torch.int64, device=device)
     p = p.new_zeros(len(wrong)).index_add(0, group, p)
     # Not quite 1, where the gradient would be infinite.
     losses = -torch.log1p(-p * (1.0 - 1e-6))
     of_doc = torch.tensor([doc for doc, _ in wrong], device=device)
     return losses.new_zeros(B).index_add(0, of_doc, losses)
+
+
+def distill(
+    potentials: Potentials, teacher: Potentials, constraints: Constraints
+) -> Tuple[float, Potentials]:
+    """Compute how far a distribution is from a teacher's: KL(teacher || it), and its gradient.
+
+    The gradient is the difference of what both expect to see of each tag and transition. Of a
+    model that knows more tags than its teacher, the distribution over the teacher's is compared.
+
+    teacher: Potentials for the first C of the tags.
+    constraints: The legal sequences of all tags.
+
+    Returns the divergence, summed over docs, and its gradient for the potentials.
+    """
+    C = teacher.emissions.shape[1]
+    follows, start, end = constraints
+    legal = (follows[:C, :C], start[:C], end[:C]) if potentials.constrained else None
+    theirs = [tensor.requires_grad_() for tensor in _tensors(teacher)]
+    log_z = crf.log_partition(_chain(theirs, teacher.lengths, legal)).sum()
+    expected = torch.autograd.grad(log_z, theirs)
+    ours = [tensor.requires_grad_() for tensor in _tensors(potentials)]
+    emissions, transitions, first, last = ours
+    known = [emissions[:, :C], transitions[:C, :C], first[:C], last[:C]]
+    divergence = crf.log_partition(_chain(known, potentials.lengths, legal)).sum() - log_z.detach()
+    for counts, own, other in zip(expected, known, theirs):
+        divergence = divergence + (counts * (other.detach() - own)).sum()
+    gradients = torch.autograd.grad(divergence, ours, materialize_grads=True)
+    d_emissions, d_transitions, d_start, d_end = map(_to_xp, gradients)
+    gradient = potentials._replace(
+        emissions=d_emissions, transitions=d_transitions, start=d_start, end=d_end
+    )
+    return float(divergence.detach()), gradient
 
 
 class Distribution:
@@ -283,11 +352,23 @@ class HeadShim(PyTorchShim):
             )
         return cast(Network, self._model)
 
+    def grow(self, nO: int, like: int) -> None:
+        """Exchange the network for one with more tags. Optimizers see other weights in it."""
+        self.attach(self.network.grown(nO, like))
+        with Shim.global_id_lock:
+            Shim.global_id += 1
+            self.id = Shim.global_id
+
     def finish_update(self, optimizer: Optimizer) -> None:
         """Update the weights with their gradients, at the multiplied rate."""
-        if self._model is not None:
-            scaled = partial(optimizer, lr_scale=self.learn_rate_multiplier)
-            super().finish_update(cast(Optimizer, scaled))
+        if self._model is None:
+            return
+        if isinstance(optimizer, Optimizer):
+            step = partial(optimizer, lr_scale=self.learn_rate_multiplier)
+        else:
+            # nlp.rehearse notes gradients for later: these here are set to zero.
+            step = lambda key, weights, gradient: optimizer(key, weights, gradient.copy())  # noqa: E731
+        super().finish_update(cast(Optimizer, step))
 
 
 def _init_head(

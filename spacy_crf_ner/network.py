@@ -16,6 +16,10 @@ RNNS = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 DECODERS = ("crf", "softmax")
 
 
+# By how much less a new tag scores: it has 1 / 148 of the odds of the one it is copied from.
+GROWTH_MARGIN = 5.0
+
+
 @dataclass(frozen=True)
 class Switches:
     """What the network is made of, beside its input and output widths.
@@ -97,6 +101,26 @@ class Network(nn.Module):
     def constrained(self) -> bool:
         """Whether the loss knows the illegal tag sequences: a softmax does not."""
         return self.switches.decoder == "crf"
+
+    def grown(self, nO: int, like: int) -> "Network":
+        """Copy the network, with more tags after its own; it stays on its device.
+
+        A new tag scores as the tag `like` does, less a margin. So a path through new tags scores
+        as it does with `like` in their place, less the margin a token: what was best stays best.
+
+        nO: Number of tags, at least as many as there are.
+        like: A tag that may stand wherever a new one may.
+        """
+        result = Network(self.switches, self.nI, nO)
+        copied = torch.tensor([*range(self.nO), *[like] * (nO - self.nO)])
+        state = self.state_dict()
+        for name, value in state.items():
+            if name.startswith(("projection.", "crf.")):
+                state[name] = value[copied]
+        state["crf.transitions"] = state["crf.transitions"][:, copied]
+        state["projection.bias"][self.nO :] -= GROWTH_MARGIN
+        result.load_state_dict(state)
+        return result.to(self.projection.weight.device)
 
     def forward(
         self, features: Tensor, lengths: Tensor, dropout: float

@@ -8,6 +8,11 @@ from spacy.tokens import Doc
 from thinc.api import Model
 
 
+def listens(pipe: TrainablePipe) -> bool:
+    """Tell whether a pipe listens to another component."""
+    return any(True for _ in _listeners(pipe))
+
+
 def require_upstream(pipe: TrainablePipe, nlp: Language) -> None:
     """Refuse a pipeline that lacks a component the pipe listens to: raises ValueError."""
     for listener in _listeners(pipe):

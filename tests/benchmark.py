@@ -2,6 +2,8 @@
 
 import os
 import platform
+import random
+import shutil
 import statistics
 import subprocess
 import sys
@@ -17,10 +19,11 @@ import torch
 import torchcrf
 import typer
 from spacy.language import Language
-from spacy.training import Example
+from spacy.tokens import DocBin
+from spacy.training import Corpus, Example
 from spacy.util import load_config, minibatch
 
-from spacy_crf_ner import component, crf, data
+from spacy_crf_ner import calibration, component, crf, data
 
 ROOT = Path(__file__).parent.parent
 CONFIGS = ("transformer", "spacy_ner")  # ours, and what it is compared with
@@ -201,6 +204,92 @@ def accuracy(
     print("|---|---|---|---|---|---|", *rows, sep="\n")
 
 
+@app.command()
+def missing(
+    folder: Annotated[Path, typer.Argument(help="Folder with wnut17/ and gmb/.")],
+    out: Annotated[Path, typer.Argument(help="Folder for what is made; finished runs are kept.")],
+    transformer: Transformer = str(ROOT / "assets" / "minilm"),
+    steps: Annotated[int, typer.Option(help="Training steps of every run.")] = 200,
+    seeds: Annotated[str, typer.Option(help="Seeds; a run for each.")] = "0",
+    gpu_id: Gpu = -1,
+) -> None:
+    """Test F1 where a random half of the training docs has half of its tokens missing.
+
+    Against training on all, and on the other half alone.
+    """
+    _print_machine(gpu_id)
+    print("| corpus | all | half of the docs with half of their tokens | without these docs |")
+    print("|---|---|---|---|")
+    for corpus, rate in (("wnut17", "1e-4"), ("gmb", "2e-4")):
+        if not (out / corpus / "dev.spacy").exists():
+            data.convert(folder / corpus, out / corpus, nlp=spacy.blank("en"))
+        row = []
+        for kind in ("", "_half", "_dropped"):
+            if kind:
+                _make_incomplete(out / corpus, out / f"{corpus}{kind}", kind == "_dropped")
+            results = [
+                _run(
+                    out, f"{corpus}{kind}", "test", "transformer", rate, seed,
+                    transformer, steps, gpu_id,
+                )["ents_f"]
+                for seed in seeds.split(",")
+            ]  # fmt: skip
+            row.append(", ".join(f"{100 * f:.1f}" for f in results))
+        print(f"| {corpus} | {' | '.join(row)} |", flush=True)
+
+
+@app.command()
+def confidence(
+    models: Annotated[List[Path], typer.Argument(help="Trained pipelines.")],
+    dev: Annotated[List[Path], typer.Option(help="To calibrate on: a .spacy file for each.")],
+    test: Annotated[List[Path], typer.Option(help="To measure on: a .spacy file for each.")],
+) -> None:
+    """Calibration on test before and after it is fitted on dev, and precision by confidence."""
+    _print_machine(-1)
+    at = (0.0, 0.5, 0.8, 0.9, 0.95)
+    titles = " | ".join(f"P, R at {threshold}" for threshold in at)
+    print(f"| pipeline | temperature | ECE before, after | Brier before, after | {titles} |")
+    print("|---" * (4 + len(at)) + "|")
+    for model, dev_file, test_file in zip(models, dev, test):
+        nlp = spacy.load(model)
+        before = _predicted(nlp, test_file)
+        fitted = calibration.calibrate(nlp, Corpus(dev_file)(nlp))["temperature"]
+        after = _predicted(nlp, test_file)
+        measured = [calibration.calibration(examples) for examples in (before, after)]
+        row = [model.parent.name, f"{fitted:.2f}"]
+        row.append(", ".join(f"{100 * m['ece']:.1f} %" for m in measured))
+        row.append(", ".join(f"{m['brier']:.3f}" for m in measured))
+        for kept in calibration.precision_at(after, at):
+            row.append(f"{100 * kept['precision']:.1f}, {100 * kept['recall']:.1f}")
+        print(f"| {' | '.join(row)} |", flush=True)
+
+
+def _predicted(nlp: Language, path: Path) -> List[Example]:
+    examples = list(Corpus(path)(nlp))
+    docs = nlp.pipe([eg.predicted for eg in examples], batch_size=64)
+    return [Example(doc, eg.reference) for doc, eg in zip(docs, examples)]
+
+
+def _make_incomplete(source: Path, folder: Path, drop: bool) -> None:
+    """Copy a corpus, a half of the docs of train with half of their tokens missing, or dropped."""
+    folder.mkdir(exist_ok=True)
+    for name in ("dev", "test"):
+        shutil.copy(source / f"{name}.spacy", folder)
+    rng = random.Random(0)
+    docs = list(DocBin().from_disk(source / "train.spacy").get_docs(spacy.blank("en").vocab))
+    chosen = set(rng.sample(range(len(docs)), len(docs) // 2))
+    for i in chosen:
+        doc = docs[i]
+        tokens = set(rng.sample(range(len(doc)), len(doc) // 2))
+        for ent in doc.ents:  # an entity is known or not, never in part
+            if tokens & set(range(ent.start, ent.end)):
+                tokens |= set(range(ent.start, ent.end))
+        kept = [ent for ent in doc.ents if ent.start not in tokens]
+        doc.set_ents(kept, missing=[doc[t : t + 1] for t in sorted(tokens)])
+    kept = [doc for i, doc in enumerate(docs) if not (drop and i in chosen)]
+    DocBin(docs=kept).to_disk(folder / "train.spacy")
+
+
 def _run(
     out: Path,
     corpus: str,
@@ -318,7 +407,7 @@ def _crf_shares(nlp: Language, texts: List[str]) -> Dict[str, float]:
     optimizer.learn_rate = 1e-5
     acts = {
         "training": ("loss", lambda: nlp.update(_examples(nlp)[:64], sgd=optimizer)),
-        "nlp.pipe on 300-word docs": ("decode", _piping(nlp, texts, 32)),
+        "nlp.pipe on 300-word docs": ("Posterior", _piping(nlp, texts, 32)),
     }
     for what, (function, act) in acts.items():
         act()
