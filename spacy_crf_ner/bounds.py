@@ -40,7 +40,8 @@ def bounds(doc: Doc, scheme: TagScheme, overwrite: bool) -> Bounds:
     if others are marked as missing: a doc with all of its tokens marked has been through another
     component, which marks as outside what it does not know.
 
-    No entity crosses a sentence start, or begins or ends in whitespace; one that is given and does
+    No entity crosses a sentence start, or begins or ends in whitespace, and in BIO and IO, which do
+    not mark where an entity ends, whitespace is in none; one that is given and does
     so stays nevertheless, with a warning.
 
     overwrite: Whether entities and outside tokens of the doc are ignored.
@@ -96,5 +97,7 @@ def _take(
             given = scheme.only(ent.start, ent.end, ent.label_, len(doc))
             allowed[ent.start : ent.end] = given[ent.start : ent.end]
             for neighbour in (ent.start - 1, ent.end):
-                if 0 <= neighbour < len(doc) and not taken[neighbour]:
+                # Over a sentence start nothing goes on with the entity.
+                begin = max(neighbour, ent.start)
+                if 0 <= neighbour < len(doc) and not taken[neighbour] and not breaks[begin]:
                     allowed[neighbour] &= given[neighbour]

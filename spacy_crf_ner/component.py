@@ -299,6 +299,8 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
             if self.cfg["overwrite"] or not doc.has_annotation("ENT_IOB"):
                 for ent in doc.ents:
                     doc.user_data.pop(_confidence_key(ent), None)
+                    for token in ent:  # set_ents keeps an id where the new entity has none
+                        token.ent_id, token.ent_kb_id = 0, 0
                 doc.set_ents(ents, default="outside")
             else:
                 doc.set_ents(ents, default="unmodified")
@@ -321,6 +323,8 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         Raises ValueError for n below 1, and as `predict`.
         """
         docs = list(docs)
+        if n < 1:
+            raise ValueError(f"[{self.name}] n: expected 1 or more, got {n}.")
         if not any(len(doc) for doc in docs):
             return [[([], 1.0)] for _ in docs]
         result = []
@@ -332,6 +336,8 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
 
     def span_posteriors(self, doc: Doc, spans: Iterable[Span]) -> List[float]:
         """Compute the probability that spans of a doc, any spans, are entities of their labels.
+
+        Given what the doc has: the entities of a doc that the component has annotated are certain.
 
         Raises ValueError for an empty span or a label that the component does not know, and as
         `predict`.
@@ -345,8 +351,11 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
                 )
         if not asked:
             return []
+        given = {(ent.start, ent.end, ent.label_) for ent in doc.ents}
+        if self.cfg["overwrite"]:
+            given = set()
         (found,) = self._posterior([doc]).probabilities([asked])
-        return found
+        return [1.0 if span in given else p for span, p in zip(asked, found)]
 
     def fit_temperature(self, examples: Iterable[Example]) -> float:
         """Set the temperature to that under which the gold entities are most likely.

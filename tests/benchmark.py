@@ -260,7 +260,8 @@ def confidence(
         row.append(", ".join(f"{100 * m['ece']:.1f} %" for m in measured))
         row.append(", ".join(f"{m['brier']:.3f}" for m in measured))
         for kept in calibration.precision_at(after, at):
-            row.append(f"{100 * kept['precision']:.1f}, {100 * kept['recall']:.1f}")
+            shares = (kept["precision"], kept["recall"])
+            row.append(", ".join("-" if x is None else f"{100 * x:.1f}" for x in shares))
         print(f"| {' | '.join(row)} |", flush=True)
 
 

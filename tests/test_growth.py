@@ -104,8 +104,7 @@ def log_probabilities(scores: "list[Tensor]", lengths, scheme: TagScheme) -> "li
         paths = [
             p
             for p in product(range(len(scheme.tags)), repeat=len(E))
-            if not p
-            or (first[p[0]] and last[p[-1]] and all(follows[a, b] for a, b in pairwise(p)))
+            if not p or (first[p[0]] and last[p[-1]] and all(follows[a, b] for a, b in pairwise(p)))
         ]
         each = [
             sum(E[t, tag] for t, tag in enumerate(p))

@@ -1,0 +1,164 @@
+"""Docs of any kind: whatever they hold, the component obeys its promises."""
+
+import os
+from itertools import pairwise
+from random import Random
+from typing import List, NamedTuple, Optional, Tuple
+
+import pytest
+import spacy
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from spacy.language import Language
+from spacy.tokens import Doc, Span
+from spacy.training import Example
+
+SCHEMES = ("biluo", "bio", "io")
+EXAMPLES = int(os.environ.get("SPACY_CRF_NER_EXAMPLES", "300"))  # of all schemes together
+robust = settings(deadline=None, max_examples=max(1, EXAMPLES // len(SCHEMES)))
+
+VOCAB = spacy.blank("en").vocab
+LABELS = ("PER", "LOC")
+# Zero-width, combining, right to left, a surrogate pair in UTF-16, a flag, NUL and the like.
+ODD = ["\u200b", "\ufeff", "e\u0301", "\u0301", "שלום", "\u202eabc", "😀", "👩\u200d🚀", "🇻🇳", "\0"]
+SPACES = [" ", "\n", "\t\n", "\u00a0", "\u2028", "\u3000", "\x1c", "\x85"]
+
+Given = Tuple[int, int, Optional[str]]  # of label "" where blocked, of None where outside
+
+
+def blank(scheme: str) -> Language:
+    """A pipeline that finds something everywhere: it has random weights, large ones."""
+    nlp = Language(VOCAB)
+    model = {
+        "hidden_width": 4,
+        "tok2vec": {
+            "@architectures": "spacy.HashEmbedCNN.v2",
+            "pretrained_vectors": None,
+            "width": 8,
+            "depth": 1,
+            "embed_size": 100,
+            "window_size": 1,
+            "maxout_pieces": 2,
+            "subword_features": True,
+        },
+    }
+    config = {"scheme": scheme, "model": model, "spans_key": "maybe"}
+    ner = nlp.add_pipe("crf_ner", config=config)
+    for label in LABELS:
+        ner.add_label(label)
+    doc = Doc(VOCAB, words=["a"])
+    spacy.util.fix_random_seed(0)
+    nlp.initialize(lambda: [Example(doc, doc.copy())])
+    projection = ner.model.get_ref("output_layer").shims[0].network.projection
+    with torch.no_grad():
+        projection.weight.mul_(30.0)
+        projection.bias.zero_()[0] = -1.0
+    return nlp
+
+
+PIPELINES = {scheme: blank(scheme) for scheme in SCHEMES}
+
+
+class Input(NamedTuple):
+    """What a doc is made of."""
+
+    words: List[str]
+    spaces: List[bool]
+    starts: Optional[List[bool]]
+    marks: List[Given]
+    default: Optional[str]
+
+    def doc(self) -> Doc:
+        doc = Doc(VOCAB, words=self.words, spaces=self.spaces, sent_starts=self.starts)
+        if self.default is not None:
+            doc.set_ents(
+                [Span(doc, *mark) for mark in self.marks if mark[2]],
+                blocked=[doc[mark[0] : mark[1]] for mark in self.marks if mark[2] == ""],
+                outside=[doc[mark[0] : mark[1]] for mark in self.marks if mark[2] is None],
+                default=self.default,
+            )
+        return doc
+
+    @property
+    def kept(self) -> List[Given]:
+        return [mark for mark in self.marks if mark[2]] if self.default is not None else []
+
+
+@st.composite
+def inputs(draw: st.DrawFn) -> Input:
+    """Draw words, whitespace, sentence starts, and entities and other marks."""
+    plain = st.sampled_from(["Tim", "Cook", "visited", "Hanoi", ".", "a"])
+    written = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
+    word = plain | st.sampled_from(ODD) | st.sampled_from(SPACES) | written
+    words = draw(st.lists(word, max_size=12) | st.lists(st.sampled_from(SPACES), max_size=4))
+    T = len(words)
+    flags = st.lists(st.booleans(), min_size=T, max_size=T)
+    starts = draw(st.none() | flags)
+    marks: List[Given] = []
+    default = draw(st.sampled_from([None, "missing", "missing", "outside"]))
+    t = 0
+    while default is not None and t < T:
+        end = t + draw(st.integers(1, min(4, T - t)))
+        if draw(st.booleans()):
+            marks.append((t, end, draw(st.sampled_from(["", None, "WORK", *LABELS]))))
+        t = end
+    return Input(words, draw(flags), starts, marks, default)
+
+
+def check(drawn: Input, doc: Doc) -> None:
+    """What holds of a doc that the component has seen."""
+    found = [(ent.start, ent.end, ent.label_) for ent in doc.ents]
+    assert set(drawn.kept) <= set(found)
+    assert all(left[1] <= right[0] for left, right in pairwise(found))
+    marked = {t for start, end, _ in drawn.marks for t in range(start, end)}
+    # A doc all of whose tokens are marked has been through another component.
+    barred = ["", None] if drawn.default == "missing" and len(marked) < len(doc) else [""]
+    forbidden = {t for s, e, label in drawn.marks if label in barred for t in range(s, e)}
+    for ent in doc.ents:
+        place = (ent.start, ent.end, ent.label_)
+        if place in drawn.kept:
+            assert ent._.confidence is None
+            continue
+        assert ent.label_ in LABELS
+        assert 0.0 <= ent._.confidence <= 1.0
+        assert not (ent[0].text.isspace() or ent[-1].text.isspace())
+        assert not forbidden & set(range(ent.start, ent.end))
+        if drawn.starts is not None:
+            assert not any(drawn.starts[ent.start + 1 : ent.end])
+    group = doc.spans["maybe"]
+    assert len(group) == len(group.attrs["scores"])
+    assert all(0.0 < p <= 1.0 for p in group.attrs["scores"])
+    assert doc.has_annotation("ENT_IOB", require_complete=True) or not len(doc)
+
+
+def same(first: Doc, second: Doc) -> bool:
+    """Whether two docs have one annotation, but for the last bits of a probability."""
+    p, q = ([ent._.confidence for ent in doc.ents] for doc in (first, second))
+    tokens = [doc.to_array(["ENT_IOB", "ENT_TYPE"]).tolist() for doc in (first, second)]
+    return tokens[0] == tokens[1] and p == pytest.approx(q, abs=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore:The entity")
+@pytest.mark.parametrize("scheme", SCHEMES)
+@given(drawn=st.lists(inputs(), min_size=1, max_size=3))
+@robust
+def test_any_doc_is_annotated_as_promised(scheme: str, drawn: List[Input]) -> None:
+    nlp = PIPELINES[scheme]
+    docs = [nlp(each.doc()) for each in drawn]
+    for each, doc in zip(drawn, docs):
+        check(each, doc)
+    piped = nlp.pipe((each.doc() for each in drawn), batch_size=len(drawn))
+    for each, doc, other in zip(drawn, docs, piped):
+        check(each, other)
+        assert same(doc, other)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_pipelines_here_find_much(scheme: str) -> None:
+    """So that what is asked of entities is asked of some."""
+    words = Random(0).choices(["Tim", "Cook", "visited", "Hanoi", ".", "a", *ODD], k=400)
+    doc = PIPELINES[scheme](Doc(VOCAB, words=words))
+    assert len(doc.ents) > 40
+    assert {ent.label_ for ent in doc.ents} == set(LABELS)
+    assert {1, 2, 3} <= {len(ent) for ent in doc.ents}
