@@ -299,11 +299,6 @@ class Distribution:
         where = (torch.from_numpy(array).to(device) for array in (docs, starts, tags))
         return self._sums.log_stretches(*where).exp().cpu().numpy()
 
-    @cached_property
-    def marginals(self) -> NDArray[np.float64]:
-        """The probability of each tag at each token: (N, C)."""
-        return self._sums.marginals()[self._chain.mask].cpu().numpy()
-
     def _at(self, temperature: float) -> crf.Chain:
         tensors = [tensor / temperature for tensor in _tensors(self._potentials)]
         if self._allowed is not None:

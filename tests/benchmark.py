@@ -177,8 +177,7 @@ def accuracy(
     """
     _print_machine(gpu_id)
     for corpus in ("wnut17", "gmb"):
-        if not (out / corpus / "dev.spacy").exists():
-            data.convert(folder / corpus, out / corpus, nlp=spacy.blank("en"))
+        _convert(folder, out, corpus)
 
     def run(corpus: str, part: str, config: str, rate: str, seed: str) -> Dict[str, float]:
         return _run(out, corpus, part, config, rate, seed, transformer, steps, gpu_id)
@@ -221,8 +220,7 @@ def missing(
     print("| corpus | all | half of the docs with half of their tokens | without these docs |")
     print("|---|---|---|---|")
     for corpus, rate in (("wnut17", "1e-4"), ("gmb", "2e-4")):
-        if not (out / corpus / "dev.spacy").exists():
-            data.convert(folder / corpus, out / corpus, nlp=spacy.blank("en"))
+        _convert(folder, out, corpus)
         row = []
         for kind in ("", "_half", "_dropped"):
             if kind:
@@ -269,6 +267,12 @@ def _predicted(nlp: Language, path: Path) -> List[Example]:
     examples = list(Corpus(path)(nlp))
     docs = nlp.pipe([eg.predicted for eg in examples], batch_size=64)
     return [Example(doc, eg.reference) for doc, eg in zip(docs, examples)]
+
+
+def _convert(folder: Path, out: Path, corpus: str) -> None:
+    """Convert a corpus, unless that is done."""
+    if not (out / corpus / "dev.spacy").exists():
+        data.convert(folder / corpus, out / corpus, nlp=spacy.blank("en"))
 
 
 def _make_incomplete(source: Path, folder: Path, drop: bool) -> None:

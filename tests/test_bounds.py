@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import spacy
 import torch
-from conftest import SENTENCES, make_examples, train
+from conftest import SENTENCES, TOK2VEC, make_examples, train
 from helpers import SCHEMES, array, properties
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,16 +28,6 @@ UNKNOWN = "WORK"  # no label of any model here
 BLOCKED = ""
 TEXTS = [text for text, _ in SENTENCES]
 WORDS = TEXTS[5].replace(".", " .").split()  # Apple hired Ada Lovelace Byron in Paris Texas .
-TOK2VEC = {
-    "@architectures": "spacy.HashEmbedCNN.v2",
-    "pretrained_vectors": None,
-    "width": 32,
-    "depth": 1,
-    "embed_size": 500,
-    "window_size": 1,
-    "maxout_pieces": 2,
-    "subword_features": True,
-}
 
 
 # What may be predicted, by the definition

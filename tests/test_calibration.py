@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 import numpy as np
 import pytest
 import spacy
-from conftest import make_examples, train
+from conftest import TOK2VEC, make_examples, train
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
@@ -17,16 +17,6 @@ from typer.testing import CliRunner
 from spacy_crf_ner.calibration import calibrate, calibration, precision_at
 from spacy_crf_ner.cli import app
 
-TOK2VEC = {
-    "@architectures": "spacy.HashEmbedCNN.v2",
-    "pretrained_vectors": None,
-    "width": 32,
-    "depth": 1,
-    "embed_size": 500,
-    "window_size": 1,
-    "maxout_pieces": 2,
-    "subword_features": True,
-}
 LEARNED = [
     ("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "LOC")]),
     ("Bonn saw it", [(0, 4, "LOC")]),

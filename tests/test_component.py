@@ -8,24 +8,13 @@ import pytest
 import spacy
 import srsly
 import torch
-from conftest import SENTENCES, make_examples, train
+from conftest import SENTENCES, TOK2VEC, make_examples, train
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 
 from spacy_crf_ner.gold import gold_tags
 
 TEXTS = [text for text, _ in SENTENCES]
-# Smaller than the default, and so faster.
-TOK2VEC = {
-    "@architectures": "spacy.HashEmbedCNN.v2",
-    "pretrained_vectors": None,
-    "width": 32,
-    "depth": 1,
-    "embed_size": 500,
-    "window_size": 1,
-    "maxout_pieces": 2,
-    "subword_features": True,
-}
 
 
 def weights(nlp, name="crf_ner"):
