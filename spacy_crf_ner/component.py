@@ -21,6 +21,7 @@ from spacy.pipeline import TrainablePipe
 from spacy.pipeline.ner import ner_score
 from spacy.tokens import Doc, Span, SpanGroup
 from spacy.training import Example, validate_examples, validate_get_examples
+from spacy.util import check_lexeme_norms
 from spacy.vocab import Vocab
 from thinc.api import Config, Model, Optimizer
 from thinc.types import Ints1d
@@ -145,7 +146,8 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         `candidate_threshold`, overlapping ones too, their probabilities in `.attrs["scores"]`.
     candidate_threshold: The lowest probability there, over 0.
     incorrect_spans_key: Where not None, the spans in `doc.spans[incorrect_spans_key]` of gold docs
-        are known to be wrong: with their label, or with any where it is empty.
+        are known to be wrong: with their label, or with any where it is empty. One of the label
+        "O" is known not to be wholly outside of entities.
     overwrite: Ignore and replace the entities that a doc comes with.
     scorer: Scores examples; default `spacy.ner_scorer.v1`.
 
@@ -246,17 +248,22 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
             in alphabetical order, which reads all of them once.
 
         Raises ValueError for examples without entities, for a gold entity that begins or ends in
-        whitespace, or where the component listens to one that is not in the pipeline.
-        Warns of gold entities that do not align with the predicted tokens.
+        whitespace or has a label in "!", or where the component listens to one that is not in the
+        pipeline.
+        Warns of gold entities, and of spans known to be wrong, that do not align with the
+        predicted tokens.
         """
         validate_get_examples(get_examples, "CRFEntityRecognizer.initialize")
+        check_lexeme_norms(self.vocab, self.name)  # type: ignore[no-untyped-call]
         if nlp is not None:
             require_upstream(self, nlp)
         # New weights: an earlier number of tags does not bind.
         output_layer = self.model.get_ref("output_layer")
         for node in (self.model, output_layer):
             node.set_dim("nO", None, force=True)
-        for label in collect_labels(get_examples(), self.name) if labels is None else labels:
+        if labels is None:
+            labels = collect_labels(get_examples(), self.name, self.cfg["incorrect_spans_key"])
+        for label in labels:
             self.add_label(label)
         if not self.labels:
             raise ValueError(
@@ -412,8 +419,8 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         scores: The potentials of the predicted docs.
 
         Returns the loss and its gradient.
-        Raises ValueError for a gold entity of an unknown label, or that begins or ends in
-        whitespace, and for potentials that are not finite.
+        Raises ValueError for a gold entity of an unknown label, that begins or ends in whitespace,
+        or is known to be wrong, and for potentials that are not finite.
         """
         examples = list(examples)
         validate_examples(examples, "CRFEntityRecognizer.get_loss")

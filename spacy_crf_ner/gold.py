@@ -4,43 +4,59 @@ Axes: T predicted tokens, C tags.
 """
 
 import warnings
-from typing import Iterable, Iterator, List, Optional, Set
+from typing import Iterable, Iterator, List, Optional, Sequence, Set
 
 import numpy as np
 from numpy.typing import NDArray
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 
-from .tags import TagScheme
+from .tags import OUTSIDE, TagScheme
 
 
-def collect_labels(examples: Iterable[Example], name: str) -> List[str]:
+def collect_labels(examples: Iterable[Example], name: str, wrong_key: Optional[str]) -> List[str]:
     """Read all examples once: their labels, and whether their entities can be learned.
 
     name: Of the component, for messages.
+    wrong_key: Of the spans in gold docs that are known to be wrong; None for none.
 
     Returns the labels in alphabetical order.
-    Raises ValueError for an entity that begins or ends in whitespace.
-    Warns of entities that do not align with the predicted tokens.
+    Raises ValueError for an entity that begins or ends in whitespace, or of a label in "!".
+    Warns of entities and wrong spans that do not align with the predicted tokens.
     """
     labels: Set[str] = set()
-    total = 0
-    misaligned: List[Span] = []
+    ents = _Alignment("gold entities", "count as not annotated")
+    wrong = _Alignment(f"spans in doc.spans[{wrong_key!r}]", "are left out")
     for eg in examples:
-        total += len(eg.reference.ents)
-        labels.update(ent.label_ for ent in eg.reference.ents)
         _require_text(eg.reference, name)
-        misaligned.extend(_misaligned(eg))
-    if misaligned:
-        shown = "; ".join(_where(ent) for ent in misaligned[:5])
-        warnings.warn(
-            f"[{name}] {len(misaligned)} of {total} gold entities do not align with the "
-            f"predicted tokens, which count as not annotated: {shown}"
-            f"{'; ...' if len(misaligned) > 5 else ''}. Use the tokenizer of the corpus, or "
-            "correct the offsets.",
-            stacklevel=3,
-        )
+        labels.update(ent.label_ for ent in eg.reference.ents)
+        ents.add(eg, eg.reference.ents)
+        wrong.add(eg, _wrong(eg, wrong_key))
+    for read in (ents, wrong):
+        if read.misaligned:
+            warnings.warn(f"[{name}] {read}", stacklevel=3)
     return sorted(labels)
+
+
+class _Alignment:
+    """The spans of a corpus, and which of them do not align with the predicted tokens."""
+
+    def __init__(self, what: str, fate: str) -> None:
+        self.what, self.fate = what, fate
+        self.total = 0
+        self.misaligned: List[Span] = []
+
+    def add(self, eg: Example, spans: Sequence[Span]) -> None:
+        self.total += len(spans)
+        self.misaligned += [span for span in spans if not eg.get_aligned_spans_y2x([span])]
+
+    def __str__(self) -> str:
+        shown = "; ".join(_where(span) for span in self.misaligned[:5])
+        return (
+            f"{len(self.misaligned)} of {self.total} {self.what} do not align with the predicted "
+            f"tokens, which {self.fate}: {shown}{'; ...' if len(self.misaligned) > 5 else ''}. Use "
+            "the tokenizer of the corpus, or correct the offsets."
+        )
 
 
 def gold_tags(eg: Example, scheme: TagScheme, name: str) -> NDArray[np.int64]:
@@ -69,21 +85,35 @@ def wrong_spans(
 ) -> Iterator[List[NDArray[np.bool_]]]:
     """Yield for each span known to be wrong what would have to be allowed for it to be.
 
-    key: Of the spans in the gold doc; None for none.
+    key: Of the spans in the gold doc; None for none. The label "O" says that the span is not
+        wholly outside of entities, an empty one that it is no entity of any label.
 
     Yields for each span arrays of (T, C), one for each label that it is wrong with; not for those
     that do not align with the predicted tokens.
-    Raises ValueError for an unknown label.
+    Raises ValueError for an unknown label, and for a span that is a gold entity.
     """
-    if key is None or key not in eg.reference.spans:
-        return
-    for span in eg.reference.spans[key]:
-        if span.label_ and span.label_ not in scheme.labels:
+    spans = _wrong(eg, key)
+    for span in spans:
+        if span.label_ not in ("", *scheme.tags[:1], *scheme.labels):
             raise ValueError(_unknown(span, scheme, name))
+        for ent in eg.reference.ents:
+            if (ent.start, ent.end) == (span.start, span.end) and span.label_ in ("", ent.label_):
+                raise ValueError(
+                    f"[{name}] {_where(ent)}: expected a span that is no gold entity in "
+                    f"doc.spans[{key!r}], got this one. It is right or wrong: take it out of one."
+                )
     T = len(eg.predicted)
-    for span in eg.get_aligned_spans_y2x(eg.reference.spans[key], allow_overlap=True):
-        labels = [span.label_] if span.label_ else scheme.labels
-        yield [scheme.only(span.start, span.end, label, T) for label in labels]
+    for span in eg.get_aligned_spans_y2x(spans, allow_overlap=True):
+        if span.label_ == scheme.tags[OUTSIDE] and span.label_ not in scheme.labels:
+            yield [scheme.outside(span.start, span.end, T)]
+        else:
+            labels = [span.label_] if span.label_ else scheme.labels
+            yield [scheme.only(span.start, span.end, label, T) for label in labels]
+
+
+def _wrong(eg: Example, key: Optional[str]) -> List[Span]:
+    """The spans of the gold doc that are known to be wrong."""
+    return [] if key is None else list(eg.reference.spans.get(key, []))
 
 
 def _unknown(span: Span, scheme: TagScheme, name: str) -> str:
@@ -94,8 +124,13 @@ def _unknown(span: Span, scheme: TagScheme, name: str) -> str:
 
 
 def _require_text(doc: Doc, name: str) -> None:
-    """Refuse entities that begin or end in whitespace."""
+    """Refuse entities that begin or end in whitespace, and such as spaCy 2 spelled wrong ones."""
     for ent in doc.ents:
+        if ent.label_.startswith("!"):
+            raise ValueError(
+                f"[{name}] {_where(ent)}: expected a label, got {ent.label_!r}. A span known to be "
+                "wrong goes into doc.spans, under the key that incorrect_spans_key names."
+            )
         if ent[0].is_space or ent[-1].is_space:
             raise ValueError(
                 f"[{name}] {_where(ent)}: expected an entity that begins and ends in a "
@@ -109,9 +144,3 @@ def _where(ent: Span) -> str:
         f"entity {ent.text[:60]!r} ({ent.label_}, characters {ent.start_char}:{ent.end_char}) "
         f"in the doc {ent.doc.text[:60]!r}"
     )
-
-
-def _misaligned(eg: Example) -> List[Span]:
-    """The gold entities that have no counterpart in the predicted tokens."""
-    ents = eg.reference.ents
-    return [ent for ent in ents if not eg.get_aligned_spans_y2x([ent])]

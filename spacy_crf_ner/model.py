@@ -3,6 +3,7 @@
 Axes: B docs, N tokens of the batch, one doc after the other, T tokens of the longest doc, C tags.
 """
 
+import os
 from dataclasses import asdict
 from functools import cached_property, partial
 from io import BytesIO
@@ -31,6 +32,11 @@ from torch import Tensor
 
 from . import crf
 from .network import Network, Switches
+
+# The child of a fork, as nlp.pipe(n_process=2) makes them, cannot use the threads that torch has
+# started in its parent: it would wait for them for ever.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
 # Bool (C, C), (C,), (C,): what may follow what, and stand first and last.
 Constraints = Tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]

@@ -135,6 +135,12 @@ class TagScheme:
             allowed[end] &= ~self.continues[tags[-1]]
         return allowed
 
+    def outside(self, start: int, end: int, T: int) -> NDArray[np.bool_]:
+        """Allow of all tag sequences those without entity at some tokens: (T, C)."""
+        allowed = np.ones((T, len(self.tags)), dtype=bool)
+        allowed[start:end] = np.arange(len(self.tags)) == OUTSIDE
+        return allowed
+
     def ids(self, biluo: Sequence[Optional[str]]) -> NDArray[np.int64]:
         """Translate BILUO tags, as spaCy's `Example.get_aligned_ner` gives them, to tag ids.
 

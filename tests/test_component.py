@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import spacy
 import srsly
-import torch
 from conftest import SENTENCES, TOK2VEC, make_examples, train
 from spacy.tokens import Doc, Span
 from spacy.training import Example
@@ -384,17 +383,6 @@ def test_replaced_listeners_predict_the_same(factory, tiny_transformer):
     nlp.replace_listeners(factory, "crf_ner", ["model.tok2vec"])
     nlp.disable_pipe(factory)
     assert [doc.to_array(["ENT_IOB"]).tolist() for doc in nlp.pipe(TEXTS)] == before
-
-
-def test_two_processes_give_the_same_entities(trained):
-    """With forked workers and torch's threads this hangs, unless torch has one thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        docs = list(trained.pipe(TEXTS * 3, n_process=2, batch_size=4))
-    finally:
-        torch.set_num_threads(threads)
-    assert [ents(doc) for doc in docs] == [ents(doc) for doc in trained.pipe(TEXTS * 3)]
 
 
 # Bad input

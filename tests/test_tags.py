@@ -104,6 +104,20 @@ def test_continues_holds_inside_of_spans_only(name: str) -> None:
     np.testing.assert_array_equal(scheme.continues, expected)
 
 
+@pytest.mark.parametrize("name", SCHEMES)
+def test_what_only_and_outside_allow_is_told_by_the_spans(name: str) -> None:
+    scheme = TagScheme(name, LABELS[:2])
+    places = [(start, end) for start in range(4) for end in range(start + 1, 5)]
+    for spans in span_sets(4, scheme.labels):
+        ids = np.array(ids_of(scheme, write(name, 4, spans)))
+        for start, end in places:
+            free = all(stop <= start or end <= first for first, stop, _ in spans)
+            assert scheme.outside(start, end, 4)[range(4), ids].all() == free
+            for label in scheme.labels:
+                there = (start, end, label) in scheme.spans(ids)
+                assert scheme.only(start, end, label, 4)[range(4), ids].all() == there
+
+
 def test_io_merges_adjacent_spans_of_one_label_only() -> None:
     scheme = TagScheme("io", ("A", "B"))
     ids = scheme.ids(["U-A", "B-A", "L-A", "U-B", "O", "U-B"])
