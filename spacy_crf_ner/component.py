@@ -28,8 +28,9 @@ from thinc.types import Ints1d
 
 from .bounds import bounds
 from .gold import collect_labels, gold_tags, wrong_spans
-from .model import Potentials, distill, grow, loss
+from .model import grow
 from .posterior import Posterior
+from .potentials import Potentials, distill, loss
 from .tags import OUTSIDE, SpanOffsets, TagScheme
 from .temperature import fit_temperature
 from .upstream import listens, require_features, require_upstream
@@ -40,6 +41,7 @@ DEFAULT_CONFIG = """
 rnn = "lstm"
 hidden_width = 100
 depth = 1
+bidirectional = true
 dense_width = 0
 dropout = null
 decoder = "crf"

@@ -1,15 +1,15 @@
 """The network: vectors of tokens in, potentials of a CRF out.
 
-Axes: N tokens of a batch, one doc after the other; C tags.
+Axes: B docs, T tokens of the longest, N tokens of the batch, one doc after the other; C tags.
 """
 
-from dataclasses import dataclass
-from typing import Optional, Tuple
+from dataclasses import asdict, dataclass
+from typing import Any, Dict, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
+from torch.nn.utils.rnn import PackedSequence
 from torchcrf import CRF
 
 RNNS = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
@@ -21,16 +21,15 @@ GROWTH_MARGIN = 5.0
 
 
 @dataclass(frozen=True)
-class Switches:
-    """What the network is made of, beside its input and output widths.
+class EncoderSwitches:
+    """What a recurrent encoder is made of, beside the width of its input.
 
     rnn: "lstm", "gru", "rnn", or "none" for no recurrent encoder.
-    hidden_width: Width of each direction of the recurrent encoder.
-    depth: Number of its layers.
-    dense_width: Width of a dense layer with ReLU before the projection; 0 for none.
-    dropout: Rate on what goes into and comes out of the recurrent encoder; None for the rate
-        that `Network.forward` is given.
-    decoder: "crf", or "softmax": transitions are zero and not learned.
+    hidden_width: Width of each direction.
+    depth: Number of layers.
+    bidirectional: Read in both directions, and not only from the left.
+    dropout: Rate on what goes in and comes out, and between layers; None for the rate that
+        `forward` is given.
 
     Raises ValueError for a value out of its range.
     """
@@ -38,29 +37,109 @@ class Switches:
     rnn: str
     hidden_width: int
     depth: int
-    dense_width: int
+    bidirectional: bool
     dropout: Optional[float]
+
+    def __post_init__(self) -> None:
+        _require(self, "rnn", self.rnn in (*RNNS, "none"), f"one of {[*RNNS, 'none']}")
+        _require(self, "hidden_width", self.hidden_width >= 1, "1 or more")
+        _require(self, "depth", self.depth >= 1, "1 or more")
+        fits = self.dropout is None or 0 <= self.dropout < 1
+        _require(self, "dropout", fits, "null, or from 0 to below 1")
+
+
+@dataclass(frozen=True)
+class Switches(EncoderSwitches):
+    """What the network is made of, beside its input and output widths.
+
+    dense_width: Width of a dense layer with ReLU before the projection; 0 for none.
+    decoder: "crf", or "softmax": transitions are zero and not learned.
+
+    The others are those of `EncoderSwitches`. Raises ValueError for a value out of its range.
+    """
+
+    dense_width: int
     decoder: str
 
     def __post_init__(self) -> None:
-        ranges = {
-            "rnn": (self.rnn in (*RNNS, "none"), f"one of {[*RNNS, 'none']}"),
-            "hidden_width": (self.hidden_width >= 1, "1 or more"),
-            "depth": (self.depth >= 1, "1 or more"),
-            "dense_width": (self.dense_width >= 0, "0 or more"),
-            "dropout": (
-                self.dropout is None or 0 <= self.dropout < 1,
-                "null, or from 0 to below 1",
-            ),
-            "decoder": (self.decoder in DECODERS, f"one of {[*DECODERS]}"),
-        }
-        for name, (fits, expected) in ranges.items():
-            if not fits:
-                raise ValueError(f"{name}: expected {expected}, got {getattr(self, name)!r}.")
+        super().__post_init__()
+        _require(self, "dense_width", self.dense_width >= 0, "0 or more")
+        _require(self, "decoder", self.decoder in DECODERS, f"one of {[*DECODERS]}")
+
+
+def _require(switches: EncoderSwitches, name: str, fits: bool, expected: str) -> None:
+    if not fits:
+        raise ValueError(f"{name}: expected {expected}, got {getattr(switches, name)!r}.")
+
+
+class Encoder(nn.Module):
+    """A recurrent encoder over docs of any lengths; without one, its input with dropout.
+
+    switches: What it is made of.
+    nI: Width of the token vectors.
+    """
+
+    def __init__(self, switches: EncoderSwitches, nI: int) -> None:
+        super().__init__()
+        self.switches = switches
+        self.nI = nI
+        self.nO = nI  # width of the output
+        self.rnn: Optional[nn.RNNBase] = None
+        if switches.rnn != "none":
+            self.rnn = RNNS[switches.rnn](
+                nI, switches.hidden_width, switches.depth, bidirectional=switches.bidirectional
+            )
+            self.nO = switches.hidden_width * (1 + switches.bidirectional)
+
+    @property
+    def sizes(self) -> Dict[str, Any]:
+        """What `build` makes an encoder like this of; plain values."""
+        return {"switches": asdict(self.switches), "nI": self.nI}
+
+    @classmethod
+    def build(cls, switches: Dict[str, Any], nI: int) -> "Encoder":
+        """Make an encoder of its stored sizes, with new weights."""
+        return cls(EncoderSwitches(**switches), nI)
+
+    def forward(self, features: Tensor, lengths: Tensor, dropout: float) -> Tensor:
+        """Encode the tokens of each doc: (N, nI) -> (N, nO).
+
+        features: (N, nI).
+        lengths: (B,) int64 on the CPU, tokens of each doc; they sum to N, some may be 0.
+        dropout: Rate, where there is none of its own; nothing is dropped in evaluation.
+        """
+        rate = dropout if self.switches.dropout is None else self.switches.dropout
+        X = F.dropout(features, rate, self.training)
+        if self.rnn is None:
+            return X
+        if not len(X):  # nothing but empty docs; still a function of X, for its gradient
+            return X[:, :1].expand(0, self.nO)
+        # Between layers; torch warns when there is nothing between.
+        self.rnn.dropout = rate if self.rnn.num_layers > 1 else 0.0
+        tokens, batch_sizes = _pack(lengths)
+        tokens = tokens.to(X.device)
+        encoded = self.rnn(PackedSequence(X[tokens], batch_sizes))[0].data
+        unpacked = torch.empty_like(tokens)
+        unpacked[tokens] = torch.arange(len(tokens), device=tokens.device)
+        return F.dropout(encoded[unpacked], rate, self.training)
+
+
+def _pack(lengths: Tensor) -> Tuple[Tensor, Tensor]:
+    """Order tokens as torch packs them: the first of each doc, the longest one first, and so on.
+
+    No padding is among them, which the direction from the right would read before its doc.
+
+    Returns the rows of the batch (N,), and the number of docs that have a t-th token (T,).
+    """
+    order = torch.argsort(lengths, descending=True)
+    starts = (lengths.cumsum(0) - lengths)[order]
+    steps = torch.arange(int(lengths.max()))[:, None]
+    mask = steps < lengths[order]  # (T, B)
+    return (starts + steps)[mask], mask.sum(1)
 
 
 class Network(nn.Module):
-    """A bidirectional recurrent encoder, an optional dense layer, and a projection to tags.
+    """A recurrent encoder, an optional dense layer, and a projection to tags.
 
     The transition parameters are those of a `torchcrf.CRF`. Source: Huang, Xu and Yu (2015),
     "Bidirectional LSTM-CRF models for sequence tagging".
@@ -75,17 +154,8 @@ class Network(nn.Module):
         self.switches = switches
         self.nI = nI
         self.nO = nO
-        width = nI
-        self.rnn: Optional[nn.RNNBase] = None
-        if switches.rnn != "none":
-            self.rnn = RNNS[switches.rnn](
-                width,
-                switches.hidden_width,
-                switches.depth,
-                batch_first=True,
-                bidirectional=True,
-            )
-            width = 2 * switches.hidden_width
+        self.encoder = Encoder(switches, nI)
+        width = self.encoder.nO
         self.dense: Optional[nn.Linear] = None
         if switches.dense_width:
             self.dense = nn.Linear(width, switches.dense_width)
@@ -96,6 +166,16 @@ class Network(nn.Module):
             for parameter in self.crf.parameters():
                 nn.init.zeros_(parameter)
                 parameter.requires_grad_(False)
+
+    @property
+    def sizes(self) -> Dict[str, Any]:
+        """What `build` makes a network like this of; plain values."""
+        return {"switches": asdict(self.switches), "nI": self.nI, "nO": self.nO}
+
+    @classmethod
+    def build(cls, switches: Dict[str, Any], nI: int, nO: int) -> "Network":
+        """Make a network of its stored sizes, with new weights."""
+        return cls(Switches(**switches), nI, nO)
 
     @property
     def constrained(self) -> bool:
@@ -133,10 +213,7 @@ class Network(nn.Module):
 
         Returns emissions (N, C), transitions (C, C), start and end transitions (C,), in float32.
         """
-        rate = dropout if self.switches.dropout is None else self.switches.dropout
-        X = F.dropout(features, rate, self.training)
-        if self.rnn is not None:
-            X = F.dropout(self._encode(self.rnn, X, lengths, rate), rate, self.training)
+        X = self.encoder(features, lengths, dropout)
         if self.dense is not None:
             X = torch.relu(self.dense(X))
         crf = self.crf
@@ -146,20 +223,3 @@ class Network(nn.Module):
             crf.start_transitions,
             crf.end_transitions,
         )
-
-    def _encode(self, rnn: nn.RNNBase, X: Tensor, lengths: Tensor, rate: float) -> Tensor:
-        """Run the recurrent encoder: (N, nI) -> (N, 2 * hidden_width).
-
-        Packing keeps padding away from the backward direction: no doc sees its batch mates.
-        """
-        if not len(X):  # nothing but empty docs; still a function of X, for its gradient
-            return X[:, :1].expand(0, 2 * rnn.hidden_size)
-        lengths = lengths[lengths > 0]  # an empty doc owns no row of X, and cannot be packed
-        padded = pad_sequence(list(torch.split(X, lengths.tolist())), batch_first=True)
-        packed = pack_padded_sequence(padded, lengths, batch_first=True, enforce_sorted=False)
-        # Between layers; torch warns when there is nothing between.
-        rnn.dropout = rate if rnn.num_layers > 1 else 0.0
-        encoded, _ = pad_packed_sequence(rnn(packed)[0], batch_first=True)
-        steps = torch.arange(encoded.shape[1], device=lengths.device)
-        mask = steps[None, :] < lengths[:, None]
-        return encoded[mask.to(encoded.device)]

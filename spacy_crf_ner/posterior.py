@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .bounds import Bounds
-from .model import Distribution, Potentials
+from .potentials import Distribution, Potentials
 from .tags import SpanOffsets, TagScheme
 
 # A doc of the batch, its first token, and tags from there on.

@@ -7,7 +7,7 @@ from typing import Callable, Sequence, Tuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .model import Constraints, Potentials, log_loss
+from .potentials import Constraints, Potentials, log_loss
 
 LOWEST, HIGHEST = 0.05, 20.0
 

@@ -18,8 +18,8 @@ from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
 
 from spacy_crf_ner.bounds import bounds
-from spacy_crf_ner.model import Potentials
 from spacy_crf_ner.posterior import Posterior
+from spacy_crf_ner.potentials import Potentials
 from spacy_crf_ner.tags import TagScheme
 
 VOCAB = spacy.blank("en").vocab

@@ -261,7 +261,7 @@ def test_k_times_the_scores_is_k_times_the_temperature(nlp: Language, k: float) 
     pipe = nlp.get_pipe("crf_ner")
     examples = make_examples(nlp, NOISY)
     first = pipe.fit_temperature(examples)
-    network = pipe.model.get_ref("output_layer").shims[0].network
+    network = pipe.model.get_ref("output_layer").shims[0].module
     for layer in (network.projection, network.crf):
         for parameter in layer.parameters():
             parameter.data *= k

@@ -25,7 +25,7 @@ def weights(nlp, name="crf_ner"):
         for param in node.param_names
         if node.has_param(param)
     }
-    network = model.get_ref("output_layer").shims[0].network
+    network = model.get_ref("output_layer").shims[0].module
     arrays.update({key: value.numpy() for key, value in network.state_dict().items()})
     return {key: value.copy() for key, value in arrays.items()}
 

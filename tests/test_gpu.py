@@ -56,7 +56,7 @@ def test_trains_in_mixed_precision_and_predicts_as_on_the_cpu(gpu, tiny_transfor
     optimizer.learn_rate = 0.005
     losses = [nlp.update(examples, sgd=optimizer)["crf_ner"] for _ in range(60)]
     assert np.isfinite(losses).all() and losses[-1] < losses[0] / 5
-    assert next(shim.network.parameters()).is_cuda
+    assert next(shim.module.parameters()).is_cuda
     nlp.to_disk(tmp_path)
     on_gpu = [[(e.start, e.end, e.label_) for e in doc.ents] for doc in nlp.pipe(TEXTS)]
     spacy.require_cpu()

@@ -13,7 +13,7 @@ from spacy.training import Example
 from thinc.api import Config
 from torch import Tensor
 
-from spacy_crf_ner.model import Potentials, distill
+from spacy_crf_ner.potentials import Potentials, distill
 from spacy_crf_ner.tags import TagScheme
 
 TEXTS = [text for text, _ in SENTENCES]
@@ -54,11 +54,11 @@ def test_a_new_label_changes_no_prediction(learned):
 
 def test_old_weights_are_kept(learned):
     ner = learned.get_pipe("crf_ner")
-    network = ner.model.get_ref("output_layer").shims[0].network
+    network = ner.model.get_ref("output_layer").shims[0].module
     before = {name: value.clone() for name, value in network.state_dict().items()}
     C = network.nO
     ner.add_label("PRODUCT")
-    grown = ner.model.get_ref("output_layer").shims[0].network
+    grown = ner.model.get_ref("output_layer").shims[0].module
     assert grown.nO == ner.model.get_dim("nO") == len(ner.scheme.tags) > C
     for name, value in grown.state_dict().items():
         size = before[name].shape
@@ -249,7 +249,7 @@ def test_rehearsal_of_a_listener_reaches_its_head(tmp_path):
     train(nlp, make_examples(nlp), steps=20)
     optimizer = nlp.resume_training()
     ner = nlp.get_pipe("crf_ner")
-    network = ner.model.get_ref("output_layer").shims[0].network
+    network = ner.model.get_ref("output_layer").shims[0].module
     with torch.no_grad():
         network.projection.bias += torch.linspace(-1, 1, network.nO)
     docs: "list[Doc]" = [nlp.get_pipe("tok2vec")(nlp.make_doc(text)) for text in TEXTS]

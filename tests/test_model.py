@@ -28,8 +28,10 @@ from hypothesis import strategies as st
 from thinc.api import SGD, Linear, Model, set_dropout_rate, with_array
 from torch import Tensor
 
-from spacy_crf_ner.model import Distribution, HeadShim, Potentials, bilstm_crf, loss
+from spacy_crf_ner.layer import TorchShim
+from spacy_crf_ner.model import bilstm_crf
 from spacy_crf_ner.network import Network
+from spacy_crf_ner.potentials import Distribution, Potentials, loss
 from spacy_crf_ner.tags import MISSING, TagScheme
 
 # Potentials and gold tags
@@ -223,15 +225,15 @@ def make(**settings: Any) -> Model[Any, Potentials]:
     return model
 
 
-def shim_of(model: Model[Any, Potentials]) -> HeadShim:
-    return cast(HeadShim, model.layers[1].shims[0])
+def shim_of(model: Model[Any, Potentials]) -> TorchShim:
+    return cast(TorchShim, model.layers[1].shims[0])
 
 
 def weights_of(model: Model[Any, Potentials]) -> Dict[str, np.ndarray]:
     """Copy all weights, those of tok2vec under the name tok2vec."""
     linear = model.layers[0].layers[0]
     weights = {f"tok2vec.{name}": linear.get_param(name).copy() for name in ("W", "b")}
-    state = shim_of(model).network.state_dict()
+    state = shim_of(model).module.state_dict()
     return weights | {name: tensor.numpy().copy() for name, tensor in state.items()}
 
 
@@ -387,7 +389,7 @@ def test_weights_come_back_into_a_fresh_model(settings: Dict[str, Any], tmp_path
         build(**settings).from_disk(tmp_path / "model"),
     ):
         assert_same(weights_of(fresh), weights_of(model))
-        assert shim_of(fresh).network.switches == shim_of(model).network.switches
+        assert shim_of(fresh).module.switches == shim_of(model).module.switches
         expected = model.predict(docs())
         np.testing.assert_array_equal(fresh.predict(docs()).emissions, expected.emissions)
         update(fresh)  # it learns on as the model would
@@ -399,7 +401,7 @@ def test_weights_come_back_into_a_fresh_model(settings: Dict[str, Any], tmp_path
 def test_a_model_without_weights_comes_back_without() -> None:
     fresh = build().from_bytes(build().to_bytes())
     with pytest.raises(ValueError, match="no weights yet"):
-        shim_of(fresh).network  # noqa: B018
+        shim_of(fresh).module  # noqa: B018
 
 
 def state_of(model: Model[Any, Potentials]) -> bytes:
@@ -410,7 +412,7 @@ def state_of(model: Model[Any, Potentials]) -> bytes:
 def load(state: bytes) -> Network:
     shim = shim_of(build())
     shim.from_bytes(srsly.msgpack_dumps({"config": {}, "state": state}))
-    return shim.network
+    return cast(Network, shim.module)
 
 
 def saved(content: Any, **options: Any) -> bytes:
@@ -428,7 +430,7 @@ def stored(**changes: Any) -> bytes:
 def test_what_is_written_unchanged_is_read() -> None:
     """So that the refusals below are for what is wrong in their bytes."""
     weights = load(stored()).state_dict()
-    expected = shim_of(make()).network.state_dict()
+    expected = shim_of(make()).module.state_dict()
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
 
 
@@ -448,9 +450,9 @@ def test_truncated_weights_are_refused(share: float) -> None:
         lambda: b"no weights",
         lambda: saved([]),
         lambda: saved({}),
-        lambda: saved(shim_of(make()).network.state_dict()),
+        lambda: saved(shim_of(make()).module.state_dict()),
         lambda: stored(state={}),
-        lambda: stored(state=shim_of(make(rnn="gru")).network.state_dict()),
+        lambda: stored(state=shim_of(make(rnn="gru")).module.state_dict()),
         lambda: stored(sizes={"switches": {}, "nI": 4, "nO": 5}),
         lambda: stored(sizes=None),
     ],

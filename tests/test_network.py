@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from spacy_crf_ner.model import Potentials, loss
 from spacy_crf_ner.network import Network, Switches
+from spacy_crf_ner.potentials import Potentials, loss
 from spacy_crf_ner.tags import TagScheme
 
 RNNS = ("lstm", "gru", "rnn", "none")
@@ -22,6 +22,7 @@ def switches(**changes: Any) -> Switches:
         "rnn": "lstm",
         "hidden_width": 5,
         "depth": 1,
+        "bidirectional": True,
         "dense_width": 0,
         "dropout": None,
         "decoder": "crf",

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from spacy_crf_ner.bounds import Bounds
-from spacy_crf_ner.model import Potentials, loss
 from spacy_crf_ner.posterior import Posterior
+from spacy_crf_ner.potentials import Potentials, loss
 from spacy_crf_ner.tags import TagScheme
 
 LABELS = ("PER", "LOC")
