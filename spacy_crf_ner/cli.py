@@ -6,13 +6,21 @@ from typing import Annotated, Any, Dict, List, Optional, Tuple
 import spacy
 import typer
 from rich.console import Console
-from rich.progress import track
+from rich.markup import escape
+from rich.progress import (
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TimeElapsedColumn,
+    track,
+)
 from rich.table import Table
 from spacy.cli._util import setup_gpu
 from spacy.language import Language
 from spacy.training import Corpus
 from typer.core import TyperGroup
 
+from . import ablation as family
 from . import calibration, data
 from .visualize import comparison_page
 
@@ -57,6 +65,9 @@ def convert(
     group_sents: Annotated[
         int, typer.Option(min=0, help="Sentences a doc; 0 for all between two -DOCSTART- lines.")
     ] = 1,
+    syllables: Annotated[
+        str, typer.Option(help=f"Vietnamese: {', '.join(data.SYLLABLES)} the syllables of a word.")
+    ] = "keep",
     split: Annotated[
         str, typer.Option(metavar="TRAIN,DEV,TEST", help="Shares of a corpus that is one file.")
     ] = "0.8,0.1,0.1",
@@ -81,13 +92,14 @@ def convert(
     if format == "auto":
         format = data.detect_format(source)
     typer.echo(f"Format: {format}")
-    nlp = data.blank_pipeline(lang)
+    nlp = data.blank_pipeline(lang, segment=syllables == "keep")
     counts = data.convert(
         source,
         target,
         nlp=nlp,
         format=format,
         group=group_sents,
+        syllables=syllables,
         shares=_shares(split),
         seed=seed,
     )
@@ -170,6 +182,65 @@ def calibrate(
     typer.echo(f"Pipeline: {target}")
 
 
+@app.command()
+def ablation(
+    corpus: Annotated[Path, typer.Argument(help="Folder with train.spacy, dev.spacy, test.spacy.")],
+    out: Annotated[Path, typer.Argument(help="Folder for the results.")],
+    members: Annotated[
+        Optional[List[str]], typer.Option("--member", help="One to run; repeat for several.")
+    ] = None,
+    definition: Annotated[
+        Path, typer.Option("--family", help="YAML file: the members, their configs and settings.")
+    ] = Path("configs/family.yml"),
+    transformer: Annotated[str, typer.Option(help="Local folder, or a name on the hub.")] = (
+        "assets/minilm"
+    ),
+    steps: Annotated[int, typer.Option(min=1, help="Training steps of each run.")] = 200,
+    seeds: Annotated[str, typer.Option(help="Seeds, with commas; a run of each member.")] = "0,1,2",
+    small: Annotated[
+        bool, typer.Option("--small", help="One seed, 20 steps: does it all run?")
+    ] = False,
+    gpu_id: Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")] = -1,
+) -> None:
+    """Train a family of models on a corpus, and compare them.
+
+    All have the same steps, batches and seeds. A run whose result is known is not
+    repeated: stop whenever you like, and go on with the same command.
+
+    \b
+    Writes into the folder:
+      runs.jsonl  a line a run, as soon as it is measured
+      table.md    mean and standard deviation over the seeds
+      chart.svg   F1 of each model
+    """
+    family.require_charts()
+    if small:
+        steps, seeds = 20, "0"
+    runs = family.plan(
+        definition,
+        corpus,
+        transformer=transformer,
+        steps=steps,
+        seeds=_numbers(seeds),
+        members=members or (),
+    )
+    rows = []
+    with Progress(
+        SpinnerColumn(), *Progress.get_default_columns(), TimeElapsedColumn(), MofNCompleteColumn()
+    ) as progress:
+        task = progress.add_task("", total=len(runs))
+        results = family.results(runs, out, gpu_id)
+        for run in runs:
+            progress.update(task, description=escape(f"{run.member}, seed {run.seed}"))
+            rows.append(next(results))
+            progress.advance(task)
+    table = family.table(rows)
+    (out / "table.md").write_text(table, encoding="utf-8")
+    family.chart(rows, out / "chart.svg")
+    typer.echo(table)
+    typer.echo(f"Folder: {out}")
+
+
 def main() -> None:
     """Run the command line."""
     app(prog_name="spacy-crf-ner")
@@ -180,6 +251,13 @@ def _shares(text: str) -> Tuple[float, ...]:
         return tuple(float(share) for share in text.split(","))
     except ValueError as error:
         raise ValueError(f"--split: expected shares such as 0.8,0.1,0.1, got {text!r}.") from error
+
+
+def _numbers(text: str) -> List[int]:
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError as error:
+        raise ValueError(f"--seeds: expected numbers such as 0,1,2, got {text!r}.") from error
 
 
 def _require_free(target: Path) -> None:

@@ -18,10 +18,14 @@ from collections import Counter, deque
 from itertools import accumulate, groupby, islice, pairwise
 from pathlib import Path
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
+from unicodedata import category, is_normalized
 
 import spacy
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin, Span
+from spacy.util import get_words_and_spaces
+
+from .syllables import SYLLABLES
 
 Converter = Callable[[Path, Language], Iterator[Doc]]
 
@@ -53,20 +57,23 @@ class Row(NamedTuple):
     document: int = 0  # in front of the first boundary, and where the format has none
 
 
-def blank_pipeline(lang: str) -> Language:
+def blank_pipeline(lang: str, segment: bool = True) -> Language:
     """Make a pipeline that only tokenises.
 
     lang: Language code of spaCy. Vietnamese ("vi") is segmented by pyvi into words, which may hold
         spaces; where pyvi is not installed, by spaCy's general rules, into syllables.
+    segment: False for syllables, with pyvi too.
 
     Raises ValueError where spaCy does not have the language, or a package that it needs.
     """
+    rules = {"nlp": {"tokenizer": {"@tokenizers": "spacy.Tokenizer.v1"}}}
+    if lang == "vi" and not segment:
+        return spacy.blank("vi", config=rules)
     try:
         return spacy.blank(lang)
     except ImportError as error:
         if lang == "vi":
-            rules = {"@tokenizers": "spacy.Tokenizer.v1"}
-            return spacy.blank("vi", config={"nlp": {"tokenizer": rules}})
+            return spacy.blank("vi", config=rules)
         raise ValueError(f"lang: expected a language of spaCy, got {lang!r}: {error}") from error
 
 
@@ -76,13 +83,17 @@ def read_inline(path: Path, nlp: Language) -> Iterator[Doc]:
     path: File, UTF-8. Whitespace around a line is not part of the sentence.
     nlp: Pipeline whose tokenizer is used.
 
-    Yields a Doc a sentence. Raises CorpusError for brackets that do not match, nested entities, and
-    an entity without a label or without a token, not of whitespace, at each of its edges.
+    Yields a Doc a sentence. A word of several syllables ends where an entity begins or ends, and so
+    does one that the rules of the tokenizer leave punctuation with, in decomposed letters (NFD).
+    Raises CorpusError for brackets that do not match, nested entities, and an entity without a
+    label or without a token, not of whitespace, at each of its edges.
     """
     for where, line in _lines(path):
         if line.strip():
             text, entities = _parse_inline(where, line.strip())
-            doc = nlp.make_doc(text)
+            doc = _cut(
+                nlp.make_doc(text), [at for start, end, _ in entities for at in (start, end)]
+            )
             spans = [_whole_tokens(where, doc, *entity) for entity in entities]
             doc.set_ents(spans, default="outside")
             for token in doc:
@@ -185,6 +196,7 @@ def convert(
     nlp: Language,
     format: str = "auto",
     group: int = 1,
+    syllables: str = "keep",
     shares: Sequence[float] = (0.8, 0.1, 0.1),
     seed: int = 0,
 ) -> Dict[str, Dict[str, int]]:
@@ -196,20 +208,24 @@ def convert(
     nlp: Pipeline whose tokenizer is used, if the format has no tokens, and whose vocabulary.
     format: A key of `CONVERTERS`, or "auto" to tell it by the content.
     group: Sentences a Doc, as for `group_sentences`.
+    syllables: A key of `SYLLABLES`: keep tokens, split words into syllables, or join them to words.
     shares, seed: As for `split`; a part whose share is 0, or left out, is not written.
 
     Returns the number of docs, sentences, tokens and entities of each part written, and that of
     the entities of each label, as "entities.PERSON".
-    Raises CorpusError for a corpus that cannot be read, and where a part would have no docs.
+    Raises CorpusError for a corpus that cannot be read, and where a part would have no docs, and
+    ValueError for a choice that there is not, or that needs a package which is not installed.
     """
     if format == "auto":
         format = detect_format(source)
     if format not in CONVERTERS:
         raise ValueError(f"format: expected auto, {', '.join(CONVERTERS)}, got {format!r}.")
+    if syllables not in SYLLABLES:
+        raise ValueError(f"syllables: expected {', '.join(SYLLABLES)}, got {syllables!r}.")
     if len(shares) > len(SPLITS):
         raise ValueError(f"shares: expected at most 3 ({', '.join(SPLITS)}), got {len(shares)}.")
     parts: Dict[str, Iterable[Doc]] = {
-        name: group_sentences(CONVERTERS[format](file, nlp), group)
+        name: group_sentences(SYLLABLES[syllables](CONVERTERS[format](file, nlp)), group)
         for name, file in _find_files(source).items()
     }
     if "corpus" in parts:
@@ -257,6 +273,28 @@ def _parse_inline(where: str, line: str) -> Tuple[str, List[Tuple[int, int, str]
         if label:
             entities.append((start, len(text), label))
     return text + line[at:], entities
+
+
+def _cut(doc: Doc, edges: Sequence[int]) -> Doc:
+    """Cut the tokens in which entities begin or end, at these characters, where words may end."""
+    words: List[str] = []
+    for token in doc:
+        begin, end = token.idx, token.idx + len(token)
+        inside = {at for at in edges if begin < at < end and _may_cut(token.text, at - begin)}
+        parts = [doc.text[i:j].strip() for i, j in pairwise(sorted({begin, end} | inside))]
+        words += filter(None, parts) if inside else [token.text]
+    if len(words) == len(doc):
+        return doc
+    words, spaces = get_words_and_spaces(words, doc.text)
+    return Doc(doc.vocab, words, spaces=spaces)
+
+
+def _may_cut(word: str, at: int) -> bool:
+    """Tell whether the tokenizer was to cut here, were there no pyvi, and all letters composed."""
+    sides = word[at - 1 : at + 1]
+    if is_normalized("NFC", word):
+        return any(side.isspace() for side in sides)
+    return not all(side.isalnum() or category(side)[0] == "M" for side in sides)
 
 
 def _whole_tokens(where: str, doc: Doc, start: int, end: int, label: str) -> Span:

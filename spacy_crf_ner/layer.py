@@ -157,8 +157,9 @@ class TorchShim(PyTorchShim):
 
     @property
     def device(self) -> torch.device:
-        """Where the module is."""
-        return next(self.module.parameters()).device
+        """Where the module is; without any weights, the device in use."""
+        weights = next(self.module.parameters(), None)
+        return get_torch_default_device() if weights is None else weights.device
 
     def exchange(self, module: nn.Module) -> None:
         """Take another module. Optimizers see other weights in it."""

@@ -173,6 +173,13 @@ class TagScheme:
         labels = [self.tags[i].split("-", 1)[1] for i in ids[starts]]
         return list(zip(starts.tolist(), ends.tolist(), labels))
 
+    def is_legal(self, ids: NDArray[np.int64]) -> bool:
+        """Tell whether a tag sequence, (T,), spells a set of entities."""
+        if not len(ids):
+            return True
+        follows, start, end = self.constraints
+        return bool(start[ids[0]] and end[ids[-1]] and follows[ids[:-1], ids[1:]].all())
+
     @cached_property
     def _biluo(self) -> Tuple[NDArray[np.int64], NDArray[np.str_]]:
         """Label index and position of each BILUO tag; O comes first, with a label of its own."""

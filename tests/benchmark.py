@@ -23,7 +23,7 @@ from spacy.tokens import DocBin
 from spacy.training import Corpus, Example
 from spacy.util import load_config, minibatch
 
-from spacy_crf_ner import calibration, component, crf, data
+from spacy_crf_ner import calibration, component, crf, data, freezing
 
 ROOT = Path(__file__).parent.parent
 CONFIGS = ("transformer", "spacy_ner")  # ours, and what it is compared with
@@ -160,6 +160,53 @@ def memory(
 
 
 @app.command()
+def frozen(
+    transformer: Transformer = str(ROOT / "assets" / "minilm"),
+    gpu_id: Gpu = -1,
+    rounds: Annotated[int, typer.Option(min=3, help="Rounds; figures are medians.")] = 5,
+) -> None:
+    """Words a second of training, and its memory, by what of the transformer learns."""
+    _print_machine(gpu_id)
+    print("| the transformer | training, words/s, median (min-max) | peak memory |\n|---|---|---|")
+    for part in ("trained", "half frozen", "frozen"):
+        command = [sys.executable, __file__, "frozen-part", part, "--rounds", str(rounds)]
+        command += ["--transformer", transformer, "--gpu-id", str(gpu_id)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        print(done.stdout.strip(), flush=True)
+
+
+@app.command()
+def frozen_part(
+    part: str,
+    transformer: Transformer = str(ROOT / "assets" / "minilm"),
+    gpu_id: Gpu = -1,
+    rounds: Annotated[int, typer.Option(min=3, help="Rounds.")] = 5,
+) -> None:
+    """A row of `frozen`, in a process of its own; the peak is that after the weights are loaded."""
+    if gpu_id >= 0:
+        spacy.require_gpu(gpu_id)
+    config = load_config(
+        ROOT / "configs" / "transformer.cfg", overrides={"paths.transformer": transformer}
+    )
+    nlp = spacy.util.load_model_from_config(config, auto_fill=True)
+    spacy.util.fix_random_seed(0)
+    nlp.initialize(lambda: _examples(nlp))
+    layers = nlp.get_pipe("transformer").model.transformer.config.num_hidden_layers
+    names: Dict[str, List[str]] = {}
+    if part == "half frozen":
+        freezing.freeze_layers(layers=layers // 2)(nlp)
+    elif part == "frozen":
+        names = {"exclude": ["transformer"], "annotates": ["transformer"]}
+    if gpu_id >= 0:
+        torch.cuda.reset_peak_memory_stats()
+    else:
+        Path("/proc/self/clear_refs").write_text("5")
+    rates = _training({part: nlp}, rounds, **names)
+    peak = torch.cuda.max_memory_allocated() / 2**20 if gpu_id >= 0 else _memory("VmHWM")
+    print(f"| {part} | {_spread(rates[part])} | {peak:,.0f} MB |")
+
+
+@app.command()
 def accuracy(
     folder: Annotated[Path, typer.Argument(help="Folder with wnut17/ and gmb/.")],
     out: Annotated[Path, typer.Argument(help="Folder for what is made; finished runs are kept.")],
@@ -210,6 +257,7 @@ def missing(
     transformer: Transformer = str(ROOT / "assets" / "minilm"),
     steps: Annotated[int, typer.Option(help="Training steps of every run.")] = 200,
     seeds: Annotated[str, typer.Option(help="Seeds; a run for each.")] = "0",
+    limit: Annotated[int, typer.Option(help="Training docs, the first ones; 0 for all.")] = 0,
     gpu_id: Gpu = -1,
 ) -> None:
     """Test F1 where a random half of the training docs has half of its tokens missing.
@@ -222,17 +270,17 @@ def missing(
     for corpus, rate in (("wnut17", "1e-4"), ("gmb", "2e-4")):
         _convert(folder, out, corpus)
         row = []
-        for kind in ("", "_half", "_dropped"):
-            if kind:
-                _make_incomplete(out / corpus, out / f"{corpus}{kind}", kind == "_dropped")
+        for kind in ("whole", "half", "dropped"):
+            name = f"{corpus}_{kind}_{limit}"
+            _make_incomplete(out / corpus, out / name, kind, limit)
             results = [
-                _run(
-                    out, f"{corpus}{kind}", "test", "transformer", rate, seed,
-                    transformer, steps, gpu_id,
-                )["ents_f"]
+                100
+                * _run(out, name, "test", "transformer", rate, seed, transformer, steps, gpu_id)[
+                    "ents_f"
+                ]
                 for seed in seeds.split(",")
-            ]  # fmt: skip
-            row.append(", ".join(f"{100 * f:.1f}" for f in results))
+            ]
+            row.append(f"{statistics.mean(results):.1f} ({', '.join(f'{f:.1f}' for f in results)})")
         print(f"| {corpus} | {' | '.join(row)} |", flush=True)
 
 
@@ -275,14 +323,19 @@ def _convert(folder: Path, out: Path, corpus: str) -> None:
         data.convert(folder / corpus, out / corpus, nlp=spacy.blank("en"))
 
 
-def _make_incomplete(source: Path, folder: Path, drop: bool) -> None:
-    """Copy a corpus, a half of the docs of train with half of their tokens missing, or dropped."""
+def _make_incomplete(source: Path, folder: Path, kind: str, limit: int) -> None:
+    """Copy a corpus, its train part shorter, and whole, or a half of its docs not.
+
+    kind: "whole", or "half": these docs have half of their tokens missing; or "dropped".
+    limit: Docs of train; 0 for all.
+    """
     folder.mkdir(exist_ok=True)
     for name in ("dev", "test"):
         shutil.copy(source / f"{name}.spacy", folder)
     rng = random.Random(0)
     docs = list(DocBin().from_disk(source / "train.spacy").get_docs(spacy.blank("en").vocab))
-    chosen = set(rng.sample(range(len(docs)), len(docs) // 2))
+    docs = docs[: limit or None]
+    chosen = set(rng.sample(range(len(docs)), len(docs) // 2)) if kind != "whole" else set()
     for i in chosen:
         doc = docs[i]
         tokens = set(rng.sample(range(len(doc)), len(doc) // 2))
@@ -291,7 +344,7 @@ def _make_incomplete(source: Path, folder: Path, drop: bool) -> None:
                 tokens |= set(range(ent.start, ent.end))
         kept = [ent for ent in doc.ents if ent.start not in tokens]
         doc.set_ents(kept, missing=[doc[t : t + 1] for t in sorted(tokens)])
-    kept = [doc for i, doc in enumerate(docs) if not (drop and i in chosen)]
+    kept = [doc for i, doc in enumerate(docs) if kind == "half" or i not in chosen]
     DocBin(docs=kept).to_disk(folder / "train.spacy")
 
 
@@ -367,8 +420,10 @@ def _texts(n: int, sentences: int) -> List[str]:
     ]
 
 
-def _training(pipelines: Dict[str, Language], rounds: int) -> Dict[str, List[float]]:
-    """Words a second of an epoch of updates."""
+def _training(
+    pipelines: Dict[str, Language], rounds: int, **names: List[str]
+) -> Dict[str, List[float]]:
+    """Words a second of an epoch of updates, which exclude and annotate as nlp.update has it."""
     acts, words = {}, 0
     for name, nlp in pipelines.items():
         examples = _examples(nlp)
@@ -378,7 +433,8 @@ def _training(pipelines: Dict[str, Language], rounds: int) -> Dict[str, List[flo
 
         def act(nlp=nlp, examples=examples, optimizer=optimizer) -> None:
             for batch in _batches(examples):
-                nlp.update([Example(eg.x.copy(), eg.y) for eg in batch], sgd=optimizer)
+                fresh = [Example(eg.x.copy(), eg.y) for eg in batch]
+                nlp.update(fresh, sgd=optimizer, **names)
 
         acts[name] = act
     times = _alternate(acts, rounds)

@@ -91,6 +91,30 @@ def tiny_transformer(tmp_path_factory):
     return str(folder)
 
 
+def small_transformers():
+    """Transformers of Hugging Face with random weights, of many kinds, each of three layers."""
+    import transformers as hf
+
+    size = {"vocab_size": 50, "hidden_size": 16, "intermediate_size": 32}
+    size |= {"num_hidden_layers": 3, "num_attention_heads": 2}
+    relative = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
+    special = {f"{name}_token_id": 1 for name in ("pad", "bos", "eos", "cls", "sep")}
+    configs = [
+        hf.BertConfig(**size),
+        hf.RobertaConfig(**size),
+        hf.ElectraConfig(embedding_size=8, **size),
+        hf.RemBertConfig(**size),
+        hf.MPNetConfig(**size),
+        hf.DebertaConfig(**relative, **size),
+        hf.DebertaV2Config(norm_rel_ebd="layer_norm", **relative, **size),
+        hf.ModernBertConfig(reference_compile=False, **special, **size),
+        hf.DistilBertConfig(vocab_size=50, dim=16, n_layers=3, n_heads=2, hidden_dim=32),
+        hf.GPT2Config(vocab_size=50, n_embd=16, n_layer=3, n_head=2),
+        hf.XLNetConfig(vocab_size=50, d_model=16, n_layer=3, n_head=2, d_inner=32),
+    ]
+    return {config.model_type: hf.AutoModel.from_config(config) for config in configs}
+
+
 @pytest.fixture(scope="session")
 def data_folder():
     """The folder of the corpora that are not part of the project; skips where there is none."""

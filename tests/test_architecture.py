@@ -40,7 +40,7 @@ TREES = {
 
 # What is not named here is a tool, on the floor above the component.
 FLOORS = {"__init__": 0, "tags": 0, "crf": 0, "network": 1, "layer": 1, "features": 1}
-FLOORS |= {"potentials": 1, "model": 1}
+FLOORS |= {"depth": 0, "potentials": 1, "model": 1, "slow_tokenizer": 1}
 FLOORS |= {
     "bounds": 2,
     "gold": 2,

@@ -105,6 +105,15 @@ def test_continues_holds_inside_of_spans_only(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCHEMES)
+def test_legal_is_what_spells_a_set_of_spans(name: str) -> None:
+    scheme = TagScheme(name, LABELS[:2])
+    for T in range(4):
+        written = {ids_of(scheme, write(name, T, s)) for s in span_sets(T, scheme.labels)}
+        for ids in product(range(len(scheme.tags)), repeat=T):
+            assert scheme.is_legal(np.array(ids, dtype=np.int64)) == (ids in written)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
 def test_what_only_and_outside_allow_is_told_by_the_spans(name: str) -> None:
     scheme = TagScheme(name, LABELS[:2])
     places = [(start, end) for start in range(4) for end in range(start + 1, 5)]

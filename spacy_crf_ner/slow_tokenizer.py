@@ -1,0 +1,134 @@
+"""Transformers with a slow tokenizer, such as PhoBERT, made to work as those with a fast one.
+
+A fast tokenizer says of each subword which characters it is. With a slow one spacy-transformers
+compares strings, `H@@ à` with `Hà`. That misses subwords that are not in the vocabulary, as those
+of an emoji, and takes an @ of the text for part of a continuation mark. Here each subword is found
+by its length in the word that the tokenizer made it of. And a pipeline that was loaded cannot be
+saved by spacy-transformers, as one of the tokenizer's files is gone; here it is written anew.
+"""
+
+import re
+from dataclasses import replace
+from itertools import accumulate, pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import numpy as np
+from spacy.tokens import Doc, Span
+from spacy.util import SimpleFrozenDict
+from spacy_transformers.align import get_alignment_via_offset_mapping
+from spacy_transformers.data_classes import FullTransformerBatch, HFObjects
+from spacy_transformers.layers.hf_shim import HFShim
+from spacy_transformers.layers.transformer_model import TransformerModel, forward
+from thinc.api import Model
+
+SpanGetter = Callable[[List[Doc]], List[List[Span]]]
+
+CONTINUES = "@@"  # at the end of a subword that is not the last of its word
+# What PhoBERT's tokenizer takes for a word; a line feed after it is part of it.
+WORD = re.compile(r"\S+\n?")
+NOTHING: Dict[str, Any] = SimpleFrozenDict()
+
+
+class SlowTokenizerShim(HFShim):
+    """spacy-transformers' shim, which saves a slow tokenizer also after it was loaded."""
+
+    def to_bytes(self) -> bytes:
+        """Write tokenizer and weights; the merges from memory, where their file is gone."""
+        tokenizer = self._hfmodel.tokenizer
+        file = getattr(tokenizer, "merges_file", None)
+        with TemporaryDirectory() as folder:
+            if file is not None and not Path(file).exists():
+                ranks = tokenizer.bpe_ranks
+                # The last column is a frequency, which the tokenizer does not read.
+                lines = (f"{left} {right} 0\n" for left, right in sorted(ranks, key=ranks.get))
+                tokenizer.merges_file = str(Path(folder) / Path(file).name)
+                Path(tokenizer.merges_file).write_text("".join(lines), encoding="utf-8")
+            state: bytes = super().to_bytes()  # type: ignore[no-untyped-call]
+        return state
+
+
+class SlowTokenizerModel(TransformerModel):
+    """spacy-transformers' layer, with the subwords of each token found by their characters."""
+
+    def __init__(
+        self,
+        name: str,
+        get_spans: SpanGetter,
+        tokenizer_config: Dict[str, Any],
+        transformer_config: Dict[str, Any],
+        mixed_precision: bool,
+        grad_scaler_config: Dict[str, Any],
+    ):
+        super().__init__(
+            name,
+            get_spans,
+            tokenizer_config,
+            transformer_config,
+            mixed_precision,
+            grad_scaler_config,
+        )
+        self._func = _forward
+        self.layers[0].shims[0] = SlowTokenizerShim(
+            HFObjects(None, None, None, tokenizer_config, transformer_config),
+            mixed_precision=mixed_precision,
+            grad_scaler_config=grad_scaler_config,
+        )
+
+
+def transformer_model(
+    name: str,
+    get_spans: SpanGetter,
+    tokenizer_config: Dict[str, Any] = NOTHING,
+    transformer_config: Dict[str, Any] = NOTHING,
+    mixed_precision: bool = False,
+    grad_scaler_config: Dict[str, Any] = NOTHING,
+) -> Model[List[Doc], FullTransformerBatch]:
+    """Make a transformer whose slow tokenizer aligns as exactly as a fast one.
+
+    All settings are those of `spacy-transformers.TransformerModel.v3`, and with a fast tokenizer,
+    or a slow one of other marks than PhoBERT's, so is all that it does.
+
+    Returns a layer from docs to the output of the transformer.
+    """
+    return SlowTokenizerModel(
+        name,
+        get_spans,
+        dict(tokenizer_config),
+        dict(transformer_config),
+        mixed_precision,
+        dict(grad_scaler_config),
+    )
+
+
+def _forward(
+    model: TransformerModel, docs: List[Doc], is_train: bool
+) -> Tuple[FullTransformerBatch, Callable[..., Any]]:
+    output, backprop = forward(model, docs, is_train)
+    spans = [span for of_doc in output.spans for span in of_doc]
+    if spans and not model.tokenizer.is_fast:
+        width = output.wordpieces.input_ids.shape[1]
+        offsets = [_offsets(model.tokenizer, span.text) for span in spans]
+        found = [known for known in offsets if known is not None]
+        if len(found) == len(spans):
+            mapping = np.zeros((len(spans), width, 2), dtype="int64")
+            for row, known in zip(mapping, found):
+                row[: len(known)] = known[:width]
+            align = get_alignment_via_offset_mapping(spans, mapping)  # type: ignore[arg-type]  # of spans
+            output = replace(output, align=align)
+    return output, backprop
+
+
+def _offsets(tokenizer: Any, text: str) -> Optional[List[Tuple[int, int]]]:
+    """Find (first character, last + 1) of each subword; None where they do not spell the text."""
+    offsets: List[Tuple[int, int]] = []
+    for match in WORD.finditer(text):
+        pieces = tokenizer.tokenize(match[0])
+        spelled = [piece.removesuffix(CONTINUES) for piece in pieces[:-1]] + pieces[-1:]
+        if "".join(spelled) != match[0]:
+            return None
+        offsets += pairwise(accumulate(map(len, spelled), initial=match.start()))
+    # The special tokens in front of the text have no characters.
+    before = tokenizer.build_inputs_with_special_tokens([-1]).index(-1)
+    return [(0, 0)] * before + offsets
