@@ -372,17 +372,25 @@ def _run(
         "training.optimizer.learn_rate.total_steps": str(steps),
         "training.optimizer.learn_rate.initial_rate": rate,
     }
-    trained, scores = folder / "model-last", folder / f"{part}.json"
+    trained, scores = folder / "trained", folder / f"{part}.json"
     spacy_cli = [sys.executable, "-m", "spacy"]
     train = [*spacy_cli, "train", str(ROOT / "configs" / f"{config}.cfg"), "--output", str(folder)]
     train += [word for name, value in overrides.items() for word in (f"--{name}", value)]
-    evaluate = [*spacy_cli, "evaluate", str(trained), files[part], "--output", str(scores)]
+    evaluate = [
+        *spacy_cli,
+        "evaluate",
+        str(folder / "model-last"),
+        files[part],
+        "--output",
+        str(scores),
+    ]
     for made, command in ((trained, train), (scores, evaluate)):
         if not made.exists() and not scores.exists():
             folder.mkdir(parents=True, exist_ok=True)
             with (folder / "log").open("a") as log:
                 command += ["--gpu-id", str(gpu_id)]
                 subprocess.run(command, check=True, stdout=log, stderr=log)
+            made.touch()  # a training that was stopped has left a model too
     return dict(srsly.read_json(scores))
 
 
