@@ -121,7 +121,8 @@ class Encoder(nn.Module):
         encoded = self.rnn(PackedSequence(X[tokens], batch_sizes))[0].data
         unpacked = torch.empty_like(tokens)
         unpacked[tokens] = torch.arange(len(tokens), device=tokens.device)
-        return F.dropout(encoded[unpacked], rate, self.training)
+        # In mixed precision an encoder works in float16, and what is above it may not.
+        return F.dropout(encoded[unpacked].to(X.dtype), rate, self.training)
 
 
 def _pack(lengths: Tensor) -> Tuple[Tensor, Tensor]:
