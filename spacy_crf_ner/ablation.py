@@ -4,7 +4,9 @@ import shutil
 import statistics
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
+from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
@@ -118,7 +120,10 @@ def results(runs: Sequence[Run], out: Path, gpu_id: int = -1) -> Iterator[Row]:
             folder = out / "training"
             shutil.rmtree(folder, ignore_errors=True)
             _train(run, folder, out / f"{run.member}, seed {run.seed}.log", gpu_id)
-            row = {**run.key, **measure(folder / "model-last", run, gpu_id)}
+            # In a process of its own, which gives its memory back.
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+                measured = pool.submit(measure, folder / "model-last", run, gpu_id).result()
+            row = {**run.key, **measured}
             srsly.write_jsonl(file, [row], append=True, append_new_line=False)
             shutil.rmtree(folder)
         yield row
