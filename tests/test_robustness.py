@@ -50,7 +50,7 @@ def blank(scheme: str) -> Language:
     doc = Doc(VOCAB, words=["a"])
     spacy.util.fix_random_seed(0)
     nlp.initialize(lambda: [Example(doc, doc.copy())])
-    projection = ner.model.get_ref("output_layer").shims[0].network.projection
+    projection = ner.model.get_ref("output_layer").shims[0].module.projection
     with torch.no_grad():
         projection.weight.mul_(30.0)
         projection.bias.zero_()[0] = -1.0
