@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from .layer import shim_of, to_tensor, torch_layer, write_vectors
+from .network import require
 
 CHARS = ("cnn", "lstm", "none")
 # A longer word is read by its first and last characters: there its affixes are.
@@ -64,24 +65,20 @@ class EmbeddingSwitches:
     dropout: Optional[float]
 
     def __post_init__(self) -> None:
-        self._require("chars", self.chars in CHARS, f"one of {[*CHARS]}")
+        require(self, "chars", self.chars in CHARS, f"one of {[*CHARS]}")
         for name in ("char_width", "char_embed", "word_rows", "shape_rows"):
-            self._require(name, getattr(self, name) >= 1, "1 or more")
+            require(self, name, getattr(self, name) >= 1, "1 or more")
         for name in ("word_width", "shape_width"):
-            self._require(name, getattr(self, name) >= 0, "0 or more")
+            require(self, name, getattr(self, name) >= 0, "0 or more")
         halves = self.chars != "lstm" or self.char_width % 2 == 0
-        self._require("char_width", halves, "an even number, half for each direction of the LSTM")
+        require(self, "char_width", halves, "an even number, half for each direction of the LSTM")
         fits = self.dropout is None or 0 <= self.dropout < 1
-        self._require("dropout", fits, "null, or from 0 to below 1")
+        require(self, "dropout", fits, "null, or from 0 to below 1")
         if not self.learned_width and not self.static_vectors:
             raise ValueError(
                 "Expected something that a word's vector is made of, got chars = 'none', "
                 "word_width = 0, shape_width = 0 and static_vectors = false. Switch one on."
             )
-
-    def _require(self, name: str, fits: bool, expected: str) -> None:
-        if not fits:
-            raise ValueError(f"{name}: expected {expected}, got {getattr(self, name)!r}.")
 
     @property
     def learned_width(self) -> int:

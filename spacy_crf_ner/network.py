@@ -41,11 +41,11 @@ class EncoderSwitches:
     dropout: Optional[float]
 
     def __post_init__(self) -> None:
-        _require(self, "rnn", self.rnn in (*RNNS, "none"), f"one of {[*RNNS, 'none']}")
-        _require(self, "hidden_width", self.hidden_width >= 1, "1 or more")
-        _require(self, "depth", self.depth >= 1, "1 or more")
+        require(self, "rnn", self.rnn in (*RNNS, "none"), f"one of {[*RNNS, 'none']}")
+        require(self, "hidden_width", self.hidden_width >= 1, "1 or more")
+        require(self, "depth", self.depth >= 1, "1 or more")
         fits = self.dropout is None or 0 <= self.dropout < 1
-        _require(self, "dropout", fits, "null, or from 0 to below 1")
+        require(self, "dropout", fits, "null, or from 0 to below 1")
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,12 @@ class Switches(EncoderSwitches):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require(self, "dense_width", self.dense_width >= 0, "0 or more")
-        _require(self, "decoder", self.decoder in DECODERS, f"one of {[*DECODERS]}")
+        require(self, "dense_width", self.dense_width >= 0, "0 or more")
+        require(self, "decoder", self.decoder in DECODERS, f"one of {[*DECODERS]}")
 
 
-def _require(switches: EncoderSwitches, name: str, fits: bool, expected: str) -> None:
+def require(switches: Any, name: str, fits: bool, expected: str) -> None:
+    """Raise ValueError, which says what was expected, where a switch does not fit."""
     if not fits:
         raise ValueError(f"{name}: expected {expected}, got {getattr(switches, name)!r}.")
 
