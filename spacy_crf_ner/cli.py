@@ -198,7 +198,7 @@ def ablation(
     steps: Annotated[int, typer.Option(min=1, help="Training steps of each run.")] = 200,
     seeds: Annotated[str, typer.Option(help="Seeds, with commas; a run of each member.")] = "0,1,2",
     small: Annotated[
-        bool, typer.Option("--small", help="One seed, 20 steps: does it all run?")
+        bool, typer.Option("--small", help="One seed, 10 steps: does it all run?")
     ] = False,
     gpu_id: Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")] = -1,
 ) -> None:
@@ -215,7 +215,7 @@ def ablation(
     """
     family.require_charts()
     if small:
-        steps, seeds = 20, "0"
+        steps, seeds = 10, "0"
     runs = family.plan(
         definition,
         corpus,
