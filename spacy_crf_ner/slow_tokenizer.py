@@ -12,16 +12,20 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple, cast
 
 import numpy as np
 from spacy.tokens import Doc, Span
 from spacy.util import SimpleFrozenDict
 from spacy_transformers.align import get_alignment_via_offset_mapping
 from spacy_transformers.data_classes import FullTransformerBatch, HFObjects
+from spacy_transformers.layers._util import replace_listener_cfg
 from spacy_transformers.layers.hf_shim import HFShim
+from spacy_transformers.layers.split_trf import split_trf_batch
 from spacy_transformers.layers.transformer_model import TransformerModel, forward
-from thinc.api import Model
+from spacy_transformers.layers.trfs2arrays import trfs2arrays
+from thinc.api import Model, chain
+from thinc.types import Floats2d, Ragged
 
 SpanGetter = Callable[[List[Doc]], List[List[Span]]]
 
@@ -70,11 +74,19 @@ class SlowTokenizerModel(TransformerModel):
             grad_scaler_config,
         )
         self._func = _forward
+        self.attrs["replace_listener_cfg"] = _own_transformer
         self.layers[0].shims[0] = SlowTokenizerShim(
             HFObjects(None, None, None, tokenizer_config, transformer_config),
             mixed_precision=mixed_precision,
             grad_scaler_config=grad_scaler_config,
         )
+
+    def copy(self) -> "SlowTokenizerModel":
+        """Copy the layer and its weights; a copy aligns as this does."""
+        copied = super().copy()  # type: ignore[no-untyped-call]  # of spacy-transformers' class
+        copied.__class__, copied._func = type(self), self._func
+        copied.attrs.update(self.attrs)
+        return cast(SlowTokenizerModel, copied)
 
 
 def transformer_model(
@@ -100,6 +112,37 @@ def transformer_model(
         mixed_precision,
         dict(grad_scaler_config),
     )
+
+
+def tok2vec_transformer(
+    name: str,
+    get_spans: SpanGetter,
+    tokenizer_config: Dict[str, Any],
+    pooling: Model[Ragged, Floats2d],
+    grad_factor: float = 1.0,
+    transformer_config: Dict[str, Any] = NOTHING,
+    mixed_precision: bool = False,
+    grad_scaler_config: Dict[str, Any] = NOTHING,
+) -> Model[List[Doc], List[Floats2d]]:
+    """Make such a transformer for one component alone, as `nlp.replace_listeners` does.
+
+    All settings are those of `spacy-transformers.Tok2VecTransformer.v3`.
+
+    Returns a layer from docs to one vector a token.
+    """
+    shared = transformer_model(
+        name, get_spans, tokenizer_config, transformer_config, mixed_precision, grad_scaler_config
+    )
+    # A chain of a chain, as a listener that is replaced becomes one.
+    return chain(chain(shared, split_trf_batch()), trfs2arrays(pooling, grad_factor))
+
+
+def _own_transformer(ours: Dict[str, Any], listener: Dict[str, Any]) -> Dict[str, Any]:
+    """The config of a component over this transformer that no longer listens, but has its own."""
+    config: Dict[str, Any] = replace_listener_cfg(ours, listener)  # type: ignore[no-untyped-call]
+    if config["@architectures"] != ours["@architectures"]:
+        config["@architectures"] = "spacy-crf-ner.Tok2VecTransformer.v1"
+    return config
 
 
 def _forward(

@@ -494,6 +494,31 @@ def test_a_pipeline_over_phobert_comes_back_from_disk(
         assert (doc._.trf_data.tensors[0] == expected._.trf_data.tensors[0]).all()
 
 
+def test_a_component_gets_a_phobert_of_its_own(over_phobert: Language, tmp_path: Path) -> None:
+    """spacy-transformers' copy would be of its own kind, with its alignment."""
+    text = "Hà 🙂 thăm a@b Hà_Nội."
+    nlp = spacy.blank("vi", config={"nlp": {"tokenizer": {"@tokenizers": "spacy.Tokenizer.v1"}}})
+    nlp.add_pipe("transformer", source=over_phobert)
+    listener = {
+        "@architectures": "spacy-transformers.TransformerListener.v1",
+        "grad_factor": 1.0,
+        "upstream": "*",
+        "pooling": {"@layers": "reduce_mean.v1"},
+    }
+    settings = {"model": {"tok2vec": listener, "hidden_width": 8}}
+    ner = nlp.add_pipe("crf_ner", config=settings)
+    ner.add_label("LOC")
+    nlp.get_pipe("transformer").model.initialize()
+    nlp.initialize()
+    shared = ner.model.predict([nlp(text)]).emissions
+    nlp.replace_listeners("transformer", "crf_ner", ["model.tok2vec"])
+    nlp.disable_pipe("transformer")
+    nlp.to_disk(tmp_path / "own")
+    for own in (nlp, spacy.load(tmp_path / "own")):
+        found = own.get_pipe("crf_ner").model.predict([own.make_doc(text)]).emissions
+        assert found == pytest.approx(shared, abs=1e-5)
+
+
 def test_spacy_train_makes_a_pipeline_over_phobert(phobert: str, tmp_path: Path) -> None:
     content = (ROOT / "assets" / "sample_vi" / "dev.txt").read_text("utf-8")
     convert(tmp_path, content, "--syllables", "split")
