@@ -21,6 +21,8 @@ from spacy.training.loop import create_train_batches
 from spacy.util import registry
 from thinc.api import require_gpu
 
+from .plots import require_matplotlib
+
 PARTS = ("train", "dev", "test")
 COMPONENT = "ner"  # its name in the configs
 TIMED_BATCHES = 10
@@ -188,7 +190,7 @@ def chart(rows: Sequence[Row], path: Path) -> None:
 
     path: Image file; its ending says of which kind, .svg or .png.
     """
-    require_charts()
+    require_matplotlib()
     from matplotlib.figure import Figure
 
     grouped = _by_member(rows)
@@ -208,17 +210,6 @@ def chart(rows: Sequence[Row], path: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
-
-
-def require_charts() -> None:
-    """Raise ValueError where matplotlib is not installed."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise ValueError(
-            "expected matplotlib, for the chart, got no such package. "
-            "Install it: pip install spacy-crf-ner[report]."
-        ) from error
 
 
 def _read_family(path: Path) -> Dict[str, Dict[str, Any]]:

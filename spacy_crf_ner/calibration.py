@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 from spacy.language import Language
 from spacy.training import Example
 
-FACTORY = "crf_ner"
+from .lookup import require_recognizer
+
 BINS = 15
 
 
@@ -40,7 +41,7 @@ def calibrate(
     Raises ValueError where there is no such component, several and no name, where the component
     gives no confidence, and where no example has annotation.
     """
-    name = _component(nlp, name)
+    name = require_recognizer(nlp, name)
     pipe: Any = nlp.get_pipe(name)
     if not pipe.cfg["confidence"]:
         raise ValueError(
@@ -116,23 +117,6 @@ def precision_at(examples: Iterable[Example], thresholds: Sequence[float]) -> Li
             }
         )
     return rows
-
-
-def _component(nlp: Language, name: Optional[str]) -> str:
-    """Find the component by its name, or as the only one."""
-    found = [each for each in nlp.pipe_names if nlp.get_pipe_meta(each).factory == FACTORY]
-    if not found:
-        raise ValueError(
-            f"component: expected a pipeline with a {FACTORY} component, got one of "
-            f"{nlp.pipe_names}. Only that has a temperature."
-        )
-    if name is None and len(found) == 1:
-        return found[0]
-    if name not in found:
-        raise ValueError(
-            f"component: expected one of {found}, got {name or 'none'}. Name the one to calibrate."
-        )
-    return name
 
 
 def _judge(examples: Iterable[Example]) -> Judged:

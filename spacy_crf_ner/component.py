@@ -16,6 +16,7 @@ from typing import (
 )
 
 import numpy as np
+from numpy.typing import NDArray
 from spacy.language import Language
 from spacy.pipeline import TrainablePipe
 from spacy.pipeline.ner import ner_score
@@ -29,7 +30,7 @@ from thinc.types import Ints1d
 from .bounds import bounds
 from .gold import collect_labels, gold_tags, wrong_spans
 from .model import grow
-from .posterior import Posterior
+from .posterior import Posterior, Trellis
 from .potentials import Potentials, distill, loss
 from .tags import OUTSIDE, SpanOffsets, TagScheme
 from .temperature import fit_temperature
@@ -125,6 +126,25 @@ class Prediction(NamedTuple):
     spans: List[SpanOffsets]
     confidences: List[float]
     candidates: List[Tuple[SpanOffsets, float]]
+
+
+class Transitions(NamedTuple):
+    """How well each of C tags follows another, in the eyes of a model.
+
+    tags: Their names, as in "B-PER".
+    scores: (C, C), from the tag of the row to that of the column; what stands where it is not
+        legal was never learned. All zeros where the decoder is "softmax".
+    start: (C,), of the first tag. end: (C,), of the last.
+    legal: (C, C), (C,), (C,) bool: what decoding allows, whatever the decoder.
+    """
+
+    tags: Tuple[str, ...]
+    scores: NDArray[np.float32]
+    start: NDArray[np.float32]
+    end: NDArray[np.float32]
+    legal: NDArray[np.bool_]
+    legal_start: NDArray[np.bool_]
+    legal_end: NDArray[np.bool_]
 
 
 class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
@@ -366,6 +386,33 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         (found,) = self._posterior([doc]).probabilities([asked])
         return [1.0 if span in given else p for span, p in zip(asked, found)]
 
+    def trellis(self, doc: Doc) -> Trellis:
+        """Show the search of the best tag sequence of a doc: scores, back-pointers and path.
+
+        Given what the doc has, as all that is predicted. The marginals, and only these, are taken
+        at the temperature.
+
+        Raises ValueError as `predict`.
+        """
+        if len(doc):
+            posterior = self._posterior([doc])
+        else:
+            posterior = self._posterior_of([doc], self._without_tokens())
+        (found,) = posterior.trellises()
+        return found
+
+    def transitions(self) -> Transitions:
+        """Copy the transition scores of the model, as they are before any temperature.
+
+        Raises ValueError where the model has no weights yet, or its tags are not the labels'.
+        """
+        found = self._without_tokens()
+        scores, start, end = map(
+            self.model.ops.to_numpy, (found.transitions, found.start, found.end)
+        )
+        legal, first, last = (allowed.copy() for allowed in self.scheme.constraints)
+        return Transitions(self.scheme.tags, scores, start, end, legal, first, last)
+
     def fit_temperature(self, examples: Iterable[Example]) -> float:
         """Set the temperature to that under which the gold entities are most likely.
 
@@ -406,8 +453,19 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         require_features(self, docs)
         potentials = self.model.predict(docs)
         self._require_sound(docs, potentials)
+        return self._posterior_of(docs, potentials)
+
+    def _posterior_of(self, docs: Sequence[Doc], potentials: Potentials) -> Posterior:
         limits = [bounds(doc, self.scheme, self.cfg["overwrite"]) for doc in docs]
         return Posterior(potentials, self.scheme, limits, self.cfg["temperature"])
+
+    def _without_tokens(self) -> Potentials:
+        """The potentials of a doc without tokens: the transitions, for all docs the same."""
+        head = self.model.get_ref("output_layer")
+        # A model without weights has no width either: its error is the head's.
+        potentials = head.predict([head.ops.alloc2f(0, head.maybe_get_dim("nI") or 0)])
+        self._require_sound([], potentials)
+        return cast(Potentials, potentials)
 
     def _threshold(self, label: str) -> float:
         return float(self.cfg["thresholds"].get(label, self.cfg["threshold"]))

@@ -198,15 +198,22 @@ def largest(transitions: Dict[str, Any]) -> float:
     return max((abs(each) for row in rows for each in row if each is not None), default=0.0)
 
 
-@contextmanager
-def _settings() -> Iterator[None]:
+def require_matplotlib() -> None:
+    """Raise ValueError where matplotlib is not installed."""
     try:
-        import matplotlib
+        import matplotlib  # noqa: F401
     except ImportError as error:
         raise ValueError(
             "plots: expected matplotlib, got no such package. "
             'Install it: pip install "spacy-crf-ner[report]".'
         ) from error
+
+
+@contextmanager
+def _settings() -> Iterator[None]:
+    require_matplotlib()
+    import matplotlib
+
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()  # and not what a user has set for plots of his own
         matplotlib.rcParams.update(SETTINGS)

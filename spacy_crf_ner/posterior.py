@@ -23,6 +23,26 @@ class DocSpan(NamedTuple):
     label: str
 
 
+class Trellis(NamedTuple):
+    """The search of the best path through T tokens and C tags, and how probable each tag is.
+
+    tags: Their names, as in "B-PER".
+    emissions: (T, C), the scores of the tags at the tokens.
+    best: (T, C), the score of the best legal path that ends in this tag at this token, its
+        emission included and without the score of an end; -inf where there is none.
+    came_from: (T, C), the tag before on that path, the back-pointer; -1 where there is none.
+    path: (T,), the tags of the best path of the doc.
+    marginals: (T, C), the posterior probability of each tag at each token.
+    """
+
+    tags: Tuple[str, ...]
+    emissions: NDArray[np.float32]
+    best: NDArray[np.float32]
+    came_from: NDArray[np.int64]
+    path: NDArray[np.int64]
+    marginals: NDArray[np.float32]
+
+
 class Posterior:
     """The distribution over the entities of each doc of a batch, given the bounds of the doc.
 
@@ -56,6 +76,10 @@ class Posterior:
             [(self._spans(tags, limit), p) for tags, p in ranked]
             for ranked, limit in zip(self._tags.nbest(n), self._limits)
         ]
+
+    def trellises(self) -> List[Trellis]:
+        """Compute the trellis of each doc, in which what its bounds forbid cannot be reached."""
+        return [Trellis(self._scheme.tags, *arrays) for arrays in self._tags.trellises()]
 
     def probabilities(self, spans: Sequence[Sequence[SpanOffsets]]) -> List[List[float]]:
         """Compute for spans of each doc the probability that exactly this is an entity.

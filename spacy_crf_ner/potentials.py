@@ -4,7 +4,7 @@ Axes: B docs, N tokens of the batch, one doc after the other, T tokens of the lo
 """
 
 from functools import cached_property
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -190,6 +190,20 @@ class Distribution:
         """Find the most probable tag sequence of each doc: B arrays of tag ids, one a token."""
         tags, _ = crf.viterbi(self._chain)
         return [row[:length] for row, length in zip(tags.cpu().numpy(), self._lengths)]
+
+    def trellises(self) -> List[Tuple[NDArray[Any], ...]]:
+        """Compute all that Viterbi decoding and the forward-backward algorithm say of each doc.
+
+        Returns for each doc of T tokens emissions (T, C), whatever is allowed; best (T, C) and
+        came_from (T, C), as `crf.trellis` has them; the best path (T,); marginals (T, C).
+        """
+        best, came_from = crf.trellis(self._chain)
+        path, _ = crf.viterbi(self._chain)
+        padded = best, came_from, path, self._sums.marginals().float()
+        emissions = self._potentials.tensors()[0].detach()
+        flat = [emissions, *(found[self._chain.mask] for found in padded)]  # each of N tokens
+        begins = np.cumsum(self._lengths)[:-1]
+        return list(zip(*(np.split(found.cpu().numpy(), begins) for found in flat)))
 
     def nbest(self, n: int) -> List[List[Tuple[NDArray[np.int64], float]]]:
         """Find the n most probable tag sequences of each doc, fewer where fewer are legal.

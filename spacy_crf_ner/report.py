@@ -9,6 +9,7 @@ import numpy as np
 
 from .evaluation import require_nervaluate
 from .page import report_page
+from .plots import require_matplotlib
 
 WORST = 20  # errors in the Markdown file
 LOGGED = 20  # rows of the training log there
@@ -27,13 +28,7 @@ Figures = Dict[str, Any]
 def require_report() -> None:
     """Raise ValueError where a package that a report takes is not installed."""
     require_nervaluate()
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise ValueError(
-            "expected matplotlib, for the plots, got no such package. Install it: "
-            'pip install "spacy-crf-ner[report]".'
-        ) from error
+    require_matplotlib()
 
 
 def require_folder(out: Path) -> None:

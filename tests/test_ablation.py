@@ -233,7 +233,7 @@ def test_the_command_writes_table_and_chart(family, corpus, tmp_path):
     assert table in result.output and "| CRF |" in table
     assert (out / "chart.svg").exists()
     (row,) = srsly.read_jsonl(out / "runs.jsonl")
-    assert row["overrides"]["training.max_steps"] == 20
+    assert row["overrides"]["training.max_steps"] == 10
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 from spacy.training.loggers import console_logger_v3
 
-from spacy_crf_ner.evaluation import compare, evaluate, insight, read_training_log, require_gold
+from spacy_crf_ner.evaluation import compare, evaluate, read_training_log, require_gold
 from spacy_crf_ner.evaluation.bootstrap import intervals, paired
 from spacy_crf_ner.evaluation.entities import Entity
 from spacy_crf_ner.evaluation.mistakes import CONTEXT, pair
@@ -626,19 +626,6 @@ def test_the_confidences_are_judged(nlp: Language) -> None:
     )
     micro = found["matching"]["strict"]["micro"]
     assert (rows[0]["precision"], rows[0]["recall"]) == (micro["precision"], micro["recall"])
-
-
-def test_the_component_is_found_by_its_name(nlp: Language) -> None:
-    assert insight.find(nlp) == insight.find(nlp, "ner") == "ner"
-    assert insight.find(spacy.blank("en")) is None
-    two = spacy.blank("en")
-    for name in ("one", "two"):
-        two.add_pipe("crf_ner", name=name)
-    assert insight.find(two, "two") == "two"
-    with pytest.raises(ValueError, match=r"expected one of \['one', 'two'\], got none"):
-        insight.find(two)
-    with pytest.raises(ValueError, match=r"expected one of \[\], got ner"):
-        insight.find(spacy.blank("en"), "ner")
 
 
 # The log of the training

@@ -6,9 +6,8 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
 from spacy.tokens import Doc, Span
 from spacy.util import load_config, registry
 
+from ..lookup import FACTORY
 from .subwords import Subwords, load_subwords
-
-FACTORY = "crf_ner"
 
 
 class Settings(NamedTuple):

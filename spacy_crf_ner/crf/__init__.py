@@ -10,7 +10,7 @@ Axes: B docs, T tokens, C tags. Source: Lafferty, McCallum and Pereira (2001), I
 """
 
 from .chain import FORBIDDEN, Chain, clamp, constrain, path_score
-from .search import nbest, viterbi
+from .search import nbest, trellis, viterbi
 from .sums import (
     Sums,
     log_likelihood,
@@ -33,5 +33,6 @@ __all__ = [
     "path_score",
     "stretch_log_posterior",
     "sum_paths",
+    "trellis",
     "viterbi",
 ]

@@ -1,4 +1,4 @@
-"""The best paths: Viterbi, and the n best."""
+"""The best paths: Viterbi, its trellis, and the n best."""
 
 from typing import Iterator, List, Tuple
 
@@ -24,6 +24,26 @@ def viterbi(chain: Chain) -> Tuple[Tensor, Tensor]:
     if chain.emissions.device.type == "cpu" and chain.mask.any():
         return _viterbi_packed(chain)
     return _viterbi_padded(chain)
+
+
+def trellis(chain: Chain) -> Tuple[Tensor, Tensor]:
+    """Score the best path to each tag at each token, and keep where it came from.
+
+    Ties are broken as in `viterbi`, whose path it is that the back-pointers lead along from the
+    last tag that is best together with its end score.
+
+    Returns best (B, T, C), the score of the tokens up to this one, -inf where no legal path leads
+    to the tag, and came_from (B, T, C) int64, the tag before on that path, -1 where there is none.
+    In the padding nothing is said.
+    """
+    chain = Chain(*(tensor.detach() for tensor in chain))
+    scores = torch.empty_like(chain.emissions)
+    pointers = torch.empty_like(scores, dtype=torch.int64)
+    for t, (best, came_from) in enumerate(_steps(chain)):
+        scores[:, t], pointers[:, t] = best, came_from
+    unreached = scores <= FORBIDDEN / 2
+    pointers[:, :1] = -1
+    return scores.masked_fill(unreached, -torch.inf), pointers.masked_fill(unreached, -1)
 
 
 def nbest(chain: Chain, n: int) -> Tuple[Tensor, Tensor]:
@@ -122,26 +142,37 @@ def _stretches(counts: List[int], sums: int) -> Iterator[Tuple[int, int]]:
 
 def _viterbi_padded(chain: Chain) -> Tuple[Tensor, Tensor]:
     """Viterbi with back-pointers, on any device."""
-    B, T, C = chain.emissions.shape
+    B, T, _ = chain.emissions.shape
     tags = torch.zeros((B, T), dtype=torch.int64, device=chain.emissions.device)
     if T == 0:
         return tags, chain.emissions.new_zeros(B)
-    best = chain.start + chain.emissions[:, 0]  # (B, C)
-    came_from = []  # T - 1 times (B, C)
-    # Past the end of its doc each tag comes from itself: the best last tag is carried on.
-    stay = torch.arange(C, device=tags.device).expand(B, C)
+    steps = list(_steps(chain))
+    last = steps[-1][0] + chain.end
+    tag = last.argmax(dim=1)
+    tags[:, -1] = tag
+    for t in range(T - 1, 0, -1):
+        tag = steps[t][1].gather(1, tag.unsqueeze(1)).squeeze(1)
+        tags[:, t - 1] = tag
+    score = last.amax(dim=1).masked_fill(is_empty(chain.mask), 0.0)
+    return tags.masked_fill(~chain.mask, 0), score
+
+
+def _steps(chain: Chain) -> Iterator[Tuple[Tensor, Tensor]]:
+    """Yield for each token the best scores of a path to each tag, and where it came from: (B, C).
+
+    At the first token a tag comes from nowhere, which is written as from itself. Past the end of
+    its doc it does come from itself: the best last tag is carried on.
+    """
+    B, T, C = chain.emissions.shape
+    if T == 0:
+        return
+    best = chain.start + chain.emissions[:, 0]
+    stay = torch.arange(C, device=best.device).expand(B, C)
+    yield best, stay
     for t in range(1, T):
         moved = best.unsqueeze(2) + chain.transitions  # (B, C, C)
         # Not max(dim=1), which wakes all of torch's threads for even the smallest tensor.
         step, previous = moved.amax(dim=1), moved.argmax(dim=1)
         real = chain.mask[:, t, None]
         best = torch.where(real, step + chain.emissions[:, t], best)
-        came_from.append(torch.where(real, previous, stay))
-    last = best + chain.end
-    tag = last.argmax(dim=1)
-    tags[:, -1] = tag
-    for t in range(T - 1, 0, -1):
-        tag = came_from[t - 1].gather(1, tag.unsqueeze(1)).squeeze(1)
-        tags[:, t - 1] = tag
-    score = last.amax(dim=1).masked_fill(is_empty(chain.mask), 0.0)
-    return tags.masked_fill(~chain.mask, 0), score
+        yield best, torch.where(real, previous, stay)

@@ -8,6 +8,7 @@ from spacy.language import Language
 from spacy.training import Example
 
 from ..calibration import calibration, precision_at
+from ..lookup import find_recognizer
 from . import insight
 from .bootstrap import RESAMPLES, intervals, paired
 from .entities import Judged, judge
@@ -56,11 +57,11 @@ def evaluate(
             where no entity has a confidence.
         "transitions": Those of the component, or None. "training": As given. "comparison": None.
     Raises ValueError for no examples, for docs that no component has annotated, where predicted and
-    gold doc differ in their text, as `insight.find`, and where nervaluate is not installed.
+    gold doc differ in their text, as `find_recognizer`, and where nervaluate is not installed.
     """
     examples = list(examples)
     _require_annotated(examples, nlp)
-    name = insight.find(nlp, component) if nlp is not None else None
+    name = find_recognizer(nlp, component) if nlp is not None else None
     docs = judge(examples)
     labels = _labels(docs)
     counts = _count(docs, labels)

@@ -6,25 +6,8 @@ import numpy as np
 from spacy.language import Language
 from spacy.tokens import Doc
 
-from ..calibration import FACTORY
 from .entities import Entity
 from .mistakes import Posteriors
-
-
-def find(nlp: Language, name: Optional[str] = None) -> Optional[str]:
-    """Find the component by its name, or as the only one; None where there is none.
-
-    Raises ValueError where there are several and no name, or none of this name.
-    """
-    found = [each for each in nlp.pipe_names if nlp.get_pipe_meta(each).factory == FACTORY]
-    if name is None and len(found) <= 1:
-        return found[0] if found else None
-    if name not in found:
-        raise ValueError(
-            f"component: expected one of {found}, got {name or 'none'}. Name the {FACTORY} "
-            "component to look into."
-        )
-    return name
 
 
 def transitions(pipe: Any) -> Optional[Dict[str, Any]]:

@@ -1,0 +1,119 @@
+"""A config to begin with: a shipped one, for a language, a machine and a purpose."""
+
+from pathlib import Path
+from typing import Any, Dict, Optional
+
+from spacy.language import Language
+from spacy.util import get_lang_class, load_config, load_model_from_config
+from thinc.api import Config
+
+TOK2VECS = ("transformer", "cnn", "char")
+PURPOSES = ("efficiency", "accuracy")
+
+Settings = Dict[str, Any]  # by their names with dots, as `spacy train` takes them
+
+GPU: Settings = {"system.gpu_allocator": "pytorch", "training.batcher.size": 2000}
+CPU: Settings = {"system.gpu_allocator": None}
+
+# The shipped configs are those for efficiency. For accuracy: four times the steps, and
+LONGER: Settings = {
+    "training.max_steps": 4000,
+    "training.optimizer.learn_rate.total_steps": 4000,
+    "training.eval_frequency": 200,
+}
+ACCURACY: Dict[str, Settings] = {
+    # twice the text around each token,
+    "transformer": {
+        "components.transformer.model.get_spans.window": 256,
+        "components.transformer.model.get_spans.stride": 192,
+    },
+    # the width, depth and more than the rows of spaCy's own configs for accuracy,
+    "cnn": {
+        "components.ner.model.tok2vec.width": 256,
+        "components.ner.model.tok2vec.depth": 8,
+        "components.ner.model.tok2vec.embed_size": 10000,
+        "components.ner.model.hidden_width": 200,
+    },
+    # or all widths twice.
+    "char": {
+        "components.ner.model.tok2vec.char_width": 100,
+        "components.ner.model.tok2vec.char_embed": 60,
+        "components.ner.model.tok2vec.word_width": 200,
+        "components.ner.model.tok2vec.word_rows": 10000,
+        "components.ner.model.tok2vec.shape_width": 50,
+        "components.ner.model.hidden_width": 200,
+    },
+}
+# The setting that takes static vectors.
+VECTORS = {
+    "cnn": "components.ner.model.tok2vec.pretrained_vectors",
+    "char": "components.ner.model.tok2vec.static_vectors",
+}
+
+
+def shipped(name: str) -> Path:
+    """Find a file of the shipped configs: of the installed package, or of the checkout."""
+    here = Path(__file__).parent
+    folder = here / "configs"
+    return (folder if folder.is_dir() else here.parent / "configs") / name
+
+
+def init_config(
+    lang: str,
+    tok2vec: str = "cnn",
+    *,
+    transformer: str = "roberta-base",
+    vectors: Optional[str] = None,
+    gpu: bool = False,
+    optimize: str = "efficiency",
+) -> Config:
+    """Make a complete config: only `paths.train` and `paths.dev` are left to be given.
+
+    lang: Language code of spaCy.
+    tok2vec: What is below the BiLSTM-CRF: "transformer"; "cnn", spaCy's HashEmbedCNN; or "char", a
+        CNN of characters.
+    transformer: Local folder, or a name on the hub, where `tok2vec` is "transformer".
+    vectors: Static vectors, a folder or a package, for "cnn" and "char"; None for none.
+    gpu: Share the GPU's memory with torch, and take batches of twice as many words.
+    optimize: "efficiency", or "accuracy": larger, and trained for longer.
+
+    Raises ValueError for a language or a choice that there is not, and for vectors beside a
+    transformer.
+    """
+    _require_one_of("tok2vec", tok2vec, TOK2VECS)
+    _require_one_of("optimize", optimize, PURPOSES)
+    language = _language(lang)
+    settings: Settings = {"nlp.lang": language.lang, **(GPU if gpu else CPU)}
+    if tok2vec == "transformer":
+        settings["paths.transformer"] = transformer
+    if vectors is not None:
+        if tok2vec not in VECTORS:
+            raise ValueError(
+                f"vectors: expected none beside a transformer, got {vectors!r}. Only {[*VECTORS]} "
+                "take static vectors."
+            )
+        settings.update({"paths.vectors": vectors, VECTORS[tok2vec]: True})
+    if optimize == "accuracy":
+        settings.update(LONGER | ACCURACY[tok2vec])
+    config = load_config(shipped(f"{tok2vec}.cfg"), overrides=settings)
+    if language.lang != "vi":  # of which the shipped configs make syllables, by the general rules
+        config["nlp"]["tokenizer"] = language.default_config["nlp"]["tokenizer"]
+    try:
+        return load_model_from_config(config, auto_fill=True).config
+    except ImportError as error:
+        raise ValueError(f"lang: {lang!r} needs a package that is not there. {error}") from error
+
+
+def _language(lang: str) -> type[Language]:
+    try:
+        return get_lang_class(lang)
+    except ImportError as error:
+        raise ValueError(
+            f"lang: expected a language of spaCy, such as en, got {lang!r}. All are listed at "
+            "https://spacy.io/usage/models."
+        ) from error
+
+
+def _require_one_of(setting: str, value: str, choices: Any) -> None:
+    if value not in choices:
+        raise ValueError(f"{setting}: expected one of {[*choices]}, got {value!r}.")
