@@ -45,4 +45,4 @@ $(MINILM): .venv/ready
 	touch $@
 
 clean:
-	rm -rf .venv corpus training metrics pages ablation assets/minilm
+	rm -rf .venv corpus training metrics pages reports ablation assets/minilm
