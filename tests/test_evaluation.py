@@ -503,12 +503,20 @@ def test_the_five_kinds_the_surest_first() -> None:
 
 
 def test_the_context_is_bounded() -> None:
-    words = ["x" * 9] * 50
+    words = ["x" * 8] * 50
     (error,) = evaluate([example(words, [(20, 22, "A")], [])], resamples=2)["errors"]["list"]
     text = " ".join(words)
-    assert (len(error["before"]), len(error["after"])) == (CONTEXT, CONTEXT)
+    # Six words of 8 and a space each; 6 characters of a seventh would be a part of it.
+    assert (len(error["before"]), len(error["after"])) == (6 * 9 + 1, 6 * 9 + 1)
+    assert 6 * 9 + 1 <= CONTEXT < 7 * 9 + 1
     assert text[error["offset"] :].startswith(error["text"] + error["after"])
     assert text[: error["offset"]].endswith(error["before"])
+
+
+def test_a_word_that_is_longer_than_the_context_is_cut() -> None:
+    words = ["x" * 200, "y", "x" * 200]
+    (error,) = evaluate([example(words, [(1, 2, "A")], [])], resamples=2)["errors"]["list"]
+    assert (error["before"], error["after"]) == ("x" * (CONTEXT - 1) + " ", " " + "x" * 59)
 
 
 # The pipelines

@@ -7,7 +7,7 @@ import numpy as np
 from .entities import Entity, Judged
 
 KINDS = ("wrong type", "wrong boundary", "wrong type and boundary", "missed", "spurious")
-CONTEXT = 60  # characters on either side
+CONTEXT = 60  # characters on either side, at most
 Pair = Tuple[Optional[Entity], Optional[Entity]]
 Posteriors = Dict[Tuple[int, int, str], float]
 
@@ -120,11 +120,20 @@ def _context(text: str, g: Optional[Entity], p: Optional[Entity]) -> Dict[str, A
     return {
         "gold": g and _dict(g, text),
         "predicted": p and _dict(p, text),
-        "before": text[max(0, start - CONTEXT) : start],
+        "before": _before(text, start),
         "text": text[start:end],
-        "after": text[end : end + CONTEXT],
+        "after": _before(text[::-1], len(text) - end)[::-1],
         "offset": start,
     }
+
+
+def _before(text: str, at: int) -> str:
+    """What stands in front of a character: so many at most, and no part of a longer word."""
+    context = text[max(0, at - CONTEXT) : at]
+    if at > CONTEXT and not text[at - CONTEXT - 1].isspace():
+        _, space, rest = context.partition(" ")
+        return space + rest if rest.strip() else context
+    return context
 
 
 def _dict(ent: Entity, text: str) -> Dict[str, Any]:
