@@ -1,27 +1,41 @@
 """Commands: what the functions of this package do, on files, from a shell."""
 
 from pathlib import Path
-from typing import Annotated, Any, Dict, List, Optional, Tuple
+from time import perf_counter
+from typing import Annotated, Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import spacy
+import srsly
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 from rich.progress import (
     MofNCompleteColumn,
     Progress,
     SpinnerColumn,
+    TaskID,
     TimeElapsedColumn,
     track,
 )
 from rich.table import Table
+from rich.text import Text
 from spacy.cli._util import setup_gpu
 from spacy.language import Language
-from spacy.training import Corpus
+from spacy.tokens import Doc
+from spacy.training import Corpus, Example
+from spacy.vocab import Vocab
 from typer.core import TyperGroup
 
 from . import ablation as family
-from . import calibration, data
+from . import calibration, data, evaluation
+from . import check as checking
+from . import init_config as configs
+from . import report as reports
+from .explain import explain as explanation_of
+from .explain import relevant_tags, visible
+from .plots import require_matplotlib
+from .trellis_page import trellis_page
 from .visualize import comparison_page
 
 
@@ -54,10 +68,17 @@ def commands() -> None:
 
 @app.command()
 def convert(
-    source: Annotated[
-        Path, typer.Argument(help="Corpus: a file, or a folder with train, dev and test.")
+    inputs: Annotated[
+        List[Path],
+        typer.Argument(metavar="INPUT", help="Corpus: files, or folders with train, dev, test."),
     ],
-    target: Annotated[Path, typer.Argument(help="Folder for train.spacy, dev.spacy, test.spacy.")],
+    output: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OUTPUT",
+            help="Folder for train.spacy, dev.spacy, test.spacy; or a new file, .spacy or .jsonl.",
+        ),
+    ],
     format: Annotated[
         str, typer.Option(help=f"One of auto, {', '.join(data.CONVERTERS)}.")
     ] = "auto",
@@ -69,41 +90,133 @@ def convert(
         str, typer.Option(help=f"Vietnamese: {', '.join(data.SYLLABLES)} the syllables of a word.")
     ] = "keep",
     split: Annotated[
-        str, typer.Option(metavar="TRAIN,DEV,TEST", help="Shares of a corpus that is one file.")
+        str, typer.Option(metavar="TRAIN,DEV,TEST", help="Shares of a corpus that has no parts.")
     ] = "0.8,0.1,0.1",
     seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Mend mistakes, leave out what cannot be mended, and count."),
+    ] = False,
+    alignment: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(data.ALIGNMENTS),
+            help="An entity that begins or ends inside a token: a mistake; or it gets the whole "
+            "token; or loses it; or its tokens count as not annotated.",
+        ),
+    ] = "strict",
+    tag_column: Annotated[
+        int, typer.Option(help="Columns: that of the tag, from 1; -1 is the last.")
+    ] = -1,
+    token_column: Annotated[int, typer.Option(help="Columns: that of the token.")] = 1,
 ) -> None:
     """Convert a corpus to the binary files that `spacy train` reads.
 
-    A folder has one file for each of train, dev and (not required) test, named so:
-    train.txt, dev.conll, eng.testa. A single file is split at random, always the
-    same way for the same seed.
+    Files whose names say train, dev and (not required) test are these parts:
+    train.txt, dev.conll, eng.testa. A file that is alone, and files with other
+    names, are one corpus, which is split at random, always the same way for the
+    same seed. An OUTPUT that is a file gets all of the corpus.
+
+    The first mistake ends the conversion, with its file and line, and nothing is
+    written. With --repair it is mended, or the sentence or entity is left out,
+    and all that is said in numbers.
 
     \b
     Formats, told by the content unless --format names one:
-      inline  a sentence a line:  [Tim Cook](PERSON) visited [Hanoi](GPE).
-      conll   a token and its tag a line, a blank line after a sentence
-      gmb     Kaggle's ner_dataset.csv (Groningen Meaning Bank)
+      inline        [Tim Cook](PERSON) visited [Hanoi](GPE).     a sentence a line
+      conll         Hanoi NNP B-GPE     a token a line, a blank line after a
+                    sentence, any number of columns, separated by tabs or spaces;
+                    tags in IOB1, IOB2 (BIO), BILUO, BIOES or BMES
+      gmb           Sentence: 1,Hanoi,NNP,B-geo     Kaggle's ner_dataset.csv
+      jsonl         {"text": "Hanoi.", "spans": [{"start": 0, "end": 5, "label":
+                    "GPE"}]}     of spaCy and Prodigy
+      doccano       {"text": "Hanoi.", "label": [[0, 5, "GPE"]]}     JSONL export
+      label_studio  [{"data": {"text": "Hanoi."}, "annotations": ...}]     JSON or
+                    JSON-MIN export
+      brat          T1<tab>GPE 0 5<tab>Hanoi     a folder of name.txt and name.ann
+      spacy         corpus.spacy     binary, as this command and spaCy write it
+
+    \b
+    Examples:
+      spacy-crf-ner convert ner_dataset.csv corpus --group-sents 10
+      spacy-crf-ner convert eng.train eng.testa eng.testb corpus --group-sents 0
+      spacy-crf-ner convert export.jsonl corpus --repair --alignment expand
+      spacy-crf-ner convert tweets.conllu corpus --token-column 2 --tag-column 4
+      spacy-crf-ner convert corpus/dev.spacy dev.jsonl
+    """
+    journal = data.Journal(repair, alignment)
+    if format == "auto":
+        columns = (token_column, tag_column) != (1, -1)
+        format = "conll" if columns else data.detect_format(*inputs)
+    typer.echo(f"Format: {format}")
+    nlp = data.blank_pipeline(lang, segment=syllables == "keep")
+    console = Console(stderr=True)
+    columns_shown = (*Progress.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(
+        *columns_shown, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
+        counts = data.convert(
+            inputs,
+            output,
+            nlp=nlp,
+            format=format,
+            group=group_sents,
+            syllables=syllables,
+            shares=_shares(split),
+            seed=seed,
+            token_column=token_column,
+            tag_column=tag_column,
+            journal=journal,
+            watch=_watcher(progress),
+        )
+    _print_counts(counts)
+    _print_journal(journal)
+
+
+@app.command()
+def check(
+    train: Annotated[Path, typer.Argument(help="Corpus to train on: a .spacy file or a folder.")],
+    dev: Annotated[
+        Optional[Path], typer.Argument(help="Corpus to measure on, to compare with it.")
+    ] = None,
+    config: Annotated[Optional[Path], typer.Option(help="Config that you will train with.")] = None,
+    transformer: Annotated[
+        Optional[str], typer.Option(help="Local folder or a name on the hub; not the config's.")
+    ] = None,
+    lang: Annotated[
+        Optional[str], typer.Option(help="Language; that of the config, or else English.")
+    ] = None,
+    places: Annotated[int, typer.Option(min=0, help="Places shown of each finding.")] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="Print nothing but JSON.")] = False,
+) -> None:
+    """Find what is wrong with a corpus, before you train on it.
+
+    Prints how large it is, and what was found, errors first. The exit code is 1 where
+    there is an error, else 0.
 
     \b
     Example:
-      spacy-crf-ner convert ner_dataset.csv corpus --group-sents 10
+      spacy-crf-ner check corpus/train.spacy corpus/dev.spacy --config configs/cnn.cfg
     """
-    if format == "auto":
-        format = data.detect_format(source)
-    typer.echo(f"Format: {format}")
-    nlp = data.blank_pipeline(lang, segment=syllables == "keep")
-    counts = data.convert(
-        source,
-        target,
-        nlp=nlp,
-        format=format,
-        group=group_sents,
-        syllables=syllables,
-        shares=_shares(split),
-        seed=seed,
+    settings = checking.Settings()
+    if config is not None:
+        settings = checking.read_settings(config, transformer)
+    vocab = data.blank_pipeline(lang or settings.lang).vocab
+    report = checking.check(
+        _read(train, vocab),
+        None if dev is None else _read(dev, vocab),
+        scheme=settings.scheme,
+        incorrect_spans_key=settings.incorrect_spans_key,
+        window=settings.window,
+        subwords=settings.subwords,
+        places=places,
     )
-    _print_counts(counts)
+    if as_json:
+        typer.echo(srsly.json_dumps(report.to_dict(), indent=2))
+    else:
+        _print_report(report)
+    if report.of("error"):
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -120,6 +233,38 @@ def predict(
         for i, (ent, label) in enumerate(ents):
             table.add_row(doc.text if i == 0 else "", ent, label, end_section=i == len(ents) - 1)
     _print(table)
+
+
+@app.command()
+def explain(
+    model: Annotated[str, typer.Argument(help="Pipeline: a folder, or the name of a package.")],
+    text: Annotated[str, typer.Argument(help="Text, in quotes.")],
+    html: Annotated[
+        Optional[Path], typer.Option(help="HTML file to write, with the trellis as a drawing.")
+    ] = None,
+    n: Annotated[int, typer.Option(min=1, help="Most probable analyses to show.")] = 5,
+    gpu_id: Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")] = -1,
+    component: Annotated[
+        Optional[str], typer.Option(help="Name of the crf_ner component, where there are several.")
+    ] = None,
+) -> None:
+    """Show how Viterbi decoding finds the entities of a text.
+
+    \b
+    Prints, for each token, the tags that matter, * for that of the best path:
+      Emission     the score of the tag at this token
+      Score        of the best legal path that ends in this tag here
+      Backpointer  the tag before on that path
+      Marginal     the probability of the tag here, over all paths
+    and the most probable analyses. Left out are tags with a marginal below 0.01
+    that are not on the path, and lead to none of those that are shown.
+    """
+    explanation = explanation_of(_load(model, gpu_id), text, n, component)
+    _print_trellis(explanation)
+    if html is not None:
+        html.parent.mkdir(parents=True, exist_ok=True)
+        html.write_text(trellis_page(explanation), encoding="utf-8")
+        typer.echo(f"Page: {html}")
 
 
 @app.command()
@@ -183,6 +328,61 @@ def calibrate(
 
 
 @app.command()
+def report(
+    model: Annotated[str, typer.Argument(help="Pipeline: a folder, or the name of a package.")],
+    corpus: Annotated[Path, typer.Argument(help="Documents with gold entities: a .spacy file.")],
+    out: Annotated[Path, typer.Argument(help="Folder for the report; one in it is replaced.")],
+    compare: Annotated[
+        Optional[str], typer.Option(metavar="MODEL", help="Another pipeline, to compare with.")
+    ] = None,
+    training_log: Annotated[
+        Optional[Path],
+        typer.Option(help="What spacy train printed, or the output_file of ConsoleLogger.v3."),
+    ] = None,
+    component: Annotated[
+        Optional[str], typer.Option(help="Name of the crf_ner component, where there are several.")
+    ] = None,
+    gpu_id: Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")] = -1,
+) -> None:
+    """Say how good a pipeline is, where it errs, and how sure it can be believed.
+
+    Any pipeline that sets doc.ents will do. What of this is known of a crf_ner
+    component alone (confidences, transitions) is left out for others.
+
+    \b
+    Writes into the folder:
+      report.html  a page of it all, with the errors to browse, for a browser
+      report.md    the figures as tables in Markdown, and the surest errors
+      report.json  the figures, and all errors, for programs
+
+    \b
+    Example:
+      spacy-crf-ner report training/model-best corpus/test.spacy report
+    """
+    reports.require_report()
+    reports.require_folder(out)
+    training = evaluation.read_training_log(training_log) if training_log else None
+    nlp, examples = _predicted(model, corpus, gpu_id)
+    with Console().status("Measuring"):
+        figures = evaluation.evaluate(
+            examples, model=model, data=str(corpus), nlp=nlp, component=component, training=training
+        )
+    if compare is not None:
+        other, others = _predicted(compare, corpus, gpu_id)
+        named = component if component in other.pipe_names else None
+        with Console().status("Measuring"):
+            against = evaluation.evaluate(
+                others, model=compare, data=str(corpus), nlp=other, component=named
+            )
+            figures = evaluation.compare(figures, examples, against, others)
+    paths = reports.write_report(figures, out)
+    f1, interval = figures["matching"]["strict"]["micro"]["f1"], figures["intervals"]["micro"]["f1"]
+    typer.echo(f"Micro F1: {reports.with_interval(f1, interval)}")
+    for path in paths:
+        typer.echo(path)
+
+
+@app.command()
 def ablation(
     corpus: Annotated[Path, typer.Argument(help="Folder with train.spacy, dev.spacy, test.spacy.")],
     out: Annotated[Path, typer.Argument(help="Folder for the results.")],
@@ -190,8 +390,13 @@ def ablation(
         Optional[List[str]], typer.Option("--member", help="One to run; repeat for several.")
     ] = None,
     definition: Annotated[
-        Path, typer.Option("--family", help="YAML file: the members, their configs and settings.")
-    ] = Path("configs/family.yml"),
+        Optional[Path],
+        typer.Option(
+            "--family",
+            help="YAML file: the members, their configs and settings.",
+            show_default="configs/family.yml",
+        ),
+    ] = None,
     transformer: Annotated[str, typer.Option(help="Local folder, or a name on the hub.")] = (
         "assets/minilm"
     ),
@@ -213,11 +418,11 @@ def ablation(
       table.md    mean and standard deviation over the seeds
       chart.svg   F1 of each model
     """
-    family.require_charts()
+    require_matplotlib()
     if small:
         steps, seeds = 10, "0"
     runs = family.plan(
-        definition,
+        definition or _shipped_family(),
         corpus,
         transformer=transformer,
         steps=steps,
@@ -241,6 +446,68 @@ def ablation(
     typer.echo(f"Folder: {out}")
 
 
+@app.command("init-config")
+def init_config(
+    out: Annotated[Path, typer.Argument(help="Config file to write; - prints it.")],
+    lang: Annotated[str, typer.Option(help="Language code of spaCy, as en or vi.")] = "en",
+    transformer: Annotated[
+        Optional[str], typer.Option(help="Over this transformer: a local folder, or a hub name.")
+    ] = None,
+    cnn: Annotated[
+        bool, typer.Option("--cnn", help="Over spaCy's HashEmbedCNN; the default.")
+    ] = False,
+    char: Annotated[bool, typer.Option("--char", help="Over a CNN of characters.")] = False,
+    vectors: Annotated[
+        Optional[str],
+        typer.Option(help="With --cnn or --char: static vectors too, a folder or a package."),
+    ] = None,
+    gpu: Annotated[bool, typer.Option("--gpu", help="For training on a GPU.")] = False,
+    optimize: Annotated[
+        str, typer.Option(help=f"One of {', '.join(configs.PURPOSES)}.")
+    ] = "efficiency",
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+) -> None:
+    """Write a complete config for `spacy train`.
+
+    It is one of the shipped configs, with these changes:
+
+    \b
+    --gpu                GPU memory shared with torch; batches of 2000 words, not 1000
+    --optimize accuracy  4000 steps, not 1000, and
+      of a transformer     windows of 256 tokens, not 128
+      --cnn                width 256, not 96; depth 8, not 4; 10000 rows, not 2000;
+                           LSTM of width 200, not 100
+      --char               all widths twice as large, that of the LSTM too;
+                           10000 rows of words, not 5000
+    --vectors            take static vectors as well
+
+    \b
+    Example:
+      spacy-crf-ner init-config config.cfg --lang en --cnn --optimize accuracy
+      spacy train config.cfg --paths.train train.spacy --paths.dev dev.spacy
+    """
+    if sum((transformer is not None, cnn, char)) > 1:
+        raise ValueError("expected one of --transformer, --cnn and --char, got more. Choose one.")
+    if str(out) != "-" and out.exists() and not force:
+        raise ValueError(
+            f"{out}: expected a new file, got one that is there. Name another, or add --force."
+        )
+    made = configs.init_config(
+        lang,
+        "transformer" if transformer is not None else "char" if char else "cnn",
+        transformer=transformer or "",
+        vectors=vectors,
+        gpu=gpu,
+        optimize=optimize,
+    )
+    if str(out) == "-":
+        typer.echo(made.to_str())
+        return
+    out.parent.mkdir(parents=True, exist_ok=True)
+    made.to_disk(out)
+    typer.echo(f"Config: {out}")
+
+
 def main() -> None:
     """Run the command line."""
     app(prog_name="spacy-crf-ner")
@@ -258,6 +525,12 @@ def _numbers(text: str) -> List[int]:
         return [int(number) for number in text.split(",")]
     except ValueError as error:
         raise ValueError(f"--seeds: expected numbers such as 0,1,2, got {text!r}.") from error
+
+
+def _shipped_family() -> Path:
+    """The one of the folder in which the command is run, or else that of the package."""
+    here = Path("configs/family.yml")
+    return here if here.exists() else configs.shipped("family.yml")
 
 
 def _require_free(target: Path) -> None:
@@ -281,11 +554,137 @@ def _print_counts(counts: Dict[str, Dict[str, int]]) -> None:
     _print(table)
 
 
+def _watcher(progress: Progress) -> Callable[[str, int, Optional[int]], None]:
+    """Draw a bar for each part that is read; of one that is read twice, one for each time."""
+    tasks: Dict[Tuple[str, bool], TaskID] = {}
+
+    def watch(part: str, number: int, total: Optional[int]) -> None:
+        key = part, total is None
+        if key not in tasks:
+            doing = "Reading" if total is None else "Dividing"
+            tasks[key] = progress.add_task(f"{doing} {part}", total=total)
+        if number % 100 == 0 or number == total:
+            progress.update(tasks[key], completed=number)
+
+    return watch
+
+
+def _print_journal(journal: data.Journal) -> None:
+    """Print what was read and what of it was lost, what was mended, and the first problems."""
+    table = Table("", "read", "left out", "kept")
+    for part, tally in journal.parts.items():
+        for unit in ("records", "entities"):
+            found, lost = tally[unit], tally[f"rejected.{unit}"]
+            table.add_row(f"{part}, {unit}", *map(str, (found, lost, found - lost)))
+    if journal.repair or journal.counts:
+        _print(table)
+    schemes: Dict[str, List[str]] = {}
+    for file, scheme in journal.found.items():
+        schemes.setdefault(scheme, []).append(file)
+    for scheme, files in schemes.items():
+        typer.echo(f"Tags: {scheme} ({', '.join(files)})")
+    for kind, number in sorted(journal.counts.items()):
+        what, _, problem = kind.partition(".")
+        typer.echo(f"{what.replace('_', ' ').capitalize()}: {problem} {number}")
+    for note in journal.notes:
+        typer.echo(f"  {note}")
+    if sum(journal.counts.values()) > len(journal.notes) == data.NOTED:
+        typer.echo("  ...")
+
+
+def _print_trellis(explanation: Dict[str, Any]) -> None:
+    if not explanation["tokens"]:
+        typer.echo("The text has no token, so there is nothing to search.")
+        return
+    tags = explanation["tags"]
+    table = Table("Token", "Tag")
+    for name in ("Emission", "Score"):
+        table.add_column(name, justify="right")
+    table.add_column("Backpointer")
+    table.add_column("Marginal", justify="right")
+    relevant = relevant_tags(explanation)
+    for t, kept in enumerate(relevant):
+        token = visible(explanation["tokens"][t])
+        for i, c in enumerate(kept):
+            score, before = explanation["scores"][t][c], explanation["backpointers"][t][c]
+            table.add_row(
+                "" if i else token,
+                ("* " if c == explanation["path"][t] else "  ") + tags[c],
+                f"{explanation['emissions'][t][c]:.2f}",
+                "none" if score is None else f"{score:.2f}",
+                "" if before is None else tags[before],
+                f"{explanation['marginals'][t][c]:.3f}",
+                end_section=i == len(kept) - 1,
+            )
+    _print(table)
+    left_out = len(tags) - len(set().union(*relevant))
+    typer.echo(f"Score of the path, its end included: {explanation['score']:.2f}")
+    typer.echo(f"Tags: {len(tags)}, of which {left_out} are left out, as they matter at no token")
+    analyses = Table("Probability", "Entities")
+    for analysis in explanation["analyses"]:
+        ents = [f"{ent['text']} ({ent['label']})" for ent in analysis["entities"]]
+        analyses.add_row(f"{analysis['probability']:.4f}", ", ".join(ents) or "none")
+    _print(analyses)
+
+
+def _read(corpus: Path, vocab: Vocab) -> Iterator[Doc]:
+    """Read docs, with a bar on stderr where it takes more than a second."""
+    total, docs = checking.open_corpus(corpus, vocab)
+    console = Console(stderr=True)
+    patience = perf_counter() + 1.0
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(escape(f"Reading {corpus}"), total=total, visible=False)
+        for i, doc in enumerate(docs):
+            if perf_counter() > patience:
+                progress.update(task, completed=i, visible=True)
+                patience += 0.1
+            yield doc
+
+
+def _print_report(report: checking.Report) -> None:
+    for rows in (checking.overview(report), checking.label_table(report)):
+        header, *body = rows
+        table = Table(header[0])
+        for name in header[1:]:
+            table.add_column(name, justify="right")
+        for row in body:
+            table.add_row(*row)
+        _print(table)
+    # Texts and labels are the user's: not markup.
+    console = Console(markup=False, emoji=False, highlight=False)
+    for severity, style in zip(checking.SEVERITIES, ("bold red", "bold yellow", "bold cyan")):
+        findings = report.of(severity)
+        console.print(f"\n{severity.capitalize()}s: {len(findings)}", style=style)
+        for finding in findings:
+            parts = ", ".join(f"{n:,} in {part}" for part, n in finding.counts.items())
+            found = f"{finding.found} ({parts})" if len(finding.counts) > 1 else finding.found
+            console.print(Padding(Text(found, style="bold"), (0, 0, 0, 2)))
+            for place in finding.places:
+                console.print(Padding(Text(_place(place)), (0, 0, 0, 4)))
+            console.print(Padding(Text(finding.fix, style="italic"), (0, 0, 0, 2)))
+
+
+def _place(place: checking.Place) -> str:
+    where = f"{place.part} doc {place.doc}, character {place.offset}: {place.text!r}"
+    return f"{where} ({place.note})" if place.note else where
+
+
 def _print(table: Table) -> None:
     # Texts and labels are the user's: not markup.
     for column in table.columns:
         column.overflow = "fold"
     Console(markup=False, emoji=False, highlight=False).print(table)
+
+
+def _predicted(model: str, corpus: Path, gpu_id: int) -> Tuple[Language, List[Example]]:
+    """Load a pipeline, and let it annotate the docs of a corpus that has gold entities."""
+    nlp = _load(model, gpu_id)
+    examples = list(Corpus(corpus)(nlp))
+    evaluation.require_gold(examples, str(corpus))
+    docs = nlp.pipe(eg.predicted for eg in examples)
+    for doc, eg in zip(track(docs, "Predicting", total=len(examples)), examples):
+        eg.predicted = doc
+    return nlp, examples
 
 
 def _load(model: str, gpu_id: int) -> Language:

@@ -1,22 +1,27 @@
 """Corpora: annotated text of many formats, read into Docs and written as spaCy's binary corpora.
 
-Tags may be IOB1, IOB2 (BIO) or BILUO (BIOES). The first two need not be told apart: an I- that
+Tags may be IOB1, IOB2 (BIO), BILUO, BIOES or BMES. The first two need not be told apart: an I- that
 follows no tag of its label begins an entity, as in conlleval, and a B- always does. A file that
-has an L-, U-, E- or S- anywhere is BILUO, and there every entity must be closed.
+has an L-, U-, E-, S- or M- anywhere is of the others, and there every entity must be closed.
 """
 
 from ..syllables import SYLLABLES
 from .conll import read_conll
-from .conversion import CONVERTERS, convert, group_sentences, split
-from .detection import detect_format
+from .conversion import CONVERTERS, convert
+from .detection import FORMATS, detect_format
+from .division import split
 from .files import SPLITS
 from .gmb import read_gmb
+from .grouping import group_sentences
 from .inline import read_inline
-from .journal import CorpusError, Journal
+from .journal import ALIGNMENTS, NOTED, CorpusError, Journal
 from .tokenizer import blank_pipeline
 
 __all__ = [
+    "ALIGNMENTS",
     "CONVERTERS",
+    "FORMATS",
+    "NOTED",
     "SPLITS",
     "SYLLABLES",
     "CorpusError",

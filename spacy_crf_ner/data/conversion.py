@@ -1,71 +1,49 @@
 """Corpora of any format to the binary files that spaCy trains on."""
 
-import random
-from collections import Counter
-from itertools import accumulate, groupby, islice, pairwise
+from functools import partial
 from pathlib import Path
-from typing import Callable, Dict, Iterable, Iterator, List, Sequence, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Union
 
 from spacy.language import Language
-from spacy.tokens import Doc, DocBin
+from spacy.tokens import Doc
 
 from ..syllables import SYLLABLES
+from .brat import read_brat
 from .conll import read_conll
 from .detection import detect_format
+from .division import divide, require_shares
+from .docbin import read_spacy
+from .doccano import read_doccano
 from .files import SPLITS, find_files
 from .gmb import read_gmb
+from .grouping import group_sentences
 from .inline import read_inline
-from .journal import error
-from .tagged import DOCUMENT
+from .journal import Journal, error
+from .jsonl import read_jsonl, write_jsonl
+from .label_studio import read_label_studio
+from .output import whole
+from .packing import Part, count
 
-Converter = Callable[[Path, Language], Iterator[Doc]]
+# Of a file (of brat: or folder), a pipeline, and a Journal or none.
+Converter = Callable[..., Iterator[Doc]]
+# Is told the part, the number of its docs so far, and of how many, if that is known.
+Watcher = Callable[[str, int, Optional[int]], None]
 
-CONVERTERS: Dict[str, Converter] = {"inline": read_inline, "conll": read_conll, "gmb": read_gmb}
-
-
-def group_sentences(docs: Iterable[Doc], n: int) -> Iterator[Doc]:
-    """Join sentences to longer Docs, never across the boundary of two documents.
-
-    docs: Sentences, as the converters yield them.
-    n: Sentences a Doc; the last Doc of a document may have fewer. 1 keeps sentences apart. 0 joins
-        all of a document, where the corpus marks documents, and keeps sentences apart elsewhere.
-
-    Yields Docs in which each of the sentences begins a sentence, with a space between two.
-    Raises ValueError for a negative n.
-    """
-    if n < 0:
-        raise ValueError(f"group: expected a number of sentences, 0 or more, got {n}.")
-    for document, sentences in groupby(docs, key=lambda doc: doc.user_data.get(DOCUMENT, 0)):
-        size = n or (None if document else 1)
-        while group := list(islice(sentences, size)):
-            joined = Doc.from_docs(group, exclude=["user_data"])  # type: ignore[call-arg]  # not in the stub
-            joined.has_unknown_spaces = group[0].has_unknown_spaces
-            yield joined
-
-
-def split(
-    docs: Sequence[Doc], shares: Sequence[float] = (0.8, 0.1, 0.1), seed: int = 0
-) -> Tuple[List[Doc], ...]:
-    """Divide docs at random; the same number of docs, shares and seed give the same division.
-
-    docs: N Docs.
-    shares: Fraction of N that each part gets. Part k ends, in the shuffled order, at N times the
-        sum of the first k shares, rounded.
-
-    Returns a list for each share; inside it the docs are in their original order.
-    Raises ValueError for shares that are negative or do not sum to 1.
-    """
-    if not all(share >= 0 for share in shares) or not abs(sum(shares) - 1) < 1e-9:
-        got = ",".join(map(str, shares))
-        raise ValueError(f"shares: expected fractions that sum to 1, as 0.8,0.1,0.1, got {got}.")
-    draw = random.Random(seed).random  # the one method whose sequence Python never changes
-    order = sorted(range(len(docs)), key=lambda _: draw())
-    ends = [round(len(docs) * total) for total in accumulate(shares)]
-    return tuple([docs[i] for i in sorted(order[at:end])] for at, end in pairwise([0, *ends]))
+CONVERTERS: Dict[str, Converter] = {
+    "inline": read_inline,
+    "conll": read_conll,
+    "gmb": read_gmb,
+    "jsonl": read_jsonl,
+    "doccano": read_doccano,
+    "label_studio": read_label_studio,
+    "brat": read_brat,
+    "spacy": read_spacy,
+}
+FILES = (".spacy", ".jsonl")
 
 
 def convert(
-    source: Path,
+    source: Union[Path, Sequence[Path]],
     target: Path,
     *,
     nlp: Language,
@@ -74,54 +52,137 @@ def convert(
     syllables: str = "keep",
     shares: Sequence[float] = (0.8, 0.1, 0.1),
     seed: int = 0,
+    token_column: int = 1,
+    tag_column: int = -1,
+    journal: Optional[Journal] = None,
+    watch: Optional[Watcher] = None,
 ) -> Dict[str, Dict[str, int]]:
-    """Write a corpus as train.spacy, dev.spacy and test.spacy.
+    """Write a corpus as train.spacy, dev.spacy and test.spacy, or as one file.
 
     source: A file, which is split by `shares`; or a folder, with a file for train, for dev and, if
-        there is one, for test (train.txt, eng.testa), or else with one file, which is split.
-    target: Folder for the three files. Nothing is written unless all of the corpus can be read.
+        there is one, for test (train.txt, eng.testa), or else with one file, which is split; or
+        several of these, which are the parts that their names say, or one corpus, in this order.
+    target: Folder for the three files; or a new file, .spacy or .jsonl, for all of the corpus.
+        Nothing is written unless all of the corpus can be read.
     nlp: Pipeline whose tokenizer is used, if the format has no tokens, and whose vocabulary.
     format: A key of `CONVERTERS`, or "auto" to tell it by the content.
-    group: Sentences a Doc, as for `group_sentences`.
+    group: Sentences a Doc, as for `group_sentences`; no Doc is of two files.
     syllables: A key of `SYLLABLES`: keep tokens, split words into syllables, or join them to words.
     shares, seed: As for `split`; a part whose share is 0, or left out, is not written.
+    token_column, tag_column: As for `read_conll`; other numbers are for that format only.
+    journal: Decides what becomes of mistakes, and counts them, and what was read of each part
+        (of "corpus" where that is split); without one, the first mistake is raised.
+    watch: Called before the first doc of a part, and at each.
 
     Returns the number of docs, sentences, tokens and entities of each part written, and that of
     the entities of each label, as "entities.PERSON".
     Raises CorpusError for a corpus that cannot be read, and where a part would have no docs, and
     ValueError for a choice that there is not, or that needs a package which is not installed.
     """
-    if format == "auto":
-        format = detect_format(source)
-    if format not in CONVERTERS:
-        raise ValueError(f"format: expected auto, {', '.join(CONVERTERS)}, got {format!r}.")
+    sources = [source] if isinstance(source, Path) else list(source)
+    converter = _converter(sources, format, token_column, tag_column)
     if syllables not in SYLLABLES:
         raise ValueError(f"syllables: expected {', '.join(SYLLABLES)}, got {syllables!r}.")
     if len(shares) > len(SPLITS):
         raise ValueError(f"shares: expected at most 3 ({', '.join(SPLITS)}), got {len(shares)}.")
-    parts: Dict[str, Iterable[Doc]] = {
-        name: group_sentences(SYLLABLES[syllables](CONVERTERS[format](file, nlp)), group)
-        for name, file in find_files(source).items()
-    }
-    if "corpus" in parts:
-        divided = zip(SPLITS, shares, split(list(parts["corpus"]), shares, seed), strict=False)
-        parts = {name: docs for name, share, docs in divided if share}
-    packed = {name: _pack(f"{source}, {name}", docs) for name, docs in parts.items()}
-    target.mkdir(parents=True, exist_ok=True)
-    for name, (docs, _) in packed.items():
-        # Under another name first: a file that is only half written never looks whole.
-        unfinished = target / f"{name}.spacy.part"
-        docs.to_disk(unfinished)
-        unfinished.replace(target / f"{name}.spacy")
-    return {name: counts for name, (_, counts) in packed.items()}
+    _require_target(target)
+    files, ignored = find_files(sources, whole=target.suffix in FILES)
+    journal = journal or Journal()
+    for _ in ignored:
+        journal.left_out("file")
+
+    def read(name: str, journal: Journal, total: Optional[int] = None) -> Iterator[Doc]:
+        """Read a part; where the number of its docs is known, that is said to who watches."""
+        journal.begin(name)
+        if watch:
+            watch(name, 0, total)
+        docs = (SYLLABLES[syllables](converter(file, nlp, journal)) for file in files[name])
+        grouped = (doc for sentences in docs for doc in group_sentences(sentences, group))
+        for number, doc in enumerate(grouped, 1):
+            if watch:
+                watch(name, number, total)
+            yield doc
+
+    if target.suffix == ".jsonl":
+        return {"corpus": _write_lines(read("corpus", journal), target)}
+    if target.suffix == ".spacy" or "corpus" not in files:
+        parts = {name: _pack(read(name, journal)) for name in files}
+    else:
+        parts = _divide(sources, read, journal, shares, seed)
+    where = ", ".join(map(str, sources))
+    for name, part in parts.items():
+        if not part.counts["docs"]:
+            fix = "Change the shares, or add sentences"
+            raise error(f"{where}, {name}", "at least one doc", "none", fix)
+    counts = {name: dict(part.counts) for name, part in parts.items()}
+    for name, part in parts.items():
+        path = target if target.suffix == ".spacy" else target / f"{name}.spacy"
+        with whole(path) as unfinished:
+            part.to_disk(unfinished)
+    return counts
 
 
-def _pack(where: str, docs: Iterable[Doc]) -> Tuple[DocBin, Dict[str, int]]:
-    packed, counts = DocBin(store_user_data=True), Counter[str]()
+def _divide(
+    sources: Sequence[Path],
+    read: Callable[..., Iterator[Doc]],
+    journal: Journal,
+    shares: Sequence[float],
+    seed: int,
+) -> Dict[str, Part]:
+    """Divide a corpus as `split` does, but read it twice: first to count its docs."""
+    require_shares(shares)
+    n = sum(1 for _ in read("corpus", journal))
+    parts = {name: Part() for name, share in zip(SPLITS, shares) if share}
+    again = read("corpus", Journal(journal.repair, journal.alignment), total=n)
+    for k, doc in zip(divide(n, shares, seed), again):
+        parts[SPLITS[k]].add(doc)
+    if sum(part.counts["docs"] for part in parts.values()) != n or next(again, None) is not None:
+        where, fix = ", ".join(map(str, sources)), "Convert it when nobody writes to it"
+        raise error(where, f"{n} docs, as it had at first", "another number", fix)
+    return parts
+
+
+def _pack(docs: Iterable[Doc]) -> Part:
+    part = Part()
     for doc in docs:
-        packed.add(doc)
-        counts.update(docs=1, sentences=len(list(doc.sents)), tokens=len(doc))
-        counts.update(entities=len(doc.ents), **Counter(f"entities.{e.label_}" for e in doc.ents))
-    if not len(packed):
-        raise error(where, "at least one doc", "none", "Change the shares, or add sentences")
-    return packed, dict(counts)
+        part.add(doc)
+    return part
+
+
+def _write_lines(docs: Iterator[Doc], target: Path) -> Dict[str, int]:
+    counts: Dict[str, int] = {}
+
+    def counted() -> Iterator[Doc]:
+        for doc in docs:
+            count(doc, counts)
+            yield doc
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        write_jsonl(counted(), target)
+    finally:  # of what is only half written
+        target.with_name(f"{target.name}.part").unlink(missing_ok=True)
+    return counts
+
+
+def _require_target(target: Path) -> None:
+    """Raise ValueError where a file that is there would be written over, or is no folder."""
+    if target.is_file():
+        raise ValueError(
+            f"{target}: expected a folder for the corpus, or the name of a new file that ends in "
+            f"{' or '.join(FILES)}, got a file that is there. Name what to write last, and remove "
+            "an old file first."
+        )
+
+
+def _converter(sources: List[Path], format: str, token_column: int, tag_column: int) -> Converter:
+    chosen = (token_column, tag_column) != (1, -1)
+    if format == "auto":
+        format = "conll" if chosen else detect_format(*sources)
+    if format not in CONVERTERS:
+        raise ValueError(f"format: expected auto, {', '.join(CONVERTERS)}, got {format!r}.")
+    if chosen and format != "conll":
+        raise ValueError(f"format: expected conll, which has columns, got {format!r}.")
+    if format == "conll":
+        return partial(read_conll, token_column=token_column, tag_column=tag_column)
+    return CONVERTERS[format]
