@@ -1,30 +1,24 @@
 """Commands: what the functions of this package do, on files, from a shell."""
 
 from pathlib import Path
-from time import perf_counter
-from typing import Annotated, Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Annotated, Any, List, Optional, Tuple
 
 import spacy
 import srsly
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.padding import Padding
 from rich.progress import (
     MofNCompleteColumn,
     Progress,
     SpinnerColumn,
-    TaskID,
     TimeElapsedColumn,
     track,
 )
 from rich.table import Table
-from rich.text import Text
 from spacy.cli._util import setup_gpu
 from spacy.language import Language
-from spacy.tokens import Doc
 from spacy.training import Corpus, Example
-from spacy.vocab import Vocab
 from typer.core import TyperGroup
 
 from . import ablation as family
@@ -33,8 +27,16 @@ from . import check as checking
 from . import init_config as configs
 from . import report as reports
 from .explain import explain as explanation_of
-from .explain import relevant_tags, visible
 from .plots import require_matplotlib
+from .terminal import (
+    print_counts,
+    print_findings,
+    print_journal,
+    print_table,
+    print_trellis,
+    read_docs,
+    watcher,
+)
 from .trellis_page import trellis_page
 from .visualize import comparison_page
 
@@ -167,10 +169,10 @@ def convert(
             token_column=token_column,
             tag_column=tag_column,
             journal=journal,
-            watch=_watcher(progress),
+            watch=watcher(progress),
         )
-    _print_counts(counts)
-    _print_journal(journal)
+    print_counts(counts)
+    print_journal(journal)
 
 
 @app.command()
@@ -203,8 +205,8 @@ def check(
         settings = checking.read_settings(config, transformer)
     vocab = data.blank_pipeline(lang or settings.lang).vocab
     report = checking.check(
-        _read(train, vocab),
-        None if dev is None else _read(dev, vocab),
+        read_docs(train, vocab),
+        None if dev is None else read_docs(dev, vocab),
         scheme=settings.scheme,
         incorrect_spans_key=settings.incorrect_spans_key,
         window=settings.window,
@@ -214,7 +216,7 @@ def check(
     if as_json:
         typer.echo(srsly.json_dumps(report.to_dict(), indent=2))
     else:
-        _print_report(report)
+        print_findings(report)
     if report.of("error"):
         raise typer.Exit(1)
 
@@ -232,7 +234,7 @@ def predict(
         ents = [(ent.text, ent.label_) for ent in doc.ents] or [("none", "")]
         for i, (ent, label) in enumerate(ents):
             table.add_row(doc.text if i == 0 else "", ent, label, end_section=i == len(ents) - 1)
-    _print(table)
+    print_table(table)
 
 
 @app.command()
@@ -260,7 +262,7 @@ def explain(
     that are not on the path, and lead to none of those that are shown.
     """
     explanation = explanation_of(_load(model, gpu_id), text, n, component)
-    _print_trellis(explanation)
+    print_trellis(explanation)
     if html is not None:
         html.parent.mkdir(parents=True, exist_ok=True)
         html.write_text(trellis_page(explanation), encoding="utf-8")
@@ -318,7 +320,7 @@ def calibrate(
         table.add_column(name, justify="right")
     table.add_row("ECE", _figure(before["ece"]), _figure(after["ece"]))
     table.add_row("Brier", _figure(before["brier"]), _figure(after["brier"]))
-    _print(table)
+    print_table(table)
     typer.echo(
         f"Entities: {before['entities']}, and {before['left_out']} left out where the gold "
         "annotation is missing"
@@ -543,137 +545,6 @@ def _require_free(target: Path) -> None:
 
 def _figure(value: Optional[float]) -> str:
     return "none" if value is None else f"{value:.4f}"
-
-
-def _print_counts(counts: Dict[str, Dict[str, int]]) -> None:
-    table = Table("")
-    for name in counts:
-        table.add_column(name, justify="right")
-    for row in dict.fromkeys(row for column in counts.values() for row in column):
-        table.add_row(row, *(str(column.get(row, 0)) for column in counts.values()))
-    _print(table)
-
-
-def _watcher(progress: Progress) -> Callable[[str, int, Optional[int]], None]:
-    """Draw a bar for each part that is read; of one that is read twice, one for each time."""
-    tasks: Dict[Tuple[str, bool], TaskID] = {}
-
-    def watch(part: str, number: int, total: Optional[int]) -> None:
-        key = part, total is None
-        if key not in tasks:
-            doing = "Reading" if total is None else "Dividing"
-            tasks[key] = progress.add_task(f"{doing} {part}", total=total)
-        if number % 100 == 0 or number == total:
-            progress.update(tasks[key], completed=number)
-
-    return watch
-
-
-def _print_journal(journal: data.Journal) -> None:
-    """Print what was read and what of it was lost, what was mended, and the first problems."""
-    table = Table("", "read", "left out", "kept")
-    for part, tally in journal.parts.items():
-        for unit in ("records", "entities"):
-            found, lost = tally[unit], tally[f"rejected.{unit}"]
-            table.add_row(f"{part}, {unit}", *map(str, (found, lost, found - lost)))
-    if journal.repair or journal.counts:
-        _print(table)
-    schemes: Dict[str, List[str]] = {}
-    for file, scheme in journal.found.items():
-        schemes.setdefault(scheme, []).append(file)
-    for scheme, files in schemes.items():
-        typer.echo(f"Tags: {scheme} ({', '.join(files)})")
-    for kind, number in sorted(journal.counts.items()):
-        what, _, problem = kind.partition(".")
-        typer.echo(f"{what.replace('_', ' ').capitalize()}: {problem} {number}")
-    for note in journal.notes:
-        typer.echo(f"  {note}")
-    if sum(journal.counts.values()) > len(journal.notes) == data.NOTED:
-        typer.echo("  ...")
-
-
-def _print_trellis(explanation: Dict[str, Any]) -> None:
-    if not explanation["tokens"]:
-        typer.echo("The text has no token, so there is nothing to search.")
-        return
-    tags = explanation["tags"]
-    table = Table("Token", "Tag")
-    for name in ("Emission", "Score"):
-        table.add_column(name, justify="right")
-    table.add_column("Backpointer")
-    table.add_column("Marginal", justify="right")
-    relevant = relevant_tags(explanation)
-    for t, kept in enumerate(relevant):
-        token = visible(explanation["tokens"][t])
-        for i, c in enumerate(kept):
-            score, before = explanation["scores"][t][c], explanation["backpointers"][t][c]
-            table.add_row(
-                "" if i else token,
-                ("* " if c == explanation["path"][t] else "  ") + tags[c],
-                f"{explanation['emissions'][t][c]:.2f}",
-                "none" if score is None else f"{score:.2f}",
-                "" if before is None else tags[before],
-                f"{explanation['marginals'][t][c]:.3f}",
-                end_section=i == len(kept) - 1,
-            )
-    _print(table)
-    left_out = len(tags) - len(set().union(*relevant))
-    typer.echo(f"Score of the path, its end included: {explanation['score']:.2f}")
-    typer.echo(f"Tags: {len(tags)}, of which {left_out} are left out, as they matter at no token")
-    analyses = Table("Probability", "Entities")
-    for analysis in explanation["analyses"]:
-        ents = [f"{ent['text']} ({ent['label']})" for ent in analysis["entities"]]
-        analyses.add_row(f"{analysis['probability']:.4f}", ", ".join(ents) or "none")
-    _print(analyses)
-
-
-def _read(corpus: Path, vocab: Vocab) -> Iterator[Doc]:
-    """Read docs, with a bar on stderr where it takes more than a second."""
-    total, docs = checking.open_corpus(corpus, vocab)
-    console = Console(stderr=True)
-    patience = perf_counter() + 1.0
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(escape(f"Reading {corpus}"), total=total, visible=False)
-        for i, doc in enumerate(docs):
-            if perf_counter() > patience:
-                progress.update(task, completed=i, visible=True)
-                patience += 0.1
-            yield doc
-
-
-def _print_report(report: checking.Report) -> None:
-    for rows in (checking.overview(report), checking.label_table(report)):
-        header, *body = rows
-        table = Table(header[0])
-        for name in header[1:]:
-            table.add_column(name, justify="right")
-        for row in body:
-            table.add_row(*row)
-        _print(table)
-    # Texts and labels are the user's: not markup.
-    console = Console(markup=False, emoji=False, highlight=False)
-    for severity, style in zip(checking.SEVERITIES, ("bold red", "bold yellow", "bold cyan")):
-        findings = report.of(severity)
-        console.print(f"\n{severity.capitalize()}s: {len(findings)}", style=style)
-        for finding in findings:
-            parts = ", ".join(f"{n:,} in {part}" for part, n in finding.counts.items())
-            found = f"{finding.found} ({parts})" if len(finding.counts) > 1 else finding.found
-            console.print(Padding(Text(found, style="bold"), (0, 0, 0, 2)))
-            for place in finding.places:
-                console.print(Padding(Text(_place(place)), (0, 0, 0, 4)))
-            console.print(Padding(Text(finding.fix, style="italic"), (0, 0, 0, 2)))
-
-
-def _place(place: checking.Place) -> str:
-    where = f"{place.part} doc {place.doc}, character {place.offset}: {place.text!r}"
-    return f"{where} ({place.note})" if place.note else where
-
-
-def _print(table: Table) -> None:
-    # Texts and labels are the user's: not markup.
-    for column in table.columns:
-        column.overflow = "fold"
-    Console(markup=False, emoji=False, highlight=False).print(table)
 
 
 def _predicted(model: str, corpus: Path, gpu_id: int) -> Tuple[Language, List[Example]]:
