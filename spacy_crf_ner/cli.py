@@ -278,10 +278,8 @@ def visualize(
 ) -> None:
     """Draw documents as a page, their gold entities beside the predicted ones."""
     nlp = _load(model, gpu_id)
-    examples = list(Corpus(corpus)(nlp))
-    docs = nlp.pipe(eg.predicted for eg in examples)
-    for doc, eg in zip(track(docs, "Predicting", total=len(examples)), examples):
-        eg.predicted = doc
+    examples = _examples(nlp, corpus)
+    _annotate(nlp, examples)
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(comparison_page(examples, f"{model} on {corpus}"), encoding="utf-8")
     typer.echo(f"Page: {page}")
@@ -311,7 +309,7 @@ def calibrate(
     """
     _require_free(target)
     nlp = _load(model, gpu_id)
-    examples = list(Corpus(corpus)(nlp))
+    examples = _examples(nlp, corpus)
     result = calibration.calibrate(nlp, track(examples, "Calibrating"), component)
     nlp.to_disk(target)
     before, after = result["before"], result["after"]
@@ -547,15 +545,31 @@ def _figure(value: Optional[float]) -> str:
     return "none" if value is None else f"{value:.4f}"
 
 
+def _examples(nlp: Language, corpus: Path) -> List[Example]:
+    """Read gold docs, each beside one without annotation, as `spacy train` does."""
+    if corpus.is_file() and corpus.suffix != checking.ENDING:
+        raise ValueError(
+            f"{corpus}: expected a file {checking.ENDING}, or a folder of such, got another. "
+            "Convert the corpus with spacy-crf-ner convert."
+        )
+    checking.open_corpus(corpus, nlp.vocab)  # its errors are one sentence
+    return list(Corpus(corpus)(nlp))
+
+
 def _predicted(model: str, corpus: Path, gpu_id: int) -> Tuple[Language, List[Example]]:
     """Load a pipeline, and let it annotate the docs of a corpus that has gold entities."""
     nlp = _load(model, gpu_id)
-    examples = list(Corpus(corpus)(nlp))
+    examples = _examples(nlp, corpus)
     evaluation.require_gold(examples, str(corpus))
+    _annotate(nlp, examples)
+    return nlp, examples
+
+
+def _annotate(nlp: Language, examples: List[Example]) -> None:
+    """Let a pipeline predict, and show how far it is."""
     docs = nlp.pipe(eg.predicted for eg in examples)
     for doc, eg in zip(track(docs, "Predicting", total=len(examples)), examples):
         eg.predicted = doc
-    return nlp, examples
 
 
 def _load(model: str, gpu_id: int) -> Language:

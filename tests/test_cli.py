@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import List, Optional
 
 import pytest
 from spacy.language import Language
@@ -144,10 +145,56 @@ def test_visualize_writes_a_page(trained: Language, tmp_path: Path) -> None:
     assert "2 gold entities, 2 predicted, 2 of them equal" in page.read_text("utf-8")
 
 
-@pytest.mark.parametrize("command", [["predict"], ["visualize"]])
-def test_a_pipeline_that_is_not_there_is_one_sentence(command: list, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "command, written",
+    [
+        (["report", "MODEL", "GOLD.spacy", "OUT"], ["report.html", "report.json", "report.md"]),
+        (["explain", "MODEL", "Tim Cook visited Hanoi.", "--html", "OUT/t.html"], ["t.html"]),
+        (["init-config", "OUT/config.cfg", "--cnn"], ["config.cfg"]),
+    ],
+)
+def test_a_command_is_a_program(
+    command: List[str], written: List[str], trained: Language, tmp_path: Path
+) -> None:
+    trained.to_disk(tmp_path / "MODEL")
+    DocBin(docs=[trained("Tim Cook visited Hanoi.")]).to_disk(tmp_path / "GOLD.spacy")
+    arguments = [
+        str(tmp_path / part) if part.startswith(("MODEL", "GOLD", "OUT")) else part
+        for part in command
+    ]
+    result = run("-m", "spacy_crf_ner", *arguments)
+    assert result.returncode == 0, result.stderr
+    assert sorted(path.name for path in (tmp_path / "OUT").iterdir()) == written
+
+
+@pytest.mark.parametrize("command", ["predict", "explain", "visualize", "report"])
+def test_a_pipeline_that_is_not_there_is_one_sentence(command: str, tmp_path: Path) -> None:
     missing = str(tmp_path / "missing")
-    rest = ["text"] if command == ["predict"] else [missing, missing]
-    result = runner.invoke(app, [*command, missing, *rest])
+    rest = ["text"] if command in ("predict", "explain") else [missing, missing]
+    result = runner.invoke(app, [command, missing, *rest])
     assert result.exit_code == 1
     assert missing in result.output and "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("command", ["visualize", "calibrate", "report"])
+@pytest.mark.parametrize(
+    "name, content, says",
+    [
+        ("gold.txt", b"Hanoi", "expected a file .spacy, or a folder of such"),
+        ("gold.spacy", b"Hanoi", "expected spaCy's binary format, got another"),
+        ("gold.spacy", None, "a part of a file"),
+    ],
+)
+def test_a_corpus_that_cannot_be_read_is_one_sentence(
+    command: str, name: str, content: Optional[bytes], says: str, trained: Language, tmp_path: Path
+) -> None:
+    trained.to_disk(tmp_path / "model")
+    if content is None:
+        whole = DocBin(docs=[trained("Tim Cook visited Hanoi.")]).to_bytes()
+        content = whole[: len(whole) // 2]
+    (tmp_path / name).write_bytes(content)
+    paths = (tmp_path / part for part in ("model", name, "out"))
+    result = runner.invoke(app, [command, *map(str, paths)])
+    assert result.exit_code == 1
+    (error,) = [line for line in result.output.splitlines() if line.startswith("Error: ")]
+    assert name in error and says in error and "Traceback" not in result.output

@@ -1,7 +1,7 @@
 """What is wrong with a corpus, told before it is trained on."""
 
 from .checking import check
-from .corpus import open_corpus
+from .corpus import ENDING, open_corpus
 from .finding import SEVERITIES, Finding, Place
 from .report import Report
 from .settings import Settings, read_settings
@@ -10,6 +10,7 @@ from .subwords import Subwords
 from .table import label_table, overview
 
 __all__ = [
+    "ENDING",
     "SEVERITIES",
     "Finding",
     "Place",
