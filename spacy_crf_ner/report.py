@@ -41,7 +41,7 @@ def require_folder(out: Path) -> None:
 
 
 def write_report(figures: Figures, out: Path) -> List[Path]:
-    """Write figures as report.json, report.md and report.html, all or none.
+    """Write figures as report.json, report.md and report.html, when all three are made.
 
     figures: What `evaluation.evaluate` or `evaluation.compare` returns.
     out: Folder; a report that is in it is replaced.

@@ -161,7 +161,8 @@ def test_formats_are_told_apart() -> None:
     assert not looks_like_label_studio('{"text"')
     assert looks_like_brat(DATA / "brat") and looks_like_brat(DATA / "brat" / "a.txt")
     assert not looks_like_brat(DATA) and not looks_like_brat(DATA / "inline.txt")
-    assert looks_like_spacy(DocBin().to_bytes()[:1]) and not looks_like_spacy(b"[]")
+    assert looks_like_spacy(DocBin().to_bytes()[:2]) and not looks_like_spacy(b"[]")
+    assert not looks_like_spacy(b"x is text")
 
 
 # JSON lines

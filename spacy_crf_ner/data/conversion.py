@@ -157,11 +157,7 @@ def _write_lines(docs: Iterator[Doc], target: Path) -> Dict[str, int]:
             count(doc, counts)
             yield doc
 
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        write_jsonl(counted(), target)
-    finally:  # of what is only half written
-        target.with_name(f"{target.name}.part").unlink(missing_ok=True)
+    write_jsonl(counted(), target)
     return counts
 
 

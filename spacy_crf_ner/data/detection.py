@@ -53,7 +53,7 @@ def _format_of(path: Path) -> str:
         return "brat"
     with path.open("rb") as file:
         head = file.read(HEAD)
-    if looks_like_spacy(head) and b"\n" not in head[:2] and not head[:2].isascii():
+    if looks_like_spacy(head):
         return "spacy"
     text = head.decode("utf-8-sig", errors="replace")
     if looks_like_label_studio(text):

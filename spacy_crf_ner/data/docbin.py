@@ -8,12 +8,12 @@ from spacy.tokens import Doc, DocBin
 
 from .journal import CorpusError, Journal, error
 
-ZLIB = b"\x78"  # the first byte of what zlib has compressed
+ZLIB = b"x"  # the first byte of what zlib has compressed; the next is no letter
 
 
 def looks_like_spacy(head: bytes) -> bool:
-    """Tell whether a file begins, with these bytes, as one of spaCy's."""
-    return head.startswith(ZLIB)
+    """Tell whether a file begins, with these bytes, two or more, as one of spaCy's."""
+    return head.startswith(ZLIB) and not head[:2].isascii()
 
 
 def read_spacy(path: Path, nlp: Language, journal: Optional[Journal] = None) -> Iterator[Doc]:

@@ -8,7 +8,7 @@ from spacy.tokens import Doc
 
 from .journal import Journal, error
 from .lines import Line
-from .offsets import Mark, mark, tokenize
+from .offsets import Mark, mark, tokenize, triple
 from .records import (
     Identities,
     docs_of,
@@ -75,7 +75,7 @@ def read_doccano(path: Path, nlp: Language, journal: Optional[Journal] = None) -
 
 
 def _mark(span: object) -> Mark:
-    """A span of any type; one that is of no known form has no offsets, and is refused for that."""
+    """A span in either of the two forms."""
     if isinstance(span, dict):
         return Mark(span.get("start_offset"), span.get("end_offset"), span.get("label"))
-    return Mark(*span) if isinstance(span, list) and len(span) == 3 else Mark(span, None, None)
+    return triple(span)

@@ -9,7 +9,8 @@ from spacy.tokens import Doc, Span
 
 from .journal import Journal, error
 from .lines import Line
-from .offsets import INCORRECT, Mark, mark, mark_incorrect, tokenize
+from .offsets import INCORRECT, Mark, mark, mark_incorrect, tokenize, triple
+from .output import whole
 from .records import (
     META,
     Identities,
@@ -97,7 +98,7 @@ def _to_doc(where: str, record: Record, nlp: Language, journal: Journal) -> Opti
         journal.left_out("answer")
         return None
     spans = [_mark(span) for span in take(where, record, "spans", list, [])]
-    spans += [_triple(span) for span in take(where, record, "entities", list, [])]
+    spans += [triple(span) for span in take(where, record, "entities", list, [])]
     incorrect = [_mark(span) for span in take(where, record, "incorrect", list, [])]
     if answer == "reject":
         spans, incorrect = [], spans + incorrect
@@ -126,10 +127,6 @@ def _mark(span: object) -> Mark:
     """A span of any type; one that is no object has no offsets, and is refused for that."""
     given = span if isinstance(span, dict) else {"start": span}
     return Mark(*(given.get(key) for key in ("start", "end", "label", "kb_id", "id")))
-
-
-def _triple(span: object) -> Mark:
-    return Mark(*span) if isinstance(span, list) and len(span) == 3 else Mark(span, None, None)
 
 
 def _range(where: str, length: int, part: object) -> Tuple[int, int]:
@@ -211,9 +208,8 @@ def write_jsonl(docs: Iterable[Doc], path: Path, tokens: bool = False) -> int:
 
     Returns the number of Docs. Raises ValueError for metadata that are not of JSON.
     """
-    unfinished = path.with_name(f"{path.name}.part")
     number = 0
-    with unfinished.open("w", encoding="utf-8", newline="\n") as file:
+    with whole(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="\n") as file:
         for number, doc in enumerate(docs, 1):
             try:
                 line = json.dumps(_written(doc, tokens), ensure_ascii=False, allow_nan=False)
@@ -222,7 +218,6 @@ def write_jsonl(docs: Iterable[Doc], path: Path, tokens: bool = False) -> int:
                 got = shown(doc.user_data[META])
                 raise error(where, "metadata of JSON", f"{got} ({problem})", fix) from problem
             file.write(line + "\n")
-    unfinished.replace(path)
     return number
 
 

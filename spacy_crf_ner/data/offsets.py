@@ -27,6 +27,11 @@ class Mark(NamedTuple):
     where: Any = None  # its place, if it has another one than the text
 
 
+def triple(span: object) -> Mark:
+    """Read [0, 8, "PER"]; what is anything else has no offsets, and is refused for that."""
+    return Mark(*span) if isinstance(span, list) and len(span) == 3 else Mark(span, None, None)
+
+
 class _Chars(NamedTuple):
     """A span of characters within a text, without whitespace at its edges."""
 

@@ -120,17 +120,17 @@ def _context(text: str, g: Optional[Entity], p: Optional[Entity]) -> Dict[str, A
     return {
         "gold": g and _dict(g, text),
         "predicted": p and _dict(p, text),
-        "before": _before(text, start),
+        "before": _near(text[max(0, start - CONTEXT - 1) : start]),
         "text": text[start:end],
-        "after": _before(text[::-1], len(text) - end)[::-1],
+        "after": _near(text[end : end + CONTEXT + 1][::-1])[::-1],
         "offset": start,
     }
 
 
-def _before(text: str, at: int) -> str:
-    """What stands in front of a character: so many at most, and no part of a longer word."""
-    context = text[max(0, at - CONTEXT) : at]
-    if at > CONTEXT and not text[at - CONTEXT - 1].isspace():
+def _near(text: str) -> str:
+    """The end of a text: so many characters at most, and no part of a longer word."""
+    context = text[-CONTEXT:]
+    if len(text) > CONTEXT and not text[0].isspace():
         _, space, rest = context.partition(" ")
         return space + rest if rest.strip() else context
     return context
