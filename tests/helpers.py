@@ -171,3 +171,23 @@ def tolerance(chain: crf.Chain) -> float:
     scores = torch.cat([scores.detach().flatten() for scores in chain[:4]])
     terms = 2 * chain.mask.shape[1] + 2
     return 6e-8 * terms * terms * (1 + float(scores.abs().max()))
+
+
+Sentence = Tuple[List[str], List[Tuple[int, int, str]]]  # words; (start, end, label) in tokens
+
+# What each of the files in tests/data says.
+GOLDEN: List[Sentence] = [
+    (["Anna", "Schmidt", "visited", "Hanoi", "."], [(0, 2, "PER"), (3, 4, "LOC")]),
+    (
+        ["From", "Paris", "Berlin", "New", "York", "Bob", "rings", "."],
+        [(1, 2, "LOC"), (2, 3, "LOC"), (3, 5, "LOC"), (5, 6, "PER")],
+    ),
+    (["He", "said", ",", '"', "null", "or", "NA", "[", "sic", "]", '"', "."], []),
+]
+# What a small pipeline learns, with offsets in characters.
+LEARNED = [
+    ("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "LOC")]),
+    ("Bonn saw it", [(0, 4, "LOC")]),
+    ("it saw Anna", [(7, 11, "PER")]),
+    ("it came", []),
+]

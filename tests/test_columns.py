@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Tuple
 
 import pytest
 import spacy
+from helpers import GOLDEN, Sentence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spacy.language import Language
@@ -19,17 +20,6 @@ from spacy_crf_ner.data import CorpusError, Journal, detect_format, lines, read_
 HERE = Path(__file__).parent
 REAL = Path(os.environ.get("SPACY_CRF_NER_DATA", HERE.parent.parent / "shared" / "data"))
 
-Sentence = Tuple[List[str], List[Tuple[int, int, str]]]  # words; (start, end, label) in tokens
-
-# What each of the files says.
-GOLDEN: List[Sentence] = [
-    (["Anna", "Schmidt", "visited", "Hanoi", "."], [(0, 2, "PER"), (3, 4, "LOC")]),
-    (
-        ["From", "Paris", "Berlin", "New", "York", "Bob", "rings", "."],
-        [(1, 2, "LOC"), (2, 3, "LOC"), (3, 5, "LOC"), (5, 6, "PER")],
-    ),
-    (["He", "said", ",", '"', "null", "or", "NA", "[", "sic", "]", '"', "."], []),
-]
 # Of each file: the columns that are not the first and the last, its scheme, how many comments.
 LAYOUTS: Dict[str, Tuple[Dict[str, int], str, int]] = {
     "iob1.conll": ({}, "IOB1", 0),

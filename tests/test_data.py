@@ -9,6 +9,7 @@ from typing import Callable, Dict, List, Tuple
 
 import pytest
 import spacy
+from helpers import GOLDEN, Sentence
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from spacy.language import Language
@@ -28,17 +29,6 @@ from spacy_crf_ner.data.packing import Part
 HERE = Path(__file__).parent
 REAL = Path(os.environ.get("SPACY_CRF_NER_DATA", HERE.parent.parent / "shared" / "data"))
 
-Sentence = Tuple[List[str], List[Tuple[int, int, str]]]  # words; (start, end, label) in tokens
-
-# What each of the files in tests/data says.
-GOLDEN: List[Sentence] = [
-    (["Anna", "Schmidt", "visited", "Hanoi", "."], [(0, 2, "PER"), (3, 4, "LOC")]),
-    (
-        ["From", "Paris", "Berlin", "New", "York", "Bob", "rings", "."],
-        [(1, 2, "LOC"), (2, 3, "LOC"), (3, 5, "LOC"), (5, 6, "PER")],
-    ),
-    (["He", "said", ",", '"', "null", "or", "NA", "[", "sic", "]", '"', "."], []),
-]
 GOLDEN_FILES = {
     "inline.txt": "inline",
     "iob2.conll": "conll",

@@ -15,8 +15,8 @@ import pytest
 import seqeval.metrics
 import spacy
 from conftest import TOK2VEC, make_examples, train
+from helpers import LEARNED, write
 from helpers import Span as Offsets
-from helpers import write
 from seqeval.metrics.v1 import precision_recall_fscore_support
 from seqeval.scheme import BILOU, IOB2
 from spacy.language import Language
@@ -32,12 +32,6 @@ from spacy_crf_ner.evaluation.mistakes import CONTEXT, pair
 LABELS = ("LOC", "ORG", "PER", "rare")
 VOCAB = spacy.blank("en").vocab  # with it, entities may have a confidence
 FIGURES = ("precision", "recall", "f1")
-LEARNED = [
-    ("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "LOC")]),
-    ("Bonn saw it", [(0, 4, "LOC")]),
-    ("it saw Anna", [(7, 11, "PER")]),
-    ("it came", []),
-]
 # In part other than what was learned.
 NOISY = [
     ("Anna saw Bonn", [(0, 4, "PER"), (5, 8, "LOC")]),

@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Tuple
 import pytest
 import spacy
 from conftest import TOK2VEC, make_examples, train
+from helpers import LEARNED
 from markdown_it import MarkdownIt
 from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
@@ -18,12 +19,6 @@ from spacy_crf_ner.evaluation import compare, evaluate
 from spacy_crf_ner.evaluation.mistakes import CONTEXT
 from spacy_crf_ner.report import markdown, plain, with_interval, write_report
 
-LEARNED = [
-    ("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "LOC")]),
-    ("Bonn saw it", [(0, 4, "LOC")]),
-    ("it saw Anna", [(7, 11, "PER")]),
-    ("it came", []),
-]
 NOISY = [
     ("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "PER")]),
     ("Bonn saw it", [(0, 4, "LOC")]),
