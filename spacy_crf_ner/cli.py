@@ -1,7 +1,8 @@
 """Commands: what the functions of this package do, on files, from a shell."""
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, List, Optional, Tuple
+from typing import Annotated, Any, Callable, List, Optional, Tuple
 
 import spacy
 import srsly
@@ -19,16 +20,21 @@ from rich.table import Table
 from spacy.cli._util import setup_gpu
 from spacy.language import Language
 from spacy.training import Corpus, Example
+from spacy.util import load_config
+from thinc.api import Config
 from typer.core import TyperGroup
 
 from . import ablation as family
+from . import annotate as annotation
 from . import calibration, data, evaluation
 from . import check as checking
 from . import init_config as configs
 from . import report as reports
+from .distributed.spread import spread
 from .explain import explain as explanation_of
 from .plots import require_matplotlib
 from .terminal import (
+    annotation_bar,
     print_counts,
     print_findings,
     print_journal,
@@ -45,10 +51,10 @@ class Commands(TyperGroup):
     """Commands that end in one sentence where a file, or what it holds, is not as it should be."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that was asked for; exit with 1 on a ValueError or an OSError."""
+        """Run the command that was asked for; exit with 1 on an error that says what is wrong."""
         try:
             return super().invoke(ctx)
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, annotation.WorkerError) as error:
             typer.echo(f"Error: {error}", err=True)
             raise typer.Exit(1) from error
 
@@ -235,6 +241,114 @@ def predict(
         for i, (ent, label) in enumerate(ents):
             table.add_row(doc.text if i == 0 else "", ent, label, end_section=i == len(ents) - 1)
     print_table(table)
+
+
+@app.command()
+def annotate(
+    model: Annotated[str, typer.Argument(help="Pipeline: a folder, or the name of a package.")],
+    inputs: Annotated[
+        List[str], typer.Argument(metavar="INPUT", help="Files, globs in quotes, or folders.")
+    ],
+    output: Annotated[str, typer.Argument(metavar="OUTPUT", help="Folder for the shards.")],
+    engine: Annotated[
+        str, typer.Option(metavar="local|ray", help="Processes of this machine, or Ray.")
+    ] = "local",
+    format: Annotated[
+        str, typer.Option(metavar="jsonl|parquet|spacy", help="Of the shards.")
+    ] = "jsonl",
+    text_column: Annotated[str, typer.Option(help="Name of the column of texts.")] = "text",
+    id_column: Annotated[
+        str, typer.Option(help="Name of that of ids; where there is none, file and line.")
+    ] = "id",
+    whole_files: Annotated[
+        bool,
+        typer.Option("--whole-files", help="A .txt file is a document, not each of its lines."),
+    ] = False,
+    no_text: Annotated[bool, typer.Option("--no-text", help="Do not write the texts.")] = False,
+    workers: Annotated[
+        int,
+        typer.Option(min=0, help="Processes, each with a copy of the model; 0: one a core, to 8."),
+    ] = 0,
+    gpu_id: Annotated[
+        str, typer.Option(help="GPUs, with commas: a worker for each; -1 for the CPU.")
+    ] = "-1",
+    batch_size: Annotated[
+        str, typer.Option(help="Documents that are annotated together; auto: by their length.")
+    ] = "auto",
+    shard_size: Annotated[int, typer.Option(min=1, help="Most documents of a shard.")] = 2000,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with what an earlier run has left.")
+    ] = False,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Remove what an earlier run has left.")
+    ] = False,
+    ray_address: Annotated[
+        Optional[str], typer.Option(help="Ray: address of a cluster; none starts one here.")
+    ] = None,
+) -> None:
+    """Find the entities of many documents, and write them in shards.
+
+    
+    Input, told by the ending, .gz and .zst too but for the last two:
+      .txt         a line a document; with --whole-files a file
+      .jsonl       an object a line
+      .csv, .tsv   the first line has the names of the columns
+      .parquet
+      .spacy       its tokens are kept, its entities are not read
+
+    Each record of the output has the columns of the input, and "entities": start, end,
+    label and confidence of each, in characters. The shards have the order of the input.
+
+    A document that cannot be read or annotated stops no other: it is in errors.jsonl,
+    with file, line and reason, and the exit code is 2. Ctrl-C, and whatever else ends
+    a run, leaves whole shards: --resume goes on after them.
+
+    
+    Examples:
+      spacy-crf-ner annotate training/model-best texts/ annotated/
+      spacy-crf-ner annotate model "logs/**/*.jsonl.gz" out --text-column message
+      spacy-crf-ner annotate model news.parquet out --format parquet --gpu-id 0,1
+      spacy-crf-ner annotate model s3://bucket/news/ s3://bucket/out --engine ray
+    """
+    annotation.require_annotate()
+    if engine not in annotation.ENGINES:
+        expected = ", ".join(annotation.ENGINES)
+        raise ValueError(f"--engine: expected one of {expected}, got {engine!r}. Choose one.")
+    if resume and restart:
+        raise ValueError("expected one of --resume and --restart, got both. Choose one.")
+    settings = annotation.Settings(
+        format=format,
+        text_column=text_column,
+        id_column=id_column,
+        whole_files=whole_files,
+        keep_text=not no_text,
+        shard_size=shard_size,
+        batch_size=0 if batch_size == "auto" else _numbers("--batch-size", batch_size)[0],
+    )
+    gpu_ids = [gpu for gpu in _numbers("--gpu-id", gpu_id) if gpu >= 0]
+    start: Callable[..., annotation.Summary]
+    if engine == "ray":
+        if resume:
+            raise ValueError(
+                "--resume: expected the engine local, got ray, which runs again by itself what "
+                "fails within a run. Leave it out, or begin anew by --restart."
+            )
+        start = partial(annotation.annotate_on_ray, address=ray_address, gpus=bool(gpu_ids))
+        again = "--restart begins anew"
+    else:
+        start = partial(annotation.annotate, gpu_ids=gpu_ids, resume=resume)
+        again = "--resume goes on after the finished shards"
+    try:
+        with annotation_bar() as watch:
+            summary = start(
+                model, inputs, output, settings, workers=workers, restart=restart, watch=watch
+            )
+    except KeyboardInterrupt:
+        typer.echo(f"Interrupted: {again}.", err=True)
+        raise typer.Exit(130) from None
+    typer.echo(srsly.json_dumps(summary, indent=2))
+    if summary["errors"]:
+        raise typer.Exit(2)
 
 
 @app.command()
@@ -426,7 +540,7 @@ def ablation(
         corpus,
         transformer=transformer,
         steps=steps,
-        seeds=_numbers(seeds),
+        seeds=_numbers("--seeds", seeds),
         members=members or (),
     )
     rows = []
@@ -488,10 +602,7 @@ def init_config(
     """
     if sum((transformer is not None, cnn, char)) > 1:
         raise ValueError("expected one of --transformer, --cnn and --char, got more. Choose one.")
-    if str(out) != "-" and out.exists() and not force:
-        raise ValueError(
-            f"{out}: expected a new file, got one that is there. Name another, or add --force."
-        )
+    _require_new(out, force)
     made = configs.init_config(
         lang,
         "transformer" if transformer is not None else "char" if char else "cnn",
@@ -500,12 +611,28 @@ def init_config(
         gpu=gpu,
         optimize=optimize,
     )
-    if str(out) == "-":
-        typer.echo(made.to_str())
-        return
-    out.parent.mkdir(parents=True, exist_ok=True)
-    made.to_disk(out)
-    typer.echo(f"Config: {out}")
+    _write_config(made, out)
+
+
+@app.command()
+def distribute(
+    config: Annotated[Path, typer.Argument(help="Config for `spacy train`, for one process.")],
+    out: Annotated[Path, typer.Argument(help="Config file to write; - prints it.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+) -> None:
+    """Make a config for training on several GPUs or machines of one for one process.
+
+    Its settings stay: reader, batcher, logger, optimizer and callbacks are wrapped in those
+    that share the work out. Batches are those of each process.
+
+    
+    Example, on a machine with four GPUs:
+      spacy-crf-ner distribute configs/transformer.cfg distributed.cfg
+      torchrun --nproc-per-node 4 -m spacy train distributed.cfg --output training --gpu-id 0 ...
+    """
+    _require_new(out, force)
+    overlay = load_config(configs.shipped("distributed.cfg"))
+    _write_config(spread(load_config(config), overlay), out)
 
 
 def main() -> None:
@@ -520,17 +647,33 @@ def _shares(text: str) -> Tuple[float, ...]:
         raise ValueError(f"--split: expected shares such as 0.8,0.1,0.1, got {text!r}.") from error
 
 
-def _numbers(text: str) -> List[int]:
+def _numbers(option: str, text: str) -> List[int]:
     try:
         return [int(number) for number in text.split(",")]
     except ValueError as error:
-        raise ValueError(f"--seeds: expected numbers such as 0,1,2, got {text!r}.") from error
+        raise ValueError(f"{option}: expected numbers such as 0,1,2, got {text!r}.") from error
 
 
 def _shipped_family() -> Path:
     """The one of the folder in which the command is run, or else that of the package."""
     here = Path("configs/family.yml")
     return here if here.exists() else configs.shipped("family.yml")
+
+
+def _require_new(file: Path, force: bool) -> None:
+    if str(file) != "-" and file.exists() and not force:
+        raise ValueError(
+            f"{file}: expected a new file, got one that is there. Name another, or add --force."
+        )
+
+
+def _write_config(config: Config, file: Path) -> None:
+    if str(file) == "-":
+        typer.echo(config.to_str())
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    config.to_disk(file)
+    typer.echo(f"Config: {file}")
 
 
 def _require_free(target: Path) -> None:

@@ -1,5 +1,6 @@
 """What a terminal shows: tables, findings, and bars of progress."""
 
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
@@ -8,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
-from rich.progress import Progress, TaskID
+from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 from spacy.tokens import Doc
@@ -16,6 +17,7 @@ from spacy.vocab import Vocab
 
 from . import check as checking
 from . import data
+from .annotate import Progress as Run
 from .explain import relevant_tags, visible
 
 
@@ -151,3 +153,30 @@ def read_docs(corpus: Path, vocab: Vocab) -> Iterator[Doc]:
                 progress.update(task, completed=i, visible=True)
                 patience += 0.1
             yield doc
+
+
+@contextmanager
+def annotation_bar() -> Iterator[Callable[[Run], None]]:
+    """Draw, on stderr, how far `annotate` is: the share of the input, and how fast it goes."""
+    console = Console(stderr=True)
+    columns = (
+        SpinnerColumn(),
+        *Progress.get_default_columns(),
+        TextColumn("{task.fields[speed]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("Loading", total=None, speed="")
+
+        def watch(run: Run) -> None:
+            docs, words = run.documents / run.seconds, run.words / run.seconds
+            speed = f"{run.documents:,} docs  {docs:,.0f} docs/s  {words:,.0f} words/s"
+            bar.update(
+                task,
+                description="Annotating",
+                completed=run.size,
+                total=run.total,
+                speed=speed,
+            )
+
+        yield watch

@@ -1,0 +1,444 @@
+"""The local engine: every document once, in order, whatever happens to the process.
+
+The oracle is a plain loop over `nlp.pipe`.
+"""
+
+import gzip
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import spacy
+from filelock import FileLock
+from spacy.tokens import DocBin
+from typer.testing import CliRunner
+
+from spacy_crf_ner.annotate import Settings, WorkerError, annotate
+from spacy_crf_ner.cli import app
+
+COMMAND = [sys.executable, "-m", "spacy_crf_ner", "annotate"]
+PATIENCE = 120  # seconds, until a process that hangs is given up
+pytestmark = pytest.mark.slow
+
+
+def make_texts(number, seed=0):
+    rng = random.Random(seed)
+    words = ["Hanoi", "Lagos", "is", "not", "far", "from", "Oslo", "the", "sea", "."]
+    return [" ".join(rng.choices(words, k=rng.randint(0, 30))) for _ in range(number)]
+
+
+TEXTS = make_texts(20_000)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("annotate")
+
+
+@pytest.fixture(scope="module")
+def nlp():
+    nlp = spacy.blank("en")
+    ruler = nlp.add_pipe("entity_ruler")
+    ruler.add_patterns([{"label": "GPE", "pattern": name} for name in ("Hanoi", "Lagos", "Oslo")])
+    return nlp
+
+
+@pytest.fixture(scope="module")
+def model(nlp, folder):
+    nlp.to_disk(folder / "model")
+    return str(folder / "model")
+
+
+@pytest.fixture(scope="module")
+def corpus(folder):
+    """JSON lines of 20,000 documents."""
+    path = folder / "corpus.jsonl"
+    lines = [json.dumps({"id": i, "text": text}) for i, text in enumerate(TEXTS)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def expected(nlp):
+    """What a plain loop finds in it."""
+    return [
+        {"id": i, "text": doc.text, "entities": entities(doc)}
+        for i, doc in enumerate(nlp.pipe(TEXTS))
+    ]
+
+
+def entities(doc):
+    return [
+        {"start": ent.start_char, "end": ent.end_char, "label": ent.label_, "confidence": None}
+        for ent in doc.ents
+    ]
+
+
+def read_lines(path):
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def shards(output):
+    return sorted(output.glob("part-*"))
+
+
+def records(output):
+    return [record for shard in shards(output) for record in read_lines(shard)]
+
+
+def start(model, corpus, output, *options, **popen):
+    arguments = [model, str(corpus), str(output), "--workers", "2", *options]
+    return subprocess.Popen(
+        [*COMMAND, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        **popen,
+    )
+
+
+def run(*arguments, **popen):
+    process = start(*arguments, **popen)
+    out, err = process.communicate(timeout=PATIENCE)
+    return process.returncode, out, err
+
+
+def wait_for_progress(process, output, before=0):
+    """Wait until the process has finished a shard. Returns whether it is still alive."""
+    until = time.monotonic() + PATIENCE
+    while len(shards(output)) <= before and process.poll() is None:
+        assert time.monotonic() < until, "no shard was finished"
+        time.sleep(0.005)
+    return process.poll() is None
+
+
+def workers_of(process):
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    if not children.exists():
+        pytest.skip("which processes it has started is not told here: needs /proc")
+    found = []
+    for pid in map(int, children.read_text().split()):
+        if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text():
+            found.append(pid)
+    return found
+
+
+def is_alive(pid):
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def wait_until_dead(pids):
+    until = time.monotonic() + PATIENCE
+    while any(map(is_alive, pids)):
+        assert time.monotonic() < until, "workers have outlived their parent"
+        time.sleep(0.02)
+
+
+def test_every_document_is_there_once_and_in_order(model, corpus, expected, tmp_path) -> None:
+    seen = []
+    output = tmp_path / "out"
+    summary = annotate(model, [corpus], output, workers=2, watch=seen.append)
+    assert records(output) == expected
+    assert len(shards(output)) == summary["shards"] == 10
+    assert summary["in"] == summary["out"] == 20_000
+    assert summary["errors"] == 0
+    assert summary["entities"] == sum(len(record["entities"]) for record in expected)
+    assert read_lines(output / "errors.jsonl") == []
+    assert json.loads((output / "summary.json").read_text()) == summary
+    assert [each.total for each in seen] == [corpus.stat().st_size] * 11
+    assert seen[0].documents == 0
+    assert seen[-1].size == corpus.stat().st_size
+    assert seen[-1].documents == 20_000
+    assert seen[-1].words == summary["words"]
+
+
+def test_it_survives_twenty_kills(model, corpus, expected, tmp_path) -> None:
+    """At random moments: as it begins, reads, annotates and writes, and as it begins anew."""
+    output = tmp_path / "out"
+    options = ["--shard-size", "20", "--resume"]
+    rng = random.Random(0)
+    kills = 0
+    while kills < 20:
+        before = len(shards(output))
+        process = start(model, corpus, output, *options)
+        if kills % 4 == 0:
+            time.sleep(rng.uniform(0, 4))
+        elif wait_for_progress(process, output, before):
+            time.sleep(rng.uniform(0, 0.2))
+        pids = workers_of(process) if process.poll() is None else []
+        process.kill()
+        _, error = process.communicate(timeout=PATIENCE)
+        wait_until_dead(pids)
+        for shard in shards(output):
+            number = int(shard.stem.removeprefix("part-"))
+            assert read_lines(shard) == expected[20 * number : 20 * number + 20]
+        if process.returncode == -signal.SIGKILL:
+            kills += 1
+        else:  # it was faster than we were
+            assert process.returncode == 0, error
+            shutil.rmtree(output)
+    code, out, error = run(model, corpus, output, *options)
+    assert code == 0, error
+    assert records(output) == expected
+    assert json.loads(out)["in"] == 20_000
+    assert not list((output / "_progress").glob("part-*"))
+
+
+def test_it_does_no_finished_shard_again(model, corpus, expected, tmp_path) -> None:
+    output = tmp_path / "out"
+    annotate(model, [corpus], output, workers=2)
+    times = {shard: shard.stat().st_mtime_ns for shard in shards(output)}
+    shards(output)[3].unlink()
+    with (output / "_progress" / "finished.jsonl").open("a") as file:
+        file.write('{"number": 3, "docum')  # killed as it wrote
+    summary = annotate(model, [corpus], output, workers=1, resume=True)
+    assert records(output) == expected
+    assert summary["resumed_shards"] == 9
+    again = {shard: shard.stat().st_mtime_ns for shard in shards(output)}
+    assert [shard.stem for shard in times if times[shard] != again[shard]] == ["part-000003"]
+    assert annotate(model, [corpus], output, resume=True)["resumed_shards"] == 10
+
+
+def test_it_goes_on_only_with_the_same_input_model_and_settings(nlp, tmp_path) -> None:
+    model, text, output = str(tmp_path / "model"), tmp_path / "a.txt", tmp_path / "out"
+    nlp.to_disk(model)
+    text.write_text("Hanoi\n")
+    annotate(model, [text], output, workers=1)
+
+    def refused(changed, **settings):
+        with pytest.raises(ValueError, match=f"expected the {changed} of the run.*--restart"):
+            annotate(model, [text], output, Settings(**settings), workers=1, resume=True)
+
+    refused("format", format="parquet")
+    refused("keep_text", keep_text=False)
+    text.write_text("Oslo!\n")
+    refused("input")
+    with pytest.raises(ValueError, match=r"--resume.*--restart"):
+        annotate(model, [text], output, workers=1)
+    (record,) = records(output)
+    assert record["text"] == "Hanoi"
+    annotate(model, [text], output, workers=1, restart=True)
+    (record,) = records(output)
+    assert record["text"] == "Oslo!"
+    spacy.blank("en").to_disk(model)
+    refused("model")
+
+
+def test_a_folder_with_something_else_is_left_alone(model, corpus, tmp_path) -> None:
+    note = tmp_path / "note.txt"
+    note.write_text("mine")
+    for choice in ({}, {"resume": True}, {"restart": True}):
+        with pytest.raises(ValueError, match="holds something else"):
+            annotate(model, [corpus], tmp_path, workers=1, **choice)
+    assert [*tmp_path.iterdir()] == [note]
+
+
+def test_one_process_at_a_time_writes_a_folder(model, corpus, tmp_path) -> None:
+    (tmp_path / "_progress").mkdir()
+    with (
+        FileLock(tmp_path / "_progress" / "lock"),
+        pytest.raises(ValueError, match="no other process"),
+    ):
+        annotate(model, [corpus], tmp_path, workers=1)
+
+
+def test_ctrl_c_leaves_whole_shards(model, corpus, expected, tmp_path) -> None:
+    output = tmp_path / "out"
+    process = start(model, corpus, output, "--shard-size", "20")
+    assert wait_for_progress(process, output)
+    pids = workers_of(process)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
+    _, error = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130
+    assert "--resume" in error
+    assert "Traceback" not in error
+    wait_until_dead(pids)
+    assert not list((output / "_progress").glob("part-*"))
+    assert 0 < len(shards(output)) < 1000
+    assert run(model, corpus, output, "--shard-size", "20", "--resume")[0] == 0
+    assert records(output) == expected
+
+
+def test_a_worker_that_dies_ends_the_run(model, corpus, expected, tmp_path) -> None:
+    output = tmp_path / "out"
+    process = start(model, corpus, output, "--shard-size", "20")
+    assert wait_for_progress(process, output)
+    os.kill(workers_of(process)[0], signal.SIGKILL)
+    _, error = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1
+    assert "has died, exit code -9" in error
+    assert "--resume" in error
+    assert run(model, corpus, output, "--shard-size", "20", "--resume")[0] == 0
+    assert records(output) == expected
+
+
+def test_a_full_disk_leaves_whole_shards(model, corpus, expected, tmp_path) -> None:
+    resource = pytest.importorskip("resource")
+    output = tmp_path / "out"
+    sizes = 500_000, 500_000  # of a file; a shard of 2,000 documents has more
+    code, _, error = run(
+        model,
+        corpus,
+        output,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, sizes),
+    )
+    assert code == 1
+    assert "File too large" in error
+    assert "--resume" in error
+    assert "Traceback" not in error
+    assert shards(output) == []
+    assert run(model, corpus, output, "--resume")[0] == 0
+    assert records(output) == expected
+
+
+def test_what_is_bad_is_counted_and_stops_nothing(model, tmp_path) -> None:
+    inputs = tmp_path / "in"
+    inputs.mkdir()
+    (inputs / "a.jsonl").write_bytes(
+        b'{"text": "Hanoi", "n": 1}\n\n{"text": 7}\nrubbish\n{"text": "\xff"}\n'
+        b'{"text": "poison \\ud800"}\n{"text": "Oslo", "entities": []}\n{"text": "Lagos"}'
+    )
+    (inputs / "b.parquet").write_bytes(b"PAR1 rubbish")
+    (inputs / "c.txt.gz").write_bytes(gzip.compress(b"Oslo\n\nLagos\n" * 5000)[:-20])
+    (inputs / "d.spacy").write_bytes(b"rubbish")
+    (inputs / "e.csv").write_text("id,text\n1,Hanoi\n2\n3,Oslo\n")
+    (inputs / "README.md").write_text("not data")
+    code, out, error = run(model, inputs, tmp_path / "out")
+    assert code == 2, error
+    summary = json.loads(out)
+    errors = read_lines(tmp_path / "out" / "errors.jsonl")
+    found = records(tmp_path / "out")
+    assert summary["in"] == summary["out"] + summary["errors"] == len(found) + len(errors)
+    assert summary["blank_lines"] == 1
+    assert summary["ignored_files"] == 1
+    at = [(Path(each["file"]).name, each["line"]) for each in errors]
+    assert at == [
+        *[("a.jsonl", line) for line in (3, 4, 5, 6, 7)],
+        *[("b.parquet", None), ("c.txt.gz", None), ("d.spacy", None), ("e.csv", 3)],
+    ]
+    assert all(each["reason"] for each in errors)
+    assert [record["text"] for record in found[:2]] == ["Hanoi", "Lagos"]
+    assert found[0]["n"] == 1
+    assert [record["text"] for record in found[-2:]] == ["Hanoi", "Oslo"]
+    texts = [record["text"] for record in found[2:-2]]
+    assert texts == (["Oslo", "", "Lagos"] * 5000)[: len(texts)]
+    assert len(texts) > 1000
+
+
+@pytest.mark.parametrize("format", ["jsonl", "parquet", "spacy"])
+def test_all_kinds_of_input_give_all_kinds_of_output(nlp, model, format, tmp_path) -> None:
+    inputs, texts = tmp_path / "in", TEXTS[:50]
+    inputs.mkdir()
+    table = pd.DataFrame({"id": range(50), "text": texts})
+    table.to_json(inputs / "a.jsonl", orient="records", lines=True)
+    table.to_csv(inputs / "b.csv", index=False)
+    table.to_parquet(inputs / "c.parquet")
+    (inputs / "d.txt").write_text("\n".join(texts) + "\n")
+    DocBin(docs=map(nlp.make_doc, texts)).to_disk(inputs / "e.spacy")
+    output = tmp_path / "out"
+    summary = annotate(model, [inputs], output, Settings(format=format), workers=1)
+    expected = [entities(doc) for doc in nlp.pipe(texts)] * 5
+    assert summary["out"] == 250
+    if format == "jsonl":
+        found = [record["entities"] for record in records(output)]
+    elif format == "parquet":
+        found = [[*map(dict, row)] for shard in shards(output) for row in _entities_of(shard)]
+    else:
+        docs = [
+            doc for shard in shards(output) for doc in DocBin().from_disk(shard).get_docs(nlp.vocab)
+        ]
+        assert [doc.text for doc in docs] == texts * 5
+        found = [entities(doc) for doc in docs]
+    assert found == expected
+
+
+def _entities_of(shard):
+    import pyarrow.parquet
+
+    return pyarrow.parquet.read_table(shard)["entities"].to_pylist()
+
+
+@pytest.mark.parametrize("format", ["jsonl", "parquet"])
+def test_texts_may_be_left_out(model, format, tmp_path) -> None:
+    text = tmp_path / "a.txt"
+    text.write_text("Hanoi\n")
+    settings = Settings(format=format, keep_text=False)
+    annotate(model, [text], tmp_path / "out", settings, workers=1)
+    (shard,) = shards(tmp_path / "out")
+    columns = pd.read_json(shard, lines=True) if format == "jsonl" else pd.read_parquet(shard)
+    assert [*columns] == ["id", "entities"]
+
+
+def test_a_table_without_ids_gets_them(model, tmp_path) -> None:
+    path = tmp_path / "a.parquet"
+    pd.DataFrame({"text": ["Hanoi", "Oslo"], "n": [1, 2]}).to_parquet(path)
+    annotate(model, [path], tmp_path / "out", Settings(format="parquet"), workers=1)
+    (shard,) = shards(tmp_path / "out")
+    table = pd.read_parquet(shard)
+    assert [*table["id"]] == [f"{path}:1", f"{path}:2"]
+    assert [*table["n"]] == [1, 2]
+
+
+def test_the_id_of_an_error_may_be_of_any_type(model, tmp_path) -> None:
+    path = tmp_path / "a.parquet"
+    dates = pd.to_datetime(["2020-01-02", "2020-01-03"])
+    pd.DataFrame({"id": dates, "text": ["Hanoi", "Oslo"], "entities": [1, 1]}).to_parquet(path)
+    annotate(model, [path], tmp_path / "out", workers=1)
+    errors = read_lines(tmp_path / "out" / "errors.jsonl")
+    assert [error["id"][:10] for error in errors] == ["2020-01-02", "2020-01-03"]
+
+
+def test_a_long_document_is_cut_and_joined(nlp, model, tmp_path) -> None:
+    text = " ".join(TEXTS * 4)
+    assert len(text) > nlp.max_length * 3
+    (tmp_path / "a.txt").write_text(text)
+    settings = Settings(whole_files=True)
+    annotate(model, [tmp_path / "a.txt"], tmp_path / "out", settings, workers=1)
+    (record,) = records(tmp_path / "out")
+    assert record["text"] == text
+    nlp.max_length, before = len(text), nlp.max_length
+    assert record["entities"] == entities(nlp(text))
+    nlp.max_length = before
+
+
+def test_a_worker_says_why_it_cannot_begin(model, corpus, tmp_path) -> None:
+    broken = tmp_path / "model"
+    shutil.copytree(model, broken)
+    (broken / "config.cfg").write_text("[nlp]\nlang = 3")
+    with pytest.raises((WorkerError, ValueError), match="lang"):
+        annotate(str(broken), [corpus], tmp_path / "out", workers=2)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["nowhere", "{corpus}", "{out}"], "nowhere"),
+        (["{model}", "nothing.jsonl", "{out}"], "nothing.jsonl"),
+        (["{model}", "{corpus}", "{out}", "--text-column", "body"], "--text-column"),
+        (["{model}", "{corpus}", "{out}", "--format", "xml"], "jsonl, parquet, spacy"),
+        (["{model}", "{corpus}", "{out}", "--engine", "hadoop"], "local, ray"),
+        (["{model}", "{corpus}", "{out}", "--gpu-id", "one"], "--gpu-id"),
+        (["{model}", "{corpus}", "{out}", "--batch-size", "big"], "--batch-size"),
+        (["{model}", "{corpus}", "{out}", "--resume", "--restart"], "Choose one"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(arguments, message, model, corpus, tmp_path) -> None:
+    names = {"model": model, "corpus": corpus, "out": tmp_path / "out"}
+    arguments = [argument.format(**names) for argument in arguments]
+    result = CliRunner().invoke(app, ["annotate", *arguments])
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "out" / "_progress" / "plan.json").exists()
