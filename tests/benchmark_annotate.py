@@ -72,7 +72,7 @@ def _rates(model: str, corpus: Path, out: Path) -> Iterator[Tuple[str, float]]:
     yield "nlp.pipe", float(said)
     for workers, name in ((1, "one worker"), (2, "two workers")):
         seen: List[Progress] = []
-        settings = Settings(shard_size=500 if "cnn" in model else 100)
+        settings = Settings(shard_size=1000 if "cnn" in model else 200)
         start = perf_counter()
         summary = annotate(
             model, [corpus], out / str(workers), settings, workers=workers, watch=seen.append

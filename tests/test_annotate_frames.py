@@ -12,6 +12,7 @@ from spacy.language import Language
 from spacy.tokens import Doc
 
 from spacy_crf_ner.annotate import annotate_frames
+from spacy_crf_ner.annotate import frames as frames_room
 
 TEXTS = [text for text, _ in SENTENCES] + ["Ada Lovelace Byron left Paris, Texas, for Hanoi. " * 9]
 
@@ -183,12 +184,15 @@ def test_what_cannot_be_cut_between_tokens_is_an_error_where_tokens_are_wanted()
     assert pd.isna(annotated["error"][1])
 
 
-def test_words_of_the_documents_are_not_kept() -> None:
+def test_not_all_words_of_the_documents_are_kept(monkeypatch) -> None:
     """Else memory would grow with the corpus."""
+    monkeypatch.setattr(frames_room, "NEW_WORDS", 40)
     nlp = ruled()
     frames = (pd.DataFrame({"text": [f"word{i}a word{i}b Hanoi"] * 2}) for i in range(50))
-    sizes = [len(nlp.vocab.strings) for _ in annotate_frames(frames, nlp)]
-    assert len(set(sizes)) == 1
+    before = len(nlp.vocab.strings)
+    sizes = [len(nlp.vocab.strings) - before for _ in annotate_frames(frames, nlp)]
+    assert 40 < sizes[-1] < 60
+    assert len(set(sizes[25:])) == 1
 
 
 def test_batches_are_of_similar_length() -> None:

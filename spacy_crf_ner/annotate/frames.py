@@ -3,6 +3,7 @@
 A frame is a pandas.DataFrame, a document a row.
 """
 
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, NamedTuple, Tuple, Union
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 # Characters, and documents, that go through the pipeline together.
 BATCH_CHARACTERS = 50_000
 BATCH_DOCS = 256
+# A pipeline keeps as many words that it has not known, as it is faster with words that it knows. Of
+# more it keeps none, or memory would grow without end.
+NEW_WORDS = 50_000
 ENTITIES, ERROR, DOC = "entities", "error", "doc"
 ADDED = (ENTITIES, ERROR, DOC)
 
@@ -77,11 +81,11 @@ def annotate_frames(
     Raises ValueError for a frame without texts, or with columns of these names.
     """
     nlp = model if isinstance(model, Language) else load(model, gpu_id)
+    most = len(nlp.vocab.strings) + NEW_WORDS
     for frame in frames:
         _require_columns(frame, text_column)
         rows = _Rows(nlp, list(frame[text_column]), batch_size, max_characters, docs)
-        # Words that only these documents have are not kept: memory would grow without end.
-        with nlp.memory_zone():
+        with nlp.memory_zone() if len(nlp.vocab.strings) > most else nullcontext():
             rows.annotate()
             annotated = _with_columns(frame, text_column, rows)
         yield annotated
