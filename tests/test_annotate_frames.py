@@ -188,9 +188,12 @@ def test_not_all_words_of_the_documents_are_kept(monkeypatch) -> None:
     """Else memory would grow with the corpus."""
     monkeypatch.setattr(frames_room, "NEW_WORDS", 40)
     nlp = ruled()
-    frames = (pd.DataFrame({"text": [f"word{i}a word{i}b Hanoi"] * 2}) for i in range(50))
     before = len(nlp.vocab.strings)
-    sizes = [len(nlp.vocab.strings) - before for _ in annotate_frames(frames, nlp)]
+    sizes = []
+    for i in range(50):  # each time anew, as a worker does
+        frame = pd.DataFrame({"text": [f"word{i}a word{i}b Hanoi"] * 2})
+        next(annotate_frames([frame], nlp))
+        sizes.append(len(nlp.vocab.strings) - before)
     assert 40 < sizes[-1] < 60
     assert len(set(sizes[25:])) == 1
 
