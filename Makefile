@@ -23,7 +23,7 @@ demo: .venv/ready $(MINILM)
 	@echo "Page:     pages/sample_en_transformer.html"
 
 test: .venv/ready $(MINILM)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 lint: .venv/ready
 	$(BIN)/ruff check .
