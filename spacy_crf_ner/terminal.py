@@ -9,7 +9,15 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
-from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 from spacy.tokens import Doc
@@ -161,22 +169,27 @@ def annotation_bar() -> Iterator[Callable[[Run], None]]:
     console = Console(stderr=True)
     columns = (
         SpinnerColumn(),
-        *Progress.get_default_columns(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
         TextColumn("{task.fields[speed]}"),
-        TimeElapsedColumn(),
+        TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("Loading", total=None, speed="")
+        began = None
 
         def watch(run: Run) -> None:
-            docs, words = run.documents / run.seconds, run.words / run.seconds
-            speed = f"{run.documents:,} docs  {docs:,.0f} docs/s  {words:,.0f} words/s"
+            nonlocal began
+            began = run.seconds if began is None else began
+            seconds = max(run.seconds - began, 1e-3)
+            docs, words = run.documents / seconds, run.words / seconds
             bar.update(
                 task,
                 description="Annotating",
                 completed=run.size,
                 total=run.total,
-                speed=speed,
+                speed=f"{run.documents:,} docs, {docs:,.0f} docs/s, {words:,.0f} words/s, left",
             )
 
         yield watch
