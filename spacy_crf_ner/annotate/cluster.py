@@ -17,6 +17,7 @@ from typing import (
     Any,
     Callable,
     Dict,
+    Iterable,
     Iterator,
     List,
     NamedTuple,
@@ -47,6 +48,8 @@ PATIENCE = 10  # seconds, for a cluster to take a connection
 
 class Portion(NamedTuple):
     """Consecutive files of one kind, that one task reads.
+
+    It goes to the task, and shards to the actors, pickled, as all that Ray hands over within a run.
 
     number: From 0, in the order of the input.
     schema: Types of the columns, where they are those of the first documents of the corpus.
@@ -99,12 +102,13 @@ def annotate_on_ray(
     found = find_files(inputs, folder)
     require_text_column(found.sources[0], settings.text_column)
     plan = make_plan(model, Sources([], []), settings)
-    with _connected(address):
+    with _connected(address), _a_block_a_shard():
         size = workers or _capacity("GPU" if gpus else "CPU")
         folder.begin(plan, restart)
         run = _Run(folder, found, watch)
         try:
-            run.collect(_reports(model, found.sources, folder, settings, size, gpus))
+            dataset = _dataset(model, found.sources, folder, settings, size, gpus)
+            run.collect(dataset.iter_rows())
         except Exception as error:  # Ray's, and whatever it raises of the tasks
             raise WorkerError(f"{output}: {_reason(error)}. Begin anew with --restart") from error
         summary = run.summary()
@@ -133,7 +137,7 @@ class _Run:
         self._began = monotonic()
         self._totals: Counter[str] = Counter()
 
-    def collect(self, results: Iterator[Dict[str, Any]]) -> None:
+    def collect(self, results: Iterable[Dict[str, Any]]) -> None:
         """Count what became of the shards, and write the errors, in their order."""
         with self.folder.open(ERRORS) as errors:
             for result in results:
@@ -158,29 +162,17 @@ class _Run:
         )
 
 
-def _reports(
-    model: str,
-    sources: List[Source],
-    folder: OutputFolder,
-    settings: Settings,
-    workers: int,
-    gpus: bool,
-) -> Iterator[Dict[str, Any]]:
-    """Annotate a corpus. Yields the report and the size of each shard, in the order of the input.
-
-    The files are read by our own readers, and not by those of Ray: for these a line that is no
-    JSON is the end of the run, a text that looks like a date becomes one, and lines have no
-    numbers. So the corpus is cut into shards, and their documents get their ids, as on one machine.
-    """
+@contextmanager
+def _a_block_a_shard() -> Iterator[None]:
+    """Let Ray keep the order of blocks, and make one of each shard: what an actor is given."""
     from ray.data import DataContext
 
     context = DataContext.get_current().copy()
     context.enable_progress_bars = False
     context.execution_options.preserve_order = True
-    # Bytes. Each shard is a block of its own, which is what an actor is given at once.
-    context.target_max_block_size = 1
+    context.target_max_block_size = 1  # bytes
     with DataContext.current(context):
-        yield from _dataset(model, sources, folder, settings, workers, gpus).iter_rows()
+        yield
 
 
 def _dataset(
@@ -191,6 +183,12 @@ def _dataset(
     workers: int,
     gpus: bool,
 ) -> "Dataset":
+    """Describe the work. The rows are the report and the size of each shard, in order.
+
+    The files are read by our own readers, and not by those of Ray: for these a line that is no
+    JSON is the end of the run, a text that looks like a date becomes one, and lines have no
+    numbers. So the corpus is cut into shards, and their documents get their ids, as on one machine.
+    """
     from ray.data import ActorPoolStrategy, TaskPoolStrategy, from_items
 
     portions = [{"portion": pickle.dumps(each)} for each in _portions(sources, settings)]

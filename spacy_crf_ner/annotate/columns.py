@@ -3,16 +3,13 @@
 import json
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Tuple
 
+from .reading import Row
+
 if TYPE_CHECKING:
     from pyarrow import DataType, Schema, Table
 
-Row = Dict[str, Any]
 # In the metadata of a field: its values are JSON.
 AS_JSON = {b"content": b"json"}
-
-
-class TypeMismatch(ValueError):
-    """A value that is not of the type of its column."""
 
 
 def infer_schema(rows: List[Row], text_column: str) -> "Schema":

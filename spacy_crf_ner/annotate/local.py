@@ -142,7 +142,8 @@ class _Run:
         shard: Optional[Shard] = first
         workers.receive()  # one has begun
         self.watch(self._now())
-        while shard is not None or workers.busy:
+        # Workers that have not begun by the end are not waited for.
+        while shard is not None or self._sizes:
             report = workers.receive() if shard is None or not workers.idle else None
             sent = shard is not None and workers.idle > 0
             if shard is not None and sent:

@@ -4,10 +4,9 @@ import os
 from pathlib import Path
 from typing import Any, Dict, NamedTuple, Tuple
 
-from .columns import Row
 from .folder import Report
 from .frames import DOC, ENTITIES, ERROR, annotate_frames, load
-from .reading import Item
+from .reading import Item, Row
 from .settings import Settings
 from .shards import Shard
 from .writing import WRITERS

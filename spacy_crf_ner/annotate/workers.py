@@ -12,7 +12,6 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 # Makes the result of a task; both can be pickled.
 Work = Callable[[Any], Any]
 
-
 # What libraries of arithmetic read when they are imported.
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
@@ -69,13 +68,8 @@ class Workers:
 
     @property
     def idle(self) -> int:
-        """Number of workers that have no task."""
+        """Number of workers that have begun and have no task."""
         return len(self._connections) - len(self._busy)
-
-    @property
-    def busy(self) -> int:
-        """Number of workers that have a task, or have not begun yet."""
-        return len(self._busy)
 
     def send(self, task: Any) -> None:
         """Give a task to a worker that has none."""

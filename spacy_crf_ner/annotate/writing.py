@@ -10,8 +10,9 @@ from spacy.tokens import Doc, DocBin
 from spacy.vocab import Vocab
 
 from ..data.records import META
-from .columns import Row, to_table
+from .columns import to_table
 from .frames import DOC, ENTITIES
+from .reading import Row
 
 if TYPE_CHECKING:
     from pyarrow import Schema
