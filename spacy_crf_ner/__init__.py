@@ -1,3 +1,18 @@
 """An entity recogniser for spaCy: BiLSTM-CRF over a transformer, or any other tok2vec."""
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .acceleration import accelerate
+
 __version__ = "0.1.0"
+__all__ = ["accelerate"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for only then: spaCy imports this package whenever it starts."""
+    if name == "accelerate":
+        from .acceleration import accelerate
+
+        return accelerate
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,7 +4,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Callable, List, Optional, Tuple
 
-import spacy
 import srsly
 import typer
 from rich.console import Console
@@ -17,7 +16,6 @@ from rich.progress import (
     track,
 )
 from rich.table import Table
-from spacy.cli._util import setup_gpu
 from spacy.language import Language
 from spacy.training import Corpus, Example
 from spacy.util import load_config
@@ -32,6 +30,7 @@ from . import init_config as configs
 from . import report as reports
 from .distributed.spread import spread
 from .explain import explain as explanation_of
+from .loading import load
 from .plots import require_matplotlib
 from .terminal import (
     annotation_bar,
@@ -45,6 +44,26 @@ from .terminal import (
 )
 from .trellis_page import trellis_page
 from .visualize import comparison_page
+
+
+PRECISIONS = "auto|fp32|bf16|fp16|int8"
+
+
+def _known_precision(value: Optional[str]) -> Optional[str]:
+    if value is not None and value not in PRECISIONS.split("|"):
+        raise typer.BadParameter(f"expected one of {PRECISIONS}, got {value}")
+    return value
+
+
+Precision = Annotated[
+    Optional[str],
+    typer.Option(
+        metavar=PRECISIONS,
+        callback=_known_precision,
+        help="Predict as fast as can be, in this precision; auto: the cheapest that the hardware "
+        "does well. Without: as the pipeline was saved.",
+    ),
+]
 
 
 class Commands(TyperGroup):
@@ -232,9 +251,10 @@ def predict(
     model: Annotated[str, typer.Argument(help="Pipeline: a folder, or the name of a package.")],
     texts: Annotated[List[str], typer.Argument(help="Texts, each in quotes.")],
     gpu_id: Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")] = -1,
+    precision: Precision = None,
 ) -> None:
     """Print the entities that a pipeline finds in texts."""
-    nlp = _load(model, gpu_id)
+    nlp = load(model, gpu_id, precision)
     table = Table("Text", "Entity", "Label")
     for doc in nlp.pipe(texts):
         ents = [(ent.text, ent.label_) for ent in doc.ents] or [("none", "")]
@@ -272,6 +292,7 @@ def annotate(
     gpu_id: Annotated[
         str, typer.Option(help="GPUs, with commas: a worker for each; -1 for the CPU.")
     ] = "-1",
+    precision: Precision = None,
     batch_size: Annotated[
         str, typer.Option(help="Documents that are annotated together; auto: by their length.")
     ] = "auto",
@@ -324,6 +345,7 @@ def annotate(
         keep_text=not no_text,
         shard_size=shard_size,
         batch_size=0 if batch_size == "auto" else _numbers("--batch-size", batch_size)[0],
+        precision=precision,
     )
     gpu_ids = [gpu for gpu in _numbers("--gpu-id", gpu_id) if gpu >= 0]
     start: Callable[..., annotation.Summary]
@@ -360,6 +382,7 @@ def explain(
     ] = None,
     n: Annotated[int, typer.Option(min=1, help="Most probable analyses to show.")] = 5,
     gpu_id: Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")] = -1,
+    precision: Precision = None,
     component: Annotated[
         Optional[str], typer.Option(help="Name of the crf_ner component, where there are several.")
     ] = None,
@@ -375,7 +398,7 @@ def explain(
     and the most probable analyses. Left out are tags with a marginal below 0.01
     that are not on the path, and lead to none of those that are shown.
     """
-    explanation = explanation_of(_load(model, gpu_id), text, n, component)
+    explanation = explanation_of(load(model, gpu_id, precision), text, n, component)
     print_trellis(explanation)
     if html is not None:
         html.parent.mkdir(parents=True, exist_ok=True)
@@ -389,9 +412,10 @@ def visualize(
     corpus: Annotated[Path, typer.Argument(help="Documents with gold entities: a .spacy file.")],
     page: Annotated[Path, typer.Argument(help="HTML file to write.")],
     gpu_id: Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")] = -1,
+    precision: Precision = None,
 ) -> None:
     """Draw documents as a page, their gold entities beside the predicted ones."""
-    nlp = _load(model, gpu_id)
+    nlp = load(model, gpu_id, precision)
     examples = _examples(nlp, corpus)
     _annotate(nlp, examples)
     page.parent.mkdir(parents=True, exist_ok=True)
@@ -407,6 +431,7 @@ def calibrate(
     ],
     target: Annotated[Path, typer.Argument(help="Folder for the calibrated pipeline: a new one.")],
     gpu_id: Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")] = -1,
+    precision: Precision = None,
     component: Annotated[
         Optional[str], typer.Option(help="Name of the crf_ner component, where there are several.")
     ] = None,
@@ -422,7 +447,7 @@ def calibrate(
       Brier  mean of (confidence - right)^2
     """
     _require_free(target)
-    nlp = _load(model, gpu_id)
+    nlp = load(model, gpu_id, precision)
     examples = _examples(nlp, corpus)
     result = calibration.calibrate(nlp, track(examples, "Calibrating"), component)
     nlp.to_disk(target)
@@ -457,6 +482,7 @@ def report(
         Optional[str], typer.Option(help="Name of the crf_ner component, where there are several.")
     ] = None,
     gpu_id: Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")] = -1,
+    precision: Precision = None,
 ) -> None:
     """Say how good a pipeline is, where it errs, and how sure it can be believed.
 
@@ -476,13 +502,13 @@ def report(
     reports.require_report()
     reports.require_folder(out)
     training = evaluation.read_training_log(training_log) if training_log else None
-    nlp, examples = _predicted(model, corpus, gpu_id)
+    nlp, examples = _predicted(model, corpus, gpu_id, precision)
     with Console().status("Measuring"):
         figures = evaluation.evaluate(
             examples, model=model, data=str(corpus), nlp=nlp, component=component, training=training
         )
     if compare is not None:
-        other, others = _predicted(compare, corpus, gpu_id)
+        other, others = _predicted(compare, corpus, gpu_id, precision)
         named = component if component in other.pipe_names else None
         with Console().status("Measuring"):
             against = evaluation.evaluate(
@@ -699,9 +725,11 @@ def _examples(nlp: Language, corpus: Path) -> List[Example]:
     return list(Corpus(corpus)(nlp))
 
 
-def _predicted(model: str, corpus: Path, gpu_id: int) -> Tuple[Language, List[Example]]:
+def _predicted(
+    model: str, corpus: Path, gpu_id: int, precision: Optional[str]
+) -> Tuple[Language, List[Example]]:
     """Load a pipeline, and let it annotate the docs of a corpus that has gold entities."""
-    nlp = _load(model, gpu_id)
+    nlp = load(model, gpu_id, precision)
     examples = _examples(nlp, corpus)
     evaluation.require_gold(examples, str(corpus))
     _annotate(nlp, examples)
@@ -713,8 +741,3 @@ def _annotate(nlp: Language, examples: List[Example]) -> None:
     docs = nlp.pipe(eg.predicted for eg in examples)
     for doc, eg in zip(track(docs, "Predicting", total=len(examples)), examples):
         eg.predicted = doc
-
-
-def _load(model: str, gpu_id: int) -> Language:
-    setup_gpu(gpu_id, silent=True)
-    return spacy.load(model)

@@ -4,6 +4,7 @@ Axes: N tokens of a batch, one doc after the other.
 """
 
 import os
+from copy import deepcopy
 from functools import partial
 from io import BytesIO
 from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar, cast
@@ -15,7 +16,6 @@ from thinc.api import (
     Model,
     Optimizer,
     PyTorchGradScaler,
-    PyTorchShim,
     Shim,
     get_torch_default_device,
     torch2xp,
@@ -24,6 +24,8 @@ from thinc.api import (
 from thinc.layers.pytorchwrapper import forward as pytorch_forward
 from thinc.types import Floats2d, Ints1d
 from torch import Tensor, nn
+
+from .precision import DTYPES, PredictionShim, require_precision
 
 InT = TypeVar("InT")
 OutT = TypeVar("OutT")
@@ -61,6 +63,7 @@ def torch_layer(
     nO: Optional[int] = None,
     learn_rate_multiplier: float = 1.0,
     mixed_precision: bool = False,
+    precision: Optional[str] = None,
 ) -> Model[InT, OutT]:
     """Make a layer of a module that is built when its sizes are known.
 
@@ -73,14 +76,20 @@ def torch_layer(
     nO: Width of the output, where it is known.
     learn_rate_multiplier: Times the optimizer's learning rate.
     mixed_precision: float16 where the module runs on a GPU.
+    precision: What its recurrent layers predict in; None for that of the weights.
+
+    Raises ValueError for an unknown precision.
     """
+    require_precision(precision)
+    shim = TorchShim(build, learn_rate_multiplier, mixed_precision)
+    shim.precision = precision
     return Model(
         name,
         pytorch_forward,
         init=init,
         dims={"nI": None, "nO": nO},
         attrs={"convert_inputs": read, "convert_outputs": write, "dropout_rate": 0.0},
-        shims=[TorchShim(build, learn_rate_multiplier, mixed_precision)],
+        shims=[shim],
     )
 
 
@@ -119,13 +128,27 @@ def write_vectors(
     return model.ops.unflatten(to_array(Y), lengths), backprop
 
 
-class TorchShim(PyTorchShim):
+def lower_recurrent(module: nn.Module, precision: str) -> nn.Module:
+    """Copy a module, its recurrent layers in another precision; these have the most to compute.
+
+    In int8 they stay as they are.
+    """
+    lowered = deepcopy(module)
+    for layer in lowered.modules():
+        if isinstance(layer, nn.RNNBase):
+            layer.to(DTYPES.get(precision, torch.float32))
+    return lowered
+
+
+class TorchShim(PredictionShim):
     """Hold a module that is built when its sizes are known, and let it learn at its own rate.
 
     build: Makes the module of its sizes.
     learn_rate_multiplier: Times the optimizer's learning rate.
     mixed_precision: float16 where the module runs on a GPU.
     """
+
+    lower = staticmethod(lower_recurrent)
 
     def __init__(
         self, build: Build, learn_rate_multiplier: float = 1.0, mixed_precision: bool = False

@@ -30,6 +30,7 @@ def bilstm_crf(
     decoder: str = "crf",
     learn_rate_multiplier: float = 1.0,
     mixed_precision: bool = False,
+    precision: Optional[str] = None,
     nO: Optional[int] = None,
 ) -> Model[List[Doc], Potentials]:
     """Build `spacy-crf-ner.BiLSTMCRF.v1`: a recurrent encoder and a CRF over token vectors.
@@ -48,6 +49,9 @@ def bilstm_crf(
         a pretrained transformer below needs a small one.
     mixed_precision: Run the recurrent encoder in float16 on a GPU, with scaled gradients; on a
         CPU it has no effect. The CRF runs in float32 always.
+    precision: What the recurrent encoder predicts in: "fp32", "bf16", "fp16" on a GPU, or "auto"
+        for what the hardware does well; None for that of its weights. `spacy_crf_ner.accelerate`
+        sets it. It changes no training.
     nO: Number of tags, C; usually None, to be set when the labels are known.
 
     Source: Huang, Xu and Yu (2015), "Bidirectional LSTM-CRF models for sequence tagging".
@@ -71,6 +75,7 @@ def bilstm_crf(
         nO=nO,
         learn_rate_multiplier=learn_rate_multiplier,
         mixed_precision=mixed_precision,
+        precision=precision,
     )
     model: Model[List[Doc], Potentials] = chain(tok2vec, head)
     model.set_ref("tok2vec", tok2vec)
@@ -87,6 +92,7 @@ def rnn_encoder(
     dropout: Optional[float] = None,
     learn_rate_multiplier: float = 1.0,
     mixed_precision: bool = False,
+    precision: Optional[str] = None,
 ) -> Model[List[Doc], List[Floats2d]]:
     """Build `spacy-crf-ner.RNNEncoder.v1`: a recurrent encoder over token vectors, as a tok2vec.
 
@@ -113,6 +119,7 @@ def rnn_encoder(
         nO=hidden_width * (1 + bidirectional),
         learn_rate_multiplier=learn_rate_multiplier,
         mixed_precision=mixed_precision,
+        precision=precision,
     )
     model: Model[List[Doc], List[Floats2d]] = chain(tok2vec, encoder)
     model.set_dim("nO", encoder.get_dim("nO"))

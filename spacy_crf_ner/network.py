@@ -119,7 +119,8 @@ class Encoder(nn.Module):
         self.rnn.dropout = rate if self.rnn.num_layers > 1 else 0.0
         tokens, batch_sizes = _pack(lengths)
         tokens = tokens.to(X.device)
-        encoded = self.rnn(PackedSequence(X[tokens], batch_sizes))[0].data
+        packed = X[tokens].to(next(self.rnn.parameters()).dtype)  # to predict, it may be another
+        encoded = self.rnn(PackedSequence(packed, batch_sizes))[0].data
         unpacked = torch.empty_like(tokens)
         unpacked[tokens] = torch.arange(len(tokens), device=tokens.device)
         # In mixed precision an encoder works in float16, and what is above it may not.

@@ -39,8 +39,9 @@ TREES = {
 }
 
 # What is not named here is a tool, on the floor above the component.
-FLOORS = {"__init__": 0, "tags": 0, "crf": 0, "network": 1, "layer": 1, "features": 1}
-FLOORS |= {"depth": 0, "potentials": 1, "model": 1, "slow_tokenizer": 1}
+FLOORS = {"__init__": 3, "tags": 0, "crf": 0, "network": 1, "layer": 1, "features": 1}
+FLOORS |= {"depth": 0, "potentials": 1, "model": 1, "precision": 1, "lowering": 1}
+FLOORS |= {"transformer": 1, "feeding": 1, "slow_tokenizer": 1}
 FLOORS |= {
     "bounds": 2,
     "gold": 2,
@@ -49,6 +50,7 @@ FLOORS |= {
     "temperature": 2,
     "component": 2,
     "optimizer": 2,
+    "acceleration": 2,
     "distributed": 2,
     "cli": 4,
     "__main__": 5,
@@ -130,6 +132,7 @@ def test_arithmetic_does_not_know_spacy(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(TREES))
 def test_torch_stays_on_its_floor(name: str) -> None:
     floor_of_torch = {"crf", "network", "layer", "features", "potentials", "model", "distributed"}
+    floor_of_torch |= {"precision", "lowering", "feeding", "transformer"}
     if name not in floor_of_torch:
         assert not libraries(name) & {"torch", "torchcrf"}
 
@@ -164,6 +167,7 @@ def test_every_room_has_a_concept() -> None:
         ("spacy_crf_ner", {"torch", "transformers", "spacy", "thinc"}),
         ("spacy_crf_ner.tags", {"torch", "transformers", "spacy", "thinc"}),
         ("spacy_crf_ner.component", {"transformers", "spacy_crf_ner.cli"}),
+        ("spacy_crf_ner.loading", {"transformers"}),
     ],
 )
 def test_importing_is_cheap(module: str, absent: Set[str]) -> None:

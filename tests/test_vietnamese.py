@@ -477,7 +477,7 @@ def test_a_tokenizer_of_other_marks_is_left_to_spacy_transformers() -> None:
         def tokenize(self, word: str) -> List[str]:
             return [word.lower()]
 
-    assert slow_tokenizer._offsets(Lowercasing(), "Hà") is None
+    assert slow_tokenizer.offsets(Lowercasing(), "Hà") is None
 
 
 def test_a_pipeline_over_phobert_comes_back_from_disk(

@@ -5,13 +5,12 @@ A frame is a pandas.DataFrame, a document a row.
 
 from contextlib import nullcontext
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, MutableMapping, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, MutableMapping, Optional, Union
 from weakref import WeakKeyDictionary
 
-import spacy
-from spacy.cli._util import setup_gpu
 from spacy.language import Language
 
+from .. import loading
 from .pieces import SIZE
 from .texts import Texts
 
@@ -38,6 +37,7 @@ def annotate_frames(
     max_characters: int = SIZE,
     docs: bool = False,
     gpu_id: int = -1,
+    precision: Optional[str] = None,
 ) -> Iterator["DataFrame"]:
     """Find the entities of the documents in frames, and add them as a column.
 
@@ -53,6 +53,8 @@ def annotate_frames(
     max_characters: Longest text that goes through the pipeline at once.
     docs: Add the tokens and entities as a Doc too.
     gpu_id: GPU that a pipeline is loaded on; -1 for the CPU.
+    precision: That a pipeline is loaded to predict in, as `spacy_crf_ner.accelerate` has it; None
+        for what it was saved with.
 
     Yields each frame with its rows, index and columns as they were, Docs as their text, and the
     columns "entities", a list of {"start", "end", "label", "confidence"} in characters of the text;
@@ -60,7 +62,7 @@ def annotate_frames(
     `.attrs["words"]` is the number of tokens.
     Raises ValueError for a frame without texts, or with columns of these names.
     """
-    nlp = model if isinstance(model, Language) else load(model, gpu_id)
+    nlp = model if isinstance(model, Language) else load(model, gpu_id, precision)
     # Of the pipeline, not of these frames: the next ones are for the same memory.
     most = _most_words.setdefault(nlp, len(nlp.vocab.strings) + NEW_WORDS)
     for frame in frames:
@@ -84,11 +86,8 @@ def require_annotate() -> None:
         ) from error
 
 
-@lru_cache(maxsize=1)
-def load(model: str, gpu_id: int = -1) -> Language:
-    """Load a pipeline, once a process, on a GPU or, with -1, on the CPU."""
-    setup_gpu(gpu_id, silent=True)
-    return spacy.load(model)
+# Once a process.
+load = lru_cache(maxsize=1)(loading.load)
 
 
 def _require_columns(frame: "DataFrame", text_column: str) -> None:

@@ -1,6 +1,6 @@
 """How a corpus is annotated: what the result follows from, beside model and input."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from .pieces import SIZE
 
@@ -17,6 +17,7 @@ class Settings(NamedTuple):
     shard_size: The most documents of a shard.
     batch_size: Documents that go through the pipeline together; 0 for what their length allows.
     max_characters: Longest text that goes through the pipeline at once.
+    precision: As `spacy_crf_ner.accelerate` has it; None for what the pipeline was saved with.
     """
 
     format: str = "jsonl"
@@ -27,6 +28,7 @@ class Settings(NamedTuple):
     shard_size: int = 2000
     batch_size: int = 0
     max_characters: int = SIZE
+    precision: Optional[str] = None
 
 
 def require_settings(settings: Settings) -> None:

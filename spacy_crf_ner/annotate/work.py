@@ -32,7 +32,7 @@ class Annotator:
     """
 
     def __init__(self, model: str, gpu_id: int, settings: Settings) -> None:
-        self.nlp = load(model, gpu_id)
+        self.nlp = load(model, gpu_id, settings.precision)
         self.settings = settings
 
     def __call__(self, task: Task) -> Report:
