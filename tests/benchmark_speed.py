@@ -19,7 +19,7 @@ import typer
 from benchmark import ROOT, Transformer, _memory, _run, _spread
 from spacy.language import Language
 from spacy.scorer import PRFScore
-from spacy.tokens import DocBin
+from spacy.training import Corpus
 from spacy.util import load_config
 
 from spacy_crf_ner import data
@@ -118,29 +118,26 @@ def speed(
     chosen = [row for row in CONTESTANTS if only in row.name]
     for name in dict.fromkeys(row.model for row in chosen if row.model):
         race.train(name, folder, transformer, steps)
-    models = {row.name: race.models.get(row.model, Path(transformer)) for row in chosen}
-    sizes, scores = {}, {}
-    for row in chosen:
-        if row.model and row.model not in race.models:
-            continue
+    race.models[""] = Path(transformer)
+    entered = [row for row in chosen if row.model in race.models]
+    qualified = {}
+    for row in entered:
         with race.guard(row.name):
-            sizes[row.name], scores[row.name] = race.qualify(
-                row, models[row.name], sets, texts, gold
-            )
-    entered = [row for row in chosen if row.name in sizes]
-    times, peaks = race.run(entered, models, sets, sizes, rounds)
+            qualified[row.name] = race.qualify(row, sets, texts, gold)
+    entered = [row for row in entered if row.name in qualified]
+    sizes = {name: best for name, (best, _) in qualified.items()}
+    times, peaks = race.run(entered, sets, sizes, rounds)
     rows = {
-        row.name: {
-            "seconds": times[row.name],
+        name: {
+            "seconds": times[name],
             "words_per_second": {
-                of: [words[of] / taken for taken in times[row.name][of]] for of in sets
+                of: [number / taken for taken in times[name][of]] for of, number in words.items()
             },
-            "batch_sizes": sizes[row.name],
-            "peak_mb": peaks[row.name],
-            "f1": scores[row.name],
+            "batch_sizes": sizes[name],
+            "peak_mb": peak,
+            "f1": qualified[name][1],
         }
-        for row in entered
-        if row.name in peaks
+        for name, peak in peaks.items()
     }
     result = {
         "machine": _machine(threads),
@@ -210,7 +207,7 @@ class _Race:
     peers: Folder of the environments.
     threads: Of each process.
 
-    models: Where each model is, once it is trained.
+    models: Where each model is, once it is trained; the transformer's name is empty.
     failed: Why a contestant is out.
     """
 
@@ -270,7 +267,6 @@ class _Race:
     def qualify(
         self,
         row: Contestant,
-        model: Path,
         sets: Dict[str, List[str]],
         texts: List[str],
         gold: Entities,
@@ -278,7 +274,7 @@ class _Race:
         """The best batch size for each set of documents, and the F1 on the test part."""
         process = self.start(row)
         try:
-            process.ask("load", str(model), row.settings)
+            process.ask("load", str(self.models[row.model]), row.settings)
             self.versions[row.venv or "this"] = {
                 **self.versions.get(row.venv or "this", {}),
                 **process.ask("versions"),
@@ -299,7 +295,6 @@ class _Race:
     def run(
         self,
         rows: List[Contestant],
-        models: Dict[str, Path],
         sets: Dict[str, List[str]],
         sizes: Dict[str, Dict[str, int]],
         rounds: int,
@@ -310,7 +305,7 @@ class _Race:
             for row in rows:
                 with self.guard(row.name):
                     running[row.name] = process = self.start(row)
-                    process.ask("load", str(models[row.name]), row.settings)
+                    process.ask("load", str(self.models[row.model]), row.settings)
             times: Dict[str, Dict[str, List[float]]] = {
                 name: {of: [] for of in sets} for name in running
             }
@@ -414,17 +409,16 @@ def _prepared(corpus: Path, out: Path) -> Path:
             data.convert(corpus, folder, nlp=spacy.blank("en"))
     nlp = spacy.blank("en")
     for part in data.SPLITS:
-        records = ({"text": text, **record} for text, record in _records(folder, part, nlp))
-        srsly.write_jsonl(folder / f"{part}.jsonl", records)
+        srsly.write_jsonl(folder / f"{part}.jsonl", _records(folder, part, nlp))
     return folder
 
 
-def _records(folder: Path, part: str, nlp: Language) -> Iterator[Tuple[str, Dict[str, Any]]]:
-    """Yield each text, its tokens as spaCy makes them, and its entities."""
-    for gold in DocBin().from_disk(folder / f"{part}.spacy").get_docs(nlp.vocab):
-        tokens = [(token.idx, token.idx + len(token)) for token in nlp.make_doc(gold.text)]
-        ents = [(ent.start_char, ent.end_char, ent.label_) for ent in gold.ents]
-        yield gold.text, {"tokens": tokens, "ents": ents}
+def _records(folder: Path, part: str, nlp: Language) -> Iterator[Dict[str, Any]]:
+    """Yield each text, its tokens as `spacy train` has them, and its entities."""
+    for eg in Corpus(folder / f"{part}.spacy")(nlp):
+        tokens = [(token.idx, token.idx + len(token)) for token in eg.predicted]
+        ents = [(ent.start_char, ent.end_char, ent.label_) for ent in eg.reference.ents]
+        yield {"text": eg.reference.text, "tokens": tokens, "ents": ents}
 
 
 def _test_part(folder: Path) -> Tuple[List[str], Entities]:

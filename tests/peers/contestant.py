@@ -18,7 +18,6 @@ Entity = Tuple[int, int, str]  # characters, label
 Record = Dict[str, Any]  # text; tokens as (start, end) and ents as Entity, in characters
 
 WORDS = 1000  # padded, in a batch of training
-SENTENCES = 40  # about as many, for what counts sentences
 WARMUP = 0.25  # of the steps of training, as in the shipped configs at 200 steps
 HEAD = 10  # times the transformer's learning rate
 

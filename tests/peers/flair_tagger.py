@@ -4,12 +4,14 @@ from typing import Any, List
 
 import flair
 import torch
-from contestant import HEAD, SENTENCES, WARMUP, Contestant, Entity, Record, batches, read, serve
+from contestant import HEAD, WARMUP, Contestant, Entity, Record, batches, read, serve
 from flair.data import Corpus, Dictionary, Sentence
 from flair.datasets import FlairDatapointDataset
 from flair.embeddings import TransformerWordEmbeddings
 from flair.models import SequenceTagger
 from flair.trainers import ModelTrainer
+
+DEV = 40  # sentences that it is evaluated on at the end, which nobody reads
 
 flair.device = torch.device("cpu")
 
@@ -24,7 +26,7 @@ class FlairTagger(Contestant):
         drawn = [
             record for batch in batches(read(f"{corpus}/train.jsonl"), steps) for record in batch
         ]
-        dev = [self._sentence(record) for record in read(f"{corpus}/dev.jsonl")[:SENTENCES]]
+        dev = [self._sentence(record) for record in read(f"{corpus}/dev.jsonl")[:DEV]]
         train = [self._sentence(record) for record in drawn]
         parts = Corpus(FlairDatapointDataset(train), FlairDatapointDataset(dev), name="corpus")
         labels: Dictionary = parts.make_label_dictionary("ner", add_unk=False)
@@ -32,14 +34,21 @@ class FlairTagger(Contestant):
             transformer, layers="-1", subtoken_pooling="mean", fine_tune=True
         )
         tagger = SequenceTagger(
-            embeddings, labels, "ner", hidden_size=200, reproject_embeddings=False
+            embeddings,
+            labels,
+            "ner",
+            hidden_size=200,
+            reproject_embeddings=False,
+            dropout=0.1,
+            word_dropout=0.0,
+            locked_dropout=0.0,
         )
         ModelTrainer(tagger, parts).fine_tune(
             out,
             learning_rate=rate,
             decoder_learning_rate=HEAD * rate,
             warmup_fraction=WARMUP,
-            mini_batch_size=SENTENCES,
+            mini_batch_size=round(len(drawn) / steps),
             max_epochs=1,
         )
 

@@ -1,4 +1,8 @@
-"""A pipeline of Hugging Face: a token classifier, each word tagged by its first subword."""
+"""A pipeline of Hugging Face: a token classifier, each word tagged by its first subword.
+
+It is trained on all subwords, since what the pipeline takes for the words of a text, such as the
+parts of "U.S.", need not begin a token.
+"""
 
 from typing import Any, List
 
@@ -6,7 +10,7 @@ import torch
 from contestant import HEAD, Contestant, Entity, Record, batches, bio, learning_rate, read, serve
 from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
 
-IGNORED = -100  # the label of subwords that are not the first of a word
+IGNORED = -100  # the label of what is no subword
 OVERLAP = 32  # subwords that the windows of a long text share
 
 
@@ -17,7 +21,8 @@ class HuggingFace(Contestant):
     def train(self, corpus: str, out: str, transformer: str, steps: int, rate: float) -> None:
         torch.manual_seed(0)
         records = read(f"{corpus}/train.jsonl")
-        labels = sorted({tag for record in records for tag in bio(record)})
+        kinds = sorted({label for record in records for *_, label in record["ents"]})
+        labels = ["O", *(f"{prefix}-{kind}" for kind in kinds for prefix in "BI")]
         tokenizer = AutoTokenizer.from_pretrained(transformer)
         model = AutoModelForTokenClassification.from_pretrained(
             transformer,
@@ -50,8 +55,10 @@ class HuggingFace(Contestant):
         for i, record in enumerate(batch):
             tags, before = bio(record), None
             for j, word in enumerate(inputs.word_ids(i)):
-                if word is not None and word != before:
-                    labels[i, j] = ids[tags[word]]
+                if word is not None:
+                    tag = tags[word]
+                    inside = tag != "O" and word == before
+                    labels[i, j] = ids[f"I{tag[1:]}" if inside else tag]
                 before = word
         return {**inputs, "labels": labels}
 
