@@ -42,33 +42,24 @@ app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, add_completion=Fa
 
 
 @app.command()
-def speed(
+def training(
     transformer: Transformer = str(ROOT / "assets" / "minilm"),
     gpu_id: Gpu = -1,
     rounds: Annotated[int, typer.Option(min=5, help="Rounds; figures are medians.")] = 5,
 ) -> None:
-    """Words a second and peak memory of crf_ner and spaCy's ner on the same transformer.
+    """Words a second of training crf_ner and spaCy's ner on the same transformer.
 
-    The two take turns in one process; memory is that of a process for each.
+    The two take turns in one process; memory is that of a process for each. And the share of the
+    time that the CRF has, in training and in prediction.
     """
     _print_machine(gpu_id)
     pipelines = {name: _trained_a_little(name, transformer, gpu_id) for name in CONFIGS}
-    sentences, long_docs = _texts(100, 1), _texts(30, 20)
-    rows = [("training, 64 sentences a batch", _training(pipelines, rounds))]
-    for what, texts in (("sentences", sentences), ("300-word docs", long_docs)):
-        for batch_size in (1, 32, 128):
-            times = _alternate(
-                {name: _piping(nlp, texts, batch_size) for name, nlp in pipelines.items()}, rounds
-            )
-            words = sum(len(pipelines["spacy_ner"].make_doc(text)) for text in texts)
-            rates = {name: [words / time for time in taken] for name, taken in times.items()}
-            rows.append((f"nlp.pipe, {what}, batch size {batch_size}", rates))
+    rates = _training(pipelines, rounds)
+    ours, theirs = (rates[config] for config in CONFIGS)
+    ratio = statistics.median(a / b for a, b in zip(ours, theirs))
     print("| words/s, median (min-max) | crf_ner | spaCy ner | ratio |\n|---|---|---|---|")
-    for name, rates in rows:
-        ours, theirs = (rates[config] for config in CONFIGS)
-        ratio = statistics.median(a / b for a, b in zip(ours, theirs))
-        print(f"| {name} | {_spread(ours)} | {_spread(theirs)} | {ratio:.2f} |")
-    shares = _crf_shares(pipelines["transformer"], long_docs)
+    print(f"| 64 sentences a batch | {_spread(ours)} | {_spread(theirs)} | {ratio:.2f} |")
+    shares = _crf_shares(pipelines["transformer"], _texts(30, 20))
     for what, share in shares.items():
         print(f"CRF's share of the time, {what}: {share:.1%}")
     for name in CONFIGS:
@@ -227,7 +218,8 @@ def accuracy(
         _convert(folder, out, corpus)
 
     def run(corpus: str, part: str, config: str, rate: str, seed: str) -> Dict[str, float]:
-        return _run(out, corpus, part, config, rate, seed, transformer, steps, gpu_id)
+        path = ROOT / "configs" / f"{config}.cfg"
+        return _run(out, corpus, part, path, rate, seed, transformer, steps, gpu_id)
 
     rows = []
     for corpus in ("wnut17", "gmb"):
@@ -270,14 +262,13 @@ def missing(
     for corpus, rate in (("wnut17", "1e-4"), ("gmb", "2e-4")):
         _convert(folder, out, corpus)
         row = []
+        config = ROOT / "configs" / "transformer.cfg"
         for kind in ("whole", "half", "dropped"):
             name = f"{corpus}_{kind}_{limit}"
             _make_incomplete(out / corpus, out / name, kind, limit)
             results = [
                 100
-                * _run(out, name, "test", "transformer", rate, seed, transformer, steps, gpu_id)[
-                    "ents_f"
-                ]
+                * _run(out, name, "test", config, rate, seed, transformer, steps, gpu_id)["ents_f"]
                 for seed in seeds.split(",")
             ]
             row.append(f"{statistics.mean(results):.1f} ({', '.join(f'{f:.1f}' for f in results)})")
@@ -352,7 +343,7 @@ def _run(
     out: Path,
     corpus: str,
     part: str,
-    config: str,
+    config: Path,
     rate: str,
     seed: str,
     transformer: str,
@@ -360,7 +351,7 @@ def _run(
     gpu_id: int,
 ) -> Dict[str, float]:
     """Train, and evaluate on a part, unless that is done; the scores."""
-    folder = out / f"{corpus}_{config}_{rate}_{seed}_{steps}"
+    folder = out / f"{corpus}_{config.stem}_{rate}_{seed}_{steps}"
     files = {name: str(out / corpus / f"{name}.spacy") for name in data.SPLITS}
     overrides = {
         "paths.train": files["train"],
@@ -374,7 +365,7 @@ def _run(
     }
     trained, scores = folder / "trained", folder / f"{part}.json"
     spacy_cli = [sys.executable, "-m", "spacy"]
-    train = [*spacy_cli, "train", str(ROOT / "configs" / f"{config}.cfg"), "--output", str(folder)]
+    train = [*spacy_cli, "train", str(config), "--output", str(folder)]
     train += [word for name, value in overrides.items() for word in (f"--{name}", value)]
     evaluate = [
         *spacy_cli,
@@ -516,9 +507,9 @@ def _timed(owner: Any, functions: List[str]) -> Iterator[List[float]]:
             setattr(owner, name, original)
 
 
-def _memory(which: str) -> float:
-    """What this process holds (VmRSS), or held at most (VmHWM), in MB; Linux only."""
-    lines = Path("/proc/self/status").read_text().splitlines()
+def _memory(which: str, pid: int | str = "self") -> float:
+    """What a process holds (VmRSS), or held at most (VmHWM), in MB; Linux only."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(which)) / 1024
 
 
@@ -534,5 +525,9 @@ def _print_machine(gpu_id: int) -> None:
 
 
 if __name__ == "__main__":
+    import benchmark_speed  # which imports from this file
+
+    app.command()(benchmark_speed.speed)
+    app.command("peers")(benchmark_speed.make_peers)
     os.environ["HF_HUB_OFFLINE"] = "1"
     app()

@@ -1,0 +1,126 @@
+"""One entity recogniser in a process of its own: JSON lines in, JSON lines out.
+
+Needs nothing but the standard library, since each contestant has an environment of its own. A
+request is a list: the name of a method of `Contestant` and its arguments; the answer is what that
+returns, or the error.
+"""
+
+import json
+import os
+import random
+import sys
+from abc import ABC, abstractmethod
+from importlib.metadata import version
+from time import perf_counter
+from typing import Any, Dict, Iterator, List, Tuple
+
+Entity = Tuple[int, int, str]  # characters, label
+Record = Dict[str, Any]  # text; tokens as (start, end) and ents as Entity, in characters
+
+WORDS = 1000  # padded, in a batch of training
+WARMUP = 0.25  # of the steps of training, as in the shipped configs at 200 steps
+HEAD = 10  # times the transformer's learning rate
+
+
+class Contestant(ABC):
+    """What is asked of each."""
+
+    batch_sizes: Tuple[int, ...] = (0,)  # to choose from; 0 where it takes none
+    packages: Tuple[str, ...] = ()  # whose versions are told
+
+    def train(self, corpus: str, out: str, transformer: str, steps: int, rate: float) -> None:
+        """Train on the `train.jsonl` of a folder, and save to another."""
+        raise NotImplementedError("it is not trained by this process")
+
+    @abstractmethod
+    def load(self, model: str, **settings: Any) -> None:
+        """Be ready to annotate."""
+
+    @abstractmethod
+    def annotate(self, texts: List[str], batch_size: int) -> Any:
+        """Find the entities: what is timed. Returns whatever a user would get."""
+
+    def entities(self, annotated: Any) -> List[List[Entity]]:
+        """What `annotate` returned, as characters."""
+        raise NotImplementedError("it finds no entities")
+
+    def seconds(self, texts: List[str], batch_size: int) -> float:
+        """Seconds that the texts take."""
+        start = perf_counter()
+        self.annotate(texts, batch_size)
+        return perf_counter() - start
+
+    def find(self, texts: List[str], batch_size: int) -> List[List[Entity]]:
+        """The entities of each text."""
+        return self.entities(self.annotate(texts, batch_size))
+
+    def sizes(self) -> Tuple[int, ...]:
+        """The batch sizes to choose from."""
+        return self.batch_sizes
+
+    def versions(self) -> Dict[str, str]:
+        """The versions of what it stands on."""
+        return {name: version(name) for name in self.packages}
+
+
+def serve(contestant: Contestant) -> None:
+    """Answer requests until there are no more."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no answer
+    for line in sys.stdin:
+        name, *arguments = json.loads(line)
+        settings = arguments.pop() if arguments and isinstance(arguments[-1], dict) else {}
+        try:
+            answer = {"is": getattr(contestant, name)(*arguments, **settings)}
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+def read(path: str) -> List[Record]:
+    """Read a part of a corpus."""
+    with open(path, encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def batches(records: List[Record], steps: int) -> Iterator[List[Record]]:
+    """Yield so many batches for training, each of sentences of about one length."""
+    rng = random.Random(0)
+    made = 0
+    while True:
+        for buffer in _shuffled(records, rng):
+            filled: List[List[Record]] = [[]]
+            for record in sorted(buffer, key=lambda record: len(record["tokens"])):
+                if (len(filled[-1]) + 1) * len(record["tokens"]) > WORDS and filled[-1]:
+                    filled.append([])
+                filled[-1].append(record)
+            rng.shuffle(filled)
+            for batch in filled:
+                if made == steps:
+                    return
+                yield batch
+                made += 1
+
+
+def _shuffled(records: List[Record], rng: random.Random) -> Iterator[List[Record]]:
+    order = rng.sample(records, len(records))
+    for i in range(0, len(order), 256):
+        yield order[i : i + 256]
+
+
+def learning_rate(step: int, steps: int) -> float:
+    """The share of the learning rate at a step: up, then down, both linearly."""
+    warmup = max(1, round(WARMUP * steps))
+    return min((step + 1) / warmup, (steps - step) / max(1, steps - warmup))
+
+
+def bio(record: Record) -> List[str]:
+    """The tag of each token; entities that begin or end inside a token are left out."""
+    starts = {start: i for i, (start, _) in enumerate(record["tokens"])}
+    ends = {end: i for i, (_, end) in enumerate(record["tokens"])}
+    tags = ["O"] * len(record["tokens"])
+    for start, end, label in record["ents"]:
+        if start in starts and end in ends:
+            first, last = starts[start], ends[end]
+            tags[first : last + 1] = [f"B-{label}"] + [f"I-{label}"] * (last - first)
+    return tags

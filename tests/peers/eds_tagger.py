@@ -1,0 +1,75 @@
+"""EDS-NLP's `eds.ner_crf` over `eds.transformer`, as its documentation has them."""
+
+from typing import Any, List
+
+import edsnlp
+import edsnlp.pipes as eds
+import torch
+from contestant import (
+    HEAD,
+    Contestant,
+    Entity,
+    Record,
+    batches,
+    learning_rate,
+    read,
+    serve,
+)
+from spacy.tokens import Doc
+
+
+class EdsTagger(Contestant):
+    batch_sizes = (8, 32, 128)
+    packages = ("edsnlp", "transformers", "torch")
+
+    def train(self, corpus: str, out: str, transformer: str, steps: int, rate: float) -> None:
+        torch.manual_seed(0)
+        nlp = edsnlp.blank("en")
+        embedding = eds.transformer(model=transformer, window=128, stride=96)
+        nlp.add_pipe(
+            eds.ner_crf(
+                embedding=embedding, mode="joint", target_span_getter="ents", span_setter="ents"
+            ),
+            name="ner",
+        )
+        records = read(f"{corpus}/train.jsonl")
+        nlp.post_init([self._doc(nlp, record) for record in records])
+        ner = nlp.get_pipe("ner")
+        body = set(ner.embedding.parameters())
+        head = [weight for weight in ner.parameters() if weight not in body]
+        groups = [{"params": list(body), "lr": rate}, {"params": head, "lr": HEAD * rate}]
+        optimizer = torch.optim.AdamW(groups, weight_decay=0.01)
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: learning_rate(step, steps)
+        )
+        nlp.train(True)
+        for batch in batches(records, steps):
+            docs = [self._doc(nlp, record) for record in batch]
+            ner(ner.prepare_batch(docs, supervision=True))["loss"].backward()
+            torch.nn.utils.clip_grad_norm_(ner.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+        nlp.train(False)
+        nlp.to_disk(out)
+
+    def _doc(self, nlp: Any, record: Record) -> Doc:
+        doc = nlp.make_doc(record["text"])
+        spans = [doc.char_span(start, end, label) for start, end, label in record["ents"]]
+        doc.ents = [span for span in spans if span is not None]
+        return doc
+
+    def load(self, model: str) -> None:
+        self.nlp = edsnlp.load(model)
+
+    def annotate(self, texts: List[str], batch_size: int) -> Any:
+        return list(self.nlp.pipe(texts).set_processing(batch_size=batch_size))
+
+    def entities(self, annotated: Any) -> List[List[Entity]]:
+        return [
+            [(ent.start_char, ent.end_char, ent.label_) for ent in doc.ents] for doc in annotated
+        ]
+
+
+if __name__ == "__main__":
+    serve(EdsTagger())

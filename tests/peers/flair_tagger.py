@@ -1,0 +1,83 @@
+"""flair's SequenceTagger: a recurrent network and a CRF over the same transformer."""
+
+from typing import Any, List
+
+import flair
+import torch
+from contestant import HEAD, WARMUP, Contestant, Entity, Record, batches, read, serve
+from flair.data import Corpus, Dictionary, Sentence
+from flair.datasets import FlairDatapointDataset
+from flair.embeddings import TransformerWordEmbeddings
+from flair.models import SequenceTagger
+from flair.trainers import ModelTrainer
+
+DEV = 40  # sentences that it is evaluated on at the end, which nobody reads
+
+flair.device = torch.device("cpu")
+
+
+class FlairTagger(Contestant):
+    batch_sizes = (8, 32)
+    packages = ("flair", "transformers", "torch")
+
+    def train(self, corpus: str, out: str, transformer: str, steps: int, rate: float) -> None:
+        """An epoch of so many batches; flair counts sentences, and not words."""
+        flair.set_seed(0)
+        drawn = [
+            record for batch in batches(read(f"{corpus}/train.jsonl"), steps) for record in batch
+        ]
+        dev = [self._sentence(record) for record in read(f"{corpus}/dev.jsonl")[:DEV]]
+        train = [self._sentence(record) for record in drawn]
+        parts = Corpus(FlairDatapointDataset(train), FlairDatapointDataset(dev), name="corpus")
+        labels: Dictionary = parts.make_label_dictionary("ner", add_unk=False)
+        embeddings = TransformerWordEmbeddings(
+            transformer, layers="-1", subtoken_pooling="mean", fine_tune=True
+        )
+        tagger = SequenceTagger(
+            embeddings,
+            labels,
+            "ner",
+            hidden_size=200,
+            reproject_embeddings=False,
+            dropout=0.1,
+            word_dropout=0.0,
+            locked_dropout=0.0,
+        )
+        ModelTrainer(tagger, parts).fine_tune(
+            out,
+            learning_rate=rate,
+            decoder_learning_rate=HEAD * rate,
+            warmup_fraction=WARMUP,
+            mini_batch_size=round(len(drawn) / steps),
+            max_epochs=1,
+        )
+
+    def _sentence(self, record: Record) -> Sentence:
+        sentence = Sentence([record["text"][i:j] for i, j in record["tokens"]])
+        starts = {start: i for i, (start, _) in enumerate(record["tokens"])}
+        ends = {end: i for i, (_, end) in enumerate(record["tokens"])}
+        for start, end, label in record["ents"]:
+            if start in starts and end in ends:
+                sentence[starts[start] : ends[end] + 1].add_label("ner", label)
+        return sentence
+
+    def load(self, model: str) -> None:
+        self.tagger = SequenceTagger.load(f"{model}/final-model.pt")
+
+    def annotate(self, texts: List[str], batch_size: int) -> Any:
+        sentences = [Sentence(text) for text in texts]
+        self.tagger.predict(sentences, mini_batch_size=batch_size)
+        return sentences
+
+    def entities(self, annotated: Any) -> List[List[Entity]]:
+        return [
+            [
+                (s.start_position, s.end_position, s.get_label("ner").value)
+                for s in one.get_spans("ner")
+            ]
+            for one in annotated
+        ]
+
+
+if __name__ == "__main__":
+    serve(FlairTagger())

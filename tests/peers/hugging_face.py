@@ -1,0 +1,83 @@
+"""A pipeline of Hugging Face: a token classifier, each word tagged by its first subword.
+
+It is trained on all subwords, since what the pipeline takes for the words of a text, such as the
+parts of "U.S.", need not begin a token.
+"""
+
+from typing import Any, List
+
+import torch
+from contestant import HEAD, Contestant, Entity, Record, batches, bio, learning_rate, read, serve
+from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
+
+IGNORED = -100  # the label of what is no subword
+OVERLAP = 32  # subwords that the windows of a long text share
+
+
+class HuggingFace(Contestant):
+    batch_sizes = (1, 8, 32)
+    packages = ("transformers", "torch")
+
+    def train(self, corpus: str, out: str, transformer: str, steps: int, rate: float) -> None:
+        torch.manual_seed(0)
+        records = read(f"{corpus}/train.jsonl")
+        kinds = sorted({label for record in records for *_, label in record["ents"]})
+        labels = ["O", *(f"{prefix}-{kind}" for kind in kinds for prefix in "BI")]
+        tokenizer = AutoTokenizer.from_pretrained(transformer)
+        model = AutoModelForTokenClassification.from_pretrained(
+            transformer,
+            id2label=dict(enumerate(labels)),
+            label2id={n: i for i, n in enumerate(labels)},
+        )
+        head = set(model.classifier.parameters())
+        rest = [weight for weight in model.parameters() if weight not in head]
+        groups = [{"params": rest, "lr": rate}, {"params": list(head), "lr": HEAD * rate}]
+        optimizer = torch.optim.AdamW(groups, weight_decay=0.01)
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: learning_rate(step, steps)
+        )
+        model.train()
+        for batch in batches(records, steps):
+            model(**self._inputs(batch, tokenizer, model.config.label2id)).loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+        model.save_pretrained(out)
+        tokenizer.save_pretrained(out)
+
+    def _inputs(self, batch: List[Record], tokenizer: Any, ids: Any) -> Any:
+        words = [[record["text"][i:j] for i, j in record["tokens"]] for record in batch]
+        inputs = tokenizer(
+            words, is_split_into_words=True, padding=True, truncation=True, return_tensors="pt"
+        )
+        labels = torch.full_like(inputs["input_ids"], IGNORED)
+        for i, record in enumerate(batch):
+            tags, before = bio(record), None
+            for j, word in enumerate(inputs.word_ids(i)):
+                if word is not None:
+                    tag = tags[word]
+                    inside = tag != "O" and word == before
+                    labels[i, j] = ids[f"I{tag[1:]}" if inside else tag]
+                before = word
+        return {**inputs, "labels": labels}
+
+    def load(self, model: str, dtype: str = "float32") -> None:
+        self.pipeline = pipeline(
+            "token-classification",
+            model,
+            torch_dtype=getattr(torch, dtype),
+            device="cpu",
+            aggregation_strategy="first",
+            stride=OVERLAP,
+        )
+
+    def annotate(self, texts: List[str], batch_size: int) -> Any:
+        return self.pipeline(texts, batch_size=batch_size)
+
+    def entities(self, annotated: Any) -> List[List[Entity]]:
+        return [[(e["start"], e["end"], e["entity_group"]) for e in found] for found in annotated]
+
+
+if __name__ == "__main__":
+    serve(HuggingFace())
