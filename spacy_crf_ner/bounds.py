@@ -1,11 +1,11 @@
-"""What a doc already says of its entities, as the tags that may stand at its tokens.
+"""What docs already say of their entities, as the tags that may stand at their tokens.
 
-Axes: T tokens, C tags.
+Axes: N tokens of the batch, one doc after the other, T tokens of a doc, C tags.
 """
 
 import warnings
 from dataclasses import dataclass
-from typing import Optional
+from typing import Optional, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +20,11 @@ MISSING, INSIDE, OUT, BEGIN = 0, 1, 2, 3
 
 @dataclass(frozen=True)
 class Bounds:
-    """What may be predicted of one doc.
+    """What may be predicted of the docs of a batch.
 
-    allowed: (T, C) bool, which tags may stand at which tokens; None for all.
-    breaks: (T,) bool, tokens that continue no entity.
-    taken: (T,) bool, tokens of which nothing is predicted: they are given.
+    allowed: (N, C) bool, which tags may stand at which tokens; None for all.
+    breaks: (N,) bool, tokens that continue no entity, the first one of each doc among them.
+    taken: (N,) bool, tokens of which nothing is predicted: they are given.
     """
 
     allowed: Optional[NDArray[np.bool_]]
@@ -32,44 +32,48 @@ class Bounds:
     taken: NDArray[np.bool_]
 
 
-def bounds(doc: Doc, scheme: TagScheme, overwrite: bool) -> Bounds:
-    """Read off a doc its entities, blocked tokens, sentence starts and whitespace.
+def bounds(docs: Sequence[Doc], scheme: TagScheme, overwrite: bool) -> Bounds:
+    """Read off docs their entities, blocked tokens, sentence starts and whitespace.
 
     Entities stay as they are, and their neighbours are predicted given them; those of a label that
     the scheme lacks count as outside. Blocked tokens are outside. Tokens marked as outside stay so
-    if others are marked as missing: a doc with all of its tokens marked has been through another
-    component, which marks as outside what it does not know.
+    if others of their doc are marked as missing: a doc with all of its tokens marked has been
+    through another component, which marks as outside what it does not know.
 
     No entity crosses a sentence start, or begins or ends in whitespace, and in BIO and IO, which do
     not mark where an entity ends, whitespace is in none; one that is given and does
     so stays nevertheless, with a warning.
 
-    overwrite: Whether entities and outside tokens of the doc are ignored.
+    overwrite: Whether entities and outside tokens of the docs are ignored.
     """
-    T, C = len(doc), len(scheme.tags)
+    columns = [doc.to_array([ENT_IOB, SENT_START, IS_SPACE]) for doc in docs]
+    iob, sentence, space = np.concatenate(columns).T
+    doc_of = np.repeat(np.arange(len(docs)), [len(doc) for doc in docs])
+    first = np.diff(doc_of, prepend=-1) > 0
     # Of unsigned integers: a sentence start is 1, and none of its kin is.
-    iob, sentence, space = doc.to_array([ENT_IOB, SENT_START, IS_SPACE]).T
-    breaks = sentence == 1
-    breaks[:1] = False
+    sentence_starts = (sentence == 1) & ~first
+    breaks = sentence_starts | first
     is_space = space == 1
-    taken = np.zeros(T, dtype=bool)
+    taken = np.zeros(len(iob), dtype=bool)
     if not overwrite:
-        taken |= (iob == BEGIN) | (iob == INSIDE)
-        if (iob == MISSING).any():
-            taken |= iob == OUT
-    if not (breaks.any() or is_space.any() or taken.any()):
+        incomplete = np.bincount(doc_of[iob == MISSING], minlength=len(docs)) > 0
+        taken = (iob == BEGIN) | (iob == INSIDE) | ((iob == OUT) & incomplete[doc_of])
+    if not (sentence_starts.any() or is_space.any() or taken.any()):
         return Bounds(None, breaks, taken)
-    allowed = np.ones((T, C), dtype=bool)
+    allowed = np.ones((len(iob), len(scheme.tags)), dtype=bool)
     # A sentence begins as a doc does, and the one before it ends so.
     starts, ends = scheme.constraints.start, scheme.constraints.end
-    allowed[breaks] &= starts
-    allowed[:-1][breaks[1:]] &= ends
+    allowed[sentence_starts] &= starts
+    allowed[:-1][sentence_starts[1:]] &= ends
     # What may begin or end an entity does not stand at whitespace.
     within = ~(starts | ends)
     within[OUTSIDE] = True
     allowed[is_space] &= within
     if taken.any():
-        _take(doc, scheme, allowed, taken, breaks, is_space)
+        stop = 0
+        for doc in docs:
+            at = slice(stop, stop := stop + len(doc))
+            _take(doc, scheme, allowed[at], taken[at], breaks[at], is_space[at])
     return Bounds(allowed, breaks, taken)
 
 

@@ -307,10 +307,11 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         posterior = self._posterior(docs)
         spans = posterior.best()
         confidences: List[List[float]] = [[] for _ in docs]
-        if self.cfg["confidence"] or any(self._threshold(label) > 0.0 for label in self.labels):
+        least = {label: self._threshold(label) for label in self.labels}
+        if self.cfg["confidence"] or any(least.values()):
             confidences = posterior.probabilities(spans)
             for found, ps in zip(spans, confidences):
-                kept = [p >= self._threshold(label) for (_, _, label), p in zip(found, ps)]
+                kept = [p >= least[label] for (_, _, label), p in zip(found, ps)]
                 found[:] = compress(found, kept)
                 ps[:] = compress(ps, kept)
         candidates: List[List[Tuple[SpanOffsets, float]]] = [[] for _ in docs]
@@ -456,7 +457,7 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         return self._posterior_of(docs, potentials)
 
     def _posterior_of(self, docs: Sequence[Doc], potentials: Potentials) -> Posterior:
-        limits = [bounds(doc, self.scheme, self.cfg["overwrite"]) for doc in docs]
+        limits = bounds(docs, self.scheme, self.cfg["overwrite"])
         return Posterior(potentials, self.scheme, limits, self.cfg["temperature"])
 
     def _without_tokens(self) -> Potentials:

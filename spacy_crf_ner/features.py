@@ -107,6 +107,9 @@ class Words(NamedTuple):
 class CharCNN(nn.Module):
     """A convolution over three characters, and the maximum over those of a word.
 
+    A batch has many triples of few characters: what a character adds to the one before it, to its
+    own place and to the one after is computed once for each, and a triple is the sum of three rows.
+
     nI: Width of the vector of a character.
     nO: Number of filters.
     """
@@ -115,11 +118,20 @@ class CharCNN(nn.Module):
         super().__init__()
         self.convolution = nn.Conv1d(nI, nO, kernel_size=3, padding=1)
 
-    def forward(self, chars: Tensor, mask: Tensor) -> Tensor:
-        """Encode words, of which mask (U, L) tells the characters: (U, L, nI) -> (U, nO)."""
-        read = torch.relu(self.convolution(chars.transpose(1, 2)))  # (U, nO, L)
-        # Nothing is less than 0, so what is set to 0 is no new maximum.
-        return read.masked_fill(~mask[:, None], 0.0).amax(2)
+    def forward(self, letters: Tensor, chars: Tensor) -> Tensor:
+        """Encode words: (U, nO).
+
+        letters: (K + 1, nI), vectors of the characters; zeros first.
+        chars: (U, L) int64, their numbers; 0 where a word has ended.
+        """
+        weight, bias = self.convolution.weight, cast(Tensor, self.convolution.bias)
+        before, here, after = (letters @ part.T for part in weight.unbind(2))  # (K + 1, nO)
+        rows = torch.cat([before, here + bias, after])
+        padded, K = F.pad(chars, (1, 1)), len(letters)
+        triples = torch.stack([padded[:, :-2], chars + K, padded[:, 2:] + 2 * K], 2)  # (U, L, 3)
+        read = F.embedding_bag(triples[chars > 0], rows, mode="sum")
+        lengths = (chars > 0).sum(1)
+        return torch.relu(torch.segment_reduce(read, "max", lengths=lengths))
 
 
 class CharLSTM(nn.Module):
@@ -133,10 +145,12 @@ class CharLSTM(nn.Module):
         super().__init__()
         self.lstm = nn.LSTM(nI, nO // 2, batch_first=True, bidirectional=True)
 
-    def forward(self, chars: Tensor, mask: Tensor) -> Tensor:
-        """Encode words, of which mask (U, L) tells the characters: (U, L, nI) -> (U, nO)."""
-        lengths = mask.sum(1).cpu()
-        packed = pack_padded_sequence(chars, lengths, batch_first=True, enforce_sorted=False)
+    def forward(self, letters: Tensor, chars: Tensor) -> Tensor:
+        """Encode words, as `CharCNN` does: (U, nO)."""
+        lengths = (chars > 0).sum(1).cpu()
+        packed = pack_padded_sequence(
+            F.embedding(chars, letters), lengths, batch_first=True, enforce_sorted=False
+        )
         last = self.lstm(packed)[1][0]  # (2, U, nO / 2)
         return cast(Tensor, last.transpose(0, 1).flatten(1))
 
@@ -188,7 +202,7 @@ class WordEmbedding(nn.Module):
         parts = []
         if self.alphabet is not None and self.reader is not None:
             letters = F.pad(self.alphabet(words.alphabet), (0, 0, 1, 0))  # 0 after the end of words
-            parts.append(self.reader(F.embedding(words.chars, letters), words.chars > 0))
+            parts.append(self.reader(letters, words.chars))
         if self.norms is not None:
             parts.append(self.norms(words.norms))
         if self.shapes is not None:

@@ -119,12 +119,13 @@ class Encoder(nn.Module):
         self.rnn.dropout = rate if self.rnn.num_layers > 1 else 0.0
         tokens, batch_sizes = _pack(lengths)
         tokens = tokens.to(X.device)
-        packed = X[tokens].to(next(self.rnn.parameters()).dtype)  # to predict, it may be another
+        # index_select copies whole rows, an index in brackets number by number.
+        packed = X.index_select(0, tokens).to(next(self.rnn.parameters()).dtype)
         encoded = self.rnn(PackedSequence(packed, batch_sizes))[0].data
         unpacked = torch.empty_like(tokens)
         unpacked[tokens] = torch.arange(len(tokens), device=tokens.device)
         # In mixed precision an encoder works in float16, and what is above it may not.
-        return F.dropout(encoded[unpacked].to(X.dtype), rate, self.training)
+        return F.dropout(encoded.index_select(0, unpacked).to(X.dtype), rate, self.training)
 
 
 def _pack(lengths: Tensor) -> Tuple[Tensor, Tensor]:

@@ -1,26 +1,17 @@
-"""The entities of docs by their probability: spans, where the model speaks of tags."""
+"""The entities of docs by their probability: spans, where the model speaks of tags.
 
-from itertools import compress
-from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
+Axes: B docs, N tokens of the batch, one doc after the other, T tokens of a doc, C tags, S spans.
+"""
+
+from itertools import islice, pairwise, product
+from typing import List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .bounds import Bounds
 from .potentials import Distribution, Potentials
-from .tags import SpanOffsets, TagScheme
-
-# A doc of the batch, its first token, and tags from there on.
-Stretch = Tuple[int, int, List[int]]
-
-
-class DocSpan(NamedTuple):
-    """A span of a doc of the batch: first token, last token + 1, and label."""
-
-    doc: int
-    start: int
-    end: int
-    label: str
+from .tags import MISSING, SpanOffsets, Spans, TagScheme
 
 
 class Trellis(NamedTuple):
@@ -44,11 +35,11 @@ class Trellis(NamedTuple):
 
 
 class Posterior:
-    """The distribution over the entities of each doc of a batch, given the bounds of the doc.
+    """The distribution over the entities of each doc of a batch, given what the docs say of them.
 
     potentials: Of the docs.
     scheme: The tags they are of.
-    limits: The bounds of each doc.
+    limits: The bounds of the docs.
     temperature: Divides all scores.
     """
 
@@ -56,16 +47,19 @@ class Posterior:
         self,
         potentials: Potentials,
         scheme: TagScheme,
-        limits: Sequence[Bounds],
+        limits: Bounds,
         temperature: float = 1.0,
     ) -> None:
         self._scheme, self._limits = scheme, limits
-        allowed = _allowed(limits, len(scheme.tags))
-        self._tags = Distribution(potentials, scheme.constraints, allowed, temperature)
+        self._tags = Distribution(potentials, scheme.constraints, limits.allowed, temperature)
+        # Where docs begin, and where the last one ends: (B + 1,).
+        self._begins = np.append(0, potentials.lengths.cumsum())
+        # As `Bounds.breaks`; nothing goes on over the end of the last doc either: (N + 1,).
+        self._breaks = np.append(limits.breaks, True)
 
     def best(self) -> List[List[SpanOffsets]]:
         """Read the entities off the most probable tag sequence of each doc."""
-        return [self._spans(tags, limit) for tags, limit in zip(self._tags.best(), self._limits)]
+        return self._by_doc(self._spans(np.concatenate(self._tags.best()), 0))
 
     def nbest(self, n: int) -> List[List[Tuple[List[SpanOffsets], float]]]:
         """Find the n most probable sets of entities of each doc, with their probabilities.
@@ -73,8 +67,8 @@ class Posterior:
         Raises ValueError for n below 1.
         """
         return [
-            [(self._spans(tags, limit), p) for tags, p in ranked]
-            for ranked, limit in zip(self._tags.nbest(n), self._limits)
+            [(self._scheme.offsets(self._spans(tags, begin)), p) for tags, p in ranked]
+            for ranked, begin in zip(self._tags.nbest(n), self._begins.tolist())
         ]
 
     def trellises(self) -> List[Trellis]:
@@ -86,9 +80,15 @@ class Posterior:
 
         Raises KeyError for an unknown label.
         """
-        flat = [DocSpan(doc, *span) for doc, found in enumerate(spans) for span in found]
-        ends = np.cumsum([len(found) for found in spans])
-        return [part.tolist() for part in np.split(self._probabilities(flat), ends[:-1])]
+        numbers = self._scheme.numbers
+        flat = [
+            (begin + start, begin + end, numbers[label])
+            for begin, found in zip(self._begins.tolist(), spans)
+            for start, end, label in found
+        ]
+        columns = np.array(flat, dtype=np.int64).reshape(-1, 3).T
+        p = iter(self._probabilities(Spans(*columns)).tolist())
+        return [list(islice(p, len(found))) for found in spans]
 
     def candidates(self, least: float) -> List[List[Tuple[SpanOffsets, float]]]:
         """Find all spans that are entities with at least some probability; they may overlap.
@@ -100,69 +100,67 @@ class Posterior:
 
         Returns the spans of each doc in order, each with its probability.
         """
-        found: List[List[Tuple[SpanOffsets, float]]] = [[] for _ in self._limits]
-        spans = [
-            DocSpan(doc, t, t + 1, label)
-            for doc, limit in enumerate(self._limits)
-            for t in np.flatnonzero(~limit.taken).tolist()
-            for label in self._scheme.labels
-        ]
-        while spans:
-            for span, p in zip(spans, self._probabilities(spans).tolist()):
-                if p >= least:
-                    found[span.doc].append(((span.start, span.end, span.label), p))
-            longer = [span._replace(end=span.end + 1) for span in spans if self._goes_on(span)]
-            opened = [self._scheme.write(span.label, span.end - span.start)[:-1] for span in longer]
-            shares = self._stretches([(s.doc, s.start, tags) for s, tags in zip(longer, opened)])
-            spans = list(compress(longer, shares >= least))
-        return [sorted(of_doc) for of_doc in found]
+        free, labels = np.flatnonzero(~self._limits.taken), np.arange(len(self._scheme.labels))
+        starts = np.repeat(free, len(labels))
+        spans = Spans(starts, starts + 1, np.tile(labels, len(free)))
+        closed = self._breaks | np.append(self._limits.taken, True)
+        found = []
+        while len(spans.starts):
+            p = self._probabilities(spans)
+            found.append((*spans.where(p >= least), p[p >= least]))
+            longer = spans.where(~closed[spans.ends])
+            longer = longer._replace(ends=longer.ends + 1)
+            opened = self._scheme.write(longer.labels, longer.ends - longer.starts)[:, :-1]
+            spans = longer.where(self._tags.stretches(longer.starts, opened) >= least)
+        if not found:
+            return [[] for _ in self._begins[1:]]
+        *columns, p = map(np.concatenate, zip(*found))
+        order = np.argsort(columns[0], kind="stable")
+        shares = iter(p[order].tolist())
+        by_doc = self._by_doc(Spans(*columns).where(order))
+        return [sorted(zip(offsets, shares)) for offsets in by_doc]
 
-    def _spans(self, tags: NDArray[np.int64], limit: Bounds) -> List[SpanOffsets]:
-        """Read the entities off tags, but for those that the doc came with."""
-        found = self._scheme.spans(tags, limit.breaks)
-        return [span for span in found if not limit.taken[span[0]]]
+    def _spans(self, tags: NDArray[np.int64], begin: int) -> Spans:
+        """Read the entities off tags, but for those that docs came with.
 
-    def _goes_on(self, span: DocSpan) -> bool:
-        """Whether the next token may be part of the entity."""
-        limit = self._limits[span.doc]
-        return span.end < len(limit.taken) and not (limit.taken | limit.breaks)[span.end]
+        tags: Of tokens in a row. begin: The first of these, among all N.
+        """
+        at = slice(begin, begin + len(tags))
+        found = self._scheme.spans(tags, self._limits.breaks[at])
+        return found.where(~self._limits.taken[at][found.starts])
 
-    def _probabilities(self, spans: Sequence[DocSpan]) -> NDArray[np.float64]:
-        """The probability of each of S spans: (S,)."""
-        terms = [(i, *term) for i, span in enumerate(spans) for term in self._terms(span)]
-        owners = np.array([i for i, *_ in terms], dtype=np.int64)
-        signs = np.array([sign for _, sign, _ in terms])
-        each = self._stretches([stretch for *_, stretch in terms])
-        p: NDArray[np.float64] = np.bincount(owners, each * signs, len(spans)).clip(0.0, 1.0)
-        return p
+    def _by_doc(self, spans: Spans) -> List[List[SpanOffsets]]:
+        """Part spans, their starts in order, into those of each doc, and count from its begin."""
+        parts = np.searchsorted(spans.starts, self._begins)
+        begins = np.repeat(self._begins[:-1], np.diff(parts))
+        offsets = self._scheme.offsets(
+            Spans(spans.starts - begins, spans.ends - begins, spans.labels)
+        )
+        return [offsets[i:j] for i, j in pairwise(parts.tolist())]
 
-    def _terms(self, span: DocSpan) -> Iterator[Tuple[int, Stretch]]:
-        """Yield signed stretches whose probabilities sum to that of the span."""
-        doc, start, end, label = span
-        breaks = self._limits[doc].breaks
-        if breaks[start + 1 : end].any():
-            return
-        for sign, before, tags in self._scheme.spellings(label, end - start):
-            first, last = start - before, start - before + len(tags)
-            # Over a sentence start, or the end of the doc, nothing goes on.
-            if first >= 0 and last <= len(breaks) and not breaks[first + 1 : last].any():
-                yield sign, (doc, first, tags)
+    def _probabilities(self, spans: Spans) -> NDArray[np.float64]:
+        """Compute the probability that exactly this is an entity, of spans over all N: (S,).
 
-    def _stretches(self, stretches: Sequence[Stretch]) -> NDArray[np.float64]:
-        """The probability that tokens carry these tags: (S,)."""
-        if not stretches:
-            return np.zeros(0)
-        docs, starts, tags = zip(*stretches)
-        padded = np.full((len(tags), max(map(len, tags))), -1)
-        for row, ids in zip(padded, tags):
-            row[: len(ids)] = ids
-        return self._tags.stretches(np.array(docs), np.array(starts), padded)
-
-
-def _allowed(limits: Sequence[Bounds], C: int) -> Optional[NDArray[np.bool_]]:
-    """Which of C tags may stand at the tokens of all docs: (N, C); None for all."""
-    if all(limit.allowed is None for limit in limits):
-        return None
-    everything = (np.ones((len(limit.taken), C), dtype=bool) for limit in limits)
-    parts = (limit.allowed for limit in limits)
-    return np.concatenate([all_ if part is None else part for part, all_ in zip(parts, everything)])
+        What goes on is another entity. So of the probability of the tags, that with the tag which
+        goes on to the left is taken off, and that to the right; that with both is taken off twice,
+        and added again.
+        """
+        lengths, rows = spans.ends - spans.starts, np.arange(len(spans.starts))
+        tags = self._scheme.write(spans.labels, lengths)  # (S, L)
+        to_left, to_right = self._scheme.onward
+        # (S, L + 3): with a tag on either side, and an end.
+        longer = np.pad(tags, ((0, 0), (1, 2)), constant_values=MISSING)
+        longer[:, 0] = to_left[tags[:, 0]]
+        longer[rows, lengths + 1] = to_right[tags[rows, lengths - 1]]
+        breaks = self._breaks.cumsum()
+        whole = breaks[spans.ends - 1] == breaks[spans.starts]
+        goes_left = (longer[:, 0] >= 0) & ~self._breaks[spans.starts]
+        goes_right = (longer[rows, lengths + 1] >= 0) & ~self._breaks[spans.ends]
+        p = np.zeros(len(tags))
+        for left, right in product((0, 1), repeat=2):
+            asked = np.flatnonzero(whole & (goes_left >= left) & (goes_right >= right))
+            stretches = longer[asked, 1 - left :]
+            stretches[np.arange(len(asked)), lengths[asked] + left + right] = MISSING
+            share = self._tags.stretches(spans.starts[asked] - left, stretches)
+            p[asked] += (-1) ** (left + right) * share
+        return p.clip(0.0, 1.0)

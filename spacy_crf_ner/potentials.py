@@ -219,19 +219,26 @@ class Distribution:
             for rows, ps, length in zip(tags.cpu().numpy(), log_p.exp().tolist(), self._lengths)
         ]
 
-    def stretches(
-        self, docs: NDArray[np.int64], starts: NDArray[np.int64], tags: NDArray[np.int64]
-    ) -> NDArray[np.float64]:
+    def stretches(self, starts: NDArray[np.int64], tags: NDArray[np.int64]) -> NDArray[np.float64]:
         """Compute the probability that stretches of tokens carry given tags: (S,).
 
-        docs: (S,) rows of the batch. starts: (S,) first tokens. tags: (S, L), negative beyond.
+        starts: (S,) first tokens, among all N. tags: (S, L), negative beyond; none goes over the
+            end of its doc.
         """
+        if not len(starts):
+            return np.zeros(0)
+        begins = self._lengths.cumsum() - self._lengths
+        docs = np.repeat(np.arange(len(begins)), self._lengths)[starts]
         device = self._chain.mask.device
-        where = (torch.from_numpy(array).to(device) for array in (docs, starts, tags))
+        where = (
+            torch.from_numpy(array).to(device) for array in (docs, starts - begins[docs], tags)
+        )
         return self._sums.log_stretches(*where).exp().cpu().numpy()
 
     def _at(self, temperature: float) -> crf.Chain:
-        tensors = [tensor / temperature for tensor in self._potentials.tensors()]
+        tensors = self._potentials.tensors()
+        if temperature != 1.0:
+            tensors = [tensor / temperature for tensor in tensors]
         if self._allowed is not None:
             allowed = torch.from_numpy(self._allowed).to(tensors[0].device)
             tensors[0] = crf.clamp(tensors[0], allowed)

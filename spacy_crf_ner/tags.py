@@ -5,7 +5,7 @@ Axes: C tags, T tokens.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,17 +40,21 @@ class Constraints(NamedTuple):
     end: NDArray[np.bool_]
 
 
-class Spelling(NamedTuple):
-    """Tags of an entity and, maybe, of the token before or after it.
+class Spans(NamedTuple):
+    """S spans of tokens.
 
-    sign: 1 or -1.
-    before: How many tokens before the entity it begins, 0 or 1.
-    tags: Their ids.
+    starts: (S,) first tokens.
+    ends: (S,) last tokens + 1.
+    labels: (S,) their labels, as indices among those of the scheme.
     """
 
-    sign: int
-    before: int
-    tags: List[int]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    labels: NDArray[np.int64]
+
+    def where(self, rows: NDArray[Any]) -> "Spans":
+        """Take some of them: (S,) bool, or their indices."""
+        return Spans(*(column[rows] for column in self))
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,11 @@ class TagScheme:
         return ("O", *(f"{prefix}-{label}" for label in self.labels for prefix in prefixes))
 
     @cached_property
+    def numbers(self) -> Dict[str, int]:
+        """The index of each label."""
+        return {label: i for i, label in enumerate(self.labels)}
+
+    @cached_property
     def constraints(self) -> Constraints:
         """The legal tag sequences: exactly those that spell some set of entities."""
         # Of BILUO tags: (n, n), and their images in this scheme: (C, C).
@@ -96,36 +105,41 @@ class TagScheme:
         """Whether the second of two tokens belongs to the first's entity: (C, C), [from, to]."""
         return self._project(self._biluo_continues)
 
-    def write(self, label: str, length: int) -> List[int]:
-        """Spell an entity of so many tokens: the ids of its tags.
+    def write(self, labels: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Spell entities of one token or more: the ids of their tags.
 
-        Raises KeyError for a label that is not in the scheme.
+        labels: (S,) indices. lengths: (S,) numbers of tokens, the longest L.
+
+        Returns (S, L), MISSING (-1) beyond their ends.
         """
-        positions = "U" if length == 1 else "B" + "I" * (length - 2) + "L"
-        return [self._ids_of_biluo[f"{position}-{label}"] for position in positions]
+        steps, last = np.arange(lengths.max(initial=1)), lengths[:, None] - 1
+        first = np.where(last == 0, POSITIONS.index("U"), POSITIONS.index("B"))
+        inside = np.where(steps == last, POSITIONS.index("L"), POSITIONS.index("I"))
+        tags = self._of_position[labels[:, None], np.where(steps == 0, first, inside)]
+        return np.where(steps > last, MISSING, tags)
 
-    def spellings(self, label: str, length: int) -> List[Spelling]:
-        """Write an entity as stretches whose probabilities, with their signs, sum to its own.
+    @cached_property
+    def onward(self) -> Tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The tag by which an entity, whole as it is, may go on to the left, and to the right.
 
-        Where a tag may go on with the entity, what goes on is not it: P(B I) - P(B I I) in BIO.
+        Where there is one, what goes on is another entity: in BIO, P(B I) - P(B I I) is the
+        probability of one of two tokens.
 
-        Raises KeyError for a label that is not in the scheme.
+        Returns (C,) by the entity's first tag, and (C,) by its last; MISSING (-1) for none.
         """
-        tags = self.write(label, length)
-        before = [[], *([i] for i in np.flatnonzero(self.continues[:, tags[0]]).tolist())]
-        after = [[], *([i] for i in np.flatnonzero(self.continues[tags[-1]]).tolist())]
-        return [
-            Spelling((-1) ** (len(left) + len(right)), len(left), [*left, *tags, *right])
-            for left in before
-            for right in after
-        ]
+        left = self.continues.T & self.constraints.start[:, None]
+        right = self.continues & self.constraints.end[:, None]
+        # Of those that go on with a whole entity there is one at most, in any scheme.
+        assert max(left.sum(1).max(), right.sum(1).max()) <= 1
+        to_left, to_right = (np.where(x.any(1), x.argmax(1), MISSING) for x in (left, right))
+        return to_left, to_right
 
     def only(self, start: int, end: int, label: str, T: int) -> NDArray[np.bool_]:
         """Allow of all tag sequences those with one entity: (T, C), False forbids.
 
         Raises KeyError for a label that is not in the scheme.
         """
-        tags = self.write(label, end - start)
+        (tags,) = self.write(np.array([self.numbers[label]]), np.array([end - start]))
         allowed = np.ones((T, len(self.tags)), dtype=bool)
         allowed[start:end] = False
         allowed[np.arange(start, end), tags] = True
@@ -152,15 +166,11 @@ class TagScheme:
         ids = self._ids_of_biluo
         return np.fromiter((ids[tag] for tag in biluo), dtype=np.int64, count=len(biluo))
 
-    def spans(
-        self, ids: NDArray[np.int64], breaks: Optional[NDArray[np.bool_]] = None
-    ) -> List[SpanOffsets]:
-        """Read the entities off a legal tag sequence.
+    def spans(self, ids: NDArray[np.int64], breaks: Optional[NDArray[np.bool_]] = None) -> Spans:
+        """Read the entities, in order, off a legal tag sequence, or off several in a row.
 
         ids: (T,) tag ids, none of them missing.
         breaks: (T,) True at tokens that continue no entity; None for none.
-
-        Returns (first token, last token + 1, label) of each entity, in order.
         """
         inside = ids != OUTSIDE
         # joined[t]: tokens t - 1 and t are of one entity.
@@ -170,8 +180,12 @@ class TagScheme:
             joined[:-1] &= ~breaks
         starts = np.flatnonzero(inside & ~joined[:-1])
         ends = np.flatnonzero(inside & ~joined[1:]) + 1
-        labels = [self.tags[i].split("-", 1)[1] for i in ids[starts]]
-        return list(zip(starts.tolist(), ends.tolist(), labels))
+        return Spans(starts, ends, self._label_of[ids[starts]])
+
+    def offsets(self, spans: Spans) -> List[SpanOffsets]:
+        """Write spans as plain values: first token, last token + 1, label."""
+        labels = [self.labels[i] for i in spans.labels.tolist()]
+        return list(zip(spans.starts.tolist(), spans.ends.tolist(), labels))
 
     def is_legal(self, ids: NDArray[np.int64]) -> bool:
         """Tell whether a tag sequence, (T,), spells a set of entities."""
@@ -198,6 +212,18 @@ class TagScheme:
     def _image(self) -> NDArray[np.int64]:
         """The tag id that each BILUO tag has in this scheme."""
         return self.ids([tag for tag in self._ids_of_biluo if tag not in (None, "-")])
+
+    @cached_property
+    def _of_position(self) -> NDArray[np.int64]:
+        """The tag id of each label at each position, in the order of POSITIONS: (labels, 4)."""
+        return self._image[1:].reshape(-1, len(POSITIONS))
+
+    @cached_property
+    def _label_of(self) -> NDArray[np.int64]:
+        """The index of the label of each tag, -1 for that of "O": (C,)."""
+        label_of = np.empty(len(self.tags), dtype=np.int64)
+        label_of[self._image] = self._biluo[0]
+        return label_of
 
     @cached_property
     def _ids_of_biluo(self) -> Dict[Optional[str], int]:

@@ -127,6 +127,31 @@ def annotated(draw: st.DrawFn) -> Annotation:
 
 @pytest.mark.filterwarnings("ignore:The entity")
 @pytest.mark.parametrize("scheme", SCHEMES)
+@given(batch=st.lists(annotated() | st.none(), min_size=1, max_size=4), overwrite=st.booleans())
+@properties
+def test_of_a_batch_each_doc_has_its_own(
+    scheme: str, batch: List[Optional[Annotation]], overwrite: bool
+) -> None:
+    """None is a doc without tokens."""
+    tags = TagScheme(scheme, LABELS)
+    docs = [Doc(VOCAB) if annotation is None else annotation.doc() for annotation in batch]
+    together = bounds(docs, tags, overwrite)
+    end = 0
+    for doc in docs:
+        begin, end = end, end + len(doc)
+        alone = bounds([doc], tags, overwrite)
+        np.testing.assert_array_equal(together.breaks[begin:end], alone.breaks)
+        np.testing.assert_array_equal(together.taken[begin:end], alone.taken)
+        allowed, expected = (
+            np.ones((end, len(tags.tags)), dtype=bool) if found.allowed is None else found.allowed
+            for found in (together, alone)
+        )
+        np.testing.assert_array_equal(allowed[begin:end], expected[: len(doc)])
+    assert end == len(together.taken)
+
+
+@pytest.mark.filterwarnings("ignore:The entity")
+@pytest.mark.parametrize("scheme", SCHEMES)
 @given(data=st.data(), annotation=annotated())
 @properties
 def test_what_is_predicted_is_the_best_given_what_the_doc_has(
@@ -139,7 +164,7 @@ def test_what_is_predicted_is_the_best_given_what_the_doc_has(
         for shape in ((T, C), (C, C), (C,), (C,))
     ]
     potentials = Potentials(arrays[0], np.array([T]), *arrays[1:], constrained=True)
-    posterior = Posterior(potentials, tags, [bounds(annotation.doc(), tags, overwrite=False)])
+    posterior = Posterior(potentials, tags, bounds([annotation.doc()], tags, overwrite=False))
 
     sets = annotation.analyses(scheme)
     paths = [[tags.tags.index(tag) for tag in helpers.write(scheme, T, spans)] for spans in sets]

@@ -48,6 +48,18 @@ def read(scheme: str, tags: Sequence[str], breaks: Sequence[bool]) -> List[Span]
     return spans
 
 
+def joined(limits: Sequence[Bounds], scheme: TagScheme) -> Bounds:
+    """The bounds of a batch of what is known of each doc; all of them begin at a break."""
+    first = [np.arange(len(limit.breaks)) == 0 for limit in limits]
+    breaks = np.concatenate([limit.breaks | begin for limit, begin in zip(limits, first)])
+    taken = np.concatenate([limit.taken for limit in limits])
+    if all(limit.allowed is None for limit in limits):
+        return Bounds(None, breaks, taken)
+    anything = [np.ones((len(limit.taken), len(scheme.tags)), dtype=bool) for limit in limits]
+    parts = [a if limit.allowed is None else limit.allowed for limit, a in zip(limits, anything)]
+    return Bounds(np.concatenate(parts), breaks, taken)
+
+
 class Batch(NamedTuple):
     """Docs of up to 4 tokens, and what is known of them."""
 
@@ -62,7 +74,9 @@ class Batch(NamedTuple):
         return [slice(end - T, end) for end, T in zip(ends, self.potentials.lengths.tolist())]
 
     def posterior(self, temperature: float = 1.0) -> Posterior:
-        return Posterior(self.potentials, self.scheme, self.limits, temperature)
+        return Posterior(
+            self.potentials, self.scheme, joined(self.limits, self.scheme), temperature
+        )
 
     def spans(self, doc: int) -> List[Span]:
         """All spans of a doc."""
@@ -214,7 +228,7 @@ def test_an_unknown_label_is_a_key_error(scheme: str, label: str) -> None:
         np.zeros((1, C), dtype="f"), np.array([1]), np.zeros((C, C), dtype="f"), zeros, zeros, True
     )
     nothing = np.zeros(1, dtype=bool)
-    posterior = Posterior(potentials, tags, [Bounds(None, nothing, nothing)])
+    posterior = Posterior(potentials, tags, Bounds(None, ~nothing, nothing))
     with pytest.raises(KeyError):
         posterior.probabilities([[(0, 1, label)]])
 
@@ -269,8 +283,8 @@ def test_enough_of_the_n_best_are_all_there_are(scheme: str, T: int) -> None:
     potentials = Potentials(
         np.zeros((T, C), dtype="f"), np.array([T]), np.zeros((C, C), dtype="f"), zeros, zeros, True
     )
-    nothing = np.zeros(T, dtype=bool)
-    (ranked,) = Posterior(potentials, tags, [Bounds(None, nothing, nothing)]).nbest(160)
+    nothing, first = np.zeros(T, dtype=bool), np.arange(T) == 0
+    (ranked,) = Posterior(potentials, tags, Bounds(None, first, nothing)).nbest(160)
     sets = {
         tuple(spans)
         for spans in helpers.span_sets(T, LABELS)
@@ -289,7 +303,7 @@ def test_fewer_than_one_is_an_error(n: int) -> None:
     )
     nothing = np.zeros(1, dtype=bool)
     with pytest.raises(ValueError, match="expected 1 or more"):
-        Posterior(potentials, tags, [Bounds(None, nothing, nothing)]).nbest(n)
+        Posterior(potentials, tags, Bounds(None, ~nothing, nothing)).nbest(n)
 
 
 # The loss of what is wrong
@@ -396,7 +410,7 @@ def test_the_loss_of_what_is_certain_and_wrong_is_finite(scheme: str) -> None:
     tags = TagScheme(scheme, ("PER",))
     C = len(tags.tags)
     emissions = np.zeros((1, C), dtype="f")
-    emissions[0, tags.write("PER", 1)] = 100.0
+    emissions[tags.only(0, 1, "PER", 1)] = 100.0
     zeros = np.zeros(C, dtype="f")
     potentials = Potentials(
         emissions, np.array([1]), np.zeros((C, C), dtype="f"), zeros, zeros, True

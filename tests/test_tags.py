@@ -26,6 +26,10 @@ def ids_of(scheme: TagScheme, tags: List[str]) -> Tuple[int, ...]:
     return tuple(scheme.tags.index(tag) for tag in tags)
 
 
+def entities(scheme: TagScheme, ids: np.ndarray) -> List[Span]:
+    return scheme.offsets(scheme.spans(ids))
+
+
 def spans_of(doc: Doc, biluo: List[str]) -> List[Span]:
     return [(span.start, span.end, span.label_) for span in biluo_tags_to_spans(doc, biluo)]
 
@@ -59,7 +63,7 @@ def test_every_span_set_comes_back_from_its_tags(name: str) -> None:
     for T in range(6):
         for spans in map(list, span_sets(T, scheme.labels)):
             ids = np.array(ids_of(scheme, write(name, T, spans)), dtype=np.int64)
-            assert scheme.spans(ids) == (merge_adjacent(spans) if name == "io" else spans)
+            assert entities(scheme, ids) == (merge_adjacent(spans) if name == "io" else spans)
 
 
 @properties
@@ -79,7 +83,7 @@ def test_tags_and_spans_agree_with_spacy(
     spaces = {"biluo": biluo, "bio": biluo_to_iob(biluo), "io": write("io", T, spans)}
     assert written == spaces[name]
     expected = spans_of(doc, biluo)
-    assert scheme.spans(ids) == (merge_adjacent(expected) if name == "io" else expected)
+    assert entities(scheme, ids) == (merge_adjacent(expected) if name == "io" else expected)
 
 
 @properties
@@ -87,8 +91,23 @@ def test_tags_and_spans_agree_with_spacy(
 def test_spans_agree_with_seqeval(annotation: Tuple[int, List[Span]], name: str) -> None:
     scheme = TagScheme(name, LABELS)
     ids = scheme.ids(write("biluo", *annotation))
-    (entities,) = Entities([[scheme.tags[i] for i in ids]], SEQEVAL[name]).entities
-    assert scheme.spans(ids) == [(entity.start, entity.end, entity.tag) for entity in entities]
+    (found,) = Entities([[scheme.tags[i] for i in ids]], SEQEVAL[name]).entities
+    assert entities(scheme, ids) == [(entity.start, entity.end, entity.tag) for entity in found]
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+@given(st.lists(st.tuples(st.integers(0, len(LABELS) - 1), st.integers(1, 6)), max_size=4))
+@properties
+def test_entities_are_written_as_the_scheme_has_it(name: str, asked: List[Tuple[int, int]]) -> None:
+    scheme = TagScheme(name, LABELS)
+    numbers, lengths = np.array(asked, dtype=np.int64).reshape(-1, 2).T
+    longest = max(lengths, default=1)
+    expected = [
+        ids_of(scheme, write(name, n, [(0, n, LABELS[i])])) + (MISSING,) * (longest - n)
+        for i, n in asked
+    ]
+    found = scheme.write(numbers, lengths)
+    np.testing.assert_array_equal(found, np.reshape(expected, (len(asked), longest)))
 
 
 @pytest.mark.parametrize("name", SCHEMES)
@@ -123,14 +142,14 @@ def test_what_only_and_outside_allow_is_told_by_the_spans(name: str) -> None:
             free = all(stop <= start or end <= first for first, stop, _ in spans)
             assert scheme.outside(start, end, 4)[range(4), ids].all() == free
             for label in scheme.labels:
-                there = (start, end, label) in scheme.spans(ids)
+                there = (start, end, label) in entities(scheme, ids)
                 assert scheme.only(start, end, label, 4)[range(4), ids].all() == there
 
 
 def test_io_merges_adjacent_spans_of_one_label_only() -> None:
     scheme = TagScheme("io", ("A", "B"))
     ids = scheme.ids(["U-A", "B-A", "L-A", "U-B", "O", "U-B"])
-    assert scheme.spans(ids) == [(0, 3, "A"), (3, 4, "B"), (5, 6, "B")]
+    assert entities(scheme, ids) == [(0, 3, "A"), (3, 4, "B"), (5, 6, "B")]
 
 
 @properties
@@ -161,14 +180,14 @@ def test_without_labels_all_is_outside(name: str) -> None:
     scheme = TagScheme(name, ())
     assert scheme.tags == ("O",)
     assert [array.tolist() for array in scheme.constraints] == [[[True]], [True], [True]]
-    assert scheme.spans(scheme.ids(["O", "O"])) == []
+    assert entities(scheme, scheme.ids(["O", "O"])) == []
 
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_no_tokens_have_no_tags_and_no_spans(name: str) -> None:
     scheme = TagScheme(name, LABELS)
     assert scheme.ids([]).shape == (0,)
-    assert scheme.spans(scheme.ids([])) == []
+    assert entities(scheme, scheme.ids([])) == []
 
 
 @pytest.mark.parametrize("name", SCHEMES)
