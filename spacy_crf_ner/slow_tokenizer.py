@@ -20,12 +20,13 @@ from spacy.util import SimpleFrozenDict
 from spacy_transformers.align import get_alignment_via_offset_mapping
 from spacy_transformers.data_classes import FullTransformerBatch, HFObjects
 from spacy_transformers.layers._util import replace_listener_cfg
-from spacy_transformers.layers.hf_shim import HFShim
 from spacy_transformers.layers.split_trf import split_trf_batch
 from spacy_transformers.layers.transformer_model import TransformerModel, forward
 from spacy_transformers.layers.trfs2arrays import trfs2arrays
 from thinc.api import Model, chain
 from thinc.types import Floats2d, Ragged
+
+from .transformer_training import MixedPrecision, TrainingShim, scaled
 
 SpanGetter = Callable[[List[Doc]], List[List[Span]]]
 
@@ -35,7 +36,7 @@ WORD = re.compile(r"\S+\n?")
 NOTHING: Dict[str, Any] = SimpleFrozenDict()
 
 
-class SlowTokenizerShim(HFShim):
+class SlowTokenizerShim(TrainingShim):
     """spacy-transformers' shim, which saves a slow tokenizer also after it was loaded."""
 
     def to_bytes(self) -> bytes:
@@ -62,7 +63,7 @@ class SlowTokenizerModel(TransformerModel):
         get_spans: SpanGetter,
         tokenizer_config: Dict[str, Any],
         transformer_config: Dict[str, Any],
-        mixed_precision: bool,
+        mixed_precision: MixedPrecision,
         grad_scaler_config: Dict[str, Any],
     ):
         super().__init__(
@@ -70,16 +71,18 @@ class SlowTokenizerModel(TransformerModel):
             get_spans,
             tokenizer_config,
             transformer_config,
-            mixed_precision,
+            scaled(mixed_precision),
             grad_scaler_config,
         )
         self._func = _forward
         self.attrs["replace_listener_cfg"] = _own_transformer
-        self.layers[0].shims[0] = SlowTokenizerShim(
+        shim = SlowTokenizerShim(
             HFObjects(None, None, None, tokenizer_config, transformer_config),
-            mixed_precision=mixed_precision,
+            mixed_precision=scaled(mixed_precision),
             grad_scaler_config=grad_scaler_config,
         )
+        shim.mix(mixed_precision)
+        self.layers[0].shims[0] = shim
 
     def copy(self) -> "SlowTokenizerModel":
         """Copy the layer and its weights; a copy aligns as this does."""
@@ -94,13 +97,16 @@ def transformer_model(
     get_spans: SpanGetter,
     tokenizer_config: Dict[str, Any] = NOTHING,
     transformer_config: Dict[str, Any] = NOTHING,
-    mixed_precision: bool = False,
+    mixed_precision: MixedPrecision = False,
     grad_scaler_config: Dict[str, Any] = NOTHING,
 ) -> Model[List[Doc], FullTransformerBatch]:
     """Make a transformer whose slow tokenizer aligns as exactly as a fast one.
 
-    All settings are those of `spacy-transformers.TransformerModel.v3`, and with a fast tokenizer,
-    or a slow one of other marks than PhoBERT's, so is all that it does.
+    mixed_precision: True trains in float16 on a GPU; "bf16" does so too, and on a CPU trains in
+        bfloat16, which pays where the CPU has AMX or AVX512-BF16.
+
+    The other settings are those of `spacy-transformers.TransformerModel.v3`, and with a fast
+    tokenizer, or a slow one of other marks than PhoBERT's, so is all that it does.
 
     Returns a layer from docs to the output of the transformer.
     """
@@ -121,7 +127,7 @@ def tok2vec_transformer(
     pooling: Model[Ragged, Floats2d],
     grad_factor: float = 1.0,
     transformer_config: Dict[str, Any] = NOTHING,
-    mixed_precision: bool = False,
+    mixed_precision: MixedPrecision = False,
     grad_scaler_config: Dict[str, Any] = NOTHING,
 ) -> Model[List[Doc], List[Floats2d]]:
     """Make such a transformer for one component alone, as `nlp.replace_listeners` does.

@@ -40,6 +40,7 @@ TREES = {
 
 # What is not named here is a tool, on the floor above the component.
 FLOORS = {"__init__": 0, "tags": 0, "crf": 0, "network": 1, "layer": 1, "features": 1}
+FLOORS |= {"adam_step": 1, "transformer_training": 1}
 FLOORS |= {"depth": 0, "potentials": 1, "model": 1, "slow_tokenizer": 1}
 FLOORS |= {
     "bounds": 2,
@@ -130,6 +131,7 @@ def test_arithmetic_does_not_know_spacy(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(TREES))
 def test_torch_stays_on_its_floor(name: str) -> None:
     floor_of_torch = {"crf", "network", "layer", "features", "potentials", "model", "distributed"}
+    floor_of_torch |= {"adam_step", "transformer_training"}
     if name not in floor_of_torch:
         assert not libraries(name) & {"torch", "torchcrf"}
 
