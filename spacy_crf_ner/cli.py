@@ -45,7 +45,6 @@ from .terminal import (
 from .trellis_page import trellis_page
 from .visualize import comparison_page
 
-
 PRECISIONS = "auto|fp32|bf16|fp16|int8"
 
 

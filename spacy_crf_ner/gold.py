@@ -4,14 +4,17 @@ Axes: T predicted tokens, C tags.
 """
 
 import warnings
-from typing import Iterable, Iterator, List, Optional, Sequence, Set
+from typing import Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
+from spacy.attrs import ENT_IOB, IS_SPACE, ORTH
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 
-from .tags import OUTSIDE, TagScheme
+from .tags import MISSING, OUTSIDE, TagScheme
+
+IOB_OUTSIDE = 2  # in ENT_IOB: 0 missing, 1 inside, 2 outside, 3 begin
 
 
 def collect_labels(examples: Iterable[Example], name: str, wrong_key: Optional[str]) -> List[str]:
@@ -28,9 +31,9 @@ def collect_labels(examples: Iterable[Example], name: str, wrong_key: Optional[s
     ents = _Alignment("gold entities", "count as not annotated")
     wrong = _Alignment(f"spans in doc.spans[{wrong_key!r}]", "are left out")
     for eg in examples:
-        _require_text(eg.reference, name)
-        labels.update(ent.label_ for ent in eg.reference.ents)
-        ents.add(eg, eg.reference.ents)
+        found = _require_text(eg.reference, name)
+        labels.update(ent.label_ for ent in found)
+        ents.add(eg, found)
         wrong.add(eg, _wrong(eg, wrong_key))
     for read in (ents, wrong):
         if read.misaligned:
@@ -64,20 +67,43 @@ def gold_tags(eg: Example, scheme: TagScheme, name: str) -> NDArray[np.int64]:
 
     Raises ValueError for an entity of an unknown label, or that begins or ends in whitespace.
     """
-    _require_text(eg.reference, name)
-    biluo = eg.get_aligned_ner()
-    if sum(tag is not None and tag[0] in "BU" for tag in biluo) < len(eg.reference.ents):
-        # The same words each time, so that Python shows it once.
-        warnings.warn(
-            f"[{name}] some gold entities do not align with the predicted tokens, which "
-            "count as not annotated; nlp.initialize() lists them.",
-            stacklevel=3,
-        )
+    ents = _require_text(eg.reference, name)
     try:
+        if _same_tokens(eg):
+            return _tags(eg.reference, ents, scheme)
+        biluo = eg.get_aligned_ner()
+        if sum(tag is not None and tag[0] in "BU" for tag in biluo) < len(ents):
+            # The same words each time, so that Python shows it once.
+            warnings.warn(
+                f"[{name}] some gold entities do not align with the predicted tokens, which "
+                "count as not annotated; nlp.initialize() lists them.",
+                stacklevel=3,
+            )
         return scheme.ids(biluo)
     except KeyError:
-        ent = next(ent for ent in eg.reference.ents if ent.label_ not in scheme.labels)
+        ent = next(ent for ent in ents if ent.label_ not in scheme.labels)
         raise ValueError(_unknown(ent, scheme, name)) from None
+
+
+def _same_tokens(eg: Example) -> bool:
+    """Whether predicted and gold tokens are the same, so that nothing has to be aligned."""
+    x, y = eg.predicted, eg.reference
+    return len(x) == len(y) and np.array_equal(x.to_array(ORTH), y.to_array(ORTH))
+
+
+def _tags(gold: Doc, ents: Sequence[Span], scheme: TagScheme) -> NDArray[np.int64]:
+    """Write entities as tag ids of the gold tokens, with the results of `get_aligned_ner`."""
+    iob, is_space = gold.to_array([ENT_IOB, IS_SPACE]).T
+    # Whitespace is outside of entities wherever any token is annotated.
+    outside = (iob == IOB_OUTSIDE) | ((is_space != 0) & iob.any())
+    tags = np.where(outside, OUTSIDE, MISSING)
+    if ents:
+        starts, ends = np.array([(ent.start, ent.end) for ent in ents]).T
+        labels = np.array([scheme.numbers[ent.label_] for ent in ents])
+        written = scheme.write(labels, ends - starts)  # (S, L)
+        tokens = starts[:, None] + np.arange(written.shape[1])
+        tags[tokens[tokens < ends[:, None]]] = written[tokens < ends[:, None]]
+    return tags
 
 
 def wrong_spans(
@@ -93,6 +119,8 @@ def wrong_spans(
     Raises ValueError for an unknown label, and for a span that is a gold entity.
     """
     spans = _wrong(eg, key)
+    if not spans:
+        return
     for span in spans:
         if span.label_ not in ("", *scheme.tags[:1], *scheme.labels):
             raise ValueError(_unknown(span, scheme, name))
@@ -123,9 +151,10 @@ def _unknown(span: Span, scheme: TagScheme, name: str) -> str:
     )
 
 
-def _require_text(doc: Doc, name: str) -> None:
-    """Refuse entities that begin or end in whitespace, and such as spaCy 2 spelled wrong ones."""
-    for ent in doc.ents:
+def _require_text(doc: Doc, name: str) -> Tuple[Span, ...]:
+    """The entities; none that begins or ends in whitespace, or as spaCy 2 spelled wrong ones."""
+    ents: Tuple[Span, ...] = tuple(doc.ents)
+    for ent in ents:
         if ent.label_.startswith("!"):
             raise ValueError(
                 f"[{name}] {_where(ent)}: expected a label, got {ent.label_!r}. A span known to be "
@@ -136,6 +165,7 @@ def _require_text(doc: Doc, name: str) -> None:
                 f"[{name}] {_where(ent)}: expected an entity that begins and ends in a "
                 f"word, got {ent.text!r}. Trim the whitespace off its ends."
             )
+    return ents
 
 
 def _where(ent: Span) -> str:

@@ -16,6 +16,8 @@ RNNS = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 DECODERS = ("crf", "softmax")
 
 
+# In training on a CPU, docs are padded where tokens become this many times as many at most.
+MOST_PADDED = 2.0
 # By how much less a new tag scores: it has 1 / 148 of the odds of the one it is copied from.
 GROWTH_MARGIN = 5.0
 
@@ -121,7 +123,11 @@ class Encoder(nn.Module):
         tokens = tokens.to(X.device)
         # index_select copies whole rows, an index in brackets number by number.
         packed = X.index_select(0, tokens).to(next(self.rnn.parameters()).dtype)
-        encoded = self.rnn(PackedSequence(packed, batch_sizes))[0].data
+        padded = len(batch_sizes) * int(batch_sizes[0])
+        if self.training and X.device.type == "cpu" and padded <= MOST_PADDED * len(X):
+            encoded = _read_padded(self.rnn, packed, batch_sizes)
+        else:
+            encoded = self.rnn(PackedSequence(packed, batch_sizes))[0].data
         unpacked = torch.empty_like(tokens)
         unpacked[tokens] = torch.arange(len(tokens), device=tokens.device)
         # In mixed precision an encoder works in float16, and what is above it may not.
@@ -140,6 +146,41 @@ def _pack(lengths: Tensor) -> Tuple[Tensor, Tensor]:
     steps = torch.arange(int(lengths.max()))[:, None]
     mask = steps < lengths[order]  # (T, B)
     return (starts + steps)[mask], mask.sum(1)
+
+
+def _read_padded(rnn: nn.RNNBase, X: Tensor, batch_sizes: Tensor) -> Tensor:
+    """Encode packed tokens as `rnn` does, with a faster way back: (N, nI) -> (N, nO).
+
+    On a CPU, torch's way back over packed docs makes a gradient of all tokens at every time step.
+    Over padded docs it does not; here each direction reads them so that padding comes last.
+
+    batch_sizes: (T,), number of docs that have a t-th token.
+    """
+    docs = torch.arange(int(batch_sizes[0]))
+    mask = docs < batch_sizes[:, None]  # (T, B)
+    forwards = torch.where(mask, torch.arange(len(mask))[:, None], 0)
+    # Which token of its doc is read at which time step, by direction: (T, B).
+    readings = [forwards, torch.where(mask, mask.sum(0) - 1 - forwards, 0)][: 1 + rnn.bidirectional]
+    firsts = batch_sizes.cumsum(0) - batch_sizes  # row of the first doc's t-th token
+    zeros = X.new_zeros(1, len(docs), rnn.hidden_size)
+    weights = iter(rnn.all_weights)
+    for layer in range(rnn.num_layers):
+        if layer:
+            X = torch.dropout(X, rnn.dropout, rnn.training)
+        read = []
+        for token in readings:
+            settings: Any = (next(weights), True, 1, 0.0, True, False, False)
+            padded = X[firsts[token] + docs]
+            if rnn.mode == "LSTM":
+                Y = torch.lstm(padded, (zeros, zeros), *settings)[0]
+            else:
+                Y = {"GRU": torch.gru, "RNN_TANH": torch.rnn_tanh}[rnn.mode](
+                    padded, zeros, *settings
+                )[0]
+            # A direction's reading is its own inverse.
+            read.append(Y[token[mask], docs.expand_as(mask)[mask]])
+        X = torch.cat(read, dim=1)
+    return X
 
 
 class Network(nn.Module):

@@ -3,10 +3,13 @@
 import re
 from typing import Any, Dict, Optional
 
+import numpy as np
 from thinc.api import Optimizer
+from thinc.backends import get_array_ops
 from thinc.optimizers import FloatOrSeq, KeyT
 from thinc.types import FloatsXd
 
+from .adam_step import adam_step
 from .depth import depth
 
 # The parameters "b" and "G" are those of thinc's own layers.
@@ -16,6 +19,9 @@ _NO_DECAY = re.compile(
     r"|(?:^|\.)(?:\w*(?i:norm)\w*|ln_\w+)\.(?:weight|gamma|beta)$"
     r"|(?:^|\.)(?:start_|end_)?transitions$"
 )
+
+# Of so many weights on, a call of torch takes less time than it saves.
+WORTH = 2**15
 
 
 class LayerwiseAdam(Optimizer):
@@ -68,9 +74,51 @@ class LayerwiseAdam(Optimizer):
         if _NO_DECAY.search(key[1]):
             self.L2 = 0.0
         try:
+            if self._in_one_pass(weights, gradient):
+                return self._step(key, weights, gradient, lr_scale)
             return super().__call__(key, weights, gradient, lr_scale=lr_scale)
         finally:
             self.L2 = L2
+
+    def _in_one_pass(self, weights: FloatsXd, gradient: FloatsXd) -> bool:
+        """Whether this is Adam, with decay, on plain arrays of a CPU that are worth the call."""
+        arrays = (weights, gradient)
+        return (
+            weights.size >= WORTH
+            and self.b1 > 0
+            and self.b2 > 0
+            and (self.L2_is_weight_decay or not self.L2)
+            and weights.shape == gradient.shape
+            and all(isinstance(a, np.ndarray) and a.dtype == np.float32 for a in arrays)
+            and all(a.flags.carray for a in arrays)
+        )
+
+    def _step(self, key: KeyT, weights: Any, gradient: Any, lr_scale: float) -> Any:
+        """What thinc's Optimizer does, in one pass."""
+        self.nr_update[key] += 1
+        ops: Any = get_array_ops(weights)  # type: ignore[no-untyped-call]
+        for moments in (self.mom1, self.mom2):
+            if key not in moments:
+                moments[key] = ops.alloc1f(weights.size)
+        learn_rate = lr_scale * self.learn_rate
+        adam_step(
+            weights,
+            gradient,
+            self.mom1[key],
+            self.mom2[key],
+            step=self.nr_update[key],
+            learn_rate=learn_rate,
+            decay=learn_rate * self.L2,
+            beta1=self.b1,
+            beta2=self.b2,
+            eps=self.eps,
+            grad_clip=self.grad_clip,
+        )
+        if self.averages is not None:
+            if key not in self.averages:
+                self.averages[key] = ops.alloc(weights.shape)
+            ops.update_averages(self.averages[key], weights, self.nr_update[key])
+        return weights, gradient
 
     def _rate(self, key: KeyT) -> float:
         """How fast weights learn, as a share of the learning rate."""

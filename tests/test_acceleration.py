@@ -255,9 +255,9 @@ def test_a_pipeline_without_a_transformer_stays_as_it_is(trained: Language) -> N
 def test_what_cannot_be_is_said(tiny_transformer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     nlp = pipeline(tiny_transformer)
     nlp.initialize(lambda: make_examples(nlp))
-    with pytest.raises(ValueError, match="precision: expected one of .*'fp32'.*, got 'fp64'"):
+    with pytest.raises(ValueError, match=r"precision: expected one of .*'fp32'.*, got 'fp64'"):
         accelerate(nlp, "fp64")
-    with pytest.raises(ValueError, match="fp16 is for GPUs, got a CPU. Choose bf16"):
+    with pytest.raises(ValueError, match=r"fp16 is for GPUs, got a CPU\. Choose bf16"):
         accelerate(nlp, "fp16")
     accelerate(nlp, "int8")
     monkeypatch.setattr(precision, "find_spec", lambda name: None)
@@ -274,7 +274,9 @@ def test_what_cannot_be_is_said(tiny_transformer: str, monkeypatch: pytest.Monke
         },
     }
     nlp.add_pipe("crf_ner", name="own", config={"model": model})
-    with pytest.raises(ValueError, match=r"\[own\].*Tok2VecTransformer.v3.*component `transformer`"):
+    with pytest.raises(
+        ValueError, match=r"\[own\].*Tok2VecTransformer.v3.*component `transformer`"
+    ):
         accelerate(nlp, "fp32")
 
 

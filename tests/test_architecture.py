@@ -41,7 +41,8 @@ TREES = {
 # What is not named here is a tool, on the floor above the component.
 FLOORS = {"__init__": 3, "tags": 0, "crf": 0, "network": 1, "layer": 1, "features": 1}
 FLOORS |= {"depth": 0, "potentials": 1, "model": 1, "precision": 1, "lowering": 1}
-FLOORS |= {"transformer": 1, "feeding": 1, "slow_tokenizer": 1}
+FLOORS |= {"transformer": 1, "transformer_training": 1, "feeding": 1, "slow_tokenizer": 1}
+FLOORS |= {"adam_step": 1}
 FLOORS |= {
     "bounds": 2,
     "gold": 2,
@@ -132,7 +133,8 @@ def test_arithmetic_does_not_know_spacy(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(TREES))
 def test_torch_stays_on_its_floor(name: str) -> None:
     floor_of_torch = {"crf", "network", "layer", "features", "potentials", "model", "distributed"}
-    floor_of_torch |= {"precision", "lowering", "feeding", "transformer"}
+    floor_of_torch |= {"precision", "lowering", "feeding", "transformer", "transformer_training"}
+    floor_of_torch |= {"adam_step"}
     if name not in floor_of_torch:
         assert not libraries(name) & {"torch", "torchcrf"}
 

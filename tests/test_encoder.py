@@ -14,7 +14,9 @@ from spacy.tokens import DocBin
 from spacy.training import Example
 from thinc.api import Linear, Model, with_array
 from torch import nn
+from torch.nn.utils.rnn import PackedSequence as Packed
 
+from spacy_crf_ner import network
 from spacy_crf_ner.model import rnn_encoder
 
 ROOT = Path(__file__).parent.parent
@@ -119,16 +121,32 @@ def test_it_is_torchs_encoder_of_each_doc_alone(rnn: str, bidirectional: bool, d
 
 @every_encoder
 @both_ways
-def test_the_gradient_flows_to_the_tok2vec_below(rnn: str, bidirectional: bool) -> None:
-    model = make(rnn=rnn, bidirectional=bidirectional)
-    twin = twin_of(model, rnn, bidirectional=bidirectional)
+@any_depth
+@pytest.mark.parametrize("most_padded", [0.0, 2.0])
+def test_the_gradient_is_torchs_and_flows_to_the_tok2vec_below(
+    rnn: str,
+    bidirectional: bool,
+    depth: int,
+    most_padded: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whether docs are packed, or padded: 15 tokens of 9."""
+    monkeypatch.setattr(network, "MOST_PADDED", most_padded)
+    packed = []
+    monkeypatch.setattr(network, "PackedSequence", lambda *a: packed.append(a) or Packed(*a))
+    model = make(rnn=rnn, bidirectional=bidirectional, depth=depth)
+    twin = twin_of(model, rnn, bidirectional=bidirectional, num_layers=depth)
+    packed.clear()
     Y, backprop = model.begin_update(docs())
     dY = [np.random.default_rng(1).normal(size=y.shape).astype("f") for y in Y]
     d_docs = backprop(dY)
+    assert len(packed) == (most_padded == 0.0)
     inputs = [torch.from_numpy(doc).requires_grad_() for doc in docs()]
-    for x, dy in zip(inputs, dY):
+    for x, y, dy in zip(inputs, Y, dY):
         if len(x):
-            (twin(x[None])[0][0] * torch.from_numpy(dy)).sum().backward()
+            expected_y = twin(x[None])[0][0]
+            np.testing.assert_allclose(y, expected_y.detach(), atol=1e-6)
+            (expected_y * torch.from_numpy(dy)).sum().backward()
     for x, d_doc in zip(inputs, d_docs):
         expected = np.zeros((0, 3)) if x.grad is None else x.grad
         np.testing.assert_allclose(d_doc, expected, atol=1e-5)
@@ -137,6 +155,23 @@ def test_the_gradient_flows_to_the_tok2vec_below(rnn: str, bidirectional: bool) 
     np.testing.assert_allclose(linear.get_grad("W"), below.weight.grad, atol=1e-5)
     np.testing.assert_allclose(linear.get_grad("b"), below.bias.grad, atol=1e-5)
     assert linear.get_grad("W").all()
+    weights = dict(model.layers[1].shims[0].module.rnn.named_parameters())
+    for name, weight in twin[1].named_parameters():  # type: ignore[index]
+        np.testing.assert_allclose(weights[name].grad, weight.grad, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("rnn", ["lstm", "gru"])
+def test_what_is_dropped_between_layers_does_not_depend_on_padding(
+    rnn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make(rnn=rnn, depth=3, dropout=0.5)
+    found = []
+    for most_padded in (0.0, 2.0):
+        monkeypatch.setattr(network, "MOST_PADDED", most_padded)
+        torch.manual_seed(0)
+        found.append(np.concatenate(model.begin_update(docs())[0]))
+    np.testing.assert_allclose(*found, atol=1e-6)
+    assert not np.allclose(found[0], np.concatenate(model.begin_update(docs())[0]), atol=1e-3)
 
 
 def test_no_encoder_is_refused() -> None:

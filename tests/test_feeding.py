@@ -1,4 +1,4 @@
-"""Windows in batches of like length give what spacy-transformers gives for the docs as they come."""
+"""Windows in batches of like length give what spacy-transformers makes of the docs as they come."""
 
 from typing import Any, List
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import spacy
 import torch
+from helpers import properties
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -14,7 +15,6 @@ from spacy_transformers.data_classes import TransformerData
 from spacy_transformers.layers.transformer_model import forward
 from test_vietnamese import make_over_phobert, phobert  # noqa: F401  # a fixture
 
-from helpers import properties
 from spacy_crf_ner import feeding
 
 TEXTS = [
@@ -71,7 +71,8 @@ def require_same(nlp: Language, texts: List[str]) -> None:
         if len(doc):
             assert len(ours.align.lengths) == len(doc)
             assert_allclose(vectors(ours), vectors(theirs), atol=1e-5)
-            ids = layer.tokenizer.convert_tokens_to_ids(sum(ours.wordpieces.strings, []))
+            pieces = [string for row in ours.wordpieces.strings for string in row]
+            ids = layer.tokenizer.convert_tokens_to_ids(pieces)
             assert ours.wordpieces.input_ids.ravel().tolist() == ids
     # The whole batch, too, pairs each token with the same states.
     whole = fed.model_output.last_hidden_state.reshape(-1, fed.doc_data[0].width)
@@ -158,7 +159,7 @@ def test_token_types_go_along() -> None:
 @properties
 def test_batches_hold_each_window_once_and_little_padding(lengths: List[int], most: int) -> None:
     found = [batch.tolist() for batch in feeding.batches(np.array(lengths), most)]
-    assert sorted(sum(found, [])) == list(range(len(lengths)))
+    assert sorted(i for batch in found for i in batch) == list(range(len(lengths)))
     in_order = [lengths[i] for batch in found for i in batch]
     assert in_order == sorted(in_order, reverse=True)
     for batch in found:

@@ -16,7 +16,7 @@ from thinc.api import Adam, Config, LayerNorm, Optimizer, PyTorchShim, warmup_li
 from torch import nn
 from transformers import BertModel
 
-from spacy_crf_ner.optimizer import adam
+from spacy_crf_ner.optimizer import WORTH, adam
 
 ROOT = Path(__file__).parent.parent
 RATE, DECAY, EPS, BETAS = 1e-2, 0.1, 1e-8, (0.9, 0.999)
@@ -116,6 +116,68 @@ def test_it_is_thincs_adam_bit_by_bit(name: str, settings: Dict[str, Any]) -> No
     keys = {key for optimizer in made for key in optimizer.averages}
     assert keys == {(7, name)}
     np.testing.assert_array_equal(*(optimizer.averages[7, name] for optimizer in made))
+
+
+LARGE = (WORTH // 64, 64)  # from here on, torch does the arithmetic
+
+
+@pytest.mark.parametrize("name", ["W", "b"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"L2": DECAY},
+        {"grad_clip": 0.0, "L2": DECAY, "use_averages": False},
+        {"L2": DECAY, "beta1": 0.5, "beta2": 0.7, "eps": 1e-3},
+    ],
+)
+def test_large_arrays_are_updated_as_by_thincs_adam(
+    name: str, settings: Dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Step by step; gradients that are clipped and that are not, and none; a rate of 0 first."""
+    plain = settings | {"L2": 0.0} if name == "b" else settings
+    theirs, ours = (
+        Adam(warmup_linear(RATE, 2, 10), **plain),
+        adam(warmup_linear(RATE, 2, 10), **settings),
+    )
+    key, expected, found = (7, name), arrays(0, *LARGE), arrays(0, *LARGE)
+    for step, size in enumerate((1.0, 1e-4, 10.0, 0.0, 1e-3, 1e-6)):
+        gradient = size * arrays(1 + step, *LARGE)
+        theirs(key, expected, gradient.copy(), lr_scale=3.0)
+        with monkeypatch.context() as patched:
+            patched.setattr(Optimizer, "_adam", None)
+            same, zeros = ours(key, found, gradient, lr_scale=3.0)
+        assert same is found and zeros is gradient and not gradient.any()
+        assert ours.nr_update == theirs.nr_update
+        np.testing.assert_allclose(found, expected, atol=1e-6, rtol=1e-6)
+        np.testing.assert_allclose(ours.mom1[key], theirs.mom1[key], atol=1e-6, rtol=1e-6)
+        np.testing.assert_allclose(ours.mom2[key], theirs.mom2[key], atol=1e-7, rtol=1e-6)
+        if theirs.averages is not None:
+            np.testing.assert_allclose(ours.averages[key], theirs.averages[key], atol=1e-6)
+        for optimizer in (ours, theirs):
+            optimizer.step_schedules()
+    assert (ours.averages is None) == (theirs.averages is None)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"L2": DECAY, "L2_is_weight_decay": False}, {"beta1": 0.0, "beta2": 0.0}],
+)
+def test_large_arrays_are_left_to_thinc_where_it_is_not_adam_with_decay(
+    settings: Dict[str, Any],
+) -> None:
+    found, expected = arrays(0, *LARGE), arrays(0, *LARGE)
+    for optimizer, weights in ((adam(RATE, **settings), found), (Adam(RATE, **settings), expected)):
+        optimizer((7, "W"), weights, arrays(1, *LARGE))
+    np.testing.assert_array_equal(found, expected)
+    assert (found != arrays(0, *LARGE)).any()
+
+
+def test_large_arrays_that_do_not_lie_in_order_are_left_to_thinc() -> None:
+    found, expected = (
+        make(RATE)((7, "W"), arrays(0, *LARGE).T, arrays(1, *LARGE).T)[0] for make in (adam, Adam)
+    )
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("is_decay", [True, False])
