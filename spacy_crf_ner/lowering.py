@@ -1,17 +1,18 @@
 """Transformers that only predict: their last hidden state, in another precision."""
 
+import os
 import warnings
-from copy import copy, deepcopy
+from copy import deepcopy
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import Any, Tuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 
-from .precision import DTYPES, has_onnx
+from .precision import DTYPES, does_bf16, has_onnx, sharing_copy
 
 
 def lower_transformer(transformer: nn.Module, precision: str) -> nn.Module:
@@ -24,13 +25,15 @@ def lower_transformer(transformer: nn.Module, precision: str) -> nn.Module:
     puts out is float32 always.
     Raises ValueError for "int8" where a package for it is not installed.
     """
-    bare = _without_pooler(transformer)
+    bare = sharing_copy(transformer)
+    if "pooler" in bare._modules:  # a layer over the first subword, which only classifiers read
+        bare._modules["pooler"] = None
     if precision == "int8":
         return OnnxTransformer(bare)
     dtype = DTYPES[precision]
     if dtype is not torch.float32:
         bare = deepcopy(bare).to(dtype)
-        if next(bare.parameters()).device.type == "cpu":
+        if does_bf16() and next(bare.parameters()).device.type == "cpu":
             _pack(bare)
     return LastHiddenState(bare)
 
@@ -51,15 +54,6 @@ class LastHiddenState(nn.Module):
         return BaseModelOutput(last_hidden_state=output.last_hidden_state.float())
 
 
-def _without_pooler(transformer: nn.Module) -> nn.Module:
-    """The same module without the layer over the first subword, which only classifiers read."""
-    bare = copy(transformer)
-    bare._modules = dict(transformer._modules)
-    if "pooler" in bare._modules:
-        bare._modules["pooler"] = None
-    return bare
-
-
 class PackedLinear(nn.Module):
     """A linear layer whose weights lie as oneDNN reads them, with the activation in the same pass.
 
@@ -75,13 +69,14 @@ class PackedLinear(nn.Module):
         self.weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach())
         self.bias = None if linear.bias is None else linear.bias.detach()
         self.activation = activation
+        self.approximation = "none" if activation == "gelu" else ""
 
     def forward(self, X: Tensor) -> Tensor:
         """(..., nI) -> (..., nO)."""
-        packed: Tensor = torch.ops.mkldnn._linear_pointwise(
-            X, self.weight, self.bias, self.activation, [], "none" if self.activation else ""
+        Y: Tensor = torch.ops.mkldnn._linear_pointwise(
+            X, self.weight, self.bias, self.activation, [], self.approximation
         )
-        return packed
+        return Y
 
 
 def _pack(module: nn.Module) -> None:
@@ -114,14 +109,21 @@ class OnnxTransformer(nn.Module):
                 "precision: int8 needs the packages onnx and onnxruntime. Install them: "
                 'pip install "spacy-crf-ner[int8]".'
             )
+        with TemporaryDirectory() as folder:
+            self.quantized = _quantize(transformer, Path(folder))
+        self._session: Tuple[int, Any] = (0, None)
+
+    @property
+    def session(self) -> Any:
+        """What runs it: of this process, as its threads are in no child of a fork."""
         from onnxruntime import InferenceSession, SessionOptions
 
-        options = SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
-        options.log_severity_level = 3
-        with TemporaryDirectory() as folder:
-            file = _quantize(transformer, Path(folder))
-            self.session = InferenceSession(file, options, providers=["CPUExecutionProvider"])
+        if self._session[0] != os.getpid():
+            options = SessionOptions()
+            options.intra_op_num_threads = torch.get_num_threads()
+            running = InferenceSession(self.quantized, options, providers=["CPUExecutionProvider"])
+            self._session = os.getpid(), running
+        return self._session[1]
 
     def forward(self, **inputs: Tensor) -> BaseModelOutput:
         """Compute the last hidden state, (B, T, H) float32, of what the transformer takes.
@@ -139,18 +141,20 @@ class OnnxTransformer(nn.Module):
         return BaseModelOutput(last_hidden_state=cast(Any, torch.from_numpy(hidden)))
 
 
-def _quantize(transformer: nn.Module, folder: Path) -> str:
-    """Write a transformer to a file that ONNX Runtime reads, in int8; its name."""
+def _quantize(transformer: nn.Module, folder: Path) -> bytes:
+    """Write a transformer as ONNX Runtime reads it, in int8."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
+    from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    bare = deepcopy(transformer).eval()
-    whole, quantized = str(folder / "whole.onnx"), str(folder / "int8.onnx")
+    whole, prepared, quantized = (
+        str(folder / f"{name}.onnx") for name in ("whole", "prepared", "int8")
+    )
     example = torch.ones((2, 8), dtype=torch.int64)
     axes = {0: "B", 1: "T"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporter, about itself
         torch.onnx.export(
-            _Exported(bare),
+            _Exported(transformer).eval(),
             (example, example),
             whole,
             input_names=["input_ids", "attention_mask"],
@@ -159,8 +163,9 @@ def _quantize(transformer: nn.Module, folder: Path) -> str:
             opset_version=17,
             dynamo=False,
         )
-    quantize_dynamic(whole, quantized, weight_type=QuantType.QInt8, per_channel=True)
-    return quantized
+    quant_pre_process(whole, prepared, skip_symbolic_shape=True)
+    quantize_dynamic(prepared, quantized, weight_type=QuantType.QInt8, per_channel=True)
+    return Path(quantized).read_bytes()
 
 
 class _Exported(nn.Module):

@@ -4,6 +4,7 @@ Training knows nothing of it: what learns is the module itself, in float32.
 """
 
 from contextlib import contextmanager
+from copy import deepcopy
 from importlib.util import find_spec
 from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
@@ -37,7 +38,7 @@ def choose(precision: str, device: torch.device) -> str:
     if precision == "auto":
         if device.type == "cuda":
             return "bf16" if torch.cuda.is_bf16_supported() else "fp16"
-        if _has(BF16):
+        if does_bf16():
             return "bf16"
         return "int8" if _has(INT8) and has_onnx() else "fp32"
     if device.type != "cpu" and precision == "int8":
@@ -53,16 +54,28 @@ def _has(any_of: Tuple[str, ...]) -> bool:
     return any(known.get(name) for name in any_of)
 
 
+def does_bf16() -> bool:
+    """Whether the CPU multiplies bfloat16 numbers."""
+    return _has(BF16)
+
+
 def has_onnx() -> bool:
     """Whether the packages for int8 are installed."""
     return all(find_spec(name) is not None for name in ("onnx", "onnxruntime"))
+
+
+def sharing_copy(module: nn.Module) -> nn.Module:
+    """Copy a module but for its weights, which are the same."""
+    weights = (*module.parameters(), *module.buffers())
+    return deepcopy(module, {id(tensor): tensor for tensor in weights})
 
 
 class PredictionShim(PyTorchShim):
     """A shim that trains its module, and predicts with what `lower` makes of it.
 
     precision: One of PRECISIONS; None to predict with the module itself.
-    lower: Makes, of the module and a precision that is not "auto", a module to predict with.
+    lower: Makes, of the module and a precision that is not "auto", another to predict with; that
+        may have the same weights.
     """
 
     precision: Optional[str] = None
@@ -74,20 +87,17 @@ class PredictionShim(PyTorchShim):
 
     def predict(self, inputs: ArgsKwargs) -> Any:
         """Compute the outputs in the precision."""
-        module = self._model
-        self._model = self.lowered()
-        try:
+        if self.precision is None:
             return super().predict(inputs)
-        finally:
-            self._model = module
+        with torch.no_grad():
+            return self.lowered()(*inputs.args, **inputs.kwargs)
 
     def lowered(self) -> Any:
         """The module to predict with, made anew where the weights have changed since."""
-        if self.precision is None or self._model is None:
-            return self._model
         made_of = (self._model, self.precision)
         if self._made_of != made_of:
-            self._lowered = self.lower(self._model, choose(self.precision, self.device))
+            chosen = choose(str(self.precision), self.device)
+            self._lowered = self.lower(self._model, chosen).eval()
             self._made_of = made_of
         return self._lowered
 
