@@ -26,7 +26,7 @@ Run = Callable[[Tensor, Tensor, Optional[Tensor]], Tensor]
 # Most subwords of a batch, padding included, by the kind of device; a longer window is one alone.
 BATCH_SUBWORDS = {"cpu": 2048, "cuda": 32768}
 # The part of them that may be padding: so much computation takes about as long as another batch.
-PADDING = 1 / 16
+PADDING = 1 / 24
 
 
 class Subwords(NamedTuple):

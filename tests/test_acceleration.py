@@ -303,3 +303,16 @@ def test_commands_predict_in_a_precision(tiny_transformer: str, tmp_path: Path) 
     confidences = [[ent.pop("confidence") for ent in record["entities"]] for record in shards]
     assert shards[0] == shards[1] and shards[0]["entities"]
     assert confidences[0] != confidences[1]
+
+
+@pytest.mark.parametrize("which", ["bf16", "int8"])
+def test_processes_of_nlp_pipe_predict_alike(tiny_transformer: str, which: str) -> None:
+    """Also where this process has predicted before, with threads that no child has."""
+    if which == "int8":
+        pytest.importorskip("onnxruntime")
+    nlp = accelerate(ready(tiny_transformer), which)
+    texts = ["Tim Cook visited Hanoi.", "Nothing here.", "Washington"] * 4
+    expected = found(nlp, texts)
+    ents, confidences = found(nlp, texts, n_process=2, batch_size=3)
+    assert ents == expected[0] and any(ents)
+    np.testing.assert_allclose(confidences, expected[1], atol=0.05)
