@@ -525,9 +525,11 @@ def _print_machine(gpu_id: int) -> None:
 
 
 if __name__ == "__main__":
-    import benchmark_speed  # which imports from this file
+    import benchmark_parts  # both import from this file
+    import benchmark_speed
 
     app.command()(benchmark_speed.speed)
     app.command("peers")(benchmark_speed.make_peers)
+    app.command()(benchmark_parts.parts)
     os.environ["HF_HUB_OFFLINE"] = "1"
     app()
