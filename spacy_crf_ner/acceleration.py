@@ -5,11 +5,12 @@ from typing import Any, Dict, Iterator, Optional
 from spacy.language import Language
 from spacy_transformers.layers.listener import TransformerListener
 from spacy_transformers.layers.transformer_model import TransformerModel
-from thinc.api import Model
+from thinc.api import Model, get_torch_default_device
 
 from .precision import PredictionShim, choose, require_precision
 from .transformer import adopt
 
+FACTORY = "crf_ner"
 # The architectures with the setting `precision`, and in whose place the first of them is put.
 OURS = (
     "spacy-crf-ner.TransformerModel.v1",
@@ -37,27 +38,30 @@ def accelerate(nlp: Language, precision: Optional[str] = "auto") -> Language:
         that the hardware does well, found anew wherever the pipeline is loaded. None undoes it.
 
     Returns the pipeline.
-    Raises ValueError for an unknown precision, for one that the hardware does not have, and for a
-    transformer that a component has for itself in spacy-transformers' architecture.
+    Raises ValueError for an unknown precision, for one that the hardware does not have or that
+    lacks its packages, and for a `crf_ner` whose transformer is a Tok2VecTransformer of
+    spacy-transformers, which has no such setting.
     """
     require_precision(precision)
-    pipes: Dict[str, Any] = {name: pipe for name, pipe in nlp.components if _over_transformer(pipe)}
-    for name in pipes:
-        _require_settable(name, nlp.get_pipe_config(name))
+    if precision is not None:
+        choose(precision, get_torch_default_device())
+    pipes: Dict[str, Any] = {
+        name: pipe
+        for name, pipe in nlp.components
+        if _over_transformer(pipe) and _settable(nlp, name)
+    }
     for name, pipe in pipes.items():
-        model, config = pipe.model, nlp.get_pipe_config(name)
-        for node in model.walk():
+        for node in pipe.model.walk():
             if isinstance(node, TransformerModel):
                 adopt(node)
             for shim in node.shims:
                 if isinstance(shim, PredictionShim):
-                    if precision is not None:
-                        choose(precision, shim.device)  # an error here, not at the first doc
                     shim.precision = precision
+        config = nlp.get_pipe_config(name)
         for block in _blocks(config):
-            if block.get("@architectures") in (*ADOPTED, *OURS):
-                if block["@architectures"] in ADOPTED:
-                    block["@architectures"] = OURS[0]
+            if block.get("@architectures") in ADOPTED:
+                block["@architectures"] = OURS[0]
+            if block.get("@architectures") in OURS:
                 block["precision"] = precision
         if "max_batch_items" in config and precision is not None:
             config["max_batch_items"] = max(config["max_batch_items"], MAX_BATCH_ITEMS)
@@ -73,16 +77,19 @@ def _over_transformer(pipe: Any) -> bool:
     return any(isinstance(node, (TransformerModel, TransformerListener)) for node in model.walk())
 
 
-def _require_settable(name: str, config: Dict[str, Any]) -> None:
-    """Refuse a transformer whose config has no place for the setting."""
-    for block in _blocks(config):
+def _settable(nlp: Language, name: str) -> bool:
+    """Whether the config of a component has a place for the setting; it must where it is ours."""
+    for block in _blocks(nlp.get_pipe_config(name)):
         architecture = str(block.get("@architectures"))
         if architecture.startswith("spacy-transformers.Tok2VecTransformer."):
-            raise ValueError(
-                f"[{name}] expected a transformer of {[*OURS[:2]]}, got {architecture!r}, which "
-                "has no setting for its precision. Train it as a component `transformer` that "
-                "this one listens to."
-            )
+            if nlp.get_pipe_meta(name).factory == FACTORY:
+                raise ValueError(
+                    f"[{name}] expected a transformer of {[*OURS[:2]]}, got {architecture!r}, "
+                    "which has no setting for its precision. Train it as a component "
+                    "`transformer` that this one listens to."
+                )
+            return False
+    return True
 
 
 def _blocks(config: Any) -> Iterator[Dict[str, Any]]:

@@ -12,18 +12,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 
-from .precision import DTYPES, does_bf16, has_onnx, sharing_copy
+from .precision import DTYPES, does_bf16, sharing_copy
 
 
 def lower_transformer(transformer: nn.Module, precision: str) -> nn.Module:
     """Make a module that computes the last hidden state of a transformer, and nothing else.
 
     transformer: Of the library transformers.
-    precision: One of PRECISIONS, not "auto".
+    precision: What `choose` has chosen.
 
     Returns a module that takes what the transformer does, and that may share its weights; what it
     puts out is float32 always.
-    Raises ValueError for "int8" where a package for it is not installed.
     """
     bare = sharing_copy(transformer)
     if "pooler" in bare._modules:  # a layer over the first subword, which only classifiers read
@@ -98,17 +97,10 @@ class OnnxTransformer(nn.Module):
     Weights are rounded once, each row on its own scale, and what goes into a layer as it comes.
 
     transformer: Of the library transformers, on the CPU.
-
-    Raises ValueError where a package is not installed.
     """
 
     def __init__(self, transformer: nn.Module) -> None:
         super().__init__()
-        if not has_onnx():
-            raise ValueError(
-                "precision: int8 needs the packages onnx and onnxruntime. Install them: "
-                'pip install "spacy-crf-ner[int8]".'
-            )
         with TemporaryDirectory() as folder:
             self.quantized = _quantize(transformer, Path(folder))
         self._session: Tuple[int, Any] = (0, None)

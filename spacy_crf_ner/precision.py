@@ -33,7 +33,7 @@ def choose(precision: str, device: torch.device) -> str:
     That is bfloat16 on a CPU with AMX or AVX512-BF16 and on a GPU that has it, else float16 on a
     GPU, and on a CPU that multiplies bytes int8, where the packages for it are installed.
 
-    Raises ValueError for a precision that a device does not have.
+    Raises ValueError for a precision that a device does not have, or that lacks its packages.
     """
     if precision == "auto":
         if device.type == "cuda":
@@ -43,6 +43,11 @@ def choose(precision: str, device: torch.device) -> str:
         return "int8" if _has(INT8) and has_onnx() else "fp32"
     if device.type != "cpu" and precision == "int8":
         raise ValueError("precision: int8 is for CPUs, got a GPU. Choose fp16, bf16 or auto.")
+    if precision == "int8" and not has_onnx():
+        raise ValueError(
+            "precision: int8 needs the packages onnx and onnxruntime. Install them: "
+            'pip install "spacy-crf-ner[int8]".'
+        )
     if device.type == "cpu" and precision == "fp16":
         raise ValueError("precision: fp16 is for GPUs, got a CPU. Choose bf16, int8 or auto.")
     return precision
