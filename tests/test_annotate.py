@@ -98,7 +98,8 @@ def records(output):
     return [record for shard in shards(output) for record in read_lines(shard)]
 
 
-def start(model, corpus, output, *options, **popen):
+def start(model, corpus, output, *options, prepare=lambda: None, **popen):
+    """Start the command; what `prepare` does is done in its process, before it."""
     arguments = [model, str(corpus), str(output), "--workers", "2", *options]
     return subprocess.Popen(
         [*COMMAND, *map(str, arguments)],
@@ -106,6 +107,8 @@ def start(model, corpus, output, *options, **popen):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # What a shell starts in the background ignores Ctrl-C, and all that it starts.
+        preexec_fn=lambda: [signal.signal(signal.SIGINT, signal.SIG_DFL), prepare()],
         **popen,
     )
 
@@ -301,7 +304,7 @@ def test_a_full_disk_leaves_whole_shards(model, corpus, expected, tmp_path) -> N
         model,
         corpus,
         output,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, sizes),
+        prepare=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, sizes),
     )
     assert code == 1
     assert "File too large" in error
