@@ -12,9 +12,8 @@ from spacy.attrs import ENT_IOB, IS_SPACE, ORTH
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 
+from .bounds import OUT
 from .tags import MISSING, OUTSIDE, TagScheme
-
-IOB_OUTSIDE = 2  # in ENT_IOB: 0 missing, 1 inside, 2 outside, 3 begin
 
 
 def collect_labels(examples: Iterable[Example], name: str, wrong_key: Optional[str]) -> List[str]:
@@ -95,7 +94,7 @@ def _tags(gold: Doc, ents: Sequence[Span], scheme: TagScheme) -> NDArray[np.int6
     """Write entities as tag ids of the gold tokens, with the results of `get_aligned_ner`."""
     iob, is_space = gold.to_array([ENT_IOB, IS_SPACE]).T
     # Whitespace is outside of entities wherever any token is annotated.
-    outside = (iob == IOB_OUTSIDE) | ((is_space != 0) & iob.any())
+    outside = (iob == OUT) | ((is_space != 0) & iob.any())
     tags = np.where(outside, OUTSIDE, MISSING)
     if ents:
         starts, ends = np.array([(ent.start, ent.end) for ent in ents]).T

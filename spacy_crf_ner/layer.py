@@ -25,7 +25,7 @@ from thinc.layers.pytorchwrapper import forward as pytorch_forward
 from thinc.types import Floats2d, Ints1d
 from torch import Tensor, nn
 
-from .precision import DTYPES, PredictionShim, require_precision
+from .precision import DTYPES, PredictionShim, require_precision, sharing_copy
 
 InT = TypeVar("InT")
 OutT = TypeVar("OutT")
@@ -133,10 +133,13 @@ def lower_recurrent(module: nn.Module, precision: str) -> nn.Module:
 
     In int8 they stay as they are.
     """
+    dtype = DTYPES.get(precision, torch.float32)
+    if dtype is torch.float32:
+        return sharing_copy(module)
     lowered = deepcopy(module)
     for layer in lowered.modules():
         if isinstance(layer, nn.RNNBase):
-            layer.to(DTYPES.get(precision, torch.float32))
+            layer.to(dtype)
     return lowered
 
 

@@ -26,6 +26,13 @@ TOK2VEC = {
     "subword_features": True,
 }
 
+LISTENER = {
+    "@architectures": "spacy-transformers.TransformerListener.v1",
+    "grad_factor": 1.0,
+    "upstream": "*",
+    "pooling": {"@layers": "reduce_mean.v1"},
+}
+
 SENTENCES = [
     ("Tim Cook visited Hanoi.", [(0, 8, "PERSON"), (17, 22, "GPE")]),
     ("", []),

@@ -9,24 +9,17 @@ import pytest
 import spacy
 import srsly
 import torch
-from conftest import make_examples
+from conftest import LISTENER, make_examples
 from spacy.language import Language
 from spacy.training import Example
 from spacy.util import minibatch
 from typer.testing import CliRunner
 
-from spacy_crf_ner import accelerate, data, precision
-from spacy_crf_ner.cli import app
+from spacy_crf_ner import accelerate, cli, data, precision
 
 ROOT = Path(__file__).parent.parent
 SAMPLE = ROOT / "assets" / "sample_en"
 MINILM = ROOT / "assets" / "minilm"
-LISTENER = {
-    "@architectures": "spacy-transformers.TransformerListener.v1",
-    "grad_factor": 1.0,
-    "upstream": "*",
-    "pooling": {"@layers": "reduce_mean.v1"},
-}
 CPU = torch.device("cpu")
 
 Found = List[List[Tuple[int, int, str]]]
@@ -282,22 +275,26 @@ def test_what_cannot_be_is_said(tiny_transformer: str, monkeypatch: pytest.Monke
         accelerate(nlp, "fp32")
 
 
+def test_commands_know_each_precision() -> None:
+    assert tuple(cli.PRECISIONS.split("|")) == precision.PRECISIONS
+
+
 def test_commands_predict_in_a_precision(tiny_transformer: str, tmp_path: Path) -> None:
     ready(tiny_transformer).to_disk(tmp_path / "model")
     run = CliRunner().invoke
-    expected = run(app, ["predict", str(tmp_path / "model"), "Tim Cook visited Hanoi."])
+    expected = run(cli.app, ["predict", str(tmp_path / "model"), "Tim Cook visited Hanoi."])
     command = ["predict", str(tmp_path / "model"), "Tim Cook visited Hanoi.", "--precision"]
     for which in ("auto", "fp32", "bf16"):
-        assert run(app, [*command, which]).output == expected.output
-    refused = run(app, [*command, "fp64"])
+        assert run(cli.app, [*command, which]).output == expected.output
+    refused = run(cli.app, [*command, "fp64"])
     assert refused.exit_code == 2 and "expected one of auto|fp32" in refused.output
-    refused = run(app, [*command, "fp16"])
+    refused = run(cli.app, [*command, "fp16"])
     assert refused.exit_code == 1 and "Error: precision: fp16 is for GPUs" in refused.output
     (tmp_path / "in.txt").write_text("Tim Cook visited Hanoi.\n", encoding="utf-8")
     shards = []
     for name, options in (("plain", []), ("fast", ["--precision", "bf16"])):
         arguments = [str(tmp_path / "model"), str(tmp_path / "in.txt"), str(tmp_path / name)]
-        done = run(app, ["annotate", *arguments, "--workers", "1", *options])
+        done = run(cli.app, ["annotate", *arguments, "--workers", "1", *options])
         assert done.exit_code == 0, done.output
         (shard,) = (tmp_path / name).glob("part-*.jsonl")
         (record,) = srsly.read_jsonl(shard)

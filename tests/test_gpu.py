@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import spacy
 import torch
-from conftest import SENTENCES, make_examples
+from conftest import LISTENER, SENTENCES, make_examples
 from thinc.api import get_current_ops, set_current_ops
 from thinc.compat import has_cupy_gpu, has_torch_cuda_gpu
 
@@ -31,17 +31,11 @@ def gpu():
 
 def pipeline(tiny_transformer):
     on_gpu = {"@misc": "spacy-crf-ner.on_gpu.v1"}
-    listener = {
-        "@architectures": "spacy-transformers.TransformerListener.v1",
-        "grad_factor": 1.0,
-        "upstream": "*",
-        "pooling": {"@layers": "reduce_mean.v1"},
-    }
     nlp = spacy.blank("en")
     nlp.add_pipe(
         "transformer", config={"model": {"name": tiny_transformer, "mixed_precision": on_gpu}}
     )
-    model = {"hidden_width": 32, "tok2vec": listener, "mixed_precision": on_gpu}
+    model = {"hidden_width": 32, "tok2vec": LISTENER, "mixed_precision": on_gpu}
     nlp.add_pipe("crf_ner", config={"model": model})
     return nlp
 
