@@ -4,7 +4,7 @@ Axes: B docs, T tokens of the longest, N tokens of the batch, one doc after the 
 """
 
 from dataclasses import asdict, dataclass
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -15,9 +15,8 @@ from torchcrf import CRF
 RNNS = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 DECODERS = ("crf", "softmax")
 
-
-# In training on a CPU, docs are padded where tokens become this many times as many at most.
-MOST_PADDED = 2.0
+# Docs are read together, padded to the longest, while their tokens become no more times as many.
+MOST_PADDED = 1.25
 # By how much less a new tag scores: it has 1 / 148 of the odds of the one it is copied from.
 GROWTH_MARGIN = 5.0
 
@@ -119,68 +118,105 @@ class Encoder(nn.Module):
             return X[:, :1].expand(0, self.nO)
         # Between layers; torch warns when there is nothing between.
         self.rnn.dropout = rate if self.rnn.num_layers > 1 else 0.0
-        tokens, batch_sizes = _pack(lengths)
-        tokens = tokens.to(X.device)
-        # index_select copies whole rows, an index in brackets number by number.
-        packed = X.index_select(0, tokens).to(next(self.rnn.parameters()).dtype)
-        padded = len(batch_sizes) * int(batch_sizes[0])
-        if self.training and X.device.type == "cpu" and padded <= MOST_PADDED * len(X):
-            encoded = _read_padded(self.rnn, packed, batch_sizes)
-        else:
-            encoded = self.rnn(PackedSequence(packed, batch_sizes))[0].data
-        unpacked = torch.empty_like(tokens)
-        unpacked[tokens] = torch.arange(len(tokens), device=tokens.device)
+        padded = X.device.type == "cpu" and (self.training or self.rnn.mode == "LSTM")
+        read = _read_padded if padded else _read_packed
+        encoded = read(self.rnn, X.to(next(self.rnn.parameters()).dtype), lengths)
         # In mixed precision an encoder works in float16, and what is above it may not.
-        return F.dropout(encoded.index_select(0, unpacked).to(X.dtype), rate, self.training)
+        return F.dropout(encoded.to(X.dtype), rate, self.training)
 
 
-def _pack(lengths: Tensor) -> Tuple[Tensor, Tensor]:
-    """Order tokens as torch packs them: the first of each doc, the longest one first, and so on.
+def _read_packed(rnn: nn.RNNBase, X: Tensor, lengths: Tensor) -> Tensor:
+    """Encode the tokens of each doc: (N, nI) -> (N, nO).
 
-    No padding is among them, which the direction from the right would read before its doc.
-
-    Returns the rows of the batch (N,), and the number of docs that have a t-th token (T,).
+    Packed, tokens are ordered by their place: the first of each doc, the longest one first, and so
+    on. No padding is among them, which the direction from the right would read before its doc.
     """
     order = torch.argsort(lengths, descending=True)
     starts = (lengths.cumsum(0) - lengths)[order]
     steps = torch.arange(int(lengths.max()))[:, None]
     mask = steps < lengths[order]  # (T, B)
-    return (starts + steps)[mask], mask.sum(1)
+    tokens = (starts + steps)[mask].to(X.device)
+    # index_select copies whole rows, an index in brackets number by number.
+    packed = PackedSequence(X.index_select(0, tokens), mask.sum(1))
+    return _restored(rnn(packed)[0].data, tokens)
 
 
-def _read_padded(rnn: nn.RNNBase, X: Tensor, batch_sizes: Tensor) -> Tensor:
-    """Encode packed tokens as `rnn` does, with a faster way back: (N, nI) -> (N, nO).
+def _read_padded(rnn: nn.RNNBase, X: Tensor, lengths: Tensor) -> Tensor:
+    """Encode the tokens of each doc as `_read_packed` does, faster on a CPU: (N, nI) -> (N, nO).
 
-    On a CPU, torch's way back over packed docs makes a gradient of all tokens at every time step.
-    Over padded docs it does not; here each direction reads them so that padding comes last.
-
-    batch_sizes: (T,), number of docs that have a t-th token.
+    There oneDNN has an LSTM for docs of one length. And torch's way back over packed docs makes a
+    gradient of all tokens at every time step. So docs of like length are padded.
     """
-    docs = torch.arange(int(batch_sizes[0]))
-    mask = docs < batch_sizes[:, None]  # (T, B)
-    forwards = torch.where(mask, torch.arange(len(mask))[:, None], 0)
-    # Which token of its doc is read at which time step, by direction: (T, B).
-    readings = [forwards, torch.where(mask, mask.sum(0) - 1 - forwards, 0)][: 1 + rnn.bidirectional]
-    firsts = batch_sizes.cumsum(0) - batch_sizes  # row of the first doc's t-th token
+    starts = lengths.cumsum(0) - lengths
+    groups = [torch.tensor(group) for group in _alike(lengths)]
+    read = [_read_group(rnn, X, starts[docs], lengths[docs]) for docs in groups]
+    encoded, tokens = (torch.cat(of_groups) for of_groups in zip(*read))
+    return _restored(encoded, tokens)
+
+
+def _alike(lengths: Tensor) -> List[List[int]]:
+    """Group docs by length, the longest first, so that padding is within MOST_PADDED."""
+    of_docs = lengths.tolist()
+    groups: List[List[int]] = []
+    room = 0.0
+    for doc in sorted(range(len(of_docs)), key=of_docs.__getitem__, reverse=True):
+        if not of_docs[doc]:
+            break
+        if groups:
+            # So many tokens more may be padding; a longer doc makes room, a shorter one takes it.
+            room += MOST_PADDED * of_docs[doc] - of_docs[groups[-1][0]]
+        if not groups or room < 0:
+            groups.append([])
+            room = (MOST_PADDED - 1) * of_docs[doc]
+        groups[-1].append(doc)
+    return groups
+
+
+def _read_group(
+    rnn: nn.RNNBase, X: Tensor, starts: Tensor, lengths: Tensor
+) -> Tuple[Tensor, Tensor]:
+    """Encode the tokens of some docs, each direction so that padding comes last.
+
+    starts: (B,), row of the first token of each doc.
+    lengths: (B,), tokens of each, the longest first.
+
+    Returns the encoded tokens (M, nO) of these docs, and their rows in the batch (M,).
+    """
+    docs = torch.arange(len(lengths))
+    steps = torch.arange(int(lengths[0]))[:, None]
+    within = steps < lengths  # (T, B)
+    cells = steps * len(docs) + docs
+    # Where a doc is read from the right, the token at each step: (T * B,); it is its own inverse.
+    mirrored = torch.where(within, (lengths - 1 - steps) * len(docs) + docs, cells).view(-1)
+    rows = (starts + steps.minimum(lengths - 1)).view(-1)
+    X = X.index_select(0, rows)  # (T * B, nI)
     zeros = X.new_zeros(1, len(docs), rnn.hidden_size)
     weights = iter(rnn.all_weights)
     for layer in range(rnn.num_layers):
         if layer:
             X = torch.dropout(X, rnn.dropout, rnn.training)
         read = []
-        for token in readings:
-            settings: Any = (next(weights), True, 1, 0.0, True, False, False)
-            padded = X[firsts[token] + docs]
+        for from_right in range(1 + rnn.bidirectional):
+            padded = (X.index_select(0, mirrored) if from_right else X).view(*within.shape, -1)
+            settings: Any = (next(weights), True, 1, 0.0, rnn.training, False, False)
             if rnn.mode == "LSTM":
                 Y = torch.lstm(padded, (zeros, zeros), *settings)[0]
             else:
                 Y = {"GRU": torch.gru, "RNN_TANH": torch.rnn_tanh}[rnn.mode](
                     padded, zeros, *settings
                 )[0]
-            # A direction's reading is its own inverse.
-            read.append(Y[token[mask], docs.expand_as(mask)[mask]])
+            Y = Y.flatten(0, 1)
+            read.append(Y.index_select(0, mirrored) if from_right else Y)
         X = torch.cat(read, dim=1)
-    return X
+    kept = within.view(-1).nonzero()[:, 0]
+    return X.index_select(0, kept), rows[kept]
+
+
+def _restored(encoded: Tensor, tokens: Tensor) -> Tensor:
+    """Put encoded tokens, (N, nO), back in the order of the batch; their rows are (N,)."""
+    order = torch.empty_like(tokens)
+    order[tokens] = torch.arange(len(tokens), device=tokens.device)
+    return encoded.index_select(0, order)
 
 
 class Network(nn.Module):

@@ -525,11 +525,13 @@ def _print_machine(gpu_id: int) -> None:
 
 
 if __name__ == "__main__":
-    import benchmark_parts  # both import from this file
+    import benchmark_learning  # they import from this file
+    import benchmark_parts
     import benchmark_speed
 
     app.command()(benchmark_speed.speed)
     app.command("peers")(benchmark_speed.make_peers)
     app.command()(benchmark_parts.parts)
+    app.command()(benchmark_learning.learning)
     os.environ["HF_HUB_OFFLINE"] = "1"
     app()

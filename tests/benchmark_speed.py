@@ -76,14 +76,14 @@ TARGETS = (
     (BF16, BARE, 0.8),
     (CNN, SPACY_CNN, 1.0),
 )
-RATES = {  # of learning, at which each is best on the dev part of GMB
-    "transformer": "2e-4",
-    "spacy_ner": "4e-4",
-    "cnn": "1e-3",
-    "spacy_cnn": "1e-3",
-    "hugging_face": "2e-4",
-    "flair": "2e-4",
-    "edsnlp": "2e-4",
+RATES = {  # of learning, at which each is best on the dev part of GMB, of these, half and twice
+    "transformer": 2e-4,
+    "spacy_ner": 4e-4,
+    "cnn": 1e-3,
+    "spacy_cnn": 1e-3,
+    "hugging_face": 2e-4,
+    "flair": 2e-4,
+    "edsnlp": 2e-4,
 }
 OURS = ("transformer", "spacy_ner", "cnn", "spacy_cnn")  # are trained by `spacy train`
 
@@ -102,6 +102,9 @@ def speed(
     share: Annotated[float, typer.Option(help="Of the documents; 1 for figures to show.")] = 1.0,
     threads: Annotated[int, typer.Option(help="Threads of each contestant.")] = 2,
     only: Annotated[str, typer.Option(help="Contestants whose name has this.")] = "",
+    search: Annotated[
+        bool, typer.Option("--search", help="Try half and twice the learning rates, on dev.")
+    ] = False,
 ) -> None:
     """Words a second, peak memory and F1 of crf_ner and others on the same transformer.
 
@@ -110,14 +113,16 @@ def speed(
     process that loads, and annotates all documents of all rounds.
     """
     folder = _prepared(corpus, out)
-    texts, gold = _test_part(folder)
+    texts, gold = _part(folder, "test")
     sets = document_sets(texts, share)
     nlp = spacy.blank("en")
     words = {name: sum(len(nlp.make_doc(text)) for text in of) for name, of in sets.items()}
     race = _Race(out, peers, threads)
     chosen = [row for row in CONTESTANTS if only in row.name]
     for name in dict.fromkeys(row.model for row in chosen if row.model):
-        race.train(name, folder, transformer, steps)
+        with race.guard(f"training of {name}"):
+            rate = race.best_rate(name, folder, transformer, steps) if search else RATES[name]
+            race.models[name] = race.trained(name, folder, transformer, steps, rate)
     race.models[""] = Path(transformer)
     entered = [row for row in chosen if row.model in race.models]
     qualified = {}
@@ -235,34 +240,49 @@ class _Race:
             )
         return _Process(python, row, self.out / "logs", self.threads)
 
-    def train(self, model: str, corpus: Path, transformer: str, steps: int) -> None:
-        """Train a model, unless that is done."""
-        row = next(row for row in CONTESTANTS if row.model == model)
-        with self.guard(f"training of {model}"):
-            if model in OURS:
-                self.models[model] = self._train_pipeline(model, corpus, transformer, steps)
-                return
-            folder = self.out / f"{corpus.name}_{model}_{RATES[model]}_{steps}"
-            done = folder.with_suffix(".trained")
-            if not done.exists():
-                shutil.rmtree(folder, ignore_errors=True)
-                process = self.start(row)
-                try:
-                    rate = float(RATES[model])
-                    process.ask("train", str(corpus), str(folder), transformer, steps, rate)
-                finally:
-                    process.stop()
-                done.touch()
-            self.models[model] = folder
+    def best_rate(self, model: str, corpus: Path, transformer: str, steps: int) -> float:
+        """The learning rate with which a model is best on the dev part."""
+        texts, gold = _part(corpus, "dev")
+        process = self.start(_row(model))
+        found = {}
+        try:
+            for factor in (0.5, 1, 2):
+                rate = factor * RATES[model]
+                folder = self.trained(model, corpus, transformer, steps, rate)
+                process.ask("load", str(folder), {})
+                found[rate] = f1(gold, _entities(process, texts, process.ask("sizes")[-1]))
+        finally:
+            process.stop()
+        shown = ", ".join(f"{rate:g}: {100 * f:.1f}" for rate, f in found.items())
+        print(f"{model}, F1 on dev by learning rate: {shown}", file=sys.stderr, flush=True)
+        return max(found, key=lambda rate: found[rate])
 
-    def _train_pipeline(self, model: str, corpus: Path, transformer: str, steps: int) -> Path:
+    def trained(self, model: str, corpus: Path, transformer: str, steps: int, rate: float) -> Path:
+        """Train a model, unless that is done; return its folder."""
+        if model in OURS:
+            return self._trained_pipeline(model, corpus, transformer, steps, rate)
+        folder = self.out / f"{corpus.name}_{model}_{rate:g}_{steps}"
+        done = folder.with_name(f"{folder.name}.trained")
+        if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            process = self.start(_row(model))
+            try:
+                process.ask("train", str(corpus), str(folder), transformer, steps, rate)
+            finally:
+                process.stop()
+            done.touch()
+        return folder
+
+    def _trained_pipeline(
+        self, model: str, corpus: Path, transformer: str, steps: int, rate: float
+    ) -> Path:
         config = ROOT / "configs" / f"{model}.cfg"
         if model == "spacy_cnn":
             config = self.out / "spacy_cnn.cfg"
             spacys_ner_over_cnn().to_disk(config)
         steps = steps if model in ("transformer", "spacy_ner") else 2 * steps
-        _run(self.out, corpus.name, "test", config, RATES[model], "0", transformer, steps, -1)
-        return self.out / f"{corpus.name}_{model}_{RATES[model]}_0_{steps}" / "model-last"
+        _run(self.out, corpus.name, "test", config, f"{rate:g}", "0", transformer, steps, -1)
+        return self.out / f"{corpus.name}_{model}_{rate:g}_0_{steps}" / "model-last"
 
     def qualify(
         self,
@@ -287,10 +307,9 @@ class _Race:
                 best[name] = min(taken, key=lambda size: taken[size])
             if not row.model:
                 return best, None
-            found = process.ask("find", texts, best["sentences"])
+            return best, f1(gold, _entities(process, texts, best["sentences"]))
         finally:
             process.stop()
-        return best, f1(gold, {(i, *entity) for i, of in enumerate(found) for entity in of})
 
     def run(
         self,
@@ -421,10 +440,21 @@ def _records(folder: Path, part: str, nlp: Language) -> Iterator[Dict[str, Any]]
         yield {"text": eg.reference.text, "tokens": tokens, "ents": ents}
 
 
-def _test_part(folder: Path) -> Tuple[List[str], Entities]:
-    records = list(srsly.read_jsonl(folder / "test.jsonl"))
+def _part(folder: Path, part: str) -> Tuple[List[str], Entities]:
+    """The texts of a part of a corpus, and its entities."""
+    records = list(srsly.read_jsonl(folder / f"{part}.jsonl"))
     gold = {(i, *entity) for i, record in enumerate(records) for entity in record["ents"]}
     return [record["text"] for record in records], gold
+
+
+def _row(model: str) -> Contestant:
+    """The first contestant with a model, which trains it."""
+    return next(row for row in CONTESTANTS if row.model == model)
+
+
+def _entities(process: _Process, texts: List[str], batch_size: int) -> Entities:
+    found = process.ask("find", texts, batch_size)
+    return {(i, *entity) for i, of in enumerate(found) for entity in of}
 
 
 def _python(peers: Path, venv: str) -> Path:

@@ -1,5 +1,6 @@
 """The recurrent encoder as a tok2vec of spaCy's own components: a tagger, a text classifier."""
 
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple, cast
 
@@ -8,13 +9,14 @@ import pytest
 import spacy
 import torch
 from conftest import TOK2VEC
+from hypothesis import given
+from hypothesis import strategies as st
 from spacy.cli.train import train
 from spacy.language import Language
 from spacy.tokens import DocBin
 from spacy.training import Example
 from thinc.api import Linear, Model, with_array
 from torch import nn
-from torch.nn.utils.rnn import PackedSequence as Packed
 
 from spacy_crf_ner import network
 from spacy_crf_ner.model import rnn_encoder
@@ -26,6 +28,25 @@ LENGTHS = (3, 0, 5, 1)
 every_encoder = pytest.mark.parametrize("rnn", sorted(RNNS))
 both_ways = pytest.mark.parametrize("bidirectional", [True, False])
 any_depth = pytest.mark.parametrize("depth", [1, 2])
+
+
+def packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read docs as on a GPU."""
+    monkeypatch.setattr(network, "_read_padded", network._read_packed)
+
+
+def in_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read all docs at once: 15 tokens of 9."""
+    monkeypatch.undo()
+    monkeypatch.setattr(network, "MOST_PADDED", 2.0)
+
+
+def in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read docs of 5 and 3 tokens at once, and then that of 1."""
+    monkeypatch.undo()
+
+
+every_way = pytest.mark.parametrize("way", [packed, in_one_group, in_groups])
 
 # Made up for these tests.
 OPINIONS = [
@@ -107,8 +128,12 @@ def test_shapes_and_numbers_of_weights(rnn: str, bidirectional: bool, depth: int
 @every_encoder
 @both_ways
 @any_depth
-def test_it_is_torchs_encoder_of_each_doc_alone(rnn: str, bidirectional: bool, depth: int) -> None:
+@every_way
+def test_it_is_torchs_encoder_of_each_doc_alone(
+    rnn: str, bidirectional: bool, depth: int, way: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In a batch too: a doc does not depend on its batch mates."""
+    way(monkeypatch)
     settings = {"bidirectional": bidirectional}
     model = make(rnn=rnn, depth=depth, **settings)
     twin = twin_of(model, rnn, num_layers=depth, **settings)
@@ -122,25 +147,16 @@ def test_it_is_torchs_encoder_of_each_doc_alone(rnn: str, bidirectional: bool, d
 @every_encoder
 @both_ways
 @any_depth
-@pytest.mark.parametrize("most_padded", [0.0, 2.0])
+@every_way
 def test_the_gradient_is_torchs_and_flows_to_the_tok2vec_below(
-    rnn: str,
-    bidirectional: bool,
-    depth: int,
-    most_padded: float,
-    monkeypatch: pytest.MonkeyPatch,
+    rnn: str, bidirectional: bool, depth: int, way: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether docs are packed, or padded: 15 tokens of 9."""
-    monkeypatch.setattr(network, "MOST_PADDED", most_padded)
-    packed = []
-    monkeypatch.setattr(network, "PackedSequence", lambda *a: packed.append(a) or Packed(*a))
+    way(monkeypatch)
     model = make(rnn=rnn, bidirectional=bidirectional, depth=depth)
     twin = twin_of(model, rnn, bidirectional=bidirectional, num_layers=depth)
-    packed.clear()
     Y, backprop = model.begin_update(docs())
     dY = [np.random.default_rng(1).normal(size=y.shape).astype("f") for y in Y]
     d_docs = backprop(dY)
-    assert len(packed) == (most_padded == 0.0)
     inputs = [torch.from_numpy(doc).requires_grad_() for doc in docs()]
     for x, y, dy in zip(inputs, Y, dY):
         if len(x):
@@ -160,18 +176,35 @@ def test_the_gradient_is_torchs_and_flows_to_the_tok2vec_below(
         np.testing.assert_allclose(weights[name].grad, weight.grad, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("rnn", ["lstm", "gru"])
-def test_what_is_dropped_between_layers_does_not_depend_on_padding(
+@every_encoder
+def test_what_is_dropped_between_layers_is_torchs_choice(
     rnn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Where docs have one length, and so their tokens one order, packed or not."""
+    alike = [np.random.default_rng(i).normal(size=(4, 3)).astype("f") for i in range(3)]
     model = make(rnn=rnn, depth=3, dropout=0.5)
     found = []
-    for most_padded in (0.0, 2.0):
-        monkeypatch.setattr(network, "MOST_PADDED", most_padded)
+    for way in (packed, in_one_group):
+        way(monkeypatch)
         torch.manual_seed(0)
-        found.append(np.concatenate(model.begin_update(docs())[0]))
+        found.append(np.concatenate(model.begin_update(alike)[0]))
     np.testing.assert_allclose(*found, atol=1e-6)
-    assert not np.allclose(found[0], np.concatenate(model.begin_update(docs())[0]), atol=1e-3)
+    assert not np.allclose(found[0], np.concatenate(model.begin_update(alike)[0]), atol=1e-3)
+
+
+@given(st.lists(st.integers(0, 40), max_size=30))
+def test_docs_are_grouped_by_length_within_the_bound(lengths: List[int]) -> None:
+    groups = network._alike(torch.tensor(lengths, dtype=torch.int64))
+    longest_first = [[lengths[doc] for doc in docs] for docs in groups]
+    filled = sorted((n for n in lengths if n), reverse=True)
+    assert [n for of_group in longest_first for n in of_group] == filled
+    assert sorted(doc for docs in groups for doc in docs) == [i for i, n in enumerate(lengths) if n]
+    for of_group, (following, *_) in zip_longest(longest_first, longest_first[1:], fillvalue=[0]):
+        bound = 1.25 * sum(of_group)
+        assert len(of_group) * of_group[0] <= bound
+        # Another doc would have been too much.
+        if following:
+            assert (len(of_group) + 1) * of_group[0] > bound + 1.25 * following
 
 
 def test_no_encoder_is_refused() -> None:

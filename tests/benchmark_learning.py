@@ -1,0 +1,112 @@
+"""How long a training takes to be this good."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated, Dict, List, NamedTuple, Tuple
+
+import typer
+from benchmark import ROOT, Gpu, Transformer, _convert, _print_machine
+from benchmark_speed import RATES
+
+Curve = List[Tuple[int, float, float]]  # steps, seconds, F1
+
+
+class Trainee(NamedTuple):
+    """A row of the table.
+
+    name: Of the row.
+    config: In `configs`.
+    overrides: Of its config.
+    """
+
+    name: str
+    config: str
+    overrides: Dict[str, str] = {}  # noqa: RUF012  (a tuple shares it, and nobody writes to it)
+
+
+TRAINEES = (
+    Trainee("crf_ner", "transformer"),
+    Trainee(
+        "crf_ner, bf16",
+        "transformer",
+        {
+            "components.transformer.model.mixed_precision": '"bf16"',
+            "components.transformer.model.precision": "auto",
+            "components.ner.model.precision": "auto",
+        },
+    ),
+    Trainee("spaCy ner", "spacy_ner"),
+)
+
+
+def learning(
+    folder: Annotated[Path, typer.Argument(help="Folder with gmb/.")],
+    out: Annotated[Path, typer.Argument(help="Folder for what is made.")],
+    transformer: Transformer = str(ROOT / "assets" / "minilm"),
+    steps: Annotated[int, typer.Option(help="Training steps.")] = 200,
+    every: Annotated[int, typer.Option(help="Steps between two evaluations.")] = 20,
+    targets: Annotated[str, typer.Option(help="F1 on dev, with commas.")] = "60,65,70,75",
+    gpu_id: Gpu = -1,
+) -> None:
+    """Seconds of `spacy train`, its evaluations included, until F1 on GMB's dev part is reached.
+
+    Same transformer, batches and number of steps; each has the learning rate that is best for it.
+    """
+    _print_machine(gpu_id)
+    _convert(folder, out, "gmb")
+    goals = [float(goal) for goal in targets.split(",")]
+    print(f"| seconds to an F1 of | {' | '.join(targets.split(','))} | all {steps} steps | F1 |")
+    print("|---" * (len(goals) + 3) + "|", flush=True)
+    for trainee in TRAINEES:
+        curve = _curve(trainee, out, transformer, steps, every, gpu_id)
+        cells = [
+            next((f"{taken:.0f} ({step} steps)" for step, taken, f in curve if f >= goal), "-")
+            for goal in goals
+        ]
+        *_, (_, whole, last) = curve
+        cells += [f"{whole:.0f}", f"{last:.1f}"]
+        print(f"| {trainee.name} | {' | '.join(cells)} |", flush=True)
+
+
+def _curve(
+    trainee: Trainee, out: Path, transformer: str, steps: int, every: int, gpu_id: int
+) -> Curve:
+    """Train, and note what `spacy train` prints, and when; from its first row on."""
+    overrides = {
+        "paths.train": str(out / "gmb" / "train.spacy"),
+        "paths.dev": str(out / "gmb" / "dev.spacy"),
+        "paths.transformer": transformer,
+        "training.max_steps": str(steps),
+        "training.eval_frequency": str(every),
+        "training.optimizer.learn_rate.total_steps": str(steps),
+        "training.optimizer.learn_rate.initial_rate": f"{RATES[trainee.config]:g}",
+        **trainee.overrides,
+    }
+    command = [sys.executable, "-m", "spacy", "train", str(ROOT / f"configs/{trainee.config}.cfg")]
+    command += ["--gpu-id", str(gpu_id)]
+    command += [word for name, value in overrides.items() for word in (f"--{name}", value)]
+    curve: Curve = []
+    start = perf_counter()
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdout
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        # Epoch, step, two losses, F1, precision, recall, score.
+        row = line.split()
+        if len(row) == 8 and row[0].isdigit() and row[1].isdigit():
+            if not curve:  # the row of no steps
+                start = perf_counter()
+            curve.append((int(row[1]), perf_counter() - start, float(row[4])))
+    if process.wait():
+        raise RuntimeError("".join(lines))
+    return curve
