@@ -79,11 +79,11 @@ TARGETS = (
 RATES = {  # of learning, at which each is best on the dev part of GMB, of these, half and twice
     "transformer": 2e-4,
     "spacy_ner": 4e-4,
-    "cnn": 1e-3,
-    "spacy_cnn": 1e-3,
-    "hugging_face": 2e-4,
-    "flair": 2e-4,
-    "edsnlp": 2e-4,
+    "cnn": 2e-3,
+    "spacy_cnn": 4e-3,
+    "hugging_face": 8e-4,
+    "flair": 8e-4,
+    "edsnlp": 8e-4,
 }
 OURS = ("transformer", "spacy_ner", "cnn", "spacy_cnn")  # are trained by `spacy train`
 
