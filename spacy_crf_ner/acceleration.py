@@ -22,6 +22,7 @@ ADOPTED = tuple(f"spacy-transformers.TransformerModel.v{version}" for version in
 # The tokens, padding of docs included, that go through a transformer at once: as many as its
 # hidden states leave room for, as the more windows there are, the more of them are of one length.
 MAX_BATCH_ITEMS = 2**16
+BATCH_SIZE = 512  # docs that nlp.pipe holds, for the same reason
 
 
 def accelerate(nlp: Language, precision: Optional[str] = "auto") -> Language:
@@ -29,8 +30,9 @@ def accelerate(nlp: Language, precision: Optional[str] = "auto") -> Language:
 
     Its transformers, and the recurrent encoders above them, compute in the precision. A transformer
     takes the docs that `nlp.pipe` holds by the length of their windows, and computes nothing of
-    which nothing is read. This is a setting: it is saved with the pipeline. Training is as before;
-    only what `spacy train` measures on the way is predicted so too.
+    which nothing is read; `nlp.pipe` holds 512 docs, or more, unless it is called with another
+    `batch_size`. This is a setting: it is saved with the pipeline. Training is as before; only what
+    `spacy train` measures on the way is predicted so too.
 
     nlp: A trained pipeline; it is changed.
     precision: "fp32" changes no result. "bf16" is fast on a CPU with AMX or AVX512-BF16, and on a
@@ -66,6 +68,9 @@ def accelerate(nlp: Language, precision: Optional[str] = "auto") -> Language:
         if "max_batch_items" in config and precision is not None:
             config["max_batch_items"] = max(config["max_batch_items"], MAX_BATCH_ITEMS)
             pipe.cfg["max_batch_items"] = config["max_batch_items"]
+    if pipes and precision is not None:
+        nlp.batch_size = max(nlp.batch_size, BATCH_SIZE)
+        nlp.config["nlp"]["batch_size"] = nlp.batch_size
     return nlp
 
 

@@ -23,11 +23,6 @@ Ints = NDArray[np.int64]
 # From ids (B, T), what is no padding (B, T), and token types (B, T) or None, to states (B, T, H).
 Run = Callable[[Tensor, Tensor, Optional[Tensor]], Tensor]
 
-# Most subwords of a batch, padding included, by the kind of device; a longer window is one alone.
-BATCH_SUBWORDS = {"cpu": 2048, "cuda": 32768}
-# The part of them that may be padding: so much computation takes about as long as another batch.
-PADDING = 1 / 24
-
 
 class Subwords(NamedTuple):
     """The subwords of windows.
@@ -48,6 +43,23 @@ class Subwords(NamedTuple):
     ends: Ints
 
 
+class Limits(NamedTuple):
+    """What bounds a batch.
+
+    subwords: The most, padding included; a longer window is a batch alone.
+    padding: The most subwords of padding: as many as take about as long as another batch, for which
+        all weights are read from memory again.
+    """
+
+    subwords: int
+    padding: int
+
+
+CPU = Limits(2048, 85)
+CPU_BF16 = Limits(2048, 128)  # subwords take less time, and weights half of theirs
+GPU = Limits(32768, 1365)
+
+
 class Padding(NamedTuple):
     """The subword that shorter windows are filled up with."""
 
@@ -61,15 +73,16 @@ def feed(
     subwords: Subwords,
     padding: Padding,
     run: Run,
-    device: torch.device,
+    limits: Limits,
 ) -> FullTransformerBatch:
     """Compute the hidden states of docs, aligned with their tokens.
 
     windows: Those of each doc.
     subwords: Of all windows.
-    run: The transformer, on the device.
+    run: The transformer; its states are on its device.
+    limits: Of its batches.
     """
-    hidden = _hidden(subwords, padding, run, device)
+    hidden = _hidden(subwords, padding, run, limits)
     tokens, pieces = _align(docs, windows, subwords)
     data = list(_split(docs, windows, subwords, padding, hidden, tokens, pieces))
     return FullTransformerBatch(
@@ -87,14 +100,14 @@ def feed(
     )
 
 
-def _hidden(subwords: Subwords, padding: Padding, run: Run, device: torch.device) -> Tensor:
+def _hidden(subwords: Subwords, padding: Padding, run: Run, limits: Limits) -> Tensor:
     """Compute the hidden states of all subwords: (P, H)."""
     ids, types = torch.from_numpy(subwords.ids), torch.from_numpy(subwords.types)
     lengths = torch.from_numpy(subwords.lengths)
     begins = lengths.cumsum(0) - lengths
     typed = bool(types.any())
     hidden: Optional[Tensor] = None
-    for batch in batches(subwords.lengths, BATCH_SUBWORDS.get(device.type, BATCH_SUBWORDS["cpu"])):
+    for batch in batches(subwords.lengths, limits):
         windows = torch.from_numpy(batch)
         steps = torch.arange(int(lengths[windows[0]]))
         mask = steps < lengths[windows, None]  # (B, T)
@@ -102,21 +115,20 @@ def _hidden(subwords: Subwords, padding: Padding, run: Run, device: torch.device
         padded = torch.full(mask.shape, padding.id).masked_scatter_(mask, ids[pieces])
         segments = None
         if typed:
-            segments = torch.zeros_like(padded).masked_scatter_(mask, types[pieces]).to(device)
-        mask = mask.to(device)
-        states = run(padded.to(device), mask, segments)[mask]
+            segments = torch.zeros_like(padded).masked_scatter_(mask, types[pieces])
+        states = run(padded, mask, segments)
+        states = states[mask.to(states.device)]
         if hidden is None:
             hidden = states.new_empty((len(ids), states.shape[1]))
-        hidden[pieces.to(device)] = states
+        hidden[pieces.to(states.device)] = states
     assert hidden is not None  # a window has a subword, or there is none to be fed
     return hidden
 
 
-def batches(lengths: Ints, most: int) -> Iterator[Ints]:
+def batches(lengths: Ints, limits: Limits) -> Iterator[Ints]:
     """Divide windows into batches of like length, the longest first.
 
     lengths: (W,), subwords of each window.
-    most: Subwords of a batch, padding included.
 
     Yields the windows of each batch, the longest first.
     """
@@ -125,7 +137,7 @@ def batches(lengths: Ints, most: int) -> Iterator[Ints]:
     falling = lengths[order].tolist()
     for i, length in enumerate(falling):
         wasted += falling[begin] - length
-        if (i + 1 - begin) * falling[begin] > most or wasted > PADDING * most:
+        if (i + 1 - begin) * falling[begin] > limits.subwords or wasted > limits.padding:
             if i > begin:
                 yield order[begin:i]
             begin, wasted = i, 0

@@ -97,12 +97,16 @@ class PredictionShim(PyTorchShim):
         with torch.no_grad():
             return self.lowered()(*inputs.args, **inputs.kwargs)
 
+    @property
+    def chosen(self) -> str:
+        """The precision, "auto" resolved."""
+        return choose(str(self.precision), self.device)
+
     def lowered(self) -> Any:
         """The module to predict with, made anew where the weights have changed since."""
         made_of = (self._model, self.precision)
         if self._made_of != made_of:
-            chosen = choose(str(self.precision), self.device)
-            self._lowered = self.lower(self._model, chosen).eval()
+            self._lowered = self.lower(self._model, self.chosen).eval()
             self._made_of = made_of
         return self._lowered
 

@@ -16,7 +16,7 @@ from thinc.api import ArgsKwargs, Model, chain
 from thinc.types import Floats2d, Ragged
 from torch import Tensor
 
-from .feeding import Padding, Subwords, feed
+from .feeding import CPU, CPU_BF16, GPU, Padding, Subwords, feed
 from .lowering import lower_transformer
 from .precision import PredictionShim, require_precision
 from .slow_tokenizer import SlowTokenizerShim, offsets
@@ -186,15 +186,18 @@ def _feed(model: Transformer, docs: List[Doc]) -> Optional[FullTransformerBatch]
     if subwords is None:
         return None
 
+    device = model.shim.device
+
     def run(ids: Tensor, mask: Tensor, types: Optional[Tensor]) -> Tensor:
-        inputs = {"input_ids": ids, "attention_mask": mask.to(ids.dtype)}
+        inputs = {"input_ids": ids.to(device), "attention_mask": mask.to(device, ids.dtype)}
         if types is not None:
-            inputs["token_type_ids"] = types
+            inputs["token_type_ids"] = types.to(device)
         output = model.shim.predict(ArgsKwargs(args=(), kwargs=inputs))
         return cast(Tensor, output.last_hidden_state)
 
     padding = Padding(model.tokenizer.pad_token or "", model.tokenizer.pad_token_id or 0)
-    return feed(docs, windows, subwords, padding, run, model.shim.device)
+    limits = GPU if device.type == "cuda" else CPU_BF16 if model.shim.chosen == "bf16" else CPU
+    return feed(docs, windows, subwords, padding, run, limits)
 
 
 def _subwords(tokenizer: Any, texts: List[str]) -> Optional[Subwords]:

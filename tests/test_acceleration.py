@@ -159,6 +159,7 @@ def precisions(nlp: Language) -> Dict[str, Any]:
 def test_it_is_a_setting_of_the_pipeline(tiny_transformer: str, tmp_path: Path) -> None:
     nlp = ready(tiny_transformer)
     before = scores(nlp)
+    nlp.batch_size = 64
     assert accelerate(nlp, "bf16") is nlp
     fast = scores(nlp)
     assert 1e-4 < abs(fast - before).max() < 0.5
@@ -167,6 +168,7 @@ def test_it_is_a_setting_of_the_pipeline(tiny_transformer: str, tmp_path: Path) 
     assert precisions(loaded) == {"hf-pytorch": "bf16", "bilstm_crf": "bf16"}
     np.testing.assert_array_equal(scores(loaded), fast)
     assert loaded.get_pipe("transformer").cfg["max_batch_items"] > 100
+    assert loaded.batch_size == 512
     again = spacy.blank("en").from_config(nlp.config).from_bytes(nlp.to_bytes())
     np.testing.assert_array_equal(scores(again), fast)
     accelerate(loaded, None).to_disk(tmp_path / "plain")

@@ -15,7 +15,7 @@ from spacy_transformers.data_classes import TransformerData
 from spacy_transformers.layers.transformer_model import forward
 from test_vietnamese import make_over_phobert, phobert  # noqa: F401  # a fixture
 
-from spacy_crf_ner import feeding
+from spacy_crf_ner import feeding, transformer
 
 TEXTS = [
     "Tim Cook visited Hanoi.",
@@ -93,7 +93,7 @@ def test_windows_may_overlap_and_be_too_long(
 
 
 def test_many_batches_are_as_one(tiny_transformer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeding, "BATCH_SUBWORDS", {"cpu": 40})
+    monkeypatch.setattr(transformer, "CPU", feeding.Limits(40, 2))
     require_same(pipeline(tiny_transformer), TEXTS[::-1])
 
 
@@ -148,17 +148,24 @@ def test_token_types_go_along() -> None:
 
     windows = [[doc[:]] for doc in docs]
     padding = feeding.Padding("<pad>", 9)
-    fed = feeding.feed(docs, windows, subwords, padding, run, torch.device("cpu"))
+    fed = feeding.feed(docs, windows, subwords, padding, run, feeding.CPU)
     assert seen == [
         ([[6, 7, 1], [5, 1, 9]], [[True] * 3, [True, True, False]], [[0, 0, 2], [0, 2, 0]])
     ]
     assert [vectors(data).ravel().tolist() for data in fed.doc_data] == [[5], [6, 7]]
 
 
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 200))
+@given(
+    st.lists(st.integers(1, 50), min_size=1, max_size=40),
+    st.integers(1, 200),
+    st.integers(0, 40),
+)
 @properties
-def test_batches_hold_each_window_once_and_little_padding(lengths: List[int], most: int) -> None:
-    found = [batch.tolist() for batch in feeding.batches(np.array(lengths), most)]
+def test_batches_hold_each_window_once_and_little_padding(
+    lengths: List[int], most: int, padding: int
+) -> None:
+    limits = feeding.Limits(most, padding)
+    found = [batch.tolist() for batch in feeding.batches(np.array(lengths), limits)]
     assert sorted(i for batch in found for i in batch) == list(range(len(lengths)))
     in_order = [lengths[i] for batch in found for i in batch]
     assert in_order == sorted(in_order, reverse=True)
@@ -166,12 +173,13 @@ def test_batches_hold_each_window_once_and_little_padding(lengths: List[int], mo
         sizes = [lengths[i] for i in batch]
         padded = len(sizes) * max(sizes)
         assert len(sizes) == 1 or padded <= most
-        assert padded - sum(sizes) <= feeding.PADDING * most
+        assert padded - sum(sizes) <= padding
 
 
-def test_real_lengths_have_little_padding() -> None:
-    lengths = np.random.default_rng(0).gamma(2.0, 15.0, 400).astype(int) + 3
-    padded = sum(lengths[batch].max() * len(batch) for batch in feeding.batches(lengths, 2048))
+@pytest.mark.parametrize("limits", [feeding.CPU, feeding.CPU_BF16])
+def test_real_lengths_have_little_padding(limits: feeding.Limits) -> None:
+    lengths = np.random.default_rng(0).gamma(2.0, 15.0, 512).astype(int) + 3
+    padded = sum(lengths[batch].max() * len(batch) for batch in feeding.batches(lengths, limits))
     assert padded < 1.1 * lengths.sum()
 
 

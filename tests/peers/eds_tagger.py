@@ -19,7 +19,7 @@ from spacy.tokens import Doc
 
 
 class EdsTagger(Contestant):
-    batch_sizes = (8, 32, 128)
+    batch_sizes = (8, 32, 128, 512)
     packages = ("edsnlp", "transformers", "torch")
 
     def train(self, corpus: str, out: str, transformer: str, steps: int, rate: float) -> None:

@@ -15,7 +15,7 @@ OVERLAP = 32  # subwords that the windows of a long text share
 
 
 class HuggingFace(Contestant):
-    batch_sizes = (1, 8, 32)
+    batch_sizes = (1, 8, 32, 128)
     packages = ("transformers", "torch")
 
     def train(self, corpus: str, out: str, transformer: str, steps: int, rate: float) -> None:

@@ -7,7 +7,7 @@ from contestant import Contestant, Entity, serve
 
 
 class SpacyPipeline(Contestant):
-    batch_sizes = (32, 128)
+    batch_sizes = (32, 128, 512)
     packages = ("spacy", "thinc", "spacy-transformers", "transformers", "torch")
 
     def load(self, model: str, precision: Optional[str] = None) -> None:
