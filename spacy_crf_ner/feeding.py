@@ -56,7 +56,7 @@ class Limits(NamedTuple):
 
 
 CPU = Limits(2048, 85)
-CPU_BF16 = Limits(2048, 128)  # subwords take less time, and weights half of theirs
+CPU_BF16 = Limits(2048, 120)  # subwords take less time, and weights half of theirs
 GPU = Limits(32768, 1365)
 
 
