@@ -45,7 +45,7 @@ def parts(
         for name, each in pipelines.items():
             start = perf_counter()
             with _apart(_functions(each)) as seconds:
-                _piping(each, texts, 128)()
+                _piping(each, texts, each.batch_size)()
             whole = perf_counter() - start
             if i:  # the first is slower
                 rest = whole - sum(seconds.values())
