@@ -16,7 +16,8 @@ PRECISIONS = ("auto", "fp32", "bf16", "fp16", "int8")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}  # but for int8
 # What a CPU multiplies bytes with, or bfloat16 numbers.
 INT8 = ("avx512_vnni", "avx_vnni", "amx_int8")
-BF16 = ("avx512_bf16", "amx_bf16")
+AMX = ("amx_bf16",)
+BF16 = ("avx512_bf16", *AMX)
 
 Lower = Callable[[nn.Module, str], nn.Module]
 
@@ -30,15 +31,16 @@ def require_precision(precision: Optional[str]) -> None:
 def choose(precision: str, device: torch.device) -> str:
     """Resolve "auto": the cheapest precision that a device does well, and else what is asked for.
 
-    That is bfloat16 on a CPU with AMX or AVX512-BF16 and on a GPU that has it, else float16 on a
-    GPU, and on a CPU that multiplies bytes int8, where the packages for it are installed.
+    That is bfloat16 on a CPU with AMX and on a GPU that has it, else float16 on a GPU, and on a CPU
+    that multiplies bytes int8, where the packages for it are installed. With AVX512-BF16 alone,
+    bfloat16 was slower than float32.
 
     Raises ValueError for a precision that a device does not have, or that lacks its packages.
     """
     if precision == "auto":
         if device.type == "cuda":
             return "bf16" if torch.cuda.is_bf16_supported() else "fp16"
-        if does_bf16():
+        if _has(AMX):
             return "bf16"
         return "int8" if _has(INT8) and has_onnx() else "fp32"
     if device.type != "cpu" and precision == "int8":

@@ -89,7 +89,7 @@ def transformer_model(
     """Make a transformer whose slow tokenizer aligns as exactly as a fast one.
 
     mixed_precision: True trains in float16 on a GPU; "bf16" does so too, and on a CPU trains in
-        bfloat16, which pays where the CPU has AMX or AVX512-BF16.
+        bfloat16, which pays where the CPU has AMX.
     precision: What it predicts in: "fp32", "bf16", "fp16", "int8", or "auto" for what the hardware
         does well. Windows of like length are then in one batch, and it computes nothing but its
         last hidden state. None predicts as spacy-transformers does. Training is in float32, or in

@@ -125,7 +125,8 @@ def test_auto_is_what_the_hardware_does_well(monkeypatch: pytest.MonkeyPatch) ->
     assert chosen("avx2") == "fp32"
     assert chosen("avx2", "avx512_vnni") == "int8"
     assert chosen("avx2", "avx512_vnni", onnx=False) == "fp32"
-    assert chosen("avx512_vnni", "avx512_bf16") == "bf16"
+    assert chosen("avx512_vnni", "avx512_bf16") == "int8"
+    assert chosen("avx512_vnni", "avx512_bf16", onnx=False) == "fp32"
     assert chosen("amx_bf16", "amx_int8") == "bf16"
     monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
     assert precision.choose("auto", CPU) == "fp32"  # of an older torch
