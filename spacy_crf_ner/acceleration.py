@@ -35,9 +35,10 @@ def accelerate(nlp: Language, precision: Optional[str] = "auto") -> Language:
     `spacy train` measures on the way is predicted so too.
 
     nlp: A trained pipeline; it is changed.
-    precision: "fp32" changes no result. "bf16" is fast on a CPU with AMX, and on a
-        GPU; "fp16" on a GPU; "int8" on a CPU, with the extra `int8`. "auto" is the cheapest of them
-        that the hardware does well, found anew wherever the pipeline is loaded. None undoes it.
+    precision: "fp32" changes no result. "bf16" is fast on a CPU with AMX, and on a GPU;
+        "fp16" on a GPU; "int8" on a CPU, with the extra `int8`. "auto" is the cheapest of them that
+        the hardware does well, found anew wherever the pipeline is loaded. None undoes it, but for
+        the numbers of docs and tokens that are taken at a time.
 
     Returns the pipeline.
     Raises ValueError for an unknown precision, for one that the hardware does not have or that

@@ -47,16 +47,16 @@ class Limits(NamedTuple):
     """What bounds a batch.
 
     subwords: The most, padding included; a longer window is a batch alone.
-    padding: The most subwords of padding: as many as take about as long as another batch, for which
-        all weights are read from memory again.
+    padding: The most subwords of padding. Another batch, for which all weights are read from memory
+        again, takes as long as some of them, and so they may pay.
     """
 
     subwords: int
     padding: int
 
 
-CPU = Limits(2048, 85)
-CPU_BF16 = Limits(2048, 120)  # subwords take less time, and weights half of theirs
+CPU = Limits(2048, 85)  # as many as another batch costs
+CPU_BF16 = Limits(2048, 120)  # it costs 260 here; with so many, more than a tenth would be padding
 GPU = Limits(32768, 1365)
 
 

@@ -207,6 +207,22 @@ def test_docs_are_grouped_by_length_within_the_bound(lengths: List[int]) -> None
             assert (len(of_group) + 1) * of_group[0] > bound + 1.25 * following
 
 
+@pytest.mark.parametrize("training", [True, False])
+@every_encoder
+def test_docs_are_padded_where_that_is_faster(
+    rnn: str, training: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU in training, and an LSTM in prediction too."""
+    called = []
+    for way in ("_read_padded", "_read_packed"):
+        read = getattr(network, way)
+        monkeypatch.setattr(network, way, lambda *a, way=way, f=read: called.append(way) or f(*a))
+    model = make(rnn=rnn)
+    called.clear()
+    model(docs(), is_train=training)
+    assert called == ["_read_padded" if training or rnn == "lstm" else "_read_packed"]
+
+
 def test_no_encoder_is_refused() -> None:
     with pytest.raises(ValueError, match=r"rnn: expected an encoder, got 'none'"):
         make(rnn="none")
