@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .acceleration import accelerate
+    from .pipeline.accelerate import accelerate
 
 __version__ = "0.1.0"
 __all__ = ["accelerate"]
@@ -12,7 +12,7 @@ __all__ = ["accelerate"]
 def __getattr__(name: str) -> Any:
     """Import what is asked for only then: spaCy imports this package whenever it starts."""
     if name == "accelerate":
-        from .acceleration import accelerate
+        from .pipeline.accelerate import accelerate
 
         return accelerate
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

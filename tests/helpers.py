@@ -175,7 +175,7 @@ def tolerance(chain: crf.Chain) -> float:
 
 Sentence = Tuple[List[str], List[Tuple[int, int, str]]]  # words; (start, end, label) in tokens
 
-# What each of the files in tests/data says.
+# What each of the files in tests/fixtures says.
 GOLDEN: List[Sentence] = [
     (["Anna", "Schmidt", "visited", "Hanoi", "."], [(0, 2, "PER"), (3, 4, "LOC")]),
     (

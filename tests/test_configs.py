@@ -13,7 +13,7 @@ from spacy.util import load_config
 
 from spacy_crf_ner import data
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[1]
 OVERLAY = "distributed.cfg"  # goes over another; tested in test_distributed.py
 CONFIGS = sorted(path.name for path in (ROOT / "configs").glob("*.cfg") if path.name != OVERLAY)
 SMALL = {
@@ -49,7 +49,7 @@ def test_fill_config_changes_nothing(name, tmp_path):
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_no_config_averages_weights(name):
-    """thinc's use_averages has no effect on wrapped torch modules."""
+    """Thinc's use_averages has no effect on wrapped torch modules."""
     config = load_config(ROOT / "configs" / name)
     assert config["training"]["optimizer"]["use_averages"] is False
     assert config["training"]["optimizer"]["grad_clip"] > 0

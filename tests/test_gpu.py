@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import spacy
 import torch
-from conftest import LISTENER, SENTENCES, make_examples
+from pipelines import LISTENER, SENTENCES, make_examples
 from thinc.api import get_current_ops, set_current_ops
 from thinc.compat import has_cupy_gpu, has_torch_cuda_gpu
 

@@ -11,7 +11,7 @@ import srsly
 
 from spacy_crf_ner import data
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[1]
 PROJECT = srsly.read_yaml(ROOT / "project.yml")
 
 

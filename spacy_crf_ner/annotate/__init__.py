@@ -1,10 +1,10 @@
 """Annotate corpora of any size: a function over frames of documents, and engines that feed it."""
 
-from .cluster import annotate_on_ray
-from .frames import annotate_frames, require_annotate
-from .local import Progress, Summary, annotate
+from .dataframes import annotate_frames, require_annotate
+from .multiprocess import Progress, Summary, annotate
+from .process_pool import WorkerError
+from .ray_engine import annotate_on_ray
 from .settings import Settings
-from .workers import WorkerError
 
 ENGINES = ("local", "ray")
 

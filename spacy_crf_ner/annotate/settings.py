@@ -2,7 +2,7 @@
 
 from typing import NamedTuple, Optional
 
-from .pieces import SIZE
+from .chunking import SIZE
 
 FORMATS = ("jsonl", "parquet", "spacy")
 

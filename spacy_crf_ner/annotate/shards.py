@@ -3,10 +3,10 @@
 from itertools import chain
 from typing import TYPE_CHECKING, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
-from .columns import infer_schema
-from .reading import Item, Row, read, schema_of
+from .inputs import Source
+from .readers import Item, Row, read, schema_of
+from .schema import infer_schema
 from .settings import Settings
-from .sources import Source
 
 if TYPE_CHECKING:
     from pyarrow import Schema

@@ -1,9 +1,9 @@
 """What is wrong with a corpus, told before it is trained on."""
 
-from .checking import check
 from .corpus import ENDING, open_corpus
 from .finding import SEVERITIES, Finding, Place
 from .report import Report
+from .run import check
 from .settings import Settings, read_settings
 from .statistics import Statistics
 from .subwords import Subwords

@@ -2,8 +2,8 @@
 
 from typing import Dict, Iterator, Optional, Tuple
 
+from .doc_view import Reading
 from .finding import Finding
-from .reading import Reading
 from .rule import DEV, TRAIN, Tally
 
 LEAK = 0.1  # the share of the dev docs from which on its scores say nothing

@@ -3,8 +3,8 @@
 import re
 from typing import Dict, Iterator, List, Sequence
 
+from .doc_view import Reading
 from .finding import Finding, Place
-from .reading import Reading
 from .rule import DEV, TRAIN, listed, number
 
 RARE = 10  # entities; of a label that has fewer little is learned

@@ -2,8 +2,8 @@
 
 from typing import Iterator, Optional
 
+from .doc_view import Reading
 from .finding import Finding
-from .reading import Reading
 from .rule import Tally
 from .subwords import Subwords
 

@@ -3,8 +3,8 @@
 from collections import Counter
 from typing import Dict, Iterator, List, Protocol, Tuple
 
+from .doc_view import Reading
 from .finding import Finding, Place
-from .reading import Reading
 
 TRAIN, DEV = "train", "dev"
 ALL = "all"  # in counts: what is of the parts together, and of none alone

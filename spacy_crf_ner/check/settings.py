@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
 from spacy.tokens import Doc, Span
 from spacy.util import load_config, registry
 
-from ..lookup import FACTORY
+from ..pipeline.lookup import FACTORY
 from .subwords import Subwords, load_subwords
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Dict
 
-from .reading import MISSING, Reading
+from .doc_view import MISSING, Reading
 
 
 @dataclass

@@ -10,8 +10,7 @@ Axes: B docs, T tokens, C tags. Source: Lafferty, McCallum and Pereira (2001), I
 """
 
 from .chain import FORBIDDEN, Chain, clamp, constrain, path_score
-from .search import nbest, trellis, viterbi
-from .sums import (
+from .forward_backward import (
     Sums,
     log_likelihood,
     log_partition,
@@ -19,6 +18,7 @@ from .sums import (
     stretch_log_posterior,
     sum_paths,
 )
+from .viterbi import nbest, trellis, viterbi
 
 __all__ = [
     "FORBIDDEN",

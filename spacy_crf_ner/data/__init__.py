@@ -5,17 +5,17 @@ follows no tag of its label begins an entity, as in conlleval, and a B- always d
 has an L-, U-, E-, S- or M- anywhere is of the others, and there every entity must be closed.
 """
 
-from ..syllables import SYLLABLES
 from .conll import read_conll
 from .conversion import CONVERTERS, convert
-from .detection import FORMATS, detect_format
-from .division import split
 from .files import SPLITS
+from .format_detection import FORMATS, detect_format
 from .gmb import read_gmb
 from .grouping import group_sentences
 from .inline import read_inline
-from .journal import ALIGNMENTS, NOTED, CorpusError, Journal
+from .repair_log import ALIGNMENTS, NOTED, CorpusError, Journal
+from .splits import split
 from .tokenizer import blank_pipeline
+from .vietnamese import SYLLABLES
 
 __all__ = [
     "ALIGNMENTS",

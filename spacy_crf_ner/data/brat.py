@@ -7,10 +7,10 @@ from typing import Iterator, Match, Optional, Set, Tuple
 from spacy.language import Language
 from spacy.tokens import Doc
 
-from .journal import Journal, error
+from .json_records import META, docs_of, shown
 from .lines import Problem, read_lines
 from .offsets import Mark, mark, tokenize
-from .records import META, docs_of, shown
+from .repair_log import Journal, error
 
 # An id, a label, one or more pairs of offsets, the text.
 SPAN = re.compile(r"(T[^\t]*)\t(\S+) ([0-9]{1,9} [0-9]{1,9}(?:;[0-9]{1,9} [0-9]{1,9})*)\t(.*)")

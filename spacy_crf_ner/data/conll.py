@@ -9,10 +9,10 @@ from typing import Iterator, List, NamedTuple, Optional, Tuple
 from spacy.language import Language
 from spacy.tokens import Doc
 
-from .journal import CorpusError, Journal, error
+from .iob import Row, tagged_docs
+from .iob_schemes import TAG
 from .lines import Line, scan_lines
-from .schemes import TAG
-from .tagged import Row, tagged_docs
+from .repair_log import CorpusError, Journal, error
 
 # As many lines as these tell how columns are separated, and how many there are.
 HEAD = 1000

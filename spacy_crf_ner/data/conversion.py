@@ -7,22 +7,22 @@ from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence,
 from spacy.language import Language
 from spacy.tokens import Doc
 
-from ..syllables import SYLLABLES
+from .atomic import whole
 from .brat import read_brat
 from .conll import read_conll
-from .detection import detect_format
-from .division import divide, require_shares
 from .docbin import read_spacy
 from .doccano import read_doccano
 from .files import SPLITS, find_files
+from .format_detection import detect_format
 from .gmb import read_gmb
 from .grouping import group_sentences
 from .inline import read_inline
-from .journal import Journal, error
 from .jsonl import read_jsonl, write_jsonl
 from .label_studio import read_label_studio
-from .output import whole
 from .packing import Part, count
+from .repair_log import Journal, error
+from .splits import divide, require_shares
+from .vietnamese import SYLLABLES
 
 # Of a file (of brat: or folder), a pipeline, and a Journal or none.
 Converter = Callable[..., Iterator[Doc]]

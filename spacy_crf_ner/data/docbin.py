@@ -6,7 +6,7 @@ from typing import Iterator, Optional
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin
 
-from .journal import CorpusError, Journal, error
+from .repair_log import CorpusError, Journal, error
 
 ZLIB = b"x"  # the first byte of what zlib has compressed; the next is no letter
 

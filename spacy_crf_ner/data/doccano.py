@@ -6,19 +6,10 @@ from typing import Iterator, Optional
 from spacy.language import Language
 from spacy.tokens import Doc
 
-from .journal import Journal, error
+from .json_records import Identities, docs_of, json_lines, keep, parse, require_record, shown, take
 from .lines import Line
 from .offsets import Mark, mark, tokenize, triple
-from .records import (
-    Identities,
-    docs_of,
-    json_lines,
-    keep,
-    parse,
-    require_record,
-    shown,
-    take,
-)
+from .repair_log import Journal, error
 
 TEXTS = ("text", "data")
 LABELS = ("label", "labels", "entities")

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Dict, List, NamedTuple, Sequence
 
 from .brat import looks_like_brat
-from .journal import CorpusError, error
+from .repair_log import CorpusError, error
 
 SPLITS = ("train", "dev", "test")
 ALIASES = {"valid": "dev", "validation": "dev", "testa": "dev", "testb": "test"}

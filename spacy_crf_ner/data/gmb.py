@@ -9,9 +9,9 @@ from typing import Iterator, List, Optional, Tuple
 from spacy.language import Language
 from spacy.tokens import Doc
 
-from .journal import CorpusError, Journal, error
+from .iob import Row, tagged_docs
 from .lines import Line, Problem, scan_lines
-from .tagged import Row, tagged_docs
+from .repair_log import CorpusError, Journal, error
 
 GMB_HEADER = ["Sentence #", "Word", "POS", "Tag"]
 

@@ -5,8 +5,8 @@ from typing import Iterable, Iterator, List
 
 from spacy.tokens import Doc
 
-from .records import META
-from .tagged import DOCUMENT
+from .iob import DOCUMENT
+from .json_records import META
 
 
 def group_sentences(docs: Iterable[Doc], n: int) -> Iterator[Doc]:

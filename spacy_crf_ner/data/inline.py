@@ -13,8 +13,8 @@ from spacy.language import Language
 from spacy.tokens import Doc, Span
 from spacy.util import get_words_and_spaces
 
-from .journal import Journal, error
 from .lines import Problem, scan_lines
+from .repair_log import Journal, error
 
 Entity = Tuple[int, int, str]  # first character, last character + 1, label
 

@@ -7,11 +7,8 @@ from typing import Any, Iterable, Iterator, List, Optional, Set, Tuple
 from spacy.language import Language
 from spacy.tokens import Doc, Span
 
-from .journal import Journal, error
-from .lines import Line
-from .offsets import INCORRECT, Mark, mark, mark_incorrect, tokenize, triple
-from .output import whole
-from .records import (
+from .atomic import whole
+from .json_records import (
     META,
     Identities,
     Record,
@@ -23,6 +20,9 @@ from .records import (
     shown,
     take,
 )
+from .lines import Line
+from .offsets import INCORRECT, Mark, mark, mark_incorrect, tokenize, triple
+from .repair_log import Journal, error
 
 ANNOTATION = ("spans", "entities", "answer", "missing", "incorrect")
 

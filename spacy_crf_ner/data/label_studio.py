@@ -6,18 +6,9 @@ from typing import Iterator, List, Optional, Set, Tuple
 from spacy.language import Language
 from spacy.tokens import Doc
 
-from .journal import Journal, error
+from .json_records import Identities, Record, docs_of, json_array, keep, require_record, shown, take
 from .offsets import Mark, mark, tokenize
-from .records import (
-    Identities,
-    Record,
-    docs_of,
-    json_array,
-    keep,
-    require_record,
-    shown,
-    take,
-)
+from .repair_log import Journal, error
 
 # Of a task in the short form: with one of these it has been annotated, if with nothing.
 ANNOTATED = ("annotation_id", "annotator", "lead_time")

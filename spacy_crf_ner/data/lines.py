@@ -4,7 +4,7 @@ from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Iterator, NamedTuple, Optional, Tuple
 
-from .journal import CorpusError, error
+from .repair_log import CorpusError, error
 
 # Bytes. What is longer is no line of a corpus, and would be held in memory whole.
 MAX_LINE = 16 * 2**20

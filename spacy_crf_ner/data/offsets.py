@@ -9,8 +9,8 @@ from typing import Any, Iterable, List, NamedTuple, Optional, Sequence, Set, Tup
 from spacy.language import Language
 from spacy.tokens import Doc, Span
 
-from .journal import CorpusError, Journal, error
-from .records import is_text, shown
+from .json_records import is_text, shown
+from .repair_log import CorpusError, Journal, error
 
 # Of doc.spans: what is known to be no entity; the component's incorrect_spans_key is to name it.
 INCORRECT = "incorrect_spans"

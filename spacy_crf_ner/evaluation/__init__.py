@@ -7,14 +7,14 @@ from numpy.typing import NDArray
 from spacy.language import Language
 from spacy.training import Example
 
-from ..calibration import calibration, precision_at
-from ..lookup import find_recognizer
-from . import insight
+from ..pipeline.lookup import find_recognizer
+from . import introspection as insight
 from .bootstrap import RESAMPLES, intervals, paired
+from .calibration import precision_at, reliability
 from .entities import Judged, judge
-from .matching import matchings, require_nervaluate
-from .mistakes import confusion, errors, missed, pair
+from .error_analysis import confusion, errors, missed, pair
 from .scores import count
+from .span_matching import matchings, require_nervaluate
 from .training_log import read_training_log
 
 __all__ = ["compare", "evaluate", "read_training_log", "require_gold", "require_nervaluate"]
@@ -53,7 +53,7 @@ def evaluate(
         "intervals": Of the strict ones, by `intervals`.
         "confusion": Labels against labels, missed and spurious, by `confusion`.
         "errors": The mistakes, the surest first, by `errors`.
-        "reliability": What `calibration` returns, and "thresholds", what `precision_at` does; None
+        "reliability": What `reliability` returns, and "thresholds", what `precision_at` does; None
             where no entity has a confidence.
         "transitions": Those of the component, or None. "training": As given. "comparison": None.
     Raises ValueError for no examples, for docs that no component has annotated, where predicted and
@@ -83,7 +83,7 @@ def evaluate(
         "intervals": intervals(counts, labels, resamples, seed),
         "confusion": confusion(pairs, labels),
         "errors": errors(docs, pairs, posteriors),
-        "reliability": calibration(examples) if sure else None,
+        "reliability": reliability(examples) if sure else None,
         "thresholds": precision_at(examples, THRESHOLDS) if sure else None,
         "transitions": insight.transitions(nlp.get_pipe(name)) if nlp and name else None,
         "training": training,

@@ -1,0 +1,540 @@
+"""Benchmarks: `python benchmarks/benchmark.py --help`. No figure here decides a test."""
+
+import os
+import platform
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated, Any, Callable, Dict, Iterator, List, Tuple
+
+import spacy
+import srsly
+import torch
+import torchcrf
+import typer
+from spacy.language import Language
+from spacy.tokens import DocBin
+from spacy.training import Corpus, Example
+from spacy.util import load_config, minibatch
+
+from spacy_crf_ner import crf, data
+from spacy_crf_ner.evaluation import calibration
+from spacy_crf_ner.pipeline import crf_ner as component
+from spacy_crf_ner.training import freezing
+
+ROOT = Path(__file__).parent.parent
+CONFIGS = ("transformer", "spacy_ner")  # ours, and what it is compared with
+CRF_SHAPES = [
+    (32, 32, 9),
+    (32, 128, 9),
+    (32, 128, 17),
+    (128, 64, 17),
+    (256, 40, 9),
+    (32, 128, 73),
+]
+Transformer = Annotated[str, typer.Option(help="Local folder, or a name on the hub.")]
+Gpu = Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")]
+
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, add_completion=False)
+
+
+@app.command()
+def training(
+    transformer: Transformer = str(ROOT / "assets" / "minilm"),
+    gpu_id: Gpu = -1,
+    rounds: Annotated[int, typer.Option(min=5, help="Rounds; figures are medians.")] = 5,
+) -> None:
+    """Words a second of training crf_ner and spaCy's ner on the same transformer.
+
+    The two take turns in one process; memory is that of a process for each. And the share of the
+    time that the CRF has, in training and in prediction.
+    """
+    _print_machine(gpu_id)
+    pipelines = {name: _trained_a_little(name, transformer, gpu_id) for name in CONFIGS}
+    rates = _training(pipelines, rounds)
+    ours, theirs = (rates[config] for config in CONFIGS)
+    ratio = statistics.median(a / b for a, b in zip(ours, theirs))
+    print("| words/s, median (min-max) | crf_ner | spaCy ner | ratio |\n|---|---|---|---|")
+    print(f"| 64 sentences a batch | {_spread(ours)} | {_spread(theirs)} | {ratio:.2f} |")
+    shares = _crf_shares(pipelines["transformer"], _texts(30, 20))
+    for what, share in shares.items():
+        print(f"CRF's share of the time, {what}: {share:.1%}")
+    for name in CONFIGS:
+        command = [sys.executable, __file__, "memory", name]
+        command += ["--transformer", transformer, "--gpu-id", str(gpu_id)]
+        print(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
+
+
+@app.command("crf")
+def crf_arithmetic(rounds: Annotated[int, typer.Option(min=9, help="Rounds.")] = 9) -> None:
+    """Time and memory of the CRF's arithmetic against pytorch-crf's, on the CPU.
+
+    Figures are medians; ratios are torchcrf's time over ours.
+    """
+    _print_machine(-1)
+    print("| threads | B, T, C | decode: ours | torchcrf | ratio | loss + backward: ours "
+          "| torchcrf | ratio | posteriors / decode |\n" + "|---" * 9 + "|")  # fmt: skip
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        ratios: Dict[str, List[float]] = {"decode": [], "loss": []}
+        for shape in CRF_SHAPES:
+            acts = _crf_acts(*shape)
+            times = {
+                name: statistics.median(taken) for name, taken in _alternate(acts, rounds).items()
+            }
+            row = [f"{threads}", ", ".join(map(str, shape))]
+            for what, of in ratios.items():
+                ours, theirs = times[what], times[f"torchcrf {what}"]
+                of.append(theirs / ours)
+                row += [f"{1000 * ours:.2f} ms", f"{1000 * theirs:.2f} ms", f"{of[-1]:.1f}"]
+            row.append(f"{times['posteriors'] / times['decode']:.1f}")
+            print(f"| {' | '.join(row)} |", flush=True)
+        means = {what: statistics.geometric_mean(of) for what, of in ratios.items()}
+        print(f"Geometric means, {threads} threads: {means}", flush=True)
+    for who in ("loss", "torchcrf loss"):
+        command = [sys.executable, __file__, "crf-memory", who]
+        print(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
+
+
+@app.command()
+def crf_memory(who: str) -> None:
+    """Peak memory of one loss with its gradients at B, T, C = 32, 512, 73."""
+    _crf_acts(2, 3, 73)[who]()  # what is loaded once, code and all, is not counted
+    acts = _crf_acts(32, 512, 73)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from what is held now
+    before = _memory("VmRSS")
+    acts[who]()
+    print(f"Memory of {who} + backward at 32, 512, 73: {_memory('VmHWM') - before:,.0f} MB")
+
+
+def _crf_acts(B: int, T: int, C: int) -> Dict[str, Callable[[], None]]:
+    """What is timed, on random scores of docs of T/4 to T tokens."""
+    torch.manual_seed(0)
+    oracle = torchcrf.CRF(C, batch_first=True)
+    emissions = torch.randn(B, T, C, requires_grad=True)
+    lengths = torch.randint(T // 4, T + 1, (B,))
+    lengths[0] = T
+    mask = torch.arange(T)[None, :] < lengths[:, None]
+    gold = torch.randint(0, C, (B, T))
+    scores = (oracle.transitions, oracle.start_transitions, oracle.end_transitions)
+    chain = crf.Chain(emissions, *scores, mask)
+    # A stretch of two tokens at every fourth token, about as many as a text has entities.
+    docs, starts = torch.nonzero(mask[:, 1::4], as_tuple=True)
+    starts = 4 * starts
+    tags = torch.stack([gold[docs, starts], gold[docs, starts + 1]], dim=1)
+
+    def learn(losses: Callable[[], torch.Tensor]) -> Callable[[], None]:
+        return lambda: losses().sum().backward()
+
+    return {
+        "decode": torch.no_grad()(lambda: crf.viterbi(chain)),
+        "torchcrf decode": torch.no_grad()(lambda: oracle.decode(emissions, mask)),
+        "loss": learn(lambda: -crf.log_likelihood(chain, gold)),
+        "torchcrf loss": learn(lambda: -oracle(emissions, gold, mask, reduction="none")),
+        "posteriors": torch.no_grad()(lambda: crf.stretch_log_posterior(chain, docs, starts, tags)),
+    }
+
+
+@app.command()
+def memory(
+    config: str,
+    transformer: Transformer = str(ROOT / "assets" / "minilm"),
+    gpu_id: Gpu = -1,
+) -> None:
+    """Peak memory of a process that trains ten batches and predicts."""
+    nlp = _trained_a_little(config, transformer, gpu_id)
+    list(nlp.pipe(_texts(30, 20), batch_size=128))
+    print(f"Peak memory, {config}: {_memory('VmHWM'):,.0f} MB")
+
+
+@app.command()
+def frozen(
+    transformer: Transformer = str(ROOT / "assets" / "minilm"),
+    gpu_id: Gpu = -1,
+    rounds: Annotated[int, typer.Option(min=3, help="Rounds; figures are medians.")] = 5,
+) -> None:
+    """Words a second of training, and its memory, by what of the transformer learns."""
+    _print_machine(gpu_id)
+    print("| the transformer | training, words/s, median (min-max) | peak memory |\n|---|---|---|")
+    for part in ("trained", "half frozen", "frozen"):
+        command = [sys.executable, __file__, "frozen-part", part, "--rounds", str(rounds)]
+        command += ["--transformer", transformer, "--gpu-id", str(gpu_id)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        print(done.stdout.strip(), flush=True)
+
+
+@app.command()
+def frozen_part(
+    part: str,
+    transformer: Transformer = str(ROOT / "assets" / "minilm"),
+    gpu_id: Gpu = -1,
+    rounds: Annotated[int, typer.Option(min=3, help="Rounds.")] = 5,
+) -> None:
+    """A row of `frozen`, in a process of its own; the peak is that after the weights are loaded."""
+    if gpu_id >= 0:
+        spacy.require_gpu(gpu_id)
+    config = load_config(
+        ROOT / "configs" / "transformer.cfg", overrides={"paths.transformer": transformer}
+    )
+    nlp = spacy.util.load_model_from_config(config, auto_fill=True)
+    spacy.util.fix_random_seed(0)
+    nlp.initialize(lambda: _examples(nlp))
+    layers = nlp.get_pipe("transformer").model.transformer.config.num_hidden_layers
+    names: Dict[str, List[str]] = {}
+    if part == "half frozen":
+        freezing.freeze_layers(layers=layers // 2)(nlp)
+    elif part == "frozen":
+        names = {"exclude": ["transformer"], "annotates": ["transformer"]}
+    if gpu_id >= 0:
+        torch.cuda.reset_peak_memory_stats()
+    else:
+        Path("/proc/self/clear_refs").write_text("5")
+    rates = _training({part: nlp}, rounds, **names)
+    peak = torch.cuda.max_memory_allocated() / 2**20 if gpu_id >= 0 else _memory("VmHWM")
+    print(f"| {part} | {_spread(rates[part])} | {peak:,.0f} MB |")
+
+
+@app.command()
+def accuracy(
+    folder: Annotated[Path, typer.Argument(help="Folder with wnut17/ and gmb/.")],
+    out: Annotated[Path, typer.Argument(help="Folder for what is made; finished runs are kept.")],
+    transformer: Transformer = str(ROOT / "assets" / "minilm"),
+    steps: Annotated[int, typer.Option(help="Training steps of every run.")] = 200,
+    seeds: Annotated[str, typer.Option(help="Seeds; a run for each.")] = "0,1,2",
+    rates: Annotated[
+        str, typer.Option(help="Learning rates to choose from.")
+    ] = "1e-4,2e-4,4e-4,8e-4",
+    gpu_id: Gpu = -1,
+) -> None:
+    """Test precision, recall and F1 of crf_ner and spaCy's ner: same transformer, batches, steps.
+
+    Each gets the learning rate with which it is best on the dev part, with the first seed.
+    """
+    _print_machine(gpu_id)
+    for corpus in ("wnut17", "gmb"):
+        _convert(folder, out, corpus)
+
+    def run(corpus: str, part: str, config: str, rate: str, seed: str) -> Dict[str, float]:
+        path = ROOT / "configs" / f"{config}.cfg"
+        return _run(out, corpus, part, path, rate, seed, transformer, steps, gpu_id)
+
+    rows = []
+    for corpus in ("wnut17", "gmb"):
+        for config in CONFIGS:
+            first, *_ = seeds.split(",")
+            on_dev = {
+                rate: run(corpus, "dev", config, rate, first)["ents_f"] for rate in rates.split(",")
+            }
+            shown = ", ".join(f"{rate}: {f:.2%}" for rate, f in on_dev.items())
+            print(f"{corpus}, {config}, F1 on dev by learning rate: {shown}", flush=True)
+            best = max(on_dev, key=lambda rate: on_dev[rate])
+            results = [run(corpus, "test", config, best, seed) for seed in seeds.split(",")]
+            columns = [[100 * r[f"ents_{x}"] for r in results] for x in "prf"]
+            means = " | ".join(
+                f"{statistics.mean(c):.1f} ± {statistics.stdev(c):.1f}" for c in columns
+            )
+            each = ", ".join(f"{f:.1f}" for f in columns[-1])
+            rows.append(f"| {corpus} | {config}, {best} | {means} | {each} |")
+    print("| corpus | pipeline, rate | precision | recall | F1 | F1 of each seed |")
+    print("|---|---|---|---|---|---|", *rows, sep="\n")
+
+
+@app.command()
+def missing(
+    folder: Annotated[Path, typer.Argument(help="Folder with wnut17/ and gmb/.")],
+    out: Annotated[Path, typer.Argument(help="Folder for what is made; finished runs are kept.")],
+    transformer: Transformer = str(ROOT / "assets" / "minilm"),
+    steps: Annotated[int, typer.Option(help="Training steps of every run.")] = 200,
+    seeds: Annotated[str, typer.Option(help="Seeds; a run for each.")] = "0",
+    limit: Annotated[int, typer.Option(help="Training docs, the first ones; 0 for all.")] = 0,
+    gpu_id: Gpu = -1,
+) -> None:
+    """Test F1 where a random half of the training docs has half of its tokens missing.
+
+    Against training on all, and on the other half alone.
+    """
+    _print_machine(gpu_id)
+    print("| corpus | all | half of the docs with half of their tokens | without these docs |")
+    print("|---|---|---|---|")
+    for corpus, rate in (("wnut17", "1e-4"), ("gmb", "2e-4")):
+        _convert(folder, out, corpus)
+        row = []
+        config = ROOT / "configs" / "transformer.cfg"
+        for kind in ("whole", "half", "dropped"):
+            name = f"{corpus}_{kind}_{limit}"
+            _make_incomplete(out / corpus, out / name, kind, limit)
+            results = [
+                100
+                * _run(out, name, "test", config, rate, seed, transformer, steps, gpu_id)["ents_f"]
+                for seed in seeds.split(",")
+            ]
+            row.append(f"{statistics.mean(results):.1f} ({', '.join(f'{f:.1f}' for f in results)})")
+        print(f"| {corpus} | {' | '.join(row)} |", flush=True)
+
+
+@app.command()
+def confidence(
+    models: Annotated[List[Path], typer.Argument(help="Trained pipelines.")],
+    dev: Annotated[List[Path], typer.Option(help="To calibrate on: a .spacy file for each.")],
+    test: Annotated[List[Path], typer.Option(help="To measure on: a .spacy file for each.")],
+) -> None:
+    """Calibration on test before and after it is fitted on dev, and precision by confidence."""
+    _print_machine(-1)
+    at = (0.0, 0.5, 0.8, 0.9, 0.95)
+    titles = " | ".join(f"P, R at {threshold}" for threshold in at)
+    print(f"| pipeline | temperature | ECE before, after | Brier before, after | {titles} |")
+    print("|---" * (4 + len(at)) + "|")
+    for model, dev_file, test_file in zip(models, dev, test):
+        nlp = spacy.load(model)
+        before = _predicted(nlp, test_file)
+        fitted = calibration.calibrate(nlp, Corpus(dev_file)(nlp))["temperature"]
+        after = _predicted(nlp, test_file)
+        measured = [calibration.calibration(examples) for examples in (before, after)]
+        row = [model.parent.name, f"{fitted:.2f}"]
+        row.append(", ".join(f"{100 * m['ece']:.1f} %" for m in measured))
+        row.append(", ".join(f"{m['brier']:.3f}" for m in measured))
+        for kept in calibration.precision_at(after, at):
+            shares = (kept["precision"], kept["recall"])
+            row.append(", ".join("-" if x is None else f"{100 * x:.1f}" for x in shares))
+        print(f"| {' | '.join(row)} |", flush=True)
+
+
+def _predicted(nlp: Language, path: Path) -> List[Example]:
+    examples = list(Corpus(path)(nlp))
+    docs = nlp.pipe([eg.predicted for eg in examples], batch_size=64)
+    return [Example(doc, eg.reference) for doc, eg in zip(docs, examples)]
+
+
+def _convert(folder: Path, out: Path, corpus: str) -> None:
+    """Convert a corpus, unless that is done."""
+    if not (out / corpus / "dev.spacy").exists():
+        data.convert(folder / corpus, out / corpus, nlp=spacy.blank("en"))
+
+
+def _make_incomplete(source: Path, folder: Path, kind: str, limit: int) -> None:
+    """Copy a corpus, its train part shorter, and whole, or a half of its docs not.
+
+    kind: "whole", or "half": these docs have half of their tokens missing; or "dropped".
+    limit: Docs of train; 0 for all.
+    """
+    folder.mkdir(exist_ok=True)
+    for name in ("dev", "test"):
+        shutil.copy(source / f"{name}.spacy", folder)
+    rng = random.Random(0)
+    docs = list(DocBin().from_disk(source / "train.spacy").get_docs(spacy.blank("en").vocab))
+    docs = docs[: limit or None]
+    chosen = set(rng.sample(range(len(docs)), len(docs) // 2)) if kind != "whole" else set()
+    for i in chosen:
+        doc = docs[i]
+        tokens = set(rng.sample(range(len(doc)), len(doc) // 2))
+        for ent in doc.ents:  # an entity is known or not, never in part
+            if tokens & set(range(ent.start, ent.end)):
+                tokens |= set(range(ent.start, ent.end))
+        kept = [ent for ent in doc.ents if ent.start not in tokens]
+        doc.set_ents(kept, missing=[doc[t : t + 1] for t in sorted(tokens)])
+    kept = [doc for i, doc in enumerate(docs) if kind == "half" or i not in chosen]
+    DocBin(docs=kept).to_disk(folder / "train.spacy")
+
+
+def _run(
+    out: Path,
+    corpus: str,
+    part: str,
+    config: Path,
+    rate: str,
+    seed: str,
+    transformer: str,
+    steps: int,
+    gpu_id: int,
+) -> Dict[str, float]:
+    """Train, and evaluate on a part, unless that is done; the scores."""
+    folder = out / f"{corpus}_{config.stem}_{rate}_{seed}_{steps}"
+    files = {name: str(out / corpus / f"{name}.spacy") for name in data.SPLITS}
+    overrides = {
+        "paths.train": files["train"],
+        "paths.dev": files["dev"],
+        "paths.transformer": transformer,
+        "system.seed": seed,
+        "training.max_steps": str(steps),
+        "training.eval_frequency": str(steps),
+        "training.optimizer.learn_rate.total_steps": str(steps),
+        "training.optimizer.learn_rate.initial_rate": rate,
+    }
+    trained, scores = folder / "trained", folder / f"{part}.json"
+    spacy_cli = [sys.executable, "-m", "spacy"]
+    train = [*spacy_cli, "train", str(config), "--output", str(folder)]
+    train += [word for name, value in overrides.items() for word in (f"--{name}", value)]
+    evaluate = [
+        *spacy_cli,
+        "evaluate",
+        str(folder / "model-last"),
+        files[part],
+        "--output",
+        str(scores),
+    ]
+    for made, command in ((trained, train), (scores, evaluate)):
+        if not made.exists() and not scores.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            with (folder / "log").open("a") as log:
+                command += ["--gpu-id", str(gpu_id)]
+                subprocess.run(command, check=True, stdout=log, stderr=log)
+            made.touch()  # a training that was stopped has left a model too
+    return dict(srsly.read_json(scores))
+
+
+def _trained_a_little(config: str, transformer: str, gpu_id: int) -> Language:
+    """The pipeline of a config after ten steps: it finds some entities, as a real one does."""
+    if gpu_id >= 0:
+        spacy.require_gpu(gpu_id)
+    overrides = {"paths.transformer": transformer, "training.max_steps": 10}
+    filled = load_config(ROOT / "configs" / f"{config}.cfg", overrides=overrides)
+    nlp = spacy.util.load_model_from_config(filled, auto_fill=True)
+    examples = _examples(nlp)
+    spacy.util.fix_random_seed(0)
+    optimizer = nlp.initialize(lambda: examples)
+    optimizer.learn_rate = 2e-4
+    for batch in _batches(examples)[:10]:
+        nlp.update(batch, sgd=optimizer)
+    return nlp
+
+
+def _examples(nlp: Language) -> List[Example]:
+    path = ROOT / "assets" / "sample_en" / "train.txt"
+    return [Example(nlp.make_doc(doc.text), doc) for doc in data.read_inline(path, nlp)]
+
+
+def _batches(examples: List[Example]) -> List[List[Example]]:
+    return list(minibatch(examples, 64))
+
+
+def _texts(n: int, sentences: int) -> List[str]:
+    """Texts of so many sentences each of the sample corpus, used again where it is too short."""
+    path = ROOT / "assets" / "sample_en" / "train.txt"
+    docs = [doc.text for doc in data.read_inline(path, spacy.blank("en"))]
+    return [
+        " ".join(docs[(i * sentences + k) % len(docs)] for k in range(sentences)) for i in range(n)
+    ]
+
+
+def _training(
+    pipelines: Dict[str, Language], rounds: int, **names: List[str]
+) -> Dict[str, List[float]]:
+    """Words a second of an epoch of updates, which exclude and annotate as nlp.update has it."""
+    acts, words = {}, 0
+    for name, nlp in pipelines.items():
+        examples = _examples(nlp)
+        words = sum(len(eg.x) for eg in examples)
+        optimizer = nlp.create_optimizer()
+        optimizer.learn_rate = 1e-5
+
+        def act(nlp=nlp, examples=examples, optimizer=optimizer) -> None:
+            for batch in _batches(examples):
+                fresh = [Example(eg.x.copy(), eg.y) for eg in batch]
+                nlp.update(fresh, sgd=optimizer, **names)
+
+        acts[name] = act
+    times = _alternate(acts, rounds)
+    return {name: [words / time for time in taken] for name, taken in times.items()}
+
+
+def _piping(nlp: Language, texts: List[str], batch_size: int) -> Callable[[], None]:
+    def act() -> None:
+        for _ in nlp.pipe(texts, batch_size=batch_size):
+            pass
+
+    return act
+
+
+def _alternate(acts: Dict[str, Callable[[], None]], rounds: int) -> Dict[str, List[float]]:
+    """Seconds of each act in each round; the acts take turns, after one round that is not timed."""
+    times: Dict[str, List[float]] = {name: [] for name in acts}
+    for i in range(rounds + 1):
+        for name, act in acts.items():
+            start = perf_counter()
+            act()
+            if i:
+                times[name].append(perf_counter() - start)
+    return times
+
+
+def _crf_shares(nlp: Language, texts: List[str]) -> Dict[str, float]:
+    """The time in the CRF's loss, with its gradient, and in decoding, over that of the whole."""
+    shares = {}
+    optimizer = nlp.create_optimizer()
+    optimizer.learn_rate = 1e-5
+    acts = {
+        "training": (component, ["loss"], lambda: nlp.update(_examples(nlp)[:64], sgd=optimizer)),
+        "nlp.pipe on 300-word docs": (
+            component.Posterior,
+            ["best", "probabilities"],
+            _piping(nlp, texts, 32),
+        ),
+    }
+    for what, (owner, functions, act) in acts.items():
+        act()
+        with _timed(owner, functions) as seconds:
+            start = perf_counter()
+            act()
+            whole = perf_counter() - start
+        shares[what] = sum(seconds) / whole
+    return shares
+
+
+@contextmanager
+def _timed(owner: Any, functions: List[str]) -> Iterator[List[float]]:
+    """Note the seconds of each call of functions of a module or class."""
+    seconds: List[float] = []
+    originals = {name: getattr(owner, name) for name in functions}
+
+    def timed(original):
+        def call(*args):
+            start = perf_counter()
+            result = original(*args)
+            seconds.append(perf_counter() - start)
+            return result
+
+        return call
+
+    for name, original in originals.items():
+        setattr(owner, name, timed(original))
+    try:
+        yield seconds
+    finally:
+        for name, original in originals.items():
+            setattr(owner, name, original)
+
+
+def _memory(which: str, pid: int | str = "self") -> float:
+    """What a process holds (VmRSS), or held at most (VmHWM), in MB; Linux only."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(which)) / 1024
+
+
+def _spread(values: List[float]) -> str:
+    return f"{statistics.median(values):,.0f} ({min(values):,.0f}-{max(values):,.0f})"
+
+
+def _print_machine(gpu_id: int) -> None:
+    names: Tuple[str, ...] = ("spacy", "thinc", "torch", "spacy-transformers", "transformers")
+    versions = ", ".join(f"{name} {version(name)}" for name in names)
+    where = f"GPU {gpu_id}" if gpu_id >= 0 else f"{os.cpu_count()} CPU cores"
+    print(f"{platform.machine()}, {where}, Python {platform.python_version()}, {versions}")
+
+
+if __name__ == "__main__":
+    import benchmark_learning  # they import from this file
+    import benchmark_parts
+    import benchmark_speed
+
+    app.command()(benchmark_speed.speed)
+    app.command("peers")(benchmark_speed.make_peers)
+    app.command()(benchmark_parts.parts)
+    app.command()(benchmark_learning.learning)
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    app()

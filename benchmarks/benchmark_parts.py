@@ -1,0 +1,109 @@
+"""Where the time of a prediction goes."""
+
+import statistics
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated, Any, Dict, Iterator, List, Tuple
+
+import spacy
+import typer
+from benchmark import _piping, _print_machine
+from benchmark_speed import document_sets
+from spacy.language import Language
+from spacy.training import Corpus
+from spacy_transformers import Transformer
+from spacy_transformers.data_classes import FullTransformerBatch
+from spacy_transformers.layers import transformer_model
+
+from spacy_crf_ner import accelerate
+from spacy_crf_ner.ml.torch_layer import TorchShim
+from spacy_crf_ner.ml.transformer import model as transformer
+from spacy_crf_ner.pipeline.lookup import require_recognizer
+
+Function = Tuple[Any, str]  # what it is an attribute of, and its name
+
+
+def parts(
+    model: Annotated[Path, typer.Argument(help="Trained pipeline over a transformer.")],
+    corpus: Annotated[Path, typer.Argument(help="Texts: a .spacy file.")],
+    precisions: Annotated[str, typer.Option(help="With commas; plain is not accelerated.")] = (
+        "plain,fp32,bf16"
+    ),
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds; figures are medians.")] = 7,
+) -> None:
+    """Microseconds of each part of a prediction, on the documents of the mix of `speed`."""
+    _print_machine(-1)
+    nlp = spacy.load(model)
+    texts = document_sets([eg.reference.text for eg in Corpus(corpus)(nlp)], 1.0)["mix"]
+    words = sum(len(nlp.make_doc(text)) for text in texts)
+    pipelines = {name: spacy.load(model) for name in precisions.split(",")}
+    for name, each in pipelines.items():
+        if name != "plain":
+            accelerate(each, name)
+    taken: Dict[str, List[Dict[str, float]]] = {name: [] for name in pipelines}
+    for i in range(rounds + 1):
+        for name, each in pipelines.items():
+            start = perf_counter()
+            with _apart(_functions(each)) as seconds:
+                _piping(each, texts, each.batch_size)()
+            whole = perf_counter() - start
+            if i:  # the first is slower
+                rest = whole - sum(seconds.values())
+                taken[name].append({**seconds, "the rest": rest, "all": whole})
+    print(f"| us/word, of {words:,} words | {' | '.join(pipelines)} |")
+    print("|---" * (1 + len(pipelines)) + "|")
+    for part in taken[name][0]:
+        figures = [
+            statistics.median(1e6 * each[part] / words for each in of) for of in taken.values()
+        ]
+        print(f"| {part} | {' | '.join(f'{figure:.1f}' for figure in figures)} |")
+
+
+def _functions(nlp: Language) -> Dict[str, List[Function]]:
+    """The functions of each part."""
+    recognizer = nlp.get_pipe(require_recognizer(nlp))
+    return {
+        "tokens": [(nlp, "make_doc")],
+        "subwords": [(transformer_model, "huggingface_tokenize"), (transformer, "_subwords")],
+        "transformer": [(transformer.TransformerShim, "predict")],
+        "its windows, batches, alignment": [
+            (Transformer, "predict"),
+            (FullTransformerBatch, "split_by_doc"),
+        ],
+        "vectors of tokens": [(recognizer, "_posterior")],
+        "BiLSTM, projection": [(TorchShim, "predict")],
+        "Viterbi, confidences": [(recognizer, "predict"), (recognizer, "_posterior_of")],
+        "entities set": [(recognizer, "set_annotations")],
+    }
+
+
+@contextmanager
+def _apart(parts: Dict[str, List[Function]]) -> Iterator[Dict[str, float]]:
+    """Add up the seconds in the functions of each part, without those in functions of another."""
+    seconds: Dict[str, float] = dict.fromkeys(parts, 0.0)
+    inner: List[float] = []
+
+    def timed(part, original):
+        def call(*args, **kwargs):
+            inner.append(0.0)
+            start = perf_counter()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                taken = perf_counter() - start
+                seconds[part] += taken - inner.pop()
+                if inner:
+                    inner[-1] += taken
+
+        return call
+
+    originals = [(*function, getattr(*function)) for of in parts.values() for function in of]
+    for part, of in parts.items():
+        for function in of:
+            setattr(*function, timed(part, getattr(*function)))
+    try:
+        yield seconds
+    finally:
+        for owner, name, original in originals:
+            setattr(owner, name, original)

@@ -1,0 +1,512 @@
+"""The race: crf_ner beside other recognisers, each in a process of its own. Linux only."""
+
+import json
+import os
+import platform
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+from contextlib import contextmanager
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Annotated, Any, Dict, Iterator, List, NamedTuple, Set, Tuple
+
+import spacy
+import srsly
+import typer
+from benchmark import ROOT, Transformer, _memory, _run, _spread
+from spacy.language import Language
+from spacy.scorer import PRFScore
+from spacy.training import Corpus
+from spacy.util import load_config
+
+from spacy_crf_ner import data
+
+PEERS = ROOT / "benchmarks" / "peers"
+ENVIRONMENTS = ROOT / ".venv" / "peers"
+VENVS = ("flair", "edsnlp")  # what does not install beside this project, each with its own
+
+
+class Contestant(NamedTuple):
+    """A row of the table.
+
+    name: Of the row.
+    script: In `peers`; what it does in its process.
+    model: What it loads, a key of `RATES`; empty for the transformer itself.
+    venv: Whose Python runs it, one of `VENVS`; empty for this one.
+    settings: For loading.
+    """
+
+    name: str
+    script: str
+    model: str = ""
+    venv: str = ""
+    settings: Dict[str, Any] = {}  # noqa: RUF012  (a tuple shares it, and nobody writes to it)
+
+
+FP32 = Contestant("crf_ner, fp32", "spacy_pipeline", "transformer", settings={"precision": "fp32"})
+BF16 = Contestant("crf_ner, bf16", "spacy_pipeline", "transformer", settings={"precision": "bf16"})
+INT8 = Contestant("crf_ner, int8", "spacy_pipeline", "transformer", settings={"precision": "int8"})
+CNN = Contestant("crf_ner, cnn.cfg", "spacy_pipeline", "cnn")
+SPACY_CNN = Contestant("spaCy ner over the same CNN", "spacy_pipeline", "spacy_cnn")
+SPACY = Contestant("spaCy transformer + ner", "spacy_pipeline", "spacy_ner")
+HUGGING_FACE = Contestant("Hugging Face pipeline", "hugging_face", "hugging_face")
+BARE = Contestant("transformer alone, bf16", "bare_transformer", settings={"autocast": False})
+CONTESTANTS = (
+    Contestant("crf_ner, not accelerated", "spacy_pipeline", "transformer"),
+    FP32,
+    BF16,
+    INT8,
+    SPACY,
+    HUGGING_FACE,
+    HUGGING_FACE._replace(name="Hugging Face pipeline, bf16", settings={"dtype": "bfloat16"}),
+    Contestant("flair, RNN + CRF", "flair_tagger", "flair", "flair"),
+    Contestant("EDS-NLP, ner_crf", "eds_tagger", "edsnlp", "edsnlp"),
+    BARE,
+    BARE._replace(name="transformer alone, bf16 autocast", settings={"autocast": True}),
+    CNN,
+    SPACY_CNN,
+)
+TARGETS = (
+    (FP32, SPACY, 1.3),
+    (BF16, SPACY, 2.5),
+    (BF16, HUGGING_FACE, 2.0),
+    (BF16, BARE, 0.8),
+    (CNN, SPACY_CNN, 1.0),
+)
+RATES = {  # of learning, at which each is best on the dev part of GMB, of these, half and twice
+    "transformer": 2e-4,
+    "spacy_ner": 4e-4,
+    "cnn": 2e-3,
+    "spacy_cnn": 4e-3,
+    "hugging_face": 8e-4,
+    "flair": 8e-4,
+    "edsnlp": 8e-4,
+}
+OURS = ("transformer", "spacy_ner", "cnn", "spacy_cnn")  # are trained by `spacy train`
+
+Entities = Set[Tuple[int, int, int, str]]  # document, characters, label
+
+
+def speed(
+    out: Annotated[Path, typer.Argument(help="Folder for what is made; trainings are kept.")],
+    corpus: Annotated[Path, typer.Option(help="Folder with train, dev and test.")] = ROOT
+    / "assets"
+    / "sample_en",
+    peers: Annotated[Path, typer.Option(help="Folder that `peers` has made.")] = ENVIRONMENTS,
+    transformer: Transformer = str(ROOT / "assets" / "minilm"),
+    steps: Annotated[int, typer.Option(help="Training steps, twice as many for a CNN.")] = 200,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds; 7 for figures to show.")] = 7,
+    share: Annotated[float, typer.Option(help="Of the documents; 1 for figures to show.")] = 1.0,
+    threads: Annotated[int, typer.Option(help="Threads of each contestant.")] = 2,
+    only: Annotated[str, typer.Option(help="Contestants whose name has this.")] = "",
+    search: Annotated[
+        bool, typer.Option("--search", help="Try half and twice the learning rates, on dev.")
+    ] = False,
+) -> None:
+    """Words a second, peak memory and F1 of crf_ner and others on the same transformer.
+
+    Each contestant has a process; they take turns, so that one computes at a time. Each reads the
+    same texts, and has the batch size with which it is fastest on them. A peak is that of a
+    process that loads, and annotates all documents of all rounds.
+    """
+    folder = _prepared(corpus, out)
+    texts, gold = _part(folder, "test")
+    sets = document_sets(texts, share)
+    nlp = spacy.blank("en")
+    words = {name: sum(len(nlp.make_doc(text)) for text in of) for name, of in sets.items()}
+    race = _Race(out, peers, threads)
+    chosen = [row for row in CONTESTANTS if only in row.name]
+    for name in dict.fromkeys(row.model for row in chosen if row.model):
+        with race.guard(f"training of {name}"):
+            rate = race.best_rate(name, folder, transformer, steps) if search else RATES[name]
+            race.models[name] = race.trained(name, folder, transformer, steps, rate)
+    race.models[""] = Path(transformer)
+    entered = [row for row in chosen if row.model in race.models]
+    qualified = {}
+    for row in entered:
+        with race.guard(row.name):
+            qualified[row.name] = race.qualify(row, sets, texts, gold)
+    entered = [row for row in entered if row.name in qualified]
+    sizes = {name: best for name, (best, _) in qualified.items()}
+    times, peaks = race.run(entered, sets, sizes, rounds)
+    rows = {
+        name: {
+            "seconds": times[name],
+            "words_per_second": {
+                of: [number / taken for taken in times[name][of]] for of, number in words.items()
+            },
+            "batch_sizes": sizes[name],
+            "peak_mb": peak,
+            "f1": qualified[name][1],
+        }
+        for name, peak in peaks.items()
+    }
+    result = {
+        "machine": _machine(threads),
+        "versions": race.versions,
+        "corpus": folder.name,
+        "command": " ".join(["python", *sys.argv]),
+        "documents": {name: len(of) for name, of in sets.items()},
+        "words": words,
+        "rows": rows,
+        "out": race.failed,
+    }
+    srsly.write_json(out / "speed.json", result)
+    print(table(result))
+
+
+def make_peers(
+    folder: Annotated[Path, typer.Argument(help="Folder for their environments.")] = ENVIRONMENTS,
+) -> None:
+    """Install those that the race is with and that need an environment of their own."""
+    for name in VENVS:
+        subprocess.run([sys.executable, "-m", "venv", str(folder / name)], check=True)
+        install = [str(_python(folder, name)), "-m", "pip", "install", "--quiet"]
+        subprocess.run([*install, "--requirement", str(PEERS / f"{name}.txt")], check=True)
+        print(f"{name}: {folder / name}", flush=True)
+
+
+def document_sets(texts: List[str], share: float) -> Dict[str, List[str]]:
+    """The documents of each measure, made of the sentences of a corpus, again where it is short.
+
+    texts: The sentences.
+    share: Of the documents of a full race, which has about 10,000 words in each.
+    """
+
+    def number(of: int) -> int:
+        return max(1, round(share * of))
+
+    def joined(sentences: int, documents: int) -> List[str]:
+        again = cycle(texts)
+        return [" ".join(islice(again, sentences)) for _ in range(number(documents))]
+
+    mix = joined(1, 350) + joined(10, 35)
+    random.Random(0).shuffle(mix)
+    return {
+        "sentences": joined(1, 400),
+        "ten sentences": joined(10, 40),
+        "2,000 words": list(islice(_long(texts), number(5))),
+        "mix": mix,
+    }
+
+
+def _long(texts: List[str]) -> Iterator[str]:
+    """Yield texts of at least 2,000 words, as whitespace parts them."""
+    parts: List[str] = []
+    words = 0
+    for text in cycle(texts):
+        parts.append(text)
+        words += len(text.split())
+        if words >= 2000:
+            yield " ".join(parts)
+            parts, words = [], 0
+
+
+class _Race:
+    """The processes of the contestants.
+
+    out: Folder for models and logs.
+    peers: Folder of the environments.
+    threads: Of each process.
+
+    models: Where each model is, once it is trained; the transformer's name is empty.
+    failed: Why a contestant is out.
+    """
+
+    def __init__(self, out: Path, peers: Path, threads: int) -> None:
+        self.out, self.peers, self.threads = out, peers, threads
+        self.models: Dict[str, Path] = {}
+        self.failed: Dict[str, str] = {}
+        self.versions: Dict[str, Dict[str, str]] = {}
+
+    @contextmanager
+    def guard(self, name: str) -> Iterator[None]:
+        """Say that a contestant is out, and why, where the block fails; the others go on."""
+        try:
+            yield
+        except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
+            self.failed[name], *_ = f"{error}".splitlines()
+            print(f"{name} is out: {self.failed[name]}", file=sys.stderr, flush=True)
+
+    def start(self, row: Contestant) -> "_Process":
+        """Start the process of a contestant."""
+        python = _python(self.peers, row.venv)
+        if not python.exists():
+            raise RuntimeError(
+                f"expected {python}, which is not there: run `benchmark.py peers {self.peers}`"
+            )
+        return _Process(python, row, self.out / "logs", self.threads)
+
+    def best_rate(self, model: str, corpus: Path, transformer: str, steps: int) -> float:
+        """The learning rate with which a model is best on the dev part."""
+        texts, gold = _part(corpus, "dev")
+        process = self.start(_row(model))
+        found = {}
+        try:
+            for factor in (0.5, 1, 2):
+                rate = factor * RATES[model]
+                folder = self.trained(model, corpus, transformer, steps, rate)
+                process.ask("load", str(folder), {})
+                found[rate] = f1(gold, _entities(process, texts, process.ask("sizes")[-1]))
+        finally:
+            process.stop()
+        shown = ", ".join(f"{rate:g}: {100 * f:.1f}" for rate, f in found.items())
+        print(f"{model}, F1 on dev by learning rate: {shown}", file=sys.stderr, flush=True)
+        return max(found, key=lambda rate: found[rate])
+
+    def trained(self, model: str, corpus: Path, transformer: str, steps: int, rate: float) -> Path:
+        """Train a model, unless that is done; return its folder."""
+        if model in OURS:
+            return self._trained_pipeline(model, corpus, transformer, steps, rate)
+        folder = self.out / f"{corpus.name}_{model}_{rate:g}_{steps}"
+        done = folder.with_name(f"{folder.name}.trained")
+        if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            process = self.start(_row(model))
+            try:
+                process.ask("train", str(corpus), str(folder), transformer, steps, rate)
+            finally:
+                process.stop()
+            done.touch()
+        return folder
+
+    def _trained_pipeline(
+        self, model: str, corpus: Path, transformer: str, steps: int, rate: float
+    ) -> Path:
+        config = ROOT / "configs" / f"{model}.cfg"
+        if model == "spacy_cnn":
+            config = self.out / "spacy_cnn.cfg"
+            spacys_ner_over_cnn().to_disk(config)
+        steps = steps if model in ("transformer", "spacy_ner") else 2 * steps
+        _run(self.out, corpus.name, "test", config, f"{rate:g}", "0", transformer, steps, -1)
+        return self.out / f"{corpus.name}_{model}_{rate:g}_0_{steps}" / "model-last"
+
+    def qualify(
+        self,
+        row: Contestant,
+        sets: Dict[str, List[str]],
+        texts: List[str],
+        gold: Entities,
+    ) -> Tuple[Dict[str, int], float | None]:
+        """The best batch size for each set of documents, and the F1 on the test part."""
+        process = self.start(row)
+        try:
+            process.ask("load", str(self.models[row.model]), row.settings)
+            self.versions[row.venv or "this"] = {
+                **self.versions.get(row.venv or "this", {}),
+                **process.ask("versions"),
+            }
+            offered = process.ask("sizes")
+            best = {}
+            for name, documents in sets.items():
+                process.ask("seconds", documents, offered[-1])  # the first is slower
+                taken = {size: process.ask("seconds", documents, size) for size in offered}
+                best[name] = min(taken, key=lambda size: taken[size])
+            if not row.model:
+                return best, None
+            return best, f1(gold, _entities(process, texts, best["sentences"]))
+        finally:
+            process.stop()
+
+    def run(
+        self,
+        rows: List[Contestant],
+        sets: Dict[str, List[str]],
+        sizes: Dict[str, Dict[str, int]],
+        rounds: int,
+    ) -> Tuple[Dict[str, Dict[str, List[float]]], Dict[str, float]]:
+        """Seconds of each round of each set, and the peak memory in MB, by contestant."""
+        running: Dict[str, _Process] = {}
+        try:
+            for row in rows:
+                with self.guard(row.name):
+                    running[row.name] = process = self.start(row)
+                    process.ask("load", str(self.models[row.model]), row.settings)
+            times: Dict[str, Dict[str, List[float]]] = {
+                name: {of: [] for of in sets} for name in running
+            }
+            for of, documents in sets.items():
+                for i in range(rounds + 1):  # the first is not timed
+                    for name, process in running.items():
+                        if name in self.failed:
+                            continue
+                        with self.guard(name):
+                            taken = process.ask("seconds", documents, sizes[name][of])
+                            if i:
+                                times[name][of].append(taken)
+                    print(f"{of}: round {i} of {rounds}", file=sys.stderr, flush=True)
+            peaks = {
+                name: _memory("VmHWM", process.pid)
+                for name, process in running.items()
+                if name not in self.failed
+            }
+        finally:
+            for process in running.values():
+                process.stop()
+        return times, peaks
+
+
+class _Process:
+    """A contestant's process, which answers a line with a line."""
+
+    def __init__(self, python: Path, row: Contestant, logs: Path, threads: int) -> None:
+        logs.mkdir(parents=True, exist_ok=True)
+        self.log = logs / f"{row.name}.log"
+        number = str(threads)
+        env = {
+            **os.environ,
+            "HF_HUB_OFFLINE": "1",
+            "FLAIR_CACHE_ROOT": str(logs / "flair"),
+            "TOKENIZERS_PARALLELISM": "true",
+            "OMP_NUM_THREADS": number,
+            "RAYON_NUM_THREADS": number,
+        }
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(
+                [str(python), str(PEERS / f"{row.script}.py")],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=env,
+                text=True,
+            )
+        self.pid = self.process.pid
+
+    def ask(self, *request: Any) -> Any:
+        assert self.process.stdin and self.process.stdout
+        try:
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+            answer = json.loads(self.process.stdout.readline())
+        except (BrokenPipeError, json.JSONDecodeError):
+            raise RuntimeError(f"its process has ended; see {self.log}") from None
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
+        return answer["is"]
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+def spacys_ner_over_cnn() -> Any:
+    """The config of spaCy's `ner`, as spaCy has it for a CPU, on the tok2vec of `cnn.cfg`."""
+    config = load_config(ROOT / "configs" / "cnn.cfg")
+    tok2vec = config["components"]["ner"]["model"]["tok2vec"]
+    config["components"]["ner"] = {
+        "factory": "ner",
+        "model": {
+            "@architectures": "spacy.TransitionBasedParser.v2",
+            "state_type": "ner",
+            "extra_state_tokens": False,
+            "hidden_width": 64,
+            "maxout_pieces": 2,
+            "use_upper": True,
+            "tok2vec": tok2vec,
+        },
+    }
+    return config
+
+
+def f1(gold: Entities, found: Entities) -> float:
+    """F1 of entities whose edges and labels are exactly right, by spaCy's count."""
+    score = PRFScore()
+    score.score_set(found, gold)
+    return float(score.fscore)
+
+
+def _prepared(corpus: Path, out: Path) -> Path:
+    """The corpus as .spacy and .jsonl files in a folder of its name, made unless that is done."""
+    folder = out / corpus.name
+    if not (folder / "test.spacy").exists():
+        if (corpus / "test.spacy").exists():
+            shutil.copytree(corpus, folder)
+        else:
+            data.convert(corpus, folder, nlp=spacy.blank("en"))
+    nlp = spacy.blank("en")
+    for part in data.SPLITS:
+        srsly.write_jsonl(folder / f"{part}.jsonl", _records(folder, part, nlp))
+    return folder
+
+
+def _records(folder: Path, part: str, nlp: Language) -> Iterator[Dict[str, Any]]:
+    """Yield each text, its tokens as `spacy train` has them, and its entities."""
+    for eg in Corpus(folder / f"{part}.spacy")(nlp):
+        tokens = [(token.idx, token.idx + len(token)) for token in eg.predicted]
+        ents = [(ent.start_char, ent.end_char, ent.label_) for ent in eg.reference.ents]
+        yield {"text": eg.reference.text, "tokens": tokens, "ents": ents}
+
+
+def _part(folder: Path, part: str) -> Tuple[List[str], Entities]:
+    """The texts of a part of a corpus, and its entities."""
+    records = list(srsly.read_jsonl(folder / f"{part}.jsonl"))
+    gold = {(i, *entity) for i, record in enumerate(records) for entity in record["ents"]}
+    return [record["text"] for record in records], gold
+
+
+def _row(model: str) -> Contestant:
+    """The first contestant with a model, which trains it."""
+    return next(row for row in CONTESTANTS if row.model == model)
+
+
+def _entities(process: _Process, texts: List[str], batch_size: int) -> Entities:
+    found = process.ask("find", texts, batch_size)
+    return {(i, *entity) for i, of in enumerate(found) for entity in of}
+
+
+def _python(peers: Path, venv: str) -> Path:
+    return peers / venv / "bin" / "python" if venv else Path(sys.executable)
+
+
+def _machine(threads: int) -> str:
+    cpu = next(
+        line.split(":")[1].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    )
+    cores = f"{os.cpu_count()} cores, {threads} threads each"
+    return f"{cpu}, {cores}, Python {platform.python_version()}"
+
+
+def table(result: Dict[str, Any]) -> str:
+    """The race as Markdown: a row for each contestant, and a line for each target."""
+    rows, sets = result["rows"], result["words"]
+    lines = [f"{result['machine']}; corpus {result['corpus']}"]
+    for versions in result["versions"].values():
+        lines.append(", ".join(f"{name} {number}" for name, number in versions.items()))
+    lines += ["", "| words/s, median (min-max) | " + " | ".join(sets)]
+    lines[-1] += " | mix, times spaCy's | batch size | peak MB | F1 |"
+    lines.append("|---" * (len(sets) + 5) + "|")
+    for name, row in rows.items():
+        cells = [name, *(_spread(row["words_per_second"][of]) for of in sets)]
+        cells.append(_times(_ratio(rows, name, SPACY.name)))
+        cells.append(_shown(list(row["batch_sizes"].values())))
+        cells.append(f"{row['peak_mb']:,.0f}")
+        cells.append("-" if row["f1"] is None else f"{100 * row['f1']:.1f}")
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", "| on the mix | times | target |", "|---|---|---|"]
+    for ours, theirs, target in TARGETS:
+        times = _times(_ratio(rows, ours.name, theirs.name))
+        lines.append(f"| {ours.name} / {theirs.name} | {times} | {target:.1f} |")
+    lines += ["", *(f"{name} is out: {why}" for name, why in result["out"].items())]
+    return "\n".join([*lines, f"`{result['command']}`"])
+
+
+def _ratio(rows: Dict[str, Any], ours: str, theirs: str) -> float | None:
+    """The median over the rounds of how many times as fast one is on the mix."""
+    if ours not in rows or theirs not in rows:
+        return None
+    pairs = zip(rows[ours]["seconds"]["mix"], rows[theirs]["seconds"]["mix"])
+    return statistics.median(their / our for our, their in pairs)
+
+
+def _shown(sizes: List[int]) -> str:
+    """Batch sizes, as one where they are."""
+    return "/".join(str(size or "-") for size in (sizes if len(set(sizes)) > 1 else sizes[:1]))
+
+
+def _times(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f}"

@@ -1,0 +1,62 @@
+"""The command `init-config`."""
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from ..training import init_config as configs
+from .config_file import require_new, write_config
+
+
+def init_config(
+    out: Annotated[Path, typer.Argument(help="Config file to write; - prints it.")],
+    lang: Annotated[str, typer.Option(help="Language code of spaCy, as en or vi.")] = "en",
+    transformer: Annotated[
+        Optional[str], typer.Option(help="Over this transformer: a local folder, or a hub name.")
+    ] = None,
+    cnn: Annotated[
+        bool, typer.Option("--cnn", help="Over spaCy's HashEmbedCNN; the default.")
+    ] = False,
+    char: Annotated[bool, typer.Option("--char", help="Over a CNN of characters.")] = False,
+    vectors: Annotated[
+        Optional[str],
+        typer.Option(help="With --cnn or --char: static vectors too, a folder or a package."),
+    ] = None,
+    gpu: Annotated[bool, typer.Option("--gpu", help="For training on a GPU.")] = False,
+    optimize: Annotated[
+        str, typer.Option(help=f"One of {', '.join(configs.PURPOSES)}.")
+    ] = "efficiency",
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+) -> None:
+    """Write a complete config for `spacy train`.
+
+    It is one of the shipped configs, with these changes:
+
+    \b
+    --gpu                GPU memory shared with torch; batches of 2000 words, not 1000
+    --optimize accuracy  4000 steps, not 1000, and
+      of a transformer     windows of 256 tokens, not 128
+      --cnn                width 256, not 96; depth 8, not 4; 10000 rows, not 2000;
+                           LSTM of width 200, not 100
+      --char               all widths twice as large, that of the LSTM too;
+                           10000 rows of words, not 5000
+    --vectors            take static vectors as well
+
+    \b
+    Example:
+      spacy-crf-ner init-config config.cfg --lang en --cnn --optimize accuracy
+      spacy train config.cfg --paths.train train.spacy --paths.dev dev.spacy
+    """
+    if sum((transformer is not None, cnn, char)) > 1:
+        raise ValueError("expected one of --transformer, --cnn and --char, got more. Choose one.")
+    require_new(out, force)
+    made = configs.init_config(
+        lang,
+        "transformer" if transformer is not None else "char" if char else "cnn",
+        transformer=transformer or "",
+        vectors=vectors,
+        gpu=gpu,
+        optimize=optimize,
+    )
+    write_config(made, out)

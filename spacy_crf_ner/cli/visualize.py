@@ -1,0 +1,27 @@
+"""The command `visualize`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..pipeline.load import load
+from ..report.side_by_side import comparison_page
+from .gold_corpus import annotate_examples, read_examples
+from .options import Precision
+
+
+def visualize(
+    model: Annotated[str, typer.Argument(help="Pipeline: a folder, or the name of a package.")],
+    corpus: Annotated[Path, typer.Argument(help="Documents with gold entities: a .spacy file.")],
+    page: Annotated[Path, typer.Argument(help="HTML file to write.")],
+    gpu_id: Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")] = -1,
+    precision: Precision = None,
+) -> None:
+    """Draw documents as a page, their gold entities beside the predicted ones."""
+    nlp = load(model, gpu_id, precision)
+    examples = read_examples(nlp, corpus)
+    annotate_examples(nlp, examples)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(comparison_page(examples, f"{model} on {corpus}"), encoding="utf-8")
+    typer.echo(f"Page: {page}")

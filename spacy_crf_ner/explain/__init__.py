@@ -1,0 +1,5 @@
+"""How Viterbi decoding found the entities of a text."""
+
+from .trellis import explain
+
+__all__ = ["explain"]

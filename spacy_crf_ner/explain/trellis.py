@@ -1,0 +1,109 @@
+"""The Viterbi trellis of a text: scores, back-pointers, path and marginals, as plain values.
+
+Axes: T tokens, C tags.
+"""
+
+from typing import Any, Dict, List, Optional, Set
+
+import numpy as np
+from numpy.typing import NDArray
+from spacy.language import Language
+from spacy.tokens import Doc
+
+from ..pipeline.lookup import require_recognizer
+
+LEAST = 0.01  # the least marginal of a tag that matters
+
+
+def explain(nlp: Language, text: str, n: int = 5, name: Optional[str] = None) -> Dict[str, Any]:
+    """Show how a `crf_ner` component finds the entities of a text.
+
+    The components before it run; those after it do not.
+
+    text: One doc, of any number of sentences.
+    n: How many analyses at most.
+    name: The component in the pipeline; None for the only one.
+
+    Returns plain values, None in the place of a score where something is illegal:
+        "text", "component", "tokens" (T), and "tags" (C), which the following are of.
+        "transitions" (C, C), from the tag of the row to that of the column, "start" and "end" (C):
+            their learned scores; all zeros where the decoder is a softmax.
+        "emissions" (T, C): the score of each tag at each token.
+        "scores" (T, C): of the best path that ends in this tag at this token. From one token to
+            the next, scores[t][j] = max_i(scores[t-1][i] + transitions[i][j]) + emissions[t][j],
+            and at the first, start[j] + emissions[0][j].
+        "backpointers" (T, C): the tag i of that maximum, its place in "tags".
+        "path" (T): the tags of the best path, found from its end along the back-pointers.
+        "score": the whole score of the path, its end included; None of no tokens.
+        "marginals" (T, C): the posterior probability of each tag, at the temperature.
+        "analyses": the n most probable, the best first: "probability", and "entities", each with
+            "start", "end" (characters), "text" and "label". No threshold drops any.
+    Raises ValueError where there is no such component, several and no name, for n below 1, and as
+    its `predict`.
+    """
+    name = require_recognizer(nlp, name)
+    pipe: Any = nlp.get_pipe(name)
+    with nlp.select_pipes(disable=nlp.pipe_names[nlp.pipe_names.index(name) :]):
+        doc = nlp(text)
+    (ranked,) = pipe.nbest([doc], n)
+    trellis, learned = pipe.trellis(doc), pipe.transitions()
+    score = None
+    if len(doc):
+        score = float(trellis.best[-1, trellis.path[-1]] + learned.end[trellis.path[-1]])
+    return {
+        "text": doc.text,
+        "component": name,
+        "tokens": [token.text for token in doc],
+        "tags": list(trellis.tags),
+        "transitions": _plain(learned.scores, learned.legal),
+        "start": _plain(learned.start, learned.legal_start),
+        "end": _plain(learned.end, learned.legal_end),
+        "emissions": trellis.emissions.tolist(),
+        "scores": _plain(trellis.best, np.isfinite(trellis.best)),
+        "backpointers": _plain(trellis.came_from, trellis.came_from >= 0),
+        "path": trellis.path.tolist(),
+        "score": score,
+        "marginals": trellis.marginals.tolist(),
+        "analyses": [
+            {"probability": p, "entities": [_entity(doc, ent) for ent in ents]}
+            for ents, p in ranked
+        ],
+    }
+
+
+def relevant_tags(explanation: Dict[str, Any]) -> List[List[int]]:
+    """Pick the tags that matter at each token: T lists of their places in "tags", ascending.
+
+    These are the tags of the path, those with a marginal of at least 0.01, and all that the
+    back-pointers of one of these lead to.
+    """
+    relevant: List[List[int]] = []
+    reached: Set[int] = set()
+    for t in range(len(explanation["tokens"]) - 1, -1, -1):
+        probable = {c for c, p in enumerate(explanation["marginals"][t]) if p >= LEAST}
+        kept = reached | probable | {explanation["path"][t]}
+        relevant.append(sorted(kept))
+        pointers = explanation["backpointers"][t]
+        reached = {pointers[c] for c in kept if pointers[c] is not None}
+    return relevant[::-1]
+
+
+def visible(token: str) -> str:
+    """Write a token so that it can be seen: one of whitespace as a Python string."""
+    return token if token.strip() else repr(token)
+
+
+def _plain(values: NDArray[Any], legal: NDArray[np.bool_]) -> List[Any]:
+    """Lists of values, with None where they are not legal."""
+    plain = values.astype(object)
+    plain[~legal] = None
+    return list(plain.tolist())
+
+
+def _entity(doc: Doc, ent: Any) -> Dict[str, Any]:
+    return {
+        "start": ent.start_char,
+        "end": ent.end_char,
+        "text": ent.text,
+        "label": ent.label_,
+    }

@@ -1,0 +1,1 @@
+"""Networks: thinc architectures, the PyTorch modules in them, and the potentials they return."""

@@ -1,0 +1,1 @@
+"""spacy-transformers' model with faster batching, exact alignment and inference precisions."""

@@ -1,0 +1,1 @@
+"""The spaCy component `crf_ner`, and what belongs to it."""

@@ -1,0 +1,25 @@
+"""A pipeline from a folder or a package, on the device and in the precision it is to predict in."""
+
+from typing import Optional
+
+import spacy
+from spacy.cli._util import setup_gpu
+from spacy.language import Language
+
+
+def load(model: str, gpu_id: int = -1, precision: Optional[str] = None) -> Language:
+    """Load a pipeline.
+
+    model: Its folder, or the name of a package.
+    gpu_id: GPU to use, -1 for the CPU.
+    precision: As `spacy_crf_ner.accelerate` has it; None for what the pipeline was saved with.
+
+    Raises ValueError as `accelerate`, and OSError where there is no such pipeline.
+    """
+    setup_gpu(gpu_id, silent=True)
+    nlp = spacy.load(model)
+    if precision is not None:
+        from .accelerate import accelerate
+
+        accelerate(nlp, precision)
+    return nlp

@@ -1,0 +1,62 @@
+"""The temperature under which gold tags are most likely."""
+
+import math
+import warnings
+from typing import Callable, Sequence, Tuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..ml.potentials import Constraints, Potentials, log_loss
+
+LOWEST, HIGHEST = 0.05, 20.0
+
+
+def fit_temperature(
+    batches: Sequence[Tuple[Potentials, NDArray[np.int64]]], constraints: Constraints, name: str
+) -> float:
+    """Find the temperature of the least loss.
+
+    batches: Potentials of docs, and their gold tag ids, (N,); negative where they are missing.
+    constraints: The legal tag sequences.
+    name: Of the component, for messages.
+
+    Returns the temperature, 0.05 to 20. Source: Guo et al. (2017), ICML, of a softmax.
+    Warns where the best temperature is out of this range.
+    """
+
+    def total(log_temperature: float) -> float:
+        temperature = math.exp(log_temperature)
+        losses = (log_loss(*batch, constraints, temperature).sum() for batch in batches)
+        return float(sum(losses))
+
+    low, high = math.log(LOWEST), math.log(HIGHEST)
+    found = _minimize(total, low, high)
+    if min(found - low, high - found) < 1e-3:
+        warnings.warn(
+            f"[{name}] expected a best temperature between {LOWEST} and {HIGHEST}, got one at the "
+            "end of this range. The examples are too few, or those of the training: calibrate "
+            "on others.",
+            stacklevel=3,
+        )
+    return math.exp(found)
+
+
+def _minimize(function: Callable[[float], float], low: float, high: float) -> float:
+    """Find the minimum of a function with one valley, to 1e-4, by golden-section search.
+
+    Where the valley is flat but for rounding, as a loss near 0 is, it is the leftmost point.
+    """
+    share = (math.sqrt(5.0) - 1.0) / 2.0
+    left, right = high - share * (high - low), low + share * (high - low)
+    at_left, at_right = function(left), function(right)
+    while high - low > 1e-4:
+        if at_left < at_right + 1e-9:
+            high, right, at_right = right, left, at_left
+            left = high - share * (high - low)
+            at_left = function(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + share * (high - low)
+            at_right = function(right)
+    return (low + high) / 2.0

@@ -1,0 +1,1 @@
+"""The evaluation report, as HTML and Markdown, and the plots in it."""

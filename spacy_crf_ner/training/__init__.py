@@ -1,0 +1,1 @@
+"""What `spacy train` uses: optimizers, callbacks, configs, training in several processes."""

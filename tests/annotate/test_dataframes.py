@@ -1,0 +1,245 @@
+"""Frames in, frames with entities out; the oracle is a plain loop over `nlp.pipe`."""
+
+import random
+
+import pandas as pd
+import pytest
+import spacy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pipelines import SENTENCES
+from spacy.language import Language
+from spacy.tokens import Doc
+
+from spacy_crf_ner.annotate import annotate_frames
+from spacy_crf_ner.annotate import dataframes as frames_room
+
+TEXTS = [text for text, _ in SENTENCES] + ["Ada Lovelace Byron left Paris, Texas, for Hanoi. " * 9]
+
+
+@Language.component("fails_on_poison")
+def fails_on_poison(doc):
+    if "poison" in doc.text:
+        raise RuntimeError(f"cannot do with {len(doc)} tokens")
+    return doc
+
+
+def ruled():
+    """A pipeline whose entities depend on nothing but their words."""
+    nlp = spacy.blank("en")
+    ruler = nlp.add_pipe("entity_ruler")
+    ruler.add_patterns([{"label": "GPE", "pattern": name} for name in ("Hanoi", "New York")])
+    nlp.add_pipe("fails_on_poison")
+    return nlp
+
+
+RULED = ruled()
+
+
+def entities(doc):
+    return [(ent.start_char, ent.end_char, ent.label_) for ent in doc.ents]
+
+
+def found(row):
+    return [(ent["start"], ent["end"], ent["label"]) for ent in row]
+
+
+def test_it_finds_what_a_plain_loop_finds(trained) -> None:
+    texts = TEXTS * 3
+    random.Random(0).shuffle(texts)
+    frame = pd.DataFrame({"text": texts})
+    (annotated,) = annotate_frames([frame], trained)
+    docs = list(trained.pipe(texts))
+    assert [found(row) for row in annotated["entities"]] == [entities(doc) for doc in docs]
+    assert sum(map(len, annotated["entities"])) > 10
+    for row, doc in zip(annotated["entities"], docs):
+        expected = [ent._.confidence for ent in doc.ents]
+        assert [ent["confidence"] for ent in row] == pytest.approx(expected, abs=1e-5)
+    assert annotated["error"].isna().all()
+    assert annotated.attrs["words"] == sum(map(len, docs))
+
+
+def test_what_is_there_stays() -> None:
+    frame = pd.DataFrame(
+        {
+            "number": [3, 1],
+            "text": ["Hanoi", "no"],
+            "list": [[1], None],
+            "date": pd.to_datetime(["2020-01-01", None]),
+        },
+        index=["b", "a"],
+    )
+    before = frame.copy(deep=True)
+    (annotated,) = annotate_frames([frame], RULED)
+    pd.testing.assert_frame_equal(annotated[[*frame.columns]], before)
+    pd.testing.assert_frame_equal(frame, before)
+    assert [*annotated.columns] == [*frame.columns, "entities", "error"]
+
+
+def test_frames_come_one_at_a_time() -> None:
+    read = []
+
+    def frames():
+        for number in range(3):
+            read.append(number)
+            yield pd.DataFrame({"body": [f"{number} Hanoi"]})
+
+    annotated = annotate_frames(frames(), RULED, text_column="body")
+    next(annotated)
+    assert read == [0]
+    assert len(list(annotated)) == 2
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.lists(st.sampled_from(["Hanoi.", "poison", "", "a longer text, with Hanoi"]), max_size=12)
+)
+def test_a_document_that_fails_stops_no_other(texts) -> None:
+    (annotated,) = annotate_frames([pd.DataFrame({"text": texts})], RULED)
+    for text, row, error in zip(texts, annotated["entities"], annotated["error"]):
+        if text == "poison":
+            assert row == []
+            assert error == "RuntimeError: cannot do with 1 tokens"
+        else:
+            assert pd.isna(error)
+            assert found(row) == entities(RULED(text))
+
+
+@pytest.mark.parametrize(
+    "value, said",
+    [(None, "got none"), (float("nan"), "got none"), (3, "got int"), (b"\x00rubbish", "")],
+)
+def test_what_is_no_text_is_an_error_of_its_document(value, said) -> None:
+    frame = pd.DataFrame({"text": pd.Series(["Hanoi", value], dtype=object)})
+    (annotated,) = annotate_frames([frame], RULED)
+    assert pd.isna(annotated["error"][0])
+    assert said in annotated["error"][1]
+    assert [len(row) for row in annotated["entities"]] == [1, 0]
+
+
+def test_half_a_surrogate_pair_is_an_error_of_its_document(trained) -> None:
+    texts = pd.Series(["Hanoi", "a \ud800 b"], dtype=object)
+    (annotated,) = annotate_frames([pd.DataFrame({"text": texts})], trained)
+    assert annotated["error"].isna().tolist() == [True, False]
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.sampled_from(["Hanoi", "New York", "x", "is.", "\n"]), max_size=60), st.data())
+def test_a_long_text_in_pieces_has_the_entities_of_the_whole(words, data) -> None:
+    text = " ".join(words)
+    size = data.draw(st.integers(12, 80))
+    frame = pd.DataFrame({"text": [text]})
+    (annotated,) = annotate_frames([frame], RULED, max_characters=size, docs=True)
+    doc = RULED(text)
+    assert found(annotated["entities"][0]) == entities(doc)
+    assert annotated.attrs["words"] == len(doc)
+    again = Doc(spacy.blank("en").vocab).from_bytes(annotated["doc"][0])
+    assert [token.text_with_ws for token in again] == [token.text_with_ws for token in doc]
+    assert entities(again) == entities(doc)
+
+
+def test_a_long_text_with_a_failing_piece_is_one_error() -> None:
+    text = "Hanoi is. " * 20 + "poison. " + "Hanoi is. " * 20
+    frame = pd.DataFrame({"text": [text, "Hanoi"]})
+    (annotated,) = annotate_frames([frame], RULED, max_characters=50)
+    assert [len(row) for row in annotated["entities"]] == [0, 1]
+    assert annotated["error"].isna().tolist() == [False, True]
+
+
+def test_a_text_longer_than_the_pipeline_takes() -> None:
+    text = "All that is in Hanoi. " * 60_000
+    assert len(text) > RULED.max_length
+    (annotated,) = annotate_frames([pd.DataFrame({"text": [text]})], RULED)
+    starts = [ent["start"] for ent in annotated["entities"][0]]
+    assert starts == [22 * i + 15 for i in range(60_000)]
+
+
+@pytest.mark.parametrize("size", [100_000, 20])
+def test_docs_keep_their_tokens_and_entities(size) -> None:
+    vocab = spacy.blank("en").vocab
+    doc = Doc(vocab, ["Ha", "noi", "Hanoi", "Hanoi", "x"] * 6, [False, True, True, False, True] * 6)
+    doc.ents = [doc.char_span(0, 5, "GOLD")]
+    frame = pd.DataFrame({"text": [doc.to_bytes()]})
+    (annotated,) = annotate_frames([frame], RULED, max_characters=size, docs=True)
+    assert annotated["text"][0] == doc.text
+    again = Doc(vocab).from_bytes(annotated["doc"][0])
+    assert [token.text for token in again] == [token.text for token in doc]
+    ruled = [(token.idx, token.idx + 5, "GPE") for token in doc if token.text == "Hanoi"]
+    assert found(annotated["entities"][0]) == [(0, 5, "GOLD"), *ruled]
+
+
+def test_docs_have_the_confidences(trained) -> None:
+    frame = pd.DataFrame({"text": ["Tim Cook visited Hanoi."]})
+    (annotated,) = annotate_frames([frame], trained, docs=True)
+    doc = Doc(trained.vocab).from_bytes(annotated["doc"][0])
+    expected = [ent["confidence"] for ent in annotated["entities"][0]]
+    assert len(expected) == 2
+    assert [ent._.confidence for ent in doc.ents] == expected
+
+
+def test_what_cannot_be_cut_between_tokens_is_an_error_where_tokens_are_wanted() -> None:
+    frame = pd.DataFrame({"text": ["x" * 5000, "Hanoi"]})
+    (annotated,) = annotate_frames([frame], RULED, max_characters=1000, docs=True)
+    assert "cannot be cut" in annotated["error"][0]
+    assert pd.isna(annotated["error"][1])
+
+
+def test_not_all_words_of_the_documents_are_kept(monkeypatch) -> None:
+    """Else memory would grow with the corpus."""
+    monkeypatch.setattr(frames_room, "NEW_WORDS", 40)
+    nlp = ruled()
+    before = len(nlp.vocab.strings)
+    sizes = []
+    for i in range(50):  # each time anew, as a worker does
+        frame = pd.DataFrame({"text": [f"word{i}a word{i}b Hanoi"] * 2})
+        next(annotate_frames([frame], nlp))
+        sizes.append(len(nlp.vocab.strings) - before)
+    assert 40 < sizes[-1] < 60
+    assert len(set(sizes[25:])) == 1
+
+
+def test_batches_are_of_similar_length() -> None:
+    nlp = spacy.blank("en")
+    seen = []
+
+    class Spy:
+        def __call__(self, doc):
+            return doc
+
+        def pipe(self, docs, batch_size):
+            docs = list(docs)
+            seen.append([len(doc) for doc in docs])
+            return docs
+
+    Language.component("spy_on_batches", func=Spy())
+    nlp.add_pipe("spy_on_batches")
+    texts = ["one", "one two three " * 30, "one two"] * 10
+    next(annotate_frames([pd.DataFrame({"text": texts})], nlp, batch_size=10))
+    assert seen == [[1] * 10, [2] * 10, [90] * 10]
+
+
+def test_a_folder_is_loaded_once(tmp_path) -> None:
+    folder = str(tmp_path / "model")
+    nlp = spacy.blank("en")
+    nlp.add_pipe("entity_ruler").add_patterns([{"label": "GPE", "pattern": "Hanoi"}])
+    nlp.to_disk(folder)
+    frame = pd.DataFrame({"text": ["in Hanoi"]})
+    for _ in range(2):
+        (annotated,) = annotate_frames([frame], folder)
+        assert found(annotated["entities"][0]) == [(3, 8, "GPE")]
+        (tmp_path / "model" / "meta.json").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(
+    "columns, message", [(["body"], "expected a column"), (["text", "entities"], "Rename them")]
+)
+def test_frames_with_other_columns_are_refused(columns, message) -> None:
+    frame = pd.DataFrame({name: ["x"] for name in columns})
+    with pytest.raises(ValueError, match=message):
+        next(annotate_frames([frame], RULED))
+
+
+def test_a_frame_without_rows() -> None:
+    (annotated,) = annotate_frames([pd.DataFrame({"text": []})], RULED)
+    assert [*annotated.columns] == ["text", "entities", "error"]
+    assert len(annotated) == 0

@@ -1,0 +1,194 @@
+"""The files of a corpus are found, each once and in order, and what is left out is told."""
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import List
+
+import pytest
+
+from spacy_crf_ner.annotate import inputs as module
+from spacy_crf_ner.annotate.inputs import ENDINGS, Sources, find_sources
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, with a corpus in it, whose output will be beside it."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("b.txt", "a.jsonl", "a/z.csv.gz", "a/deep/c.TSV.Zst", "a/deep/read.me", "d.spacy"):
+        make(Path("in", name))
+    return Path("in")
+
+
+def make(path: Path, content: str = "words") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+
+
+def find(*inputs: str) -> Sources:
+    return find_sources(inputs, Path("out"))
+
+
+def found(*inputs: str) -> List[str]:
+    return [path.as_posix() for path, *_ in find(*inputs).sources]
+
+
+IN_ORDER = ["in/a/deep/c.TSV.Zst", "in/a/z.csv.gz", "in/a.jsonl", "in/b.txt", "in/d.spacy"]
+
+
+def test_endings_are_those_of_the_formats() -> None:
+    packed = [f".{kind}{end}" for kind in ("txt", "jsonl", "csv", "tsv") for end in (".gz", ".zst")]
+    plain = [".txt", ".jsonl", ".csv", ".tsv", ".parquet", ".spacy"]
+    assert sorted(ENDINGS) == sorted(packed + plain)
+
+
+def test_a_source_tells_kind_compression_and_size(folder: Path) -> None:
+    source, _, plain, *_ = find("in").sources
+    assert source == (Path("in/a/deep/c.TSV.Zst"), "tsv", "zst", 5)
+    assert plain == (Path("in/a.jsonl"), "jsonl", "", 5)
+
+
+def test_a_folder_is_read_with_all_beneath_sorted_by_path(folder: Path) -> None:
+    assert found("in") == IN_ORDER
+    assert find("in").ignored == [Path("in/a/deep/read.me")]
+
+
+def test_inputs_are_read_in_the_order_in_which_they_are_given(folder: Path) -> None:
+    assert found("in/b.txt", "in/a", "in/a.jsonl") == [
+        "in/b.txt",
+        "in/a/deep/c.TSV.Zst",
+        "in/a/z.csv.gz",
+        "in/a.jsonl",
+    ]
+
+
+@pytest.mark.parametrize(
+    "glob, expected",
+    [
+        ("in/*.jsonl", ["in/a.jsonl"]),
+        ("in/?.*", ["in/a.jsonl", "in/b.txt", "in/d.spacy"]),
+        ("in/**/*.T*", ["in/a/deep/c.TSV.Zst"]),
+        ("i[n]/a/*.gz", ["in/a/z.csv.gz"]),
+        ("in/*", IN_ORDER),  # as where a shell expands it: folders are read
+        ("in/**", IN_ORDER),
+        ("in/**/*", IN_ORDER),
+    ],
+)
+def test_a_glob_is_expanded_and_sorted(folder: Path, glob: str, expected: List[str]) -> None:
+    assert found(glob) == expected
+    assert found(str(folder.resolve().parent / glob)) == [
+        (folder.resolve().parent / path).as_posix() for path in expected
+    ]
+
+
+def test_files_that_a_glob_matches_and_nobody_can_read_are_ignored(folder: Path) -> None:
+    assert find("in/**/*").ignored == [Path("in/a/deep/read.me")]
+
+
+def test_a_name_with_characters_of_a_glob_is_a_file_where_there_is_one(folder: Path) -> None:
+    for name in ("in/[b].txt", "in/x*.txt", "in/xy.txt", "odd [1]/a.txt"):
+        make(Path(name))
+    assert found("in/[b].txt") == ["in/[b].txt"]
+    assert found("in/x*.txt") == ["in/x*.txt"]
+    assert found("odd [1]") == ["odd [1]/a.txt"]
+
+
+@pytest.mark.parametrize("name", ["_SUCCESS.txt", ".x.txt", "_temporary/0/a.txt", ".git/a.txt"])
+def test_hidden_names_are_ignored_but_not_uncounted(folder: Path, name: str) -> None:
+    make(folder / name)
+    for given in ("in", "in/**/*"):
+        assert folder / name in find(given).ignored
+        assert [source.path.as_posix() for source in find(given).sources] == IN_ORDER
+
+
+def test_a_hidden_name_that_is_given_is_read(folder: Path) -> None:
+    make(Path("_made/_a.txt"))
+    assert found("_made/_a.txt") == ["_made/_a.txt"]
+    make(Path("_made/b.txt"))
+    assert found("_made") == ["_made/b.txt"]
+    assert found("_made/*") == ["_made/b.txt"]
+
+
+def test_a_link_to_a_folder_is_ignored_and_counted(folder: Path) -> None:
+    (folder / "again").symlink_to(folder.resolve(), target_is_directory=True)
+    assert found("in") == IN_ORDER
+    assert folder / "again" in find("in").ignored
+
+
+def test_what_is_no_file_is_never_opened(folder: Path) -> None:
+    os.mkfifo(folder / "pipe.txt")
+    (folder / "broken.txt").symlink_to("nowhere")
+    ignored = find("in").ignored
+    assert folder / "pipe.txt" in ignored and folder / "broken.txt" in ignored
+
+
+@pytest.mark.parametrize(
+    "inputs, expected",
+    [
+        (["in/none.txt"], "in/none.txt: expected a file, a folder or a glob, got nothing"),
+        (["in/a/deep/read.me"], "in/a/deep/read.me: expected a name that ends with .txt, "),
+        (["in/*.none"], r"in/\*.none: expected files whose names end with .* got 0 others"),
+        (["in/a/deep/*.me"], r"in/a/deep/\*.me: expected files .* got 1 others"),
+        (["empty"], "empty: expected files .* got 0 others"),
+        (["in/b.txt", "in/b.txt"], "in/b.txt: expected every file once, got it as in/b.txt"),
+        (["in/b.txt", "in/a/../b.txt"], "expected every file once, got it as in/b.txt"),
+        (["in", "in/*.txt"], "in/b.txt: expected every file once"),
+        (["in", "link.txt"], "link.txt: expected every file once, got it as in/b.txt"),
+        (["out/part.txt"], "out/part.txt: expected an input outside of the output"),
+        (["**/*.txt"], "expected an input outside of the output"),
+        (["."], "out: expected an output outside of the input, got one within"),
+        (["out"], "out: expected an output outside of the input, got one within out"),
+    ],
+)
+def test_inputs_that_cannot_be_are_refused(folder: Path, inputs: List[str], expected: str) -> None:
+    Path("empty").mkdir()
+    make(Path("out/part.txt"))
+    if "link.txt" in inputs:
+        Path("link.txt").symlink_to("in/b.txt")
+    with pytest.raises(ValueError, match=expected):
+        find(*inputs)
+
+
+def test_an_output_behind_a_link_is_seen(folder: Path) -> None:
+    Path("link").symlink_to("in", target_is_directory=True)
+    with pytest.raises(ValueError, match="link/out: expected an output outside"):
+        find_sources(["in"], Path("link/out"))
+
+
+def test_names_that_only_begin_alike_are_not_within(folder: Path) -> None:
+    make(Path("out-2/a.txt"))
+    assert found("out-2") == ["out-2/a.txt"]
+    assert find_sources(["in/b.txt"], Path("in/b")).sources
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = os.scandir
+
+    def forbid(path: str) -> object:
+        if Path(path).name == "deep":
+            raise PermissionError(13, "Permission denied", path)
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", forbid)
+    with pytest.raises(PermissionError, match="deep"):
+        find("in")
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.txt.zst"])
+def test_what_pyarrow_reads_is_refused_without_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    make(Path(name))
+    assert found(name) == [name]
+    assert module.find_spec is importlib.util.find_spec
+    monkeypatch.setattr(module, "find_spec", lambda _: None)
+    with pytest.raises(ValueError, match=rf"{name}: .*pip install spacy-crf-ner\[annotate\]"):
+        find(name)
+    assert found("in/b.txt") == ["in/b.txt"]
+
+
+def test_no_input_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="got none"):
+        find_sources([], tmp_path / "out")

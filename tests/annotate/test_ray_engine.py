@@ -1,0 +1,372 @@
+"""The engine for Ray does what the local engine does, whatever the files are and wherever."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pyarrow
+import pytest
+import ray
+import spacy
+from pyarrow import parquet
+
+from spacy_crf_ner.annotate import Settings, annotate
+from spacy_crf_ner.annotate import ray_engine as engine
+from spacy_crf_ner.annotate.filesystem import MARK, OutputFolder, find_files
+from spacy_crf_ner.annotate.process_pool import WorkerError
+from spacy_crf_ner.annotate.ray_engine import annotate_on_ray
+
+# A component that raises at a word, and one time ends its process at another.
+POISON = """
+import os
+from pathlib import Path
+
+from spacy.language import Language
+
+
+@Language.component("poison")
+def poison(doc):
+    for token in doc:
+        if token.text == "arsenic":
+            raise RuntimeError("not to be swallowed")
+        if token.text == "strychnine":
+            mark = Path(os.environ["POISON_MARK"])
+            if not mark.exists():
+                mark.touch()
+                os._exit(1)
+    return doc
+"""
+ENTRY = "[spacy_factories]\npoison = poison:poison\n"
+METADATA = "Metadata-Version: 2.1\nName: poison\nVersion: 1\n"
+
+TEXTS = [
+    "Ada went to Hanoi.",
+    "",
+    "Nothing.",
+    "Hanoi, Huế and  Đà Nẵng!",
+    "a\u2028Hanoi",
+    "2020-01-01",
+]
+
+
+@pytest.fixture(scope="module")
+def poison(tmp_path_factory):
+    """A folder that a process with it in its path has the component from."""
+    folder = tmp_path_factory.mktemp("poison")
+    (folder / "poison.py").write_text(POISON)
+    (folder / "poison-1.dist-info").mkdir()
+    (folder / "poison-1.dist-info" / "entry_points.txt").write_text(ENTRY)
+    (folder / "poison-1.dist-info" / "METADATA").write_text(METADATA)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+        patch.setenv("POISON_MARK", str(folder / "mark"))
+        __import__("poison")
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory, poison):
+    nlp = spacy.blank("en")
+    ruler = nlp.add_pipe("entity_ruler")
+    ruler.add_patterns([{"label": "CITY", "pattern": name} for name in ("Hanoi", "Huế")])
+    nlp.add_pipe("poison")
+    path = tmp_path_factory.mktemp("model") / "cities"
+    nlp.to_disk(path)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def cluster(poison):
+    """Ray with two CPUs on this machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        ray.init(
+            "local",
+            num_cpus=2,
+            object_store_memory=200 * 2**20,
+            include_dashboard=False,
+            log_to_driver=False,
+        )
+        yield
+        ray.shutdown()
+
+
+def rows(folder, extension="jsonl"):
+    """All that is in the shards of a folder, by the order of their names."""
+    paths = sorted(Path(folder).glob(f"part-*.{extension}"))
+    if extension == "parquet":
+        return [row for path in paths for row in parquet.read_table(path).to_pylist()]
+    return [json.loads(line) for path in paths for line in path.read_bytes().splitlines()]
+
+
+def errors(folder):
+    lines = (Path(folder) / "errors.jsonl").read_bytes().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def pipe(model, texts):
+    """What a plain loop finds."""
+    return [
+        [
+            {"start": e.start_char, "end": e.end_char, "label": e.label_, "confidence": None}
+            for e in doc.ents
+        ]
+        for doc in spacy.load(model).pipe(texts)
+    ]
+
+
+def write_jsonl(path, values):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(value) + "\n" for value in values), encoding="utf-8")
+
+
+def corpus(folder):
+    """Files of many kinds, with documents that cannot be read or annotated among them."""
+    write_jsonl(folder / "a.jsonl", [{"text": text, "n": i} for i, text in enumerate(TEXTS * 3)])
+    bad = [{"text": None}, {"no": 1}, {"text": "with arsenic"}, {"text": "x", "when": "2020-01-01"}]
+    write_jsonl(folder / "b.jsonl", bad)
+    with (folder / "b.jsonl").open("a") as file:
+        file.write('no JSON\n\n{"text": "Hanoi", "id": 7, "deep": {"a": [1, {}]}}\n')
+    (folder / "c.csv").write_text('text,code\n"Hanoi, again",007\narsenic,1\n,\n')
+    (folder / "d.txt").write_text("In Hanoi\n\nlast line", encoding="utf-8")
+    table = pyarrow.table({"text": ["To Huế", None], "small": pyarrow.array([1, 2], "int8")})
+    parquet.write_table(table, folder / "e.parquet")
+    (folder / "_f.txt").write_text("no part of the corpus")
+
+
+@pytest.mark.slow
+def test_ray_annotates_what_the_local_engine_annotates(tmp_path, model, cluster, monkeypatch):
+    # Each file is read by a task of its own.
+    monkeypatch.setattr(engine, "PORTION", 1)
+    corpus(tmp_path / "in")
+    settings = Settings(shard_size=4)
+    local = annotate(model, [tmp_path / "in"], tmp_path / "local", settings, workers=1)
+    seen = []
+    summary = annotate_on_ray(
+        model, [str(tmp_path / "in")], str(tmp_path / "ray"), settings, watch=seen.append
+    )
+    found = rows(tmp_path / "ray")
+    assert found == rows(tmp_path / "local")
+    assert [row["entities"] for row in found] == pipe(model, [row["text"] for row in found])
+    assert [row["text"] for row in found[: 3 * len(TEXTS)]] == TEXTS * 3
+    assert errors(tmp_path / "ray") == errors(tmp_path / "local")
+    for name in ("in", "out", "errors", "blank_lines", "files", "ignored_files", "words"):
+        assert summary[name] == local[name], name
+    assert summary["in"] == len(found) + len(errors(tmp_path / "ray"))
+    assert summary["entities"] == sum(len(row["entities"]) for row in found)
+    assert json.loads((tmp_path / "ray" / "summary.json").read_bytes()) == summary
+    assert seen[-1].documents == summary["in"] and seen[-1].size == seen[-1].total
+    assert ray.is_initialized(), "what the program has begun stays"
+
+
+@pytest.mark.slow
+def test_types_of_parquet_stay(tmp_path, model, cluster):
+    types = {
+        "text": pyarrow.large_string(),
+        "id": pyarrow.int8(),
+        "when": pyarrow.timestamp("us", "UTC"),
+        "kind": pyarrow.dictionary(pyarrow.int32(), pyarrow.string()),
+        "more": pyarrow.struct({"a": pyarrow.list_(pyarrow.float32())}),
+        "none": pyarrow.int32(),
+    }
+    given = [
+        {"text": text, "id": i, "when": i * 10**6, "kind": "k", "more": {"a": [0.5]}}
+        for i, text in enumerate(["Nothing.", "No entity.", "Hanoi", "arsenic"])
+    ]
+    table = pyarrow.Table.from_pylist(given, schema=pyarrow.schema(types))
+    parquet.write_table(table, tmp_path / "in.parquet")
+    settings = Settings(format="parquet", shard_size=2)
+    summary = annotate_on_ray(
+        model, [str(tmp_path / "in.parquet")], str(tmp_path / "out"), settings, workers=1
+    )
+    assert (summary["out"], summary["errors"], summary["shards"]) == (3, 1, 2)
+    entity = {"start": pyarrow.int64(), "end": pyarrow.int64(), "label": pyarrow.string()}
+    entity["confidence"] = pyarrow.float64()
+    expected = {**types, "entities": pyarrow.list_(pyarrow.struct(entity))}
+    # The first shard has no entities: its types are those of the others all the same.
+    for path in sorted((tmp_path / "out").glob("part-*")):
+        schema = parquet.read_schema(path)
+        assert {name: schema.field(name).type for name in expected} == expected
+    found = rows(tmp_path / "out", "parquet")
+    kept = [{name: row[name] for name in types} for row in found]
+    assert kept == table.slice(0, 3).to_pylist()
+
+
+@pytest.mark.slow
+def test_uris_are_read_and_written(tmp_path, model, cluster):
+    corpus(tmp_path / "in")
+    settings = Settings(shard_size=5, keep_text=False)
+    output = f"file://{tmp_path}/far/out"
+    annotate(model, [tmp_path / "in"], tmp_path / "local", settings, workers=1)
+    summary = annotate_on_ray(model, [f"file://{tmp_path}/in"], output, settings, workers=2)
+    # The names of the files are their URIs: in the ids that are made of them, too.
+    path, uri = json.dumps(str(tmp_path))[1:-1], f"file://{tmp_path}"
+    expected = json.loads(json.dumps(rows(tmp_path / "local")).replace(path, uri))
+    assert rows(tmp_path / "far" / "out") == expected
+    expected = json.loads(json.dumps(errors(tmp_path / "local")).replace(path, uri))
+    assert errors(tmp_path / "far" / "out") == expected
+    assert summary["errors"] == len(expected) > 0 and summary["ignored_files"] == 1
+    with pytest.raises(ValueError, match="begun"):
+        annotate_on_ray(model, [f"file://{tmp_path}/in"], output, settings)
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_loses_no_document_and_doubles_none(tmp_path, model, cluster, poison):
+    mark = poison / "mark"
+    mark.unlink(missing_ok=True)
+    texts = [f"Hanoi {i}" + (" strychnine" if i == 20 else "") for i in range(40)]
+    write_jsonl(tmp_path / "in.jsonl", [{"text": text} for text in texts])
+    settings = Settings(shard_size=3)
+    summary = annotate_on_ray(
+        model, [str(tmp_path / "in.jsonl")], str(tmp_path / "out"), settings, workers=2
+    )
+    assert mark.exists(), "no worker has died"
+    assert [row["text"] for row in rows(tmp_path / "out")] == texts
+    assert (summary["in"], summary["out"], summary["entities"]) == (40, 40, 40)
+
+
+@pytest.mark.slow
+def test_columns_have_the_types_of_the_first_documents(tmp_path, model, cluster, monkeypatch):
+    # Two tasks read the files, and only the first sees a number with a fraction.
+    monkeypatch.setattr(engine, "PORTION", 1)
+    write_jsonl(tmp_path / "in" / "a.jsonl", [{"text": "Hanoi", "n": 0.5, "o": {"a": 1}}])
+    write_jsonl(tmp_path / "in" / "b.jsonl", [{"text": "Huế", "n": 2}, {"text": "x", "n": "y"}])
+    settings = Settings(format="parquet", shard_size=1)
+    for name, run in (("local", annotate), ("ray", annotate_on_ray)):
+        kind = Path if run is annotate else str
+        run(model, [str(tmp_path / "in")], kind(tmp_path / name), settings, workers=1)
+    assert rows(tmp_path / "ray", "parquet") == rows(tmp_path / "local", "parquet")
+    assert errors(tmp_path / "ray") == errors(tmp_path / "local")
+    schemas = {parquet.read_schema(path) for path in (tmp_path / "ray").glob("part-*")}
+    assert len(schemas) == 1 and len(errors(tmp_path / "ray")) == 1
+
+
+@pytest.mark.slow
+def test_a_model_that_cannot_be_loaded_is_named(tmp_path, model, cluster):
+    broken = shutil.copytree(model, tmp_path / "broken")
+    (broken / "config.cfg").unlink()
+    write_jsonl(tmp_path / "in.jsonl", [{"text": "x"}])
+    with pytest.raises(WorkerError, match=r"out: OSError: .*config\.cfg.*--restart"):
+        annotate_on_ray(str(broken), [str(tmp_path / "in.jsonl")], str(tmp_path / "out"), workers=1)
+    assert not (tmp_path / "out" / "summary.json").exists()
+
+
+@pytest.mark.slow
+def test_what_is_started_is_stopped(tmp_path, model, poison):
+    write_jsonl(tmp_path / "in.jsonl", [{"text": "Hanoi"}])
+    code = (
+        "import sys, ray\n"
+        "from spacy_crf_ner.annotate.cluster import annotate_on_ray\n"
+        "summary = annotate_on_ray(*sys.argv[1:2], sys.argv[2:3], sys.argv[3], workers=1)\n"
+        "print(summary['out'], ray.is_initialized())\n"
+    )
+    names = [model, str(tmp_path / "in.jsonl"), str(tmp_path / "out")]
+    environment = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"}
+    environment |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DATA_LOG_LEVEL": "ERROR"}
+    run = subprocess.run(
+        [sys.executable, "-c", code, *names], capture_output=True, text=True, env=environment
+    )
+    assert run.stdout.split() == ["1", "False"], run.stderr
+
+
+def test_a_wrong_column_is_told_before_there_is_a_folder(tmp_path, model):
+    write_jsonl(tmp_path / "in.jsonl", [{"body": "Hanoi"}])
+    with pytest.raises(ValueError, match="'text', got the columns body"):
+        annotate_on_ray(model, [f"file://{tmp_path}/in.jsonl"], str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_address_at_which_nobody_answers_is_told(tmp_path, model, monkeypatch):
+    write_jsonl(tmp_path / "in.jsonl", [{"text": "Hanoi"}])
+    with socket.socket() as taken:  # bound, but nobody listens
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        # Also where the tests have Ray on.
+        monkeypatch.setattr(ray, "is_initialized", lambda: False)
+        for each in (address, f"ray://{address}"):
+            with pytest.raises(OSError, match="expected the address of a Ray cluster"):
+                annotate_on_ray(
+                    model, [str(tmp_path / "in.jsonl")], str(tmp_path / "out"), address=each
+                )
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_cluster_that_refuses_is_told(tmp_path, model, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise ConnectionError("Failed to connect.")
+
+    write_jsonl(tmp_path / "in.jsonl", [{"text": "Hanoi"}])
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", refuse)
+    with pytest.raises(OSError, match=r"got: Failed to connect\. Start it"):
+        annotate_on_ray(model, [str(tmp_path / "in.jsonl")], str(tmp_path / "out"), address="auto")
+
+
+def test_absent_ray_is_told_with_what_to_install(monkeypatch):
+    for name in ("ray", "ray.data"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ValueError, match=r"pip install 'spacy-crf-ner\[ray\]'"):
+        engine.require_ray()
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_folder_is_only_cleared_where_it_is_said_and_of_what_was_written(tmp_path, scheme):
+    path = tmp_path / "out"
+    output = OutputFolder(f"{scheme}{path}")
+    output.begin({"model": "m"}, restart=False)
+    assert json.loads((path / MARK).read_bytes()) == {"model": "m"}
+    for name in ("part-000000-000000.jsonl", "errors.jsonl", "summary.json", "notes.txt"):
+        (path / name).touch()
+    with pytest.raises(ValueError, match="earlier run has begun"):
+        output.begin({}, restart=False)
+    assert (path / "summary.json").exists()
+    output.begin({}, restart=True)
+    assert Counter(each.name for each in path.iterdir()) == Counter([MARK, "notes.txt"])
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_folder_of_something_else_is_left_alone(tmp_path, restart):
+    (tmp_path / "part-1.jsonl").touch()
+    for output in (tmp_path, tmp_path / "part-1.jsonl"):
+        with pytest.raises(ValueError, match="expected a"):
+            OutputFolder(str(output)).begin({}, restart=restart)
+    assert [each.name for each in tmp_path.iterdir()] == ["part-1.jsonl"]
+
+
+def test_a_folder_at_a_uri_is_listed_as_one_at_a_path(tmp_path):
+    for name in ("b.jsonl.gz", "a/2.TXT", "a/1.txt", "_c/x.txt", ".d.txt", "e.pdf", "f/.g/x.csv"):
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_text("x" * len(name))
+    output = OutputFolder(str(tmp_path / "out"))
+    local = find_files([str(tmp_path / "in")], output)
+    far = find_files([f"file://{tmp_path}/in/"], output)
+    assert [str(source.path) for source in far.sources] == [
+        f"file://{source.path}" for source in local.sources
+    ]
+    assert [source[1:] for source in far.sources] == [source[1:] for source in local.sources]
+    assert len(far.sources) == 3 and len(far.ignored) == len(local.ignored) == 4
+
+
+@pytest.mark.parametrize(
+    "inputs, expected",
+    [
+        (["file://{}/none"], "nothing of that name"),
+        (["file://{}/empty"], "whose names end with"),
+        (["file://{}/a.txt", "{}/a.txt"], "all paths or all URIs"),
+        (["file://{}/a.txt", "file://{}/a.txt"], "twice"),
+        (["file://{}/out/b.txt"], "outside of the output"),
+        (["far://{}/a.txt"], "that pyarrow does not take"),
+    ],
+)
+def test_inputs_that_cannot_be_are_told(tmp_path, inputs, expected):
+    for name in ("a.txt", "out/b.txt", "empty/c.pdf"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    with pytest.raises(ValueError, match=expected):
+        find_files([each.format(tmp_path) for each in inputs], OutputFolder(f"{tmp_path}/out"))

@@ -1,0 +1,827 @@
+"""The records of files are read as other readers read them, and none is lost but with a reason."""
+
+import csv
+import gzip
+import io
+import json
+import os
+import random
+import tracemalloc
+import zlib
+from codecs import BOM_UTF8
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import spacy
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from spacy.tokens import Doc, DocBin, Span
+
+from spacy_crf_ner.annotate.inputs import Source, find_sources
+from spacy_crf_ner.annotate.readers import Item, read, require_text_column, schema_of
+from spacy_crf_ner.annotate.readers import lines as line_reading
+from spacy_crf_ner.annotate.readers import parquet as parquet_reading
+
+FUZZ = int(os.environ.get("SPACY_CRF_NER_FUZZ", "300"))
+PACKERS: Dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    "gz": gzip.compress,
+    "zst": lambda content: pa.compress(content, "zstd", asbytes=True),
+}
+LINES = ["Ada met Tim.", "", "  🎉 Hà Nội\u2028\x85\x0b here ", "\0", 'a "b", c\td', "x" * 5000]
+
+# A folder serves all examples: each writes the file anew.
+drawn = settings(
+    deadline=None,
+    max_examples=100,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+def make(path: Path, content: bytes) -> Source:
+    """Write a file, packed as its name says, and find it."""
+    ending = path.suffix.lstrip(".")
+    path.write_bytes(PACKERS[ending if ending in PACKERS else ""](content))
+    return find(path)
+
+
+def find(path: Path) -> Source:
+    (source,) = find_sources([path], path.parent / "output").sources
+    return source
+
+
+def rows(source: Source, **settings: Any) -> List[Any]:
+    """The rows of a file in which all is well, without the ids that reading adds."""
+    items = checked(source, **settings)
+    assert not [item for item in items if item.reason]
+    return [item.row for item in items]
+
+
+def checked(source: Source, **settings: Any) -> List[Item]:
+    """All items of a file, of which these things are always true."""
+    items = list(read(source, **settings))
+    positions = [item.position for item in items]
+    assert positions == sorted(positions) and all(0 <= at <= source.size for at in positions)
+    for item in items:
+        assert item.place.file == str(source.path)
+        assert not (item.row and item.reason)
+        assert item.row is None or {"text", settings.get("id_column", "id")} <= item.row.keys()
+    ends = [item for item in items if item.place.line is None]
+    assert ends == items[len(items) - len(ends) :] and len(ends) <= 1
+    numbers = [item.place.line for item in items if item.place.line is not None]
+    assert numbers == sorted(set(numbers))
+    return items
+
+
+def numbered(source: Source) -> Dict[Optional[int], Tuple[Any, str]]:
+    return {item.place.line: (item.row, item.reason) for item in checked(source)}
+
+
+# Plain text
+
+characters = st.characters(exclude_characters="\n\r", exclude_categories=["Cs"])
+
+
+@pytest.mark.parametrize("packed", PACKERS)
+@drawn
+@given(
+    texts=st.lists(st.text(characters), min_size=1),
+    end=st.sampled_from(["\n", "\r\n"]),
+    mark=st.booleans(),
+    closed=st.booleans(),
+)
+def test_a_line_of_text_is_a_document(
+    tmp_path: Path, packed: str, texts: List[str], end: str, mark: bool, closed: bool
+) -> None:
+    content = end.join(texts) + (end if closed or not texts[-1] else "")
+    path = tmp_path / f"a.txt.{packed}".rstrip(".")
+    # A line cannot begin with a mark that is text where the file has none.
+    mark = mark or content.startswith("\ufeff")
+    source = make(path, BOM_UTF8 * mark + content.encode())
+    expected = [{"text": text, "id": f"{path}:{i}"} for i, text in enumerate(texts, 1)]
+    assert rows(source) == expected
+
+
+@pytest.mark.parametrize("content", [b"", BOM_UTF8])
+def test_a_file_without_text_has_no_line(tmp_path: Path, content: bytes) -> None:
+    assert rows(make(tmp_path / "a.txt", content)) == []
+
+
+@pytest.mark.parametrize("packed", PACKERS)
+@pytest.mark.parametrize("text", ["", "a\r\nb\n\n", "\ufeff inside \ufeff", "🎉\0\u2028", "\n"])
+def test_a_whole_file_is_a_document_as_it_is(tmp_path: Path, packed: str, text: str) -> None:
+    path = tmp_path / f"a.txt.{packed}".rstrip(".")
+    for mark in (b"", BOM_UTF8):
+        source = make(path, mark + text.encode())
+        (item,) = checked(source, whole_files=True)
+        expected = text if mark else text.removeprefix("\ufeff")
+        assert item == ((str(path), None), {"text": expected, "id": str(path)}, "", source.size)
+
+
+def test_whole_files_are_those_of_plain_text_alone(tmp_path: Path) -> None:
+    source = make(tmp_path / "a.jsonl", b'{"text": "a"}\n{"text": "b"}\n')
+    assert [row["text"] for row in rows(source, whole_files=True)] == ["a", "b"]
+
+
+@pytest.mark.parametrize("content", [b"a\xff", b"a" * 101])
+def test_a_whole_file_that_cannot_be_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    monkeypatch.setattr(line_reading, "MAX_LINE", 100)
+    (item,) = checked(make(tmp_path / "a.txt", content), whole_files=True)
+    assert item.place.line is None and item.row is None and "expected" in item.reason
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+def test_utf_16_is_told_and_not_read_as_text(tmp_path: Path, encoding: str, whole: bool) -> None:
+    content = (
+        "\ufeffa\nb\n".encode(encoding) if encoding == "utf-16-be" else "a\nb\n".encode(encoding)
+    )
+    (item,) = checked(make(tmp_path / "a.txt", content), whole_files=whole)
+    assert item.place.line is None
+    assert item.reason == "the file is unreadable: expected UTF-8, got UTF-16"
+
+
+# JSON lines
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)  # fmt: skip
+records = st.fixed_dictionaries(
+    {"text": st.text()}, optional={"id": values, "a": values, "": values, "🎉": values}
+)
+
+
+@pytest.mark.parametrize("packed", PACKERS)
+@drawn
+@given(st.lists(records), st.booleans(), st.sampled_from(["\n", "\r\n", "\n\n", " \t\n"]))
+def test_an_object_a_line_is_read_as_json_reads_it(
+    tmp_path: Path, packed: str, objects: List[Any], ascii_only: bool, end: str
+) -> None:
+    written = [json.dumps(each, ensure_ascii=ascii_only) for each in objects]
+    path = tmp_path / f"a.jsonl.{packed}".rstrip(".")
+    source = make(path, "".join(each + end for each in written).encode())
+    apart = end.count("\n")
+    expected = [
+        {"id": f"{path}:{1 + i * apart}", **json.loads(each)} for i, each in enumerate(written)
+    ]
+    found = [row for row in rows(source) if row is not None]
+    # As text: True is equal to 1, and 1 to 1.0.
+    assert [repr(sorted(row.items())) for row in found] == [
+        repr(sorted(row.items())) for row in expected
+    ]
+
+
+def test_an_id_of_the_input_stays_whatever_it_is(tmp_path: Path) -> None:
+    source = make(tmp_path / "a.jsonl", b'{"text": "", "id": null}\n{"text": "", "id": [1]}')
+    assert [row["id"] for row in rows(source)] == [None, [1]]
+    assert [row["no"] for row in rows(source, id_column="no")] == [
+        f"{source.path}:1",
+        f"{source.path}:2",
+    ]
+
+
+def test_large_integers_and_small_fractions_stay(tmp_path: Path) -> None:
+    source = make(tmp_path / "a.jsonl", b'{"text": "", "n": [%d, 1e-3, 1.0, -0]}' % 10**300)
+    (row,) = rows(source)
+    assert repr(row["n"]) == repr([10**300, 0.001, 1.0, 0])
+
+
+@pytest.mark.parametrize(
+    "line, reason",
+    [
+        (b'{"text": "a"', "expected JSON, got '{\"text\": \"a\"\\n' ("),
+        (b'{"text": "a"} {"text": "b"}', "expected JSON"),
+        (b"words", "expected JSON, got 'words\\n' (Expecting value"),
+        (b'["a"]', "expected an object of JSON, got ['a']"),
+        (b"null", "expected an object of JSON, got None"),
+        (b'{"body": "a"}', "expected a column 'text', got ['body']"),
+        (b"{}", "expected a column 'text', got []"),
+        (b'{"text": null}', "expected text in 'text', got None"),
+        (b'{"text": 7}', "expected text in 'text', got 7"),
+        (b'{"text": ["a"]}', "expected text in 'text', got ['a']"),
+        (b'{"text": "\\ud83c"}', "expected text in 'text', got '\\ud83c'"),
+        (b'{"text": "a", "n": NaN}', "(NaN is not JSON)"),
+        (b'{"text": "a", "n": -Infinity}', "(-Infinity is not JSON)"),
+        (b'{"text": "a", "n": 1e400}', "(a number as large as '1e400')"),
+        (b'{"text": "a", "n": %s}' % (b"9" * 5000), "expected JSON"),
+        (b'{"text": "a", "text": "b"}', "(a key twice among ['text', 'text'])"),
+        (b'{"text": "a", "n": %s}' % (b"[" * 100_000), "maximum recursion depth"),
+        (b'{"text": "a", "n": %s%s}' % (b'{"n": ' * 400 + b"1", b"}" * 400), "at most 200 lists"),
+        (b'{"text": "\xff"}', "expected UTF-8, got 'utf-8' codec"),
+        (b'{"text": "\xed\xa0\xbc"}', "expected UTF-8"),
+        (b"x" * 10_000_000, "expected JSON, got 'xxxxxxx"),
+    ],
+    ids=range(21),
+)  # fmt: skip
+def test_a_line_that_is_no_record_is_told_and_stops_no_other(
+    tmp_path: Path, line: bytes, reason: str
+) -> None:
+    good = b'{"text": "before"}\n', b'{"text": "after", "n": [[[1]]]}\n'
+    source = make(tmp_path / "a.jsonl", line.join([good[0], b"\n" + good[1]]))
+    first, bad, last = checked(source)
+    assert first.row and first.row["text"] == "before"
+    assert last.row and last.row["text"] == "after" and last.place.line == 3
+    assert bad.row is None and bad.place.line == 2
+    assert reason in bad.reason and len(bad.reason) < 300
+
+
+def test_a_record_may_be_nested_as_deep_as_is_said(tmp_path: Path) -> None:
+    content = b'{"text": "a", "n": %s%s}' % (b"[" * 199, b"]" * 199)
+    assert len(rows(make(tmp_path / "a.jsonl", content))) == 1
+    # Many brackets are not deep.
+    assert len(rows(make(tmp_path / "a.jsonl", b'{"text": "%s"}' % (b"[{" * 999)))) == 1
+
+
+def test_blank_lines_are_none_and_no_error(tmp_path: Path) -> None:
+    source = make(tmp_path / "a.jsonl", b'\n  \t\r\n{"text": "a"}\n\n')
+    found = numbered(source)
+    assert {line: reason for line, (_, reason) in found.items()} == {1: "", 2: "", 3: "", 4: ""}
+    assert [line for line, (row, _) in found.items() if row] == [3]
+
+
+# Tables as text
+
+
+@pytest.mark.parametrize("packed", PACKERS)
+@pytest.mark.parametrize("kind, delimiter", [("csv", ","), ("tsv", "\t")])
+@drawn
+@given(
+    cells=st.lists(st.tuples(st.text(), st.text(), st.text())),
+    quoting=st.sampled_from([(csv.QUOTE_ALL, "\n"), (csv.QUOTE_MINIMAL, "\r\n")]),
+    mark=st.booleans(),
+)
+def test_a_table_is_read_as_it_was_written(
+    tmp_path: Path,
+    kind: str,
+    delimiter: str,
+    packed: str,
+    cells: List[Tuple[str, str, str]],
+    quoting: Tuple[int, str],
+    mark: bool,
+) -> None:
+    quote, end = quoting
+    file = io.StringIO(newline="")
+    writer = csv.writer(file, delimiter=delimiter, quoting=quote, lineterminator=end)  # type: ignore[arg-type]
+    writer.writerow(["", "text", "🎉"])
+    begins = []
+    for row in cells:
+        begins.append(1 + file.getvalue().count("\n"))
+        writer.writerow(row)
+    path = tmp_path / f"a.{kind}.{packed}".rstrip(".")
+    source = make(path, BOM_UTF8 * mark + file.getvalue().encode())
+    assert rows(source) == [
+        {"": a, "text": b, "🎉": c, "id": f"{path}:{line}"}
+        for (a, b, c), line in zip(cells, begins)
+    ]
+
+
+def test_a_table_of_pandas_is_read(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"text": ["a, b", 'c "d"\ne', ""], "n": [1, 2, 3]}, index=[7, 8, 9])
+    for kind, delimiter in (("csv", ","), ("tsv", "\t")):
+        frame.to_csv(tmp_path / f"a.{kind}", sep=delimiter)
+        other = pd.read_csv(
+            tmp_path / f"a.{kind}", sep=delimiter, dtype=str, keep_default_na=False
+        ).rename(columns={"Unnamed: 0": ""})
+        found = rows(find(tmp_path / f"a.{kind}"), id_column="")
+        assert found == other.to_dict("records")
+
+
+def test_a_document_in_a_table_may_be_long_though_csv_has_a_limit(tmp_path: Path) -> None:
+    before = csv.field_size_limit(1000)
+    try:
+        source = make(tmp_path / "a.csv", b"text\n" + b"x" * 10**6)
+        assert rows(source) == [{"text": "x" * 10**6, "id": f"{source.path}:2"}]
+    finally:
+        csv.field_size_limit(before)
+
+
+def test_bad_rows_are_told_by_the_line_they_begin_on(tmp_path: Path) -> None:
+    content = (
+        b'text,n\r\n"a\r\n\r\nb",1\r\n\r\nshort\r\nlong,1,2\r\n"c"d,1\r\n'
+        b'e,\xff\r\n"f\n\xff\n",1\r\ng,"h\r\n"\r\n'
+    )
+    found = numbered(make(tmp_path / "a.csv", content))
+    assert {line: row and (row["text"], row["n"]) for line, (row, _) in found.items()} == {
+        2: ("a\r\n\r\nb", "1"), 5: None, 6: None, 7: None, 8: None, 9: None, 10: None,
+        13: ("g", "h\r\n"),
+    }  # fmt: skip
+    reasons = {line: reason for line, (_, reason) in found.items()}
+    assert reasons[5] == ""
+    assert reasons[6] == "expected 2 cells, as the first line has, got 1"
+    assert reasons[7] == "expected 2 cells, as the first line has, got 3"
+    assert reasons[8].startswith("expected a record, got ")
+    assert "expected UTF-8" in reasons[9] and "expected UTF-8" in reasons[10]
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"text,text\nb,c\n", b"text,\xff\na,b\n"])
+def test_a_table_without_a_header_is_unreadable(tmp_path: Path, content: bytes) -> None:
+    (item,) = checked(make(tmp_path / "a.csv", content))
+    assert item.place.line is None
+    assert item.reason.startswith("the file is unreadable: expected a first line of different")
+
+
+@pytest.mark.parametrize("rest", [b'"d,2\ne,3\n', b'd,"2\ne,3\n', b'd,2\ne,"3', b'd,2\ne,"\n'])
+def test_a_quote_that_is_never_closed_does_not_make_a_document_of_the_rest(
+    tmp_path: Path, rest: bytes
+) -> None:
+    items = checked(make(tmp_path / "a.csv", b"text,n\na,1\n" + rest))
+    last = items.pop()
+    assert last.place.line is None and last.position == 10 + len(rest) + 1
+    line = 3 + rest[: rest.index(b'"')].count(b"\n")
+    quote = f"the quote is never closed in the record of line {line}"
+    assert last.reason == f"the rest of the file is unreadable: {quote}"
+    assert [item.row["n"] for item in items if item.row] == ["1", "2"][: line - 2]
+
+
+@pytest.mark.parametrize("long", [b'"%s",1\n' % (b"x\n" * 60), b"%s,1\n" % (b"x" * 120)])
+def test_a_record_of_a_table_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, long: bytes
+) -> None:
+    monkeypatch.setattr(line_reading, "MAX_LINE", 100)
+    fine = b'"%s",1\n' % (b"x\n" * 40)
+    items = checked(make(tmp_path / "a.csv", b"text,n\n" + fine + long + b"a,1\n"))
+    assert [bool(item.row) for item in items] == [True, False]
+    assert "expected at most 100 characters in the record of line 43" in items[-1].reason
+
+
+# Parquet
+
+TEXT_TYPES = {
+    "string": pa.string(),
+    "large_string": pa.large_string(),
+    "string_view": pa.string_view(),
+    "dictionary": pa.dictionary(pa.int32(), pa.string()),
+}
+
+
+def column(texts: List[Optional[str]], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_dictionary(kind):
+        return pa.array(texts, kind.value_type).dictionary_encode()
+    return pa.array(texts, kind)
+
+
+@pytest.mark.parametrize("kind", TEXT_TYPES)
+@drawn
+@given(st.lists(st.text()), st.integers(1, 5))
+def test_a_table_of_parquet_is_read_as_arrow_reads_it(
+    tmp_path: Path, kind: str, texts: List[str], group: int
+) -> None:
+    numbers = np.arange(len(texts))
+    table = pa.table(
+        {
+            "text": column([*texts], TEXT_TYPES[kind]),
+            "id": numbers * 10**15,
+            "time": pa.array(numbers, pa.timestamp("ms")),
+            "list": pa.array([[{"a": None}]] * len(texts), pa.list_(pa.struct({"a": pa.int8()}))),
+        }
+    )
+    path = tmp_path / "a.parquet"
+    pq.write_table(table, path, row_group_size=group)
+    assert rows(find(path)) == table.to_pylist()
+    schema = schema_of(find(path))
+    assert schema is not None and schema.equals(pq.read_schema(path))
+
+
+def test_a_frame_of_pandas_is_read(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"text": ["a", "b"], "n": [0.5, 2.0]}, index=["x", "y"])
+    frame.to_parquet(tmp_path / "a.parquet")
+    assert rows(find(tmp_path / "a.parquet")) == [
+        {"text": "a", "n": 0.5, "__index_level_0__": "x", "id": f"{tmp_path}/a.parquet:1"},
+        {"text": "b", "n": 2.0, "__index_level_0__": "y", "id": f"{tmp_path}/a.parquet:2"},
+    ]
+
+
+def test_rows_without_text_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["a", None, "b"]}), path)
+    assert [item.reason for item in checked(find(path))] == [
+        "", "expected text in 'text', got None", "",
+    ]  # fmt: skip
+    for other in ([1, 2], [b"a", b"b"], [["a"], ["b"]]):
+        pq.write_table(pa.table({"text": other}), path)
+        assert [item.row for item in checked(find(path))] == [None, None]
+
+
+def test_bad_text_in_parquet_takes_no_other_row_with_it(tmp_path: Path) -> None:
+    offsets = np.array([0, 1, 3, 4], "int32").tobytes()
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"a\xff\xfeb")]
+    texts = pa.Array.from_buffers(pa.string(), 3, buffers)
+    pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet")
+    first, bad, last = checked(find(tmp_path / "a.parquet"))
+    assert first.row and first.row["text"] == "a" and last.row and last.row["text"] == "b"
+    assert bad.row is None and "utf-8" in bad.reason and bad.place.line == 2
+
+
+def test_a_column_that_is_there_twice_is_not_lost_silently(tmp_path: Path) -> None:
+    table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
+    pq.write_table(table, tmp_path / "a.parquet")
+    (item,) = checked(find(tmp_path / "a.parquet"))
+    assert "expected columns of different names" in item.reason
+
+
+def test_damaged_parquet_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.table({"text": [f"text {i}" for i in range(4000)]})
+    pq.write_table(table, path, row_group_size=1000, use_dictionary=False)
+    content = bytearray(path.read_bytes())
+    start = pq.read_metadata(path).row_group(2).column(0).data_page_offset
+    content[start : start + 40] = bytes(40)
+    path.write_bytes(content)
+    *items, last = checked(find(path))
+    texts = [item.row["text"] for item in items if item.row]
+    assert texts == table["text"].to_pylist()[: len(items)] and len(items) == 2000
+    assert last.place.line is None and "the rest of the file is unreadable" in last.reason
+
+
+@pytest.mark.parametrize("length, expected", [(1, 1000), (2**20, 15), (2**25, 1)])
+def test_few_long_documents_are_read_at_once(
+    tmp_path: Path, length: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 1001 if length == 1 else 2
+    texts = [os.urandom(length // 2).hex() or "x" for _ in range(count)]
+    pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", compression="none")
+    size = parquet_reading._batch_size(pq.read_metadata(tmp_path / "a.parquet"))
+    assert size == expected
+    assert [row["text"] for row in rows(find(tmp_path / "a.parquet"))] == texts
+
+
+def test_a_group_of_rows_is_not_in_memory_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.table({"text": ["x" * 4000 + str(i) for i in range(10_000)]})
+    pq.write_table(table, path, compression="none", use_dictionary=False)
+    size = table.nbytes
+    del table
+    before, most = pa.total_allocated_bytes(), 0
+    for _ in read(find(path)):
+        most = max(most, pa.total_allocated_bytes() - before)
+    assert 0 < most < size / 3
+
+
+# spaCy's own
+
+nlp = spacy.blank("xx")
+
+
+def gold_docs() -> Iterator[Doc]:
+    doc = Doc(nlp.vocab, ["Ada", " ", "met", "Tim"], [True, False, True, False])
+    doc.ents = [Span(doc, 0, 1, "PERSON", kb_id="Q1")]
+    doc.cats, doc.spans["sc"] = {"A": 1.0}, [doc[1:2]]
+    doc[2].tag_, doc[0].lemma_ = "VERB", "ada"
+    doc.user_data["meta"] = {"id": 7, "source": "news", "tags": {"a": None}}
+    doc.user_data["other"] = 1
+    yield doc
+    yield Doc(nlp.vocab)
+    doc = Doc(nlp.vocab, ["a", "b"])
+    doc.user_data["meta"] = "none"
+    yield doc
+
+
+def test_docs_are_read_without_annotation(tmp_path: Path) -> None:
+    path = tmp_path / "a.spacy"
+    DocBin(docs=gold_docs(), store_user_data=True).to_disk(path)
+    found = rows(find(path))
+    assert [{**row, "text": ""} for row in found] == [
+        {"id": 7, "source": "news", "tags": {"a": None}, "text": ""},
+        {"id": f"{path}:2", "text": ""},
+        {"id": f"{path}:3", "text": ""},
+    ]
+    read_again = list(spacy.blank("xx").pipe([row["text"] for row in found]))
+    for doc, gold in zip(read_again, gold_docs(), strict=True):
+        assert [(t.text, t.whitespace_) for t in doc] == [(t.text, t.whitespace_) for t in gold]
+        assert doc.has_unknown_spaces == gold.has_unknown_spaces
+        assert not doc.ents and not doc.cats and not doc.spans and not doc.user_data
+        assert not any(t.tag_ or t.lemma_ or t.ent_iob or t.is_sent_start for t in doc[1:])
+
+
+def test_metadata_takes_no_place_of_the_text(tmp_path: Path) -> None:
+    doc = nlp.make_doc("Ada")
+    doc.user_data["meta"] = {"text": "other", "id": "", "n": 1}
+    DocBin(docs=[doc], store_user_data=True).to_disk(tmp_path / "a.spacy")
+    (row,) = rows(find(tmp_path / "a.spacy"))
+    assert Doc(nlp.vocab).from_bytes(row.pop("text")).text == "Ada"
+    assert row == {"id": "", "n": 1}
+    (row,) = rows(find(tmp_path / "a.spacy"), id_column="n")
+    assert row["n"] == 1
+
+
+# What cannot be read
+
+
+@pytest.mark.parametrize("packed", ["gz", "zst"])
+@pytest.mark.parametrize("kind", ["txt", "jsonl", "csv"])
+def test_a_truncated_archive_is_read_as_far_as_it_goes(
+    tmp_path: Path, packed: str, kind: str
+) -> None:
+    texts = [os.urandom(20).hex() for _ in range(20_000)]
+    form = {"txt": "%s", "jsonl": '{"text": "%s"}', "csv": "%s,"}[kind]
+    lines = [*(["text,n"] if kind == "csv" else []), *(form % text for text in texts)]
+    path = tmp_path / f"a.{kind}.{packed}"
+    whole = make(path, "\n".join(lines).encode() + b"\n")
+    assert [row["text"] for row in rows(whole)] == texts
+    content, counts = path.read_bytes(), []
+    for cut in [1, 10, *(len(content) * i // 10 for i in range(1, 10)), len(content) - 1]:
+        path.write_bytes(content[:cut])
+        *items, last = checked(find(path))
+        assert [item.row and item.row["text"] for item in items] == texts[: len(items)]
+        assert last.place.line is None and last.position == cut
+        assert "file is unreadable: " in last.reason
+        counts.append(len(items))
+    # Of a half, almost a half is read.
+    assert counts == sorted(counts) and counts[6] > 0.4 * len(texts)
+
+
+@pytest.mark.parametrize("packed", ["gz", "zst"])
+def test_archives_one_behind_the_other_are_one_text(tmp_path: Path, packed: str) -> None:
+    path = tmp_path / f"a.txt.{packed}"
+    path.write_bytes(PACKERS[packed](b"a\nb") + PACKERS[packed](b"c\nd\n"))
+    assert [row["text"] for row in rows(find(path))] == ["a", "bc", "d"]
+
+
+def test_a_wrong_checksum_is_told_behind_all_lines(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt.gz"
+    content = bytearray(gzip.compress(b"a\nb\n"))
+    content[-8] ^= 1
+    path.write_bytes(content)
+    first, second, last = checked(find(path))
+    assert first.row and first.row["text"] == "a" and second.row and second.row["text"] == "b"
+    assert "CRC" in last.reason
+
+
+ALL = ["txt", "jsonl", "csv", "tsv", "parquet", "spacy", "txt.gz", "csv.zst"]
+
+
+@pytest.mark.parametrize("ending", ALL)
+def test_a_file_that_cannot_be_opened_is_told(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a.{ending}"
+    path.write_bytes(b"words")
+    source = find(path)
+    path.unlink()
+    (item,) = checked(source)
+    assert item.place == (str(path), None) and item.row is None
+    assert item.reason.startswith("the file is unreadable: FileNotFoundError")
+    assert schema_of(source) is None
+    require_text_column(source, "text")
+    path.mkdir()
+    assert len(checked(source)) == 1 and not checked(source)[0].row
+
+
+@pytest.mark.parametrize("ending", ["parquet", "spacy", "txt.gz", "txt.zst"])
+@pytest.mark.parametrize("content", [b"words\n", b"", b"PAR1PAR1", b"x\x9c", b"\x1f\x8b"])
+def test_a_file_of_another_format_is_told(tmp_path: Path, ending: str, content: bytes) -> None:
+    path = tmp_path / f"a.{ending}"
+    path.write_bytes(content)
+    reasons = [item.reason for item in checked(find(path))]
+    # Nothing is what gzip and zstd make of no archive at all.
+    empty = not content and ending.startswith("txt")
+    assert len(reasons) == (0 if empty else 1)
+    assert all(reason.startswith("the file is unreadable: ") for reason in reasons)
+    assert schema_of(find(path)) is None
+
+
+def test_a_lack_of_memory_stops_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhaust(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(DocBin, "from_bytes", exhaust)
+    (item,) = checked(make(tmp_path / "a.spacy", b""))
+    assert item.reason == "the file is unreadable: MemoryError()"
+
+
+# Long lines
+
+
+@pytest.mark.parametrize("kind", ["txt", "jsonl", "txt.gz"])
+@pytest.mark.parametrize("limit", [3, 100, 2**20, 2**21])
+def test_a_line_that_is_too_long_is_told_and_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, limit: int
+) -> None:
+    monkeypatch.setattr(line_reading, "MAX_LINE", limit)
+    for length in (limit - 2, limit - 1, limit, limit + 1, limit + 2, 2 * limit, 3 * 2**20):
+        for mark in (b"", BOM_UTF8):
+            line = mark + b" " * length + b"\n"
+            items = checked(make(tmp_path / f"a.{kind}", line + b"{}\n" + line[:-1]))
+            assert [item.place.line for item in items] == [1, 2, 3]
+            told = [item.reason == f"expected at most {limit:,} bytes, got more" for item in items]
+            # The bytes of a line are those of its mark and its end, too.
+            assert told == [len(line) > limit, False, len(line) - 1 > limit]
+
+
+@pytest.mark.parametrize("kind", ["txt", "jsonl", "csv", "txt.gz", "txt.zst"])
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_line_that_is_too_long_is_not_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, whole: bool
+) -> None:
+    monkeypatch.setattr(line_reading, "MAX_LINE", 2**20)
+    source = make(tmp_path / f"a.{kind}", b"text\n" + b"x" * 50 * 2**20 + b"\n{}\n")
+    tracemalloc.start()
+    try:
+        count = sum(1 for _ in read(source, whole_files=whole))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert count == (1 if kind == "csv" or (whole and "txt" in kind) else 3)
+    assert peak < 8 * 2**20
+
+
+def test_a_file_of_many_lines_is_not_in_memory(tmp_path: Path) -> None:
+    source = make(tmp_path / "a.jsonl", b'{"text": "%s"}\n' % (b"x" * 1000) * 20_000)
+    tracemalloc.start()
+    try:
+        count = sum(1 for _ in read(source))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert count == 20_000 and peak < 2**20 < source.size / 10
+
+
+# Files that are damaged at random
+
+
+def mutate(content: bytes, chance: random.Random) -> bytes:
+    """Change, cut out or insert some bytes, or cut off the rest."""
+    damaged = bytearray(content)
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randrange(len(damaged) + 1)
+        how = chance.randrange(5)
+        if how == 0 and at < len(damaged):
+            damaged[at] ^= 1 << chance.randrange(8)
+        elif how == 1:
+            del damaged[at : at + chance.randint(1, 20)]
+        elif how == 2:
+            damaged[at:at] = chance.choice([b"\n", b'"', b"\xff", b"\0", b"}{\r", b"[" * 2000])
+        elif how == 3:
+            damaged[at:at] = chance.randbytes(5)
+        elif chance.random() < 0.2:
+            del damaged[at:]
+    return bytes(damaged)
+
+
+def samples(tmp_path: Path) -> Dict[str, bytes]:
+    """A small file of each kind."""
+    texts = [f"{text} {i}" for i, text in enumerate(LINES * 3)]
+    frame = pd.DataFrame({"text": texts, "n": range(len(texts))})
+    frame.to_parquet(tmp_path / "frame")
+    plain = "\n".join(texts).encode()
+    table = frame.to_csv(index=False).encode()
+    return {
+        "txt": plain,
+        "jsonl": frame.to_json(orient="records", lines=True).encode(),
+        "csv": table,
+        "tsv": frame.to_csv(index=False, sep="\t").encode(),
+        "parquet": (tmp_path / "frame").read_bytes(),
+        "spacy": DocBin(docs=gold_docs(), store_user_data=True).to_bytes(),
+        "unpacked.spacy": zlib.decompress(DocBin(docs=gold_docs()).to_bytes()),
+        "txt.gz": gzip.compress(plain),
+        "csv.zst": PACKERS["zst"](table),
+    }
+
+
+@pytest.mark.parametrize("kind", [*ALL, "unpacked.spacy"])
+def test_no_damage_raises(tmp_path: Path, kind: str) -> None:
+    content = samples(tmp_path)[kind]
+    chance = random.Random(0)
+    path = tmp_path / f"a.{kind}"
+    counts = set()
+    for _ in range(FUZZ):
+        damaged = mutate(content, chance)
+        path.write_bytes(zlib.compress(damaged) if kind == "unpacked.spacy" else damaged)
+        items = checked(find(path))
+        counts.add(len(items))
+        try:
+            require_text_column(find(path), "text")
+        except ValueError as problem:
+            assert "--text-column" in str(problem)
+    assert len(counts) > 1
+
+
+@pytest.mark.parametrize("kind", ["txt", "jsonl"])
+def test_no_damage_takes_a_healthy_line_with_it(tmp_path: Path, kind: str) -> None:
+    content = samples(tmp_path)[kind]
+    source = make(tmp_path / f"a.{kind}", content)
+    healthy = {
+        line: {name: value for name, value in row.items() if name != "id"}
+        for line, row in zip(content.split(b"\n"), rows(source), strict=False)
+    }
+    chance = random.Random(1)
+    kept = 0
+    for _ in range(FUZZ):
+        damaged = mutate(content, chance)
+        items = checked(make(source.path, damaged))
+        lines = damaged.split(b"\n")
+        assert len(items) == len(lines) - (not lines[-1])
+        for i, (item, line) in enumerate(zip(items, lines), 1):
+            assert item.place.line == i
+            if line in healthy:
+                assert item.row == {**healthy[line], "id": f"{source.path}:{i}"}
+                kept += 1
+            elif kind == "txt":
+                whole = line.decode(errors="ignore").encode() == line
+                assert (item.row is None) == (not whole)
+    assert kept > 5 * FUZZ
+
+
+# Progress, and what is asked before
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_the_position_of_the_last_record_is_near_the_end(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"a.{kind}"
+    path.write_bytes(samples(tmp_path)[kind])
+    source = find(path)
+    *_, last = checked(source)
+    assert not last.reason and last.position == source.size
+
+
+def test_the_position_goes_with_the_reading(tmp_path: Path) -> None:
+    texts = [os.urandom(50).hex() for _ in range(20_000)]
+    content = "\n".join(texts).encode() + b"\n"
+    for kind in ("txt", "txt.gz", "txt.zst", "parquet"):
+        if kind == "parquet":
+            pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet")
+            source = find(tmp_path / "a.parquet")
+        else:
+            source = make(tmp_path / f"a.{kind}", content)
+        items = checked(source)
+        for part in (0.25, 0.5, 0.75):
+            assert abs(items[int(part * len(items))].position / source.size - part) < 0.15
+
+
+HEADERS = {
+    "a.jsonl": b'\n[1]\n{"body": "a", "id": 1}\n{"text": "b"}\n',
+    "a.csv": b"body,id\n",
+    "a.tsv": b"body\tid\na\t1\n",
+    "a.csv.gz": b"body,id\na,1\n",
+}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_a_text_column_of_a_wrong_name_is_told_before_anything_is_read(
+    tmp_path: Path, name: str
+) -> None:
+    source = make(tmp_path / name, HEADERS[name])
+    with pytest.raises(ValueError) as problem:
+        require_text_column(source, "text")
+    assert str(problem.value) == (
+        f"{source.path}: expected a column 'text', got the columns body, id. "
+        "Name it with --text-column."
+    )
+    require_text_column(source, "body")
+
+
+def test_a_text_column_of_parquet_is_looked_for(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"body": pa.array([], pa.string())}), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match="expected a column 'text', got the columns body"):
+        require_text_column(find(tmp_path / "a.parquet"), "text")
+    require_text_column(find(tmp_path / "a.parquet"), "body")
+
+
+@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("content", [b"\xff", b""])
+def test_a_damaged_file_is_left_to_the_reading(tmp_path: Path, kind: str, content: bytes) -> None:
+    path = tmp_path / f"a.{kind}"
+    path.write_bytes(content)
+    require_text_column(find(path), "anything")
+
+
+def test_other_names_of_columns_are_read(tmp_path: Path) -> None:
+    names = {"text_column": "body", "id_column": "no"}
+    jsonl = make(tmp_path / "a.jsonl", b'{"body": "a", "text": 1}')
+    plain = make(tmp_path / "a.txt", b"a")
+    DocBin(docs=[nlp.make_doc("a")]).to_disk(tmp_path / "a.spacy")
+    (item,) = read(jsonl, **names)  # type: ignore[arg-type]
+    assert item.row == {"body": "a", "text": 1, "no": f"{jsonl.path}:1"}
+    (item,) = read(plain, **names)  # type: ignore[arg-type]
+    assert item.row == {"body": "a", "no": f"{plain.path}:1"}
+    (item,) = read(find(tmp_path / "a.spacy"), **names)  # type: ignore[arg-type]
+    assert item.row and [*item.row] == ["body", "no"]
+
+
+def test_what_no_file_can_be_blamed_for_raises_at_once(tmp_path: Path) -> None:
+    source = make(tmp_path / "a.txt", b"a")
+    with pytest.raises(ValueError, match="expected two names, got 'text' for both"):
+        read(source, id_column="text")
+    with pytest.raises(ValueError, match="expected a kind of `ENDINGS`, got 'docx'"):
+        read(source._replace(kind="docx"))
+
+
+def test_a_file_of_which_not_all_is_read_is_closed(tmp_path: Path) -> None:
+    for kind, content in samples(tmp_path).items():
+        path = tmp_path / f"b.{kind}"
+        path.write_bytes(zlib.compress(content) if kind == "unpacked.spacy" else content)
+        items = read(find(path))
+        next(items)
+        items.close()  # type: ignore[attr-defined]
+        opened = {os.path.realpath(link) for link in Path("/proc/self/fd").glob("*")}
+        assert str(path) not in opened

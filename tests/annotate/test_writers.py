@@ -1,0 +1,172 @@
+"""Shards as files; the oracles are json, pyarrow and spaCy themselves."""
+
+import json
+import math
+from datetime import datetime, timezone
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import spacy
+from helpers import properties
+from hypothesis import given
+from hypothesis import strategies as st
+from spacy.tokens import Doc, DocBin
+
+from spacy_crf_ner.annotate.schema import AS_JSON, infer_schema, to_table
+from spacy_crf_ner.annotate.writers import WRITERS, write_jsonl, write_parquet, write_spacy
+
+ENTITY = {"start": 0, "end": 5, "label": "GPE", "confidence": 0.25}
+SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False)
+VALUES = st.recursive(
+    SCALARS | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+)
+RECORDS = st.lists(st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3), max_size=6)
+
+
+def row(**columns):
+    return {"text": "Hanoi", **columns, "entities": [ENTITY]}
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "shard"
+
+
+@properties
+@given(records=RECORDS)
+def test_json_comes_back_as_it_was(records, tmp_path_factory) -> None:
+    path = tmp_path_factory.mktemp("shard") / "shard"
+    rows = [row(**record) for record in records]
+    assert write_jsonl(path, rows) == {}
+    finite = [row(**_without_infinity(record)) for record in records]
+    assert lines(path) == finite
+
+
+def _without_infinity(value):
+    if isinstance(value, dict):
+        return {key: _without_infinity(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_without_infinity(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def test_what_json_has_no_words_for(path) -> None:
+    date = datetime(2020, 1, 2, tzinfo=timezone.utc)
+    values = {"date": date, "bytes": b"\x00\xff", "decimal": Decimal("1.50"), "nan": [math.nan]}
+    write_jsonl(path, [row(**values, half="\ud800")])
+    (record,) = lines(path)
+    assert record["date"] == "2020-01-02T00:00:00+00:00"
+    assert record["bytes"] == "AP8="
+    assert record["decimal"] == "1.50"
+    assert record["nan"] == [None]
+    assert record["half"] == "\ud800"
+
+
+def test_a_line_feed_in_a_text_is_no_new_line(path) -> None:
+    write_jsonl(path, [row(other="a\nb\u2028c\r")])
+    assert len(path.read_bytes().splitlines()) == 1
+
+
+def test_parquet_keeps_the_types_of_the_input(path) -> None:
+    schema = pa.schema(
+        {
+            "text": pa.large_string(),
+            "small": pa.int8(),
+            "when": pa.timestamp("us", tz="UTC"),
+            "word": pa.dictionary(pa.int32(), pa.string()),
+            "list": pa.list_(pa.float32()),
+            "struct": pa.struct({"a": pa.int16()}),
+            "empty": pa.null(),
+        }
+    )
+    columns = {
+        "text": ["Hanoi", "x"],
+        "small": [1, None],
+        "when": [datetime(2020, 1, 1, tzinfo=timezone.utc), None],
+        "word": ["a", "b"],
+        "list": [[1.5], None],
+        "struct": [{"a": 1}, None],
+        "empty": [None, None],
+    }
+    table = pa.table(columns, schema=schema)
+    rows = [{**each, "entities": []} for each in table.to_pylist()]
+    rows[0]["entities"] = [ENTITY]
+    assert write_parquet(path, rows, schema) == {}
+    written = pq.read_table(path)
+    assert written.drop_columns("entities").equals(table)
+    assert written["entities"].to_pylist() == [[ENTITY], []]
+
+
+def test_all_shards_have_the_same_entities_whatever_is_in_them(path) -> None:
+    types = []
+    schema = pa.schema({"text": pa.string()})
+    for entities in ([], [ENTITY], [{**ENTITY, "confidence": None}]):
+        write_parquet(path, [{"text": "Hanoi", "entities": entities}], schema)
+        types.append(pq.read_schema(path))
+    write_parquet(path, [], schema)
+    types.append(pq.read_schema(path))
+    assert all(each.equals(types[0]) for each in types)
+
+
+@properties
+@given(records=RECORDS)
+def test_columns_of_json_come_back(records) -> None:
+    """Whatever they hold: as they are, or as JSON where they have no one type."""
+    rows = [{"text": "x", **record} for record in records]
+    schema = infer_schema(rows, "text")
+    table, mismatches = to_table(rows, schema)
+    assert mismatches == {}
+    for name in schema.names:
+        for before, after in zip([each.get(name) for each in rows], table[name].to_pylist()):
+            if schema.field(name).metadata == AS_JSON and after is not None:
+                assert json.loads(after) == before
+            else:
+                assert after == before
+
+
+def test_columns_of_one_type_have_it() -> None:
+    rows = [{"text": "a", "i": 1, "f": 0.5, "s": "x", "l": [1], "none": None, "b": True}, {"i": 2}]
+    schema = infer_schema(rows, "text")
+    assert [str(field.type) for field in schema] == [
+        *("string", "int64", "double", "string"),
+        *("list<item: int64>", "string", "bool"),
+    ]
+    assert all(field.metadata is None for field in schema)
+
+
+def test_rows_that_do_not_fit_are_named(path) -> None:
+    schema = infer_schema([{"text": "a", "n": 1}], "text")
+    rows = [row(n=1), row(n="two"), row(other=1), row(), row(n=2**70)]
+    unwritten = write_parquet(path, rows, schema)
+    assert set(unwritten) == {1, 2, 4}
+    assert "expected int64" in unwritten[1]
+    assert "'other'" in unwritten[2]
+    assert pq.read_table(path)["n"].to_pylist() == [1, None]
+
+
+def test_docs_of_spacy_have_columns_and_entities(path) -> None:
+    nlp = spacy.blank("en")
+    doc = nlp("Hanoi is here.")
+    doc.ents = [doc.char_span(0, 5, "GPE")]
+    rows = [{"id": 7, "when": datetime(2020, 1, 1), "doc": doc.to_bytes(), "entities": [ENTITY]}]
+    assert write_spacy(path, rows) == {}
+    (again,) = DocBin().from_disk(path).get_docs(spacy.blank("en").vocab)
+    assert isinstance(again, Doc)
+    assert again.text == doc.text
+    assert [(ent.text, ent.label_) for ent in again.ents] == [("Hanoi", "GPE")]
+    assert again.user_data["meta"] == {"id": 7, "when": "2020-01-01T00:00:00"}
+
+
+@pytest.mark.parametrize("format", sorted(WRITERS))
+def test_a_shard_may_be_empty(path, format) -> None:
+    assert WRITERS[format](path, [], None) == {}
+    assert path.exists()

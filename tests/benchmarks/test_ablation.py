@@ -1,0 +1,250 @@
+"""The ablation: each run once, with one budget, and its figures as they are."""
+
+import re
+import statistics
+from pathlib import Path
+
+import pytest
+import spacy
+import srsly
+from pipelines import TOK2VEC, make_examples, train
+from spacy.tokens import DocBin
+from typer.testing import CliRunner
+
+from spacy_crf_ner import ablation
+from spacy_crf_ner.cli import app
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+ROW = {
+    "p": 0.5,
+    "r": 0.25,
+    "f": 0.4,
+    "per_type": {"GPE": {"p": 1.0, "r": 0.5, "f": 0.667}},
+    "invalid": None,
+    "train_speed": 1000.0,
+    "predict_speed": 20000.0,
+    "parameters": 1_234_567,
+}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    docs = [eg.reference for eg in make_examples(spacy.blank("en"))]
+    for part in ("train", "dev", "test"):
+        DocBin(docs=docs).to_disk(folder / f"{part}.spacy")
+    return folder
+
+
+@pytest.fixture
+def family(tmp_path):
+    """Two small members of one config."""
+    folder = tmp_path / "configs"
+    folder.mkdir()
+    (folder / "cnn.cfg").write_text((CONFIGS / "cnn.cfg").read_text())
+    small = {"config": "cnn.cfg", "components.ner.model.hidden_width": 8}
+    members = {
+        "CRF": {**small, "components.ner.model.tok2vec.depth": 1},
+        "softmax": {**small, "components.ner.model.decoder": "softmax"},
+    }
+    srsly.write_yaml(folder / "family.yml", members)
+    return folder / "family.yml"
+
+
+def planned(family, corpus, **changes):
+    settings = {"transformer": "none", "steps": 2, "seeds": [0, 1], **changes}
+    return ablation.plan(family, corpus, **settings)
+
+
+# Runs
+
+
+def test_the_family_has_what_the_readme_lists():
+    """Each member names settings that its config has."""
+    for name, settings in srsly.read_yaml(CONFIGS / "family.yml").items():
+        config = spacy.util.load_config(CONFIGS / settings["config"])
+        for key in settings.keys() - {"config"}:
+            section = config
+            for part in key.split("."):
+                assert part in section, (name, key)
+                section = section[part]
+
+
+def test_all_members_have_one_budget(family, corpus):
+    runs = planned(family, corpus)
+    assert [(run.member, run.seed) for run in runs] == [
+        ("CRF", 0),
+        ("softmax", 0),
+        ("CRF", 1),
+        ("softmax", 1),
+    ]
+    assert {run.overrides["training.max_steps"] for run in runs} == {2}
+    assert runs[0].config == family.parent / "cnn.cfg"
+    assert runs[1].overrides["components.ner.model.decoder"] == "softmax"
+    assert [run.member for run in planned(family, corpus, members=["CRF"])] == ["CRF", "CRF"]
+
+
+def test_a_run_is_done_once(family, corpus, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    runs = planned(family, corpus, seeds=[0])
+    first = next(iter(ablation.results(runs, out)))  # and stopped there
+    assert len(list(srsly.read_jsonl(out / "runs.jsonl"))) == 1
+    trained = []
+    original = ablation._train
+    monkeypatch.setattr(
+        ablation, "_train", lambda *args: (trained.append(args[0]), original(*args))
+    )
+    rows = list(ablation.results(runs, out))
+    assert [run.member for run in trained] == ["softmax"]
+    assert rows[0] == next(srsly.read_jsonl(out / "runs.jsonl"))
+    assert rows[0]["train_speed"] == pytest.approx(first["train_speed"])
+    assert not (out / "training").exists()
+    # Of another budget it is another run.
+    list(ablation.results(planned(family, corpus, seeds=[0], steps=1, members=["CRF"]), out))
+    assert [run.overrides["training.max_steps"] for run in trained] == [2, 1]
+    crf, softmax = rows
+    assert crf["invalid"] is None and 0.0 <= softmax["invalid"] <= 1.0
+    assert min(row[speed] for row in rows for speed in ("train_speed", "predict_speed")) > 0
+
+
+def test_a_training_that_fails_is_an_error_that_names_its_log(family, corpus, tmp_path):
+    family.parent.joinpath("cnn.cfg").write_text("[nlp]\n")
+    with pytest.raises(ChildProcessError, match=r"CRF, seed 0: .*got 1\. .*CRF, seed 0\.log"):
+        list(ablation.results(planned(family, corpus), tmp_path / "out"))
+    assert (tmp_path / "out" / "CRF, seed 0.log").read_text()
+
+
+@pytest.mark.parametrize(
+    "content, told",
+    [
+        ("a: [", "expected YAML"),
+        ("- a\n- b\n", "expected members by their names"),
+        ("a: {}\n", r"a: expected a file of .* under config, got None"),
+        ("a:\n  config: absent.cfg\n", r"a: expected a file of .*, got 'absent.cfg'"),
+    ],
+)
+def test_a_family_that_cannot_be_read_is_an_error(content, told, corpus, tmp_path):
+    (tmp_path / "family.yml").write_text(content)
+    with pytest.raises(ValueError, match=rf"(?s)family.yml.*{told}"):
+        planned(tmp_path / "family.yml", corpus)
+
+
+def test_what_is_not_there_is_an_error(family, corpus, tmp_path):
+    with pytest.raises(ValueError, match=r"got no train.spacy. Convert"):
+        planned(family, tmp_path)
+    with pytest.raises(ValueError, match=r"expected some of \['CRF', 'softmax'\], got \['HMM'\]"):
+        planned(family, corpus, members=["HMM"])
+
+
+# Figures
+
+
+@pytest.mark.parametrize("decoder", ["crf", "softmax"])
+def test_figures_of_a_pipeline(decoder, corpus, tmp_path):
+    nlp = spacy.blank("en")
+    model = {"hidden_width": 8, "tok2vec": TOK2VEC, "decoder": decoder, "dense_width": 3}
+    nlp.add_pipe("crf_ner", name="ner", config={"model": model})
+    nlp.config["paths"].update(train=str(corpus / "train.spacy"), dev=str(corpus / "dev.spacy"))
+    examples = make_examples(nlp)
+    train(nlp, examples, steps=10)
+    nlp.to_disk(tmp_path)
+    run = ablation.Run("it", 0, CONFIGS / "cnn.cfg", {"paths.train": str(corpus / "train.spacy")})
+    row = ablation.measure(tmp_path, run)
+    scores = nlp.evaluate(examples)
+    assert (row["p"], row["r"], row["f"]) == tuple(scores[f"ents_{name}"] for name in "prf")
+    assert row["per_type"] == scores["ents_per_type"]
+    # In both directions four gates, each with weights for input and state and two biases.
+    C, width, hidden = 13, TOK2VEC["width"], 8
+    lstm = 2 * 4 * (hidden * (width + hidden) + 2 * hidden)
+    head = lstm + (2 * hidden + 1) * 3 + (3 + 1) * C + C * C + 2 * C
+    tok2vec = nlp.get_pipe("ner").model.get_ref("tok2vec")
+    below = sum(
+        node.get_param(name).size
+        for node in tok2vec.walk()
+        for name in node.param_names
+        if node.has_param(name)
+    )
+    assert row["parameters"] == head + below
+    assert (row["invalid"] is None) == (decoder == "crf")
+
+
+def test_sequences_that_spell_no_entities_are_counted(corpus, tmp_path):
+    """With weights of zero but for one bias, the best tag of every token is that of the bias."""
+    import torch
+
+    nlp = spacy.blank("en")
+    model = {"hidden_width": 8, "tok2vec": TOK2VEC, "decoder": "softmax"}
+    ner = nlp.add_pipe("crf_ner", name="ner", config={"model": model})
+    nlp.initialize(lambda: make_examples(nlp))
+    network = ner.model.get_ref("output_layer").shims[0].module
+    texts = ["one", "one two", "one two three", ""]
+    for tag, expected in (("O", 0.0), ("U-GPE", 0.0), ("I-GPE", 1.0), ("B-GPE", 1.0)):
+        with torch.no_grad():
+            network.projection.weight.zero_()
+            network.projection.bias.zero_()
+            network.projection.bias[ner.scheme.tags.index(tag)] = 1.0
+        assert ablation._invalid_share(nlp, texts) == expected
+
+
+def test_the_table_has_means_and_spreads():
+    rows = [
+        {**ROW, "member": "a", "f": 0.4},
+        {**ROW, "member": "b", "invalid": 0.125, "per_type": {"ORG": {"f": 0.3}}},
+        {**ROW, "member": "a", "f": 0.5, "train_speed": 3000.0},
+    ]
+    first, second = ablation.table(rows).split("\n\n")
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in first.splitlines()]
+    spread = f"45.0 ± {statistics.stdev([40, 50]):.1f}"
+    assert cells[2] == [
+        "a",
+        spread,
+        "50.0 ± 0.0",
+        "25.0 ± 0.0",
+        "-",
+        "1.2 M",
+        "2,000",
+        "20,000",
+        "2",
+    ]
+    assert cells[3] == ["b", "40.0", "50.0", "25.0", "12.5 %", "1.2 M", "1,000", "20,000", "1"]
+    assert len({len(line) for line in cells}) == 1
+    assert second.splitlines()[0] == "| F1 | GPE | ORG |"
+    assert second.splitlines()[2:] == ["| a | 66.7 ± 0.0 | 0.0 ± 0.0 |", "| b | 0.0 | 30.0 |"]
+
+
+def test_the_chart_names_all_members(tmp_path):
+    rows = [{**ROW, "member": name, "f": f} for name, f in (("a < b & c", 0.4), ("it", 0.5))]
+    ablation.chart(rows, tmp_path / "charts" / "chart.svg")
+    drawn = (tmp_path / "charts" / "chart.svg").read_text()
+    assert re.search(r"<!-- a &lt; b &amp; c -->|<!-- a < b & c -->", drawn) and "it" in drawn
+    ablation.chart(rows, tmp_path / "chart.png")
+    assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
+
+
+# The command
+
+
+def test_the_command_writes_table_and_chart(family, corpus, tmp_path):
+    out = tmp_path / "out"
+    command = ["ablation", str(corpus), str(out), "--family", str(family), "--transformer", "none"]
+    result = CliRunner().invoke(app, [*command, "--small", "--member", "CRF"])
+    assert result.exit_code == 0, result.output
+    table = (out / "table.md").read_text()
+    assert table in result.output and "| CRF |" in table
+    assert (out / "chart.svg").exists()
+    (row,) = srsly.read_jsonl(out / "runs.jsonl")
+    assert row["overrides"]["training.max_steps"] == 10
+
+
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        (["--seeds", "a"], "--seeds: expected numbers such as 0,1,2, got 'a'"),
+        (["--member", "HMM"], r"members: expected some of"),
+    ],
+)
+def test_a_mistake_is_one_sentence(options, told, family, corpus, tmp_path):
+    command = ["ablation", str(corpus), str(tmp_path / "out"), "--family", str(family), *options]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 1
+    assert re.search(rf"Error: .*{told}", result.output)

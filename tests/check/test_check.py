@@ -1,0 +1,825 @@
+"""Checks of a corpus: each finding where it must be, and none in a corpus without fault."""
+
+import json
+import random
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Sequence, Set, Tuple
+
+import numpy as np
+import pytest
+import spacy
+from spacy.tokens import Doc, DocBin, Span
+from typer.testing import CliRunner
+
+from spacy_crf_ner.check import (
+    SEVERITIES,
+    Finding,
+    Report,
+    Subwords,
+    check,
+    open_corpus,
+    read_settings,
+)
+from spacy_crf_ner.cli import app
+
+ROOT = Path(__file__).parents[2]
+VOCAB = spacy.blank("en").vocab
+Entity = Tuple[int, int, str]  # first token, last token + 1, label
+Corpus = Tuple[List[Doc], List[Doc]]
+runner = CliRunner()
+
+
+def make(text: str, *ents: Entity, missing: Sequence[int] = (), starts: Sequence[int] = ()) -> Doc:
+    """A doc of words with a space between them, and sentence starts where there are any."""
+    words = text.split(" ") if text else []
+    sent_starts = [i in (0, *starts) for i in range(len(words))] if starts else None
+    doc = Doc(VOCAB, words=words, sent_starts=sent_starts)
+    spans = [Span(doc, *ent) for ent in ents]
+    doc.set_ents(spans, missing=[doc[i : i + 1] for i in missing], default="outside")
+    return doc
+
+
+def wrong(doc: Doc, *spans: Entity, key: str = "wrong") -> Doc:
+    """The doc, with spans that are known to be wrong."""
+    doc.spans[key] = [Span(doc, *span) for span in spans]
+    return doc
+
+
+def clean() -> Corpus:
+    """Train and dev without fault."""
+    train = [make(f"Anna{i} visited Bonn{i} .", (0, 1, "PER"), (2, 3, "LOC")) for i in range(10)]
+    dev = [make(f"Berta{i} lives in Graz{i} .", (0, 1, "PER"), (3, 4, "LOC")) for i in range(9)]
+    return [*train, make("Nothing is here")], dev
+
+
+def kinds(report: Report) -> List[str]:
+    return [finding.kind for finding in report.findings]
+
+
+def the(report: Report, kind: str) -> Finding:
+    (finding,) = [finding for finding in report.findings if finding.kind == kind]
+    return finding
+
+
+# The findings
+
+
+def test_a_clean_corpus_has_none() -> None:
+    train, dev = clean()
+    assert check(train, dev).findings == []
+    assert check(train).findings == []
+    assert check(iter(train), iter(dev), scheme="io", window=5).findings == []
+
+
+def added(*docs: Doc) -> Callable[[], Corpus]:
+    """A corpus that is clean but for some docs of train."""
+    return lambda: (clean()[0] + list(docs), clean()[1])
+
+
+def added_to_dev(*docs: Doc) -> Callable[[], Corpus]:
+    return lambda: (clean()[0], clean()[1] + list(docs))
+
+
+def often(text: str, n: int, *ents: Entity) -> List[Doc]:
+    """A text n times, each with another word behind it."""
+    return [make(f"{text} {'so ' * i}it is", *ents) for i in range(n)]
+
+
+# What is found; its severity; the counts by part; the corpus; settings; a place, and its note.
+CASES: Dict[str, Tuple[str, Dict[str, int], Callable[[], Corpus], Dict[str, Any], Any]] = {
+    "whitespace-edge": (
+        "error",
+        {"train": 2, "dev": 1},
+        lambda: (
+            [*clean()[0], make("Graz \n is", (0, 2, "LOC")), make("in \t Ulm", (1, 3, "LOC"))],
+            [*clean()[1], make("so \n then", (1, 2, "LOC"))],
+        ),
+        {},
+        ("train", 11, 0, "Graz \n", "LOC"),
+    ),
+    "whitespace-inside": (
+        "error",
+        {"train": 1},
+        added(make("in Bad \n Ems", (1, 4, "LOC"))),
+        {"scheme": "bio"},
+        ("train", 11, 3, "Bad \n Ems", "LOC"),
+    ),
+    "crosses-sentence": (
+        "error",
+        {"train": 1},
+        added(
+            make("in Bad Ems it is", (1, 3, "LOC"), starts=[2]),
+            make("so Bad Ems it is", (1, 3, "LOC"), starts=[1, 3]),
+        ),
+        {},
+        ("train", 11, 3, "Bad Ems", "LOC"),
+    ),
+    "label-mark": (
+        "error",
+        {"train": 10, "dev": 9},
+        lambda: (
+            clean()[0] + often("so Ems", 10, (1, 2, "!LOC")),
+            clean()[1] + often("in Ems", 9, (1, 2, "!LOC")),
+        ),
+        {},
+        ("train", 11, 3, "Ems", "!LOC"),
+    ),
+    "adjacent": (
+        "warning",
+        {"train": 1},
+        added(
+            make("Ems Ulm", (0, 1, "LOC"), (1, 2, "LOC")),
+            make("Otto Ulm", (0, 1, "PER"), (1, 2, "LOC")),
+            make("Ems , Ulm", (0, 1, "LOC"), (2, 3, "LOC")),
+        ),
+        {"scheme": "io"},
+        ("train", 11, 0, "Ems Ulm", "LOC"),
+    ),
+    "empty-doc": (
+        "warning",
+        {"train": 2, "dev": 1},
+        lambda: ([*clean()[0], make(""), make("\n")], [*clean()[1], make("")]),
+        {},
+        ("train", 11, 0, "", ""),
+    ),
+    "no-annotation": (
+        "warning",
+        {"dev": 1},
+        added_to_dev(make("he came", missing=[0, 1])),
+        {},
+        ("dev", 9, 0, "he came ", ""),
+    ),
+    "partly-annotated": (
+        "note",
+        {"train": 1},
+        added(make("he came", missing=[1])),
+        {},
+        ("train", 11, 0, "he came ", "1 of 2 tokens not annotated"),
+    ),
+    "long-entity": (
+        "note",
+        {"train": 1},
+        added(
+            make("a b c d e f g h i j k", (0, 11, "LOC")),
+            make("b c d e f g h i j k", (0, 10, "LOC")),
+        ),
+        {},
+        ("train", 11, 0, "a b c d e f g h i j k", "LOC, 11 tokens"),
+    ),
+    "right-and-wrong": (
+        "error",
+        {"train": 2},
+        added(
+            wrong(make("Ems it is", (0, 1, "LOC")), (0, 1, "LOC")),
+            wrong(make("in Ems it is", (1, 2, "LOC")), (1, 2, "")),
+            # Of another label, of other tokens, and not outside: all of this can be so.
+            wrong(make("so Ems it is", (1, 2, "LOC")), (1, 2, "PER"), (0, 2, "LOC"), (1, 2, "O")),
+        ),
+        {"incorrect_spans_key": "wrong"},
+        ("train", 11, 0, "Ems", "LOC"),
+    ),
+    "unknown-incorrect": (
+        "error",
+        {"train": 1},
+        added(wrong(make("Ems it is"), (0, 1, "ORG"), (0, 1, "O"), (0, 1, ""), (0, 1, "PER"))),
+        {"incorrect_spans_key": "wrong"},
+        ("train", 11, 0, "Ems", "ORG"),
+    ),
+    "no-incorrect": (
+        "warning",
+        {},
+        added(wrong(make("Ems it is"), (0, 1, "LOC"), key="other")),
+        {"incorrect_spans_key": "wrong"},
+        None,
+    ),
+    "no-entities": (
+        "error",
+        {"dev": 0},
+        lambda: (clean()[0], [make("he came"), make("she came")]),
+        {},
+        None,
+    ),
+    "rare-label": (
+        "warning",
+        {"train": 1},
+        lambda: (
+            clean()[0] + often("so Otto", 9, (1, 2, "ORG")),
+            clean()[1] + often("here Otto", 9, (1, 2, "ORG")),
+        ),
+        {},
+        ("train", 11, 3, "Otto", "ORG 9"),
+    ),
+    "unseen-label": (
+        "error",
+        {"dev": 1},
+        added_to_dev(make("here Otto", (1, 2, "ORG"))),
+        {},
+        ("dev", 9, 5, "Otto", "ORG 1"),
+    ),
+    "absent-label": (
+        "note",
+        {"train": 1},
+        added(*often("here Otto", 10, (1, 2, "ORG"))),
+        {},
+        ("train", 11, 5, "Otto", "ORG 10"),
+    ),
+    "similar-labels": (
+        "warning",
+        {"train": 2},
+        lambda: (
+            [
+                *clean()[0],
+                *often("so Otto", 10, (1, 2, "work_of art")),
+                *often("but Ems", 10, (1, 2, "WORK_OF_ART")),
+            ],
+            [
+                *clean()[1],
+                make("here Otto", (1, 2, "work_of art")),
+                make("and Ems", (1, 2, "WORK_OF_ART")),
+            ],
+        ),
+        {},
+        ("train", 21, 4, "Ems", "WORK_OF_ART 10"),
+    ),
+    "conflicting-labels": (
+        "warning",
+        {"all": 2},
+        lambda: (
+            [
+                *clean()[0],
+                make("so Otto Ems", (1, 3, "PER")),
+                make("here Otto Ems", (1, 3, "LOC")),
+                make("Otto Ems here", (0, 2, "PER")),
+                make("Ulm", (0, 1, "LOC")),
+                make("ulm", (0, 1, "PER")),
+            ],
+            [*clean()[1], make("in Ulm", (1, 2, "PER")), make("ULM is", (0, 1, "PER"))],
+        ),
+        {},
+        ("train", 12, 5, "Otto Ems", "PER 2, LOC 1"),
+    ),
+    "sometimes-outside": (
+        "note",
+        {"all": 1},
+        added(
+            *often("so Bad Ems", 5, (1, 3, "LOC")),
+            *often("here in Bad Ems", 5),
+            # Four times are not often, nor is what is not annotated outside.
+            *often("so Ulm", 4, (1, 2, "LOC")),
+            *often("in Ulm", 7),
+            *often("so Trier", 5, (1, 2, "LOC")),
+            *often("in Trier", 4),
+        ),
+        {},
+        ("train", 16, 8, "Bad Ems", "LOC 5, outside 5"),
+    ),
+    "duplicate": (
+        "warning",
+        {"train": 2},
+        added(make("he came"), make("he \n came"), make("he came"), make("He came")),
+        {},
+        ("train", 12, 0, "he \n came ", "as train doc 11"),
+    ),
+    "leak": (
+        "warning",
+        {"dev": 1},
+        lambda: (
+            [*clean()[0], make("he came")],
+            [*clean()[1], make("he \n came"), make("she came"), make("she went")],
+        ),
+        {},
+        ("dev", 9, 0, "he \n came ", "as train doc 11"),
+    ),
+    "long-doc": (
+        "warning",
+        {"train": 1},
+        added(make("he " * 5000 + "came"), make("he " * 4999 + "came")),
+        {},
+        ("train", 11, 0, "he " * 19 + "...", "5,001 tokens"),
+    ),
+    "cut-in-windows": (
+        "note",
+        {"dev": 1},
+        added_to_dev(make("so he went to Graz", (4, 5, "LOC")), make("he did not go to it")),
+        {"window": 5},
+        ("dev", 10, 0, "he did not go to it ", "6 tokens"),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_each_finding_is_there_once_and_alone(kind: str) -> None:
+    severity, counts, corpus, settings, place = CASES[kind]
+    train, dev = corpus()
+    report = check(train, dev, **settings)
+    assert kinds(report) == [kind]
+    (finding,) = report.findings
+    assert (finding.severity, finding.counts) == (severity, counts)
+    if place is None:
+        assert finding.places == []
+    else:
+        assert tuple(finding.places[0]) == place
+        assert len(finding.places) == min(5, sum(counts.values()))
+    if total := sum(counts.values()):
+        assert finding.found.startswith(f"{total} ")
+    assert finding.found.endswith(".") and finding.fix.endswith(".")
+    # Without it, the settings alone find nothing.
+    if "incorrect_spans_key" not in settings:
+        assert check(*clean(), **settings).findings == []
+
+
+def test_no_finding_is_without_a_case() -> None:
+    """The rules name their kinds as strings: those of the files, and those of the tests."""
+    source = "".join(
+        path.read_text("utf-8") for path in (ROOT / "spacy_crf_ner/check").glob("*.py")
+    )
+    named = set(
+        re.findall(r'"(?:error|warning|note)"(?: if .*? else "error")?,\s+"([a-z-]+)"', source)
+    )
+    elsewhere = {"punctuation-edge", "annotated-differently", "long-word", "unread-word"}
+    assert named - set(SEVERITIES) == set(CASES) | elsewhere
+
+
+@pytest.mark.parametrize(
+    "text, ents, found",
+    [
+        ("Ems , it is", [(0, 2, "LOC")], 1),
+        ('" Ems " it is', [(0, 2, "LOC")], 1),
+        ("( Ems is", [(0, 2, "LOC")], 1),
+        ("it is -", [(2, 3, "LOC")], 1),
+        ("so Ems .", [(1, 3, "LOC")], 1),
+        ("so .", [(1, 2, "LOC")], 1),
+        ("Ems ) is (", [(0, 2, "LOC")], 1),
+        # Part of the name, as far as can be told.
+        ("Alpha Inc. and U.S. too", [(0, 2, "LOC"), (3, 4, "LOC")], 0),
+        ("Alpha Inc . and U . S . too", [(0, 3, "LOC"), (4, 8, "LOC")], 0),
+        ('The " Beta "', [(0, 4, "LOC")], 0),
+        ("Rot ( Weiss ) is", [(0, 4, "LOC")], 0),
+        ("( Rot ) Weiss is", [(0, 4, "LOC")], 0),
+        ("so 5 % of # 1", [(1, 3, "LOC"), (4, 6, "LOC")], 0),
+        ("Anna-Maria O'Neill", [(0, 2, "PER")], 0),
+    ],
+)
+def test_punctuation_at_an_edge_is_told_from_that_of_a_name(
+    text: str, ents: List[Entity], found: int
+) -> None:
+    train, dev = clean()
+    report = check([*train, make(text, *ents)], dev)
+    assert kinds(report) == ["punctuation-edge"] * found
+    for finding in report.findings:
+        assert (finding.severity, finding.counts) == ("warning", {"train": 1})
+
+
+# Docs that are there twice
+
+
+def pool(rng: random.Random, n: int) -> List[Doc]:
+    """Docs of few texts, with many ways to be annotated, and to be spaced."""
+    docs = []
+    for _ in range(n):
+        words = rng.choices(["Ems", "Ulm", "is"], k=rng.randint(1, 3))
+        at = rng.randrange(len(words))
+        # Whitespace in front moves the tokens, and not what they say.
+        shift = rng.randint(0, 1)
+        ents = [(at + shift, at + shift + 1, "LOC")] if rng.random() < 0.7 else []
+        docs.append(make(" ".join(["\n"] * shift + words), *ents))
+    return docs
+
+
+def plain(doc: Doc) -> str:
+    return " ".join(doc.text.split())
+
+
+def annotation(doc: Doc) -> List[Tuple[int, str]]:
+    """The entities by the number of words in front of them."""
+    solid = [token.i for token in doc if not token.is_space]
+    return [(solid.index(ent.start), ent.label_) for ent in doc.ents]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_duplicates_and_leaks_equal_those_of_all_pairs(seed: int) -> None:
+    rng = random.Random(seed)
+    train, dev = pool(rng, 25), pool(rng, 20)
+    report = check(train, dev)
+    for part, docs in (("train", train), ("dev", dev)):
+        repeated = sum(
+            any(plain(docs[j]) == plain(docs[i]) for j in range(i)) for i in range(len(docs))
+        )
+        assert the(report, "duplicate").counts[part] == repeated > 0
+    leaked = sum(any(plain(doc) == plain(other) for other in train) for doc in dev)
+    leak = the(report, "leak")
+    assert leak.counts == {"dev": leaked} and leaked > 0
+    assert f"{100 * leaked / len(dev):.1f}% of dev" in leak.found
+    assert leak.severity == "error"
+    # Each is compared with the first doc of its text in train, and in its own part.
+    differing = Counter[str]()
+    for part, docs in (("train", train), ("dev", dev)):
+        for i, doc in enumerate(docs):
+            first = [
+                next((other for other in others if plain(other) == plain(doc)), doc)
+                for others in (train, docs[:i])
+            ]
+            differing[part] += any(annotation(other) != annotation(doc) for other in first)
+    assert the(report, "annotated-differently").counts == dict(differing)
+
+
+def test_a_doc_without_annotation_contradicts_none() -> None:
+    train, dev = clean()
+    for first, second in ([], [0, 1]), ([0, 1], []):
+        docs = [make("Ems is", missing=first), make("Ems is", missing=second)]
+        assert kinds(check(train + docs, dev)) == ["no-annotation", "duplicate"]
+    docs = [make("Ems is", (0, 1, "LOC")), make("Ems is")]
+    assert kinds(check(train + docs, dev)) == ["annotated-differently", "duplicate"]
+
+
+def test_a_leak_is_an_error_from_a_tenth_of_dev_on() -> None:
+    train, dev = clean()
+    for more, severity in (([make("who came")], "error"), ([make("who"), make("came")], "warning")):
+        docs = [*dev, make("Nothing is here"), *([] if severity == "error" else more)]
+        finding = the(check(train, docs), "leak")
+        assert finding.severity == severity, len(docs)
+        assert f"{1 / len(docs):.1%}" in finding.found
+
+
+# Surfaces
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_surfaces_outside_of_entities_equal_those_of_a_plain_search(seed: int) -> None:
+    rng = random.Random(seed)
+    docs = []
+    for _ in range(150):
+        words = rng.choices(["Bad", "Ems", "Ulm"], k=6)
+        ents = [(i, i + rng.randint(1, 2), "LOC") for i in (0, 2, 4) if rng.random() < 0.4]
+        docs.append(make(" ".join(words), *ents, missing=[i for i in [5] if not ents]))
+    inside, outside = Counter[str](), Counter[str]()
+    for doc in docs:
+        inside.update(ent.text for ent in doc.ents)
+        for n in (1, 2):
+            for i in range(len(doc) - n + 1):
+                if all(token.ent_iob_ == "O" for token in doc[i : i + n]):
+                    outside[doc[i : i + n].text] += 1
+    expected = {
+        text: f"LOC {inside[text]}, outside {outside[text]}"
+        for text in inside
+        if inside[text] >= 5 and outside[text] >= 5
+    }
+    finding = the(check(docs, places=100), "sometimes-outside")
+    assert {place.text: place.note for place in finding.places} == expected
+    assert len(expected) > 3
+    for place in finding.places:
+        start = place.offset
+        assert docs[place.doc].text[start : start + len(place.text)] == place.text
+    # The most telling first.
+    ranks = [min(inside[place.text], outside[place.text]) for place in finding.places]
+    assert ranks == sorted(ranks, reverse=True)
+
+
+# Order and places
+
+
+def test_errors_come_first_and_places_are_limited() -> None:
+    train = [*clean()[0], *often("so Ems", 9, (1, 2, "ORG")), make("x " * 11 + "y", (0, 12, "ORG"))]
+    train += [make(f"so{i} ,", (1, 2, "LOC")) for i in range(7)]
+    dev = [make("he came", (0, 1, "PLACE")), make("", missing=[])]
+    report = check(train, dev)
+    severities = [finding.severity for finding in report.findings]
+    assert set(severities) == set(SEVERITIES)
+    assert severities == sorted(severities, key=SEVERITIES.index)
+    assert [f.severity for f in report.of("note")] == ["note"] * severities.count("note")
+    finding = the(report, "punctuation-edge")
+    assert (len(finding.places), finding.counts) == (5, {"train": 7})
+    (place,) = the(check(train, dev, places=1), "punctuation-edge").places
+    assert place == finding.places[0]
+    assert not any(f.places for f in check(train, dev, places=0).findings)
+
+
+def test_a_place_is_where_its_text_is() -> None:
+    train, dev = clean()
+    train.append(make("so Ems , is , Ulm", (1, 3, "LOC"), (4, 6, "LOC")))
+    for place in the(check(train, dev), "punctuation-edge").places:
+        text = train[place.doc].text
+        assert text[place.offset : place.offset + len(place.text)] == place.text
+
+
+def test_nothing_at_all_is_told() -> None:
+    report = check([])
+    assert kinds(report) == ["no-entities"]
+    assert report.statistics["train"].docs == 0
+    assert the(check(clean()[0], []), "no-entities").counts == {"dev": 0}
+
+
+@pytest.mark.parametrize(
+    "settings, says",
+    [
+        ({"scheme": "bilou"}, "scheme: expected one of ['biluo', 'bio', 'io'], got 'bilou'"),
+        ({"places": -1}, "places: expected 0 or more, got -1"),
+    ],
+)
+def test_a_wrong_setting_is_refused(settings: Dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError) as error:
+        check([], **settings)
+    assert says in str(error.value)
+
+
+# Statistics
+
+
+def test_statistics_equal_those_counted_by_hand() -> None:
+    train = [
+        make("Anna Berg saw Bonn it rained", (0, 2, "PER"), (3, 4, "LOC"), starts=[4]),
+        make("he came", missing=[1]),
+        make(""),
+        make("to Bad Ems", (1, 3, "LOC")),
+    ]
+    dev = [make("Anna", (0, 1, "PER"))]
+    statistics = check(train, dev).statistics
+    assert statistics["train"].to_dict() == {
+        "docs": 4,
+        "sentences": 4,  # two, one, none, one
+        "empty_sentences": 2,
+        "tokens": 11,
+        "missing": 1,
+        "missing_share": 1 / 11,
+        "entities": 3,
+        "labels": {"LOC": 2, "PER": 1},
+        "label_tokens": {"LOC": 3, "PER": 2},
+        "lengths": {"1": 1, "2": 2},
+    }
+    assert statistics["dev"].docs == statistics["dev"].sentences == statistics["dev"].entities == 1
+
+
+def test_an_entity_over_two_sentences_is_in_both() -> None:
+    doc = make("in Bad Ems it is so", (1, 3, "LOC"), starts=[2, 4])
+    s = check([doc]).statistics["train"]
+    assert (s.sentences, s.empty_sentences, s.entities) == (3, 1, 1)
+
+
+# What the transformer reads
+
+
+def config_file(folder: Path, transformer: str, window: int = 128, **ner: Any) -> Path:
+    """The shipped config, with other settings."""
+    config = spacy.util.load_config(ROOT / "configs" / "transformer.cfg")
+    config["paths"]["transformer"] = transformer
+    config["components"]["transformer"]["model"]["get_spans"].update(window=window, stride=window)
+    config["components"]["ner"].update(ner)
+    config.to_disk(folder / "config.cfg")
+    return folder / "config.cfg"
+
+
+def subwords(limit: int, cuts: bool = True, window: int = 3) -> Subwords:
+    """A transformer to which each character is a subword, with one token before and one behind."""
+    return Subwords(
+        limit=limit,
+        special=2,
+        cuts=cuts,
+        pieces=lambda words: [len(word.strip()) for word in words],
+        windows=lambda doc: [doc[i : i + window] for i in range(0, len(doc), window)],
+    )
+
+
+def test_words_that_the_transformer_does_not_read_are_counted() -> None:
+    train, dev = clean()
+    # The first window is [CLS] abcde fgh ij [SEP]: fgh begins at 6, ij at 9; the second is short.
+    docs = [*train, make("abcde fgh ij k l m")]
+    for limit, lost in ((10, []), (9, ["ij"]), (7, ["ij"]), (6, ["fgh", "ij"])):
+        assert [docs[-1][i].text for i in subwords(limit).unread(docs[-1])] == lost
+    finding = the(check(docs, dev, subwords=subwords(12)), "unread-word")
+    assert finding.severity == "warning"
+    finding = the(check(docs, dev, subwords=subwords(12, cuts=False)), "unread-word")
+    assert finding.severity == "error"
+
+
+def test_a_word_too_long_for_the_transformer_is_an_error() -> None:
+    train, dev = clean()
+    report = check([*train, make("so " + "x" * 99), make("so " + "x" * 98)], dev,
+                   subwords=subwords(100))  # fmt: skip
+    finding = the(report, "long-word")
+    assert (finding.severity, finding.counts) == ("error", {"train": 1})
+    assert finding.places[0][:3] == ("train", 11, 3)
+    assert "unread-word" not in kinds(report)
+
+
+def test_windows_that_overlap_read_what_either_reads() -> None:
+    overlapping = subwords(8)._replace(windows=lambda doc: [doc[:3], doc[2:]])
+    doc = make("abcde fgh ij k")
+    assert [doc[i].text for i in overlapping.unread(doc)] == []
+    assert [doc[i].text for i in subwords(8).unread(doc)] == ["ij"]
+
+
+@pytest.mark.parametrize("window, stride", [(128, 96), (40, 30), (25, 25)])
+def test_unread_words_are_those_without_a_vector(
+    window: int, stride: int, tiny_transformer: str, tmp_path: Path
+) -> None:
+    from spacy_transformers.layers.transformer_model import TransformerModel
+    from spacy_transformers.span_getters import configure_strided_spans
+
+    rng = random.Random(0)
+    words = ["".join(rng.choices("abcdefgh", k=rng.randint(1, 9))) for _ in range(150)]
+    words[100] = "-" * 140  # to BERT each is a subword; a word of so many letters is one, [UNK]
+    docs = [make(" ".join(words)), make(" ".join(words[:20]))]
+    settings = read_settings(config_file(tmp_path, tiny_transformer))
+    get_spans = configure_strided_spans(window, stride)
+    read = settings.subwords
+    assert read is not None and (read.limit, read.special, read.cuts) == (128, 2, True)
+    read = read._replace(windows=lambda doc: get_spans([doc])[0])
+
+    model = TransformerModel(tiny_transformer, get_spans)
+    model.initialize(X=docs)
+    for doc, output in zip(docs, model.predict(docs).doc_data):
+        assert len(output.align.lengths) == len(doc)
+        expected = np.flatnonzero(np.asarray(output.align.lengths) == 0).tolist()
+        assert read.unread(doc) == expected
+        assert list(read.long_words(doc)) == ([100] if len(doc) > 20 else [])
+    assert read.unread(docs[0]) != [] == read.unread(docs[1])
+
+
+# The config
+
+
+def test_settings_are_those_of_the_config(tiny_transformer: str, tmp_path: Path) -> None:
+    path = config_file(tmp_path, tiny_transformer, 50, scheme="io", incorrect_spans_key="no")
+    settings = read_settings(path)
+    assert settings[:4] == ("en", "io", "no", 50)
+    doc = make(" ".join("abc"[i % 3] for i in range(120)))
+    assert settings.subwords is not None
+    assert [len(span) for span in settings.subwords.windows(doc)] == [50, 50, 20]
+    # Another transformer, named instead.
+    path = config_file(tmp_path, "nobody/nothing")
+    instead = read_settings(path, tiny_transformer).subwords
+    assert instead is not None and instead.limit == 128
+    assert read_settings(ROOT / "configs" / "cnn.cfg")[1:] == ("biluo", None, None, None)
+
+
+def test_sentences_are_windows_where_they_are_known(tiny_transformer: str, tmp_path: Path) -> None:
+    path = config_file(tmp_path, tiny_transformer)
+    config = spacy.util.load_config(path)
+    getter = {"@span_getters": "spacy-transformers.sent_spans.v1"}
+    config["components"]["transformer"]["model"]["get_spans"] = getter
+    config.to_disk(path)
+    settings = read_settings(path)
+    assert settings.subwords is not None and settings.window is None
+    windows = settings.subwords.windows
+    assert [len(span) for span in windows(make("he came it is", starts=[2]))] == [2, 2]
+    assert [len(span) for span in windows(make("he came it is"))] == [4]
+
+
+# Files
+
+
+def save(folder: Path, train: List[Doc], dev: List[Doc]) -> Tuple[str, str]:
+    for name, docs in (("train", train), ("dev", dev)):
+        DocBin(docs=docs).to_disk(folder / f"{name}.spacy")
+    return str(folder / "train.spacy"), str(folder / "dev.spacy")
+
+
+def test_a_folder_is_all_its_files(tmp_path: Path) -> None:
+    train, dev = clean()
+    save(tmp_path, [*train, make("")], dev)
+    total, docs = open_corpus(tmp_path, VOCAB)
+    # In the order of their names, and the empty one as well, which `spacy train` leaves out.
+    assert [doc.text for doc in docs] == [doc.text for doc in [*dev, *train, make("")]]
+    assert total == len(train) + len(dev) + 1
+
+
+def test_incorrect_spans_are_read_from_a_file(tmp_path: Path) -> None:
+    doc = wrong(make("in Ems it is", (1, 2, "LOC")), (1, 2, "LOC"))
+    path, _ = save(tmp_path, [*clean()[0], doc], [])
+    _, docs = open_corpus(Path(path), VOCAB)
+    assert kinds(check(docs, incorrect_spans_key="wrong")) == ["right-and-wrong"]
+
+
+# The command
+
+
+def run(*arguments: Any) -> Tuple[int, str]:
+    result = runner.invoke(app, ["check", *map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
+
+
+def cells(output: str) -> List[List[str]]:
+    return [
+        [cell.strip() for cell in line.strip("│").split("│")]
+        for line in output.splitlines()
+        if line.startswith("│")
+    ]
+
+
+def test_the_command_prints_statistics_and_findings(tmp_path: Path) -> None:
+    train, dev = clean()
+    train += [make("in [red]Ems ! it", (1, 3, "[b]:cat:")), make("so", missing=[0])]
+    dev += [make("he came", missing=[0, 1])]
+    code, output = run(*save(tmp_path, train, dev), "--places", "1")
+    assert code == 0
+    rows = cells(output)
+    assert ["docs", "13", "10"] in rows
+    assert ["without entities", "2 (15.4%)", "1 (10.0%)"] in rows
+    assert ["not annotated", "1 (2.1%)", "2 (4.3%)"] in rows
+    assert ["of 2", "1 (4.8%)", "0"] in rows
+    assert ["LOC", "10", "10", "9", "9"] in rows
+    assert ["[b]:cat:", "1", "2", "0", "0"] in rows
+    text = " ".join(output.split())
+    assert "Errors: 0 Warnings: 3" in text and "Notes: 1" in text
+    # Text and labels are no markup, and a line feed in them is none of the output.
+    assert "train doc 11, character 3: '[red]Ems !' ([b]:cat:)" in text
+    assert "1 entity begins or ends in punctuation." in text
+    assert "2 docs have no annotation at all. (1 in train, 1 in dev)" in text
+    assert text.index("1 label has fewer than 10") < text.index("1 label of train never in dev")
+
+
+def test_an_error_is_exit_code_1(tmp_path: Path) -> None:
+    train, dev = clean()
+    paths = save(tmp_path, [*train, make("Ems \n it", (0, 2, "LOC"))], dev)
+    code, output = run(*paths)
+    assert code == 1
+    assert "Errors: 1" in output and "'Ems \\n'" in output
+    assert run(paths[1])[0] == 0
+
+
+def test_json_is_the_report_and_nothing_else(tmp_path: Path) -> None:
+    train, dev = clean()
+    train.append(make("Ems \n it", (0, 2, "LOC")))
+    command = [sys.executable, "-m", "spacy_crf_ner", "check", *save(tmp_path, train, dev)]
+    result = subprocess.run(
+        [*command, "--json"], cwd=ROOT, capture_output=True, text=True, encoding="utf-8"
+    )
+    assert (result.returncode, result.stderr) == (1, "")
+    found = json.loads(result.stdout)
+    assert found == json.loads(json.dumps(check(train, dev).to_dict()))
+    (finding,) = found["findings"]
+    place = {"part": "train", "doc": 11, "offset": 0, "text": "Ems \n", "note": "LOC"}
+    assert finding["places"] == [place]
+    assert found["statistics"]["train"]["lengths"] == {"1": 20, "2": 1}
+
+
+def test_the_command_reads_the_config(tiny_transformer: str, tmp_path: Path) -> None:
+    train, dev = clean()
+    train.append(make("Ems Ulm", (0, 1, "LOC"), (1, 2, "LOC")))
+    train.append(make("so " + "-" * 200))
+    paths = save(tmp_path, train, dev)
+    config = config_file(tmp_path, tiny_transformer, 3, scheme="io")
+    code, output = run(*paths, "--config", config)
+    text = " ".join(output.split())
+    assert code == 1
+    assert "1 word alone has more subwords than the 128" in text
+    assert "1 entity directly follows one of its label" in text
+    assert "19 docs are longer than the window of 3 tokens; the longest has 5." in text
+    assert run(*paths)[0] == 0
+
+
+def mistakes(tmp_path: Path) -> Iterator[Tuple[List[Any], str]]:
+    train, _ = save(tmp_path, *clean())
+    (tmp_path / "text.spacy").write_text("Ems is here")
+    (tmp_path / "half.spacy").write_bytes(Path(train).read_bytes()[:200])
+    (tmp_path / "text.cfg").write_text("Ems is here")
+    (tmp_path / "empty").mkdir()
+    nobody = config_file(tmp_path, str(tmp_path / "nobody"))
+    yield [tmp_path / "missing.spacy"], "missing.spacy"
+    yield [train, tmp_path / "missing.spacy"], "missing.spacy"
+    yield [tmp_path / "text.spacy"], "text.spacy: expected spaCy's binary format"
+    yield [tmp_path / "half.spacy"], "half.spacy: expected spaCy's binary format"
+    yield [tmp_path / "empty"], "expected a file .spacy in the folder, got none"
+    yield [train, "--config", tmp_path / "missing.cfg"], "missing.cfg"
+    yield [train, "--config", tmp_path / "text.cfg"], "text.cfg: expected a config of spaCy"
+    yield [train, "--config", nobody], "expected a tokenizer and config.json in a local folder"
+    yield [train, "--lang", "klingon"], "expected a language of spaCy, got 'klingon'"
+
+
+def test_a_mistake_is_one_sentence(tmp_path: Path) -> None:
+    for arguments, says in mistakes(tmp_path):
+        for more in ([], ["--json"]):
+            code, output = run(*arguments, *more)
+            assert code == 1
+            (line,) = output.splitlines()
+            assert line.startswith("Error: ") and says in line
+
+
+def test_more_labels_than_a_screen_has_are_one_row(tmp_path: Path) -> None:
+    docs = [make(f"so Ems{i} is", (1, 2, f"L{i:02d}")) for i in range(25) for _ in range(30 - i)]
+    rows = cells(run(save(tmp_path, docs, [])[0])[1])
+    labels = [row for row in rows if row[0].startswith("L")]
+    assert [row[0] for row in labels] == [f"L{i:02d}" for i in range(20)]
+    assert ["5 more", "40", "40"] in rows
+
+
+def test_the_corpora_that_are_not_part_of_the_project(data_folder: Path) -> None:
+    from spacy_crf_ner.data import read_conll
+
+    nlp = spacy.blank("en")
+    files = [next(data_folder.rglob(f"wnut17/{name}*"), None) for name in ("train", "dev")]
+    if None in files:
+        pytest.skip(f"no WNUT-17 in {data_folder}")
+    train, dev = ([*read_conll(file, nlp)] for file in files if file is not None)
+    report = check(train, dev)
+    assert not report.of("error")
+    texts: List[Set[str]] = [{plain(doc) for doc in docs} for docs in (train, dev)]
+    leaked = sum(plain(doc) in texts[0] for doc in dev)
+    assert sum(f.counts["dev"] for f in report.findings if f.kind == "leak") == leaked
+    repeated = the(report, "duplicate").counts
+    assert repeated["train"] == len(train) - len(texts[0])

@@ -1,0 +1,200 @@
+"""The command line: what it prints, and how it ends."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import List, Optional
+
+import pytest
+from spacy.language import Language
+from spacy.tokens import DocBin
+from typer.testing import CliRunner
+
+from spacy_crf_ner.cli import app
+
+HERE = Path(__file__).parents[1]
+ROOT = HERE.parent
+runner = CliRunner()
+
+
+def test_convert_writes_and_counts(tmp_path: Path) -> None:
+    source = tmp_path / "corpus.conll"
+    source.write_text("".join(f"Anna B-PER\nsaw O\nit{i} B-[red]:cat:\n\n" for i in range(20)))
+    result = runner.invoke(
+        app, ["convert", str(source), str(tmp_path / "out"), "--group-sents", "2"]
+    )
+    assert result.exit_code == 0
+    assert "Format: conll" in result.output
+    rows = [line.replace("│", " ").split() for line in result.output.splitlines()]
+    assert ["docs", "8", "1", "1"] in rows
+    assert ["sentences", "16", "2", "2"] in rows
+    assert ["tokens", "48", "6", "6"] in rows
+    assert ["entities", "32", "4", "4"] in rows
+    # A label is text, not markup.
+    assert ["entities.[red]:cat:", "16", "2", "2"] in rows
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == ["dev.spacy", "test.spacy", "train.spacy"]
+
+
+def test_split_and_seed_are_passed_on(tmp_path: Path) -> None:
+    source = tmp_path / "corpus.txt"
+    source.write_text("".join(f"[Anna](PER) came {i}\n" for i in range(20)))
+
+    def convert(*options: str) -> bytes:
+        result = runner.invoke(app, ["convert", str(source), str(tmp_path), *options])
+        assert result.exit_code == 0, result.output
+        return (tmp_path / "train.spacy").read_bytes()
+
+    assert convert("--split", "0.5,0.5") == convert("--split", "0.5, 0.5", "--seed", "0")
+    assert not (tmp_path / "test.spacy").exists()
+    assert convert("--split", "0.5,0.5") != convert("--split", "0.5,0.5", "--seed", "1")
+    assert convert("--format", "inline", "--lang", "vi")
+
+
+@pytest.mark.parametrize(
+    "options, says",
+    [
+        (["--format", "json"], "expected auto, inline, conll, gmb, jsonl, doccano, "),
+        (["--lang", "klingon"], "expected a language of spaCy, got 'klingon'"),
+        (["--split", "most,some"], "--split: expected shares such as 0.8,0.1,0.1, got 'most,some'"),
+        (["--split", "0.9,0.9"], "expected fractions that sum to 1"),
+        ([], "corpus.txt, line 2: expected [text](LABEL), neither of them empty"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_code_1(
+    options: list[str], says: str, tmp_path: Path
+) -> None:
+    source = tmp_path / "corpus.txt"
+    source.write_text("[Anna](PER) came .\n" + ("" if options else "[Bob came .\n"))
+    result = runner.invoke(app, ["convert", str(source), str(tmp_path / "out"), *options])
+    assert result.exit_code == 1
+    assert f"Error: {source.parent}" in result.output or options
+    assert says in result.output
+    assert "Traceback" not in result.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path) -> str:
+        raise KeyError("bug")
+
+    monkeypatch.setattr("spacy_crf_ner.data.detect_format", fail)
+    result = runner.invoke(app, ["convert", "a", "b"])
+    assert isinstance(result.exception, KeyError)
+
+
+def test_a_command_needs_its_name(tmp_path: Path) -> None:
+    result = runner.invoke(app, [str(tmp_path), str(tmp_path)])
+    assert result.exit_code == 2
+    assert "No such command" in result.output
+
+
+def test_help_is_plain_text() -> None:
+    assert "convert" in runner.invoke(app, ["--help"]).output
+    output = runner.invoke(app, ["convert", "--help"]).output
+    assert "[Tim Cook](PERSON) visited [Hanoi](GPE)." in output
+    assert "One of auto, inline, conll, gmb, jsonl," in output
+
+
+def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, encoding="utf-8"
+    )
+
+
+def test_the_package_runs_as_a_program(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.csv"
+    result = run("-m", "spacy_crf_ner", "convert", str(missing), str(tmp_path / "out"))
+    assert result.returncode == 1
+    assert result.stderr.startswith("Error: ") and str(missing) in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+    source = str(HERE / "fixtures" / "gmb.csv")
+    options = ["--split", "0.34,0.33,0.33"]
+    result = run("-m", "spacy_crf_ner", "convert", source, str(tmp_path / "out"), *options)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "Format: gmb" in result.stdout
+    assert (tmp_path / "out" / "dev.spacy").exists()
+
+
+def test_importing_the_commands_imports_no_more_than_spacy_does() -> None:
+    code = "import sys, {}; print(sorted({{'torch', 'transformers'}} & set(sys.modules)))"
+    ours, spacys = (run("-c", code.format(name)).stdout for name in ("spacy_crf_ner.cli", "spacy"))
+    assert ours == spacys != ""
+
+
+def test_predict_prints_texts_entities_and_labels(trained: Language, tmp_path: Path) -> None:
+    trained.to_disk(tmp_path)
+    texts = ["Tim Cook visited Hanoi.", "Nothing in [bold]brackets[/bold] :cat:"]
+    result = runner.invoke(app, ["predict", str(tmp_path), *texts])
+    assert result.exit_code == 0
+    first = next(line for line in result.output.splitlines() if "Tim Cook visited" in line)
+    assert [cell.strip() for cell in first.split("│")[1:4]] == [texts[0], "Tim Cook", "PERSON"]
+    assert texts[1] in result.output
+
+
+def test_visualize_writes_a_page(trained: Language, tmp_path: Path) -> None:
+    trained.to_disk(tmp_path / "model")
+    gold = trained("Tim Cook visited Hanoi.")
+    DocBin(docs=[gold]).to_disk(tmp_path / "gold.spacy")
+    page = tmp_path / "pages" / "page.html"
+    result = runner.invoke(
+        app, ["visualize", *map(str, (tmp_path / "model", tmp_path / "gold.spacy", page))]
+    )
+    assert result.exit_code == 0
+    assert "2 gold entities, 2 predicted, 2 of them equal" in page.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    "command, written",
+    [
+        (["report", "MODEL", "GOLD.spacy", "OUT"], ["report.html", "report.json", "report.md"]),
+        (["explain", "MODEL", "Tim Cook visited Hanoi.", "--html", "OUT/t.html"], ["t.html"]),
+        (["init-config", "OUT/config.cfg", "--cnn"], ["config.cfg"]),
+    ],
+)
+def test_a_command_is_a_program(
+    command: List[str], written: List[str], trained: Language, tmp_path: Path
+) -> None:
+    trained.to_disk(tmp_path / "MODEL")
+    DocBin(docs=[trained("Tim Cook visited Hanoi.")]).to_disk(tmp_path / "GOLD.spacy")
+    arguments = [
+        str(tmp_path / part) if part.startswith(("MODEL", "GOLD", "OUT")) else part
+        for part in command
+    ]
+    result = run("-m", "spacy_crf_ner", *arguments)
+    assert result.returncode == 0, result.stderr
+    assert sorted(path.name for path in (tmp_path / "OUT").iterdir()) == written
+
+
+@pytest.mark.parametrize("command", ["predict", "explain", "visualize", "report"])
+def test_a_pipeline_that_is_not_there_is_one_sentence(command: str, tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing")
+    rest = ["text"] if command in ("predict", "explain") else [missing, missing]
+    result = runner.invoke(app, [command, missing, *rest])
+    assert result.exit_code == 1
+    assert missing in result.output and "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("command", ["visualize", "calibrate", "report"])
+@pytest.mark.parametrize(
+    "name, content, says",
+    [
+        ("gold.txt", b"Hanoi", "expected a file .spacy, or a folder of such"),
+        ("gold.spacy", b"Hanoi", "expected spaCy's binary format, got another"),
+        ("gold.spacy", None, "a part of a file"),
+    ],
+)
+def test_a_corpus_that_cannot_be_read_is_one_sentence(
+    command: str, name: str, content: Optional[bytes], says: str, trained: Language, tmp_path: Path
+) -> None:
+    trained.to_disk(tmp_path / "model")
+    if content is None:
+        whole = DocBin(docs=[trained("Tim Cook visited Hanoi.")]).to_bytes()
+        content = whole[: len(whole) // 2]
+    (tmp_path / name).write_bytes(content)
+    paths = (tmp_path / part for part in ("model", name, "out"))
+    result = runner.invoke(app, [command, *map(str, paths)])
+    assert result.exit_code == 1
+    (error,) = [line for line in result.output.splitlines() if line.startswith("Error: ")]
+    assert name in error and says in error and "Traceback" not in result.output

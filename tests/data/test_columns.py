@@ -1,0 +1,342 @@
+"""Columns of tokens and tags: all layouts and schemes say the same; a mistake costs a sentence."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+import pytest
+import spacy
+from helpers import GOLDEN, Sentence
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from spacy.language import Language
+from spacy.tokens import Doc
+from spacy.training import biluo_tags_to_spans, iob_to_biluo
+from spacy.training.converters import conll_ner_to_docs
+
+from spacy_crf_ner.data import CorpusError, Journal, detect_format, lines, read_conll, read_gmb
+
+HERE = Path(__file__).parents[1]
+REAL = Path(os.environ.get("SPACY_CRF_NER_DATA", HERE.parent.parent / "shared" / "data"))
+
+# Of each file: the columns that are not the first and the last, its scheme, how many comments.
+LAYOUTS: Dict[str, Tuple[Dict[str, int], str, int]] = {
+    "iob1.conll": ({}, "IOB1", 0),
+    "iob2.conll": ({}, "IOB2", 0),
+    "bioes.conll": ({}, "BIOES", 0),
+    "biluo.conll": ({}, "BILUO", 0),
+    "comments.conll": ({}, "IOB2", 3),
+    "columns.conllu": ({"token_column": 2, "tag_column": 4}, "IOB2", 6),
+}
+GMB_HEADER = "Sentence #,Word,POS,Tag\n"
+
+columns = settings(deadline=None, max_examples=100)
+
+
+@pytest.fixture(scope="module")
+def nlp() -> Language:
+    return spacy.blank("en")
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that is written anew by each example of a property."""
+    return tmp_path_factory.mktemp("columns") / "corpus.conll"
+
+
+def spans(doc: Doc) -> List[Tuple[int, int, str]]:
+    return [(ent.start, ent.end, ent.label_) for ent in doc.ents]
+
+
+def sentences_of(docs: List[Doc]) -> List[Sentence]:
+    return [([token.text for token in doc], spans(doc)) for doc in docs]
+
+
+def write(path: Path, *sentences: str) -> Path:
+    """Write sentences given as "word/tag word/tag"."""
+    text = "\n\n".join(sentence.replace(" ", "\n").replace("/", "\t") for sentence in sentences)
+    path.write_text(text + "\n", encoding="utf-8")
+    return path
+
+
+def words_of(docs: List[Doc]) -> List[str]:
+    return [" ".join(token.text for token in doc) for doc in docs]
+
+
+def check_tally(journal: Journal, docs: List[Doc], records: int, entities: int) -> None:
+    """All that was found is there, or is counted as left out."""
+    tally = journal.tally
+    assert (tally["records"], tally["entities"]) == (records, entities)
+    assert len(docs) == records - tally["rejected.records"]
+    assert sum(len(doc.ents) for doc in docs) == entities - tally["rejected.entities"]
+
+
+# Layouts
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_all_layouts_say_the_same(name: str, nlp: Language) -> None:
+    path = HERE / "fixtures" / name
+    where, scheme, comments = LAYOUTS[name]
+    journal = Journal()
+    docs = list(read_conll(path, nlp, journal, **where))
+    assert sentences_of(docs) == GOLDEN
+    assert journal.found == {str(path): scheme}
+    assert journal.counts == ({"left_out.comment": comments} if comments else {})
+    check_tally(journal, docs, records=3, entities=6)
+    assert where or detect_format(path) == "conll"
+
+
+def test_columns_may_be_counted_from_the_end(nlp: Language) -> None:
+    path = HERE / "fixtures" / "columns.conllu"
+    docs = list(read_conll(path, nlp, token_column=-9, tag_column=-7))
+    assert sentences_of(docs) == GOLDEN
+
+
+@pytest.mark.parametrize(
+    "where, says",
+    [
+        ({"tag_column": 0}, "expected a column from 1 to 2, or from -1, the last, to -2, got 0"),
+        ({"tag_column": 3}, "expected a column from 1 to 2.*got 3"),
+        ({"token_column": -3}, "expected a column from 1 to 2.*got -3"),
+        ({"token_column": 2}, "expected a column of tokens and one of tags, got column 2 for both"),
+    ],
+)
+def test_a_column_that_there_is_not_is_refused(
+    where: Dict[str, int], says: str, tmp_path: Path, nlp: Language
+) -> None:
+    with pytest.raises(CorpusError, match=says):
+        list(read_conll(write(tmp_path / "a.conll", "a/O"), nlp, **where))
+
+
+def test_a_line_that_can_be_a_token_is_no_comment(tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text("# O\nx B-X\n\n# a comment\n# O\n# B-X\n")
+    journal = Journal()
+    assert words_of(list(read_conll(path, nlp, journal))) == ["# x", "# #"]
+    assert journal.counts == {"left_out.comment": 1}
+
+
+def test_a_comment_within_a_sentence_is_a_mistake(tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text("a O\n# not a comment\n")
+    with pytest.raises(CorpusError, match="line 2: expected 2 columns"):
+        list(read_conll(path, nlp))
+
+
+def test_most_lines_tell_the_layout(tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text("a b O\n\nc O\n\nd O\n")
+    with pytest.raises(CorpusError, match=r"line 1: expected 2 columns.*got 3"):
+        list(read_conll(path, nlp))
+    assert words_of(list(read_conll(path, nlp, Journal(repair=True)))) == ["c", "d"]
+
+
+# Schemes
+
+
+@pytest.mark.parametrize(
+    "tags, scheme",
+    [
+        ("O O", "none"),
+        ("I-X I-X O I-Y", "IOB1"),
+        ("I-X B-X I-X", "IOB1"),
+        ("B-X I-X B-X O B-Y", "IOB2"),
+        ("B-X O I-X", "IOB1, IOB2"),
+        ("B-X I-Y", "IOB1, IOB2"),
+        ("B-X L-X", "BILUO"),
+        ("O U-X", "BILUO"),
+        ("B-X I-X E-X", "BIOES"),
+        ("S-X", "BIOES"),
+        ("B-X M-X E-X S-X", "BMES"),
+        ("B-X L-X S-X", "BILUO, BIOES"),
+    ],
+)
+def test_the_scheme_is_told_by_all_tags(
+    tags: str, scheme: str, tmp_path: Path, nlp: Language
+) -> None:
+    rest = " ".join(f"w/{tag}" for tag in tags.split())
+    path = write(tmp_path / "a.conll", "w/O", rest)
+    journal = Journal()
+    list(read_conll(path, nlp, journal))
+    assert journal.found == {str(path): scheme}
+
+
+@columns
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 4), st.sampled_from(["", "PER", "A-B"])), min_size=1, max_size=5
+    ),
+    st.sampled_from(["BMES", "BIOES", "BILUO"]),
+)
+def test_closed_schemes_are_read_as_spacys_biluo(
+    scratch: Path, nlp: Language, pieces: List[Tuple[int, str]], scheme: str
+) -> None:
+    tags: List[str] = []
+    for n, label in pieces:
+        tags += [f"B-{label}"] + [f"I-{label}"] * (n - 1) if label else ["O"] * n
+    oracle = iob_to_biluo(tags)
+    spelled = str.maketrans("BILU", {"BMES": "BMES", "BIOES": "BIES", "BILUO": "BILU"}[scheme])
+    written = [tag[0].translate(spelled) + tag[1:] for tag in oracle]
+    # The last sentence makes it the scheme, whatever the first one has.
+    last = {"BMES": "w/B-Z w/M-Z w/E-Z", "BIOES": "w/S-Z", "BILUO": "w/U-Z"}[scheme]
+    write(scratch, " ".join(f"w/{tag}" for tag in written), last)
+    doc, _ = read_conll(scratch, nlp)
+    assert spans(doc) == [(s.start, s.end, s.label_) for s in biluo_tags_to_spans(doc, oracle)]
+
+
+def test_spacys_converter_reads_the_same(tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "a.conll"
+    sentences = ["Anna/B-PER Lee/I-PER saw/O Hanoi/B-LOC", "Paris/B-LOC Bob/B-PER rings/O"]
+    text = write(path, *sentences).read_text().replace("\t", " ")
+    path.write_text(text)
+    theirs = conll_ner_to_docs(text, n_sents=1, no_print=True)
+    assert sentences_of(list(read_conll(path, nlp))) == sentences_of(list(theirs))
+
+
+# Repairing
+
+
+@pytest.mark.parametrize(
+    "tags, expected, repaired",
+    [
+        ("I-X L-X", [(0, 2, "X")], 1),  # I- begins
+        ("O L-X O", [(1, 2, "X")], 1),
+        ("B-X O O", [(0, 1, "X")], 1),  # what is open ends
+        ("B-X I-X O", [(0, 2, "X")], 1),
+        ("O B-X", [(1, 2, "X")], 1),
+        ("B-X B-X L-X", [(0, 1, "X"), (1, 3, "X")], 1),
+        ("B-X L-Y O", [(0, 1, "X"), (1, 2, "Y")], 1),
+        ("B-X I-Y L-Y", [(0, 1, "X"), (1, 3, "Y")], 1),
+        ("U-X L-X O", [(0, 1, "X"), (1, 2, "X")], 1),
+        ("I-X I-X O", [(0, 2, "X")], 2),  # begun by the first, and never ended
+        ("B-X L-X U-X", [(0, 2, "X"), (2, 3, "X")], 0),
+    ],
+)
+def test_an_illegal_sequence_is_mended(
+    tags: str, expected: List[Tuple[int, int, str]], repaired: int, tmp_path: Path, nlp: Language
+) -> None:
+    sentence = " ".join(f"w/{tag}" for tag in tags.split())
+    path = write(tmp_path / "a.conll", sentence, "w/U-Z")
+    journal = Journal(repair=True)
+    docs = list(read_conll(path, nlp, journal))
+    assert spans(docs[0]) == expected
+    assert journal.counts["repaired.tags"] == repaired == len(journal.notes)
+    check_tally(journal, docs, records=2, entities=len(expected) + 1)
+
+
+def test_whitespace_is_trimmed_or_no_entity(tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text("\xa0\tB-X\na\tI-X\n \tI-X\nb\tO\n\xa0\tB-Y\n", encoding="utf-8")
+    journal = Journal(repair=True)
+    (doc,) = read_conll(path, nlp, journal)
+    assert spans(doc) == [(1, 2, "X")]
+    assert journal.counts == {"repaired.whitespace": 1, "rejected.whitespace": 1}
+    check_tally(journal, [doc], records=1, entities=2)
+    assert [note.split(":")[0] for note in journal.notes] == [f"{path}, line {n}" for n in (1, 5)]
+
+
+BAD_LINES = {
+    "columns": b"c\td\tB-X",
+    "tag": b"c\tX-Y",
+    "token": b"\tO",
+    "encoding": b"\xff\tO",
+    "nul": b"c\0d\tO",
+    "line": b"c" * 100 + b"\tO",
+}
+
+
+@pytest.mark.parametrize("kind", BAD_LINES)
+def test_a_bad_line_costs_its_sentence_and_no_other(
+    kind: str, tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "MAX_LINE", 50)
+    path = tmp_path / "a.conll"
+    path.write_bytes(b"a\tB-X\n\nb\tB-X\n" + BAD_LINES[kind] + b"\ne\tB-X\n\nf\tB-X\n")
+    journal = Journal(repair=True)
+    docs = list(read_conll(path, nlp, journal))
+    assert sentences_of(docs) == [(["a"], [(0, 1, "X")]), (["f"], [(0, 1, "X")])]
+    assert journal.counts == {f"rejected.{kind}": 1}
+    check_tally(journal, docs, records=3, entities=4)
+    assert journal.notes[0].startswith(f"{path}, line 4: expected ")
+    with pytest.raises(CorpusError, match=f"^{re.escape(str(path))}, line 4: expected "):
+        list(read_conll(path, nlp))
+
+
+def test_a_truncated_file_is_told(tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text("a O\nb O\n\nc O\nd")
+    with pytest.raises(CorpusError, match=r"line 5: expected 2 columns.*got 1"):
+        list(read_conll(path, nlp))
+
+
+def test_a_message_is_short(tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text("a O\n" + "b" * 10**6 + " X\n")
+    with pytest.raises(CorpusError) as caught:
+        list(read_conll(path, nlp))
+    assert len(str(caught.value)) < 2000 and str(caught.value).endswith(
+        "with a hyphen and a label."
+    )
+
+
+# GMB
+
+
+def gmb(path: Path, rows: str, nlp: Language, **choices: Any) -> Tuple[List[Doc], Journal]:
+    path.write_text(GMB_HEADER + rows, encoding="utf-8")
+    journal = Journal(**choices)
+    return list(read_gmb(path, nlp, journal)), journal
+
+
+@pytest.mark.parametrize(
+    "row, kind",
+    [
+        (",a,NN", "columns"),
+        (",a,b,NN,O", "columns"),
+        ("Sentence: 2,a,NN", "columns"),
+        (',"a,NN,O', "csv"),
+        (",a,NN,B", "tag"),
+        (",,NN,O", "token"),
+        (",a\0,NN,O", "nul"),
+    ],
+)
+def test_a_bad_row_of_gmb_costs_its_sentence(
+    row: str, kind: str, tmp_path: Path, nlp: Language
+) -> None:
+    begin = "" if row.startswith("Sentence") else "Sentence: 2,x,NN,B-geo\n"
+    rows = f"Sentence: 1,a,NN,B-geo\n{begin}{row}\n,y,NN,B-geo\nSentence: 3,b,NN,O\n"
+    docs, journal = gmb(tmp_path / "a.csv", rows, nlp, repair=True)
+    assert words_of(docs) == ["a", "b"]
+    assert journal.counts == {f"rejected.{kind}": 1}
+    check_tally(journal, docs, records=3, entities=3 if begin else 2)
+
+
+def test_gmb_may_be_quoted_and_joined(tmp_path: Path, nlp: Language) -> None:
+    rows = '"Sentence: 1","a","NN","O"\n"","b","NN","O"\n' + GMB_HEADER + "Sentence: 1,c,NN,O\n"
+    docs, journal = gmb(tmp_path / "a.csv", rows, nlp)
+    assert words_of(docs) == ["a b c"]
+    assert journal.counts == {"left_out.header": 1}
+
+
+def test_a_wrong_header_cannot_be_repaired(tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("Sentence,Word,POS,Tag\n")
+    with pytest.raises(CorpusError, match="line 1: expected Sentence #,Word,POS,Tag"):
+        list(read_gmb(path, nlp, Journal(repair=True)))
+
+
+# Real corpora, where they are
+
+
+@pytest.mark.parametrize("name", ["wnut17/train.conll", "gmb/ner_dataset_head.csv"])
+def test_real_corpora_need_no_repair(name: str, nlp: Language) -> None:
+    if not (REAL / name).exists():
+        pytest.skip(f"{name} is not in {REAL}; SPACY_CRF_NER_DATA may name another folder")
+    read = read_gmb if name.endswith(".csv") else read_conll
+    journal = Journal()
+    docs = list(read(REAL / name, nlp, journal))
+    assert journal.found == {str(REAL / name): "IOB2"}
+    assert not journal.counts
+    check_tally(journal, docs, len(docs), sum(len(doc.ents) for doc in docs))

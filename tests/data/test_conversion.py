@@ -1,0 +1,599 @@
+"""Conversion: from any files to binary ones, of which nothing is lost that is not counted."""
+
+import gc
+import os
+import random
+import re
+import zlib
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+import pytest
+import spacy
+import srsly
+from spacy.language import Language
+from spacy.tokens import Doc, DocBin
+from typer.testing import CliRunner
+
+from spacy_crf_ner import data
+from spacy_crf_ner.cli import app
+from spacy_crf_ner.data import CorpusError, Journal, conversion, lines
+from spacy_crf_ner.data.packing import Part
+
+HERE = Path(__file__).parents[1]
+FUZZ = int(os.environ.get("SPACY_CRF_NER_FUZZ", "300"))
+SHARES = (0.8, 0.1, 0.1)
+runner = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def nlp() -> Language:
+    return spacy.blank("en")
+
+
+def write(path: Path, *words: str) -> Path:
+    """Write sentences of one word, each an entity."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{word}\tB-X\n\n" for word in words), encoding="utf-8")
+    return path
+
+
+def load(path: Path, nlp: Language) -> List[Doc]:
+    return list(DocBin().from_disk(path).get_docs(nlp.vocab))
+
+
+def texts(path: Path, nlp: Language) -> List[str]:
+    return [doc.text.strip() for doc in load(path, nlp)]
+
+
+def numbered(n: int, prefix: str = "w") -> List[str]:
+    return [f"{prefix}{i}" for i in range(n)]
+
+
+# Several inputs
+
+
+def test_files_are_the_parts_that_their_names_say(tmp_path: Path, nlp: Language) -> None:
+    files = [write(tmp_path / name, name) for name in ("a.testb", "a.train.conll", "valid.tsv")]
+    journal = Journal()
+    counts = data.convert(files, tmp_path / "out", nlp=nlp, journal=journal)
+    assert list(counts) == list(journal.parts) == ["train", "dev", "test"]
+    for part, name in [("train", "a.train.conll"), ("dev", "valid.tsv"), ("test", "a.testb")]:
+        assert texts(tmp_path / "out" / f"{part}.spacy", nlp) == [name]
+
+
+def test_files_without_a_part_are_one_corpus(tmp_path: Path, nlp: Language) -> None:
+    """It is divided as the same sentences in one file; a folder may be one of them."""
+    words = numbered(40)
+    single = write(tmp_path / "all.conll", *words)
+    files = [
+        write(tmp_path / "z.conll", *words[:10]),
+        write(tmp_path / "folder" / "b.conll", *words[10:30]).parent,
+        write(tmp_path / "a.conll", *words[30:]),
+    ]
+    data.convert(single, tmp_path / "one", nlp=nlp)
+    data.convert(files, tmp_path / "three", nlp=nlp)
+    for part in data.SPLITS:
+        name = f"{part}.spacy"
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "three" / name).read_bytes()
+
+
+def test_no_doc_is_of_two_files(tmp_path: Path, nlp: Language) -> None:
+    files = [write(tmp_path / "a.conll", "a", "b", "c"), write(tmp_path / "b.conll", "d", "e")]
+    data.convert(files, tmp_path / "out.spacy", nlp=nlp, group=2)
+    assert texts(tmp_path / "out.spacy", nlp) == ["a b", "c", "d e"]
+
+
+@pytest.mark.parametrize(
+    "names, says",
+    [
+        (
+            ["train.txt", "dev.txt", "x/train.conll"],
+            r"for train, got .*train\.txt and .*train\.con",
+        ),
+        (["train.txt", "dev.txt", "other.txt"], r"parts named train, dev, test, got .*other\.txt"),
+        (["train.txt", "test.txt"], "one file for dev, got none"),
+    ],
+)
+def test_files_that_leave_a_choice_are_refused(
+    names: List[str], says: str, tmp_path: Path, nlp: Language
+) -> None:
+    files = [write(tmp_path / name, "a") for name in names]
+    with pytest.raises(CorpusError, match=says):
+        data.convert(files, tmp_path / "out", nlp=nlp)
+    assert not (tmp_path / "out").exists()
+
+
+def test_folders_of_brat_are_parts_too(tmp_path: Path, nlp: Language) -> None:
+    for part in ("train", "dev"):
+        (tmp_path / "in" / part).mkdir(parents=True)
+        (tmp_path / "in" / part / "a.txt").write_text(f"{part} Hanoi")
+        (tmp_path / "in" / part / "a.ann").write_text("")
+    counts = data.convert(tmp_path / "in", tmp_path / "out", nlp=nlp)
+    assert {name: count["docs"] for name, count in counts.items()} == {"train": 1, "dev": 1}
+    assert texts(tmp_path / "out" / "dev.spacy", nlp) == ["dev Hanoi"]
+
+
+def test_a_folder_of_binary_files_is_read_where_there_are_no_others(
+    tmp_path: Path, nlp: Language
+) -> None:
+    source = tmp_path / "in"
+    write(source / "train.conll", "a")
+    write(source / "dev.conll", "b")
+    data.convert(source, source, nlp=nlp)
+    data.convert(source, source, nlp=nlp)  # again: what is there does not matter
+    for name in ("train", "dev"):
+        (source / f"{name}.conll").unlink()
+    data.convert(source, tmp_path / "out", nlp=nlp)
+    assert texts(tmp_path / "out" / "train.spacy", nlp) == ["a"]
+
+
+def test_what_is_not_read_of_a_folder_is_counted(tmp_path: Path, nlp: Language) -> None:
+    write(tmp_path / "in" / "train.conll", "a")
+    write(tmp_path / "in" / "dev.conll", "b")
+    (tmp_path / "in" / "README.md").write_text("about")
+    journal = Journal()
+    data.convert(tmp_path / "in", tmp_path / "out", nlp=nlp, journal=journal)
+    assert journal.counts == {"left_out.file": 1}
+
+
+# Output
+
+
+@pytest.mark.parametrize("name", ["all.spacy", "all.jsonl"])
+def test_a_file_gets_all_of_the_corpus_in_its_order(
+    name: str, tmp_path: Path, nlp: Language
+) -> None:
+    files = [write(tmp_path / "train.conll", "a", "b"), write(tmp_path / "dev.conll", "c")]
+    target = tmp_path / "new" / name
+    counts = data.convert(files, target, nlp=nlp)
+    assert counts == {
+        "corpus": {"docs": 3, "sentences": 3, "tokens": 3, "entities": 3, "entities.X": 3}
+    }
+    assert [path.name for path in target.parent.iterdir()] == [name]
+    again = tmp_path / "again.spacy"
+    data.convert(target, again, nlp=nlp)
+    assert texts(again, nlp) == ["a", "b", "c"]
+    assert all([ent.label_ for ent in doc.ents] == ["X"] for doc in load(again, nlp))
+
+
+@pytest.mark.parametrize("name", ["old.spacy", "old.jsonl", "old.conll"])
+def test_a_file_that_is_there_is_not_written_over(name: str, tmp_path: Path, nlp: Language) -> None:
+    """Who forgets the output names an input in its place."""
+    source = write(tmp_path / "a.conll", "a")
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(ValueError, match=f"{name}: expected a folder.*Name what to write last"):
+        data.convert(source, tmp_path / name, nlp=nlp)
+    assert (tmp_path / name).read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["out.spacy", "out.jsonl", "out"])
+def test_a_mistake_leaves_nothing_behind(name: str, tmp_path: Path, nlp: Language) -> None:
+    source = write(tmp_path / "in" / "a.conll", *numbered(20))
+    source.write_text(source.read_text() + "bad B\n")
+    with pytest.raises(CorpusError, match="line 41"):
+        data.convert(source, tmp_path / name, nlp=nlp)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_what_is_packed_is_what_spacy_packs(tmp_path: Path, nlp: Language) -> None:
+    Doc.set_extension("seen", default=None, force=True)
+    docs = [nlp(text) for text in ("Anna Lee saw Hanoi.", "", "Nothing\n here", "Vũ Hà " * 300)]
+    docs[0].set_ents([docs[0].char_span(0, 8, "PER", kb_id="Q1", span_id="e1")], default="missing")
+    docs[0].cats = {"news": 0.5}
+    docs[0].spans["wrong"] = [docs[0][3:4], docs[0][2:4]]
+    docs[2].user_data = {"meta": {"id": 7, "where": ("x", None)}, ("._.", "seen", None, None): 1}
+    docs.append(Doc(nlp.vocab, ["a", "b"], sent_starts=[True, True]))
+    part = Part()
+    for doc in docs:
+        part.add(doc)
+    part.to_disk(tmp_path / "ours.spacy")
+    DocBin(docs=docs, store_user_data=True).to_disk(tmp_path / "theirs.spacy")
+    ours, theirs = (
+        srsly.msgpack_loads(zlib.decompress((tmp_path / f"{name}.spacy").read_bytes()))
+        for name in ("ours", "theirs")
+    )
+    assert ours == theirs
+    assert part.counts["docs"] == 5
+    assert part.counts["sentences"] == 2  # of the last doc; of the empty one there is none
+    for doc, again in zip(docs, load(tmp_path / "ours.spacy", nlp), strict=True):
+        assert again.to_json() == doc.to_json()
+        assert again.user_data == doc.user_data
+
+
+def test_metadata_and_sentences_are_kept(tmp_path: Path, nlp: Language) -> None:
+    source = tmp_path / "a.jsonl"
+    records = [
+        {"text": f"Hanoi {i}", "spans": [], "meta": {"n": i}, "sent_starts": [0]} for i in range(3)
+    ]
+    srsly.write_jsonl(source, records)
+    data.convert(source, tmp_path / "one.spacy", nlp=nlp)
+    data.convert(source, tmp_path / "two.spacy", nlp=nlp, group=2)
+    metas = [doc.user_data["meta"] for doc in load(tmp_path / "one.spacy", nlp)]
+    assert metas == [{"n": 0}, {"n": 1}, {"n": 2}]
+    pair, single = load(tmp_path / "two.spacy", nlp)
+    assert list(pair.user_data["meta"]) == [{"n": 0}, {"n": 1}]
+    assert [sent.text for sent in pair.sents] == ["Hanoi 0", "Hanoi 1"]
+    assert single.user_data["meta"] == {"n": 2}
+
+
+# Dividing
+
+
+@pytest.mark.parametrize("n", [10, 57])
+@pytest.mark.parametrize("shares, seed", [(SHARES, 0), (SHARES, 5), ((0.5, 0.5), 1), ((1.0,), 0)])
+def test_a_corpus_is_divided_as_split_divides_a_list(
+    n: int, shares: Tuple[float, ...], seed: int, tmp_path: Path, nlp: Language
+) -> None:
+    source = write(tmp_path / "all.conll", *numbered(n))
+    docs = list(data.read_conll(source, nlp))
+    data.convert(source, tmp_path / "out", nlp=nlp, shares=shares, seed=seed)
+    for part, expected in zip(data.SPLITS, data.split(docs, shares, seed)):
+        found = texts(tmp_path / "out" / f"{part}.spacy", nlp)
+        assert found == [doc.text.strip() for doc in expected]
+
+
+def fake(monkeypatch: pytest.MonkeyPatch, read: Any) -> None:
+    monkeypatch.setitem(conversion.CONVERTERS, "fake", read)
+
+
+def test_docs_are_not_held(tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch) -> None:
+    alive = []
+
+    def read(path: Path, nlp: Language, journal: Journal) -> Iterator[Doc]:
+        for i in range(50):
+            if i in (5, 45):
+                alive.append(sum(type(each) is Doc for each in gc.get_objects()))
+            yield Doc(nlp.vocab, [f"w{i}"])
+
+    fake(monkeypatch, read)
+    gc.collect()
+    for target in ("out", "out.spacy", "out.jsonl"):
+        data.convert(write(tmp_path / "a.conll", "a"), tmp_path / target, nlp=nlp, format="fake")
+    assert len(alive) == 8
+    assert max(alive) - min(alive) <= 3
+
+
+def test_a_corpus_that_changes_meanwhile_is_refused(
+    tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = iter([20, 19, 20, 21])
+
+    def read(path: Path, nlp: Language, journal: Journal) -> Iterator[Doc]:
+        yield from (Doc(nlp.vocab, ["a"]) for _ in range(next(numbers)))
+
+    fake(monkeypatch, read)
+    source = write(tmp_path / "a.conll", "a")
+    for _ in range(2):
+        with pytest.raises(CorpusError, match="expected 20 docs, as it had at first"):
+            data.convert(source, tmp_path / "out", nlp=nlp, format="fake")
+    assert not (tmp_path / "out").exists()
+
+
+def test_who_watches_is_told_how_far_it_is(tmp_path: Path, nlp: Language) -> None:
+    source = write(tmp_path / "a.conll", *numbered(10))
+    seen: List[Tuple[str, int, Optional[int]]] = []
+    data.convert(source, tmp_path, nlp=nlp, watch=lambda *progress: seen.append(progress))
+    assert seen == [("corpus", i, total) for total in (None, 10) for i in range(11)]
+
+
+# Counting
+
+
+def test_what_is_read_is_kept_or_left_out(tmp_path: Path, nlp: Language) -> None:
+    good = "[Anna](PER) saw [Hanoi](LOC)\n"
+    content = {
+        "train": good * 3 + "[Bob](PER) and [Eve\n",
+        "dev": good + "[ Bob ](PER) and [  ](PER) in [Han](LOC)oi\n",
+    }
+    for part, text in content.items():
+        (tmp_path / f"{part}.txt").write_text(text)
+    journal = Journal(repair=True)
+    counts = data.convert(tmp_path, tmp_path / "out", nlp=nlp, journal=journal)
+    assert journal.parts == {
+        "train": {"records": 4, "entities": 7, "rejected.records": 1, "rejected.entities": 1},
+        "dev": {"records": 2, "entities": 5, "rejected.records": 0, "rejected.entities": 2},
+    }
+    for part, tally in journal.parts.items():
+        assert counts[part]["docs"] == tally["records"] - tally["rejected.records"]
+        assert counts[part]["entities"] == tally["entities"] - tally["rejected.entities"]
+    assert journal.counts == {
+        "rejected.brackets": 1,
+        "rejected.whitespace": 1,
+        "rejected.alignment": 1,
+        "repaired.whitespace": 1,
+    }
+    assert len(journal.notes) == 4
+    assert journal.notes[0].startswith(f"{tmp_path / 'train.txt'}, line 4: expected [text](LABEL)")
+
+
+def test_what_is_read_twice_is_counted_once(tmp_path: Path, nlp: Language) -> None:
+    source = write(tmp_path / "a.conll", *numbered(30))
+    source.write_text("bad X\n\n" + source.read_text())
+    journal = Journal(repair=True)
+    counts = data.convert(source, tmp_path, nlp=nlp, journal=journal)
+    assert journal.counts == {"rejected.columns": 1}
+    assert journal.tally["records"] == 31
+    assert sum(count["docs"] for count in counts.values()) == 30
+
+
+def test_the_first_problems_are_noted(tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("[Anna](PER)\n" + "[open\n" * 30)
+    journal = Journal(repair=True)
+    assert len(list(data.read_inline(path, nlp, journal))) == 1
+    assert journal.counts == {"rejected.brackets": 30}
+    assert [note.split(":")[0] for note in journal.notes] == [
+        f"{path}, line {n}" for n in range(2, 22)
+    ]
+
+
+@pytest.mark.parametrize(
+    "alignment, ents, missing, counts",
+    [
+        ("strict", ["Lee"], "", {"rejected.alignment": 2}),
+        ("expand", ["Annas-mother", "Lee"], "", {"aligned.expand": 2, "rejected.overlap": 1}),
+        ("contract", ["Lee"], "", {"rejected.alignment": 2}),
+        ("missing", ["Lee"], "Annas-mother", {"aligned.missing": 2}),
+    ],
+)
+def test_entities_inside_of_tokens(
+    alignment: str,
+    ents: List[str],
+    missing: str,
+    counts: Dict[str, int],
+    tmp_path: Path,
+) -> None:
+    nlp = spacy.blank("xx")
+    nlp.tokenizer = lambda text: Doc(nlp.vocab, words=text.split(" "))
+    path = tmp_path / "a.txt"
+    path.write_text("x [Anna](PER)s-[mother](PER) [Lee](PER)\n")
+    journal = Journal(True, alignment)
+    (doc,) = data.read_inline(path, nlp, journal)
+    assert [ent.text for ent in doc.ents] == ents
+    assert " ".join(token.text for token in doc if token.ent_iob == 0) == missing
+    assert journal.counts == counts
+    assert journal.tally["entities"] - journal.tally["rejected.entities"] == len(ents)
+    assert journal.tally["entities"] == 3
+
+
+def test_contracted_entities_keep_whole_tokens(tmp_path: Path) -> None:
+    nlp = spacy.blank("xx")
+    nlp.tokenizer = lambda text: Doc(nlp.vocab, words=text.split(" "))
+    path = tmp_path / "a.txt"
+    path.write_text("x [New York-sty](LOC)le\n")
+    for alignment, text in [("contract", "New"), ("expand", "New York-style")]:
+        # A choice, and no repair: what was chosen is no mistake.
+        (doc,) = data.read_inline(path, nlp, Journal(alignment=alignment))
+        assert [ent.text for ent in doc.ents] == [text]
+
+
+def test_an_unknown_alignment_is_refused() -> None:
+    with pytest.raises(ValueError, match="expected one of strict, expand, contract, missing, got"):
+        Journal(alignment="loose")
+
+
+# Hostile files
+
+
+HOSTILE = {
+    "empty": b"",
+    "blank": b"\n \n\t\n\r\n",
+    "nul": b"Anna\tB-X\nb\0c\tO\n",
+    "utf-16": "Anna\tB-X\nb\tO\n".encode("utf-16"),
+    "utf-16-le": "Anna\tB-X\nb\tO\n".encode("utf-16-le"),
+    "bytes": bytes(range(256)),
+    "long": b"[Anna](PER) came\n" + b"a" * 400,
+}
+
+
+@pytest.mark.parametrize("format", ["auto", "inline", "conll", "gmb"])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_one_error_with_its_place(
+    name: str, format: str, tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "MAX_LINE", 300)
+    path = tmp_path / "a.txt"
+    path.write_bytes(HOSTILE[name])
+    with pytest.raises(CorpusError) as caught:
+        data.convert(path, tmp_path / "out", nlp=nlp, format=format)
+    assert str(caught.value).startswith(str(path))
+    assert re.search(r": expected .*, got .*\. .*\.$", str(caught.value), re.S)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_long_line_is_told_or_left_out(
+    tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "MAX_LINE", 30)
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"[A](X) b\n" + b"c " * 100 + b"\n" + b"d" * 29 + b"\n" + b"e" * 30 + b"\n")
+    with pytest.raises(CorpusError, match=r"line 2: expected a line of at most 30 bytes"):
+        list(data.read_inline(path, nlp))
+    journal = Journal(repair=True)
+    docs = list(data.read_inline(path, nlp, journal))
+    assert [doc.text for doc in docs] == ["A b", "d" * 29]
+    assert [note.split(":")[0][-6:] for note in journal.notes] == ["line 2", "line 4"]
+
+
+def test_a_line_that_spacy_would_refuse_has_a_place(tmp_path: Path) -> None:
+    nlp = spacy.blank("en")
+    nlp.max_length = 10
+    path = tmp_path / "a.txt"
+    path.write_text("[A](X) b\nlonger than ten\n")
+    with pytest.raises(CorpusError, match="line 2: expected a line of at most 10 characters"):
+        list(data.read_inline(path, nlp))
+
+
+# Telling the format
+
+
+@pytest.mark.parametrize(
+    "name, format",
+    [
+        ("inline.txt", "inline"),
+        ("comments.conll", "conll"),
+        ("biluo.conll", "conll"),
+        ("gmb.csv", "gmb"),
+        ("prodigy.jsonl", "jsonl"),
+        ("doccano.jsonl", "doccano"),
+        ("label_studio.json", "label_studio"),
+        ("label_studio_min.json", "label_studio"),
+        ("brat", "brat"),
+    ],
+)
+def test_the_content_tells_the_format(name: str, format: str) -> None:
+    assert data.detect_format(HERE / "fixtures" / name) == format
+
+
+def test_a_binary_file_is_told(tmp_path: Path, nlp: Language) -> None:
+    DocBin(docs=[nlp("a")]).to_disk(tmp_path / "corpus")
+    assert data.detect_format(tmp_path / "corpus") == "spacy"
+    (tmp_path / "text").write_text("x [Hanoi](GPE)\n")  # the first byte is the same
+    assert data.detect_format(tmp_path / "text") == "inline"
+
+
+def test_columns_are_for_one_format(tmp_path: Path, nlp: Language) -> None:
+    source = HERE / "fixtures" / "columns.conllu"
+    data.convert(source, tmp_path / "a.spacy", nlp=nlp, token_column=2, tag_column=4)
+    assert len(load(tmp_path / "a.spacy", nlp)) == 3
+    with pytest.raises(ValueError, match="expected conll, which has columns, got 'gmb'"):
+        data.convert(source, tmp_path / "b.spacy", nlp=nlp, format="gmb", tag_column=4)
+
+
+# The command
+
+
+def convert(*arguments: Any) -> str:
+    result = runner.invoke(app, ["convert", *map(str, arguments)])
+    assert result.exit_code == 0, result.output
+    return " ".join(result.output.replace("│", " ").split())
+
+
+def test_the_command_says_what_became_of_the_corpus(tmp_path: Path) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text("# a comment\na B-[red]\n\nb L-[red]\n\nc O\nd X\n")
+    output = convert(path, tmp_path / "out.spacy", "--repair")
+    assert "corpus, records 3 1 2 corpus, entities 2 0 2" in output
+    assert f"Tags: BILUO ({path})" in output
+    assert "Left out: comment 1" in output
+    assert "Rejected: tag 1" in output
+    assert "Repaired: tags 2" in output
+    assert f"{path}, line 7: expected a token and a tag" in output
+    assert "entities.[red] 2" in output
+
+
+def test_the_command_takes_several_inputs_and_columns(tmp_path: Path, nlp: Language) -> None:
+    for part in ("train", "dev"):
+        (tmp_path / f"{part}.conll").write_text("B-X x Anna y\nO x came y\n")
+    inputs = [tmp_path / "train.conll", tmp_path / "dev.conll"]
+    output = convert(*inputs, tmp_path / "out", "--tag-column", "1", "--token-column", "-2")
+    assert "Format: conll" in output
+    (doc,) = load(tmp_path / "out" / "dev.spacy", nlp)
+    assert [(ent.text, ent.label_) for ent in doc.ents] == [("Anna", "X")]
+
+
+def test_the_alignment_is_passed_on(tmp_path: Path, nlp: Language) -> None:
+    (tmp_path / "a.txt").write_text("[Tim](PER)othy came\n")
+    output = convert(tmp_path / "a.txt", tmp_path / "a.spacy", "--alignment", "expand")
+    assert "Aligned: expand 1" in output
+    assert [ent.text for ent in load(tmp_path / "a.spacy", nlp)[0].ents] == ["Timothy"]
+
+
+def test_the_help_has_an_example_of_each_format() -> None:
+    output = runner.invoke(app, ["convert", "--help"]).output
+    for format in data.CONVERTERS:
+        assert re.search(rf"^    {format}  +\S", output, re.M), format
+    assert set(data.FORMATS) == set(data.CONVERTERS)
+
+
+# Fuzzing
+
+
+def mutate(draw: random.Random, content: bytes) -> bytes:
+    """Change a file in one to three places."""
+    for _ in range(draw.randint(1, 3)):
+        at = draw.randrange(len(content) + 1)
+        end = min(at + draw.randint(1, 20), len(content))
+        odd = [
+            b"[",
+            b"]",
+            b"](",
+            b"\\",
+            b"\t",
+            b"\n\n",
+            b"\0",
+            b"\xff",
+            b'"',
+            b",",
+            b"# ",
+            b"\r",
+            b" ",
+        ]
+        odd += ["\u2028".encode(), b"-DOCSTART-", b"B-", b"\xef\xbb\xbf"]
+        content = draw.choice(
+            [
+                content[:at] + bytes([draw.randrange(256)]) + content[at + 1 :],
+                content[:at] + content[end:],
+                content[:at] + content[at:end] * 2 + content[end:],
+                content[:at] + draw.choice(odd) + content[at:],
+                content[:at] if draw.random() < 0.2 else content,
+            ]
+        )
+    return content
+
+
+def records_in(format: str, content: bytes) -> int:
+    """Count the lines of inline, or the runs of lines between two that are blank or DOCSTART."""
+    inside = []
+    for line in content.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
+        text = line.decode("utf-8", "replace")
+        readable = "\0" not in text and text.encode() == line
+        boundary = not text.strip() or (format == "conll" and text.startswith("-DOCSTART-"))
+        inside.append(not (readable and boundary))
+    return sum(b and (format == "inline" or not a) for a, b in zip([False, *inside], inside))
+
+
+HEADER = b"Sentence #,Word,POS,Tag"
+FUZZED = {
+    "inline": ["inline.txt"],
+    "conll": ["iob1.conll", "iob2.conll", "bioes.conll", "biluo.conll", "comments.conll"],
+    "gmb": ["gmb.csv"],
+}
+
+
+@pytest.mark.parametrize("format", FUZZED)
+def test_mutated_files_are_read_or_told(format: str, tmp_path: Path, nlp: Language) -> None:
+    draw = random.Random(0)
+    originals = [(HERE / "fixtures" / name).read_bytes() for name in FUZZED[format]]
+    path = tmp_path / "corpus"
+    told = read = 0
+    for _ in range(FUZZ):
+        content = mutate(draw, draw.choice(originals))
+        path.write_bytes(content)
+        journal = Journal(True, draw.choice(data.ALIGNMENTS))
+        try:
+            strict = list(data.CONVERTERS[format](path, nlp, Journal()))
+        except CorpusError as problem:
+            assert str(problem).startswith(f"{path}, line ")
+            told += 1
+            strict = []
+        try:
+            docs = list(data.CONVERTERS[format](path, nlp, journal))
+        except CorpusError as problem:
+            # Nothing can be read behind another header.
+            assert format == "gmb" and "line " in str(problem)
+            assert content.removeprefix(b"\xef\xbb\xbf").split(b"\n")[0].rstrip(b"\r") != HEADER
+            continue
+        read += 1
+        tally = journal.tally
+        assert len(docs) == tally["records"] - tally["rejected.records"]
+        assert sum(len(doc.ents) for doc in docs) == tally["entities"] - tally["rejected.entities"]
+        if format != "gmb" and not journal.counts["left_out.comment"]:
+            assert tally["records"] == records_in(format, content)
+        lost = [key for key in journal.counts if not key.startswith("left_out")]
+        if strict:
+            assert not lost
+            assert [doc.to_json() for doc in docs] == [doc.to_json() for doc in strict]
+        DocBin(docs=docs, store_user_data=True).to_bytes()
+    assert told > FUZZ / 20 and read > FUZZ / 20

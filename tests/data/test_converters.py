@@ -1,0 +1,718 @@
+"""Corpora: what is read is what was written, and a mistake is told where it is."""
+
+import os
+import random
+import re
+import sys
+from pathlib import Path
+from typing import Callable, Dict, List, Tuple
+
+import pytest
+import spacy
+from helpers import GOLDEN, Sentence
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from spacy.language import Language
+from spacy.tokens import Doc, DocBin
+from spacy.training import (
+    Corpus,
+    biluo_tags_to_spans,
+    iob_to_biluo,
+    offsets_to_biluo_tags,
+)
+from spacy.util import filter_spans
+
+from spacy_crf_ner import data
+from spacy_crf_ner.data import CONVERTERS, CorpusError
+from spacy_crf_ner.data.packing import Part
+
+HERE = Path(__file__).parents[1]
+REAL = Path(os.environ.get("SPACY_CRF_NER_DATA", HERE.parent.parent / "shared" / "data"))
+
+GOLDEN_FILES = {
+    "inline.txt": "inline",
+    "iob2.conll": "conll",
+    "iob1.conll": "conll",
+    "bioes.conll": "conll",
+    "gmb.csv": "gmb",
+}
+GMB_HEADER = "Sentence #,Word,POS,Tag\n"
+
+settings.register_profile("corpora", deadline=None, max_examples=100)
+corpora = settings.get_profile("corpora")
+
+
+@pytest.fixture(scope="module")
+def nlp() -> Language:
+    return spacy.blank("en")
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that is written anew by each example of a property."""
+    return tmp_path_factory.mktemp("corpus") / "corpus.txt"
+
+
+@pytest.fixture(scope="module")
+def whitespace_nlp() -> Language:
+    """A pipeline whose tokens are what stands between spaces."""
+    nlp = spacy.blank("xx")
+    nlp.tokenizer = lambda text: Doc(nlp.vocab, words=text.split(" "))
+    return nlp
+
+
+def sentences_of(docs: List[Doc]) -> List[Sentence]:
+    return [
+        ([token.text for token in doc], [(ent.start, ent.end, ent.label_) for ent in doc.ents])
+        for doc in docs
+    ]
+
+
+def read(path: Path, format: str, nlp: Language) -> List[Sentence]:
+    return sentences_of(list(CONVERTERS[format](path, nlp)))
+
+
+# Writers: the other way, independent of the readers.
+
+
+def iob1(words: List[str], spans: List[Tuple[int, int, str]]) -> List[str]:
+    tags = ["O"] * len(words)
+    for start, end, label in spans:
+        tags[start:end] = [f"I-{label}"] * (end - start)
+        if any(stop == start and other == label for _, stop, other in spans):
+            tags[start] = f"B-{label}"
+    return tags
+
+
+def iob2(words: List[str], spans: List[Tuple[int, int, str]]) -> List[str]:
+    tags = ["O"] * len(words)
+    for start, end, label in spans:
+        tags[start:end] = [f"B-{label}"] + [f"I-{label}"] * (end - start - 1)
+    return tags
+
+
+def biluo(words: List[str], spans: List[Tuple[int, int, str]]) -> List[str]:
+    tags: List[str] = iob_to_biluo(iob2(words, spans))
+    return tags
+
+
+def bioes(words: List[str], spans: List[Tuple[int, int, str]]) -> List[str]:
+    return [re.sub("^U-", "S-", re.sub("^L-", "E-", tag)) for tag in biluo(words, spans)]
+
+
+SCHEMES: Dict[str, Callable[..., List[str]]] = {
+    "iob1": iob1,
+    "iob2": iob2,
+    "biluo": biluo,
+    "bioes": bioes,
+}
+
+
+def write_conll(path: Path, sentences: List[Sentence], scheme: str, columns: str) -> None:
+    """Write the columns that a pattern asks for, such as "{word} - {tag}"."""
+    lines = []
+    for words, spans in sentences:
+        tags = SCHEMES[scheme](words, spans)
+        lines += [columns.format(word=word, tag=tag) for word, tag in zip(words, tags, strict=True)]
+        lines.append("")
+    path.write_bytes("\n".join(lines).encode())
+
+
+def escape(text: str) -> str:
+    return re.sub(r"([\[\]\\])", r"\\\1", text)
+
+
+def write_inline(path: Path, sentences: List[Sentence]) -> None:
+    lines = []
+    for words, spans in sentences:
+        cells = [escape(word) for word in words]
+        for start, end, label in spans:
+            cells[start] = "[" + cells[start]
+            cells[end - 1] += f"]({label})"
+        lines.append(" ".join(cells))
+    path.write_bytes("\n".join(lines).encode())
+
+
+def words(*excluded: str) -> st.SearchStrategy[str]:
+    """Words of any characters but control characters, these, and those that end or begin a file."""
+    anything = st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufeff")
+    # Brackets and separators that tokens of real tweets hold, more often than chance has them.
+    odd = st.sampled_from("[]()\\\"'-,\xa0\u2028\u2029\u3000")
+    text = st.text(anything | odd, min_size=1, max_size=6)
+    return text.filter(lambda word: word.strip() == word and not set(word) & set("".join(excluded)))
+
+
+@st.composite
+def sentence(draw: st.DrawFn, word: st.SearchStrategy[str]) -> Sentence:
+    """A sentence of pieces, each of them an entity or not."""
+    labels = st.sampled_from([None, "PER", "LOC", "creative-work"])
+    pieces = draw(st.lists(st.tuples(st.integers(1, 3), labels), min_size=1, max_size=5))
+    spans, at = [], 0
+    for length, label in pieces:
+        if label:
+            spans.append((at, at + length, label))
+        at += length
+    return [draw(word) for _ in range(at)], spans
+
+
+# Reading
+
+
+@pytest.mark.parametrize("name", GOLDEN_FILES)
+def test_all_formats_say_the_same(name: str, nlp: Language) -> None:
+    docs = list(CONVERTERS[GOLDEN_FILES[name]](HERE / "fixtures" / name, nlp))
+    assert sentences_of(docs) == GOLDEN
+    for doc, (expected, _) in zip(docs, GOLDEN, strict=True):
+        assert doc.text.strip() == " ".join(expected)
+        assert [token.is_sent_start for token in doc] == [i == 0 for i in range(len(doc))]
+        assert {token.ent_iob_ for token in doc} <= set("BIO")  # none is missing
+        assert doc.vocab is nlp.vocab
+
+
+@pytest.mark.parametrize("change", [("\n", "\r\n"), ("", "")], ids=["crlf", "lf"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["no-bom", "bom"])
+@pytest.mark.parametrize("name", GOLDEN_FILES)
+def test_line_ends_and_byte_order_marks_do_not_matter(
+    name: str, mark: bytes, change: Tuple[str, str], tmp_path: Path, nlp: Language
+) -> None:
+    text = (HERE / "fixtures" / name).read_text(encoding="utf-8")
+    path = tmp_path / name
+    path.write_bytes(mark + (text.replace(*change) if change[0] else text).encode())
+    assert data.detect_format(path) == GOLDEN_FILES[name]
+    assert read(path, GOLDEN_FILES[name], nlp) == GOLDEN
+
+
+@corpora
+@given(st.lists(sentence(words()), min_size=1, max_size=3), st.sampled_from(list(SCHEMES)))
+@example([(["a", "b", "c"], [(0, 1, "PER"), (1, 2, "PER"), (2, 3, "LOC")])], "iob1")
+def test_tab_separated_columns_come_back(
+    scratch: Path, nlp: Language, sentences: List[Sentence], scheme: str
+) -> None:
+    write_conll(scratch, sentences, scheme, "{word}\tx y\t{tag}")
+    assert read(scratch, "conll", nlp) == sentences
+
+
+@corpora
+@given(st.lists(sentence(words(" ")), min_size=1, max_size=3), st.sampled_from(list(SCHEMES)))
+def test_space_separated_columns_come_back(
+    scratch: Path, nlp: Language, sentences: List[Sentence], scheme: str
+) -> None:
+    write_conll(scratch, sentences, scheme, "  {word} -   {tag} ")
+    assert read(scratch, "conll", nlp) == sentences
+
+
+@corpora
+@given(st.lists(sentence(words(" \xa0\u2028\u2029\u3000")), min_size=1, max_size=3))
+@example([([r"\[", "]", "\\"], [(0, 1, "PER"), (2, 3, "PER")])])
+def test_inline_comes_back(
+    scratch: Path, whitespace_nlp: Language, sentences: List[Sentence]
+) -> None:
+    write_inline(scratch, sentences)
+    assert read(scratch, "inline", whitespace_nlp) == sentences
+
+
+@corpora
+@given(st.lists(st.sampled_from(["O", "B-X", "I-X", "B-Y", "I-Y"]), min_size=1, max_size=8))
+def test_any_iob_tags_are_read_as_spacy_reads_them(
+    scratch: Path, nlp: Language, tags: List[str]
+) -> None:
+    """Also those that are not well-formed; where an I- begins an entity, so it does in IOB1."""
+    scratch.write_text("\n".join(f"w {tag}" for tag in tags))
+    (doc,) = data.read_conll(scratch, nlp)
+    oracle = biluo_tags_to_spans(doc, iob_to_biluo(tags))
+    assert [(s.start, s.end, s.label_) for s in doc.ents] == [
+        (s.start, s.end, s.label_) for s in filter_spans(oracle)
+    ]
+
+
+@corpora
+@given(
+    st.lists(
+        st.sampled_from(["O", "B-X", "I-X", "L-X", "U-X", "B-Y", "I-Y", "L-Y"]),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_biluo_tags_are_read_or_refused_as_their_grammar_has_it(
+    scratch: Path, nlp: Language, tags: List[str]
+) -> None:
+    # A U- in another sentence makes the file BILUO, whatever this one has.
+    scratch.write_text("\n".join(f"w {tag}" for tag in tags) + "\n\nw U-Z")
+    entity = r"(U-(X|Y) |B-X (I-X )*L-X |B-Y (I-Y )*L-Y )"
+    if re.fullmatch(rf"(O |{entity})*", "".join(f"{tag} " for tag in tags)):
+        doc, _ = data.read_conll(scratch, nlp)
+        oracle = biluo_tags_to_spans(doc, tags)
+        assert [(s.start, s.end) for s in doc.ents] == [(s.start, s.end) for s in oracle]
+    else:
+        with pytest.raises(CorpusError, match="BILUO"):
+            list(data.read_conll(scratch, nlp))
+
+
+def test_inline_entities_lie_where_their_characters_do(tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text(r'"[Tim Cook](PERSON)", he said \[sic\], doesn\'t  like C:\dir [Hanoi](GPE).')
+    (doc,) = data.read_inline(path, nlp)
+    assert doc.text == r'"Tim Cook", he said [sic], doesn\'t  like C:\dir Hanoi.'
+    at = doc.text.index("Hanoi")
+    entities = [(1, 9, "PERSON"), (at, at + 5, "GPE")]
+    tags = ["O" if token.ent_iob_ == "O" else token.ent_type_ for token in doc]
+    oracle = [tag.split("-")[-1] for tag in offsets_to_biluo_tags(doc, entities)]
+    assert tags == oracle
+
+
+def test_tokens_keep_odd_characters(tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "tweets.conll"
+    odd = ["a\xa0b", "\u2028", "c\x85d", " e ", "\ufe0f", "\x1c"]
+    path.write_bytes("".join(f"{word}\tO\n" for word in odd).encode())
+    assert read(path, "conll", nlp) == [(odd, [])]
+
+
+def test_space_around_a_line_is_no_token(tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("  [Anna](PER) came \t\n")
+    assert read(path, "inline", nlp) == [(["Anna", "came"], [(0, 1, "PER")])]
+
+
+def test_gmb_falls_back_to_latin_1(tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "ner_dataset.csv"
+    rows = "Sentence: 1,Café,NN,O\nSentence: 2,Zoë,NNP,B-per\n"
+    for encoding in ("utf-8", "latin-1"):
+        path.write_bytes((GMB_HEADER + rows).encode(encoding))
+        assert read(path, "gmb", nlp) == [(["Café"], []), (["Zoë"], [(0, 1, "per")])]
+
+
+def test_gmb_sentence_number_may_be_on_every_row(tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "filled.csv"
+    path.write_text(GMB_HEADER + "Sentence: 1,a,X,O\nSentence: 1,b,X,O\n\nSentence: 2,c,X,O\n")
+    assert read(path, "gmb", nlp) == [(["a", "b"], []), (["c"], [])]
+
+
+def test_reading_streams(tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("[Anna](PER) came .\nAn [open bracket .\n")
+    docs = data.read_inline(path, nlp)
+    assert next(docs).text == "Anna came ."
+    with pytest.raises(CorpusError):
+        next(docs)
+
+
+# Mistakes. Each: format, content, the line that has it, what else the message must say.
+
+MISTAKES = {
+    "unclosed bracket": ("inline", "ok\n\nSee [Tim Cook now", 3, r"'[Tim Cook now'.*\["),
+    "unopened bracket": ("inline", "See Tim](PER)", 1, r"expected [text](LABEL).*'](PER)'"),
+    "nested brackets": ("inline", "[Bank of [Hanoi](GPE)](ORG)", 1, "nest none"),
+    "no label": ("inline", "a\n[Tim Cook] came", 2, "[text](LABEL)"),
+    "empty label": ("inline", "[Tim Cook]() came", 1, "[text](LABEL)"),
+    "label with a space": ("inline", "[Tim](A B) came", 1, "[text](LABEL)"),
+    "empty entity": ("inline", "so [](PER) came", 1, "neither of them empty"),
+    "escaped end": ("inline", r"[Tim\](PER) came", 1, "Close and label each entity"),
+    "space before": ("inline", "Is[ Tim](PER) here", 1, "without whitespace.*' Tim'"),
+    "space after": ("inline", "Is [Tim ](PER) here", 1, "without whitespace.*'Tim '"),
+    "space first in line": ("inline", "[ Tim](PER) here", 1, "without whitespace"),
+    "a token of space last": ("inline", "Is [Tim   ](PER)here", 1, "without whitespace"),
+    "only space": ("inline", "Is [  ](PER) here", 1, "without whitespace"),
+    "inside a token": ("inline", "ok\n[Tim](PER)othy came", 2, "'Tim' in the tokens ['Timothy']"),
+    "inline not UTF-8": ("inline", "ok\n\udce9t\udce9", 2, "expected UTF-8.*Save the file"),
+    "conll not UTF-8": ("conll", "a O\n\udce9 O", 2, "expected UTF-8"),
+    "one column": ("conll", "EU\nrejects", 1, "expected 2 columns, as most.*got 1"),
+    "a column of its own": ("conll", "a b c O\nd e f O\nEU a b c O", 3, "expected 4.*got 5"),
+    "missing column": ("conll", "EU NNP O\n\ncalls VBZ", 3, "expected 3 columns.*['calls', 'VBZ']"),
+    "more columns": ("conll", "EU\tO\nNew York\tNNP\tO", 2, "expected 2 columns.*by tabs"),
+    "tabs after spaces": ("conll", "EU O\ncalls\tO", 2, "expected 2 columns.*all by spaces"),
+    "unknown prefix": ("conll", "EU O\nHanoi X-PER", 2, "as O or B-PER, got 'Hanoi' and 'X-PER'"),
+    "no hyphen": ("conll", "EU O\nHanoi B", 2, "'B'. A tag is O, or one of"),
+    "tag without label": ("conll", "EU O\nHanoi B-", 2, "'B-'. A tag is O"),
+    "lower case tag": ("conll", "EU o", 1, "got 'EU' and 'o'"),
+    "trailing space": ("conll", "EU\tO\nHanoi\tB-LOC ", 2, "'B-LOC '"),
+    "empty token": ("conll", "EU\tO\n\tO", 2, "expected a token"),
+    "I without B": ("conll", "EU S-ORG\nHanoi O\n\nTim I-PER", 4, "B-PER in front of I-PER"),
+    "L without B": ("conll", "Tim O\nCook L-PER", 2, "B-PER in front of L-PER"),
+    "E without B": ("conll", "Tim O\nCook E-PER", 2, "B-PER in front of E-PER.*BIOES"),
+    "E of another label": ("conll", "Tim B-PER\nCook E-ORG", 2, "expected I-, L- or E-PER"),
+    "B before O": ("conll", "Tim B-PER\ncame O\n\nEU S-ORG", 2, "E-PER, got O (came)"),
+    "B before B": ("conll", "Tim B-PER\nCook B-PER\nCook L-PER", 2, "L- or E-PER, got B-PER"),
+    "B before the end": ("conll", "EU U-ORG\nTim B-PER\n\nso O", 2, "got O (the end of the sent"),
+    "whitespace token": ("conll", "a\tO\n\xa0\tB-X\nb\tI-X", 2, r"whitespace.*'\xa0'.*Tag it O"),
+    "whitespace at the end": ("conll", "a\tB-X\n \tI-X\nb\tO", 2, "whitespace.*' '"),
+    "header": ("gmb", "Sentence,Word,POS,Tag\n", 1, "expected Sentence #,Word,POS,Tag"),
+    "no header": ("gmb", "Sentence: 1,a,NN,O\n", 1, "expected Sentence #,Word,POS,Tag"),
+    "bare comma": ("gmb", GMB_HEADER + "Sentence: 1,a,NN,O\n,,,,,O\n", 3, "comma in quotes"),
+    "cell missing": ("gmb", GMB_HEADER + "Sentence: 1,a,NN\n", 2, "'Sentence: 1', 'a', 'NN'"),
+    "empty word": ("gmb", GMB_HEADER + "Sentence: 1,a,NN,O\n,,NN,O\n", 3, "expected a token"),
+    "gmb tag": ("gmb", GMB_HEADER + "Sentence: 1,a,NN,Bgeo\n", 2, "'Bgeo'"),
+    "open quote": ("gmb", GMB_HEADER + 'Sentence: 1,",`,O\n', 2, 'expected CSV.*""""'),
+    "stray quote": ("gmb", GMB_HEADER + 'Sentence: 1,"a"b,NN,O\n', 2, "expected CSV"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_is_told_with_file_line_and_remedy(
+    case: str, tmp_path: Path, nlp: Language
+) -> None:
+    format, content, line, says = MISTAKES[case]
+    path = tmp_path / "corpus.file"
+    path.write_bytes(content.encode("utf-8", "surrogateescape"))
+    with pytest.raises(CorpusError) as caught:
+        list(CONVERTERS[format](path, nlp))
+    message = str(caught.value)
+    assert message.startswith(f"{path}, line {line}: expected ")
+    assert re.search(", got .+\\. .+\\.$", message)
+    assert re.search(".*".join(re.escape(part) for part in says.split(".*")), message), message
+
+
+def test_whitespace_inside_an_entity_is_no_mistake(tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text("New\tB-X\n\xa0\tI-X\nYork\tI-X\n", encoding="utf-8")
+    assert read(path, "conll", nlp) == [(["New", "\xa0", "York"], [(0, 3, "X")])]
+
+
+# Telling the format
+
+
+@pytest.mark.parametrize("content", ["", "\n \n", "Just a sentence.\nAnd another.\n", "a,b\n1,2\n"])
+def test_what_has_no_known_format_is_refused(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text(content)
+    with pytest.raises(CorpusError, match=r"a\.txt: expected inline .* conll .* gmb .*, got"):
+        data.detect_format(path)
+
+
+def test_a_file_with_a_mistake_still_has_a_format(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    for content, format in [
+        ("[Anna](PER) came .\n[Bob came .\n", "inline"),
+        ("Anna B-PER\ncame O\nhere\n", "conll"),
+        ("-DOCSTART-\n\nAnna B-PER\ncame O\n", "conll"),
+        # A markdown link in a tweet.
+        ("[this](link)\tO\nis\tO\n", "conll"),
+    ]:
+        path.write_text(content)
+        assert data.detect_format(path) == format
+
+
+def test_a_folder_has_one_format(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("[Anna](PER) came .")
+    (tmp_path / "dev.txt").write_text("Anna B-PER")
+    with pytest.raises(CorpusError, match=r"train.txt \(inline\), dev.txt \(conll\)"):
+        data.detect_format(tmp_path)
+
+
+# Grouping
+
+
+def texts(docs: List[Doc]) -> List[str]:
+    return [doc.text.strip() for doc in docs]
+
+
+@pytest.fixture
+def documents(tmp_path: Path, nlp: Language) -> List[Doc]:
+    """Documents of 1, 3 and 2 sentences of one word: a / b c d / e f."""
+    path = tmp_path / "documents.conll"
+    path.write_text(
+        "-DOCSTART- O\n\na B-X\n\n-DOCSTART- O\n\n-DOCSTART- O\nb O\n\nc O\n\nd B-X\n"
+        "-DOCSTART- O\ne B-X\n\nf B-X\n"
+    )
+    return list(data.read_conll(path, nlp))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "n, expected",
+    [
+        (0, ["a", "b c d", "e f"]),
+        (1, ["a", "b", "c", "d", "e", "f"]),
+        (2, ["a", "b c", "d", "e f"]),
+        (9, ["a", "b c d", "e f"]),
+    ],
+)
+def test_groups_end_with_documents(n: int, expected: List[str], documents: List[Doc]) -> None:
+    groups = list(data.group_sentences(documents, n))
+    assert texts(groups) == expected
+    assert [len(list(doc.sents)) for doc in groups] == [len(text.split()) for text in expected]
+    assert [e.text for doc in groups for e in doc.ents] == ["a", "d", "e", "f"]
+    assert not any(doc.user_data for doc in groups)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_spacy_trains_on_the_tokens_of_tagged_corpora(n: int, tmp_path: Path) -> None:
+    """Also where its own tokenizer would split them, as in don't."""
+    source = tmp_path / "corpus.conll"
+    source.write_text("don't O\nU.S.A.! B-GPE\n\nAT&T's B-ORG\n\n" * 3, encoding="utf-8")
+    nlp = spacy.blank("en")
+    data.convert(source, tmp_path, nlp=nlp, group=n, shares=(1.0,))
+    examples = list(Corpus(tmp_path / "train.spacy")(nlp))
+    assert [t.text for eg in examples for t in eg.x] == ["don't", "U.S.A.!", "AT&T's"] * 3
+    assert [tag for eg in examples for tag in eg.get_aligned_ner()] == ["O", "U-GPE", "U-ORG"] * 3
+
+
+def test_groups_without_documents(nlp: Language) -> None:
+    docs = list(data.read_inline(HERE / "fixtures" / "inline.txt", nlp))
+    assert texts(list(data.group_sentences(docs, 0))) == texts(docs)
+    first, second = data.group_sentences(docs, 2)
+    assert first.text == "Anna Schmidt visited Hanoi . From Paris Berlin New York Bob rings ."
+    assert [sent.text for sent in first.sents] == texts(docs)[:2]
+    assert [(e.start, e.end) for e in first.ents] == [
+        (0, 2),
+        (3, 4),
+        (6, 7),
+        (7, 8),
+        (8, 10),
+        (10, 11),
+    ]
+    assert second.text == docs[2].text
+
+
+def test_a_group_is_not_negative(documents: List[Doc]) -> None:
+    with pytest.raises(ValueError, match="0 or more, got -1"):
+        list(data.group_sentences(documents, -1))
+
+
+# Splitting
+
+
+def numbered(nlp: Language, n: int) -> List[Doc]:
+    return [Doc(nlp.vocab, words=[str(i)], spaces=[False]) for i in range(n)]
+
+
+@corpora
+@given(
+    st.integers(0, 60),
+    st.lists(st.integers(0, 10), min_size=1, max_size=4).filter(any),
+    st.integers(0, 5),
+)
+def test_a_split_is_complete_disjoint_and_ordered(
+    nlp: Language, n: int, weights: List[int], seed: int
+) -> None:
+    docs = numbered(nlp, n)
+    shares = [weight / sum(weights) for weight in weights]
+    parts = data.split(docs, shares, seed)
+    indices = [[int(doc.text) for doc in part] for part in parts]
+    assert all(part == sorted(part) for part in indices)
+    assert sorted(i for part in indices for i in part) == list(range(n))
+    for part, share in zip(parts, shares, strict=True):
+        assert abs(len(part) - n * share) <= 1
+    again = data.split(docs, shares, seed)
+    assert [texts(part) for part in again] == [texts(part) for part in parts]
+
+
+def test_the_split_never_changes(nlp: Language) -> None:
+    """Figures on a corpus without an official split are of this split: pinned."""
+    # Draws of seed 0: .84 .76 .42 .26 .51 .40 .78 .30 .48 .58. Doc 0 comes last, 6 before it.
+    train, dev, test = data.split(numbered(nlp, 10))
+    assert (texts(train), texts(dev), texts(test)) == (list("12345789"), ["6"], ["0"])
+    other = data.split(numbered(nlp, 10), seed=1)
+    assert texts(other[0]) != texts(train)
+    state = random.getstate()
+    data.split(numbered(nlp, 10))
+    assert random.getstate() == state
+
+
+@pytest.mark.parametrize("shares", [(), (0.5, 0.4), (0.8, 0.3), (1.2, -0.2), (float("nan"),)])
+def test_shares_sum_to_one(shares: Tuple[float, ...], nlp: Language) -> None:
+    with pytest.raises(ValueError, match="expected fractions that sum to 1"):
+        data.split(numbered(nlp, 3), shares)
+
+
+# Converting
+
+
+def load(path: Path, nlp: Language) -> List[Sentence]:
+    return sentences_of(list(DocBin().from_disk(path).get_docs(nlp.vocab)))
+
+
+def write_sentences(path: Path, n: int) -> None:
+    path.write_text("".join(f"[Anna](PER) came {i} times .\n" for i in range(n)))
+
+
+def test_a_file_is_split(tmp_path: Path, nlp: Language) -> None:
+    write_sentences(tmp_path / "all.txt", 20)
+    counts = data.convert(tmp_path / "all.txt", tmp_path / "new" / "corpus", nlp=nlp)
+    sizes = {"train": 16, "dev": 2, "test": 2}
+    assert counts == {
+        name: {"docs": n, "sentences": n, "tokens": 5 * n, "entities": n, "entities.PER": n}
+        for name, n in sizes.items()
+    }
+    target = tmp_path / "new" / "corpus"
+    assert sorted(path.name for path in target.iterdir()) == [
+        "dev.spacy",
+        "test.spacy",
+        "train.spacy",
+    ]
+    numbers = [int(words[2]) for name in sizes for words, _ in load(target / f"{name}.spacy", nlp)]
+    assert sorted(numbers) == list(range(20))
+    # spaCy's own reader takes it.
+    examples = list(Corpus(target / "train.spacy")(nlp))
+    assert len(examples) == 16
+    assert all(eg.reference.has_annotation("SENT_START") for eg in examples)
+    assert examples[0].get_aligned_ner() == ["U-PER", "O", "O", "O", "O"]
+
+
+def test_a_folder_of_parts_is_kept(tmp_path: Path, nlp: Language) -> None:
+    for name, file in [("train", "iob2.conll"), ("testa", "iob1.conll"), ("TESTB", "bioes.conll")]:
+        (tmp_path / f"{name}.conll").write_bytes((HERE / "fixtures" / file).read_bytes())
+    (tmp_path / "README.txt").write_text("not a corpus")
+    target = tmp_path / "out"
+    counts = data.convert(tmp_path, target, nlp=nlp, group=0)
+    assert {name: count["docs"] for name, count in counts.items()} == {
+        "train": 3,
+        "dev": 2,
+        "test": 3,
+    }
+    assert all(count["sentences"] == 3 for count in counts.values())
+    assert load(target / "train.spacy", nlp) == load(target / "test.spacy", nlp) == GOLDEN
+
+
+@pytest.mark.parametrize(
+    "names, found",
+    [
+        (["train.txt", "valid.csv"], {"train": "train.txt", "dev": "valid.csv"}),
+        (["train", "dev", "test"], {"train": "train", "dev": "dev", "test": "test"}),
+        (
+            ["eng.train", "eng.testa", "eng.testb.txt", "LICENSE", "notes.md"],
+            {"train": "eng.train", "dev": "eng.testa", "test": "eng.testb.txt"},
+        ),
+        (["ner_dataset.csv", "README", "readme.txt", "train.spacy"], {"corpus": "ner_dataset.csv"}),
+    ],
+)
+def test_files_are_found_by_name(
+    names: List[str], found: Dict[str, str], tmp_path: Path, nlp: Language
+) -> None:
+    for name in names:
+        (tmp_path / name).write_text("".join(f"w{i} B-X\n\n" for i in range(10)))
+    counts = data.convert(tmp_path, tmp_path / "out", nlp=nlp, format="conll")
+    assert list(counts) == [name for name in data.SPLITS if name in found or "corpus" in found]
+
+
+@pytest.mark.parametrize(
+    "names, says",
+    [
+        ([], "one file for corpus, got none"),
+        (["README.md"], r"one file for corpus, got README\.md"),
+        (["a.txt", "b.conll"], r"one file for corpus, got a\.txt, b\.conll"),
+        (
+            ["train.txt", "train.conll", "dev.txt"],
+            r"one file for train, got dev\.txt, train\.conll",
+        ),
+        (["train.txt", "dev.txt", "valid.txt"], "one file for dev, got .*valid"),
+        (["train.txt", "test.txt"], r"one file for dev, got test\.txt, train\.txt"),
+    ],
+)
+def test_a_folder_that_leaves_a_choice_is_refused(
+    names: List[str], says: str, tmp_path: Path, nlp: Language
+) -> None:
+    for name in names:
+        (tmp_path / name).write_text("w B-X\n")
+    with pytest.raises(CorpusError, match=says):
+        data.convert(tmp_path, tmp_path / "out", nlp=nlp)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_mistake_in_one_part_leaves_the_target_as_it_was(tmp_path: Path, nlp: Language) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    write_sentences(source / "train.txt", 3)
+    write_sentences(source / "dev.txt", 3)
+    data.convert(source, target, nlp=nlp)
+    before = {path.name: path.read_bytes() for path in target.iterdir()}
+    write_sentences(source / "train.txt", 9)
+    (source / "dev.txt").write_text("[Anna](PER) came .\n[Bob came .\n")
+    with pytest.raises(CorpusError, match=r"dev\.txt, line 2"):
+        data.convert(source, target, nlp=nlp)
+    assert {path.name: path.read_bytes() for path in target.iterdir()} == before
+
+
+def test_a_part_that_is_half_written_has_another_name(
+    tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Part, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise OSError("disk full")
+
+    write_sentences(tmp_path / "all.txt", 20)
+    monkeypatch.setattr(Part, "to_disk", fail)
+    with pytest.raises(OSError, match="disk full"):
+        data.convert(tmp_path / "all.txt", tmp_path / "out", nlp=nlp)
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_a_share_of_nothing_is_not_written(tmp_path: Path, nlp: Language) -> None:
+    write_sentences(tmp_path / "all.txt", 4)
+    for shares in [(0.5, 0.5), (0.5, 0.5, 0)]:
+        assert list(data.convert(tmp_path / "all.txt", tmp_path, nlp=nlp, shares=shares)) == [
+            "train",
+            "dev",
+        ]
+    assert not (tmp_path / "test.spacy").exists()
+    with pytest.raises(CorpusError, match=r"all\.txt, test: expected at least one doc, got none"):
+        data.convert(tmp_path / "all.txt", tmp_path, nlp=nlp)
+    with pytest.raises(ValueError, match="at most 3"):
+        data.convert(tmp_path / "all.txt", tmp_path, nlp=nlp, shares=[0.25] * 4)
+
+
+def test_an_unknown_format_is_refused(tmp_path: Path, nlp: Language) -> None:
+    with pytest.raises(ValueError, match=r"expected auto, inline, conll, gmb, .*, got 'json'"):
+        data.convert(tmp_path, tmp_path, nlp=nlp, format="json")
+
+
+# Tokenizers
+
+
+def test_vietnamese_needs_no_pyvi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyvi", None)
+    nlp = data.blank_pipeline("vi")
+    nlp.to_disk(tmp_path)
+    for pipeline in (nlp, spacy.load(tmp_path)):
+        assert pipeline.lang == "vi"
+        tokens = [token.text for token in pipeline("Ông Joe Biden (Mỹ) thăm Hà Nội, Việt Nam.")]
+        assert tokens == [
+            "Ông",
+            "Joe",
+            "Biden",
+            "(",
+            "Mỹ",
+            ")",
+            "thăm",
+            "Hà",
+            "Nội",
+            ",",
+            "Việt",
+            "Nam",
+            ".",
+        ]
+
+
+def test_a_language_that_spacy_lacks_is_refused() -> None:
+    with pytest.raises(ValueError, match="expected a language of spaCy, got 'klingon'"):
+        data.blank_pipeline("klingon")
+
+
+# Real corpora, where they are
+
+
+def real(name: str) -> Path:
+    if not (REAL / name).exists():
+        pytest.skip(f"{name} is not in {REAL}; SPACY_CRF_NER_DATA may name another folder")
+    return REAL / name
+
+
+@pytest.mark.parametrize("name, n", [("train", 3394), ("dev", 1009), ("test", 1287)])
+def test_wnut17_is_read_whole(name: str, n: int, nlp: Language) -> None:
+    path = real(f"wnut17/{name}.conll")
+    lines = path.read_bytes().decode().split("\n")
+    assert data.detect_format(path) == "conll"
+    sentences = read(path, "conll", nlp)
+    assert len(sentences) == n
+    assert [word for words, _ in sentences for word in words] == [
+        line.split("\t")[0] for line in lines if line.strip()
+    ]
+    assert sum(len(spans) for _, spans in sentences) == sum("\tB-" in line for line in lines)
+
+
+def test_gmb_is_read_whole(nlp: Language) -> None:
+    path = real("gmb/ner_dataset_head.csv")
+    assert data.detect_format(path) == "gmb"
+    sentences = read(path, "gmb", nlp)
+    assert len(sentences) == 8300
+    assert sum(len(words) for words, _ in sentences) == 181291
+    assert sum(len(spans) for _, spans in sentences) == path.read_bytes().count(b",B-")

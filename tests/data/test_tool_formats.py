@@ -1,0 +1,850 @@
+"""Formats of annotation tools: what they say is read, and what is wrong with it is told."""
+
+import json
+import os
+import random
+import re
+import zlib
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+
+import pytest
+import spacy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from spacy.language import Language
+from spacy.tokens import Doc, DocBin
+
+from spacy_crf_ner.data import CorpusError, Journal
+from spacy_crf_ner.data.brat import looks_like_brat, read_brat
+from spacy_crf_ner.data.docbin import looks_like_spacy, read_spacy
+from spacy_crf_ner.data.doccano import looks_like_doccano, read_doccano
+from spacy_crf_ner.data.json_records import json_array
+from spacy_crf_ner.data.jsonl import looks_like_jsonl, read_jsonl, write_jsonl
+from spacy_crf_ner.data.label_studio import looks_like_label_studio, read_label_studio
+from spacy_crf_ner.data.lines import MAX_LINE
+from spacy_crf_ner.data.offsets import annotate
+
+DATA = Path(__file__).parents[1] / "fixtures"
+Reader = Callable[[Path, Language, Optional[Journal]], Iterator[Doc]]
+
+# What each of the golden files says: the text, and (text, label) of its entities.
+GOLDEN = [
+    ("Anna Schmidt visited Hanoi.", [("Anna Schmidt", "PER"), ("Hanoi", "LOC")]),
+    (
+        "🎉 Hà Nội, then\nParis Berlin",
+        [("Hà Nội", "LOC"), ("Paris", "LOC"), ("Berlin", "LOC")],
+    ),
+    ("Nothing here.", []),
+]
+FILES: Dict[str, Reader] = {
+    "prodigy.jsonl": read_jsonl,
+    "doccano.jsonl": read_doccano,
+    "label_studio.json": read_label_studio,
+    "label_studio_min.json": read_label_studio,
+    "brat": read_brat,
+}
+# What is no annotation in them.
+LEFT_OUT = {
+    "prodigy.jsonl": {"answer": 1},
+    "doccano.jsonl": {"relation": 1},
+    "label_studio.json": {"cancelled": 2, "annotation": 1, "result": 1, "task": 1},
+    "label_studio_min.json": {},
+    "brat": {"line": 2},
+}
+FUZZ = int(os.environ.get("SPACY_CRF_NER_FUZZ", "300"))
+
+settings.register_profile("tools", deadline=None, max_examples=50)
+tools = settings.get_profile("tools")
+
+
+@pytest.fixture(scope="module")
+def nlp() -> Language:
+    return spacy.blank("en")
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that is written anew by each example of a property."""
+    return tmp_path_factory.mktemp("corpus") / "corpus"
+
+
+def said(docs: List[Doc]) -> List[Tuple[str, List[Tuple[str, str]]]]:
+    return [(doc.text, [(ent.text, ent.label_) for ent in doc.ents]) for doc in docs]
+
+
+def jsonl(path: Path, *records: Any) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+def read_one(path: Path, nlp: Language, record: Any, journal: Optional[Journal] = None) -> Doc:
+    (doc,) = read_jsonl(jsonl(path, record), nlp, journal)
+    return doc
+
+
+def tags(doc: Doc) -> str:
+    """B and I, O for outside, and - for what is not annotated."""
+    return "".join(token.ent_iob_ or "-" for token in doc)
+
+
+def read_label_tasks(
+    path: Path, nlp: Language, *tasks: Any, journal: Optional[Journal] = None
+) -> List[Doc]:
+    path.write_text(json.dumps(tasks), encoding="utf-8")
+    return list(read_label_studio(path, nlp, journal))
+
+
+def task(text: str, *values: Any, kind: str = "labels") -> Dict[str, Any]:
+    results = [{"type": kind, "to_name": "text", "value": value} for value in values]
+    return {"data": {"text": text}, "annotations": [{"result": results}]}
+
+
+def brat(folder: Path, text: str, annotation: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "one.txt").write_bytes(text.encode())
+    (folder / "one.ann").write_bytes(annotation.encode())
+    return folder
+
+
+# What they say
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_all_formats_say_the_same(name: str, nlp: Language) -> None:
+    journal = Journal()
+    docs = list(FILES[name](DATA / name, nlp, journal))
+    assert said(docs) == GOLDEN
+    assert journal.counts == {f"left_out.{key}": n for key, n in LEFT_OUT[name].items()}
+    assert (journal.tally["records"], journal.tally["entities"]) == (3, 5)
+    for doc in docs:
+        assert doc.vocab is nlp.vocab
+        assert set(tags(doc)) <= set("BIO")
+        assert not doc.has_annotation("SENT_START")
+
+
+def test_what_else_a_record_says_is_kept(nlp: Language) -> None:
+    first = {name: next(iter(read(DATA / name, nlp, None))) for name, read in FILES.items()}
+    meta = {name: doc.user_data["meta"] for name, doc in first.items()}
+    assert meta["prodigy.jsonl"] == {
+        "source": "letters",
+        "_view_id": "ner_manual",
+        "_task_hash": -5,
+    }
+    assert meta["doccano.jsonl"] == {"id": 1, "Comments": []}
+    assert meta["label_studio.json"] == {"id": 1, "data": {"author": "B."}}
+    assert meta["label_studio_min.json"]["annotation_id"] == 9
+    assert meta["brat"] == {"file": "a.txt"}
+
+
+def test_a_key_that_is_also_one_of_the_metadata_is_not_lost(tmp_path: Path, nlp: Language) -> None:
+    record = {"text": "Hanoi", "spans": [], "source": 1, "meta": {"source": 2}}
+    doc = read_one(tmp_path / "a", nlp, record)
+    assert doc.user_data["meta"] == {"source": 1, "meta": {"source": 2}}
+
+
+def test_formats_are_told_apart() -> None:
+    lines = {
+        name: json.loads((DATA / name).read_text(encoding="utf-8").splitlines()[0])
+        for name in ("prodigy.jsonl", "doccano.jsonl")
+    }
+    assert looks_like_jsonl(lines["prodigy.jsonl"]) and not looks_like_doccano(
+        lines["prodigy.jsonl"]
+    )
+    assert looks_like_doccano(lines["doccano.jsonl"])
+    assert looks_like_doccano({"text": "a", "label": []})
+    assert looks_like_jsonl(["a", {"entities": []}])
+    for other in (None, [], {}, {"text": "a"}, "text", ["a", "b"], {"spans": []}):
+        assert not looks_like_jsonl(other) and not looks_like_doccano(other)
+    assert looks_like_label_studio('\ufeff [\n {"id"')
+    assert not looks_like_label_studio("[Anna](PER) came.")
+    assert not looks_like_label_studio('{"text"')
+    assert looks_like_brat(DATA / "brat") and looks_like_brat(DATA / "brat" / "a.txt")
+    assert not looks_like_brat(DATA) and not looks_like_brat(DATA / "inline.txt")
+    assert looks_like_spacy(DocBin().to_bytes()[:2]) and not looks_like_spacy(b"[]")
+    assert not looks_like_spacy(b"x is text")
+
+
+# JSON lines
+
+
+def test_given_tokens_are_the_tokens(tmp_path: Path, nlp: Language) -> None:
+    tokens = [{"text": "Ha", "ws": False}, {"text": "noi", "ws": True}, {"text": "now"}]
+    spans = [{"start": 2, "end": 5, "label": "X"}]
+    record = {"text": "Hanoi now", "tokens": tokens, "spans": spans}
+    doc = read_one(tmp_path / "a", nlp, record)
+    assert [token.text_with_ws for token in doc] == ["Ha", "noi ", "now"]
+    assert tags(doc) == "OBO"
+
+
+OTHER_TOKENS: List[Any] = [["Hanoi"], [{"text": "Hanoi"}], [{"text": ""}], [1], {"text": "Hanoi"}]
+OTHER_TOKENS += [[{"text": "Ha"}, {"text": "x"}], [{"text": "Hanoi", "ws": 1}, {"text": "now"}]]
+OTHER_TOKENS += [[{"text": "Hanoi", "ws": False}, {"text": "now"}]]
+
+
+@pytest.mark.parametrize("tokens", OTHER_TOKENS, ids=str)
+def test_tokens_of_another_text_are_refused(tokens: Any, tmp_path: Path, nlp: Language) -> None:
+    record = {"text": "Hanoi now", "tokens": tokens, "spans": []}
+    with pytest.raises(CorpusError, match=r"line 1: expected .*, got "):
+        read_one(tmp_path / "a", nlp, record)
+
+
+def test_older_forms_of_spacys_records_are_read(tmp_path: Path, nlp: Language) -> None:
+    annotation = {"entities": [[0, 5, "LOC"]]}
+    path = jsonl(tmp_path / "a", ["Hanoi now", annotation], {"text": "Hanoi now", **annotation})
+    assert said(list(read_jsonl(path, nlp))) == [("Hanoi now", [("Hanoi", "LOC")])] * 2
+
+
+SPAN = {"start": 0, "end": 5, "label": "LOC"}
+ANSWERS = [
+    ({"answer": "accept"}, "BO", []),
+    ({"answer": "accept", "_view_id": "ner_manual"}, "BO", []),
+    ({"answer": "accept", "_view_id": "ner"}, "B-", []),
+    ({"answer": "accept", "_is_binary": True}, "B-", []),
+    ({"answer": "accept", "_view_id": "ner", "_is_binary": False}, "BO", []),
+    ({"answer": "accept", "missing": [[6, 9]]}, "B-", []),
+    ({"answer": "reject"}, "--", [("Hanoi", "LOC")]),
+    ({"answer": "reject", "_view_id": "ner"}, "--", [("Hanoi", "LOC")]),
+]
+
+
+@pytest.mark.parametrize("answer, expected, incorrect", ANSWERS)
+def test_answers_say_what_is_annotated(
+    answer: Any, expected: str, incorrect: Any, tmp_path: Path, nlp: Language
+) -> None:
+    doc = read_one(tmp_path / "a", nlp, {"text": "Hanoi now", "spans": [SPAN], **answer})
+    assert tags(doc) == expected
+    found = [(span.text, span.label_) for span in doc.spans.get("incorrect_spans", [])]
+    assert found == incorrect
+
+
+@pytest.mark.parametrize(
+    "answer", [{"answer": "ignore"}, {"answer": "reject", "_view_id": "ner_manual"}]
+)
+def test_what_no_annotation_comes_of_is_left_out_and_counted(
+    answer: Any, tmp_path: Path, nlp: Language
+) -> None:
+    journal = Journal()
+    path = jsonl(tmp_path / "a", {"text": "Hanoi now", "spans": [SPAN], **answer})
+    assert list(read_jsonl(path, nlp, journal)) == []
+    assert journal.counts == {"left_out.answer": 1}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"text": "a"},
+        {"spans": []},
+        {"text": None, "spans": []},
+        {"text": 5, "spans": []},
+        {"text": "\ud800", "spans": []},
+        {"text": "a", "spans": {}},
+        {"text": "a", "spans": "a"},
+        {"text": "a", "answer": "maybe"},
+        {"text": "a", "answer": True},
+        {"text": "a", "spans": [], "_is_binary": 1},
+        {"text": "a", "spans": [], "missing": [[0, 2]]},
+        {"text": "a", "spans": [], "missing": [[True, 1]]},
+        {"text": "a", "spans": [], "missing": [0, 1]},
+        {"text": "a", "spans": [], "meta": []},
+        {"text": "a", "spans": [], "meta": {"n": 2**70}},
+        {"text": "a", "spans": [], "meta": {"n": "\ud800"}},
+        {"text": "a", "spans": [], "sent_starts": 0},
+        {"text": "a", "spans": [], "id": 1.5},
+        {"text": "a", "spans": [], "id": [1]},
+        {"text": "a " * 600_000, "spans": []},
+        "a",
+        None,
+        5,
+        [],
+    ],
+    ids=lambda record: repr(record)[:40],
+)
+def test_records_that_cannot_be_read_are_told_or_counted(
+    record: Any, tmp_path: Path, nlp: Language
+) -> None:
+    path = jsonl(tmp_path / "a", record, {"text": "Hanoi", "spans": []})
+    with pytest.raises(CorpusError, match=r"line 1: expected .*, got "):
+        list(read_jsonl(path, nlp))
+    journal = Journal(repair=True)
+    assert [doc.text for doc in read_jsonl(path, nlp, journal)] == ["Hanoi"]
+    assert journal.counts == {"rejected.record": 1}
+    assert journal.tally["records"] == 2 and journal.tally["rejected.records"] == 1
+
+
+GOOD = b'{"text": "Hanoi", "spans": []}\n'
+
+
+BAD_JSON = [b'{"text": "a", "spans": [', b'{"text": "\xff", "spans": []}', b"[" * 100_000, b"a"]
+BAD_JSON += [b'{"text": "a", "text": "b", "spans": []}', b'{"text": "a", "spans": [], "n": NaN}']
+BAD_JSON += [b'{"text": "a", "spans": [], "n": ' + b"1" * 5000 + b"}"]
+BAD_JSON += [b'{"text": "a", "spans": [], "n": 1e999}', b'{"a":' * 100_000]
+BAD_JSON += [b'{"text": "a", "spans": [], "meta": ' + b"[" * 800 + b"]" * 800 + b"}"]
+BAD_JSON += [b'{"text": "' + b"a" * MAX_LINE + b'", "spans": []}']
+
+
+@pytest.mark.parametrize(
+    "line",
+    BAD_JSON,
+    ids=lambda line: line[:40].decode(errors="replace"),
+)
+def test_bad_json_is_told_or_counted(line: bytes, tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(GOOD + b" \n" + line + b"\n" + GOOD)
+    with pytest.raises(CorpusError, match=r"a, line 3: expected "):
+        list(read_jsonl(path, nlp))
+    journal = Journal(repair=True)
+    assert [doc.text for doc in read_jsonl(path, nlp, journal)] == ["Hanoi", "Hanoi"]
+    assert journal.counts == {"rejected.record": 1}
+    assert len(journal.notes[0]) < 500
+
+
+def test_an_id_that_was_there_before_is_told_with_both_places(
+    tmp_path: Path, nlp: Language
+) -> None:
+    records = [{"text": "a", "spans": [], "id": number} for number in (-1, -2, "-1", 1, -2)]
+    path = jsonl(tmp_path / "a", *records)
+    with pytest.raises(CorpusError, match=r"line 5: .*got -2, as in .*line 2\. "):
+        list(read_jsonl(path, nlp))
+    journal = Journal(repair=True)
+    assert len(list(read_jsonl(path, nlp, journal))) == 4
+    assert journal.counts == {"rejected.record": 1}
+
+
+# Spans
+
+
+@pytest.mark.parametrize(
+    "span, kind",
+    [
+        ((-1, 3, "X"), "offsets"),
+        ((0, 10**30, "X"), "offsets"),
+        ((3, 3, "X"), "offsets"),
+        ((4, 3, "X"), "offsets"),
+        ((0, 15, "X"), "offsets"),
+        ((0.0, 5.0, "X"), "offsets"),
+        ((False, True, "X"), "offsets"),
+        (("0", "5", "X"), "offsets"),
+        ((None, [5], {}), "offsets"),
+        ((0, 5, ""), "label"),
+        ((0, 5, " \n"), "label"),
+        ((0, 5, None), "label"),
+        ((0, 5, 7), "label"),
+        ((0, 5, ["X"]), "label"),
+        ((0, 5, "\ud800"), "label"),
+        ((0, 5, "X", 7), "label"),
+        ((5, 6, "X"), "whitespace"),
+        ((1, 5, "X"), "alignment"),
+        ((6, 9, "X"), "overlap"),
+    ],
+)
+def test_wrong_spans_are_told_or_counted(span: Any, kind: str, nlp: Language) -> None:
+    spans = [(6, 14, "DATE"), span]
+    with pytest.raises(CorpusError, match=r"^here: expected .*, got .*\. [A-Z].*\.$"):
+        annotate("Hanoi Oct 2026", nlp, spans, Journal(), "here")
+    journal = Journal(repair=True)
+    doc = annotate("Hanoi Oct 2026", nlp, spans, journal, "here")
+    assert [ent.text for ent in doc.ents] == ["Oct 2026"]
+    assert journal.counts == {f"rejected.{kind}": 1}
+    assert journal.tally["entities"] - journal.tally["rejected.entities"] == 1
+
+
+def test_whitespace_is_trimmed_and_a_second_span_is_dropped(nlp: Language) -> None:
+    spans = [(0, 6, "LOC"), (0, 5, "LOC"), (9, 14, "N")]
+    for first in (spans[:1], [(0, 5, "LOC"), (0, 5, "LOC")]):
+        with pytest.raises(CorpusError):
+            annotate("Hanoi Oct 2026", nlp, first, Journal(), "here")
+    journal = Journal(repair=True)
+    doc = annotate("Hanoi Oct 2026", nlp, spans, journal, "here")
+    assert [ent.text for ent in doc.ents] == ["Hanoi", "2026"]
+    assert journal.counts == {"repaired.whitespace": 2, "repaired.duplicate": 1}
+    assert journal.tally["entities"] == 2
+
+
+@pytest.mark.parametrize(
+    "alignment, span, expected",
+    [
+        ("expand", (1, 8), "BIO"),
+        ("contract", (1, 8), "OOO"),
+        ("contract", (0, 8), "BOO"),
+        ("contract", (1, 9), "OBO"),
+        ("missing", (1, 8), "--O"),
+        ("missing", (1, 5), "-OO"),
+        ("strict", (1, 8), "OOO"),
+    ],
+)
+def test_alignment_says_what_becomes_of_edges_within_tokens(
+    alignment: str, span: Tuple[int, int], expected: str, nlp: Language
+) -> None:
+    journal = Journal(repair=True, alignment=alignment)
+    doc = annotate("Hanoi Oct 2026", nlp, [(*span, "X")], journal, "here")
+    assert tags(doc) == expected
+    assert sum(journal.counts.values()) == len(journal.notes) == 1
+    assert journal.notes[0].startswith("here: ")
+    found = journal.tally["entities"] - journal.tally["rejected.entities"]
+    assert found == len(doc.ents)
+    if "B" in expected or "-" in expected:  # as was asked for: no error
+        again = annotate("Hanoi Oct 2026", nlp, [(*span, "X")], Journal(False, alignment), "here")
+        assert tags(again) == expected
+
+
+def test_a_message_shows_text_and_tokens(nlp: Language) -> None:
+    with pytest.raises(CorpusError, match=r"'anoi' \(X, 1:5\) in the tokens \['Hanoi'\]"):
+        annotate("Hanoi Oct 2026", nlp, [(1, 5, "X")], Journal(), "here")
+
+
+def test_offsets_count_code_points(nlp: Language) -> None:
+    text = "🎉👍🏽 Ha\u0300 No\u0323\u0302i"  # decomposed
+    doc = annotate(text, nlp, [(4, 13, "LOC")], Journal(), "here")
+    assert [ent.text for ent in doc.ents] == [text[4:]]
+
+
+def test_incorrect_spans_are_never_moved(tmp_path: Path, nlp: Language) -> None:
+    spans = [{"start": 0, "end": 5}, {"start": 1, "end": 5, "label": "X"}, SPAN]
+    record = {"text": "Hanoi now", "spans": [], "incorrect": spans}
+    journal = Journal(repair=True, alignment="expand")
+    doc = read_one(tmp_path / "a", nlp, record, journal)
+    found = [(span.text, span.label_) for span in doc.spans["incorrect_spans"]]
+    assert found == [("Hanoi", ""), ("Hanoi", "LOC")]
+    assert journal.counts == {"rejected.alignment": 1}
+    both = {"text": "Hanoi now", "spans": [SPAN], "incorrect": [SPAN]}
+    with pytest.raises(CorpusError, match="is an entity or is none"):
+        read_one(tmp_path / "a", nlp, both)
+
+
+# Writing
+
+
+@st.composite
+def drawn_docs(draw: st.DrawFn) -> Tuple[List[str], List[bool], List[Any], bool, Any]:
+    """Words, spaces, pieces of tokens with their annotation, unknown spaces, metadata."""
+    letters = st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"])
+    words = draw(st.lists(st.text(letters, min_size=1, max_size=5), max_size=8))
+    spaces = [draw(st.booleans()) for _ in words]
+    labels = st.sampled_from(["O", "-", "PER", "creative-work", "Tên người"])
+    pieces = draw(st.lists(st.tuples(st.integers(1, 3), labels), max_size=8))
+    json_values = st.recursive(
+        st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.text(max_size=4),
+        lambda values: st.lists(values, max_size=2),
+    )
+    meta = draw(st.dictionaries(st.text(max_size=3), json_values, max_size=2))
+    return words, spaces, pieces, draw(st.booleans()), meta
+
+
+def make_doc(nlp: Language, drawn: Any) -> Doc:
+    words, spaces, pieces, unknown, meta = drawn
+    doc = Doc(nlp.vocab, words, spaces=None if unknown else spaces)
+    ents, missing, at = [], [], 0
+    for length, label in pieces:
+        span = doc[at : at + length]
+        at += length
+        if len(span) and label == "-":
+            missing.append(span)
+        elif len(span) and label != "O":
+            span = spacy.tokens.Span(doc, span.start, span.end, label, kb_id="Q1", span_id=label)
+            ents.append(span)
+    doc.set_ents(ents, missing=missing, default="outside")
+    if len(doc):
+        doc.spans["incorrect_spans"] = [spacy.tokens.Span(doc, 0, 1, "wrong")]
+        for token in doc:
+            token.is_sent_start = token.i in (0, 3)
+    if meta:
+        doc.user_data["meta"] = meta
+    return doc
+
+
+def everything(doc: Doc) -> Any:
+    ents = [(e.start, e.end, e.label_, e.kb_id_, e.id_) for e in doc.ents]
+    wrong = [(s.start, s.end, s.label_) for s in doc.spans.get("incorrect_spans", [])]
+    words = [token.text_with_ws for token in doc]
+    starts = [token.is_sent_start for token in doc]
+    rest = (doc.has_unknown_spaces, starts, doc.user_data.get("meta"))
+    return doc.text, words, tags(doc), ents, wrong, rest
+
+
+@tools
+@given(st.lists(drawn_docs(), max_size=3))
+def test_written_docs_come_back(scratch: Path, nlp: Language, drawn: Any) -> None:
+    docs = [make_doc(nlp, one) for one in drawn]
+    assert write_jsonl(docs, scratch, tokens=True) == len(docs)
+    assert list(map(everything, read_jsonl(scratch, nlp))) == list(map(everything, docs))
+
+
+@tools
+@given(st.lists(st.lists(st.sampled_from(["Anna", "Hà", "🎉.", "\n"]), max_size=6), max_size=3))
+def test_written_docs_of_the_same_tokenizer_need_no_tokens(
+    scratch: Path, nlp: Language, texts: List[List[str]]
+) -> None:
+    docs = [nlp.make_doc(" ".join(words)) for words in texts]
+    for doc in docs:
+        names = [doc[t.i : t.i + 1] for t in doc if t.text == "Anna"]
+        doc.set_ents([spacy.tokens.Span(doc, n.start, n.end, "PER") for n in names])
+    write_jsonl(docs, scratch)
+    assert '"tokens"' not in scratch.read_text(encoding="utf-8") or not all(map(len, docs))
+    assert list(map(everything, read_jsonl(scratch, nlp))) == list(map(everything, docs))
+
+
+def test_metadata_that_is_not_of_json_is_an_error(tmp_path: Path, nlp: Language) -> None:
+    doc = nlp("Hanoi")
+    doc.user_data["meta"] = {"a": {1, 2}}
+    path = tmp_path / "a.jsonl"
+    with pytest.raises(CorpusError, match="line 1: expected metadata of JSON"):
+        write_jsonl([doc], path)
+    assert not path.exists()
+
+
+# doccano
+
+
+NOT_DOCCANO: List[Any] = [{"text": "a"}, {"label": []}, {"text": "a", "data": "a", "label": []}]
+NOT_DOCCANO += [{"text": "a", "label": [], "labels": []}, {"text": "a", "label": "X"}]
+NOT_DOCCANO += [{"text": "a", "label": [], "relations": 3}, {"text": {}, "label": []}]
+
+
+@pytest.mark.parametrize(
+    "record",
+    NOT_DOCCANO,
+    ids=str,
+)
+def test_records_that_are_not_doccanos_are_told(record: Any, tmp_path: Path, nlp: Language) -> None:
+    with pytest.raises(CorpusError, match=r"line 1: expected "):
+        list(read_doccano(jsonl(tmp_path / "a", record), nlp))
+
+
+def test_labels_of_whole_texts_are_not_entities(tmp_path: Path, nlp: Language) -> None:
+    path = jsonl(tmp_path / "a", {"text": "Hanoi now", "label": ["sport", [0, 5, "LOC"]]})
+    journal = Journal(repair=True)
+    assert said(list(read_doccano(path, nlp, journal))) == [("Hanoi now", [("Hanoi", "LOC")])]
+    assert journal.counts == {"rejected.offsets": 1}
+
+
+# Label Studio
+
+
+def test_the_text_is_what_the_results_were_made_on(tmp_path: Path, nlp: Language) -> None:
+    value = {"start": 0, "end": 5, "labels": ["LOC"]}
+    data = {"title": "Saigon now", "review": "Hanoi now", "text": "Paris now"}
+    for result in ({"source": "$review", "to_name": "t"}, {"to_name": "review"}):
+        results = [{**result, "type": "labels", "value": value}]
+        one = {"data": dict(data), "annotations": [{"result": results}]}
+        (doc,) = read_label_tasks(tmp_path / "a", nlp, one)
+        assert said([doc]) == [("Hanoi now", [("Hanoi", "LOC")])]
+    both = [{"to_name": key, "type": "labels", "value": value} for key in ("text", "title")]
+    one = {"data": data, "annotations": [{"result": both}]}
+    with pytest.raises(CorpusError, match="record 1: expected one text"):
+        read_label_tasks(tmp_path / "a", nlp, one)
+
+
+def test_offsets_in_utf_16_are_found_by_their_text(tmp_path: Path, nlp: Language) -> None:
+    text = "🎉🎉 Hanoi"
+    value = {"start": 5, "end": 10, "labels": ["LOC"], "text": "Hanoi"}
+    with pytest.raises(CorpusError, match="expected the text 'Hanoi', got"):
+        read_label_tasks(tmp_path / "a", nlp, task(text, value))
+    journal = Journal(repair=True)
+    (doc,) = read_label_tasks(tmp_path / "a", nlp, task(text, value), journal=journal)
+    assert said([doc]) == [(text, [("Hanoi", "LOC")])]
+    assert journal.counts == {"repaired.utf16": 1}
+
+
+@pytest.mark.parametrize(
+    "value, kind",
+    [
+        ({"start": 0, "end": 5, "labels": ["A", "B"]}, "label"),
+        ({"start": 0, "end": 5, "labels": []}, "label"),
+        ({"start": 0, "end": 5, "labels": "A"}, None),
+        ({"start": 0, "end": 5}, "label"),
+        ({"start": 0, "end": 5, "labels": ["A"], "text": "Saigon"}, "text"),
+        ({"start": 10**30, "end": 10**31, "labels": ["A"], "text": "Saigon"}, "text"),
+        ({"start": 0.5, "end": 5, "labels": ["A"]}, "offsets"),
+        (None, "offsets"),
+        ([0, 5], "offsets"),
+    ],
+)
+def test_wrong_values_are_told_or_counted(
+    value: Any, kind: Optional[str], tmp_path: Path, nlp: Language
+) -> None:
+    if kind is None:
+        (doc,) = read_label_tasks(tmp_path / "a", nlp, task("Hanoi now", value))
+        assert [ent.label_ for ent in doc.ents] == ["A"]
+        return
+    with pytest.raises(CorpusError, match="record 1: expected "):
+        read_label_tasks(tmp_path / "a", nlp, task("Hanoi now", value))
+    journal = Journal(repair=True)
+    (doc,) = read_label_tasks(tmp_path / "a", nlp, task("Hanoi now", value), journal=journal)
+    assert not doc.ents and journal.counts == {f"rejected.{kind}": 1}
+    assert journal.tally["entities"] == journal.tally["rejected.entities"] == 1
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        5,
+        {},
+        {"data": []},
+        {"data": {"n": 1}, "annotations": [{"result": []}]},
+        {"data": {"text": "a"}, "annotations": [7]},
+        {"data": {"text": "a"}, "annotations": [{"result": [7]}]},
+        {"data": {"text": "a"}, "annotations": [{"was_cancelled": "no"}]},
+        {"data": {"text": 5}, "annotations": [{"result": []}]},
+        {"text": "a"},
+        {"text": 5, "lead_time": 1},
+        {"a": "x", "b": "y", "lead_time": 1},
+        task("a", {"start": 0, "end": 1, "hypertextlabels": ["X"]}, kind="hypertextlabels"),
+    ],
+    ids=str,
+)
+def test_tasks_that_cannot_be_read_are_told_or_counted(
+    item: Any, tmp_path: Path, nlp: Language
+) -> None:
+    with pytest.raises(CorpusError, match="record 2: expected "):
+        read_label_tasks(tmp_path / "a", nlp, task("b"), item)
+    journal = Journal(repair=True)
+    docs = read_label_tasks(tmp_path / "a", nlp, item, task("b"), journal=journal)
+    assert [doc.text for doc in docs] == ["b"]
+    assert journal.counts["rejected.record"] == 1
+
+
+def test_a_task_that_nobody_annotated_is_left_out(tmp_path: Path, nlp: Language) -> None:
+    journal = Journal()
+    tasks = [{"data": {"text": "a"}, "annotations": []}, task("b")]
+    docs = read_label_tasks(tmp_path / "a", nlp, *tasks, journal=journal)
+    assert [doc.text for doc in docs] == ["b"] and journal.counts == {"left_out.task": 1}
+
+
+NO_ARRAY = [b"", b"[", b"[1", b"[1,", b"[1,]", b"[,1]", b"[1 2]", b"[1] 2", b"{}", b'"a"', b"]"]
+NO_ARRAY += [b"[nan]", b"[NaN]", b'["\xff"]', b"[" * 100_000, b'[{"a":' * 100_000]
+NO_ARRAY += [b'[{"a": 1, "a": 2}]', b"[1" + b"0" * 5000 + b"]"]
+NO_ARRAY += ["[1]".encode("utf-16"), b"[1]]", b'["' + b"a" * (MAX_LINE + 10) + b'"]', b"[1\0]"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    NO_ARRAY,
+    ids=lambda content: content[:12].decode(errors="replace"),
+)
+def test_files_that_are_no_array_are_always_an_error(
+    content: bytes, tmp_path: Path, nlp: Language
+) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(content)
+    with pytest.raises(CorpusError, match="expected an array of JSON, in UTF-8, got ") as problem:
+        list(read_label_studio(path, nlp, Journal(repair=True)))
+    assert len(str(problem.value)) < 1000
+
+
+@tools
+@given(
+    st.lists(
+        st.recursive(
+            st.none() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+            # Longer than a part that is read at once.
+            | st.text(max_size=5) | st.integers(60_000, 140_000).map(lambda n: "ab" * n),
+            lambda values: st.lists(values, max_size=3)
+            | st.dictionaries(st.text(max_size=3), values, max_size=3),
+        ),
+        max_size=5,
+    ),
+    st.sampled_from([None, 0, 3]),
+)  # fmt: skip
+def test_arrays_are_read_as_by_json(scratch: Path, items: List[Any], indent: Any) -> None:
+    scratch.write_text(json.dumps(items, indent=indent) + "\n", encoding="utf-8")
+    assert [item for _, item in json_array(scratch)] == items
+
+
+def test_arrays_of_numbers_do_not_break_where_a_part_ends(tmp_path: Path) -> None:
+    items = list(range(100_000, 130_000))
+    (tmp_path / "a").write_text(str(items), encoding="utf-8")
+    assert [item for _, item in json_array(tmp_path / "a")] == items
+
+
+# brat
+
+
+def test_line_ends_count_as_brat_counts_them(tmp_path: Path, nlp: Language) -> None:
+    text = "First line.\r\nNew\r\nYork here."
+    doc, = read_brat(brat(tmp_path / "b", text, "T1\tLOC 13 22\tNew York\r\n"), nlp)  # fmt: skip
+    assert said([doc]) == [(text, [("New\r\nYork", "LOC")])]
+
+
+@pytest.mark.parametrize(
+    "line, kind",
+    [
+        ("T1\tLOC 0 3;6 9\tHan now", "discontinuous"),
+        ("T1\tLOC 0 5\tSaigon", "text"),
+        ("T1\tLOC 0 99\tHanoi", "offsets"),
+        ("T1\tLOC 5 0\tHanoi", "offsets"),
+        ("T1\tLOC -5 5\tHanoi", "line"),
+        ("T1\tLOC 0 99999999999\tHanoi", "line"),
+        ("T1\tLOC 0\tHanoi", "line"),
+        ("T1 LOC 0 5 Hanoi", "line"),
+        ("T1\t0 5\tHanoi", "line"),
+        ("Hanoi", "line"),
+        ("T9\tDATE 6 9\tnow", "id"),
+    ],
+)
+def test_wrong_lines_are_told_or_counted(
+    line: str, kind: str, tmp_path: Path, nlp: Language
+) -> None:
+    path = brat(tmp_path / "b", "Hanoi now", f"T9\tDATE 6 9\tnow\n{line}\n")
+    with pytest.raises(CorpusError, match=r"one\.ann, line 2: expected .*, got "):
+        list(read_brat(path, nlp))
+    journal = Journal(repair=True)
+    docs = list(read_brat(path, nlp, journal))
+    assert said(docs) == [("Hanoi now", [("now", "DATE")])]
+    assert journal.counts == {f"rejected.{kind}": 1}
+    assert (journal.tally["entities"], journal.tally["rejected.entities"]) == (2, 1)
+
+
+def test_a_document_needs_both_files(tmp_path: Path, nlp: Language) -> None:
+    for missing in ("one.txt", "one.ann"):
+        folder = brat(tmp_path / missing, "Hanoi", "")
+        (folder / missing).unlink()
+        (folder / "two.txt").write_text("a")
+        (folder / "two.ann").write_text("")
+        with pytest.raises(CorpusError, match=f"no {missing}"):
+            list(read_brat(folder, nlp))
+        journal = Journal(repair=True)
+        assert [doc.text for doc in read_brat(folder, nlp, journal)] == ["a"]
+        assert journal.counts == {"rejected.record": 1}
+    with pytest.raises(CorpusError, match="expected documents as name"):
+        list(read_brat(tmp_path, nlp, Journal(repair=True)))
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.ann"])
+def test_one_document_is_read_by_either_file(name: str, nlp: Language) -> None:
+    assert said(list(read_brat(DATA / "brat" / name, nlp))) == GOLDEN[:1]
+
+
+# .spacy
+
+
+@tools
+@given(st.lists(drawn_docs(), max_size=3))
+def test_docs_of_spacys_files_are_what_they_are(scratch: Path, nlp: Language, drawn: Any) -> None:
+    docs = [make_doc(nlp, (*one[:4], {"a": 1})) for one in drawn]
+    DocBin(docs=docs, store_user_data=True).to_disk(scratch)
+    journal = Journal()
+    read = list(read_spacy(scratch, nlp, journal))
+    assert list(map(everything, read)) == list(map(everything, docs))
+    entities = sum(len(doc.ents) for doc in docs)
+    assert (journal.tally["records"], journal.tally["entities"]) == (len(docs), entities)
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"\x78\x9c", b"PK\x03\x04", GOOD])
+def test_other_files_are_not_spacys(content: bytes, tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "a.spacy"
+    path.write_bytes(content)
+    with pytest.raises(CorpusError, match=r"a\.spacy: expected a file of spaCy that is whole"):
+        list(read_spacy(path, nlp))
+
+
+def test_truncated_files_of_spacy_are_told(tmp_path: Path, nlp: Language) -> None:
+    whole = DocBin(docs=[nlp("Hanoi now")] * 3, store_user_data=True).to_bytes()
+    path = tmp_path / "a.spacy"
+    for size in range(0, len(whole), 7):
+        path.write_bytes(whole[:size])
+        with pytest.raises(CorpusError, match="that is whole"):
+            list(read_spacy(path, nlp))
+
+
+# Anything
+
+
+HOSTILE = [b'"', b"[", b"]", b"{", b"}", b",", b":", b"\n", b"\r\n", b"\t", b"\0", b"\xff", b"null"]
+HOSTILE += [b"true", b"-1", b"1e999", b"0.5", b"9" * 30, b"\\ud800", b"\\u0000", b"\xed\xa0\x80"]
+HOSTILE += [
+    "\u2028\ufeff🎉".encode(),
+    b"[" * 2000,
+    b'"text":',
+    b'{"a":1}',
+    b'""',
+    b"NaN",
+    b" ",
+    b";",
+]
+
+
+def mutate(draw: random.Random, content: bytes) -> bytes:
+    """Delete, double, move or replace a few parts of a file."""
+    for _ in range(draw.randint(1, 4)):
+        at = draw.randrange(len(content) + 1)
+        end = min(len(content), at + draw.choice([0, 1, 1, 2, 5, 20, 200]))
+        part = content[at:end]
+        new = draw.choice([b"", part * 2, draw.choice(HOSTILE), bytes([draw.randrange(256)])])
+        content = content[:at] + new + content[end:]
+    return content
+
+
+def count_lines(content: bytes) -> int:
+    lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    return sum(bool(line.decode(errors="replace").strip()) for line in lines)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_anything_is_read_or_told_and_nothing_is_lost(
+    name: str, tmp_path: Path, nlp: Language
+) -> None:
+    draw = random.Random(name)
+    source = DATA / name
+    originals = sorted(source.iterdir()) if source.is_dir() else [source]
+    path = tmp_path / "corpus" if source.is_dir() else tmp_path / name
+    path.mkdir() if source.is_dir() else None
+    outcomes = {"read": 0, "told": 0}
+    for _ in range(FUZZ):
+        changed = draw.choice(originals)
+        for original in originals:
+            content = original.read_bytes()
+            content = mutate(draw, content) if original is changed else content
+            (path / original.name if source.is_dir() else path).write_bytes(content)
+        alignment = draw.choice(["strict", "expand", "contract", "missing"])
+        for repair in (False, True):
+            journal = Journal(repair, alignment)
+            try:
+                docs = list(FILES[name](path, nlp, journal))
+            except ValueError as problem:
+                assert re.search(r": expected .*, got ", str(problem), re.S)
+                str(problem).encode()
+                outcomes["told"] += 1
+                assert not repair or name.startswith("label_studio")
+                continue
+            outcomes["read"] += 1
+            assert repair or not [key for key in journal.counts if key[:4] in ("repa", "reje")]
+            check_nothing_is_lost(name, path, docs, journal)
+    assert min(outcomes.values()) > FUZZ / 20
+
+
+def check_nothing_is_lost(name: str, path: Path, docs: List[Doc], journal: Journal) -> None:
+    if path.is_dir():
+        records = len({file.stem for file in path.iterdir()})
+    elif name.endswith(".jsonl"):
+        records = count_lines(path.read_bytes())
+    else:
+        records = len(json.loads(path.read_bytes().decode("utf-8-sig")))
+    left_out = journal.counts["left_out.answer"] + journal.counts["left_out.task"]
+    assert records == len(docs) + journal.counts["rejected.record"] + left_out
+    tally = journal.tally
+    assert len(docs) == tally["records"] - tally["rejected.records"]
+    entities = sum(len(doc.ents) for doc in docs)
+    assert entities == tally["entities"] - tally["rejected.entities"]
+    DocBin(docs=docs, store_user_data=True).to_bytes()
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_mutated_files_of_spacy_are_read_or_told(
+    packed: bool, tmp_path: Path, nlp: Language
+) -> None:
+    draw = random.Random(0)
+    doc = annotate("Hanoi now", nlp, [(0, 5, "LOC")], Journal(), "here")
+    whole = DocBin(docs=[doc, nlp("a")], store_user_data=True).to_bytes()
+    path = tmp_path / "a.spacy"
+    told = 0
+    for _ in range(FUZZ):
+        # What zlib has packed has a checksum: what it is made of must be hostile too.
+        packed_or_not = whole if packed else zlib.decompress(whole)
+        changed = mutate(draw, packed_or_not)
+        path.write_bytes(changed if packed else zlib.compress(changed))
+        try:
+            list(read_spacy(path, nlp))
+        except CorpusError:
+            told += 1
+    assert told > FUZZ / 2

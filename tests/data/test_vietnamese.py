@@ -1,0 +1,510 @@
+"""Vietnamese: syllables and words, composed and decomposed letters, and PhoBERT's subwords."""
+
+import re
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+from unicodedata import normalize
+
+import pytest
+import spacy
+import srsly
+from helpers import properties
+from hypothesis import given
+from hypothesis import strategies as st
+from phobert import KNOWN, TEXT, make_over_phobert
+from pipelines import train
+from spacy.cli.train import train as spacy_train
+from spacy.language import Language
+from spacy.tokens import Doc, DocBin, Span
+from spacy.training import Example
+from typer.testing import CliRunner
+
+from spacy_crf_ner import data
+from spacy_crf_ner.cli import app
+from spacy_crf_ner.data import vietnamese as syllables
+from spacy_crf_ner.ml.transformer import slow_tokenizer
+
+ROOT = Path(__file__).parents[2]
+FORMS = ("NFC", "NFD")
+SYLLABLES = TEXT.split(" ")
+WORDS = ["Chủ_tịch", "Nguyễn", "Văn", "A", "thăm", "Hà_Nội"]
+MARKUP = re.compile(r"\[([^\]]*)\]\((\w+)\)")
+
+
+@pytest.fixture(scope="module")
+def nlp() -> Language:
+    """A pipeline of syllables, whether pyvi is there or not."""
+    return data.blank_pipeline("vi", segment=False)
+
+
+@pytest.fixture(scope="module")
+def pyvi() -> Any:
+    reason = "needs pyvi, of the extras vi and dev"
+    return pytest.importorskip("pyvi.ViTokenizer", reason=reason).ViTokenizer
+
+
+def words_of(doc: Doc) -> List[str]:
+    return [token.text for token in doc]
+
+
+def ents_of(doc: Doc) -> List[Tuple[str, str]]:
+    return [(ent.text, ent.label_) for ent in doc.ents]
+
+
+def make_doc(nlp: Language, words: List[str], *ents: Tuple[int, int, str]) -> Doc:
+    doc = Doc(nlp.vocab, words, sent_starts=[i == 0 for i in range(len(words))])
+    doc.set_ents([Span(doc, *ent) for ent in ents], default="outside")
+    return doc
+
+
+def annotation_of(doc: Doc) -> Dict[str, Any]:
+    """All that is to be kept."""
+    return {
+        "words": words_of(doc),
+        "text": doc.text,
+        "tokens": [(token.ent_iob, token.ent_type_, token.is_sent_start) for token in doc],
+        "ents": [
+            (ent.start, ent.end, ent.label_, ent.kb_id_, ent.id_, ent.text) for ent in doc.ents
+        ],
+        "user_data": doc.user_data,
+        "has_unknown_spaces": doc.has_unknown_spaces,
+    }
+
+
+# Syllables and words
+
+
+def test_words_are_split_and_their_entities_with_them(nlp: Language) -> None:
+    doc = make_doc(nlp, WORDS, (1, 4, "PER"), (5, 6, "LOC"))
+    doc.user_data["document"] = 3
+    (made,) = syllables.split([doc])
+    assert words_of(made) == SYLLABLES
+    assert ents_of(made) == [("Nguyễn Văn A", "PER"), ("Hà Nội", "LOC")]
+    assert [token.is_sent_start for token in made] == [True] + [False] * 7
+    assert made.user_data == {"document": 3}
+    assert made.has_unknown_spaces
+    assert [token.ent_iob_ for token in made] == list("OOBIIOBI")
+    assert words_of(doc) == WORDS  # the doc that was given stays as it was
+
+
+@pytest.mark.parametrize(
+    "word, parts",
+    [
+        ("Uỷ_ban_Nhân_dân", ["Uỷ", "ban", "Nhân", "dân"]),
+        ("Hà Nội", ["Hà", "Nội"]),
+        ("_", ["_"]),
+        ("_Hà", ["_Hà"]),
+        ("Hà_", ["Hà_"]),
+        ("Hà__Nội", ["Hà__Nội"]),
+        ("@anh_nam", ["@anh_nam"]),
+        ("https://vn.org/a_b", ["https://vn.org/a_b"]),
+        ("Hà\xa0Nội", ["Hà\xa0Nội"]),
+        (normalize("NFD", "Hà_Nội"), [normalize("NFD", "Hà"), normalize("NFD", "Nội")]),
+    ],
+)
+def test_a_word_is_split_where_it_has_syllables_on_both_sides(
+    word: str, parts: List[str], nlp: Language
+) -> None:
+    (made,) = syllables.split([Doc(nlp.vocab, [word, "."], spaces=[False, False])])
+    assert words_of(made) == [*parts, "."]
+    assert made.text == word.replace("_", " " if len(parts) > 1 else "_") + "."
+    assert not made.has_unknown_spaces
+
+
+@st.composite
+def docs(draw: st.DrawFn) -> Doc:
+    """A Doc of syllables, with any annotation that a Doc can have."""
+    vocab = spacy.blank("xx").vocab
+    odd = ["_", "a_", "@b", "c/d", ".", "12", "\n", normalize("NFD", "Nội")]
+    words = draw(st.lists(st.sampled_from(["Hà", "nội", "A", *odd]), max_size=9))
+    spaces = draw(st.lists(st.booleans(), min_size=len(words), max_size=len(words)))
+    starts = st.sampled_from([True, False, False, None])
+    doc = Doc(
+        vocab,
+        words,
+        spaces=spaces,
+        user_data={"document": 7},
+        sent_starts=draw(st.lists(starts, min_size=len(words), max_size=len(words))) or None,
+    )
+    kinds: Dict[str, List[Span]] = {"missing": [], "blocked": [], "outside": [], "PER": []}
+    edges = sorted({0, len(words), *draw(st.sets(st.integers(0, len(words))))})
+    for start, end in pairwise(edges):
+        kind = draw(st.sampled_from(list(kinds)))
+        kinds[kind].append(Span(doc, start, end, "PER", kb_id="Q1", span_id="x"))
+    ents = kinds.pop("PER")
+    doc.set_ents(ents, **kinds)
+    doc.has_unknown_spaces = draw(st.booleans())
+    return doc
+
+
+@properties
+@given(docs(), st.lists(st.booleans(), min_size=9, max_size=9))
+def test_what_is_joined_is_split_again(doc: Doc, wanted: List[bool]) -> None:
+    """Whatever words the segmenter wants, right or wrong."""
+
+    def segment(tokens: List[str]) -> List[bool]:
+        return wanted[: len(tokens) - 1]
+
+    before = annotation_of(doc)
+    (joined,) = syllables._join([doc], segment)
+    (again,) = syllables.split([joined])
+    assert annotation_of(again) == before
+    assert len(joined.text) == len(doc.text)
+    # The edges of entities and the starts of sentences are edges of words.
+    assert [(e.start_char, e.end_char, e.label_) for e in joined.ents] == [
+        (e.start_char, e.end_char, e.label_) for e in doc.ents
+    ]
+    assert [t.idx for t in joined if t.is_sent_start] == [t.idx for t in doc if t.is_sent_start]
+
+
+def test_a_segmenter_has_its_will_where_nothing_is_in_the_way(nlp: Language) -> None:
+    doc = make_doc(nlp, SYLLABLES, (2, 5, "PER"), (6, 8, "LOC"))
+    (joined,) = syllables._join([doc], lambda tokens: [True] * (len(tokens) - 1))
+    assert words_of(joined) == ["Chủ_tịch", "Nguyễn_Văn_A", "thăm", "Hà_Nội"]
+    assert ents_of(joined) == [("Nguyễn_Văn_A", "PER"), ("Hà_Nội", "LOC")]
+    two = Doc(nlp.vocab, SYLLABLES, sent_starts=[True, False] * 4)
+    (joined,) = syllables._join([two], lambda tokens: [True] * (len(tokens) - 1))
+    assert words_of(joined) == ["Chủ_tịch", "Nguyễn_Văn", "A_thăm", "Hà_Nội"]
+    unannotated = Doc(nlp.vocab, SYLLABLES[:3], sent_starts=[None] * 3)
+    (joined,) = syllables._join([unannotated], lambda tokens: [True, False])
+    assert words_of(joined) == ["Chủ_tịch", "Nguyễn"]
+    assert not joined.has_annotation("ENT_IOB") and not joined.has_annotation("SENT_START")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_words_are_those_of_pyvi(form: str, nlp: Language, pyvi: Any) -> None:
+    texts = [TEXT, "Sinh viên Đại học Bách khoa chế tạo thành công chiếc xe đạp , giá 12 triệu ."]
+    for text in texts:
+        (joined,) = syllables.join([make_doc(nlp, normalize(form, text).split(" "))])
+        assert joined.text.strip() == normalize(form, pyvi.tokenize(text))
+        assert "_" in joined.text
+        assert joined.text.replace("_", " ").strip() == normalize(form, text)
+
+
+def test_words_of_pyvi_end_where_an_entity_does(nlp: Language, pyvi: Any) -> None:
+    assert "Hà_Nội" in pyvi.tokenize(TEXT).split(" ")
+    (joined,) = syllables.join([make_doc(nlp, SYLLABLES, (7, 8, "PER"))])
+    assert words_of(joined)[-2:] == ["Hà", "Nội"]
+    two = Doc(nlp.vocab, SYLLABLES, sent_starts=[i in (0, 7) for i in range(8)])
+    (joined,) = syllables.join([two])
+    assert words_of(joined)[-2:] == ["Hà", "Nội"]
+
+
+def test_words_of_spacys_tokenizer_are_joined_too(pyvi: Any) -> None:
+    doc = spacy.blank("vi")(TEXT)
+    assert "Hà Nội" in words_of(doc)
+    (joined,) = syllables.join([doc])
+    assert joined.text == pyvi.tokenize(TEXT)
+
+
+def test_to_join_needs_pyvi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("pyvi", "pyvi.ViTokenizer"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ValueError, match=r"expected pyvi.*spacy-crf-ner\[vi\]"):
+        syllables.join([])
+    (tmp_path / "a.txt").write_text("[Anna](PER)\n" * 20)
+    arguments = ["convert", str(tmp_path / "a.txt"), str(tmp_path / "out"), "--lang", "vi"]
+    result = CliRunner().invoke(app, [*arguments, "--syllables", "join"])
+    assert result.exit_code == 1 and "spacy-crf-ner[vi]" in result.output
+    assert not (tmp_path / "out").exists()
+
+
+# Converting
+
+
+def convert(folder: Path, content: str, *options: str) -> List[Doc]:
+    """Convert a corpus that is one part, by the command, and read what it wrote."""
+    folder.mkdir(exist_ok=True)
+    (folder / "corpus.txt").write_text(content, encoding="utf-8")
+    arguments = ["convert", str(folder / "corpus.txt"), str(folder), "--lang", "vi"]
+    result = CliRunner().invoke(app, [*arguments, "--split", "1", *options])
+    assert result.exit_code == 0, result.output
+    vocab = spacy.blank("xx").vocab
+    return list(DocBin().from_disk(folder / "train.spacy").get_docs(vocab))
+
+
+@pytest.mark.parametrize("format", ["conll", "inline"])
+def test_convert_splits_words(format: str, tmp_path: Path) -> None:
+    tags = ["O", "B-PER", "I-PER", "I-PER", "O", "B-LOC"]
+    contents = {
+        "conll": "".join(f"{word} {tag}\n" for word, tag in zip(WORDS, tags, strict=True)),
+        "inline": "Chủ_tịch [Nguyễn Văn A](PER) thăm [Hà_Nội](LOC)\n",
+    }
+    expected = {"keep": WORDS, "split": SYLLABLES}
+    for choice, words in expected.items():
+        (doc,) = convert(tmp_path, contents[format], "--syllables", choice)
+        if (format, choice) != ("inline", "keep"):  # where words are pyvi's, if it is there
+            assert words_of(doc) == words
+        ents = [(ent.text.replace("_", " "), ent.label_) for ent in doc.ents]
+        assert ents == [("Nguyễn Văn A", "PER"), ("Hà Nội", "LOC")]
+        assert doc.has_unknown_spaces == (format == "conll")
+
+
+def test_convert_joins_syllables(tmp_path: Path, pyvi: Any) -> None:
+    content = "Chủ tịch [Nguyễn Văn A](PER) thăm [Hà Nội](LOC), [Huế](LOC).\n"
+    (doc,) = convert(tmp_path, content, "--syllables", "join")
+    assert {"Chủ_tịch", "Hà_Nội", "Huế", ",", "."} < set(words_of(doc))
+    assert [ent.text.replace("_", " ") for ent in doc.ents] == ["Nguyễn Văn A", "Hà Nội", "Huế"]
+    assert doc.text.replace("_", " ") == MARKUP.sub(r"\1", content).strip()
+
+
+def test_an_unknown_choice_is_refused(tmp_path: Path, nlp: Language) -> None:
+    with pytest.raises(ValueError, match="syllables: expected keep, split, join, got 'both'"):
+        data.convert(tmp_path, tmp_path, nlp=nlp, format="conll", syllables="both")
+
+
+def plain(line: str) -> str:
+    return re.sub(r"\\([\[\]])", r"\1", MARKUP.sub(r"\1", line))
+
+
+def check_sample(form: str, nlp: Language, tmp_path: Path) -> None:
+    for part in data.SPLITS:
+        path = ROOT / "assets" / "sample_vi" / f"{part}.txt"
+        content = normalize(form, path.read_text("utf-8"))
+        (tmp_path / "sample.txt").write_text(content, encoding="utf-8")
+        docs = list(data.read_inline(tmp_path / "sample.txt", nlp))
+        lines = content.splitlines()
+        assert [doc.text for doc in docs] == [plain(line) for line in lines]
+        assert [ents_of(doc) for doc in docs] == [MARKUP.findall(line) for line in lines]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_character_of_the_sample_corpus_is_kept(
+    form: str, nlp: Language, tmp_path: Path
+) -> None:
+    check_sample(form, nlp, tmp_path)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_character_is_kept_with_words_of_pyvi(form: str, pyvi: Any, tmp_path: Path) -> None:
+    """An entity may begin or end inside of a word that pyvi makes."""
+    check_sample(form, spacy.blank("vi"), tmp_path)
+
+
+def test_no_other_token_is_cut(nlp: Language, tmp_path: Path) -> None:
+    for line in ("[Nguy](PER)ễn", normalize("NFD", "[Hà](PER)nh"), "[U.S](LOC).A.x"):
+        (tmp_path / "a.txt").write_text(line, encoding="utf-8")
+        with pytest.raises(data.CorpusError, match="an entity of whole tokens"):
+            list(data.read_inline(tmp_path / "a.txt", nlp))
+
+
+@pytest.mark.parametrize("text", [TEXT + ", Huế (Việt Nam).", "Hà_Nội, Huế.", "Đà Lạt!"])
+def test_punctuation_is_no_part_of_a_word(text: str, nlp: Language) -> None:
+    assert words_of(nlp(text)) == re.findall(r"\w+|[^\w\s]", text)
+
+
+# Training and predicting
+
+
+def learn(nlp: Language, form: str, words: List[str]) -> List[Tuple[str, str]]:
+    """Train on one sentence, and predict it from its text."""
+    tags = ["B-PER" if word == "Nguyễn" else "O" for word in words]
+    tags = [{"Văn": "I-PER", "A": "I-PER", "Nội": "I-LOC"}.get(w, t) for w, t in zip(words, tags)]
+    tags = ["B-LOC" if word[:2] == "Hà" else tag for word, tag in zip(words, tags)]
+    text = normalize(form, " ".join(words))
+    gold = Doc(nlp.vocab, [normalize(form, word) for word in words], ents=tags)
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 32}})
+    train(nlp, [Example(nlp.make_doc(text), gold)])
+    doc = nlp(text)
+    assert doc.text == text
+    return [(normalize("NFC", ent), label) for ent, label in ents_of(doc)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("words", [SYLLABLES, WORDS], ids=["syllables", "words"])
+def test_syllables_and_words_are_learned(form: str, words: List[str]) -> None:
+    found = learn(data.blank_pipeline("vi", segment=False), form, words)
+    assert found == [("Nguyễn Văn A", "PER"), (words[-1] if "_" in words[-1] else "Hà Nội", "LOC")]
+
+
+def test_words_of_pyvi_are_learned(pyvi: Any, tmp_path: Path) -> None:
+    nlp = spacy.blank("vi")
+    assert learn(nlp, "NFC", SYLLABLES) == [("Nguyễn Văn A", "PER"), ("Hà Nội", "LOC")]
+    assert len(nlp(TEXT).ents[-1]) == 1  # one word, which holds a space
+    nlp.to_disk(tmp_path)
+    assert ents_of(spacy.load(tmp_path)(TEXT)) == ents_of(nlp(TEXT))
+
+
+# PhoBERT
+
+
+@pytest.fixture(scope="module")
+def over_phobert(phobert: str) -> Language:
+    return make_over_phobert(phobert)
+
+
+def aligned(doc: Doc) -> List[List[str]]:
+    """The subwords of each token."""
+    found = doc._.trf_data
+    pieces = [piece for row in found.wordpieces.strings for piece in row]
+    return [[pieces[j] for j in found.align[i].dataXd.ravel()] for i in range(len(doc))]
+
+
+ALIGNED: Dict[str, List[Tuple[str, str]]] = {
+    "NFC": [
+        ("Hà thăm Nội", "Hà | thăm | N@@ ộ@@ i"),
+        ("Hà_Nội thăm", "Hà_Nội | thăm"),
+        ("thăm Hà_Nội.", "thăm | Hà_Nộ@@ i@@ | ."),
+        ("(Hà)", "(@@ | Hà@@ | )"),
+        ("Nguyễn Văn A, Hà", "Nguyễn | Văn | A@@ | , | Hà"),
+        ("@an", "@@@ a@@ n"),
+        ("a@b @ n@", "a@@ @@@ b | @ | n@@ @"),
+        ("an@@ @@ a@@n", "a@@ n@@ @@@ @ | @@@ @ | a@@ @@@ @@@ n"),
+        ("Hà 🙂 thăm 漢a", "Hà | <unk> | thăm | <unk> a"),
+        ("Hà  thăm", "Hà | | thăm"),
+        ("a <unk> Hà", "a | <unk> | <unk> | <unk> | Hà"),
+    ],
+    "NFD": [
+        ("Hà thăm", "H@@ a@@ ̀ | th@@ a@@ ̆@@ m"),
+        ("Hà_Nội.", "H@@ a@@ ̀@@ _@@ N@@ o@@ ̣@@ ̂@@ i@@ | ."),
+        ("Nội @a", "N@@ o@@ ̣@@ ̂@@ i | @@@ a"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "form, text, expected",
+    [(form, *case) for form, cases in ALIGNED.items() for case in cases],
+)
+def test_a_token_has_exactly_its_subwords(
+    form: str, text: str, expected: str, over_phobert: Language
+) -> None:
+    """spacy-transformers alone loses subwords that are unknown, and some of a literal @."""
+    doc = over_phobert(normalize(form, text))
+    assert doc.text == normalize(form, text)
+    assert [" ".join(pieces) for pieces in aligned(doc)] == [
+        cell.strip() for cell in expected.split("|")
+    ]
+
+
+@properties
+@given(st.lists(st.sampled_from([*KNOWN, "an", "a@b", "🙂", ".", "@@", "x_y", "Nội"]), min_size=1))
+def test_words_between_spaces_have_the_subwords_of_their_own(
+    over_phobert: Language, words: List[str]
+) -> None:
+    tokenizer = over_phobert.get_pipe("transformer").model.tokenizer
+    doc = Doc(over_phobert.vocab, [normalize("NFC", word) for word in words])
+    made = aligned(over_phobert(doc))
+    for token, pieces in zip(doc, made, strict=True):
+        ids = tokenizer(token.text)["input_ids"][1:-1]
+        windows = len(pieces) // len(ids)  # strides overlap: a token may be in two of them
+        assert pieces == tokenizer.convert_ids_to_tokens(ids) * windows != []
+
+
+def test_a_token_that_is_cut_off_has_the_subwords_that_are_left(over_phobert: Language) -> None:
+    doc = over_phobert("an " * 200 + "Hà")
+    assert [len(pieces) for pieces in aligned(doc)][:2] == [2, 2]
+    long = over_phobert("a" * 300 + " Hà")
+    assert [len(pieces) for pieces in aligned(long)] == [255, 0]  # <s> is the first of 256
+
+
+def test_it_is_what_spacy_transformers_does_with_a_fast_tokenizer(tiny_transformer: str) -> None:
+    nlp = spacy.blank("en")
+    model = {
+        "name": tiny_transformer,
+        "get_spans": {"@span_getters": "spacy-transformers.doc_spans.v1"},
+    }
+    outputs = []
+    for name in ("spacy-crf-ner.TransformerModel.v1", "spacy-transformers.TransformerModel.v3"):
+        nlp = spacy.blank("en")
+        nlp.add_pipe("transformer", config={"model": {"@architectures": name, **model}})
+        nlp.initialize()
+        data = nlp("Tim Cook visited Hanoi, a@b.vn.")._.trf_data
+        outputs.append((data.align.dataXd.tolist(), data.align.lengths.tolist(), data.tensors[0]))
+    assert outputs[0][:2] == outputs[1][:2]
+    assert (outputs[0][2] == outputs[1][2]).all()
+
+
+def test_a_tokenizer_of_other_marks_is_left_to_spacy_transformers() -> None:
+    class Lowercasing:
+        def tokenize(self, word: str) -> List[str]:
+            return [word.lower()]
+
+    assert slow_tokenizer.offsets(Lowercasing(), "Hà") is None
+
+
+def test_a_pipeline_over_phobert_comes_back_from_disk(
+    over_phobert: Language, tmp_path: Path
+) -> None:
+    text = "Hà 🙂 thăm a@b Hà_Nội."
+    expected = over_phobert(text)
+    over_phobert.to_disk(tmp_path / "first")
+    first = spacy.load(tmp_path / "first")
+    first.to_disk(tmp_path / "second")  # as `calibrate` does
+    for nlp in (first, spacy.load(tmp_path / "second")):
+        doc = nlp(text)
+        assert aligned(doc) == aligned(expected)
+        assert (doc._.trf_data.tensors[0] == expected._.trf_data.tensors[0]).all()
+
+
+def test_a_component_gets_a_phobert_of_its_own(over_phobert: Language, tmp_path: Path) -> None:
+    """spacy-transformers' copy would be of its own kind, with its alignment."""
+    text = "Hà 🙂 thăm a@b Hà_Nội."
+    nlp = spacy.blank("vi", config={"nlp": {"tokenizer": {"@tokenizers": "spacy.Tokenizer.v1"}}})
+    nlp.add_pipe("transformer", source=over_phobert)
+    listener = {
+        "@architectures": "spacy-transformers.TransformerListener.v1",
+        "grad_factor": 1.0,
+        "upstream": "*",
+        "pooling": {"@layers": "reduce_mean.v1"},
+    }
+    settings = {"model": {"tok2vec": listener, "hidden_width": 8}}
+    ner = nlp.add_pipe("crf_ner", config=settings)
+    ner.add_label("LOC")
+    nlp.get_pipe("transformer").model.initialize()
+    nlp.initialize()
+    shared = ner.model.predict([nlp(text)]).emissions
+    nlp.replace_listeners("transformer", "crf_ner", ["model.tok2vec"])
+    nlp.disable_pipe("transformer")
+    nlp.to_disk(tmp_path / "own")
+    for own in (nlp, spacy.load(tmp_path / "own")):
+        found = own.get_pipe("crf_ner").model.predict([own.make_doc(text)]).emissions
+        assert found == pytest.approx(shared, abs=1e-5)
+
+
+def test_spacy_train_makes_a_pipeline_over_phobert(phobert: str, tmp_path: Path) -> None:
+    content = (ROOT / "assets" / "sample_vi" / "dev.txt").read_text("utf-8")
+    convert(tmp_path, content, "--syllables", "split")
+    overrides = {
+        "paths.train": str(tmp_path / "train.spacy"),
+        "paths.dev": str(tmp_path / "train.spacy"),
+        "paths.transformer": phobert,
+        "nlp.lang": "vi",
+        "components.transformer.model.@architectures": "spacy-crf-ner.TransformerModel.v1",
+        "components.ner.model.hidden_width": 16,
+        "training.max_steps": 2,
+        "training.eval_frequency": 1,
+    }
+    spacy_train(ROOT / "configs" / "transformer.cfg", tmp_path / "out", overrides=overrides)
+    nlp = spacy.load(tmp_path / "out" / "model-best")
+    assert aligned(nlp("Hà 🙂")) == [["Hà"], ["<unk>"]]
+
+
+@pytest.mark.slow
+def test_the_project_runs_over_phobert(phobert: str, tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    (folder / "assets").mkdir(parents=True)
+    for name in ("project.yml", "configs", "assets/sample_vi"):
+        (folder / name).symlink_to(ROOT / name)
+    variables = {
+        "lang": "vi",
+        "dataset": "sample_vi",
+        "transformer": phobert,
+        "steps": "2",
+        "eval_frequency": "1",
+    }
+    command = [sys.executable, "-m", "spacy", "project", "run", "all", str(folder)]
+    command += [part for name, value in variables.items() for part in (f"--vars.{name}", value)]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    assert result.returncode == 0, result.stdout + result.stderr
+    metrics = srsly.read_json(folder / "metrics" / "sample_vi_transformer.json")
+    assert set(metrics["ents_per_type"]) == {"PER", "LOC", "ORG"}
+    nlp = spacy.load(folder / "training" / "sample_vi_transformer" / "model-best")
+    for form in FORMS:
+        text = normalize(form, TEXT + ", Huế.")
+        assert nlp(text).text == text
+        shown = CliRunner().invoke(app, ["predict", str(nlp.path), text], env={"COLUMNS": "300"})
+        assert shown.exit_code == 0 and text in shown.output

@@ -1,0 +1,474 @@
+"""Calibration: figures against plain loops, the temperature against enumerated analyses."""
+
+import math
+import warnings
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+
+import numpy as np
+import pytest
+import spacy
+from pipelines import TOK2VEC, make_examples, train
+from spacy.language import Language
+from spacy.tokens import Doc, DocBin, Span
+from spacy.training import Example
+from typer.testing import CliRunner
+
+from spacy_crf_ner.cli import app
+from spacy_crf_ner.evaluation.calibration import calibrate, precision_at, reliability
+
+LEARNED = [
+    ("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "LOC")]),
+    ("Bonn saw it", [(0, 4, "LOC")]),
+    ("it saw Anna", [(7, 11, "PER")]),
+    ("Anna Bonn came", [(0, 9, "PER")]),
+    ("it came", []),
+]
+# In part other than what was learned: a model that is sure of itself is sometimes wrong.
+NOISY = [
+    ("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "PER")]),
+    ("Bonn saw it", [(0, 4, "LOC")]),
+    ("it saw Anna", [(7, 11, "LOC")]),
+    ("Anna Bonn came", [(0, 4, "PER"), (5, 9, "LOC")]),
+    ("it came", []),
+    ("Anna saw it", [(0, 4, "PER")]),
+    ("Bonn came", [(0, 4, "LOC")]),
+    ("it saw Bonn", [(7, 11, "LOC")]),
+]
+runner = CliRunner()
+
+
+def learned(decoder: str = "crf", steps: int = 40, **config: Any) -> Language:
+    nlp = spacy.blank("en")
+    model = {"hidden_width": 16, "tok2vec": TOK2VEC, "decoder": decoder}
+    nlp.add_pipe("crf_ner", config={"model": model, **config})
+    train(nlp, make_examples(nlp, LEARNED), steps=steps)
+    return nlp
+
+
+@pytest.fixture
+def nlp() -> Language:
+    return learned()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trained pipeline, `model`, and gold docs, `dev.spacy`; not to be changed."""
+    root = tmp_path_factory.mktemp("calibration")
+    nlp = learned()
+    nlp.to_disk(root / "model")
+    DocBin(docs=[eg.reference for eg in make_examples(nlp, NOISY)]).to_disk(root / "dev.spacy")
+    return root
+
+
+def offsets(docs: Any) -> List[List[Tuple[int, int, str]]]:
+    return [[(ent.start_char, ent.end_char, ent.label_) for ent in doc.ents] for doc in docs]
+
+
+# Figures
+
+
+def judged(
+    confidences: Sequence[Optional[float]], correct: Sequence[Optional[bool]], missed: int = 0
+) -> List[Example]:
+    """An example of entities, one word each, that are right, wrong, or (None) not annotated.
+
+    missed: Number of gold entities that are not predicted.
+    """
+    T = len(confidences) + missed
+    nlp = spacy.blank("en")
+    predicted, gold = (Doc(nlp.vocab, words=[f"w{i}" for i in range(T)]) for _ in range(2))
+    ents = [Span(predicted, i, i + 1, "A") for i in range(len(confidences))]
+    predicted.set_ents(ents, default="outside")
+    for ent, confidence in zip(ents, confidences):
+        ent._.confidence = confidence
+    # A wrong one is of another label, or there is nothing.
+    label: List[str] = ["A" if right else "B" for right in correct] + ["A"] * missed
+    there = [
+        i for i in range(T) if i >= len(correct) or correct[i] or (correct[i] is False and i % 2)
+    ]
+    missing = [gold[i : i + 1] for i, right in enumerate(correct) if right is None]
+    spans = [Span(gold, i, i + 1, label[i]) for i in there]
+    gold.set_ents(spans, missing=missing, default="outside")
+    return [Example(predicted, gold)]
+
+
+@pytest.fixture(scope="module")
+def drawn() -> Tuple[List[float], List[bool]]:
+    random = np.random.default_rng(0)
+    p = random.uniform(0, 1, 200) ** 0.3
+    return p.tolist(), (random.uniform(0, 1, 200) < p**2).tolist()
+
+
+def test_figures_equal_plain_loops(drawn: Tuple[List[float], List[bool]]) -> None:
+    confidences, correct = drawn
+    bins: Dict[int, List[Tuple[float, bool]]] = {i: [] for i in range(15)}
+    for p, right in zip(confidences, correct):
+        for i in range(15):
+            if i / 15 < p <= (i + 1) / 15:
+                bins[i].append((p, right))
+    ece = 0.0
+    for members in filter(None, bins.values()):
+        mean = sum(p for p, _ in members) / len(members)
+        share = sum(right for _, right in members) / len(members)
+        ece += len(members) / 200 * abs(mean - share)
+    brier = sum((p - right) ** 2 for p, right in zip(confidences, correct)) / 200
+    found = reliability(judged(confidences, correct))
+    assert ece > 0.05
+    assert (found["entities"], found["left_out"]) == (200, 0)
+    assert found["ece"] == pytest.approx(ece)
+    assert found["brier"] == pytest.approx(brier)
+    assert [b["count"] for b in found["bins"]] == [len(bins[i]) for i in range(15)]
+
+
+def test_figures_of_a_case_by_hand() -> None:
+    # The last bin begins at 14/15 = 0.933: 0.9 is in the one before.
+    found = reliability(judged([0.9, 0.95, 0.97, 0.2], [True, True, False, False]))
+    # |0.9 - 1| / 4 + 2 |0.96 - 0.5| / 4 + |0.2 - 0| / 4
+    assert found["ece"] == pytest.approx((0.1 + 0.92 + 0.2) / 4)
+    assert found["brier"] == pytest.approx((0.01 + 0.0025 + 0.9409 + 0.04) / 4)
+    assert found["bins"][14] == {"count": 2, "confidence": pytest.approx(0.96), "correct": 0.5}
+    assert found["bins"][0] == {"count": 0, "confidence": None, "correct": None}
+    # A fifth ends the third bin, and belongs to it.
+    assert [i for i, b in enumerate(found["bins"]) if b["count"]] == [2, 13, 14]
+
+
+def test_confidences_of_0_and_1_have_a_bin() -> None:
+    found = reliability(judged([0.0, 1.0], [False, True]))
+    assert [b["count"] for b in found["bins"]] == [1, *[0] * 13, 1]
+    assert found["ece"] == found["brier"] == 0.0
+
+
+def test_what_lacks_gold_annotation_or_a_confidence_is_left_out() -> None:
+    found = reliability(judged([0.9, 0.8, 0.7, None], [True, None, None, True]))
+    assert (found["entities"], found["left_out"]) == (1, 2)
+    assert found["brier"] == pytest.approx(0.01)
+    nothing = reliability(judged([0.9], [None]))
+    assert (nothing["entities"], nothing["left_out"]) == (0, 1)
+    assert nothing["ece"] is nothing["brier"] is None
+    (row,) = precision_at(judged([0.9], [None]), [0.5])
+    assert (row["entities"], row["precision"], row["recall"]) == (0, None, None)
+
+
+def test_an_entity_is_right_whatever_the_tokens_of_the_gold_doc() -> None:
+    nlp = spacy.blank("en")
+    predicted = Doc(nlp.vocab, words=["in", "New", "York", "City"])
+    gold = Doc(nlp.vocab, words=["in", "New York", "City"])
+    predicted.set_ents([Span(predicted, 1, 4, "GPE")], default="outside")
+    gold.set_ents([Span(gold, 1, 3, "GPE")], default="outside")
+    predicted.ents[0]._.confidence = 0.5
+    found = reliability([Example(predicted, gold)])
+    assert (found["entities"], found["brier"]) == (1, 0.25)
+    predicted.set_ents([Span(predicted, 2, 4, "GPE")], default="outside")
+    predicted.ents[0]._.confidence = 0.9
+    assert reliability([Example(predicted, gold)])["brier"] == pytest.approx(0.81)
+
+
+def test_a_gold_entity_that_does_not_align_is_missed() -> None:
+    nlp = spacy.blank("en")
+    predicted = Doc(nlp.vocab, words=["Old", "Yorkers"])
+    gold = Doc(nlp.vocab, words=["Old", "York", "ers"], spaces=[True, False, False])
+    gold.set_ents([Span(gold, 0, 1, "A"), Span(gold, 1, 2, "A")], default="outside")
+    predicted.set_ents([Span(predicted, i, i + 1, "A") for i in (0, 1)], default="outside")
+    for ent in predicted.ents:
+        ent._.confidence = 0.9
+    examples = [Example(predicted, gold)]
+    assert (reliability(examples)["entities"], reliability(examples)["left_out"]) == (1, 1)
+    (row,) = precision_at(examples, [0.5])
+    assert (row["precision"], row["recall"]) == (1.0, 0.5)
+
+
+def test_precision_at_thresholds_equals_plain_loops(
+    drawn: Tuple[List[float], List[bool]],
+) -> None:
+    confidences, correct = drawn
+    examples = judged(confidences, correct, missed=50)
+    thresholds = [0.0, 0.5, confidences[7], 0.9, 1.0]
+    rows = precision_at(examples, thresholds)
+    assert [row["threshold"] for row in rows] == thresholds
+    gold = len(examples[0].reference.ents)
+    assert gold > sum(correct) + 50
+    for row, threshold in zip(rows, thresholds):
+        kept = [right for p, right in zip(confidences, correct) if p >= threshold]
+        assert row["entities"] == len(kept)
+        assert row["precision"] == (pytest.approx(sum(kept) / len(kept)) if kept else None)
+        assert row["recall"] == pytest.approx(sum(kept) / gold)
+    assert rows[0]["precision"] < rows[3]["precision"]
+
+
+# The temperature
+
+
+def partly(nlp: Language) -> Example:
+    """A doc whose last token is not annotated."""
+    (eg,) = make_examples(nlp, [("Anna saw Bonn", [(0, 4, "PER")])])
+    gold = eg.reference
+    gold.set_ents(gold.ents, missing=[gold[2:3]], default="outside")
+    return eg
+
+
+def enumerated(nlp: Language, examples: List[Example]) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+    """Yield for each doc the log probability of all its analyses, and which are gold."""
+    ranked = nlp.get_pipe("crf_ner").nbest([eg.predicted for eg in examples], 200)
+    for eg, analyses in zip(examples, ranked):
+        assert sum(p for _, p in analyses) == pytest.approx(1.0, abs=1e-4)
+        # Sets of entities over T tokens with 2 labels: 3, 11, 41, of which none underflows.
+        assert len(analyses) == {2: 11, 3: 41}[len(eg.predicted)]
+        tags = eg.get_aligned_ner()
+        is_gold = []
+        for ents, _ in analyses:
+            written = ["O"] * len(tags)
+            for ent in ents:
+                for i in range(ent.start, ent.end):
+                    first, last = i == ent.start, i + 1 == ent.end
+                    prefix = {(1, 1): "U", (1, 0): "B", (0, 0): "I", (0, 1): "L"}[first, last]
+                    written[i] = f"{prefix}-{ent.label_}"
+            is_gold.append(all(g in (None, tag) for g, tag in zip(tags, written)))
+        yield np.log([p for _, p in analyses]), np.array(is_gold)
+
+
+def negative_log_likelihood(
+    analyses: List[Tuple[np.ndarray, np.ndarray]], temperature: float
+) -> float:
+    """By the definition: p^(1 / temperature), normalised over all analyses."""
+    total = 0.0
+    for log_p, is_gold in analyses:
+        p = np.exp(log_p / temperature)
+        total -= math.log(p[is_gold].sum() / p.sum())
+    return total
+
+
+@pytest.mark.parametrize("scheme", ["biluo", "bio"])
+@pytest.mark.parametrize("decoder", ["crf", "softmax"])
+def test_no_temperature_makes_the_gold_more_likely(scheme: str, decoder: str) -> None:
+    nlp = learned(decoder, scheme=scheme, steps=15)
+    examples = [*make_examples(nlp, NOISY), partly(nlp)]
+    pipe = nlp.get_pipe("crf_ner")
+    analyses = list(enumerated(nlp, examples))
+    assert [int(is_gold.sum()) for _, is_gold in analyses] == [1] * len(NOISY) + [3]
+    found = pipe.fit_temperature(examples)
+    best = negative_log_likelihood(analyses, found)
+    grid = [negative_log_likelihood(analyses, t) for t in np.geomspace(0.05, 20, 50)]
+    assert best <= min(grid) + 1e-4
+    assert best < negative_log_likelihood(analyses, found * 1.05)
+    assert best < negative_log_likelihood(analyses, found * 0.95)
+    assert max(grid) > min(grid) + 1.0
+    assert pipe.cfg["temperature"] == found
+
+
+@pytest.mark.parametrize("k", [0.5, 3.0])
+def test_k_times_the_scores_is_k_times_the_temperature(nlp: Language, k: float) -> None:
+    pipe = nlp.get_pipe("crf_ner")
+    examples = make_examples(nlp, NOISY)
+    first = pipe.fit_temperature(examples)
+    network = pipe.model.get_ref("output_layer").shims[0].module
+    for layer in (network.projection, network.crf):
+        for parameter in layer.parameters():
+            parameter.data *= k
+    assert pipe.fit_temperature(examples) == pytest.approx(k * first, rel=1e-3)
+
+
+def test_what_is_fitted_does_not_depend_on_what_was_before(nlp: Language) -> None:
+    pipe = nlp.get_pipe("crf_ner")
+    first = pipe.fit_temperature(make_examples(nlp, NOISY))
+    pipe.cfg["temperature"] = 7.0
+    again = make_examples(nlp, NOISY)
+    assert pipe.fit_temperature(again) == pytest.approx(first, rel=1e-6)
+    # Nor on entities that the docs have, or on docs that teach nothing.
+    for eg in again:
+        eg.predicted.ents = [Span(eg.predicted, 0, 1, "PER")]
+    nothing = Example(nlp.make_doc("Anna came"), nlp.make_doc("Anna came"))
+    empty = Example(nlp.make_doc(""), nlp.make_doc(""))
+    assert pipe.fit_temperature([nothing, empty, *again]) == pytest.approx(first, rel=1e-6)
+
+
+def test_the_batches_are_as_one(nlp: Language) -> None:
+    pipe = nlp.get_pipe("crf_ner")
+    first = pipe.fit_temperature(make_examples(nlp, NOISY))
+    # 72 docs are two batches, and sorted none of these alone has the temperature of both.
+    many = make_examples(nlp, sorted(NOISY * 9))
+    assert pipe.fit_temperature(many) == pytest.approx(first, rel=1e-3)
+    assert pipe.fit_temperature(many[:64]) != pytest.approx(first, rel=0.01)
+
+
+def test_without_annotation_there_is_nothing_to_fit(nlp: Language) -> None:
+    pipe = nlp.get_pipe("crf_ner")
+    doc = nlp.make_doc("Anna came")
+    for examples in ([], [Example(doc, nlp.make_doc("Anna came"))]):
+        message = rf"expected examples with annotated entities, got {len(examples)} without"
+        with pytest.raises(ValueError, match=message):
+            pipe.fit_temperature(examples)
+    assert pipe.cfg["temperature"] == 1.0
+
+
+def test_examples_that_were_learned_by_heart_warn(nlp: Language) -> None:
+    pipe = nlp.get_pipe("crf_ner")
+    with pytest.warns(UserWarning, match="those of the training"):
+        assert pipe.fit_temperature(make_examples(nlp, LEARNED)) < 0.051
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert pipe.fit_temperature(make_examples(nlp, NOISY)) > 0.1
+
+
+# The pipeline
+
+
+def test_a_model_too_sure_of_itself_gets_modest(nlp: Language) -> None:
+    examples = make_examples(nlp, NOISY)
+    texts = [text for text, _ in NOISY]
+    entities = offsets(nlp.pipe(texts))
+    confidences = [ent._.confidence for doc in nlp.pipe(texts) for ent in doc.ents]
+    result = calibrate(nlp, examples)
+    assert 1.0 < result["temperature"] < 20.0
+    assert result["temperature"] == nlp.get_pipe("crf_ner").cfg["temperature"]
+    before, after = result["before"], result["after"]
+    assert before["entities"] == after["entities"] == len(confidences) > 5
+    assert after["ece"] < before["ece"] - 0.05
+    assert after["brier"] < before["brier"] - 0.01
+    # Entities stay, and what is said of them changes.
+    assert offsets(nlp.pipe(texts)) == entities
+    now = [ent._.confidence for doc in nlp.pipe(texts) for ent in doc.ents]
+    assert np.mean(now) < np.mean(confidences) - 0.05
+    # The examples are as they were, and can be used again.
+    assert not any(eg.predicted.has_annotation("ENT_IOB") for eg in examples)
+    again = calibrate(nlp, examples)
+    assert again["temperature"] == pytest.approx(result["temperature"], rel=0.01)
+    assert again["before"]["ece"] == pytest.approx(after["ece"], abs=1e-6)
+
+
+def test_components_before_it_run_and_those_after_it_do_not() -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("tok2vec", config={"model": TOK2VEC})
+    listener = {"@architectures": "spacy.Tok2VecListener.v1", "width": 32, "upstream": "*"}
+    nlp.add_pipe("crf_ner", name="ner", config={"model": {"hidden_width": 16, "tok2vec": listener}})
+    train(nlp, make_examples(nlp, LEARNED))
+
+    @Language.component("calibration_test_fails")
+    def fails(doc: Doc) -> Doc:
+        raise AssertionError
+
+    nlp.add_pipe("calibration_test_fails")
+    names = list(nlp.pipe_names)
+    examples = make_examples(nlp, NOISY)
+    result = calibrate(nlp, examples, "ner")
+    assert nlp.pipe_names == names
+    assert not any(eg.predicted.tensor.size for eg in examples)
+    with pytest.raises(ValueError, match="listens to 'tok2vec', which has not run"):
+        nlp.get_pipe("ner").fit_temperature(examples)
+    assert result["before"]["entities"] > 5
+    assert result["temperature"] > 1.0
+
+
+def test_a_component_that_says_nothing_of_confidence_is_refused(nlp: Language) -> None:
+    nlp.get_pipe("crf_ner").cfg["confidence"] = False
+    with pytest.raises(ValueError, match="confidence: expected true, got false"):
+        calibrate(nlp, make_examples(nlp, NOISY))
+
+
+# The command
+
+
+def run(*arguments: Any) -> Tuple[int, str]:
+    result = runner.invoke(app, ["calibrate", *map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
+
+
+def test_the_command_saves_a_calibrated_pipeline(folder: Path, tmp_path: Path) -> None:
+    code, output = run(folder / "model", folder / "dev.spacy", tmp_path / "out")
+    assert code == 0, output
+    first, second = spacy.load(folder / "model"), spacy.load(tmp_path / "out")
+    expected = calibrate(first, make_examples(first, NOISY))
+    temperature = second.get_pipe("crf_ner").cfg["temperature"]
+    assert temperature == pytest.approx(expected["temperature"]) != 1.0
+    assert second.config["components"]["crf_ner"]["temperature"] == pytest.approx(temperature)
+    rows = [line.replace("│", " ").split() for line in output.splitlines()]
+    for row, key in (("ECE", "ece"), ("Brier", "brier")):
+        assert [row, *(f"{expected[when][key]:.4f}" for when in ("before", "after"))] in rows
+    assert f"Temperature: {temperature:.3f}" in output
+    assert f"Pipeline: {tmp_path / 'out'}" in output
+
+    first = spacy.load(folder / "model")
+    texts = [text for text, _ in NOISY]
+    assert offsets(first.pipe(texts)) == offsets(second.pipe(texts))
+    a, b = (
+        [ent._.confidence for doc in nlp.pipe(texts) for ent in doc.ents] for nlp in (first, second)
+    )
+    assert f"Entities: {len(a)}, and 0 left out" in output
+    assert len(a) == len(b) > 5 and np.mean(b) < np.mean(a) - 0.05
+
+
+def test_an_empty_folder_is_as_good_as_none(folder: Path, tmp_path: Path) -> None:
+    code, output = run(folder / "model", folder / "dev.spacy", tmp_path)
+    assert code == 0, output
+    assert (tmp_path / "meta.json").exists()
+
+
+def mistake(case: str, folder: Path, tmp_path: Path) -> Tuple[List[Any], str]:
+    """Arguments of the command, with a mistake, and what it says of that."""
+    model, dev, out = folder / "model", folder / "dev.spacy", tmp_path / "out"
+    if case == "no component":
+        nlp = spacy.blank("en")
+        nlp.add_pipe("sentencizer")
+        nlp.to_disk(tmp_path / "model")
+        return [tmp_path / "model", dev, out], "a crf_ner component, got one of ['sentencizer']"
+    if case == "several components":
+        nlp = spacy.load(model)
+        nlp.add_pipe("crf_ner", name="second", source=spacy.load(model))
+        nlp.to_disk(tmp_path / "model")
+        return [tmp_path / "model", dev, out], "expected one of ['crf_ner', 'second'], got none"
+    if case == "unknown component":
+        arguments = [model, dev, out, "--component", "ner"]
+        return arguments, "component: expected one of ['crf_ner'], got ner"
+    if case == "missing model":
+        return [tmp_path / "missing", dev, out], "missing"
+    if case == "missing corpus":
+        return [model, tmp_path / "missing.spacy", out], "missing.spacy"
+    if case == "no annotation":
+        docs = [spacy.blank("en")("Anna saw Bonn")]
+        DocBin(docs=docs).to_disk(tmp_path / "bare.spacy")
+        return [model, tmp_path / "bare.spacy", out], "expected examples with annotated entities"
+    if case == "full folder":
+        (tmp_path / "full").mkdir()
+        (tmp_path / "full" / "file").touch()
+        return [model, dev, tmp_path / "full"], "full: expected a new or an empty folder"
+    assert case == "file"
+    (tmp_path / "file").touch()
+    return [model, dev, tmp_path / "file"], "file: expected a new or an empty folder"
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "no component",
+        "several components",
+        "unknown component",
+        "missing model",
+        "missing corpus",
+        "no annotation",
+        "full folder",
+        "file",
+    ],
+)
+def test_a_mistake_is_one_sentence_and_nothing_is_written(
+    case: str, folder: Path, tmp_path: Path
+) -> None:
+    arguments, says = mistake(case, folder, tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    code, output = run(*arguments)
+    assert code == 1
+    (error,) = [line for line in output.splitlines() if line.startswith("Error: ")]
+    assert says in error
+    assert "Traceback" not in output
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_component_can_be_named(folder: Path, tmp_path: Path) -> None:
+    nlp = spacy.load(folder / "model")
+    nlp.add_pipe("crf_ner", name="second", source=spacy.load(folder / "model"), first=True)
+    nlp.to_disk(tmp_path / "model")
+    arguments = (tmp_path / "model", folder / "dev.spacy", tmp_path / "out")
+    code, output = run(*arguments, "--component", "second")
+    assert code == 0, output
+    pipe = spacy.load(tmp_path / "out").get_pipe
+    assert pipe("crf_ner").cfg["temperature"] == 1.0 < pipe("second").cfg["temperature"]

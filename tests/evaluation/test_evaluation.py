@@ -1,0 +1,727 @@
+"""Evaluation: figures against seqeval, nervaluate, spaCy, and all resamples enumerated."""
+
+import io
+import json
+import math
+import sys
+from collections import Counter
+from itertools import product
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import nervaluate
+import numpy as np
+import pytest
+import seqeval.metrics
+import spacy
+from helpers import LEARNED, write
+from helpers import Span as Offsets
+from pipelines import TOK2VEC, make_examples, train
+from seqeval.metrics.v1 import precision_recall_fscore_support
+from seqeval.scheme import BILOU, IOB2
+from spacy.language import Language
+from spacy.tokens import Doc, Span
+from spacy.training import Example
+from spacy.training.loggers import console_logger_v3
+
+from spacy_crf_ner.evaluation import compare, evaluate, read_training_log, require_gold
+from spacy_crf_ner.evaluation.bootstrap import intervals, paired
+from spacy_crf_ner.evaluation.entities import Entity
+from spacy_crf_ner.evaluation.error_analysis import CONTEXT, pair
+
+LABELS = ("LOC", "ORG", "PER", "rare")
+VOCAB = spacy.blank("en").vocab  # with it, entities may have a confidence
+FIGURES = ("precision", "recall", "f1")
+# In part other than what was learned.
+NOISY = [
+    ("Anna saw Bonn", [(0, 4, "PER"), (5, 8, "LOC")]),
+    ("Bonn saw it", [(0, 4, "PER")]),
+    ("it saw Anna", [(0, 2, "LOC"), (7, 11, "PER")]),
+    ("it came", [(3, 7, "THING")]),
+    ("Bonn came", [(0, 9, "LOC")]),
+]
+
+
+def doc_of(words: Sequence[str], spans: Sequence[Offsets], missing: Sequence[int] = ()) -> Doc:
+    """A doc with entities; the tokens that are missing have no annotation."""
+    doc = Doc(VOCAB, words=list(words))
+    doc.set_ents(
+        [Span(doc, *span) for span in spans],
+        missing=[doc[i : i + 1] for i in missing],
+        default="outside",
+    )
+    return doc
+
+
+def example(
+    words: Sequence[str],
+    gold: Sequence[Offsets],
+    predicted: Sequence[Offsets],
+    confidences: Sequence[Optional[float]] = (),
+    missing: Sequence[int] = (),
+) -> Example:
+    doc = doc_of(words, predicted)
+    for ent, confidence in zip(doc.ents, confidences):
+        ent._.confidence = confidence
+    return Example(doc, doc_of(words, gold, missing))
+
+
+def draw_spans(random: np.random.Generator, T: int) -> List[Offsets]:
+    spans, start = [], 0
+    while start < T:
+        end = min(T, start + int(random.integers(1, 4)))
+        if random.random() < 0.45:
+            spans.append((start, end, LABELS[min(3, int(random.integers(0, 10)) // 3)]))
+        start = end
+    return spans
+
+
+Drawn = Tuple[List[str], List[Offsets], List[Offsets]]
+Groups = List[Tuple[List[Drawn], Dict[str, Any]]]
+
+
+def draw_pair(random: np.random.Generator) -> Drawn:
+    """Words with gold and predicted entities, of which about half agree."""
+    T = int(random.integers(1, 13))
+    words = ["w" * int(random.integers(1, 8)) for _ in range(T)]
+    gold, other = draw_spans(random, T), draw_spans(random, T)
+    if random.random() < 0.5:
+        other = [
+            (start, end, label if random.random() < 0.8 else "rare") for start, end, label in gold
+        ]
+    return words, gold, other
+
+
+@pytest.fixture(scope="module")
+def drawn() -> List[Drawn]:
+    random = np.random.default_rng(0)
+    return [draw_pair(random) for _ in range(1000)]
+
+
+def measure(pairs: Sequence[Drawn]) -> Dict[str, Any]:
+    return evaluate([example(*each) for each in pairs], resamples=2)
+
+
+@pytest.fixture(scope="module")
+def groups(drawn: List[Drawn]) -> Groups:
+    """All of them as one corpus, and as small corpora, in which labels are often absent."""
+    corpora = [drawn, *(drawn[i : i + 5] for i in range(0, 1000, 5))]
+    return [(pairs, measure(pairs)["matching"]) for pairs in corpora]
+
+
+# Precision, recall and F1
+
+
+@pytest.mark.parametrize("scheme, prefixes", [(IOB2, "bio"), (BILOU, "biluo")])
+def test_strict_figures_equal_seqeval(groups: Groups, scheme: Any, prefixes: str) -> None:
+    undefined = 0
+    for pairs, matching in groups:
+        gold, predicted = (
+            [write(prefixes, len(each[0]), each[side]) for each in pairs] for side in (1, 2)
+        )
+        strict = matching["strict"]
+        for average in ("micro", "macro"):
+            expected = precision_recall_fscore_support(
+                gold, predicted, average=average, scheme=scheme, zero_division=0
+            )
+            found = [strict[average][name] or 0.0 for name in FIGURES]
+            assert found == pytest.approx(expected[:3], abs=1e-9)
+        *by_label, support = precision_recall_fscore_support(
+            gold, predicted, scheme=scheme, zero_division=0
+        )
+        assert list(strict["per_type"]) == sorted(
+            {label for each in pairs for side in each[1:] for _, _, label in side}
+        )
+        for i, row in enumerate(strict["per_type"].values()):
+            found = [row[name] or 0.0 for name in FIGURES]
+            assert found == pytest.approx([values[i] for values in by_label], abs=1e-9)
+            assert row["gold"] == support[i]
+            # What seqeval makes 0, and would make 1 with zero_division=1, has no value here.
+            assert (row["precision"] is None) == (row["predicted"] == 0)
+            assert (row["recall"] is None) == (row["gold"] == 0)
+            assert row["f1"] is not None
+            undefined += row["precision"] is None or row["recall"] is None
+    assert undefined > 20
+
+
+def test_strict_figures_equal_the_evaluation_of_conll(drawn: List[Drawn]) -> None:
+    # Without a scheme, seqeval follows the script conlleval.
+    gold, predicted = ([write("bio", len(each[0]), each[i]) for each in drawn] for i in (1, 2))
+    micro = measure(drawn)["matching"]["strict"]["micro"]
+    assert micro["precision"] == pytest.approx(seqeval.metrics.precision_score(gold, predicted))
+    assert micro["recall"] == pytest.approx(seqeval.metrics.recall_score(gold, predicted))
+    assert micro["f1"] == pytest.approx(seqeval.metrics.f1_score(gold, predicted))
+    assert 0.3 < micro["f1"] < 0.8
+
+
+def by_character(words: Sequence[str], spans: Sequence[Offsets]) -> List[str]:
+    """Tags of characters instead of tokens."""
+    doc = doc_of(words, spans)
+    ents = [(ent.start_char, ent.end_char, ent.label_) for ent in doc.ents]
+    return write("bio", len(doc.text), ents)
+
+
+def test_four_matchings_equal_nervaluate(groups: Groups) -> None:
+    for pairs, matching in groups:
+        gold, predicted = ([by_character(each[0], each[i]) for each in pairs] for i in (1, 2))
+        expected = nervaluate.Evaluator(gold, predicted, list(LABELS), loader="list").evaluate()
+        for name, found in matching.items():
+            theirs = "ent_type" if name == "type" else name
+            rows = {"micro": (found["micro"], expected["overall"][theirs])}
+            for label, row in found["per_type"].items():
+                rows[label] = (row, expected["entities"][label][theirs])
+            for row, result in rows.values():
+                assert [row[figure] or 0.0 for figure in FIGURES] == pytest.approx(
+                    [result.precision, result.recall, result.f1], abs=1e-9
+                )
+                assert (row["gold"], row["predicted"]) == (result.possible, result.actual)
+            for figure in FIGURES:
+                values = [row[figure] or 0.0 for row in found["per_type"].values()]
+                assert found["macro"][figure] == pytest.approx(sum(values) / len(values))
+
+
+def test_the_four_matchings_of_a_case_by_hand() -> None:
+    words = list("abcdefgh")
+    gold = [(0, 2, "A"), (2, 3, "B"), (4, 6, "A"), (7, 8, "B")]
+    predicted = [(0, 2, "A"), (2, 3, "A"), (4, 5, "A"), (6, 7, "B")]
+    found = evaluate([example(words, gold, predicted)], resamples=2)["matching"]
+    points = {name: found[name]["micro"]["correct"] for name in found}
+    assert points == {"strict": 1.0, "exact": 2.0, "partial": 2.5, "type": 2.0}
+    assert found["strict"]["per_type"]["A"] == {
+        "precision": pytest.approx(1 / 3),
+        "recall": 0.5,
+        "f1": pytest.approx(0.4),
+        "gold": 2,
+        "predicted": 3,
+        "correct": 1.0,
+    }
+
+
+def test_nothing_predicted_and_nothing_gold_have_no_shares() -> None:
+    words = ["a", "b"]
+    strict = evaluate([example(words, [(0, 1, "A")], [])], resamples=2)["matching"]["strict"]
+    for row in (strict["micro"], strict["per_type"]["A"]):
+        assert [row[name] for name in FIGURES] == [None, 0.0, 0.0]
+    assert [strict["macro"][name] for name in FIGURES] == [0.0, 0.0, 0.0]
+    found = evaluate([example(words, [], [])], resamples=2)
+    for of_name in found["matching"].values():
+        assert [of_name[mean][name] for mean in ("micro", "macro") for name in FIGURES] == [
+            None
+        ] * 6
+        assert of_name["per_type"] == {}
+    assert found["intervals"]["micro"] == dict.fromkeys(FIGURES)
+    assert found["confusion"] == {"labels": [], "counts": [[0]]}
+
+
+def test_what_is_predicted_where_gold_is_missing_counts_nowhere() -> None:
+    words = list("abcdef")
+    eg = example(
+        words,
+        gold=[(0, 1, "A"), (4, 5, "A")],
+        predicted=[(0, 1, "A"), (1, 3, "B"), (3, 4, "A"), (4, 6, "A")],
+        confidences=[0.5, 0.5, 0.5, 0.5],
+        missing=[2, 5],
+    )
+    found = evaluate([eg], resamples=2)
+    assert (found["gold"], found["predicted"], found["left_out"]) == (2, 2, 2)
+    for of_name in found["matching"].values():
+        assert (of_name["micro"]["precision"], of_name["micro"]["recall"]) == (0.5, 0.5)
+        assert list(of_name["per_type"]) == ["A"]
+    assert found["confusion"] == {"labels": ["A"], "counts": [[1, 1], [1, 0]]}
+    assert found["errors"]["counts"]["missed"] == found["errors"]["counts"]["spurious"] == 1
+
+
+def test_characters_are_compared_whatever_the_tokens() -> None:
+    predicted = doc_of(["in", "New", "York", "City", "now"], [(1, 4, "GPE")])
+    gold = doc_of(["in", "New York", "City", "now"], [(1, 3, "GPE"), (3, 4, "DATE")])
+    found = evaluate([Example(predicted, gold)], resamples=2)
+    assert found["matching"]["strict"]["micro"]["correct"] == 1
+    assert (found["tokens"], found["gold"]) == (4, 2)
+    # A gold entity that no predicted tokens can give is missed.
+    inside = doc_of(["in", "New", "Yo", "rk", "City", "now"], [], [])
+    inside = Doc(VOCAB, words=["in", "NewYork"], spaces=[True, False])
+    inside.set_ents([Span(inside, 1, 2, "GPE")], default="outside")
+    gold = Doc(VOCAB, words=["in", "New", "York"], spaces=[True, False, False])
+    gold.set_ents([Span(gold, 2, 3, "GPE")], default="outside")
+    found = evaluate([Example(inside, gold)], resamples=2)
+    assert found["errors"]["counts"]["wrong boundary"] == 1
+    assert found["left_out"] == 0
+
+
+def test_docs_of_two_texts_are_refused() -> None:
+    eg = Example(doc_of(["ab"], []), doc_of(["a", "b"], []))
+    with pytest.raises(ValueError, match="doc 1: expected a predicted and a gold doc of one text"):
+        evaluate([example(["a"], [], []), eg])
+
+
+def test_docs_without_annotation_are_refused() -> None:
+    bare = Example(Doc(VOCAB, words=["a"]), doc_of(["a"], [(0, 1, "A")]))
+    with pytest.raises(ValueError, match="expected docs with predicted entities, got 1 without"):
+        evaluate([bare])
+    with pytest.raises(ValueError, match="expected examples, got none"):
+        evaluate([])
+    with pytest.raises(ValueError, match=r"corpus\.spacy: expected docs with gold entities, got 1"):
+        require_gold([example(["a"], [], [(0, 1, "A")])], "corpus.spacy")
+    require_gold([bare], "corpus.spacy")
+
+
+def test_without_nervaluate_an_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "nervaluate", None)
+    with pytest.raises(ValueError, match=r'pip install "spacy-crf-ner\[report\]"'):
+        evaluate([example(["a"], [(0, 1, "A")], [])])
+
+
+def test_the_figures_are_plain_json(drawn: List[Drawn]) -> None:
+    found = measure(drawn[:30])
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+# The bootstrap. Counts of a doc by label: (correct, predicted, gold).
+
+
+def f1_of(rows: Sequence[Sequence[int]]) -> float:
+    correct, predicted, gold = (sum(row[i] for row in rows) for i in range(3))
+    return 2 * correct / (predicted + gold) if predicted + gold else math.nan
+
+
+MINE = np.array([[[1, 1, 2]], [[2, 3, 2]], [[0, 1, 1]], [[1, 1, 1]]])
+THEIRS = np.array([[[0, 2, 2]], [[2, 2, 2]], [[0, 0, 1]], [[0, 2, 1]]])
+
+
+def test_intervals_equal_those_of_all_resamples() -> None:
+    # 4 docs have 4^4 equally probable resamples: the percentiles of all are the exact ones.
+    random = np.random.default_rng(1)
+    counts = np.stack([random.integers(0, 3, (4, 2)), *random.integers(3, 6, (2, 4, 2))], axis=-1)
+    found = intervals(counts, ["A", "B"], resamples=20_000)
+    every: Dict[Tuple[str, int], List[float]] = {}
+    for docs in product(range(4), repeat=4):
+        sums = counts[list(docs)].sum(0)
+        cases = {"A": sums[0], "B": sums[1], "micro": sums.sum(0)}
+        shares = {name: (c / p, c / g, 2 * c / (p + g)) for name, (c, p, g) in cases.items()}
+        shares["macro"] = tuple((a + b) / 2 for a, b in zip(shares["A"], shares["B"]))
+        for name, values in shares.items():
+            for i, value in enumerate(values):
+                every.setdefault((name, i), []).append(value)
+    for (name, i), values in every.items():
+        row = found["per_type"][name] if name in found["per_type"] else found[name]
+        low, high = row[FIGURES[i]]
+        # 2.5 % of 256 are 6.4: the neighbours of the percentile bound what is sampled.
+        ranked = sorted(values)
+        assert ranked[3] <= low <= ranked[10], (name, i)
+        assert ranked[-11] <= high <= ranked[-4], (name, i)
+        assert low < high
+    assert (found["level"], found["resamples"]) == (0.95, 20_000)
+
+
+def test_intervals_are_as_wide_as_the_normal_ones_of_many_docs() -> None:
+    # A doc has one entity, which is right with probability 0.7.
+    right = np.random.default_rng(2).random(2000) < 0.7
+    counts = np.stack([right, np.ones(2000), np.ones(2000)], axis=-1).astype(int)[:, None]
+    low, high = intervals(counts, ["A"])["micro"]["recall"]
+    p = right.mean()
+    half = 1.96 * math.sqrt(p * (1 - p) / 2000)
+    assert low == pytest.approx(p - half, abs=0.003)
+    assert high == pytest.approx(p + half, abs=0.003)
+
+
+def test_a_label_that_resamples_lack_has_an_interval_of_the_others() -> None:
+    counts = np.array([[[0, 0, 1], [1, 1, 1]], [[0, 0, 0], [0, 0, 0]]])
+    found = intervals(counts, ["A", "B"], resamples=200)
+    assert found["per_type"]["A"] == {"precision": None, "recall": [0, 0], "f1": [0, 0]}
+    assert found["per_type"]["B"] == {name: [1, 1] for name in FIGURES}
+    assert found["micro"]["recall"] == [0.5, 0.5]
+
+
+def test_a_seed_gives_one_result(drawn: List[Drawn]) -> None:
+    examples = [example(*each) for each in drawn[:40]]
+    first, again, other = (
+        evaluate(examples, resamples=50, seed=seed)["intervals"] for seed in (0, 0, 1)
+    )
+    assert first == again != other
+
+
+def test_p_equals_that_of_all_resamples() -> None:
+    observed = f1_of(MINE[:, 0]) - f1_of(THEIRS[:, 0])
+    differences = []
+    for docs in map(list, product(range(4), repeat=4)):
+        differences.append(f1_of(MINE[docs, 0]) - f1_of(THEIRS[docs, 0]))
+    far = [d for d in differences if abs(d - observed) >= abs(observed)]
+    found = paired(MINE, THEIRS, ["A"], resamples=20_000)["micro"]["f1"]
+    assert found["difference"] == pytest.approx(observed)
+    assert 0.05 < len(far) / 256 < 0.95
+    assert found["p"] == pytest.approx(len(far) / 256, abs=0.015)
+    ranked = sorted(differences)
+    assert ranked[3] <= found["interval"][0] <= ranked[10]
+    assert ranked[-11] <= found["interval"][1] <= ranked[-4]
+    back = paired(THEIRS, MINE, ["A"], resamples=20_000)["micro"]["f1"]
+    assert (back["difference"], back["p"]) == (-found["difference"], found["p"])
+
+
+def test_a_model_does_not_differ_from_itself(drawn: List[Drawn]) -> None:
+    examples = [example(*each) for each in drawn[:50]]
+    figures = evaluate(examples, model="one", resamples=100)
+    found = compare(figures, examples, {**figures, "model": "two"}, examples, resamples=100)
+    comparison = found["comparison"]
+    same = {"difference": 0.0, "interval": [0.0, 0.0], "p": 1.0}
+    assert comparison["difference"]["micro"] == {name: same for name in FIGURES}
+    assert comparison["difference"]["per_type"] == {label: {"f1": same} for label in LABELS}
+    assert (comparison["model"], comparison["resamples"]) == ("two", 100)
+    assert comparison["other"]["comparison"] is None and figures["comparison"] is None
+
+
+def test_a_much_better_model_has_the_least_p() -> None:
+    words, gold = ["a", "b", "c"], [(0, 1, "A"), (2, 3, "B")]
+    good = [example(words, gold, gold) for _ in range(100)]
+    bad = [example(words, gold, gold if i % 2 else [(0, 1, "C")]) for i in range(100)]
+    pair_of = [evaluate(each, resamples=2) for each in (good, bad)]
+    found = compare(pair_of[0], good, pair_of[1], bad, resamples=999)["comparison"]["difference"]
+    assert found["micro"]["f1"]["p"] == 0.001
+    low, high = found["micro"]["recall"]["interval"]
+    assert low < found["micro"]["recall"]["difference"] == 0.5 < high
+    # The better one predicts no C: it has no precision there, and no F1 of 0 either.
+    assert found["per_type"]["C"]["f1"] == {"difference": None, "interval": None, "p": None}
+
+
+def test_chance_alone_has_a_small_p_as_seldom_as_it_says() -> None:
+    # Two models are right on each of 100 docs with one probability.
+    random = np.random.default_rng(3)
+    small = 0
+    for _ in range(200):
+        right = random.random((2, 100)) < 0.6
+        counts = np.stack([right, np.ones_like(right), np.ones_like(right)], axis=-1).astype(int)
+        first, second = counts[:, :, None]
+        small += paired(first, second, ["A"], resamples=200)["micro"]["f1"]["p"] <= 0.1
+    # 20 expected, with a standard deviation of 4.2.
+    assert 8 <= small <= 33
+
+
+def test_models_of_other_docs_are_not_compared() -> None:
+    one, two = [example(["a"], [], [])], [example(["b"], [], [])]
+    figures = evaluate(one, resamples=2)
+    with pytest.raises(ValueError, match="expected two models on the same gold docs"):
+        compare(figures, one, figures, two)
+
+
+# Mistakes
+
+
+def entities(words: Sequence[str], spans: Sequence[Offsets]) -> List[Entity]:
+    return [Entity(ent.start_char, ent.end_char, ent.label_) for ent in doc_of(words, spans).ents]
+
+
+def greatest_overlap_first(gold: List[Entity], predicted: List[Entity]) -> List[Tuple[Any, Any]]:
+    """The rule in words: take the best pair of those that are left, until none overlaps."""
+    gold, predicted, pairs = list(gold), list(predicted), []
+    while True:
+        best: Any = None
+        for g, p in product(gold, predicted):
+            common = len(set(range(g.start, g.end)) & set(range(p.start, p.end)))
+            key = (common, g.label == p.label, -g.start, -p.start)
+            if common and (best is None or key > best[0]):
+                best = (key, g, p)
+        if best is None:
+            return [*pairs, *((g, None) for g in gold), *((None, p) for p in predicted)]
+        pairs.append(best[1:])
+        gold.remove(best[1])
+        predicted.remove(best[2])
+
+
+def test_pairs_are_those_of_the_rule(drawn: List[Drawn]) -> None:
+    seen: Counter[str] = Counter()
+    for words, *sides in drawn:
+        gold, predicted = (entities(words, side) for side in sides)
+        expected = greatest_overlap_first(gold, predicted)
+        found = pair(gold, predicted)
+        assert Counter(found) == Counter(expected)
+        starts = [min(ent.start for ent in both if ent) for both in found]
+        assert starts == sorted(starts)
+        seen.update("missed" if p is None else "spurious" if g is None else "both"
+                    for g, p in found)  # fmt: skip
+    assert min(seen[kind] for kind in ("missed", "spurious", "both")) > 300
+
+
+def test_rows_and_columns_of_the_confusion_sum_to_gold_and_predicted(drawn: List[Drawn]) -> None:
+    found = measure(drawn)
+    labels, counts = found["confusion"]["labels"], np.array(found["confusion"]["counts"])
+    assert counts.shape == (5, 5) and counts[-1, -1] == 0 and labels == list(LABELS)
+    gold, predicted = (
+        Counter(label for each in drawn for _, _, label in each[side]) for side in (1, 2)
+    )
+    assert counts.sum(1)[:4].tolist() == [gold[label] for label in labels]
+    assert counts.sum(0)[:4].tolist() == [predicted[label] for label in labels]
+    kinds = found["errors"]["counts"]
+    assert (kinds["missed"], kinds["spurious"]) == (counts[:, -1].sum(), counts[-1].sum())
+    off_diagonal = counts[:4, :4].sum() - counts[:4, :4].trace()
+    assert kinds["wrong type"] + kinds["wrong type and boundary"] == off_diagonal
+    right = found["matching"]["strict"]["micro"]["correct"]
+    assert kinds["wrong boundary"] == counts[:4, :4].trace() - right
+    assert len(found["errors"]["list"]) == sum(kinds.values())
+
+
+def test_the_five_kinds_the_surest_first() -> None:
+    words = ["on", "the", "Old", "Sea", "sailed", "Mr", "Poe", "to", "Rome", "and", "Ulm", "too"]
+    gold = [(2, 4, "LOC"), (6, 7, "PER"), (8, 9, "LOC"), (10, 11, "LOC")]
+    predicted = [(0, 1, "PER"), (3, 4, "LOC"), (5, 7, "ORG"), (8, 9, "PER")]
+    examples = [example(words, gold, predicted, [0.2, 0.9, None, 0.5]),
+                example(["a"], [(0, 1, "A")], [(0, 1, "A")], [0.99])]  # fmt: skip
+    errors = evaluate(examples, resamples=2)["errors"]
+    assert errors["counts"] == {
+        "wrong type": 1,
+        "wrong boundary": 1,
+        "wrong type and boundary": 1,
+        "missed": 1,
+        "spurious": 1,
+    }
+    ranked = [(error["kind"], error["confidence"]) for error in errors["list"]]
+    assert ranked == [
+        ("wrong boundary", 0.9),
+        ("wrong type", 0.5),
+        ("spurious", 0.2),
+        ("wrong type and boundary", None),
+        ("missed", None),
+    ]
+    assert errors["list"][0] == {
+        "kind": "wrong boundary",
+        "confidence": 0.9,
+        "doc": 0,
+        "gold": {"start": 7, "end": 14, "label": "LOC", "text": "Old Sea"},
+        "predicted": {"start": 11, "end": 14, "label": "LOC", "text": "Sea"},
+        "before": "on the ",
+        "text": "Old Sea",
+        "after": " sailed Mr Poe to Rome and Ulm too ",
+        "offset": 7,
+    }
+    assert errors["list"][2]["gold"] is errors["list"][4]["predicted"] is None
+
+
+def test_the_context_is_bounded() -> None:
+    words = ["x" * 8] * 50
+    (error,) = evaluate([example(words, [(20, 22, "A")], [])], resamples=2)["errors"]["list"]
+    text = " ".join(words)
+    # Six words of 8 and a space each; 6 characters of a seventh would be a part of it.
+    assert (len(error["before"]), len(error["after"])) == (6 * 9 + 1, 6 * 9 + 1)
+    assert 6 * 9 + 1 <= CONTEXT < 7 * 9 + 1
+    assert text[error["offset"] :].startswith(error["text"] + error["after"])
+    assert text[: error["offset"]].endswith(error["before"])
+
+
+def test_a_word_that_is_longer_than_the_context_is_cut() -> None:
+    words = ["x" * 200, "y", "x" * 200]
+    (error,) = evaluate([example(words, [(1, 2, "A")], [])], resamples=2)["errors"]["list"]
+    assert (error["before"], error["after"]) == ("x" * (CONTEXT - 1) + " ", " " + "x" * 59)
+
+
+# The pipelines
+
+
+def annotated(nlp: Language, sentences: Any = NOISY) -> List[Example]:
+    examples = make_examples(nlp, sentences)
+    for eg in examples:
+        eg.predicted = nlp(eg.predicted)
+    return examples
+
+
+@pytest.fixture(scope="module")
+def nlp() -> Language:
+    """Our component over a shared tok2vec; not to be changed."""
+    nlp = spacy.blank("en")
+    nlp.add_pipe("tok2vec", config={"model": TOK2VEC})
+    listener = {"@architectures": "spacy.Tok2VecListener.v1", "width": 32, "upstream": "*"}
+    nlp.add_pipe("crf_ner", name="ner", config={"model": {"hidden_width": 16, "tok2vec": listener}})
+    train(nlp, make_examples(nlp, LEARNED))
+    return nlp
+
+
+def test_strict_figures_equal_those_of_spacys_scorer(nlp: Language) -> None:
+    strict = evaluate(annotated(nlp), resamples=2)["matching"]["strict"]
+    scores = nlp.evaluate(make_examples(nlp, NOISY))
+    assert [strict["micro"][name] for name in FIGURES] == pytest.approx(
+        [scores[f"ents_{name}"] for name in "prf"]
+    )
+    assert 0.2 < strict["micro"]["f1"] < 0.9
+    for label, row in scores["ents_per_type"].items():
+        found = [strict["per_type"][label][name] or 0.0 for name in FIGURES]
+        assert found == pytest.approx([row[name] for name in "prf"])
+
+
+def test_the_transitions_are_those_of_the_component(nlp: Language) -> None:
+    found = evaluate(annotated(nlp), nlp=nlp, resamples=2)["transitions"]
+    pipe: Any = nlp.get_pipe("ner")
+    crf = pipe.model.get_ref("output_layer").shims[0].module.crf
+    assert found["tags"] == list(pipe.scheme.tags)
+    follows, first, last = pipe.scheme.constraints
+    for rows, allowed, weights in (
+        (found["scores"], follows, crf.transitions),
+        ([found["start"]], first[None], crf.start_transitions[None]),
+        ([found["end"]], last[None], crf.end_transitions[None]),
+    ):
+        expected = weights.detach().tolist()
+        for i, j in product(range(len(rows)), range(len(rows[0]))):
+            cell = None if not allowed[i, j] else pytest.approx(expected[i][j], abs=1e-6)
+            assert rows[i][j] == cell
+    tags = found["tags"]
+    assert found["scores"][tags.index("B-PER")][tags.index("O")] is None
+    assert found["scores"][tags.index("O")][tags.index("B-PER")] is not None
+
+
+def test_a_missed_entity_has_the_probability_that_the_model_gives_it(nlp: Language) -> None:
+    found = evaluate(annotated(nlp), nlp=nlp, resamples=2)["errors"]["list"]
+    missed = [error for error in found if error["kind"] == "missed"]
+    assert len(missed) >= 3
+    pipe: Any = nlp.get_pipe("ner")
+    for error in missed:
+        gold = error["gold"]
+        if gold["label"] == "THING":  # a label that the model does not know
+            assert error["confidence"] == 0.0
+            continue
+        with nlp.select_pipes(disable=["ner"]):
+            fresh = nlp(NOISY[error["doc"]][0])
+        span = fresh.char_span(gold["start"], gold["end"], gold["label"])
+        (p,) = pipe.span_posteriors(fresh, [span])
+        assert error["confidence"] == pytest.approx(p, rel=1e-4) and 0 < p < 1
+    ranked = [error["confidence"] for error in missed]
+    assert ranked == sorted(ranked) and found[-len(missed) :] == missed
+
+
+def test_looking_for_probabilities_changes_no_doc(nlp: Language) -> None:
+    examples = annotated(nlp)
+    before = [eg.predicted.to_bytes() for eg in examples]
+    evaluate(examples, nlp=nlp, resamples=2)
+    assert [eg.predicted.to_bytes() for eg in examples] == before
+
+
+def test_beside_another_component_that_sets_entities_they_are_not_known() -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+    train(nlp, make_examples(nlp, LEARNED), steps=2)
+    ruler: Any = nlp.add_pipe("entity_ruler", before="crf_ner")
+    ruler.add_patterns([{"label": "LOC", "pattern": "Bonn"}])
+    found = evaluate(annotated(nlp), nlp=nlp, resamples=2)
+    missed = [error for error in found["errors"]["list"] if error["kind"] == "missed"]
+    assert missed and all(error["confidence"] is None for error in missed)
+    assert found["transitions"] is not None
+
+
+def test_spacys_own_ner_has_figures_and_no_confidences() -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("ner")
+    examples = make_examples(nlp, LEARNED)
+    optimizer = nlp.initialize(lambda: examples)
+    for _ in range(20):
+        nlp.update(examples, sgd=optimizer)
+    examples = annotated(nlp)
+    found = evaluate(examples, nlp=nlp, resamples=2)
+    assert found["predicted"] == sum(len(eg.predicted.ents) for eg in examples) > 2
+    for name in ("reliability", "thresholds", "transitions", "training", "comparison"):
+        assert found[name] is None
+    assert all(error["confidence"] is None for error in found["errors"]["list"])
+
+
+def test_the_confidences_are_judged(nlp: Language) -> None:
+    found = evaluate(annotated(nlp), nlp=nlp, resamples=2)
+    assert found["reliability"]["entities"] == found["predicted"] > 2
+    rows = found["thresholds"]
+    assert [row["threshold"] for row in rows] == pytest.approx(
+        [*np.arange(0, 1, 0.05).tolist(), 0.99]
+    )
+    micro = found["matching"]["strict"]["micro"]
+    assert (rows[0]["precision"], rows[0]["recall"]) == (micro["precision"], micro["recall"])
+
+
+# The log of the training
+
+LOGGED = [
+    {"epoch": 0, "step": 0, "losses": {"tok2vec": 0.0, "ner": 41.256}, "score": 0.0133,
+     "other_scores": {"ents_f": 0.0125, "speed": 1234.5}},
+    {"epoch": 11, "step": 2000, "losses": {"tok2vec": 7.5, "ner": 123456789.0}, "score": 0.75,
+     "other_scores": {"ents_f": 0.75, "speed": 999.0}},
+    {"epoch": 12, "step": 2200, "losses": {"tok2vec": 7.5, "ner": math.nan}, "score": 1.0,
+     "other_scores": {"ents_f": 1.0, "speed": 999.0}},
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def logs(nlp: Language, tmp_path_factory: pytest.TempPathFactory) -> Tuple[Path, Path]:
+    """JSON lines and a table of the same training, both written by spaCy's own logger."""
+    folder = tmp_path_factory.mktemp("logs")
+    trained = nlp.from_config(nlp.config)
+    trained.config["training"]["score_weights"] = dict(
+        ents_f=1.0, speed=0.0, ents_p=None, ents_r=None
+    )
+    printed = io.StringIO()
+    # JSON has no NaN, and spaCy writes none: the last row is in the table alone.
+    for path, rows in ((folder / "log.jsonl", LOGGED[:2]), (None, LOGGED)):
+        stream = io.StringIO() if path else printed
+        log_step, finalize = console_logger_v3(output_file=path)(trained, stdout=stream)
+        for info in rows:
+            log_step(info)  # type: ignore[arg-type]
+        finalize()
+    table = folder / "log.txt"
+    message = "\n✔ Initialized pipeline\nPipeline: ['tok2vec', 'ner']\n"
+    after = "[W108] a warning\r 50%|###   |\n✔ Saved pipeline to output directory\nmodel-last\n"
+    table.write_text(message + printed.getvalue() + after, encoding="utf-8")
+    return folder / "log.jsonl", table
+
+
+def test_both_logs_of_a_training_are_read(logs: Tuple[Path, Path]) -> None:
+    from_json, from_table = map(read_training_log, logs)
+    assert (
+        from_json
+        == [
+            {
+                "step": info["step"],
+                "epoch": info["epoch"],
+                "losses": info["losses"],
+                "scores": {
+                    "ents_f": pytest.approx(100 * info["other_scores"]["ents_f"]),  # type: ignore
+                    "speed": info["other_scores"]["speed"],  # type: ignore[index]
+                    "score": pytest.approx(100 * info["score"]),  # type: ignore[operator]
+                },
+            }
+            for info in LOGGED[:2]
+        ]
+    )
+    assert len(from_table) == 3
+    for row, printed in zip(from_json, from_table):
+        assert (row["step"], row["epoch"]) == (printed["step"], printed["epoch"])
+        for key in ("losses", "scores"):
+            # The table has two decimals, of the score before it is made percent.
+            assert printed[key] == pytest.approx(row[key], abs=0.51 if key == "scores" else 0.006)
+    assert from_table[2]["losses"] == {"tok2vec": 7.5, "ner": None}
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("", "line 1: expected one table of spacy train, got ''"),
+        ("hello\nworld\n", "line 1: expected one table of spacy train, got 'hello'"),
+        ("\n{}\n", "line 2: expected a JSON object with epoch"),
+        ('{"epoch": 1}\n', "line 1: expected a JSON object with epoch"),
+        ('{"epoch": 1,', "line 1: expected a JSON object with epoch"),
+        ('{"epoch": 0, "step": 1.5, "losses": {}, "scores": {}, "score": 1}\n', "line 1: "),
+        ('{"epoch": 0, "step": 1, "losses": [], "scores": {}, "score": 1}\n', "line 1: "),
+        ('{"epoch": 0, "step": 1, "losses": {"a": "b"}, "scores": {}, "score": 1}\n', "line 1: "),
+        ('{"epoch": 0, "step": 1, "losses": {}, "scores": {}, "score": 1}\n[]\n', "line 2: "),
+        ("E    #  \n---  ---\n  0    1   2\n", "line 3: expected 2 columns"),
+        ("E    #    LOSS A\n---  ---  ------\n  0    1     x\n", "line 3: expected numbers"),
+        ("E    #    A    A\n---  ---  ---  ---\n", "line 1: expected columns E, #"),
+        ("A    B\n---  ---\n", "line 1: expected columns E, #"),
+        ("E    #\n---  ---\n  0    1\nE    #\n---  ---\n", "line 5: expected one table"),
+        ("E    #\n---  ---\n", "expected the log of a training, got no row"),
+    ],
+)
+def test_what_is_no_log_is_refused_with_its_line(text: str, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError) as error:
+        read_training_log(path)
+    assert says in str(error.value) and str(path) in str(error.value)
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(bytes(range(256)))
+    with pytest.raises(ValueError, match="line 1: expected one table"):
+        read_training_log(path)

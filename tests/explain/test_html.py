@@ -1,0 +1,133 @@
+"""The page of a trellis: what a browser would find in it."""
+
+import copy
+import re
+from html.parser import HTMLParser
+from typing import Any, Dict, List, Tuple
+
+import pytest
+from spacy.language import Language
+
+from spacy_crf_ner.explain import html as module
+from spacy_crf_ner.explain.html import trellis_page
+from spacy_crf_ner.explain.trellis import explain
+
+EVIL = "<script>alert(1)</script>"
+
+
+class Page(HTMLParser):
+    """The elements with their attributes, and the text within each."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: List[Tuple[str, Dict[str, Any]]] = []
+        self.text: List[Tuple[str, str]] = []
+        self.inside: List[str] = []
+        self.feed(html)
+        assert not self.inside  # each element is closed
+
+    def handle_starttag(self, tag: str, attrs: List[Tuple[str, Any]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag != "meta":
+            self.inside.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: List[Tuple[str, Any]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.inside.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append((self.inside[-1] if self.inside else "", data))
+
+    def of(self, tag: str, kind: str) -> List[Dict[str, Any]]:
+        """The attributes of all elements of a tag and a class."""
+        found = [attrs for name, attrs in self.elements if name == tag]
+        return [attrs for attrs in found if attrs.get("class") == kind]
+
+
+@pytest.fixture(scope="module")
+def explanation(trained: Language) -> Dict[str, Any]:
+    return explain(trained, "Tim Cook visited Hanoi.")
+
+
+def test_the_drawing_has_each_node_and_each_backpointer(explanation: Dict[str, Any]) -> None:
+    page = Page(trellis_page(explanation))
+    T, C = 5, 13
+    unreached = 6  # at the first token: I and L of three labels
+    assert len(page.of("circle", "none")) == unreached
+    assert len(page.of("rect", "path node")) == T
+    assert len(page.of("rect", "node")) == T * C - unreached - T
+    assert len(page.of("line", "path edge")) == T - 1
+    assert len(page.of("line", "edge")) == (T - 1) * (C - 1)
+    # The path goes from node to node, from left to right.
+    lines = page.of("line", "path edge")
+    assert all(float(line["x1"]) < float(line["x2"]) for line in lines)
+    assert [line["y2"] for line in lines[:-1]] == [line["y1"] for line in lines[1:]]
+    # A node is shaded by its marginal.
+    shades = [float(node["fill-opacity"]) for node in page.of("rect", "path node")]
+    expected = [explanation["marginals"][t][c] for t, c in enumerate(explanation["path"])]
+    assert shades == pytest.approx(expected, abs=1e-3)
+    scores = [text for tag, text in page.text if tag == "text" and re.fullmatch(r"-?\d+\.\d", text)]
+    told = [score for row in explanation["scores"] for score in row if score is not None]
+    assert sorted(map(float, scores)) == pytest.approx(sorted(told), abs=0.051)
+
+
+def test_the_table_adds_up_to_the_score_of_the_path(explanation: Dict[str, Any]) -> None:
+    page = Page(trellis_page(explanation))
+    cells = [text for tag, text in page.text if tag == "td"]
+    first = cells[:7]
+    assert first[:2] == ["Tim", "B-PERSON"]
+    before, transition, emission, score = map(float, first[2:6])
+    assert before == 0.0
+    assert score == pytest.approx(transition + emission, abs=0.011)
+    assert f"{explanation['score']:.2f}" in cells
+    assert "Tim Cook (PERSON), Hanoi (GPE)" in cells
+
+
+def test_text_and_labels_are_never_markup(explanation: Dict[str, Any]) -> None:
+    evil = copy.deepcopy(explanation)
+    evil["text"] = f"{EVIL} {{trellis}} & x"
+    evil["tokens"][0] = EVIL
+    evil["tags"] = [f"B-{EVIL}{i}" for i in range(13)]
+    evil["component"] = EVIL
+    for analysis in evil["analyses"]:
+        analysis["entities"] = [{"start": 0, "end": 1, "text": EVIL, "label": EVIL}]
+    page = Page(trellis_page(evil))
+    assert "script" not in {tag for tag, _ in page.elements}
+    assert ("blockquote", evil["text"]) in page.text
+    assert ("td", EVIL) in page.text
+    assert any(tag == "title" and text == EVIL for tag, text in page.text)
+
+
+def test_the_page_asks_for_nothing(explanation: Dict[str, Any]) -> None:
+    html = trellis_page(explanation)
+    assert not re.search(r"https?:|url\(|@import", html)
+    asking = {"src", "href", "srcset", "data", "action"}
+    assert not any(asking & set(attrs) for _, attrs in Page(html).elements)
+
+
+def test_of_a_large_trellis_the_rows_that_matter_are_drawn(
+    explanation: Dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "left out" not in trellis_page(explanation)
+    monkeypatch.setattr(module, "MAX_NODES", 10)
+    small = copy.deepcopy(explanation)
+    # Sure of its path: B-PERSON, L-PERSON, O, U-GPE, whose back-pointers lead along it.
+    small["marginals"] = [[float(c == chosen) for c in range(13)] for chosen in explanation["path"]]
+    page = Page(trellis_page(small))
+    names = [text for tag, text in page.text if tag == "text" and text in small["tags"]]
+    assert sorted(names) == ["B-PERSON", "L-PERSON", "O", "U-GPE"]
+    assert len(page.of("line", "path edge")) == 4
+    assert "9 of 13 tags are left out" in trellis_page(small)
+
+
+def test_a_text_without_tokens_is_one_sentence(trained: Language) -> None:
+    page = Page(trellis_page(explain(trained, "")))
+    assert "svg" not in {tag for tag, _ in page.elements}
+    assert ("p", "The text has no token, so there is nothing to search.") in page.text
+
+
+def test_a_token_of_whitespace_is_visible(trained: Language) -> None:
+    page = Page(trellis_page(explain(trained, "Hanoi \n\n Paris")))
+    assert ("td", repr("\n\n ")) in page.text

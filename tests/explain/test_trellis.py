@@ -1,0 +1,209 @@
+"""The explanation of a text: its sums are those of Viterbi decoding, its analyses those found."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+import spacy
+from pipelines import TOK2VEC, make_examples, train
+from spacy.language import Language
+from typer.testing import CliRunner
+
+from spacy_crf_ner.cli import app
+from spacy_crf_ner.explain.trellis import explain, relevant_tags, visible
+
+TEXT = "Tim Cook visited Hanoi. Nothing to see here."
+runner = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def folder(trained: Language, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path: Path = tmp_path_factory.mktemp("explain") / "model"
+    trained.to_disk(path)
+    return path
+
+
+def viterbi(explanation: Dict[str, Any]) -> List[int]:
+    """Decode by hand, in plain loops, from what the explanation has of the potentials."""
+    tags = range(len(explanation["tags"]))
+
+    def of(value: Any) -> float:
+        return -math.inf if value is None else value
+
+    best = [of(explanation["start"][c]) + explanation["emissions"][0][c] for c in tags]
+    pointers: List[List[int]] = []
+    for emissions in explanation["emissions"][1:]:
+        moves = [[best[i] + of(explanation["transitions"][i][c]) for i in tags] for c in tags]
+        pointers.append([max(tags, key=move.__getitem__) for move in moves])
+        best = [max(move) + emission for move, emission in zip(moves, emissions)]
+    ended = [score + of(explanation["end"][c]) for c, score in enumerate(best)]
+    path = [max(tags, key=ended.__getitem__)]
+    for came_from in reversed(pointers):
+        path.append(came_from[path[-1]])
+    assert explanation["score"] == pytest.approx(max(ended), abs=1e-3)
+    return path[::-1]
+
+
+@pytest.mark.parametrize("text", [TEXT, "Hanoi", "Ada Lovelace Byron in Paris Texas."])
+def test_its_path_is_found_by_hand(trained: Language, text: str) -> None:
+    explanation = explain(trained, text)
+    assert explanation["path"] == viterbi(explanation)
+    assert explanation["tokens"] == [token.text for token in trained.make_doc(text)]
+
+
+def test_each_score_is_the_sum_that_it_is_said_to_be(trained: Language) -> None:
+    explanation = explain(trained, TEXT)
+    tags, scores = explanation["tags"], explanation["scores"]
+    told = 0
+    for t, emissions in enumerate(explanation["emissions"]):
+        for c, emission in enumerate(emissions):
+            before = explanation["backpointers"][t][c]
+            if scores[t][c] is None:
+                # Inside an entity, or at its last token, nothing begins.
+                assert t == 0 and tags[c][0] in "IL" and before is None
+                continue
+            if before is None:
+                assert t == 0
+                expected = explanation["start"][c]
+            else:
+                expected = scores[t - 1][before] + explanation["transitions"][before][c]
+            assert scores[t][c] == pytest.approx(expected + emission, abs=1e-4)
+            told += 1
+    assert told == len(tags) * len(scores) - 6
+    for row in explanation["marginals"]:
+        assert sum(row) == pytest.approx(1.0, abs=1e-4)
+
+
+def test_its_analyses_are_the_most_probable(trained: Language) -> None:
+    explanation = explain(trained, TEXT, n=3)
+    assert explanation["component"] == "crf_ner"
+    best, *others = explanation["analyses"]
+    assert best["entities"] == [
+        {"start": 0, "end": 8, "text": "Tim Cook", "label": "PERSON"},
+        {"start": 17, "end": 22, "text": "Hanoi", "label": "GPE"},
+    ]
+    assert len(others) == 2
+    assert 1.0 > best["probability"] > others[0]["probability"] >= others[1]["probability"] > 0.0
+    for n in (0, -1):
+        with pytest.raises(ValueError, match="expected 1 or more"):
+            explain(trained, TEXT, n=n)
+
+
+def test_it_is_plain_values(trained: Language) -> None:
+    explanation = explain(trained, TEXT)
+    assert json.loads(json.dumps(explanation, allow_nan=False)) == explanation
+
+
+@pytest.mark.parametrize("text, tokens", [("", []), ("  \n ", ["  \n "])])
+def test_a_text_without_words_has_an_explanation(
+    trained: Language, text: str, tokens: List[str]
+) -> None:
+    explanation = explain(trained, text)
+    assert explanation["tokens"] == tokens
+    assert explanation["path"] == [0] * len(tokens)
+    assert (explanation["score"] is None) == (not tokens)
+    assert explanation["analyses"] == [{"probability": pytest.approx(1.0), "entities": []}]
+    assert relevant_tags(explanation) == [[0]] * len(tokens)
+    assert [visible(token) for token in tokens] == [repr(token) for token in tokens]
+
+
+def test_components_before_it_run_and_those_after_it_do_not() -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("tok2vec", config={"model": TOK2VEC})
+    listener = {"@architectures": "spacy.Tok2VecListener.v1", "width": 32, "upstream": "*"}
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": listener}})
+    train(nlp, make_examples(nlp), steps=3)
+    ruler = nlp.add_pipe("entity_ruler", before="crf_ner")
+    ruler.add_patterns([{"label": "ORG", "pattern": "visited"}])
+    nlp.add_pipe("merge_entities")
+    explanation = explain(nlp, "Tim Cook visited Hanoi.")
+    assert explanation["tokens"] == ["Tim", "Cook", "visited", "Hanoi", "."]
+    assert explanation["tags"][explanation["path"][2]] == "U-ORG"
+    reached = [score is not None for score in explanation["scores"][2]]
+    assert sum(reached) == 1 and reached[explanation["path"][2]]
+    assert {"start": 9, "end": 16, "text": "visited", "label": "ORG"} in explanation["analyses"][0][
+        "entities"
+    ]
+    assert nlp.pipe_names == ["tok2vec", "entity_ruler", "crf_ner", "merge_entities"]
+
+
+def test_a_component_is_found_or_named() -> None:
+    nlp = spacy.blank("en")
+    with pytest.raises(ValueError, match="expected a pipeline with a crf_ner component"):
+        explain(nlp, TEXT)
+    for name in ("first", "second"):
+        nlp.add_pipe("crf_ner", name=name, config={"model": {"tok2vec": TOK2VEC}})
+    train(nlp, make_examples(nlp), steps=1)
+    for wrong in (None, "third"):
+        with pytest.raises(ValueError, match=r"expected one of \['first', 'second'\]"):
+            explain(nlp, TEXT, name=wrong)
+    assert explain(nlp, TEXT, name="second")["component"] == "second"
+
+
+def test_the_tags_that_matter_are_probable_or_lead_to_such() -> None:
+    explanation = {
+        "tokens": ["a", "b", "c"],
+        "tags": ["O", "U-X", "U-Y", "U-Z"],
+        "path": [0, 0, 0],
+        # Of the second token tag 1 is probable enough, and came from 2; so is 3 of the third,
+        # which came from 2, and that from 1.
+        "marginals": [
+            [0.999, 0.001, 0.0, 0.0],
+            [0.98, 0.0100001, 0.005, 0.0],
+            [0.9, 0.0, 0.0, 0.1],
+        ],
+        "backpointers": [[None] * 4, [0, 2, 1, 0], [0, 0, 0, 2]],
+    }
+    assert relevant_tags(explanation) == [[0, 1, 2], [0, 1, 2], [0, 3]]
+
+
+# The command
+
+
+def rows_of(output: str) -> List[List[str]]:
+    return [
+        [cell.strip() for cell in line.split("│")[1:-1]]
+        for line in output.splitlines()
+        if line.startswith("│")
+    ]
+
+
+def test_the_command_prints_the_path_and_the_analyses(folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "pages" / "page.html"
+    text = "Tim Cook visited Hanoi."
+    result = runner.invoke(app, ["explain", str(folder), text, "--html", str(page), "--n", "2"])
+    assert result.exit_code == 0, result.output
+    on_path = [row for row in rows_of(result.output) if len(row) == 6 and row[1].startswith("*")]
+    assert [row[1] for row in on_path] == ["* B-PERSON", "* L-PERSON", "* O", "* U-GPE", "* O"]
+    assert [row[4] for row in on_path] == ["", "B-PERSON", "L-PERSON", "O", "U-GPE"]
+    analyses = [row for row in rows_of(result.output) if len(row) == 2]
+    assert len(analyses) == 2 and analyses[0][1] == "Tim Cook (PERSON), Hanoi (GPE)"
+    shown = {row[1].removeprefix("* ") for row in rows_of(result.output) if len(row) == 6}
+    assert f"Tags: 13, of which {13 - len(shown)} are left out" in result.output
+    assert all(len(line) <= 80 for line in result.output.splitlines() if line != f"Page: {page}")
+    assert text in page.read_text("utf-8")
+
+
+def test_the_command_takes_labels_as_data(tmp_path: Path) -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+    train(nlp, make_examples(nlp, [("Hanoi", [(0, 5, "[red]:cat:")])]), steps=1)
+    nlp.to_disk(tmp_path)
+    result = runner.invoke(app, ["explain", str(tmp_path), "Hanoi"])
+    assert result.exit_code == 0
+    assert "U-[red]:cat:" in result.output and "Hanoi ([red]:cat:)" in result.output
+
+
+def test_the_command_has_a_sentence_for_an_empty_text(folder: Path) -> None:
+    result = runner.invoke(app, ["explain", str(folder), ""])
+    assert result.exit_code == 0
+    assert result.output.strip() == "The text has no token, so there is nothing to search."
+
+
+def test_a_mistake_is_one_sentence(folder: Path) -> None:
+    result = runner.invoke(app, ["explain", str(folder), TEXT, "--component", "tagger"])
+    assert result.exit_code == 1
+    assert "expected one of ['crf_ner'], got tagger" in result.output
+    assert "Traceback" not in result.output

@@ -1,0 +1,501 @@
+"""The thinc layer: its loss and paths are those of the enumeration, and it learns and is stored."""
+
+import copy
+import io
+import pickle
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Tuple, cast
+
+import numpy as np
+import pytest
+import spacy
+import srsly
+import torch
+from helpers import (
+    SCHEMES,
+    SMALL_SCORES,
+    TIES,
+    annotations,
+    array,
+    best_path,
+    is_legal,
+    properties,
+    scored_paths,
+    write,
+)
+from hypothesis import example, given
+from hypothesis import strategies as st
+from thinc.api import SGD, Linear, Model, set_dropout_rate, with_array
+from torch import Tensor
+
+from spacy_crf_ner.ml.architectures import bilstm_crf
+from spacy_crf_ner.ml.bilstm_crf import Network
+from spacy_crf_ner.ml.potentials import Distribution, Potentials, loss
+from spacy_crf_ner.ml.torch_layer import TorchShim
+from spacy_crf_ner.tags import MISSING, TagScheme
+
+# Potentials and gold tags
+
+SCORES_OF_TAGS = ("transitions", "start", "end")
+SCORES = ("emissions", *SCORES_OF_TAGS)
+
+
+@st.composite
+def batches(
+    draw: st.DrawFn, scores: st.SearchStrategy[float]
+) -> Tuple[TagScheme, Potentials, np.ndarray]:
+    """Draw up to 3 docs of up to 4 tokens in a scheme of one label, and gold tags of them."""
+    scheme = TagScheme(draw(st.sampled_from(SCHEMES)), ("PER",))
+    short = annotations(scheme.labels, max_pieces=2).filter(lambda annotation: annotation[0] <= 4)
+    docs = draw(st.lists(short, max_size=3))
+    biluo = [tag for T, spans in docs for tag in write("biluo", T, spans)]
+    N, C = len(biluo), len(scheme.tags)
+    potentials = Potentials(
+        array(draw, scores, N, C),
+        np.array([T for T, _ in docs], dtype=np.int64),
+        array(draw, scores, C, C),
+        array(draw, scores, C),
+        array(draw, scores, C),
+        constrained=True,
+    )
+    share = draw(st.sampled_from([0, 1, 3]))  # of 3 tags missing: none, some, all
+    missing = st.integers(1, 3).map(lambda k: k <= share)
+    hidden = draw(st.lists(missing, min_size=N, max_size=N))
+    return scheme, potentials, np.where(hidden, MISSING, scheme.ids(biluo))
+
+
+def single_tokens(*gold: int) -> Tuple[TagScheme, Potentials, np.ndarray]:
+    """Make docs of one token each: in none of them a transition is taken."""
+    N, C = len(gold), 3
+    potentials = Potentials(
+        np.ones((N, C), "f"), np.ones(N, "int64"), np.ones((C, C), "f"), *np.ones((2, C), "f"), True
+    )
+    return TagScheme("bio", ("PER",)), potentials, np.array(gold, dtype=np.int64)
+
+
+def softmax(potentials: Potentials) -> Potentials:
+    """What a softmax decoder puts out: transitions of zero, and nothing illegal."""
+    zeros = {name: np.zeros_like(getattr(potentials, name)) for name in SCORES_OF_TAGS}
+    return potentials._replace(constrained=False, **zeros)
+
+
+def leaves(potentials: Potentials) -> List[Tensor]:
+    """The potentials as float64 tensors that take gradients."""
+    return [
+        torch.from_numpy(getattr(potentials, name)).double().requires_grad_() for name in SCORES
+    ]
+
+
+def legal_paths(
+    scheme: TagScheme, potentials: Potentials, tensors: List[Tensor]
+) -> List[Tuple[Tensor, Tensor]]:
+    """Enumerate each doc's legal paths (P, T) and their scores (P,)."""
+    docs = []
+    for emissions in tensors[0].split(potentials.lengths.tolist()):
+        paths, scores = scored_paths(emissions, *tensors[1:])
+        legal = is_legal(paths, *map(torch.from_numpy, scheme.constraints))
+        docs.append((paths[legal], scores[legal]))
+    return docs
+
+
+def split(potentials: Potentials, flat: np.ndarray) -> List[np.ndarray]:
+    return np.split(flat, np.cumsum(potentials.lengths)[:-1]) if len(potentials.lengths) else []
+
+
+@properties
+@given(batches(SMALL_SCORES))
+@example(single_tokens())
+@example(single_tokens(0, 1))
+@example(single_tokens(0, MISSING))
+@example(single_tokens(MISSING))
+def test_crf_loss_is_that_of_all_completions(
+    batch: Tuple[TagScheme, Potentials, np.ndarray],
+) -> None:
+    """-log p(gold) = log sum over legal paths - log sum over those of them that fit the gold."""
+    scheme, potentials, gold = batch
+    losses, gradient = loss(potentials, gold, scheme.constraints)
+    tensors = leaves(potentials)
+    expected = []
+    for (paths, scores), tags in zip(
+        legal_paths(scheme, potentials, tensors), split(potentials, gold)
+    ):
+        fits = ((paths == torch.from_numpy(tags)) | torch.from_numpy(tags == MISSING)).all(1)
+        expected.append(torch.logsumexp(scores, 0) - torch.logsumexp(scores[fits], 0))
+        if (tags == MISSING).all():
+            assert expected[-1] == 0
+    assert losses.shape == potentials.lengths.shape
+    np.testing.assert_allclose(losses, [each.item() for each in expected], atol=1e-4)
+    total = sum(expected, sum(tensor.sum() for tensor in tensors) * 0)
+    for name, d_expected in zip(SCORES, torch.autograd.grad(total, tensors)):
+        d_scores = getattr(gradient, name)
+        assert d_scores.shape == getattr(potentials, name).shape
+        np.testing.assert_allclose(d_scores, d_expected, atol=1e-4, err_msg=name)
+    if (gold == MISSING).all():  # but for the rounding of two sums that cancel
+        assert max(abs(getattr(gradient, name)).max(initial=0) for name in SCORES) < 1e-6
+
+
+@properties
+@given(batches(SMALL_SCORES))
+@example(single_tokens(0, MISSING))
+def test_softmax_loss_is_the_cross_entropy_of_each_token(
+    batch: Tuple[TagScheme, Potentials, np.ndarray],
+) -> None:
+    _, potentials, gold = batch
+    potentials = softmax(potentials)
+    losses, gradient = loss(potentials, gold, batch[0].constraints)
+    emissions, *_ = leaves(potentials)
+    by_token = torch.nn.functional.cross_entropy(
+        emissions, torch.from_numpy(gold), ignore_index=MISSING, reduction="none"
+    )
+    expected = [tokens.sum().item() for tokens in by_token.split(potentials.lengths.tolist())]
+    np.testing.assert_allclose(losses, expected, atol=1e-4)
+    (d_emissions,) = torch.autograd.grad(by_token.sum(), emissions)
+    np.testing.assert_allclose(gradient.emissions, d_emissions, atol=1e-4)
+
+
+@pytest.mark.parametrize("lengths", [(), (0,), (0, 0)])
+@pytest.mark.parametrize("constrained", [True, False])
+def test_without_tokens_there_is_neither_loss_nor_gradient(
+    lengths: Tuple[int, ...], constrained: bool
+) -> None:
+    scheme, potentials, gold = single_tokens()
+    potentials = potentials._replace(
+        lengths=np.array(lengths, dtype=np.int64), constrained=constrained
+    )
+    losses, gradient = loss(potentials, gold, scheme.constraints)
+    assert losses.tolist() == [0.0] * len(lengths)
+    for name in SCORES:
+        assert getattr(gradient, name).shape == getattr(potentials, name).shape
+        assert not getattr(gradient, name).any()
+    assert [tags.shape for tags in Distribution(potentials, scheme.constraints).best()] == [
+        (0,) for _ in lengths
+    ]
+
+
+@properties
+@given(batches(SMALL_SCORES))
+def test_loss_leaves_its_potentials_alone(
+    batch: Tuple[TagScheme, Potentials, np.ndarray],
+) -> None:
+    scheme, potentials, gold = batch
+    before = copy.deepcopy(potentials)
+    loss(potentials, gold, scheme.constraints)
+    Distribution(potentials, scheme.constraints).best()
+    for name in SCORES:
+        np.testing.assert_array_equal(getattr(potentials, name), getattr(before, name))
+
+
+@pytest.mark.parametrize("decoder", ["crf", "softmax"])
+@given(batch=batches(TIES))
+@properties
+def test_decode_finds_the_best_legal_path(
+    decoder: str, batch: Tuple[TagScheme, Potentials, np.ndarray]
+) -> None:
+    scheme, potentials, _ = batch
+    if decoder == "softmax":
+        potentials = softmax(potentials)
+    expected = [best_path(*doc) for doc in legal_paths(scheme, potentials, leaves(potentials))]
+    decoded = Distribution(potentials, scheme.constraints).best()
+    assert [tags.tolist() for tags in decoded] == expected
+    assert all(tags.dtype == np.int64 for tags in decoded)
+
+
+# The layer, over a linear tok2vec: a "doc" is the array (T, 3) that it reads.
+
+BIO = TagScheme("bio", ("PER", "LOC"))
+LENGTHS = (3, 0, 5, 1)
+GOLD = BIO.ids(["B-PER", "L-PER", "O", "U-LOC", "U-LOC", "O", None, None, "U-PER"])
+
+
+def build(**settings: Any) -> Model[Any, Potentials]:
+    tok2vec = cast(Any, with_array(cast(Any, Linear(nO=4, nI=3))))
+    return bilstm_crf(tok2vec, hidden_width=5, **settings)
+
+
+def docs() -> List[Any]:
+    rng = np.random.default_rng(0)
+    return [rng.normal(size=(T, 3)).astype("f") for T in LENGTHS]
+
+
+def make(**settings: Any) -> Model[Any, Potentials]:
+    spacy.util.fix_random_seed(0)
+    model = build(**settings)
+    model.get_ref("output_layer").set_dim("nO", len(BIO.tags))
+    model.initialize(X=docs())
+    return model
+
+
+def shim_of(model: Model[Any, Potentials]) -> TorchShim:
+    return cast(TorchShim, model.layers[1].shims[0])
+
+
+def weights_of(model: Model[Any, Potentials]) -> Dict[str, np.ndarray]:
+    """Copy all weights, those of tok2vec under the name tok2vec."""
+    linear = model.layers[0].layers[0]
+    weights = {f"tok2vec.{name}": linear.get_param(name).copy() for name in ("W", "b")}
+    state = shim_of(model).module.state_dict()
+    return weights | {name: tensor.numpy().copy() for name, tensor in state.items()}
+
+
+def update(model: Model[Any, Potentials], learn_rate: float = 0.1) -> List[Any]:
+    """Take one step down the gradient, and return that of the docs; what drops is the same."""
+    torch.manual_seed(0)
+    potentials, backprop = model.begin_update(docs())
+    d_docs = backprop(loss(potentials, GOLD, BIO.constraints)[1])
+    model.finish_update(SGD(learn_rate, L2=0.0, grad_clip=0.0, use_averages=False))
+    return d_docs
+
+
+def assert_same(one: Dict[str, np.ndarray], other: Dict[str, np.ndarray]) -> None:
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+def test_it_is_registered_and_its_parts_are_named() -> None:
+    assert spacy.registry.architectures.get("spacy-crf-ner.BiLSTMCRF.v1") is bilstm_crf
+    model = build()
+    assert [model.get_ref("tok2vec"), model.get_ref("output_layer")] == model.layers
+
+
+@pytest.mark.parametrize("rnn", ["lstm", "none"])
+@pytest.mark.parametrize("decoder", ["crf", "softmax"])
+def test_backprop_follows_the_loss_down_to_the_docs(rnn: str, decoder: str) -> None:
+    model = make(rnn=rnn, decoder=decoder)
+
+    def total(shift: float) -> float:
+        moved = [doc + shift * way for doc, way in zip(docs(), ways)]
+        return float(loss(model.predict(moved), GOLD, BIO.constraints)[0].sum())
+
+    potentials, backprop = model.begin_update(docs())
+    assert potentials.emissions.shape == (sum(LENGTHS), len(BIO.tags))
+    assert potentials.lengths.tolist() == list(LENGTHS)
+    assert potentials.constrained == (decoder == "crf")
+    d_docs = backprop(loss(potentials, GOLD, BIO.constraints)[1])
+    assert [d_doc.shape for d_doc in d_docs] == [doc.shape for doc in docs()]
+    rng = np.random.default_rng(1)
+    ways = [rng.normal(size=doc.shape).astype("f") for doc in docs()]
+    slope = sum(float((d_doc * way).sum()) for d_doc, way in zip(d_docs, ways))
+    h = 1e-2  # an error of h^2 = 1e-4 in the slope, and of 1e-6 / h = 1e-4 by float32
+    assert slope == pytest.approx((total(h) - total(-h)) / (2 * h), rel=1e-2, abs=1e-3)
+
+
+@pytest.mark.parametrize("decoder", ["crf", "softmax"])
+def test_steps_down_the_gradient_lower_the_loss(decoder: str) -> None:
+    model = make(decoder=decoder, learn_rate_multiplier=5.0)
+    losses = []
+    for _ in range(30):
+        losses.append(loss(model.predict(docs()), GOLD, BIO.constraints)[0].sum())
+        update(model, 0.05)
+    assert losses[-1] < losses[0] / 2
+
+
+@pytest.mark.parametrize("decoder", ["crf", "softmax"])
+def test_the_multiplier_scales_the_steps_of_the_head_only(decoder: str) -> None:
+    plain, scaled = (make(decoder=decoder, learn_rate_multiplier=m) for m in (1.0, 7.0))
+    before = weights_of(plain)
+    assert_same(before, weights_of(scaled))
+    for model in (plain, scaled):
+        update(model)
+    plain_after, scaled_after = weights_of(plain), weights_of(scaled)
+    for name in before:
+        step, scaled_step = plain_after[name] - before[name], scaled_after[name] - before[name]
+        frozen = decoder == "softmax" and name.startswith("crf.")
+        assert step.any() != frozen, name
+        factor = 1.0 if name.startswith("tok2vec") else 7.0
+        np.testing.assert_allclose(scaled_step, factor * step, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("own", [None, 0.5])
+def test_the_dropout_rate_of_the_update_reaches_the_head(own: Optional[float]) -> None:
+    model = make(dropout=own)
+    for rate in (0.0, 0.5):
+        set_dropout_rate(model, rate)
+        once, again = (model.begin_update(docs())[0].emissions for _ in range(2))
+        assert np.array_equal(once, again) == (rate == 0.0 and own is None)
+        once, again = (model.predict(docs()).emissions for _ in range(2))
+        np.testing.assert_array_equal(once, again)
+
+
+def test_potentials_outlive_an_update() -> None:
+    """What was predicted before a step does not change with the weights."""
+    model = make()
+    potentials = model.predict(docs())
+    before = copy.deepcopy(potentials)
+    update(model)
+    for name in SCORES:
+        np.testing.assert_array_equal(getattr(potentials, name), getattr(before, name))
+
+
+def test_mixed_precision_has_no_effect_on_a_cpu() -> None:
+    plain, mixed = (make(mixed_precision=mixed) for mixed in (False, True))
+    for model in (plain, mixed):
+        update(model)
+    assert_same(weights_of(plain), weights_of(mixed))
+
+
+@pytest.mark.parametrize("rnn", ["lstm", "none"])
+def test_docs_without_tokens_pass_through(rnn: str) -> None:
+    model = make(rnn=rnn)
+    empty = [doc[:0] for doc in docs()]
+    potentials, backprop = model.begin_update(empty)
+    assert potentials.emissions.shape == (0, len(BIO.tags))
+    assert [d_doc.shape for d_doc in backprop(potentials)] == [(0, 3)] * len(empty)
+    assert model.predict(empty).emissions.shape == (0, len(BIO.tags))
+
+
+@pytest.mark.parametrize("use", [Model.predict, Model.begin_update])
+def test_use_before_initialize_says_what_to_do(use: Callable[..., Any]) -> None:
+    model = build()
+    model.get_ref("tok2vec").initialize()
+    with pytest.raises(ValueError, match=r"no weights yet: call nlp\.initialize\(\)"):
+        use(model, docs())
+    model.finish_update(SGD(0.1))  # there is nothing to update
+
+
+def test_a_setting_out_of_range_is_refused_when_it_is_built() -> None:
+    with pytest.raises(ValueError, match="rnn: expected one of"):
+        build(rnn="transformer")
+
+
+@pytest.mark.parametrize("copy_of", [Model.copy, copy.deepcopy])
+def test_a_copy_learns_alone(copy_of: Callable[..., Any]) -> None:
+    model = make()
+    before = weights_of(model)
+    twin = copy_of(model)
+    assert_same(weights_of(twin), before)
+    update(twin)
+    assert_same(weights_of(model), before)
+    after = weights_of(twin)
+    assert all((after[name] != before[name]).any() for name in before)
+
+
+# Storing
+
+SETTINGS = [
+    {},
+    {"rnn": "gru", "depth": 2, "dense_width": 3, "dropout": 0.25},
+    {"rnn": "none", "decoder": "softmax"},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_weights_come_back_into_a_fresh_model(settings: Dict[str, Any], tmp_path: Path) -> None:
+    model = make(**settings)
+    update(model)
+    model.to_disk(tmp_path / "model")
+    for fresh in (
+        build(**settings).from_bytes(model.to_bytes()),
+        build(**settings).from_disk(tmp_path / "model"),
+    ):
+        assert_same(weights_of(fresh), weights_of(model))
+        assert shim_of(fresh).module.switches == shim_of(model).module.switches
+        expected = model.predict(docs())
+        np.testing.assert_array_equal(fresh.predict(docs()).emissions, expected.emissions)
+        update(fresh)  # it learns on as the model would
+        twin = model.copy()
+        update(twin)
+        assert_same(weights_of(fresh), weights_of(twin))
+
+
+def test_a_model_without_weights_comes_back_without() -> None:
+    fresh = build().from_bytes(build().to_bytes())
+    with pytest.raises(ValueError, match="no weights yet"):
+        shim_of(fresh).module  # noqa: B018
+
+
+def state_of(model: Model[Any, Potentials]) -> bytes:
+    """The bytes that the head writes, out of the envelope that thinc puts around them."""
+    return cast(bytes, srsly.msgpack_loads(shim_of(model).to_bytes())["state"])
+
+
+def load(state: bytes) -> Network:
+    shim = shim_of(build())
+    shim.from_bytes(srsly.msgpack_dumps({"config": {}, "state": state}))
+    return cast(Network, shim.module)
+
+
+def saved(content: Any, **options: Any) -> bytes:
+    stream = io.BytesIO()
+    torch.save(content, stream, **options)
+    return stream.getvalue()
+
+
+def stored(**changes: Any) -> bytes:
+    """What the head writes, with changes."""
+    content = torch.load(io.BytesIO(state_of(make())), weights_only=True)
+    return saved(content | changes)
+
+
+def test_what_is_written_unchanged_is_read() -> None:
+    """So that the refusals below are for what is wrong in their bytes."""
+    weights = load(stored()).state_dict()
+    expected = shim_of(make()).module.state_dict()
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.9, 0.999])
+def test_truncated_weights_are_refused(share: float) -> None:
+    state = state_of(make())
+    with pytest.raises(ValueError, match=r"weights cannot be read.*\d+ bytes"):
+        load(state[: int(share * len(state))])
+    whole = make().to_bytes()
+    with pytest.raises(ValueError):
+        build().from_bytes(whole[: int(share * len(whole))])
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        lambda: b"no weights",
+        lambda: saved([]),
+        lambda: saved({}),
+        lambda: saved(shim_of(make()).module.state_dict()),
+        lambda: stored(state={}),
+        lambda: stored(state=shim_of(make(rnn="gru")).module.state_dict()),
+        lambda: stored(sizes={"switches": {}, "nI": 4, "nO": 5}),
+        lambda: stored(sizes=None),
+    ],
+)
+def test_foreign_weights_are_refused(state: Callable[[], bytes]) -> None:
+    with pytest.raises(ValueError, match=r"(?s)weights cannot be read.*of another architecture"):
+        load(state())
+
+
+class Intruder:
+    """An object that, when it is unpickled, writes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return (open, (str(self.path), "w"))
+
+
+def pickled(content: Any) -> bytes:
+    return pickle.dumps(content, protocol=2)  # torch's own
+
+
+@pytest.mark.parametrize(
+    "pack",
+    [
+        pickled,
+        saved,
+        lambda intruder: saved(intruder, _use_new_zipfile_serialization=False),
+        lambda intruder: stored(sizes=intruder),
+        lambda intruder: stored(state=intruder),
+        lambda intruder: stored(more=intruder),
+    ],
+)
+def test_stored_code_is_not_run(pack: Callable[[Intruder], bytes], tmp_path: Path) -> None:
+    path = tmp_path / "intruded"
+    state = pack(Intruder(path))
+    with pytest.raises(ValueError, match="weights cannot be read"):
+        load(state)
+    assert not path.exists()
+    # It is armed: who trusts the bytes runs it.
+    if pack is pickled:
+        pickle.loads(state).close()
+    else:
+        torch.load(io.BytesIO(state), weights_only=False)
+    assert path.exists()

@@ -1,0 +1,196 @@
+"""Windows in batches of like length give what spacy-transformers makes of the docs as they come."""
+
+from typing import Any, List
+
+import numpy as np
+import pytest
+import spacy
+import torch
+from helpers import properties
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from phobert import make_over_phobert
+from spacy.language import Language
+from spacy_transformers.data_classes import TransformerData
+from spacy_transformers.layers.transformer_model import forward
+
+from spacy_crf_ner.ml.transformer import batching as feeding
+from spacy_crf_ner.ml.transformer import model as transformer
+
+TEXTS = [
+    "Tim Cook visited Hanoi.",
+    "",
+    " \n ",
+    "It  is \t here. \n\n So\u00a0what?  ",
+    "x",
+    "né 😀 isn't it (so)?",
+    "A longer text, of several windows, so long that none of the others is. " * 7,
+    "Washington",
+    "w" * 300,
+    "And one of two windows, that of ten words and the rest.",
+]
+
+
+def pipeline(transformer: str, window: int = 12, stride: int = 10) -> Language:
+    spans = {"@span_getters": "spacy-transformers.strided_spans.v1"}
+    nlp = spacy.blank("en")
+    model = {
+        "@architectures": "spacy-crf-ner.TransformerModel.v1",
+        "name": transformer,
+        "get_spans": {**spans, "window": window, "stride": stride},
+    }
+    nlp.add_pipe("transformer", config={"model": model})
+    nlp.initialize()
+    return nlp
+
+
+def vectors(data: TransformerData) -> np.ndarray:
+    """The state of each subword of each token, one after the other."""
+    states = data.model_output.last_hidden_state
+    return states.reshape(-1, states.shape[-1])[data.align.dataXd]
+
+
+def strings(data: TransformerData, pad: str) -> List[List[str]]:
+    return [[string for string in row if string != pad] for row in data.wordpieces.strings]
+
+
+def require_same(nlp: Language, texts: List[str]) -> None:
+    """What is fed is what spacy-transformers' own forward says, doc for doc."""
+    layer = nlp.get_pipe("transformer").model
+    layer.shim.precision = "fp32"
+    docs = [nlp.make_doc(text) for text in texts]
+    fed = layer.predict(docs)
+    layer.shim.precision = None
+    expected = layer.predict(docs)
+    assert len(fed.doc_data) == len(expected.doc_data) == len(docs)
+    pad = layer.tokenizer.pad_token
+    for doc, ours, theirs in zip(docs, fed.doc_data, expected.doc_data):
+        assert_array_equal(ours.align.lengths, theirs.align.lengths)
+        assert strings(ours, pad) == strings(theirs, pad)
+        assert ours.wordpieces.lengths == [sum(row) for row in ours.wordpieces.attention_mask]
+        if len(doc):
+            assert len(ours.align.lengths) == len(doc)
+            assert_allclose(vectors(ours), vectors(theirs), atol=1e-5)
+            pieces = [string for row in ours.wordpieces.strings for string in row]
+            ids = layer.tokenizer.convert_tokens_to_ids(pieces)
+            assert ours.wordpieces.input_ids.ravel().tolist() == ids
+    # The whole batch, too, pairs each token with the same states.
+    whole = fed.model_output.last_hidden_state.reshape(-1, fed.doc_data[0].width)
+    each = [vectors(data) for data in fed.doc_data if data.align.dataXd.size]
+    assert_allclose(whole[torch.from_numpy(fed.align.dataXd)].numpy(), np.concatenate(each))
+    assert_array_equal(fed.align.lengths, np.concatenate([d.align.lengths for d in fed.doc_data]))
+
+
+def test_windows_are_what_spacy_transformers_makes_of_them(tiny_transformer: str) -> None:
+    require_same(pipeline(tiny_transformer), TEXTS)
+
+
+@pytest.mark.parametrize("window, stride", [(3, 3), (5, 2), (128, 96)])
+def test_windows_may_overlap_and_be_too_long(
+    tiny_transformer: str, window: int, stride: int
+) -> None:
+    require_same(pipeline(tiny_transformer, window, stride), TEXTS)
+
+
+def test_many_batches_are_as_one(tiny_transformer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transformer, "CPU", feeding.Limits(40, 2))
+    require_same(pipeline(tiny_transformer), TEXTS[::-1])
+
+
+def test_sentences_are_windows(tiny_transformer: str) -> None:
+    nlp = pipeline(tiny_transformer)
+    nlp.get_pipe("transformer").model.attrs["get_spans"] = lambda docs: [
+        [doc[i : i + 4] for i in range(0, len(doc) - 2, 4)] for doc in docs
+    ]  # which leave out the last tokens of a doc
+    layer = nlp.get_pipe("transformer").model
+    layer.shim.precision = "fp32"
+    doc = nlp.make_doc("One two three four five six seven")
+    (data,) = layer.predict([doc]).doc_data
+    assert (np.array(data.align.lengths) > 0).tolist() == [True] * 7
+    doc = nlp.make_doc("One two three four five six")
+    (data,) = layer.predict([doc]).doc_data
+    assert (np.array(data.align.lengths) > 0).tolist() == [True] * 4 + [False] * 2
+
+
+@given(st.text(alphabet="ab .'-\n\t😀é", max_size=60))
+@properties
+def test_each_character_is_where_it_is(tiny_nlp: Language, text: str) -> None:
+    require_same(tiny_nlp, ["begin", text, "the end"])
+
+
+@pytest.fixture(scope="module")
+def tiny_nlp(tiny_transformer: str) -> Language:
+    return pipeline(tiny_transformer, 4, 3)
+
+
+def test_a_slow_tokenizer_is_fed_as_well(phobert: str) -> None:
+    nlp = make_over_phobert(phobert)
+    require_same(nlp, ["Hà Nội là thủ đô", "", "H@@ à 😀 !", "Anh ấy ở Huế . " * 30])
+
+
+def test_token_types_go_along() -> None:
+    """Some transformers, as XLNet, know the token at the end of a text by its type."""
+    subwords = feeding.Subwords(
+        strings=[["a", "<cls>"], ["b", "c", "<cls>"]],
+        lengths=np.array([2, 3]),
+        ids=np.array([5, 1, 6, 7, 1]),
+        types=np.array([0, 2, 0, 0, 2]),
+        starts=np.array([0, 1, 0, 2, 3]),
+        ends=np.array([1, 1, 1, 3, 3]),
+    )
+    nlp = spacy.blank("en")
+    docs = [nlp("a"), nlp("b c")]
+    seen = []
+
+    def run(ids: torch.Tensor, mask: torch.Tensor, types: Any) -> torch.Tensor:
+        seen.append((ids.tolist(), mask.tolist(), types.tolist()))
+        return ids[..., None].float()
+
+    windows = [[doc[:]] for doc in docs]
+    padding = feeding.Padding("<pad>", 9)
+    fed = feeding.feed(docs, windows, subwords, padding, run, feeding.CPU)
+    assert seen == [
+        ([[6, 7, 1], [5, 1, 9]], [[True] * 3, [True, True, False]], [[0, 0, 2], [0, 2, 0]])
+    ]
+    assert [vectors(data).ravel().tolist() for data in fed.doc_data] == [[5], [6, 7]]
+
+
+@given(
+    st.lists(st.integers(1, 50), min_size=1, max_size=40),
+    st.integers(1, 200),
+    st.integers(0, 40),
+)
+@properties
+def test_batches_hold_each_window_once_and_little_padding(
+    lengths: List[int], most: int, padding: int
+) -> None:
+    limits = feeding.Limits(most, padding)
+    found = [batch.tolist() for batch in feeding.batches(np.array(lengths), limits)]
+    assert sorted(i for batch in found for i in batch) == list(range(len(lengths)))
+    in_order = [lengths[i] for batch in found for i in batch]
+    assert in_order == sorted(in_order, reverse=True)
+    for batch in found:
+        sizes = [lengths[i] for i in batch]
+        padded = len(sizes) * max(sizes)
+        assert len(sizes) == 1 or padded <= most
+        assert padded - sum(sizes) <= padding
+
+
+@pytest.mark.parametrize("limits", [feeding.CPU, feeding.CPU_BF16])
+def test_real_lengths_have_little_padding(limits: feeding.Limits) -> None:
+    lengths = np.random.default_rng(0).gamma(2.0, 15.0, 512).astype(int) + 3
+    padded = sum(lengths[batch].max() * len(batch) for batch in feeding.batches(lengths, limits))
+    assert padded < 1.1 * lengths.sum()
+
+
+def test_training_is_spacy_transformers_own(tiny_transformer: str) -> None:
+    nlp = pipeline(tiny_transformer)
+    layer = nlp.get_pipe("transformer").model
+    layer.shim.precision = "bf16"
+    docs = [nlp.make_doc(text) for text in TEXTS]
+    spacy.util.fix_random_seed(0)
+    ours, _ = layer.begin_update(docs)
+    spacy.util.fix_random_seed(0)
+    theirs, _ = forward(layer, docs, True)
+    assert torch.equal(ours.model_output.last_hidden_state, theirs.model_output.last_hidden_state)

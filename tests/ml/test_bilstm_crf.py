@@ -1,0 +1,219 @@
+"""The network: a doc's potentials are its own, and the switches do what they say."""
+
+from dataclasses import asdict
+from typing import Any, List, Tuple
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from spacy_crf_ner.ml.bilstm_crf import Network, Switches
+from spacy_crf_ner.ml.potentials import Potentials, loss
+from spacy_crf_ner.tags import TagScheme
+
+RNNS = ("lstm", "gru", "rnn", "none")
+SCHEME = TagScheme("bio", ("PER", "LOC"))
+N_IN, N_TAGS = 6, len(SCHEME.tags)
+
+
+def switches(**changes: Any) -> Switches:
+    plain = {
+        "rnn": "lstm",
+        "hidden_width": 5,
+        "depth": 1,
+        "bidirectional": True,
+        "dense_width": 0,
+        "dropout": None,
+        "decoder": "crf",
+    }
+    return Switches(**(plain | changes))
+
+
+def make(**changes: Any) -> Network:
+    torch.manual_seed(0)
+    return Network(switches(**changes), N_IN, N_TAGS)
+
+
+def docs_of(*lengths: int) -> List[Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randn(length, N_IN, generator=generator) for length in lengths]
+
+
+def run(network: Network, docs: List[Tensor], dropout: float = 0.0) -> Tuple[Tensor, ...]:
+    lengths = torch.tensor([len(doc) for doc in docs], dtype=torch.int64)
+    return network(torch.cat(docs), lengths, dropout)
+
+
+def emissions_of(network: Network, docs: List[Tensor], dropout: float = 0.0) -> List[Tensor]:
+    """Emissions of each doc, (T, C)."""
+    flat = run(network, docs, dropout)[0]
+    return list(flat.detach().split([len(doc) for doc in docs]))
+
+
+# Docs
+
+
+@pytest.mark.parametrize("rnn", RNNS)
+@pytest.mark.parametrize("depth, dense_width", [(1, 0), (2, 4)])
+@pytest.mark.parametrize("lengths", [(3,), (2, 0, 4, 1), (0, 3), (1,), (0, 0), (0,)])
+def test_there_is_one_row_of_emissions_a_token(
+    rnn: str, depth: int, dense_width: int, lengths: Tuple[int, ...]
+) -> None:
+    network = make(rnn=rnn, depth=depth, dense_width=dense_width)
+    potentials = run(network, docs_of(*lengths))
+    C = N_TAGS
+    assert [tuple(scores.shape) for scores in potentials] == [(sum(lengths), C), (C, C), (C,), (C,)]
+    assert {scores.dtype for scores in potentials} == {torch.float32}
+
+
+@pytest.mark.parametrize("rnn", RNNS)
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("lengths", [(1, 9, 3), (0, 4, 0, 0, 2, 7, 0), (3, 3)])
+def test_a_doc_does_not_see_its_batch_mates(rnn: str, depth: int, lengths: Tuple[int, ...]) -> None:
+    network = make(rnn=rnn, depth=depth).eval()
+    docs = docs_of(*lengths)
+    together = emissions_of(network, docs)
+    for doc, emissions in zip(docs, together):
+        assert_close(emissions_of(network, [doc]), [emissions], atol=1e-5, rtol=0)
+    for reordered, emissions in zip(emissions_of(network, docs[::-1]), together[::-1]):
+        assert_close(reordered, emissions, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("rnn", RNNS)
+def test_an_encoder_reads_in_both_directions(rnn: str) -> None:
+    """Changing the middle one of three tokens changes all, or, without an encoder, itself."""
+    network = make(rnn=rnn).eval()
+    (doc,) = docs_of(3)
+    changed = doc.clone()
+    changed[1] += 1
+    difference = (emissions_of(network, [doc])[0] - emissions_of(network, [changed])[0]).abs()
+    seen = [rnn != "none", True, rnn != "none"]
+    assert (difference.sum(1) > 1e-6).tolist() == seen
+
+
+# Dropout
+
+
+@pytest.mark.parametrize("rnn", RNNS)
+@pytest.mark.parametrize("own, given, drops", [(None, 0.5, True), (None, 0.0, False)])
+@pytest.mark.parametrize("training", [True, False])
+def test_the_given_rate_drops_in_training_only(
+    rnn: str, own: Any, given: float, drops: bool, training: bool
+) -> None:
+    network = make(rnn=rnn, dropout=own).train(training)
+    (once,), (again,) = (emissions_of(network, docs_of(4), given) for _ in range(2))
+    assert torch.equal(once, again) == (not (drops and training))
+
+
+@pytest.mark.parametrize("own, given", [(0.5, 0.0), (0.0, 0.5)])
+def test_its_own_rate_overrides_the_given_one(own: float, given: float) -> None:
+    network = make(dropout=own)
+    (once,), (again,) = (emissions_of(network, docs_of(4), given) for _ in range(2))
+    assert torch.equal(once, again) == (own == 0.0)
+
+
+def test_what_is_kept_is_scaled_up() -> None:
+    """With neither encoder nor bias, a row of one-hot input is a row of weights, or dropped."""
+    network = make(rnn="none")
+    torch.nn.init.zeros_(network.projection.bias)
+    weights = network.projection.weight.detach().T  # (nI, C)
+    docs = [torch.eye(N_IN) for _ in range(200)]
+    rows = torch.stack(emissions_of(network, docs, 0.2))  # (200, nI, C)
+    kept = rows.abs().sum(2) > 0
+    assert_close(rows, kept.unsqueeze(2) * weights / (1 - 0.2))
+    # 1200 throws at 0.8: the standard deviation of their mean is sqrt(0.16 / 1200) = 0.012.
+    assert kept.float().mean().item() == pytest.approx(0.8, abs=5 * 0.012)
+
+
+@pytest.mark.parametrize("depth, drops", [(1, False), (2, True)])
+@pytest.mark.filterwarnings("error")
+def test_the_rate_acts_between_layers_as_well(
+    depth: int, drops: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = make(depth=depth)
+    # Without what goes into and comes out of the encoder.
+    monkeypatch.setattr("spacy_crf_ner.ml.bilstm_crf.F.dropout", lambda X, rate, training: X)
+    (once,), (again,) = (emissions_of(network, docs_of(4), 0.5) for _ in range(2))
+    assert torch.equal(once, again) == (not drops)
+
+
+# Parameters
+
+
+def n_parameters(rnn: str, depth: int, dense_width: int) -> int:
+    """Count the parameters by the formulas of the layers."""
+    n, m, total = N_IN, 5, 0
+    # A gate has weights for n inputs and for m states, and PyTorch's two biases: (n + m) m + 2 m.
+    gates = {"lstm": 4, "gru": 3, "rnn": 1, "none": 0}[rnn]
+    if gates:
+        for _ in range(depth):
+            total += 2 * gates * ((n + m) * m + 2 * m)
+            n = 2 * m
+    if dense_width:
+        total += (n + 1) * dense_width
+        n = dense_width
+    C = N_TAGS
+    return total + (n + 1) * C + C * C + 2 * C  # projection; transitions, start, end
+
+
+@pytest.mark.parametrize("rnn", RNNS)
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("dense_width", [0, 16])  # wide enough that no row of weights is dead
+@pytest.mark.parametrize("decoder", ["crf", "softmax"])
+def test_every_parameter_learns_but_a_softmax_has_no_transitions(
+    rnn: str, depth: int, dense_width: int, decoder: str
+) -> None:
+    network = make(rnn=rnn, depth=depth, dense_width=dense_width, decoder=decoder)
+    sizes = {name: p.numel() for name, p in network.named_parameters()}
+    assert sum(sizes.values()) == n_parameters(rnn, depth, dense_width)
+    assert network.constrained == (decoder == "crf")
+
+    docs = docs_of(3, 0, 5)
+    outputs = run(network, docs)
+    emissions, transitions, start, end = (output.detach().numpy() for output in outputs)
+    lengths = torch.tensor([3, 0, 5]).numpy()
+    potentials = Potentials(emissions, lengths, transitions, start, end, network.constrained)
+    biluo = ["B-PER", "L-PER", "O", "U-LOC", "U-LOC", "O", "B-LOC", "L-LOC"]
+    _, gradient = loss(potentials, SCHEME.ids(biluo), SCHEME.constraints)
+    d_outputs = (gradient.emissions, gradient.transitions, gradient.start, gradient.end)
+    learned = [(y, torch.from_numpy(dy)) for y, dy in zip(outputs, d_outputs) if y.requires_grad]
+    torch.autograd.backward(*zip(*learned))
+
+    for name, parameter in network.named_parameters():
+        if decoder == "softmax" and name.startswith("crf."):
+            assert not parameter.requires_grad and not parameter.any(), name
+        else:
+            assert parameter.grad is not None and parameter.grad.any(), name
+    # Of the transitions just those that are legal learn.
+    if decoder == "crf":
+        follows, first, last = (torch.from_numpy(legal) for legal in SCHEME.constraints)
+        assert torch.equal(network.crf.transitions.grad != 0, follows)
+        assert torch.equal(network.crf.start_transitions.grad != 0, first)
+        assert torch.equal(network.crf.end_transitions.grad != 0, last)
+
+
+# Switches
+
+
+@pytest.mark.parametrize(
+    "name, value, expected",
+    [
+        ("rnn", "LSTM", "one of ['lstm', 'gru', 'rnn', 'none']"),
+        ("hidden_width", 0, "1 or more"),
+        ("depth", 0, "1 or more"),
+        ("dense_width", -1, "0 or more"),
+        ("dropout", 1.0, "null, or from 0 to below 1"),
+        ("dropout", -0.1, "null, or from 0 to below 1"),
+        ("decoder", "viterbi", "one of ['crf', 'softmax']"),
+    ],
+)
+def test_a_setting_out_of_range_is_told_its_range(name: str, value: Any, expected: str) -> None:
+    with pytest.raises(ValueError) as error:
+        switches(**{name: value})
+    assert str(error.value) == f"{name}: expected {expected}, got {value!r}."
+
+
+def test_settings_at_the_ends_of_their_ranges_are_taken() -> None:
+    ends = {"hidden_width": 1, "depth": 1, "dense_width": 0, "dropout": 0.0, "rnn": "none"}
+    assert asdict(switches(**ends)).items() >= ends.items()

@@ -1,0 +1,613 @@
+"""Token vectors from spelling: a word has one vector wherever it stands, and it is learned."""
+
+import io
+from math import prod
+from pathlib import Path
+from random import Random
+from typing import Any, Dict, List, Sequence, Tuple, cast
+
+import numpy as np
+import pytest
+import spacy
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from pipelines import make_examples, train
+from spacy.attrs import NORM, SHAPE
+from spacy.language import Language
+from spacy.tokens import Doc
+from spacy.training import Example
+from spacy.util import load_config, load_model_from_config
+from spacy.vectors import Vectors
+from spacy.vocab import Vocab
+from thinc.api import SGD, HashEmbed, Model, set_dropout_rate
+from torch import Tensor
+
+from spacy_crf_ner.ml import char_embed as features
+from spacy_crf_ner.ml.char_embed import WordEmbedding, Words, char_word_embed, read_words, spell
+
+ARCHITECTURE = "spacy-crf-ner.CharWordEmbed.v1"
+VOCAB = spacy.blank("en").vocab
+# Many lengths and scripts, whitespace, and words that differ in case or in length only.
+WORDS = ["Tim", "tim", "a", "aa", "Hanoi", "Việt-Nam", "東京", "😀", " ", "\n", "2024", "'s"]
+WORDS += ["internationalisation", "Кириллица", "e\u0301", "\0"]
+
+# Small, and of different widths, so that no two can be taken for each other.
+PARTS = {"chars": "none", "char_width": 6, "char_embed": 4}
+PARTS |= {"word_width": 0, "word_rows": 50, "shape_width": 0, "shape_rows": 20}
+ALL = {"chars": "cnn", "word_width": 5, "shape_width": 3}
+READERS = ("cnn", "lstm")
+
+
+def doc_of(*words: str, vocab: Vocab = VOCAB) -> Doc:
+    return Doc(vocab, words=list(words))
+
+
+def build(**switched_on: Any) -> Model[List[Doc], Any]:
+    return char_word_embed(**(PARTS | switched_on))
+
+
+def make(vocab: Vocab = VOCAB, **switched_on: Any) -> Model[List[Doc], Any]:
+    spacy.util.fix_random_seed(0)
+    model = build(**switched_on)
+    model.initialize(X=[doc_of("a", vocab=vocab)])
+    return model
+
+
+def module_of(model: Model[Any, Any]) -> WordEmbedding:
+    return cast(WordEmbedding, model.shims[0].module)
+
+
+def vectors_of(model: Model[List[Doc], Any], *words: str, vocab: Vocab = VOCAB) -> np.ndarray:
+    """The vector of each word, of a batch of its own: (N, nO)."""
+    return np.concatenate([model.predict([doc_of(word, vocab=vocab)])[0] for word in words])
+
+
+def hash_embed(table: Tensor, seed: int, ids: Sequence[int]) -> np.ndarray:
+    """What thinc's HashEmbed with this table makes of ids."""
+    layer = HashEmbed(table.shape[1], table.shape[0], seed=seed)
+    layer.initialize()
+    layer.set_param("E", table.detach().numpy())
+    return cast(np.ndarray, layer.predict(np.array(ids, dtype=np.uint64)))
+
+
+# What a vector is made of
+
+
+def n_parameters(s: Dict[str, Any]) -> int:
+    """Count the parameters by the formulas of the layers."""
+    n, total = s["char_embed"], 0
+    if s["chars"] != "none":
+        total += features.CHAR_ROWS * n
+    if s["chars"] == "cnn":
+        total += (3 * n + 1) * s["char_width"]
+    if s["chars"] == "lstm":
+        m = s["char_width"] // 2
+        # A gate has weights for n inputs and m states, and a bias; PyTorch has a second one.
+        total += 2 * (4 * ((n + m) * m + m) + 4 * m)
+    return total + s["word_rows"] * s["word_width"] + s["shape_rows"] * s["shape_width"]
+
+
+@pytest.mark.parametrize("chars", ["cnn", "lstm", "none"])
+@pytest.mark.parametrize("word_width", [0, 5])
+@pytest.mark.parametrize("shape_width", [0, 3])
+def test_what_is_switched_on_stands_side_by_side(
+    chars: str, word_width: int, shape_width: int
+) -> None:
+    settings = {"chars": chars, "word_width": word_width, "shape_width": shape_width}
+    width = (0 if chars == "none" else 6) + word_width + shape_width
+    if not width:
+        with pytest.raises(ValueError, match="Switch one on"):
+            build(**settings)
+        return
+    assert build(**settings).get_dim("nO") == width
+    model = make(**settings)
+    sizes = {name: p.numel() for name, p in module_of(model).named_parameters()}
+    assert sum(sizes.values()) == n_parameters(PARTS | settings)
+    Y = model.predict([doc_of("a", "b"), doc_of(), doc_of("a")])
+    assert [y.shape for y in Y] == [(2, width), (0, width), (1, width)]
+    assert {y.dtype for y in Y} == {np.dtype("float32")}
+
+
+def read_alone(module: WordEmbedding, word: str) -> Tensor:
+    """Read one word, without padding, by the definition."""
+    points = [ord(char) for char in word]
+    letters = torch.from_numpy(hash_embed(module.alphabet.weight, features.CHAR_SEED, points))
+    if module.switches.chars == "cnn":
+        weights = module.reader.convolution
+        read = torch.nn.functional.conv1d(letters.T, weights.weight, weights.bias, padding=1)
+        return torch.relu(read).max(1).values
+    lstm = torch.nn.LSTM(4, 3, bidirectional=True)
+    lstm.load_state_dict(module.reader.lstm.state_dict())
+    states = lstm(letters)[0]  # (L, 6)
+    return torch.cat([states[-1, :3], states[0, 3:]])
+
+
+@pytest.mark.parametrize("chars", READERS)
+def test_a_word_is_read_as_without_padding(chars: str) -> None:
+    model = make(chars=chars)
+    together = model.predict([doc_of(*WORDS)])[0]
+    for word, vector in zip(WORDS, together):
+        assert_allclose(vector, read_alone(module_of(model), word).detach(), atol=1e-6)
+    assert len({vector.round(5).tobytes() for vector in together}) == len(WORDS)
+
+
+@pytest.mark.parametrize(
+    "width, attribute, seed",
+    [("word_width", NORM, features.NORM_SEED), ("shape_width", SHAPE, features.SHAPE_SEED)],
+)
+def test_norms_and_shapes_are_hashed_as_thinc_does(width: str, attribute: int, seed: int) -> None:
+    model = make(**{width: 7})
+    (table,) = module_of(model).parameters()
+    doc = doc_of(*WORDS)
+    expected = hash_embed(table, seed, doc.to_array(attribute))
+    assert_allclose(model.predict([doc])[0], expected, atol=1e-6)
+
+
+def test_parts_are_in_the_order_of_the_settings() -> None:
+    model = make(**ALL)
+    module = module_of(model)
+    doc = doc_of("Hanoi", "2024")
+    expected = np.concatenate(
+        [
+            [read_alone(module, word.text).detach().numpy() for word in doc],
+            hash_embed(module.norms.weight, features.NORM_SEED, doc.to_array(NORM)),
+            hash_embed(module.shapes.weight, features.SHAPE_SEED, doc.to_array(SHAPE)),
+        ],
+        axis=1,
+    )
+    assert_allclose(model.predict([doc])[0], expected, atol=1e-6)
+
+
+def test_a_token_may_have_a_norm_of_its_own() -> None:
+    model = make(**ALL)
+    doc = doc_of("gonna", "gonna", "going")
+    doc[1].norm_ = "going"
+    plain, own, going = model.predict([doc])[0]
+    assert_allclose(own[6:11], going[6:11])
+    assert abs(plain - own)[6:11].max() > 1e-3
+    assert_allclose(np.delete(plain, range(6, 11)), np.delete(own, range(6, 11)))
+    assert_allclose(vectors_of(model, "gonna")[0], plain, atol=1e-6)
+
+
+# Batches
+
+
+@pytest.mark.parametrize("chars", READERS)
+def test_a_word_has_one_vector_whatever_its_batch_mates(chars: str) -> None:
+    model = make(**(ALL | {"chars": chars}))
+    alone = dict(zip(WORDS, vectors_of(model, *WORDS)))
+    random = Random(0)
+    for _ in range(5):
+        docs = [doc_of(*random.choices(WORDS, k=random.randrange(9))) for _ in range(6)]
+        for doc, vectors in zip(docs, model.predict(docs)):
+            assert len(doc) == len(vectors)
+            for token, vector in zip(doc, vectors):
+                assert_allclose(vector, alone[token.text], atol=1e-6)
+
+
+def test_cost_follows_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make(**ALL)
+    read = []
+    module_of(model).reader.register_forward_hook(lambda _, X, Y: read.append(tuple(Y.shape)))
+    docs = [doc_of("the", "cat", "the"), doc_of(), doc_of(*["cat", "sat"] * 50)]
+    Y = model.predict(docs)
+    assert [len(y) for y in Y] == [3, 0, 100]
+    assert read == [(3, 6)]
+    words, tokens = read_words(docs, module_of(model))
+    assert words.chars.shape == (3, 3)
+    assert len(words.alphabet) == len(set("thecatsat"))
+    assert [len(numbers) for numbers in (words.norms, words.shapes, words.vectors)] == [3] * 3
+    assert tokens.shape == (103,)
+
+
+@pytest.mark.parametrize("docs", [[], [()], [(), ()]])
+@pytest.mark.parametrize("chars", READERS)
+def test_docs_without_tokens_pass_through(docs: List[Tuple[str, ...]], chars: str) -> None:
+    model = make(**(ALL | {"chars": chars}))
+    X = [doc_of(*words) for words in docs]
+    assert [y.shape for y in model.predict(X)] == [(0, 14)] * len(docs)
+    Y, backprop = model.begin_update(X)
+    assert [y.shape for y in Y] == [(0, 14)] * len(docs)
+    if docs:
+        assert backprop(Y) == []
+    before = model.to_bytes()
+    model.finish_update(SGD(0.1))
+    assert model.to_bytes() == before
+
+
+def test_use_before_initialize_says_what_to_do() -> None:
+    with pytest.raises(ValueError, match=r"no weights yet: call nlp\.initialize\(\)"):
+        build(**ALL).predict([doc_of("a")])
+
+
+# Characters
+
+ANY = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
+EMBEDDINGS = {chars: make(**(ALL | {"chars": chars})) for chars in READERS}
+
+
+@pytest.mark.parametrize("chars", READERS)
+@given(docs=st.lists(st.lists(ANY, max_size=5), min_size=1, max_size=3))
+@settings(deadline=None, max_examples=50)
+def test_any_text_has_vectors(chars: str, docs: List[List[str]]) -> None:
+    X = [doc_of(*words) for words in docs]
+    for words, vectors in zip(docs, EMBEDDINGS[chars].predict(X)):
+        assert vectors.shape == (len(words), 14)
+        assert np.isfinite(vectors).all()
+
+
+def test_scripts_do_not_share_characters() -> None:
+    """Modulo a table of 1024 rows, a Cyrillic letter would be the digit 0."""
+    blocks = [(0x20, 0x250), (0x370, 0x530), (0x590, 0x700), (0x900, 0xE80), (0x1EA0, 0x1F00)]
+    blocks += [(0x2010, 0x2060), (0x3040, 0x3100), (0x4E00, 0x5000), (0x1F600, 0x1F650)]
+    points = [point for block in blocks for point in range(*block)]
+    table = module_of(make(chars="cnn")).alphabet.weight
+    vectors = hash_embed(table, features.CHAR_SEED, points)
+    assert len({vector.tobytes() for vector in vectors}) == len(points)
+
+
+def test_lone_surrogates_are_characters() -> None:
+    """SpaCy has none in its docs, but as a part of a string they would be read."""
+    with pytest.raises(UnicodeEncodeError):
+        doc_of("a\ud83d")
+    chars, points = spell(["a\ud83d", "\ude00", "😀"])
+    assert points.tolist() == [ord("a"), 0xD83D, 0xDE00, 0x1F600]
+    assert chars.tolist() == [[1, 2], [3, 0], [4, 0]]
+
+
+@pytest.mark.parametrize("chars", READERS)
+def test_a_long_word_is_read_by_its_ends(chars: str) -> None:
+    model = make(chars=chars)
+    start, end = "https://a.very.long/addre", "ss?with=a&question=of.html"[-25:]
+    assert len(start) == len(end) == 25
+    long = [start + middle + end for middle in ("x", "yz", "я" * 10_000)]
+    doc = doc_of(*long, start + end, start + "x" + end + ".")
+    words, _ = read_words([doc], module_of(model))
+    assert words.chars.shape == (5, 50)
+    *same, whole, other = model.predict([doc])[0]
+    for vector in same:
+        assert_allclose(vector, whole, atol=1e-6)
+    assert abs(other - whole).max() > 1e-3
+
+
+# Static vectors
+
+
+def with_vectors(**options: Any) -> Vocab:
+    """A vocab that knows the vectors of Paris, tim and Tim."""
+    vocab = spacy.blank("en").vocab
+    table = np.arange(1, 13, dtype="f").reshape(3, 4)
+    keys = ["Paris", "tim", "Tim"]
+    vocab.vectors = Vectors(strings=vocab.strings, data=table, keys=keys, **options)
+    for key in keys:
+        vocab.strings.add(key)
+    return vocab
+
+
+FLORET = {"mode": "floret", "minn": 2, "maxn": 3, "hash_count": 2}
+
+
+def with_floret() -> Vocab:
+    vocab = spacy.blank("en").vocab
+    table = np.random.default_rng(0).normal(size=(20, 4)).astype("f")
+    vocab.vectors = Vectors(strings=vocab.strings, data=table, **FLORET)
+    return vocab
+
+
+def test_static_vectors_are_those_of_the_word_or_its_lower_case_or_zeros() -> None:
+    vocab = with_vectors()
+    assert build(static_vectors=True, shape_width=3).has_dim("nO") is None
+    model = make(vocab, static_vectors=True, shape_width=3)
+    assert model.get_dim("nO") == 3 + 4
+    words = ["tim", "Hanoi", "Tim", "TIM", "Paris", "paris", "tim"]
+    found = model.predict([doc_of(*words, vocab=vocab)])[0][:, 3:]
+    tim, Tim, Paris, zeros = [5, 6, 7, 8], [9, 10, 11, 12], [1, 2, 3, 4], [0] * 4
+    assert found.tolist() == [tim, zeros, Tim, tim, Paris, zeros, tim]
+    assert vocab.vectors["Tim"].tolist() == Tim
+
+
+def test_the_attribute_of_the_vectors_is_their_key() -> None:
+    vocab = with_vectors(attr="NORM")
+    model = make(vocab, static_vectors=True)
+    doc = doc_of("Tim", "Tim", "Lutetia", vocab=vocab)
+    doc[2].norm_ = "Paris"
+    doc[1].norm_ = "Hanoi"
+    # The norm of Tim is tim; of Hanoi none is known, but of the lower case of Tim.
+    assert model.predict([doc])[0].tolist() == [[5, 6, 7, 8], [5, 6, 7, 8], [1, 2, 3, 4]]
+
+
+def test_the_attribute_of_the_vectors_may_be_of_the_token_alone() -> None:
+    vocab = with_vectors(attr="LEMMA")
+    model = make(vocab, static_vectors=True)
+    doc = Doc(vocab, words=["saw", "saw", "saw"], lemmas=["Paris", "see", "Tim"])
+    assert model.predict([doc])[0].tolist() == [[1, 2, 3, 4], [0] * 4, [9, 10, 11, 12]]
+
+
+def test_floret_has_a_vector_of_every_word() -> None:
+    vocab = with_floret()
+    model = make(vocab, static_vectors=True)
+    doc = doc_of(*WORDS, vocab=vocab)
+    assert_allclose(model.predict([doc])[0], [vocab[word].vector for word in WORDS], atol=1e-6)
+    assert model.predict([doc])[0].any(axis=1).all()
+
+
+@pytest.mark.parametrize("X", [None, [], [doc_of("a")]])
+def test_static_vectors_that_are_not_there_are_asked_for(X: Any) -> None:
+    with pytest.raises(ValueError, match=r"expected docs with vectors.*spacy init vectors"):
+        build(static_vectors=True).initialize(X=X)
+
+
+def test_static_vectors_of_another_width_are_refused() -> None:
+    model = make(with_vectors(), static_vectors=True)
+    fresh = build(static_vectors=True).from_bytes(model.to_bytes())
+    with pytest.raises(ValueError, match=r"expected a width of 4.* got 0"):
+        fresh.predict([doc_of("a")])
+    assert fresh.predict([doc_of()])[0].shape == (0, 4)
+
+
+@pytest.mark.parametrize("make_vocab", [with_vectors, with_floret])
+def test_static_vectors_are_neither_learned_nor_stored(make_vocab: Any) -> None:
+    vocab = make_vocab()
+    before = vocab.vectors.data.copy()
+    model = make(vocab, static_vectors=True)
+    Y, backprop = model.begin_update([doc_of("Tim", "Tim", "Hanoi", vocab=vocab)])
+    assert backprop([np.ones_like(y) for y in Y]) == []
+    model.finish_update(SGD(0.1))
+    np.testing.assert_array_equal(vocab.vectors.data, before)
+    assert not list(module_of(model).parameters())
+    model.initialize(X=[doc_of("a", vocab=vocab)])  # again
+
+
+def test_the_shipped_config_takes_static_vectors(tmp_path: Path) -> None:
+    nlp = spacy.blank("en")
+    nlp.vocab.vectors = with_vectors().vectors
+    nlp.to_disk(tmp_path / "vectors")
+    overrides = {
+        "paths.vectors": str(tmp_path / "vectors"),
+        "components.ner.model.tok2vec.static_vectors": True,
+    }
+    path = Path(__file__).parents[2] / "configs" / "char.cfg"
+    nlp = load_model_from_config(load_config(path, overrides), auto_fill=True)
+    nlp.initialize(lambda: make_examples(nlp))
+    tok2vec = nlp.get_pipe("ner").model.get_ref("tok2vec")
+    assert tok2vec.get_dim("nO") == 50 + 100 + 25 + 4
+    assert tok2vec.predict([nlp.make_doc("Tim")])[0][0, -4:].tolist() == [9, 10, 11, 12]
+    nlp.to_disk(tmp_path / "trained")
+    loaded = spacy.load(tmp_path / "trained")
+    for one, other in zip(*(probabilities(pipeline) for pipeline in (nlp, loaded))):
+        np.testing.assert_array_equal(one, other)
+
+
+# Learning
+
+
+def double(chars: str) -> Tuple[WordEmbedding, Words, Tensor]:
+    """A module in float64, and four words for six tokens."""
+    model = make(**(ALL | {"chars": chars}))
+    words, tokens = read_words([doc_of("Tim", "a", "東京", "a", "b2", "Tim")], module_of(model))
+    module = module_of(model).double()
+    vectors = torch.zeros((4, 0), dtype=torch.float64)
+    return module, words._replace(vectors=vectors), tokens
+
+
+@pytest.mark.parametrize("chars", READERS)
+def test_gradients_are_those_of_finite_differences(chars: str) -> None:
+    module, words, tokens = double(chars)
+    state = dict(module.named_parameters())
+    # Of the tables a few rows: the others are not used, or as these.
+    moved = {name: p.detach().clone() for name, p in state.items()}
+
+    def function(*values: Tensor) -> Tensor:
+        given = dict(zip(moved, values))
+        for name, rows in used.items():
+            given[name] = moved[name].index_put((rows,), given[name])
+        return torch.func.functional_call(module, given, (words, tokens, 0.0))
+
+    used = {
+        "alphabet.weight": words.alphabet.unique()[:6],
+        "norms.weight": words.norms.unique()[:6],
+        "shapes.weight": words.shapes.unique()[:6],
+    }
+    assert set(used) <= set(moved)
+    values = [value[used[name]] if name in used else value for name, value in moved.items()]
+    assert torch.autograd.gradcheck(function, [value.requires_grad_() for value in values])
+
+
+@pytest.mark.parametrize("chars", READERS)
+def test_every_parameter_learns_from_all_tokens_of_a_word(chars: str) -> None:
+    """The gradient of a batch is the sum of those of its tokens, each in a batch of its own."""
+    model = make(**(ALL | {"chars": chars}))
+    words = ["Tim", "a", "Tim", "東京", "a", "Tim"]
+    dY = np.random.default_rng(0).normal(size=(len(words), 14)).astype("f")
+
+    def gradients() -> Dict[str, Tensor]:
+        grads = {name: p.grad.clone() for name, p in module_of(model).named_parameters()}
+        module_of(model).zero_grad()
+        return grads
+
+    _, backprop = model.begin_update([doc_of(*words[:2]), doc_of(), doc_of(*words[2:])])
+    assert backprop([dY[:2], dY[:0], dY[2:]]) == []
+    together = gradients()
+    for word, dy in zip(words, dY):
+        model.begin_update([doc_of(word)])[1]([dy[None]])
+    for name, grad in gradients().items():
+        assert grad.any(), name
+        torch.testing.assert_close(together[name], grad, atol=1e-5, rtol=1e-4)
+    before = {name: p.detach().clone() for name, p in module_of(model).named_parameters()}
+    model.begin_update([doc_of(*words)])[1]([dY])
+    model.finish_update(SGD(0.1))
+    for name, p in module_of(model).named_parameters():
+        assert (p != before[name]).any(), name
+
+
+@pytest.mark.parametrize("own, given, drops", [(None, 0.5, 1), (None, 0.0, 0), (0.5, 0.0, 1)])
+def test_tokens_are_dropped_each_for_itself_in_training_only(
+    own: Any, given: float, drops: int
+) -> None:
+    model = make(**ALL, dropout=own)
+    set_dropout_rate(model, given)
+    X = [doc_of(*["Tim"] * 2000)]
+    kept = model.predict(X)[0]
+    np.testing.assert_array_equal(kept, kept[:1].repeat(2000, 0))
+    dropped = model.begin_update(X)[0][0]
+    assert_allclose(dropped[dropped != 0], (kept / (1 - 0.5 * drops))[dropped != 0], rtol=1e-5)
+    share = ((dropped == 0) & (kept != 0)).sum() / (kept != 0).sum()
+    assert len({(token == 0).tobytes() for token in dropped}) > 100 * drops
+    # 22,000 throws or more at 0.5: the standard deviation of their mean is 0.0034.
+    assert share == pytest.approx(0.5 * drops, abs=5 * 0.0034)
+
+
+def test_the_multiplier_scales_its_steps() -> None:
+    steps = []
+    for multiplier in (1.0, 7.0):
+        model = make(**ALL, learn_rate_multiplier=multiplier)
+        before = module_of(model).norms.weight.detach().clone()
+        Y, backprop = model.begin_update([doc_of("Tim")])
+        backprop([np.ones_like(y) for y in Y])
+        model.finish_update(SGD(0.1, L2=0.0, grad_clip=0.0, use_averages=False))
+        steps.append(module_of(model).norms.weight.detach() - before)
+    assert steps[0].any()
+    torch.testing.assert_close(steps[1], 7.0 * steps[0], atol=1e-6, rtol=1e-4)
+
+
+def named(endings: Dict[str, str], seed: int, n: int) -> List[Tuple[str, List[Any]]]:
+    """Sentences about made-up words, of whose class nothing tells but their endings."""
+    random = Random(seed)
+    sentences = []
+    for _ in range(n):
+        ending, label = random.choice(list(endings.items()))
+        stem = "".join(random.choice("bdfklmrtvz") + random.choice("aeiou") for _ in range(3))
+        text = f"i saw {stem}{ending} again"
+        sentences.append((text, [(6, 6 + len(stem) + len(ending), label)]))
+    return sentences
+
+
+@pytest.mark.parametrize("chars, learned", [("cnn", True), ("lstm", True), ("none", False)])
+def test_spelling_alone_tells_classes_apart(chars: str, learned: bool) -> None:
+    """Words that were not seen in training are told apart by their endings, if these are read."""
+    endings = {"grad": "PLACE", "son": "PERSON"}
+    seen, unseen = named(endings, 0, 40), named(endings, 1, 40)
+    assert not {text for text, _ in seen} & {text for text, _ in unseen}
+    nlp = spacy.blank("en")
+    tok2vec = {"@architectures": ARCHITECTURE, "chars": chars, "char_width": 20, "char_embed": 10}
+    tok2vec |= {"word_width": 0, "shape_width": 4}
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": tok2vec}})
+    train(nlp, make_examples(nlp, seen), steps=60)
+    scores = nlp.evaluate(make_examples(nlp, unseen))
+    assert (scores["ents_f"] > 0.9) == learned
+    assert scores["ents_f"] > 0.3  # where the entity is, they all know
+
+
+# Pipelines
+
+
+def probabilities(nlp: Language) -> List[np.ndarray]:
+    """The scores of the tags of some words."""
+    docs = [nlp.make_doc("Tim Cook visited Hanoi"), nlp.make_doc("東京 !")]
+    pipe = nlp.get_pipe(nlp.pipe_names[-1])
+    scores = pipe.predict(docs) if "tagger" in nlp.pipe_names else pipe.model.predict(docs)
+    return [np.asarray(each) for each in scores]
+
+
+TOK2VEC = {"@architectures": ARCHITECTURE, "char_width": 10, "word_width": 20, "shape_width": 4}
+
+
+@pytest.mark.parametrize("chars", READERS)
+def test_a_stored_pipeline_predicts_the_same(chars: str, tmp_path: Path) -> None:
+    nlp = spacy.blank("en")
+    model = {"hidden_width": 8, "tok2vec": TOK2VEC | {"chars": chars}}
+    nlp.add_pipe("crf_ner", config={"model": model})
+    train(nlp, make_examples(nlp), steps=3)
+    nlp.to_disk(tmp_path)
+    from_bytes = load_model_from_config(nlp.config).from_bytes(nlp.to_bytes())
+    for loaded in (spacy.load(tmp_path), from_bytes):
+        for one, other in zip(probabilities(loaded), probabilities(nlp)):
+            np.testing.assert_array_equal(one, other)
+        train_on = loaded.resume_training()
+        loaded.update(make_examples(loaded), sgd=train_on)
+
+
+def test_stored_sizes_are_plain_values() -> None:
+    module = module_of(make(with_vectors(), **ALL, static_vectors=True))
+    stream = io.BytesIO()
+    torch.save(module.sizes, stream)
+    sizes = torch.load(io.BytesIO(stream.getvalue()), weights_only=True)
+    twin = WordEmbedding.build(**sizes)
+    assert twin.sizes == module.sizes and twin.nO == module.nO == 6 + 5 + 3 + 4
+    shapes = [{n: p.shape for n, p in each.named_parameters()} for each in (twin, module)]
+    assert shapes[0] == shapes[1] and prod(shapes[0]["norms.weight"]) == 50 * 5
+
+
+def test_components_share_it_by_listening() -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("tok2vec", config={"model": TOK2VEC | {"chars": "cnn"}})
+    listener = {"@architectures": "spacy.Tok2VecListener.v1", "width": 34, "upstream": "*"}
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": listener}})
+    examples = make_examples(nlp)
+    losses = train(nlp, examples)
+    assert losses["crf_ner"] < 1.0
+    assert nlp.evaluate(examples)["ents_f"] == 1.0
+    shared = nlp.get_pipe("tok2vec").model
+    assert shared.get_dim("nO") == 34
+    table = module_of(shared).norms.weight.detach().clone()
+    nlp.update(examples, sgd=nlp.resume_training())
+    assert (module_of(shared).norms.weight != table).any()
+
+
+@pytest.mark.parametrize("chars", READERS)
+def test_spacys_tagger_stands_on_it(chars: str) -> None:
+    nlp = spacy.blank("en")
+    tok2vec = TOK2VEC | {"chars": chars, "word_width": 0, "shape_width": 0}
+    nlp.add_pipe(
+        "tagger", config={"model": {"@architectures": "spacy.Tagger.v2", "tok2vec": tok2vec}}
+    )
+    random = Random(0)
+    words = [
+        "".join(random.choices("bdfklm", k=3)) + random.choice(["ly", "ing"]) for _ in range(40)
+    ]
+    tags = ["ADV" if word.endswith("ly") else "VERB" for word in words]
+    doc = nlp.make_doc(" ".join(words))
+    examples = [Example.from_dict(doc, {"tags": tags})]
+    train(nlp, examples, steps=60)
+    assert [token.tag_ for token in nlp(" ".join(words))] == tags
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    "name, value, expected",
+    [
+        ("chars", "CNN", "one of ['cnn', 'lstm', 'none']"),
+        ("char_width", 0, "1 or more"),
+        ("char_embed", 0, "1 or more"),
+        ("word_width", -1, "0 or more"),
+        ("word_rows", 0, "1 or more"),
+        ("shape_width", -1, "0 or more"),
+        ("shape_rows", 0, "1 or more"),
+        ("dropout", 1.0, "null, or from 0 to below 1"),
+        ("dropout", -0.1, "null, or from 0 to below 1"),
+    ],
+)
+def test_a_setting_out_of_range_is_told_its_range(name: str, value: Any, expected: str) -> None:
+    with pytest.raises(ValueError) as error:
+        build(**(ALL | {name: value}))
+    assert str(error.value) == f"{name}: expected {expected}, got {value!r}."
+
+
+def test_an_lstm_has_two_directions_of_one_width() -> None:
+    with pytest.raises(ValueError, match=r"char_width: expected an even number.*, got 5"):
+        build(chars="lstm", char_width=5)
+    build(chars="cnn", char_width=5)
+
+
+def test_settings_at_the_ends_of_their_ranges_are_taken() -> None:
+    ends = {"char_width": 1, "char_embed": 1, "word_width": 1, "word_rows": 1, "shape_rows": 1}
+    model = make(chars="cnn", shape_width=1, dropout=0.0, **ends)
+    assert model.predict([doc_of("a")])[0].shape == (1, 3)
+
+
+def test_it_is_registered() -> None:
+    assert spacy.registry.architectures.get(ARCHITECTURE) is char_word_embed

@@ -1,0 +1,367 @@
+"""The recurrent encoder as a tok2vec of spaCy's own components: a tagger, a text classifier."""
+
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Tuple, cast
+
+import numpy as np
+import pytest
+import spacy
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from pipelines import TOK2VEC
+from spacy.cli.train import train
+from spacy.language import Language
+from spacy.tokens import DocBin
+from spacy.training import Example
+from thinc.api import Linear, Model, with_array
+from torch import nn
+
+from spacy_crf_ner.ml import bilstm_crf as network
+from spacy_crf_ner.ml.architectures import rnn_encoder
+
+ROOT = Path(__file__).parents[2]
+RNNS = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
+GATES = {"rnn": 1, "lstm": 4, "gru": 3}
+LENGTHS = (3, 0, 5, 1)
+every_encoder = pytest.mark.parametrize("rnn", sorted(RNNS))
+both_ways = pytest.mark.parametrize("bidirectional", [True, False])
+any_depth = pytest.mark.parametrize("depth", [1, 2])
+
+
+def packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read docs as on a GPU."""
+    monkeypatch.setattr(network, "_read_padded", network._read_packed)
+
+
+def in_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read all docs at once: 15 tokens of 9."""
+    monkeypatch.undo()
+    monkeypatch.setattr(network, "MOST_PADDED", 2.0)
+
+
+def in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read docs of 5 and 3 tokens at once, and then that of 1."""
+    monkeypatch.undo()
+
+
+every_way = pytest.mark.parametrize("way", [packed, in_one_group, in_groups])
+
+# Made up for these tests.
+OPINIONS = [
+    ("What a lovely little film, I smiled all the way home.", "good"),
+    ("The soup was warm and the waiter was kind.", "good"),
+    ("We had a great time and would come again.", "good"),
+    ("Her voice is wonderful and the songs are fresh.", "good"),
+    ("A clever book that is a joy to read.", "good"),
+    ("The room was bright and clean.", "good"),
+    ("What a dull film, I slept through half of it.", "bad"),
+    ("The soup was cold and the waiter was rude.", "bad"),
+    ("We lost a whole evening and want our money back.", "bad"),
+    ("His voice is tired and the songs are stale.", "bad"),
+    ("A clumsy book that is a pain to read.", "bad"),
+    ("The room was dark and full of dust.", "bad"),
+]
+# Each pair has the words of the other, in another order.
+ORDERS = [
+    ("not good , bad", "bad"),
+    ("not bad , good", "good"),
+    ("it was good and not bad", "good"),
+    ("it was bad and not good", "bad"),
+    ("not dull : funny", "good"),
+    ("not funny : dull", "bad"),
+    ("funny , I thought , but it was dull", "bad"),
+    ("dull , I thought , but it was funny", "good"),
+]
+
+
+def docs() -> List[Any]:
+    """Arrays (T, 3), which are the docs that a linear tok2vec reads."""
+    rng = np.random.default_rng(0)
+    return [rng.normal(size=(T, 3)).astype("f") for T in LENGTHS]
+
+
+def make(**settings: Any) -> Model[Any, Any]:
+    """An encoder of width 5 over vectors of width 4."""
+    spacy.util.fix_random_seed(0)
+    tok2vec = cast(Any, with_array(cast(Any, Linear(nO=4, nI=3))))
+    return rnn_encoder(tok2vec, hidden_width=5, **settings).initialize(X=docs())
+
+
+def twin_of(model: Model[Any, Any], rnn: str, **settings: Any) -> nn.Module:
+    """Torch's own linear layer and recurrent network, with the weights of a model."""
+    linear = nn.Linear(3, 4)
+    for name, param in (("weight", "W"), ("bias", "b")):
+        value = model.layers[0].layers[0].get_param(param).copy()
+        getattr(linear, name).data = torch.from_numpy(value)
+    recurrent = RNNS[rnn](4, 5, batch_first=True, **settings)
+    state = model.layers[1].shims[0].module.rnn.state_dict()
+    recurrent.load_state_dict({name: value.clone() for name, value in state.items()})
+    return nn.Sequential(linear, recurrent)
+
+
+def encode(twin: nn.Module, doc: Any) -> torch.Tensor:
+    return cast(torch.Tensor, twin(torch.from_numpy(doc)[None])[0][0])
+
+
+# The layer
+
+
+@every_encoder
+@both_ways
+@any_depth
+def test_shapes_and_numbers_of_weights(rnn: str, bidirectional: bool, depth: int) -> None:
+    """An LSTM has 4((n + m)m + m) weights a direction, and torch 4m of second biases."""
+    model = make(rnn=rnn, bidirectional=bidirectional, depth=depth)
+    directions = 1 + bidirectional
+    assert model.get_dim("nO") == 5 * directions
+    assert [y.shape for y in model.predict(docs())] == [(T, 5 * directions) for T in LENGTHS]
+    m, expected = 5, 0
+    for layer in range(depth):
+        n = 4 if layer == 0 else m * directions
+        expected += directions * GATES[rnn] * ((n + m) * m + m + m)
+    module = model.layers[1].shims[0].module
+    assert sum(p.numel() for p in module.parameters()) == expected
+
+
+@every_encoder
+@both_ways
+@any_depth
+@every_way
+def test_it_is_torchs_encoder_of_each_doc_alone(
+    rnn: str, bidirectional: bool, depth: int, way: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a batch too: a doc does not depend on its batch mates."""
+    way(monkeypatch)
+    settings = {"bidirectional": bidirectional}
+    model = make(rnn=rnn, depth=depth, **settings)
+    twin = twin_of(model, rnn, num_layers=depth, **settings)
+    together = model.predict(docs())
+    for doc, Y in zip(docs(), together):
+        if len(doc):
+            np.testing.assert_allclose(Y, encode(twin, doc).detach(), atol=1e-6)
+            np.testing.assert_allclose(Y, model.predict([doc])[0], atol=1e-6)
+
+
+@every_encoder
+@both_ways
+@any_depth
+@every_way
+def test_the_gradient_is_torchs_and_flows_to_the_tok2vec_below(
+    rnn: str, bidirectional: bool, depth: int, way: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    way(monkeypatch)
+    model = make(rnn=rnn, bidirectional=bidirectional, depth=depth)
+    twin = twin_of(model, rnn, bidirectional=bidirectional, num_layers=depth)
+    Y, backprop = model.begin_update(docs())
+    dY = [np.random.default_rng(1).normal(size=y.shape).astype("f") for y in Y]
+    d_docs = backprop(dY)
+    inputs = [torch.from_numpy(doc).requires_grad_() for doc in docs()]
+    for x, y, dy in zip(inputs, Y, dY):
+        if len(x):
+            expected_y = twin(x[None])[0][0]
+            np.testing.assert_allclose(y, expected_y.detach(), atol=1e-6)
+            (expected_y * torch.from_numpy(dy)).sum().backward()
+    for x, d_doc in zip(inputs, d_docs):
+        expected = np.zeros((0, 3)) if x.grad is None else x.grad
+        np.testing.assert_allclose(d_doc, expected, atol=1e-5)
+    linear: Any = model.layers[0].layers[0]
+    below: Any = twin[0]  # type: ignore[index]
+    np.testing.assert_allclose(linear.get_grad("W"), below.weight.grad, atol=1e-5)
+    np.testing.assert_allclose(linear.get_grad("b"), below.bias.grad, atol=1e-5)
+    assert linear.get_grad("W").all()
+    weights = dict(model.layers[1].shims[0].module.rnn.named_parameters())
+    for name, weight in twin[1].named_parameters():  # type: ignore[index]
+        np.testing.assert_allclose(weights[name].grad, weight.grad, atol=1e-5, err_msg=name)
+
+
+@every_encoder
+def test_what_is_dropped_between_layers_is_torchs_choice(
+    rnn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where docs have one length, and so their tokens one order, packed or not."""
+    alike = [np.random.default_rng(i).normal(size=(4, 3)).astype("f") for i in range(3)]
+    model = make(rnn=rnn, depth=3, dropout=0.5)
+    found = []
+    for way in (packed, in_one_group):
+        way(monkeypatch)
+        torch.manual_seed(0)
+        found.append(np.concatenate(model.begin_update(alike)[0]))
+    np.testing.assert_allclose(*found, atol=1e-6)
+    assert not np.allclose(found[0], np.concatenate(model.begin_update(alike)[0]), atol=1e-3)
+
+
+@given(st.lists(st.integers(0, 40), max_size=30))
+def test_docs_are_grouped_by_length_within_the_bound(lengths: List[int]) -> None:
+    groups = network._alike(torch.tensor(lengths, dtype=torch.int64))
+    longest_first = [[lengths[doc] for doc in docs] for docs in groups]
+    filled = sorted((n for n in lengths if n), reverse=True)
+    assert [n for of_group in longest_first for n in of_group] == filled
+    assert sorted(doc for docs in groups for doc in docs) == [i for i, n in enumerate(lengths) if n]
+    for of_group, (following, *_) in zip_longest(longest_first, longest_first[1:], fillvalue=[0]):
+        bound = 1.25 * sum(of_group)
+        assert len(of_group) * of_group[0] <= bound
+        # Another doc would have been too much.
+        if following:
+            assert (len(of_group) + 1) * of_group[0] > bound + 1.25 * following
+
+
+@pytest.mark.parametrize("training", [True, False])
+@every_encoder
+def test_docs_are_padded_where_that_is_faster(
+    rnn: str, training: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU in training, and an LSTM in prediction too."""
+    called = []
+    for way in ("_read_padded", "_read_packed"):
+        read = getattr(network, way)
+        monkeypatch.setattr(network, way, lambda *a, way=way, f=read: called.append(way) or f(*a))
+    model = make(rnn=rnn)
+    called.clear()
+    model(docs(), is_train=training)
+    assert called == ["_read_padded" if training or rnn == "lstm" else "_read_packed"]
+
+
+def test_no_encoder_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"rnn: expected an encoder, got 'none'"):
+        make(rnn="none")
+
+
+# Below spaCy's components
+
+
+def encoder(**settings: Any) -> Dict[str, Any]:
+    """The config of a small encoder."""
+    name = "spacy-crf-ner.RNNEncoder.v1"
+    return {"@architectures": name, "hidden_width": 16, "tok2vec": TOK2VEC, **settings}
+
+
+def bag(n: int = 1) -> Dict[str, Any]:
+    """The config of a text classifier that sees how often each n-gram is there."""
+    name = "spacy.TextCatBOW.v3"
+    return {
+        "@architectures": name,
+        "exclusive_classes": True,
+        "ngram_size": n,
+        "no_output_layer": False,
+    }
+
+
+def pooled(tok2vec: Dict[str, Any]) -> Dict[str, Any]:
+    """The config of a text classifier that sees the mean of the tokens."""
+    pools = {f"use_reduce_{name}": name == "mean" for name in ("first", "last", "max", "mean")}
+    name = "spacy.TextCatReduce.v1"
+    return {"@architectures": name, "exclusive_classes": True, "tok2vec": tok2vec, **pools}
+
+
+def words_alone() -> Dict[str, Any]:
+    """The config of a tok2vec that sees each token alone."""
+    return {
+        "@architectures": "spacy.MultiHashEmbed.v2",
+        "width": 32,
+        "attrs": ["NORM"],
+        "rows": [500],
+        "include_static_vectors": False,
+    }
+
+
+def classify(
+    model: Dict[str, Any], texts: List[Tuple[str, str]], steps: int = 60
+) -> Tuple[Language, List[Dict[str, float]]]:
+    """Train a text classifier; the pipeline, and its scores for the texts."""
+    nlp = spacy.blank("en")
+    nlp.add_pipe("textcat", config={"model": model})
+    return fit(nlp, opinions(nlp, texts), steps), [nlp(text).cats for text, _ in texts]
+
+
+def opinions(nlp: Language, texts: List[Tuple[str, str]]) -> List[Example]:
+    return [
+        Example.from_dict(
+            nlp.make_doc(text), {"cats": {name: float(name == gold) for name in ("good", "bad")}}
+        )
+        for text, gold in texts
+    ]
+
+
+def fit(nlp: Language, examples: List[Example], steps: int) -> Language:
+    spacy.util.fix_random_seed(0)
+    optimizer = nlp.initialize(lambda: examples)
+    optimizer.learn_rate = 0.01
+    for _ in range(steps):
+        nlp.update(examples, sgd=optimizer)
+    return nlp
+
+
+def best(scores: Dict[str, float]) -> str:
+    return max(scores, key=lambda name: scores[name])
+
+
+@every_encoder
+@both_ways
+def test_a_text_classifier_learns_by_heart(rnn: str, bidirectional: bool, tmp_path: Path) -> None:
+    settings = {"rnn": rnn, "bidirectional": bidirectional, "depth": 2}
+    nlp, scores = classify(pooled(encoder(**settings)), OPINIONS)
+    assert [best(each) for each in scores] == [gold for _, gold in OPINIONS]
+    nlp.to_disk(tmp_path)
+    loaded = spacy.load(tmp_path)
+    assert [loaded(text).cats for text, _ in OPINIONS] == scores
+    batch = [doc.cats["good"] for doc in nlp.pipe(["", *(text for text, _ in OPINIONS)])]
+    np.testing.assert_allclose(batch[1:], [each["good"] for each in scores], atol=1e-5)
+
+
+@every_encoder
+def test_a_tagger_learns_by_heart(rnn: str, tmp_path: Path) -> None:
+    nlp = spacy.blank("en")
+    tagger = {"@architectures": "spacy.Tagger.v2", "tok2vec": encoder(rnn=rnn, depth=2)}
+    nlp.add_pipe("tagger", config={"model": tagger})
+    # What "run" is, the word before it tells.
+    texts = {"They run": ["P", "V"], "A run": ["D", "N"], "They like a run": ["P", "V", "D", "N"]}
+    examples = [Example.from_dict(nlp.make_doc(text), {"tags": t}) for text, t in texts.items()]
+    fit(nlp, examples, 40)
+    nlp.to_disk(tmp_path)
+    for each in (nlp, spacy.load(tmp_path)):
+        assert [[token.tag_ for token in doc] for doc in each.pipe(texts)] == [*texts.values()]
+
+
+@pytest.mark.parametrize("blind", [bag, lambda: pooled(words_alone())])
+def test_a_bag_of_words_cannot_tell_orders_apart(blind: Callable[[], Dict[str, Any]]) -> None:
+    """So the test below is one of order: the two of a pair have the same scores."""
+    _, scores = classify(blind(), ORDERS)
+    good = np.array([each["good"] for each in scores])
+    np.testing.assert_allclose(good[::2], good[1::2], atol=1e-5)
+
+
+@every_encoder
+@both_ways
+def test_the_order_of_words_is_learned(rnn: str, bidirectional: bool) -> None:
+    """Over a tok2vec that sees each word alone, so that the encoder alone can have told it."""
+    model = pooled(encoder(rnn=rnn, bidirectional=bidirectional, tok2vec=words_alone()))
+    _, scores = classify(model, ORDERS, steps=100)
+    assert [best(each) for each in scores] == [gold for _, gold in ORDERS]
+    assert min(max(each.values()) for each in scores) > 0.8
+
+
+# The shipped config
+
+
+def test_spacy_train_trains_the_shipped_config(tmp_path: Path) -> None:
+    blank = spacy.blank("en")
+    for name in ("train", "dev"):
+        golds = [eg.reference for eg in opinions(blank, OPINIONS)]
+        DocBin(docs=golds).to_disk(tmp_path / f"{name}.spacy")
+    overrides = {
+        "paths.train": str(tmp_path / "train.spacy"),
+        "paths.dev": str(tmp_path / "dev.spacy"),
+        "training.max_steps": 40,
+        "training.eval_frequency": 20,
+        "training.optimizer.learn_rate.warmup_steps": 5,
+        "training.optimizer.learn_rate.initial_rate": 0.005,
+        "components.textcat.model.tok2vec.hidden_width": 16,
+    }
+    train(ROOT / "configs" / "textcat_rnn.cfg", tmp_path / "out", overrides=overrides)
+    nlp = spacy.load(tmp_path / "out" / "model-best")
+    assert nlp.meta["performance"]["cats_score"] == 1.0
+    assert [best(nlp(text).cats) for text, _ in OPINIONS] == [gold for _, gold in OPINIONS]
+    kinds = [node.name for node in nlp.get_pipe("textcat").model.walk()]  # type: ignore[attr-defined]
+    assert "rnn_encoder" in kinds

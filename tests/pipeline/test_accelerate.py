@@ -1,0 +1,321 @@
+"""An accelerated pipeline finds what a plain one finds, wherever it is saved, and learns as it."""
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+import numpy as np
+import pytest
+import spacy
+import srsly
+import torch
+from pipelines import LISTENER, make_examples
+from spacy.language import Language
+from spacy.training import Example
+from spacy.util import minibatch
+from typer.testing import CliRunner
+
+from spacy_crf_ner import accelerate, cli, data
+from spacy_crf_ner.ml import precision
+
+ROOT = Path(__file__).parents[2]
+SAMPLE = ROOT / "assets" / "sample_en"
+MINILM = ROOT / "assets" / "minilm"
+CPU = torch.device("cpu")
+
+Found = List[List[Tuple[int, int, str]]]
+
+
+WINDOWS = {"@span_getters": "spacy-transformers.strided_spans.v1", "window": 128, "stride": 96}
+
+
+def pipeline(transformer: str, architecture: str = "spacy-crf-ner.TransformerModel.v1") -> Language:
+    nlp = spacy.blank("en")
+    model = {"@architectures": architecture, "name": transformer, "get_spans": WINDOWS}
+    nlp.add_pipe("transformer", config={"model": model, "max_batch_items": 100})
+    head = {"hidden_width": 32, "tok2vec": LISTENER, "learn_rate_multiplier": 10.0}
+    nlp.add_pipe("crf_ner", config={"model": head})
+    return nlp
+
+
+def examples_of(nlp: Language, part: str) -> List[Example]:
+    gold = data.read_inline(SAMPLE / f"{part}.txt", nlp)
+    return [Example(nlp.make_doc(doc.text), doc) for doc in gold]
+
+
+def found(nlp: Language, texts: List[str], **settings: Any) -> Tuple[Found, np.ndarray]:
+    """The entities of each text, and the confidences of all."""
+    docs = list(nlp.pipe(texts, **settings))
+    assert [doc.text for doc in docs] == texts
+    ents = [[(e.start, e.end, e.label_) for e in doc.ents] for doc in docs]
+    return ents, np.array([e._.confidence for doc in docs for e in doc.ents])
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pipeline over a real transformer, whose head has learned the sample corpus."""
+    if not MINILM.exists():
+        pytest.skip(f"no transformer in {MINILM}: make test puts it there")
+    nlp = pipeline(str(MINILM))
+    examples = examples_of(nlp, "train")
+    spacy.util.fix_random_seed(0)
+    optimizer = nlp.initialize(lambda: examples)
+    # The transformer stays as it is, and so is asked but once.
+    for eg in examples:
+        eg.predicted = nlp.get_pipe("transformer")(eg.predicted)
+    optimizer.learn_rate = 5e-4
+    for _ in range(20):
+        for batch in minibatch(examples, 32):
+            nlp.update(batch, sgd=optimizer, exclude=["transformer"])
+    folder = tmp_path_factory.mktemp("saved")
+    nlp.to_disk(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def texts() -> List[str]:
+    """All of the sample corpus: sentences, some joined, and odd ones between them."""
+    lines = [eg.x.text for part in ("dev", "test") for eg in examples_of(spacy.blank("en"), part)]
+    return [*lines, "", " \n", " ".join(lines[:40]), "x" * 400, *lines[:10]]
+
+
+@pytest.fixture(scope="module")
+def plain(saved: Path, texts: List[str]) -> Tuple[Found, np.ndarray]:
+    ents, confidences = found(spacy.load(saved), texts)
+    assert sum(map(len, ents)) > 200 and np.median(confidences) > 0.8  # it has learned something
+    return ents, confidences
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 1000])
+def test_better_feeding_changes_nothing(
+    saved: Path, texts: List[str], plain: Tuple[Found, np.ndarray], batch_size: int
+) -> None:
+    ents, confidences = found(accelerate(spacy.load(saved), "fp32"), texts, batch_size=batch_size)
+    assert ents == plain[0]
+    np.testing.assert_allclose(confidences, plain[1], atol=1e-5)
+
+
+@pytest.mark.parametrize("which, sure", [("bf16", 0.7), ("int8", 0.9), ("auto", 0.9)])
+def test_fewer_bits_find_the_same_entities(
+    saved: Path, texts: List[str], plain: Tuple[Found, np.ndarray], which: str, sure: float
+) -> None:
+    """All that either is sure of; where two analyses are about as probable, either may be found."""
+    ents, confidences = found(accelerate(spacy.load(saved), which), texts)
+    mine, theirs = (
+        dict(zip([(i, *ent) for i, of_text in enumerate(each[0]) for ent in of_text], each[1]))
+        for each in ((ents, confidences), plain)
+    )
+    for one, other in ((mine, theirs), (theirs, mine)):
+        assert {ent for ent, p in one.items() if p >= sure} <= set(other)
+    same = mine.keys() & theirs.keys()
+    assert len(same) > 0.95 * len(theirs)
+    changes = [abs(mine[ent] - theirs[ent]) for ent in same]
+    assert np.median(changes) < 0.02
+    if precision.choose(which, CPU) != "fp32":
+        assert max(changes) > 1e-5  # it is another precision indeed
+
+
+def test_auto_is_what_the_hardware_does_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    def chosen(*capabilities: str, onnx: bool = True) -> str:
+        known = dict.fromkeys(capabilities, True)
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known, raising=False)
+        monkeypatch.setattr(precision, "has_onnx", lambda: onnx)
+        return precision.choose("auto", CPU)
+
+    assert chosen() == "fp32"
+    assert chosen("avx2") == "fp32"
+    assert chosen("avx2", "avx512_vnni") == "int8"
+    assert chosen("avx2", "avx512_vnni", onnx=False) == "fp32"
+    assert chosen("avx512_vnni", "avx512_bf16") == "int8"
+    assert chosen("avx512_vnni", "avx512_bf16", onnx=False) == "fp32"
+    assert chosen("amx_bf16", "amx_int8") == "bf16"
+    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+    assert precision.choose("auto", CPU) == "fp32"  # of an older torch
+
+
+def ready(transformer: str, **settings: Any) -> Language:
+    """A pipeline that has begun to learn."""
+    nlp = pipeline(transformer, **settings)
+    spacy.util.fix_random_seed(0)
+    optimizer = nlp.initialize(lambda: make_examples(nlp))
+    optimizer.learn_rate = 0.002
+    for _ in range(20):
+        nlp.update(make_examples(nlp), sgd=optimizer)
+    return nlp
+
+
+def scores(nlp: Language) -> np.ndarray:
+    """What the head says of a text, the transformer's part included."""
+    docs = list(nlp.pipe(["Tim Cook visited Hanoi in May.", "Washington"]))
+    emissions: np.ndarray = nlp.get_pipe("crf_ner").model.predict(docs).emissions
+    return emissions
+
+
+def precisions(nlp: Language) -> Dict[str, Any]:
+    """The precision of each layer, by its name."""
+    nodes = [node for _, pipe in nlp.components for node in pipe.model.walk()]
+    shims = [(node.name, shim) for node in nodes for shim in node.shims]
+    return {name: shim.precision for name, shim in shims}
+
+
+def test_it_is_a_setting_of_the_pipeline(tiny_transformer: str, tmp_path: Path) -> None:
+    nlp = ready(tiny_transformer)
+    before = scores(nlp)
+    nlp.batch_size = 64
+    assert accelerate(nlp, "bf16") is nlp
+    fast = scores(nlp)
+    assert 1e-4 < abs(fast - before).max() < 0.5
+    nlp.to_disk(tmp_path / "fast")
+    loaded = spacy.load(tmp_path / "fast")
+    assert precisions(loaded) == {"hf-pytorch": "bf16", "bilstm_crf": "bf16"}
+    np.testing.assert_array_equal(scores(loaded), fast)
+    assert loaded.get_pipe("transformer").cfg["max_batch_items"] > 100
+    assert loaded.batch_size == 512
+    again = spacy.blank("en").from_config(nlp.config).from_bytes(nlp.to_bytes())
+    np.testing.assert_array_equal(scores(again), fast)
+    accelerate(loaded, None).to_disk(tmp_path / "plain")
+    plain = spacy.load(tmp_path / "plain")
+    assert set(precisions(plain).values()) == {None}
+    np.testing.assert_array_equal(scores(plain), before)
+
+
+def test_a_transformer_of_spacy_transformers_becomes_ours(
+    tiny_transformer: str, tmp_path: Path
+) -> None:
+    theirs = "spacy-transformers.TransformerModel.v3"
+    nlp = ready(tiny_transformer, architecture=theirs)
+    before = scores(nlp)
+    np.testing.assert_allclose(scores(accelerate(nlp, "fp32")), before, atol=1e-5)
+    nlp.to_disk(tmp_path)
+    loaded = spacy.load(tmp_path)
+    assert precisions(loaded) == {"hf-pytorch": "fp32", "bilstm_crf": "fp32"}
+    np.testing.assert_allclose(scores(loaded), before, atol=1e-5)
+
+
+def test_a_transformer_of_ones_own_is_accelerated(tiny_transformer: str, tmp_path: Path) -> None:
+    nlp = ready(tiny_transformer)
+    nlp.replace_listeners("transformer", "crf_ner", ["model.tok2vec"])
+    nlp.remove_pipe("transformer")
+    before = scores(nlp)
+    accelerate(nlp, "fp32").to_disk(tmp_path)
+    loaded = spacy.load(tmp_path)
+    assert precisions(loaded) == {"hf-pytorch": "fp32", "bilstm_crf": "fp32"}
+    np.testing.assert_allclose(scores(loaded), before, atol=1e-5)
+
+
+def test_weights_that_change_are_seen(tiny_transformer: str) -> None:
+    """What is predicted with is made anew: also where a component annotates in the same step."""
+    nlp, plain = (ready(tiny_transformer) for _ in range(2))
+    accelerate(nlp, "bf16")
+    for each in (nlp, plain):
+        spacy.util.fix_random_seed(0)
+        optimizer = each.create_optimizer()
+        optimizer.learn_rate = 0.05
+        for _ in range(3):
+            scores(each)
+            each.update(make_examples(each), sgd=optimizer, annotates=["transformer"])
+    fresh = spacy.blank("en").from_config(nlp.config).from_bytes(nlp.to_bytes())
+    np.testing.assert_array_equal(scores(nlp), scores(fresh))
+    # And it has learned the same.
+    np.testing.assert_array_equal(scores(accelerate(nlp, None)), scores(plain))
+
+
+def test_averaged_weights_are_seen(tiny_transformer: str) -> None:
+    nlp = accelerate(ready(tiny_transformer), "bf16")
+    shim = nlp.get_pipe("transformer").model.shim
+    before = scores(nlp)
+    averages = {
+        f"pytorch_{shim.id}_{name}": np.zeros(weights.shape, weights.numpy().dtype)
+        for name, weights in shim._model.state_dict().items()
+    }
+    with nlp.use_params(averages):
+        within = scores(nlp)
+    assert abs(within - before).max() > 1e-3
+    np.testing.assert_array_equal(scores(nlp), before)
+
+
+def test_a_copy_predicts_alike(tiny_transformer: str) -> None:
+    nlp = accelerate(ready(tiny_transformer), "bf16")
+    fast = scores(nlp)
+    layer = nlp.get_pipe("transformer").model
+    for copied in (layer.copy(), deepcopy(layer)):
+        nlp.get_pipe("transformer").model = copied
+        assert copied.layers[0].shims[0].precision == "bf16"
+        np.testing.assert_array_equal(scores(nlp), fast)
+
+
+def test_a_pipeline_without_a_transformer_stays_as_it_is(trained: Language) -> None:
+    before = trained.config.to_str()
+    assert accelerate(trained, "bf16").config.to_str() == before
+
+
+def test_what_cannot_be_is_said(tiny_transformer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    nlp = pipeline(tiny_transformer)
+    nlp.initialize(lambda: make_examples(nlp))
+    with pytest.raises(ValueError, match=r"precision: expected one of .*'fp32'.*, got 'fp64'"):
+        accelerate(nlp, "fp64")
+    with pytest.raises(ValueError, match=r"fp16 is for GPUs, got a CPU\. Choose bf16"):
+        accelerate(nlp, "fp16")
+    with monkeypatch.context() as without:
+        without.setattr(precision, "find_spec", lambda name: None)
+        message = r'packages onnx and onnxruntime.*pip install "spacy-crf'
+        with pytest.raises(ValueError, match=message):
+            accelerate(nlp, "int8")
+    assert set(precisions(nlp).values()) == {None}  # nothing is done by halves
+    model = {
+        "hidden_width": 8,
+        "tok2vec": {
+            "@architectures": "spacy-transformers.Tok2VecTransformer.v3",
+            "name": tiny_transformer,
+            "get_spans": WINDOWS,
+            "tokenizer_config": {},
+            "pooling": LISTENER["pooling"],
+        },
+    }
+    nlp.add_pipe("crf_ner", name="own", config={"model": model})
+    with pytest.raises(
+        ValueError, match=r"\[own\].*Tok2VecTransformer.v3.*component `transformer`"
+    ):
+        accelerate(nlp, "fp32")
+
+
+def test_commands_know_each_precision() -> None:
+    assert tuple(cli.PRECISIONS.split("|")) == precision.PRECISIONS
+
+
+def test_commands_predict_in_a_precision(tiny_transformer: str, tmp_path: Path) -> None:
+    ready(tiny_transformer).to_disk(tmp_path / "model")
+    run = CliRunner().invoke
+    expected = run(cli.app, ["predict", str(tmp_path / "model"), "Tim Cook visited Hanoi."])
+    command = ["predict", str(tmp_path / "model"), "Tim Cook visited Hanoi.", "--precision"]
+    for which in ("auto", "fp32", "bf16"):
+        assert run(cli.app, [*command, which]).output == expected.output
+    refused = run(cli.app, [*command, "fp64"])
+    assert refused.exit_code == 2 and "expected one of auto|fp32" in refused.output
+    refused = run(cli.app, [*command, "fp16"])
+    assert refused.exit_code == 1 and "Error: precision: fp16 is for GPUs" in refused.output
+    (tmp_path / "in.txt").write_text("Tim Cook visited Hanoi.\n", encoding="utf-8")
+    shards = []
+    for name, options in (("plain", []), ("fast", ["--precision", "bf16"])):
+        arguments = [str(tmp_path / "model"), str(tmp_path / "in.txt"), str(tmp_path / name)]
+        done = run(cli.app, ["annotate", *arguments, "--workers", "1", *options])
+        assert done.exit_code == 0, done.output
+        (shard,) = (tmp_path / name).glob("part-*.jsonl")
+        (record,) = srsly.read_jsonl(shard)
+        shards.append(record)
+    confidences = [[ent.pop("confidence") for ent in record["entities"]] for record in shards]
+    assert shards[0] == shards[1] and shards[0]["entities"]
+    assert confidences[0] != confidences[1]
+
+
+@pytest.mark.parametrize("which", ["bf16", "int8"])
+def test_processes_of_nlp_pipe_predict_alike(tiny_transformer: str, which: str) -> None:
+    """Also where this process has predicted before, with threads that no child has."""
+    if which == "int8":
+        pytest.importorskip("onnxruntime")
+    nlp = accelerate(ready(tiny_transformer), which)
+    texts = ["Tim Cook visited Hanoi.", "Nothing here.", "Washington"] * 4
+    expected = found(nlp, texts)
+    ents, confidences = found(nlp, texts, n_process=2, batch_size=3)
+    assert ents == expected[0] and any(ents)
+    np.testing.assert_allclose(confidences, expected[1], atol=0.05)

@@ -1,0 +1,260 @@
+"""A trained component that learns more: new labels, and rehearsal of what it knew."""
+
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+import spacy
+import torch
+from pipelines import SENTENCES, make_examples, train
+from spacy.cli.train import train as spacy_train
+from spacy.tokens import Doc, DocBin
+from spacy.training import Example
+from thinc.api import Config
+from torch import Tensor
+
+from spacy_crf_ner.ml.potentials import Potentials, distill
+from spacy_crf_ner.tags import TagScheme
+
+TEXTS = [text for text, _ in SENTENCES]
+NEW = [
+    ("Ada moved the Kestrel to Hanoi.", [(0, 3, "PERSON"), (14, 21, "PRODUCT"), (25, 30, "GPE")]),
+    ("The Kestrel flies.", [(4, 11, "PRODUCT")]),
+]
+
+
+@pytest.fixture(params=["biluo", "bio", "io"])
+def learned(request):
+    """A trained pipeline of each scheme."""
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", config={"scheme": request.param, "model": {"hidden_width": 16}})
+    train(nlp, make_examples(nlp))
+    return nlp
+
+
+def found(nlp):
+    return [[(e.start, e.end, e.label_) for e in doc.ents] for doc in nlp.pipe(TEXTS)]
+
+
+def confidences(nlp):
+    return [e._.confidence for doc in nlp.pipe(TEXTS) for e in doc.ents]
+
+
+# New labels
+
+
+def test_a_new_label_changes_no_prediction(learned):
+    before, sure = found(learned), confidences(learned)
+    ner = learned.get_pipe("crf_ner")
+    assert [ner.add_label(label) for label in ("PRODUCT", "EVENT", "PRODUCT")] == [1, 1, 0]
+    assert ner.labels == ("GPE", "ORG", "PERSON", "PRODUCT", "EVENT")
+    assert found(learned) == before
+    np.testing.assert_allclose(confidences(learned), sure, atol=0.15)
+
+
+def test_old_weights_are_kept(learned):
+    ner = learned.get_pipe("crf_ner")
+    network = ner.model.get_ref("output_layer").shims[0].module
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    C = network.nO
+    ner.add_label("PRODUCT")
+    grown = ner.model.get_ref("output_layer").shims[0].module
+    assert grown.nO == ner.model.get_dim("nO") == len(ner.scheme.tags) > C
+    for name, value in grown.state_dict().items():
+        size = before[name].shape
+        assert torch.equal(value[tuple(slice(n) for n in size)], before[name]), name
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_new_label_is_learned(learned, stored):
+    """With the optimizer of before, in the pipeline of before or one that is loaded."""
+    optimizer = learned.resume_training()
+    optimizer.learn_rate = 0.005
+    examples = make_examples(learned)
+    learned.update(examples, sgd=optimizer)  # the optimizer has seen the old weights
+    if stored:
+        learned = spacy.blank("en").from_config(learned.config).from_bytes(learned.to_bytes())
+    learned.get_pipe("crf_ner").add_label("PRODUCT")
+    examples = make_examples(learned, [*SENTENCES, *NEW])
+    for _ in range(40):
+        losses = learned.update(examples, sgd=optimizer, losses={})
+    assert losses["crf_ner"] < 1.0
+    doc = learned(NEW[0][0])
+    assert [(e.start_char, e.end_char, e.label_) for e in doc.ents] == NEW[0][1]
+    again = spacy.blank("en").from_config(learned.config).from_bytes(learned.to_bytes())
+    assert found(again) == found(learned)
+
+
+# Rehearsal
+
+
+def potentials(seed: int, C: int, lengths=(3, 1, 0)) -> Potentials:
+    rng = np.random.default_rng(seed)
+    arrays = [rng.normal(0, 1, size).astype("f") for size in [(sum(lengths), C), (C, C), C, C]]
+    emissions, *others = arrays
+    return Potentials(emissions, np.array(lengths), *others, True)
+
+
+def log_probabilities(scores: "list[Tensor]", lengths, scheme: TagScheme) -> "list[Tensor]":
+    """Enumerate the legal paths over the scheme's tags of each doc: their log probabilities."""
+    emissions, transitions, start, end = (tensor.double() for tensor in scores)
+    follows, first, last = scheme.constraints
+    result = []
+    for E in torch.split(emissions, list(lengths)):
+        paths = [
+            p
+            for p in product(range(len(scheme.tags)), repeat=len(E))
+            if not p or (first[p[0]] and last[p[-1]] and all(follows[a, b] for a, b in pairwise(p)))
+        ]
+        each = [
+            sum(E[t, tag] for t, tag in enumerate(p))
+            + sum(transitions[a, b] for a, b in pairwise(p))
+            + (start[p[0]] + end[p[-1]] if p else torch.zeros((), dtype=torch.float64))
+            for p in paths
+        ]
+        result.append(torch.log_softmax(torch.stack(each), 0))
+    return result
+
+
+@pytest.mark.parametrize("name", ["biluo", "bio", "io"])
+@pytest.mark.parametrize("added", [0, 1])
+def test_the_divergence_is_that_of_the_enumeration(name, added):
+    old = TagScheme(name, ("A",))
+    new = TagScheme(name, ("A", "B")[: 1 + added])
+    teacher, student = potentials(1, len(old.tags)), potentials(2, len(new.tags))
+    divergence, gradient = distill(student, teacher, new.constraints)
+
+    C = len(old.tags)
+    ours = [torch.from_numpy(x).double().requires_grad_() for x in (student[0], *student[2:5])]
+    theirs = [torch.from_numpy(x) for x in (teacher[0], *teacher[2:5])]
+    known = [ours[0][:, :C], ours[1][:C, :C], ours[2][:C], ours[3][:C]]
+    p = log_probabilities(theirs, teacher.lengths, old)
+    q = log_probabilities(known, student.lengths, old)
+    expected = sum((a.exp() * (a - b)).sum() for a, b in zip(p, q))
+    assert divergence == pytest.approx(expected.item(), abs=1e-4)
+    assert divergence > 0.1
+    expected.backward()
+    for mine, leaf in zip((gradient[0], *gradient[2:5]), ours):
+        np.testing.assert_allclose(mine, leaf.grad.numpy(), atol=1e-4)
+
+
+def test_nothing_diverges_from_itself():
+    scheme = TagScheme("biluo", ("A",))
+    same = potentials(1, len(scheme.tags))
+    divergence, gradient = distill(same, same, scheme.constraints)
+    assert divergence == pytest.approx(0.0, abs=1e-4)
+    assert abs(gradient.emissions).max() < 1e-5
+
+
+def test_rehearsal_brings_back_what_was_known(learned):
+    before = found(learned)
+    ner = learned.get_pipe("crf_ner")
+    raw = [Example(doc, doc) for doc in map(learned.make_doc, TEXTS)]
+    assert ner.rehearse(raw) == {"crf_ner": 0.0}  # nothing to go back to
+    optimizer = learned.resume_training()
+    optimizer.learn_rate = 0.01
+    for _ in range(20):  # to forget
+        learned.update(make_examples(learned, [(text, []) for text in TEXTS]), sgd=optimizer)
+    assert found(learned) != before
+    first = learned.rehearse(raw, sgd=optimizer, losses={})["crf_ner"]
+    for _ in range(60):
+        last = learned.rehearse(raw, sgd=optimizer, losses={})["crf_ner"]
+    assert last < first / 5
+    assert found(learned) == before
+
+
+def write(path, nlp, sentences):
+    DocBin(docs=[eg.reference for eg in make_examples(nlp, sentences)]).to_disk(path)
+    return path
+
+
+def config_of(source, folder, nlp, before_update):
+    new = str(write(folder / "new.spacy", nlp, NEW))
+    corpus = {"@readers": "spacy.Corpus.v1", "path": new}
+    config = {
+        "nlp": {"lang": "en", "pipeline": ["ner"]},
+        "components": {"ner": {"source": str(source), "component": "crf_ner"}},
+        "corpora": {"train": corpus, "dev": corpus},
+        "training": {
+            "seed": 0,
+            "max_steps": 60,
+            "eval_frequency": 60,
+            "optimizer": {"@optimizers": "Adam.v1", "learn_rate": 0.01},
+            "before_update": before_update,
+        },
+    }
+    blank = spacy.blank("en").config
+    Config(blank).merge(config).to_disk(folder / "config.cfg")
+    return folder / "config.cfg"
+
+
+def test_spacy_train_adds_a_label_and_keeps_the_others(tmp_path):
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16}})
+    train(nlp, make_examples(nlp))
+    before = found(nlp)
+    nlp.to_disk(tmp_path / "old")
+    raw = write(tmp_path / "raw.spacy", nlp, [(text, []) for text in TEXTS])
+    callback = {
+        "@callbacks": "spacy-crf-ner.rehearse.v1",
+        "path": str(raw),
+        "component": "ner",
+        "labels": ["PRODUCT"],
+    }
+    spacy_train(config_of(tmp_path / "old", tmp_path, nlp, callback), tmp_path / "out")
+    trained = spacy.load(tmp_path / "out" / "model-last")
+    assert trained.get_pipe("ner").labels == ("GPE", "ORG", "PERSON", "PRODUCT")
+    doc = trained(NEW[0][0])
+    assert [(e.start_char, e.end_char, e.label_) for e in doc.ents] == NEW[0][1]
+    # Of the new label the rehearsed docs say nothing; the old ones are where they were.
+    old = [[ent for ent in ents if ent[2] != "PRODUCT"] for ents in found(trained)]
+    assert old == before
+
+
+@pytest.mark.parametrize(
+    "sentences, component, message",
+    [
+        ([("", [])], "ner", "expected docs to rehearse, got none"),
+        (SENTENCES, "parser", r"expected one of the components \['ner'\], got 'parser'"),
+    ],
+)
+def test_what_cannot_be_rehearsed_is_an_error(sentences, component, message, tmp_path):
+    from spacy_crf_ner.training.rehearsal import rehearse
+
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", name="ner", config={"model": {"hidden_width": 16}})
+    train(nlp, make_examples(nlp), steps=1)
+    callback = rehearse(write(tmp_path / "raw.spacy", nlp, sentences), component)
+    nlp.resume_training()
+    with pytest.raises(ValueError, match=message):
+        callback(nlp, {"step": 0, "epoch": 0})
+
+
+def test_a_component_that_was_not_trained_cannot_rehearse(tmp_path):
+    from spacy_crf_ner.training.rehearsal import rehearse
+
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", name="ner", config={"model": {"hidden_width": 16}})
+    nlp.initialize(lambda: make_examples(nlp))
+    callback = rehearse(write(tmp_path / "raw.spacy", nlp, SENTENCES))
+    with pytest.raises(ValueError, match=r"expected a trained 'ner'.*source ="):
+        callback(nlp, {"step": 0, "epoch": 0})
+
+
+def test_rehearsal_of_a_listener_reaches_its_head(tmp_path):
+    nlp = spacy.blank("en")
+    nlp.add_pipe("tok2vec")
+    listener = {"@architectures": "spacy.Tok2VecListener.v1", "width": 96, "upstream": "*"}
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": listener}})
+    train(nlp, make_examples(nlp), steps=20)
+    optimizer = nlp.resume_training()
+    ner = nlp.get_pipe("crf_ner")
+    network = ner.model.get_ref("output_layer").shims[0].module
+    with torch.no_grad():
+        network.projection.bias += torch.linspace(-1, 1, network.nO)
+    docs: "list[Doc]" = [nlp.get_pipe("tok2vec")(nlp.make_doc(text)) for text in TEXTS]
+    raw = [Example(doc, doc) for doc in docs]
+    first = ner.rehearse(raw, sgd=optimizer)["crf_ner"]
+    for _ in range(30):
+        last = ner.rehearse(raw, sgd=optimizer)["crf_ner"]
+    assert 0.0 <= last < first / 2

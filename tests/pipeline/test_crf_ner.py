@@ -1,0 +1,459 @@
+"""The component in its life: training, prediction, storage, and its neighbours in a pipeline."""
+
+import re
+import warnings
+
+import numpy as np
+import pytest
+import spacy
+import srsly
+from pipelines import SENTENCES, TOK2VEC, ents, listening, make_examples, train
+from spacy.tokens import Doc, Span
+from spacy.training import Example
+
+from spacy_crf_ner.pipeline.gold import gold_tags
+
+TEXTS = [text for text, _ in SENTENCES]
+
+
+def weights(nlp, name="crf_ner"):
+    """All weights of the component, by name."""
+    model = nlp.get_pipe(name).model
+    arrays = {
+        (i, param): np.asarray(node.get_param(param))
+        for i, node in enumerate(model.walk())
+        for param in node.param_names
+        if node.has_param(param)
+    }
+    network = model.get_ref("output_layer").shims[0].module
+    arrays.update({key: value.numpy() for key, value in network.state_dict().items()})
+    return {key: value.copy() for key, value in arrays.items()}
+
+
+def assert_equal_weights(first, second):
+    assert first.keys() == second.keys() and len(first) > 10
+    for key in first:
+        np.testing.assert_array_equal(first[key], second[key], err_msg=str(key))
+
+
+def blank(scheme="biluo", **model):
+    nlp = spacy.blank("en")
+    model = {"hidden_width": 16, "tok2vec": TOK2VEC, **model}
+    nlp.add_pipe("crf_ner", config={"scheme": scheme, "model": model})
+    return nlp
+
+
+# Training and prediction
+
+
+@pytest.mark.parametrize("scheme", ["biluo", "bio"])
+@pytest.mark.parametrize("decoder", ["crf", "softmax"])
+def test_learns_its_examples_by_heart(scheme, decoder):
+    nlp = blank(scheme, hidden_width=32, decoder=decoder)
+    examples = make_examples(nlp)
+    losses = train(nlp, examples)
+    assert losses["crf_ner"] < 0.5
+    assert [ents(doc) for doc in nlp.pipe(TEXTS)] == [gold for _, gold in SENTENCES]
+    assert nlp.evaluate(examples)["ents_f"] == 1.0
+
+
+def test_io_learns_all_but_adjacent_entities_of_one_label():
+    nlp = blank("io", hidden_width=32)
+    train(nlp, make_examples(nlp))
+    # Paris and Texas touch: IO has one entity for both.
+    assert ents(nlp(TEXTS[5]))[2:] == [(34, 45, "GPE")]
+    assert ents(nlp(TEXTS[0])) == SENTENCES[0][1]
+
+
+def test_defaults_work_without_settings():
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner")
+    examples = make_examples(nlp)
+    optimizer = nlp.initialize(lambda: examples)
+    losses = [nlp.update(examples, sgd=optimizer)["crf_ner"] for _ in range(5)]
+    assert losses[-1] < losses[0]
+
+
+def test_loss_falls_when_every_doc_is_short_of_something():
+    nlp = blank()
+    nlp.initialize(lambda: make_examples(nlp))
+    for batch in (SENTENCES[1:2], SENTENCES[3:4], SENTENCES[1:2] * 2 + SENTENCES[4:5]):
+        losses = nlp.update(make_examples(nlp, batch), sgd=nlp.create_optimizer())
+        assert np.isfinite(losses.get("crf_ner", 0.0))
+
+
+def test_pipe_equals_call(trained):
+    for batch_size in (1, 2, 100):
+        piped = [ents(doc) for doc in trained.pipe(TEXTS, batch_size=batch_size)]
+        assert piped == [ents(trained(text)) for text in TEXTS]
+
+
+def test_scores_do_not_depend_on_the_batch(trained):
+    """Thinc's PyTorchLSTM feeds padding to the backward direction: 0.13 was seen."""
+    model = trained.get_pipe("crf_ner").model
+    docs = [trained.make_doc(text) for text in [*TEXTS, TEXTS[5] * 20]]
+    together = model.ops.unflatten(*model.predict(docs)[:2])
+    for doc, scores in zip(docs, together):
+        if len(doc):
+            alone = model.predict([doc]).emissions
+            np.testing.assert_allclose(scores, alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\n \t", "Hanoi", "a", "\u200b", "é\u0301"])
+def test_any_short_text_has_entities_or_none(trained, text):
+    doc = trained(text)
+    assert doc.has_annotation("ENT_IOB") or not len(doc)
+    assert ents(doc) == ents(next(trained.pipe([text])))
+
+
+def test_tokens_outside_entities_are_marked_so(trained):
+    doc = trained(TEXTS[0])
+    assert [t.ent_iob_ for t in doc] == ["B", "I", "O", "B", "O"]
+    assert [t.ent_type_ for t in doc] == ["PERSON", "PERSON", "", "GPE", ""]
+
+
+def test_a_doc_of_20000_tokens(trained):
+    words = (TEXTS[5].split() * 2500)[:20_000]
+    doc = trained(Doc(trained.vocab, words=words))
+    assert len(doc) == 20_000 and len(doc.ents) > 1000
+    nlp = blank()
+    eg = Example(Doc(nlp.vocab, words=words), Doc(nlp.vocab, words=words))
+    eg.reference.set_ents([Span(eg.reference, 0, 1, "ORG")], default="outside")
+    optimizer = nlp.initialize(lambda: [eg])
+    assert np.isfinite(nlp.update([eg], sgd=optimizer)["crf_ner"])
+
+
+def test_two_seeds_of_one_number_give_one_set_of_weights():
+    results = []
+    for _ in range(2):
+        nlp = blank()
+        train(nlp, make_examples(nlp), steps=3, drop=0.3)
+        results.append(weights(nlp))
+    assert_equal_weights(*results)
+
+
+def test_training_dropout_reaches_the_network():
+    """Thinc's set_dropout_rate does not reach inside a torch module."""
+    nlp = blank()
+    examples = make_examples(nlp)
+    nlp.initialize(lambda: examples)
+    model = nlp.get_pipe("crf_ner").model
+    features = model.get_ref("tok2vec").predict([eg.x for eg in examples])
+    head = model.get_ref("output_layer")
+
+    def losses_at(rate):
+        head.attrs["dropout_rate"] = rate
+        return [head.begin_update(features)[0].emissions.sum() for _ in range(2)]
+
+    assert losses_at(0.0)[0] == losses_at(0.0)[1]
+    assert losses_at(0.5)[0] != losses_at(0.5)[1]
+    nlp.update(examples, drop=0.25)
+    assert head.attrs["dropout_rate"] == 0.25
+
+
+def test_every_weight_learns():
+    nlp = blank(dense_width=8, depth=2)
+    examples = make_examples(nlp)
+    optimizer = nlp.initialize(lambda: examples)
+    before = weights(nlp)
+    for _ in range(2):
+        nlp.update(examples, sgd=optimizer)
+    after = weights(nlp)
+    assert [key for key in before if np.array_equal(before[key], after[key])] == []
+
+
+# Labels
+
+
+def test_labels_are_those_of_the_examples_in_alphabetical_order():
+    nlp = blank()
+    nlp.initialize(lambda: make_examples(nlp, SENTENCES[::-1]))
+    assert nlp.get_pipe("crf_ner").labels == ("GPE", "ORG", "PERSON")
+
+
+def test_given_labels_keep_their_order():
+    nlp = blank()
+    ner = nlp.get_pipe("crf_ner")
+    ner.initialize(lambda: make_examples(nlp), nlp=nlp, labels=["PERSON", "GPE", "ORG", "DATE"])
+    assert ner.labels == ("PERSON", "GPE", "ORG", "DATE")
+    assert ner.label_data == ["PERSON", "GPE", "ORG", "DATE"]
+    assert ner.scheme.tags[1:5] == ("B-PERSON", "I-PERSON", "L-PERSON", "U-PERSON")
+
+
+def test_labels_that_are_added_before_initialization_come_first():
+    nlp = blank()
+    ner = nlp.get_pipe("crf_ner")
+    assert [ner.add_label(label) for label in ("WORK", "WORK", "ORG")] == [1, 0, 1]
+    nlp.initialize(lambda: make_examples(nlp))
+    assert ner.labels == ("WORK", "ORG", "GPE", "PERSON")
+    assert ner.add_label("GPE") == 0
+    for wrong in ("", 3):
+        with pytest.raises(ValueError, match="non-empty string"):
+            ner.add_label(wrong)
+
+
+def test_a_number_of_labels_that_equals_the_number_of_tags_is_no_limit():
+    """TrainablePipe compares nO, here of tags, with the number of labels."""
+    nlp = blank()
+    ner = nlp.get_pipe("crf_ner")
+    for i in range(9):
+        ner.add_label(f"L{i}")
+    nlp.initialize(lambda: make_examples(nlp))
+    assert len(ner.labels) == 12
+
+
+def test_initializing_again_may_change_the_labels():
+    nlp = blank()
+    nlp.initialize(lambda: make_examples(nlp, SENTENCES[:1]))
+    nlp.initialize(lambda: make_examples(nlp))
+    assert nlp.get_pipe("crf_ner").labels == ("GPE", "PERSON", "ORG")
+    potentials = nlp.get_pipe("crf_ner").model.predict([nlp.make_doc(TEXTS[5])])
+    assert potentials.emissions.shape == (9, 13)
+
+
+# Storage
+
+
+@pytest.mark.parametrize("how", ["disk", "bytes"])
+def test_what_is_loaded_equals_what_was_saved(trained, how, tmp_path):
+    if how == "disk":
+        trained.to_disk(tmp_path)
+        loaded = spacy.load(tmp_path)
+    else:
+        loaded = spacy.blank("en")
+        loaded.add_pipe("crf_ner", config={"model": {"hidden_width": 32}})
+        loaded.from_bytes(trained.to_bytes())
+    assert_equal_weights(weights(trained), weights(loaded))
+    assert [ents(doc) for doc in loaded.pipe(TEXTS)] == [ents(doc) for doc in trained.pipe(TEXTS)]
+    assert loaded.get_pipe("crf_ner").labels == trained.get_pipe("crf_ner").labels
+
+
+def test_an_uninitialized_pipeline_is_stored_and_initialized_later(tmp_path):
+    blank().to_disk(tmp_path)
+    nlp = spacy.load(tmp_path)
+    with pytest.raises(ValueError, match=r"Did you forget to call `initialize\(\)`"):
+        nlp("Not yet")
+    assert train(nlp, make_examples(nlp), steps=2)["crf_ner"] > 0
+
+
+def test_training_goes_on_after_loading(trained, tmp_path):
+    trained.to_disk(tmp_path)
+    nlp = spacy.load(tmp_path)
+    before = weights(nlp)
+    nlp.update(make_examples(nlp), sgd=nlp.resume_training())
+    after = weights(nlp)
+    assert any((before[key] != after[key]).any() for key in before)
+
+
+def test_labels_that_do_not_fit_the_weights_are_an_error(trained, tmp_path):
+    trained.to_disk(tmp_path)
+    cfg = srsly.read_json(tmp_path / "crf_ner" / "cfg")
+    srsly.write_json(tmp_path / "crf_ner" / "cfg", {**cfg, "labels": ["GPE"]})
+    with pytest.raises(ValueError, match=r"expected a model of 5 tags .*'GPE'.* got one of 13"):
+        spacy.load(tmp_path)("Hanoi")
+
+
+def test_a_truncated_model_is_an_error(trained, tmp_path):
+    trained.to_disk(tmp_path)
+    weights_file = next((tmp_path / "crf_ner").glob("model"))
+    weights_file.write_bytes(weights_file.read_bytes()[:-500])
+    with pytest.raises(ValueError):
+        spacy.load(tmp_path)
+
+
+# Neighbours
+
+
+def test_it_has_the_face_of_spacys_ner():
+    ours, theirs = spacy.blank("en"), spacy.blank("en")
+    ours.add_pipe("crf_ner", name="ner")
+    theirs.add_pipe("ner")
+    summary = dict(ours.analyze_pipes()["summary"]["ner"])
+    assert summary.pop("assigns")[-1] == "span._.confidence"
+    assert summary.items() < theirs.analyze_pipes()["summary"]["ner"].items()
+    a, b = ours.get_pipe_meta("ner"), theirs.get_pipe_meta("ner")
+    assert (a.requires, a.retokenizes) == (b.requires, b.retokenizes)
+    assert list(a.assigns) == [*b.assigns, "span._.confidence"]
+    assert a.default_score_weights == b.default_score_weights
+    assert a.default_config["scorer"] == b.default_config["scorer"]
+
+
+def test_a_sourced_component_predicts_the_same(trained):
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", source=trained, name="again")
+    assert [ents(doc) for doc in nlp.pipe(TEXTS)] == [ents(doc) for doc in trained.pipe(TEXTS)]
+
+
+def test_a_frozen_component_stays_as_it_is(trained):
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", source=trained, name="crf_ner")
+    nlp.add_pipe("tagger").add_label("X")
+    before = weights(nlp)
+    examples = make_examples(nlp)
+    with nlp.select_pipes(enable=["tagger"]):
+        optimizer = nlp.initialize(lambda: examples)
+    nlp.update(examples, sgd=optimizer, exclude=["crf_ner"])
+    assert_equal_weights(before, weights(nlp))
+    nlp.update(examples, sgd=optimizer)
+    assert (before["projection.bias"] != weights(nlp)["projection.bias"]).any()
+
+
+def test_two_components_in_one_pipeline(trained):
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", name="first", config={"model": {"hidden_width": 16}})
+    nlp.add_pipe("crf_ner", name="second", config={"model": {"hidden_width": 8}, "scheme": "bio"})
+    losses = train(nlp, make_examples(nlp), steps=2)
+    assert losses["first"] != losses["second"]
+
+
+@pytest.mark.parametrize("factory", ["tok2vec", "transformer"])
+def test_it_listens_to_an_upstream_component(factory, tiny_transformer, tmp_path):
+    nlp = listening(factory, tiny_transformer=tiny_transformer)
+    examples = make_examples(nlp)
+    train(nlp, examples, steps=60)
+    assert nlp.evaluate(examples)["ents_f"] > 0.6
+    nlp.to_disk(tmp_path)
+    loaded = spacy.load(tmp_path)
+    assert [ents(doc) for doc in loaded.pipe(TEXTS)] == [ents(doc) for doc in nlp.pipe(TEXTS)]
+
+
+@pytest.mark.parametrize("factory", ["tok2vec", "transformer"])
+def test_it_learns_over_a_frozen_upstream_component(factory, tiny_transformer):
+    nlp = listening(factory, tiny_transformer=tiny_transformer)
+    # spaCy's own listener takes an empty doc for one that its frozen tok2vec has not seen.
+    examples = make_examples(nlp, [pair for pair in SENTENCES if pair[0]])
+    optimizer = nlp.initialize(lambda: examples)
+    before, upstream = weights(nlp), nlp.get_pipe(factory).model.to_bytes()
+    nlp.update(examples, sgd=optimizer, exclude=[factory], annotates=[factory])
+    assert nlp.get_pipe(factory).model.to_bytes() == upstream
+    assert (before["projection.bias"] != weights(nlp)["projection.bias"]).any()
+
+
+@pytest.mark.parametrize("factory", ["tok2vec", "transformer"])
+def test_a_disabled_upstream_component_is_an_error(factory, tiny_transformer):
+    """SpaCy gives the listener zeros, and the user garbage (spaCy issue 13325)."""
+    nlp = listening(factory, tiny_transformer=tiny_transformer)
+    nlp.initialize(lambda: make_examples(nlp))
+    with (
+        nlp.select_pipes(disable=[factory]),
+        pytest.raises(ValueError, match=rf"listens to '{factory}'.*enable_pipe\('{factory}'\)"),
+    ):
+        nlp("Tim Cook visited Hanoi.")
+    assert ents(nlp("")) == []
+
+
+@pytest.mark.parametrize("factory", ["tok2vec", "transformer"])
+@pytest.mark.parametrize("upstream", ["*", "other"])
+def test_an_absent_upstream_component_is_an_error(factory, upstream, tiny_transformer):
+    nlp = listening(factory, upstream, tiny_transformer)
+    if upstream == "*":
+        nlp.remove_pipe(factory)
+    name = factory if upstream == "*" else upstream
+    with pytest.raises(ValueError, match=rf"listens to '{name}'.*nlp\.add_pipe\('{factory}'"):
+        nlp.initialize(lambda: make_examples(nlp))
+
+
+@pytest.mark.parametrize("factory", ["tok2vec", "transformer"])
+def test_replaced_listeners_predict_the_same(factory, tiny_transformer):
+    nlp = listening(factory, tiny_transformer=tiny_transformer)
+    train(nlp, make_examples(nlp), steps=5)
+    before = [doc.to_array(["ENT_IOB"]).tolist() for doc in nlp.pipe(TEXTS)]
+    nlp.replace_listeners(factory, "crf_ner", ["model.tok2vec"])
+    nlp.disable_pipe(factory)
+    assert [doc.to_array(["ENT_IOB"]).tolist() for doc in nlp.pipe(TEXTS)] == before
+
+
+# Bad input
+
+
+def test_a_corpus_without_entities_is_an_error():
+    nlp = blank()
+    with pytest.raises(ValueError, match=r"expected examples with entities, got none"):
+        nlp.initialize(lambda: make_examples(nlp, SENTENCES[1:4]))
+
+
+def test_an_unknown_label_is_an_error_that_names_doc_and_span(trained, tmp_path):
+    trained.to_disk(tmp_path)
+    nlp = spacy.load(tmp_path)
+    eg = make_examples(nlp, [("Hanoi in May", [(0, 5, "GPE"), (9, 12, "DATE")])])
+    expected = r"'May' \(DATE, characters 9:12\) in the doc 'Hanoi in May'.*'GPE'.*got 'DATE'"
+    with pytest.raises(ValueError, match=expected):
+        nlp.update(eg, sgd=nlp.create_optimizer())
+
+
+@pytest.mark.parametrize("start, end", [(0, 2), (1, 3), (0, 1)])
+def test_an_entity_at_whitespace_is_an_error_that_names_doc_and_span(start, end):
+    """SpaCy's ner raises E024 here, which names neither."""
+    nlp = blank()
+    nlp.initialize(lambda: make_examples(nlp))
+    doc = Doc(nlp.vocab, words=[" ", "Hanoi", "\n"])
+    gold = doc.copy()
+    gold.set_ents([Span(gold, start, end, "GPE")])
+    expected = re.escape(repr(gold.ents[0].text)) + r" \(GPE, .*begins and ends in a word"
+    for act in (nlp.update, lambda examples: nlp.initialize(lambda: examples)):
+        with pytest.raises(ValueError, match=expected):
+            act([Example(doc, gold)])
+
+
+def test_misaligned_entities_count_as_missing_and_are_told_once():
+    nlp = blank()
+    words = {"words": ["New", "York-based", "Tim"], "spaces": [True, True, False]}
+    reference = Doc(nlp.vocab, **words)
+    predicted = Doc(
+        nlp.vocab, words=["New", "York", "-based", "Tim"], spaces=[True, False, True, False]
+    )
+    reference.set_ents([Span(reference, 2, 3, "PERSON")], default="outside")
+    aligned = Example(predicted, reference)
+    crossing = Doc(
+        nlp.vocab, words=["New York", "-", "based", "Tim"], spaces=[False, False, True, False]
+    )
+    crossing.set_ents([Span(crossing, 0, 1, "GPE")], default="outside")
+    half = Doc(nlp.vocab, words=["New", "York-based", "Tim"], spaces=[True, True, False])
+    misaligned = Example(half, crossing)
+    expected = r"1 of 2 gold entities do not align .*'New York' \(GPE, characters 0:8\)"
+    with pytest.warns(UserWarning, match=expected):
+        nlp.initialize(lambda: [aligned, misaligned])
+    ner = nlp.get_pipe("crf_ner")
+    with pytest.warns(UserWarning, match="some gold entities do not align"):
+        assert gold_tags(misaligned, ner.scheme, ner.name).tolist()[:2] == [-1, -1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert (
+            gold_tags(aligned, ner.scheme, ner.name).tolist()
+            == ner.scheme.ids(["O", "O", "O", "U-PERSON"]).tolist()
+        )
+
+
+def test_missing_annotation_gives_no_loss():
+    nlp = blank()
+    nlp.initialize(lambda: make_examples(nlp))
+    doc = nlp.make_doc("Who knows what this is")
+    losses = nlp.update([Example(doc, doc.copy())], sgd=nlp.create_optimizer())
+    assert losses["crf_ner"] == 0.0
+
+
+def test_nan_in_the_features_is_an_error_that_names_the_doc():
+    nlp = listening("tok2vec")
+    nlp.initialize(lambda: make_examples(nlp))
+    docs = [nlp.make_doc(text) for text in ("All is well", "Broken one")]
+    for doc in docs:
+        doc.tensor = np.zeros((len(doc), 96), dtype="f")
+    docs[1].tensor[0, 3] = np.nan
+    with pytest.raises(ValueError, match=r"doc 1 of the batch, 'Broken one'.*NaN or infinity"):
+        nlp.get_pipe("crf_ner").predict(docs)
+
+
+def test_an_unknown_scheme_is_an_error():
+    with pytest.raises(ValueError, match=r"scheme: expected one of .*'bio'.* got 'bmes'"):
+        blank("bmes")
+
+
+def test_errors_go_to_the_error_handler(trained, tmp_path):
+    trained.to_disk(tmp_path)
+    nlp = spacy.load(tmp_path)
+    seen = []
+    nlp.set_error_handler(lambda name, proc, docs, error: seen.extend((name, d.text) for d in docs))
+    ner = nlp.get_pipe("crf_ner")
+    ner.cfg["labels"] = ["GPE"]
+    assert list(nlp.pipe(["Hanoi"])) == []
+    assert seen == [("crf_ner", "Hanoi")]

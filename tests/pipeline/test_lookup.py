@@ -1,0 +1,34 @@
+"""The `crf_ner` component is found by its name, or as the only one."""
+
+import pytest
+import spacy
+from spacy.language import Language
+
+from spacy_crf_ner.pipeline.lookup import find_recognizer, require_recognizer
+
+
+def pipeline(*names: str) -> Language:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("sentencizer")
+    for name in names:
+        nlp.add_pipe("crf_ner", name=name)
+    return nlp
+
+
+@pytest.mark.parametrize("find", [find_recognizer, require_recognizer])
+def test_it_is_found(find: object) -> None:
+    assert callable(find)
+    assert find(pipeline("ner")) == find(pipeline("ner"), "ner") == "ner"
+    assert find(pipeline("one", "two"), "two") == "two"
+    with pytest.raises(ValueError, match=r"expected one of \['one', 'two'\], got none"):
+        find(pipeline("one", "two"))
+    with pytest.raises(ValueError, match=r"expected one of \['ner'\], got sentencizer"):
+        find(pipeline("ner"), "sentencizer")
+    with pytest.raises(ValueError, match=r"expected one of \[\], got ner"):
+        find(pipeline(), "ner")
+
+
+def test_where_there_is_none_only_one_of_the_two_minds() -> None:
+    assert find_recognizer(pipeline()) is None
+    with pytest.raises(ValueError, match=r"got one of \['sentencizer'\]"):
+        require_recognizer(pipeline())

@@ -1,0 +1,689 @@
+"""What docs come with, and what the component makes of it: kept, informed by it, and told of it."""
+
+import warnings
+from itertools import pairwise
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+import helpers
+import numpy as np
+import pytest
+import spacy
+import torch
+from helpers import SCHEMES, array, properties
+from hypothesis import given
+from hypothesis import strategies as st
+from pipelines import SENTENCES, TOK2VEC, make_examples, train
+from spacy.language import Language
+from spacy.tokens import Doc, DocBin, Span
+from spacy.training import Example
+
+from spacy_crf_ner.ml.potentials import Potentials
+from spacy_crf_ner.pipeline.posterior import Posterior
+from spacy_crf_ner.pipeline.preset import bounds
+from spacy_crf_ner.tags import TagScheme
+
+VOCAB = spacy.blank("en").vocab
+LABELS = ("PER", "LOC")
+UNKNOWN = "WORK"  # no label of any model here
+BLOCKED = ""
+TEXTS = [text for text, _ in SENTENCES]
+WORDS = TEXTS[5].replace(".", " .").split()  # Apple hired Ada Lovelace Byron in Paris Texas .
+
+
+# What may be predicted, by the definition
+
+
+class Annotation(NamedTuple):
+    """A doc as it comes: its entities, BLOCKED where of no label, and marks of other tokens.
+
+    outside: Tokens marked as outside an entity; all others, but for the entities, are missing.
+    """
+
+    words: List[str]
+    starts: List[Optional[bool]]
+    ents: List[helpers.Span]
+    outside: Set[int]
+
+    def doc(self) -> Doc:
+        doc = Doc(VOCAB, words=self.words, sent_starts=self.starts)
+        doc.set_ents(
+            [Span(doc, *ent) for ent in self.ents if ent[2] != BLOCKED],
+            blocked=[doc[start:end] for start, end, label in self.ents if label == BLOCKED],
+            outside=[doc[t : t + 1] for t in sorted(self.outside)],
+            default="missing",
+        )
+        return doc
+
+    @property
+    def breaks(self) -> Set[int]:
+        return {t for t in range(1, len(self.words)) if self.starts[t]}
+
+    @property
+    def given(self) -> List[helpers.Span]:
+        """The entities whose label a model has tags for."""
+        return [ent for ent in self.ents if ent[2] in LABELS]
+
+    @property
+    def taken(self) -> Set[int]:
+        """The tokens of which nothing is to be predicted."""
+        taken = {t for start, end, _ in self.ents for t in range(start, end)}
+        marked = taken | self.outside
+        return taken if len(marked) == len(self.words) else marked
+
+    def is_new(self, span: helpers.Span, scheme: str) -> bool:
+        """Whether this may be an entity beside those that are given."""
+        start, end, _ = span
+        inside = range(start, end)
+        space = [self.words[t].isspace() for t in inside]
+        return not (
+            self.taken & set(inside)
+            or self.breaks & set(inside[1:])
+            or space[0]
+            or space[-1]
+            # Only BILUO has tags that neither begin nor end an entity.
+            or (any(space) and scheme != "biluo")
+        )
+
+    def analyses(self, scheme: str) -> List[Tuple[helpers.Span, ...]]:
+        """All sets of entities that the scheme can write, beside those that are given."""
+        T = len(self.words)
+        sets = []
+        for spans in helpers.span_sets(T, LABELS):
+            new = [span for span in spans if self.is_new(span, scheme)]
+            if set(spans) != {*new, *self.given}:
+                continue
+            # In IO only a sentence start parts adjacent entities of one label; but given ones
+            # are known to be two.
+            merged = [
+                (left, right)
+                for left, right in pairwise(spans)
+                if left[1] == right[0]
+                and left[2] == right[2]
+                and right[0] not in self.breaks
+                and not {left, right} <= set(self.given)
+            ]
+            if scheme != "io" or not merged:
+                sets.append(spans)
+        return sets
+
+
+@st.composite
+def annotated(draw: st.DrawFn) -> Annotation:
+    """Draw a doc of 1 to 4 tokens with entities, marks, sentence starts and whitespace."""
+    T = draw(st.integers(1, 4))
+    words = draw(st.lists(st.sampled_from(["a", "b", "c", "d", "\n"]), min_size=T, max_size=T))
+    starts = draw(st.lists(st.sampled_from([None, False, True, True]), min_size=T, max_size=T))
+    ents, outside, t = [], set(), 0
+    while t < T:
+        end = min(T, t + draw(st.sampled_from([1, 1, 1, 2, 3])))
+        mark = draw(st.sampled_from([None, None, "O", BLOCKED, UNKNOWN, *LABELS]))
+        if mark == "O":
+            outside |= set(range(t, end))
+        elif mark is not None:
+            ents.append((t, end, mark))
+        t = end
+    return Annotation(words, starts, ents, outside)
+
+
+@pytest.mark.filterwarnings("ignore:The entity")
+@pytest.mark.parametrize("scheme", SCHEMES)
+@given(batch=st.lists(annotated() | st.none(), min_size=1, max_size=4), overwrite=st.booleans())
+@properties
+def test_of_a_batch_each_doc_has_its_own(
+    scheme: str, batch: List[Optional[Annotation]], overwrite: bool
+) -> None:
+    """None is a doc without tokens."""
+    tags = TagScheme(scheme, LABELS)
+    docs = [Doc(VOCAB) if annotation is None else annotation.doc() for annotation in batch]
+    together = bounds(docs, tags, overwrite)
+    end = 0
+    for doc in docs:
+        begin, end = end, end + len(doc)
+        alone = bounds([doc], tags, overwrite)
+        np.testing.assert_array_equal(together.breaks[begin:end], alone.breaks)
+        np.testing.assert_array_equal(together.taken[begin:end], alone.taken)
+        allowed, expected = (
+            np.ones((end, len(tags.tags)), dtype=bool) if found.allowed is None else found.allowed
+            for found in (together, alone)
+        )
+        np.testing.assert_array_equal(allowed[begin:end], expected[: len(doc)])
+    assert end == len(together.taken)
+
+
+@pytest.mark.filterwarnings("ignore:The entity")
+@pytest.mark.parametrize("scheme", SCHEMES)
+@given(data=st.data(), annotation=annotated())
+@properties
+def test_what_is_predicted_is_the_best_given_what_the_doc_has(
+    scheme: str, data: st.DataObject, annotation: Annotation
+) -> None:
+    tags = TagScheme(scheme, LABELS)
+    T, C = len(annotation.words), len(tags.tags)
+    arrays = [
+        data.draw(st.composite(array)(helpers.SMALL_SCORES, *shape))
+        for shape in ((T, C), (C, C), (C,), (C,))
+    ]
+    potentials = Potentials(arrays[0], np.array([T]), *arrays[1:], constrained=True)
+    posterior = Posterior(potentials, tags, bounds([annotation.doc()], tags, overwrite=False))
+
+    sets = annotation.analyses(scheme)
+    paths = [[tags.tags.index(tag) for tag in helpers.write(scheme, T, spans)] for spans in sets]
+    every, scores = helpers.scored_paths(*map(torch.from_numpy, arrays))
+    score_of = dict(zip(map(tuple, every.tolist()), scores.tolist()))
+    p = torch.tensor([score_of[tuple(path)] for path in paths], dtype=torch.float64).softmax(0)
+
+    p_of = {
+        tuple(span for span in spans if span not in annotation.given): share
+        for spans, share in zip(sets, p.tolist())
+    }
+    (best,) = posterior.best()
+    assert p_of[tuple(best)] == pytest.approx(max(p_of.values()), rel=1e-4)
+    new = [
+        (start, end, label)
+        for start in range(T)
+        for end in range(start + 1, T + 1)
+        for label in LABELS
+        if annotation.is_new((start, end, label), scheme)
+    ]
+    expected = [sum(share for spans, share in p_of.items() if span in spans) for span in new]
+    np.testing.assert_allclose(posterior.probabilities([new])[0], expected, atol=2e-5)
+
+
+# A pipeline that knows the sentences
+
+
+def variant(trained: Language, **settings: Any) -> Language:
+    """A copy of the trained pipeline with other settings."""
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 32}})
+    nlp.from_bytes(trained.to_bytes())
+    nlp.get_pipe("crf_ner").cfg.update(settings)
+    return nlp
+
+
+@pytest.fixture(scope="module", params=SCHEMES)
+def learned(request: pytest.FixtureRequest) -> Language:
+    """A pipeline of each scheme that has learned the sentences; not to be changed."""
+    nlp = spacy.blank("en")
+    model = {"hidden_width": 32, "tok2vec": TOK2VEC}
+    nlp.add_pipe("crf_ner", config={"scheme": request.param, "model": model})
+    train(nlp, make_examples(nlp))
+    return nlp
+
+
+def doc_of(
+    nlp: Language,
+    words: Sequence[str] = WORDS,
+    ents: Sequence[Tuple[Any, ...]] = (),
+    default: str = "missing",
+    starts: Sequence[int] = (),
+    **marks: Sequence[Tuple[int, int]],
+) -> Doc:
+    """A doc with entities (start, end, label, kb_id, span_id), marks and sentence starts."""
+    given = [t in starts for t in range(len(words))] if starts else None
+    doc = Doc(nlp.vocab, words=list(words), sent_starts=given)
+    spans = {mark: [doc[start:end] for start, end in places] for mark, places in marks.items()}
+    if ents or marks:
+        found = [Span(doc, s, e, *rest[:1], **_ids(rest[1:])) for s, e, *rest in ents]
+        doc.set_ents(found, default=default, **spans)
+    return doc
+
+
+def _ids(ids: Sequence[str]) -> Dict[str, str]:
+    return dict(zip(("kb_id", "span_id"), ids))
+
+
+def found(doc: Doc) -> List[helpers.Span]:
+    return [(ent.start, ent.end, ent.label_) for ent in doc.ents]
+
+
+def state(doc: Doc) -> Tuple[Any, ...]:
+    """All that the component may set."""
+    attributes = ["ENT_IOB", "ENT_TYPE", "ENT_KB_ID", "ENT_ID", "SENT_START"]
+    groups = {
+        key: ([(s.start, s.end, s.label_) for s in group], list(group.attrs.get("scores", [])))
+        for key, group in doc.spans.items()
+    }
+    return doc.to_array(attributes).tolist(), [ent._.confidence for ent in doc.ents], groups
+
+
+def agree(first: Doc, second: Doc) -> bool:
+    """Whether the docs are equal, but for what a batch does to the last bits of a probability."""
+    (tokens, p, groups), (other_tokens, other_p, other_groups) = state(first), state(second)
+    return (
+        tokens == other_tokens
+        and p == pytest.approx(other_p, abs=1e-4)
+        and groups.keys() == other_groups.keys()
+        and all(groups[key][0] == other_groups[key][0] for key in groups)
+    )
+
+
+def test_entities_stay_with_their_identifiers(learned: Language) -> None:
+    """Even those that the model would not find, or not so."""
+    ents = [(0, 2, "PERSON", "Q1", "a"), (3, 4, "GPE", "Q2", "b")]
+    doc = learned(doc_of(learned, ents=ents))
+    kept = [(e.start, e.end, e.label_, e.kb_id_, e.id_) for e in doc.ents if e.kb_id_]
+    assert kept == ents
+    assert [ent._.confidence for ent in doc.ents if ent.kb_id_] == [None, None]
+    assert found(doc)[-1][1:] == (8, "GPE")  # and it finds others beside them
+
+
+def test_entities_of_an_unknown_label_stay(learned: Language) -> None:
+    doc = learned(doc_of(learned, ents=[(2, 3, UNKNOWN, "Q1", "a")]))
+    (ent,) = [ent for ent in doc.ents if ent.label_ == UNKNOWN]
+    assert (ent.start, ent.end, ent.kb_id_, ent.id_) == (2, 3, "Q1", "a")
+    assert (0, 1, "ORG") in found(doc)
+
+
+@pytest.mark.parametrize("mark", ["blocked", "outside"])
+def test_no_entity_is_found_at_tokens_marked_as_none(learned: Language, mark: str) -> None:
+    free = found(learned(doc_of(learned)))
+    assert (2, 5, "PERSON") in free and (0, 1, "ORG") in free
+    doc = learned(doc_of(learned, **{mark: [(3, 4)]}))
+    assert not any(start <= 3 < end for start, end, _ in found(doc))
+    assert (0, 1, "ORG") in found(doc)
+    assert doc[3].ent_iob_ == ("B" if mark == "blocked" else "O") and not doc[3].ent_type
+
+
+def test_a_doc_all_of_whose_tokens_are_outside_has_been_through_another_component(
+    trained: Language,
+) -> None:
+    nlp = variant(trained)
+    ruler = nlp.add_pipe("entity_ruler", before="crf_ner")
+    ruler.add_patterns([{"label": UNKNOWN, "pattern": "hired", "id": "rule"}])
+    doc = nlp(TEXTS[5])
+    assert [(*ent, doc[ent[0]].ent_id_) for ent in found(doc)] == [
+        (0, 1, "ORG", ""),
+        (1, 2, UNKNOWN, "rule"),
+        (2, 5, "PERSON", ""),
+        (6, 7, "GPE", ""),
+        (7, 8, "GPE", ""),
+    ]
+    assert [ent._.confidence is None for ent in doc.ents] == [False, True, False, False, False]
+
+
+def test_a_ruler_is_obeyed_where_spacys_ner_obeys_it(trained: Language) -> None:
+    """Of what a ruler finds, both keep all."""
+    spacys = spacy.blank("en")
+    spacys.add_pipe("ner")
+    spacys.initialize(lambda: make_examples(spacys))
+    kept = []
+    for nlp, name in ((variant(trained), "crf_ner"), (spacys, "ner")):
+        ruler = nlp.add_pipe("entity_ruler", before=name)
+        ruler.add_patterns([{"label": "PERSON", "pattern": "Apple hired"}])
+        kept.append([ent for ent in found(nlp(TEXTS[5])) if ent[0] == 0])
+    assert kept[0] == kept[1] == [(0, 2, "PERSON")]
+
+
+def test_overwriting_ignores_what_the_doc_has(trained: Language) -> None:
+    nlp = variant(trained, overwrite=True)
+    expected = nlp(doc_of(nlp))
+    ents = [(0, 2, "PERSON", "Q1", "a"), (3, 4, UNKNOWN, "Q2", "b")]
+    marks = {"blocked": [(6, 7)], "outside": [(7, 8)]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        doc = nlp(doc_of(nlp, ents=ents, **marks))
+    assert state(doc) == state(expected)
+    assert found(doc) == [(0, 1, "ORG"), (2, 5, "PERSON"), (6, 7, "GPE"), (7, 8, "GPE")]
+
+
+def test_overwriting_forgets_the_confidence_of_what_it_replaces(trained: Language) -> None:
+    nlp = variant(trained, overwrite=True)
+    doc = nlp(doc_of(nlp))
+    nlp.get_pipe("crf_ner").cfg["confidence"] = False
+    assert [ent._.confidence for ent in nlp.get_pipe("crf_ner")(doc).ents] == [None] * 4
+
+
+def test_no_entity_crosses_a_sentence_start(learned: Language) -> None:
+    assert (2, 5, "PERSON") in found(learned(doc_of(learned)))
+    for start in (3, 4):
+        doc = learned(doc_of(learned, starts=[0, start]))
+        assert not any(begin < start < end for begin, end, _ in found(doc))
+        assert any(begin <= 3 < end for begin, end, _ in found(doc)) or (0, 1, "ORG") in found(doc)
+
+
+def test_io_has_two_entities_where_a_sentence_start_is_between(learned: Language) -> None:
+    doc = learned(doc_of(learned, starts=[0, 7]))
+    assert found(doc)[-2:] == [(6, 7, "GPE"), (7, 8, "GPE")]
+
+
+def test_an_entity_of_the_last_sentence_forbids_none_of_the_next(learned: Language) -> None:
+    """In IO the tag after an entity goes on with it, but not over a sentence start."""
+    doc = learned(doc_of(learned, ents=[(6, 7, "GPE")], starts=[0, 7]))
+    assert found(doc)[-2:] == [(6, 7, "GPE"), (7, 8, "GPE")]
+    doc = learned(doc_of(learned, ents=[(7, 8, "GPE")], starts=[0, 7]))
+    assert found(doc)[-2:] == [(6, 7, "GPE"), (7, 8, "GPE")]
+
+
+def test_whitespace_neither_begins_nor_ends_an_entity(learned: Language) -> None:
+    words = ["\n", *WORDS[:2], " ", *WORDS[2:5], "\t", *WORDS[5:7], "\n\n", WORDS[7], " "]
+    doc = learned(doc_of(learned, words=words))
+    assert doc.ents
+    assert not any(ent[0].is_space or ent[-1].is_space for ent in doc.ents)
+
+
+@pytest.mark.parametrize(
+    "place, starts, words, told",
+    [
+        ((0, 2), [0, 1], WORDS, "crosses a sentence start"),
+        ((0, 2), [], ["\n", *WORDS], "begins or ends in whitespace"),
+        ((1, 3), [], ["Apple", "hired", " ", *WORDS], "begins or ends in whitespace"),
+    ],
+)
+@pytest.mark.parametrize("label", ["ORG", UNKNOWN])
+def test_a_doc_that_has_what_is_not_predicted_keeps_it_with_a_warning(
+    learned: Language,
+    place: Tuple[int, int],
+    starts: List[int],
+    words: List[str],
+    told: str,
+    label: str,
+) -> None:
+    doc = doc_of(learned, words=words, ents=[(*place, label)], starts=starts)
+    with pytest.warns(UserWarning, match=told):
+        learned(doc)
+    assert (*place, label) in found(doc)
+    assert len(doc.ents) > 1
+
+
+def test_of_other_docs_nothing_is_told(learned: Language) -> None:
+    doc = doc_of(learned, ents=[(0, 2, "ORG"), (2, 3, UNKNOWN)], starts=[0, 2, 5])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        learned(doc)
+
+
+MANY: List[Dict[str, Any]] = [
+    {},
+    {"starts": [0, 4, 7]},
+    {"ents": [(0, 1, UNKNOWN), (3, 4, "PERSON", "Q1", "a")]},
+    {"ents": [(6, 8, "GPE")], "blocked": [(0, 1)], "outside": [(2, 3)]},
+    {"ents": [(1, 2, "ORG")], "default": "outside", "starts": [0, 3]},
+    {"words": [" "]},
+    {"words": []},
+    {"words": [*WORDS, "\n", *WORDS], "ents": [(4, 6, "PERSON"), (6, 7, "GPE")]},
+]
+
+
+def test_every_token_is_annotated_after_it(learned: Language) -> None:
+    for given_ in MANY:
+        doc = learned(doc_of(learned, **given_))
+        inside = {t for start, end, _ in found(doc) for t in range(start, end)}
+        blocked = {t for start, end in given_.get("blocked", []) for t in range(start, end)}
+        for token in doc:
+            assert token.ent_iob == 2 or token.i in inside | blocked
+            assert token.ent_iob != 2 or token.i not in inside
+
+
+def test_a_second_run_changes_nothing(learned: Language) -> None:
+    for given_ in MANY:
+        doc = learned(doc_of(learned, **given_))
+        before = state(doc)
+        assert state(learned.get_pipe("crf_ner")(doc)) == before
+
+
+def test_nothing_is_found_where_the_doc_was_marked_outside(learned: Language) -> None:
+    doc = learned(doc_of(learned, outside=[(2, 5)]))
+    assert not any(start < 5 and end > 2 for start, end, _ in found(doc))
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 100])
+def test_a_pipe_of_annotated_docs_equals_calls(learned: Language, batch_size: int) -> None:
+    piped = learned.pipe((doc_of(learned, **each) for each in MANY), batch_size=batch_size)
+    for doc, given_ in zip(piped, MANY):
+        assert agree(doc, learned(doc_of(learned, **given_)))
+
+
+# Confidence
+
+
+def test_what_is_found_has_a_confidence_and_what_is_given_none(learned: Language) -> None:
+    for given_ in MANY:
+        doc = learned(doc_of(learned, **given_))
+        kept = {tuple(ent[:3]) for ent in given_.get("ents", [])}
+        for ent in doc.ents:
+            if (ent.start, ent.end, ent.label_) in kept:
+                assert ent._.confidence is None
+            else:
+                assert 0.0 <= ent._.confidence <= 1.0
+
+
+@pytest.mark.parametrize("how", ["bytes", "DocBin", "disk"])
+def test_confidence_is_stored_with_the_doc(trained: Language, how: str, tmp_path: Any) -> None:
+    doc = trained(doc_of(trained, ents=[(0, 1, UNKNOWN)]))
+    expected = [ent._.confidence for ent in doc.ents]
+    assert expected[0] is None and len(expected) == 4 and None not in expected[1:]
+    if how == "bytes":
+        stored = Doc(trained.vocab).from_bytes(doc.to_bytes())
+    elif how == "disk":
+        doc.to_disk(tmp_path / "doc")
+        stored = Doc(trained.vocab).from_disk(tmp_path / "doc")
+    else:
+        docs = DocBin(docs=[doc], store_user_data=True).to_bytes()
+        (stored,) = DocBin(store_user_data=True).from_bytes(docs).get_docs(trained.vocab)
+    assert [ent._.confidence for ent in stored.ents] == expected
+
+
+def test_confidence_can_be_left_out(trained: Language) -> None:
+    nlp = variant(trained, confidence=False)
+    doc = nlp(TEXTS[5])
+    assert len(doc.ents) == 4 and doc.user_data == {}
+    nlp.get_pipe("crf_ner").cfg["threshold"] = 0.01
+    assert nlp(TEXTS[5]).user_data == {}
+
+
+def test_confidence_is_the_posterior_of_the_span(learned: Language) -> None:
+    for given_ in MANY:
+        doc = doc_of(learned, **given_)
+        fresh = doc.copy()
+        new = [ent for ent in learned(doc).ents if ent._.confidence is not None]
+        spans = [Span(fresh, ent.start, ent.end, ent.label_) for ent in new]
+        p = learned.get_pipe("crf_ner").span_posteriors(fresh, spans)
+        assert p == pytest.approx([ent._.confidence for ent in new], abs=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:The entity")
+@pytest.mark.parametrize("given_", [MANY[2], MANY[3], {"ents": [(0, 2, "GPE")], "starts": [0, 1]}])
+def test_what_is_given_is_certain(learned: Language, given_: Dict[str, Any]) -> None:
+    doc = doc_of(learned, **given_)
+    known = [ent for ent in doc.ents if ent.label_ != UNKNOWN]
+    assert learned.get_pipe("crf_ner").span_posteriors(doc, known) == pytest.approx([1.0])
+
+
+def test_given_entities_that_touch_are_certain(learned: Language) -> None:
+    doc = doc_of(learned, ents=[(6, 7, "GPE"), (7, 8, "GPE")])
+    p = learned.get_pipe("crf_ner").span_posteriors(doc, doc.ents)
+    assert p == pytest.approx([1.0, 1.0])
+
+
+def test_temperature_moves_confidence_but_no_entity(trained: Language) -> None:
+    docs = [variant(trained, temperature=t)(TEXTS[5]) for t in (1.0, 30.0)]
+    assert found(docs[0]) == found(docs[1])
+    sure, unsure = ([ent._.confidence for ent in doc.ents] for doc in docs)
+    assert all(a > 0.8 > b for a, b in zip(sure, unsure))
+
+
+# Thresholds
+
+
+def confidences(nlp: Language, text: str) -> Dict[str, float]:
+    return {ent.text: ent._.confidence for ent in nlp(text).ents}
+
+
+def test_what_is_below_the_threshold_is_dropped(trained: Language) -> None:
+    every = confidences(trained, TEXTS[5])
+    assert len(set(every.values())) == 4
+    nlp = variant(trained)
+    for least in [*every.values(), 0.0, 1.0]:
+        nlp.get_pipe("crf_ner").cfg["threshold"] = least
+        assert confidences(nlp, TEXTS[5]) == {ent: p for ent, p in every.items() if p >= least}
+
+
+def test_a_label_has_a_threshold_of_its_own(trained: Language) -> None:
+    nlp = variant(trained, thresholds={"GPE": 1.0})
+    assert [ent.label_ for ent in nlp(TEXTS[5]).ents] == ["ORG", "PERSON"]
+    nlp = variant(trained, threshold=1.0, thresholds={"GPE": 0.0})
+    assert [ent.label_ for ent in nlp(TEXTS[5]).ents] == ["GPE", "GPE"]
+
+
+def test_what_is_given_is_not_dropped(trained: Language) -> None:
+    nlp = variant(trained, threshold=1.0)
+    assert found(nlp(doc_of(nlp, ents=[(0, 2, "GPE")]))) == [(0, 2, "GPE")]
+
+
+def test_find_threshold_of_spacy_finds_one(trained: Language, tmp_path: Any) -> None:
+    """Its scores are those of pipelines with each threshold."""
+    from spacy.cli.find_threshold import find_threshold
+
+    variant(trained).to_disk(tmp_path / "model")
+    # Of what the pipeline finds, the least sure is wrong.
+    gold = trained(TEXTS[5])
+    least = min(gold.ents, key=lambda ent: ent._.confidence)
+    gold.set_ents([ent for ent in gold.ents if ent != least], default="outside")
+    DocBin(docs=[gold]).to_disk(tmp_path / "dev.spacy")
+    best, score, scores = find_threshold(
+        str(tmp_path / "model"), tmp_path / "dev.spacy", "crf_ner", "threshold", "ents_f",
+        n_trials=3,
+    )  # fmt: skip
+    expected = {}
+    for threshold in (0.0, 0.5, 1.0):
+        nlp = variant(trained, threshold=threshold)
+        examples = [Example(nlp.make_doc(TEXTS[5]), gold)]
+        expected[threshold] = nlp.evaluate(examples)["ents_f"]
+    assert scores == pytest.approx(expected)
+    assert len(set(scores.values())) > 1
+    assert score == max(expected.values()) and expected[best] == score
+
+
+# Candidates
+
+
+def test_candidates_are_a_span_group_with_scores(learned: Language) -> None:
+    ner = learned.get_pipe("crf_ner")
+    settings = dict(ner.cfg)
+    ner.cfg.update(spans_key="maybe", candidate_threshold=1e-4)
+    try:
+        doc = learned(doc_of(learned, ents=[(0, 1, "ORG")]))
+        empty = learned(doc_of(learned, words=[]))
+    finally:
+        ner.cfg.update(settings)
+    group = doc.spans["maybe"]
+    scores = group.attrs["scores"]
+    assert len(group) == len(scores) > 0 and group.has_overlap
+    assert all(1e-4 <= p <= 1.0 for p in scores) and all(span.start > 0 for span in group)
+    p_of = {(s.start, s.end, s.label_): p for s, p in zip(group, scores.tolist())}
+    for ent in doc.ents[1:]:
+        assert p_of[ent.start, ent.end, ent.label_] == pytest.approx(ent._.confidence, abs=1e-5)
+    fresh = doc_of(learned, ents=[(0, 1, "ORG")])
+    spans = [Span(fresh, *span) for span in p_of]
+    assert ner.span_posteriors(fresh, spans) == pytest.approx(list(p_of.values()), abs=1e-5)
+    assert len(empty.spans["maybe"]) == len(empty.spans["maybe"].attrs["scores"]) == 0
+
+
+def test_candidates_are_stored_with_the_doc(trained: Language) -> None:
+    nlp = variant(trained, spans_key="maybe", candidate_threshold=1e-3)
+    doc = nlp(TEXTS[5])
+    stored = Doc(nlp.vocab).from_bytes(doc.to_bytes())
+    assert state(stored) == state(doc) and len(doc.spans["maybe"]) >= 4
+    docs = DocBin(docs=[doc], store_user_data=True).to_bytes()
+    (stored,) = DocBin().from_bytes(docs).get_docs(nlp.vocab)
+    assert state(stored)[2].keys() == {"maybe"}
+    assert state(stored)[2]["maybe"][0] == state(doc)[2]["maybe"][0]
+
+
+def test_a_pipe_with_everything_on_equals_calls(trained: Language) -> None:
+    settings = {"spans_key": "maybe", "candidate_threshold": 0.01, "temperature": 2.0}
+    nlp = variant(trained, threshold=0.2, thresholds={"GPE": 0.9}, **settings)
+    for doc, given_ in zip(nlp.pipe(doc_of(nlp, **each) for each in MANY), MANY):
+        assert agree(doc, nlp(doc_of(nlp, **given_)))
+
+
+# Several analyses
+
+
+def test_the_n_best_have_what_the_doc_has(learned: Language) -> None:
+    ner = learned.get_pipe("crf_ner")
+    for given_ in MANY:
+        doc = doc_of(learned, **given_)
+        before = state(doc)
+        (ranked,) = ner.nbest([doc], 5)
+        assert state(doc) == before
+        assert all(set(doc.ents) <= set(ents) and ents == sorted(ents) for ents, _ in ranked)
+        shares = [p for _, p in ranked]
+        assert shares == sorted(shares, reverse=True) and sum(shares) <= 1.0 + 1e-5
+        best = [(ent.start, ent.end, ent.label_) for ent in ranked[0][0]]
+        assert best == found(learned(doc))
+
+
+@pytest.mark.parametrize("words", [[], WORDS])
+def test_fewer_than_one_analysis_is_an_error(trained: Language, words: List[str]) -> None:
+    with pytest.raises(ValueError, match="expected 1 or more"):
+        trained.get_pipe("crf_ner").nbest([doc_of(trained, words=words)], 0)
+
+
+# Spans known to be wrong
+
+
+def learning_what_is_wrong(label: str) -> Tuple[Language, Example]:
+    """A pipeline, and an example without gold entities but a span known to be wrong."""
+    nlp = spacy.blank("en")
+    model = {"hidden_width": 16, "tok2vec": TOK2VEC}
+    nlp.add_pipe("crf_ner", config={"incorrect_spans_key": "wrong", "model": model})
+    train(nlp, make_examples(nlp), steps=5)
+    eg = Example(doc_of(nlp), doc_of(nlp))
+    eg.reference.spans["wrong"] = [Span(eg.reference, 6, 7, label)]
+    return nlp, eg
+
+
+@pytest.mark.parametrize("label", ["GPE", ""])
+def test_a_span_known_to_be_wrong_is_unlearned(label: str) -> None:
+    """With its label, or with any."""
+    nlp, eg = learning_what_is_wrong(label)
+    ner = nlp.get_pipe("crf_ner")
+    asked = [Span(eg.predicted, 6, 7, each) for each in ([label] if label else ner.labels)]
+    before = sum(ner.span_posteriors(eg.predicted, asked))
+    losses = nlp.update([eg], sgd=nlp.create_optimizer())
+    assert losses["crf_ner"] == pytest.approx(-np.log1p(-before), rel=1e-3, abs=1e-6)
+    assert sum(ner.span_posteriors(eg.predicted, asked)) < before
+
+
+def test_a_wrong_span_of_an_unknown_label_is_an_error() -> None:
+    nlp, eg = learning_what_is_wrong(UNKNOWN)
+    with pytest.raises(ValueError, match=r"'Paris' \(WORK, .*one of the labels .*got 'WORK'"):
+        nlp.update([eg], sgd=nlp.create_optimizer())
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    "settings, told",
+    [
+        ({"threshold": 1.1}, r"threshold: expected 0.0 to 1.0, got 1.1"),
+        ({"threshold": -0.1}, r"threshold: expected 0.0 to 1.0, got -0.1"),
+        ({"thresholds": {"GPE": 2.0}}, r"thresholds\['GPE'\]: expected 0.0 to 1.0, got 2.0"),
+        ({"temperature": 0.0}, r"temperature: expected a number over 0, got 0.0"),
+        ({"candidate_threshold": 1.5}, r"candidate_threshold: expected 0.0 to 1.0, got 1.5"),
+        (
+            {"spans_key": "maybe", "candidate_threshold": 0.0},
+            r"candidate_threshold: expected a number over 0.0, got 0.0",
+        ),
+    ],
+)
+def test_a_setting_out_of_its_range_is_an_error(settings: Dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        spacy.blank("en").add_pipe("crf_ner", config=settings)
+
+
+@pytest.mark.parametrize("place", [(0, 0, "GPE"), (0, 1, UNKNOWN), (0, 1, "")])
+def test_a_posterior_of_no_span_or_label_is_an_error(
+    trained: Language, place: Tuple[int, int, str]
+) -> None:
+    doc = doc_of(trained)
+    expected = rf"tokens 0:{place[1]} \('{place[2]}'\).*expected a span with a token and one of"
+    with pytest.raises(ValueError, match=expected):
+        trained.get_pipe("crf_ner").span_posteriors(doc, [Span(doc, *place)])
+
+
+def test_of_no_spans_there_are_no_posteriors(trained: Language) -> None:
+    assert trained.get_pipe("crf_ner").span_posteriors(doc_of(trained), []) == []

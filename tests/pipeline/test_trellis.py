@@ -1,0 +1,214 @@
+"""The trellis, floor by floor, against the enumeration of all paths; the transitions of a model."""
+
+from typing import Any, List, Tuple
+
+import helpers
+import numpy as np
+import pytest
+import spacy
+import torch
+import torchcrf
+from helpers import SMALL_SCORES, TIES, Case, best_path, cases, properties
+from hypothesis import given
+from pipelines import TOK2VEC, make_examples, train
+from posteriors import TEMPERATURES, Batch, batches
+from spacy.language import Language
+from spacy.tokens import Span
+from torch import Tensor
+
+from spacy_crf_ner.crf import Chain, trellis, viterbi
+
+# The arithmetic
+
+
+def best_beginnings(case: Case, b: int, t: int, c: int) -> Tuple[float, List[int]]:
+    """Enumerate the legal paths of doc b up to token t that end in tag c, with no end score."""
+    C = case.free.emissions.shape[2]
+    E, A, start = case.free.emissions[b, : t + 1], case.free.transitions, case.free.start
+    paths, scores = helpers.scored_paths(E, A, start, torch.zeros(C))
+    legal = helpers.is_legal(paths, case.follows, case.first, torch.ones(C, dtype=torch.bool))
+    legal &= case.allowed[b, torch.arange(t + 1), paths].all(1) & (paths[:, -1] == c)
+    if not legal.any():
+        return -float("inf"), []
+    return scores[legal].max().item(), best_path(paths[legal], scores[legal])
+
+
+@properties
+@given(cases(TIES))
+def test_each_score_and_backpointer_is_that_of_a_best_beginning(case: Case) -> None:
+    best, came_from = trellis(case.chain)
+    assert best.shape == came_from.shape == case.free.emissions.shape
+    for b, length in enumerate(case.lengths):
+        for t in range(length):
+            for c in range(best.shape[2]):
+                score, path = best_beginnings(case, b, t, c)
+                assert best[b, t, c].item() == score
+                assert came_from[b, t, c] == (path[-2] if len(path) > 1 else -1)
+
+
+def follow(chain: Chain, b: int, best: Tensor, came_from: Tensor) -> List[int]:
+    """Walk along the back-pointers of a doc, from its best last tag."""
+    length = int(chain.mask[b].sum())
+    path = [int((best[b, length - 1] + chain.end).argmax())]
+    for t in range(length - 1, 0, -1):
+        path.append(int(came_from[b, t, path[-1]]))
+    return path[::-1]
+
+
+@properties
+@given(cases(SMALL_SCORES))
+def test_the_backpointers_lead_along_the_path(case: Case) -> None:
+    best, came_from = trellis(case.chain)
+    tags, _ = viterbi(case.chain)
+    for b, length in enumerate(case.lengths):
+        if length and len(case.legal_paths(b)[1]):
+            assert follow(case.chain, b, best, came_from) == tags[b, :length].tolist()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_backpointers_lead_where_torchcrf_goes(seed: int) -> None:
+    torch.manual_seed(seed)
+    B, T, C = 3, 1 + seed, 5
+    oracle = torchcrf.CRF(C, batch_first=True)
+    for parameter in oracle.parameters():
+        torch.nn.init.normal_(parameter)
+    lengths = torch.tensor([T, 1 + seed // 2, 1])
+    emissions, mask = 3 * torch.randn(B, T, C), torch.arange(T)[None, :] < lengths[:, None]
+    scores = (oracle.transitions, oracle.start_transitions, oracle.end_transitions)
+    chain = Chain(emissions, *scores, mask)
+    best, came_from = trellis(chain)
+    assert not best.requires_grad
+    with torch.no_grad():
+        expected = oracle.decode(emissions, mask)
+    assert [follow(chain, b, best, came_from) for b in range(B)] == expected
+
+
+# Of docs with bounds
+
+
+@given(batch=batches(), temperature=TEMPERATURES)
+@properties
+def test_path_and_marginals_are_those_of_the_enumeration(batch: Batch, temperature: float) -> None:
+    found = batch.posterior(temperature).trellises()
+    assert len(found) == len(batch.limits)
+    for doc, (rows, limit) in enumerate(zip(batch.rows, batch.limits)):
+        arrays = (batch.potentials.emissions[rows], *batch.potentials[2:5])
+        paths, scores = helpers.scored_paths(*map(torch.from_numpy, arrays))
+        legal = batch.is_legal(paths, limit.allowed)
+        paths, scores = paths[legal], scores[legal]
+        of_doc = found[doc]
+        T, C = arrays[0].shape
+        assert of_doc.tags == batch.scheme.tags
+        assert [array.shape for array in of_doc[1:]] == [(T, C)] * 3 + [(T,), (T, C)]
+        np.testing.assert_array_equal(of_doc.emissions, arrays[0])
+        (match,) = torch.where((paths == torch.from_numpy(of_doc.path)).all(1))
+        assert scores[match].item() == pytest.approx(scores.max().item(), abs=1e-3)
+        weights = (scores / temperature).softmax(0)
+        one_hot = torch.nn.functional.one_hot(paths, C)  # (P, T, C)
+        expected = (weights[:, None, None] * one_hot).sum(0)
+        np.testing.assert_allclose(of_doc.marginals, expected, atol=2e-5)
+        if T:
+            # The best that ends well, with its end, is the best of all.
+            last = (of_doc.best[-1] + arrays[3])[batch.scheme.constraints.end]
+            assert last.max() == pytest.approx(scores.max().item(), abs=1e-3)
+
+
+# Of a pipeline
+
+
+def test_the_path_spells_what_is_predicted(trained: Language) -> None:
+    ner: Any = trained.get_pipe("crf_ner")
+    doc = trained.make_doc("Apple hired Ada Lovelace Byron in Paris Texas.")
+    tags = [ner.trellis(doc).tags[c] for c in ner.trellis(doc).path]
+    expected = ["U-ORG", "O", "B-PERSON", "I-PERSON", "L-PERSON", "O", "U-GPE", "U-GPE", "O"]
+    assert tags == expected
+    assert not doc.has_annotation("ENT_IOB")
+    # Spans of one token have the probability of their only tag.
+    u = ner.trellis(doc).tags.index("U-GPE")
+    p = ner.span_posteriors(doc, [Span(doc, 6, 7, "GPE"), Span(doc, 1, 2, "GPE")])
+    assert ner.trellis(doc).marginals[[6, 1], u].tolist() == pytest.approx(p, abs=1e-6)
+
+
+def test_what_a_doc_came_with_holds_in_its_trellis(trained: Language) -> None:
+    ner: Any = trained.get_pipe("crf_ner")
+    doc = trained.make_doc("Tim Cook visited Hanoi.")
+    doc.set_ents([Span(doc, 2, 3, "ORG")], default="missing")
+    found = ner.trellis(doc)
+    given = found.tags.index("U-ORG")
+    assert found.path[2] == given and found.marginals[2, given] == pytest.approx(1.0)
+    assert np.isfinite(found.best[2]).nonzero()[0].tolist() == [given]
+    assert (np.delete(found.came_from[2], given) == -1).all()
+    assert np.isfinite(found.emissions).all()
+    # A sentence starts at the third token: nothing goes on over it.
+    doc = trained.make_doc("Tim Cook visited Hanoi.")
+    doc[2].is_sent_start = True
+    inside = [i for i, tag in enumerate(ner.trellis(doc).tags) if tag[0] in "IL"]
+    assert not np.isfinite(ner.trellis(doc).best[2, inside]).any()
+    assert np.isfinite(ner.trellis(doc).best[1, inside]).any()
+
+
+@pytest.mark.parametrize("text, T", [("", 0), (" \n ", 1)])
+def test_docs_without_words_have_a_trellis(trained: Language, text: str, T: int) -> None:
+    ner: Any = trained.get_pipe("crf_ner")
+    found = ner.trellis(trained.make_doc(text))
+    C = len(found.tags)
+    assert [array.shape for array in found[1:]] == [(T, C)] * 3 + [(T,), (T, C)]
+    assert not found.path.any()
+    assert found.marginals[:, 0].tolist() == pytest.approx([1.0] * T)
+
+
+def test_the_temperature_moves_the_marginals_only() -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+    train(nlp, make_examples(nlp), steps=20)
+    ner: Any = nlp.get_pipe("crf_ner")
+    doc = nlp.make_doc("Tim Cook visited Hanoi.")
+    cold = ner.trellis(doc)
+    ner.cfg["temperature"] = 5.0
+    warm = ner.trellis(doc)
+    for name in ("emissions", "best", "came_from", "path"):
+        np.testing.assert_array_equal(getattr(cold, name), getattr(warm, name))
+    assert warm.marginals.max(1).mean() < cold.marginals.max(1).mean() - 0.1
+    np.testing.assert_allclose(warm.marginals.sum(1), 1.0, atol=1e-5)
+
+
+# Transitions
+
+BIO = {
+    "O": ["O", "B-GPE", "B-ORG", "B-PERSON"],
+    **{
+        f"{prefix}-{label}": ["O", "B-GPE", f"I-{label}", "B-ORG", "B-PERSON"]
+        for label in ("GPE", "ORG", "PERSON")
+        for prefix in "BI"
+    },
+}
+
+
+@pytest.mark.parametrize("decoder, rnn", [("crf", "lstm"), ("crf", "none"), ("softmax", "lstm")])
+def test_transitions_are_those_of_the_torchcrf_inside(decoder: str, rnn: str) -> None:
+    nlp = spacy.blank("en")
+    model = {"hidden_width": 16, "tok2vec": TOK2VEC, "decoder": decoder, "rnn": rnn}
+    nlp.add_pipe("crf_ner", config={"scheme": "bio", "model": model})
+    ner: Any = nlp.get_pipe("crf_ner")
+    with pytest.raises(ValueError, match="no weights yet"):
+        ner.transitions()
+    train(nlp, make_examples(nlp), steps=5)
+    found = ner.transitions()
+    inside = ner.model.get_ref("output_layer").shims[0].module.crf
+    weights = inside.transitions, inside.start_transitions, inside.end_transitions
+    for scores, expected in zip(found[1:4], weights):
+        assert scores.tolist() == expected.tolist()
+        assert bool(scores.any()) == (decoder == "crf")
+    for row, tag in zip(found.legal, found.tags):
+        assert sorted(found.tags[c] for c in np.flatnonzero(row)) == sorted(BIO[tag])
+    assert sorted(found.tags[c] for c in np.flatnonzero(found.legal_start)) == sorted(BIO["O"])
+    assert found.legal_end.all()
+
+
+def test_transitions_are_a_copy(trained: Language) -> None:
+    ner: Any = trained.get_pipe("crf_ner")
+    before = ner.transitions()
+    for array in ner.transitions()[1:]:
+        array[...] = 0
+    for kept, now in zip(before, ner.transitions()):
+        np.testing.assert_array_equal(kept, now)

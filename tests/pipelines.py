@@ -1,0 +1,99 @@
+"""Small pipelines, the sentences they learn, and transformers with random weights."""
+
+import spacy
+from spacy.training import Example
+
+# Smaller than the default, and so faster.
+TOK2VEC = {
+    "@architectures": "spacy.HashEmbedCNN.v2",
+    "pretrained_vectors": None,
+    "width": 32,
+    "depth": 1,
+    "embed_size": 500,
+    "window_size": 1,
+    "maxout_pieces": 2,
+    "subword_features": True,
+}
+
+LISTENER = {
+    "@architectures": "spacy-transformers.TransformerListener.v1",
+    "grad_factor": 1.0,
+    "upstream": "*",
+    "pooling": {"@layers": "reduce_mean.v1"},
+}
+
+SENTENCES = [
+    ("Tim Cook visited Hanoi.", [(0, 8, "PERSON"), (17, 22, "GPE")]),
+    ("", []),
+    ("Nothing to see here, move along please.", []),
+    (" \n ", []),
+    ("Washington", [(0, 10, "GPE")]),
+    ("Apple hired Ada Lovelace Byron in Paris Texas.",
+     [(0, 5, "ORG"), (12, 30, "PERSON"), (34, 39, "GPE"), (40, 45, "GPE")]),
+    ("An apple a day", []),
+]  # fmt: skip
+
+
+def make_examples(nlp, sentences=SENTENCES):
+    """Examples of the tokens of a pipeline."""
+    return [
+        Example.from_dict(nlp.make_doc(text), {"entities": entities})
+        for text, entities in sentences
+    ]
+
+
+def train(nlp, examples, steps=40, drop=0.0, **initialize):
+    """Initialize a pipeline and fit it to examples; returns the last losses."""
+    spacy.util.fix_random_seed(0)
+    optimizer = nlp.initialize(lambda: examples, **initialize)
+    optimizer.learn_rate = 0.005
+    losses = {}
+    for _ in range(steps):
+        losses = nlp.update(examples, sgd=optimizer, drop=drop, losses={})
+    return losses
+
+
+def small_transformers():
+    """Transformers of Hugging Face with random weights, of many kinds, each of three layers."""
+    import transformers as hf
+
+    size = {"vocab_size": 50, "hidden_size": 16, "intermediate_size": 32}
+    size |= {"num_hidden_layers": 3, "num_attention_heads": 2}
+    relative = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
+    special = {f"{name}_token_id": 1 for name in ("pad", "bos", "eos", "cls", "sep")}
+    configs = [
+        hf.BertConfig(**size),
+        hf.RobertaConfig(**size),
+        hf.ElectraConfig(embedding_size=8, **size),
+        hf.RemBertConfig(**size),
+        hf.MPNetConfig(**size),
+        hf.DebertaConfig(**relative, **size),
+        hf.DebertaV2Config(norm_rel_ebd="layer_norm", **relative, **size),
+        hf.ModernBertConfig(reference_compile=False, **special, **size),
+        hf.DistilBertConfig(vocab_size=50, dim=16, n_layers=3, n_heads=2, hidden_dim=32),
+        hf.GPT2Config(vocab_size=50, n_embd=16, n_layer=3, n_head=2),
+        hf.XLNetConfig(vocab_size=50, d_model=16, n_layer=3, n_head=2, d_inner=32),
+    ]
+    return {config.model_type: hf.AutoModel.from_config(config) for config in configs}
+
+
+def ents(doc):
+    return [(ent.start_char, ent.end_char, ent.label_) for ent in doc.ents]
+
+
+def listening(factory, upstream="*", tiny_transformer=None):
+    """A pipeline whose crf_ner listens to a tok2vec or a transformer."""
+    nlp = spacy.blank("en")
+    if factory == "tok2vec":
+        nlp.add_pipe("tok2vec")
+        layer = {"@architectures": "spacy.Tok2VecListener.v1", "width": 96, "upstream": upstream}
+    else:
+        nlp.add_pipe("transformer", config={"model": {"name": tiny_transformer}})
+        layer = {
+            "@architectures": "spacy-transformers.TransformerListener.v1",
+            "grad_factor": 1.0,
+            "upstream": upstream,
+            "pooling": {"@layers": "reduce_mean.v1"},
+        }
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": layer}})
+    return nlp

@@ -1,0 +1,173 @@
+"""Strategies that draw posteriors over entities, and the enumeration of their analyses."""
+
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import helpers
+import numpy as np
+import torch
+from helpers import PREFIXES, SCHEMES, Span, array
+from hypothesis import strategies as st
+from torch import Tensor
+
+from spacy_crf_ner.ml.potentials import Potentials
+from spacy_crf_ner.pipeline.posterior import Posterior
+from spacy_crf_ner.pipeline.preset import Bounds
+from spacy_crf_ner.tags import TagScheme
+
+LABELS = ("PER", "LOC")
+NEAR_ZERO = st.floats(-1, 1, width=32)
+TEMPERATURES = st.sampled_from([0.25, 1.0, 1.7, 8.0])
+
+
+def read(scheme: str, tags: Sequence[str], breaks: Sequence[bool]) -> List[Span]:
+    """Read the entities off legal tags, token by token; at a break an entity of IO ends."""
+    spans: List[Span] = []
+    begin = 0
+    for t, tag in enumerate(tags):
+        if tag == "O":
+            continue
+        prefix, label = tag.split("-", 1)
+        after = tags[t + 1] if t + 1 < len(tags) else "O"
+        if scheme == "biluo":
+            begins, ends = prefix in "BU", prefix in "LU"
+        elif scheme == "bio":
+            begins, ends = prefix == "B", after != f"I-{label}"
+        else:
+            begins = t == 0 or tags[t - 1] != tag or breaks[t]
+            ends = after != tag or breaks[t + 1]
+        if begins:
+            begin = t
+        if ends:
+            spans.append((begin, t + 1, label))
+    return spans
+
+
+def joined(limits: Sequence[Bounds], scheme: TagScheme) -> Bounds:
+    """The bounds of a batch of what is known of each doc; all of them begin at a break."""
+    first = [np.arange(len(limit.breaks)) == 0 for limit in limits]
+    breaks = np.concatenate([limit.breaks | begin for limit, begin in zip(limits, first)])
+    taken = np.concatenate([limit.taken for limit in limits])
+    if all(limit.allowed is None for limit in limits):
+        return Bounds(None, breaks, taken)
+    anything = [np.ones((len(limit.taken), len(scheme.tags)), dtype=bool) for limit in limits]
+    parts = [a if limit.allowed is None else limit.allowed for limit, a in zip(limits, anything)]
+    return Bounds(np.concatenate(parts), breaks, taken)
+
+
+class Batch(NamedTuple):
+    """Docs of up to 4 tokens, and what is known of them."""
+
+    scheme: TagScheme
+    potentials: Potentials
+    limits: List[Bounds]
+
+    @property
+    def rows(self) -> List[slice]:
+        """The tokens of each doc."""
+        ends = np.cumsum(self.potentials.lengths).tolist()
+        return [slice(end - T, end) for end, T in zip(ends, self.potentials.lengths.tolist())]
+
+    def posterior(self, temperature: float = 1.0) -> Posterior:
+        return Posterior(
+            self.potentials, self.scheme, joined(self.limits, self.scheme), temperature
+        )
+
+    def spans(self, doc: int) -> List[Span]:
+        """All spans of a doc."""
+        T = int(self.potentials.lengths[doc])
+        return [
+            (start, end, label)
+            for start in range(T)
+            for end in range(start + 1, T + 1)
+            for label in self.scheme.labels
+        ]
+
+    def analyses(self, doc: int, temperature: float = 1.0) -> List[Tuple[List[Span], float]]:
+        """Enumerate the legal tag sequences of a doc: their entities and probabilities."""
+        arrays = (self.potentials.emissions[self.rows[doc]], *self.potentials[2:5])
+        paths, scores = helpers.scored_paths(*map(torch.from_numpy, arrays))
+        limit = self.limits[doc]
+        legal = self.is_legal(paths, limit.allowed)
+        p = (scores[legal] / temperature).softmax(0)
+        return [
+            (read(self.scheme.name, [self.scheme.tags[i] for i in path], limit.breaks), share)
+            for path, share in zip(paths[legal].tolist(), p.tolist())
+        ]
+
+    def is_legal(self, paths: Tensor, allowed: Optional[np.ndarray]) -> Tensor:
+        legal = helpers.is_legal(paths, *map(torch.from_numpy, self.scheme.constraints))
+        if allowed is not None:
+            legal &= torch.from_numpy(allowed)[torch.arange(paths.shape[1]), paths].all(1)
+        return legal
+
+    def predicted(self, doc: int, spans: Sequence[Span]) -> Tuple[Span, ...]:
+        """Those that the doc did not come with."""
+        return tuple(span for span in spans if not self.limits[doc].taken[span[0]])
+
+    def probabilities(self, doc: int, temperature: float = 1.0) -> Dict[Span, float]:
+        """The probability of each span of a doc: a sum over the analyses that have it."""
+        p = dict.fromkeys(self.spans(doc), 0.0)
+        for spans, share in self.analyses(doc, temperature):
+            for span in spans:
+                p[span] += share
+        return p
+
+
+@st.composite
+def limits(draw: st.DrawFn, scheme: TagScheme, T: int) -> Bounds:
+    """Draw what is known of T tokens: at least all outside is left of what is not taken."""
+    breaks = np.array([t > 0 and draw(st.integers(0, 3)) == 0 for t in range(T)], dtype=bool)
+    taken = np.zeros(T, dtype=bool)
+    if not breaks.any() and draw(st.booleans()):
+        return Bounds(None, breaks, taken)
+    C = len(scheme.tags)
+    allowed = array(draw, st.integers(0, 3).map(float), T, C) > 0
+    allowed[:, 0] = True
+    prefixes = np.array([tag[0] for tag in scheme.tags])
+    if scheme.name != "io":
+        allowed[np.ix_(breaks, np.isin(prefixes, list("IL")))] = False
+    if scheme.name == "biluo":
+        allowed[np.ix_(np.append(breaks[1:], False), np.isin(prefixes, list("BI")))] = False
+    t = 0
+    while t < T:
+        end = t + draw(st.integers(1, T - t))
+        label = draw(st.sampled_from([None, None, None, "O", *scheme.labels]))
+        if label is not None and not breaks[t + 1 : end].any():
+            taken[t:end] = True
+            allowed[t:end] = False
+            if label == "O":
+                allowed[t:end, 0] = True
+            else:
+                tags = [f"{p}-{label}" for p in PREFIXES[scheme.name](end - t)]
+                allowed[range(t, end), [scheme.tags.index(tag) for tag in tags]] = True
+                # Nothing goes on with it.
+                inside = scheme.tags.index(f"I-{label}")
+                if scheme.name != "biluo" and end < T:
+                    allowed[end, inside] = False
+                if scheme.name == "io" and t > 0 and not taken[t - 1]:
+                    allowed[t - 1, inside] = False
+                end += 1  # a token between one and the next
+        t = end
+    return Bounds(allowed, breaks, taken)
+
+
+@st.composite
+def batches(
+    draw: st.DrawFn,
+    scores: st.SearchStrategy[float] = helpers.SMALL_SCORES,
+    scheme: Optional[str] = None,
+    bounded: bool = True,
+) -> Batch:
+    """Draw 1 to 3 docs of 0 to 4 tokens."""
+    labels = LABELS[: draw(st.integers(1, 2))]
+    tags = TagScheme(scheme or draw(st.sampled_from(SCHEMES)), labels)
+    C = len(tags.tags)
+    longest = 3 if C == 9 else 4
+    lengths = draw(st.lists(st.integers(0, longest), min_size=1, max_size=3))
+    shapes = [(sum(lengths), C), (C, C), (C,), (C,)]
+    emissions, transitions, start, end = (array(draw, scores, *shape) for shape in shapes)
+    potentials = Potentials(
+        emissions, np.array(lengths, dtype=np.int64), transitions, start, end, constrained=True
+    )
+    free = [Bounds(None, np.zeros(T, dtype=bool), np.zeros(T, dtype=bool)) for T in lengths]
+    return Batch(tags, potentials, [draw(limits(tags, T)) for T in lengths] if bounded else free)

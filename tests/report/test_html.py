@@ -1,0 +1,785 @@
+"""The page of a report: its figures are those of the dict, and nothing in it is markup or asks."""
+
+import copy
+import json
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
+
+import pytest
+
+from spacy_crf_ner.report.html import report_page
+from spacy_crf_ner.report.html_template import STYLE
+from spacy_crf_ner.report.plots import DENSEST, FAVOURED, PENALISED
+
+pytest.importorskip("matplotlib")
+
+EVIL = '<script>document.title=1</script><img src=x onerror="document.title=1">'
+KINDS = ("wrong type", "wrong boundary", "wrong type and boundary", "missed", "spurious")
+VOID = {"meta", "link", "input", "img", "br", "hr"}
+
+
+def scores(
+    precision: Optional[float], recall: Optional[float], f1: Optional[float], *counts: float
+) -> Dict[str, Any]:
+    values = (precision, recall, f1, *counts)
+    return dict(zip(("precision", "recall", "f1", "gold", "predicted", "correct"), values))
+
+
+def ranges(*intervals: Tuple[float, float]) -> Dict[str, Any]:
+    return dict(zip(("precision", "recall", "f1"), map(list, intervals)))
+
+
+def entity(text: str, part: str, label: str, offset: int) -> Dict[str, Any]:
+    start = offset + text.index(part)
+    return {"start": start, "end": start + len(part), "label": label, "text": part}
+
+
+def error(
+    kind: str,
+    confidence: Optional[float],
+    doc: int,
+    context: Tuple[str, str, str],
+    gold: Optional[Tuple[str, str]],
+    predicted: Optional[Tuple[str, str]],
+) -> Dict[str, Any]:
+    before, text, after = context
+    offset = len(before)
+    sides = {
+        side: entity(text, *given, offset) if given else None
+        for side, given in (("gold", gold), ("predicted", predicted))
+    }
+    about = {"kind": kind, "confidence": confidence, "doc": doc, **sides}
+    return {**about, "before": before, "text": text, "after": after, "offset": offset}
+
+
+STRICT = {
+    "micro": scores(0.7, 0.5833, 0.6364, 12, 10, 7.0),
+    "macro": scores(0.7222, 0.6111, 0.6508, 12, 10, 7.0),
+    "per_type": {
+        "LOC": scores(0.6667, 0.5, 0.5714, 4, 3, 2.0),
+        "ORG": scores(0.5, 0.3333, 0.4, 3, 2, 1.0),
+        "PER": scores(0.8, 0.8, 0.8, 5, 5, 4.0),
+        "WORK": scores(None, None, None, 0, 0, 0.0),
+    },
+}
+MICROS = {
+    "exact": scores(0.8, 0.6667, 0.7273, 12, 10, 8.0),
+    "partial": scores(0.85, 0.7083, 0.7727, 12, 10, 8.5),
+    "type": scores(0.8, 0.6667, 0.7273, 12, 10, 8.0),
+}
+ERRORS = [
+    error("wrong type", 0.981, 3, ("The board of ", "Vienna", " met twice.\nIt will again."),
+          ("Vienna", "ORG"), ("Vienna", "LOC")),
+    error("wrong boundary", 0.774, 1, ("", "Dr Ida Brandt", " slept on the ferry."),
+          ("Ida Brandt", "PER"), ("Dr Ida Brandt", "PER")),
+    error("spurious", 0.512, 0, ("They sold ", "Monday", " to a stranger."),
+          None, ("Monday", "ORG")),
+    error("missed", 0.231, 4, ("Snow closed the road to ", "Aosta", " again."),
+          ("Aosta", "LOC"), None),
+    error("missed", None, 5, ("Nobody asked ", "Bo", "."), ("Bo", "LOC"), None),
+]  # fmt: skip
+FIGURES: Dict[str, Any] = {
+    "model": "training/model-best",
+    "data": "corpus/test.spacy",
+    "docs": 1412,
+    "tokens": 98_120,
+    "gold": 12,
+    "predicted": 10,
+    "left_out": 2,
+    "matching": {"strict": STRICT}
+    | {name: {"micro": micro, "macro": micro, "per_type": {}} for name, micro in MICROS.items()},
+    "intervals": {
+        "level": 0.95,
+        "resamples": 1000,
+        "micro": ranges((0.611, 0.789), (0.502, 0.664), (0.5521, 0.7189)),
+        "macro": ranges((0.601, 0.799), (0.522, 0.694), (0.5601, 0.7299)),
+        "per_type": {
+            "LOC": ranges((0.5, 0.81), (0.4, 0.62), (0.44, 0.69)),
+            "ORG": ranges((0.21, 0.79), (0.11, 0.59), (0.155, 0.649)),
+            "PER": ranges((0.7, 0.9), (0.71, 0.91), (0.72, 0.88)),
+            "WORK": ranges(),
+        },
+    },
+    "confusion": {
+        "labels": ["LOC", "ORG", "PER"],
+        "counts": [[2, 0, 0, 2], [1, 1, 0, 1], [0, 0, 5, 0], [0, 1, 0, 0]],
+    },
+    "errors": {"counts": dict(zip(KINDS, (1, 1, 0, 2, 1))), "list": ERRORS},
+    "reliability": {
+        "entities": 10,
+        "left_out": 2,
+        "ece": 0.0712,
+        "brier": 0.1834,
+        "bins": [{"count": 0, "confidence": None, "correct": None}] * 7
+        + [
+            {"count": 1, "confidence": 0.512, "correct": 0.0},
+            {"count": 0, "confidence": None, "correct": None},
+            {"count": 0, "confidence": None, "correct": None},
+            {"count": 0, "confidence": None, "correct": None},
+            {"count": 2, "confidence": 0.7791, "correct": 0.5},
+            {"count": 1, "confidence": 0.8423, "correct": 1.0},
+            {"count": 2, "confidence": 0.911, "correct": 1.0},
+            {"count": 4, "confidence": 0.9777, "correct": 0.75},
+        ],
+    },
+    "thresholds": [
+        {"threshold": 0.0, "entities": 10, "precision": 0.7, "recall": 0.5833},
+        {"threshold": 0.5, "entities": 10, "precision": 0.7, "recall": 0.5833},
+        {"threshold": 0.8, "entities": 7, "precision": 0.8571, "recall": 0.5},
+        {"threshold": 0.9, "entities": 6, "precision": 0.8333, "recall": 0.4167},
+        {"threshold": 0.99, "entities": 0, "precision": None, "recall": 0.0},
+    ],
+    "transitions": {
+        "tags": ["O", "B-LOC", "I-LOC"],
+        "scores": [[1.25, 0.5, None], [-0.75, 0.25, 2.5], [0.0, -1.5, 1.0]],
+        "start": [0.75, 0.3, None],
+        "end": [0.6, 0.2, -0.04],
+    },
+    "training": [
+        {"step": step, "epoch": step // 100, "losses": {"ner": loss}, "scores": {"ents_f": f}}
+        for step, loss, f in ((0, 80.5, 0.0), (100, 31.0, 41), (200, 12.5, None), (300, 8.0, 60.5))
+    ],
+    "comparison": None,
+}
+OPTIONAL = ("reliability", "thresholds", "transitions", "training", "comparison")
+
+
+def difference(value: float, low: float, high: float, p: float) -> Dict[str, Any]:
+    return {"difference": value, "interval": [low, high], "p": p}
+
+
+UNKNOWN = {"difference": None, "interval": None, "p": None}
+
+
+def compared() -> Dict[str, Any]:
+    """The figures beside those of another model, which knows another set of labels."""
+    other = copy.deepcopy(FIGURES)
+    other["model"] = "training/cnn & more"
+    strict = other["matching"]["strict"]
+    strict["micro"] |= {"precision": 0.6111, "recall": 0.5111, "f1": 0.5566}
+    strict["per_type"]["PER"]["f1"] = 0.7211
+    strict["per_type"]["DATE"] = scores(0.0, None, None, 0, 2, 0.0)
+    other["errors"]["counts"] = dict(zip(KINDS, (11, 12, 13, 14, 15)))
+    micro = {
+        "precision": difference(0.0889, 0.031, 0.142, 0.0),
+        "recall": difference(0.0722, -0.012, 0.151, 0.094),
+        "f1": difference(0.0798, 0.011, 0.147, 0.021),
+    }
+    per_type = {
+        "DATE": {"f1": UNKNOWN},
+        "ORG": {"f1": difference(0.0, 0.0, 0.0, 1.0) | {"interval": None}},
+        "PER": {"f1": difference(-0.0211, -0.12, 0.09, 0.7)},
+    }
+    return FIGURES | {
+        "comparison": {
+            "model": other["model"],
+            "other": other,
+            "difference": {"micro": micro, "per_type": per_type},
+            "test": "paired bootstrap over docs",
+            "resamples": 1000,
+        }
+    }
+
+
+def bare() -> Dict[str, Any]:
+    """The figures of a pipeline that has no confidences and no transitions."""
+    errors = [each | {"confidence": None} for each in ERRORS]
+    figures = FIGURES | dict.fromkeys(OPTIONAL)
+    return figures | {"errors": FIGURES["errors"] | {"list": errors}}
+
+
+def empty() -> Dict[str, Any]:
+    """The figures of no entities, of which nothing is a share."""
+    nothing = {"micro": scores(None, None, None, 0, 0, 0.0)}
+    nothing |= {"macro": nothing["micro"], "per_type": {}}
+    intervals = {"level": 0.95, "resamples": 1000, "micro": None, "macro": None, "per_type": {}}
+    return bare() | {
+        "gold": 0,
+        "predicted": 0,
+        "left_out": 0,
+        "matching": dict.fromkeys(("strict", "exact", "partial", "type"), nothing),
+        "intervals": intervals,
+        "confusion": {"labels": [], "counts": [[0]]},
+        "errors": {"counts": dict.fromkeys(KINDS, 0), "list": []},
+        "reliability": {
+            "entities": 0,
+            "left_out": 0,
+            "ece": None,
+            "brier": None,
+            "bins": [{"count": 0, "confidence": None, "correct": None}] * 15,
+        },
+        "thresholds": [{"threshold": 0.0, "entities": 0, "precision": None, "recall": None}],
+    }
+
+
+def hostile() -> Dict[str, Any]:
+    """The figures with markup wherever a corpus or a user has a word."""
+    figures = compared()
+    renamed = json.loads(
+        json.dumps(figures)
+        .replace('"PER"', json.dumps(EVIL))
+        .replace("B-LOC", json.dumps("B-" + EVIL)[1:-1])
+        .replace('"ner"', json.dumps(EVIL))
+        .replace("training/", json.dumps(EVIL + "/")[1:-1])
+    )
+    text = f"\u2028{EVIL}\0"
+    evil = error("spurious", 0.9, 7, (EVIL, text, "{x} &amp; </p>"), None, (EVIL, EVIL))
+    renamed["errors"]["list"].insert(0, evil)
+    return renamed
+
+
+def large(n_labels: int = 20, n_errors: int = 300) -> Dict[str, Any]:
+    """The figures of many labels, in BILUO, and of many errors."""
+    labels = [f"LABEL_{i:02}" for i in range(n_labels)]
+    tags = ["O", *(f"{prefix}-{label}" for label in labels for prefix in "BILU")]
+    wave = [((7 * i) % 23 - 11) / 4 for i in range(len(tags))]
+    errors = [
+        error(
+            "wrong type", 1 - i / n_errors, i, ("The keys of ", f"Ward {i}", " are lost."),
+            (f"Ward {i}", labels[i % n_labels]), (f"Ward {i}", labels[(i + 1) % n_labels]),
+        )
+        for i in range(n_errors)
+    ]  # fmt: skip
+    counts = [
+        [200 - 3 * i if i == j else (i * j) % 7 for j in range(n_labels + 1)]
+        for i in range(n_labels + 1)
+    ]
+    counts[-1][-1] = 0
+    strict = STRICT | {"per_type": dict.fromkeys(labels, STRICT["per_type"]["PER"])}
+    per_type = dict.fromkeys(labels, FIGURES["intervals"]["per_type"]["PER"])
+    return FIGURES | {
+        "matching": FIGURES["matching"] | {"strict": strict},
+        "intervals": FIGURES["intervals"] | {"per_type": per_type},
+        "confusion": {"labels": labels, "counts": counts},
+        "errors": {"counts": dict(zip(KINDS, (n_errors, 0, 0, 0, 0))), "list": errors},
+        "transitions": {
+            "tags": tags,
+            "scores": [
+                [w * v / 3 if follows(a, b) else None for b, v in zip(tags, wave)]
+                for a, w in zip(tags, wave)
+            ],
+            "start": [None if tag[0] in "IL" else w for tag, w in zip(tags, wave)],
+            "end": [None if tag[0] in "BI" else w for tag, w in zip(tags, wave)],
+        },
+    }
+
+
+def follows(a: str, b: str) -> bool:
+    """Whether tag b may stand after tag a, in BILUO."""
+    return a[1:] == b[1:] and b[0] in "IL" if a[0] in "BI" else b[0] in "BUO"
+
+
+# What a reader finds
+
+
+class Page(HTMLParser):
+    """What a browser would see: elements, text, the tables of each section, and the errors."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: List[Tuple[str, Dict[str, str]]] = []
+        self.open: List[str] = []
+        self.section = ""
+        self.words: List[Tuple[str, str]] = []  # of each text, its section
+        self.tables: Dict[str, List[List[List[str]]]] = {}
+        self.articles: List[Dict[str, Any]] = []
+        self.feed(html)
+        self.close()
+        assert not self.open
+        self.text = "".join(text for _, text in self.words)
+        self.sections: Dict[str, str] = {each["id"]: "" for each in self.all("section")}
+        for section in self.sections:
+            self.sections[section] = "".join(text for of, text in self.words if of == section)
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        attributes = {key: value or "" for key, value in attrs}
+        self.elements.append((tag, attributes))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "section":
+            self.section = attributes["id"]
+        if tag == "table":
+            self.tables.setdefault(self.section, []).append([])
+        if tag == "tr":
+            self.tables[self.section][-1].append([])
+        if tag in ("th", "td"):
+            self.tables[self.section][-1][-1].append("")
+        if tag == "article":
+            self.articles.append({"attributes": attributes, "sides": [], "marks": []})
+        if tag == "p" and attributes.get("class") == "text":
+            self.articles[-1]["sides"].append("")
+            self.articles[-1]["marks"].append("")
+
+    def handle_startendtag(self, tag: str, attrs: Any) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in ("style", "script"):
+            return
+        self.words.append((self.section, data))
+        if {"th", "td"} & set(self.open):
+            self.tables[self.section][-1][-1][-1] += data
+        if "article" in self.open and self.articles[-1]["sides"]:
+            self.articles[-1]["sides"][-1] += data
+            if "mark" in self.open:
+                self.articles[-1]["marks"][-1] += data
+
+    def all(self, tag: str) -> List[Dict[str, str]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture(scope="module")
+def html() -> Dict[str, str]:
+    """Pages, drawn once."""
+    of = {
+        "example": FIGURES,
+        "compared": compared(),
+        "bare": bare(),
+        "empty": empty(),
+        "hostile": hostile(),
+        "large": large(),
+    }
+    return {name: report_page(figures) for name, figures in of.items()}
+
+
+@pytest.fixture(scope="module")
+def page(html: Dict[str, str]) -> Page:
+    return Page(html["compared"])
+
+
+def words(text: str) -> str:
+    """Its words, with plain hyphens for the dashes of ranges and the signs of numbers."""
+    text = text.replace("\N{EN DASH}", "-").replace("\N{MINUS SIGN}", "-")
+    return " ".join(text.split())
+
+
+def cells(table: List[List[str]]) -> List[List[str]]:
+    return [[words(cell) for cell in row] for row in table]
+
+
+PAGES = ("example", "compared", "bare", "empty", "hostile", "large")
+
+
+def test_the_summary_says_what_was_measured(page: Page) -> None:
+    start = words(page.text)
+    for told in (
+        "training/model-best on corpus/test.spacy",
+        "F1, micro63.6 55.2-71.9",
+        "Precision, micro70.0 61.1-78.9",
+        "Recall, micro58.3 50.2-66.4",
+        "1,412 documents, 98,120 tokens; 12 gold entities, 10 predicted; 2 more predicted where",
+        "Ranges are 95 % intervals, by the bootstrap over documents, of 1,000 resamples.",
+    ):
+        assert told in start
+
+
+def test_scores_of_types_are_those_of_the_figures(page: Page) -> None:
+    assert cells(page.tables["Types"][0]) == [
+        ["Label", "Precision", "Recall", "F1", "Gold", "Predicted", "F1, 0 to 100"],
+        ["LOC", "66.7 50.0-81.0", "50.0 40.0-62.0", "57.1 44.0-69.0", "4", "3", ""],
+        ["ORG", "50.0 21.0-79.0", "33.3 11.0-59.0", "40.0 15.5-64.9", "3", "2", ""],
+        ["PER", "80.0 70.0-90.0", "80.0 71.0-91.0", "80.0 72.0-88.0", "5", "5", ""],
+        ["WORK", "-", "-", "-", "0", "0", ""],
+        ["micro mean", "70.0 61.1-78.9", "58.3 50.2-66.4", "63.6 55.2-71.9", "12", "10", ""],
+        ["macro mean", "72.2 60.1-79.9", "61.1 52.2-69.4", "65.1 56.0-73.0", "12", "10", ""],
+    ]
+
+
+def test_bars_lie_where_the_scores_are(page: Page) -> None:
+    drawn = iter(page.elements)
+    bars = [attributes for tag, attributes in drawn if tag in ("rect", "circle")]
+    bars = [each for each in bars if each.get("height") == "4" or "r" in each][:2]
+    assert bars[0]["x"] == "44.0" and bars[0]["width"] == "25.0"
+    assert bars[1]["cx"] == "57.1"
+
+
+def test_the_four_matchings_are_told(page: Page) -> None:
+    assert [row[:5] for row in cells(page.tables["Matchings"][0])] == [
+        ["Matching", "Precision", "Recall", "F1", "Correct"],
+        ["strict", "70.0", "58.3", "63.6", "7"],
+        ["exact", "80.0", "66.7", "72.7", "8"],
+        ["partial", "85.0", "70.8", "77.3", "8.5"],
+        ["type", "80.0", "66.7", "72.7", "8"],
+    ]
+
+
+@pytest.mark.parametrize("figures, name", [(FIGURES, "example"), (large(3, 1), "")])
+def test_confusion_counts_are_those_of_the_figures(
+    html: Dict[str, str], figures: Dict[str, Any], name: str
+) -> None:
+    table = Page(html[name] if name else report_page(figures)).tables["Confusion"][0]
+    labels, counts = figures["confusion"]["labels"], figures["confusion"]["counts"]
+    assert table[0] == ["Gold → predicted", *labels, "missed"]
+    assert [row[0] for row in table[1:]] == [*labels, "spurious"]
+    shown = [[int(cell) if cell else 0 for cell in row[1:]] for row in table[1:]]
+    assert shown == counts
+    assert table[-1][-1] == ""
+
+
+def test_errors_are_counted_by_kind(page: Page) -> None:
+    assert page.tables["Errors"][0] == [
+        ["Kind", "Errors", "% of all"],
+        ["wrong type", "1", "20.0"],
+        ["wrong boundary", "1", "20.0"],
+        ["wrong type and boundary", "0", "0.0"],
+        ["missed", "2", "40.0"],
+        ["spurious", "1", "20.0"],
+    ]
+
+
+@pytest.mark.parametrize("name, figures", [("example", FIGURES), ("large", large())])
+def test_each_error_shows_gold_and_predicted_in_context(
+    html: Dict[str, str], name: str, figures: Dict[str, Any]
+) -> None:
+    articles, errors = Page(html[name]).articles, figures["errors"]["list"]
+    assert len(articles) == len(errors)
+    for article, told in zip(articles, errors):
+        assert article["attributes"]["data-kind"] == told["kind"]
+        for side, text, mark in zip(("gold", "predicted"), article["sides"], article["marks"]):
+            entity = told[side]
+            label = entity["label"] if entity else ""
+            assert article["attributes"].get(f"data-{side}", "") == label
+            assert mark == (entity["text"] + label if entity else "")
+            whole = told["before"] + told["text"] + told["after"]
+            end = entity["end"] - told["offset"] + len(told["before"]) if entity else 0
+            # The next heading, as text of the same article, is no part of the side.
+            assert text.startswith(whole[:end] + label + whole[end:])
+
+
+def test_an_error_says_how_sure_the_model_was(page: Page) -> None:
+    about = re.findall(r"(?:· confidence (\S+) )?· document (\d+)", page.sections["Errors"])
+    expected = [("0.981", "3"), ("0.774", "1"), ("0.512", "0"), ("0.231", "4"), ("", "5")]
+    assert about == expected
+
+
+def test_a_hundred_errors_are_shown_at_first(html: Dict[str, str]) -> None:
+    page = Page(html["large"])
+    hidden = ["hidden" in article["attributes"] for article in page.articles]
+    assert hidden == [False] * 100 + [True] * 200
+    assert "Without JavaScript, these are the first 100." in page.text
+
+
+def test_errors_beyond_what_a_page_can_have_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spacy_crf_ner.report.html.LISTED", 150)
+    page = Page(report_page(bare() | {"errors": large(2, 1_350)["errors"]}))
+    assert len(page.articles) == 150
+    assert "1,200 more are in report.json." in page.text
+
+
+def test_confidence_is_told_in_figures(page: Page) -> None:
+    assert "Expected calibration error 7.1 %, Brier score 0.183, of 10 entities in 15 bins." in (
+        words(page.sections["Confidence"])
+    )
+    bins, curve = map(cells, page.tables["Confidence"])
+    assert bins[1] == ["0.000 to 0.067", "0", "-", "-"]
+    assert bins[12] == ["0.733 to 0.800", "2", "77.9", "50.0"]
+    assert [row[1] for row in bins[1:]] == [
+        str(each["count"]) for each in FIGURES["reliability"]["bins"]
+    ]
+    assert curve == [
+        ["Threshold", "Entities", "Precision", "Recall"],
+        ["0.00", "10", "70.0", "58.3"],
+        ["0.50", "10", "70.0", "58.3"],
+        ["0.80", "7", "85.7", "50.0"],
+        ["0.90", "6", "83.3", "41.7"],
+        ["0.99", "0", "-", "0.0"],
+    ]
+
+
+def test_transitions_and_training_are_drawn(page: Page) -> None:
+    drawn = words(page.sections["Transitions"])
+    for text in ("B-LOC", "I-LOC", "start", "end", "-1.50", "2.50", "the densest at 2.50 from 0"):
+        assert text in drawn
+    assert "300 steps, up to epoch 3." in page.sections["Training"]
+    assert "ner" in page.sections["Training"] and "ents_f" in page.sections["Training"]
+
+
+def test_the_speed_of_a_training_has_a_scale_of_its_own() -> None:
+    rows = copy.deepcopy(FIGURES["training"])
+    for row in rows:
+        row["scores"]["speed"] = 5_000.0 + row["step"]
+    svgs = Page(report_page(bare() | {"training": rows})).all("svg")
+    about = [each["aria-label"].rpartition("; ")[2] for each in svgs if "aria-label" in each]
+    assert about == ["losses: ner.", "scores: ents_f.", "speed: speed."]
+
+
+def test_two_models_stand_side_by_side(page: Page) -> None:
+    models = ["training/model-best", "training/cnn & more"]
+    scores, errors = map(cells, page.tables["Comparison"])
+    assert scores == [
+        ["Strict", *models, "Difference", "p"],
+        ["Precision, micro", "70.0 61.1-78.9", "61.1 61.1-78.9", "+8.9 +3.1 to +14.2", "< 0.001"],
+        ["Recall, micro", "58.3 50.2-66.4", "51.1 50.2-66.4", "+7.2 -1.2 to +15.1", "0.094"],
+        ["F1, micro", "63.6 55.2-71.9", "55.7 55.2-71.9", "+8.0 +1.1 to +14.7", "0.021"],
+        ["F1, DATE", "-", "-", "-", "-"],
+        ["F1, ORG", "40.0 15.5-64.9", "40.0 15.5-64.9", "+0.0", "1.000"],
+        ["F1, PER", "80.0 72.0-88.0", "72.1 72.0-88.0", "-2.1 -12.0 to +9.0", "0.700"],
+    ]
+    counts = zip(KINDS, "11021", ("11", "12", "13", "14", "15"))
+    assert errors == [["Errors", *models], *map(list, counts)]
+
+
+def test_only_differences_whose_interval_leaves_out_zero_are_bold(html: Dict[str, str]) -> None:
+    bold = re.findall(r'<td class="sure">(\S+)', html["compared"])
+    assert bold == ["+8.9", "+8.0"]
+
+
+def test_few_resamples_claim_no_small_p() -> None:
+    figures = compared()
+    figures["comparison"]["resamples"] = 100
+    table = Page(report_page(figures)).tables["Comparison"][0]
+    assert [row[-1] for row in table[1:3]] == ["< 0.010", "0.094"]
+
+
+def test_what_a_pipeline_does_not_have_is_said(html: Dict[str, str]) -> None:
+    page = Page(html["bare"])
+    assert list(page.sections) == [
+        "Types", "Matchings", "Confusion", "Errors", "Confidence", "Transitions",
+    ]  # fmt: skip
+    assert "This pipeline gives its entities no confidences." in page.text
+    assert "This pipeline has no transition scores." in page.text
+    assert not [each for each in page.all("svg") if each.get("role") == "img"]
+    assert "· confidence" not in page.text
+
+
+def test_no_entities_give_a_page(html: Dict[str, str]) -> None:
+    page = Page(html["empty"])
+    assert "There are no entities" in page.text
+    assert "There are no errors." in page.text
+    assert "Expected calibration error - %" in words(page.text)
+    assert "F1, micro- " in words(page.text)
+    for not_data in ("nan", "None", "null"):
+        assert not_data not in page.text
+
+
+def test_what_is_drawn_needs_matplotlib_and_the_rest_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert "63.6" in report_page(bare())
+    with pytest.raises(ValueError, match=r'pip install "spacy-crf-ner\[report\]"'):
+        report_page(FIGURES)
+
+
+def test_the_same_figures_give_the_same_page(html: Dict[str, str]) -> None:
+    assert report_page(compared()) == html["compared"]
+
+
+def test_figures_that_were_written_as_json_give_the_same_page(html: Dict[str, str]) -> None:
+    assert report_page(json.loads(json.dumps(compared()))) == html["compared"]
+
+
+# Data, never markup
+
+
+def test_no_word_of_a_corpus_or_a_user_is_markup(html: Dict[str, str]) -> None:
+    page = Page(html["hostile"])
+    assert not page.all("img")
+    assert len(page.all("script")) == 1
+    assert not [key for _, each in page.elements for key in each if key.startswith("on")]
+    assert f"{EVIL}/model-best on corpus/test.spacy" in page.text
+    for section in ("Types", "Confusion", "Errors", "Transitions", "Training", "Comparison"):
+        assert EVIL in page.sections[section], section
+    assert f"B-{EVIL}" in page.sections["Transitions"]
+    assert "{x} &amp; </p>" in page.sections["Errors"]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_asks_nothing_of_any_other_place(html: Dict[str, str], name: str) -> None:
+    page = Page(html[name])
+    for tag, attributes in page.elements:
+        for key in ("src", "href", "action", "data", "srcset", "poster"):
+            if key in attributes:
+                assert attributes[key].startswith(("#", "data:")), (tag, attributes)
+        assert "url(" not in attributes.get("style", "")
+        assert attributes.get("clip-path", "url(#").startswith("url(#")
+    style = re.search(r"<style>(.*?)</style>", html[name], re.DOTALL)
+    assert style and "url(" not in style[1] and "@import" not in style[1]
+    assert not re.search(r"\bfetch\b|XMLHttpRequest|import\b|innerHTML", page_script(html[name]))
+
+
+def page_script(html: str) -> str:
+    script = re.search(r"<script>(.*?)</script>\n</body>", html, re.DOTALL)
+    assert script
+    return script[1]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_can_be_read_without_seeing_it(html: Dict[str, str], name: str) -> None:
+    page = Page(html[name])
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert all(each.get("scope") in ("row", "col") for each in page.all("th"))
+    for svg in page.all("svg"):
+        assert svg.get("aria-hidden") == "true" or svg["aria-label"]
+    assert [tag for tag, _ in page.elements if re.fullmatch("h[1-6]", tag)] == (
+        ["h1"] + ["h2"] * len(page.sections)
+    )
+    links = [each["href"] for each in page.all("a")]
+    assert links == [f"#{section}" for section in page.sections]
+    for box in (each for each in page.all("div") if each.get("class", "").startswith("scroll")):
+        assert box["tabindex"] == "0" and box["aria-label"]
+
+
+# Looks
+
+
+def luminance(color: Tuple[float, ...]) -> float:
+    """Relative luminance. Source: WCAG 2.2."""
+    parts = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), parts))
+
+
+def contrast(a: Tuple[float, ...], b: Tuple[float, ...]) -> float:
+    darker, lighter = sorted((luminance(a), luminance(b)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def mixed(a: Tuple[float, ...], b: Tuple[float, ...], share: float) -> Tuple[float, ...]:
+    return tuple(share * x + (1 - share) * y for x, y in zip(a, b))
+
+
+def test_all_text_stands_out_from_its_ground() -> None:
+    found = re.findall(r":root \{([^}]*)\}", STYLE)
+    assert len(found) == 3  # light, dark, on paper
+    for block in found:
+        color = {
+            name: tuple(int(part * (2 // len(part)), 16) / 255 for part in re.findall(size, digits))
+            for name, digits in re.findall(r"--(\w+): #(\w+);", block)
+            for size in ["." * (len(digits) // 3)]
+        }
+        for name in ("ink", "muted", "accent", "wrong"):
+            assert contrast(color[name], color["ground"]) >= 4.5, (name, block)
+        for name, most in (("accent", 0.4), ("wrong", 0.5)):
+            assert f"var(--{name}) calc(var(--density) * {str(most)[1:]})" in STYLE
+            cell = mixed(color[name], color["ground"], most)
+            assert contrast(color["ink"], cell) >= 4.5, (name, block)
+        for hue in (FAVOURED, PENALISED):
+            cell = mixed(hue, color["ground"], DENSEST)
+            assert contrast(color["ink"], cell) >= 4.5, (hue, block)
+
+
+# In a browser
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
+browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed")
+POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
+
+
+def visit(path: Path, folder: Path) -> Tuple[str, List[str]]:
+    """Open a page: what has become of it, and what the browser says on its console."""
+    result = subprocess.run(
+        [
+            str(CHROMIUM), "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run",
+            f"--user-data-dir={folder}", "--host-resolver-rules=MAP * ~NOTFOUND",
+            "--enable-logging=stderr", "--virtual-time-budget=2000", "--dump-dom", path.as_uri(),
+        ],
+        capture_output=True, text=True, encoding="utf-8", timeout=120, check=True,
+    )  # fmt: skip
+    return result.stdout, [line for line in result.stderr.splitlines() if "CONSOLE" in line]
+
+
+def driven(html: str, script: str) -> str:
+    """Let a script of the test run at the end of a page."""
+    assert POLICY.search(html)
+    return POLICY.sub("", html).replace("</body>", f"<script>{script}</script></body>")
+
+
+@browser
+def test_a_browser_runs_and_asks_nothing_that_a_document_says(
+    html: Dict[str, str], tmp_path: Path
+) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(html["hostile"], encoding="utf-8")
+    dom, console = visit(path, tmp_path / "profile")
+    assert console == []
+    assert "<title>1</title>" not in dom
+    assert "6 found." in dom  # our own script has run
+    # In the browser's own tree no image is left of it, and all is still there as text.
+    page, written = Page(dom), Page(html["hostile"])
+    assert not page.all("img") and len(page.all("script")) == 1
+    assert page.text.count(EVIL) == written.text.count(EVIL) > 0
+
+
+@browser
+def test_the_policy_of_a_page_stops_what_is_markup(html: Dict[str, str], tmp_path: Path) -> None:
+    """Were something not escaped, the test above would see it, and the reader be safe."""
+    path = tmp_path / "page.html"
+    path.write_text(html["bare"].replace("<main>", f"<main>{EVIL}"), encoding="utf-8")
+    dom, console = visit(path, tmp_path / "profile")
+    assert len(console) >= 2 and all("Content Security Policy" in line for line in console)
+    assert "<title>1</title>" not in dom
+
+
+FILTERING = """
+const report = [];
+const kinds = document.getElementById("kind"), labels = document.getElementById("label");
+const note = () => report.push([
+  errors.filter((error) => !error.hidden).length,
+  document.getElementById("found").textContent,
+  more.hidden,
+]);
+const choose = (select, value) => {
+  select.value = value;
+  select.dispatchEvent(new Event("change"));
+  note();
+};
+note();
+more.click();
+note();
+report.push(document.activeElement === errors[100]);
+choose(labels, "LABEL_03");
+choose(kinds, "missed");
+choose(kinds, "wrong type");
+choose(labels, "all");
+document.body.textContent = JSON.stringify(report);
+"""
+
+
+@browser
+def test_errors_are_filtered_and_more_are_shown(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    many = report_page(bare() | {"errors": large(4, 600)["errors"]})
+    path.write_text(driven(many, FILTERING), encoding="utf-8")
+    dom, console = visit(path, tmp_path / "profile")
+    assert console == []
+    # Of four labels, each is gold in a quarter of the errors, and predicted in another quarter.
+    assert json.loads(Page(dom).text.strip().rpartition("\n")[2]) == [
+        [100, "The first 100 of 600.", False],
+        [200, "The first 200 of 600.", False],
+        True,
+        [100, "The first 100 of 300.", False],
+        [0, "0 found.", True],
+        [100, "The first 100 of 300.", False],
+        [100, "The first 100 of 600.", False],
+    ]
+
+
+@browser
+@pytest.mark.parametrize("width", [400, 1280])
+def test_a_page_never_scrolls_sideways(html: Dict[str, str], tmp_path: Path, width: int) -> None:
+    tell = (
+        "document.querySelectorAll('details').forEach((each) => { each.open = true; });"
+        "parent.postMessage(document.documentElement.scrollWidth, '*');"
+    )
+    names = ("hostile", "large")
+    for name in names:
+        (tmp_path / f"{name}.html").write_text(driven(html[name], tell), encoding="utf-8")
+    frames = "".join(
+        f"<iframe src='{name}.html' style='width:{width}px;border:0'></iframe>" for name in names
+    )
+    listen = "addEventListener('message', (told) => { document.title += ' ' + told.data; });"
+    path = tmp_path / "frames.html"
+    path.write_text(f"<title></title><script>{listen}</script>{frames}", encoding="utf-8")
+    dom, _ = visit(path, tmp_path / "profile")
+    title = re.search("<title>(.*)</title>", dom)
+    assert title and len(title[1].split()) == 2
+    assert all(int(each) <= width for each in title[1].split())

@@ -1,0 +1,356 @@
+"""The report: its files against the figures, Markdown against a parser of it, and the command."""
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+import pytest
+import spacy
+from helpers import LEARNED
+from markdown_it import MarkdownIt
+from pipelines import TOK2VEC, make_examples, train
+from spacy.tokens import Doc, DocBin, Span
+from spacy.training import Example
+from typer.testing import CliRunner
+
+from spacy_crf_ner.cli import app
+from spacy_crf_ner.evaluation import compare, evaluate
+from spacy_crf_ner.evaluation.error_analysis import CONTEXT
+from spacy_crf_ner.report.markdown import markdown, plain, with_interval, write_report
+
+NOISY = [
+    ("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "PER")]),
+    ("Bonn saw it", [(0, 4, "LOC")]),
+    ("it saw Anna", [(0, 2, "LOC"), (7, 11, "LOC")]),
+]
+LOG = "E    #       LOSS NER  ENTS_F  SCORE \n---  ------  --------  ------  ------\n"
+LOG += "  0       0     41.50    1.25    0.01\n  3     200      1.25   75.00    0.75\n"
+# What would be markup in a table, in HTML, or in a link.
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "a|b",
+    "`code`",
+    "**bold** *it* _under_ __twice__ in_the_word",
+    "[link](http://example.org)",
+    "![image](http://example.org/x.png)",
+    "~~struck~~",
+    "http://example.org www.example.org me@example.org <http://example.org>",
+    "&lt;b&gt; &amp; &#124; \\| \\\\ \\",
+    "$x^2$ :smile:",
+    "tab\there",
+)  # fmt: skip
+runner = CliRunner()
+
+
+class Tables(HTMLParser):
+    """The rows of the tables of a page, as their text, and the names of all its tags."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.rows: List[List[str]] = []
+        self.tags: List[str] = []
+        self.inside = False
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.tags.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in {"td", "th"}:
+            self.rows[-1].append("")
+            self.inside = True
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = self.inside and tag not in {"td", "th"}
+
+    def handle_data(self, data: str) -> None:
+        if self.inside:
+            self.rows[-1][-1] += data
+
+
+def rendered(text: str) -> Tables:
+    parser = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
+    return Tables(parser.render(text))
+
+
+def example(words: List[str], gold: List[Any], predicted: List[Any]) -> Example:
+    vocab = spacy.blank("en").vocab
+    docs = [Doc(vocab, words=words) for _ in range(2)]
+    for doc, spans in zip(docs, (predicted, gold)):
+        doc.set_ents([Span(doc, *span) for span in spans], default="outside")
+    for i, ent in enumerate(docs[0].ents):
+        ent._.confidence = 0.9 - i / 10
+    return Example(*docs)
+
+
+def hostile() -> List[Example]:
+    """Docs whose text and labels would be markup."""
+    return [
+        example([text, "and", text], [(0, 1, text), (2, 3, text)], [(0, 1, "OTHER")])
+        for text in HOSTILE
+    ]
+
+
+@pytest.fixture(scope="module")
+def figures() -> Dict[str, Any]:
+    """Figures that have all there may be but the transitions."""
+    gold = [(0, 1, "A"), (2, 4, "B")]
+    examples = [example(list("abcd"), gold, gold) for _ in range(6)]
+    others = [example(list("abcd"), gold, [(0, 1, "A"), (2, 3, "B")]) for _ in range(6)]
+    examples[0].predicted.ents = []
+    one, two = (evaluate(each, model=name, data="dev", resamples=99) for each, name in (
+        (examples, "one"), (others, "two")
+    ))  # fmt: skip
+    one["training"] = [{"step": i, "epoch": 0, "losses": {"ner": None if i else 9.5},
+                        "scores": {"ents_f": 1.0 * i}} for i in range(100)]  # fmt: skip
+    return compare(one, examples, two, others, resamples=99)
+
+
+# Markdown
+
+
+def test_text_and_labels_are_shown_as_they_are() -> None:
+    figures = evaluate(hostile(), model=HOSTILE[0], data=HOSTILE[4], resamples=2)
+    page = rendered(markdown(figures))
+    assert set(page.tags) == {
+        "h1", "h2", "p", "strong", "table", "thead", "tbody", "tr", "th", "td", "b",
+    }  # fmt: skip
+    # The bold ones are ours.
+    assert page.tags.count("b") == 20 and page.tags.count("strong") == 1
+    cells = {cell for row in page.rows for cell in row}
+    for text in HOSTILE:
+        shown = text.replace("\t", " ")
+        after = f" and {shown} "
+        if len(after) > CONTEXT:  # no part of a word
+            after = after[: CONTEXT + 1].rpartition(" ")[0]
+        after = after.rstrip()
+        assert shown in cells
+        assert shown + after in cells
+        assert f"{shown} ({shown})" in cells
+    assert {len(row) for row in page.rows if row[0] in HOSTILE} <= {6, len(HOSTILE) + 3}
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_cell_is_one_cell(text: str) -> None:
+    page = rendered(f"| a | b |\n|---|---|\n| {plain(text)} | c |\n")
+    assert page.rows == [["a", "b"], [" ".join(text.split()), "c"]]
+    # What links addresses by itself finds none.
+    assert not any(part in plain(text) for part in ("http:", "www.", "@"))
+
+
+def test_line_breaks_are_spaces() -> None:
+    assert plain(" a\n\n| b\r\nc\u2028d ") == "a &#124; b c d"
+
+
+def test_the_tables_show_the_figures(figures: Dict[str, Any]) -> None:
+    rows = {tuple(row[:1]): row for row in rendered(markdown(figures)).rows}
+    page = rendered(markdown(figures))
+    strict = figures["matching"]["strict"]
+    # 10 of 10 are right, of 12.
+    low, high = figures["intervals"]["micro"]["recall"]
+    recall = f"83.3 ({100 * low:.1f} to {100 * high:.1f})"
+    f1 = with_interval(strict["micro"]["f1"], figures["intervals"]["micro"]["f1"])
+    assert f1.startswith("90.9 (")
+    assert rows["all, micro",] == ["all, micro", "100.0 (100.0 to 100.0)", recall, f1, "12", "10"]
+    assert f"Micro F1: **{f1}**" in markdown(figures)
+    assert ["A", "5", "0", "1"] in page.rows
+    assert ["spurious", "0", "0", "0"] in page.rows
+    assert ["0", "0", "0", "2", "0"] in page.rows  # errors by kind
+    assert ["missed", "-", "a (A)", "-", "a b c d", "0"] in page.rows
+    assert ["0.90", "5", "100.0", "41.7"] in page.rows
+    (row,) = [row for row in page.rows if row[0] == "B F1" and len(row) == 5]
+    assert row[1:3] == ["90.9", "0.0"] and row[3].startswith("90.9 (")
+    assert row[4] == f"{figures['comparison']['difference']['per_type']['B']['f1']['p']:.3f}"
+
+
+def test_a_long_log_is_thinned_and_says_so(figures: Dict[str, Any]) -> None:
+    text = markdown(figures)
+    assert "20 of 100 evaluations" in text
+    page = rendered(text)
+    logged = [row for row in page.rows if len(row) == 4 and row[1] == "0" and row[0].isdecimal()]
+    assert len(logged) == 20
+    assert logged[0] == ["0", "0", "9.50", "0.00"]
+    assert logged[-1] == ["99", "0", "-", "99.00"]
+
+
+def test_what_is_not_known_has_no_section() -> None:
+    eg = example(["a", "b"], [(0, 1, "A")], [])
+    text = markdown(evaluate([eg], model="m", data="d", resamples=2))
+    headings = [line for line in text.splitlines() if line.startswith("#")]
+    assert headings == [
+        "# m on d",
+        "## By label",
+        "## What counts as right",
+        "## Gold labels (rows) against predicted ones",
+        "## Errors",
+    ]
+    assert "| A | - | 0.0 (0.0 to 0.0) | 0.0 (0.0 to 0.0) | 1 | 0 |" in text
+
+
+# The files
+
+
+def test_the_json_is_the_figures(figures: Dict[str, Any], tmp_path: Path) -> None:
+    paths = write_report(figures, tmp_path / "new" / "report")
+    assert [path.name for path in paths] == ["report.json", "report.md", "report.html"]
+    assert sorted(paths) == sorted((tmp_path / "new" / "report").iterdir())
+    assert json.loads(paths[0].read_text(encoding="utf-8")) == figures
+    assert paths[1].read_text(encoding="utf-8") == markdown(figures)
+    assert paths[2].read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    before = [path.read_bytes() for path in paths]
+    write_report(figures, tmp_path / "new" / "report")  # replaces it
+    assert [path.read_bytes() for path in paths] == before
+
+
+def test_letters_are_written_as_they_are(tmp_path: Path) -> None:
+    eg = example(["Hà", "Nội"], [(0, 2, "Địa")], [])
+    # The half of a character, as in the name of a folder that is not UTF-8.
+    figures = evaluate([eg], model="m\udcff", data="d", resamples=2)
+    for path in write_report(figures, tmp_path):
+        text = path.read_text(encoding="utf-8")
+        assert "Hà Nội" in text and "Địa" in text and "m?" in text
+
+
+def test_nothing_is_written_where_a_part_fails(
+    figures: Dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(figures: Dict[str, Any]) -> str:
+        raise ValueError("no page")
+
+    monkeypatch.setattr("spacy_crf_ner.report.markdown.report_page", fails)
+    with pytest.raises(ValueError, match="no page"):
+        write_report(figures, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+# The command
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trained pipeline, `model`, gold docs, `dev.spacy`, and one that learned these, `other`."""
+    root = tmp_path_factory.mktemp("report")
+    for name, sentences in (("model", LEARNED), ("other", NOISY)):
+        nlp = spacy.blank("en")
+        nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+        train(nlp, make_examples(nlp, sentences))
+        nlp.to_disk(root / name)
+    DocBin(docs=[eg.reference for eg in make_examples(nlp, NOISY)]).to_disk(root / "dev.spacy")
+    (root / "log.txt").write_text(LOG, encoding="utf-8")
+    return root
+
+
+def run(*arguments: Any) -> Tuple[int, str]:
+    result = runner.invoke(app, ["report", *map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
+
+
+def test_the_command_writes_a_report(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    code, output = run(folder / "model", folder / "dev.spacy", out)
+    assert code == 0, output
+    figures = json.loads((out / "report.json").read_text(encoding="utf-8"))
+    # Found are Anna (PER), Bonn (LOC), Bonn (LOC) and Anna (PER): 2 of them right, of 5.
+    micro = figures["matching"]["strict"]["micro"]
+    assert (micro["precision"], micro["recall"]) == (0.5, 0.4)
+    low, high = figures["intervals"]["micro"]["f1"]
+    assert f"Micro F1: 44.4 ({100 * low:.1f} to {100 * high:.1f})" in output
+    for name in ("report.json", "report.md", "report.html"):
+        assert str(out / name) in output.replace("\n", "")
+    assert figures["model"] == str(folder / "model")
+    assert figures["data"] == str(folder / "dev.spacy")
+    assert figures["reliability"]["entities"] == 4 and figures["comparison"] is None
+    assert "U-PER" in figures["transitions"]["tags"]
+    (error,) = [each for each in figures["errors"]["list"] if each["kind"] == "missed"]
+    assert 0 < error["confidence"] < 0.5 and error["gold"]["text"] == "it"
+
+
+def test_the_command_compares_and_reads_the_log(folder: Path, tmp_path: Path) -> None:
+    code, output = run(
+        folder / "model", folder / "dev.spacy", tmp_path,
+        "--compare", folder / "other", "--training-log", folder / "log.txt",
+    )  # fmt: skip
+    assert code == 0, output
+    figures = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert [row["step"] for row in figures["training"]] == [0, 200]
+    comparison = figures["comparison"]
+    assert comparison["model"] == str(folder / "other")
+    mine, theirs = (each["matching"]["strict"]["micro"]["recall"]
+                    for each in (figures, comparison["other"]))  # fmt: skip
+    difference = comparison["difference"]["micro"]["recall"]["difference"]
+    assert difference == pytest.approx(mine - theirs) and mine < theirs
+
+
+def test_spacys_own_ner_has_a_report(tmp_path: Path) -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("ner")
+    train(nlp, make_examples(nlp, LEARNED), steps=10)
+    nlp.to_disk(tmp_path / "model")
+    DocBin(docs=[eg.reference for eg in make_examples(nlp, NOISY)]).to_disk(tmp_path / "d.spacy")
+    code, output = run(tmp_path / "model", tmp_path / "d.spacy", tmp_path / "out")
+    assert code == 0, output
+    figures = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
+    assert figures["gold"] == 5
+    assert figures["transitions"] is figures["reliability"] is None
+
+
+def mistake(case: str, folder: Path, tmp_path: Path) -> Tuple[List[Any], str]:
+    """Arguments of the command, with a mistake, and what it says of that."""
+    model, dev, out = folder / "model", folder / "dev.spacy", tmp_path / "out"
+    if case == "no entities":
+        nlp = spacy.blank("en")
+        nlp.add_pipe("sentencizer")
+        nlp.to_disk(tmp_path / "model")
+        return [tmp_path / "model", dev, out], "got 3 by ['sentencizer'] without"
+    if case == "no gold":
+        DocBin(docs=[spacy.blank("en")("Anna saw Bonn")]).to_disk(tmp_path / "bare.spacy")
+        return [model, tmp_path / "bare.spacy", out], "expected docs with gold entities, got 1"
+    if case == "file":
+        out.touch()
+        return [model, dev, out], "out: expected a folder, or nothing yet, got a file"
+    if case == "below a file":
+        out.touch()
+        return [model, dev, out / "deep"], "out: expected a folder, or nothing yet, got a file"
+    if case == "unknown component":
+        return [model, dev, out, "--component", "x"], "expected one of ['crf_ner'], got x"
+    if case == "no log":
+        return [model, dev, out, "--training-log", dev], "dev.spacy, line 1: expected one table"
+    if case == "missing log":
+        return [model, dev, out, "--training-log", tmp_path / "missing"], "missing"
+    if case == "missing model":
+        return [tmp_path / "missing", dev, out], "missing"
+    if case == "missing other":
+        return [model, dev, out, "--compare", tmp_path / "missing"], "missing"
+    assert case == "missing corpus"
+    return [model, tmp_path / "missing.spacy", out], "missing.spacy"
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "no entities",
+        "no gold",
+        "file",
+        "below a file",
+        "unknown component",
+        "no log",
+        "missing log",
+        "missing model",
+        "missing other",
+        "missing corpus",
+    ],
+)
+def test_a_mistake_is_one_sentence_and_nothing_is_written(
+    case: str, folder: Path, tmp_path: Path
+) -> None:
+    arguments, says = mistake(case, folder, tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    code, output = run(*arguments)
+    assert code == 1
+    (error,) = [line for line in output.splitlines() if line.startswith("Error: ")]
+    assert says in error
+    assert "Traceback" not in output
+    assert sorted(tmp_path.rglob("*")) == before

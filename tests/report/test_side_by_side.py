@@ -1,0 +1,63 @@
+"""Pages of annotated documents."""
+
+from html.parser import HTMLParser
+
+import pytest
+import spacy
+from spacy.tokens import Doc, Span
+from spacy.training import Example
+
+from spacy_crf_ner.report.side_by_side import comparison_page
+
+
+class Page(HTMLParser):
+    """What a browser would see: the elements and the text."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.elements, self.text, self.classes = [], "", []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append(tag)
+        self.classes.append((tag, dict(attrs).get("class")))
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.fixture
+def vocab():
+    return spacy.blank("en").vocab
+
+
+def example(vocab, words, gold, predicted):
+    docs = []
+    for ents in (predicted, gold):
+        doc = Doc(vocab, words=words)
+        doc.set_ents([Span(doc, *ent) for ent in ents])
+        docs.append(doc)
+    return Example(*docs)
+
+
+def test_gold_stands_beside_predicted(vocab):
+    same = example(vocab, ["Hanoi", "sleeps"], [(0, 1, "GPE")], [(0, 1, "GPE")])
+    other = example(vocab, ["Tim", "Cook"], [(0, 2, "PERSON")], [(0, 1, "PERSON")])
+    page = Page(comparison_page([same, other], "Test"))
+    assert [c for tag, c in page.classes if tag == "article"] == [None, "differs"]
+    assert page.elements.count("mark") == 4
+    assert page.text.count("Hanoi") == 2
+    assert "2 gold entities, 2 predicted, 1 of them equal" in page.text
+
+
+def test_text_and_labels_are_never_markup(vocab):
+    evil = "<script>alert(1)</script>"
+    eg = example(vocab, [evil, "&amp;", "{x}"], [(0, 1, "<b>L</b>")], [])
+    page = Page(comparison_page([eg], "<i>title</i>"))
+    assert not {"script", "b", "i"} & set(page.elements)
+    for text in (evil, "&amp;", "{x}", "<b>L</b>", "<i>title</i>"):
+        assert text in page.text
+
+
+def test_no_documents_give_a_page():
+    assert "0 documents" in comparison_page([], "Empty")

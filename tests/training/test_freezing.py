@@ -1,0 +1,285 @@
+"""A transformer that does not learn, or in part: its weights, its gradients, and what is kept."""
+
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Dict, Iterator, List, Optional, Set
+
+import pytest
+import spacy
+import torch
+from pipelines import SENTENCES, make_examples, small_transformers
+from spacy.cli.init_config import fill_config
+from spacy.language import Language
+from spacy.tokens import DocBin
+from spacy.training.initialize import init_nlp
+from spacy.training.loop import train
+from spacy.util import load_config
+from thinc.api import Config, PyTorchWrapper
+from transformers import AlbertConfig, AlbertModel, BertModel
+
+from spacy_crf_ner.training.freezing import freeze_layers, load_frozen
+
+ROOT = Path(__file__).parents[2]
+FROZEN = {"frozen_components": ["transformer"], "annotating_components": ["transformer"]}
+HALF_FROZEN = {"@callbacks": "spacy-crf-ner.freeze_layers.v1", "layers": 1}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A .spacy file of the sentences."""
+    path = tmp_path_factory.mktemp("corpus") / "train.spacy"
+    examples = make_examples(spacy.blank("en"))
+    DocBin(docs=[eg.reference for eg in examples]).to_disk(path)
+    return str(path)
+
+
+def make_config(corpus: str, transformer: str, **training: Any) -> Config:
+    """The shipped config, for some steps that move all that learns."""
+    overrides = {
+        "paths.train": corpus,
+        "paths.dev": corpus,
+        "paths.transformer": transformer,
+        "components.ner.model.hidden_width": 16,
+        "training.optimizer.learn_rate.warmup_steps": 1,
+        **{f"training.{name}": value for name, value in training.items()},
+    }
+    config = load_config(ROOT / "configs" / "transformer.cfg", overrides=overrides)
+    config["training"]["max_steps"] = 4
+    return config
+
+
+def trained(config: Config, output: Optional[Path] = None) -> Language:
+    """The pipeline after `spacy train`."""
+    nlp = init_nlp(config)
+    train(nlp, output)
+    return nlp
+
+
+def module_of(nlp: Language) -> torch.nn.Module:
+    return nlp.get_pipe("transformer").model.transformer  # type: ignore[attr-defined,no-any-return]
+
+
+def weights(nlp: Language) -> Dict[str, torch.Tensor]:
+    return {name: p.detach().clone() for name, p in module_of(nlp).named_parameters()}
+
+
+def kept(before: Dict[str, torch.Tensor], after: Dict[str, torch.Tensor]) -> Set[str]:
+    """The names of what is the same to the bit; nothing uses the pooler."""
+    assert before.keys() == after.keys() and len(before) > 30
+    same = {name for name in before if torch.equal(before[name], after[name])}
+    return {name for name in same if not name.startswith("pooler.")}
+
+
+def lower_half(module: Any) -> Set[str]:
+    """The names of the weights of the embeddings and the lower of two layers."""
+    parts = {"embeddings": module.embeddings, "encoder.layer.0": module.encoder.layer[0]}
+    return {f"{part}.{name}" for part, m in parts.items() for name, _ in m.named_parameters()}
+
+
+@contextmanager
+def saved_by(module: torch.nn.Module) -> Iterator[List[int]]:
+    """Count the tensors that autograd keeps in each call of a module, for the way back."""
+    counts: List[int] = []
+    open_hooks: List[Any] = []
+
+    def count(tensor: torch.Tensor) -> torch.Tensor:
+        counts[-1] += 1
+        return tensor
+
+    def begin(*_: Any) -> None:
+        counts.append(0)
+        open_hooks.append(torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor))
+        open_hooks[-1].__enter__()
+
+    def end(*_: Any) -> None:
+        open_hooks.pop().__exit__(None, None, None)
+
+    handles = [module.register_forward_pre_hook(begin), module.register_forward_hook(end)]
+    try:
+        yield counts
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+# All of it
+
+
+def test_a_frozen_transformer_stays_as_it_was_pretrained(
+    corpus: str, tiny_transformer: str, tmp_path: Path
+) -> None:
+    nlp = trained(make_config(corpus, tiny_transformer, **FROZEN), tmp_path)
+    pretrained = dict(BertModel.from_pretrained(tiny_transformer).named_parameters())
+    loaded = spacy.load(tmp_path / "model-last")
+    for each in (nlp, loaded):
+        assert kept(pretrained, weights(each)) >= lower_half(module_of(each))
+        assert len(kept(pretrained, weights(each))) == len(pretrained) - 2
+    assert all(p.grad is None for p in module_of(nlp).parameters())
+    doc = loaded("Tim Cook visited Hanoi.")
+    assert doc.has_annotation("ENT_IOB") and doc._.trf_data.tensors[0].any()
+
+
+def test_one_that_learns_moves_in_all_weights(corpus: str, tiny_transformer: str) -> None:
+    """So that the other tests of this file can fail."""
+    nlp = trained(make_config(corpus, tiny_transformer))
+    pretrained = dict(BertModel.from_pretrained(tiny_transformer).named_parameters())
+    assert kept(pretrained, weights(nlp)) == set()
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_autograd_keeps_nothing_of_a_frozen_one(
+    frozen: bool, corpus: str, tiny_transformer: str
+) -> None:
+    nlp = init_nlp(make_config(corpus, tiny_transformer, **(FROZEN if frozen else {})))
+    outputs: List[bool] = []
+    module_of(nlp).register_forward_hook(
+        lambda module, inputs, output: outputs.append(output.last_hidden_state.requires_grad)
+    )
+    names = {"exclude": ["transformer"], "annotates": ["transformer"]} if frozen else {}
+    examples = make_examples(nlp, [pair for pair in SENTENCES if pair[0]])
+    with saved_by(module_of(nlp)) as counts:
+        nlp.update(examples, sgd=nlp.create_optimizer(), **names)
+    assert outputs == [not frozen] * len(counts) and counts
+    assert all((count == 0) == frozen for count in counts)
+    grads = [p.grad for name, p in module_of(nlp).named_parameters() if "pooler" not in name]
+    assert all((grad is None) == frozen for grad in grads)
+
+
+def test_a_transformer_that_learns_is_left_to_spacy(corpus: str, tiny_transformer: str) -> None:
+    nlp = spacy.util.load_model_from_config(make_config(corpus, tiny_transformer))
+    load_frozen()(nlp)
+    assert module_of(nlp) is None
+    nlp.initialize(lambda: make_examples(nlp))
+    before = module_of(nlp)
+    nlp.disable_pipe("transformer")
+    load_frozen()(nlp)
+    assert module_of(nlp) is before
+
+
+# A part of it
+
+
+def test_frozen_layers_stay_and_the_others_learn(
+    corpus: str, tiny_transformer: str, tmp_path: Path
+) -> None:
+    config = make_config(corpus, tiny_transformer)
+    config["initialize"]["after_init"] = HALF_FROZEN
+    config.to_disk(tmp_path / "config.cfg")
+    fill_config(tmp_path / "filled.cfg", tmp_path / "config.cfg", silent=True)
+    config = load_config(tmp_path / "filled.cfg")
+    assert config["initialize"]["after_init"]["component"] == "transformer"
+    nlp = trained(config, tmp_path)
+    pretrained = dict(BertModel.from_pretrained(tiny_transformer).named_parameters())
+    for each in (nlp, spacy.load(tmp_path / "model-last")):
+        assert kept(pretrained, weights(each)) == lower_half(module_of(each))
+    gone = {name for name, p in module_of(nlp).named_parameters() if p.grad is None}
+    assert {name for name in gone if not name.startswith("pooler.")} == lower_half(module_of(nlp))
+
+
+def test_autograd_keeps_nothing_of_frozen_layers(corpus: str, tiny_transformer: str) -> None:
+    config = make_config(corpus, tiny_transformer)
+    config["initialize"]["after_init"] = HALF_FROZEN
+    nlp = init_nlp(config)
+    module: Any = module_of(nlp)
+    low, high = module.encoder.layer
+    examples = make_examples(nlp, [pair for pair in SENTENCES if pair[0]])
+    for part, learns in ((module.embeddings, False), (low, False), (high, True)):
+        with saved_by(part) as counts:
+            nlp.update(examples, sgd=nlp.create_optimizer())
+        assert counts and all((count > 0) == learns for count in counts)
+
+
+@pytest.mark.parametrize("layers", [0, 1, 2])
+def test_all_kinds_of_transformers(layers: int) -> None:
+    """The hidden states up to the frozen layers are constants, and those above them are not."""
+    modules = small_transformers()
+    assert len(modules) > 9
+    for kind, module in modules.items():
+        freeze_layers("any", layers)(pipeline_of(module))
+        words = torch.randint(3, 50, (2, 7))
+        output = module(words, attention_mask=torch.ones_like(words), output_hidden_states=True)
+        learn = [hidden.requires_grad for hidden in output.hidden_states]
+        assert learn == [False] * (layers + 1) + [True] * (3 - layers), kind
+
+
+def pipeline_of(module: Any) -> Any:
+    """What the callback sees of a pipeline, with a component named "any"."""
+    pipe = SimpleNamespace(model=PyTorchWrapper(module))
+    return SimpleNamespace(component_names=["any"], get_pipe=lambda name: pipe)
+
+
+# Resumed and sourced pipelines
+
+
+@pytest.fixture(scope="module")
+def saved(corpus: str, tiny_transformer: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trained pipeline; its lower half was frozen."""
+    folder = tmp_path_factory.mktemp("saved")
+    config = make_config(corpus, tiny_transformer)
+    config["initialize"]["after_init"] = HALF_FROZEN
+    trained(config, folder)
+    return folder / "model-last"
+
+
+@pytest.mark.parametrize("how", ["all", "half", "frozen"])
+def test_a_sourced_transformer(how: str, saved: Path, corpus: str, tiny_transformer: str) -> None:
+    config = make_config(corpus, tiny_transformer, **(FROZEN if how == "frozen" else {}))
+    config["components"] = {
+        name: {"source": str(saved), "component": name} for name in ("transformer", "ner")
+    }
+    if how == "half":
+        config["initialize"]["after_init"] = HALF_FROZEN
+    before = weights(spacy.load(saved))
+    nlp = trained(config)
+    expected = {"all": set(), "half": lower_half(module_of(nlp))}
+    expected["frozen"] = {name for name in before if not name.startswith("pooler.")}
+    assert kept(before, weights(nlp)) == expected[how]
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_resumed_pipeline_is_frozen_where_the_callback_is_called_again(
+    again: bool, saved: Path
+) -> None:
+    nlp = spacy.load(saved)
+    before = weights(nlp)
+    if again:
+        freeze_layers(layers=1)(nlp)
+    optimizer = nlp.resume_training()
+    optimizer.learn_rate = 0.01
+    examples = make_examples(nlp, [pair for pair in SENTENCES if pair[0]])
+    for _ in range(2):
+        nlp.update(examples, sgd=optimizer)
+    assert kept(before, weights(nlp)) == (lower_half(module_of(nlp)) if again else set())
+
+
+# Errors
+
+
+def test_settings_that_do_not_fit_are_errors(saved: Path) -> None:
+    nlp = spacy.load(saved)
+    for component, layers, message in (
+        ("bert", 1, r"one of the components \['transformer', 'ner'\], got 'bert'"),
+        ("ner", 1, r"expected a transformer in 'ner', got none"),
+        ("transformer", -1, r"layers of 0 or more, got -1"),
+        ("transformer", 3, r"fewer than the 2 layers .* got 3\. .*frozen_components"),
+        ("transformer", 2, r"fewer than the 2 layers .* got 2\. .*frozen_components"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            freeze_layers(component, layers)(nlp)
+    assert all(p.requires_grad for p in module_of(nlp).parameters())
+    with pytest.raises(ValueError, match=r"got 'bert'\. Name the one with the transformer"):
+        load_frozen("bert")(nlp)
+
+
+def test_a_transformer_without_weights_yet_is_an_error(corpus: str, tiny_transformer: str) -> None:
+    nlp = spacy.util.load_model_from_config(make_config(corpus, tiny_transformer))
+    with pytest.raises(ValueError, match=r"got none.*initialize or load it before"):
+        freeze_layers()(nlp)
+
+
+def test_layers_that_share_their_weights_cannot_be_frozen() -> None:
+    size = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32}
+    albert = AlbertModel(AlbertConfig(vocab_size=50, embedding_size=8, **size))
+    with pytest.raises(ValueError, match=r"got names of \[0\].*A AlbertModel cannot be frozen in"):
+        freeze_layers("any", 1)(pipeline_of(albert))

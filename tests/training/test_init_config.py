@@ -1,0 +1,218 @@
+"""Configs to begin with: complete, and trained as they are."""
+
+from configparser import ConfigParser
+from pathlib import Path
+from typing import Any, Dict
+
+import numpy as np
+import pytest
+import spacy
+from pipelines import make_examples
+from setuptools import find_packages
+from spacy.cli.init_config import fill_config
+from spacy.cli.train import train
+from spacy.tokens import DocBin
+from spacy.training.initialize import init_nlp
+from spacy.util import load_config
+from typer.testing import CliRunner
+
+from spacy_crf_ner.cli import app
+from spacy_crf_ner.training.init_config import ACCURACY, PURPOSES, TOK2VECS, init_config, shipped
+
+ROOT = Path(__file__).parents[2]
+runner = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus")
+    docs = [eg.reference for eg in make_examples(spacy.blank("en"))]
+    for part in ("train", "dev"):
+        DocBin(docs=docs).to_disk(folder / f"{part}.spacy")
+    return folder
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+@pytest.mark.parametrize("optimize", PURPOSES)
+@pytest.mark.parametrize("tok2vec", TOK2VECS)
+def test_every_choice_is_complete_and_trains(
+    tok2vec: str, optimize: str, gpu: bool, corpus: Path, tiny_transformer: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "config.cfg"
+    init_config("de", tok2vec, transformer=tiny_transformer, gpu=gpu, optimize=optimize).to_disk(
+        path
+    )
+    fill_config(tmp_path / "filled.cfg", path, silent=True)
+    assert (tmp_path / "filled.cfg").read_text("utf-8") == path.read_text("utf-8")
+    overrides = {
+        "paths.train": str(corpus / "train.spacy"),
+        "paths.dev": str(corpus / "dev.spacy"),
+        "training.max_steps": 2,
+        "training.eval_frequency": 2,
+    }
+    train(path, tmp_path, overrides=overrides)
+    nlp = spacy.load(tmp_path / "model-last")
+    assert nlp.lang == "de"
+    assert set(nlp.get_pipe("ner").labels) == {"PERSON", "GPE", "ORG"}
+
+
+def changes(tok2vec: str, **options: Any) -> Dict[str, Any]:
+    """The settings that differ from those of the shipped config, by their names with dots."""
+
+    def flat(config: Dict[str, Any], prefix: str = "") -> Dict[str, Any]:
+        found = {}
+        for key, value in config.items():
+            if isinstance(value, dict):
+                found.update(flat(value, f"{prefix}{key}."))
+            else:
+                found[prefix + key] = value
+        return found
+
+    ours = flat(init_config(options.pop("lang", "en"), tok2vec, **options))
+    theirs = flat(load_config(ROOT / "configs" / f"{tok2vec}.cfg"))
+    return {key: value for key, value in ours.items() if key not in theirs or theirs[key] != value}
+
+
+def test_without_options_a_config_is_the_shipped_one() -> None:
+    assert changes("cnn") == changes("char") == {}
+    # Which is set for a GPU.
+    assert changes("transformer") == {"system.gpu_allocator": None}
+    assert changes("transformer", transformer="a/b", gpu=True) == {
+        "paths.transformer": "a/b",
+        "training.batcher.size": 2000,
+    }
+
+
+@pytest.mark.parametrize("tok2vec", TOK2VECS)
+def test_accuracy_is_larger_and_takes_longer(tok2vec: str) -> None:
+    plain = init_config("en", tok2vec).interpolate()
+    larger = changes(tok2vec, optimize="accuracy", gpu=True)
+    assert larger["training.max_steps"] == larger["training.optimizer.learn_rate.total_steps"]
+    grown = {*larger} - {"system.gpu_allocator"}
+    assert grown > {*ACCURACY[tok2vec]}
+    for name in grown:
+        value: Any = plain
+        for key in name.split("."):
+            value = value[key]
+        assert larger[name] > value, name
+
+
+@pytest.mark.parametrize("tok2vec", ["cnn", "char"])
+def test_static_vectors_are_taken(tok2vec: str, corpus: Path, tmp_path: Path) -> None:
+    nlp = spacy.blank("en")
+    nlp.vocab.set_vector("Hanoi", np.array([1.0, 2.0, 3.0], dtype="f"))
+    nlp.to_disk(tmp_path / "vectors")
+    config = init_config("en", tok2vec, vectors=str(tmp_path / "vectors"))
+    config["paths"].update(train=str(corpus / "train.spacy"), dev=str(corpus / "dev.spacy"))
+    trained = init_nlp(config)
+    ner: Any = trained.get_pipe("ner")
+    before = ner.trellis(trained.make_doc("Hanoi")).emissions
+    trained.vocab.set_vector("Hanoi", np.array([-9.0, 8.0, 7.0], dtype="f"))
+    assert abs(ner.trellis(trained.make_doc("Hanoi")).emissions - before).max() > 1e-4
+
+
+def test_vectors_beside_a_transformer_are_an_error() -> None:
+    with pytest.raises(ValueError, match="expected none beside a transformer, got 'vectors'"):
+        init_config("en", "transformer", vectors="vectors")
+
+
+def test_a_language_brings_its_tokenizer() -> None:
+    def tokenizer(lang: str) -> str:
+        return init_config(lang)["nlp"]["tokenizer"]["@tokenizers"]
+
+    assert tokenizer("zh") == "spacy.zh.ChineseTokenizer"
+    # Syllables, as in the shipped configs; no package is needed.
+    assert tokenizer("vi") == tokenizer("en") == "spacy.Tokenizer.v1"
+    # Another name of a language is written as spaCy's own.
+    assert init_config("mul")["nlp"]["lang"] == "xx"
+
+
+@pytest.mark.parametrize(
+    "options, says",
+    [
+        ({"lang": "klingon"}, "expected a language of spaCy, such as en, got 'klingon'"),
+        ({"tok2vec": "lstm"}, "tok2vec: expected one of ['transformer', 'cnn', 'char']"),
+        ({"optimize": "speed"}, "optimize: expected one of ['efficiency', 'accuracy']"),
+    ],
+)
+def test_a_choice_that_there_is_not_is_an_error(options: Dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError) as error:
+        init_config(**{"lang": "en", **options})
+    assert says in str(error.value)
+
+
+# The command
+
+
+def test_the_command_writes_what_the_function_makes(tmp_path: Path) -> None:
+    out = tmp_path / "folder" / "config.cfg"
+    options = ["--lang", "de", "--char", "--optimize", "accuracy"]
+    result = runner.invoke(app, ["init-config", str(out), *options])
+    assert result.exit_code == 0, result.output
+    assert f"Config: {out}" in result.output.replace("\n", "")
+    expected = init_config("de", "char", optimize="accuracy")
+    assert load_config(out) == expected
+    printed = runner.invoke(app, ["init-config", "-", *options])
+    assert printed.output.strip() == out.read_text("utf-8").strip()
+    over = runner.invoke(app, ["init-config", "-", "--transformer", "a/b", "--gpu"]).output
+    assert 'transformer = "a/b"' in over and 'gpu_allocator = "pytorch"' in over
+
+
+def test_a_file_is_replaced_only_by_force(tmp_path: Path) -> None:
+    out = tmp_path / "config.cfg"
+    out.write_text("mine")
+    result = runner.invoke(app, ["init-config", str(out)])
+    assert result.exit_code == 1
+    assert "expected a new file, got one that is there" in result.output
+    assert out.read_text() == "mine"
+    assert runner.invoke(app, ["init-config", str(out), "--force"]).exit_code == 0
+    assert load_config(out) == init_config("en", "cnn")
+
+
+@pytest.mark.parametrize(
+    "options, says",
+    [
+        (["--lang", "klingon"], "expected a language of spaCy, such as en, got 'klingon'"),
+        (["--cnn", "--char"], "expected one of --transformer, --cnn and --char, got more"),
+        (["--optimize", "speed"], "expected one of ['efficiency', 'accuracy'], got 'speed'"),
+    ],
+)
+def test_a_mistake_is_one_sentence(options: Any, says: str, tmp_path: Path) -> None:
+    result = runner.invoke(app, ["init-config", str(tmp_path / "config.cfg"), *options])
+    assert result.exit_code == 1
+    assert says in result.output and len(result.output.splitlines()) == 1
+    assert not (tmp_path / "config.cfg").exists()
+
+
+# The installed package
+
+
+def test_the_configs_are_part_of_the_package() -> None:
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    named = setup["options"]["packages"].split()
+    here = find_packages(str(ROOT), include=["spacy_crf_ner*"])
+    assert sorted(named) == sorted([*here, "spacy_crf_ner.configs"])
+    assert setup["options"]["package_dir"].split() == ["spacy_crf_ner.configs", "=", "configs"]
+    kinds = setup["options.package_data"]["spacy_crf_ner.configs"].split(", ")
+    files = [path for path in (ROOT / "configs").iterdir() if path.is_file()]
+    assert files and all(any(path.match(kind) for kind in kinds) for path in files)
+    for path in files:
+        assert shipped(path.name).read_text("utf-8") == path.read_text("utf-8")
+
+
+def test_the_ablation_finds_the_family_where_there_is_none(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (corpus / "test.spacy").write_bytes((corpus / "dev.spacy").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    command = ["ablation", str(corpus), "out", "--member", "no such"]
+    packaged = runner.invoke(app, command)
+    assert packaged.exit_code == 1 and "BERT, BiLSTM, CRF" in packaged.output
+    # One that is there goes first, and one that is named is not replaced.
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "family.yml").write_text("mine:\n  config: mine.cfg\n")
+    init_config("en").to_disk(tmp_path / "configs" / "mine.cfg")
+    assert "['mine']" in runner.invoke(app, command).output
+    missing = runner.invoke(app, [*command, "--family", "missing.yml"])
+    assert missing.exit_code == 1 and "missing.yml" in missing.output

@@ -1,0 +1,386 @@
+"""The optimizer: which weights decay, and how fast each layer of a transformer learns."""
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+import numpy as np
+import pytest
+import spacy
+import torch
+from pipelines import TOK2VEC, make_examples, small_transformers
+from spacy.util import load_config, registry
+from thinc.api import Adam, Config, LayerNorm, Optimizer, PyTorchShim, warmup_linear
+from torch import nn
+from transformers import BertModel
+
+from spacy_crf_ner.training.optimizer import WORTH, adam
+
+ROOT = Path(__file__).parents[2]
+RATE, DECAY, EPS, BETAS = 1e-2, 0.1, 1e-8, (0.9, 0.999)
+
+
+def arrays(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype("f")
+
+
+def decays(name: str, optimizer: Optional[Optimizer] = None) -> bool:
+    """Whether weights with no gradient shrink: Adam itself does not move them."""
+    weights = np.ones((3, 2), dtype="f")
+    optimizer = optimizer or adam(RATE, L2=DECAY)
+    optimizer((1, name), weights, np.zeros((3, 2), dtype="f"))
+    shrunk = np.full((3, 2), 1 - RATE * DECAY, dtype="f")
+    assert np.array_equal(weights, np.ones((3, 2))) or np.allclose(weights, shrunk, atol=1e-7)
+    return not np.array_equal(weights, np.ones((3, 2)))
+
+
+def run(optimizer: Optimizer, name: str, steps: int = 5, lr_scale: float = 1.0) -> np.ndarray:
+    """The weights after some steps on made-up gradients."""
+    weights = arrays(0, 4, 3)
+    for step in range(steps):
+        optimizer((7, name), weights, arrays(1 + step, 4, 3), lr_scale=lr_scale)
+        optimizer.step_schedules()
+    return weights
+
+
+# Registration
+
+
+def test_a_config_finds_it_without_an_import_of_the_package() -> None:
+    code = (
+        "import sys; from spacy.util import registry; from thinc.api import Optimizer;"
+        "known = [name for name in sys.modules if name.startswith('spacy_crf_ner')];"
+        "made = registry.resolve({'o': {'@optimizers': 'spacy-crf-ner.Adam.v1'}})['o'];"
+        "print(known, isinstance(made, Optimizer), type(made).__module__, 'torch' in sys.modules)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.split()[:3] == ["[]", "True", "spacy_crf_ner.training.optimizer"]
+
+
+def test_its_settings_and_defaults_are_those_of_adam_and_two_more() -> None:
+    ours, theirs = (
+        {name: p.default for name, p in inspect.signature(make).parameters.items()}
+        for make in (adam, Adam)
+    )
+    assert ours == theirs | {"layer_decay": 1.0, "layers": None}
+
+
+@pytest.mark.parametrize("name", ["transformer", "cnn", "char", "textcat_rnn"])
+def test_the_shipped_configs_have_it_with_clipping(name: str) -> None:
+    section = load_config(ROOT / "configs" / f"{name}.cfg")["training"]["optimizer"]
+    assert section["@optimizers"] == "spacy-crf-ner.Adam.v1"
+    assert section["grad_clip"] == 1.0
+
+
+def test_a_pipeline_makes_it_of_its_config() -> None:
+    config = Config().from_str(
+        '[training]\n[training.optimizer]\n@optimizers = "spacy-crf-ner.Adam.v1"\n'
+        "layer_decay = 0.5\nlayers = 2\nL2 = 0.1\n[training.optimizer.learn_rate]\n"
+        '@schedules = "warmup_linear.v1"\nwarmup_steps = 2\ntotal_steps = 4\ninitial_rate = 0.1\n'
+    )
+    optimizer = spacy.blank("en", config=config).create_optimizer()
+    rates = []
+    for _ in range(5):
+        rates.append(optimizer.learn_rate)
+        optimizer.step_schedules()
+    assert rates == pytest.approx([0.0, 0.05, 0.1, 0.05, 0.0])
+    assert (optimizer.layer_decay, optimizer.layers, optimizer.L2) == (0.5, 2, 0.1)
+
+
+# thinc's Adam, where no name is special
+
+
+@pytest.mark.parametrize("name", ["W", "E", "projection.weight", "encoder.layer.1.output.weight"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"L2": DECAY},
+        {"L2": DECAY, "L2_is_weight_decay": False},
+        {"grad_clip": 0.0, "beta1": 0.5, "beta2": 0.7, "eps": 1e-3},
+        {"beta1": 0.0, "beta2": 0.0},
+    ],
+)
+def test_it_is_thincs_adam_bit_by_bit(name: str, settings: Dict[str, Any]) -> None:
+    made = [
+        make(warmup_linear(0.1, 2, 10), **settings)  # type: ignore[arg-type]
+        for make in (adam, Adam)
+    ]
+    ours, theirs = (run(optimizer, name, lr_scale=3.0) for optimizer in made)
+    np.testing.assert_array_equal(ours, theirs)
+    assert (ours != arrays(0, 4, 3)).all()
+    keys = {key for optimizer in made for key in optimizer.averages}
+    assert keys == {(7, name)}
+    np.testing.assert_array_equal(*(optimizer.averages[7, name] for optimizer in made))
+
+
+LARGE = (WORTH // 64, 64)  # from here on, torch does the arithmetic
+
+
+@pytest.mark.parametrize("name", ["W", "b"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"L2": DECAY},
+        {"grad_clip": 0.0, "L2": DECAY, "use_averages": False},
+        {"L2": DECAY, "beta1": 0.5, "beta2": 0.7, "eps": 1e-3},
+    ],
+)
+def test_large_arrays_are_updated_as_by_thincs_adam(
+    name: str, settings: Dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Step by step; gradients that are clipped and that are not, and none; a rate of 0 first."""
+    plain = settings | {"L2": 0.0} if name == "b" else settings
+    theirs, ours = (
+        Adam(warmup_linear(RATE, 2, 10), **plain),
+        adam(warmup_linear(RATE, 2, 10), **settings),
+    )
+    key, expected, found = (7, name), arrays(0, *LARGE), arrays(0, *LARGE)
+    for step, size in enumerate((1.0, 1e-4, 10.0, 0.0, 1e-3, 1e-6)):
+        gradient = size * arrays(1 + step, *LARGE)
+        theirs(key, expected, gradient.copy(), lr_scale=3.0)
+        with monkeypatch.context() as patched:
+            patched.setattr(Optimizer, "_adam", None)
+            same, zeros = ours(key, found, gradient, lr_scale=3.0)
+        assert same is found and zeros is gradient and not gradient.any()
+        assert ours.nr_update == theirs.nr_update
+        np.testing.assert_allclose(found, expected, atol=1e-6, rtol=1e-6)
+        np.testing.assert_allclose(ours.mom1[key], theirs.mom1[key], atol=1e-6, rtol=1e-6)
+        np.testing.assert_allclose(ours.mom2[key], theirs.mom2[key], atol=1e-7, rtol=1e-6)
+        if theirs.averages is not None:
+            np.testing.assert_allclose(ours.averages[key], theirs.averages[key], atol=1e-6)
+        for optimizer in (ours, theirs):
+            optimizer.step_schedules()
+    assert (ours.averages is None) == (theirs.averages is None)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"L2": DECAY, "L2_is_weight_decay": False}, {"beta1": 0.0, "beta2": 0.0}],
+)
+def test_large_arrays_are_left_to_thinc_where_it_is_not_adam_with_decay(
+    settings: Dict[str, Any],
+) -> None:
+    found, expected = arrays(0, *LARGE), arrays(0, *LARGE)
+    for optimizer, weights in ((adam(RATE, **settings), found), (Adam(RATE, **settings), expected)):
+        optimizer((7, "W"), weights, arrays(1, *LARGE))
+    np.testing.assert_array_equal(found, expected)
+    assert (found != arrays(0, *LARGE)).any()
+
+
+def test_large_arrays_that_do_not_lie_in_order_are_left_to_thinc() -> None:
+    found, expected = (
+        make(RATE)((7, "W"), arrays(0, *LARGE).T, arrays(1, *LARGE).T)[0] for make in (adam, Adam)
+    )
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("is_decay", [True, False])
+def test_without_decay_it_is_thincs_adam_without_l2(is_decay: bool) -> None:
+    ours = run(adam(RATE, L2=DECAY, L2_is_weight_decay=is_decay), "b")
+    np.testing.assert_array_equal(ours, run(Adam(RATE), "b"))
+    assert (ours != run(Adam(RATE, L2=DECAY, L2_is_weight_decay=is_decay), "b")).any()
+
+
+def test_l2_is_left_as_it_was() -> None:
+    """A schedule of L2 goes on, a rate that is set holds, and an error changes nothing."""
+    optimizer = adam(RATE, L2=iter([0.1, 0.2, 0.3]))  # type: ignore[arg-type]
+    assert not decays("b", optimizer) and optimizer.L2 == 0.1
+    optimizer.step_schedules()
+    assert not decays("b", optimizer) and optimizer.L2 == 0.2
+    with pytest.raises(ValueError):
+        optimizer((2, "b"), arrays(0, 3), arrays(0, 2))
+    assert optimizer.L2 == 0.2
+    optimizer.learn_rate = 0.5
+    weights = np.ones((2, 2), dtype="f")
+    optimizer((3, "W"), weights, np.zeros((2, 2), dtype="f"))
+    np.testing.assert_allclose(weights, 1 - 0.5 * 0.2)
+
+
+# Which weights decay
+
+
+def test_thincs_layers() -> None:
+    norm = LayerNorm(nI=3)
+    assert set(norm.param_names) == {"G", "b"}
+    assert not any(decays(name) for name in norm.param_names)
+    assert all(decays(name) for name in ("W", "E", "Q"))
+
+
+def test_the_network_decays_but_for_biases_and_transitions() -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", config={"model": {"tok2vec": TOK2VEC, "dense_width": 4}})
+    nlp.initialize(lambda: make_examples(nlp))
+    module = nlp.get_pipe("crf_ner").model.get_ref("output_layer").shims[0].module
+    kept = {name for name, _ in module.named_parameters() if not decays(name)}
+    biases = {name for name, p in module.named_parameters() if p.ndim == 1}
+    assert kept == biases | {"crf.transitions"}
+    assert {"crf.start_transitions", "encoder.rnn.bias_hh_l0_reverse", "dense.bias"} <= kept
+
+
+def test_torchs_own_transformer() -> None:
+    module = nn.TransformerEncoderLayer(d_model=4, nhead=2, dim_feedforward=8)
+    kept = {name for name, _ in module.named_parameters() if not decays(name)}
+    assert kept == {name for name, p in module.named_parameters() if p.ndim == 1}
+    assert {"norm1.weight", "self_attn.in_proj_bias", "linear1.bias"} <= kept
+
+
+def test_hugging_faces_transformers() -> None:
+    """In them all, the weights with one axis are biases and layer norms."""
+    more = {"xlnet": {f"layer.{i}.rel_attn.r_{x}_bias" for i in range(3) for x in "rsw"}}
+    for kind, module in small_transformers().items():
+        kept = {name for name, _ in module.named_parameters() if not decays(name)}
+        one_axis = {name for name, p in module.named_parameters() if p.ndim == 1}
+        assert kept == one_axis | more.get(kind, set()), kind
+
+
+# torch's AdamW, with parameter groups
+
+
+class Beside:
+    """A tiny BERT that thinc's shim updates, and a twin that torch's AdamW does.
+
+    Both see the gradients of the first. AdamW and thinc's Adam differ in two conventions. thinc
+    does not correct the bias of the second moment inside the square root beside eps, so that its
+    eps is one of eps / sqrt(1 - beta2^t) in torch. And thinc shrinks weights after a step, torch
+    before it: here torch does not before the first, and once more after the last.
+    """
+
+    def __init__(self, folder: str, layer_decay: float, layers: Optional[int]) -> None:
+        self.model, self.twin = (BertModel.from_pretrained(folder) for _ in range(2))
+        self.shim = PyTorchShim(self.model)
+        self.thinc = adam(
+            RATE, L2=DECAY, use_averages=False, layer_decay=layer_decay, layers=layers
+        )
+        parts = [self.twin.embeddings, *self.twin.encoder.layer]
+        groups: List[Dict[str, Any]] = []
+        for height, part in enumerate(reversed(parts)):
+            norms = {id(p) for m in part.modules() if isinstance(m, nn.LayerNorm)
+                     for p in m.parameters()}  # fmt: skip
+            plain = [p for p in part.parameters() if id(p) in norms or p.ndim == 1]
+            shrinking = [p for p in part.parameters() if id(p) not in norms and p.ndim > 1]
+            for parameters, decay in ((plain, 0.0), (shrinking, DECAY)):
+                rate = RATE * layer_decay**height
+                groups.append({"params": parameters, "lr": rate, "weight_decay": decay})
+        self.torch = torch.optim.AdamW(groups, betas=BETAS)
+        self.decays = [group["weight_decay"] for group in groups]
+
+    def step(self, t: int) -> None:
+        torch.manual_seed(t)
+        hidden = self.model(torch.randint(0, 100, (3, 7))).last_hidden_state
+        (hidden * torch.randn_like(hidden)).sum().backward()
+        for mine, its in zip(self.model.parameters(), self.twin.parameters()):
+            if mine.grad is not None:
+                its.grad = mine.grad.clone()
+                # Each by its own norm, as thinc clips.
+                nn.utils.clip_grad_norm_([its], 1.0)
+        for group, decay in zip(self.torch.param_groups, self.decays):
+            group["eps"] = EPS / (1 - BETAS[1] ** t) ** 0.5
+            group["weight_decay"] = decay if t > 1 else 0.0
+        self.torch.step()
+        self.shim.finish_update(self.thinc)
+
+    def expected(self) -> Dict[str, torch.Tensor]:
+        """The weights of torch's, shrunk after the last step."""
+        shrunk = {
+            id(p): p.detach() * (1 - group["lr"] * decay)
+            for group, decay in zip(self.torch.param_groups, self.decays)
+            for p in group["params"]
+        }
+        return {name: shrunk.get(id(p), p.detach()) for name, p in self.twin.named_parameters()}
+
+
+@pytest.mark.parametrize("layer_decay, layers", [(1.0, None), (0.5, 2), (0.9, 2)])
+def test_it_is_torchs_adamw_with_groups(
+    tiny_transformer: str, layer_decay: float, layers: Optional[int]
+) -> None:
+    beside = Beside(tiny_transformer, layer_decay, layers)
+    before = {name: p.detach().clone() for name, p in beside.model.named_parameters()}
+    for t in range(1, 11):
+        beside.step(t)
+    expected = beside.expected()
+    for name, p in beside.model.named_parameters():
+        np.testing.assert_allclose(p.detach(), expected[name], atol=1e-6, rtol=0, err_msg=name)
+        assert torch.equal(p, before[name]) == name.startswith("pooler."), name  # it is not used
+
+
+# Rates
+
+
+def rate_of(name: str, **settings: Any) -> float:
+    """How far a step goes, as a share of that of thinc's Adam."""
+    ours, theirs = (
+        run(make, name, steps=1) - arrays(0, 4, 3) for make in (adam(RATE, **settings), Adam(RATE))
+    )
+    (rate,) = set(np.round((ours / theirs).ravel(), 3))
+    return float(rate)
+
+
+@pytest.mark.parametrize(
+    "name, rate",
+    [
+        ("embeddings.word_embeddings.weight", 0.125),
+        ("embeddings.LayerNorm.bias", 0.125),
+        ("encoder.layer.0.attention.self.query.weight", 0.25),
+        ("encoder.layer.1.output.dense.weight", 0.5),
+        ("transformer.layer.1.ffn.lin1.weight", 0.5),  # DistilBERT
+        ("layers.1.mlp.Wi.weight", 0.5),  # ModernBERT
+        ("encoder.layer.2.output.dense.weight", 1.0),
+        ("pooler.dense.weight", 1.0),
+        ("projection.weight", 1.0),
+        ("encoder.rnn.weight_ih_l0", 1.0),
+        ("W", 1.0),
+        ("E", 1.0),
+    ],
+)
+def test_each_layer_learns_more_slowly_than_the_one_above_it(name: str, rate: float) -> None:
+    assert rate_of(name, layer_decay=0.5, layers=3) == rate
+    assert rate_of(name, layers=3) == 1.0
+
+
+def test_the_multiplier_of_the_head_still_holds() -> None:
+    name = "encoder.layer.0.output.dense.weight"
+    scaled = run(adam(RATE, layer_decay=0.5, layers=2), name, 1, lr_scale=6.0)
+    np.testing.assert_array_equal(scaled, run(Adam(RATE), name, 1, lr_scale=3.0))
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"layer_decay": 0.9}, r"layers: expected the number of layers.*layer_decay is 0\.9"),
+        ({"layer_decay": 0.0, "layers": 2}, r"layer_decay: expected above 0, 1 at most, got 0\.0"),
+        ({"layer_decay": 1.1, "layers": 2}, r"layer_decay: expected above 0, 1 at most, got 1\.1"),
+        ({"layer_decay": 0.9, "layers": 0}, r"layers: expected 1 or more, got 0"),
+    ],
+)
+def test_a_setting_out_of_range_is_an_error(settings: Dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        registry.resolve({"o": {"@optimizers": "spacy-crf-ner.Adam.v1", **settings}})
+
+
+def test_more_layers_than_were_said_are_an_error(tiny_transformer: str) -> None:
+    with pytest.raises(ValueError, match=r"got 1, but 'encoder\.layer\.1\..*' is in layer 2\."):
+        Beside(tiny_transformer, 0.9, 1).step(1)
+
+
+def test_fewer_layers_than_were_said_are_an_error(tiny_transformer: str) -> None:
+    """All rates would be too small, and nobody would know: the second update shows it."""
+    beside = Beside(tiny_transformer, 0.9, 3)
+    beside.step(1)
+    with pytest.raises(ValueError, match=r"got 3, but the weights that learn are in 2 at most"):
+        beside.step(2)
+
+
+def test_two_transformers_of_one_size_may_learn() -> None:
+    optimizer = adam(RATE, layer_decay=0.5, layers=2)
+    for _ in range(3):
+        for shim in (1, 2):
+            for layer in (0, 1):
+                name = f"encoder.layer.{layer}.output.dense.weight"
+                optimizer((shim, name), arrays(0, 2, 2), arrays(1, 2, 2))
+    assert isinstance(optimizer, Optimizer)
