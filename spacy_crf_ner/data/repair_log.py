@@ -3,12 +3,14 @@
 from collections import Counter
 from typing import Dict, List
 
+from ..input_error import InputError
+
 NOTED = 20
 SHOWN = 1000  # characters; a line may have millions
 ALIGNMENTS = ("strict", "expand", "contract", "missing")
 
 
-class CorpusError(ValueError):
+class CorpusError(InputError):
     """A corpus that cannot be read; the message says where, what was expected, and what to do."""
 
 
