@@ -53,7 +53,7 @@ VECTORS = {
 
 def shipped(name: str) -> Path:
     """Find a file of the shipped configs: of the installed package, or of the checkout."""
-    here = Path(__file__).parent
+    here = Path(__file__).parents[1]
     folder = here / "configs"
     return (folder if folder.is_dir() else here.parent / "configs") / name
 

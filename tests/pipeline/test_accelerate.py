@@ -280,7 +280,7 @@ def test_what_cannot_be_is_said(tiny_transformer: str, monkeypatch: pytest.Monke
 
 
 def test_commands_know_each_precision() -> None:
-    assert tuple(cli.PRECISIONS.split("|")) == precision.PRECISIONS
+    assert tuple(cli.options.PRECISIONS.split("|")) == precision.PRECISIONS
 
 
 def test_commands_predict_in_a_precision(tiny_transformer: str, tmp_path: Path) -> None:
