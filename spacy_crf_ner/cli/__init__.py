@@ -6,7 +6,6 @@ import typer
 from typer.core import TyperGroup
 
 from ..annotate import WorkerError
-from .ablation import ablation
 from .annotate import annotate
 from .calibrate import calibrate
 from .check import check
@@ -56,7 +55,6 @@ for _command in (
     visualize,
     calibrate,
     report,
-    ablation,
     init_config,
     distribute,
 ):

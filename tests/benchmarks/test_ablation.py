@@ -1,9 +1,11 @@
 """The ablation: each run once, with one budget, and its figures as they are."""
 
 import re
+import shutil
 import statistics
 from pathlib import Path
 
+import ablation
 import pytest
 import spacy
 import srsly
@@ -11,8 +13,8 @@ from pipelines import TOK2VEC, make_examples, train
 from spacy.tokens import DocBin
 from typer.testing import CliRunner
 
-from spacy_crf_ner import ablation
-from spacy_crf_ner.cli import app
+
+
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 ROW = {
@@ -61,7 +63,7 @@ def planned(family, corpus, **changes):
 
 def test_the_family_has_what_the_readme_lists():
     """Each member names settings that its config has."""
-    for name, settings in srsly.read_yaml(CONFIGS / "family.yml").items():
+    for name, settings in srsly.read_yaml(Path(ablation.__file__).with_suffix(".yml")).items():
         config = spacy.util.load_config(CONFIGS / settings["config"])
         for key in settings.keys() - {"config"}:
             section = config
@@ -105,6 +107,53 @@ def test_a_run_is_done_once(family, corpus, tmp_path, monkeypatch):
     crf, softmax = rows
     assert crf["invalid"] is None and 0.0 <= softmax["invalid"] <= 1.0
     assert min(row[speed] for row in rows for speed in ("train_speed", "predict_speed")) > 0
+
+
+class Trained(Exception):
+    """A run was trained in place of reusing its row."""
+
+
+@pytest.fixture
+def transformer(tmp_path):
+    folder = tmp_path / "transformer"
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(b"weights")
+    return folder
+
+
+CHANGES = {
+    "config": lambda files: files["config"].write_text(files["config"].read_text() + "# changed"),
+    "train": lambda files: files["train"].write_bytes(files["dev"].read_bytes() + b" "),
+    "dev": lambda files: files["dev"].write_bytes(b"other"),
+    "test": lambda files: files["test"].write_bytes(b"other"),
+    "transformer": lambda files: files["weights"].write_bytes(b"WEIGHTS"),
+    "transformer file": lambda files: files["weights"].with_name("vocab.txt").write_text("a"),
+}
+
+
+@pytest.mark.parametrize("changed", CHANGES)
+def test_a_row_is_reused_only_for_the_same_content(
+    changed, family, corpus, transformer, tmp_path, monkeypatch
+):
+    own = tmp_path / "corpus"
+    shutil.copytree(corpus, own)
+    files = {part: own / f"{part}.spacy" for part in ("train", "dev", "test")}
+    files |= {"config": family.with_name("cnn.cfg"), "weights": transformer / "model.safetensors"}
+
+    def results():
+        runs = planned(family, own, transformer=str(transformer), seeds=[0])
+        return runs, ablation.results(runs, tmp_path)
+
+    def train(*args):
+        raise Trained
+
+    monkeypatch.setattr(ablation, "_train", train)
+    runs, rows = results()
+    srsly.write_jsonl(tmp_path / "runs.jsonl", [{**run.key, **ROW} for run in runs])
+    assert [row["f"] for row in rows] == [ROW["f"]] * 2
+    CHANGES[changed](files)
+    with pytest.raises(Trained):
+        next(results()[1])
 
 
 def test_a_training_that_fails_is_an_error_that_names_its_log(family, corpus, tmp_path):

@@ -21,7 +21,7 @@ from spacy.training.loop import create_train_batches
 from spacy.util import registry
 from thinc.api import require_gpu
 
-from .report.plots import require_matplotlib
+from spacy_crf_ner.report.plots import require_matplotlib
 
 PARTS = ("train", "dev", "test")
 COMPONENT = "ner"  # its name in the configs
