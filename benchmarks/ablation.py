@@ -1,87 +1,162 @@
-"""A family of models, trained on one corpus with one budget, and compared."""
+"""Ablation: train variants of the model on one corpus with one budget, and compare them.
 
+Run it with `python benchmarks/ablation.py CORPUS OUT`.
+"""
+
+import os
+import platform
 import shutil
 import statistics
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
-from itertools import islice
+from hashlib import file_digest, sha256
+from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
-from time import perf_counter
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Annotated, Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
-import numpy as np
-import spacy
 import srsly
-from spacy.language import Language
-from spacy.schemas import ConfigSchemaTraining
-from spacy.training import Corpus
-from spacy.training.loop import create_train_batches
-from spacy.util import registry
-from thinc.api import require_gpu
+import torch
+import typer
+from ablation_measure import measure
+from huggingface_hub import hf_hub_download
+from huggingface_hub.errors import HfHubHTTPError
+from rich.markup import escape
+from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn
 
+import spacy_crf_ner
+from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.report.plots import require_matplotlib
 
+VARIANTS = Path(__file__).with_suffix(".yml")
+PACKAGE = Path(spacy_crf_ner.__file__).parent
+LIBRARIES = ("spacy", "thinc", "torch", "spacy-transformers", "transformers")
 PARTS = ("train", "dev", "test")
-COMPONENT = "ner"  # its name in the configs
-TIMED_BATCHES = 10
-TIMED_ROUNDS = 3
-Row = Dict[str, Any]
+Result = Dict[str, Any]
+
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, add_completion=False)
+
+
+@app.command()
+def compare(
+    corpus: Annotated[Path, typer.Argument(help="Folder with train.spacy, dev.spacy, test.spacy.")],
+    out: Annotated[Path, typer.Argument(help="Folder for the results.")],
+    variants: Annotated[
+        Path, typer.Option(help="YAML file: the variants, their configs and settings.")
+    ] = VARIANTS,
+    names: Annotated[
+        Optional[List[str]],
+        typer.Option("--variant", help="Variant to run; repeat the option for several."),
+    ] = None,
+    transformer: Annotated[
+        str, typer.Option(help="Local folder, or a name on the hub.")
+    ] = "assets/minilm",
+    steps: Annotated[int, typer.Option(min=1, help="Training steps of each run.")] = 200,
+    seeds: Annotated[
+        str, typer.Option(help="Comma-separated seeds; each variant runs once per seed.")
+    ] = "0,1,2",
+    smoke_test: Annotated[
+        bool, typer.Option("--smoke-test", help="Run one seed and 10 steps to test the setup.")
+    ] = False,
+    gpu_id: Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")] = -1,
+) -> None:
+    """Train variants of the model on a corpus, and compare them.
+
+    All variants have the same steps, batches and seeds. Finished runs are not repeated: you can
+    stop the command at any time and continue with the same command.
+
+    \b
+    Files in the output folder:
+      runs.jsonl  one line per run, written when it is measured
+      table.md    mean and standard deviation over the seeds
+      chart.svg   F1 of each variant
+    """
+    require_matplotlib()
+    if smoke_test:
+        steps, seeds = 10, "0"
+    try:
+        runs = plan(
+            variants,
+            corpus,
+            transformer=transformer,
+            steps=steps,
+            seeds=_read_seeds(seeds),
+            names=names or (),
+            gpu_id=gpu_id,
+        )
+        rows = _results_with_progress(runs, out, gpu_id)
+    except (InputError, ChildProcessError) as error:
+        typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(1) from error
+    markdown = table(rows)
+    (out / "table.md").write_text(markdown, encoding="utf-8")
+    chart(rows, out / "chart.svg")
+    typer.echo(markdown)
+    typer.echo(f"Folder: {out}")
 
 
 class Run(NamedTuple):
-    """A member of the family with a seed.
+    """One training of one variant.
 
-    member: Its name.
-    seed: Of the weights, the order of the docs, and dropout.
+    variant: Its name.
+    seed: Seed of the weights, the order of the docs, and dropout.
     config: The config file.
-    overrides: Settings that it changes, by their names with dots.
+    overrides: Settings that replace those of the config, by their dotted names.
+    inputs: Digests of the files that are read, the versions of the libraries, and the hardware.
     """
 
-    member: str
+    variant: str
     seed: int
     config: Path
     overrides: Dict[str, Any]
+    inputs: Dict[str, Any]
 
     @property
-    def key(self) -> Row:
-        """What makes it this run: a row that has all of it is its result."""
-        return {"member": self.member, "seed": self.seed, "overrides": self.overrides}
+    def key(self) -> Result:
+        """What identifies the run: a row that contains all of it is its result."""
+        return {
+            "variant": self.variant,
+            "seed": self.seed,
+            "overrides": self.overrides,
+            "inputs": self.inputs,
+        }
 
 
 def plan(
-    family: Path,
+    variants: Path,
     corpus: Path,
     *,
     transformer: str,
     steps: int,
     seeds: Sequence[int],
-    members: Sequence[str] = (),
+    names: Sequence[str] = (),
+    gpu_id: int = -1,
 ) -> List[Run]:
-    """List the runs: all members with the first seed, then all with the second, and so on.
+    """List the runs: all variants with the first seed, then all with the second, and so on.
 
-    family: YAML file: by the name of each member its config, a file in the same folder, and the
+    variants: YAML file: for each variant its config, as a path relative to this file, and the
         settings that it changes.
     corpus: Folder with train.spacy, dev.spacy and test.spacy.
     transformer: Local folder, or a name on the hub; for the configs that have one.
     steps: Training steps of each run.
-    members: Names of those to run; none for all.
+    names: Variants to run; empty for all.
+    gpu_id: GPU to use, -1 for the CPU.
 
-    Raises ValueError for a file that is absent, and for a member that the family does not have.
+    Raises InputError for a missing file and for an unknown variant.
     """
     for part in PARTS:
         if not (corpus / f"{part}.spacy").exists():
-            raise ValueError(
+            raise InputError(
                 f"{corpus}: expected {', '.join(f'{p}.spacy' for p in PARTS)}, got no "
                 f"{part}.spacy. Convert the corpus with spacy-crf-ner convert."
             )
-    all_members = _read_family(family)
-    unknown = set(members) - set(all_members)
+    all_variants = _read_variants(variants)
+    unknown = set(names) - set(all_variants)
     if unknown:
-        raise ValueError(
-            f"members: expected some of {list(all_members)}, got {sorted(unknown)}. Name them as "
-            f"{family} does."
+        raise InputError(
+            f"--variant: expected some of {list(all_variants)}, got {sorted(unknown)}. Use the "
+            f"names in {variants}."
         )
     budget = {
         "paths.train": str(corpus / "train.spacy"),
@@ -89,29 +164,40 @@ def plan(
         "paths.transformer": transformer,
         "training.max_steps": steps,
         "training.optimizer.learn_rate.total_steps": steps,
-        # The last weights are measured, on test: dev is looked at as little as may be.
+        # The final weights are measured, on test; dev selects nothing, so 50 docs are enough.
         "training.eval_frequency": steps,
         "corpora.dev.limit": 50,
     }
-    return [
-        Run(name, seed, family.parent / settings["config"], {
-            **budget,
-            "system.seed": seed,
-            **{key: value for key, value in settings.items() if key != "config"},
-        })
-        for seed in seeds
-        for name, settings in all_members.items()
-        if not members or name in members
-    ]  # fmt: skip
+    shared = _shared_inputs(corpus, transformer, gpu_id)
+    runs = []
+    for seed in seeds:
+        for name, settings in all_variants.items():
+            if not names or name in names:
+                changes = {key: value for key, value in settings.items() if key != "config"}
+                config = variants.parent / settings["config"]
+                overrides = {**budget, "system.seed": seed, **changes}
+                inputs = {**shared, "config": digest(config)}
+                runs.append(Run(name, seed, config, overrides, inputs))
+    return runs
 
 
-def results(runs: Sequence[Run], out: Path, gpu_id: int = -1) -> Iterator[Row]:
-    """Train and measure each run, but for those whose result is in runs.jsonl already.
+def digest(path: Path) -> str:
+    """Hash the content of a file, or of the files in a folder and their names."""
+    if path.is_file():
+        with path.open("rb") as file:
+            return file_digest(file, "sha256").hexdigest()
+    files = sorted(file for file in path.rglob("*") if file.is_file() and file.suffix != ".pyc")
+    lines = [f"{file.relative_to(path).as_posix()} {digest(file)}\n" for file in files]
+    return sha256("".join(lines).encode("utf-8")).hexdigest()
+
+
+def results(runs: Sequence[Run], out: Path, gpu_id: int = -1) -> Iterator[Result]:
+    """Train and measure each run, except those with a row in runs.jsonl already.
 
     out: Folder for runs.jsonl, which gets a line as soon as a run is measured, and for the logs.
     gpu_id: GPU to use, -1 for the CPU.
 
-    Yields a row for each run, in their order. Raises ChildProcessError where a training fails.
+    Yields one row per run, in their order. Raises ChildProcessError if a training fails.
     """
     out.mkdir(parents=True, exist_ok=True)
     file = out / "runs.jsonl"
@@ -121,83 +207,59 @@ def results(runs: Sequence[Run], out: Path, gpu_id: int = -1) -> Iterator[Row]:
         if row is None:
             folder = out / "training"
             shutil.rmtree(folder, ignore_errors=True)
-            _train(run, folder, out / f"{run.member}, seed {run.seed}.log", gpu_id)
-            # In a process of its own, which gives its memory back.
+            _train(run, folder, out / f"{run.variant}, seed {run.seed}.log", gpu_id)
+            test = Path(run.overrides["paths.train"]).with_name("test.spacy")
+            # A process of its own returns its memory.
             with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-                measured = pool.submit(measure, folder / "model-last", run, gpu_id).result()
+                measured = pool.submit(measure, folder / "model-last", test, gpu_id).result()
             row = {**run.key, **measured}
             srsly.write_jsonl(file, [row], append=True, append_new_line=False)
             shutil.rmtree(folder)
         yield row
 
 
-def measure(model: Path, run: Run, gpu_id: int = -1) -> Row:
-    """Measure a trained pipeline on the test part of its corpus.
-
-    Returns p, r, f, per_type: precision, recall and F1, in all and by label, from 0 to 1;
-    invalid: the share of docs for which the best tag of each token, chosen alone, gives no legal
-    sequence (None where the decoder is a CRF, which scores no token alone); train_speed and
-    predict_speed: words a second, medians; parameters: how many the pipeline has.
-    """
-    if gpu_id >= 0:
-        require_gpu(gpu_id)
-    nlp = spacy.load(model)
-    test = Path(run.overrides["paths.train"]).with_name("test.spacy")
-    examples = list(Corpus(test)(nlp))
-    scores = nlp.evaluate(examples, batch_size=nlp.batch_size)
-    docs = [eg.reference for eg in examples]
-    return {
-        **{name: scores[f"ents_{name}"] for name in "prf"},
-        "per_type": scores["ents_per_type"],
-        "invalid": _invalid_share(nlp, [doc.text for doc in docs]),
-        "predict_speed": _predict_speed(nlp, [doc.text for doc in docs]),
-        "train_speed": _train_speed(nlp),
-        "parameters": _count_parameters(nlp),
-    }
-
-
-def table(rows: Sequence[Row]) -> str:
-    """Write the results as two tables in Markdown: in all, and F1 by label."""
-    grouped = _by_member(rows)
+def table(rows: Sequence[Result]) -> str:
+    """Format the results as two Markdown tables: overall, and F1 by label."""
+    grouped = _by_variant(rows)
     lines = [
         "| model | F1 | precision | recall | invalid sequences | parameters "
         "| training, words/s | prediction, words/s | seeds |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for member, of_member in grouped.items():
-        cells = [_spread([100 * row[name] for row in of_member]) for name in "fpr"]
-        invalid = [100 * row["invalid"] for row in of_member if row["invalid"] is not None]
+    for variant, of_variant in grouped.items():
+        cells = [_spread([100 * row[name] for row in of_variant]) for name in "fpr"]
+        invalid = [100 * row["invalid"] for row in of_variant if row["invalid"] is not None]
         cells.append(f"{_spread(invalid)} %" if invalid else "-")
-        cells.append(f"{of_member[0]['parameters'] / 1e6:.1f} M")
+        cells.append(f"{of_variant[0]['parameters'] / 1e6:.1f} M")
         cells += [
-            f"{statistics.median(row[name] for row in of_member):,.0f}"
+            f"{statistics.median(row[name] for row in of_variant):,.0f}"
             for name in ("train_speed", "predict_speed")
         ]
-        lines.append(f"| {member} | {' | '.join(cells)} | {len(of_member)} |")
+        lines.append(f"| {variant} | {' | '.join(cells)} | {len(of_variant)} |")
     labels = sorted({label for row in rows for label in row["per_type"]})
     lines += ["", f"| F1 | {' | '.join(labels)} |", "|---" * (len(labels) + 1) + "|"]
-    for member, of_member in grouped.items():
+    for variant, of_variant in grouped.items():
         cells = [
-            _spread([100 * row["per_type"].get(label, {"f": 0.0})["f"] for row in of_member])
+            _spread([100 * row["per_type"].get(label, {"f": 0.0})["f"] for row in of_variant])
             for label in labels
         ]
-        lines.append(f"| {member} | {' | '.join(cells)} |")
+        lines.append(f"| {variant} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def chart(rows: Sequence[Row], path: Path) -> None:
-    """Draw F1 of each member: a bar for the mean, a dot for each seed.
+def chart(rows: Sequence[Result], path: Path) -> None:
+    """Draw F1 of each variant: a bar for the mean, a dot for each seed.
 
-    path: Image file; its ending says of which kind, .svg or .png.
+    path: Image file, .svg or .png.
     """
     require_matplotlib()
     from matplotlib.figure import Figure
 
-    grouped = _by_member(rows)
+    grouped = _by_variant(rows)
     figure = Figure(figsize=(8, 0.9 + 0.34 * len(grouped)), layout="constrained")
     axes = figure.subplots()
-    for y, of_member in enumerate(grouped.values()):
-        scores = [100 * row["f"] for row in of_member]
+    for y, of_variant in enumerate(grouped.values()):
+        scores = [100 * row["f"] for row in of_variant]
         mean = statistics.mean(scores)
         axes.barh(y, mean, color="#8fb4d9", height=0.7)
         axes.plot(scores, [y] * len(scores), "o", color="#1f3a5f", markersize=4)
@@ -212,28 +274,72 @@ def chart(rows: Sequence[Row], path: Path) -> None:
     figure.savefig(path)
 
 
-def _read_family(path: Path) -> Dict[str, Dict[str, Any]]:
+def _results_with_progress(runs: Sequence[Run], out: Path, gpu_id: int) -> List[Result]:
+    rows = []
+    columns = (SpinnerColumn(), *Progress.get_default_columns())
+    with Progress(*columns, TimeElapsedColumn(), MofNCompleteColumn()) as progress:
+        task = progress.add_task("", total=len(runs))
+        pending = results(runs, out, gpu_id)
+        for run in runs:
+            progress.update(task, description=escape(f"{run.variant}, seed {run.seed}"))
+            rows.append(next(pending))
+            progress.advance(task)
+    return rows
+
+
+def _read_seeds(text: str) -> List[int]:
     try:
-        family = srsly.read_yaml(path)
+        return [int(seed) for seed in text.split(",")]
     except ValueError as error:
-        raise ValueError(f"{path}: expected YAML, got none: {error}") from error
-    if not isinstance(family, dict) or not family:
-        raise ValueError(f"{path}: expected members by their names, got {str(family)[:60]!r}.")
-    for name, settings in family.items():
+        raise InputError(f"--seeds: expected numbers such as 0,1,2, got {text!r}.") from error
+
+
+def _read_variants(path: Path) -> Dict[str, Dict[str, Any]]:
+    try:
+        variants = srsly.read_yaml(path)
+    except ValueError as error:
+        raise InputError(f"{path}: expected a YAML file, got {error}") from error
+    if not isinstance(variants, dict) or not variants:
+        raise InputError(f"{path}: expected variants by name, got {str(variants)[:60]!r}.")
+    for name, settings in variants.items():
         config = settings.get("config") if isinstance(settings, dict) else None
         if not isinstance(config, str) or not (path.parent / config).is_file():
-            raise ValueError(
-                f"{path}, {name}: expected a file of {path.parent} under config, got {config!r}. "
-                "Name the config of the member, and under it the settings that it changes."
+            raise InputError(
+                f"{path}, {name}: expected an existing config file under config, got {config!r}. "
+                "Give its path relative to this file, and below it the settings to change."
             )
     return {
         str(name): {str(key): _plain(value) for key, value in settings.items()}
-        for name, settings in family.items()
+        for name, settings in variants.items()
     }
 
 
+def _shared_inputs(corpus: Path, transformer: str, gpu_id: int) -> Dict[str, Any]:
+    """What all runs read, beside their configs."""
+    device = f"{platform.machine()}, {os.cpu_count()} CPUs"
+    return {
+        "corpus": {part: digest(corpus / f"{part}.spacy") for part in PARTS},
+        "transformer": _transformer_digest(transformer),
+        # A development version does not change with the code.
+        "package": digest(PACKAGE),
+        "libraries": {name: version(name) for name in LIBRARIES},
+        "device": torch.cuda.get_device_name(gpu_id) if gpu_id >= 0 else device,
+    }
+
+
+def _transformer_digest(name: str) -> str:
+    """Hash a local folder; for a model on the hub, return its name and revision."""
+    if Path(name).is_dir():
+        return digest(Path(name))
+    try:
+        config = hf_hub_download(name, "config.json")
+    except (HfHubHTTPError, OSError, ValueError):  # no such model: training reports it
+        return name
+    return f"{name} {Path(config).parent.name}"  # the folder of a snapshot is the revision
+
+
 def _plain(value: Any) -> Any:
-    """A list of YAML's is a class of its own: compare as JSON does."""
+    """Make a list of YAML's own class a plain one, which compares equal after JSON."""
     return list(value) if isinstance(value, list) else value
 
 
@@ -246,74 +352,15 @@ def _train(run: Run, folder: Path, log: Path, gpu_id: int) -> None:
         done = subprocess.run(command, stdout=file, stderr=file)
     if done.returncode:
         raise ChildProcessError(
-            f"{run.member}, seed {run.seed}: expected `spacy train` to end with 0, got "
-            f"{done.returncode}. Its output is in {log}; mend the cause, and run the command again."
+            f"{run.variant}, seed {run.seed}: expected `spacy train` to end with 0, got "
+            f"{done.returncode}. Its output is in {log}; fix the cause and run the command again."
         )
 
 
-def _invalid_share(nlp: Language, texts: Sequence[str]) -> Optional[float]:
-    ner: Any = nlp.get_pipe(COMPONENT)
-    invalid = total = 0
-    docs = [doc for doc in nlp.pipe(texts, disable=[COMPONENT]) if len(doc)]
-    for i in range(0, len(docs), nlp.batch_size):
-        batch = docs[i : i + nlp.batch_size]
-        potentials = ner.model.predict(batch)
-        if potentials.constrained:
-            return None
-        best = np.asarray(potentials.emissions.argmax(1).tolist())
-        for tags in np.split(best, np.cumsum(potentials.lengths)[:-1]):
-            invalid += not ner.scheme.is_legal(tags)
-        total += len(batch)
-    return invalid / total
-
-
-def _predict_speed(nlp: Language, texts: Sequence[str]) -> float:
-    times = []
-    words = 0
-    for _ in range(TIMED_ROUNDS):
-        start = perf_counter()
-        words = sum(len(doc) for doc in nlp.pipe(texts))
-        times.append(perf_counter() - start)
-    return words / statistics.median(times)
-
-
-def _train_speed(nlp: Language) -> float:
-    """Update on some batches, as `spacy train` does; the pipeline is not the same after it."""
-    config = nlp.config.interpolate()
-    training = registry.resolve(config["training"], schema=ConfigSchemaTraining)
-    corpus = registry.resolve({"corpus": config["corpora"]["train"]})["corpus"]
-    optimizer = nlp.resume_training(sgd=training["optimizer"])
-    batches = create_train_batches(nlp, corpus, training["batcher"], max_epochs=0)
-    speeds = []
-    # The first one is not timed.
-    for i, (_, batch) in enumerate(islice(batches, TIMED_BATCHES + 1)):
-        start = perf_counter()
-        nlp.update(
-            batch,
-            sgd=optimizer,
-            drop=training["dropout"],
-            exclude=training["frozen_components"],
-            annotates=training["annotating_components"],
-        )
-        if i:
-            speeds.append(sum(len(eg.x) for eg in batch) / (perf_counter() - start))
-    return statistics.median(speeds)
-
-
-def _count_parameters(nlp: Language) -> int:
-    count = 0
-    for _, pipe in nlp.pipeline:
-        for node in pipe.model.walk() if hasattr(pipe, "model") else ():
-            count += sum(node.get_param(p).size for p in node.param_names if node.has_param(p))
-            for shim in node.shims:
-                count += sum(weight.numel() for weight in shim._model.parameters())
-    return count
-
-
-def _by_member(rows: Sequence[Row]) -> Dict[str, List[Row]]:
-    grouped: Dict[str, List[Row]] = {}
+def _by_variant(rows: Sequence[Result]) -> Dict[str, List[Result]]:
+    grouped: Dict[str, List[Result]] = {}
     for row in rows:
-        grouped.setdefault(row["member"], []).append(row)
+        grouped.setdefault(row["variant"], []).append(row)
     return grouped
 
 
@@ -321,3 +368,7 @@ def _spread(values: Sequence[float]) -> str:
     """Mean and, of several, standard deviation."""
     mean = f"{statistics.mean(values):.1f}"
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.1f}"
+
+
+if __name__ == "__main__":
+    app()
