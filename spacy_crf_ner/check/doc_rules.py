@@ -15,9 +15,8 @@ LONG_DOC = 5_000  # tokens; a batch contains at least one doc, however long
 NAME_SYMBOLS = frozenset("%‰#@&*§°/\u2032\u2033")
 # A full stop after one of these, or after a single letter, is part of the name.
 ABBREVIATIONS = frozenset({"bros", "co", "corp", "dr", "inc", "jr", "ltd", "no", "sr", "st"})
-OPENING = ["(", "[", "{", "<", "«", "\u2018", "\u201c", "``"]
-CLOSING = [")", "]", "}", ">", "»", "\u2019", "\u201d", "''"]
-PARTNERS = {**dict(zip(OPENING, CLOSING)), **dict(zip(CLOSING, OPENING))}
+PAIRS = {"(": ")", "[": "]", "{": "}", "<": ">", "«": "»", "``": "''"}
+PAIRS |= {"\u2018": "\u2019", "\u201c": "\u201d"}  # single and double quotation marks
 
 
 def entity_problems(at: CorpusDoc, scheme: str) -> Iterator[Problem]:
@@ -84,5 +83,10 @@ def _is_stray_punctuation(token: Token, ent: Span) -> bool:
         word = token.nbor(-1).lower_
         return len(word) > 1 and word not in ABBREVIATIONS
     # A bracket or quote is part of the name if its partner is in the entity.
-    partner = PARTNERS.get(token.text, token.text if token.is_quote else None)
-    return partner not in [other.text for other in ent if other.i != token.i]
+    before = [other.text for other in ent if other.i < token.i]
+    after = [other.text for other in ent if other.i > token.i]
+    if token.text in PAIRS:
+        return PAIRS[token.text] not in after
+    if token.text in PAIRS.values():
+        return token.text not in [PAIRS.get(word) for word in before]
+    return not (token.is_quote and token.text in before + after)

@@ -23,8 +23,9 @@ def label_problems(
         found += [("rare-label", "train", label) for label, n in train.items() if n < RARE]
         found += [("unseen-label", "dev", label) for label in dev if label not in train]
         found += [("absent-label", "train", label) for label in train if label not in dev]
-    for label in _similar_labels({*train, *dev}):
-        found.append(("similar-labels", "train" if label in train else "dev", label))
+    similar = _similar_labels({*train, *dev})
+    found += [("similar-labels", "train", label) for label in similar if label in train]
+    found += [("similar-labels", "dev", label) for label in similar if label not in train]
     for kind, part, label in found:
         note = join_counts({label: counts[part][label]})
         yield kind, first[part, label]._replace(note=note)

@@ -4,6 +4,8 @@ import json
 import random
 import subprocess
 import sys
+import tracemalloc
+import weakref
 from collections import Counter
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Sequence, Set, Tuple
@@ -521,6 +523,36 @@ def test_a_wrong_setting_is_refused(settings: Dict[str, Any], says: str) -> None
     with pytest.raises(ValueError) as error:
         check([], **settings)
     assert says in str(error.value)
+
+
+# Memory
+
+
+def test_neither_docs_nor_texts_are_kept() -> None:
+    """The words are few and long, so that texts are large and the vocab does not grow."""
+    words = [letter * 10_000 for letter in "abcdefghij"]
+    alive: "weakref.WeakSet[Any]" = weakref.WeakSet()
+    sizes = []
+
+    def docs(seed: int) -> Iterator[Doc]:
+        rng = random.Random(seed)
+        for _ in range(30):
+            doc = make(" ".join(rng.choices(words, k=10)), (0, 1, "LOC"), (3, 5, "PER"))
+            probe = type("Probe", (), {})()
+            doc.user_data["probe"] = probe
+            alive.add(probe)
+            del probe
+            yield doc
+            sizes.append(tracemalloc.get_traced_memory()[0])
+            assert len(alive) <= 2
+
+    tracemalloc.start()
+    try:
+        check(docs(0), docs(1), max_examples=1000)
+    finally:
+        tracemalloc.stop()
+    text = 10 * 10_000
+    assert sizes[-1] - sizes[5] < 5 * text
 
 
 # Statistics
