@@ -7,20 +7,27 @@ from spacy.tokens import Doc
 
 from ..input_error import InputError
 from ..tags import SCHEMES
-from .doc_rules import (
+from .doc_rules import annotation_problems, entity_problems, length_problems
+from .duplicates import Seen, duplicate_problems
+from .findings import (
+    FREQUENT,
+    LEAK_ERROR,
     LONG_DOC,
     LONG_ENTITY,
-    annotation_problems,
-    entity_problems,
-    length_problems,
+    MESSAGES,
+    RARE,
+    SEVERITIES,
+    CorpusDoc,
+    Finding,
+    Place,
+    Problem,
+    Report,
 )
-from .duplicates import LEAK_ERROR, Seen, duplicate_problems
-from .findings import MESSAGES, SEVERITIES, CorpusDoc, Finding, Place, Problem, Report
 from .incorrect_spans import IncorrectSpans, incorrect_span_problems, unknown_label_problems
-from .labels import RARE, label_problems
+from .labels import label_problems
 from .settings import CheckSettings
 from .statistics import Statistics
-from .surface_forms import FREQUENT, SurfaceForms, conflicting_labels, sometimes_outside
+from .surface_forms import SurfaceForms, conflicting_labels, sometimes_outside
 
 DEFAULTS = CheckSettings()
 
@@ -59,18 +66,10 @@ def check(
         counts[kind] = Counter(all=counts[kind].total())
     if settings.incorrect_spans_key is not None and not incorrect:
         counts["no-incorrect"] = Counter()
-    facts = _facts(settings, statistics, counts)
-    findings = [
-        _finding("no-entities", {part: 0}, [], {"part": part})
-        for part, s in statistics.items()
-        if not s.entities
-    ]
-    findings += [
-        _finding(kind, dict(counts[kind]), examples.get(kind, []), facts)
-        for kind in MESSAGES
-        if kind in counts
-    ]
-    return Report(statistics, sorted(findings, key=lambda f: SEVERITIES.index(f.severity)))
+    if empty := {part: 0 for part, s in statistics.items() if not s.entities}:
+        counts["no-entities"] = Counter(empty)
+    reported = _findings(settings, statistics, counts, examples)
+    return Report(statistics, sorted(reported, key=lambda each: SEVERITIES.index(each.severity)))
 
 
 def _problems(
@@ -108,36 +107,35 @@ def _problems(
     yield from sometimes_outside(forms)
 
 
-def _facts(
-    settings: CheckSettings, statistics: Dict[str, Statistics], counts: Dict[str, Counter[str]]
-) -> Dict[str, Any]:
-    """Collect what the messages mention, and the kinds that are errors in this corpus."""
+def _findings(
+    settings: CheckSettings,
+    statistics: Dict[str, Statistics],
+    counts: Dict[str, Counter[str]],
+    examples: Dict[str, List[Place]],
+) -> Iterator[Finding]:
+    """Describe the problems that were counted, in the order of the messages."""
     leaks = counts["leak"].total() if "leak" in counts else 0
     leak_share = leaks / statistics["dev"].docs if leaks else 0.0
     tokenizer = settings.tokenizer
-    return {
-        "errors": {
-            "leak": leak_share >= LEAK_ERROR,
-            "unread-word": tokenizer is not None and not tokenizer.truncates,
-        },
-        "frequent": FREQUENT,
-        "key": settings.incorrect_spans_key,
+    facts = {
+        "empty": " and ".join(counts.get("no-entities", ())),
         "leak_share": leak_share,
-        "long_doc": LONG_DOC,
-        "long_entity": LONG_ENTITY,
         "longest": max(s.longest_doc for s in statistics.values()),
         "max_length": tokenizer.max_length if tokenizer else None,
+        "frequent": FREQUENT,
+        "long_doc": LONG_DOC,
+        "long_entity": LONG_ENTITY,
         "rare": RARE,
-        "window": settings.window,
+        **settings._asdict(),
     }
-
-
-def _finding(
-    kind: str, counts: Dict[str, int], places: List[Place], facts: Dict[str, Any]
-) -> Finding:
-    message = MESSAGES[kind]
-    severity = "error" if facts.get("errors", {}).get(kind) else message["severity"]
-    found = message["found"].format(**facts)
-    total = sum(counts.values())
-    found = f"{found}: {total:,}." if total else f"{found}."
-    return Finding(severity, kind, found, counts, places, message["fix"])
+    is_error = {
+        "leak": leak_share >= LEAK_ERROR,
+        "unread-word": tokenizer is not None and not tokenizer.truncates,
+    }
+    for kind, message in MESSAGES.items():
+        if kind in counts:
+            total = counts[kind].total()
+            found = message["found"].format(**facts) + (f": {total:,}." if total else ".")
+            severity = "error" if is_error.get(kind) else message["severity"]
+            places = examples.get(kind, [])
+            yield Finding(severity, kind, found, dict(counts[kind]), places, message["fix"])

@@ -5,12 +5,10 @@ from typing import Iterator, Optional
 
 from spacy.tokens import Span, Token
 
-from .findings import CorpusDoc, Problem
+from .findings import LONG_DOC, LONG_ENTITY, CorpusDoc, Problem
 from .statistics import IOB_MISSING
 from .wordpieces import TransformerTokenizer
 
-LONG_ENTITY = 10  # tokens
-LONG_DOC = 5_000  # tokens; a batch contains at least one doc, however long
 # Part of a name or quantity even at its edge: 5 %, # 1, @ home, AT &; the last two are primes.
 NAME_SYMBOLS = frozenset("%‰#@&*§°/\u2032\u2033")
 # A full stop after one of these, or after a single letter, is part of the name.

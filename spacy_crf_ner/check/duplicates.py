@@ -7,8 +7,6 @@ from spacy.tokens import Doc
 
 from .findings import CorpusDoc, Problem
 
-LEAK_ERROR = 0.1  # share of dev from which on a leak is an error
-
 # By part and hash of the text: the number of the first such doc, and the hash of its entities.
 Seen = Dict[Tuple[str, int], Tuple[int, Optional[int]]]
 

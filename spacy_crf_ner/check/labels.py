@@ -3,9 +3,7 @@
 import re
 from typing import Dict, Iterator, List, Mapping, Set, Tuple
 
-from .findings import Place, Problem, join_counts
-
-RARE = 10  # entities in train
+from .findings import RARE, Place, Problem, join_counts
 
 
 def label_problems(

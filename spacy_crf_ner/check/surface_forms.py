@@ -2,31 +2,21 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Dict, Iterator, List, NamedTuple, Set, Tuple
+from typing import Dict, Iterator, List, Set, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
 from spacy.attrs import ENT_IOB, IDX, ORTH
 
-from .findings import CorpusDoc, Place, Problem, join_counts
+from .findings import FREQUENT, CorpusDoc, Place, Problem, join_counts
 from .statistics import IOB_OUTSIDE
-
-FREQUENT = 5  # occurrences of a text as an entity, and outside of entities
 
 Form = Tuple[int, ...]  # the words of a text as spaCy's hashes, case included
 
 
-class OutsideWords(NamedTuple):
-    """The words of a Doc of T tokens that are annotated as outside of entities.
-
-    orth: (T,) spaCy's hash of the word; 0, the hash of no word, where it is not outside.
-    offsets: (T,) first character of the token.
-    """
-
-    part: str
-    number: int
-    orth: NDArray[np.uint64]
-    offsets: NDArray[np.uint32]
+# Part, number of the doc, and of its T tokens (T,) spaCy's hash of the word, or 0, the hash of no
+# word, where it is not outside of entities; and (T,) the first character.
+OutsideWords = Tuple[str, int, NDArray[np.uint64], NDArray[np.uint32]]
 
 
 @dataclass
@@ -51,7 +41,7 @@ class SurfaceForms:
             if (form, ent.label_) not in self.first:
                 self.first[form, ent.label_] = at.place(ent)
         words = np.where(iob == IOB_OUTSIDE, orth, np.uint64(0))
-        self.outside.append(OutsideWords(at.part, at.number, words, offsets.astype(np.uint32)))
+        self.outside.append((at.part, at.number, words, offsets.astype(np.uint32)))
 
 
 def conflicting_labels(forms: SurfaceForms) -> Iterator[Problem]:
@@ -73,28 +63,25 @@ def sometimes_outside(forms: SurfaceForms) -> Iterator[Problem]:
         if len(found) >= FREQUENT
     }
     for form in sorted(rank, key=rank.__getitem__, reverse=True):
-        words, i = outside[form][0]
+        part, number, offset = outside[form][0]
         labels = forms.labels[form]
         text = forms.first[form, labels.most_common(1)[0][0]].text
         note = join_counts({**labels, "outside": len(outside[form])})
-        yield (
-            "sometimes-outside",
-            Place(words.part, words.number, int(words.offsets[i]), text, note),
-        )
+        yield "sometimes-outside", Place(part, number, offset, text, note)
 
 
 def _find_outside(
     docs: List[OutsideWords], forms: Set[Form]
-) -> Dict[Form, List[Tuple[OutsideWords, int]]]:
-    """Find texts outside of entities: for each its docs and first tokens."""
+) -> Dict[Form, List[Tuple[str, int, int]]]:
+    """Find texts outside of entities: for each its parts, docs and first characters."""
     by_first: Dict[int, List[Form]] = {}
     for form in forms:
         by_first.setdefault(form[0], []).append(form)
     firsts = np.array(list(by_first), dtype=np.uint64)
-    found: Dict[Form, List[Tuple[OutsideWords, int]]] = {}
-    for words in docs:
-        for i in np.flatnonzero(np.isin(words.orth, firsts)).tolist():
-            for form in by_first[int(words.orth[i])]:
-                if tuple(words.orth[i : i + len(form)].tolist()) == form:
-                    found.setdefault(form, []).append((words, i))
+    found: Dict[Form, List[Tuple[str, int, int]]] = {}
+    for part, number, words, offsets in docs:
+        for i in np.flatnonzero(np.isin(words, firsts)).tolist():
+            for form in by_first[int(words[i])]:
+                if tuple(words[i : i + len(form)].tolist()) == form:
+                    found.setdefault(form, []).append((part, number, int(offsets[i])))
     return found

@@ -507,6 +507,8 @@ def test_nothing_at_all_is_told() -> None:
     assert kinds(report) == ["no-entities"]
     assert report.statistics["train"].docs == 0
     assert the(check(clean()[0], []), "no-entities").counts == {"dev": 0}
+    finding = the(check([], []), "no-entities")
+    assert finding.counts == {"train": 0, "dev": 0} and "in train and dev." in finding.found
 
 
 @pytest.mark.parametrize(
@@ -581,6 +583,13 @@ def test_statistics_equal_those_counted_by_hand() -> None:
         "lengths": {"1": 1, "2": 2},
     }
     assert statistics["dev"].docs == statistics["dev"].sentences == statistics["dev"].entities == 1
+
+
+def test_the_first_token_begins_a_sentence_whatever_it_says() -> None:
+    doc = Doc(VOCAB, words=["Ems", "is", "here"], sent_starts=[False, False, True])
+    doc.set_ents([Span(doc, 0, 1, "LOC")])
+    s = check([doc]).statistics["train"]
+    assert (s.sentences, s.empty_sentences) == (2, 1)
 
 
 def test_an_entity_over_two_sentences_is_in_both() -> None:
