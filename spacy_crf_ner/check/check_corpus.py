@@ -1,7 +1,7 @@
 """Check a corpus: every Doc is read once and seen by all rules."""
 
 from collections import Counter
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Dict, Iterable, Iterator, List, Optional, Tuple
 
 from spacy.tokens import Doc
 
@@ -9,20 +9,7 @@ from ..input_error import InputError
 from ..tags import SCHEMES
 from .doc_rules import annotation_problems, entity_problems, length_problems
 from .duplicates import Seen, duplicate_problems
-from .findings import (
-    FREQUENT,
-    LEAK_ERROR,
-    LONG_DOC,
-    LONG_ENTITY,
-    MESSAGES,
-    RARE,
-    SEVERITIES,
-    CorpusDoc,
-    Finding,
-    Place,
-    Problem,
-    Report,
-)
+from .findings import MESSAGES, SEVERITIES, CorpusDoc, Finding, Place, Problem, Report
 from .incorrect_spans import IncorrectSpans, incorrect_span_problems, unknown_label_problems
 from .labels import label_problems
 from .settings import CheckSettings
@@ -42,7 +29,7 @@ def check(
 
     train: Docs with gold entities; read once, and not kept.
     dev: The same; None if there are none.
-    settings: How the corpus will be trained on.
+    settings: How the corpus will be trained on, and thresholds.
     max_examples: Maximum number of places per finding.
 
     Returns the statistics of each part, and the findings, errors first.
@@ -92,19 +79,18 @@ def _problems(
             statistics[part].add(doc)
             forms.add(at)
             for ent in doc.ents:
-                if (part, ent.label_) not in first:
-                    first[part, ent.label_] = at.place(ent)
-            yield from entity_problems(at, settings.scheme)
+                first.setdefault((part, ent.label_), at.place(ent))
+            yield from entity_problems(at, settings)
             yield from annotation_problems(at)
             if key is not None:
                 yield from incorrect_span_problems(at, key, incorrect)
-            yield from length_problems(at, settings.window, settings.tokenizer)
+            yield from length_problems(at, settings)
             yield from duplicate_problems(at, seen)
     labels = {part: s.labels for part, s in statistics.items()}
-    yield from label_problems(labels, first)
+    yield from label_problems(labels, first, settings.rare)
     yield from unknown_label_problems(incorrect, labels["train"])
     yield from conflicting_labels(forms)
-    yield from sometimes_outside(forms)
+    yield from sometimes_outside(forms, settings.frequent)
 
 
 def _findings(
@@ -122,14 +108,10 @@ def _findings(
         "leak_share": leak_share,
         "longest": max(s.longest_doc for s in statistics.values()),
         "max_length": tokenizer.max_length if tokenizer else None,
-        "frequent": FREQUENT,
-        "long_doc": LONG_DOC,
-        "long_entity": LONG_ENTITY,
-        "rare": RARE,
         **settings._asdict(),
     }
     is_error = {
-        "leak": leak_share >= LEAK_ERROR,
+        "leak": leak_share >= settings.leak_error,
         "unread-word": tokenizer is not None and not tokenizer.truncates,
     }
     for kind, message in MESSAGES.items():

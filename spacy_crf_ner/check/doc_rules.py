@@ -1,13 +1,13 @@
 """Problems that one Doc shows by itself."""
 
 from itertools import pairwise
-from typing import Iterator, Optional
+from typing import Iterator
 
 from spacy.tokens import Span, Token
 
-from .findings import LONG_DOC, LONG_ENTITY, CorpusDoc, Problem
+from .findings import CorpusDoc, Problem
+from .settings import CheckSettings
 from .statistics import IOB_MISSING
-from .wordpieces import TransformerTokenizer
 
 # Part of a name or quantity even at its edge: 5 %, # 1, @ home, AT &; the last two are primes.
 NAME_SYMBOLS = frozenset("%‰#@&*§°/\u2032\u2033")
@@ -17,17 +17,14 @@ PAIRS = {"(": ")", "[": "]", "{": "}", "<": ">", "«": "»", "``": "''"}
 PAIRS |= {"\u2018": "\u2019", "\u201c": "\u201d"}  # single and double quotation marks
 
 
-def entity_problems(at: CorpusDoc, scheme: str) -> Iterator[Problem]:
-    """Find entities that cannot be trained or predicted, or are probably mistakes.
-
-    scheme: Tag scheme: "biluo", "bio" or "io".
-    """
+def entity_problems(at: CorpusDoc, settings: CheckSettings) -> Iterator[Problem]:
+    """Find entities that cannot be trained or predicted, or are probably mistakes."""
     for ent in at.doc.ents:
         place = at.place(ent, ent.label_)
         edges = (ent[0], ent[-1])
         if any(token.is_space for token in edges):
             yield "whitespace-edge", place
-        if scheme != "biluo" and any(token.is_space for token in ent[1:-1]):
+        if settings.scheme != "biluo" and any(token.is_space for token in ent[1:-1]):
             yield "whitespace-inside", place
         if any(token.is_sent_start for token in ent[1:]):
             yield "crosses-sentence", place
@@ -35,10 +32,10 @@ def entity_problems(at: CorpusDoc, scheme: str) -> Iterator[Problem]:
             yield "label-mark", place
         if any(_is_stray_punctuation(token, ent) for token in edges):
             yield "punctuation-edge", place
-        if len(ent) > LONG_ENTITY:
+        if len(ent) > settings.long_entity:
             yield "long-entity", place._replace(note=f"{ent.label_}, {len(ent)} tokens")
-    for left, right in pairwise(at.doc.ents):
-        if scheme == "io" and left.end == right.start and left.label == right.label:
+    for left, right in pairwise(at.doc.ents if settings.scheme == "io" else ()):
+        if left.end == right.start and left.label == right.label:
             yield "adjacent", at.place(at.doc[left.start : right.end], left.label_)
 
 
@@ -53,18 +50,12 @@ def annotation_problems(at: CorpusDoc) -> Iterator[Problem]:
         yield "partly-annotated", at.doc_place(f"{missing} of {T} tokens not annotated")
 
 
-def length_problems(
-    at: CorpusDoc, window: Optional[int], tokenizer: Optional[TransformerTokenizer]
-) -> Iterator[Problem]:
-    """Find docs and words that are too long for the transformer or for the memory.
-
-    window: Tokens that the transformer reads at once; None if unknown or without transformer.
-    tokenizer: The transformer's; None without transformer.
-    """
-    T = len(at.doc)
+def length_problems(at: CorpusDoc, settings: CheckSettings) -> Iterator[Problem]:
+    """Find docs and words that are too long for the transformer or for the memory."""
+    T, window, tokenizer = len(at.doc), settings.window, settings.tokenizer
     if window is not None and T > window:
         yield "cut-in-windows", at.doc_place(f"{T:,} tokens")
-    if window is None and tokenizer is None and T > LONG_DOC:
+    if window is None and tokenizer is None and T > settings.long_doc:
         yield "long-doc", at.doc_place(f"{T:,} tokens")
     if tokenizer is not None:
         for i in tokenizer.long_words(at.doc):

@@ -9,11 +9,6 @@ from spacy.tokens import Doc, Span
 from .statistics import Statistics
 
 MAX_TEXT = 60  # characters of a text in a finding
-LONG_ENTITY = 10  # tokens
-LONG_DOC = 5_000  # tokens; a batch contains at least one doc, however long
-RARE = 10  # entities of a label in train
-FREQUENT = 5  # occurrences of a text as an entity, and outside of entities
-LEAK_ERROR = 0.1  # share of dev from which on a leak is an error
 SEVERITIES = ("error", "warning", "note")
 # Severity, wording and advice, by kind of finding.
 MESSAGES: Dict[str, Dict[str, str]] = tomllib.loads(

@@ -3,22 +3,23 @@
 import re
 from typing import Dict, Iterator, List, Mapping, Set, Tuple
 
-from .findings import RARE, Place, Problem, join_counts
+from .findings import Place, Problem, join_counts
 
 
 def label_problems(
-    counts: Mapping[str, Mapping[str, int]], first: Mapping[Tuple[str, str], Place]
+    counts: Mapping[str, Mapping[str, int]], first: Mapping[Tuple[str, str], Place], rare: int
 ) -> Iterator[Problem]:
     """Compare the labels of the parts.
 
     counts: Number of entities by part and label.
     first: First entity by part and label.
+    rare: A label with fewer entities in train is rare.
     """
     train = counts["train"]
     dev = counts.get("dev", train)
     found: List[Tuple[str, str, str]] = []  # kind, part, label
     if train and dev:
-        found += [("rare-label", "train", label) for label, n in train.items() if n < RARE]
+        found += [("rare-label", "train", label) for label, n in train.items() if n < rare]
         found += [("unseen-label", "dev", label) for label in dev if label not in train]
         found += [("absent-label", "train", label) for label in train if label not in dev]
     similar = _similar_labels({*train, *dev})

@@ -12,12 +12,19 @@ from .wordpieces import TransformerTokenizer, load_tokenizer
 
 
 class CheckSettings(NamedTuple):
-    """What `check` takes from a config, and the language.
+    """How a corpus is trained on, and thresholds of the findings.
+
+    lang: Language of the corpus.
 
     scheme: Tag scheme: "biluo", "bio" or "io".
     incorrect_spans_key: Key of the spans in `doc.spans` that are known to be incorrect, or None.
     window: Tokens that the transformer reads at once; None if its windows have no fixed length.
     tokenizer: Tokenizer of the transformer; None without transformer.
+    long_entity: Longer entities, in tokens, are noted.
+    long_doc: Longer docs, in tokens, are a risk for the memory: a batch contains whole docs.
+    rare: A label with fewer entities in train is rare.
+    frequent: A text is frequent with this number of entities, or of occurrences outside of them.
+    leak_error: Share of dev from which on a leak is an error.
     """
 
     lang: str = "en"
@@ -25,6 +32,11 @@ class CheckSettings(NamedTuple):
     incorrect_spans_key: Optional[str] = None
     window: Optional[int] = None
     tokenizer: Optional[TransformerTokenizer] = None
+    long_entity: int = 10
+    long_doc: int = 5_000
+    rare: int = 10
+    frequent: int = 5
+    leak_error: float = 0.1
 
 
 def read_settings(path: Path, transformer: Optional[str] = None) -> CheckSettings:
@@ -47,8 +59,8 @@ def read_settings(path: Path, transformer: Optional[str] = None) -> CheckSetting
             f"{' '.join(str(error).split())} Make one with spacy-crf-ner init-config."
         ) from error
     components = config.get("components", {})
-    found = (c for c in components.values() if isinstance(c, dict) and c.get("factory") == FACTORY)
-    ner = next(found, {})
+    blocks = (block for block in components.values() if isinstance(block, dict))
+    ner = next((block for block in blocks if block.get("factory") == FACTORY), {})
     settings = CheckSettings(
         lang=config.get("nlp", {}).get("lang") or "en",
         scheme=ner.get("scheme", "biluo"),
@@ -57,11 +69,9 @@ def read_settings(path: Path, transformer: Optional[str] = None) -> CheckSetting
     model = next(_transformer_models(components), None)
     if model is None:
         return settings
-    get_spans, tokenizer_config = model["get_spans"], model.get("tokenizer_config", {})
-    tokenizer = load_tokenizer(
-        transformer or model["name"], tokenizer_config, _window_getter(get_spans)
-    )
-    return settings._replace(window=get_spans.get("window"), tokenizer=tokenizer)
+    name, config = transformer or model["name"], model.get("tokenizer_config", {})
+    tokenizer = load_tokenizer(name, config, _window_getter(model["get_spans"]))
+    return settings._replace(window=model["get_spans"].get("window"), tokenizer=tokenizer)
 
 
 def _transformer_models(node: Any) -> Iterator[Dict[str, Any]]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from spacy.attrs import ENT_IOB, IDX, ORTH
 
-from .findings import FREQUENT, CorpusDoc, Place, Problem, join_counts
+from .findings import CorpusDoc, Place, Problem, join_counts
 from .statistics import IOB_OUTSIDE
 
 Form = Tuple[int, ...]  # the words of a text as spaCy's hashes, case included
@@ -38,8 +38,7 @@ class SurfaceForms:
         for ent in at.doc.ents:
             form = tuple(orth[ent.start : ent.end].tolist())
             self.labels.setdefault(form, Counter())[ent.label_] += 1
-            if (form, ent.label_) not in self.first:
-                self.first[form, ent.label_] = at.place(ent)
+            self.first.setdefault((form, ent.label_), at.place(ent))
         words = np.where(iob == IOB_OUTSIDE, orth, np.uint64(0))
         self.outside.append((at.part, at.number, words, offsets.astype(np.uint32)))
 
@@ -53,14 +52,14 @@ def conflicting_labels(forms: SurfaceForms) -> Iterator[Problem]:
         yield "conflicting-labels", forms.first[form, rarest]._replace(note=join_counts(labels))
 
 
-def sometimes_outside(forms: SurfaceForms) -> Iterator[Problem]:
+def sometimes_outside(forms: SurfaceForms, frequent: int) -> Iterator[Problem]:
     """Find texts that are frequent both as entities and outside; the most frequent first."""
-    frequent = {form for form, labels in forms.labels.items() if labels.total() >= FREQUENT}
-    outside = _find_outside(forms.outside, frequent)
+    often = {form for form, labels in forms.labels.items() if labels.total() >= frequent}
+    outside = _find_outside(forms.outside, often)
     rank = {
         form: min(len(found), forms.labels[form].total())
         for form, found in outside.items()
-        if len(found) >= FREQUENT
+        if len(found) >= frequent
     }
     for form in sorted(rank, key=rank.__getitem__, reverse=True):
         part, number, offset = outside[form][0]

@@ -17,7 +17,6 @@ from spacy.tokens import Doc, DocBin, Span
 from typer.testing import CliRunner
 
 from spacy_crf_ner.check import (
-    MESSAGES,
     SEVERITIES,
     CheckSettings,
     Finding,
@@ -26,6 +25,7 @@ from spacy_crf_ner.check import (
     check,
     read_settings,
 )
+from spacy_crf_ner.check.findings import MESSAGES
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.docbin import read_docbin
 
@@ -312,6 +312,17 @@ CASES: Dict[str, Tuple[str, Dict[str, int], Callable[[], Corpus], Dict[str, Any]
         ("dev", 10, 0, "he did not go to it ", "6 tokens"),
     ),
 }
+
+
+def test_thresholds_are_settings() -> None:
+    train, dev = clean()
+    for setting, n, kind in (
+        ("rare", 11, "rare-label"),
+        ("long_doc", 3, "long-doc"),
+        ("long_entity", 0, "long-entity"),
+    ):
+        report = check(train, dev, CheckSettings(**{setting: n}))  # type: ignore[arg-type]
+        assert f" {n} " in the(report, kind).found
 
 
 @pytest.mark.parametrize("kind", CASES)
@@ -694,7 +705,7 @@ def test_settings_are_those_of_the_config(tiny_transformer: str, tmp_path: Path)
     path = config_file(tmp_path, "nobody/nothing")
     instead = read_settings(path, tiny_transformer).tokenizer
     assert instead is not None and instead.max_length == 128
-    assert read_settings(ROOT / "configs" / "cnn.cfg")[1:] == ("biluo", None, None, None)
+    assert read_settings(ROOT / "configs" / "cnn.cfg") == CheckSettings()
 
 
 def test_sentences_are_windows_where_they_are_known(tiny_transformer: str, tmp_path: Path) -> None:
