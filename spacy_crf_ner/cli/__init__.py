@@ -8,7 +8,6 @@ from typer.core import TyperGroup
 
 from ..annotate import WorkerError
 from ..input_error import InputError
-from .ablation import ablation
 from .annotate import annotate
 from .calibrate import calibrate
 from .check import check
@@ -65,7 +64,6 @@ for _command in (
     visualize,
     calibrate,
     report,
-    ablation,
     init_config,
     distribute,
 ):

@@ -1,14 +1,10 @@
-"""What a terminal shows: tables, findings, and bars of progress."""
+"""Terminal output: tables and progress bars."""
 
 from contextlib import contextmanager
-from pathlib import Path
-from time import perf_counter
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.padding import Padding
 from rich.progress import (
     BarColumn,
     Progress,
@@ -19,11 +15,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
-from rich.text import Text
-from spacy.tokens import Doc
-from spacy.vocab import Vocab
 
-from .. import check as checking
 from .. import data
 from ..annotate import Progress as Run
 from ..explain.trellis import relevant_tags, visible
@@ -98,35 +90,6 @@ def print_trellis(explanation: Dict[str, Any]) -> None:
     print_table(analyses)
 
 
-def print_findings(report: checking.Report) -> None:
-    """Print what `check` returns: the statistics, and the findings by their severity."""
-    for rows in (checking.overview(report), checking.label_table(report)):
-        header, *body = rows
-        table = Table(header[0])
-        for name in header[1:]:
-            table.add_column(name, justify="right")
-        for row in body:
-            table.add_row(*row)
-        print_table(table)
-    # Texts and labels are the user's: not markup.
-    console = Console(markup=False, emoji=False, highlight=False)
-    for severity, style in zip(checking.SEVERITIES, ("bold red", "bold yellow", "bold cyan")):
-        findings = report.of(severity)
-        console.print(f"\n{severity.capitalize()}s: {len(findings)}", style=style)
-        for finding in findings:
-            parts = ", ".join(f"{n:,} in {part}" for part, n in finding.counts.items())
-            found = f"{finding.found} ({parts})" if len(finding.counts) > 1 else finding.found
-            console.print(Padding(Text(found, style="bold"), (0, 0, 0, 2)))
-            for place in finding.places:
-                console.print(Padding(Text(_place(place)), (0, 0, 0, 4)))
-            console.print(Padding(Text(finding.fix, style="italic"), (0, 0, 0, 2)))
-
-
-def _place(place: checking.Place) -> str:
-    where = f"{place.part} doc {place.doc}, character {place.offset}: {place.text!r}"
-    return f"{where} ({place.note})" if place.note else where
-
-
 def print_table(table: Table) -> None:
     """Print a table whose texts and labels are the user's: not markup."""
     for column in table.columns:
@@ -147,20 +110,6 @@ def watcher(progress: Progress) -> Callable[[str, int, Optional[int]], None]:
             progress.update(tasks[key], completed=number)
 
     return watch
-
-
-def read_docs(corpus: Path, vocab: Vocab) -> Iterator[Doc]:
-    """Read docs, with a bar on stderr where it takes more than a second."""
-    total, docs = checking.open_corpus(corpus, vocab)
-    console = Console(stderr=True)
-    patience = perf_counter() + 1.0
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(escape(f"Reading {corpus}"), total=total, visible=False)
-        for i, doc in enumerate(docs):
-            if perf_counter() > patience:
-                progress.update(task, completed=i, visible=True)
-                patience += 0.1
-            yield doc
 
 
 @contextmanager

@@ -9,19 +9,19 @@ from rich.progress import (
 from spacy.language import Language
 from spacy.training import Corpus, Example
 
-from .. import check as checking
 from .. import evaluation
+from ..docbin import SUFFIX, read_docbin
 from ..pipeline.load import load
 
 
 def read_examples(nlp: Language, corpus: Path) -> List[Example]:
     """Read gold docs, each beside one without annotation, as `spacy train` does."""
-    if corpus.is_file() and corpus.suffix != checking.ENDING:
+    if corpus.is_file() and corpus.suffix != SUFFIX:
         raise ValueError(
-            f"{corpus}: expected a file {checking.ENDING}, or a folder of such, got another. "
+            f"{corpus}: expected a file {SUFFIX}, or a folder of such, got another. "
             "Convert the corpus with spacy-crf-ner convert."
         )
-    checking.open_corpus(corpus, nlp.vocab)  # its errors are one sentence
+    read_docbin(corpus, nlp.vocab)  # its errors are one sentence
     return list(Corpus(corpus)(nlp))
 
 

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from spacy.language import Language
-from spacy.tokens import Doc, DocBin
+from spacy.tokens import Doc
 from spacy.training import Example
+
+from ..docbin import read_docbin
 
 BeforeUpdate = Callable[[Language, Dict[str, Any]], None]
 
@@ -33,7 +35,7 @@ def rehearse(
     def before_update(nlp: Language, info: Dict[str, Any]) -> None:
         if not batches:
             _begin(nlp, component, labels or [])
-            docs = list(DocBin().from_disk(path).get_docs(nlp.vocab))
+            docs = list(read_docbin(Path(path), nlp.vocab)[1])
             if not any(len(doc) for doc in docs):
                 raise ValueError(f"{path}: expected docs to rehearse, got none with a token.")
             batches.append(cycle(docs))
