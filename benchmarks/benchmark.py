@@ -293,10 +293,9 @@ def confidence(
     print("|---" * (4 + len(at)) + "|")
     for model, dev_file, test_file in zip(models, dev, test):
         nlp = spacy.load(model)
-        before = _predicted(nlp, test_file)
+        before = collect_entities(_predicted(nlp, test_file))
         fitted = calibrate(nlp, Corpus(dev_file)(nlp))["temperature"]
-        after = _predicted(nlp, test_file)
-        before, after = collect_entities(before), collect_entities(after)
+        after = collect_entities(_predicted(nlp, test_file))
         measured = [reliability(docs) for docs in (before, after)]
         row = [model.parent.name, f"{fitted:.2f}"]
         row.append(", ".join(f"{100 * m['ece']:.1f} %" for m in measured))

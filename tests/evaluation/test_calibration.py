@@ -1,6 +1,7 @@
 """Calibration: figures against plain loops, the temperature against enumerated analyses."""
 
 import math
+import re
 import warnings
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -8,10 +9,11 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 import numpy as np
 import pytest
 import spacy
-from pipelines import TOK2VEC, make_examples, train
+from pipelines import TOK2VEC, listening, make_examples, train
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
+from spacy.util import ignore_error
 from typer.testing import CliRunner
 
 from spacy_crf_ner.cli import app
@@ -401,6 +403,55 @@ def test_the_command_saves_a_calibrated_pipeline(folder: Path, tmp_path: Path) -
     )
     assert f"Entities: {len(a)}, and 0 left out" in output
     assert len(a) == len(b) > 5 and np.mean(b) < np.mean(a) - 0.05
+
+
+def files(folder: Path) -> Dict[str, bytes]:
+    """What is in a folder, but for the temporary folders that spacy-transformers names in it."""
+    return {
+        str(path.relative_to(folder)): re.sub(rb"tmp\w{8}", b"", path.read_bytes())
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_what_is_saved_is_the_pipeline_with_another_temperature(
+    tiny_transformer: str, tmp_path: Path
+) -> None:
+    nlp = listening("transformer", tiny_transformer=tiny_transformer)
+    train(nlp, make_examples(nlp, LEARNED), steps=5)
+    nlp.to_disk(tmp_path / "model")
+    spacy.load(tmp_path / "model").to_disk(tmp_path / "same")
+    docs = [eg.reference for eg in make_examples(nlp, [*NOISY, ("unheard words", [])])]
+    DocBin(docs=docs).to_disk(tmp_path / "dev.spacy")
+    arguments = (tmp_path / "model", tmp_path / "dev.spacy", tmp_path / "out")
+    code, output = run(*arguments, "--precision", "fp32")
+    assert code == 0, output
+    before, after = files(tmp_path / "same"), files(tmp_path / "out")
+    assert before.keys() == after.keys()
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed <= {"config.cfg", str(Path("crf_ner") / "cfg")}
+    configs = [spacy.util.load_config(tmp_path / name / "config.cfg") for name in ("model", "out")]
+    assert configs[0]["components"]["crf_ner"].pop("temperature") == 1.0
+    assert configs[1]["components"]["crf_ner"].pop("temperature") != 1.0
+    assert configs[0] == configs[1]
+
+
+def test_docs_that_fail_shift_no_entity_to_another(nlp: Language) -> None:
+    """An error handler lets a pipeline go on: it then yields fewer docs than it was given."""
+    pipe: Any = nlp.get_pipe("crf_ner")
+    expected = calibrate(nlp, make_examples(nlp, NOISY[1:]))
+    pipe.temperature = 1.0
+    predict = pipe.predict
+
+    def fails(docs: List[Doc]) -> Any:
+        if docs[0].text == NOISY[0][0]:
+            raise RuntimeError("this batch cannot be predicted")
+        return predict(docs)
+
+    pipe.predict = fails
+    nlp.set_error_handler(ignore_error)
+    found = calibrate(nlp, make_examples(nlp, NOISY[:1] * 128 + NOISY[1:]))
+    assert found["before"] == expected["before"]
 
 
 def test_an_empty_folder_is_as_good_as_none(folder: Path, tmp_path: Path) -> None:
