@@ -161,7 +161,10 @@ def _transitions(pipe: "CRFEntityRecognizer") -> Dict[str, Any]:
         "start": (found.start, found.legal_start),
         "end": (found.end, found.legal_end),
     }
-    lists = {key: np.where(legal, cells, None).tolist() for key, (cells, legal) in scores.items()}
+    lists = {
+        key: np.where(legal, cells, np.array(None)).tolist()
+        for key, (cells, legal) in scores.items()
+    }
     return {"tags": list(found.tags), **lists}
 
 
