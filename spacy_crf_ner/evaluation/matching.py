@@ -66,7 +66,8 @@ def match_entities(gold: Sequence[Entity], predicted: Sequence[Entity]) -> List[
     Returns the matches (gold, predicted) in text order; each entity is in exactly one of them.
     """
     ranked = sorted(
-        _overlaps(gold, predicted), key=lambda match: (-_common(*match), _labels_differ(*match))
+        _overlaps(gold, predicted),
+        key=lambda match: (-_common(*match), match[0].label != match[1].label),
     )
     chosen: Dict[Entity, Entity] = {}
     taken = set()
@@ -129,7 +130,3 @@ def _overlaps(
 def _common(g: Entity, p: Entity) -> int:
     """The number of common characters; 0 or less where there are none."""
     return min(g.end, p.end) - max(g.start, p.start)
-
-
-def _labels_differ(g: Entity, p: Entity) -> bool:
-    return g.label != p.label

@@ -16,18 +16,18 @@ def markdown(results: Dict[str, Any]) -> str:
     headline = [f"{name} **{escape(_text(cell))}**" for name, cell in tables.headline(results)]
     parts = [
         f"# {escape(results['model'])} on {escape(results['data'])}",
-        escape(tables.size(results)),
+        tables.size(results),
         "; ".join(headline),
-        escape(tables.method(results)),
+        tables.method(results),
     ]
     for section in tables.sections(results):
         if not section.tables:
             continue
         parts.append(f"## {section.title}")
         if section.meaning:
-            parts.append(escape(section.meaning))
+            parts.append(section.meaning)
         for table in section.tables:
-            parts += [f"{escape(table.title)}:", _table(table)]
+            parts += [f"{table.title}:", _table(table)]
         if section.title == "Errors" and results["errors"]["list"]:
             parts += _errors(results["errors"]["list"])
     return "\n\n".join(parts) + "\n"
@@ -60,9 +60,9 @@ def _errors(errors: List[Dict[str, Any]]) -> List[str]:
 
 def _rows(rows: Iterable[List[str]]) -> str:
     """Write rows of escaped cells; the first is the header."""
-    header, *body = (f"| {' | '.join(row)} |" for row in rows)
-    rule = "|---" * (len(re.findall(r" \| ", header)) + 1) + "|"
-    return "\n".join([header, rule, *body])
+    header, *body = rows
+    lines = [header, ["---"] * len(header), *body]
+    return "\n".join(f"| {' | '.join(row)} |" for row in lines)
 
 
 def _cell(cell: Cell) -> str:

@@ -232,9 +232,7 @@ def _training(results: Dict[str, Any]) -> Section:
         rows.append(_row(str(row["step"]), str(row["epoch"]), *cells))
     heads = [f"loss {name}" if key == "losses" else name for key, name in names]
     title = f"{len(rows):,} of {len(log):,} evaluations during training"
-    meaning = (
-        f"{count(log[-1]['step'], 'step')}, up to epoch {log[-1]['epoch']}. Scores are in percent."
-    )
+    meaning = f"{count(log[-1]['step'], 'step')}, up to epoch {log[-1]['epoch']}. Scores, except speed, are in percent."
     return Section(
         "Training", meaning, [Table(title, _row("Step", "Epoch", *heads), rows, folded=True)]
     )
