@@ -232,10 +232,9 @@ def _training(results: Dict[str, Any]) -> Section:
         rows.append(_row(str(row["step"]), str(row["epoch"]), *cells))
     heads = [f"loss {name}" if key == "losses" else name for key, name in names]
     title = f"{len(rows):,} of {len(log):,} evaluations during training"
-    meaning = f"{count(log[-1]['step'], 'step')}, up to epoch {log[-1]['epoch']}. Scores, except speed, are in percent."
-    return Section(
-        "Training", meaning, [Table(title, _row("Step", "Epoch", *heads), rows, folded=True)]
-    )
+    done = f"{count(log[-1]['step'], 'step')}, up to epoch {log[-1]['epoch']}"
+    table = Table(title, _row("Step", "Epoch", *heads), rows, folded=True)
+    return Section("Training", f"{done}. Scores, except speed, are in percent.", [table])
 
 
 def _comparison(results: Dict[str, Any]) -> Section:

@@ -231,6 +231,15 @@ def test_what_is_predicted_where_gold_is_missing_counts_nowhere() -> None:
     assert found["errors"]["counts"]["missed"] == found["errors"]["counts"]["spurious"] == 1
 
 
+def test_whitespace_without_annotation_leaves_nothing_out() -> None:
+    words, spaces = ["New", " ", "York"], [False] * 3
+    predicted, gold = (Doc(VOCAB, words=words, spaces=spaces) for _ in range(2))
+    predicted.set_ents([Span(predicted, 0, 3, "GPE")], default="outside")
+    gold.set_ents([Span(gold, 0, 1, "GPE")], missing=[gold[1:2]], default="outside")
+    found = evaluate([Example(predicted, gold)], resamples=2)
+    assert (found["predicted"], found["left_out"]) == (1, 0)
+
+
 def test_characters_are_compared_whatever_the_tokens() -> None:
     predicted = doc_of(["in", "New", "York", "City", "now"], [(1, 4, "GPE")])
     gold = doc_of(["in", "New York", "City", "now"], [(1, 3, "GPE"), (3, 4, "DATE")])

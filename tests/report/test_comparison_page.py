@@ -59,6 +59,12 @@ def test_text_and_labels_are_never_markup(vocab):
         assert text in page.text
 
 
+def test_the_page_may_load_nothing(vocab):
+    html = comparison_page([example(vocab, ["a"], [], [])], "Test")
+    assert '<meta http-equiv="Content-Security-Policy" content="default-src ' in html
+    assert "<script" not in html
+
+
 def test_no_documents_give_a_page():
     assert "0 documents" in comparison_page([], "Empty")
 
