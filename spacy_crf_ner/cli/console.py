@@ -18,7 +18,7 @@ from rich.table import Table
 
 from .. import data
 from ..annotate import Progress as Run
-from ..explain.trellis import relevant_tags, visible
+from ..explain.trellis import entities_in_words, relevant_tags, visible
 
 
 def print_counts(counts: Dict[str, Dict[str, int]]) -> None:
@@ -55,38 +55,33 @@ def print_journal(journal: data.Journal) -> None:
 
 
 def print_trellis(explanation: Dict[str, Any]) -> None:
-    """Print what `explain` returns: at each token the tags that matter, and the best analyses."""
+    """Print what `explain` returns: the relevant tags at each token, and the best analyses."""
     if not explanation["tokens"]:
         typer.echo("The text has no token, so there is nothing to search.")
         return
-    tags = explanation["tags"]
+    tags, relevant = explanation["tags"], relevant_tags(explanation)
     table = Table("Token", "Tag")
-    for name in ("Emission", "Score"):
-        table.add_column(name, justify="right")
-    table.add_column("Backpointer")
-    table.add_column("Marginal", justify="right")
-    relevant = relevant_tags(explanation)
-    for t, kept in enumerate(relevant):
-        token = visible(explanation["tokens"][t])
-        for i, c in enumerate(kept):
+    for name in ("Emission", "Score", "Backpointer", "Marginal"):
+        table.add_column(name, justify="left" if name == "Backpointer" else "right")
+    for t, shown in enumerate(relevant):
+        for c in shown:
             score, before = explanation["scores"][t][c], explanation["backpointers"][t][c]
             table.add_row(
-                "" if i else token,
+                visible(explanation["tokens"][t]) if c == shown[0] else "",
                 ("* " if c == explanation["path"][t] else "  ") + tags[c],
                 f"{explanation['emissions'][t][c]:.2f}",
                 "none" if score is None else f"{score:.2f}",
                 "" if before is None else tags[before],
                 f"{explanation['marginals'][t][c]:.3f}",
-                end_section=i == len(kept) - 1,
+                end_section=c == shown[-1],
             )
     print_table(table)
     left_out = len(tags) - len(set().union(*relevant))
     typer.echo(f"Score of the path, its end included: {explanation['score']:.2f}")
-    typer.echo(f"Tags: {len(tags)}, of which {left_out} are left out, as they matter at no token")
+    typer.echo(f"Tags: {len(tags)}, of which {left_out} are left out: they matter at no token")
     analyses = Table("Probability", "Entities")
     for analysis in explanation["analyses"]:
-        ents = [f"{ent['text']} ({ent['label']})" for ent in analysis["entities"]]
-        analyses.add_row(f"{analysis['probability']:.4f}", ", ".join(ents) or "none")
+        analyses.add_row(f"{analysis['probability']:.4f}", entities_in_words(analysis))
     print_table(analyses)
 
 

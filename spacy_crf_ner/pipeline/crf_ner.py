@@ -235,6 +235,20 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         return list(self.labels)
 
     @property
+    def confidence(self) -> bool:
+        """Whether entities get a confidence."""
+        return bool(self.cfg["confidence"])
+
+    @property
+    def temperature(self) -> float:
+        """What divides all scores before probabilities are taken."""
+        return float(self.cfg["temperature"])
+
+    @temperature.setter
+    def temperature(self, value: float) -> None:
+        self.cfg["temperature"] = value
+
+    @property
     def scheme(self) -> TagScheme:
         """The tags of the labels."""
         return _tag_scheme(self.cfg["scheme"], self.labels)

@@ -6,7 +6,6 @@ import statistics
 from pathlib import Path
 from types import SimpleNamespace
 
-import ablation
 import pytest
 import spacy
 import srsly
@@ -15,6 +14,8 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 from pipelines import TOK2VEC, make_examples, train
 from spacy.tokens import DocBin
 from typer.testing import CliRunner
+
+import ablation
 
 ROOT = Path(__file__).parents[2]
 CONFIGS, VARIANTS = ROOT / "configs", ROOT / "benchmarks" / "ablation.yml"

@@ -8,11 +8,13 @@ from typing import List, Optional
 import pytest
 import spacy
 from spacy.language import Language
-from spacy.tokens import Doc, DocBin
+from spacy.tokens import Doc, DocBin, Span
+from spacy.training import Example
 from spacy.util import ignore_error
 from typer.testing import CliRunner
 
 from spacy_crf_ner.cli import app
+from spacy_crf_ner.cli.gold_corpus import annotate_examples
 
 HERE = Path(__file__).parents[1]
 ROOT = HERE.parent
@@ -199,6 +201,36 @@ def test_visualize_writes_a_page(trained: Language, tmp_path: Path) -> None:
     )
     assert result.exit_code == 0
     assert "2 gold entities, 2 predicted, 2 of them equal" in page.read_text("utf-8")
+
+
+def test_a_doc_that_fails_shifts_no_entity_to_another(trained: Language) -> None:
+    nlp = spacy.blank("en")
+
+    @Language.component("cli_test_sometimes_fails")
+    def fails(doc: Doc) -> Doc:
+        if doc.text == "boom":
+            raise RuntimeError("this doc cannot be read")
+        doc.ents = [Span(doc, 0, 1, doc[0].text)]
+        return doc
+
+    nlp.add_pipe("cli_test_sometimes_fails")
+    nlp.set_error_handler(ignore_error)
+    texts = ["one", "boom", "two"]
+    examples = [Example(nlp.make_doc(text), nlp.make_doc(text)) for text in texts]
+    annotate_examples(nlp, examples)
+    found = [(eg.predicted.text, [ent.label_ for ent in eg.predicted.ents]) for eg in examples]
+    assert found == [("one", ["one"]), ("boom", []), ("two", ["two"])]
+
+
+def test_a_page_of_a_folder_whose_name_is_not_utf_8(trained: Language, tmp_path: Path) -> None:
+    model = tmp_path / "m\udcff"
+    trained.to_disk(model)
+    DocBin(docs=[trained("Tim Cook visited Hanoi.")]).to_disk(tmp_path / "gold.spacy")
+    page = tmp_path / "page.html"
+    arguments = ["visualize", str(model), str(tmp_path / "gold.spacy"), str(page)]
+    result = runner.invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert "/m? on " in page.read_text("utf-8")
 
 
 @pytest.mark.parametrize(
