@@ -8,7 +8,7 @@ from spacy.language import Language
 from spacy.tokens import Doc
 
 from .json_records import META, shorten, to_docs
-from .lines import Problem, read_lines
+from .lines import Line, Problem, read_lines
 from .offsets import RawSpan, set_entities, tokenize
 from .repair_log import ConversionLog, error
 
@@ -35,11 +35,9 @@ def read_brat(path: Path, nlp: Language, log: Optional[ConversionLog] = None) ->
     path: A folder with name.txt and name.ann for each document, in UTF-8, without the folders in
         it; or one of the two files of one document. Relations, events, attributes, normalizations
         and notes are skipped; the trigger of an event is an entity with the type of the event.
-    nlp: Pipeline whose tokenizer is used.
-    log: What happens to mistakes; without one, the first is raised. For spans see `set_entities`;
-        also "discontinuous", "text" for an annotation whose text differs from that at its offsets
-        (except in whitespace), "id" for one whose id another one has, and "line" for a line that
-        is no annotation. A document is left out if one of its files is missing or unreadable.
+    nlp, log: As for all readers, see `format_detection.Reader`. For spans see `set_entities`;
+        also "discontinuous", "id" for an annotation whose id another one has, and "line" for a
+        line that is no annotation. A document is left out if one of its files cannot be read.
 
     Yields a Doc for each document, in the order of their names, with unknown sentence boundaries.
     `doc.user_data["meta"]["file"]` is the name of its text. Raises CorpusError for what is not as
@@ -61,63 +59,46 @@ def _to_doc(stem: Path, nlp: Language, log: ConversionLog) -> Doc:
         if not file.is_file():
             fix = "Add it, perhaps as an empty file, or remove the other"
             raise error(str(stem), f"a {TEXT} and a {ANNOTATION}", f"no {file.name}", fix)
-    content = _read_text(text, nlp.max_length)
+    try:
+        # With its line ends and its byte order mark, since the offsets count them.
+        content = text.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as problem:
+        raise error(str(text), "UTF-8", str(problem), "Save the file as UTF-8") from problem
     doc = tokenize(content, nlp, str(text))
     doc.user_data[META] = {"file": text.name}
     lines = list(read_lines(annotation))
     # Raised before an entity is counted: a document is read, or it is left out.
-    if problem := next((line.problem for line in lines if line.problem), None):
-        raise problem[1]
+    if unreadable := next((line.problem for line in lines if line.problem), None):
+        raise unreadable[1]
     ids: Set[str] = set()
-    spans = [_span(line.where, line.text, content, ids, log) for line in lines]
+    spans = [_span(line, ids, log) for line in lines if line.text.strip()]
     return set_entities(doc, filter(None, spans), log, str(annotation))
 
 
-def _read_text(path: Path, max_length: int) -> str:
-    """Read a text with its line ends and its byte order mark: the offsets count them."""
-    where, most = str(path), 4 * max_length  # UTF-8 has at most four bytes a character
-    with path.open("rb") as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise error(where, f"at most {max_length:,} characters", "more", "Divide the text")
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as problem:
-        raise error(where, "UTF-8", str(problem), "Save the file as UTF-8") from problem
-
-
-def _span(where: str, line: str, text: str, ids: Set[str], log: ConversionLog) -> Optional[RawSpan]:
+def _span(line: Line, ids: Set[str], log: ConversionLog) -> Optional[RawSpan]:
     """Read a line of annotation; None if it is no span, or is left out."""
-    if not line.strip():
-        return None
-    if line.startswith(OTHER):
+    if line.text.startswith(OTHER):
         log.skipped("line")
         return None
-    if match := SPAN.fullmatch(line):
-        problem = _problem(where, match, text, ids)
-    else:
+    match = SPAN.fullmatch(line.text)
+    if match and not (problem := _problem(line.where, match, ids)):
+        ids.add(match[1])
+        start, end = map(int, match[3].split())
+        return RawSpan(start, end, match[2], where=line.where, text=match[4])
+    if not match:
         fix = "Correct the line, or remove it"
-        problem = "line", error(where, EXPECTED, shorten(line), fix)
-    if problem or not match:
-        log.read(records=0, entities=1)
-        log.rejected(*problem, entities=1)
-        return None
-    ids.add(match[1])
-    start, end = map(int, match[3].split())
-    return RawSpan(start, end, match[2], where=where)
+        problem = "line", error(line.where, EXPECTED, shorten(line.text), fix)
+    assert problem
+    log.read(records=0, entities=1)
+    log.rejected(*problem, entities=1)
+    return None
 
 
-def _problem(where: str, match: Match[str], text: str, ids: Set[str]) -> Optional[Problem]:
-    """Find what is wrong with a span, except offsets that `set_entities` rejects."""
+def _problem(where: str, match: Match[str], ids: Set[str]) -> Optional[Problem]:
     if ";" in match[3]:
         fix = "An entity is continuous: annotate one part, or remove the line"
         return "discontinuous", error(where, "one pair of offsets", shorten(match[3]), fix)
     if match[1] in ids:
         fix = "Give each annotation another id"
         return "id", error(where, "an id that is new", shorten(match[1]), fix)
-    start, end = map(int, match[3].split())
-    if not start < end <= len(text) or text[start:end].split() == match[4].split():
-        return None
-    got = f"{shorten(text[start:end])} at {start}:{end}"
-    fix = "Correct the offsets, or use the text that was annotated"
-    return "text", error(where, f"the text {shorten(match[4])}", got, fix)
+    return None

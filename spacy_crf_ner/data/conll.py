@@ -46,8 +46,7 @@ def read_conll(
         columns as most of these. In front of a sentence, a line that begins with `# ` is a
         comment unless it has that many columns with a tag among them. Documents begin at lines
         that begin with `-DOCSTART-`.
-    nlp: Pipeline whose vocabulary the Docs share.
-    log: What happens to mistakes; without one, the first is raised.
+    nlp, log: As for all readers, see `format_detection.Reader`.
     token_column, tag_column: Numbers of columns, from 1, or from -1 for the last.
 
     Yields a Doc for each sentence. Raises CorpusError for a wrong number of columns, an empty
@@ -96,7 +95,7 @@ def _split(line: str, tabs: bool) -> List[str]:
 def _rows(path: Path, layout: Layout, log: ConversionLog) -> Iterator[TaggedToken]:
     sentence = document = 0
     within = False  # a sentence
-    for where, text, problem in read_lines(path):
+    for _, where, text, problem in read_lines(path):
         if not problem and text.startswith("-DOCSTART-"):
             document, within = document + 1, False
             continue

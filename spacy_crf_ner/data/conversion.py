@@ -2,7 +2,6 @@
 
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +15,7 @@ from .atomic import atomic_write
 from .conll import read_conll
 from .docbin import SUFFIX, CorpusWriter, count_doc
 from .files import SPLITS, find_files
-from .format_detection import FORMATS, detect_format
+from .format_detection import FORMATS, Reader, detect_format
 from .grouping import group_sentences
 from .jsonl import write_jsonl
 from .repair_log import ConversionLog, error
@@ -26,35 +25,6 @@ from .vietnamese import SYLLABLES
 # Gets the part, the number of its docs so far, and their total where that is known.
 OnProgress = Callable[[str, int, Optional[int]], None]
 FILE_SUFFIXES = (SUFFIX, ".jsonl")
-
-
-@dataclass
-class _Corpus:
-    """A corpus to convert: see the arguments of `convert`."""
-
-    sources: Sequence[Path]
-    parts: Dict[str, List[Path]]
-    read_file: Callable[[Path, ConversionLog], Iterator[Doc]]
-    n_sents: int
-    syllables: str
-    on_progress: Optional[OnProgress]
-
-    def docs(self, part: str, log: ConversionLog, total: Optional[int] = None) -> Iterator[Doc]:
-        """Read a part, of which the total number of docs may be known."""
-        log.start_part(part)
-        report = self.on_progress or (lambda *_: None)
-        report(part, 0, total)
-        number = 0
-        for file in self.parts[part]:
-            sentences = SYLLABLES[self.syllables](self.read_file(file, log))
-            for doc in group_sentences(sentences, self.n_sents):
-                number += 1
-                report(part, number, total)
-                yield doc
-
-    def error(self, part: str, expected: str, got: str, fix: str) -> InputError:
-        where = ", ".join(map(str, self.sources))
-        return error(f"{where}, {part}", expected, got, fix)
 
 
 def convert(
@@ -99,7 +69,7 @@ def convert(
     replace an input or mix with an older one.
     """
     sources = [source] if isinstance(source, Path) else list(source)
-    read = _reader(sources, format, token_column, tag_column)
+    read_file = _reader(sources, format, token_column, tag_column)
     if syllables not in SYLLABLES:
         raise InputError(f"syllables: expected {', '.join(SYLLABLES)}, got {syllables!r}.")
     if len(shares) > len(SPLITS):
@@ -108,35 +78,45 @@ def convert(
     files, ignored = find_files(sources, as_one=one_file)
     log = log or ConversionLog()
     log.skipped("file", len(ignored))
-    corpus = _Corpus(
-        sources,
-        files,
-        lambda path, log: read(path, nlp, log),
-        n_sents,
-        syllables,
-        on_progress,
-    )
     plan = {"corpus": {"corpus": 1.0}} if one_file else _plan_splits(files, shares)
-    names = [name for shares_of in plan.values() for name in shares_of]
+    names = [name for part in plan.values() for name in part]
     outputs = {name: target if one_file else target / f"{name}{SUFFIX}" for name in names}
     _require_outputs(target, outputs, files)
+
+    def read(part: str, log: ConversionLog, total: Optional[int] = None) -> Iterator[Doc]:
+        log.start_part(part)
+        sentences = (SYLLABLES[syllables](read_file(file, nlp, log)) for file in files[part])
+        docs = (doc for each in sentences for doc in group_sentences(each, n_sents))
+        return _watched(docs, part, total, on_progress) if on_progress else docs
+
     if target.suffix == ".jsonl":
-        return {"corpus": _write_lines(corpus.docs("corpus", log), target)}
+        counts: Counter[str] = Counter()
+        write_jsonl((count_doc(doc, counts) for doc in read("corpus", log)), target)
+        return {"corpus": dict(counts)}
     with TemporaryDirectory() as scratch, ExitStack() as stack:
         writers = {name: CorpusWriter(Path(scratch, name)) for name in names}
-        for part, shares_of in plan.items():
-            _read_part(corpus, part, shares_of, seed, log, writers)
+        for part, wanted in plan.items():
+            _split_part(partial(read, part), wanted, seed, log, writers)
         for name, writer in writers.items():
             if not writer.counts["docs"]:
-                fix = "Change the shares, or add sentences"
-                raise corpus.error(name, "at least one doc", "none", fix)
+                where, fix = ", ".join(map(str, sources)), "Change the shares, or add sentences"
+                raise error(f"{where}, {name}", "at least one doc", "none", fix)
         # All parts are written before the first of them gets its name.
         for name, path in outputs.items():
             writers[name].write(stack.enter_context(atomic_write(path)))
-    if plan.get("train", {}).keys() == {"train", "dev"}:
-        part = ", ".join(f"{writers[name].counts['docs']} {name}" for name in ("train", "dev"))
-        log.notes.append(f"No file for dev: the docs of train were split ({part}; seed {seed}).")
+    if len(plan.get("train", {})) > 1:
+        numbers = ", ".join(f"{writers[name].counts['docs']} {name}" for name in plan["train"])
+        log.notes.append(f"No file for dev: the docs of train were split ({numbers}; seed {seed}).")
     return {name: dict(writers[name].counts) for name in (*SPLITS, "corpus") if name in writers}
+
+
+def _watched(
+    docs: Iterator[Doc], part: str, total: Optional[int], on_progress: OnProgress
+) -> Iterator[Doc]:
+    on_progress(part, 0, total)
+    for number, doc in enumerate(docs, 1):
+        on_progress(part, number, total)
+        yield doc
 
 
 def _plan_splits(
@@ -154,42 +134,26 @@ def _plan_splits(
     return plan
 
 
-def _read_part(
-    corpus: _Corpus,
-    part: str,
+def _split_part(
+    read: Callable[..., Iterator[Doc]],
     shares: Mapping[str, float],
     seed: int,
     log: ConversionLog,
     writers: Mapping[str, CorpusWriter],
 ) -> None:
-    """Read a part and divide it as `split` does; twice, to count its docs without keeping them."""
-    if len(shares) == 1:
-        (name,) = shares
-        for doc in corpus.docs(part, log):
-            writers[name].add(doc)
-        return
-    n = sum(1 for _ in corpus.docs(part, log))
+    """Divide a part as `split` does. It is read twice, to count its docs without keeping them."""
     names = list(shares)
-    again = corpus.docs(part, ConversionLog(log.repair, log.alignment), total=n)
-    added = 0
-    for k, doc in zip(split_indices(n, list(shares.values()), seed), again):
-        writers[names[k]].add(doc)
-        added += 1
-    if added != n or next(again, None) is not None:
+    if len(names) == 1:
+        for doc in read(log):
+            writers[names[0]].add(doc)
+        return
+    n = sum(1 for _ in read(log))
+    again = read(ConversionLog(log.repair, log.alignment), total=n)
+    for i, doc in zip(split_indices(n, list(shares.values()), seed), again):
+        writers[names[i]].add(doc)
+    if sum(writers[name].counts["docs"] for name in names) < n or next(again, None) is not None:
         fix = "Convert it when nobody writes to it"
-        raise corpus.error(part, f"{n} docs, as it had at first", "another number", fix)
-
-
-def _write_lines(docs: Iterator[Doc], target: Path) -> Dict[str, int]:
-    counts: Counter[str] = Counter()
-
-    def counted() -> Iterator[Doc]:
-        for doc in docs:
-            count_doc(doc, counts)
-            yield doc
-
-    write_jsonl(counted(), target)
-    return dict(counts)
+        raise error("the corpus", f"{n} docs, as it had at first", "another number", fix)
 
 
 def _require_outputs(
@@ -217,9 +181,7 @@ def _require_outputs(
         )
 
 
-def _reader(
-    sources: List[Path], format: str, token_column: int, tag_column: int
-) -> Callable[..., Iterator[Doc]]:
+def _reader(sources: List[Path], format: str, token_column: int, tag_column: int) -> Reader:
     chosen = (token_column, tag_column) != (1, -1)
     if format == "auto":
         format = "conll" if chosen else detect_format(*sources)
@@ -229,4 +191,4 @@ def _reader(
         raise InputError(f"format: expected conll, which has columns, got {format!r}.")
     if chosen:
         return partial(read_conll, token_column=token_column, tag_column=tag_column)
-    return FORMATS[format].read
+    return FORMATS[format]

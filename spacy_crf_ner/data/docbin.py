@@ -98,11 +98,12 @@ class CorpusWriter:
         self._docs, self._tokens = DocBin(store_user_data=True), 0
 
 
-def count_doc(doc: Doc, counts: "Counter[str]") -> None:
-    """Add the numbers of a Doc to the counts of a `CorpusWriter`."""
+def count_doc(doc: Doc, counts: "Counter[str]") -> Doc:
+    """Add the numbers of a Doc to the counts of a `CorpusWriter`, and return the Doc."""
     sentences = len(list(doc.sents)) if doc.has_annotation("SENT_START") else 0
     counts.update(docs=1, sentences=sentences, tokens=len(doc), entities=len(doc.ents))
     counts.update(f"entities.{ent.label_}" for ent in doc.ents)
+    return doc
 
 
 def _unreadable(where: str, problem: Exception) -> CorpusError:

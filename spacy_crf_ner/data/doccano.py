@@ -33,8 +33,7 @@ def read_doccano(path: Path, nlp: Language, log: Optional[ConversionLog] = None)
             {"start_offset": 0, "end_offset": 8, "label": "PER"}; all other tokens are outside,
         "relations": skipped,
         "id": no two records may have the same.
-    nlp: Pipeline whose tokenizer is used.
-    log: What happens to mistakes; without one, the first is raised. For spans see `set_entities`;
+    nlp, log: As for all readers, see `format_detection.Reader`. For spans see `set_entities`;
         a record that cannot be read is left out.
 
     Yields a Doc for each record, with unknown sentence boundaries. All other keys are in
@@ -49,8 +48,8 @@ def read_doccano(path: Path, nlp: Language, log: Optional[ConversionLog] = None)
             expected = f"one of {', '.join(TEXT_KEYS)}, and one of {', '.join(LABEL_KEYS)}"
             fix = "Export the project again, as JSONL"
             raise error(where, expected, shorten(sorted(record)), fix)
-        spans = [_span(span) for span in pop_typed(where, record, labels[0], list, [])]
-        relations = pop_typed(where, record, "relations", list, [])
+        spans = [_span(span) for span in pop_typed(where, record, labels[0], list)]
+        relations = pop_typed(where, record, "relations", list)
         doc = tokenize(record.pop(texts[0]), nlp, where)
         store_meta(where, doc, record)
         set_entities(doc, spans, log, where)

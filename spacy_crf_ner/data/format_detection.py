@@ -1,7 +1,7 @@
 """The formats that can be converted, and their detection by content."""
 
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional
+from typing import Callable, Dict, Iterator, List, Optional
 
 from spacy.tokens import Doc
 
@@ -23,29 +23,20 @@ DETECTION_LINES = 200
 DETECTION_CHARACTERS = 2**16
 
 
-class Format(NamedTuple):
-    """A format: its reader, and what it looks like.
+# Yields the Docs of a file (of brat also: a folder). Arguments: the path; nlp, a pipeline whose
+# vocabulary is used, and whose tokenizer if the format has no tokens; and a ConversionLog, which
+# decides what happens to mistakes: without one, the first is raised.
+Reader = Callable[..., Iterator[Doc]]
 
-    read: Yields the Docs of a file (of brat also: a folder), given a pipeline and a ConversionLog.
-    """
-
-    read: Callable[..., Iterator[Doc]]
-    example: str
-
-
-FORMATS: Dict[str, Format] = {
-    "inline": Format(read_inline, "[Tim Cook](PERSON) visited [Hanoi](GPE)."),
-    "conll": Format(read_conll, "a token and its tag a line, a blank line after a sentence"),
-    "gmb": Format(read_gmb, "CSV with the header Sentence #,Word,POS,Tag"),
-    "jsonl": Format(
-        read_jsonl, '{"text": "Hanoi.", "spans": [{"start": 0, "end": 5, "label": "GPE"}]}'
-    ),
-    "doccano": Format(read_doccano, '{"text": "Hanoi.", "label": [[0, 5, "GPE"]]}'),
-    "label_studio": Format(
-        read_label_studio, '[{"data": {"text": "Hanoi."}, "annotations": [...]}, ...]'
-    ),
-    "brat": Format(read_brat, "a folder of name.txt with name.ann"),
-    "spacy": Format(read_spacy, "a .spacy file"),
+FORMATS: Dict[str, Reader] = {
+    "inline": read_inline,
+    "conll": read_conll,
+    "gmb": read_gmb,
+    "jsonl": read_jsonl,
+    "doccano": read_doccano,
+    "label_studio": read_label_studio,
+    "brat": read_brat,
+    "spacy": read_spacy,
 }
 
 
@@ -79,9 +70,9 @@ def _format_of(path: Path) -> str:
     lines = _first_lines(path)
     format = _format_of_lines(lines)
     if not format:
-        expected = "; ".join(f"{name} ({each.example})" for name, each in FORMATS.items())
+        expected = ", ".join(FORMATS)
         got = repr(lines[0][:60]) if lines else "no text"
-        raise error(str(path), expected, got, "If it is one of these, name the format")
+        raise error(str(path), expected, got, "See convert --help for examples")
     return format
 
 

@@ -22,8 +22,7 @@ def read_gmb(path: Path, nlp: Language, log: Optional[ConversionLog] = None) -> 
     path: CSV file with the header `Sentence #,Word,POS,Tag`. Its encoding is UTF-8, or Latin-1 if
         it has no byte order mark and is not valid UTF-8. No cell contains a line feed. A sentence
         begins where the first cell is filled and differs from the one before.
-    nlp: Pipeline whose vocabulary the Docs share.
-    log: What happens to mistakes; without one, the first is raised.
+    nlp, log: As for all readers, see `format_detection.Reader`.
 
     Yields a Doc for each sentence. Raises CorpusError as `read_conll` does, and for another header.
     """

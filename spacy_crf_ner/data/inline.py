@@ -28,8 +28,7 @@ def read_inline(path: Path, nlp: Language, log: Optional[ConversionLog] = None) 
     """Read sentences with entities in brackets, tokenized by the pipeline.
 
     path: File, UTF-8. Whitespace around a line is not part of the sentence.
-    nlp: Pipeline whose tokenizer is used.
-    log: What happens to mistakes; without one, the first is raised. A line whose brackets do not
+    nlp, log: As for all readers, see `format_detection.Reader`. A line whose brackets do not
         match is left out; for entities, see `set_entities`.
 
     Yields a Doc for each sentence. At an entity's edge, a Vietnamese word of several syllables is
@@ -38,7 +37,7 @@ def read_inline(path: Path, nlp: Language, log: Optional[ConversionLog] = None) 
     and as `set_entities` does.
     """
     log = log or ConversionLog()
-    for where, line, problem in read_lines(path):
+    for _, where, line, problem in read_lines(path):
         line = line.strip()
         if not line and not problem:
             continue

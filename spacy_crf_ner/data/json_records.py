@@ -110,7 +110,7 @@ def decode_json(text: str) -> object:
 
 def json_lines(path: Path) -> Iterator[Tuple[str, object]]:
     """Read the value of each line that is not blank, or the CorpusError of one that is not JSON."""
-    for where, text, problem in read_lines(path):
+    for _, where, text, problem in read_lines(path):
         if problem:
             yield where, problem[1]
         elif text.strip():
@@ -177,14 +177,14 @@ _decoder = json.JSONDecoder(
 # Contents of a record
 
 
-def pop_typed(where: str, record: Record, key: str, kind: Type[Value], default: Value) -> Value:
-    """Remove a key from a record and return its value; `default` for null and a missing key.
+def pop_typed(where: str, record: Record, key: str, kind: Type[Value]) -> Value:
+    """Remove a key from a record and return its value; an empty one for null and a missing key.
 
     Raises CorpusError for a value of another type.
     """
     value = record.pop(key, None)
     if value is None:
-        return default
+        return kind()
     if type(value) is not kind:
         fix = f"Correct {key!r}, or leave it out"
         raise error(where, f"{TYPES[kind]} for {key!r}", shorten(value), fix)

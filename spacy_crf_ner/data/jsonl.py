@@ -62,8 +62,7 @@ def read_jsonl(path: Path, nlp: Language, log: Optional[ConversionLog] = None) -
         "sent_starts": [0, 18], where sentences begin; otherwise this is unknown,
         "has_unknown_spaces": true if the spaces between the tokens mean nothing,
         "id": no two records may have the same.
-    nlp: Pipeline whose tokenizer is used.
-    log: What happens to mistakes; without one, the first is raised. For spans see `set_entities`;
+    nlp, log: As for all readers, see `format_detection.Reader`. For spans see `set_entities`;
         a record that cannot be read is left out.
 
     Yields a Doc for each record. All other keys, and those of "meta", are in
@@ -73,7 +72,7 @@ def read_jsonl(path: Path, nlp: Language, log: Optional[ConversionLog] = None) -
     """
     log = log or ConversionLog()
     values = ((where, _as_object(value)) for where, value in json_lines(path))
-    return records_to_docs(values, lambda *record: _to_doc(*record, nlp, log), log)
+    return records_to_docs(values, lambda where, each: _to_doc(where, each, nlp, log), log)
 
 
 def _as_object(value: object) -> object:
@@ -88,23 +87,23 @@ def _to_doc(where: str, record: Record, nlp: Language, log: ConversionLog) -> Op
         fix = "Annotate the text, or give it an empty list of spans"
         got = f"only {shorten(sorted(record))}"
         raise error(where, f"annotation, one of the keys {', '.join(ANNOTATION)}", got, fix)
-    answer = pop_typed(where, record, "answer", str, "accept")
+    answer = pop_typed(where, record, "answer", str) or "accept"
     if answer not in ("accept", "reject", "ignore"):
         raise error(where, "the answer accept, reject or ignore", shorten(answer), "Correct it")
     binary = _is_binary(where, record)
     if answer == "ignore" or (answer == "reject" and binary is False):
         log.skipped("answer")
         return None
-    spans = [_span(span) for span in pop_typed(where, record, "spans", list, [])]
-    spans += [span_from_list(span) for span in pop_typed(where, record, "entities", list, [])]
-    incorrect = [_span(span) for span in pop_typed(where, record, "incorrect", list, [])]
+    spans = [_span(span) for span in pop_typed(where, record, "spans", list)]
+    spans += [span_from_list(span) for span in pop_typed(where, record, "entities", list)]
+    incorrect = [_span(span) for span in pop_typed(where, record, "incorrect", list)]
     if answer == "reject":
         spans, incorrect = [], spans + incorrect
     doc = _tokens(where, record, nlp)
     length = len(doc.text)
-    parts = pop_typed(where, record, "missing", list, [])
+    parts = pop_typed(where, record, "missing", list)
     missing = [_range(where, length, part) for part in parts]
-    starts = pop_typed(where, record, "sent_starts", list, [])
+    starts = pop_typed(where, record, "sent_starts", list)
     store_meta(where, doc, _meta(where, record))
     partial = answer == "reject" or bool(binary)
     set_entities(doc, spans, log, where, partial=partial, missing=missing)
@@ -119,14 +118,16 @@ def _is_binary(where: str, record: Record) -> Optional[bool]:
     """Return whether the answer concerns the spans only; None if the record does not say."""
     view, binary = record.get("_view_id"), record.get("_is_binary")
     if binary is not None:
-        return pop_typed(where, {"_is_binary": binary}, "_is_binary", bool, False)
+        return pop_typed(where, {"_is_binary": binary}, "_is_binary", bool)
     return None if view is None else view == "ner"
 
 
 def _span(span: object) -> RawSpan:
     """Read a span; one that is no object gets invalid offsets, and is rejected for them."""
-    given = span if isinstance(span, dict) else {"start": span}
-    return RawSpan(*(given.get(key) for key in ("start", "end", "label", "kb_id", "id")))
+    if not isinstance(span, dict):
+        return RawSpan(span, None, None)
+    ids = span.get("kb_id"), span.get("id")
+    return RawSpan(span.get("start"), span.get("end"), span.get("label"), *ids)
 
 
 def _range(where: str, length: int, part: object) -> Tuple[int, int]:
@@ -140,15 +141,15 @@ def _range(where: str, length: int, part: object) -> Tuple[int, int]:
 
 def _meta(where: str, record: Record) -> Record:
     """Merge the rest of a record with its "meta", unless a key is in both."""
-    meta = pop_typed(where, record, "meta", dict, {})
+    meta = pop_typed(where, record, "meta", dict)
     return {**record, **meta} if record.keys().isdisjoint(meta) else {**record, "meta": meta}
 
 
 def _tokens(where: str, record: Record, nlp: Language) -> Doc:
     """Make the Doc of a record, of its own tokens or those of the tokenizer."""
     text, given = record.pop("text", None), record.get("tokens") is not None
-    tokens = pop_typed(where, record, "tokens", list, [])
-    unknown = pop_typed(where, record, "has_unknown_spaces", bool, False)
+    tokens = pop_typed(where, record, "tokens", list)
+    unknown = pop_typed(where, record, "has_unknown_spaces", bool)
     doc = tokenize(text, nlp, where)
     if not given:
         return doc
@@ -173,7 +174,8 @@ def _words(where: str, text: str, tokens: List[Any]) -> Tuple[List[str], List[bo
             raise error(where, "tokens of the text, one after the other", got, fix)
         at += len(word)
         words.append(word)
-        spaces.append(pop_typed(where, token, "ws", bool, text[at : at + 1] == " "))
+        given = token.get("ws") is not None
+        spaces.append(pop_typed(where, token, "ws", bool) if given else text[at : at + 1] == " ")
         at += spaces[-1]
     return words, spaces
 

@@ -31,11 +31,9 @@ def read_label_studio(
         annotations, tasks without another one, and results other than labels are skipped. The
         text is the one that the results refer to; without results, "text", or the only string of
         the data. Predictions are no annotation.
-    nlp: Pipeline whose tokenizer is used.
-    log: What happens to mistakes; without one, the first is raised. For spans see `set_entities`;
-        also "text" for a span whose text differs from that of its result (except in whitespace).
-        Old versions of Label Studio count UTF-16, in which an emoji is two characters: a span that
-        has its text by that count is repaired, as "utf16". A task that cannot be read is left out,
+    nlp, log: As for all readers, see `format_detection.Reader`. For spans see `set_entities`; also
+        "utf16": old versions of Label Studio count UTF-16, in which an emoji is two characters. A
+        span that has its text by that count is repaired. A task that cannot be read is left out,
         but a mistake in JSON makes the whole file unreadable.
 
     Yields a Doc for each task, with unknown sentence boundaries. The id of the task, and its data
@@ -53,7 +51,7 @@ def read_label_studio(
         store_meta(where, doc, meta)
         content = doc.text  # computed at each access
         spans = [_span(where, content, value, log) for value in values]
-        return set_entities(doc, filter(None, spans), log, where)
+        return set_entities(doc, spans, log, where)
 
     return records_to_docs(json_array(path), to_doc, log)
 
@@ -63,7 +61,7 @@ Found = Tuple[object, List[object], Record]  # text, spans, metadata
 
 def _annotation(where: str, task: Record, log: ConversionLog) -> Optional[Found]:
     """Return text, spans and metadata of a task; None if it is not annotated."""
-    data = pop_typed(where, task, "data", dict, {})
+    data = pop_typed(where, task, "data", dict)
     results = _results(where, task, log)
     if results is None:
         return None
@@ -83,13 +81,11 @@ def _annotation(where: str, task: Record, log: ConversionLog) -> Optional[Found]
 def _results(where: str, task: Record, log: ConversionLog) -> Optional[List[Record]]:
     """Return the results of one annotation of a task; None if there is no annotation."""
     key = "annotations" if "annotations" in task else "completions"
-    annotations = [_object(where, each) for each in pop_typed(where, task, key, list, [])]
-    valid = [
-        each for each in annotations if not pop_typed(where, each, "was_cancelled", bool, False)
-    ]
-    truth = [each for each in valid if pop_typed(where, each, "ground_truth", bool, False)]
+    annotations = [_object(where, each) for each in pop_typed(where, task, key, list)]
+    valid = [each for each in annotations if not pop_typed(where, each, "was_cancelled", bool)]
+    truth = [each for each in valid if pop_typed(where, each, "ground_truth", bool)]
     chosen = (truth or valid)[:1]
-    results = [pop_typed(where, each, "result", list, []) for each in chosen]
+    results = [pop_typed(where, each, "result", list) for each in chosen]
     objects = [_object(where, result) for result in results[0]] if results else None
     log.skipped("cancelled", len(annotations) - len(valid))
     log.skipped("annotation", len(valid[1:]))
@@ -139,33 +135,25 @@ def _is_labels(value: object) -> bool:
     )
 
 
-def _span(where: str, text: str, value: object, log: ConversionLog) -> Optional[RawSpan]:
+def _span(where: str, text: str, value: object, log: ConversionLog) -> RawSpan:
     """Read the value of a result; one that is no span gets invalid offsets."""
     if not isinstance(value, dict):
         return RawSpan(value, None, None)
-    start, end, labels, expected = (value.get(key) for key in ("start", "end", "labels", "text"))
+    start, end, labels, covered = (value.get(key) for key in ("start", "end", "labels", "text"))
     # Several labels are no label: `set_entities` rejects them, and shows them.
     label = labels[0] if isinstance(labels, list) and len(labels) == 1 else labels or ""
-    given = RawSpan(start, end, label)
-    if not isinstance(expected, str) or type(start) is not int or type(end) is not int:
-        return given
-    if not 0 <= start < end or _same(text[start:end], expected):
-        return given
-    fix = "Correct the offsets, which count the characters of the text"
-    got = f"{shorten(text[start:end])} at {start}:{end}"
-    problem = error(where, f"the text {shorten(expected)}", got, fix)
+    span = RawSpan(start, end, label)
+    if not isinstance(covered, str) or type(start) is not int or type(end) is not int:
+        return span
+    words = covered.replace("\\n", " ").split()  # a line feed may be escaped
+    if not 0 <= start < end or text[start:end].split() == words:
+        return span
     first, last = _from_utf16(text, start, end)
-    if _same(text[first:last], expected):
-        log.repaired("utf16", problem)
+    if text[first:last].split() == words:
+        got, fix = f"offsets {start}:{end} in UTF-16", "Count characters"
+        log.repaired("utf16", error(where, f"the text {shorten(covered)}", got, fix))
         return RawSpan(first, last, label)
-    log.read(records=0, entities=1)
-    log.rejected("text", problem, entities=1)
-    return None
-
-
-def _same(covered: str, expected: str) -> bool:
-    r"""Compare two texts except for whitespace, which may have become `\n`, or a space."""
-    return "".join(covered.split()) == "".join(expected.replace("\\n", " ").split())
+    return span._replace(text=" ".join(words))
 
 
 def _from_utf16(text: str, start: int, end: int) -> Tuple[int, int]:

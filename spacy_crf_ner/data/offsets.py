@@ -25,6 +25,7 @@ class RawSpan(NamedTuple):
     kb_id: Any = None
     id: Any = None
     where: str = ""  # its place, if it differs from that of the text
+    text: Optional[str] = None  # the text that the file gives for the span
 
 
 def span_from_list(span: object) -> RawSpan:
@@ -65,6 +66,7 @@ def set_entities(
     log: Decides what happens to mistakes, and counts them:
         "offsets": not two integers within the text, start before end,
         "label": not a string, or an empty one,
+        "text": the span has another text than the file gives for it, except for whitespace,
         "whitespace": at an edge, which is trimmed; a span of whitespace is rejected,
         "duplicate": the same offsets and label again, of which one is kept,
         "overlap": a token is already in another entity,
@@ -170,6 +172,10 @@ def _problem(text: str, span: RawSpan, entities: int) -> Optional[Tuple[str, Cor
         got = f"{shorten(span[2:5])} for {shorten(text[start:end])}"
         fix = "Label the span, or remove it"
         return "label", error(span.where, "strings for the label and the ids", got, fix)
+    if span.text is not None and text[start:end].split() != span.text.split():
+        got = f"{shorten(text[start:end])} at {start}:{end}"
+        fix = "Correct the offsets, which count characters, or use the text that was annotated"
+        return "text", error(span.where, f"the text {shorten(span.text)}", got, fix)
     return None if text[start:end].strip() else ("whitespace", _whitespace(text, span))
 
 
@@ -199,13 +205,13 @@ def _align(doc: Doc, span: RawSpan, log: ConversionLog, unknown: Set[int]) -> ra
 
 
 def _is_aligned(doc: Doc, tokens: range, span: RawSpan) -> bool:
-    first, last = doc[tokens[0]], doc[tokens[-1]]
-    return first.idx == span.start and last.idx + len(last) == span.end
+    covered = doc[tokens.start : tokens.stop]
+    return (covered.start_char, covered.end_char) == (span.start, span.end)
 
 
 def _to_span(doc: Doc, tokens: range, span: RawSpan) -> Span:
-    ids = {"kb_id": span.kb_id or "", "span_id": span.id or ""}
-    return Span(doc, tokens.start, tokens.stop, span.label, **ids)
+    start, end = tokens.start, tokens.stop
+    return Span(doc, start, end, span.label, kb_id=span.kb_id or "", span_id=span.id or "")
 
 
 def _describe(text: str, span: RawSpan) -> str:

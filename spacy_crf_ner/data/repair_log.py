@@ -59,11 +59,13 @@ class ConversionLog:
 
     def read(self, records: int = 1, entities: int = 0) -> None:
         """Count what the corpus contains, before anything of it is rejected."""
-        self._add({"records": records, "entities": entities})
+        for counter in (self.totals, self._part):
+            counter.update({"records": records, "entities": entities})
 
     def repaired(self, kind: str, problem: CorpusError) -> None:
         """Count a mistake that the caller fixes. Raises it unless `repair` is set."""
-        self._require_repair(problem)
+        if not self.repair:
+            raise problem
         self._count(f"repaired.{kind}", problem)
 
     def rejected(
@@ -74,32 +76,25 @@ class ConversionLog:
         records, entities: How many are lost, of those that `read` counts. A record loses its
             entities too.
         """
-        self._require_repair(problem)
-        self._count(f"rejected.{kind}", problem)
-        self._add({"rejected.records": records, "rejected.entities": entities})
+        if not self.repair:
+            raise problem
+        self._count(f"rejected.{kind}", problem, records, entities)
 
     def aligned(self, problem: CorpusError, entities: int = 0) -> None:
         """Count an entity that was aligned as `alignment` says, which is never an error.
 
         entities: How many are lost: 1 if its tokens are not annotated.
         """
-        self._count(f"aligned.{self.alignment}", problem)
-        self._add({"rejected.entities": entities})
+        self._count(f"aligned.{self.alignment}", problem, entities=entities)
 
     def skipped(self, kind: str, number: int = 1) -> None:
         """Count what is not annotation, which is never an error."""
         if number:
             self.counts[f"skipped.{kind}"] += number
 
-    def _add(self, numbers: Dict[str, int]) -> None:
-        self.totals.update(numbers)
-        self._part.update(numbers)
-
-    def _require_repair(self, problem: CorpusError) -> None:
-        if not self.repair:
-            raise problem
-
-    def _count(self, kind: str, problem: CorpusError) -> None:
+    def _count(self, kind: str, problem: CorpusError, records: int = 0, entities: int = 0) -> None:
         self.counts[kind] += 1
+        for counter in (self.totals, self._part):
+            counter.update({"rejected.records": records, "rejected.entities": entities})
         if len(self.messages) < MAX_MESSAGES:
             self.messages.append(str(problem))

@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 from spacy_crf_ner import data
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.data import ConversionLog, CorpusError, docbin, lines
-from spacy_crf_ner.data.format_detection import Format
 from spacy_crf_ner.input_error import InputError
 
 HERE = Path(__file__).parents[1]
@@ -348,7 +347,7 @@ def test_without_a_share_there_is_no_dev(tmp_path: Path, nlp: Language) -> None:
 
 
 def fake(monkeypatch: pytest.MonkeyPatch, read: Any) -> None:
-    monkeypatch.setitem(data.FORMATS, "fake", Format(read, ""))
+    monkeypatch.setitem(data.FORMATS, "fake", read)
 
 
 def test_docs_are_not_held(tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -722,13 +721,13 @@ def test_mutated_files_are_read_or_told(format: str, tmp_path: Path, nlp: Langua
         path.write_bytes(content)
         log = ConversionLog(True, draw.choice(data.ALIGNMENTS))
         try:
-            strict = list(data.FORMATS[format].read(path, nlp, ConversionLog()))
+            strict = list(data.FORMATS[format](path, nlp, ConversionLog()))
         except CorpusError as problem:
             assert str(problem).startswith(f"{path}, line ")
             told += 1
             strict = []
         try:
-            docs = list(data.FORMATS[format].read(path, nlp, log))
+            docs = list(data.FORMATS[format](path, nlp, log))
         except CorpusError as problem:
             # Nothing can be read behind another header.
             assert format == "gmb" and "line " in str(problem)

@@ -573,7 +573,7 @@ def test_offsets_in_utf_16_are_found_by_their_text(tmp_path: Path, nlp: Language
         ({"start": 0, "end": 5, "labels": "A"}, None),
         ({"start": 0, "end": 5}, "label"),
         ({"start": 0, "end": 5, "labels": ["A"], "text": "Saigon"}, "text"),
-        ({"start": 10**30, "end": 10**31, "labels": ["A"], "text": "Saigon"}, "text"),
+        ({"start": 10**30, "end": 10**31, "labels": ["A"], "text": "Saigon"}, "offsets"),
         ({"start": 0.5, "end": 5, "labels": ["A"]}, "offsets"),
         (None, "offsets"),
         ([0, 5], "offsets"),
