@@ -43,6 +43,7 @@ def find_files(sources: Sequence[Path], as_one: bool = False) -> Files:
     part beside others, a corpus without train, and a folder with several files but no parts.
     """
     parts: Dict[str, List[Path]] = {}
+    paths: List[Path] = []
     ignored: List[Path] = []
     for source in sources:
         if _is_folder(source):
@@ -51,10 +52,10 @@ def find_files(sources: Sequence[Path], as_one: bool = False) -> Files:
         else:
             part = _part(source) if len(sources) > 1 else "corpus"
             found = {part if part in SPLITS else "corpus": [source]}
-        for name, paths in found.items():
-            parts.setdefault(name, []).extend(paths)
+        for name, files in found.items():
+            parts.setdefault(name, []).extend(files)
+            paths += files
     where = ", ".join(map(str, sources))
-    paths = [path for found in parts.values() for path in found]
     if len({path.resolve() for path in paths}) < len(paths):
         raise error(where, "each file once", "a file twice", "Name it once")
     if as_one:
@@ -92,12 +93,13 @@ def _in_folder(folder: Path) -> Files:
             break
     if set(parts) - {"corpus"}:
         parts.pop("corpus", None)
-    elif len(parts.get("corpus", [])) != 1:
+    crowded = [name for name, files in parts.items() if len(files) > 1]
+    if crowded or not parts:
         found = ", ".join(path.name for path in paths) or "none"
         fix = f"Name them train.txt and so on (.{', .'.join(EXTENSIONS)}), or give the files"
-        raise error(str(folder), "one file for corpus", found, fix)
+        raise error(str(folder), f"one file for {(crowded or ['corpus'])[0]}", found, fix)
     parts = {name: parts[name] for name in ("corpus", *SPLITS) if name in parts}
-    read = [path for found in parts.values() for path in found]
+    read = [path for files in parts.values() for path in files]
     return Files(parts, [path for path in paths if path not in read])
 
 

@@ -85,6 +85,13 @@ def test_no_doc_is_of_two_files(tmp_path: Path, nlp: Language) -> None:
     assert texts(tmp_path / "out.spacy", nlp) == ["a b", "c", "d e"]
 
 
+def test_files_are_read_in_the_order_in_which_they_are_given(tmp_path: Path, nlp: Language) -> None:
+    """Also into one file, and also if the names of some say a part."""
+    files = [write(tmp_path / f"{name}.conll", name) for name in ("b", "train", "a", "dev")]
+    data.convert(files, tmp_path / "out.spacy", nlp=nlp)
+    assert texts(tmp_path / "out.spacy", nlp) == ["b", "train", "a", "dev"]
+
+
 @pytest.mark.parametrize(
     "names, says",
     [
