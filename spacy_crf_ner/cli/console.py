@@ -31,26 +31,28 @@ def print_counts(counts: Dict[str, Dict[str, int]]) -> None:
     print_table(table)
 
 
-def print_journal(journal: data.Journal) -> None:
-    """Print what was read and what of it was lost, what was mended, and the first problems."""
+def print_conversion_log(log: data.ConversionLog) -> None:
+    """Print what was read and lost, what was repaired, and the first mistakes."""
     table = Table("", "read", "left out", "kept")
-    for part, tally in journal.parts.items():
+    for part, totals in log.parts.items():
         for unit in ("records", "entities"):
-            found, lost = tally[unit], tally[f"rejected.{unit}"]
+            found, lost = totals[unit], totals[f"rejected.{unit}"]
             table.add_row(f"{part}, {unit}", *map(str, (found, lost, found - lost)))
-    if journal.repair or journal.counts:
+    if log.repair or log.counts:
         print_table(table)
     schemes: Dict[str, List[str]] = {}
-    for file, scheme in journal.found.items():
+    for file, scheme in log.tag_schemes.items():
         schemes.setdefault(scheme, []).append(file)
     for scheme, files in schemes.items():
         typer.echo(f"Tags: {scheme} ({', '.join(files)})")
-    for kind, number in sorted(journal.counts.items()):
-        what, _, problem = kind.partition(".")
-        typer.echo(f"{what.replace('_', ' ').capitalize()}: {problem} {number}")
-    for note in journal.notes:
-        typer.echo(f"  {note}")
-    if sum(journal.counts.values()) > len(journal.notes) == data.NOTED:
+    for note in log.notes:
+        typer.echo(note)
+    for kind, number in sorted(log.counts.items()):
+        event, _, problem = kind.partition(".")
+        typer.echo(f"{event.capitalize()}: {problem} {number}")
+    for message in log.messages:
+        typer.echo(f"  {message}")
+    if sum(log.counts.values()) > len(log.messages) == data.MAX_MESSAGES:
         typer.echo("  ...")
 
 
@@ -92,19 +94,19 @@ def print_table(table: Table) -> None:
     Console(markup=False, emoji=False, highlight=False).print(table)
 
 
-def watcher(progress: Progress) -> Callable[[str, int, Optional[int]], None]:
-    """Draw a bar for each part that is read; of one that is read twice, one for each time."""
+def progress_callback(progress: Progress) -> Callable[[str, int, Optional[int]], None]:
+    """Draw a bar for each part of a corpus; for a part that is read twice, one for each pass."""
     tasks: Dict[Tuple[str, bool], TaskID] = {}
 
-    def watch(part: str, number: int, total: Optional[int]) -> None:
+    def on_progress(part: str, number: int, total: Optional[int]) -> None:
         key = part, total is None
         if key not in tasks:
-            doing = "Reading" if total is None else "Dividing"
-            tasks[key] = progress.add_task(f"{doing} {part}", total=total)
+            action = "Reading" if total is None else "Dividing"
+            tasks[key] = progress.add_task(f"{action} {part}", total=total)
         if number % 100 == 0 or number == total:
             progress.update(tasks[key], completed=number)
 
-    return watch
+    return on_progress
 
 
 @contextmanager

@@ -24,9 +24,7 @@ runner = CliRunner()
 def test_convert_writes_and_counts(tmp_path: Path) -> None:
     source = tmp_path / "corpus.conll"
     source.write_text("".join(f"Anna B-PER\nsaw O\nit{i} B-[red]:cat:\n\n" for i in range(20)))
-    result = runner.invoke(
-        app, ["convert", str(source), str(tmp_path / "out"), "--group-sents", "2"]
-    )
+    result = runner.invoke(app, ["convert", str(source), str(tmp_path / "out"), "--n-sents", "2"])
     assert result.exit_code == 0
     assert "Format: conll" in result.output
     rows = [line.replace("│", " ").split() for line in result.output.splitlines()]
