@@ -12,10 +12,11 @@ from pipelines import SENTENCES, TOK2VEC, ents, make_examples
 from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.training import Example
-from thinc.api import PyTorchGradScaler, PyTorchShim, Shim
+from thinc.api import ArgsKwargs, PyTorchGradScaler, PyTorchShim, Shim
 from torch import nn
 
-from spacy_crf_ner.ml.mixed_precision import module_of
+from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.ml.mixed_precision import MixedPrecision, MixedPrecisionShim, module_of
 from spacy_crf_ner.ml.torch_layer import to_array, to_tensor
 from spacy_crf_ner.training.fused_adam import MIN_FUSED_SIZE
 from spacy_crf_ner.training.optimizer import adam
@@ -72,6 +73,87 @@ def test_a_pipeline_on_the_cpu_trains_and_predicts_while_a_gpu_is_in_use(
     ]
     assert last < 0.8 * first
     assert len([*nlp.pipe(text for text, _ in SENTENCES)]) == len(SENTENCES)
+
+
+# Mixed precision
+
+
+class PretendsToBeOnGPU(MixedPrecisionShim):
+    device = torch.device("cuda")
+
+
+@pytest.fixture
+def autocast_for_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let torch's autocast for CUDA work on a CPU, where float16 is the default as on CUDA."""
+    autocast, default = torch.autocast, torch.get_autocast_dtype("cpu")
+    monkeypatch.setattr(
+        torch, "autocast", lambda _, *args, **given: autocast("cpu", *args, **given)
+    )
+    torch.set_autocast_dtype("cpu", torch.float16)
+    yield
+    torch.set_autocast_dtype("cpu", default)
+
+
+def gpu_shim(mixed_precision: MixedPrecision) -> MixedPrecisionShim:
+    float16 = mixed_precision is True
+    scaler = PyTorchGradScaler(float16)
+    shim = PretendsToBeOnGPU(nn.Linear(3, 2), mixed_precision=float16, grad_scaler=scaler)
+    shim.bf16 = mixed_precision == "bf16"
+    return shim
+
+
+@pytest.mark.parametrize(
+    "mixed_precision, expected",
+    [(False, torch.float32), (True, torch.float16), ("bf16", torch.bfloat16)],
+)
+def test_mixed_precision_trains_in_what_it_says(
+    mixed_precision: MixedPrecision,
+    expected: torch.dtype,
+    autocast_for_cpu: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In bfloat16 without a scaler, and only in training: a prediction may be on another device."""
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)
+    shim: Any = gpu_shim(mixed_precision)
+    X = torch.ones(4, 3, requires_grad=True)
+    inputs = ArgsKwargs(args=(X,), kwargs={})
+    for _ in range(2):
+        Y, backprop = shim.begin_update(inputs)
+        assert Y.dtype == expected
+        assert shim.predict(inputs).dtype == (torch.float16 if shim._mixed_precision else X.dtype)
+    assert shim._grad_scaler._enabled == shim._mixed_precision == (mixed_precision is True)
+    if mixed_precision is not True:
+        d_Y = torch.ones(4, 2, dtype=Y.dtype)
+        d_inputs = backprop(ArgsKwargs(args=([Y],), kwargs={"grad_tensors": [d_Y]}))
+        assert d_inputs.args[0].dtype == torch.float32
+        assert {p.grad.dtype for p in shim._model.parameters()} == {torch.float32}
+    assert torch.get_autocast_dtype("cpu") == torch.float16  # nothing stays behind
+
+
+def test_bfloat16_on_a_gpu_without_it_is_an_error_in_training_alone(
+    autocast_for_cpu: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU may emulate it: it is then slower than float32."""
+    emulated = lambda including_emulation=True: including_emulation  # noqa: E731
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", emulated)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
+    shim, inputs = gpu_shim("bf16"), ArgsKwargs(args=(torch.ones(4, 3),), kwargs={})
+    assert shim.predict(inputs).dtype == torch.float32
+    with pytest.raises(InputError, match=r"mixed_precision: expected a GPU.*\"bf16\".*Tesla T4"):
+        shim.begin_update(inputs)
+
+
+@pytest.mark.parametrize("mixed_precision", [True, "bf16"])
+@pytest.mark.parametrize("gpu", [True, False])
+def test_the_head_takes_the_setting_on_a_gpu_alone(
+    mixed_precision: MixedPrecision, gpu: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spacy_crf_ner.ml.torch_layer.on_gpu", lambda: gpu)
+    model = {"mixed_precision": mixed_precision}
+    crf_ner: Any = spacy.blank("en").add_pipe("crf_ner", config={"model": model})
+    shim = crf_ner.model.get_ref("output_layer").shims[0]
+    assert shim.bf16 == (gpu and mixed_precision == "bf16")
+    assert shim._mixed_precision == shim._grad_scaler._enabled == (gpu and mixed_precision is True)
 
 
 # Threads
