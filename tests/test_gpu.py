@@ -33,6 +33,7 @@ def gpu():
 
 
 SPANS = {"@span_getters": "spacy-transformers.strided_spans.v1", "window": 128, "stride": 96}
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 ON_GPU = {"@misc": "spacy-crf-ner.on_gpu.v1"}
 
 
@@ -40,6 +41,7 @@ def pipeline(tiny_transformer, mixed_precision=ON_GPU):
     nlp = spacy.blank("en")
     transformer = {"@architectures": "spacy-crf-ner.TransformerModel.v1", "get_spans": SPANS}
     transformer |= {"name": tiny_transformer, "mixed_precision": mixed_precision}
+    transformer["transformer_config"] = NO_DROPOUT
     nlp.add_pipe("transformer", config={"model": transformer})
     model = {"hidden_width": 32, "tok2vec": LISTENER, "mixed_precision": mixed_precision}
     nlp.add_pipe("crf_ner", config={"model": model})

@@ -86,9 +86,11 @@ class PretendsToBeOnGPU(MixedPrecisionShim):
 def autocast_for_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let torch's autocast for CUDA work on a CPU, where float16 is the default as on CUDA."""
     autocast, default = torch.autocast, torch.get_autocast_dtype("cpu")
-    monkeypatch.setattr(
-        torch, "autocast", lambda _, *args, **given: autocast("cpu", *args, **given)
-    )
+
+    def on_cpu(device_type: str, *args: Any, **settings: Any) -> Any:
+        return autocast("cpu", *args, **settings)
+
+    monkeypatch.setattr(torch, "autocast", on_cpu)
     torch.set_autocast_dtype("cpu", torch.float16)
     yield
     torch.set_autocast_dtype("cpu", default)
@@ -187,7 +189,6 @@ def note_threads(doc: Doc) -> Doc:
 def three_threads() -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(3)
-    torch.randn(600, 600) @ torch.randn(600, 600)  # which starts them
     yield
     torch.set_num_threads(before)
 
