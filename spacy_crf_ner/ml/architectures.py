@@ -13,7 +13,7 @@ from thinc.types import Floats2d
 from torch import Tensor
 
 from ..input_error import InputError
-from .bilstm_crf import BiLSTMCRF, BiLSTMCRFConfig, Encoder, EncoderConfig
+from .bilstm_crf import BiLSTMCRF, BiLSTMCRFConfig, Encoder
 from .mixed_precision import MixedPrecision
 from .potentials import Potentials
 from .torch_layer import (
@@ -64,15 +64,7 @@ def bilstm_crf(
     Source: Huang, Xu and Yu (2015), "Bidirectional LSTM-CRF models for sequence tagging".
     Raises ValueError for a setting out of its range.
     """
-    config = BiLSTMCRFConfig(
-        rnn=rnn,
-        hidden_width=hidden_width,
-        depth=depth,
-        bidirectional=bidirectional,
-        dropout=dropout,
-        dense_width=dense_width,
-        decoder=decoder,
-    )
+    config = BiLSTMCRFConfig(rnn, hidden_width, depth, bidirectional, dropout, dense_width, decoder)
     head: Model[List[Floats2d], Potentials] = torch_layer(
         "bilstm_crf",
         partial(BiLSTMCRF, config),
@@ -108,13 +100,7 @@ def rnn_encoder(
 
     Raises ValueError for a setting out of its range.
     """
-    config = EncoderConfig(
-        rnn=rnn,
-        hidden_width=hidden_width,
-        depth=depth,
-        bidirectional=bidirectional,
-        dropout=dropout,
-    )
+    config = BiLSTMCRFConfig(rnn, hidden_width, depth, bidirectional, dropout)
     if rnn == "none":
         raise InputError("rnn: expected an encoder, got 'none'. Take the tok2vec below it instead.")
     encoder: Model[List[Floats2d], List[Floats2d]] = torch_layer(

@@ -24,10 +24,10 @@ NEW_TAG_MARGIN = 5.0
 
 
 @dataclass(frozen=True)
-class EncoderConfig:
-    """The settings of a recurrent encoder, as in `spacy-crf-ner.BiLSTMCRF.v1`.
+class BiLSTMCRFConfig:
+    """The settings of the network, as in `spacy-crf-ner.BiLSTMCRF.v1`.
 
-    Raises ValueError for a value out of its range.
+    Raises InputError for a value out of its range.
     """
 
     rnn: str
@@ -35,27 +35,14 @@ class EncoderConfig:
     depth: int
     bidirectional: bool
     dropout: Optional[float]
+    dense_width: int = 0
+    decoder: str = "crf"
 
     def __post_init__(self) -> None:
         require(self, "rnn", self.rnn in (*RNNS, "none"), f"one of {[*RNNS, 'none']}")
-        require(self, "hidden_width", self.hidden_width >= 1, "1 or more")
-        require(self, "depth", self.depth >= 1, "1 or more")
+        for name, least in (("hidden_width", 1), ("depth", 1), ("dense_width", 0)):
+            require(self, name, getattr(self, name) >= least, f"{least} or more")
         require_dropout(self)
-
-
-@dataclass(frozen=True)
-class BiLSTMCRFConfig(EncoderConfig):
-    """The settings of the network, as in `spacy-crf-ner.BiLSTMCRF.v1`.
-
-    Raises ValueError for a value out of its range.
-    """
-
-    dense_width: int
-    decoder: str
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self, "dense_width", self.dense_width >= 0, "0 or more")
         require(self, "decoder", self.decoder in DECODERS, f"one of {[*DECODERS]}")
 
 
@@ -74,11 +61,11 @@ def require_dropout(config: Any) -> None:
 class Encoder(nn.Module):
     """A recurrent encoder over docs of any lengths; without one, its input with dropout.
 
-    config: Its settings.
+    config: Its settings; those of the layers above it are not read.
     nI: Width of the token vectors.
     """
 
-    def __init__(self, config: EncoderConfig, nI: int) -> None:
+    def __init__(self, config: BiLSTMCRFConfig, nI: int) -> None:
         super().__init__()
         self.config = config
         self.dims = {"nI": nI}
