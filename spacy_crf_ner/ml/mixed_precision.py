@@ -1,7 +1,7 @@
 """Mixed precision training of the torch modules that thinc's shims hold.
 
-This module is the only one that touches private attributes of thinc's PyTorchShim: `_model`,
-`_grad_scaler` and `_mixed_precision`. None of them has a public counterpart.
+Private attributes of thinc's PyTorchShim that have no public counterpart are used here, and only
+here but for `_model` in precision.py: `_model`, `_grad_scaler` and `_mixed_precision`.
 """
 
 from contextlib import contextmanager, nullcontext

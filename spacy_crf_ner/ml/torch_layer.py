@@ -199,7 +199,7 @@ class TorchShim(MixedPrecisionShim, PredictionShim):
 
     def build_module(self, **dims: int) -> None:
         """Build the module, with new weights, on the device in use."""
-        self._model = self.build(**dims).to(get_torch_default_device())
+        self.replace_module(self.build(**dims).to(get_torch_default_device()))
 
     def replace_module(self, module: nn.Module) -> None:
         """Take another module. Optimizers treat its weights as new ones."""

@@ -208,8 +208,8 @@ def test_workers_of_nlp_pipe_have_one_thread_from_the_first_component_on(
     assert [ents(doc) for doc in docs] == [ents(doc) for doc in trained.pipe(texts)]
 
 
-def test_workers_without_a_crf_ner_have_one_thread_too(three_threads: None) -> None:
-    """A tagger over our encoder."""
+def test_workers_without_a_crf_ner_have_one_thread_too(request: pytest.FixtureRequest) -> None:
+    """A tagger over our encoder. With threads that were used before, the workers would hang."""
     nlp = spacy.blank("en")
     encoder = {"@architectures": "spacy-crf-ner.RNNEncoder.v1", "tok2vec": TOK2VEC}
     model = {"@architectures": "spacy.Tagger.v2", "tok2vec": encoder}
@@ -217,5 +217,6 @@ def test_workers_without_a_crf_ner_have_one_thread_too(three_threads: None) -> N
     nlp.add_pipe("test_torch_layer_threads")
     golds = [{"tags": ["A"] * 2}, {"tags": ["B"] * 2}]
     nlp.initialize(lambda: [Example.from_dict(nlp.make_doc("one two"), gold) for gold in golds])
+    request.getfixturevalue("three_threads")
     docs = [*nlp.pipe(["one two", "three"] * 4, n_process=2, batch_size=2)]
     assert {doc.user_data["threads"] for doc in docs} == {1}
