@@ -16,18 +16,19 @@ from thinc.api import ArgsKwargs, Model, chain
 from thinc.types import Floats2d, Ragged
 from torch import Tensor
 
+from ..mixed_precision import MixedPrecision
 from ..precision import PredictionShim, require_precision
 from .batching import CPU, CPU_BF16, GPU, Padding, Subwords, feed
 from .quantize import lower_transformer
 from .slow_tokenizer import SlowTokenizerShim, offsets
-from .training_shim import MixedPrecision, TrainingShim, scaled
+from .training_shim import TrainingShim
 
 SpanGetter = Callable[[List[Doc]], List[List[Span]]]
 
 NOTHING: Dict[str, Any] = SimpleFrozenDict()
 
 
-class TransformerShim(PredictionShim, TrainingShim, SlowTokenizerShim):
+class TransformerShim(TrainingShim, PredictionShim, SlowTokenizerShim):
     """spacy-transformers' shim, which trains faster, and predicts in a precision of its own."""
 
     lower = staticmethod(lower_transformer)
@@ -50,11 +51,11 @@ class Transformer(TransformerModel):
             get_spans,
             tokenizer_config,
             transformer_config,
-            scaled(mixed_precision),
+            mixed_precision is True,
             grad_scaler_config,
         )
         adopt(self)
-        self.shim.mix(mixed_precision)
+        self.shim.bf16 = mixed_precision == "bf16"
 
     @property
     def shim(self) -> TransformerShim:
@@ -88,8 +89,8 @@ def transformer_model(
 ) -> Model[List[Doc], FullTransformerBatch]:
     """Make a transformer whose slow tokenizer aligns as exactly as a fast one.
 
-    mixed_precision: True trains in float16 on a GPU; "bf16" does so too, and on a CPU trains in
-        bfloat16, which pays where the CPU has AMX.
+    mixed_precision: True trains in float16 on a GPU, with scaled gradients; "bf16" trains in
+        bfloat16, on a GPU that has it or on a CPU, where it is faster with AMX.
     precision: What it predicts in: "fp32", "bf16", "fp16", "int8", or "auto" for what the hardware
         does well. Windows of like length are then in one batch, and it computes nothing but its
         last hidden state. None predicts as spacy-transformers does. Training is in float32, or in

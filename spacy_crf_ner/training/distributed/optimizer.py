@@ -9,7 +9,7 @@ from thinc.api import get_current_ops
 from thinc.optimizers import FloatOrSeq, KeyT
 
 from ...ml.torch_layer import to_array, to_tensor
-from ..layer_index import depth
+from ..layer_index import layer_index
 from ..optimizer import LayerwiseAdam
 from .parameters import Parameter, parameters
 from .process_group import ranks
@@ -118,7 +118,9 @@ class DistributedAdam(LayerwiseAdam):
             if kind == "updates":
                 self.nr_update[key] = int(values)
                 # Which layers have been seen: as if all weights had had an update.
-                self._highest[key[0]] = max(self._highest.get(key[0], 0), depth(name) or 0)
+                self._deepest_seen[key[0]] = max(
+                    self._deepest_seen.get(key[0], 0), layer_index(name) or 0
+                )
             else:
                 moments = self.mom1 if kind == "mom1" else self.mom2
                 moments[key] = get_current_ops().asarray1f(values)
