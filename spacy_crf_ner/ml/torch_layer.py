@@ -151,7 +151,7 @@ class TorchShim(PredictionShim):
     mixed_precision: float16 where the module runs on a GPU.
     """
 
-    lower = staticmethod(lower_recurrent)
+    make_inference_module = staticmethod(lower_recurrent)
 
     def __init__(
         self, build: Build, learn_rate_multiplier: float = 1.0, mixed_precision: bool = False
