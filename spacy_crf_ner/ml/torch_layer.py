@@ -177,7 +177,7 @@ class TorchShim(MixedPrecisionShim, PredictionShim):
     build, learn_rate_multiplier, mixed_precision: See `torch_layer`.
     """
 
-    lower = staticmethod(cast_recurrent)
+    make_inference_module = staticmethod(cast_recurrent)
 
     def __init__(
         self,
