@@ -124,7 +124,7 @@ def _crf_acts(B: int, T: int, C: int) -> Dict[str, Callable[[], None]]:
     gold = torch.randint(0, C, (B, T))
     scores = (oracle.transitions, oracle.start_transitions, oracle.end_transitions)
     chain = crf.Chain(emissions, *scores, mask)
-    # A stretch of two tokens at every fourth token, about as many as a text has entities.
+    # A segment of two tokens at every fourth token, about as many as a text has entities.
     docs, starts = torch.nonzero(mask[:, 1::4], as_tuple=True)
     starts = 4 * starts
     tags = torch.stack([gold[docs, starts], gold[docs, starts + 1]], dim=1)
@@ -137,7 +137,7 @@ def _crf_acts(B: int, T: int, C: int) -> Dict[str, Callable[[], None]]:
         "torchcrf decode": torch.no_grad()(lambda: oracle.decode(emissions, mask)),
         "loss": learn(lambda: -crf.log_likelihood(chain, gold)),
         "torchcrf loss": learn(lambda: -oracle(emissions, gold, mask, reduction="none")),
-        "posteriors": torch.no_grad()(lambda: crf.stretch_log_posterior(chain, docs, starts, tags)),
+        "posteriors": torch.no_grad()(lambda: crf.log_segment_marginals(chain, docs, starts, tags)),
     }
 
 

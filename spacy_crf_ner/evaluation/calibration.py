@@ -43,7 +43,7 @@ def calibrate(
     """
     name = require_recognizer(nlp, name)
     pipe: Any = nlp.get_pipe(name)
-    if not pipe.cfg["confidence"]:
+    if not pipe.confidence:
         raise ValueError(
             f"[{name}] confidence: expected true, got false. Without it no entity has a "
             "confidence to calibrate: change the setting."

@@ -60,13 +60,13 @@ def explain(nlp: Language, text: str, n: int = 5, name: Optional[str] = None) ->
         "end": _plain(learned.end, learned.legal_end),
         "emissions": trellis.emissions.tolist(),
         "scores": _plain(trellis.best, np.isfinite(trellis.best)),
-        "backpointers": _plain(trellis.came_from, trellis.came_from >= 0),
+        "backpointers": _plain(trellis.backpointers, trellis.backpointers >= 0),
         "path": trellis.path.tolist(),
         "score": score,
         "marginals": trellis.marginals.tolist(),
         "analyses": [
             {"probability": p, "entities": [_entity(doc, ent) for ent in ents]}
-            for ents, p in ranked
+            for ents, p, _ in ranked
         ],
     }
 

@@ -211,12 +211,12 @@ def enumerated(nlp: Language, examples: List[Example]) -> Iterator[Tuple[np.ndar
     """Yield for each doc the log probability of all its analyses, and which are gold."""
     ranked = nlp.get_pipe("crf_ner").nbest([eg.predicted for eg in examples], 200)
     for eg, analyses in zip(examples, ranked):
-        assert sum(p for _, p in analyses) == pytest.approx(1.0, abs=1e-4)
+        assert sum(analysis.probability for analysis in analyses) == pytest.approx(1.0, abs=1e-4)
         # Sets of entities over T tokens with 2 labels: 3, 11, 41, of which none underflows.
         assert len(analyses) == {2: 11, 3: 41}[len(eg.predicted)]
         tags = eg.get_aligned_ner()
         is_gold = []
-        for ents, _ in analyses:
+        for ents, *_ in analyses:
             written = ["O"] * len(tags)
             for ent in ents:
                 for i in range(ent.start, ent.end):
@@ -253,7 +253,7 @@ def test_no_temperature_makes_the_gold_more_likely(scheme: str, decoder: str) ->
     assert best < negative_log_likelihood(analyses, found * 1.05)
     assert best < negative_log_likelihood(analyses, found * 0.95)
     assert max(grid) > min(grid) + 1.0
-    assert pipe.cfg["temperature"] == found
+    assert pipe.temperature == found
 
 
 @pytest.mark.parametrize("k", [0.5, 3.0])
@@ -271,7 +271,7 @@ def test_k_times_the_scores_is_k_times_the_temperature(nlp: Language, k: float) 
 def test_what_is_fitted_does_not_depend_on_what_was_before(nlp: Language) -> None:
     pipe = nlp.get_pipe("crf_ner")
     first = pipe.fit_temperature(make_examples(nlp, NOISY))
-    pipe.cfg["temperature"] = 7.0
+    pipe.temperature = 7.0
     again = make_examples(nlp, NOISY)
     assert pipe.fit_temperature(again) == pytest.approx(first, rel=1e-6)
     # Nor on entities that the docs have, or on docs that teach nothing.
@@ -298,7 +298,7 @@ def test_without_annotation_there_is_nothing_to_fit(nlp: Language) -> None:
         message = rf"expected examples with annotated entities, got {len(examples)} without"
         with pytest.raises(ValueError, match=message):
             pipe.fit_temperature(examples)
-    assert pipe.cfg["temperature"] == 1.0
+    assert pipe.temperature == 1.0
 
 
 def test_examples_that_were_learned_by_heart_warn(nlp: Language) -> None:
@@ -320,7 +320,7 @@ def test_a_model_too_sure_of_itself_gets_modest(nlp: Language) -> None:
     confidences = [ent._.confidence for doc in nlp.pipe(texts) for ent in doc.ents]
     result = calibrate(nlp, examples)
     assert 1.0 < result["temperature"] < 20.0
-    assert result["temperature"] == nlp.get_pipe("crf_ner").cfg["temperature"]
+    assert result["temperature"] == nlp.get_pipe("crf_ner").temperature
     before, after = result["before"], result["after"]
     assert before["entities"] == after["entities"] == len(confidences) > 5
     assert after["ece"] < before["ece"] - 0.05
@@ -360,7 +360,7 @@ def test_components_before_it_run_and_those_after_it_do_not() -> None:
 
 
 def test_a_component_that_says_nothing_of_confidence_is_refused(nlp: Language) -> None:
-    nlp.get_pipe("crf_ner").cfg["confidence"] = False
+    nlp.get_pipe("crf_ner").confidence = False
     with pytest.raises(ValueError, match="confidence: expected true, got false"):
         calibrate(nlp, make_examples(nlp, NOISY))
 
@@ -379,7 +379,7 @@ def test_the_command_saves_a_calibrated_pipeline(folder: Path, tmp_path: Path) -
     assert code == 0, output
     first, second = spacy.load(folder / "model"), spacy.load(tmp_path / "out")
     expected = calibrate(first, make_examples(first, NOISY))
-    temperature = second.get_pipe("crf_ner").cfg["temperature"]
+    temperature = second.get_pipe("crf_ner").temperature
     assert temperature == pytest.approx(expected["temperature"]) != 1.0
     assert second.config["components"]["crf_ner"]["temperature"] == pytest.approx(temperature)
     rows = [line.replace("│", " ").split() for line in output.splitlines()]
@@ -471,4 +471,4 @@ def test_the_component_can_be_named(folder: Path, tmp_path: Path) -> None:
     code, output = run(*arguments, "--component", "second")
     assert code == 0, output
     pipe = spacy.load(tmp_path / "out").get_pipe
-    assert pipe("crf_ner").cfg["temperature"] == 1.0 < pipe("second").cfg["temperature"]
+    assert pipe("crf_ner").temperature == 1.0 < pipe("second").temperature
