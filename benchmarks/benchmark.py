@@ -26,6 +26,7 @@ from spacy.util import load_config, minibatch
 from spacy_crf_ner import crf, data
 from spacy_crf_ner.evaluation import calibration
 from spacy_crf_ner.pipeline import crf_ner as component
+from spacy_crf_ner.pipeline.posterior import Posterior
 from spacy_crf_ner.training import freezing
 
 ROOT = Path(__file__).parent.parent
@@ -469,10 +470,14 @@ def _crf_shares(nlp: Language, texts: List[str]) -> Dict[str, float]:
     optimizer = nlp.create_optimizer()
     optimizer.learn_rate = 1e-5
     acts = {
-        "training": (component, ["loss"], lambda: nlp.update(_examples(nlp)[:64], sgd=optimizer)),
+        "training": (
+            component,
+            ["nll_with_gradient"],
+            lambda: nlp.update(_examples(nlp)[:64], sgd=optimizer),
+        ),
         "nlp.pipe on 300-word docs": (
-            component.Posterior,
-            ["best", "probabilities"],
+            Posterior,
+            ["decode", "probabilities"],
             _piping(nlp, texts, 32),
         ),
     }

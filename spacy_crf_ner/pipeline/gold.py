@@ -4,7 +4,8 @@ Axes: T predicted tokens.
 """
 
 import warnings
-from typing import Iterable, Iterator, List, Optional, Sequence, Set, Tuple
+from collections import Counter
+from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,38 +32,28 @@ def collect_labels(
     Warns of entities and negative spans that do not align with the predicted tokens.
     """
     labels: Set[str] = set()
-    ents = _Alignment("gold entities", "count as not annotated")
-    negatives = _Alignment(f"spans in doc.spans[{negative_key!r}]", "are left out")
+    total, misaligned = Counter[str](), Counter[str]()
+    shown: Dict[str, List[str]] = {}
+    negatives = f"spans in doc.spans[{negative_key!r}]"
     for eg in examples:
-        gold = _require_text(eg.reference, name)
-        labels.update(ent.label_ for ent in gold)
-        ents.add(eg, gold)
-        negatives.add(eg, _negatives(eg, negative_key))
-    for alignment in (ents, negatives):
-        if alignment.misaligned:
-            warnings.warn(f"[{name}] {alignment}", stacklevel=3)
+        ents = _require_text(eg.reference, name)
+        labels.update(ent.label_ for ent in ents)
+        for kind, spans in (("gold entities", ents), (negatives, _negatives(eg, negative_key))):
+            lost = [span for span in spans if not eg.get_aligned_spans_y2x([span])]
+            total[kind] += len(spans)
+            misaligned[kind] += len(lost)
+            kept = shown.setdefault(kind, [])
+            kept += [_where(span) for span in lost[: 5 - len(kept)]]
+    for kind, number in misaligned.items():
+        if number:
+            fate = "are left out" if kind == negatives else "count as not annotated"
+            warnings.warn(
+                f"[{name}] {number} of {total[kind]} {kind} do not align with the predicted "
+                f"tokens, which {fate}: {'; '.join(shown[kind])}{'; ...' if number > 5 else ''}. "
+                "Use the tokenizer of the corpus, or correct the offsets.",
+                stacklevel=3,
+            )
     return sorted(labels)
-
-
-class _Alignment:
-    """The spans of a corpus, and which of them do not align with the predicted tokens."""
-
-    def __init__(self, what: str, fate: str) -> None:
-        self.what, self.fate = what, fate
-        self.total = 0
-        self.misaligned: List[Span] = []
-
-    def add(self, eg: Example, spans: Sequence[Span]) -> None:
-        self.total += len(spans)
-        self.misaligned += [span for span in spans if not eg.get_aligned_spans_y2x([span])]
-
-    def __str__(self) -> str:
-        shown = "; ".join(_where(span) for span in self.misaligned[:5])
-        return (
-            f"{len(self.misaligned)} of {self.total} {self.what} do not align with the predicted "
-            f"tokens, which {self.fate}: {shown}{'; ...' if len(self.misaligned) > 5 else ''}. Use "
-            "the tokenizer of the corpus, or correct the offsets."
-        )
 
 
 def gold_tags(eg: Example, scheme: TagScheme, name: str) -> NDArray[np.int64]:

@@ -4,6 +4,7 @@ import gc
 from functools import lru_cache
 from typing import Any, Iterator, List, NamedTuple, Sequence, Set
 
+from spacy import util
 from spacy.language import Language
 from spacy.pipeline import TrainablePipe
 from spacy.pipeline.tok2vec import Tok2VecListener
@@ -11,15 +12,12 @@ from spacy.tokens import Doc, Span
 from spacy.vocab import Vocab
 from thinc.api import Model
 
-try:
-    from spacy.util import check_lexeme_norms
-except ImportError:  # it only logs that a language's table of norms is not there
 
-    def check_lexeme_norms(vocab: Any, component_name: Any) -> Any:
-        """Check nothing."""
-
-
-__all__ = ["check_lexeme_norms"]
+def check_lexeme_norms(vocab: Vocab, component_name: str) -> None:
+    """Log that a language's table of norms is not there; only for debugging, so it may be gone."""
+    check = getattr(util, "check_lexeme_norms", None)
+    if check is not None:
+        check(vocab, component_name)
 
 
 # Extension attributes: `Underscore` keeps their values in doc.user_data, under this key.

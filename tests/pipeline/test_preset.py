@@ -17,6 +17,7 @@ from spacy.language import Language
 from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
 
+from spacy_crf_ner import crf
 from spacy_crf_ner.ml.potentials import Potentials
 from spacy_crf_ner.pipeline.posterior import Posterior
 from spacy_crf_ner.pipeline.preset import preset_constraints
@@ -544,6 +545,14 @@ def test_find_threshold_of_spacy_finds_one(trained: Language, tmp_path: Any) -> 
     least = min(gold.ents, key=lambda ent: ent._.confidence)
     gold.set_ents([ent for ent in gold.ents if ent != least], default="outside")
     DocBin(docs=[gold]).to_disk(tmp_path / "dev.spacy")
+    # A threshold of a label is searched too.
+    by_label = variant(trained, thresholds={"GPE": 0.0})
+    by_label.to_disk(tmp_path / "by_label")
+    *_, scores = find_threshold(
+        str(tmp_path / "by_label"), tmp_path / "dev.spacy", "crf_ner", "thresholds.GPE", "ents_f",
+        n_trials=2,
+    )  # fmt: skip
+    assert scores[0.0] > scores[1.0]
     best, score, scores = find_threshold(
         str(tmp_path / "model"), tmp_path / "dev.spacy", "crf_ner", "threshold", "ents_f",
         n_trials=3,
@@ -616,6 +625,42 @@ def test_the_n_best_have_what_the_doc_has(learned: Language) -> None:
         assert shares == sorted(shares, reverse=True) and sum(shares) <= 1.0 + 1e-5
         best = [(ent.start, ent.end, ent.label_) for ent in ranked[0][0]]
         assert best == found(learned(doc))
+
+
+@pytest.mark.parametrize("T", [1_000, 2_000])
+def test_a_long_doc_has_a_best_analysis(trained: Language, T: int) -> None:
+    """Its probability may be less than float64 has a number for; its logarithm is not."""
+    unsure = variant(trained, temperature=30.0)
+    ner: Any = unsure.get_pipe("crf_ner")
+    doc = doc_of(unsure, words=(WORDS * T)[:T])
+    (ranked,) = ner.nbest([doc], 3)
+    assert len(ranked) == 3
+    log_ps = [analysis.log_probability for analysis in ranked]
+    assert log_ps == sorted(log_ps, reverse=True) and -np.inf < log_ps[0] < -0.3 * T
+    assert [analysis.probability for analysis in ranked] == [float(np.exp(p)) for p in log_ps]
+    best = [(ent.start, ent.end, ent.label_) for ent in ranked[0].ents]
+    assert best == found(unsure(doc))
+    # The best path, scored as what is predicted of all tokens at once.
+    trellis = ner.trellis(doc)
+    tags = torch.from_numpy(trellis.path)[None]
+    potentials = ner.model.predict([doc])
+    chain = potentials.chain(ner.scheme.constraints, temperature=30.0)
+    assert log_ps[0] == pytest.approx(crf.log_likelihood(chain, tags).item(), abs=1e-6)
+
+
+def test_analyses_share_one_forward_backward_pass(
+    trained: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes = []
+    forward_backward = crf.forward_backward
+
+    def counted(chain: crf.Chain) -> crf.ForwardBackward:
+        passes.append(chain)
+        return forward_backward(chain)
+
+    monkeypatch.setattr(crf, "forward_backward", counted)
+    trained.get_pipe("crf_ner").nbest([doc_of(trained)], 5)
+    assert len(passes) == 1
 
 
 @pytest.mark.parametrize("words", [[], WORDS])
