@@ -75,21 +75,8 @@ def make_crf_ner(
     scorer: Optional[Callable[..., Any]],
 ) -> "CRFEntityRecognizer":
     """Make the component for a pipeline; its settings are those of `CRFEntityRecognizer`."""
-    return CRFEntityRecognizer(
-        nlp.vocab,
-        model,
-        name,
-        scheme=scheme,
-        confidence=confidence,
-        threshold=threshold,
-        thresholds=thresholds,
-        temperature=temperature,
-        spans_key=spans_key,
-        candidate_threshold=candidate_threshold,
-        incorrect_spans_key=incorrect_spans_key,
-        overwrite=overwrite,
-        scorer=scorer,
-    )
+    settings = {key: value for key, value in locals().items() if key != "nlp"}
+    return CRFEntityRecognizer(nlp.vocab, **settings)
 
 
 class CRFEntityRecognizer(CRFPipe):

@@ -7,7 +7,7 @@ from spacy.pipeline import TrainablePipe
 from spacy.tokens import Doc
 
 from ..input_error import InputError
-from .spacy_internals import Listener, listened_to, listeners
+from .spacy_internals import listened_to, listeners
 
 
 def has_listener(pipe: TrainablePipe) -> bool:
@@ -18,12 +18,13 @@ def has_listener(pipe: TrainablePipe) -> bool:
 def require_upstream(pipe: TrainablePipe, nlp: Language) -> None:
     """Raise InputError if a component that the pipe listens to is not in the pipeline."""
     sources = listened_to(nlp)
-    for listener in listeners(pipe.model):
-        if not sources if listener.upstream == "*" else listener.upstream not in sources:
+    for upstream, factory in listeners(pipe.model):
+        if not sources if upstream == "*" else upstream not in sources:
+            name = factory if upstream == "*" else upstream
             raise InputError(
-                f"[{pipe.name}] listens to {_name(listener)!r}, which is not in the "
-                f"pipeline {nlp.component_names}. Add it before this component: "
-                f"nlp.add_pipe({listener.factory!r}, before={pipe.name!r})."
+                f"[{pipe.name}] listens to {name!r}, which is not in the pipeline "
+                f"{nlp.component_names}. Add it before this component: "
+                f"nlp.add_pipe({factory!r}, before={pipe.name!r})."
             )
 
 
@@ -32,21 +33,16 @@ def require_features(pipe: TrainablePipe, docs: Sequence[Doc]) -> None:
 
     spaCy's listeners would read zeros instead.
     """
-    for listener in listeners(pipe.model):
+    for upstream, factory in listeners(pipe.model):
         for doc in docs:
-            if listener.factory == "tok2vec":
+            if factory == "tok2vec":
                 absent = doc.tensor.size == 0
             else:
                 absent = not doc.has_extension("trf_data") or doc._.trf_data is None
             if absent and len(doc):
-                upstream = _name(listener)
+                name = factory if upstream == "*" else upstream
                 raise InputError(
-                    f"[{pipe.name}] listens to {upstream!r}, which has not run on the doc "
+                    f"[{pipe.name}] listens to {name!r}, which has not run on the doc "
                     f"{doc.text[:60]!r}. Add it to the pipeline before this component, or "
-                    f"enable it: nlp.enable_pipe({upstream!r})."
+                    f"enable it: nlp.enable_pipe({name!r})."
                 )
-
-
-def _name(listener: Listener) -> str:
-    """The component that a listener listens to: its name, or its factory where any will do."""
-    return listener.factory if listener.upstream == "*" else listener.upstream

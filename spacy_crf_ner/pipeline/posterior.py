@@ -6,7 +6,7 @@ L tokens of the longest segment.
 
 from functools import cached_property
 from itertools import islice, pairwise, product
-from typing import List, NamedTuple, Sequence, Tuple
+from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +55,7 @@ class Posterior:
     ) -> None:
         self._potentials, self._scheme, self._constraints = potentials, scheme, constraints
         self._lengths, self._temperature = potentials.lengths, temperature
-        self._chain = potentials.chain(scheme.constraints, constraints.allowed)
+        self._chain = self._chain_at(None)
         # Where docs begin, and where the last one ends: (B + 1,).
         self._begins = np.append(0, potentials.lengths.cumsum())
         # As the constraints have them; nothing goes on over the end of the last doc: (N + 1,).
@@ -74,9 +74,7 @@ class Posterior:
         Returns for each doc pairs of entities and log probability, the best first.
         Raises ValueError for n below 1.
         """
-        chain = self._potentials.chain(
-            self._scheme.constraints, self._constraints.allowed, self._temperature
-        )
+        chain = self._chain_at(self._temperature)
         tags, scores = crf.nbest(chain, n)
         log_p = (scores - crf.forward_backward(chain).log_z[:, None]).clamp(max=0.0)
         rows = zip(tags.cpu().numpy(), log_p.tolist(), self._begins.tolist(), self._lengths)
@@ -148,11 +146,14 @@ class Posterior:
     @cached_property
     def _passes(self) -> crf.ForwardBackward:
         """The forward-backward pass at the temperature, from which all probabilities come."""
-        if self._temperature == 1.0:
-            return crf.forward_backward(self._chain)
+        is_tempered = self._temperature != 1.0
+        return crf.forward_backward(
+            self._chain_at(self._temperature) if is_tempered else self._chain
+        )
+
+    def _chain_at(self, temperature: Optional[float]) -> crf.Chain:
         allowed = self._constraints.allowed
-        chain = self._potentials.chain(self._scheme.constraints, allowed, self._temperature)
-        return crf.forward_backward(chain)
+        return self._potentials.chain(self._scheme.constraints, allowed, temperature)
 
     def _new_spans(self, tags: NDArray[np.int64], begin: int) -> Spans:
         """Decode the entities of consecutive tokens, without the preset ones.

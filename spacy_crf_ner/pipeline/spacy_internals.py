@@ -1,8 +1,9 @@
 """What this package relies on in spaCy beyond its documented API, with the public way beside it."""
 
 import gc
+from copy import copy
 from functools import lru_cache
-from typing import Any, Iterator, List, NamedTuple, Sequence, Set
+from typing import Any, Iterator, List, Sequence, Set, Tuple
 
 from spacy import util
 from spacy.language import Language
@@ -65,30 +66,22 @@ def write_setting(pipe: TrainablePipe, name: str, value: Any) -> None:
     for nlp in pipelines:
         for component_name, component in nlp.components:
             if component is pipe:
-                nlp.get_pipe_config(component_name)[name] = value
+                nlp.get_pipe_config(component_name)[name] = copy(value)
 
 
 # Listeners: layers that read what an earlier component computes.
 
 
-class Listener(NamedTuple):
-    """A layer that reads the vectors of another component.
+def listeners(model: Model[Any, Any]) -> Iterator[Tuple[str, str]]:
+    """Find the listeners in a model.
 
-    upstream: The name of that component; "*" for any.
-    factory: Its factory.
+    Yields the name of the component that each reads, "*" for any, and the factory of that.
     """
-
-    upstream: str
-    factory: str
-
-
-def listeners(model: Model[Any, Any]) -> Iterator[Listener]:
-    """Find the listeners in a model."""
     for node in model.walk():
         upstream = getattr(node, "upstream_name", None)
         if upstream is not None:
             factory = "tok2vec" if isinstance(node, Tok2VecListener) else "transformer"
-            yield Listener(str(upstream), factory)
+            yield str(upstream), factory
 
 
 def listened_to(nlp: Language) -> Set[str]:

@@ -106,6 +106,7 @@ def test_a_label_may_have_hyphens():
     assert [(ent.text, ent.label_) for ent in nlp("the whale").ents] == [("whale", "LARGE-ANIMAL")]
 
 
+@pytest.mark.slow
 def test_a_thousand_labels():
     """test_issue2800"""
     nlp, ner = blank(*map(str, range(1000)))

@@ -255,8 +255,6 @@ def test_negative_spans_of_a_sure_model_have_a_finite_loss_and_gradient(
     for part in (gradient.emissions, *gradient[2:5]):
         assert np.isfinite(part).all()
     assert np.abs(gradient.emissions).max() <= 1.0 + 1e-6
-    if margin > 20:  # where the model is sure, it has most to learn
-        assert np.abs(gradient.emissions).max() > 0.1
 
 
 def test_negative_spans_share_one_log_partition_call(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,6 @@ from spacy_crf_ner.pipeline import spacy_internals
 from spacy_crf_ner.pipeline.annotation import add_confidence_extension
 from spacy_crf_ner.pipeline.crf_ner import CRFEntityRecognizer
 from spacy_crf_ner.pipeline.spacy_internals import (
-    Listener,
     delete_extension,
     listened_to,
     listeners,
@@ -62,7 +61,7 @@ def test_listeners_are_found(factory: str, tiny_transformer: str) -> None:
     """Else docs without features would give silent garbage."""
     nlp = listening(factory, tiny_transformer=tiny_transformer)
     pipe: Any = nlp.get_pipe("crf_ner")
-    assert list(listeners(pipe.model)) == [Listener("*", factory)]
+    assert list(listeners(pipe.model)) == [("*", factory)]
     assert listened_to(nlp) == {factory}
     nlp.remove_pipe(factory)
     assert listened_to(nlp) == set()

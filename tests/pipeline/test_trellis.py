@@ -1,4 +1,4 @@
-"""The trellis, floor by floor, against the enumeration of all paths; the transitions of a model."""
+"""The trellis against the enumeration of all paths; the transitions of a model."""
 
 from typing import Any, List, Tuple
 
