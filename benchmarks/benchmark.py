@@ -27,6 +27,7 @@ from spacy_crf_ner import crf, data
 from spacy_crf_ner.evaluation.calibration import calibrate, precision_at, reliability
 from spacy_crf_ner.evaluation.matching import collect_entities
 from spacy_crf_ner.pipeline import crf_ner as component
+from spacy_crf_ner.pipeline.posterior import Posterior
 from spacy_crf_ner.training import freezing
 
 ROOT = Path(__file__).parent.parent
@@ -125,7 +126,7 @@ def _crf_acts(B: int, T: int, C: int) -> Dict[str, Callable[[], None]]:
     gold = torch.randint(0, C, (B, T))
     scores = (oracle.transitions, oracle.start_transitions, oracle.end_transitions)
     chain = crf.Chain(emissions, *scores, mask)
-    # A stretch of two tokens at every fourth token, about as many as a text has entities.
+    # A segment of two tokens at every fourth token, about as many as a text has entities.
     docs, starts = torch.nonzero(mask[:, 1::4], as_tuple=True)
     starts = 4 * starts
     tags = torch.stack([gold[docs, starts], gold[docs, starts + 1]], dim=1)
@@ -138,7 +139,7 @@ def _crf_acts(B: int, T: int, C: int) -> Dict[str, Callable[[], None]]:
         "torchcrf decode": torch.no_grad()(lambda: oracle.decode(emissions, mask)),
         "loss": learn(lambda: -crf.log_likelihood(chain, gold)),
         "torchcrf loss": learn(lambda: -oracle(emissions, gold, mask, reduction="none")),
-        "posteriors": torch.no_grad()(lambda: crf.stretch_log_posterior(chain, docs, starts, tags)),
+        "posteriors": torch.no_grad()(lambda: crf.log_segment_marginals(chain, docs, starts, tags)),
     }
 
 
@@ -470,10 +471,14 @@ def _crf_shares(nlp: Language, texts: List[str]) -> Dict[str, float]:
     optimizer = nlp.create_optimizer()
     optimizer.learn_rate = 1e-5
     acts = {
-        "training": (component, ["loss"], lambda: nlp.update(_examples(nlp)[:64], sgd=optimizer)),
+        "training": (
+            component,
+            ["nll_with_gradient"],
+            lambda: nlp.update(_examples(nlp)[:64], sgd=optimizer),
+        ),
         "nlp.pipe on 300-word docs": (
-            component.Posterior,
-            ["best", "probabilities"],
+            Posterior,
+            ["decode", "probabilities"],
             _piping(nlp, texts, 32),
         ),
     }

@@ -1,4 +1,4 @@
-"""Tag schemes: the tags of a set of labels, which may follow which, and the spans they spell.
+"""Tag schemes: labels to tags and spans, and the legal tag sequences.
 
 Axes: C tags, T tokens.
 """
@@ -10,8 +10,10 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 import numpy as np
 from numpy.typing import NDArray
 
-# How each scheme writes the four positions of a token in an entity: (B)egin, (I)nside, (L)ast,
-# and (U)nit, the only token. Tags, constraints and spans all follow from this table.
+from .input_error import InputError
+
+# The prefix that each scheme uses for the positions of a token in an entity: (B)egin, (I)nside,
+# (L)ast, and (U)nit, the only token. Tags, constraints and spans all follow from this table.
 POSITIONS = "BILU"
 SCHEMES = {"biluo": "BILU", "bio": "BIIB", "io": "IIII"}
 
@@ -21,8 +23,8 @@ CONTINUES = {"BI", "BL", "II", "IL"}
 CLOSED = {"O", "L", "U"}
 OPENS = {"O", "B", "U"}
 
-OUTSIDE = 0  # id of the tag "O"
-MISSING = -1  # in the place of a tag id: no annotation
+TAG_OUTSIDE = 0  # the id of the tag "O"
+TAG_MISSING = -1  # in the place of a tag id: no annotation
 
 SpanOffsets = Tuple[int, int, str]
 
@@ -57,15 +59,25 @@ class Spans(NamedTuple):
         return Spans(*(column[rows] for column in self))
 
 
+class TagMask(NamedTuple):
+    """The tags that are allowed at the W tokens from `start` on; all others allow any tag.
+
+    allowed: bool (W, C), or (R, W, C) for R alternatives of which no two share a tag sequence.
+    """
+
+    start: int
+    allowed: NDArray[np.bool_]
+
+
 @dataclass(frozen=True)
 class TagScheme:
-    """The tags that spell entities of some labels.
+    """The tags that encode entities of some labels.
 
     name: "biluo" (also known as BIOES), "bio" (IOB2) or "io". IO cannot tell two adjacent
         entities of one label from a single longer one.
     labels: Entity labels, in the order of their tags.
 
-    Raises ValueError for an unknown name.
+    Raises InputError for an unknown name.
     """
 
     name: str
@@ -73,7 +85,7 @@ class TagScheme:
 
     def __post_init__(self) -> None:
         if self.name not in SCHEMES:
-            raise ValueError(f"scheme: expected one of {sorted(SCHEMES)}, got {self.name!r}.")
+            raise InputError(f"scheme: expected one of {sorted(SCHEMES)}, got {self.name!r}.")
 
     @cached_property
     def tags(self) -> Tuple[str, ...]:
@@ -88,7 +100,7 @@ class TagScheme:
 
     @cached_property
     def constraints(self) -> Constraints:
-        """The legal tag sequences: exactly those that spell some set of entities."""
+        """The legal tag sequences: exactly those that encode some set of entities."""
         # Of BILUO tags: (n, n), and their images in this scheme: (C, C).
         _, position = self._biluo
         closed = np.isin(position, list(CLOSED))
@@ -106,89 +118,103 @@ class TagScheme:
         return self._project(self._biluo_continues)
 
     def write(self, labels: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Spell entities of one token or more: the ids of their tags.
+        """Encode entities as the ids of their tags.
 
-        labels: (S,) indices. lengths: (S,) numbers of tokens, the longest L.
+        labels: (S,) indices. lengths: (S,) numbers of tokens, at least 1, the longest L.
 
-        Returns (S, L), MISSING (-1) beyond their ends.
+        Returns (S, L), TAG_MISSING (-1) beyond their ends.
         """
         steps, last = np.arange(lengths.max(initial=1)), lengths[:, None] - 1
         first = np.where(last == 0, POSITIONS.index("U"), POSITIONS.index("B"))
         inside = np.where(steps == last, POSITIONS.index("L"), POSITIONS.index("I"))
         tags = self._of_position[labels[:, None], np.where(steps == 0, first, inside)]
-        return np.where(steps > last, MISSING, tags)
+        return np.where(steps > last, TAG_MISSING, tags)
 
     @cached_property
-    def onward(self) -> Tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The tag by which an entity, whole as it is, may go on to the left, and to the right.
+    def extensions(self) -> Tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The tag that makes a longer entity of a complete one, on its left and on its right.
 
-        Where there is one, what goes on is another entity: in BIO, P(B I) - P(B I I) is the
-        probability of one of two tokens.
+        In BIO, the tags B I of two tokens are also the beginning of a longer entity, B I I. So
+        P(B I) - P(B I I) is the probability of the entity of exactly two tokens.
 
-        Returns (C,) by the entity's first tag, and (C,) by its last; MISSING (-1) for none.
+        Returns (C,) by the entity's first tag, and (C,) by its last; TAG_MISSING (-1) for none.
         """
         left = self.continues.T & self.constraints.start[:, None]
         right = self.continues & self.constraints.end[:, None]
-        # Of those that go on with a whole entity there is one at most, in any scheme.
+        # In each scheme at most one tag extends a complete entity to a longer complete one.
         assert max(left.sum(1).max(), right.sum(1).max()) <= 1
-        to_left, to_right = (np.where(x.any(1), x.argmax(1), MISSING) for x in (left, right))
+        to_left, to_right = (np.where(x.any(1), x.argmax(1), TAG_MISSING) for x in (left, right))
         return to_left, to_right
 
-    def only(self, start: int, end: int, label: str, T: int) -> NDArray[np.bool_]:
-        """Allow of all tag sequences those with one entity: (T, C), False forbids.
+    def entity_mask(self, start: int, end: int, label: str, T: int) -> TagMask:
+        """Allow only the tag sequences of T tokens in which start:end is an entity of the label.
 
+        Returns (W, C), over the entity and the token on either side.
         Raises KeyError for a label that is not in the scheme.
         """
         (tags,) = self.write(np.array([self.numbers[label]]), np.array([end - start]))
-        allowed = np.ones((T, len(self.tags)), dtype=bool)
-        allowed[start:end] = False
-        allowed[np.arange(start, end), tags] = True
-        if start > 0:
-            allowed[start - 1] &= ~self.continues[:, tags[0]]
-        if end < T:
-            allowed[end] &= ~self.continues[tags[-1]]
-        return allowed
+        first, last = max(start - 1, 0), min(end + 1, T)
+        allowed = np.ones((last - first, len(self.tags)), dtype=bool)
+        inside = np.arange(start, end) - first
+        allowed[inside] = False
+        allowed[inside, tags] = True
+        if first < start:
+            allowed[0] &= ~self.continues[:, tags[0]]
+        if last > end:
+            allowed[-1] &= ~self.continues[tags[-1]]
+        return TagMask(first, allowed)
 
-    def outside(self, start: int, end: int, T: int) -> NDArray[np.bool_]:
-        """Allow of all tag sequences those without entity at some tokens: (T, C)."""
-        allowed = np.ones((T, len(self.tags)), dtype=bool)
-        allowed[start:end] = np.arange(len(self.tags)) == OUTSIDE
-        return allowed
+    def exclusion_mask(self, start: int, end: int, label: str, T: int) -> TagMask:
+        """Allow only the tag sequences of T tokens in which start:end is no entity of the label.
+
+        label: "" for any label, "O" for tokens that are all outside of entities.
+
+        Returns (R, W, C), the sequences as R disjoint sets.
+        Raises KeyError for a label that is not in the scheme.
+        """
+        if label == self.tags[TAG_OUTSIDE] and label not in self.labels:
+            outside = np.arange(len(self.tags)) == TAG_OUTSIDE
+            return TagMask(start, _complement([np.tile(outside, (end - start, 1))]))
+        labels = [label] if label else self.labels
+        masks = [self.entity_mask(start, end, each, T) for each in labels]
+        return TagMask(masks[0].start, _complement([mask.allowed for mask in masks]))
 
     def ids(self, biluo: Sequence[Optional[str]]) -> NDArray[np.int64]:
-        """Translate BILUO tags, as spaCy's `Example.get_aligned_ner` gives them, to tag ids.
+        """Convert BILUO tags, as spaCy's `Example.get_aligned_ner` gives them, to tag ids.
 
         biluo: One tag a token; None or "-" where the annotation is missing.
 
-        Returns (T,), MISSING (-1) where the annotation is missing.
+        Returns (T,), TAG_MISSING (-1) where the annotation is missing.
         Raises KeyError for a tag of a label that is not in the scheme.
         """
         ids = self._ids_of_biluo
         return np.fromiter((ids[tag] for tag in biluo), dtype=np.int64, count=len(biluo))
 
-    def spans(self, ids: NDArray[np.int64], breaks: Optional[NDArray[np.bool_]] = None) -> Spans:
-        """Read the entities, in order, off a legal tag sequence, or off several in a row.
+    def spans(
+        self, ids: NDArray[np.int64], boundaries: Optional[NDArray[np.bool_]] = None
+    ) -> Spans:
+        """Decode the entities, in order, of a legal tag sequence, or of several in a row.
 
         ids: (T,) tag ids, none of them missing.
-        breaks: (T,) True at tokens that continue no entity; None for none.
+        boundaries: (T,) True at tokens that continue no entity; None for none.
         """
-        inside = ids != OUTSIDE
+        inside = ids != TAG_OUTSIDE
         # joined[t]: tokens t - 1 and t are of one entity.
         joined = np.zeros(len(ids) + 1, dtype=bool)
         joined[1:-1] = self.continues[ids[:-1], ids[1:]]
-        if breaks is not None:
-            joined[:-1] &= ~breaks
+        if boundaries is not None:
+            joined[:-1] &= ~boundaries
         starts = np.flatnonzero(inside & ~joined[:-1])
         ends = np.flatnonzero(inside & ~joined[1:]) + 1
         return Spans(starts, ends, self._label_of[ids[starts]])
 
     def offsets(self, spans: Spans) -> List[SpanOffsets]:
-        """Write spans as plain values: first token, last token + 1, label."""
+        """Convert spans to tuples: first token, last token + 1, label."""
         labels = [self.labels[i] for i in spans.labels.tolist()]
         return list(zip(spans.starts.tolist(), spans.ends.tolist(), labels))
 
     def is_legal(self, ids: NDArray[np.int64]) -> bool:
-        """Tell whether a tag sequence, (T,), spells a set of entities."""
+        """Whether a tag sequence, (T,), encodes a set of entities."""
         if not len(ids):
             return True
         follows, start, end = self.constraints
@@ -228,7 +254,7 @@ class TagScheme:
     @cached_property
     def _ids_of_biluo(self) -> Dict[Optional[str], int]:
         written = dict(zip(POSITIONS, SCHEMES[self.name]))
-        ids: Dict[Optional[str], int] = {None: MISSING, "-": MISSING, "O": OUTSIDE}
+        ids: Dict[Optional[str], int] = {None: TAG_MISSING, "-": TAG_MISSING, "O": TAG_OUTSIDE}
         for label in self.labels:
             for position in POSITIONS:
                 ids[f"{position}-{label}"] = self.tags.index(f"{written[position]}-{label}")
@@ -240,3 +266,35 @@ class TagScheme:
         before, after = np.nonzero(follows)
         projected[self._image[before], self._image[after]] = True
         return projected
+
+
+def _complement(masks: Sequence[NDArray[np.bool_]]) -> NDArray[np.bool_]:
+    """Divide the tag sequences that match none of some masks into disjoint sets, masks again.
+
+    A sequence of X that does not match M leaves it at some first token: X without M is the sum
+    over tokens k of (X and M before k; X and not M at k; X after k). All terms are sums of
+    probabilities: nothing cancels, even where the probability of the masks is close to 1.
+
+    masks: Each (W, C).
+
+    Returns (R, W, C).
+    """
+    parts = [np.ones_like(masks[0])]
+    for mask in masks:
+        # Tokens with the fewest tags come first: there the masks of other labels differ, and their
+        # parts need no more division.
+        order = np.argsort(mask.sum(1), kind="stable")
+        divided = []
+        for part in parts:
+            if not (part & mask).any(1).all():
+                divided.append(part)
+                continue
+            matching = part.copy()
+            for t in order:
+                leaving = matching.copy()
+                leaving[t] &= ~mask[t]
+                matching[t] &= mask[t]
+                if leaving[t].any():
+                    divided.append(leaving)
+        parts = divided
+    return np.stack(parts)

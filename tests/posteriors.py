@@ -11,7 +11,7 @@ from torch import Tensor
 
 from spacy_crf_ner.ml.potentials import Potentials
 from spacy_crf_ner.pipeline.posterior import Posterior
-from spacy_crf_ner.pipeline.preset import Bounds
+from spacy_crf_ner.pipeline.preset import DecodingConstraints
 from spacy_crf_ner.tags import TagScheme
 
 LABELS = ("PER", "LOC")
@@ -19,7 +19,7 @@ NEAR_ZERO = st.floats(-1, 1, width=32)
 TEMPERATURES = st.sampled_from([0.25, 1.0, 1.7, 8.0])
 
 
-def read(scheme: str, tags: Sequence[str], breaks: Sequence[bool]) -> List[Span]:
+def read(scheme: str, tags: Sequence[str], boundaries: Sequence[bool]) -> List[Span]:
     """Read the entities off legal tags, token by token; at a break an entity of IO ends."""
     spans: List[Span] = []
     begin = 0
@@ -33,8 +33,8 @@ def read(scheme: str, tags: Sequence[str], breaks: Sequence[bool]) -> List[Span]
         elif scheme == "bio":
             begins, ends = prefix == "B", after != f"I-{label}"
         else:
-            begins = t == 0 or tags[t - 1] != tag or breaks[t]
-            ends = after != tag or breaks[t + 1]
+            begins = t == 0 or tags[t - 1] != tag or boundaries[t]
+            ends = after != tag or boundaries[t + 1]
         if begins:
             begin = t
         if ends:
@@ -42,16 +42,16 @@ def read(scheme: str, tags: Sequence[str], breaks: Sequence[bool]) -> List[Span]
     return spans
 
 
-def joined(limits: Sequence[Bounds], scheme: TagScheme) -> Bounds:
+def joined(limits: Sequence[DecodingConstraints], scheme: TagScheme) -> DecodingConstraints:
     """The bounds of a batch of what is known of each doc; all of them begin at a break."""
-    first = [np.arange(len(limit.breaks)) == 0 for limit in limits]
-    breaks = np.concatenate([limit.breaks | begin for limit, begin in zip(limits, first)])
-    taken = np.concatenate([limit.taken for limit in limits])
+    first = [np.arange(len(limit.boundaries)) == 0 for limit in limits]
+    boundaries = np.concatenate([limit.boundaries | begin for limit, begin in zip(limits, first)])
+    preset = np.concatenate([limit.preset for limit in limits])
     if all(limit.allowed is None for limit in limits):
-        return Bounds(None, breaks, taken)
-    anything = [np.ones((len(limit.taken), len(scheme.tags)), dtype=bool) for limit in limits]
+        return DecodingConstraints(None, boundaries, preset)
+    anything = [np.ones((len(limit.preset), len(scheme.tags)), dtype=bool) for limit in limits]
     parts = [a if limit.allowed is None else limit.allowed for limit, a in zip(limits, anything)]
-    return Bounds(np.concatenate(parts), breaks, taken)
+    return DecodingConstraints(np.concatenate(parts), boundaries, preset)
 
 
 class Batch(NamedTuple):
@@ -59,7 +59,7 @@ class Batch(NamedTuple):
 
     scheme: TagScheme
     potentials: Potentials
-    limits: List[Bounds]
+    limits: List[DecodingConstraints]
 
     @property
     def rows(self) -> List[slice]:
@@ -90,7 +90,7 @@ class Batch(NamedTuple):
         legal = self.is_legal(paths, limit.allowed)
         p = (scores[legal] / temperature).softmax(0)
         return [
-            (read(self.scheme.name, [self.scheme.tags[i] for i in path], limit.breaks), share)
+            (read(self.scheme.name, [self.scheme.tags[i] for i in path], limit.boundaries), share)
             for path, share in zip(paths[legal].tolist(), p.tolist())
         ]
 
@@ -102,7 +102,7 @@ class Batch(NamedTuple):
 
     def predicted(self, doc: int, spans: Sequence[Span]) -> Tuple[Span, ...]:
         """Those that the doc did not come with."""
-        return tuple(span for span in spans if not self.limits[doc].taken[span[0]])
+        return tuple(span for span in spans if not self.limits[doc].preset[span[0]])
 
     def probabilities(self, doc: int, temperature: float = 1.0) -> Dict[Span, float]:
         """The probability of each span of a doc: a sum over the analyses that have it."""
@@ -114,26 +114,26 @@ class Batch(NamedTuple):
 
 
 @st.composite
-def limits(draw: st.DrawFn, scheme: TagScheme, T: int) -> Bounds:
-    """Draw what is known of T tokens: at least all outside is left of what is not taken."""
-    breaks = np.array([t > 0 and draw(st.integers(0, 3)) == 0 for t in range(T)], dtype=bool)
-    taken = np.zeros(T, dtype=bool)
-    if not breaks.any() and draw(st.booleans()):
-        return Bounds(None, breaks, taken)
+def limits(draw: st.DrawFn, scheme: TagScheme, T: int) -> DecodingConstraints:
+    """Draw what is known of T tokens: at least all outside is left of what is not preset."""
+    boundaries = np.array([t > 0 and draw(st.integers(0, 3)) == 0 for t in range(T)], dtype=bool)
+    preset = np.zeros(T, dtype=bool)
+    if not boundaries.any() and draw(st.booleans()):
+        return DecodingConstraints(None, boundaries, preset)
     C = len(scheme.tags)
     allowed = array(draw, st.integers(0, 3).map(float), T, C) > 0
     allowed[:, 0] = True
     prefixes = np.array([tag[0] for tag in scheme.tags])
     if scheme.name != "io":
-        allowed[np.ix_(breaks, np.isin(prefixes, list("IL")))] = False
+        allowed[np.ix_(boundaries, np.isin(prefixes, list("IL")))] = False
     if scheme.name == "biluo":
-        allowed[np.ix_(np.append(breaks[1:], False), np.isin(prefixes, list("BI")))] = False
+        allowed[np.ix_(np.append(boundaries[1:], False), np.isin(prefixes, list("BI")))] = False
     t = 0
     while t < T:
         end = t + draw(st.integers(1, T - t))
         label = draw(st.sampled_from([None, None, None, "O", *scheme.labels]))
-        if label is not None and not breaks[t + 1 : end].any():
-            taken[t:end] = True
+        if label is not None and not boundaries[t + 1 : end].any():
+            preset[t:end] = True
             allowed[t:end] = False
             if label == "O":
                 allowed[t:end, 0] = True
@@ -144,11 +144,11 @@ def limits(draw: st.DrawFn, scheme: TagScheme, T: int) -> Bounds:
                 inside = scheme.tags.index(f"I-{label}")
                 if scheme.name != "biluo" and end < T:
                     allowed[end, inside] = False
-                if scheme.name == "io" and t > 0 and not taken[t - 1]:
+                if scheme.name == "io" and t > 0 and not preset[t - 1]:
                     allowed[t - 1, inside] = False
                 end += 1  # a token between one and the next
         t = end
-    return Bounds(allowed, breaks, taken)
+    return DecodingConstraints(allowed, boundaries, preset)
 
 
 @st.composite
@@ -169,5 +169,7 @@ def batches(
     potentials = Potentials(
         emissions, np.array(lengths, dtype=np.int64), transitions, start, end, constrained=True
     )
-    free = [Bounds(None, np.zeros(T, dtype=bool), np.zeros(T, dtype=bool)) for T in lengths]
+    free = [
+        DecodingConstraints(None, np.zeros(T, dtype=bool), np.zeros(T, dtype=bool)) for T in lengths
+    ]
     return Batch(tags, potentials, [draw(limits(tags, T)) for T in lengths] if bounded else free)

@@ -13,7 +13,7 @@ from seqeval.scheme import BILOU, IOB2, Entities
 from spacy.tokens import Doc
 from spacy.training import biluo_tags_to_spans, biluo_to_iob, offsets_to_biluo_tags
 
-from spacy_crf_ner.tags import MISSING, TagScheme
+from spacy_crf_ner.tags import TAG_MISSING, TagMask, TagScheme
 
 VOCAB = spacy.blank("xx").vocab
 SEQEVAL = {"biluo": BILOU, "bio": IOB2}
@@ -103,7 +103,7 @@ def test_entities_are_written_as_the_scheme_has_it(name: str, asked: List[Tuple[
     numbers, lengths = np.array(asked, dtype=np.int64).reshape(-1, 2).T
     longest = max(lengths, default=1)
     expected = [
-        ids_of(scheme, write(name, n, [(0, n, LABELS[i])])) + (MISSING,) * (longest - n)
+        ids_of(scheme, write(name, n, [(0, n, LABELS[i])])) + (TAG_MISSING,) * (longest - n)
         for i, n in asked
     ]
     found = scheme.write(numbers, lengths)
@@ -132,18 +132,52 @@ def test_legal_is_what_spells_a_set_of_spans(name: str) -> None:
             assert scheme.is_legal(np.array(ids, dtype=np.int64)) == (ids in written)
 
 
+def matches(mask: TagMask, ids: np.ndarray) -> np.ndarray:
+    """How many of the alternatives of a mask a tag sequence matches."""
+    allowed = mask.allowed.reshape(-1, *mask.allowed.shape[-2:])
+    at = range(allowed.shape[1])
+    return allowed[:, at, ids[mask.start : mask.start + len(at)]].all(1).sum()
+
+
 @pytest.mark.parametrize("name", SCHEMES)
-def test_what_only_and_outside_allow_is_told_by_the_spans(name: str) -> None:
+def test_masks_allow_the_sequences_with_and_without_an_entity(name: str) -> None:
     scheme = TagScheme(name, LABELS[:2])
     places = [(start, end) for start in range(4) for end in range(start + 1, 5)]
     for spans in span_sets(4, scheme.labels):
         ids = np.array(ids_of(scheme, write(name, 4, spans)))
         for start, end in places:
             free = all(stop <= start or end <= first for first, stop, _ in spans)
-            assert scheme.outside(start, end, 4)[range(4), ids].all() == free
+            assert matches(scheme.exclusion_mask(start, end, "O", 4), ids) == (not free)
+            found = {label for s, e, label in entities(scheme, ids) if (s, e) == (start, end)}
+            assert matches(scheme.exclusion_mask(start, end, "", 4), ids) == (not found)
             for label in scheme.labels:
-                there = (start, end, label) in entities(scheme, ids)
-                assert scheme.only(start, end, label, 4)[range(4), ids].all() == there
+                there = label in found
+                assert matches(scheme.entity_mask(start, end, label, 4), ids) == there
+                assert matches(scheme.exclusion_mask(start, end, label, 4), ids) == (not there)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("label", ["", LABELS[0], "O"])
+def test_exclusion_sets_are_disjoint_and_complete_for_illegal_sequences_too(
+    name: str, label: str
+) -> None:
+    """A softmax decoder gives them probability."""
+    scheme = TagScheme(name, LABELS[:2])
+    C = len(scheme.tags)
+    exclusion = scheme.exclusion_mask(1, 2, label, 3)
+    if label == "O":
+        masks = [TagMask(1, np.arange(C)[None] == 0)]
+    else:
+        masks = [scheme.entity_mask(1, 2, each, 3) for each in scheme.labels if label in ("", each)]
+    for ids in map(np.array, product(range(C), repeat=3)):
+        assert matches(exclusion, ids) == 1 - sum(matches(mask, ids) for mask in masks)
+
+
+def test_masks_are_of_the_size_of_their_entity() -> None:
+    scheme = TagScheme("bio", LABELS)
+    assert scheme.entity_mask(50_000, 50_002, LABELS[0], 100_000).allowed.shape == (4, 9)
+    # One set leaves at the first token, and for each label one at the second and one after it.
+    assert scheme.exclusion_mask(50_000, 50_002, "", 100_000).allowed.shape == (9, 4, 9)
 
 
 def test_io_merges_adjacent_spans_of_one_label_only() -> None:
@@ -160,9 +194,9 @@ def test_missing_annotation_hides_its_token_only(data: st.DataObject, name: str)
     biluo = write("biluo", T, spans)
     hidden = data.draw(st.lists(st.sampled_from([False, None, "-"]), min_size=T, max_size=T))
     partly = [tag if mark is False else mark for tag, mark in zip(biluo, hidden)]
-    expected = np.where([mark is not False for mark in hidden], MISSING, scheme.ids(biluo))
+    expected = np.where([mark is not False for mark in hidden], TAG_MISSING, scheme.ids(biluo))
     np.testing.assert_array_equal(scheme.ids(partly), expected)
-    assert MISSING == -1
+    assert TAG_MISSING == -1
 
 
 @pytest.mark.parametrize("name", SCHEMES)

@@ -11,28 +11,28 @@ Axes: B docs, T tokens, C tags. Source: Lafferty, McCallum and Pereira (2001), I
 
 from .chain import FORBIDDEN, Chain, clamp, constrain, path_score
 from .forward_backward import (
-    Sums,
+    ForwardBackward,
+    forward_backward,
     log_likelihood,
     log_partition,
+    log_segment_marginals,
     marginals,
-    stretch_log_posterior,
-    sum_paths,
 )
 from .viterbi import nbest, trellis, viterbi
 
 __all__ = [
     "FORBIDDEN",
     "Chain",
-    "Sums",
+    "ForwardBackward",
     "clamp",
     "constrain",
+    "forward_backward",
     "log_likelihood",
     "log_partition",
+    "log_segment_marginals",
     "marginals",
     "nbest",
     "path_score",
-    "stretch_log_posterior",
-    "sum_paths",
     "trellis",
     "viterbi",
 ]

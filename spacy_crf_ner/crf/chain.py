@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-# The score of what may not be. Finite, so that no NaN is born from inf - inf, and so large that
-# a sequence that needs it is recognised: its score is at or under half of it, whatever the rest.
+# The score of what is forbidden. Finite, because inf - inf is NaN, and so low that a sequence which
+# needs it can be recognised: its score is at or under half of this, whatever the rest.
 FORBIDDEN = -1e30
 
 
@@ -67,5 +67,5 @@ def path_score(chain: Chain, tags: Tensor) -> Tensor:
 
 
 def is_empty(mask: Tensor) -> Tensor:
-    """Tell the docs without a token: (B,) bool. mask: (B, T) bool."""
+    """Whether a doc has no token: (B,) bool. mask: (B, T) bool."""
     return ~mask.any(dim=1)

@@ -1,11 +1,11 @@
-"""Sums over all paths: the partition, its gradient, and posterior probabilities.
+"""The forward-backward algorithm: log partition, its gradient, and posterior probabilities.
 
 beta_t(i)     = logsumexp_j(A[i, j] + E[t+1, j] + beta_t+1(j)),  beta_T = end       beta: (B, C)
 P(y_t = j)    = exp(alpha_t(j) + beta_t(j) - logZ), the gradient of logZ for E[t, j]
 """
 
 import math
-from typing import Any, Dict, Optional, Protocol, Tuple
+from typing import Any, Dict, Optional, Protocol, Tuple, Union
 
 import numpy as np
 import torch
@@ -17,14 +17,15 @@ from .chain import FORBIDDEN, Chain, is_empty, path_score
 from .packed import Packed
 
 Floats = NDArray[np.float64]
+Indices = Union[Tensor, NDArray[np.int64]]
 
-# What a float64, which ends at 1e-308, holds for sure: from sums of at least 1e-150, the scores of
-# a step take off at most e^200 = 1e87, and a division by their total at most e^46 = 1e20.
-LEAST = 1e-150
+# float64 ends at 1e-308. From a sum of at least 1e-150 the scores of one token take off a factor of
+# at most e^200 = 1e87, and a division by the total one of at most e^46 = 1e20: it stays exact.
+SMALLEST = 1e-150
 MAX_SPREAD = 200.0
 MAX_RISE = 46.0
 
-CHUNK = 4096  # tokens that are counted at once: their copies stay small
+CHUNK = 4096  # tokens whose transitions are counted at once: their copies stay small
 
 
 def log_partition(chain: Chain) -> Tensor:
@@ -53,22 +54,24 @@ def log_likelihood(chain: Chain, tags: Tensor) -> Tensor:
 
 def marginals(chain: Chain) -> Tensor:
     """Compute the posterior probability of each tag at each token: (B, T, C), 0 in the padding."""
-    return sum_paths(chain).marginals().to(chain.emissions.dtype)
+    return forward_backward(chain).marginals().to(chain.emissions.dtype)
 
 
-def stretch_log_posterior(chain: Chain, docs: Tensor, starts: Tensor, tags: Tensor) -> Tensor:
-    """Compute the log probability that stretches of tokens carry given tags, whatever the rest.
+def log_segment_marginals(chain: Chain, docs: Indices, starts: Indices, tags: Indices) -> Tensor:
+    """Compute the log probability that segments of tokens carry given tags, whatever the rest.
 
-    P(y_s..y_e) = P(y_s) P(y_s+1 | y_s) ... P(y_e | y_e-1), as given the scores a chain is Markov.
-    One forward-backward pass serves all stretches.
+    P(y_s..y_e) = P(y_s) P(y_s+1 | y_s) ... P(y_e | y_e-1), since the chain is Markov.
+    One forward-backward pass serves all segments.
 
-    docs: (S,) int64, the doc of each stretch, a row of the batch.
+    docs: (S,) int64, the doc of each segment, a row of the batch.
     starts: (S,) int64, its first token.
     tags: (S, L) int64, its tags, from the first; negative beyond its end. At least one each.
 
     Returns (S,), -inf for what cannot be.
     """
-    return sum_paths(chain).log_stretches(docs, starts, tags).to(chain.emissions.dtype)
+    return (
+        forward_backward(chain).log_segment_marginals(docs, starts, tags).to(chain.emissions.dtype)
+    )
 
 
 class _LogPartition(torch.autograd.Function):
@@ -76,14 +79,14 @@ class _LogPartition(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *chain: Tensor) -> Tensor:
-        ctx.sums = sum_paths(Chain(*chain))
+        ctx.passes = forward_backward(Chain(*chain))
         ctx.dtype = chain[0].dtype
-        return ctx.sums.log_z.to(ctx.dtype)  # type: ignore[no-any-return]
+        return ctx.passes.log_z.to(ctx.dtype)  # type: ignore[no-any-return]
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> Tuple[Optional[Tensor], ...]:
-        gradients = ctx.sums.gradients(upstream[0].double())
+        gradients = ctx.passes.gradients(upstream[0].double())
         return (*(gradient.to(ctx.dtype) for gradient in gradients), None)
 
 
@@ -91,21 +94,21 @@ class _LogLikelihood(torch.autograd.Function):
     """The score of a path, less logZ, with the gradients of both in one."""
 
     @staticmethod
-    def forward(ctx: Any, sums: "_Scaled", tags: Tensor, *chain: Tensor) -> Tensor:
-        ctx.sums, ctx.tags, ctx.dtype = sums, tags, chain[0].dtype
-        return (sums.score(tags) - sums.log_z).to(ctx.dtype)
+    def forward(ctx: Any, passes: "_ScaledForwardBackward", tags: Tensor, *chain: Tensor) -> Tensor:
+        ctx.passes, ctx.tags, ctx.dtype = passes, tags, chain[0].dtype
+        return (passes.score(tags) - passes.log_z).to(ctx.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> Tuple[Optional[Tensor], ...]:
-        gradients = ctx.sums.gradients(-upstream[0].double(), ctx.tags)
+        gradients = ctx.passes.gradients(-upstream[0].double(), ctx.tags)
         return None, None, *(gradient.to(ctx.dtype) for gradient in gradients), None
 
 
-class Sums(Protocol):
-    """What sums over all paths tell, from one pass to the right and one to the left.
+class ForwardBackward(Protocol):
+    """The result of one forward and one backward pass over a batch, in float64.
 
-    log_z: (B,) float64.
+    log_z: (B,), the log partition.
     """
 
     log_z: Tensor
@@ -116,30 +119,30 @@ class Sums(Protocol):
     def gradients(self, weights: Tensor) -> Tuple[Tensor, ...]:
         """Gradients of sum(weights * log_z), (B,), for emissions, transitions, start and end."""
 
-    def log_stretches(self, docs: Tensor, starts: Tensor, tags: Tensor) -> Tensor:
-        """Log posteriors of stretches of tags, (S,), as `stretch_log_posterior` has it."""
+    def log_segment_marginals(self, docs: Indices, starts: Indices, tags: Indices) -> Tensor:
+        """Log probabilities of segments, (S,), as the function of this name defines them."""
 
 
-def sum_paths(chain: Chain) -> Sums:
-    """Pass once over a chain, to ask of it more than one thing; what it gives is in float64."""
-    return _scaled(chain) or _InLogs(chain)
+def forward_backward(chain: Chain) -> ForwardBackward:
+    """Run both passes over a chain once, to take more than one result from them."""
+    return _scaled(chain) or _LogForwardBackward(chain)
 
 
-def _scaled(chain: Chain) -> "Optional[_Scaled]":
+def _scaled(chain: Chain) -> "Optional[_ScaledForwardBackward]":
     if chain.emissions.device.type != "cpu" or not chain.mask.any():
         return None
     try:
-        return _Scaled(chain)
+        return _ScaledForwardBackward(chain)
     except FloatingPointError:
         return None
 
 
-class _Scaled:
-    """Sums of probabilities in float64, divided by their total now and then: a step takes no log.
+class _ScaledForwardBackward:
+    """Sums of probabilities in float64, rescaled every few tokens: a step takes no log. CPU only.
 
-    For N packed tokens, alpha (N, C) sums over the ways to a tag, its token included, and beta
-    over the ways on from it, both scaled so that alpha * beta is the posterior. K = exp(A), and
-    arrive (N, C) is exp(E) * beta, what a tag is worth to the token before: beta_t = K arrive_t+1.
+    For N packed tokens, alpha (N, C) sums over the paths up to a tag, its token included, and beta
+    over the paths after it, both scaled so that alpha * beta is the posterior. K = exp(A), and
+    arrive (N, C) is exp(E) * beta, so that beta_t = K arrive_t+1.
 
     Raises FloatingPointError where float64 may not hold these sums, or where no path is legal.
     """
@@ -164,11 +167,11 @@ class _Scaled:
         every = max(1, int(min(MAX_SPREAD / (spread + 1), MAX_RISE / rise)))
 
         with np.errstate(all="ignore"):  # what goes wrong is seen below
-            norms = self._sum_to_the_right(start, every)
+            norms = self._forward(start, every)
             total = _positive(self.alpha[packed.last] @ end)  # (D,)
-            self._sum_to_the_left(end / total[:, None], norms)
+            self._backward(end / total[:, None], norms)
         for sums in (self.alpha, self.arrive):
-            if ((sums > 0) & (sums < LEAST)).any() or not sums.max() <= 1 / LEAST:
+            if ((sums > 0) & (sums < SMALLEST)).any() or not sums.max() <= 1 / SMALLEST:
                 raise FloatingPointError("Sums over paths under- or overflow.")
 
         log_z = np.log(total) + peaks[0] * (packed.lengths - 1) + peaks[1] + peaks[2]
@@ -177,7 +180,7 @@ class _Scaled:
         self.log_z = packed.unsort(log_z)
         self.log_z.index_add_(0, torch.from_numpy(packed.doc_of), highest)
 
-    def _sum_to_the_right(self, start: Floats, every: int) -> Dict[int, Floats]:
+    def _forward(self, start: Floats, every: int) -> Dict[int, Floats]:
         """Fill alpha. Returns by what the sums of every so many tokens were divided: (n, 1)."""
         alpha, scores, tokens = np.empty_like(self.arrive), self.arrive, self.packed.tokens
         norms = {}
@@ -192,7 +195,7 @@ class _Scaled:
         self.alpha = alpha
         return norms
 
-    def _sum_to_the_left(self, end: Floats, norms: Dict[int, Floats]) -> None:
+    def _backward(self, end: Floats, norms: Dict[int, Floats]) -> None:
         """Fill beta, and arrive. end: (D, C), for each doc."""
         beta, tokens = np.empty_like(self.alpha), self.packed.tokens
         beta[self.packed.last] = end
@@ -223,7 +226,7 @@ class _Scaled:
         return torch.from_numpy(score)
 
     def gradients(self, weights: Tensor, tags: Optional[Tensor] = None) -> Tuple[Tensor, ...]:
-        """As of all sums; where tags are given, (B, T), of sum(weights * (log_z - score(tags)))."""
+        """As the protocol; with tags (B, T), of sum(weights * (log_z - score(tags)))."""
         packed, before, D = self.packed, self.packed.before, len(self.packed.docs)
         of_row = weights.numpy()[packed.doc_of]
         counts = torch.zeros(self.K.shape, dtype=torch.float64)
@@ -248,24 +251,24 @@ class _Scaled:
         """(B, T) -> (N,)."""
         return tags.numpy().reshape(-1)[self.packed.padded]
 
-    def log_stretches(self, docs: Tensor, starts: Tensor, tags: Tensor) -> Tensor:
-        doc, start, tag = docs.numpy(), starts.numpy(), tags.numpy()
+    def log_segment_marginals(self, docs: Indices, starts: Indices, tags: Indices) -> Tensor:
+        doc, start, tag = map(np.asarray, (docs, starts, tags))
         here = self.packed.row(doc, start), tag[:, 0]
-        stretch, at = np.nonzero(tag[:, 1:] >= 0)
-        doc, token = doc[stretch], start[stretch] + at
-        left, right = tag[stretch, at], tag[stretch, at + 1]
+        segment, at = np.nonzero(tag[:, 1:] >= 0)
+        doc, token = doc[segment], start[segment] + at
+        left, right = tag[segment, at], tag[segment, at + 1]
         arrive = self.arrive[self.packed.row(doc, token + 1), right]
         with np.errstate(all="ignore"):  # of what cannot be: log(0), 0 / 0
             moves = np.log(
                 self.K[left, right] * arrive / self.beta[self.packed.row(doc, token), left]
             )
             log_p = np.log(self.alpha[here] * self.beta[here])
-        log_p += np.bincount(stretch, np.nan_to_num(moves, nan=-np.inf, neginf=-np.inf), len(log_p))
+        log_p += np.bincount(segment, np.nan_to_num(moves, nan=-np.inf, neginf=-np.inf), len(log_p))
         return torch.from_numpy(log_p).clamp(max=0.0)
 
 
-class _InLogs:
-    """Sums of logs in float64, over any range of scores, on any device; alpha, beta: (B, T, C)."""
+class _LogForwardBackward:
+    """Log sums in float64, for scores of any range, on any device; alpha, beta: (B, T, C)."""
 
     def __init__(self, chain: Chain) -> None:
         self.E, self.A, start, end = (scores.detach().double() for scores in chain[:4])
@@ -303,15 +306,17 @@ class _InLogs:
             counts += (pairs.clamp_(max=0.0).exp_() * kept[:, None, None]).sum(0)
         return posterior, counts, posterior[:, :1].sum((0, 1)), posterior[last].sum(0)
 
-    def log_stretches(self, docs: Tensor, starts: Tensor, tags: Tensor) -> Tensor:
+    def log_segment_marginals(self, docs: Indices, starts: Indices, tags: Indices) -> Tensor:
+        device = self.mask.device
+        docs, starts, tags = (torch.as_tensor(x, device=device) for x in (docs, starts, tags))
         here = docs, starts, tags[:, 0]
         log_p = _possible(self.alpha[here] + self.beta[here] - self.log_z[docs])
-        stretch, at = torch.nonzero(tags[:, 1:] >= 0, as_tuple=True)
-        doc, token = docs[stretch], starts[stretch] + at
-        left, right = tags[stretch, at], tags[stretch, at + 1]
+        segment, at = torch.nonzero(tags[:, 1:] >= 0, as_tuple=True)
+        doc, token = docs[segment], starts[segment] + at
+        left, right = tags[segment, at], tags[segment, at + 1]
         arrive = self.E[doc, token + 1, right] + self.beta[doc, token + 1, right]
         moves = _possible(self.A[left, right] + arrive - self.beta[doc, token, left])
-        return log_p.index_add(0, stretch, moves)
+        return log_p.index_add(0, segment, moves)
 
 
 def _spread(scores: Floats) -> float:

@@ -1,4 +1,4 @@
-"""The best paths: Viterbi, its trellis, and the n best."""
+"""Viterbi decoding, its trellis, and the n best tag sequences."""
 
 from typing import Iterator, List, Tuple
 
@@ -9,8 +9,8 @@ from torch import Tensor
 from .chain import FORBIDDEN, Chain, is_empty
 from .packed import Packed
 
-# Sums of scores that take about as long as it takes to begin a stretch of tokens.
-NEW_STRETCH = 100_000
+# Additions of scores that take about as long as the overhead of one more chunk of tokens.
+CHUNK_COST = 100_000
 
 
 def viterbi(chain: Chain) -> Tuple[Tensor, Tensor]:
@@ -27,20 +27,20 @@ def viterbi(chain: Chain) -> Tuple[Tensor, Tensor]:
 
 
 def trellis(chain: Chain) -> Tuple[Tensor, Tensor]:
-    """Score the best path to each tag at each token, and keep where it came from.
+    """Score the best path to each tag at each token, with its back-pointer.
 
-    Ties are broken as in `viterbi`, whose path it is that the back-pointers lead along from the
-    last tag that is best together with its end score.
+    Ties are broken as in `viterbi`. From the last tag that is best together with its end score, the
+    back-pointers lead along the path that `viterbi` finds.
 
     Returns best (B, T, C), the score of the tokens up to this one, -inf where no legal path leads
-    to the tag, and came_from (B, T, C) int64, the tag before on that path, -1 where there is none.
-    In the padding nothing is said.
+    to the tag, and backpointers (B, T, C) int64, the tag before on that path, -1 where there is
+    none. Values in the padding have no meaning.
     """
     chain = Chain(*(tensor.detach() for tensor in chain))
     scores = torch.empty_like(chain.emissions)
     pointers = torch.empty_like(scores, dtype=torch.int64)
-    for t, (best, came_from) in enumerate(_steps(chain)):
-        scores[:, t], pointers[:, t] = best, came_from
+    for t, (best, backpointers) in enumerate(_steps(chain)):
+        scores[:, t], pointers[:, t] = best, backpointers
     unreached = scores <= FORBIDDEN / 2
     pointers[:, :1] = -1
     return scores.masked_fill(unreached, -torch.inf), pointers.masked_fill(unreached, -1)
@@ -68,14 +68,14 @@ def nbest(chain: Chain, n: int) -> Tuple[Tensor, Tensor]:
     # best: (B, C, n); one path to each first tag.
     best = E.new_full((B, C, n), -torch.inf)
     best[:, :, 0] = start + E[:, 0]
-    came_from = []  # T - 1 times (B, C, n), each C * n of the token before, as tag * n + rank
+    backpointers = []  # T - 1 times (B, C, n), each C * n of the token before, as tag * n + rank
     stay = torch.arange(C * n, device=E.device).view(C, n).expand(B, C, n)
     for t in range(1, T):
         moved = best.view(B, 1, C * n) + A.T.repeat_interleave(n, dim=1)  # (B, C, C * n)
         ranked, previous = moved.sort(dim=2, descending=True, stable=True)
         real = chain.mask[:, t, None, None]
         best = torch.where(real, ranked[:, :, :n] + E[:, t, :, None], best)
-        came_from.append(torch.where(real, previous[:, :, :n], stay))
+        backpointers.append(torch.where(real, previous[:, :, :n], stay))
     final = (best + end[:, None]).view(B, C * n)
     ranked, state = final.sort(dim=1, descending=True, stable=True)
     legal = ranked[:, :n] > FORBIDDEN / 2
@@ -84,16 +84,16 @@ def nbest(chain: Chain, n: int) -> Tuple[Tensor, Tensor]:
     state = state[:, :n]  # (B, n)
     tags[:, :, -1] = state // n
     for t in range(T - 1, 0, -1):
-        state = came_from[t - 1].reshape(B, C * n).gather(1, state)
+        state = backpointers[t - 1].reshape(B, C * n).gather(1, state)
         tags[:, :, t - 1] = state // n
     return tags.masked_fill(~chain.mask[:, None, :], 0), scores
 
 
 def _viterbi_packed(chain: Chain) -> Tuple[Tensor, Tensor]:
-    """Keep the best scores, not where they came from: that is found again along the one path.
+    """Viterbi without back-pointers, which are recomputed along the one best path.
 
-    For a CPU, where the calls of a token cost more than its sums: few calls, all in place, on docs
-    sorted by length and as the innermost axis. torch is faster at sums, numpy at maxima.
+    For a CPU, where the calls of a token cost more than its additions: few calls, all in place, on
+    docs sorted by length, as the innermost axis. torch adds faster, numpy takes maxima faster.
     """
     packed = Packed(chain.mask)
     counts = packed.counts
@@ -101,7 +101,7 @@ def _viterbi_packed(chain: Chain) -> Tuple[Tensor, Tensor]:
     scores = packed.sort(chain.emissions).transpose(1, 2, 0).copy()
     scores[0] += chain.start.numpy()[:, None]
     leave = chain.transitions.unsqueeze(2)  # (C, C, 1)
-    for begin, end in _stretches(counts, leave.numel()):
+    for begin, end in _chunks(counts, leave.numel()):
         n = counts[begin]
         moved = leave.new_empty(*leave.shape[:2], n)
         moved_numpy, best = moved.numpy(), np.empty_like(scores[0, :, :n])
@@ -124,16 +124,18 @@ def _viterbi_packed(chain: Chain) -> Tuple[Tensor, Tensor]:
     return packed.unsort(tags.T), packed.unsort(final.max(axis=1))
 
 
-def _stretches(counts: List[int], sums: int) -> Iterator[Tuple[int, int]]:
-    """Part all tokens but the first into stretches, each to be searched for as many docs.
+def _chunks(counts: List[int], sums: int) -> Iterator[Tuple[int, int]]:
+    """Part all tokens but the first into chunks, each searched for a constant number of docs.
 
-    That is as many as its first token has: where some have ended, the search goes on with them
-    until that has cost more than a new stretch does. sums: How many a doc costs at a token.
+    This is the number of docs that have the chunk's first token. Docs that have ended stay in the
+    search until they have cost more than a new chunk does.
+
+    counts: How many docs have each token; falling. sums: Additions that a doc costs at a token.
     """
     begin, wasted = 1, 0
     for t, count in enumerate(counts[1:], 1):
         wasted += sums * (counts[begin] - count)
-        if wasted > NEW_STRETCH:
+        if wasted > CHUNK_COST:
             yield begin, t
             begin, wasted = t, 0
     if begin < len(counts):
@@ -158,10 +160,10 @@ def _viterbi_padded(chain: Chain) -> Tuple[Tensor, Tensor]:
 
 
 def _steps(chain: Chain) -> Iterator[Tuple[Tensor, Tensor]]:
-    """Yield for each token the best scores of a path to each tag, and where it came from: (B, C).
+    """Yield for each token the score of the best path to each tag, and its back-pointer: (B, C).
 
-    At the first token a tag comes from nowhere, which is written as from itself. Past the end of
-    its doc it does come from itself: the best last tag is carried on.
+    At the first token, and past the end of its doc, a tag points to itself: there it carries on
+    the best score.
     """
     B, T, C = chain.emissions.shape
     if T == 0:

@@ -62,19 +62,20 @@ def explain(nlp: Language, text: str, n: int = 5, name: Optional[str] = None) ->
         "end": _plain(learned.end, learned.legal_end),
         "emissions": trellis.emissions.tolist(),
         "scores": _plain(trellis.best, np.isfinite(trellis.best)),
-        "backpointers": _plain(trellis.came_from, trellis.came_from >= 0),
+        "backpointers": _plain(trellis.backpointers, trellis.backpointers >= 0),
         "path": trellis.path.tolist(),
         "score": score,
         "marginals": trellis.marginals.tolist(),
         "analyses": [
             {
                 "probability": p,
+                "log_probability": log_p,
                 "entities": [
                     {"start": e.start_char, "end": e.end_char, "text": e.text, "label": e.label_}
                     for e in ents
                 ],
             }
-            for ents, p in ranked
+            for ents, p, log_p in ranked
         ],
     }
 

@@ -1,10 +1,10 @@
-"""What can be asked of the potentials of a batch: loss, distance, and the best tag sequences.
+"""The potentials that the network computes for a batch, and the losses on them.
 
-Axes: B docs, N tokens of the batch, one doc after the other, T tokens of the longest doc, C tags.
+Axes: B docs, N tokens of the batch, one doc after the other, T tokens of the longest doc, C tags,
+S negative spans, R disjoint sets of tag sequences.
 """
 
-from functools import cached_property
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -13,22 +13,20 @@ from thinc.types import Floats1d, Floats2d
 from torch import Tensor
 
 from .. import crf
+from ..tags import Constraints, TagMask
 from .torch_layer import to_array, to_tensor
-
-# Bool (C, C), (C,), (C,): what may follow what, and stand first and last.
-Constraints = Tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]
 
 
 class Potentials(NamedTuple):
-    """What the model puts out: the potentials of a linear-chain CRF for each doc of a batch.
+    """The output of the model: the potentials of a linear-chain CRF for each doc of a batch.
 
     emissions: (N, C).
     lengths: (B,) on the CPU, tokens of each doc; they sum to N, some may be 0.
     transitions: (C, C), indexed [from, to].
     start: (C,).
     end: (C,).
-    constrained: Whether the distribution gives illegal tag sequences no probability. A CRF's
-        does; that of a softmax, where each token stands alone, does not.
+    constrained: Whether the loss gives illegal tag sequences no probability. The loss of a CRF
+        does; the loss of a softmax, which scores each token by itself, does not.
     """
 
     emissions: Floats2d
@@ -42,104 +40,147 @@ class Potentials(NamedTuple):
         """Emissions (N, C), transitions (C, C), start and end (C,)."""
         return list(map(to_tensor, (self.emissions, self.transitions, self.start, self.end)))
 
+    def chain(
+        self,
+        constraints: Constraints,
+        allowed: Optional[NDArray[np.bool_]] = None,
+        temperature: Optional[float] = None,
+    ) -> crf.Chain:
+        """Build the chain over which all decoding and all probabilities are computed.
 
-def loss(
+        constraints: The legal tag sequences; all others are forbidden, whatever the decoder.
+        allowed: (N, C), the tags that are allowed at the tokens; None for all.
+        temperature: Divides all scores, in float64. None leaves them as they are, in float32.
+        """
+        tensors = self.tensors()
+        if temperature is not None:
+            tensors = [tensor.double() / temperature for tensor in tensors]
+        if allowed is not None:
+            mask = torch.from_numpy(allowed).to(tensors[0].device)
+            tensors[0] = crf.clamp(tensors[0], mask)
+        return _chain(tensors, self.lengths, constraints)
+
+    def with_gradient(self, gradients: Sequence[Optional[Tensor]]) -> "Potentials":
+        """Build the gradient for these potentials from one for each of the `tensors`."""
+        filled = (
+            torch.zeros_like(tensor) if gradient is None else gradient
+            for tensor, gradient in zip(self.tensors(), gradients)
+        )
+        emissions, transitions, start, end = map(to_array, filled)
+        return self._replace(emissions=emissions, transitions=transitions, start=start, end=end)
+
+
+class NegativeSpan(NamedTuple):
+    """A span of a doc of the batch that is known to be no entity, of its label or of any.
+
+    doc: The doc, 0 to B - 1.
+    exclusion: The tag sequences of the doc without this entity: (R, W, C).
+    """
+
+    doc: int
+    exclusion: TagMask
+
+
+def nll_with_gradient(
     potentials: Potentials,
     gold: NDArray[np.int64],
     constraints: Constraints,
-    wrong: Sequence[Tuple[int, Sequence[NDArray[np.bool_]]]] = (),
-) -> Tuple[NDArray[np.float32], Potentials]:
-    """Compute the negative log likelihood of the gold tags, and its gradient.
+    negatives: Sequence[NegativeSpan] = (),
+) -> Tuple[NDArray[np.float64], Potentials]:
+    """Compute the negative log likelihood of the gold tags, in nats, and its gradient.
 
-    gold: (N,) tag ids; negative where any tag may stand: those are summed over.
+    gold: (N,) tag ids; negative where the annotation is missing: the loss sums over all tags there.
     constraints: The legal tag sequences.
-    wrong: What is known not to be: a doc, and what would have to be allowed of it, (T, C), in one
-        way or another; adds -log(1 - P), up to 13.8.
+    negatives: Each adds -log(1 - P), where P is the probability of the span.
 
     Returns the loss of each doc (B,), and the gradient of their sum for the potentials.
     """
     tensors = [tensor.requires_grad_() for tensor in potentials.tensors()]
-    free = _chain(tensors, potentials.lengths, constraints if potentials.constrained else None)
-    losses = _losses(free, gold, potentials.lengths)
-    if wrong:
-        losses = losses + _loss_of_wrong(free, wrong)
+    chain = _chain(tensors, potentials.lengths, constraints if potentials.constrained else None)
+    losses = _nll(chain, gold, potentials.lengths).double()
+    if negatives:
+        losses = losses + _negative_span_loss(chain, negatives)
     losses.sum().backward()  # type: ignore[no-untyped-call]
     # Where no doc has a second token, the transitions have no part in the loss.
-    d_emissions, d_transitions, d_start, d_end = (
-        to_array(torch.zeros_like(tensor) if tensor.grad is None else tensor.grad)
-        for tensor in tensors
-    )
-    gradient = potentials._replace(
-        emissions=d_emissions, transitions=d_transitions, start=d_start, end=d_end
-    )
+    gradient = potentials.with_gradient([tensor.grad for tensor in tensors])
     return losses.detach().cpu().numpy(), gradient
 
 
-def log_loss(
+def nll(
     potentials: Potentials,
     gold: NDArray[np.int64],
     constraints: Constraints,
     temperature: float = 1.0,
 ) -> NDArray[np.float64]:
-    """Compute the negative log likelihood of the gold tags in what is predicted, (B,).
+    """Compute the negative log likelihood of the gold tags at a temperature: (B,), in float64.
 
-    Unlike in `loss`, illegal tag sequences have no probability whatever the decoder, and there is
-    no gradient.
+    Illegal tag sequences have no probability, whatever the decoder, as in prediction.
 
-    gold: (N,) tag ids; negative where any tag may stand: those are summed over.
+    gold: (N,) tag ids; negative where the annotation is missing.
     constraints: The legal tag sequences.
     temperature: Divides all scores.
     """
-    # In float64: a search compares losses that lie close together.
-    tensors = [tensor.double() / temperature for tensor in potentials.tensors()]
-    losses = _losses(_chain(tensors, potentials.lengths, constraints), gold, potentials.lengths)
-    found: NDArray[np.float64] = losses.cpu().numpy()
-    return found
+    chain = potentials.chain(constraints, temperature=temperature)
+    losses: NDArray[np.float64] = _nll(chain, gold, potentials.lengths).cpu().numpy()
+    return losses
 
 
-def _losses(free: crf.Chain, gold: NDArray[np.int64], lengths: NDArray[np.int64]) -> Tensor:
+def _nll(chain: crf.Chain, gold: NDArray[np.int64], lengths: NDArray[np.int64]) -> Tensor:
     """The negative log likelihood of gold tags, (N,), by doc: (B,)."""
-    tags, mask = _pad(torch.from_numpy(gold).to(free.mask.device), lengths)
+    tags, mask = _pad(torch.from_numpy(gold).to(chain.mask.device), lengths)
     missing = (tags < 0) & mask
     if missing.any():
-        allowed = torch.nn.functional.one_hot(tags.clamp(min=0), free.emissions.shape[2]).bool()
-        emissions = crf.clamp(free.emissions, allowed | missing.unsqueeze(2))
-        clamped = free._replace(emissions=emissions)
-        losses = crf.log_partition(free) - crf.log_partition(clamped)
+        allowed = torch.nn.functional.one_hot(tags.clamp(min=0), chain.emissions.shape[2]).bool()
+        emissions = crf.clamp(chain.emissions, allowed | missing.unsqueeze(2))
+        losses = crf.log_partition(chain) - crf.log_partition(chain._replace(emissions=emissions))
     else:
-        losses = -crf.log_likelihood(free, tags)
-    # A doc without annotation teaches exactly nothing: Adam would make steps of rounding noise.
+        losses = -crf.log_likelihood(chain, tags)
+    # A doc without annotation has exactly no gradient: Adam would scale up the rounding noise.
     return losses.masked_fill(~((tags >= 0) & mask).any(1), 0.0)
 
 
-def _loss_of_wrong(
-    free: crf.Chain, wrong: Sequence[Tuple[int, Sequence[NDArray[np.bool_]]]]
-) -> Tensor:
-    """Sum -log(1 - P) of what is wrong in each doc: (B,)."""
-    device, (B, T, C) = free.mask.device, free.emissions.shape
-    ways = [(doc, i, allowed) for i, (doc, ways) in enumerate(wrong) for allowed in ways]
-    docs = torch.tensor([doc for doc, _, _ in ways], dtype=torch.int64, device=device)
-    allowed = torch.ones((len(ways), T, C), dtype=torch.bool)
-    for row, (_, _, part) in zip(allowed, ways):
-        row[: len(part)] = torch.from_numpy(part)
-    rows = free._replace(emissions=free.emissions[docs], mask=free.mask[docs])
-    clamped = rows._replace(emissions=crf.clamp(rows.emissions, allowed.to(device)))
-    p = (crf.log_partition(clamped) - crf.log_partition(rows)).exp()
-    group = torch.tensor([i for _, i, _ in ways], dtype=torch.int64, device=device)
-    p = p.new_zeros(len(wrong)).index_add(0, group, p)
-    # Not quite 1, where the gradient would be infinite.
-    losses = -torch.log1p(-p * (1.0 - 1e-6))
-    of_doc = torch.tensor([doc for doc, _ in wrong], device=device)
-    return losses.new_zeros(B).index_add(0, of_doc, losses)
+def _negative_span_loss(chain: crf.Chain, negatives: Sequence[NegativeSpan]) -> Tensor:
+    """Sum -log(1 - P) over the negative spans of each doc: (B,), in float64.
+
+    1 - P is not computed from P, whose distance to 1 no float holds where the model is sure, but
+    as the share of the tag sequences without the span: log(1 - P) = logsumexp_r(logZ_r) - logZ.
+    One call computes logZ once for each doc with negatives, and logZ_r for each disjoint set.
+    """
+    device = chain.mask.device
+    docs, of_span = np.unique([negative.doc for negative in negatives], return_inverse=True)
+    sizes = [len(negative.exclusion.allowed) for negative in negatives]
+    span_of = torch.arange(len(sizes), device=device).repeat_interleave(
+        torch.tensor(sizes, device=device)
+    )
+    rows = torch.from_numpy(np.append(docs, np.repeat(docs[of_span], sizes))).to(device)
+    allowed = torch.ones((len(rows), *chain.emissions.shape[1:]), dtype=torch.bool)
+    begin = len(docs)
+    for (_, (start, part)), size in zip(negatives, sizes):
+        at = slice(begin, begin := begin + size), slice(start, start + part.shape[1])
+        allowed[at] = torch.from_numpy(part)
+    emissions = crf.clamp(chain.emissions[rows].double(), allowed.to(device))
+    transitions, start_scores, end_scores = (scores.double() for scores in chain[1:4])
+    log_z = crf.log_partition(
+        crf.Chain(emissions, transitions, start_scores, end_scores, chain.mask[rows])
+    )
+    log_z, log_parts = log_z[: len(docs)], log_z[len(docs) :]
+    # logsumexp over the sets of each span, around the largest of them.
+    largest = log_parts.new_full((len(sizes),), -torch.inf)
+    largest = largest.scatter_reduce(0, span_of, log_parts.detach(), "amax")
+    shares = (log_parts - largest[span_of]).exp()
+    log_without = largest + largest.new_zeros(len(sizes)).index_add(0, span_of, shares).log()
+    doc_of = torch.from_numpy(of_span).to(device)
+    losses = log_z[doc_of] - log_without  # (S,)
+    return losses.new_zeros(len(chain.mask)).index_add(0, rows[: len(docs)][doc_of], losses)
 
 
 def distill(
     potentials: Potentials, teacher: Potentials, constraints: Constraints
 ) -> Tuple[float, Potentials]:
-    """Compute how far a distribution is from a teacher's: KL(teacher || it), and its gradient.
+    """Compute the Kullback-Leibler divergence KL(teacher || model), in nats, and its gradient.
 
-    The gradient is the difference of what both expect to see of each tag and transition. Of a
-    model that knows more tags than its teacher, the distribution over the teacher's is compared.
+    The gradient is the difference of the expected counts of each tag and transition. If the model
+    has more tags than its teacher, its distribution over the teacher's tags is compared.
 
     teacher: Potentials for the first C of the tags.
     constraints: The legal sequences of all tags.
@@ -148,7 +189,7 @@ def distill(
     """
     C = teacher.emissions.shape[1]
     follows, start, end = constraints
-    legal = (follows[:C, :C], start[:C], end[:C]) if potentials.constrained else None
+    legal = Constraints(follows[:C, :C], start[:C], end[:C]) if potentials.constrained else None
     theirs = [tensor.requires_grad_() for tensor in teacher.tensors()]
     log_z = crf.log_partition(_chain(theirs, teacher.lengths, legal)).sum()
     expected = torch.autograd.grad(log_z, theirs)
@@ -158,111 +199,20 @@ def distill(
     divergence = crf.log_partition(_chain(known, potentials.lengths, legal)).sum() - log_z.detach()
     for counts, own, other in zip(expected, known, theirs):
         divergence = divergence + (counts * (other.detach() - own)).sum()
-    gradients = torch.autograd.grad(divergence, ours, materialize_grads=True)
-    d_emissions, d_transitions, d_start, d_end = map(to_array, gradients)
-    gradient = potentials._replace(
-        emissions=d_emissions, transitions=d_transitions, start=d_start, end=d_end
-    )
-    return float(divergence.detach()), gradient
-
-
-class Distribution:
-    """The tag sequences of each doc of a batch, by their probability.
-
-    potentials: Of the docs.
-    constraints: The legal tag sequences.
-    allowed: (N, C) bool, which tags may stand at which tokens; None for all.
-    temperature: Divides all scores. It changes no order of sequences, only how far they lie apart.
-    """
-
-    def __init__(
-        self,
-        potentials: Potentials,
-        constraints: Constraints,
-        allowed: Optional[NDArray[np.bool_]] = None,
-        temperature: float = 1.0,
-    ) -> None:
-        self._potentials, self._constraints, self._allowed = potentials, constraints, allowed
-        self._lengths, self._temperature = potentials.lengths, temperature
-        self._chain = self._at(1.0)
-
-    def best(self) -> List[NDArray[np.int64]]:
-        """Find the most probable tag sequence of each doc: B arrays of tag ids, one a token."""
-        tags, _ = crf.viterbi(self._chain)
-        return [row[:length] for row, length in zip(tags.cpu().numpy(), self._lengths)]
-
-    def trellises(self) -> List[Tuple[NDArray[Any], ...]]:
-        """Compute all that Viterbi decoding and the forward-backward algorithm say of each doc.
-
-        Returns for each doc of T tokens emissions (T, C), whatever is allowed; best (T, C) and
-        came_from (T, C), as `crf.trellis` has them; the best path (T,); marginals (T, C).
-        """
-        best, came_from = crf.trellis(self._chain)
-        path, _ = crf.viterbi(self._chain)
-        padded = best, came_from, path, self._sums.marginals().float()
-        emissions = self._potentials.tensors()[0].detach()
-        flat = [emissions, *(found[self._chain.mask] for found in padded)]  # each of N tokens
-        begins = np.cumsum(self._lengths)[:-1]
-        return list(zip(*(np.split(found.cpu().numpy(), begins) for found in flat)))
-
-    def nbest(self, n: int) -> List[List[Tuple[NDArray[np.int64], float]]]:
-        """Find the n most probable tag sequences of each doc, fewer where fewer are legal.
-
-        Returns for each doc pairs of tag ids, one a token, and their probability; best first.
-        Raises ValueError for n below 1.
-        """
-        tags, scores = crf.nbest(self._chain, n)
-        log_p = torch.stack([crf.log_likelihood(self._tempered, tags[:, i]) for i in range(n)], 1)
-        log_p = log_p.masked_fill(scores == -torch.inf, -torch.inf)
-        return [
-            [(row[:length], p) for row, p in zip(rows, ps) if p > 0.0]
-            for rows, ps, length in zip(tags.cpu().numpy(), log_p.exp().tolist(), self._lengths)
-        ]
-
-    def stretches(self, starts: NDArray[np.int64], tags: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Compute the probability that stretches of tokens carry given tags: (S,).
-
-        starts: (S,) first tokens, among all N. tags: (S, L), negative beyond; none goes over the
-            end of its doc.
-        """
-        if not len(starts):
-            return np.zeros(0)
-        begins = self._lengths.cumsum() - self._lengths
-        docs = np.repeat(np.arange(len(begins)), self._lengths)[starts]
-        device = self._chain.mask.device
-        where = (
-            torch.from_numpy(array).to(device) for array in (docs, starts - begins[docs], tags)
-        )
-        return self._sums.log_stretches(*where).exp().cpu().numpy()
-
-    def _at(self, temperature: float) -> crf.Chain:
-        tensors = self._potentials.tensors()
-        if temperature != 1.0:
-            tensors = [tensor / temperature for tensor in tensors]
-        if self._allowed is not None:
-            allowed = torch.from_numpy(self._allowed).to(tensors[0].device)
-            tensors[0] = crf.clamp(tensors[0], allowed)
-        return _chain(tensors, self._lengths, self._constraints)
-
-    @cached_property
-    def _tempered(self) -> crf.Chain:
-        return self._chain if self._temperature == 1.0 else self._at(self._temperature)
-
-    @cached_property
-    def _sums(self) -> crf.Sums:
-        return crf.sum_paths(self._tempered)
+    gradients = torch.autograd.grad(divergence, ours, allow_unused=True)
+    return float(divergence.detach()), potentials.with_gradient(gradients)
 
 
 def _chain(
     tensors: List[Tensor], lengths: NDArray[np.int64], constraints: Optional[Constraints]
 ) -> crf.Chain:
-    """The chain of `Potentials.tensors`, with the forbidden transitions, unless there are none."""
+    """The chain of `Potentials.tensors`; without constraints, nothing is forbidden."""
     flat, transitions, start, end = tensors
     emissions, mask = _pad(flat, lengths)
-    result = crf.Chain(emissions, transitions, start, end, mask)
+    chain = crf.Chain(emissions, transitions, start, end, mask)
     if constraints is None:
-        return result
-    return crf.constrain(result, *(torch.from_numpy(c).to(flat.device) for c in constraints))
+        return chain
+    return crf.constrain(chain, *(torch.from_numpy(c).to(flat.device) for c in constraints))
 
 
 def _pad(flat: Tensor, lengths: NDArray[np.int64]) -> Tuple[Tensor, Tensor]:

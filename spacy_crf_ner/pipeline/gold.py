@@ -1,10 +1,11 @@
-"""Examples to what is learned from them: labels, tags, and spans known to be wrong.
+"""Gold annotation of examples: labels, tag ids, and negative spans.
 
-Axes: T predicted tokens, C tags.
+Axes: T predicted tokens.
 """
 
 import warnings
-from typing import Iterable, Iterator, List, Optional, Sequence, Set, Tuple
+from collections import Counter
+from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,59 +13,53 @@ from spacy.attrs import ENT_IOB, IS_SPACE, ORTH
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 
-from ..tags import MISSING, OUTSIDE, TagScheme
-from .preset import OUT
+from ..input_error import InputError
+from ..ml.potentials import NegativeSpan
+from ..tags import TAG_MISSING, TAG_OUTSIDE, TagScheme
+from .preset import IOB_OUTSIDE
 
 
-def collect_labels(examples: Iterable[Example], name: str, wrong_key: Optional[str]) -> List[str]:
-    """Read all examples once: their labels, and whether their entities can be learned.
+def collect_labels(
+    examples: Iterable[Example], name: str, negative_key: Optional[str]
+) -> List[str]:
+    """Read all examples once, and check that their entities can be learned.
 
     name: Of the component, for messages.
-    wrong_key: Of the spans in gold docs that are known to be wrong; None for none.
+    negative_key: The key of the negative spans in `doc.spans` of gold docs; None for none.
 
     Returns the labels in alphabetical order.
-    Raises ValueError for an entity that begins or ends in whitespace, or of a label in "!".
-    Warns of entities and wrong spans that do not align with the predicted tokens.
+    Raises InputError for an entity that begins or ends in whitespace, or whose label begins in "!".
+    Warns of entities and negative spans that do not align with the predicted tokens.
     """
     labels: Set[str] = set()
-    ents = _Alignment("gold entities", "count as not annotated")
-    wrong = _Alignment(f"spans in doc.spans[{wrong_key!r}]", "are left out")
+    total, misaligned = Counter[str](), Counter[str]()
+    shown: Dict[str, List[str]] = {}
+    negatives = f"spans in doc.spans[{negative_key!r}]"
     for eg in examples:
-        found = _require_text(eg.reference, name)
-        labels.update(ent.label_ for ent in found)
-        ents.add(eg, found)
-        wrong.add(eg, _wrong(eg, wrong_key))
-    for read in (ents, wrong):
-        if read.misaligned:
-            warnings.warn(f"[{name}] {read}", stacklevel=3)
+        ents = _require_text(eg.reference, name)
+        labels.update(ent.label_ for ent in ents)
+        for kind, spans in (("gold entities", ents), (negatives, _negatives(eg, negative_key))):
+            lost = [span for span in spans if not eg.get_aligned_spans_y2x([span])]
+            total[kind] += len(spans)
+            misaligned[kind] += len(lost)
+            kept = shown.setdefault(kind, [])
+            kept += [_where(span) for span in lost[: 5 - len(kept)]]
+    for kind, number in misaligned.items():
+        if number:
+            fate = "are left out" if kind == negatives else "count as not annotated"
+            warnings.warn(
+                f"[{name}] {number} of {total[kind]} {kind} do not align with the predicted "
+                f"tokens, which {fate}: {'; '.join(shown[kind])}{'; ...' if number > 5 else ''}. "
+                "Use the tokenizer of the corpus, or correct the offsets.",
+                stacklevel=3,
+            )
     return sorted(labels)
 
 
-class _Alignment:
-    """The spans of a corpus, and which of them do not align with the predicted tokens."""
-
-    def __init__(self, what: str, fate: str) -> None:
-        self.what, self.fate = what, fate
-        self.total = 0
-        self.misaligned: List[Span] = []
-
-    def add(self, eg: Example, spans: Sequence[Span]) -> None:
-        self.total += len(spans)
-        self.misaligned += [span for span in spans if not eg.get_aligned_spans_y2x([span])]
-
-    def __str__(self) -> str:
-        shown = "; ".join(_where(span) for span in self.misaligned[:5])
-        return (
-            f"{len(self.misaligned)} of {self.total} {self.what} do not align with the predicted "
-            f"tokens, which {self.fate}: {shown}{'; ...' if len(self.misaligned) > 5 else ''}. Use "
-            "the tokenizer of the corpus, or correct the offsets."
-        )
-
-
 def gold_tags(eg: Example, scheme: TagScheme, name: str) -> NDArray[np.int64]:
-    """Write the gold entities as tag ids of the predicted tokens, (T,); -1 where they are missing.
+    """Convert the gold entities to tag ids of the predicted tokens: (T,), -1 where missing.
 
-    Raises ValueError for an entity of an unknown label, or that begins or ends in whitespace.
+    Raises InputError for an entity of an unknown label, or that begins or ends in whitespace.
     """
     ents = _require_text(eg.reference, name)
     try:
@@ -72,7 +67,7 @@ def gold_tags(eg: Example, scheme: TagScheme, name: str) -> NDArray[np.int64]:
             return _tags(eg.reference, ents, scheme)
         biluo = eg.get_aligned_ner()
         if sum(tag is not None and tag[0] in "BU" for tag in biluo) < len(ents):
-            # The same words each time, so that Python shows it once.
+            # The message is the same each time, so that Python shows it once.
             warnings.warn(
                 f"[{name}] some gold entities do not align with the predicted tokens, which "
                 "count as not annotated; nlp.initialize() lists them.",
@@ -81,7 +76,7 @@ def gold_tags(eg: Example, scheme: TagScheme, name: str) -> NDArray[np.int64]:
         return scheme.ids(biluo)
     except KeyError:
         ent = next(ent for ent in ents if ent.label_ not in scheme.labels)
-        raise ValueError(_unknown(ent, scheme, name)) from None
+        raise InputError(_unknown(ent, scheme, name)) from None
 
 
 def _same_tokens(eg: Example) -> bool:
@@ -91,11 +86,11 @@ def _same_tokens(eg: Example) -> bool:
 
 
 def _tags(gold: Doc, ents: Sequence[Span], scheme: TagScheme) -> NDArray[np.int64]:
-    """Write entities as tag ids of the gold tokens, with the results of `get_aligned_ner`."""
+    """Convert entities to tag ids of the gold tokens, as `get_aligned_ner` does."""
     iob, is_space = gold.to_array([ENT_IOB, IS_SPACE]).T
     # Whitespace is outside of entities wherever any token is annotated.
-    outside = (iob == OUT) | ((is_space != 0) & iob.any())
-    tags = np.where(outside, OUTSIDE, MISSING)
+    outside = (iob == IOB_OUTSIDE) | ((is_space != 0) & iob.any())
+    tags = np.where(outside, TAG_OUTSIDE, TAG_MISSING)
     if ents:
         starts, ends = np.array([(ent.start, ent.end) for ent in ents]).T
         labels = np.array([scheme.numbers[ent.label_] for ent in ents])
@@ -105,41 +100,36 @@ def _tags(gold: Doc, ents: Sequence[Span], scheme: TagScheme) -> NDArray[np.int6
     return tags
 
 
-def wrong_spans(
-    eg: Example, key: Optional[str], scheme: TagScheme, name: str
-) -> Iterator[List[NDArray[np.bool_]]]:
-    """Yield for each span known to be wrong what would have to be allowed for it to be.
+def negative_spans(
+    eg: Example, doc: int, key: Optional[str], scheme: TagScheme, name: str
+) -> Iterator[NegativeSpan]:
+    """Yield the negative spans of an example that align with its predicted tokens.
 
-    key: Of the spans in the gold doc; None for none. The label "O" says that the span is not
-        wholly outside of entities, an empty one that it is no entity of any label.
+    doc: The example's index in the batch.
+    key: The key of the spans in `doc.spans` of the gold doc; None for none. A span is no entity of
+        its label, or of any where its label is empty; the label "O" says that some token of the
+        span is in an entity.
 
-    Yields for each span arrays of (T, C), one for each label that it is wrong with; not for those
-    that do not align with the predicted tokens.
-    Raises ValueError for an unknown label, and for a span that is a gold entity.
+    Raises InputError for an unknown label, and for a span that is a gold entity.
     """
-    spans = _wrong(eg, key)
+    spans = _negatives(eg, key)
     if not spans:
         return
     for span in spans:
         if span.label_ not in ("", *scheme.tags[:1], *scheme.labels):
-            raise ValueError(_unknown(span, scheme, name))
+            raise InputError(_unknown(span, scheme, name))
         for ent in eg.reference.ents:
             if (ent.start, ent.end) == (span.start, span.end) and span.label_ in ("", ent.label_):
-                raise ValueError(
+                raise InputError(
                     f"[{name}] {_where(ent)}: expected a span that is no gold entity in "
-                    f"doc.spans[{key!r}], got this one. It is right or wrong: take it out of one."
+                    f"doc.spans[{key!r}], got this one. Remove it from doc.ents or doc.spans."
                 )
     T = len(eg.predicted)
     for span in eg.get_aligned_spans_y2x(spans, allow_overlap=True):
-        if span.label_ == scheme.tags[OUTSIDE] and span.label_ not in scheme.labels:
-            yield [scheme.outside(span.start, span.end, T)]
-        else:
-            labels = [span.label_] if span.label_ else scheme.labels
-            yield [scheme.only(span.start, span.end, label, T) for label in labels]
+        yield NegativeSpan(doc, scheme.exclusion_mask(span.start, span.end, span.label_, T))
 
 
-def _wrong(eg: Example, key: Optional[str]) -> List[Span]:
-    """The spans of the gold doc that are known to be wrong."""
+def _negatives(eg: Example, key: Optional[str]) -> List[Span]:
     return [] if key is None else list(eg.reference.spans.get(key, []))
 
 
@@ -151,16 +141,16 @@ def _unknown(span: Span, scheme: TagScheme, name: str) -> str:
 
 
 def _require_text(doc: Doc, name: str) -> Tuple[Span, ...]:
-    """The entities; none that begins or ends in whitespace, or as spaCy 2 spelled wrong ones."""
+    """The entities, of which none begins or ends in whitespace, or has a label of spaCy 2's."""
     ents: Tuple[Span, ...] = tuple(doc.ents)
     for ent in ents:
         if ent.label_.startswith("!"):
-            raise ValueError(
-                f"[{name}] {_where(ent)}: expected a label, got {ent.label_!r}. A span known to be "
-                "wrong goes into doc.spans, under the key that incorrect_spans_key names."
+            raise InputError(
+                f"[{name}] {_where(ent)}: expected a label, got {ent.label_!r}. Put negative spans "
+                "into doc.spans, under the key that incorrect_spans_key names."
             )
         if ent[0].is_space or ent[-1].is_space:
-            raise ValueError(
+            raise InputError(
                 f"[{name}] {_where(ent)}: expected an entity that begins and ends in a "
                 f"word, got {ent.text!r}. Trim the whitespace off its ends."
             )

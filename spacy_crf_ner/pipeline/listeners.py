@@ -1,62 +1,48 @@
-"""The components that a pipe listens to: whether they are there, and have run."""
+"""Checks that the components a pipe listens to are in the pipeline, and have run."""
 
-from typing import Any, Iterator, Sequence
+from typing import Sequence
 
 from spacy.language import Language
 from spacy.pipeline import TrainablePipe
 from spacy.tokens import Doc
-from thinc.api import Model
+
+from ..input_error import InputError
+from .spacy_internals import listened_to, listeners
 
 
-def listens(pipe: TrainablePipe) -> bool:
-    """Tell whether a pipe listens to another component."""
-    return any(True for _ in _listeners(pipe))
+def has_listener(pipe: TrainablePipe) -> bool:
+    """Whether a pipe listens to another component."""
+    return any(True for _ in listeners(pipe.model))
 
 
 def require_upstream(pipe: TrainablePipe, nlp: Language) -> None:
-    """Refuse a pipeline that lacks a component the pipe listens to: raises ValueError."""
-    for listener in _listeners(pipe):
-        upstream = listener.upstream_name  # type: ignore[attr-defined]
-        sources = [name for name, other in nlp.components if hasattr(other, "listener_map")]
+    """Raise InputError if a component that the pipe listens to is not in the pipeline."""
+    sources = listened_to(nlp)
+    for upstream, factory in listeners(pipe.model):
         if not sources if upstream == "*" else upstream not in sources:
-            raise ValueError(
-                f"[{pipe.name}] listens to {_name(listener)!r}, which is not in the "
-                f"pipeline {nlp.component_names}. Add it before this component: "
-                f"nlp.add_pipe({_factory(listener)!r}, before={pipe.name!r})."
+            name = factory if upstream == "*" else upstream
+            raise InputError(
+                f"[{pipe.name}] listens to {name!r}, which is not in the pipeline "
+                f"{nlp.component_names}. Add it before this component: "
+                f"nlp.add_pipe({factory!r}, before={pipe.name!r})."
             )
 
 
 def require_features(pipe: TrainablePipe, docs: Sequence[Doc]) -> None:
-    """Refuse docs without the features that a listener reads, which would give zeros.
+    """Raise InputError for docs without the features of an upstream component.
 
-    Raises ValueError.
+    spaCy's listeners would read zeros instead.
     """
-    for listener in _listeners(pipe):
-        factory = _factory(listener)
+    for upstream, factory in listeners(pipe.model):
         for doc in docs:
             if factory == "tok2vec":
                 absent = doc.tensor.size == 0
             else:
                 absent = not doc.has_extension("trf_data") or doc._.trf_data is None
             if absent and len(doc):
-                wanted = _name(listener)
-                raise ValueError(
-                    f"[{pipe.name}] listens to {wanted!r}, which has not run on the doc "
+                name = factory if upstream == "*" else upstream
+                raise InputError(
+                    f"[{pipe.name}] listens to {name!r}, which has not run on the doc "
                     f"{doc.text[:60]!r}. Add it to the pipeline before this component, or "
-                    f"enable it: nlp.enable_pipe({wanted!r})."
+                    f"enable it: nlp.enable_pipe({name!r})."
                 )
-
-
-def _listeners(pipe: TrainablePipe) -> Iterator[Model[Any, Any]]:
-    return (node for node in pipe.model.walk() if hasattr(node, "upstream_name"))
-
-
-def _factory(listener: Model[Any, Any]) -> str:
-    """The factory of the component that a listener listens to."""
-    return "transformer" if "transformer" in listener.name else "tok2vec"
-
-
-def _name(listener: Model[Any, Any]) -> str:
-    """The component that a listener listens to: its name, or its factory where any will do."""
-    upstream = str(listener.upstream_name)  # type: ignore[attr-defined]
-    return _factory(listener) if upstream == "*" else upstream

@@ -1,8 +1,10 @@
-"""The `crf_ner` component of a pipeline, found by its name or as the only one."""
+"""Find the `crf_ner` component of a pipeline, by its name or as the only one."""
 
 from typing import Optional
 
 from spacy.language import Language
+
+from ..input_error import InputError
 
 FACTORY = "crf_ner"
 
@@ -10,13 +12,13 @@ FACTORY = "crf_ner"
 def find_recognizer(nlp: Language, name: Optional[str] = None) -> Optional[str]:
     """Find the name of the component; None where there is none and no name was asked for.
 
-    Raises ValueError where there are several and no name, or none of this name.
+    Raises InputError where there are several and no name, or none of this name.
     """
     found = [each for each in nlp.pipe_names if nlp.get_pipe_meta(each).factory == FACTORY]
     if name is None and len(found) <= 1:
         return found[0] if found else None
     if name not in found:
-        raise ValueError(
+        raise InputError(
             f"component: expected one of {found}, got {name or 'none'}. Name a {FACTORY} component "
             "of the pipeline."
         )
@@ -26,12 +28,12 @@ def find_recognizer(nlp: Language, name: Optional[str] = None) -> Optional[str]:
 def require_recognizer(nlp: Language, name: Optional[str] = None) -> str:
     """Find the name of the component.
 
-    Raises ValueError where there is none, and as `find_recognizer`.
+    Raises InputError where there is none, and as `find_recognizer`.
     """
     found = find_recognizer(nlp, name)
     if found is None:
-        raise ValueError(
+        raise InputError(
             f"component: expected a pipeline with a {FACTORY} component, got one of "
-            f"{nlp.pipe_names}. Only that knows probabilities: give such a pipeline."
+            f"{nlp.pipe_names}. This needs a {FACTORY} component."
         )
     return found

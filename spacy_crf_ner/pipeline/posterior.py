@@ -1,27 +1,30 @@
-"""The entities of docs by their probability: spans, where the model speaks of tags.
+"""The posterior distribution over the entities of a batch of docs.
 
-Axes: B docs, N tokens of the batch, one doc after the other, T tokens of a doc, C tags, S spans.
+Axes: B docs, N tokens of the batch, one doc after the other, T tokens of a doc, C tags, S spans,
+L tokens of the longest segment.
 """
 
+from functools import cached_property
 from itertools import islice, pairwise, product
-from typing import List, NamedTuple, Sequence, Tuple
+from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..ml.potentials import Distribution, Potentials
-from ..tags import MISSING, SpanOffsets, Spans, TagScheme
-from .preset import Bounds
+from .. import crf
+from ..ml.potentials import Potentials
+from ..tags import TAG_MISSING, SpanOffsets, Spans, TagScheme
+from .preset import DecodingConstraints
 
 
 class Trellis(NamedTuple):
-    """The search of the best path through T tokens and C tags, and how probable each tag is.
+    """Viterbi decoding of a doc of T tokens and C tags, and the marginals of its tags.
 
     tags: Their names, as in "B-PER".
     emissions: (T, C), the scores of the tags at the tokens.
-    best: (T, C), the score of the best legal path that ends in this tag at this token, its
-        emission included and without the score of an end; -inf where there is none.
-    came_from: (T, C), the tag before on that path, the back-pointer; -1 where there is none.
+    best: (T, C), the score of the best legal path that ends in this tag at this token, with its
+        emission and without an end score; -inf where there is none.
+    backpointers: (T, C), the tag before on that path; -1 where there is none.
     path: (T,), the tags of the best path of the doc.
     marginals: (T, C), the posterior probability of each tag at each token.
     """
@@ -29,108 +32,140 @@ class Trellis(NamedTuple):
     tags: Tuple[str, ...]
     emissions: NDArray[np.float32]
     best: NDArray[np.float32]
-    came_from: NDArray[np.int64]
+    backpointers: NDArray[np.int64]
     path: NDArray[np.int64]
     marginals: NDArray[np.float32]
 
 
 class Posterior:
-    """The distribution over the entities of each doc of a batch, given what the docs say of them.
+    """The posterior distribution over the entities of each doc of a batch.
 
-    potentials: Of the docs.
-    scheme: The tags they are of.
-    limits: The bounds of the docs.
-    temperature: Divides all scores.
+    potentials: The potentials of the docs.
+    scheme: The tags that the potentials score.
+    constraints: What may be predicted of the docs.
+    temperature: Divides all scores. It changes probabilities, and no order of them.
     """
 
     def __init__(
         self,
         potentials: Potentials,
         scheme: TagScheme,
-        limits: Bounds,
+        constraints: DecodingConstraints,
         temperature: float = 1.0,
     ) -> None:
-        self._scheme, self._limits = scheme, limits
-        self._tags = Distribution(potentials, scheme.constraints, limits.allowed, temperature)
+        self._potentials, self._scheme, self._constraints = potentials, scheme, constraints
+        self._lengths, self._temperature = potentials.lengths, temperature
+        self._chain = self._chain_at(None)
         # Where docs begin, and where the last one ends: (B + 1,).
         self._begins = np.append(0, potentials.lengths.cumsum())
-        # As `Bounds.breaks`; nothing goes on over the end of the last doc either: (N + 1,).
-        self._breaks = np.append(limits.breaks, True)
+        # As the constraints have them; nothing goes on over the end of the last doc: (N + 1,).
+        self._boundaries = np.append(constraints.boundaries, True)
 
-    def best(self) -> List[List[SpanOffsets]]:
-        """Read the entities off the most probable tag sequence of each doc."""
-        return self._by_doc(self._spans(np.concatenate(self._tags.best()), 0))
+    def decode(self) -> List[List[SpanOffsets]]:
+        """Find the entities of the most probable tag sequence of each doc, with Viterbi."""
+        tags, _ = crf.viterbi(self._chain)
+        return self._by_doc(self._new_spans(tags[self._chain.mask].cpu().numpy(), 0))
 
     def nbest(self, n: int) -> List[List[Tuple[List[SpanOffsets], float]]]:
-        """Find the n most probable sets of entities of each doc, with their probabilities.
+        """Find the n most probable sets of entities of each doc, fewer where fewer are legal.
 
+        Everything is in float64. One forward-backward pass serves all n.
+
+        Returns for each doc pairs of entities and log probability, the best first.
         Raises ValueError for n below 1.
         """
+        chain = self._chain_at(self._temperature)
+        tags, scores = crf.nbest(chain, n)
+        log_p = (scores - crf.forward_backward(chain).log_z[:, None]).clamp(max=0.0)
+        rows = zip(tags.cpu().numpy(), log_p.tolist(), self._begins.tolist(), self._lengths)
         return [
-            [(self._scheme.offsets(self._spans(tags, begin)), p) for tags, p in ranked]
-            for ranked, begin in zip(self._tags.nbest(n), self._begins.tolist())
+            [
+                (self._scheme.offsets(self._new_spans(path[:length], begin)), p)
+                for path, p in zip(paths, ps)
+                if p > -np.inf
+            ]
+            for paths, ps, begin, length in rows
         ]
 
-    def trellises(self) -> List[Trellis]:
-        """Compute the trellis of each doc, in which what its bounds forbid cannot be reached."""
-        return [Trellis(self._scheme.tags, *arrays) for arrays in self._tags.trellises()]
+    def trellis(self, doc: int) -> Trellis:
+        """Compute the trellis of a doc, 0 to B - 1; what the constraints forbid is not reached."""
+        emissions = self._potentials.tensors()[0][self._begins[doc] : self._begins[doc + 1]]
+        best, backpointers = crf.trellis(self._chain)
+        path, _ = crf.viterbi(self._chain)
+        marginals = self._passes.marginals().float()
+        of_doc = (x[doc, : len(emissions)] for x in (best, backpointers, path, marginals))
+        return Trellis(self._scheme.tags, *(x.cpu().numpy() for x in (emissions, *of_doc)))
 
     def probabilities(self, spans: Sequence[Sequence[SpanOffsets]]) -> List[List[float]]:
-        """Compute for spans of each doc the probability that exactly this is an entity.
+        """Compute the probability that spans of each doc, exactly these, are entities.
 
         Raises KeyError for an unknown label.
         """
         numbers = self._scheme.numbers
         flat = [
             (begin + start, begin + end, numbers[label])
-            for begin, found in zip(self._begins.tolist(), spans)
-            for start, end, label in found
+            for begin, of_doc in zip(self._begins.tolist(), spans)
+            for start, end, label in of_doc
         ]
         columns = np.array(flat, dtype=np.int64).reshape(-1, 3).T
         p = iter(self._probabilities(Spans(*columns)).tolist())
-        return [list(islice(p, len(found))) for found in spans]
+        return [list(islice(p, len(of_doc))) for of_doc in spans]
 
-    def candidates(self, least: float) -> List[List[Tuple[SpanOffsets, float]]]:
-        """Find all spans that are entities with at least some probability; they may overlap.
+    def candidates(self, min_probability: float) -> List[List[Tuple[SpanOffsets, float]]]:
+        """Find all spans that are entities with at least a probability; they may overlap.
 
-        No entity is more probable than that its first tokens are those of a longer one: spans
-        grow from each token for as long as this has the probability.
+        An entity is at most as probable as the tags of its first tokens. So spans grow to the right
+        from each token for as long as these tags have the probability.
 
-        least: The least probability, over 0.
+        min_probability: Over 0.
 
         Returns the spans of each doc in order, each with its probability.
         """
-        free, labels = np.flatnonzero(~self._limits.taken), np.arange(len(self._scheme.labels))
+        preset = self._constraints.preset
+        free, labels = np.flatnonzero(~preset), np.arange(len(self._scheme.labels))
         starts = np.repeat(free, len(labels))
         spans = Spans(starts, starts + 1, np.tile(labels, len(free)))
-        closed = self._breaks | np.append(self._limits.taken, True)
+        closed = self._boundaries | np.append(preset, True)
         found = []
         while len(spans.starts):
             p = self._probabilities(spans)
-            found.append((*spans.where(p >= least), p[p >= least]))
+            kept = p >= min_probability
+            found.append((*spans.where(kept), p[kept]))
             longer = spans.where(~closed[spans.ends])
             longer = longer._replace(ends=longer.ends + 1)
             opened = self._scheme.write(longer.labels, longer.ends - longer.starts)[:, :-1]
-            spans = longer.where(self._tags.stretches(longer.starts, opened) >= least)
+            spans = longer.where(self._segments(longer.starts, opened) >= min_probability)
         if not found:
-            return [[] for _ in self._begins[1:]]
+            return [[] for _ in self._lengths]
         *columns, p = map(np.concatenate, zip(*found))
         order = np.argsort(columns[0], kind="stable")
-        shares = iter(p[order].tolist())
+        ordered = iter(p[order].tolist())
         by_doc = self._by_doc(Spans(*columns).where(order))
-        return [sorted(zip(offsets, shares)) for offsets in by_doc]
+        return [sorted(zip(offsets, ordered)) for offsets in by_doc]
 
-    def _spans(self, tags: NDArray[np.int64], begin: int) -> Spans:
-        """Read the entities off tags, but for those that docs came with.
+    @cached_property
+    def _passes(self) -> crf.ForwardBackward:
+        """The forward-backward pass at the temperature, from which all probabilities come."""
+        is_tempered = self._temperature != 1.0
+        return crf.forward_backward(
+            self._chain_at(self._temperature) if is_tempered else self._chain
+        )
 
-        tags: Of tokens in a row. begin: The first of these, among all N.
+    def _chain_at(self, temperature: Optional[float]) -> crf.Chain:
+        allowed = self._constraints.allowed
+        return self._potentials.chain(self._scheme.constraints, allowed, temperature)
+
+    def _new_spans(self, tags: NDArray[np.int64], begin: int) -> Spans:
+        """Decode the entities of consecutive tokens, without the preset ones.
+
+        tags: Of the tokens. begin: The first of them, among all N.
         """
         at = slice(begin, begin + len(tags))
-        found = self._scheme.spans(tags, self._limits.breaks[at])
-        return found.where(~self._limits.taken[at][found.starts])
+        spans = self._scheme.spans(tags, self._constraints.boundaries[at])
+        return spans.where(~self._constraints.preset[at][spans.starts])
 
     def _by_doc(self, spans: Spans) -> List[List[SpanOffsets]]:
-        """Part spans, their starts in order, into those of each doc, and count from its begin."""
+        """Divide spans, their starts in order, into those of each doc, with offsets in the doc."""
         parts = np.searchsorted(spans.starts, self._begins)
         begins = np.repeat(self._begins[:-1], np.diff(parts))
         offsets = self._scheme.offsets(
@@ -138,29 +173,43 @@ class Posterior:
         )
         return [offsets[i:j] for i, j in pairwise(parts.tolist())]
 
-    def _probabilities(self, spans: Spans) -> NDArray[np.float64]:
-        """Compute the probability that exactly this is an entity, of spans over all N: (S,).
+    def _segments(self, starts: NDArray[np.int64], tags: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Compute the probability that segments of tokens carry given tags: (S,).
 
-        What goes on is another entity. So of the probability of the tags, that with the tag which
-        goes on to the left is taken off, and that to the right; that with both is taken off twice,
-        and added again.
+        starts: (S,) first tokens, among all N. tags: (S, L), negative beyond the end of a segment;
+            none crosses the end of its doc.
+        """
+        if not len(starts):
+            return np.zeros(0)
+        docs = np.searchsorted(self._begins, starts, side="right") - 1
+        log_p = self._passes.log_segment_marginals(docs, starts - self._begins[docs], tags)
+        p: NDArray[np.float64] = log_p.exp().cpu().numpy()
+        return p
+
+    def _probabilities(self, spans: Spans) -> NDArray[np.float64]:
+        """Compute the probability that exactly these are entities, of spans over all N: (S,).
+
+        The tags of an entity may also be part of a longer entity (see `TagScheme.extensions`), so
+        by inclusion and exclusion: P(tags) - P(extended to the left) - P(extended to the right)
+        + P(extended to both sides).
         """
         lengths, rows = spans.ends - spans.starts, np.arange(len(spans.starts))
         tags = self._scheme.write(spans.labels, lengths)  # (S, L)
-        to_left, to_right = self._scheme.onward
+        to_left, to_right = self._scheme.extensions
         # (S, L + 3): with a tag on either side, and an end.
-        longer = np.pad(tags, ((0, 0), (1, 2)), constant_values=MISSING)
+        longer = np.pad(tags, ((0, 0), (1, 2)), constant_values=TAG_MISSING)
         longer[:, 0] = to_left[tags[:, 0]]
         longer[rows, lengths + 1] = to_right[tags[rows, lengths - 1]]
-        breaks = self._breaks.cumsum()
-        whole = breaks[spans.ends - 1] == breaks[spans.starts]
-        goes_left = (longer[:, 0] >= 0) & ~self._breaks[spans.starts]
-        goes_right = (longer[rows, lengths + 1] >= 0) & ~self._breaks[spans.ends]
+        boundaries = self._boundaries.cumsum()
+        whole = boundaries[spans.ends - 1] == boundaries[spans.starts]
+        extends_left = (longer[:, 0] >= 0) & ~self._boundaries[spans.starts]
+        extends_right = (longer[rows, lengths + 1] >= 0) & ~self._boundaries[spans.ends]
         p = np.zeros(len(tags))
         for left, right in product((0, 1), repeat=2):
-            asked = np.flatnonzero(whole & (goes_left >= left) & (goes_right >= right))
-            stretches = longer[asked, 1 - left :]
-            stretches[np.arange(len(asked)), lengths[asked] + left + right] = MISSING
-            share = self._tags.stretches(spans.starts[asked] - left, stretches)
-            p[asked] += (-1) ** (left + right) * share
+            asked = np.flatnonzero(whole & (extends_left >= left) & (extends_right >= right))
+            segments = longer[asked, 1 - left :]
+            segments[np.arange(len(asked)), lengths[asked] + left + right] = TAG_MISSING
+            p[asked] += (-1) ** (left + right) * self._segments(
+                spans.starts[asked] - left, segments
+            )
         return p.clip(0.0, 1.0)

@@ -1,6 +1,6 @@
-"""What docs already say of their entities, as the tags that may stand at their tokens.
+"""Preset annotation: what docs already say of their entities, as constraints on decoding.
 
-Axes: N tokens of the batch, one doc after the other, T tokens of a doc, C tags.
+Axes: N tokens of the batch, one doc after the other, C tags.
 """
 
 import warnings
@@ -12,37 +12,39 @@ from numpy.typing import NDArray
 from spacy.attrs import ENT_IOB, IS_SPACE, SENT_START
 from spacy.tokens import Doc
 
-from ..tags import OUTSIDE, TagScheme
+from ..tags import TAG_OUTSIDE, TagScheme
 
 # The values of token.ent_iob.
-MISSING, INSIDE, OUT, BEGIN = 0, 1, 2, 3
+IOB_MISSING, IOB_INSIDE, IOB_OUTSIDE, IOB_BEGIN = 0, 1, 2, 3
 
 
 @dataclass(frozen=True)
-class Bounds:
+class DecodingConstraints:
     """What may be predicted of the docs of a batch.
 
-    allowed: (N, C) bool, which tags may stand at which tokens; None for all.
-    breaks: (N,) bool, tokens that continue no entity, the first one of each doc among them.
-    taken: (N,) bool, tokens of which nothing is predicted: they are given.
+    allowed: (N, C) bool, the tags that are allowed at the tokens; None for all.
+    boundaries: (N,) bool, tokens that continue no entity: sentence starts, and the first of a doc.
+    preset: (N,) bool, tokens whose annotation is kept, and so not predicted.
     """
 
     allowed: Optional[NDArray[np.bool_]]
-    breaks: NDArray[np.bool_]
-    taken: NDArray[np.bool_]
+    boundaries: NDArray[np.bool_]
+    preset: NDArray[np.bool_]
 
 
-def bounds(docs: Sequence[Doc], scheme: TagScheme, overwrite: bool) -> Bounds:
-    """Read off docs their entities, blocked tokens, sentence starts and whitespace.
+def preset_constraints(
+    docs: Sequence[Doc], scheme: TagScheme, overwrite: bool
+) -> DecodingConstraints:
+    """Read entities, blocked tokens, sentence starts and whitespace off docs.
 
-    Entities stay as they are, and their neighbours are predicted given them; those of a label that
-    the scheme lacks count as outside. Blocked tokens are outside. Tokens marked as outside stay so
-    if others of their doc are marked as missing: a doc with all of its tokens marked has been
-    through another component, which marks as outside what it does not know.
+    Entities are kept, and their neighbours are predicted given them; entities of a label that the
+    scheme lacks count as outside. Blocked tokens are outside. Outside tokens are kept only in docs
+    where other tokens are marked as missing: a doc with all of its tokens marked comes from another
+    component, which marks as outside what it does not know.
 
-    No entity crosses a sentence start, or begins or ends in whitespace, and in BIO and IO, which do
-    not mark where an entity ends, whitespace is in none; one that is given and does
-    so stays nevertheless, with a warning.
+    No predicted entity crosses a sentence start, or begins or ends in whitespace. In BIO and IO,
+    which do not mark where an entity ends, it contains no whitespace either. A preset entity that
+    breaks these rules is kept, with a warning.
 
     overwrite: Whether entities and outside tokens of the docs are ignored.
     """
@@ -50,58 +52,58 @@ def bounds(docs: Sequence[Doc], scheme: TagScheme, overwrite: bool) -> Bounds:
     iob, sentence, space = np.concatenate(columns).T
     doc_of = np.repeat(np.arange(len(docs)), [len(doc) for doc in docs])
     first = np.diff(doc_of, prepend=-1) > 0
-    # Of unsigned integers: a sentence start is 1, and none of its kin is.
+    # The array is unsigned: -1, for no sentence start, is a large number in it.
     sentence_starts = (sentence == 1) & ~first
-    breaks = sentence_starts | first
+    boundaries = sentence_starts | first
     is_space = space == 1
-    taken = np.zeros(len(iob), dtype=bool)
+    preset = np.zeros(len(iob), dtype=bool)
     if not overwrite:
-        incomplete = np.bincount(doc_of[iob == MISSING], minlength=len(docs)) > 0
-        taken = (iob == BEGIN) | (iob == INSIDE) | ((iob == OUT) & incomplete[doc_of])
-    if not (sentence_starts.any() or is_space.any() or taken.any()):
-        return Bounds(None, breaks, taken)
+        incomplete = np.bincount(doc_of[iob == IOB_MISSING], minlength=len(docs)) > 0
+        preset = (iob == IOB_BEGIN) | (iob == IOB_INSIDE)
+        preset |= (iob == IOB_OUTSIDE) & incomplete[doc_of]
+    if not (sentence_starts.any() or is_space.any() or preset.any()):
+        return DecodingConstraints(None, boundaries, preset)
     allowed = np.ones((len(iob), len(scheme.tags)), dtype=bool)
-    # A sentence begins as a doc does, and the one before it ends so.
+    # A sentence starts as a doc does, and the one before it ends as a doc does.
     starts, ends = scheme.constraints.start, scheme.constraints.end
     allowed[sentence_starts] &= starts
     allowed[:-1][sentence_starts[1:]] &= ends
-    # What may begin or end an entity does not stand at whitespace.
+    # Tags that can begin or end an entity are forbidden at whitespace.
     within = ~(starts | ends)
-    within[OUTSIDE] = True
+    within[TAG_OUTSIDE] = True
     allowed[is_space] &= within
-    if taken.any():
+    if preset.any():
         stop = 0
         for doc in docs:
             at = slice(stop, stop := stop + len(doc))
-            _take(doc, scheme, allowed[at], taken[at], breaks[at], is_space[at])
-    return Bounds(allowed, breaks, taken)
+            _apply_preset(doc, scheme, allowed[at], preset[at], boundaries[at], is_space[at])
+    return DecodingConstraints(allowed, boundaries, preset)
 
 
-def _take(
+def _apply_preset(
     doc: Doc,
     scheme: TagScheme,
     allowed: NDArray[np.bool_],
-    taken: NDArray[np.bool_],
-    breaks: NDArray[np.bool_],
+    preset: NDArray[np.bool_],
+    boundaries: NDArray[np.bool_],
     is_space: NDArray[np.bool_],
 ) -> None:
-    """Allow of the tokens that are given only what is given, whatever else holds of them."""
-    allowed[taken] = False
-    allowed[taken, OUTSIDE] = True
+    """Restrict the preset tokens of a doc to their tags, and keep their entities from growing."""
+    allowed[preset] = np.arange(allowed.shape[1]) == TAG_OUTSIDE
     for ent in doc.ents:
-        crossed = breaks[ent.start + 1 : ent.end].any()
+        crossed = boundaries[ent.start + 1 : ent.end].any()
         if crossed or is_space[ent.start] or is_space[ent.end - 1]:
             broken = "crosses a sentence start" if crossed else "begins or ends in whitespace"
             warnings.warn(
-                f"The entity {ent.text[:60]!r} ({ent.label_}) that the doc {doc.text[:60]!r} came "
-                f"with {broken}. It is kept; set overwrite to true to predict it anew.",
+                f"The preset entity {ent.text[:60]!r} ({ent.label_}) of the doc {doc.text[:60]!r} "
+                f"{broken}. It is kept; set overwrite to true to predict it anew.",
                 stacklevel=2,
             )
-        if ent.label_ in scheme.labels:
-            given = scheme.only(ent.start, ent.end, ent.label_, len(doc))
-            allowed[ent.start : ent.end] = given[ent.start : ent.end]
+        if ent.label_ in scheme.numbers:
+            first, tags = scheme.entity_mask(ent.start, ent.end, ent.label_, len(doc))
+            allowed[ent.start : ent.end] = tags[ent.start - first : ent.end - first]
             for neighbour in (ent.start - 1, ent.end):
-                # Over a sentence start nothing goes on with the entity.
+                # An entity cannot grow over a sentence start.
                 begin = max(neighbour, ent.start)
-                if 0 <= neighbour < len(doc) and not taken[neighbour] and not breaks[begin]:
-                    allowed[neighbour] &= given[neighbour]
+                if 0 <= neighbour < len(doc) and not preset[neighbour] and not boundaries[begin]:
+                    allowed[neighbour] &= tags[neighbour - first]

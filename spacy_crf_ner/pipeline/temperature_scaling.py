@@ -1,4 +1,4 @@
-"""The temperature under which gold tags are most likely."""
+"""Temperature scaling: the temperature under which gold tags are most likely."""
 
 import math
 import warnings
@@ -7,7 +7,8 @@ from typing import Callable, Sequence, Tuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..ml.potentials import Constraints, Potentials, log_loss
+from ..ml.potentials import Potentials, nll
+from ..tags import Constraints
 
 LOWEST, HIGHEST = 0.05, 20.0
 
@@ -15,7 +16,7 @@ LOWEST, HIGHEST = 0.05, 20.0
 def fit_temperature(
     batches: Sequence[Tuple[Potentials, NDArray[np.int64]]], constraints: Constraints, name: str
 ) -> float:
-    """Find the temperature of the least loss.
+    """Find the temperature with the lowest loss.
 
     batches: Potentials of docs, and their gold tag ids, (N,); negative where they are missing.
     constraints: The legal tag sequences.
@@ -27,7 +28,7 @@ def fit_temperature(
 
     def total(log_temperature: float) -> float:
         temperature = math.exp(log_temperature)
-        losses = (log_loss(*batch, constraints, temperature).sum() for batch in batches)
+        losses = (nll(*batch, constraints, temperature).sum() for batch in batches)
         return float(sum(losses))
 
     low, high = math.log(LOWEST), math.log(HIGHEST)

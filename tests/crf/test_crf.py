@@ -19,16 +19,18 @@ from spacy_crf_ner.crf import (
     constrain,
     log_likelihood,
     log_partition,
+    log_segment_marginals,
     marginals,
     nbest,
     path_score,
-    stretch_log_posterior,
     viterbi,
 )
-from spacy_crf_ner.crf import (
-    forward_backward as sums,
+from spacy_crf_ner.crf.forward_backward import (
+    CHUNK,
+    _LogForwardBackward,
+    _ScaledForwardBackward,
+    forward_backward,
 )
-from spacy_crf_ner.crf.forward_backward import _InLogs, _Scaled, sum_paths
 from spacy_crf_ner.crf.packed import Packed
 from spacy_crf_ner.crf.viterbi import _viterbi_packed, _viterbi_padded
 from spacy_crf_ner.tags import TagScheme
@@ -208,9 +210,9 @@ def large_batch() -> Tuple[torchcrf.CRF, Chain, Tensor]:
 
 
 def test_a_large_batch_agrees_with_torchcrf() -> None:
-    """With more tokens than are counted at once, in more stretches than one."""
+    """With more tokens than are counted at once, in more segments than one."""
     oracle, chain, tags = large_batch()
-    assert chain.mask.sum() - len(chain.mask) > sums.CHUNK - 1000
+    assert chain.mask.sum() - len(chain.mask) > CHUNK - 1000
     losses = -log_likelihood(chain, tags)
     expected = -oracle(chain.emissions, tags, chain.mask, reduction="none")
     assert_close(losses, expected, rtol=1e-10, atol=1e-8)
@@ -355,19 +357,19 @@ def test_stretches_have_the_probability_of_their_paths(case: Case, data: st.Data
     if not real:
         return
     C = case.free.emissions.shape[2]
-    stretches = []
+    segments = []
     for _ in range(4):
         b = data.draw(st.sampled_from(real))
         start = data.draw(st.integers(0, case.lengths[b] - 1))
         length = data.draw(st.integers(1, case.lengths[b] - start))
         tag = st.integers(0, C - 1)
-        stretches.append((b, start, data.draw(st.lists(tag, min_size=length, max_size=length))))
+        segments.append((b, start, data.draw(st.lists(tag, min_size=length, max_size=length))))
     tags = torch.full((4, 5), -1)
-    for row, (_, _, wanted) in zip(tags, stretches):
+    for row, (_, _, wanted) in zip(tags, segments):
         row[: len(wanted)] = torch.tensor(wanted)
-    docs, starts = torch.tensor([stretch[:2] for stretch in stretches]).T
-    log_p = stretch_log_posterior(case.chain, docs, starts, tags)
-    for found, (b, start, wanted) in zip(log_p.double().exp(), stretches):
+    docs, starts = torch.tensor([segment[:2] for segment in segments]).T
+    log_p = log_segment_marginals(case.chain, docs, starts, tags)
+    for found, (b, start, wanted) in zip(log_p.double().exp(), segments):
         paths, scores = case.legal_paths(b)
         match = (paths[:, start : start + len(wanted)] == torch.tensor(wanted)).all(1)
         expected = torch.softmax(scores, 0)[match].sum().item()
@@ -443,7 +445,7 @@ def biluo_batch(scale: float, B: int = 6, T: int = 12, labels: int = 2) -> Chain
 def test_scaled_sums_are_the_sums_in_logs(scale: float) -> None:
     chain = biluo_batch(scale)
     chain = chain._replace(emissions=chain.emissions.double())
-    scaled, logs = _Scaled(chain), _InLogs(chain)
+    scaled, logs = _ScaledForwardBackward(chain), _LogForwardBackward(chain)
     assert_close(scaled.log_z, logs.log_z, rtol=1e-9, atol=1e-9)
     assert_close(scaled.marginals(), logs.marginals(), rtol=1e-8, atol=1e-12)
     weights = torch.linspace(-1, 2, len(chain.mask), dtype=torch.float64)
@@ -451,7 +453,7 @@ def test_scaled_sums_are_the_sums_in_logs(scale: float) -> None:
 
 
 def test_sums_of_far_scores_are_taken_in_logs() -> None:
-    assert isinstance(sum_paths(biluo_batch(1e4)), _InLogs)
+    assert isinstance(forward_backward(biluo_batch(1e4)), _LogForwardBackward)
 
 
 def two_lanes(differences: List[float]) -> Chain:
@@ -515,7 +517,9 @@ def test_gradients_are_right_for_unequal_upstream_gradients(scale: float) -> Non
         kept = [torch.where(ok, x, FORBIDDEN) for ok, x in zip(allowed, scores)]
         kept[0] = kept[0] - spread
         result = Chain(*kept, chain.mask)
-        assert isinstance(sum_paths(result), _InLogs if scale > 1 else _Scaled)
+        assert isinstance(
+            forward_backward(result), _LogForwardBackward if scale > 1 else _ScaledForwardBackward
+        )
         return result
 
     scores = [torch.where(ok, x, 0.0).double().requires_grad_() for ok, x in zip(allowed, chain)]

@@ -218,12 +218,12 @@ def enumerated(nlp: Language, examples: List[Example]) -> Iterator[Tuple[np.ndar
     """Yield for each doc the log probability of all its analyses, and which are gold."""
     ranked = nlp.get_pipe("crf_ner").nbest([eg.predicted for eg in examples], 200)
     for eg, analyses in zip(examples, ranked):
-        assert sum(p for _, p in analyses) == pytest.approx(1.0, abs=1e-4)
+        assert sum(analysis.probability for analysis in analyses) == pytest.approx(1.0, abs=1e-4)
         # Sets of entities over T tokens with 2 labels: 3, 11, 41, of which none underflows.
         assert len(analyses) == {2: 11, 3: 41}[len(eg.predicted)]
         tags = eg.get_aligned_ner()
         is_gold = []
-        for ents, _ in analyses:
+        for ents, *_ in analyses:
             written = ["O"] * len(tags)
             for ent in ents:
                 for i in range(ent.start, ent.end):
@@ -367,7 +367,7 @@ def test_components_before_it_run_and_those_after_it_do_not() -> None:
 
 
 def test_a_component_that_says_nothing_of_confidence_is_refused(nlp: Language) -> None:
-    nlp.get_pipe("crf_ner").cfg["confidence"] = False
+    nlp.get_pipe("crf_ner").confidence = False
     with pytest.raises(ValueError, match="confidence: expected true, got false"):
         calibrate(nlp, make_examples(nlp, NOISY))
 

@@ -40,8 +40,8 @@ def viterbi(explanation: Dict[str, Any]) -> List[int]:
         best = [max(move) + emission for move, emission in zip(moves, emissions)]
     ended = [score + of(explanation["end"][c]) for c, score in enumerate(best)]
     path = [max(tags, key=ended.__getitem__)]
-    for came_from in reversed(pointers):
-        path.append(came_from[path[-1]])
+    for backpointers in reversed(pointers):
+        path.append(backpointers[path[-1]])
     assert explanation["score"] == pytest.approx(max(ended), abs=1e-3)
     return path[::-1]
 

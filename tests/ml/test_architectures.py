@@ -28,11 +28,12 @@ from hypothesis import strategies as st
 from thinc.api import SGD, Linear, Model, set_dropout_rate, with_array
 from torch import Tensor
 
+from spacy_crf_ner import crf
 from spacy_crf_ner.ml.architectures import bilstm_crf
 from spacy_crf_ner.ml.bilstm_crf import BiLSTMCRF
-from spacy_crf_ner.ml.potentials import Distribution, Potentials, loss
+from spacy_crf_ner.ml.potentials import Potentials, nll_with_gradient
 from spacy_crf_ner.ml.torch_layer import TorchShim
-from spacy_crf_ner.tags import MISSING, TagScheme
+from spacy_crf_ner.tags import TAG_MISSING, TagScheme
 
 # Potentials and gold tags
 
@@ -61,7 +62,7 @@ def batches(
     share = draw(st.sampled_from([0, 1, 3]))  # of 3 tags missing: none, some, all
     missing = st.integers(1, 3).map(lambda k: k <= share)
     hidden = draw(st.lists(missing, min_size=N, max_size=N))
-    return scheme, potentials, np.where(hidden, MISSING, scheme.ids(biluo))
+    return scheme, potentials, np.where(hidden, TAG_MISSING, scheme.ids(biluo))
 
 
 def single_tokens(*gold: int) -> Tuple[TagScheme, Potentials, np.ndarray]:
@@ -106,22 +107,22 @@ def split(potentials: Potentials, flat: np.ndarray) -> List[np.ndarray]:
 @given(batches(SMALL_SCORES))
 @example(single_tokens())
 @example(single_tokens(0, 1))
-@example(single_tokens(0, MISSING))
-@example(single_tokens(MISSING))
+@example(single_tokens(0, TAG_MISSING))
+@example(single_tokens(TAG_MISSING))
 def test_crf_loss_is_that_of_all_completions(
     batch: Tuple[TagScheme, Potentials, np.ndarray],
 ) -> None:
     """-log p(gold) = log sum over legal paths - log sum over those of them that fit the gold."""
     scheme, potentials, gold = batch
-    losses, gradient = loss(potentials, gold, scheme.constraints)
+    losses, gradient = nll_with_gradient(potentials, gold, scheme.constraints)
     tensors = leaves(potentials)
     expected = []
     for (paths, scores), tags in zip(
         legal_paths(scheme, potentials, tensors), split(potentials, gold)
     ):
-        fits = ((paths == torch.from_numpy(tags)) | torch.from_numpy(tags == MISSING)).all(1)
+        fits = ((paths == torch.from_numpy(tags)) | torch.from_numpy(tags == TAG_MISSING)).all(1)
         expected.append(torch.logsumexp(scores, 0) - torch.logsumexp(scores[fits], 0))
-        if (tags == MISSING).all():
+        if (tags == TAG_MISSING).all():
             assert expected[-1] == 0
     assert losses.shape == potentials.lengths.shape
     np.testing.assert_allclose(losses, [each.item() for each in expected], atol=1e-4)
@@ -130,27 +131,33 @@ def test_crf_loss_is_that_of_all_completions(
         d_scores = getattr(gradient, name)
         assert d_scores.shape == getattr(potentials, name).shape
         np.testing.assert_allclose(d_scores, d_expected, atol=1e-4, err_msg=name)
-    if (gold == MISSING).all():  # but for the rounding of two sums that cancel
+    if (gold == TAG_MISSING).all():  # but for the rounding of two sums that cancel
         assert max(abs(getattr(gradient, name)).max(initial=0) for name in SCORES) < 1e-6
 
 
 @properties
 @given(batches(SMALL_SCORES))
-@example(single_tokens(0, MISSING))
+@example(single_tokens(0, TAG_MISSING))
 def test_softmax_loss_is_the_cross_entropy_of_each_token(
     batch: Tuple[TagScheme, Potentials, np.ndarray],
 ) -> None:
     _, potentials, gold = batch
     potentials = softmax(potentials)
-    losses, gradient = loss(potentials, gold, batch[0].constraints)
+    losses, gradient = nll_with_gradient(potentials, gold, batch[0].constraints)
     emissions, *_ = leaves(potentials)
     by_token = torch.nn.functional.cross_entropy(
-        emissions, torch.from_numpy(gold), ignore_index=MISSING, reduction="none"
+        emissions, torch.from_numpy(gold), ignore_index=TAG_MISSING, reduction="none"
     )
     expected = [tokens.sum().item() for tokens in by_token.split(potentials.lengths.tolist())]
     np.testing.assert_allclose(losses, expected, atol=1e-4)
     (d_emissions,) = torch.autograd.grad(by_token.sum(), emissions)
     np.testing.assert_allclose(gradient.emissions, d_emissions, atol=1e-4)
+
+
+def decode(potentials: Potentials, scheme: TagScheme) -> List[np.ndarray]:
+    """The most probable legal tags of each doc."""
+    tags, _ = crf.viterbi(potentials.chain(scheme.constraints))
+    return [row[:length].numpy() for row, length in zip(tags, potentials.lengths)]
 
 
 @pytest.mark.parametrize("lengths", [(), (0,), (0, 0)])
@@ -162,14 +169,12 @@ def test_without_tokens_there_is_neither_loss_nor_gradient(
     potentials = potentials._replace(
         lengths=np.array(lengths, dtype=np.int64), constrained=constrained
     )
-    losses, gradient = loss(potentials, gold, scheme.constraints)
+    losses, gradient = nll_with_gradient(potentials, gold, scheme.constraints)
     assert losses.tolist() == [0.0] * len(lengths)
     for name in SCORES:
         assert getattr(gradient, name).shape == getattr(potentials, name).shape
         assert not getattr(gradient, name).any()
-    assert [tags.shape for tags in Distribution(potentials, scheme.constraints).best()] == [
-        (0,) for _ in lengths
-    ]
+    assert [tags.shape for tags in decode(potentials, scheme)] == [(0,) for _ in lengths]
 
 
 @properties
@@ -179,8 +184,8 @@ def test_loss_leaves_its_potentials_alone(
 ) -> None:
     scheme, potentials, gold = batch
     before = copy.deepcopy(potentials)
-    loss(potentials, gold, scheme.constraints)
-    Distribution(potentials, scheme.constraints).best()
+    nll_with_gradient(potentials, gold, scheme.constraints)
+    decode(potentials, scheme)
     for name in SCORES:
         np.testing.assert_array_equal(getattr(potentials, name), getattr(before, name))
 
@@ -195,7 +200,7 @@ def test_decode_finds_the_best_legal_path(
     if decoder == "softmax":
         potentials = softmax(potentials)
     expected = [best_path(*doc) for doc in legal_paths(scheme, potentials, leaves(potentials))]
-    decoded = Distribution(potentials, scheme.constraints).best()
+    decoded = decode(potentials, scheme)
     assert [tags.tolist() for tags in decoded] == expected
     assert all(tags.dtype == np.int64 for tags in decoded)
 
@@ -241,7 +246,7 @@ def update(model: Model[Any, Potentials], learn_rate: float = 0.1) -> List[Any]:
     """Take one step down the gradient, and return that of the docs; what drops is the same."""
     torch.manual_seed(0)
     potentials, backprop = model.begin_update(docs())
-    d_docs = backprop(loss(potentials, GOLD, BIO.constraints)[1])
+    d_docs = backprop(nll_with_gradient(potentials, GOLD, BIO.constraints)[1])
     model.finish_update(SGD(learn_rate, L2=0.0, grad_clip=0.0, use_averages=False))
     return d_docs
 
@@ -265,13 +270,13 @@ def test_backprop_follows_the_loss_down_to_the_docs(rnn: str, decoder: str) -> N
 
     def total(shift: float) -> float:
         moved = [doc + shift * way for doc, way in zip(docs(), ways)]
-        return float(loss(model.predict(moved), GOLD, BIO.constraints)[0].sum())
+        return float(nll_with_gradient(model.predict(moved), GOLD, BIO.constraints)[0].sum())
 
     potentials, backprop = model.begin_update(docs())
     assert potentials.emissions.shape == (sum(LENGTHS), len(BIO.tags))
     assert potentials.lengths.tolist() == list(LENGTHS)
     assert potentials.constrained == (decoder == "crf")
-    d_docs = backprop(loss(potentials, GOLD, BIO.constraints)[1])
+    d_docs = backprop(nll_with_gradient(potentials, GOLD, BIO.constraints)[1])
     assert [d_doc.shape for d_doc in d_docs] == [doc.shape for doc in docs()]
     rng = np.random.default_rng(1)
     ways = [rng.normal(size=doc.shape).astype("f") for doc in docs()]
@@ -285,7 +290,7 @@ def test_steps_down_the_gradient_lower_the_loss(decoder: str) -> None:
     model = make(decoder=decoder, learn_rate_multiplier=5.0)
     losses = []
     for _ in range(30):
-        losses.append(loss(model.predict(docs()), GOLD, BIO.constraints)[0].sum())
+        losses.append(nll_with_gradient(model.predict(docs()), GOLD, BIO.constraints)[0].sum())
         update(model, 0.05)
     assert losses[-1] < losses[0] / 2
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from spacy_crf_ner.ml.bilstm_crf import BiLSTMCRF, BiLSTMCRFConfig
-from spacy_crf_ner.ml.potentials import Potentials, loss
+from spacy_crf_ner.ml.potentials import Potentials, nll_with_gradient
 from spacy_crf_ner.tags import TagScheme
 
 RNNS = ("lstm", "gru", "rnn", "none")
@@ -175,7 +175,7 @@ def test_every_parameter_learns_but_a_softmax_has_no_transitions(
     lengths = torch.tensor([3, 0, 5]).numpy()
     potentials = Potentials(emissions, lengths, transitions, start, end, decoder == "crf")
     biluo = ["B-PER", "L-PER", "O", "U-LOC", "U-LOC", "O", "B-LOC", "L-LOC"]
-    _, gradient = loss(potentials, SCHEME.ids(biluo), SCHEME.constraints)
+    _, gradient = nll_with_gradient(potentials, SCHEME.ids(biluo), SCHEME.constraints)
     d_outputs = (gradient.emissions, gradient.transitions, gradient.start, gradient.end)
     learned = [(y, torch.from_numpy(dy)) for y, dy in zip(outputs, d_outputs) if y.requires_grad]
     torch.autograd.backward(*zip(*learned))

@@ -5,14 +5,14 @@ without an answer here have one elsewhere, or cannot have any:
 
 - test_issue2385, test_get_oracle_moves, test_issue1967: BILUO from IOB, oracle moves and moves read
   off examples are the transition system's. What tags spell is in test_tags.py, labels in
-  test_component.py.
+  test_crf_ner.py.
 - test_oracle_moves_missing_B, test_oracle_moves_whitespace: skipped by spaCy too.
 - test_issue4313, test_beam_valid_parse: of a beam. A CRF sums over all analyses, as
   test_posterior.py tests.
 - test_empty_ner: an untrained `ner` has zeros in its last layer, and finds nothing. An untrained
   CRF has small random scores, and finds anything; so the tests here that need a component that
   finds nothing train one on text without entities.
-- test_ner_constructor: settings of the transition system. Ours are in test_bounds.py.
+- test_ner_constructor: settings of the transition system. Ours are in test_preset.py.
 """
 
 import logging
@@ -106,6 +106,7 @@ def test_a_label_may_have_hyphens():
     assert [(ent.text, ent.label_) for ent in nlp("the whale").ents] == [("whale", "LARGE-ANIMAL")]
 
 
+@pytest.mark.slow
 def test_a_thousand_labels():
     """test_issue2800"""
     nlp, ner = blank(*map(str, range(1000)))
@@ -373,7 +374,7 @@ def test_it_can_be_pickled(what):
         nlp = pickle.loads(pickle.dumps(nlp))
         copy = nlp.get_pipe("ner")
         doc = nlp(LONDON[0])
-    assert copy.cfg["threshold"] == 0.25
+    assert copy.threshold == 0.25
     assert iob_and_types(doc) == before
 
 
@@ -387,14 +388,14 @@ def test_parts_can_be_left_out_of_storage(tmp_path):
     other_ner.from_bytes(ner.to_bytes(exclude=["vocab"]))
     assert other_ner.to_bytes(exclude=["vocab"]) == ner.to_bytes(exclude=["vocab"])
     assert [iob_and_types(doc) for doc in other.pipe(texts)] == expected
-    # The settings stay what they are where only the weights are asked for, and the other way round.
+    # Labels are stored apart from the weights; settings are those of the config.
     ner.to_disk(tmp_path / "weights", exclude=["cfg"])
     assert not (tmp_path / "weights" / "cfg").exists()
     ner.to_disk(tmp_path / "settings", exclude=["model"])
     assert not (tmp_path / "settings" / "model").exists()
     _, third = blank(threshold=0.5)
     third.from_disk(tmp_path / "settings", exclude=["model"])
-    assert (third.labels, third.cfg["threshold"]) == (ner.labels, 0.0)
+    assert (third.labels, third.threshold) == (ner.labels, 0.5)
     third.from_disk(tmp_path / "weights", exclude=["cfg"])
     assert [third(nlp.make_doc(text)).ents[0].text for text in texts[:1]] == ["London"]
 

@@ -151,6 +151,23 @@ def test_training_dropout_reaches_the_network():
     assert head.attrs["dropout_rate"] == 0.25
 
 
+def test_rehearsal_has_a_dropout_rate_of_its_own():
+    """As spaCy's components have it: 0.0 unless `drop` is given, whatever the last update had."""
+    nlp = blank()
+    examples = make_examples(nlp)
+    optimizer = nlp.initialize(lambda: examples)
+    nlp.resume_training()
+    ner = nlp.get_pipe("crf_ner")
+    head = ner.model.get_ref("output_layer")
+    nlp.update(examples, sgd=optimizer, drop=0.5)
+    nlp.rehearse(examples, sgd=optimizer)
+    assert head.attrs["dropout_rate"] == 0.0
+    nlp.rehearse(examples, sgd=optimizer, component_cfg={"crf_ner": {"drop": 0.25}})
+    assert head.attrs["dropout_rate"] == 0.25
+    with pytest.raises(TypeError):
+        ner.rehearse(examples, dropout=0.5)
+
+
 def test_every_weight_learns():
     nlp = blank(dense_width=8, depth=2)
     examples = make_examples(nlp)
@@ -200,6 +217,13 @@ def test_a_number_of_labels_that_equals_the_number_of_tags_is_no_limit():
         ner.add_label(f"L{i}")
     nlp.initialize(lambda: make_examples(nlp))
     assert len(ner.labels) == 12
+
+
+def test_labels_are_added_before_initialization_where_the_config_has_their_number():
+    nlp = blank(nO=99)
+    assert nlp.get_pipe("crf_ner").add_label("WORK") == 1
+    train(nlp, make_examples(nlp), steps=1)
+    assert nlp.get_pipe("crf_ner").model.get_dim("nO") == 17
 
 
 def test_initializing_again_may_change_the_labels():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from spacy.tokens import Doc
 from spacy.training import Alignment, Example
 
-from spacy_crf_ner.pipeline.gold import gold_tags, wrong_spans
+from spacy_crf_ner.pipeline.gold import gold_tags, negative_spans
 from spacy_crf_ner.tags import TagScheme
 
 VOCAB = spacy.blank("en").vocab
@@ -66,5 +66,5 @@ def test_the_same_tokens_are_not_aligned(monkeypatch: pytest.MonkeyPatch) -> Non
     for words, expected in (("Ada Byron sang", [1, 2, 0]), ("Ada By ron sang", [1, 2, 2, 0])):
         eg = Example(Doc(VOCAB, words=words.split()), gold)
         assert gold_tags(eg, tags, "ner").tolist() == expected
-        assert list(wrong_spans(eg, "wrong", tags, "ner")) == []
+        assert list(negative_spans(eg, 0, "wrong", tags, "ner")) == []
     assert [x for x, _ in aligned] == [["Ada", "By", "ron", "sang"]]

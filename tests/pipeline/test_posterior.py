@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 import torch
 from helpers import SCHEMES, Span, properties
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from posteriors import LABELS, NEAR_ZERO, TEMPERATURES, Batch, batches, read
 from torch import Tensor
 
-from spacy_crf_ner.ml.potentials import Potentials, loss
+from spacy_crf_ner import crf
+from spacy_crf_ner.ml.potentials import NegativeSpan, Potentials, nll_with_gradient
 from spacy_crf_ner.pipeline.posterior import Posterior
-from spacy_crf_ner.pipeline.preset import Bounds
+from spacy_crf_ner.pipeline.preset import DecodingConstraints
 from spacy_crf_ner.tags import TagScheme
 
 # Probabilities of spans
@@ -55,7 +56,7 @@ def test_candidates_are_all_spans_that_are_probable_enough(
         found = dict(ranked)
         assert list(found) == sorted(found) and len(found) == len(ranked)
         for span, p in batch.probabilities(doc, temperature).items():
-            if batch.limits[doc].taken[span[0]] or p < least - 2e-5:
+            if batch.limits[doc].preset[span[0]] or p < least - 2e-5:
                 assert span not in found
             elif p > least + 2e-5:
                 assert found[span] == pytest.approx(p, abs=2e-5)
@@ -70,7 +71,7 @@ def test_an_unknown_label_is_a_key_error(scheme: str, label: str) -> None:
         np.zeros((1, C), dtype="f"), np.array([1]), np.zeros((C, C), dtype="f"), zeros, zeros, True
     )
     nothing = np.zeros(1, dtype=bool)
-    posterior = Posterior(potentials, tags, Bounds(None, ~nothing, nothing))
+    posterior = Posterior(potentials, tags, DecodingConstraints(None, ~nothing, nothing))
     with pytest.raises(KeyError):
         posterior.probabilities([[(0, 1, label)]])
 
@@ -81,7 +82,7 @@ def test_an_unknown_label_is_a_key_error(scheme: str, label: str) -> None:
 @given(batch=batches(), temperature=TEMPERATURES)
 @properties
 def test_the_best_entities_are_those_of_the_best_sequence(batch: Batch, temperature: float) -> None:
-    for doc, spans in enumerate(batch.posterior(temperature).best()):
+    for doc, spans in enumerate(batch.posterior(temperature).decode()):
         p = {batch.predicted(doc, found): share for found, share in batch.analyses(doc)}
         assert p[tuple(spans)] == pytest.approx(max(p.values()), rel=1e-4)
 
@@ -89,7 +90,7 @@ def test_the_best_entities_are_those_of_the_best_sequence(batch: Batch, temperat
 @given(batch=batches(), temperature=TEMPERATURES)
 @properties
 def test_temperature_changes_no_entity(batch: Batch, temperature: float) -> None:
-    assert batch.posterior(temperature).best() == batch.posterior().best()
+    assert batch.posterior(temperature).decode() == batch.posterior().decode()
 
 
 @given(batch=batches(), temperature=TEMPERATURES, n=st.sampled_from([1, 2, 5, 160]))
@@ -100,19 +101,14 @@ def test_the_n_best_have_the_highest_probabilities(
     posterior = batch.posterior(temperature)
     for doc, ranked in enumerate(posterior.nbest(n)):
         analyses = batch.analyses(doc, temperature)
-        p = {batch.predicted(doc, found): share for found, share in analyses}
-        assert len(p) == len(analyses)  # each sequence has its own entities
-        assert len({tuple(spans) for spans, _ in ranked}) == len(ranked) <= n
-        best = sorted(p.values(), reverse=True)[:n]
-        # What float32 has no probability for is left out.
-        assert [share for share in best if share > 1e-30] == pytest.approx(
-            [share for _, share in ranked][: sum(share > 1e-30 for share in best)], rel=1e-3
-        )
-        for spans, share in ranked:
-            assert share == pytest.approx(p[tuple(spans)], rel=1e-3, abs=1e-30)
-        if n >= len(p):
-            assert sum(share for _, share in ranked) == pytest.approx(1.0, abs=1e-4)
-        assert p[tuple(posterior.best()[doc])] == pytest.approx(ranked[0][1], rel=1e-3)
+        log_p = {batch.predicted(doc, found): np.log(share) for found, share in analyses}
+        assert len(log_p) == len(analyses)  # each sequence has its own entities
+        assert len({tuple(spans) for spans, _ in ranked}) == len(ranked) == min(n, len(log_p))
+        best = sorted(log_p.values(), reverse=True)[:n]
+        assert [found for _, found in ranked] == pytest.approx(best, abs=1e-9)
+        for spans, found in ranked:
+            assert found == pytest.approx(log_p[tuple(spans)], abs=1e-9)
+        assert log_p[tuple(posterior.decode()[doc])] == pytest.approx(ranked[0][1], abs=1e-3)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -126,14 +122,14 @@ def test_enough_of_the_n_best_are_all_there_are(scheme: str, T: int) -> None:
         np.zeros((T, C), dtype="f"), np.array([T]), np.zeros((C, C), dtype="f"), zeros, zeros, True
     )
     nothing, first = np.zeros(T, dtype=bool), np.arange(T) == 0
-    (ranked,) = Posterior(potentials, tags, Bounds(None, first, nothing)).nbest(160)
+    (ranked,) = Posterior(potentials, tags, DecodingConstraints(None, first, nothing)).nbest(160)
     sets = {
         tuple(spans)
         for spans in helpers.span_sets(T, LABELS)
         if scheme != "io" or not any(a[1] == b[0] and a[2] == b[2] for a, b in pairwise(spans))
     }
     assert {tuple(spans) for spans, _ in ranked} == sets and len(ranked) == len(sets)
-    np.testing.assert_allclose([p for _, p in ranked], 1 / len(sets), rtol=1e-5)
+    np.testing.assert_allclose([p for _, p in ranked], -np.log(len(sets)), rtol=1e-12)
 
 
 @pytest.mark.parametrize("n", [0, -1])
@@ -145,19 +141,16 @@ def test_fewer_than_one_is_an_error(n: int) -> None:
     )
     nothing = np.zeros(1, dtype=bool)
     with pytest.raises(ValueError, match="expected 1 or more"):
-        Posterior(potentials, tags, Bounds(None, ~nothing, nothing)).nbest(n)
+        Posterior(potentials, tags, DecodingConstraints(None, ~nothing, nothing)).nbest(n)
 
 
-# The loss of what is wrong
+# The loss of negative spans
 
 
 def enumerated_loss(
     batch: Batch, gold: np.ndarray, wrong: Sequence[Tuple[int, Sequence[Span]]]
 ) -> Tuple[Tensor, List[Tensor]]:
-    """Losses and their gradients: -log P(gold), and -log(1 - P(any of the spans)) for the wrong.
-
-    At most one of these spans is in an analysis.
-    """
+    """Losses and their gradients: -log P(gold), and -log P(none of the spans) for the negatives."""
     tensors = [
         torch.from_numpy(scores).double().requires_grad_()
         for scores in (batch.potentials.emissions, *batch.potentials[2:5])
@@ -170,15 +163,15 @@ def enumerated_loss(
         known = torch.from_numpy(gold[rows])
         compatible = ((known < 0) | (paths == known)).all(1)
         total = -log_p[compatible].logsumexp(0)
-        breaks = np.zeros(paths.shape[1], dtype=bool)
+        boundaries = np.zeros(paths.shape[1], dtype=bool)
         found = [
-            read(batch.scheme.name, [batch.scheme.tags[i] for i in path], breaks)
+            read(batch.scheme.name, [batch.scheme.tags[i] for i in path], boundaries)
             for path in paths.tolist()
         ]
         for of_doc, spans in wrong:
             if of_doc == doc:
                 has = torch.tensor([any(span in spans for span in each) for each in found])
-                total = total - torch.log1p(-log_p[has].exp().sum() * (1.0 - 1e-6))
+                total = total - log_p[~has].logsumexp(0)
         losses.append(total)
     result = torch.stack(losses)
     # Of docs without a token it is no function of the scores.
@@ -186,14 +179,16 @@ def enumerated_loss(
     return result.detach(), list(torch.autograd.grad(total, tensors))
 
 
+Corrections = Tuple[Batch, np.ndarray, List[Tuple[int, List[Span]]], List[NegativeSpan]]
+
+
 @st.composite
-def corrections(
-    draw: st.DrawFn,
-) -> Tuple[Batch, np.ndarray, List[Tuple[int, List[Span]]]]:
-    """Draw a batch, gold tags with some missing, and spans that are wrong: of a label or of any."""
-    batch = draw(batches(NEAR_ZERO, bounded=False))
+def corrections(draw: st.DrawFn, scores: st.SearchStrategy[float] = NEAR_ZERO) -> Corrections:
+    """Draw a batch, gold tags with some missing, and negative spans: of a label or of any."""
+    batch = draw(batches(scores, bounded=False))
     gold: List[int] = []
     wrong: List[Tuple[int, List[Span]]] = []
+    negatives = []
     for doc, T in enumerate(batch.potentials.lengths.tolist()):
         paths = helpers.all_paths(T, len(batch.scheme.tags))
         paths = paths[batch.is_legal(paths, None)]
@@ -204,60 +199,84 @@ def corrections(
             label = draw(st.sampled_from(["", *batch.scheme.labels]))
             chosen = [label] if label else batch.scheme.labels
             wrong.append((doc, [(start, end, each) for each in chosen]))
-    return batch, np.array(gold, dtype=np.int64), wrong
+            negatives.append(NegativeSpan(doc, batch.scheme.exclusion_mask(start, end, label, T)))
+    return batch, np.array(gold, dtype=np.int64), wrong, negatives
 
 
-@given(corrections())
+@given(corrections(NEAR_ZERO) | corrections(st.floats(-60, 60, width=32)))
 @properties
-def test_the_loss_is_that_of_enumeration_with_wrong_spans_and_missing_tags(
-    drawn: Tuple[Batch, np.ndarray, List[Tuple[int, List[Span]]]],
+def test_the_loss_is_that_of_enumeration_with_negative_spans_and_missing_tags(
+    drawn: Corrections,
 ) -> None:
-    batch, gold, wrong = drawn
-    T = batch.potentials.lengths
-    ways = [
-        (doc, [batch.scheme.only(*span, int(T[doc])) for span in spans]) for doc, spans in wrong
-    ]
-    constraints = batch.scheme.constraints
-    losses, gradient = loss(batch.potentials, gold, constraints, ways)
+    """Also where the model gives a negative span all but e^-60 of the probability."""
+    batch, gold, wrong, negatives = drawn
+    losses, gradient = nll_with_gradient(
+        batch.potentials, gold, batch.scheme.constraints, negatives
+    )
     expected, expected_gradient = enumerated_loss(batch, gold, wrong)
     np.testing.assert_allclose(losses, expected, atol=1e-4, rtol=1e-4)
     parts = (gradient.emissions, *gradient[2:5])
     for part, expected_part in zip(parts, expected_gradient):
-        np.testing.assert_allclose(part, expected_part, atol=2e-3, rtol=2e-3)
-
-
-@given(corrections())
-@properties
-def test_what_is_wrong_adds_to_the_loss_of_its_doc_only(
-    drawn: Tuple[Batch, np.ndarray, List[Tuple[int, List[Span]]]],
-) -> None:
-    batch, gold, wrong = drawn
-    assume(wrong)
-    T = batch.potentials.lengths
-    ways = [
-        (doc, [batch.scheme.only(*span, int(T[doc])) for span in spans]) for doc, spans in wrong
-    ]
-    without, _ = loss(batch.potentials, gold, batch.scheme.constraints)
-    losses, _ = loss(batch.potentials, gold, batch.scheme.constraints, ways)
-    added = np.zeros(len(T))
-    for doc, spans in wrong:
-        p = batch.probabilities(doc)
-        added[doc] -= np.log1p(-sum(p[span] for span in spans))
-    np.testing.assert_allclose(losses - without, added, atol=1e-3, rtol=1e-3)
+        np.testing.assert_allclose(part, expected_part, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_the_loss_of_what_is_certain_and_wrong_is_finite(scheme: str) -> None:
-    """-log(1e-6) = 13.8."""
-    tags = TagScheme(scheme, ("PER",))
-    C = len(tags.tags)
-    emissions = np.zeros((1, C), dtype="f")
-    emissions[tags.only(0, 1, "PER", 1)] = 100.0
+@given(
+    margin=st.floats(0, 60),
+    seed=st.integers(0, 2**32 - 1),
+    labels=st.integers(1, 3),
+    T=st.integers(1, 60),
+    length=st.integers(1, 3),
+    constrained=st.booleans(),
+)
+@properties
+def test_negative_spans_of_a_sure_model_have_a_finite_loss_and_gradient(
+    scheme: str, margin: float, seed: int, labels: int, T: int, length: int, constrained: bool
+) -> None:
+    """The spans have a margin over the rest; the probabilities of the labels sum to almost 1."""
+    tags = TagScheme(scheme, ("PER", "LOC", "ORG")[:labels])
+    rng, C = np.random.default_rng(seed), len(tags.tags)
+    start = int(rng.integers(T))
+    end = min(T, start + length)
+    emissions = rng.normal(0, 1, (T, C)).astype("f")
+    for label in tags.labels:
+        first, mask = tags.entity_mask(start, end, label, T)
+        inside = slice(start - first, end - first)
+        emissions[start:end][mask[inside]] += margin
     zeros = np.zeros(C, dtype="f")
     potentials = Potentials(
-        emissions, np.array([1]), np.zeros((C, C), dtype="f"), zeros, zeros, True
+        emissions, np.array([T]), np.zeros((C, C), dtype="f"), zeros, zeros, constrained
     )
-    ways = [(0, [tags.only(0, 1, "PER", 1)])]
-    losses, gradient = loss(potentials, np.array([-1]), tags.constraints, ways)
-    assert losses.tolist() == [pytest.approx(13.8, abs=0.2)]
-    assert all(np.isfinite(part).all() for part in (gradient.emissions, *gradient[2:5]))
+    negatives = [NegativeSpan(0, tags.exclusion_mask(start, end, "", T))]
+    unknown = np.full(T, -1)
+    losses, gradient = nll_with_gradient(potentials, unknown, tags.constraints, negatives)
+    assert 0.0 <= losses[0] < length * margin + 100
+    # A difference of expected counts, at most 1 at each token.
+    for part in (gradient.emissions, *gradient[2:5]):
+        assert np.isfinite(part).all()
+    assert np.abs(gradient.emissions).max() <= 1.0 + 1e-6
+
+
+def test_negative_spans_share_one_log_partition_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row for each doc, and one for each of its disjoint sets of sequences, in one batch."""
+    rows = []
+    log_partition = crf.log_partition
+
+    def counted(chain: crf.Chain) -> Tensor:
+        rows.append(len(chain.mask))
+        return log_partition(chain)
+
+    monkeypatch.setattr(crf, "log_partition", counted)
+    tags = TagScheme("biluo", ("PER", "LOC"))
+    C = len(tags.tags)
+    zeros = np.zeros(C, dtype="f")
+    lengths = np.array([5, 5, 5])
+    emissions = np.zeros((15, C), dtype="f")
+    potentials = Potentials(emissions, lengths, np.zeros((C, C), dtype="f"), zeros, zeros, True)
+    negatives = [
+        NegativeSpan(doc, tags.exclusion_mask(*span, 5))
+        for doc, span in [(0, (1, 2, "")), (0, (3, 4, "")), (2, (0, 2, ""))]
+    ]
+    nll_with_gradient(potentials, np.zeros(15, dtype=np.int64), tags.constraints, negatives)
+    # Two docs; of one token 1 set, of two tokens 1 and 1 for each label.
+    assert rows == [2 + 1 + 1 + 3]

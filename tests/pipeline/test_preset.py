@@ -17,9 +17,10 @@ from spacy.language import Language
 from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
 
+from spacy_crf_ner import crf
 from spacy_crf_ner.ml.potentials import Potentials
 from spacy_crf_ner.pipeline.posterior import Posterior
-from spacy_crf_ner.pipeline.preset import bounds
+from spacy_crf_ner.pipeline.preset import preset_constraints
 from spacy_crf_ner.tags import TagScheme
 
 VOCAB = spacy.blank("en").vocab
@@ -55,7 +56,7 @@ class Annotation(NamedTuple):
         return doc
 
     @property
-    def breaks(self) -> Set[int]:
+    def boundaries(self) -> Set[int]:
         return {t for t in range(1, len(self.words)) if self.starts[t]}
 
     @property
@@ -64,11 +65,11 @@ class Annotation(NamedTuple):
         return [ent for ent in self.ents if ent[2] in LABELS]
 
     @property
-    def taken(self) -> Set[int]:
+    def preset(self) -> Set[int]:
         """The tokens of which nothing is to be predicted."""
-        taken = {t for start, end, _ in self.ents for t in range(start, end)}
-        marked = taken | self.outside
-        return taken if len(marked) == len(self.words) else marked
+        preset = {t for start, end, _ in self.ents for t in range(start, end)}
+        marked = preset | self.outside
+        return preset if len(marked) == len(self.words) else marked
 
     def is_new(self, span: helpers.Span, scheme: str) -> bool:
         """Whether this may be an entity beside those that are given."""
@@ -76,8 +77,8 @@ class Annotation(NamedTuple):
         inside = range(start, end)
         space = [self.words[t].isspace() for t in inside]
         return not (
-            self.taken & set(inside)
-            or self.breaks & set(inside[1:])
+            self.preset & set(inside)
+            or self.boundaries & set(inside[1:])
             or space[0]
             or space[-1]
             # Only BILUO has tags that neither begin nor end an entity.
@@ -99,7 +100,7 @@ class Annotation(NamedTuple):
                 for left, right in pairwise(spans)
                 if left[1] == right[0]
                 and left[2] == right[2]
-                and right[0] not in self.breaks
+                and right[0] not in self.boundaries
                 and not {left, right} <= set(self.given)
             ]
             if scheme != "io" or not merged:
@@ -125,7 +126,7 @@ def annotated(draw: st.DrawFn) -> Annotation:
     return Annotation(words, starts, ents, outside)
 
 
-@pytest.mark.filterwarnings("ignore:The entity")
+@pytest.mark.filterwarnings("ignore:The preset entity")
 @pytest.mark.parametrize("scheme", SCHEMES)
 @given(batch=st.lists(annotated() | st.none(), min_size=1, max_size=4), overwrite=st.booleans())
 @properties
@@ -135,22 +136,22 @@ def test_of_a_batch_each_doc_has_its_own(
     """None is a doc without tokens."""
     tags = TagScheme(scheme, LABELS)
     docs = [Doc(VOCAB) if annotation is None else annotation.doc() for annotation in batch]
-    together = bounds(docs, tags, overwrite)
+    together = preset_constraints(docs, tags, overwrite)
     end = 0
     for doc in docs:
         begin, end = end, end + len(doc)
-        alone = bounds([doc], tags, overwrite)
-        np.testing.assert_array_equal(together.breaks[begin:end], alone.breaks)
-        np.testing.assert_array_equal(together.taken[begin:end], alone.taken)
+        alone = preset_constraints([doc], tags, overwrite)
+        np.testing.assert_array_equal(together.boundaries[begin:end], alone.boundaries)
+        np.testing.assert_array_equal(together.preset[begin:end], alone.preset)
         allowed, expected = (
             np.ones((end, len(tags.tags)), dtype=bool) if found.allowed is None else found.allowed
             for found in (together, alone)
         )
         np.testing.assert_array_equal(allowed[begin:end], expected[: len(doc)])
-    assert end == len(together.taken)
+    assert end == len(together.preset)
 
 
-@pytest.mark.filterwarnings("ignore:The entity")
+@pytest.mark.filterwarnings("ignore:The preset entity")
 @pytest.mark.parametrize("scheme", SCHEMES)
 @given(data=st.data(), annotation=annotated())
 @properties
@@ -164,7 +165,9 @@ def test_what_is_predicted_is_the_best_given_what_the_doc_has(
         for shape in ((T, C), (C, C), (C,), (C,))
     ]
     potentials = Potentials(arrays[0], np.array([T]), *arrays[1:], constrained=True)
-    posterior = Posterior(potentials, tags, bounds([annotation.doc()], tags, overwrite=False))
+    posterior = Posterior(
+        potentials, tags, preset_constraints([annotation.doc()], tags, overwrite=False)
+    )
 
     sets = annotation.analyses(scheme)
     paths = [[tags.tags.index(tag) for tag in helpers.write(scheme, T, spans)] for spans in sets]
@@ -176,7 +179,7 @@ def test_what_is_predicted_is_the_best_given_what_the_doc_has(
         tuple(span for span in spans if span not in annotation.given): share
         for spans, share in zip(sets, p.tolist())
     }
-    (best,) = posterior.best()
+    (best,) = posterior.decode()
     assert p_of[tuple(best)] == pytest.approx(max(p_of.values()), rel=1e-4)
     new = [
         (start, end, label)
@@ -197,7 +200,8 @@ def variant(trained: Language, **settings: Any) -> Language:
     nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 32}})
     nlp.from_bytes(trained.to_bytes())
-    nlp.get_pipe("crf_ner").cfg.update(settings)
+    for name, value in settings.items():
+        setattr(nlp.get_pipe("crf_ner"), name, value)
     return nlp
 
 
@@ -330,7 +334,7 @@ def test_overwriting_ignores_what_the_doc_has(trained: Language) -> None:
 def test_overwriting_forgets_the_confidence_of_what_it_replaces(trained: Language) -> None:
     nlp = variant(trained, overwrite=True)
     doc = nlp(doc_of(nlp))
-    nlp.get_pipe("crf_ner").cfg["confidence"] = False
+    nlp.get_pipe("crf_ner").confidence = False
     assert [ent._.confidence for ent in nlp.get_pipe("crf_ner")(doc).ents] == [None] * 4
 
 
@@ -468,7 +472,7 @@ def test_confidence_can_be_left_out(trained: Language) -> None:
     nlp = variant(trained, confidence=False)
     doc = nlp(TEXTS[5])
     assert len(doc.ents) == 4 and doc.user_data == {}
-    nlp.get_pipe("crf_ner").cfg["threshold"] = 0.01
+    nlp.get_pipe("crf_ner").threshold = 0.01
     assert nlp(TEXTS[5]).user_data == {}
 
 
@@ -482,7 +486,7 @@ def test_confidence_is_the_posterior_of_the_span(learned: Language) -> None:
         assert p == pytest.approx([ent._.confidence for ent in new], abs=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore:The entity")
+@pytest.mark.filterwarnings("ignore:The preset entity")
 @pytest.mark.parametrize("given_", [MANY[2], MANY[3], {"ents": [(0, 2, "GPE")], "starts": [0, 1]}])
 def test_what_is_given_is_certain(learned: Language, given_: Dict[str, Any]) -> None:
     doc = doc_of(learned, **given_)
@@ -515,7 +519,7 @@ def test_what_is_below_the_threshold_is_dropped(trained: Language) -> None:
     assert len(set(every.values())) == 4
     nlp = variant(trained)
     for least in [*every.values(), 0.0, 1.0]:
-        nlp.get_pipe("crf_ner").cfg["threshold"] = least
+        nlp.get_pipe("crf_ner").threshold = least
         assert confidences(nlp, TEXTS[5]) == {ent: p for ent, p in every.items() if p >= least}
 
 
@@ -541,6 +545,14 @@ def test_find_threshold_of_spacy_finds_one(trained: Language, tmp_path: Any) -> 
     least = min(gold.ents, key=lambda ent: ent._.confidence)
     gold.set_ents([ent for ent in gold.ents if ent != least], default="outside")
     DocBin(docs=[gold]).to_disk(tmp_path / "dev.spacy")
+    # A threshold of a label is searched too.
+    by_label = variant(trained, thresholds={"GPE": 0.0})
+    by_label.to_disk(tmp_path / "by_label")
+    *_, scores = find_threshold(
+        str(tmp_path / "by_label"), tmp_path / "dev.spacy", "crf_ner", "thresholds.GPE", "ents_f",
+        n_trials=2,
+    )  # fmt: skip
+    assert scores[0.0] > scores[1.0]
     best, score, scores = find_threshold(
         str(tmp_path / "model"), tmp_path / "dev.spacy", "crf_ner", "threshold", "ents_f",
         n_trials=3,
@@ -560,13 +572,13 @@ def test_find_threshold_of_spacy_finds_one(trained: Language, tmp_path: Any) -> 
 
 def test_candidates_are_a_span_group_with_scores(learned: Language) -> None:
     ner = learned.get_pipe("crf_ner")
-    settings = dict(ner.cfg)
-    ner.cfg.update(spans_key="maybe", candidate_threshold=1e-4)
+    settings = ner.spans_key, ner.candidate_threshold
+    ner.spans_key, ner.candidate_threshold = "maybe", 1e-4
     try:
         doc = learned(doc_of(learned, ents=[(0, 1, "ORG")]))
         empty = learned(doc_of(learned, words=[]))
     finally:
-        ner.cfg.update(settings)
+        ner.spans_key, ner.candidate_threshold = settings
     group = doc.spans["maybe"]
     scores = group.attrs["scores"]
     assert len(group) == len(scores) > 0 and group.has_overlap
@@ -608,11 +620,47 @@ def test_the_n_best_have_what_the_doc_has(learned: Language) -> None:
         before = state(doc)
         (ranked,) = ner.nbest([doc], 5)
         assert state(doc) == before
-        assert all(set(doc.ents) <= set(ents) and ents == sorted(ents) for ents, _ in ranked)
-        shares = [p for _, p in ranked]
+        assert all(set(doc.ents) <= set(ents) and ents == sorted(ents) for ents, *_ in ranked)
+        shares = [analysis.probability for analysis in ranked]
         assert shares == sorted(shares, reverse=True) and sum(shares) <= 1.0 + 1e-5
         best = [(ent.start, ent.end, ent.label_) for ent in ranked[0][0]]
         assert best == found(learned(doc))
+
+
+@pytest.mark.parametrize("T", [1_000, 2_000])
+def test_a_long_doc_has_a_best_analysis(trained: Language, T: int) -> None:
+    """Its probability may be less than float64 has a number for; its logarithm is not."""
+    unsure = variant(trained, temperature=30.0)
+    ner: Any = unsure.get_pipe("crf_ner")
+    doc = doc_of(unsure, words=(WORDS * T)[:T])
+    (ranked,) = ner.nbest([doc], 3)
+    assert len(ranked) == 3
+    log_ps = [analysis.log_probability for analysis in ranked]
+    assert log_ps == sorted(log_ps, reverse=True) and -np.inf < log_ps[0] < -0.3 * T
+    assert [analysis.probability for analysis in ranked] == [float(np.exp(p)) for p in log_ps]
+    best = [(ent.start, ent.end, ent.label_) for ent in ranked[0].ents]
+    assert best == found(unsure(doc))
+    # The best path, scored as what is predicted of all tokens at once.
+    trellis = ner.trellis(doc)
+    tags = torch.from_numpy(trellis.path)[None]
+    potentials = ner.model.predict([doc])
+    chain = potentials.chain(ner.scheme.constraints, temperature=30.0)
+    assert log_ps[0] == pytest.approx(crf.log_likelihood(chain, tags).item(), abs=1e-6)
+
+
+def test_analyses_share_one_forward_backward_pass(
+    trained: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes = []
+    forward_backward = crf.forward_backward
+
+    def counted(chain: crf.Chain) -> crf.ForwardBackward:
+        passes.append(chain)
+        return forward_backward(chain)
+
+    monkeypatch.setattr(crf, "forward_backward", counted)
+    trained.get_pipe("crf_ner").nbest([doc_of(trained)], 5)
+    assert len(passes) == 1
 
 
 @pytest.mark.parametrize("words", [[], WORDS])
@@ -661,13 +709,13 @@ def test_a_wrong_span_of_an_unknown_label_is_an_error() -> None:
     [
         ({"threshold": 1.1}, r"threshold: expected 0.0 to 1.0, got 1.1"),
         ({"threshold": -0.1}, r"threshold: expected 0.0 to 1.0, got -0.1"),
-        ({"thresholds": {"GPE": 2.0}}, r"thresholds\['GPE'\]: expected 0.0 to 1.0, got 2.0"),
+        ({"thresholds": {"GPE": 2.0}}, r"thresholds: expected numbers from 0.0 to 1.0, got .*2.0"),
         ({"temperature": 0.0}, r"temperature: expected a number over 0, got 0.0"),
-        ({"candidate_threshold": 1.5}, r"candidate_threshold: expected 0.0 to 1.0, got 1.5"),
         (
-            {"spans_key": "maybe", "candidate_threshold": 0.0},
-            r"candidate_threshold: expected a number over 0.0, got 0.0",
+            {"candidate_threshold": 1.5},
+            r"candidate_threshold: expected a number over 0.0, .* got 1.5",
         ),
+        ({"candidate_threshold": 0.0}, r"expected a number over 0.0, up to 1.0, got 0.0"),
     ],
 )
 def test_a_setting_out_of_its_range_is_an_error(settings: Dict[str, Any], told: str) -> None:

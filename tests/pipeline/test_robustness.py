@@ -139,7 +139,7 @@ def same(first: Doc, second: Doc) -> bool:
     return tokens[0] == tokens[1] and p == pytest.approx(q, abs=1e-3)
 
 
-@pytest.mark.filterwarnings("ignore:The entity")
+@pytest.mark.filterwarnings("ignore:The preset entity")
 @pytest.mark.parametrize("scheme", SCHEMES)
 @given(drawn=st.lists(inputs(), min_size=1, max_size=3))
 @robust

@@ -1,4 +1,4 @@
-"""The trellis, floor by floor, against the enumeration of all paths; the transitions of a model."""
+"""The trellis against the enumeration of all paths; the transitions of a model."""
 
 from typing import Any, List, Tuple
 
@@ -36,33 +36,33 @@ def best_beginnings(case: Case, b: int, t: int, c: int) -> Tuple[float, List[int
 @properties
 @given(cases(TIES))
 def test_each_score_and_backpointer_is_that_of_a_best_beginning(case: Case) -> None:
-    best, came_from = trellis(case.chain)
-    assert best.shape == came_from.shape == case.free.emissions.shape
+    best, backpointers = trellis(case.chain)
+    assert best.shape == backpointers.shape == case.free.emissions.shape
     for b, length in enumerate(case.lengths):
         for t in range(length):
             for c in range(best.shape[2]):
                 score, path = best_beginnings(case, b, t, c)
                 assert best[b, t, c].item() == score
-                assert came_from[b, t, c] == (path[-2] if len(path) > 1 else -1)
+                assert backpointers[b, t, c] == (path[-2] if len(path) > 1 else -1)
 
 
-def follow(chain: Chain, b: int, best: Tensor, came_from: Tensor) -> List[int]:
+def follow(chain: Chain, b: int, best: Tensor, backpointers: Tensor) -> List[int]:
     """Walk along the back-pointers of a doc, from its best last tag."""
     length = int(chain.mask[b].sum())
     path = [int((best[b, length - 1] + chain.end).argmax())]
     for t in range(length - 1, 0, -1):
-        path.append(int(came_from[b, t, path[-1]]))
+        path.append(int(backpointers[b, t, path[-1]]))
     return path[::-1]
 
 
 @properties
 @given(cases(SMALL_SCORES))
 def test_the_backpointers_lead_along_the_path(case: Case) -> None:
-    best, came_from = trellis(case.chain)
+    best, backpointers = trellis(case.chain)
     tags, _ = viterbi(case.chain)
     for b, length in enumerate(case.lengths):
         if length and len(case.legal_paths(b)[1]):
-            assert follow(case.chain, b, best, came_from) == tags[b, :length].tolist()
+            assert follow(case.chain, b, best, backpointers) == tags[b, :length].tolist()
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -76,11 +76,11 @@ def test_the_backpointers_lead_where_torchcrf_goes(seed: int) -> None:
     emissions, mask = 3 * torch.randn(B, T, C), torch.arange(T)[None, :] < lengths[:, None]
     scores = (oracle.transitions, oracle.start_transitions, oracle.end_transitions)
     chain = Chain(emissions, *scores, mask)
-    best, came_from = trellis(chain)
+    best, backpointers = trellis(chain)
     assert not best.requires_grad
     with torch.no_grad():
         expected = oracle.decode(emissions, mask)
-    assert [follow(chain, b, best, came_from) for b in range(B)] == expected
+    assert [follow(chain, b, best, backpointers) for b in range(B)] == expected
 
 
 # Of docs with bounds
@@ -89,7 +89,8 @@ def test_the_backpointers_lead_where_torchcrf_goes(seed: int) -> None:
 @given(batch=batches(), temperature=TEMPERATURES)
 @properties
 def test_path_and_marginals_are_those_of_the_enumeration(batch: Batch, temperature: float) -> None:
-    found = batch.posterior(temperature).trellises()
+    posterior = batch.posterior(temperature)
+    found = [posterior.trellis(doc) for doc in range(len(batch.limits))]
     assert len(found) == len(batch.limits)
     for doc, (rows, limit) in enumerate(zip(batch.rows, batch.limits)):
         arrays = (batch.potentials.emissions[rows], *batch.potentials[2:5])
@@ -137,7 +138,7 @@ def test_what_a_doc_came_with_holds_in_its_trellis(trained: Language) -> None:
     given = found.tags.index("U-ORG")
     assert found.path[2] == given and found.marginals[2, given] == pytest.approx(1.0)
     assert np.isfinite(found.best[2]).nonzero()[0].tolist() == [given]
-    assert (np.delete(found.came_from[2], given) == -1).all()
+    assert (np.delete(found.backpointers[2], given) == -1).all()
     assert np.isfinite(found.emissions).all()
     # A sentence starts at the third token: nothing goes on over it.
     doc = trained.make_doc("Tim Cook visited Hanoi.")
@@ -164,9 +165,9 @@ def test_the_temperature_moves_the_marginals_only() -> None:
     ner: Any = nlp.get_pipe("crf_ner")
     doc = nlp.make_doc("Tim Cook visited Hanoi.")
     cold = ner.trellis(doc)
-    ner.cfg["temperature"] = 5.0
+    ner.temperature = 5.0
     warm = ner.trellis(doc)
-    for name in ("emissions", "best", "came_from", "path"):
+    for name in ("emissions", "best", "backpointers", "path"):
         np.testing.assert_array_equal(getattr(cold, name), getattr(warm, name))
     assert warm.marginals.max(1).mean() < cold.marginals.max(1).mean() - 0.1
     np.testing.assert_allclose(warm.marginals.sum(1), 1.0, atol=1e-5)

@@ -1,0 +1,67 @@
+"""Predictions, and how they are written to docs."""
+
+import warnings
+from typing import List, NamedTuple, Optional, Tuple
+
+import numpy as np
+from spacy.tokens import Doc, Span, SpanGroup
+
+from ..tags import SpanOffsets
+from .spacy_internals import delete_extension, write_extension
+
+CONFIDENCE = "confidence"  # the name of the extension attribute
+
+
+class Prediction(NamedTuple):
+    """The prediction for one doc.
+
+    spans: First token, last token + 1 and label of each entity, in order.
+    confidences: The probability of each; empty if they are not asked for.
+    candidates: Spans that may overlap, each with its probability.
+    """
+
+    spans: List[SpanOffsets]
+    confidences: List[float]
+    candidates: List[Tuple[SpanOffsets, float]]
+
+
+def add_confidence_extension() -> None:
+    """Register `ent._.confidence`, unless it is there: other code may use the name too."""
+    if not Span.has_extension(CONFIDENCE):
+        Span.set_extension(CONFIDENCE, default=None)
+    _, method, getter, _ = Span.get_extension(CONFIDENCE)
+    if method is not None or getter is not None:
+        warnings.warn(
+            "Other code has registered Span._.confidence with a method or getter, which hides the "
+            "confidences of crf_ner. Register that attribute under another name.",
+            stacklevel=2,
+        )
+
+
+def annotate(
+    doc: Doc, prediction: Prediction, overwrite: bool, confidence: bool, spans_key: Optional[str]
+) -> None:
+    """Set the predicted entities; tokens outside them that have no annotation become outside.
+
+    overwrite: Replace the entities that the doc has.
+    confidence: Set `ent._.confidence`.
+    spans_key: Where the candidates are put in `doc.spans`; None for nowhere.
+    """
+    ents = [Span(doc, *span) for span in prediction.spans]
+    if overwrite or not doc.has_annotation("ENT_IOB"):
+        delete_extension(doc.ents, CONFIDENCE)
+        for ent in doc.ents:
+            for token in ent:  # set_ents keeps an id where the new entity has none
+                token.ent_id, token.ent_kb_id = 0, 0
+        doc.set_ents(ents, default="outside")
+    else:
+        doc.set_ents(ents, default="unmodified")
+        missing = [doc[i : i + 1] for i, token in enumerate(doc) if not token.ent_iob]
+        doc.set_ents([], outside=missing, default="unmodified")
+    if confidence:
+        write_extension(ents, CONFIDENCE, prediction.confidences)
+    if spans_key is not None:
+        spans = [Span(doc, *span) for span, _ in prediction.candidates]
+        scores = np.array([p for _, p in prediction.candidates], dtype=np.float32)
+        group = SpanGroup(doc, name=spans_key, spans=spans, attrs={"scores": scores})
+        doc.spans[spans_key] = group

@@ -1,0 +1,159 @@
+"""Queries to a trained CRF: its n best analyses, posteriors, trellis and transitions."""
+
+from typing import Iterable, List, NamedTuple, Sequence, Tuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from spacy.pipeline import TrainablePipe
+from spacy.tokens import Doc, Span
+from thinc.types import Ints1d
+
+from ..input_error import InputError
+from ..ml.potentials import Potentials
+from .listeners import require_features
+from .posterior import Posterior, Trellis
+from .preset import preset_constraints
+
+
+class Transitions(NamedTuple):
+    """The transition scores of a model, between C tags.
+
+    tags: Their names, as in "B-PER".
+    scores: (C, C), from the tag of the row to that of the column; illegal ones are never learned.
+        All zeros where the decoder is "softmax".
+    start: (C,), of the first tag. end: (C,), of the last.
+    legal: (C, C), (C,), (C,) bool: what decoding allows, whatever the decoder.
+    """
+
+    tags: Tuple[str, ...]
+    scores: NDArray[np.float32]
+    start: NDArray[np.float32]
+    end: NDArray[np.float32]
+    legal: NDArray[np.bool_]
+    legal_start: NDArray[np.bool_]
+    legal_end: NDArray[np.bool_]
+
+
+class Analysis(NamedTuple):
+    """One set of entities that a doc may have.
+
+    ents: The entities, in order.
+    probability: That the doc has exactly these; 0.0 where float64 has no smaller number.
+    log_probability: Its natural logarithm.
+    """
+
+    ents: List[Span]
+    probability: float
+    log_probability: float
+
+
+class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
+    """A pipe with a CRF for a model. All that it computes here leaves docs and weights unchanged.
+
+    A subclass has labels, a scheme, and the settings `temperature` and `overwrite`.
+    """
+
+    def nbest(self, docs: Iterable[Doc], n: int) -> List[List[Analysis]]:
+        """Find the n most probable analyses of each doc, fewer where fewer are legal.
+
+        Nothing is set on the docs.
+
+        n: 1 or more.
+
+        Returns the analyses of each doc, the best first; the preset entities of the doc are in all.
+        Raises InputError for n below 1, and as `predict`.
+        """
+        docs = list(docs)
+        if n < 1:
+            raise InputError(f"[{self.name}] n: expected 1 or more, got {n}.")
+        result = []
+        for doc, ranked in zip(docs, self._posterior(docs).nbest(n) if docs else []):
+            preset = [] if self.overwrite else list(doc.ents)
+            ents = [sorted([*preset, *(Span(doc, *span) for span in spans)]) for spans, _ in ranked]
+            log_ps = [log_p for _, log_p in ranked]
+            result.append([Analysis(e, float(np.exp(p)), p) for e, p in zip(ents, log_ps)])
+        return result
+
+    def span_posteriors(self, doc: Doc, spans: Iterable[Span]) -> List[float]:
+        """Compute the probability that spans of a doc, any spans, are entities of their labels.
+
+        The annotation of the doc is taken as given: the entities that it has are certain.
+
+        Raises InputError for an empty span or a label that the component does not know, and as
+        `predict`.
+        """
+        asked = [(span.start, span.end, span.label_) for span in spans]
+        for start, end, label in asked:
+            if start == end or label not in self.labels:
+                raise InputError(
+                    f"[{self.name}] tokens {start}:{end} ({label!r}) of the doc {doc.text[:60]!r}: "
+                    f"expected a span with a token and one of the labels {list(self.labels)}."
+                )
+        if not asked:
+            return []
+        ents = () if self.overwrite else doc.ents
+        preset = {(ent.start, ent.end, ent.label_) for ent in ents}
+        (found,) = self._posterior([doc]).probabilities([asked])
+        return [1.0 if span in preset else p for span, p in zip(asked, found)]
+
+    def trellis(self, doc: Doc) -> Trellis:
+        """Show how Viterbi decoding finds the tags of a doc: scores, back-pointers and path.
+
+        The annotation of the doc is taken as given. The marginals, and only these, are taken at the
+        temperature.
+
+        Raises InputError as `predict`.
+        """
+        return self._posterior([doc]).trellis(0)
+
+    def transitions(self) -> Transitions:
+        """Copy the transition scores of the model, before any temperature.
+
+        Raises ValueError where the model has no weights yet, or its tags are not the labels'.
+        """
+        potentials = self._potentials([])
+        scores, start, end = map(
+            self.model.ops.to_numpy, (potentials.transitions, potentials.start, potentials.end)
+        )
+        legal, first, last = (allowed.copy() for allowed in self.scheme.constraints)
+        return Transitions(self.scheme.tags, scores, start, end, legal, first, last)
+
+    def _posterior(self, docs: Sequence[Doc]) -> Posterior:
+        potentials = self._potentials(docs)
+        constraints = preset_constraints(docs, self.scheme, self.overwrite)
+        return Posterior(potentials, self.scheme, constraints, self.temperature)
+
+    def _potentials(self, docs: Sequence[Doc]) -> Potentials:
+        """Compute the potentials of docs; without any token, these are the transitions alone."""
+        if any(len(doc) for doc in docs):
+            require_features(self, docs)
+            potentials = self.model.predict(docs)
+        else:
+            head = self.model.get_ref("output_layer")
+            # A model without weights has no width either: the head raises an error for it.
+            nothing = head.ops.alloc2f(0, head.maybe_get_dim("nI") or 0)
+            potentials = head.predict([nothing for _ in docs] or [nothing])
+        self._require_valid(docs, potentials)
+        return cast(Potentials, potentials)
+
+    def _require_valid(self, docs: Sequence[Doc], potentials: Potentials) -> None:
+        """Raise InputError for potentials that are not finite, or not of the tags of the labels."""
+        expected = len(self.scheme.tags)
+        C = potentials.emissions.shape[1]
+        if C != expected:
+            raise InputError(
+                f"[{self.name}] expected a model of {expected} tags for the labels "
+                f"{list(self.labels)} in scheme {self.scheme.name!r}, got one of {C}. Labels, "
+                "scheme and weights are of different pipelines: take all from the same one."
+            )
+        ops = self.model.ops
+        if ops.xp.isfinite(potentials.emissions).all():
+            return
+        by_doc = ops.unflatten(potentials.emissions, cast(Ints1d, potentials.lengths))
+        for i, (doc, rows) in enumerate(zip(docs, by_doc)):
+            if not ops.xp.isfinite(rows).all():
+                raise InputError(
+                    f"[{self.name}] doc {i} of the batch, {doc.text[:60]!r}: expected finite "
+                    "scores, got NaN or infinity. The token vectors below hold such values, or "
+                    "training diverged: check the vectors, or lower the learning rate."
+                )

@@ -1,0 +1,75 @@
+"""Settings of a component: what its config says, until they are set at run time."""
+
+from types import MappingProxyType
+from typing import Any, Callable, Generic, Mapping, Optional, TypeVar
+
+from ..input_error import InputError
+from .spacy_internals import write_setting
+
+T = TypeVar("T")
+
+
+class Setting(Generic[T]):
+    """A setting that comes from the config of the pipeline, and is not stored with the weights.
+
+    So it is what `nlp.config` says, also where a trained pipeline is loaded with other settings.
+    Setting the attribute at run time changes `nlp.config` too, so that the change is saved. A dict
+    is read-only: assign a new one.
+
+    is_valid: Whether a value is as expected.
+    expected: What is expected, for the message.
+
+    Setting it raises InputError for a value that is not valid.
+    """
+
+    def __init__(
+        self, is_valid: Callable[[T], bool] = lambda _: True, expected: str = "any value"
+    ) -> None:
+        self._is_valid, self._expected = is_valid, expected
+
+    def __set_name__(self, owner: Any, name: str) -> None:
+        self._name = name
+
+    def __get__(self, pipe: Any, owner: Any = None) -> T:
+        if pipe is None:
+            return self  # type: ignore[return-value]
+        value = pipe.settings[self._name]
+        return MappingProxyType(value) if isinstance(value, dict) else value  # type: ignore
+
+    def __set__(self, pipe: Any, value: T) -> None:
+        is_change = self._name in pipe.settings
+        pipe.settings[self._name] = plain = self._plain(pipe, value)
+        if is_change:
+            write_setting(pipe, self._name, plain)
+
+    def _plain(self, pipe: Any, value: Any) -> Any:
+        """The value as a config has it."""
+        if not self._is_valid(value):
+            raise InputError(f"[{pipe.name}] {self._name}: expected {self._expected}, got {value}.")
+        return dict(value) if isinstance(value, Mapping) else value
+
+
+class FittedSetting(Setting[Optional[float]]):
+    """A number that is fitted to data, and stored with the weights, in `pipe.cfg`.
+
+    A number in the config goes before the stored one. Without either it is 1.0.
+    """
+
+    def __get__(self, pipe: Any, owner: Any = None) -> float:
+        if pipe is None:
+            return self  # type: ignore[return-value]
+        configured, stored = pipe.settings[self._name], pipe.cfg[self._name]
+        value = stored if configured is None else configured
+        return 1.0 if value is None else float(self._plain(pipe, value))
+
+    def __set__(self, pipe: Any, value: Optional[float]) -> None:
+        is_change = self._name in pipe.settings
+        pipe.settings[self._name] = self._plain(pipe, value)
+        if is_change:
+            pipe.settings[self._name], pipe.cfg[self._name] = None, value
+            write_setting(pipe, self._name, value)
+
+
+def is_share(value: float) -> bool:
+    """Whether a number is a probability."""
+    return 0.0 <= value <= 1.0

@@ -1,0 +1,89 @@
+"""What this package relies on in spaCy beyond its documented API, with the public way beside it."""
+
+import gc
+from copy import copy
+from functools import lru_cache
+from typing import Any, Iterator, List, Sequence, Set, Tuple
+
+from spacy import util
+from spacy.language import Language
+from spacy.pipeline import TrainablePipe
+from spacy.pipeline.tok2vec import Tok2VecListener
+from spacy.tokens import Doc, Span
+from spacy.vocab import Vocab
+from thinc.api import Model
+
+
+def check_lexeme_norms(vocab: Vocab, component_name: str) -> None:
+    """Log that a language's table of norms is not there; only for debugging, so it may be gone."""
+    check = getattr(util, "check_lexeme_norms", None)
+    if check is not None:
+        check(vocab, component_name)
+
+
+# Extension attributes: `Underscore` keeps their values in doc.user_data, under this key.
+
+
+def write_extension(spans: Sequence[Span], name: str, values: Sequence[Any]) -> None:
+    """Set an extension attribute of spans, directly where spaCy keeps it: `span._` takes longer."""
+    direct = _keeps_extensions_in_user_data()
+    for span, value in zip(spans, values):
+        if direct:
+            span.doc.user_data[_extension_key(span, name)] = value
+        else:
+            span._.set(name, value)
+
+
+def delete_extension(spans: Sequence[Span], name: str) -> None:
+    """Take the values of an extension attribute off spans."""
+    for span in spans:
+        span.doc.user_data.pop(_extension_key(span, name), None)
+
+
+def _extension_key(span: Span, name: str) -> Any:
+    return ("._.", name, span.start_char, span.end_char)
+
+
+@lru_cache(maxsize=None)
+def _keeps_extensions_in_user_data() -> bool:
+    doc, name = Doc(Vocab(), words=["a"]), "_spacy_crf_ner_probe"
+    Span.set_extension(name, default=None, force=True)
+    doc[:]._.set(name, 1)
+    Span.remove_extension(name)
+    return _extension_key(doc[:], name) in doc.user_data
+
+
+# Configs: `Language.config` is built from the dict that `get_pipe_config` returns.
+
+
+def write_setting(pipe: TrainablePipe, name: str, value: Any) -> None:
+    """Set a setting of a component in the config of each pipeline that holds it.
+
+    A component does not know its pipelines; one that was sourced belongs to several. So they are
+    looked up among all objects, which is slow and complete.
+    """
+    pipelines: List[Language] = [x for x in gc.get_objects() if issubclass(type(x), Language)]
+    for nlp in pipelines:
+        for component_name, component in nlp.components:
+            if component is pipe:
+                nlp.get_pipe_config(component_name)[name] = copy(value)
+
+
+# Listeners: layers that read what an earlier component computes.
+
+
+def listeners(model: Model[Any, Any]) -> Iterator[Tuple[str, str]]:
+    """Find the listeners in a model.
+
+    Yields the name of the component that each reads, "*" for any, and the factory of that.
+    """
+    for node in model.walk():
+        upstream = getattr(node, "upstream_name", None)
+        if upstream is not None:
+            factory = "tok2vec" if isinstance(node, Tok2VecListener) else "transformer"
+            yield str(upstream), factory
+
+
+def listened_to(nlp: Language) -> Set[str]:
+    """Find the names of the components that listeners can read."""
+    return {name for name, pipe in nlp.components if hasattr(pipe, "listener_map")}

@@ -1,0 +1,181 @@
+"""Settings: what the config says holds, what is set at run time is saved, the rest is refused."""
+
+import copy
+from pathlib import Path
+from typing import Any, Dict, Tuple
+
+import pytest
+import spacy
+import srsly
+from pipelines import SENTENCES, TOK2VEC, make_examples, train
+from spacy.language import Language
+
+from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.pipeline.crf_ner import CRFEntityRecognizer
+
+TEXT = SENTENCES[5][0]
+MODEL = {"hidden_width": 16, "tok2vec": TOK2VEC}
+# Each setting, and another value for it than the default.
+SETTINGS: Dict[str, Any] = {
+    "confidence": False,
+    "threshold": 0.75,
+    "thresholds": {"GPE": 0.5},
+    "temperature": 2.5,
+    "spans_key": "candidates",
+    "candidate_threshold": 0.25,
+    "incorrect_spans_key": "rejected",
+    "overwrite": True,
+}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a trained pipeline with default settings."""
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", name="ner", config={"model": MODEL})
+    train(nlp, make_examples(nlp))
+    path: Path = tmp_path_factory.mktemp("pipeline")
+    nlp.to_disk(path)
+    return path
+
+
+def ner_of(nlp: Language) -> CRFEntityRecognizer:
+    pipe: Any = nlp.get_pipe("ner")
+    assert isinstance(pipe, CRFEntityRecognizer)
+    return pipe
+
+
+def configured(nlp: Language, name: str) -> Any:
+    return nlp.config["components"]["ner"][name]
+
+
+def stored(nlp: Language, how: str, path: Path) -> Language:
+    """The pipeline after it was stored and loaded."""
+    if how == "disk":
+        nlp.to_disk(path)
+        return spacy.load(path)
+    return spacy.blank("en").from_config(nlp.config).from_bytes(nlp.to_bytes())
+
+
+@pytest.mark.parametrize("name, value", SETTINGS.items())
+def test_a_setting_given_to_load_holds(saved: Path, name: str, value: Any) -> None:
+    nlp = spacy.load(saved, config={"components": {"ner": {name: value}}})
+    assert getattr(ner_of(nlp), name) == configured(nlp, name) == value
+
+
+def test_a_threshold_given_to_load_drops_entities(saved: Path) -> None:
+    assert spacy.load(saved)(TEXT).ents
+    assert not spacy.load(saved, config={"components.ner.threshold": 1.0})(TEXT).ents
+    weaker = spacy.load(saved, config={"components.ner.temperature": 50.0})(TEXT)
+    assert max(ent._.confidence for ent in weaker.ents) < 0.5
+
+
+def test_a_loaded_setting_is_validated_too(saved: Path) -> None:
+    with pytest.raises(ValueError, match=r"\[ner\] threshold: expected 0.0 to 1.0, got 3.0"):
+        spacy.load(saved, config={"components.ner.threshold": 3.0})
+    nlp = spacy.load(saved)
+    with pytest.raises(InputError, match=r"\[ner\] temperature: expected a number over 0, got -1"):
+        ner_of(nlp).temperature = -1.0
+    assert (ner_of(nlp).temperature, configured(nlp, "temperature")) == (1.0, None)
+
+
+def test_a_damaged_temperature_is_an_error(saved: Path, tmp_path: Path) -> None:
+    nlp = spacy.load(saved)
+    nlp.to_disk(tmp_path)
+    cfg = srsly.read_json(tmp_path / "ner" / "cfg")
+    srsly.write_json(tmp_path / "ner" / "cfg", {**cfg, "temperature": 0.0})
+    with pytest.raises(InputError, match="temperature: expected a number over 0, got 0"):
+        spacy.load(tmp_path)(TEXT)
+
+
+def test_only_what_training_fixed_is_stored_with_the_weights(saved: Path) -> None:
+    cfg = srsly.read_json(saved / "ner" / "cfg")
+    assert {key: value for key, value in cfg.items() if value} == {
+        "labels": ["GPE", "ORG", "PERSON"]
+    }
+
+
+@pytest.mark.parametrize("how", ["disk", "bytes"])
+@pytest.mark.parametrize("name, value", SETTINGS.items())
+def test_a_setting_that_is_changed_is_saved(
+    saved: Path, tmp_path: Path, name: str, value: Any, how: str
+) -> None:
+    nlp = spacy.load(saved)
+    setattr(ner_of(nlp), name, value)
+    assert configured(nlp, name) == value
+    assert getattr(ner_of(stored(nlp, how, tmp_path)), name) == value
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_setting_of_a_sourced_component_is_saved(saved: Path, tmp_path: Path, kept: bool) -> None:
+    """Two pipelines hold it, of which one may be gone."""
+    source, nlp = spacy.load(saved), spacy.blank("en")
+    nlp.add_pipe("ner", source=source)
+    if not kept:
+        del source
+    ner_of(nlp).threshold = 0.75
+    assert ner_of(stored(nlp, "disk", tmp_path)).threshold == 0.75
+    if kept:
+        assert configured(source, "threshold") == 0.75
+
+
+def test_other_components_keep_their_settings(saved: Path) -> None:
+    nlp, other = spacy.load(saved), spacy.load(saved)
+    nlp.add_pipe("crf_ner", name="second", config={"model": MODEL})
+    ner_of(nlp).threshold = 0.75
+    assert nlp.config["components"]["second"]["threshold"] == configured(other, "threshold") == 0.0
+    assert ner_of(other).threshold == 0.0
+
+
+def test_a_copy_of_a_component_has_its_settings(saved: Path) -> None:
+    ner = ner_of(spacy.load(saved, config={"components": {"ner": SETTINGS}}))
+    twin = copy.deepcopy(ner)
+    assert {name: getattr(twin, name) for name in SETTINGS} == SETTINGS
+
+
+def test_thresholds_are_assigned_as_a_whole(saved: Path) -> None:
+    """A change of the dict would not reach the config."""
+    ner, given = ner_of(spacy.load(saved)), {"GPE": 0.5}
+    ner.thresholds = given
+    given["GPE"] = 0.75
+    assert ner.thresholds == {"GPE": 0.5}
+    with pytest.raises(TypeError):
+        ner.thresholds["GPE"] = 0.25  # type: ignore[index]
+
+
+def test_a_threshold_of_an_unknown_label_is_an_error(saved: Path) -> None:
+    expected = r"\[ner\] thresholds: expected labels among \['GPE', 'ORG', 'PERSON'\], got .*PERSN"
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", name="ner", config={"model": MODEL, "thresholds": {"PERSN": 0.5}})
+    with pytest.raises(InputError, match=expected):
+        nlp.initialize(lambda: make_examples(nlp))
+    loaded = spacy.load(saved, config={"components": {"ner": {"thresholds": {"PERSN": 0.5}}}})
+    with pytest.raises(InputError, match=expected):
+        loaded(TEXT)
+
+
+def fitted(path: Path) -> Tuple[Language, float]:
+    nlp = spacy.load(path)
+    with pytest.warns(UserWarning, match="temperature"):  # fitted to what it was trained on
+        return nlp, ner_of(nlp).fit_temperature(make_examples(nlp))
+
+
+def test_a_fitted_temperature_goes_with_the_weights(saved: Path, tmp_path: Path) -> None:
+    nlp, temperature = fitted(saved)
+    assert ner_of(nlp).temperature == configured(nlp, "temperature") == temperature != 1.0
+    ner_of(nlp).to_disk(tmp_path / "ner")
+    other = ner_of(spacy.load(saved))
+    other.from_disk(tmp_path / "ner")
+    assert other.temperature == pytest.approx(temperature, rel=1e-6)
+    nlp.to_disk(tmp_path / "nlp")
+    # spaCy stores nine digits of a number.
+    loaded = ner_of(spacy.load(tmp_path / "nlp"))
+    assert loaded.temperature == pytest.approx(temperature, rel=1e-6)
+    overridden = spacy.load(tmp_path / "nlp", config={"components.ner.temperature": 3.0})
+    assert ner_of(overridden).temperature == configured(overridden, "temperature") == 3.0
+
+
+def test_a_scheme_that_does_not_fit_the_weights_is_an_error(saved: Path) -> None:
+    nlp = spacy.load(saved, config={"components.ner.scheme": "bio"})
+    with pytest.raises(InputError, match=r"expected a model of 7 tags .*'bio', got one of 13"):
+        nlp(TEXT)

@@ -1,0 +1,126 @@
+"""What spaCy does not promise: each test names what would break if it changed."""
+
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any, Iterator
+
+import pytest
+import spacy
+from pipelines import TOK2VEC, listening, make_examples
+from spacy import util
+from spacy.pipeline import TrainablePipe
+from spacy.tokens import Doc, Span
+from spacy.vocab import Vocab
+
+from spacy_crf_ner.pipeline import spacy_internals
+from spacy_crf_ner.pipeline.annotation import add_confidence_extension
+from spacy_crf_ner.pipeline.crf_ner import CRFEntityRecognizer
+from spacy_crf_ner.pipeline.spacy_internals import (
+    delete_extension,
+    listened_to,
+    listeners,
+    write_extension,
+)
+
+
+@pytest.fixture
+def ent() -> Span:
+    return Doc(Vocab(), words=["a", "b", "c"])[1:3]
+
+
+@pytest.fixture
+def probe() -> Iterator[str]:
+    """An extension attribute."""
+    Span.set_extension("probe", default=None)
+    yield "probe"
+    Span.remove_extension("probe")
+
+
+def test_extensions_are_where_spacy_reads_them(ent: Span, probe: str) -> None:
+    """Else `ent._.confidence` would be None everywhere."""
+    assert spacy_internals._keeps_extensions_in_user_data()
+    write_extension([ent], probe, [0.5])
+    assert ent._.probe == ent.doc[1:3]._.probe == 0.5 and ent.doc[0:3]._.probe is None
+    delete_extension([ent], probe)
+    assert ent._.probe is None and not ent.doc.user_data
+
+
+def test_extensions_can_be_written_the_public_way(
+    ent: Span, probe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which is taken where spaCy keeps them elsewhere."""
+    monkeypatch.setattr(spacy_internals, "_keeps_extensions_in_user_data", lambda: False)
+    write_extension([ent], probe, [0.5])
+    assert ent._.probe == 0.5
+
+
+@pytest.mark.parametrize("factory", ["tok2vec", "transformer"])
+def test_listeners_are_found(factory: str, tiny_transformer: str) -> None:
+    """Else docs without features would give silent garbage."""
+    nlp = listening(factory, tiny_transformer=tiny_transformer)
+    pipe: Any = nlp.get_pipe("crf_ner")
+    assert list(listeners(pipe.model)) == [("*", factory)]
+    assert listened_to(nlp) == {factory}
+    nlp.remove_pipe(factory)
+    assert listened_to(nlp) == set()
+
+
+def test_resume_training_makes_a_rehearsal_model() -> None:
+    """Else rehearsal would do nothing."""
+    nlp = spacy.blank("en")
+    ner: Any = nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": TOK2VEC}})
+    nlp.initialize(lambda: make_examples(nlp))
+    assert ner._rehearsal_model is None
+    nlp.resume_training()
+    assert ner._rehearsal_model is not None and ner._rehearsal_model is not ner.model
+
+
+def test_the_check_of_norms_may_be_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(util, "check_lexeme_norms")
+    spacy_internals.check_lexeme_norms(Vocab(), "ner")
+
+
+def test_training_and_storage_are_inherited() -> None:
+    inherited = ["update", "pipe", "to_bytes", "to_disk", "from_bytes", "from_disk", "__call__"]
+    for name in inherited:
+        assert getattr(CRFEntityRecognizer, name) is getattr(TrainablePipe, name), name
+
+
+# The extension attribute
+
+
+def test_the_extension_is_registered_with_the_component_not_at_import(tmp_path: Path) -> None:
+    """A doc that was stored has its confidences wherever a component has been made."""
+    script = """
+import spacy, sys
+from spacy.tokens import Doc, Span
+import spacy_crf_ner.pipeline.crf_ner
+assert not Span.has_extension("confidence")
+nlp = spacy.blank("en")
+nlp.add_pipe("crf_ner")
+doc = Doc(nlp.vocab, words=["a"])
+doc.ents = [Span(doc, 0, 1, "X")]
+doc.ents[0]._.confidence = 0.5
+assert Doc(nlp.vocab).from_bytes(doc.to_bytes()).ents[0]._.confidence == 0.5
+nlp.add_pipe("crf_ner", name="second")
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=300)
+
+
+def test_an_extension_of_other_code_is_kept() -> None:
+    add_confidence_extension()
+    ours = Span.get_extension("confidence")
+    try:
+        Span.set_extension("confidence", default=0.0, force=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            add_confidence_extension()
+        assert Span.get_extension("confidence")[0] == 0.0
+        Span.set_extension("confidence", getter=lambda span: 1.0, force=True)
+        with pytest.warns(UserWarning, match=r"Span._.confidence with a method or getter"):
+            add_confidence_extension()
+        assert Span.get_extension("confidence")[2] is not None
+    finally:
+        Span.set_extension("confidence", default=ours[0], force=True)
