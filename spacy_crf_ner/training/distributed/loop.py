@@ -1,0 +1,235 @@
+"""The training loop: what `spacy train` does, in step with the other ranks."""
+
+import random
+import sys
+from itertools import islice
+from pathlib import Path
+from timeit import default_timer
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+from spacy.language import Language
+from spacy.schemas import ConfigSchemaTraining
+from spacy.training import Example
+from spacy.training.initialize import init_nlp
+from spacy.training.loop import (
+    DIR_MODEL_LAST,
+    clean_output_dir,
+    create_before_to_disk_callback,
+    create_evaluation_callback,
+    create_train_batches,
+    subdivide_batch,
+    update_meta,
+)
+from spacy.util import registry, resolve_dot_names
+from thinc.api import Config, fix_random_seed
+from thinc.optimizers import KeyT
+
+from ...input_error import InputError
+from .checkpoint import STATE, Progress, read_state, restore, save_pipeline, save_state
+from .corpus import lockstep, shard
+from .parameters import parameters
+from .process_group import TIMEOUT, ProcessGroup, join
+from .sync import broadcast_weights, sum_gradients
+
+Info = Dict[str, Any]
+
+
+def train(
+    config: Config,
+    output: Optional[Path] = None,
+    *,
+    gpu: bool = False,
+    resume: bool = False,
+    timeout: float = TIMEOUT,
+) -> Optional[Path]:
+    """Train a pipeline, together with the other processes that torchrun started.
+
+    Each rank learns from its share of the examples, gradients are summed, and the weights stay
+    equal in all ranks, bit for bit. Rank 0 alone evaluates, logs and writes. A single process
+    trains as `spacy train` does.
+
+    config: A config for `spacy train`, not interpolated.
+    output: Folder for model-best and model-last, which are replaced; None to write nothing.
+    gpu: Whether each rank uses a GPU of its own.
+    resume: Continue the training whose model-last is in the output folder, with the same config.
+    timeout: Minutes that a rank waits for another one, which may evaluate or save.
+
+    Returns model-last; None in other ranks than 0 and without an output folder.
+    Raises InputError for fewer GPUs than processes, for fewer examples than ranks, and where
+    there is nothing to resume from; RankError where another rank ended or hangs.
+    """
+    if resume and output is None:
+        raise InputError("--resume: expected an --output folder to resume from, got none.")
+    group = join(gpu, timeout)
+    state = None
+    if resume and output is not None:
+        state = group.broadcast(read_state(output) if group.rank == 0 else None)
+    nlp = init_nlp(config, use_gpu=group.gpu_id)
+    trainer = Trainer(nlp, group, output if group.rank == 0 else None, state)
+    trainer.run()
+    group.leave()
+    return trainer.output and trainer.output / DIR_MODEL_LAST
+
+
+class Trainer:
+    """The training of an initialized pipeline by one rank.
+
+    output: Folder of the checkpoints; None to write none.
+    state: Training state to continue from; None to start.
+    """
+
+    def __init__(
+        self,
+        nlp: Language,
+        group: ProcessGroup,
+        output: Optional[Path] = None,
+        state: Optional[Dict[str, Any]] = None,
+    ) -> None:
+        config = nlp.config.interpolate()
+        seed = config["training"]["seed"]
+        self.seed: int = group.broadcast(random.randrange(2**31) if seed is None else seed)
+        fix_random_seed(self.seed)
+        self.settings: Dict[str, Any] = registry.resolve(
+            config["training"], schema=ConfigSchemaTraining
+        )
+        names = [self.settings["train_corpus"], self.settings["dev_corpus"]]
+        self.train_corpus, self.dev_corpus = resolve_dot_names(config, names)
+        self.optimizer = self.settings["optimizer"]
+        self.nlp, self.group, self.output = nlp, group, output
+        self.progress = Progress(group.size) if state is None else Progress(**state["progress"])
+        self._state = state
+        self._keys: List[KeyT] = []  # of the weights that are known to be equal in all ranks
+        # Whether the weights are those after progress.steps complete steps of this run.
+        self._can_save = False
+
+    def run(self) -> None:
+        """Train to the end; evaluate, log and save on the way."""
+        frozen = self.settings["frozen_components"]
+        if self._state is None and self.output is not None:
+            self.output.mkdir(parents=True, exist_ok=True)
+            clean_output_dir(self.output)
+            (self.output / STATE).unlink(missing_ok=True)
+        with self.nlp.select_pipes(disable=frozen):
+            log_step, finalize_logger = self._logger()
+        try:
+            for info, is_best in self._steps():
+                if info is not None and self.group.rank == 0:
+                    with self.nlp.select_pipes(disable=frozen):
+                        update_meta(self.settings, self.nlp, info)
+                    if self.output is not None:
+                        self._save(self.output, is_best)
+                        info["output_path"] = str(self.output / DIR_MODEL_LAST)
+                log_step(info)
+        finally:
+            finalize_logger()
+            if self._can_save and self.output is not None:
+                self._save(self.output, False)
+
+    def _logger(self) -> Any:
+        if self.group.rank != 0:
+            return (lambda info: None), (lambda: None)
+        return self.settings["logger"](self.nlp, sys.stdout, sys.stderr)
+
+    def _batches(self) -> Iterator[Tuple[int, List[Example]]]:
+        """Yield epoch and batch of each step; a resumed training skips those it has had."""
+        max_epochs = self.settings["max_epochs"]
+        corpus = shard(self.train_corpus, self.group)
+        if max_epochs >= 0:
+            # Read before the seeds differ: augmented examples must be the same in all ranks.
+            examples = list(corpus(self.nlp))
+            corpus = lambda nlp: examples  # noqa: E731
+        if self.group.rank != 0:
+            # Ranks shuffle and drop out differently, but augment a streamed corpus alike.
+            fix_random_seed(self.seed + self.group.rank)
+            if max_epochs < 0:
+                random.seed(self.seed)
+        batcher: Any = lockstep(self.settings["batcher"], self.group)
+        batches = create_train_batches(self.nlp, corpus, batcher, max_epochs)
+        # Other shares have other batches: their order begins anew.
+        same_shares = self.progress.size == self.group.size
+        return islice(batches, self.progress.steps if same_shares else 0, None)
+
+    def _steps(self) -> Iterator[Tuple[Optional[Info], bool]]:
+        """Train, and yield for each step what loggers want to know, and whether it is the best.
+
+        As spaCy has it, loggers get None of a step that was not evaluated.
+        """
+        settings, progress = self.settings, self.progress
+        evaluate = create_evaluation_callback(self.nlp, self.dev_corpus, settings["score_weights"])
+        losses: Dict[str, float] = {}
+        words, start = 0, default_timer()
+        batches = self._batches()
+        progress.size = self.group.size
+        for step, (epoch, batch) in enumerate(batches, progress.steps):
+            if progress.is_finished(settings["patience"], settings["max_steps"]):
+                return
+            self._train_batch(batch, {"step": step, "epoch": epoch}, losses)
+            words += sum(len(eg) for eg in batch)
+            if step % settings["eval_frequency"]:
+                yield None, False
+                continue
+            score, scores = 0.0, None
+            if self.group.rank == 0:
+                with self.nlp.use_params(self.optimizer.averages):
+                    score, scores = evaluate()
+            score = self.group.broadcast(score)
+            progress.results.append((score, step))
+            info = {
+                "epoch": epoch,
+                "step": step,
+                "score": score,
+                "other_scores": scores,
+                "losses": losses,
+                "checkpoints": progress.results,
+                "seconds": int(default_timer() - start),
+                "words": words,
+            }
+            yield info, score == max(progress.results)[0]
+            losses = {}
+
+    def _train_batch(self, batch: List[Example], place: Info, losses: Dict[str, float]) -> None:
+        """Do one step on the batches of all ranks."""
+        nlp, frozen = self.nlp, self.settings["frozen_components"]
+        if self.settings["before_update"]:
+            self.settings["before_update"](nlp, place)
+        self._equalize()
+        for part in subdivide_batch(  # type: ignore[no-untyped-call]
+            batch, self.settings["accumulate_gradient"]
+        ):
+            nlp.update(
+                part,
+                drop=self.settings["dropout"],
+                losses=losses,
+                sgd=False,  # type: ignore[arg-type]
+                exclude=frozen,
+                annotates=self.settings["annotating_components"],
+            )
+        if sum_gradients(nlp, self.group):
+            self._can_save = False
+            for name, pipe in nlp.pipeline:
+                if name not in frozen and getattr(pipe, "is_trainable", False):
+                    pipe.finish_update(self.optimizer)  # type: ignore[attr-defined]
+        self.optimizer.step_schedules()
+        self.progress.steps = place["step"] + 1
+        self._can_save = True
+
+    def _equalize(self) -> None:
+        """Make the weights equal in all ranks where they are new, such as before the first step.
+
+        A callback before the update may add labels, which makes new weights.
+        """
+        keys = [parameter.key for parameter in parameters(self.nlp)]
+        if keys == self._keys:
+            return
+        if self._state is not None:
+            restore(self.nlp, self.optimizer, self._state)
+            self._state = None
+        broadcast_weights(self.nlp, self.group)
+        self._keys = keys
+
+    def _save(self, output: Path, is_best: bool) -> None:
+        before_to_disk = create_before_to_disk_callback(self.settings["before_to_disk"])
+        with self.nlp.use_params(self.optimizer.averages):
+            save_pipeline(before_to_disk(self.nlp), output, is_best=is_best)
+        # The state comes last: what it calls the best is then in model-best.
+        save_state(self.nlp, self.optimizer, self.progress, output)
