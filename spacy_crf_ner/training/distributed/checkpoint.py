@@ -12,12 +12,12 @@ from spacy.training.loop import DIR_MODEL_BEST, DIR_MODEL_LAST
 from thinc.api import Optimizer, get_current_ops
 
 from ...input_error import InputError
-from ...ml.torch_layer import to_tensor
-from .parameters import named_tensors, parameters
-from .sync import copy_weights
+from .parameters import parameters
+from .sync import get_weights, set_weights
 
 STATE = "training_state.pt"
-_MOMENTS = ("mom1", "mom2", "averages")  # what thinc's optimizers keep of weights, by their keys
+# What thinc's optimizers keep of each weight matrix: two moments, an average, a number of updates.
+_KEPT = ("mom1", "mom2", "averages", "nr_update")
 
 
 @dataclass
@@ -53,36 +53,25 @@ def save_pipeline(nlp: Language, output: Path, *, is_best: bool) -> None:
     """
     last, best = output / DIR_MODEL_LAST, output / DIR_MODEL_BEST
     for folder in (last, best) if is_best else (last,):
-        new, old = (folder.with_name(f"{folder.name}.{suffix}") for suffix in ("part", "old"))
-        for path in (new, old):
-            rmtree(path, ignore_errors=True)
+        part = folder.with_name(f"{folder.name}.part")
+        rmtree(part, ignore_errors=True)
         if folder is last:
-            nlp.to_disk(new)
+            nlp.to_disk(part)
         else:
-            copytree(last, new)
-        if folder.exists():
-            folder.rename(old)
-        new.rename(folder)
-        rmtree(old, ignore_errors=True)
+            copytree(last, part)
+        rmtree(folder, ignore_errors=True)
+        part.rename(folder)
 
 
 def save_state(nlp: Language, optimizer: Optimizer, progress: Progress, output: Path) -> None:
     """Write what the next step depends on: the weights that learn, moments and progress."""
-    kept = {kind: getattr(optimizer, kind) or {} for kind in _MOMENTS}
-    updates, moments = {}, {}
+    moments: Dict[str, Dict[str, Any]] = {}
     for parameter in parameters(nlp):
-        key = parameter.key
-        if key in optimizer.nr_update:
-            updates[parameter.name] = optimizer.nr_update[key]
-            moments[parameter.name] = {
-                kind: to_tensor(kept[kind][key]) for kind in _MOMENTS if key in kept[kind]
-            }
-    state = {
-        "progress": vars(progress),
-        "weights": named_tensors(nlp),
-        "updates": updates,
-        "moments": moments,
-    }
+        kept = {kind: (getattr(optimizer, kind) or {}).get(parameter.key) for kind in _KEPT}
+        moments[parameter.name] = {
+            kind: torch.as_tensor(values) for kind, values in kept.items() if values is not None
+        }
+    state = {"progress": vars(progress), "weights": get_weights(nlp), "moments": moments}
     part = output / f"{STATE}.part"
     torch.save(state, part)
     part.replace(output / STATE)
@@ -106,16 +95,14 @@ def restore(nlp: Language, optimizer: Optimizer, state: Dict[str, Any]) -> None:
 
     Raises InputError for the state of a pipeline with other weights.
     """
-    copy_weights(nlp, state["weights"])
+    set_weights(nlp, state["weights"])
     for _ in range(state["progress"]["steps"]):
         optimizer.step_schedules()  # type: ignore[no-untyped-call]
     ops: Any = get_current_ops()
     nothing: Any = np.zeros(0, dtype="f")
     for parameter in parameters(nlp):
-        key, name = parameter.key, parameter.name
-        if name in state["updates"]:
-            # This updates nothing, but LayerwiseAdam learns which layers the transformer has.
-            optimizer(key, nothing, nothing)
-            optimizer.nr_update[key] = state["updates"][name]
-            for kind, values in state["moments"][name].items():
-                getattr(optimizer, kind)[key] = ops.asarray(values.numpy())
+        # This updates nothing, but LayerwiseAdam learns which layers the transformer has.
+        optimizer(parameter.key, nothing, nothing)
+        for kind, values in state["moments"][parameter.name].items():
+            kept = ops.asarray(values.numpy()) if values.ndim else values.item()
+            getattr(optimizer, kind)[parameter.key] = kept

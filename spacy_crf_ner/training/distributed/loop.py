@@ -85,19 +85,17 @@ class Trainer:
         output: Optional[Path] = None,
         state: Optional[Dict[str, Any]] = None,
     ) -> None:
+        self.nlp, self.group, self.output, self._state = nlp, group, output, state
         config = nlp.config.interpolate()
-        seed = config["training"]["seed"]
-        self.seed: int = group.broadcast(random.randrange(2**31) if seed is None else seed)
-        fix_random_seed(self.seed)
-        self.settings: Dict[str, Any] = registry.resolve(
-            config["training"], schema=ConfigSchemaTraining
-        )
-        names = [self.settings["train_corpus"], self.settings["dev_corpus"]]
-        self.train_corpus, self.dev_corpus = resolve_dot_names(config, names)
-        self.optimizer = self.settings["optimizer"]
-        self.nlp, self.group, self.output = nlp, group, output
+        self.seed = config["training"]["seed"]
+        if self.seed is not None:
+            fix_random_seed(self.seed)
+        T = self.settings = registry.resolve(config["training"], schema=ConfigSchemaTraining)
+        names = [T["train_corpus"], T["dev_corpus"]]
+        self.train_corpus, dev_corpus = resolve_dot_names(config, names)
+        self.evaluate = create_evaluation_callback(nlp, dev_corpus, T["score_weights"])
+        self.optimizer = T["optimizer"]
         self.progress = Progress(group.size) if state is None else Progress(**state["progress"])
-        self._state = state
         self._keys: List[KeyT] = []  # of the weights that are known to be equal in all ranks
         # Whether the weights are those after progress.steps complete steps of this run.
         self._can_save = False
@@ -109,8 +107,12 @@ class Trainer:
             self.output.mkdir(parents=True, exist_ok=True)
             clean_output_dir(self.output)
             (self.output / STATE).unlink(missing_ok=True)
-        with self.nlp.select_pipes(disable=frozen):
-            log_step, finalize_logger = self._logger()
+        log_step: Any = lambda info: None  # noqa: E731
+        finalize_logger: Any = lambda: None  # noqa: E731
+        if self.group.rank == 0:
+            with self.nlp.select_pipes(disable=frozen):
+                setup_logger = self.settings["logger"]
+                log_step, finalize_logger = setup_logger(self.nlp, sys.stdout, sys.stderr)
         try:
             for info, is_best in self._steps():
                 if info is not None and self.group.rank == 0:
@@ -125,20 +127,22 @@ class Trainer:
             if self._can_save and self.output is not None:
                 self._save(self.output, False)
 
-    def _logger(self) -> Any:
-        if self.group.rank != 0:
-            return (lambda info: None), (lambda: None)
-        return self.settings["logger"](self.nlp, sys.stdout, sys.stderr)
+    def _save(self, output: Path, is_best: bool) -> None:
+        before_to_disk = create_before_to_disk_callback(self.settings["before_to_disk"])
+        with self.nlp.use_params(self.optimizer.averages):
+            save_pipeline(before_to_disk(self.nlp), output, is_best=is_best)
+        # The state comes last: what it calls the best is then in model-best.
+        save_state(self.nlp, self.optimizer, self.progress, output)
 
     def _batches(self) -> Iterator[Tuple[int, List[Example]]]:
         """Yield epoch and batch of each step; a resumed training skips those it has had."""
-        max_epochs = self.settings["max_epochs"]
+        max_epochs, progress = self.settings["max_epochs"], self.progress
         corpus = shard(self.train_corpus, self.group)
         if max_epochs >= 0:
             # Read before the seeds differ: augmented examples must be the same in all ranks.
             examples = list(corpus(self.nlp))
             corpus = lambda nlp: examples  # noqa: E731
-        if self.group.rank != 0:
+        if self.group.rank != 0 and self.seed is not None:
             # Ranks shuffle and drop out differently, but augment a streamed corpus alike.
             fix_random_seed(self.seed + self.group.rank)
             if max_epochs < 0:
@@ -146,33 +150,31 @@ class Trainer:
         batcher: Any = lockstep(self.settings["batcher"], self.group)
         batches = create_train_batches(self.nlp, corpus, batcher, max_epochs)
         # Other shares have other batches: their order begins anew.
-        same_shares = self.progress.size == self.group.size
-        return islice(batches, self.progress.steps if same_shares else 0, None)
+        skipped = progress.steps if progress.size == self.group.size else 0
+        progress.size = self.group.size
+        return islice(batches, skipped, None)
 
     def _steps(self) -> Iterator[Tuple[Optional[Info], bool]]:
         """Train, and yield for each step what loggers want to know, and whether it is the best.
 
         As spaCy has it, loggers get None of a step that was not evaluated.
         """
-        settings, progress = self.settings, self.progress
-        evaluate = create_evaluation_callback(self.nlp, self.dev_corpus, settings["score_weights"])
+        T, progress = self.settings, self.progress
         losses: Dict[str, float] = {}
         words, start = 0, default_timer()
-        batches = self._batches()
-        progress.size = self.group.size
-        for step, (epoch, batch) in enumerate(batches, progress.steps):
-            if progress.is_finished(settings["patience"], settings["max_steps"]):
+        for step, (epoch, batch) in enumerate(self._batches(), progress.steps):
+            if progress.is_finished(T["patience"], T["max_steps"]):
                 return
             self._train_batch(batch, {"step": step, "epoch": epoch}, losses)
             words += sum(len(eg) for eg in batch)
-            if step % settings["eval_frequency"]:
+            if step % T["eval_frequency"]:
                 yield None, False
                 continue
             score, scores = 0.0, None
             if self.group.rank == 0:
                 with self.nlp.use_params(self.optimizer.averages):
-                    score, scores = evaluate()
-            score = self.group.broadcast(score)
+                    score, scores = self.evaluate()
+            score = self.group.broadcast(float(score))
             progress.results.append((score, step))
             info = {
                 "epoch": epoch,
@@ -189,47 +191,29 @@ class Trainer:
 
     def _train_batch(self, batch: List[Example], place: Info, losses: Dict[str, float]) -> None:
         """Do one step on the batches of all ranks."""
-        nlp, frozen = self.nlp, self.settings["frozen_components"]
-        if self.settings["before_update"]:
-            self.settings["before_update"](nlp, place)
-        self._equalize()
-        for part in subdivide_batch(  # type: ignore[no-untyped-call]
-            batch, self.settings["accumulate_gradient"]
-        ):
-            nlp.update(
-                part,
-                drop=self.settings["dropout"],
-                losses=losses,
-                sgd=False,  # type: ignore[arg-type]
-                exclude=frozen,
-                annotates=self.settings["annotating_components"],
-            )
+        T, nlp = self.settings, self.nlp
+        if T["before_update"]:
+            T["before_update"](nlp, place)
+        keys = [parameter.key for parameter in parameters(nlp)]
+        if keys != self._keys:  # before the first step, and where a callback has added labels
+            if self._state is not None:
+                restore(nlp, self.optimizer, self._state)
+                self._state = None
+            broadcast_weights(nlp, self.group)
+            self._keys = keys
+        settings: Dict[str, Any] = {
+            "drop": T["dropout"],
+            "sgd": False,
+            "exclude": T["frozen_components"],
+            "annotates": T["annotating_components"],
+        }
+        for part in subdivide_batch(batch, T["accumulate_gradient"]):  # type: ignore[no-untyped-call]
+            nlp.update(part, losses=losses, **settings)
         if sum_gradients(nlp, self.group):
             self._can_save = False
             for name, pipe in nlp.pipeline:
-                if name not in frozen and getattr(pipe, "is_trainable", False):
+                if name not in T["frozen_components"] and getattr(pipe, "is_trainable", False):
                     pipe.finish_update(self.optimizer)  # type: ignore[attr-defined]
         self.optimizer.step_schedules()
         self.progress.steps = place["step"] + 1
         self._can_save = True
-
-    def _equalize(self) -> None:
-        """Make the weights equal in all ranks where they are new, such as before the first step.
-
-        A callback before the update may add labels, which makes new weights.
-        """
-        keys = [parameter.key for parameter in parameters(self.nlp)]
-        if keys == self._keys:
-            return
-        if self._state is not None:
-            restore(self.nlp, self.optimizer, self._state)
-            self._state = None
-        broadcast_weights(self.nlp, self.group)
-        self._keys = keys
-
-    def _save(self, output: Path, is_best: bool) -> None:
-        before_to_disk = create_before_to_disk_callback(self.settings["before_to_disk"])
-        with self.nlp.use_params(self.optimizer.averages):
-            save_pipeline(before_to_disk(self.nlp), output, is_best=is_best)
-        # The state comes last: what it calls the best is then in model-best.
-        save_state(self.nlp, self.optimizer, self.progress, output)

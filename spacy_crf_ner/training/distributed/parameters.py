@@ -51,21 +51,12 @@ def parameters(nlp: Language) -> List[Parameter]:
             if layer.has_param(name):
                 key, tensor = (layer.id, name), to_tensor(layer.get_param(name))
                 found.setdefault(key, Parameter(f"{place}/{name}", key, tensor, layer))
-        for place_of_module, shim, module in _modules(place, layer):
-            for name, owner in module.named_parameters():
-                key, full_name = (shim.id, name), f"{place_of_module}/{name}"
+        for number, shim in enumerate(layer.shims):
+            module = getattr(shim, "_model", None)
+            for name, owner in module.named_parameters() if isinstance(module, nn.Module) else ():
+                key, full_name = (shim.id, name), f"{place}/{number}/{name}"
                 found.setdefault(key, Parameter(full_name, key, owner.detach(), owner))
     return list(found.values())
-
-
-def named_tensors(nlp: Language) -> Dict[str, Tensor]:
-    """Find all weights, and the buffers of torch modules, by their names."""
-    tensors = {parameter.name: parameter.tensor for parameter in parameters(nlp)}
-    for place, layer in _layers(nlp):
-        for place_of_module, _, module in _modules(place, layer):
-            for name, tensor in module.named_buffers():
-                tensors[f"{place_of_module}/{name}"] = tensor.detach()
-    return tensors
 
 
 def grad_scalers(nlp: Language) -> List[PyTorchGradScaler]:
@@ -87,10 +78,3 @@ def _layers(nlp: Language) -> Iterator[Tuple[str, Model[Any, Any]]]:
         if isinstance(model, Model):
             for number, layer in enumerate(model.walk()):
                 yield f"{name}/{number}", layer
-
-
-def _modules(place: str, layer: Model[Any, Any]) -> Iterator[Tuple[str, Any, nn.Module]]:
-    for number, shim in enumerate(layer.shims):
-        module = getattr(shim, "_model", None)
-        if isinstance(module, nn.Module):
-            yield f"{place}/{number}", shim, module

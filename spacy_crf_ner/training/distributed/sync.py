@@ -1,24 +1,29 @@
 """Equal weights in all ranks: the same start, and the same step everywhere."""
 
-from typing import Dict, List
+from typing import Dict
 
 import torch
 from spacy.language import Language
 from torch import Tensor
 
 from ...input_error import InputError
-from .parameters import Parameter, grad_scalers, named_tensors, parameters, update_scale
+from .parameters import grad_scalers, parameters, update_scale
 from .process_group import ProcessGroup
 
 
-def copy_weights(nlp: Language, weights: Dict[str, Tensor]) -> None:
+def get_weights(nlp: Language) -> Dict[str, Tensor]:
+    """Find all weights by their names, without a copy."""
+    return {parameter.name: parameter.tensor for parameter in parameters(nlp)}
+
+
+def set_weights(nlp: Language, weights: Dict[str, Tensor]) -> None:
     """Give a pipeline the weights of another one, bit for bit.
 
-    weights: As `named_tensors` returns them.
+    weights: As `get_weights` returns them.
 
     Raises InputError where the pipeline has weights of other names or shapes.
     """
-    own = named_tensors(nlp)
+    own = get_weights(nlp)
     for name in {**own, **weights}:
         got, expected = (tensors.get(name, torch.empty(0)).shape for tensors in (own, weights))
         if got != expected:
@@ -27,8 +32,7 @@ def copy_weights(nlp: Language, weights: Dict[str, Tensor]) -> None:
                 f"has them, got {[*got]}. Use the same config and corpus in all ranks, and those "
                 "of the checkpoint to resume."
             )
-    for name, tensor in own.items():
-        tensor.copy_(weights[name])
+        own[name].copy_(weights[name])
 
 
 def broadcast_weights(nlp: Language, group: ProcessGroup) -> None:
@@ -37,8 +41,8 @@ def broadcast_weights(nlp: Language, group: ProcessGroup) -> None:
     Raises InputError in a rank whose weights have other names or shapes.
     """
     if group.size > 1:
-        own = {name: tensor.cpu() for name, tensor in named_tensors(nlp).items()}
-        copy_weights(nlp, group.broadcast(own))
+        weights = {name: tensor.cpu() for name, tensor in get_weights(nlp).items()}
+        set_weights(nlp, group.broadcast(weights))
 
 
 def sum_gradients(nlp: Language, group: ProcessGroup) -> bool:
@@ -58,29 +62,23 @@ def sum_gradients(nlp: Language, group: ProcessGroup) -> bool:
     flags += [bool(scaler.found_inf) for scaler in scalers]
     counts = torch.tensor(flags, dtype=torch.float32, device=group.device)
     group.all_reduce(counts)
-    anywhere = [count > 0 for count in counts.tolist()]
-    learning = [parameter for parameter, has in zip(found, anywhere) if has]
-    overflowed = anywhere[len(found) :]
+    in_any_rank = [count > 0 for count in counts.tolist()]
+    learning = [parameter for parameter, has in zip(found, in_any_rank) if has]
+    overflowed = in_any_rank[len(found) :]
     if any(overflowed):
         for parameter in learning:
             parameter.set_gradient(torch.zeros_like(parameter.tensor))
         for scaler, flag in zip(scalers, overflowed):
             update_scale(scaler, flag)
-        return False
-    if learning and group.size > 1:
-        _sum(learning, group)
-    return True
-
-
-def _sum(learning: List[Parameter], group: ProcessGroup) -> None:
-    """Sum the gradients of weights in one piece, however many weights there are."""
-    parts = []
-    for parameter in learning:
-        gradient = parameter.gradient
-        part = torch.zeros_like(parameter.tensor) if gradient is None else gradient.to_dense()
-        parts.append(part.reshape(-1).to(group.device))
-    flat = torch.cat(parts)
-    group.all_reduce(flat)
-    for parameter, part in zip(learning, torch.split(flat, [part.numel() for part in parts])):
-        weights = parameter.tensor
-        parameter.set_gradient(part.view(weights.shape).to(weights.device))
+    elif learning and group.size > 1:
+        parts = []
+        for parameter in learning:
+            gradient = parameter.gradient
+            part = torch.zeros_like(parameter.tensor) if gradient is None else gradient.to_dense()
+            parts.append(part.reshape(-1).to(group.device))
+        flat = torch.cat(parts)
+        group.all_reduce(flat)
+        for parameter, part in zip(learning, torch.split(flat, [len(part) for part in parts])):
+            weights = parameter.tensor
+            parameter.set_gradient(part.view(weights.shape).to(weights.device))
+    return not any(overflowed)
