@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import copytree, rmtree
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 import torch
@@ -77,16 +77,15 @@ def save_state(nlp: Language, optimizer: Optimizer, progress: Progress, output: 
     part.replace(output / STATE)
 
 
-def read_state(output: Path) -> Dict[str, Any]:
+def read_state(output: Optional[Path]) -> Dict[str, Any]:
     """Read what `save_state` wrote; raise InputError where there is none."""
-    path = output / STATE
-    if not path.is_file():
+    if output is None or not (output / STATE).is_file():
         raise InputError(
-            f"--resume: expected the file {path}, which train-distributed writes, got none. Give "
-            "the --output of the training to continue. To start from the weights of a pipeline, "
-            "use [components.ner] source."
+            f"--resume: expected a file {STATE} in the --output folder, got none in {output}. Give "
+            "the folder of the training to continue. To start from the weights of a pipeline, use "
+            "[components.ner] source."
         )
-    state: Dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    state: Dict[str, Any] = torch.load(output / STATE, map_location="cpu", weights_only=True)
     return state
 
 

@@ -5,7 +5,7 @@ import sys
 from itertools import islice
 from pathlib import Path
 from timeit import default_timer
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 from spacy.language import Language
 from spacy.schemas import ConfigSchemaTraining
@@ -24,7 +24,6 @@ from spacy.util import registry, resolve_dot_names
 from thinc.api import Config, fix_random_seed
 from thinc.optimizers import KeyT
 
-from ...input_error import InputError
 from .checkpoint import STATE, Progress, read_state, restore, save_pipeline, save_state
 from .corpus import lockstep, shard
 from .parameters import parameters
@@ -36,7 +35,7 @@ Info = Dict[str, Any]
 
 def train(
     config: Config,
-    output: Optional[Path] = None,
+    output: Union[str, Path, None] = None,
     *,
     gpu: bool = False,
     resume: bool = False,
@@ -58,17 +57,13 @@ def train(
     Raises InputError for fewer GPUs than processes, for fewer examples than ranks, and where
     there is nothing to resume from; RankError where another rank ended or hangs.
     """
-    if resume and output is None:
-        raise InputError("--resume: expected an --output folder to resume from, got none.")
     group = join(gpu, timeout)
-    state = None
-    if resume and output is not None:
-        state = group.broadcast(read_state(output) if group.rank == 0 else None)
+    folder = Path(output) if output is not None and group.rank == 0 else None
+    state = group.broadcast(read_state(folder) if resume and group.rank == 0 else None)
     nlp = init_nlp(config, use_gpu=group.gpu_id)
-    trainer = Trainer(nlp, group, output if group.rank == 0 else None, state)
-    trainer.run()
+    Trainer(nlp, group, folder, state).run()
     group.leave()
-    return trainer.output and trainer.output / DIR_MODEL_LAST
+    return None if folder is None else folder / DIR_MODEL_LAST
 
 
 class Trainer:
