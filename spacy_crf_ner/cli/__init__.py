@@ -12,11 +12,11 @@ from .annotate import annotate
 from .calibrate import calibrate
 from .check import check
 from .convert import convert
-from .distribute import distribute
 from .explain import explain
 from .init_config import init_config
 from .predict import predict
 from .report import report
+from .train_distributed import SETTINGS, train_distributed
 from .visualize import visualize
 
 
@@ -65,9 +65,9 @@ for _command in (
     calibrate,
     report,
     init_config,
-    distribute,
 ):
     app.command()(_command)
+app.command(context_settings=SETTINGS)(train_distributed)
 
 
 def main() -> None:

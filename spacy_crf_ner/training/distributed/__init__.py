@@ -1,1 +1,1 @@
-"""Training of one pipeline by several processes, each on its share of the examples."""
+"""Train one pipeline with several processes, each on its share of the examples."""

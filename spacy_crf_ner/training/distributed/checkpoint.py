@@ -1,55 +1,107 @@
-"""Checkpoints that training can go on from: a pipeline with the state of its optimizer, whole."""
+"""Checkpoints: trained pipelines, and what training needs to continue."""
 
+from dataclasses import dataclass, field
 from pathlib import Path
-from shutil import rmtree
-from typing import Any, Union
+from shutil import copytree, rmtree
+from typing import Any, Dict, List, Optional, Tuple
 
+import numpy as np
+import torch
 from spacy.language import Language
-from spacy.training.loop import DIR_MODEL_LAST
+from spacy.training.loop import DIR_MODEL_BEST, DIR_MODEL_LAST
+from thinc.api import Optimizer, get_current_ops
 
-from .optimizer import DistributedAdam
-from .state import run
+from ...input_error import InputError
+from .parameters import parameters
+from .sync import get_weights, set_weights
 
-OPTIMIZER = "optimizer.npz"
+STATE = "training_state.pt"
+# What thinc's optimizers keep of each weight matrix: two moments, an average, a number of updates.
+_KEPT = ("mom1", "mom2", "averages", "nr_update")
 
 
-def write_checkpoints(nlp: Language) -> None:
-    """Let `nlp.to_disk` write the state of the optimizer into model-last.
+@dataclass
+class Progress:
+    """How far a training is.
 
-    The folder has another name until it is whole, as a job may be ended at any time.
+    size: Number of processes.
+    steps: Number of complete steps.
+    results: Score and step of each evaluation.
     """
-    write = nlp.to_disk
 
-    def to_disk(path: Union[str, Path], **settings: Any) -> None:
-        path = Path(path)
-        if path.name != DIR_MODEL_LAST:
-            return write(path, **settings)
-        new, old = (path.with_name(f"{path.name}.{name}") for name in ("part", "old"))
-        for left in (new, old):
-            rmtree(left, ignore_errors=True)
-        write(new, **settings)
-        optimizer = run().optimizer
-        if isinstance(optimizer, DistributedAdam):
-            (new / OPTIMIZER).write_bytes(optimizer.state(nlp))
-        if path.exists():
-            path.rename(old)
-        new.rename(path)
-        rmtree(old, ignore_errors=True)
+    size: int
+    steps: int = 0
+    results: List[Tuple[float, int]] = field(default_factory=list)
 
-    nlp.to_disk = to_disk  # type: ignore[method-assign]
+    def is_finished(self, patience: int, max_steps: int) -> bool:
+        """Return whether to stop, by the rules of `spacy train`.
+
+        patience: Steps without a better score; 0 for no limit.
+        max_steps: Number of the last step, from 0; 0 for no limit.
+        """
+        if not self.steps:
+            return False
+        last = self.steps - 1
+        _, best = max((score, -step) for score, step in self.results)
+        return bool((patience and last + best >= patience) or (max_steps and last >= max_steps))
 
 
-def read_checkpoint(nlp: Language, path: Path) -> bytes:
-    """Load the weights of a checkpoint into a pipeline, and return the state of its optimizer.
+def save_pipeline(nlp: Language, output: Path, *, is_best: bool) -> None:
+    """Write model-last and, where it is the best, model-best.
 
-    Raises ValueError where there is no such state.
+    A folder has another name until it is complete, because a job may be killed at any time.
     """
-    state = path / OPTIMIZER
-    if not state.is_file():
-        raise ValueError(
-            f"resume: expected a checkpoint with a file {OPTIMIZER}, such as model-last of a "
-            f"distributed training, got {path}, which has none. Begin with its weights alone by "
+    last, best = output / DIR_MODEL_LAST, output / DIR_MODEL_BEST
+    for folder in (last, best) if is_best else (last,):
+        part = folder.with_name(f"{folder.name}.part")
+        rmtree(part, ignore_errors=True)
+        if folder is last:
+            nlp.to_disk(part)
+        else:
+            copytree(last, part)
+        rmtree(folder, ignore_errors=True)
+        part.rename(folder)
+
+
+def save_state(nlp: Language, optimizer: Optimizer, progress: Progress, output: Path) -> None:
+    """Write what the next step depends on: the weights that learn, moments and progress."""
+    moments: Dict[str, Dict[str, Any]] = {}
+    for parameter in parameters(nlp):
+        kept = {kind: (getattr(optimizer, kind) or {}).get(parameter.key) for kind in _KEPT}
+        moments[parameter.name] = {
+            kind: torch.as_tensor(values) for kind, values in kept.items() if values is not None
+        }
+    state = {"progress": vars(progress), "weights": get_weights(nlp), "moments": moments}
+    part = output / f"{STATE}.part"
+    torch.save(state, part)
+    part.replace(output / STATE)
+
+
+def read_state(output: Optional[Path]) -> Dict[str, Any]:
+    """Read what `save_state` wrote; raise InputError where there is none."""
+    if output is None or not (output / STATE).is_file():
+        raise InputError(
+            f"--resume: expected a file {STATE} in the --output folder, got none in {output}. Give "
+            "the folder of the training to continue. To start from the weights of a pipeline, use "
             "[components.ner] source."
         )
-    nlp.from_disk(path)
-    return state.read_bytes()
+    state: Dict[str, Any] = torch.load(output / STATE, map_location="cpu", weights_only=True)
+    return state
+
+
+def restore(nlp: Language, optimizer: Optimizer, state: Dict[str, Any]) -> None:
+    """Give a pipeline and its new optimizer the state of a checkpoint.
+
+    Raises InputError for the state of a pipeline with other weights.
+    """
+    set_weights(nlp, state["weights"])
+    for _ in range(state["progress"]["steps"]):
+        optimizer.step_schedules()  # type: ignore[no-untyped-call]
+    ops: Any = get_current_ops()
+    nothing: Any = np.zeros(0, dtype="f")
+    for parameter in parameters(nlp):
+        # This updates nothing, but LayerwiseAdam learns which layers the transformer has.
+        optimizer(parameter.key, nothing, nothing)
+        for kind, values in state["moments"][parameter.name].items():
+            kept = ops.asarray(values.numpy()) if values.ndim else values.item()
+            getattr(optimizer, kind)[parameter.key] = kept

@@ -1,80 +1,52 @@
-"""The share of a corpus that one rank learns from."""
+"""The share of the examples that one rank learns from."""
 
-from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator, Optional
+from typing import Any, Callable, Iterable, Iterator, List
 
 from spacy.language import Language
-from spacy.tokens import Doc
-from spacy.training import Corpus, Example
-from spacy.training.corpus import FILE_TYPE
-from spacy.vocab import Vocab
+from spacy.training import Example
 
-from .process_group import ranks
-from .state import run
+from ...input_error import InputError
+from .process_group import ProcessGroup
+
+Corpus = Callable[[Language], Iterable[Example]]
+Batcher = Callable[[Iterable[Example]], Iterable[List[Example]]]
 
 
-class RankCorpus(Corpus):
-    """The docs of a corpus, of which each rank learns from every so many-th; see `rank_corpus`."""
+def shard(corpus: Corpus, group: ProcessGroup) -> Corpus:
+    """Wrap a corpus: rank r of N gets the examples whose number is r modulo N.
 
-    def __call__(self, nlp: Language) -> Iterator[Example]:
-        """Yield the examples of a pipeline in training that are this rank's; else all."""
-        _require_docbins(self.path)
-        self.shared = run().nlp is nlp
-        yield from super().__call__(nlp)
+    The wrapped corpus raises InputError, in all ranks, where there are fewer examples than ranks.
+    """
 
-    def read_docbin(self, vocab: Vocab, locs: Iterable[Any]) -> Iterator[Doc]:
-        """Yield the docs, from which examples are made, of this rank."""
-        rank, world = (ranks().rank, ranks().world) if self.shared else (0, 1)
-        docs = 0
-        for doc in super().read_docbin(vocab, locs):
-            if docs % world == rank:
-                yield doc
-            docs += 1
-        if docs < world:
-            raise ValueError(
-                f"{self.path}: expected at least a doc for each of {world} ranks, got {docs}. "
-                "Start fewer processes."
+    def read(nlp: Language) -> Iterator[Example]:
+        total = 0
+        for eg in corpus(nlp):
+            if total % group.size == group.rank:
+                yield eg
+            total += 1
+        if total < group.size:
+            raise InputError(
+                f"[corpora.train] expected at least one example for each of {group.size} "
+                f"processes, got {total}. Start fewer processes."
             )
 
+    return read
 
-def rank_corpus(
-    path: Optional[Path],
-    gold_preproc: bool,
-    max_length: int = 0,
-    limit: int = 0,
-    augmenter: Optional[Callable[..., Any]] = None,
-) -> Callable[[Language], Iterable[Example]]:
-    """Make `spacy-crf-ner.RankCorpus.v1`: a corpus of which each rank learns from a share.
 
-    Of docs in the order of the files, rank r of N takes those whose number is r modulo N, and
-    makes examples of them alone. What initializes a pipeline is all of it: ranks must know the
-    same labels. A process that is alone takes all.
+def lockstep(batcher: Batcher, group: ProcessGroup) -> Batcher:
+    """Wrap a batcher: all ranks begin and end each epoch together.
 
-    path: A .spacy file, or a folder of nothing but such files; hidden files do not count.
-    gold_preproc, max_length, augmenter: As of `spacy.Corpus.v1`.
-    limit: Docs that are read of a file, by all ranks together; 0 for all.
-
-    Raises ValueError for no path; in reading, for other files, and for fewer docs than ranks.
+    A rank that has used its share, while another rank has not, gets empty batches, and adds zeros
+    to the gradients. So an epoch has each example once, and no rank waits for one that has
+    ended. Before each batch, ranks exchange one number.
     """
-    if path is None:
-        raise ValueError(
-            "[corpora.train] path: expected a .spacy file or a folder of them, got none. Give "
-            "--paths.train."
-        )
-    return RankCorpus(
-        path, gold_preproc=gold_preproc, max_length=max_length, limit=limit, augmenter=augmenter
-    )
 
+    def batches(examples: Iterable[Any]) -> Iterator[List[Example]]:
+        own = iter(batcher(examples))
+        while True:
+            batch = next(own, None)
+            if not group.any(batch is not None):
+                return
+            yield [] if batch is None else batch
 
-def _require_docbins(path: Path) -> None:
-    """Refuse what spaCy would skip, and never say so."""
-    inside = [file for file in path.rglob("*") if file.is_file()]
-    hidden = {file for file in inside if "/." in f"/{file.relative_to(path).as_posix()}"}
-    files = [file for file in inside if file not in hidden] if path.is_dir() else [path]
-    other = sorted(str(file) for file in files if not file.name.endswith(FILE_TYPE))
-    if other or not files:
-        raise ValueError(
-            f"{path}: expected nothing but files that end in {FILE_TYPE}, got "
-            f"{', '.join(other[:5]) or 'none'}. Convert a corpus with spacy-crf-ner convert, or "
-            "move what is none elsewhere."
-        )
+    return batches

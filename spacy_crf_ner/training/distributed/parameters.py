@@ -1,65 +1,80 @@
-"""The weights of a pipeline, by names that are the same in every process."""
+"""The weights of a pipeline and their gradients, by names that are the same in every process.
 
-from typing import Any, Dict, Iterator, NamedTuple, Tuple
+This module is the only one of the folder that uses private attributes of thinc's shims.
+"""
+
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from spacy.language import Language
-from thinc.api import Model
+from thinc.api import Model, PyTorchGradScaler
 from thinc.optimizers import KeyT
+from torch import Tensor, nn
 
-from ...ml.torch_layer import to_tensor
+from ...ml.torch_layer import to_array, to_tensor
 
 
 class Parameter(NamedTuple):
-    """Weights that can learn.
+    """The weights that an optimizer updates in one call.
 
-    name: Of the component, the number of the layer in it, and the name in that.
-    tensor: Over the memory of the model.
-    lr_scale: Times the learning rate.
+    name: The component, the number of the layer in it, and the name in the layer.
+    key: How optimizers identify the weights; it differs between processes.
+    tensor: Over the memory of the weights.
+    owner: The thinc layer, or the parameter of a torch module.
     """
 
     name: str
-    tensor: Any
-    lr_scale: float
+    key: KeyT
+    tensor: Tensor
+    owner: Union[Model[Any, Any], nn.Parameter]
+
+    @property
+    def gradient(self) -> Optional[Tensor]:
+        """The accumulated gradient, which may be sparse; None where there is none."""
+        if isinstance(self.owner, nn.Parameter):
+            return self.owner.grad
+        name = self.key[1]
+        return to_tensor(self.owner.get_grad(name)) if self.owner.has_grad(name) else None
+
+    def set_gradient(self, values: Tensor) -> None:
+        """Replace the accumulated gradient."""
+        if isinstance(self.owner, nn.Parameter):
+            self.owner.grad = values
+        else:
+            self.owner.set_grad(self.key[1], to_array(values))
 
 
-def parameters(nlp: Language) -> Dict[KeyT, Parameter]:
-    """Find the weights of all components, by the keys under which optimizers know them.
-
-    They have one order in every process; their keys have not.
-    """
+def parameters(nlp: Language) -> List[Parameter]:
+    """Find the weights of all components, in an order that is the same in every process."""
     found: Dict[KeyT, Parameter] = {}
-    for place, node in _nodes(nlp):
-        for name in node.param_names:
-            if node.has_param(name):
-                tensor = to_tensor(node.get_param(name))
-                found.setdefault((node.id, name), Parameter(f"{place}/{name}", tensor, 1.0))
-        for number, shim in enumerate(node.shims):
-            scale = getattr(shim, "learn_rate_multiplier", 1.0)
-            for name, tensor in _of_module(shim, "named_parameters"):
-                parameter = Parameter(f"{place}/{number}/{name}", tensor.detach(), scale)
-                found.setdefault((shim.id, name), parameter)
-    return found
+    for place, layer in _layers(nlp):
+        for name in layer.param_names:
+            if layer.has_param(name):
+                key, tensor = (layer.id, name), to_tensor(layer.get_param(name))
+                found.setdefault(key, Parameter(f"{place}/{name}", key, tensor, layer))
+        for number, shim in enumerate(layer.shims):
+            module = getattr(shim, "_model", None)
+            for name, owner in module.named_parameters() if isinstance(module, nn.Module) else ():
+                key, full_name = (shim.id, name), f"{place}/{number}/{name}"
+                found.setdefault(key, Parameter(full_name, key, owner.detach(), owner))
+    return list(found.values())
 
 
-def tensors(nlp: Language) -> Iterator[Tuple[str, Any]]:
-    """Yield names and tensors of all weights, and of what else torch modules keep."""
-    for parameter in parameters(nlp).values():
-        yield parameter.name, parameter.tensor
-    for place, node in _nodes(nlp):
-        for number, shim in enumerate(node.shims):
-            for name, tensor in _of_module(shim, "named_buffers"):
-                yield f"{place}/{number}/{name}", tensor.detach()
+def grad_scalers(nlp: Language) -> List[PyTorchGradScaler]:
+    """Find the gradient scalers of all components, in an order that is the same everywhere."""
+    shims = (shim for _, layer in _layers(nlp) for shim in layer.shims)
+    scalers = (getattr(shim, "_grad_scaler", None) for shim in shims)
+    return [scaler for scaler in scalers if scaler is not None]
 
 
-def _nodes(nlp: Language) -> Iterator[Tuple[str, Model[Any, Any]]]:
+def update_scale(scaler: PyTorchGradScaler, found_inf: bool) -> None:
+    """Adapt the scale as after a step whose gradients overflowed or not."""
+    scaler._found_inf = found_inf
+    scaler.update()  # type: ignore[no-untyped-call]
+
+
+def _layers(nlp: Language) -> Iterator[Tuple[str, Model[Any, Any]]]:
     for name, pipe in nlp.components:
         model = getattr(pipe, "model", None)
         if isinstance(model, Model):
-            for number, node in enumerate(model.walk()):
-                yield f"{name}/{number}", node
-
-
-def _of_module(shim: Any, names: str) -> Iterator[Tuple[str, Any]]:
-    module = getattr(shim, "_model", None)
-    if hasattr(module, names):
-        yield from getattr(module, names)()
+            for number, layer in enumerate(model.walk()):
+                yield f"{name}/{number}", layer

@@ -1,0 +1,62 @@
+"""The command `train-distributed`."""
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+# spaCy's own helpers of `spacy train`; they are private, and used here only.
+from spacy.cli._util import parse_config_overrides, show_validation_error
+from spacy.util import import_file, load_config
+
+from ..training.distributed.loop import train
+from ..training.distributed.process_group import TIMEOUT, RankError
+
+# Options with a dot, such as --paths.train, are settings of the config.
+SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def train_distributed(
+    context: typer.Context,
+    config: Annotated[
+        Path, typer.Argument(exists=True, dir_okay=False, help="Config for `spacy train`.")
+    ],
+    output: Annotated[
+        Optional[Path], typer.Option("--output", "-o", help="Folder of the trained pipelines.")
+    ] = None,
+    gpu: Annotated[bool, typer.Option("--gpu", help="Use one GPU per process.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue from model-last in the output folder.")
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="Minutes that a process waits for another one.")
+    ] = TIMEOUT,
+    code: Annotated[
+        Optional[Path],
+        typer.Option(
+            "--code", "-c", exists=True, dir_okay=False, help="Python file to import before."
+        ),
+    ] = None,
+) -> None:
+    """Train a pipeline on several GPUs or machines.
+
+    Start it with torchrun, once per machine. Without torchrun, one process trains as `spacy train`
+    does. Settings of the config can be given as options, as in `spacy train`. Batches of the
+    config are those of each process.
+
+    \b
+    Example, on a machine with four GPUs:
+      torchrun --nproc-per-node 4 -m spacy_crf_ner train-distributed config.cfg \\
+          --output training --gpu --paths.train train.spacy --paths.dev dev.spacy
+    """
+    overrides = parse_config_overrides(context.args)
+    if code is not None:
+        import_file("python_code", code)
+    try:
+        with show_validation_error(config):
+            loaded = load_config(config, overrides=overrides, interpolate=False)
+            saved = train(loaded, output, gpu=gpu, resume=resume, timeout=timeout)
+    except RankError as error:
+        raise typer.Exit(1) from error  # it has printed its message
+    if saved is not None:
+        typer.echo(f"Pipeline: {saved}")

@@ -1,0 +1,214 @@
+"""The training loop: what `spacy train` does, in step with the other ranks."""
+
+import random
+import sys
+from itertools import islice
+from pathlib import Path
+from timeit import default_timer
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
+
+from spacy.language import Language
+from spacy.schemas import ConfigSchemaTraining
+from spacy.training import Example
+from spacy.training.initialize import init_nlp
+from spacy.training.loop import (
+    DIR_MODEL_LAST,
+    clean_output_dir,
+    create_before_to_disk_callback,
+    create_evaluation_callback,
+    create_train_batches,
+    subdivide_batch,
+    update_meta,
+)
+from spacy.util import registry, resolve_dot_names
+from thinc.api import Config, fix_random_seed
+from thinc.optimizers import KeyT
+
+from .checkpoint import STATE, Progress, read_state, restore, save_pipeline, save_state
+from .corpus import lockstep, shard
+from .parameters import parameters
+from .process_group import TIMEOUT, ProcessGroup, join
+from .sync import broadcast_weights, sum_gradients
+
+Info = Dict[str, Any]
+
+
+def train(
+    config: Config,
+    output: Union[str, Path, None] = None,
+    *,
+    gpu: bool = False,
+    resume: bool = False,
+    timeout: float = TIMEOUT,
+) -> Optional[Path]:
+    """Train a pipeline, together with the other processes that torchrun started.
+
+    Each rank learns from its share of the examples, gradients are summed, and the weights stay
+    equal in all ranks, bit for bit. Rank 0 alone evaluates, logs and writes. A single process
+    trains as `spacy train` does.
+
+    config: A config for `spacy train`, not interpolated.
+    output: Folder for model-best and model-last, which are replaced; None to write nothing.
+    gpu: Whether each rank uses a GPU of its own.
+    resume: Continue the training whose model-last is in the output folder, with the same config.
+    timeout: Minutes that a rank waits for another one, which may evaluate or save.
+
+    Returns model-last; None in other ranks than 0 and without an output folder.
+    Raises InputError for fewer GPUs than processes, for fewer examples than ranks, and where
+    there is nothing to resume from; RankError where another rank ended or hangs.
+    """
+    group = join(gpu, timeout)
+    folder = Path(output) if output is not None and group.rank == 0 else None
+    state = group.broadcast(read_state(folder) if resume and group.rank == 0 else None)
+    nlp = init_nlp(config, use_gpu=group.gpu_id)
+    Trainer(nlp, group, folder, state).run()
+    group.leave()
+    return None if folder is None else folder / DIR_MODEL_LAST
+
+
+class Trainer:
+    """The training of an initialized pipeline by one rank.
+
+    output: Folder of the checkpoints; None to write none.
+    state: Training state to continue from; None to start.
+    """
+
+    def __init__(
+        self,
+        nlp: Language,
+        group: ProcessGroup,
+        output: Optional[Path] = None,
+        state: Optional[Dict[str, Any]] = None,
+    ) -> None:
+        self.nlp, self.group, self.output, self._state = nlp, group, output, state
+        config = nlp.config.interpolate()
+        self.seed = config["training"]["seed"]
+        if self.seed is not None:
+            fix_random_seed(self.seed)
+        T = self.settings = registry.resolve(config["training"], schema=ConfigSchemaTraining)
+        names = [T["train_corpus"], T["dev_corpus"]]
+        self.train_corpus, dev_corpus = resolve_dot_names(config, names)
+        self.evaluate = create_evaluation_callback(nlp, dev_corpus, T["score_weights"])
+        self.optimizer = T["optimizer"]
+        self.progress = Progress(group.size) if state is None else Progress(**state["progress"])
+        self._keys: List[KeyT] = []  # of the weights that are known to be equal in all ranks
+        # Whether the weights are those after progress.steps complete steps of this run.
+        self._can_save = False
+
+    def run(self) -> None:
+        """Train to the end; evaluate, log and save on the way."""
+        frozen = self.settings["frozen_components"]
+        if self._state is None and self.output is not None:
+            self.output.mkdir(parents=True, exist_ok=True)
+            clean_output_dir(self.output)
+            (self.output / STATE).unlink(missing_ok=True)
+        log_step: Any = lambda info: None  # noqa: E731
+        finalize_logger: Any = lambda: None  # noqa: E731
+        if self.group.rank == 0:
+            with self.nlp.select_pipes(disable=frozen):
+                setup_logger = self.settings["logger"]
+                log_step, finalize_logger = setup_logger(self.nlp, sys.stdout, sys.stderr)
+        try:
+            for info, is_best in self._steps():
+                if info is not None and self.group.rank == 0:
+                    with self.nlp.select_pipes(disable=frozen):
+                        update_meta(self.settings, self.nlp, info)
+                    if self.output is not None:
+                        self._save(self.output, is_best)
+                        info["output_path"] = str(self.output / DIR_MODEL_LAST)
+                log_step(info)
+        finally:
+            finalize_logger()
+            if self._can_save and self.output is not None:
+                self._save(self.output, False)
+
+    def _save(self, output: Path, is_best: bool) -> None:
+        before_to_disk = create_before_to_disk_callback(self.settings["before_to_disk"])
+        with self.nlp.use_params(self.optimizer.averages):
+            save_pipeline(before_to_disk(self.nlp), output, is_best=is_best)
+        # The state comes last: what it calls the best is then in model-best.
+        save_state(self.nlp, self.optimizer, self.progress, output)
+
+    def _batches(self) -> Iterator[Tuple[int, List[Example]]]:
+        """Yield epoch and batch of each step; a resumed training skips those it has had."""
+        max_epochs, progress = self.settings["max_epochs"], self.progress
+        corpus = shard(self.train_corpus, self.group)
+        if max_epochs >= 0:
+            # Read before the seeds differ: augmented examples must be the same in all ranks.
+            examples = list(corpus(self.nlp))
+            corpus = lambda nlp: examples  # noqa: E731
+        if self.group.rank != 0 and self.seed is not None:
+            # Ranks shuffle and drop out differently, but augment a streamed corpus alike.
+            fix_random_seed(self.seed + self.group.rank)
+            if max_epochs < 0:
+                random.seed(self.seed)
+        batcher: Any = lockstep(self.settings["batcher"], self.group)
+        batches = create_train_batches(self.nlp, corpus, batcher, max_epochs)
+        # Other shares have other batches: their order begins anew.
+        skipped = progress.steps if progress.size == self.group.size else 0
+        progress.size = self.group.size
+        return islice(batches, skipped, None)
+
+    def _steps(self) -> Iterator[Tuple[Optional[Info], bool]]:
+        """Train, and yield for each step what loggers want to know, and whether it is the best.
+
+        As spaCy has it, loggers get None of a step that was not evaluated.
+        """
+        T, progress = self.settings, self.progress
+        losses: Dict[str, float] = {}
+        words, start = 0, default_timer()
+        for step, (epoch, batch) in enumerate(self._batches(), progress.steps):
+            if progress.is_finished(T["patience"], T["max_steps"]):
+                return
+            self._train_batch(batch, {"step": step, "epoch": epoch}, losses)
+            words += sum(len(eg) for eg in batch)
+            if step % T["eval_frequency"]:
+                yield None, False
+                continue
+            score, scores = 0.0, None
+            if self.group.rank == 0:
+                with self.nlp.use_params(self.optimizer.averages):
+                    score, scores = self.evaluate()
+            score = self.group.broadcast(float(score))
+            progress.results.append((score, step))
+            info = {
+                "epoch": epoch,
+                "step": step,
+                "score": score,
+                "other_scores": scores,
+                "losses": losses,
+                "checkpoints": progress.results,
+                "seconds": int(default_timer() - start),
+                "words": words,
+            }
+            yield info, score == max(progress.results)[0]
+            losses = {}
+
+    def _train_batch(self, batch: List[Example], place: Info, losses: Dict[str, float]) -> None:
+        """Do one step on the batches of all ranks."""
+        T, nlp = self.settings, self.nlp
+        if T["before_update"]:
+            T["before_update"](nlp, place)
+        keys = [parameter.key for parameter in parameters(nlp)]
+        if keys != self._keys:  # before the first step, and where a callback has added labels
+            if self._state is not None:
+                restore(nlp, self.optimizer, self._state)
+                self._state = None
+            broadcast_weights(nlp, self.group)
+            self._keys = keys
+        settings: Dict[str, Any] = {
+            "drop": T["dropout"],
+            "sgd": False,
+            "exclude": T["frozen_components"],
+            "annotates": T["annotating_components"],
+        }
+        for part in subdivide_batch(batch, T["accumulate_gradient"]):  # type: ignore[no-untyped-call]
+            nlp.update(part, losses=losses, **settings)
+        if sum_gradients(nlp, self.group):
+            self._can_save = False
+            for name, pipe in nlp.pipeline:
+                if name not in T["frozen_components"] and getattr(pipe, "is_trainable", False):
+                    pipe.finish_update(self.optimizer)  # type: ignore[attr-defined]
+        self.optimizer.step_schedules()
+        self.progress.steps = place["step"] + 1
+        self._can_save = True
