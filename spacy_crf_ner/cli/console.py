@@ -1,6 +1,5 @@
 """What a terminal shows: tables, findings, and bars of progress."""
 
-from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
@@ -9,15 +8,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
-from rich.progress import (
-    BarColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress, TaskID
 from rich.table import Table
 from rich.text import Text
 from spacy.tokens import Doc
@@ -25,7 +16,6 @@ from spacy.vocab import Vocab
 
 from .. import check as checking
 from .. import data
-from ..annotate import Progress as Run
 from ..explain.trellis import relevant_tags, visible
 
 
@@ -161,35 +151,3 @@ def read_docs(corpus: Path, vocab: Vocab) -> Iterator[Doc]:
                 progress.update(task, completed=i, visible=True)
                 patience += 0.1
             yield doc
-
-
-@contextmanager
-def annotation_bar() -> Iterator[Callable[[Run], None]]:
-    """Draw, on stderr, how far `annotate` is: the share of the input, and how fast it goes."""
-    console = Console(stderr=True)
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[speed]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("Loading", total=None, speed="")
-        began = None
-
-        def watch(run: Run) -> None:
-            nonlocal began
-            began = run.seconds if began is None else began
-            seconds = max(run.seconds - began, 1e-3)
-            docs, words = run.documents / seconds, run.words / seconds
-            bar.update(
-                task,
-                description="Annotating",
-                completed=run.size,
-                total=run.total,
-                speed=f"{run.documents:,} docs, {docs:,.0f} docs/s, {words:,.0f} words/s, left",
-            )
-
-        yield watch

@@ -1,0 +1,442 @@
+"""Read the records of files, and what of them cannot be read.
+
+A file has bad data, or the machine fails. Bad data is an Item with a reason, and counted; an error
+of the machine (StorageError, MemoryError) is raised, because a later attempt may succeed.
+"""
+
+import csv
+import gzip
+import json
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from contextlib import closing, contextmanager
+from io import BufferedReader
+from math import isinf
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    BinaryIO,
+    Callable,
+    Dict,
+    Generator,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Tuple,
+    cast,
+)
+
+from spacy.tokens import Doc, DocBin
+from spacy.vocab import Vocab
+
+from ..data.json_records import META, is_text, shown
+from ..input_error import InputError
+from .inputs import Source
+from .settings import Settings
+from .storage import BUFFER, StorageError
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch, Schema
+    from pyarrow.parquet import FileMetaData, ParquetFile
+
+Row = Dict[str, Any]  # the columns of a record, by their names
+
+MAX_LINE = 256 * 2**20  # bytes; a longer line is no document, and would be in memory whole
+MAX_DEPTH = 200  # nested lists and objects of JSON; deeper ones may not be picklable or writable
+SKIPPED = 2**20  # bytes of a line that is too long which are read at once
+DELIMITERS = {"csv": ",", "tsv": "\t"}
+# Rows of Parquet that are in memory together, and their bytes.
+BATCH_ROWS = 1000
+BATCH_BYTES = 16 * 2**20
+
+
+class Place(NamedTuple):
+    """Where a record is.
+
+    file: Path or URI, as it was found.
+    line: The line on which it begins, from 1; in .parquet and .spacy its number; None for a whole
+        file.
+    """
+
+    file: str
+    line: Optional[int]
+
+
+class Item(NamedTuple):
+    """What was found at a place.
+
+    row: The record; None if it could not be read, and for a blank line.
+    reason: Why it could not be read; "" for a record, and for a blank line.
+    position: Bytes of the file, as stored, that have been read, about.
+    """
+
+    place: Place
+    row: Optional[Row]
+    reason: str
+    position: int
+
+
+class Line(NamedTuple):
+    """A line with its end.
+
+    text: Bytes that are not UTF-8 are half surrogate pairs in it; "" if the line is too long.
+    reason: Why it cannot be used, or "". position: As in Item.
+    """
+
+    number: int
+    text: str
+    reason: str
+    position: int
+
+
+def read(source: Source, settings: Settings) -> Iterator[Item]:
+    """Read the records of a file. Few are in memory at a time; of .spacy all, packed.
+
+    In .txt a line is a text, or the whole file; in .spacy a text is a Doc, as bytes, without
+    annotation. A record without an id gets one of file and line.
+
+    Yields an Item for each record, in order, also for each that cannot be read, and for each blank
+    line of .jsonl, .csv and .tsv. If a file, or the rest of one, is damaged, the last Item says so,
+    without a line. Raises StorageError and MemoryError.
+    """
+    part = "the file"
+    try:
+        for item in _records(source, settings):
+            yield _with_columns(source, item, settings)
+            part = "the rest of the file"
+        return
+    except (StorageError, MemoryError):
+        raise
+    # zlib, Arrow, msgpack, numpy and spaCy raise errors of all types for damaged bytes.
+    except Exception as problem:
+        # A ValueError of our own has a message for users; of others the type says more.
+        why = str(problem) if type(problem) is ValueError else shown(problem)
+    yield Item(Place(source.name, None), None, f"{part} is unreadable: {why}", source.size)
+
+
+def require_text_column(source: Source, text_column: str) -> None:
+    """Require that the first record of a file, or its header, has a column with this name.
+
+    Raises InputError if not. A file without columns, or without a readable record, passes.
+    """
+    try:
+        columns = _columns(source)
+    except (StorageError, MemoryError):
+        raise
+    except Exception:  # `read` says what is wrong
+        return
+    if columns is not None and text_column not in columns:
+        raise InputError(
+            f"{source.name}: expected a column {text_column!r}, got the columns "
+            f"{', '.join(columns) or 'none'}. Name it with --text-column."
+        )
+
+
+def schema_of(source: Source) -> Optional["Schema"]:
+    """Read the columns and types of a .parquet file; None for any other, and a damaged one."""
+    from pyarrow import ArrowException
+
+    if source.kind != "parquet":
+        return None
+    try:
+        with _parquet(source) as table:
+            return table.schema_arrow
+    except StorageError:
+        raise
+    except (OSError, ArrowException):
+        return None
+
+
+def _records(source: Source, settings: Settings) -> Iterator[Item]:
+    match source.kind:
+        case "txt" if settings.whole_files:
+            return _read_whole(source, settings.text_column)
+        case "txt":
+            return _read_text(source, settings.text_column)
+        case "jsonl":
+            return _read_json_lines(source)
+        case "csv" | "tsv":
+            return _read_table(source)
+        case "parquet":
+            return _read_parquet(source)
+    assert source.kind == "spacy"
+    return _read_docbin(source, settings.text_column)
+
+
+def _with_columns(source: Source, item: Item, settings: Settings) -> Item:
+    """Require the text of a row, and give it an id if it has none."""
+    row, column = item.row, settings.text_column
+    if row is None:
+        return item
+    if column not in row:
+        reason = f"expected a column {column!r}, got {shown([*row])}"
+        return item._replace(row=None, reason=reason)
+    if source.kind != "spacy" and not is_text(row[column]):
+        reason = f"expected text in {column!r}, got {shown(row[column])}"
+        return item._replace(row=None, reason=reason)
+    file, line = item.place
+    row.setdefault(settings.id_column, file if line is None else f"{file}:{line}")
+    return item
+
+
+def _columns(source: Source) -> Optional[List[str]]:
+    """Read the names of the columns; None if there are none."""
+    if source.kind == "jsonl":
+        rows = (item.row for item in _read_json_lines(source) if item.row is not None)
+        return next(([*row] for row in rows), None)
+    if source.kind in DELIMITERS:
+        with closing(read_lines(source)) as lines:
+            return _Table(lines, DELIMITERS[source.kind]).columns
+    schema = schema_of(source)
+    return None if schema is None else [*schema.names]
+
+
+# Lines
+
+
+@contextmanager
+def _decompressed(source: Source) -> Iterator[Tuple[BinaryIO, Callable[[], int]]]:
+    """Open a file, decompressed. Yields also a function for the position: see Item."""
+    with source.location.open() as packed:
+        file: Any = packed
+        if source.compression == "gz":
+            file = gzip.GzipFile(fileobj=packed)
+        elif source.compression == "zst":
+            from pyarrow import CompressedInputStream
+
+            file = BufferedReader(CompressedInputStream(packed, "zstd"))
+        yield cast(BinaryIO, file), lambda: min(packed.tell(), source.size)
+
+
+def read_lines(source: Source) -> Generator[Line, None, None]:
+    """Read the lines of a file, which end at line feeds, not at U+2028, and go on after a bad one.
+
+    A byte order mark is not text. Raises ValueError for UTF-16, and OSError, EOFError or
+    zlib.error for a damaged archive.
+    """
+    number = 0
+    with _decompressed(source) as (file, position):
+        while content := file.readline(MAX_LINE + 1):
+            number += 1
+            text, reason = _decode(content, begins=number == 1)
+            if not text and not reason:
+                return  # there was nothing but the mark
+            if len(content) > MAX_LINE:
+                while content and not content.endswith(b"\n"):
+                    content = file.readline(SKIPPED)
+            yield Line(number, text, reason, position())
+
+
+def _decode(content: bytes, begins: bool) -> Tuple[str, str]:
+    """Decode bytes to the text and the reason of a Line. A file may begin with a mark."""
+    if len(content) > MAX_LINE:
+        return "", f"expected at most {MAX_LINE:,} bytes, got more"
+    if begins:
+        if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+            raise ValueError("expected UTF-8, got UTF-16")
+        content = content.removeprefix(BOM_UTF8)
+    try:
+        return content.decode(), ""
+    except UnicodeDecodeError as problem:
+        return content.decode(errors="surrogateescape"), f"expected UTF-8, got {problem}"
+
+
+def _read_text(source: Source, text_column: str) -> Iterator[Item]:
+    """Read a document a line; an empty line is an empty document."""
+    for line in read_lines(source):
+        text = line.text.removesuffix("\n").removesuffix("\r")
+        row = None if line.reason else {text_column: text}
+        yield Item(Place(source.name, line.number), row, line.reason, line.position)
+
+
+def _read_whole(source: Source, text_column: str) -> Iterator[Item]:
+    """Read a file as one document, all its characters as they are."""
+    with _decompressed(source) as (file, _):
+        text, reason = _decode(file.read(MAX_LINE + 1), begins=True)
+    row = None if reason else {text_column: text}
+    yield Item(Place(source.name, None), row, reason, source.size)
+
+
+# JSON
+
+
+def _read_json_lines(source: Source) -> Iterator[Item]:
+    """Read an object a line, and go on after a line that is none."""
+    for line in read_lines(source):
+        row, reason = None, line.reason
+        if not reason and line.text.strip(" \t\r\n"):
+            row, reason = _parse(line.text)
+        yield Item(Place(source.name, line.number), row, reason, line.position)
+
+
+def _parse(text: str) -> Tuple[Optional[Row], str]:
+    try:
+        value = _decoder.decode(text)
+    except (ValueError, RecursionError) as problem:
+        return None, f"expected JSON, got {shown(text)} ({problem})"
+    if not isinstance(value, dict):
+        return None, f"expected an object of JSON, got {shown(value)}"
+    if text.count("[") + text.count("{") > MAX_DEPTH and _depth([value]) > MAX_DEPTH:
+        return None, f"expected at most {MAX_DEPTH} lists and objects in each other, got more"
+    return value, ""
+
+
+def _depth(values: Iterable[Any]) -> int:
+    """Count how deep lists and objects are nested, without recursion."""
+    depth = 0
+    while values := [value for value in values if isinstance(value, (list, dict))]:
+        depth += 1
+        parts = (value.values() if isinstance(value, dict) else value for value in values)
+        values = [value for part in parts for value in part]
+    return depth
+
+
+def _object(pairs: List[Tuple[str, Any]]) -> Row:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        raise ValueError(f"a key twice among {shown([key for key, _ in pairs])}")
+    return row
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if isinf(value):
+        raise ValueError(f"a number as large as {shown(text)}")
+    return value
+
+
+def _constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+_decoder = json.JSONDecoder(
+    object_pairs_hook=_object, parse_float=_number, parse_constant=_constant
+)
+
+
+# Tables as text
+
+
+def _read_table(source: Source) -> Iterator[Item]:
+    """Read rows of strings, and go on after one that cannot be read.
+
+    Raises ValueError for a header without columns, or with a name twice; and for a record whose end
+    is unknown: it is too long, or has a quote that is never closed.
+    """
+    with closing(read_lines(source)) as lines:
+        table = _Table(lines, DELIMITERS[source.kind])
+        while (cells := table.next_record()) is not None:
+            row, reason, expected = None, table.reason, len(table.columns)
+            if cells and not reason and len(cells) != expected:
+                reason = f"expected {expected} cells, as the first line has, got {len(cells)}"
+            elif cells and not reason:
+                row = dict(zip(table.columns, cells))
+            yield Item(Place(source.name, table.first), row, reason, table.position)
+
+
+class _Table:
+    """A table that is read a record at a time, each of at most MAX_LINE characters.
+
+    columns: Its header.
+    first, position, reason: Of the last record: its first line, and as in Item.
+    """
+
+    def __init__(self, lines: Iterator[Line], delimiter: str) -> None:
+        # The limit is that of the process, so it never shrinks; `_feed` stops before it.
+        csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
+        self._rows = csv.reader(self._feed(lines), delimiter=delimiter, strict=True)
+        self.position, self._ended = 0, False
+        columns = self.next_record()
+        if self.reason or not columns or len({*columns}) < len(columns):
+            got = self.reason or shown(columns or [])
+            raise ValueError(f"expected a first line of different names, got {got}")
+        self.columns = columns
+
+    def next_record(self) -> Optional[List[str]]:
+        """Read the cells of the next record; [] for a blank or bad one; None at the end."""
+        self.first, self._length, self.reason = 0, 0, ""
+        try:
+            return next(self._rows, None)
+        except csv.Error as problem:
+            if self._ended:
+                raise ValueError(
+                    f"the quote is never closed in the record of line {self.first}"
+                ) from problem
+            self.reason = self.reason or f"expected a record, got {problem}"
+            return []
+
+    def _feed(self, lines: Iterator[Line]) -> Iterator[str]:
+        """Yield lines to the reader, and note what is to be known of their record."""
+        for line in lines:
+            self.first = self.first or line.number
+            self._length += len(line.text)
+            self.reason = self.reason or line.reason
+            self.position = line.position
+            if self._length > MAX_LINE or not line.text:
+                raise ValueError(
+                    f"expected at most {MAX_LINE:,} characters in the record of line "
+                    f"{self.first}, got more: a quote may not be closed"
+                )
+            yield line.text
+        self._ended = True
+
+
+# Binary files
+
+
+@contextmanager
+def _parquet(source: Source) -> Iterator["ParquetFile"]:
+    from pyarrow.parquet import ParquetFile
+
+    # With a buffer, and only without pre_buffer, a group of rows is not in memory whole.
+    with source.location.open() as file:
+        yield ParquetFile(file, pre_buffer=False, buffer_size=BUFFER)
+
+
+def _read_parquet(source: Source) -> Iterator[Item]:
+    """Read the rows of a table as values of Python. Raises ValueError for a column name twice."""
+    number = 0
+    with _parquet(source) as table:
+        names, rows = table.schema_arrow.names, table.metadata.num_rows
+        if len({*names}) < len(names):
+            raise ValueError(f"expected columns of different names, got {shown(names)}")
+        for batch in table.iter_batches(_batch_size(table.metadata)):
+            for row, reason in _rows(batch):
+                number += 1
+                position = source.size * number // rows
+                yield Item(Place(source.name, number), row, reason, position)
+
+
+def _batch_size(metadata: "FileMetaData") -> int:
+    """Choose how many rows are read at once: fewer if documents are long."""
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    longest = max([group.total_byte_size // max(group.num_rows, 1) for group in groups], default=0)
+    return max(1, min(BATCH_ROWS, BATCH_BYTES // max(longest, 1)))
+
+
+def _rows(batch: "RecordBatch") -> List[Tuple[Optional[Row], str]]:
+    """Make rows, and reasons for those with a value that Python has not, such as bad UTF-8."""
+    try:
+        return [(row, "") for row in batch.to_pylist()]
+    except MemoryError:
+        raise
+    except Exception as problem:  # the type depends on that of the value
+        if batch.num_rows == 1:
+            return [(None, f"expected values that Python has, got {problem}")]
+    return [row for i in range(batch.num_rows) for row in _rows(batch.slice(i, 1))]
+
+
+def _read_docbin(source: Source, text_column: str) -> Iterator[Item]:
+    """Read Docs with their tokens and metadata, but without annotation, which may be gold.
+
+    A row has the columns that `convert` keeps, and the Doc as bytes, which `Language.pipe` takes.
+    """
+    with source.location.open() as file:
+        packed = DocBin().from_bytes(file.read())
+    for number, doc in enumerate(packed.get_docs(Vocab()), 1):
+        meta = doc.user_data.get(META)
+        row = {**meta} if isinstance(meta, dict) else {}
+        spaces = None if doc.has_unknown_spaces else [bool(token.whitespace_) for token in doc]
+        row[text_column] = Doc(doc.vocab, [token.text for token in doc], spaces).to_bytes()
+        yield Item(Place(source.name, number), row, "", source.size * number // len(packed))
