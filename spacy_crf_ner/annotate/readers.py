@@ -5,26 +5,19 @@ of the machine (StorageError, MemoryError) is raised, because a later attempt ma
 """
 
 import csv
-import gzip
 import json
-from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from contextlib import closing, contextmanager
-from io import BufferedReader
 from math import isinf
 from typing import (
     TYPE_CHECKING,
     Any,
-    BinaryIO,
-    Callable,
     Dict,
-    Generator,
     Iterable,
     Iterator,
     List,
     NamedTuple,
     Optional,
     Tuple,
-    cast,
 )
 
 from spacy.tokens import Doc, DocBin
@@ -32,6 +25,7 @@ from spacy.vocab import Vocab
 
 from ..data.json_records import META, is_text, shown
 from ..input_error import InputError
+from . import lines
 from .inputs import Source
 from .settings import Settings
 from .storage import BUFFER, StorageError
@@ -42,50 +36,27 @@ if TYPE_CHECKING:
 
 Row = Dict[str, Any]  # the columns of a record, by their names
 
-MAX_LINE = 256 * 2**20  # bytes; a longer line is no document, and would be in memory whole
 MAX_DEPTH = 200  # nested lists and objects of JSON; deeper ones may not be picklable or writable
-SKIPPED = 2**20  # bytes of a line that is too long which are read at once
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 # Rows of Parquet that are in memory together, and their bytes.
 BATCH_ROWS = 1000
 BATCH_BYTES = 16 * 2**20
 
 
-class Place(NamedTuple):
-    """Where a record is.
+class Item(NamedTuple):
+    """A record of a file, or why there is none.
 
     file: Path or URI, as it was found.
     line: The line on which it begins, from 1; in .parquet and .spacy its number; None for a whole
         file.
-    """
-
-    file: str
-    line: Optional[int]
-
-
-class Item(NamedTuple):
-    """What was found at a place.
-
     row: The record; None if it could not be read, and for a blank line.
     reason: Why it could not be read; "" for a record, and for a blank line.
     position: Bytes of the file, as stored, that have been read, about.
     """
 
-    place: Place
+    file: str
+    line: Optional[int]
     row: Optional[Row]
-    reason: str
-    position: int
-
-
-class Line(NamedTuple):
-    """A line with its end.
-
-    text: Bytes that are not UTF-8 are half surrogate pairs in it; "" if the line is too long.
-    reason: Why it cannot be used, or "". position: As in Item.
-    """
-
-    number: int
-    text: str
     reason: str
     position: int
 
@@ -112,7 +83,7 @@ def read(source: Source, settings: Settings) -> Iterator[Item]:
     except Exception as problem:
         # A ValueError of our own has a message for users; of others the type says more.
         why = str(problem) if type(problem) is ValueError else shown(problem)
-    yield Item(Place(source.name, None), None, f"{part} is unreadable: {why}", source.size)
+    yield Item(source.name, None, None, f"{part} is unreadable: {why}", source.size)
 
 
 def require_text_column(source: Source, text_column: str) -> None:
@@ -175,8 +146,8 @@ def _with_columns(source: Source, item: Item, settings: Settings) -> Item:
     if source.kind != "spacy" and not is_text(row[column]):
         reason = f"expected text in {column!r}, got {shown(row[column])}"
         return item._replace(row=None, reason=reason)
-    file, line = item.place
-    row.setdefault(settings.id_column, file if line is None else f"{file}:{line}")
+    place = item.file if item.line is None else f"{item.file}:{item.line}"
+    row.setdefault(settings.id_column, place)
     return item
 
 
@@ -186,76 +157,29 @@ def _columns(source: Source) -> Optional[List[str]]:
         rows = (item.row for item in _read_json_lines(source) if item.row is not None)
         return next(([*row] for row in rows), None)
     if source.kind in DELIMITERS:
-        with closing(read_lines(source)) as lines:
-            return _Table(lines, DELIMITERS[source.kind]).columns
+        with closing(lines.read_lines(source)) as content:
+            return _Table(content, DELIMITERS[source.kind]).columns
     schema = schema_of(source)
     return None if schema is None else [*schema.names]
 
 
-# Lines
-
-
-@contextmanager
-def _decompressed(source: Source) -> Iterator[Tuple[BinaryIO, Callable[[], int]]]:
-    """Open a file, decompressed. Yields also a function for the position: see Item."""
-    with source.location.open() as packed:
-        file: Any = packed
-        if source.compression == "gz":
-            file = gzip.GzipFile(fileobj=packed)
-        elif source.compression == "zst":
-            from pyarrow import CompressedInputStream
-
-            file = BufferedReader(CompressedInputStream(packed, "zstd"))
-        yield cast(BinaryIO, file), lambda: min(packed.tell(), source.size)
-
-
-def read_lines(source: Source) -> Generator[Line, None, None]:
-    """Read the lines of a file, which end at line feeds, not at U+2028, and go on after a bad one.
-
-    A byte order mark is not text. Raises ValueError for UTF-16, and OSError, EOFError or
-    zlib.error for a damaged archive.
-    """
-    number = 0
-    with _decompressed(source) as (file, position):
-        while content := file.readline(MAX_LINE + 1):
-            number += 1
-            text, reason = _decode(content, begins=number == 1)
-            if not text and not reason:
-                return  # there was nothing but the mark
-            if len(content) > MAX_LINE:
-                while content and not content.endswith(b"\n"):
-                    content = file.readline(SKIPPED)
-            yield Line(number, text, reason, position())
-
-
-def _decode(content: bytes, begins: bool) -> Tuple[str, str]:
-    """Decode bytes to the text and the reason of a Line. A file may begin with a mark."""
-    if len(content) > MAX_LINE:
-        return "", f"expected at most {MAX_LINE:,} bytes, got more"
-    if begins:
-        if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
-            raise ValueError("expected UTF-8, got UTF-16")
-        content = content.removeprefix(BOM_UTF8)
-    try:
-        return content.decode(), ""
-    except UnicodeDecodeError as problem:
-        return content.decode(errors="surrogateescape"), f"expected UTF-8, got {problem}"
+# Text
 
 
 def _read_text(source: Source, text_column: str) -> Iterator[Item]:
     """Read a document a line; an empty line is an empty document."""
-    for line in read_lines(source):
+    for line in lines.read_lines(source):
         text = line.text.removesuffix("\n").removesuffix("\r")
         row = None if line.reason else {text_column: text}
-        yield Item(Place(source.name, line.number), row, line.reason, line.position)
+        yield Item(source.name, line.number, row, line.reason, line.position)
 
 
 def _read_whole(source: Source, text_column: str) -> Iterator[Item]:
     """Read a file as one document, all its characters as they are."""
-    with _decompressed(source) as (file, _):
-        text, reason = _decode(file.read(MAX_LINE + 1), begins=True)
+    with lines.decompressed(source) as (file, _):
+        text, reason = lines.decode(file.read(lines.MAX_LINE + 1), begins=True)
     row = None if reason else {text_column: text}
-    yield Item(Place(source.name, None), row, reason, source.size)
+    yield Item(source.name, None, row, reason, source.size)
 
 
 # JSON
@@ -263,11 +187,11 @@ def _read_whole(source: Source, text_column: str) -> Iterator[Item]:
 
 def _read_json_lines(source: Source) -> Iterator[Item]:
     """Read an object a line, and go on after a line that is none."""
-    for line in read_lines(source):
+    for line in lines.read_lines(source):
         row, reason = None, line.reason
         if not reason and line.text.strip(" \t\r\n"):
             row, reason = _parse(line.text)
-        yield Item(Place(source.name, line.number), row, reason, line.position)
+        yield Item(source.name, line.number, row, reason, line.position)
 
 
 def _parse(text: str) -> Tuple[Optional[Row], str]:
@@ -324,28 +248,28 @@ def _read_table(source: Source) -> Iterator[Item]:
     Raises ValueError for a header without columns, or with a name twice; and for a record whose end
     is unknown: it is too long, or has a quote that is never closed.
     """
-    with closing(read_lines(source)) as lines:
-        table = _Table(lines, DELIMITERS[source.kind])
+    with closing(lines.read_lines(source)) as content:
+        table = _Table(content, DELIMITERS[source.kind])
         while (cells := table.next_record()) is not None:
             row, reason, expected = None, table.reason, len(table.columns)
             if cells and not reason and len(cells) != expected:
                 reason = f"expected {expected} cells, as the first line has, got {len(cells)}"
             elif cells and not reason:
                 row = dict(zip(table.columns, cells))
-            yield Item(Place(source.name, table.first), row, reason, table.position)
+            yield Item(source.name, table.first, row, reason, table.position)
 
 
 class _Table:
-    """A table that is read a record at a time, each of at most MAX_LINE characters.
+    """A table that is read a record at a time, each of at most lines.MAX_LINE characters.
 
     columns: Its header.
     first, position, reason: Of the last record: its first line, and as in Item.
     """
 
-    def __init__(self, lines: Iterator[Line], delimiter: str) -> None:
+    def __init__(self, content: Iterator[lines.Line], delimiter: str) -> None:
         # The limit is that of the process, so it never shrinks; `_feed` stops before it.
-        csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
-        self._rows = csv.reader(self._feed(lines), delimiter=delimiter, strict=True)
+        csv.field_size_limit(max(csv.field_size_limit(), lines.MAX_LINE))
+        self._rows = csv.reader(self._feed(content), delimiter=delimiter, strict=True)
         self.position, self._ended = 0, False
         columns = self.next_record()
         if self.reason or not columns or len({*columns}) < len(columns):
@@ -366,16 +290,16 @@ class _Table:
             self.reason = self.reason or f"expected a record, got {problem}"
             return []
 
-    def _feed(self, lines: Iterator[Line]) -> Iterator[str]:
+    def _feed(self, content: Iterator[lines.Line]) -> Iterator[str]:
         """Yield lines to the reader, and note what is to be known of their record."""
-        for line in lines:
+        for line in content:
             self.first = self.first or line.number
             self._length += len(line.text)
             self.reason = self.reason or line.reason
             self.position = line.position
-            if self._length > MAX_LINE or not line.text:
+            if self._length > lines.MAX_LINE or not line.text:
                 raise ValueError(
-                    f"expected at most {MAX_LINE:,} characters in the record of line "
+                    f"expected at most {lines.MAX_LINE:,} characters in the record of line "
                     f"{self.first}, got more: a quote may not be closed"
                 )
             yield line.text
@@ -405,7 +329,7 @@ def _read_parquet(source: Source) -> Iterator[Item]:
             for row, reason in _rows(batch):
                 number += 1
                 position = source.size * number // rows
-                yield Item(Place(source.name, number), row, reason, position)
+                yield Item(source.name, number, row, reason, position)
 
 
 def _batch_size(metadata: "FileMetaData") -> int:
@@ -439,4 +363,4 @@ def _read_docbin(source: Source, text_column: str) -> Iterator[Item]:
         row = {**meta} if isinstance(meta, dict) else {}
         spaces = None if doc.has_unknown_spaces else [bool(token.whitespace_) for token in doc]
         row[text_column] = Doc(doc.vocab, [token.text for token in doc], spaces).to_bytes()
-        yield Item(Place(source.name, number), row, "", source.size * number // len(packed))
+        yield Item(source.name, number, row, "", source.size * number // len(packed))

@@ -93,4 +93,5 @@ def _annotate(
 
 def _error(item: Item, reason: str, settings: Settings) -> Dict[str, Any]:
     row = item.row or {}
-    return {**item.place._asdict(), "id": row.get(settings.id_column), "reason": reason}
+    place = {"file": item.file, "line": item.line}
+    return {**place, "id": row.get(settings.id_column), "reason": reason}

@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from spacy.tokens import Doc, DocBin, Span
 
-from spacy_crf_ner.annotate import Settings, readers
+from spacy_crf_ner.annotate import Settings, lines, readers
 from spacy_crf_ner.annotate.inputs import Source, find_sources
 from spacy_crf_ner.annotate.readers import Item, require_text_column, schema_of
 from spacy_crf_ner.annotate.storage import StorageError, locate
@@ -73,18 +73,18 @@ def checked(source: Source, **settings: Any) -> List[Item]:
     positions = [item.position for item in items]
     assert positions == sorted(positions) and all(0 <= at <= source.size for at in positions)
     for item in items:
-        assert item.place.file == source.name
+        assert item.file == source.name
         assert not (item.row and item.reason)
         assert item.row is None or {"text", settings.get("id_column", "id")} <= item.row.keys()
-    ends = [item for item in items if item.place.line is None]
+    ends = [item for item in items if item.line is None]
     assert ends == items[len(items) - len(ends) :] and len(ends) <= 1
-    numbers = [item.place.line for item in items if item.place.line is not None]
+    numbers = [item.line for item in items if item.line is not None]
     assert numbers == sorted(set(numbers))
     return items
 
 
 def numbered(source: Source) -> Dict[Optional[int], Tuple[Any, str]]:
-    return {item.place.line: (item.row, item.reason) for item in checked(source)}
+    return {item.line: (item.row, item.reason) for item in checked(source)}
 
 
 # Plain text
@@ -125,7 +125,8 @@ def test_a_whole_file_is_a_document_as_it_is(tmp_path: Path, packed: str, text: 
         source = make(path, mark + text.encode())
         (item,) = checked(source, whole_files=True)
         expected = text if mark else text.removeprefix("\ufeff")
-        assert item == ((str(path), None), {"text": expected, "id": str(path)}, "", source.size)
+        row = {"text": expected, "id": str(path)}
+        assert item == (str(path), None, row, "", source.size)
 
 
 def test_whole_files_are_those_of_plain_text_alone(tmp_path: Path) -> None:
@@ -137,9 +138,9 @@ def test_whole_files_are_those_of_plain_text_alone(tmp_path: Path) -> None:
 def test_a_whole_file_that_cannot_be_read_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
-    monkeypatch.setattr(readers, "MAX_LINE", 100)
+    monkeypatch.setattr(lines, "MAX_LINE", 100)
     (item,) = checked(make(tmp_path / "a.txt", content), whole_files=True)
-    assert item.place.line is None and item.row is None and "expected" in item.reason
+    assert item.line is None and item.row is None and "expected" in item.reason
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -149,7 +150,7 @@ def test_utf_16_is_told_and_not_read_as_text(tmp_path: Path, encoding: str, whol
         "\ufeffa\nb\n".encode(encoding) if encoding == "utf-16-be" else "a\nb\n".encode(encoding)
     )
     (item,) = checked(make(tmp_path / "a.txt", content), whole_files=whole)
-    assert item.place.line is None
+    assert item.line is None
     assert item.reason == "the file is unreadable: expected UTF-8, got UTF-16"
 
 
@@ -235,8 +236,8 @@ def test_a_line_that_is_no_record_is_told_and_stops_no_other(
     source = make(tmp_path / "a.jsonl", line.join([good[0], b"\n" + good[1]]))
     first, bad, last = checked(source)
     assert first.row and first.row["text"] == "before"
-    assert last.row and last.row["text"] == "after" and last.place.line == 3
-    assert bad.row is None and bad.place.line == 2
+    assert last.row and last.row["text"] == "after" and last.line == 3
+    assert bad.row is None and bad.line == 2
     assert reason in bad.reason and len(bad.reason) < 300
 
 
@@ -331,7 +332,7 @@ def test_bad_rows_are_told_by_the_line_they_begin_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"\n", b"text,text\nb,c\n", b"text,\xff\na,b\n"])
 def test_a_table_without_a_header_is_unreadable(tmp_path: Path, content: bytes) -> None:
     (item,) = checked(make(tmp_path / "a.csv", content))
-    assert item.place.line is None
+    assert item.line is None
     assert item.reason.startswith("the file is unreadable: expected a first line of different")
 
 
@@ -341,7 +342,7 @@ def test_a_quote_that_is_never_closed_does_not_make_a_document_of_the_rest(
 ) -> None:
     items = checked(make(tmp_path / "a.csv", b"text,n\na,1\n" + rest))
     last = items.pop()
-    assert last.place.line is None and last.position == 10 + len(rest) + 1
+    assert last.line is None and last.position == 10 + len(rest) + 1
     line = 3 + rest[: rest.index(b'"')].count(b"\n")
     quote = f"the quote is never closed in the record of line {line}"
     assert last.reason == f"the rest of the file is unreadable: {quote}"
@@ -352,7 +353,7 @@ def test_a_quote_that_is_never_closed_does_not_make_a_document_of_the_rest(
 def test_a_record_of_a_table_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, long: bytes
 ) -> None:
-    monkeypatch.setattr(readers, "MAX_LINE", 100)
+    monkeypatch.setattr(lines, "MAX_LINE", 100)
     fine = b'"%s",1\n' % (b"x\n" * 40)
     items = checked(make(tmp_path / "a.csv", b"text,n\n" + fine + long + b"a,1\n"))
     assert [bool(item.row) for item in items] == [True, False]
@@ -424,7 +425,7 @@ def test_bad_text_in_parquet_takes_no_other_row_with_it(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet")
     first, bad, last = checked(find(tmp_path / "a.parquet"))
     assert first.row and first.row["text"] == "a" and last.row and last.row["text"] == "b"
-    assert bad.row is None and "utf-8" in bad.reason and bad.place.line == 2
+    assert bad.row is None and "utf-8" in bad.reason and bad.line == 2
 
 
 def test_a_column_that_is_there_twice_is_not_lost_silently(tmp_path: Path) -> None:
@@ -445,7 +446,7 @@ def test_damaged_parquet_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     *items, last = checked(find(path))
     texts = [item.row["text"] for item in items if item.row]
     assert texts == table["text"].to_pylist()[: len(items)] and len(items) == 2000
-    assert last.place.line is None and "the rest of the file is unreadable" in last.reason
+    assert last.line is None and "the rest of the file is unreadable" in last.reason
 
 
 @pytest.mark.parametrize("length, expected", [(1, 1000), (2**20, 15), (2**25, 1)])
@@ -538,7 +539,7 @@ def test_a_truncated_archive_is_read_as_far_as_it_goes(
         path.write_bytes(content[:cut])
         *items, last = checked(find(path))
         assert [item.row and item.row["text"] for item in items] == texts[: len(items)]
-        assert last.place.line is None and last.position == cut
+        assert last.line is None and last.position == cut
         assert "file is unreadable: " in last.reason
         counts.append(len(items))
     # Of a half, almost a half is read.
@@ -656,12 +657,12 @@ def test_a_file_of_another_format_is_told(tmp_path: Path, ending: str, content: 
 def test_a_line_that_is_too_long_is_told_and_stops_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, limit: int
 ) -> None:
-    monkeypatch.setattr(readers, "MAX_LINE", limit)
+    monkeypatch.setattr(lines, "MAX_LINE", limit)
     for length in (limit - 2, limit - 1, limit, limit + 1, limit + 2, 2 * limit, 3 * 2**20):
         for mark in (b"", BOM_UTF8):
             line = mark + b" " * length + b"\n"
             items = checked(make(tmp_path / f"a.{kind}", line + b"{}\n" + line[:-1]))
-            assert [item.place.line for item in items] == [1, 2, 3]
+            assert [item.line for item in items] == [1, 2, 3]
             told = [item.reason == f"expected at most {limit:,} bytes, got more" for item in items]
             # The bytes of a line are those of its mark and its end, too.
             assert told == [len(line) > limit, False, len(line) - 1 > limit]
@@ -672,7 +673,7 @@ def test_a_line_that_is_too_long_is_told_and_stops_no_other(
 def test_a_line_that_is_too_long_is_not_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, whole: bool
 ) -> None:
-    monkeypatch.setattr(readers, "MAX_LINE", 2**20)
+    monkeypatch.setattr(lines, "MAX_LINE", 2**20)
     source = make(tmp_path / f"a.{kind}", b"text\n" + b"x" * 50 * 2**20 + b"\n{}\n")
     tracemalloc.start()
     try:
@@ -771,7 +772,7 @@ def test_no_damage_takes_a_healthy_line_with_it(tmp_path: Path, kind: str) -> No
         lines = damaged.split(b"\n")
         assert len(items) == len(lines) - (not lines[-1])
         for i, (item, line) in enumerate(zip(items, lines), 1):
-            assert item.place.line == i
+            assert item.line == i
             if line in healthy:
                 assert item.row == {**healthy[line], "id": f"{source.name}:{i}"}
                 kept += 1
