@@ -10,7 +10,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Sequence, Set, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, TypeVar, Union
 
 from .dataframes import load
 from .output_folder import ShardFolder, ShardReport
@@ -29,6 +29,8 @@ ONE_THREAD = {
     "OPENBLAS_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
+
+Result = TypeVar("Result")
 
 
 def annotate(
@@ -78,7 +80,7 @@ class _Processes:
         self.executor, self.size = executor, size
 
     def resolve_precision(self, model: str, precision: Optional[str]) -> Optional[str]:
-        return self.executor.submit(_resolve_precision, model, precision).result()
+        return self._submit(_resolve_precision, model, precision).result()
 
     def annotate(
         self, run: Run, settings: Settings, folder: ShardFolder
@@ -88,9 +90,7 @@ class _Processes:
         first = next(shards, None)
         if first is None:
             return
-        ready = [
-            self.executor.submit(_load, run.model, settings.precision) for _ in range(self.size)
-        ]
+        ready = [self._submit(_load, run.model, settings.precision) for _ in range(self.size)]
         next(as_completed(ready)).result()
         yield None
         # One shard more than workers: the next one is read while they work, and no more.
@@ -99,10 +99,18 @@ class _Processes:
             if len(pending) > self.size:
                 done, pending = wait(pending, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in done)
-            pending.add(
-                self.executor.submit(_annotate, shard, run.model, settings, folder.location)
-            )
+            pending.add(self._submit(_annotate, shard, run.model, settings, folder.location))
         yield from (future.result() for future in as_completed(pending))
+
+    def _submit(self, work: Callable[..., Result], *arguments: Any) -> "Future[Result]":
+        """Submit work, for which a process may start: Ctrl-C is for this process, not for that."""
+        if not hasattr(signal, "pthread_sigmask"):  # Windows
+            return self.executor.submit(work, *arguments)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # is inherited
+        try:
+            return self.executor.submit(work, *arguments)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
@@ -139,7 +147,7 @@ _device: Dict[str, int] = {}
 
 
 def _start(leash: Connection, devices: "SimpleQueue[int]") -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, args=(leash,), daemon=True).start()
     _device["gpu_id"] = devices.get()
 
