@@ -76,14 +76,19 @@ def find_sources(inputs: Sequence[Union[str, Path]], output: Location) -> Source
             if isinstance(source, str):
                 found.ignored.append(source)
                 continue
-            _require_outside(source, output)
-            place = source.location.filesystem.type_name, source.location.path
+            filesystem, path, name = source.location
+            if filesystem == output.filesystem and _within(path, output.path):
+                raise InputError(
+                    f"{name}: expected an input outside of the output, got one within "
+                    f"{output.name}. Name another folder for the output."
+                )
+            place = filesystem.type_name, path
             if place in first_names:
                 raise InputError(
-                    f"{source.name}: expected every file once, got it as {first_names[place]} "
+                    f"{name}: expected every file once, got it as {first_names[place]} "
                     "before. Leave one of them out."
                 )
-            first_names[place] = source.name
+            first_names[place] = name
             found.sources.append(source)
         if len(found.sources) == before:
             raise InputError(
@@ -153,15 +158,6 @@ def _source(root: Location, info: "FileInfo") -> Union[Source, str]:
     path = Path(os.path.realpath(info.path)).as_posix() if root.is_local else info.path
     location = Location(root.filesystem, path, name)
     return Source(location, *ENDINGS[ending], info.size, info.mtime_ns or 0)
-
-
-def _require_outside(source: Source, output: Location) -> None:
-    location = source.location
-    if location.filesystem == output.filesystem and _within(location.path, output.path):
-        raise InputError(
-            f"{source.name}: expected an input outside of the output, got one within "
-            f"{output.name}. Name another folder for the output."
-        )
 
 
 def _within(path: str, folder: str) -> bool:

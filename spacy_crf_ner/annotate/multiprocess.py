@@ -68,9 +68,7 @@ def annotate(
     """
     run = Run(model, inputs, output, settings)
     devices = [*gpu_ids] or [-1] * (workers or min(_cores(), MAX_WORKERS))
-    with _processes(devices) as executor:
-        engine = _Processes(executor, len(devices))
-        return run.execute(engine, resume=resume, restart=restart, on_progress=on_progress)
+    return run.execute(_processes(devices), resume=resume, restart=restart, on_progress=on_progress)
 
 
 class _Processes:
@@ -114,7 +112,7 @@ class _Processes:
 
 
 @contextmanager
-def _processes(devices: List[int]) -> Iterator[ProcessPoolExecutor]:
+def _processes(devices: List[int]) -> Iterator[_Processes]:
     """Start worker processes, one for each device: a GPU, or -1. At the end they are killed.
 
     They are spawned, not forked, and end with this process, even if it is killed: then the leash,
@@ -129,7 +127,7 @@ def _processes(devices: List[int]) -> Iterator[ProcessPoolExecutor]:
     before = {name: os.environ.get(name) for name in ONE_THREAD}
     os.environ.update(ONE_THREAD)  # processes start when they are needed, and inherit it
     try:
-        yield executor
+        yield _Processes(executor, len(devices))
     finally:
         held.close()
         executor.shutdown(cancel_futures=True)

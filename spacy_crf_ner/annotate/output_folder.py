@@ -82,6 +82,7 @@ class ShardFolder:
         error: Optional[BaseException],
         traceback: Optional[TracebackType],
     ) -> None:
+        self._remove_unfinished()
         self._exit.close()
 
     def read_fingerprint(self) -> Optional[Fingerprint]:
@@ -98,14 +99,15 @@ class ShardFolder:
 
         Raises InputError for an earlier run if neither was given, or if it had another fingerprint.
         """
-        for folder in (self.location, self.state):
+        self._remove_unfinished()
+        for folder in (self.location, self.state) if restart else ():
             for name in _names(folder):
                 ours = folder is self.state or name.startswith("part-") or name in (ERRORS, SUMMARY)
-                if name.endswith(".tmp") or (restart and ours and name != LOCK):
+                if ours and name != LOCK:
                     folder.filesystem.delete_file((folder / name).path)
         before = self.read_fingerprint()
         if before is None:
-            (self.state / FINGERPRINT).write(json.dumps(fingerprint, indent=2).encode())
+            (self.state / FINGERPRINT).write([json.dumps(fingerprint, indent=2).encode()])
         elif not resume:
             raise InputError(
                 f"{self.location.name}: expected a new or an empty folder, got one that an earlier "
@@ -128,11 +130,17 @@ class ShardFolder:
 
     def finish(self, summary: Dict[str, Any]) -> None:
         """Write the errors of all shards, in the order of the input, and a summary."""
-        errors = (
-            error for each in self._reports(sorted(self._with_errors)) for error in each.errors
-        )
-        (self.location / ERRORS).write(b"".join(json.dumps(e).encode() + b"\n" for e in errors))
-        (self.location / SUMMARY).write(json.dumps(summary, indent=2).encode())
+        reports = self._reports(sorted(self._with_errors))
+        errors = (json.dumps(error).encode() + b"\n" for each in reports for error in each.errors)
+        (self.location / ERRORS).write(errors)
+        (self.location / SUMMARY).write([json.dumps(summary, indent=2).encode()])
+
+    def _remove_unfinished(self) -> None:
+        """Remove what was being written when a process was killed; no worker writes now."""
+        for folder in (self.location, self.state):
+            for name in _names(folder):
+                if name.startswith("_") and name.endswith(".tmp"):
+                    folder.filesystem.delete_file((folder / name).path)
 
     def _reports(self, names: Iterable[str]) -> Iterator[ShardReport]:
         """Read reports, a few at a time: there may be many errors in them."""
@@ -165,7 +173,7 @@ def write_report(output: Location, report: ShardReport) -> None:
     """Note that a shard is finished. Its file must have been written before."""
     # An id may have any type of Parquet.
     content = json.dumps(report._asdict(), default=str).encode()
-    (output / STATE / f"{report.name}.json").write(content)
+    (output / STATE / f"{report.name}.json").write([content])
 
 
 def _names(folder: Location) -> List[str]:

@@ -4,7 +4,7 @@ import logging
 import os
 import pickle
 import socket
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import groupby
 from typing import (
@@ -67,18 +67,15 @@ def annotate_on_ray(
     Every document is in the output once, or in errors.jsonl with file, line and reason; the names
     of the shards have the order of the input. Ray repeats what is lost with a machine.
 
-    model: Folder or package of a pipeline, which every machine of the cluster has.
-    inputs: Files, globs or folders that every machine can read; or URIs of files or folders, such
-        as s3://bucket/folder. Kinds of files and ids are those of `annotate`.
-    output: Folder that every machine can write, or its URI.
-    settings: How documents are read, annotated and written.
+    model, inputs, output: As for `annotate`. Every machine must find the model, and read and write
+        the paths.
     address: Address of the cluster: host:port, or "auto" on one of its machines; None for the
         environment variable RAY_ADDRESS, and without that to start Ray on this machine. If the
         program has initialized Ray already, that is used.
     workers: Actors, each with one CPU and its copy of the model; 0 for as many as the cluster has
         CPUs, or GPUs.
     gpus: Each worker also has a GPU.
-    resume, restart, on_progress: As for `annotate`.
+    settings, resume, restart, on_progress: As for `annotate`.
 
     Returns what summary.json has. Raises InputError for invalid inputs, folders and clusters, and
     if Ray is not installed; OSError if the cluster or a storage cannot be reached; WorkerError if
@@ -88,7 +85,9 @@ def annotate_on_ray(
     run = Run(model, inputs, output, settings)
     with _connected(address):
         engine = _Cluster(workers or _capacity("GPU" if gpus else "CPU"), gpus)
-        return run.execute(engine, resume=resume, restart=restart, on_progress=on_progress)
+        return run.execute(
+            nullcontext(engine), resume=resume, restart=restart, on_progress=on_progress
+        )
 
 
 def require_ray() -> None:

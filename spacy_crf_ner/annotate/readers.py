@@ -27,6 +27,7 @@ from ..data.json_records import META, is_text, shown
 from ..input_error import InputError
 from . import lines
 from .inputs import Source
+from .lines import Line
 from .settings import Settings
 from .storage import BUFFER, StorageError
 
@@ -157,8 +158,8 @@ def _columns(source: Source) -> Optional[List[str]]:
         rows = (item.row for item in _read_json_lines(source) if item.row is not None)
         return next(([*row] for row in rows), None)
     if source.kind in DELIMITERS:
-        with closing(lines.read_lines(source)) as content:
-            return _Table(content, DELIMITERS[source.kind]).columns
+        with _opened_table(source) as (columns, _, _):
+            return columns
     schema = schema_of(source)
     return None if schema is None else [*schema.names]
 
@@ -248,62 +249,57 @@ def _read_table(source: Source) -> Iterator[Item]:
     Raises ValueError for a header without columns, or with a name twice; and for a record whose end
     is unknown: it is too long, or has a quote that is never closed.
     """
+    with _opened_table(source) as (columns, rows, record):
+        while True:
+            record.clear()
+            cells, row, reason = None, None, ""
+            try:
+                cells = next(rows)
+            except StopIteration:
+                return
+            except csv.Error as problem:
+                reason = f"expected a record, got {problem}"
+                if str(problem) == "unexpected end of data":
+                    quote = f"the quote is never closed in the record of line {record[0].number}"
+                    raise ValueError(quote) from problem
+            reason = next((line.reason for line in record if line.reason), reason)
+            if cells and not reason:
+                row = dict(zip(columns, cells))
+                if len(cells) != len(columns):
+                    expected = f"expected {len(columns)} cells, as the first line has"
+                    row, reason = None, f"{expected}, got {len(cells)}"
+            yield Item(source.name, record[0].number, row, reason, record[-1].position)
+
+
+@contextmanager
+def _opened_table(source: Source) -> Iterator[Tuple[List[str], Iterator[List[str]], List[Line]]]:
+    """Read the header of a table. Yields it, the rows after it, and the lines of the last row."""
+    # The limit is that of the process, so it never shrinks; `_feed` stops before it.
+    csv.field_size_limit(max(csv.field_size_limit(), lines.MAX_LINE))
+    record: List[Line] = []
     with closing(lines.read_lines(source)) as content:
-        table = _Table(content, DELIMITERS[source.kind])
-        while (cells := table.next_record()) is not None:
-            row, reason, expected = None, table.reason, len(table.columns)
-            if cells and not reason and len(cells) != expected:
-                reason = f"expected {expected} cells, as the first line has, got {len(cells)}"
-            elif cells and not reason:
-                row = dict(zip(table.columns, cells))
-            yield Item(source.name, table.first, row, reason, table.position)
-
-
-class _Table:
-    """A table that is read a record at a time, each of at most lines.MAX_LINE characters.
-
-    columns: Its header.
-    first, position, reason: Of the last record: its first line, and as in Item.
-    """
-
-    def __init__(self, content: Iterator[lines.Line], delimiter: str) -> None:
-        # The limit is that of the process, so it never shrinks; `_feed` stops before it.
-        csv.field_size_limit(max(csv.field_size_limit(), lines.MAX_LINE))
-        self._rows = csv.reader(self._feed(content), delimiter=delimiter, strict=True)
-        self.position, self._ended = 0, False
-        columns = self.next_record()
-        if self.reason or not columns or len({*columns}) < len(columns):
-            got = self.reason or shown(columns or [])
+        feed = _feed(content, record)
+        rows = csv.reader(feed, delimiter=DELIMITERS[source.kind], strict=True)
+        columns = next(rows, [])
+        reason = next((line.reason for line in record if line.reason), "")
+        if reason or not columns or len({*columns}) < len(columns):
+            got = reason or shown(columns)
             raise ValueError(f"expected a first line of different names, got {got}")
-        self.columns = columns
+        yield columns, rows, record
 
-    def next_record(self) -> Optional[List[str]]:
-        """Read the cells of the next record; [] for a blank or bad one; None at the end."""
-        self.first, self._length, self.reason = 0, 0, ""
-        try:
-            return next(self._rows, None)
-        except csv.Error as problem:
-            if self._ended:
-                raise ValueError(
-                    f"the quote is never closed in the record of line {self.first}"
-                ) from problem
-            self.reason = self.reason or f"expected a record, got {problem}"
-            return []
 
-    def _feed(self, content: Iterator[lines.Line]) -> Iterator[str]:
-        """Yield lines to the reader, and note what is to be known of their record."""
-        for line in content:
-            self.first = self.first or line.number
-            self._length += len(line.text)
-            self.reason = self.reason or line.reason
-            self.position = line.position
-            if self._length > lines.MAX_LINE or not line.text:
-                raise ValueError(
-                    f"expected at most {lines.MAX_LINE:,} characters in the record of line "
-                    f"{self.first}, got more: a quote may not be closed"
-                )
-            yield line.text
-        self._ended = True
+def _feed(content: Iterator[Line], record: List[Line]) -> Iterator[str]:
+    """Yield lines, each also added to its record, which may have at most MAX_LINE characters."""
+    length = 0
+    for line in content:
+        length = len(line.text) + (length if record else 0)
+        record.append(line)
+        if length > lines.MAX_LINE or not line.text:
+            raise ValueError(
+                f"expected at most {lines.MAX_LINE:,} characters in the record of line "
+                f"{record[0].number}, got more: a quote may not be closed"
+            )
+        yield line.text
 
 
 # Binary files

@@ -4,7 +4,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, Protocol, Sequence, Union
+from typing import (
+    Any,
+    Callable,
+    ContextManager,
+    Dict,
+    Iterator,
+    NamedTuple,
+    Optional,
+    Protocol,
+    Sequence,
+    Union,
+)
 
 from ..input_error import InputError
 from .dataframes import require_annotate
@@ -73,15 +84,22 @@ class Run:
         self.total = sum(source.size for source in self.sources.sources)
 
     def execute(
-        self, engine: Engine, *, resume: bool, restart: bool, on_progress: OnProgress
+        self,
+        workers: ContextManager[Engine],
+        *,
+        resume: bool,
+        restart: bool,
+        on_progress: OnProgress,
     ) -> Summary:
         """Annotate the corpus, and return what summary.json has.
+
+        workers: At its end, no worker writes any more.
 
         Raises InputError for a folder of something else, and WorkerError or OSError for what ends
         the run: finished shards stay.
         """
         began = monotonic()
-        with ShardFolder(self.location) as folder:
+        with ShardFolder(self.location) as folder, workers as engine:
             settings = self._resolved(engine, folder, resume)
             fingerprint = make_fingerprint(self.model, self.sources, settings)
             folder.begin(fingerprint, resume=resume, restart=restart)
@@ -148,7 +166,7 @@ def _failures(output: str, folder: ShardFolder) -> Iterator[None]:
     except Exception as error:
         kind = OSError if isinstance(error, OSError) else WorkerError
         raise kind(
-            f"{output}: {_describe(error)}. {len(folder.finished)} finished shards stay: continue "
+            f"{output}: {_describe(error).rstrip('.')}. {len(folder.finished)} finished shards stay: continue "
             "with --resume."
         ) from error
 

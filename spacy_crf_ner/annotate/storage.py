@@ -4,7 +4,7 @@ import os
 from contextlib import contextmanager
 from io import BufferedReader, RawIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Iterator, List, NamedTuple
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, List, NamedTuple
 
 from ..input_error import InputError
 
@@ -41,18 +41,19 @@ class Location(NamedTuple):
         """Open the file for reading. Then, and when it is read, errors are StorageErrors."""
         return BufferedReader(_StoredFile(self), BUFFER)
 
-    def write(self, content: bytes) -> None:
+    def write(self, content: Iterable[bytes]) -> None:
         """Write the file, whole or not at all; it survives a crash of the machine."""
         if not self.is_local:  # an object of a store appears when it is complete
             with self.filesystem.open_output_stream(self.path) as stream:
-                stream.write(content)
+                for part in content:
+                    stream.write(part)
             return
         path = Path(self.path)
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_name(f"_{path.name}.{os.getpid()}.tmp")
         try:
             with unfinished.open("wb") as file:
-                file.write(content)
+                file.writelines(content)
                 file.flush()
                 os.fsync(file.fileno())
             unfinished.replace(path)

@@ -41,7 +41,7 @@ def annotate_shard(
     content, unwritten = WRITERS[settings.format](kept, docs, schema)
     positions = [*rows]
     reasons |= {positions[k]: reason for k, reason in unwritten.items()}
-    (output / f"{shard.name}.{settings.format}").write(content)
+    (output / f"{shard.name}.{settings.format}").write([content])
     report = ShardReport(
         name=shard.name,
         documents=len(records),

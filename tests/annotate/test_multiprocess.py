@@ -26,7 +26,7 @@ from spacy_crf_ner.annotate import Settings, WorkerError, annotate
 from spacy_crf_ner.cli import app
 
 COMMAND = [sys.executable, "-m", "spacy_crf_ner", "annotate"]
-PATIENCE = 120  # seconds, until a process that hangs is given up
+PATIENCE = 900  # seconds, until a process that hangs is given up; the machine may be busy
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc to see processes"),

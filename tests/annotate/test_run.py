@@ -4,6 +4,8 @@ The engine here is a loop in this process; the pipelines are rules.
 """
 
 import json
+import tracemalloc
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow.parquet
@@ -77,7 +79,10 @@ def corpus(tmp_path):
 def execute(model, corpus, output, engine=None, resume=False, restart=False, **settings):
     run = Run(model, [corpus], str(output), Settings(**{"shard_size": 2, **settings}))
     return run.execute(
-        engine or Loop(), resume=resume, restart=restart, on_progress=lambda progress: None
+        nullcontext(engine or Loop()),
+        resume=resume,
+        restart=restart,
+        on_progress=lambda progress: None,
     )
 
 
@@ -247,8 +252,27 @@ def test_a_clock_that_stands_still_is_no_error(model, corpus, tmp_path, monkeypa
     assert (summary["seconds"], summary["words_per_second"]) == (0.0, 0.0)
 
 
+def test_the_errors_of_all_shards_are_not_in_memory_together(tmp_path):
+    location = locate(str(tmp_path / "out"))
+    with ShardFolder(location) as folder:
+        folder.begin({}, resume=False, restart=False)
+        for i in range(400):
+            errors = [{"line": line, "reason": "x" * 1000} for line in range(100)]
+            report = ShardReport(f"part-{i:06}", 100, 0, 0, 0, 40, errors)
+            write_report(location, report)
+            folder.add(report)
+        tracemalloc.start()
+        try:
+            folder.finish({})
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert (tmp_path / "out" / "errors.jsonl").stat().st_size > 40_000_000
+    assert peak < 20_000_000
+
+
 def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path):
     location = locate(str(tmp_path / "shard"))
     with pytest.raises(TypeError):
-        location.write("no bytes")  # type: ignore[arg-type]
+        location.write([b"begun", "no bytes"])  # type: ignore[list-item]
     assert not list(tmp_path.iterdir())
