@@ -173,10 +173,11 @@ def _failures(output: str, folder: ShardFolder) -> Iterator[None]:
 
 def _describe(error: Exception) -> str:
     """Describe in a line what was raised where the work was done."""
+    if isinstance(error, OSError) and not hasattr(error, "cause"):
+        return str(error)
     cause = getattr(error, "cause", None)  # Ray adds lines to its message
     if cause is None and type(error).__module__.startswith("ray."):
         # The actor could not begin: there is only its trace, which ends with the error.
         return ([line.strip() for line in str(error).splitlines() if line.strip()] or [""])[-1]
     error = cause or error
-    lines = str(error).splitlines() or [""]
-    return lines[0] if isinstance(error, OSError) else f"{type(error).__name__}: {lines[0]}"
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
