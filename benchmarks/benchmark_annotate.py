@@ -17,8 +17,7 @@ import torch
 import typer
 from benchmark import Transformer, _print_machine, _spread, _texts, _trained_a_little
 
-from spacy_crf_ner.annotate import Progress, Settings, annotate
-from spacy_crf_ner.annotate.ray_engine import annotate_on_ray
+from spacy_crf_ner.annotate import Progress, Settings, annotate, annotate_on_ray
 
 ROOT = Path(__file__).parent.parent
 CONFIGS = ("cnn", "transformer")
@@ -75,7 +74,7 @@ def _rates(model: str, corpus: Path, out: Path) -> Iterator[Tuple[str, float]]:
         settings = Settings(shard_size=1000 if "cnn" in model else 200)
         start = perf_counter()
         summary = annotate(
-            model, [corpus], out / str(workers), settings, workers=workers, watch=seen.append
+            model, [corpus], out / str(workers), settings, workers=workers, on_progress=seen.append
         )
         whole = perf_counter() - start
         first, last = seen[0], seen[-1]

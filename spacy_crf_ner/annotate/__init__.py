@@ -1,9 +1,9 @@
 """Annotate corpora of any size: a function over frames of documents, and engines that feed it."""
 
-from .dataframes import annotate_frames, require_annotate
-from .multiprocess import Progress, Summary, annotate
-from .process_pool import WorkerError
+from .dataframes import annotate_frames
+from .multiprocess import annotate
 from .ray_engine import annotate_on_ray
+from .run import Progress, Summary, WorkerError
 from .settings import Settings
 
 ENGINES = ("local", "ray")
@@ -17,5 +17,4 @@ __all__ = [
     "annotate",
     "annotate_frames",
     "annotate_on_ray",
-    "require_annotate",
 ]

@@ -1,21 +1,28 @@
-"""A long text in pieces: cut at the ends of sentences, with overlap, so that no entity is lost."""
+"""Cut a long text into chunks at the ends of sentences, with overlap, so that no entity is lost."""
 
 import re
-from typing import Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-SIZE = 100_000  # characters
+MAX_CHARACTERS = 100_000
 OVERLAP = 2_000  # characters; an entity that is longer may be lost at a cut
 
 _SENTENCE_END = re.compile(r"[.!?…。！？]+[\"'”’»)\]]*\s+|\n\s*|(?<=[。！？])")  # noqa: RUF001
 _SPACE = re.compile(r"\s+")
 
-Found = Tuple[int, int, str, float | None]  # first character, last + 1, label, confidence
+
+class FoundEntity(NamedTuple):
+    """An entity, in characters of its text. The confidence is None if the component has none."""
+
+    start: int
+    end: int
+    label: str
+    confidence: Optional[float]
 
 
-class Piece(NamedTuple):
-    """A piece of a text, in characters: its own are those from `start` to `end`.
+class Chunk(NamedTuple):
+    """A chunk of a text, in characters: it owns those from `start` to `end`.
 
-    It is annotated with what is around it, from `left` to `right`.
+    The pipeline sees it with its context, from `left` to `right`.
     """
 
     start: int
@@ -24,41 +31,47 @@ class Piece(NamedTuple):
     right: int
 
 
-def cut(text: str, size: int = SIZE, overlap: int = OVERLAP) -> Iterator[Piece]:
-    """Cut a text into pieces of at most `size` characters, and up to `overlap` on both sides.
+def chunk_text(
+    text: str, max_characters: int = MAX_CHARACTERS, overlap: int = OVERLAP
+) -> Iterator[Chunk]:
+    """Cut a text into chunks of at most `max_characters`, with up to `overlap` on both sides.
 
-    Every character is of one piece. A cut is where a sentence ends, if one does in the last
-    quarter of the piece; else at a space; else anywhere.
+    Each character belongs to one chunk. A cut is at the end of a sentence, if there is one in the
+    last quarter of the chunk; else at a space; else anywhere.
     """
     start = 0
     while start < len(text) or start == 0:
         end = len(text)
-        if end - start > size:
-            end = _last_end(text, start + size * 3 // 4, start + size)
+        if end - start > max_characters:
+            end = _last_end(text, start + max_characters * 3 // 4, start + max_characters)
         left, right = max(0, start - overlap), min(len(text), end + overlap)
-        # What is around a piece begins and ends between words, too.
+        # The context also begins and ends between words.
         if left > 0:
-            left = _first_space(text, left, start)
+            match = _SPACE.search(text, left, start)
+            left = match.end() if match else left
         if right < len(text):
-            right = _last_space(text, end, right)
-        yield Piece(start, end, left, right)
+            right = max((m.start() for m in _SPACE.finditer(text, end, right)), default=right)
+        yield Chunk(start, end, left, right)
         if end == len(text):
             return
         start = end
 
 
-def join(pieces: Sequence[Tuple[Piece, Sequence[Found]]]) -> List[Found]:
-    """Join what was found in the pieces of a text, in its own characters.
+def merge_entities(
+    chunks: Sequence[Tuple[Chunk, Sequence[FoundEntity]]],
+) -> List[FoundEntity]:
+    """Merge the entities of the chunks of a text; offsets are those of the text.
 
-    An entity is taken from the piece in which it begins, unless it overlaps with one from before.
+    An entity is taken from the chunk that owns its first character, unless it overlaps with an
+    earlier one.
     """
-    found: List[Found] = []
-    for piece, entities in pieces:
+    merged: List[FoundEntity] = []
+    for chunk, entities in chunks:
         for entity in entities:
-            end_before = found[-1][1] if found else 0
-            if piece.start <= entity[0] < piece.end and entity[0] >= end_before:
-                found.append(entity)
-    return found
+            end_before = merged[-1][1] if merged else 0
+            if chunk.start <= entity[0] < chunk.end and entity[0] >= end_before:
+                merged.append(entity)
+    return merged
 
 
 def _last_end(text: str, low: int, high: int) -> int:
@@ -68,13 +81,3 @@ def _last_end(text: str, low: int, high: int) -> int:
         if ends:
             return ends[-1]
     return high
-
-
-def _first_space(text: str, low: int, high: int) -> int:
-    match = _SPACE.search(text, low, high)
-    return match.end() if match else low
-
-
-def _last_space(text: str, low: int, high: int) -> int:
-    ends = [match.start() for match in _SPACE.finditer(text, low, high)]
-    return ends[-1] if ends else high

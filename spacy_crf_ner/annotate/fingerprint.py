@@ -1,52 +1,68 @@
 """What the output of a run follows from: it must be the same when the run is resumed."""
 
 import hashlib
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any, Dict, Optional
 
-from spacy import about
 from spacy.util import get_package_path, is_package
 
-from .. import __version__
+from ..input_error import InputError
 from .inputs import Sources
 from .settings import Settings
 
-Plan = Dict[str, Any]
+Fingerprint = Dict[str, Any]
+
+# Whose versions may change what is predicted.
+PACKAGES = ("spacy-crf-ner", "spacy", "thinc", "torch", "transformers")
 
 
-def make_plan(model: str, sources: Sources, settings: Settings) -> Plan:
-    """Describe a run by the content of the model, the files of the input, and the settings.
+def make_fingerprint(model: str, sources: Sources, settings: Settings) -> Fingerprint:
+    """Describe a run by the content of the model, the files of the input, settings and versions.
 
-    Of a file, its size and the time of its last change stand for its content.
-    Raises ValueError for a model that there is not.
+    The size and the time of the last change of a file stand for its content.
+    settings: With a precision that is not "auto".
     """
-    files = {}
-    for source in sources.sources:
-        status = source.path.stat()
-        files[str(source.path)] = [status.st_size, status.st_mtime_ns]
+    assert settings.precision != "auto"
     return {
-        "model": _digest(model),
-        "input": files,
+        "model": _digest(find_model(model)),
+        "input": {each.name: [each.size, each.modified] for each in sources.sources},
         **settings._asdict(),
-        "version": f"spacy-crf-ner {__version__}, spaCy {about.__version__}",
+        "versions": {name: _version(name) for name in PACKAGES},
     }
 
 
-def _digest(model: str) -> str:
-    """A digest of all files of a pipeline."""
-    folder = Path(model)
-    if not folder.is_dir():
-        if not is_package(model):
-            raise ValueError(
-                f"model: expected the folder of a pipeline, or the name of a package, got {model}. "
-                "Train one with spacy train."
-            )
-        folder = get_package_path(model)
+def find_model(model: str) -> Path:
+    """Find the folder of a pipeline. Raises InputError if there is none."""
+    if Path(model).is_dir():
+        return Path(model)
+    if not is_package(model):
+        raise InputError(
+            f"model: expected the folder of a pipeline, or the name of a package, got {model}. "
+            "Train one with spacy train."
+        )
+    return Path(get_package_path(model))
+
+
+def has_auto_precision(model: str) -> bool:
+    """Whether a pipeline was saved with the precision "auto"."""
+    configs = find_model(model).rglob("config.cfg")
+    return any('precision = "auto"' in path.read_text(encoding="utf-8") for path in configs)
+
+
+def _digest(folder: Path) -> str:
+    """Compute a digest of all files of a pipeline, but for what Python compiles beside it."""
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
-        # What Python compiles beside a package is not of the model.
         if path.is_file() and "__pycache__" not in path.parts:
             with path.open("rb") as file:
                 content = hashlib.file_digest(file, "sha256").hexdigest()
             digest.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
     return digest.hexdigest()
+
+
+def _version(package: str) -> Optional[str]:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

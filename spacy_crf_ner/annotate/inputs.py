@@ -1,119 +1,136 @@
-"""The files of a corpus that is to be annotated, in the order in which they are read."""
+"""Find the files of a corpus, in the order in which they are read."""
 
 import os
-from importlib.util import find_spec
 from itertools import takewhile
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Sequence, Tuple, Union
+
+from ..input_error import InputError
+from .storage import Location, locate
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileInfo
 
 TEXTS = ("txt", "jsonl", "csv", "tsv")
-# How names end, and what that says: the kind, and the compression.
+# What the ending of a name says: the kind of file, and the compression.
 ENDINGS: Dict[str, Tuple[str, str]] = {
     **{f".{kind}": (kind, "") for kind in (*TEXTS, "parquet", "spacy")},
     **{f".{kind}.{packed}": (kind, packed) for kind in TEXTS for packed in ("gz", "zst")},
 }
-HIDDEN = ("_", ".")  # how names begin that are no part of a corpus: _SUCCESS, .ipynb_checkpoints
+HIDDEN = ("_", ".")  # names of files that are no part of a corpus: _SUCCESS, .ipynb_checkpoints
 WILD = frozenset("*?[")
 
 
 class Source(NamedTuple):
-    """A file, and how it is to be read.
+    """A file, and how it is read.
 
     kind: "txt", "jsonl", "csv", "tsv", "parquet" or "spacy".
     compression: "", "gz" or "zst".
-    size: Bytes, as it lies on the disk.
+    size: Bytes, as stored. modified: Time of the last change, in nanoseconds.
     """
 
-    path: Path
+    location: Location
     kind: str
     compression: str
     size: int
+    modified: int
+
+    @property
+    def name(self) -> str:
+        """Path or URI, as messages and ids show it."""
+        return self.location.name
 
 
 class Sources(NamedTuple):
     """The files of a corpus.
 
-    ignored: What folders and globs have beside them: files of no such kind, names that begin with
-        "_" or ".", and all in a folder of such a name; links to folders, which are not followed.
+    ignored: Names of the other files of folders and globs: of another kind, hidden (a name, or that
+        of a folder above, begins with "_" or "."), and links to folders, which are not followed.
     """
 
     sources: List[Source]
-    ignored: List[Path]
+    ignored: List[str]
 
 
-def find_sources(inputs: Sequence[str | Path], output: Path) -> Sources:
+def find_sources(inputs: Sequence[Union[str, Path]], output: Location) -> Sources:
     """Find the files of a corpus.
 
-    inputs: Files, folders, of which all files beneath are taken, and globs, in which `**` is any
-        number of folders. What is there is no glob, whatever its name.
-    output: Folder in which the annotated corpus will be.
+    inputs: Files, folders, with all files beneath; globs, in which `**` is any number of folders;
+        and URIs of files and folders. A name that exists is no glob.
+    output: Folder of the annotated corpus.
 
     Returns them in the order of the inputs, those of a folder or a glob sorted by path.
-    Raises ValueError for no input, one that is not there or has nothing to be read, a file that is
-    there twice, an output in a folder of the input, an input in the output, and a file that needs
-    pyarrow where that is not installed; OSError for a folder that cannot be listed.
+    Raises InputError for no input, one that does not exist or has no file to read, a file that
+    comes twice, an output in a folder of the input, and an input in the output; OSError for a
+    folder that cannot be listed.
     """
     if not inputs:
-        raise ValueError("inputs: expected a file, a folder or a glob, got none. Name one.")
-    sources: List[Source] = []
-    ignored: List[Path] = []
-    for given in map(Path, inputs):
-        if given.is_dir() and output.resolve().is_relative_to(given.resolve()):
-            raise ValueError(
-                f"{output}: expected an output outside of the input, got one within {given}. "
-                "Name another folder."
-            )
-        found = _alone(given) if given.is_file() else _together(given)
-        sources += found.sources
-        ignored += found.ignored
-    _require_usable(sources, output)
-    return Sources(sources, ignored)
-
-
-def _alone(path: Path) -> Sources:
-    source = _source(path)
-    if source is None:
-        raise ValueError(
-            f"{path}: expected a name that ends with {', '.join(ENDINGS)}, got another. "
-            "Convert the file, or rename it for what it has."
-        )
-    return Sources([source], [])
-
-
-def _together(given: Path) -> Sources:
-    """Find the files of a folder or a glob."""
+        raise InputError("inputs: expected a file, a folder or a glob, got none. Name one.")
     found = Sources([], [])
-    base, paths = _listed(given)
-    for path in paths:
-        hidden = any(part.startswith(HIDDEN) for part in path.relative_to(base).parts)
-        source = None if hidden or not path.is_file() else _source(path)
-        if source is None:
-            found.ignored.append(path)
-        else:
+    first_names: Dict[Tuple[str, str], str] = {}
+    for given in map(str, inputs):
+        root, infos = _list(given, output)
+        before = len(found.sources)
+        for info in sorted(infos, key=lambda info: info.path.split("/")):
+            source = _source(root, info)
+            if isinstance(source, str):
+                found.ignored.append(source)
+                continue
+            filesystem, path, name = source.location
+            if filesystem == output.filesystem and _within(path, output.path):
+                raise InputError(
+                    f"{name}: expected an input outside of the output, got one within "
+                    f"{output.name}. Name another folder for the output."
+                )
+            place = filesystem.type_name, path
+            if place in first_names:
+                raise InputError(
+                    f"{name}: expected every file once, got it as {first_names[place]} "
+                    "before. Leave one of them out."
+                )
+            first_names[place] = name
             found.sources.append(source)
-    if not found.sources:
-        raise ValueError(
-            f"{given}: expected files whose names end with {', '.join(ENDINGS)} and do not begin "
-            f"with _ or a dot, got {len(found.ignored)} others. Correct the path."
-        )
+        if len(found.sources) == before:
+            raise InputError(
+                f"{given}: expected files whose names end with {', '.join(ENDINGS)} and do not "
+                f"begin with _ or a dot, got {len(infos)} others. Correct the path."
+            )
     return found
 
 
-def _listed(given: Path) -> Tuple[Path, List[Path]]:
-    """List a folder, or what a glob matches. Returns also the folder that was looked into."""
-    if given.is_dir():
-        return given, sorted(_beneath(given))
-    base = Path(*takewhile(WILD.isdisjoint, given.parts))
-    if base == given:
-        raise ValueError(
-            f"{given}: expected a file, a folder or a glob, got nothing of that name. "
-            "Correct the path."
+def _list(given: str, output: Location) -> Tuple[Location, List["FileInfo"]]:
+    """List the files at a path, glob or URI. Returns also the file or folder that they are in."""
+    from pyarrow.fs import FileType
+
+    root = locate(given)
+    (info,) = root.filesystem.get_file_info([root.path])
+    inside = output.filesystem == root.filesystem and _within(output.path, root.path)
+    if info.type == FileType.Directory and inside:
+        raise InputError(
+            f"{output.name}: expected an output outside of the input, got one within {root.name}. "
+            "Name another folder."
         )
-    matches = base.glob(str(given.relative_to(base)))
-    return base, sorted({path for match in matches for path in _beneath(match)})
+    if info.type == FileType.File:
+        return root, [info]
+    if not root.is_local and info.type == FileType.Directory:
+        return root, root.files(recursive=True)
+    matches = [Path(given)]
+    if info.type == FileType.NotFound:
+        base = Path(*takewhile(WILD.isdisjoint, Path(given).parts))
+        if "://" in given or base == Path(given):
+            raise InputError(
+                f"{root.name}: expected a file, a folder or a glob, got nothing of that name. "
+                "Correct the path; globs are for paths."
+            )
+        matches = list(base.glob(str(Path(given).relative_to(base))))
+        root = locate(str(base))
+    folder = Path(root.name)
+    paths = {path.relative_to(folder).as_posix() for each in matches for path in _walk(each)}
+    infos = root.filesystem.get_file_info([f"{root.path}/{path}" for path in paths])
+    return root, infos
 
 
-def _beneath(path: Path) -> Iterator[Path]:
+def _walk(path: Path) -> Iterator[Path]:
     """Yield the files of a folder, and links to folders; of anything else, itself."""
     if not path.is_dir():
         yield path
@@ -127,36 +144,21 @@ def _fail(problem: OSError) -> None:
     raise problem
 
 
-def _source(path: Path) -> Optional[Source]:
-    for ending, (kind, compression) in ENDINGS.items():
-        if path.name.lower().endswith(ending):
-            return Source(path, kind, compression, path.stat().st_size)
-    return None
+def _source(root: Location, info: "FileInfo") -> Union[Source, str]:
+    """Describe a file within `root`; of one that is not read, only the name."""
+    from pyarrow.fs import FileType
+
+    relative = info.path.removeprefix(root.path)  # "" if it is `root`
+    name = root.name.rstrip("/") + relative
+    name = Path(name).as_posix() if root.is_local and "://" not in name else name
+    ending = next((each for each in ENDINGS if name.lower().endswith(each)), None)
+    hidden = any(part.startswith(HIDDEN) for part in relative.split("/"))
+    if info.type != FileType.File or ending is None or hidden:
+        return name
+    path = Path(os.path.realpath(info.path)).as_posix() if root.is_local else info.path
+    location = Location(root.filesystem, path, name)
+    return Source(location, *ENDINGS[ending], info.size, info.mtime_ns or 0)
 
 
-def _require_usable(sources: List[Source], output: Path) -> None:
-    before: Dict[Path, Path] = {}
-    folder = output.resolve()
-    for path, kind, compression, _ in sources:
-        place = path.resolve()
-        if place in before:
-            raise ValueError(
-                f"{path}: expected every file once, got it as {before[place]} before. "
-                "Leave one of them out."
-            )
-        before[place] = path
-        if place.is_relative_to(folder):
-            raise ValueError(
-                f"{path}: expected an input outside of the output, got one within {output}. "
-                "Name another folder for the output."
-            )
-        if compression == "zst" or kind == "parquet":
-            _require_pyarrow(path)
-
-
-def _require_pyarrow(path: Path) -> None:
-    if find_spec("pyarrow") is None:
-        raise ValueError(
-            f"{path}: expected pyarrow, which reads it, got none. "
-            "pip install spacy-crf-ner[annotate]."
-        )
+def _within(path: str, folder: str) -> bool:
+    return f"{path}/".startswith(f"{folder}/")

@@ -1,39 +1,36 @@
-"""The local engine: a corpus of any size, annotated by worker processes of this machine."""
+"""The local engine: worker processes of this machine."""
 
 import os
-from collections import Counter
+import signal
+import threading
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_completed, wait
+from contextlib import contextmanager
+from itertools import chain
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
-from time import monotonic
-from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, TypeVar, Union
 
-from .fingerprint import make_plan
-from .inputs import Sources, find_sources
-from .output_folder import Folder, Report
-from .process_pool import WorkerError, Workers
-from .readers import require_text_column
-from .settings import Settings, require_settings
+from .dataframes import load
+from .output_folder import ShardFolder, ShardReport
+from .run import OnProgress, Run, Summary
+from .settings import Settings
 from .shards import Shard, cut_shards
-from .worker import Annotator, Task
+from .storage import Location
+from .worker import annotate_shard, resolve_precision
 
 # Each worker has a copy of the model.
-MOST_WORKERS = 8
+MAX_WORKERS = 8
+# What libraries of arithmetic read when they are imported: more threads would wait for each other.
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
 
-Summary = Dict[str, Any]
-
-
-class Progress(NamedTuple):
-    """How far a run is.
-
-    size, total: Bytes of the input that are done, and of all of it.
-    documents, words: What this run has annotated.
-    seconds: Since it began.
-    """
-
-    size: int
-    total: int
-    documents: int
-    words: int
-    seconds: float
+Result = TypeVar("Result")
 
 
 def annotate(
@@ -46,7 +43,7 @@ def annotate(
     gpu_ids: Sequence[int] = (),
     resume: bool = False,
     restart: bool = False,
-    watch: Callable[[Progress], None] = lambda progress: None,
+    on_progress: OnProgress = lambda progress: None,
 ) -> Summary:
     """Annotate the documents of files, and write them in shards.
 
@@ -54,133 +51,120 @@ def annotate(
     line and reason. Memory does not grow with the corpus.
 
     model: Folder or package of a pipeline.
-    inputs: Files, globs or folders: .txt, .jsonl, .csv, .tsv, also .gz and .zst; .parquet; .spacy.
+    inputs: Files, globs, folders or URIs: .txt, .jsonl, .csv, .tsv, also .gz and .zst; .parquet;
+        .spacy.
     output: Folder for part-000000.jsonl and so on, errors.jsonl and summary.json.
     settings: How documents are read, annotated and written.
     workers: Processes, each with one thread and its copy of the model; 0 for as many as there are
         cores, at most 8.
     gpu_ids: A worker for each of these GPUs, instead.
-    resume: Go on with what an earlier, interrupted run has left: finished shards stay.
+    resume: Continue an earlier, interrupted run: finished shards stay.
     restart: Remove what an earlier run has left.
-    watch: Told how far it is, when a worker has begun, and after each shard.
+    on_progress: Called when a worker has loaded the model, and after each shard.
 
-    Returns what summary.json has. Raises ValueError for settings, inputs and folders that cannot
-    be, OSError where a file cannot be written, WorkerError where a worker dies. What is finished
-    by then stays.
+    Returns what summary.json has. Raises InputError for invalid settings, inputs and folders,
+    OSError if a file cannot be read or written, WorkerError if a worker fails or dies. Finished
+    shards stay.
     """
-    require_settings(settings)
-    output = Path(output)
-    found = find_sources([*inputs], output)
-    require_text_column(found.sources[0], settings.text_column)
-    plan = make_plan(model, found, settings)
-    devices = [*gpu_ids] or [-1] * (workers or min(_cores(), MOST_WORKERS))
-    with Folder(output, settings.format, plan, resume=resume, restart=restart) as folder:
-        run = _Run(folder, found, settings, watch)
-        shards = run.unfinished()
+    run = Run(model, inputs, output, settings)
+    devices = [*gpu_ids] or [-1] * (workers or min(_cores(), MAX_WORKERS))
+    return run.execute(_processes(devices), resume=resume, restart=restart, on_progress=on_progress)
+
+
+class _Processes:
+    """The engine: a pool of worker processes."""
+
+    def __init__(self, executor: ProcessPoolExecutor, size: int) -> None:
+        self.executor, self.size = executor, size
+
+    def resolve_precision(self, model: str, precision: Optional[str]) -> Optional[str]:
+        return self._submit(_resolve_precision, model, precision).result()
+
+    def annotate(
+        self, run: Run, settings: Settings, folder: ShardFolder
+    ) -> Iterator[Optional[ShardReport]]:
+        shards = cut_shards(run.sources.sources, settings)
+        shards = (shard for shard in shards if shard.name not in folder.finished)
         first = next(shards, None)
-        if first is not None:
-            with Workers(Annotator, [(model, device, settings) for device in devices]) as processes:
-                try:
-                    run.annotate(first, shards, processes)
-                except (WorkerError, OSError) as error:
-                    raise type(error)(f"{output}: {error}. {run.under_way()}") from error
-        summary = run.summary()
-        folder.finish(summary)
-    return summary
+        if first is None:
+            return
+        ready = [self._submit(_load, run.model, settings.precision) for _ in range(self.size)]
+        next(as_completed(ready)).result()
+        yield None
+        # One shard more than workers: the next one is read while they work, and no more.
+        pending: Set[Future[ShardReport]] = set()
+        for shard in chain([first], shards):
+            if len(pending) > self.size:
+                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                yield from (future.result() for future in done)
+            pending.add(self._submit(_annotate, shard, run.model, settings, folder.location))
+        yield from (future.result() for future in as_completed(pending))
+
+    def _submit(self, work: Callable[..., Result], *arguments: Any) -> "Future[Result]":
+        """Submit work, for which a process may start: Ctrl-C is for this process, not for that."""
+        if not hasattr(signal, "pthread_sigmask"):  # Windows
+            return self.executor.submit(work, *arguments)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # is inherited
+        try:
+            return self.executor.submit(work, *arguments)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def summarize(
-    totals: Mapping[str, int], sources: Sources, progress: Progress, output: str
-) -> Summary:
-    """Say what became of a corpus, and how long it took.
+@contextmanager
+def _processes(devices: List[int]) -> Iterator[_Processes]:
+    """Start worker processes, one for each device: a GPU, or -1. At the end they are killed.
 
-    totals: Of the shards: "shards", "documents", "blank", "words", "entities", "errors".
+    They are spawned, not forked, and end with this process, even if it is killed: then the leash,
+    a pipe of which only this process has the other end, is closed.
     """
-    return {
-        "in": totals["documents"],
-        "out": totals["documents"] - totals["errors"],
-        "errors": totals["errors"],
-        "blank_lines": totals["blank"],
-        "files": len(sources.sources),
-        "ignored_files": len(sources.ignored),
-        "words": totals["words"],
-        "entities": totals["entities"],
-        "shards": totals["shards"],
-        "seconds": round(progress.seconds, 3),
-        "documents_per_second": round(progress.documents / progress.seconds, 1),
-        "words_per_second": round(progress.words / progress.seconds, 1),
-        "output": output,
-    }
+    context = get_context("spawn")
+    leash, held = context.Pipe(duplex=False)
+    queue = context.SimpleQueue()
+    for device in devices:
+        queue.put(device)
+    executor = ProcessPoolExecutor(len(devices), context, _start, (leash, queue))
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(ONE_THREAD)  # processes start when they are needed, and inherit it
+    try:
+        yield _Processes(executor, len(devices))
+    finally:
+        held.close()
+        executor.shutdown(cancel_futures=True)
+        leash.close()
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
-class _Run:
-    """A run, and how far it is."""
+# In a worker process
 
-    def __init__(
-        self,
-        folder: Folder,
-        sources: Sources,
-        settings: Settings,
-        watch: Callable[[Progress], None],
-    ) -> None:
-        self.folder, self.sources, self.settings, self.watch = folder, sources, settings, watch
-        self._resumed = Counter(folder.totals)
-        self._began = monotonic()
-        self._size = 0
-        self._sizes: Dict[int, int] = {}  # of shards that are with a worker
+_device: Dict[str, int] = {}
 
-    def unfinished(self) -> Iterator[Shard]:
-        """Read the corpus, and yield the shards that no earlier run has finished."""
-        for shard in cut_shards(self.sources.sources, self.settings):
-            if shard.number not in self.folder:
-                yield shard
-                continue
-            self._size += shard.size
 
-    def annotate(self, first: Shard, others: Iterator[Shard], workers: Workers) -> None:
-        """Let workers annotate shards. The next one is read while they do."""
-        shard: Optional[Shard] = first
-        workers.receive()  # one has begun
-        self.watch(self._now())
-        # Workers that have not begun by the end are not waited for.
-        while shard is not None or self._sizes:
-            report = workers.receive() if shard is None or not workers.idle else None
-            sent = shard is not None and workers.idle > 0
-            if shard is not None and sent:
-                self._sizes[shard.number] = shard.size
-                workers.send(Task(shard, self.folder.unfinished(shard.number)))
-            if report is not None:
-                self._commit(report)
-            if sent:
-                shard = next(others, None)
+def _start(leash: Connection, devices: "SimpleQueue[int]") -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, args=(leash,), daemon=True).start()
+    _device["gpu_id"] = devices.get()
 
-    def under_way(self) -> str:
-        """Say which shards are with the workers, and what stays where it ends here."""
-        names = ", ".join(self.folder.shard(number).name for number in sorted(self._sizes))
-        return (
-            f"Not finished: {names or 'none begun'}. {self.folder.totals['shards']} finished "
-            "shards stay: go on with --resume."
-        )
 
-    def summary(self) -> Summary:
-        """What became of the corpus, and how long this run took."""
-        totals = self.folder.totals
-        summary = summarize(totals, self.sources, self._now(), str(self.folder.path))
-        return {**summary, "resumed_shards": self._resumed["shards"]}
+def _end_with_parent(leash: Connection) -> None:
+    leash.poll(None)  # until its other end is closed
+    os._exit(1)
 
-    def _commit(self, report: Report) -> None:
-        self.folder.commit(report)
-        self._size += self._sizes.pop(report.number)
-        self.watch(self._now())
 
-    def _now(self) -> Progress:
-        return Progress(
-            size=self._size,
-            total=sum(source.size for source in self.sources.sources),
-            documents=self.folder.totals["documents"] - self._resumed["documents"],
-            words=self.folder.totals["words"] - self._resumed["words"],
-            seconds=monotonic() - self._began,
-        )
+def _load(model: str, precision: Optional[str]) -> None:
+    load(model, _device["gpu_id"], precision)
+
+
+def _resolve_precision(model: str, precision: Optional[str]) -> Optional[str]:
+    return resolve_precision(model, _device["gpu_id"], precision)
+
+
+def _annotate(shard: Shard, model: str, settings: Settings, output: Location) -> ShardReport:
+    return annotate_shard(shard, model, _device["gpu_id"], settings, output)
 
 
 def _cores() -> int:

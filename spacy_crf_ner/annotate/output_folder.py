@@ -1,91 +1,79 @@
-"""The folder of annotated shards: each is whole or absent, and what is finished is known."""
+"""The folder of annotated shards: each is whole or absent, and has a report when it is finished."""
 
 import json
-import os
-import shutil
 from collections import Counter
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Type
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Type
 
-import srsly
 from filelock import FileLock, Timeout
 
-from ..data.atomic import atomic_write
-from .fingerprint import Plan
+from ..input_error import InputError
+from .fingerprint import Fingerprint
+from .storage import Location
 
-# What begins with "_" is no data, in the eyes of pyarrow, Spark and Ray.
+# pyarrow, Spark and Ray take what begins with "_" for no data.
 STATE = "_progress"
+FINGERPRINT, LOCK = "fingerprint.json", "lock"
 ERRORS, SUMMARY = "errors.jsonl", "summary.json"
-PLAN, FINISHED, LOCK = "plan.json", "finished.jsonl", "lock"
+# Reports that are read at the same time, because a store of objects takes long for each.
+READERS = 32
 
 
-class Report(NamedTuple):
+class ShardReport(NamedTuple):
     """What became of a shard.
 
-    documents: Read from the input; of these, `errors` are not in the shard.
-    blank: Lines that are blank, where a line is a record.
+    documents: Number read from the input; of these, `errors` are not in the shard.
+    blank: Blank lines, in formats in which a line is a record.
     words, entities: In the shard.
-    errors: Of each document that is not in it: file, line, id and reason.
+    size: Bytes of the input that it takes.
+    errors: For each document that is not in it: file, line, id and reason.
     """
 
-    number: int
+    name: str
     documents: int
     blank: int
     words: int
     entities: int
+    size: int
     errors: List[Dict[str, Any]]
 
 
-class Folder:
-    """A folder of shards, which one process at a time may write.
+class ShardFolder:
+    """A folder of shards, which one run at a time may write.
 
-    Use it as a context. A shard counts as finished when its file has its name and its report is
-    noted: the report is written first, the name is given last.
+    Use it as a context. A shard is finished when its report is in the folder: the shard is written
+    first, the report last.
 
-    path: The folder; it may not exist yet.
-    extension: Of the shards.
-    plan: What the shards follow from: model, input and settings.
-    resume: Go on with what an earlier run of the same plan has left.
-    restart: Remove what an earlier run has left.
+    location: The folder; it may not exist yet.
 
-    totals: Of the finished shards: "shards", "documents", "blank", "words", "entities", "errors".
+    finished: Names of the finished shards.
+    totals: Counts over them: "shards", "documents", "blank", "words", "entities", "size", "errors".
 
-    Raises ValueError for a folder that holds something else, or an earlier run where neither was
-    said, or one of another plan; and where another process is writing it.
+    Raises InputError for a folder that holds something else, and, at a path, for one that another
+    process is writing.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        extension: str,
-        plan: Plan,
-        *,
-        resume: bool = False,
-        restart: bool = False,
-    ) -> None:
-        self.path, self.extension, self.plan = path, extension, plan
-        self.resume, self.restart = resume, restart
+    def __init__(self, location: Location) -> None:
+        self.location, self.state = location, location / STATE
+        self.finished: Set[str] = set()
         self.totals: Counter[str] = Counter()
-        self._reports: Dict[int, int] = {}  # where each is noted, in bytes
-        self._state = path / STATE
-        self._lock = FileLock(self._state / LOCK)
+        self._with_errors: List[str] = []
+        self._exit = ExitStack()
 
-    def __enter__(self) -> "Folder":
+    def __enter__(self) -> "ShardFolder":
         self._require_known()
-        self._state.mkdir(parents=True, exist_ok=True)
-        try:
-            self._lock.acquire(timeout=0)
-        except Timeout:
-            raise ValueError(
-                f"{self.path}: expected a folder that no other process writes, got one that is "
-                "being written. Wait for it, or name another."
-            ) from None
-        try:
-            self._begin()
-        except BaseException:
-            self._lock.release()
-            raise
+        if self.location.is_local:
+            self.state.filesystem.create_dir(self.state.path, recursive=True)
+            lock = FileLock(f"{self.state.path}/{LOCK}")
+            try:
+                self._exit.enter_context(lock.acquire(timeout=0))
+            except Timeout:
+                raise InputError(
+                    f"{self.location.name}: expected a folder that no other process writes, got "
+                    "one that is being written. Wait for it, or name another."
+                ) from None
         return self
 
     def __exit__(
@@ -94,137 +82,109 @@ class Folder:
         error: Optional[BaseException],
         traceback: Optional[TracebackType],
     ) -> None:
-        for unfinished in self._state.glob("part-*"):
-            unfinished.unlink(missing_ok=True)
-        self._lock.release()
+        self._remove_unfinished()
+        self._exit.close()
 
-    def __contains__(self, number: int) -> bool:
-        """Tell whether a shard is finished."""
-        return number in self._reports
+    def read_fingerprint(self) -> Optional[Fingerprint]:
+        """Read the fingerprint of the run that began the folder; None in a new folder."""
+        if FINGERPRINT not in _names(self.state):
+            return None
+        return dict(json.loads((self.state / FINGERPRINT).open().read()))
 
-    def shard(self, number: int) -> Path:
-        """The file of a finished shard."""
-        return self.path / f"part-{number:06}.{self.extension}"
+    def begin(self, fingerprint: Fingerprint, *, resume: bool, restart: bool) -> None:
+        """Take the folder for a run, and find out which shards are finished.
 
-    def unfinished(self, number: int) -> Path:
-        """The file of a shard that is being written."""
-        return self._state / f"part-{number:06}.{self.extension}"
+        fingerprint: What the shards follow from.
+        resume: Continue an earlier run. restart: Remove what an earlier run has left.
 
-    def commit(self, report: Report) -> None:
-        """Take a shard that has been written: from now on it is finished, whatever happens."""
-        with (self._state / FINISHED).open("ab") as file:
-            start = file.tell()
-            # An id may be of any type of Parquet.
-            file.write(json.dumps(report._asdict(), default=str).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        self.unfinished(report.number).replace(self.shard(report.number))
-        _sync(self.path)
-        self._count(report, start)
+        Raises InputError for an earlier run if neither was given, or if it had another fingerprint.
+        """
+        self._remove_unfinished()
+        for folder in (self.location, self.state) if restart else ():
+            for name in _names(folder):
+                ours = folder is self.state or name.startswith("part-") or name in (ERRORS, SUMMARY)
+                if ours and name != LOCK:
+                    folder.filesystem.delete_file((folder / name).path)
+        before = self.read_fingerprint()
+        if before is None:
+            (self.state / FINGERPRINT).write([json.dumps(fingerprint, indent=2).encode()])
+        elif not resume:
+            raise InputError(
+                f"{self.location.name}: expected a new or an empty folder, got one that an earlier "
+                "run has begun. Continue it by --resume, or begin anew by --restart."
+            )
+        else:
+            _require_same(self.location.name, before, json.loads(json.dumps(fingerprint)))
+        names = [name for name in _names(self.state) if name.startswith("part-")]
+        for report in self._reports(names):
+            self.add(report)
+
+    def add(self, report: ShardReport) -> None:
+        """Count a finished shard."""
+        self.finished.add(report.name)
+        counts = {**report._asdict(), "errors": len(report.errors)}
+        del counts["name"]
+        self.totals.update(counts, shards=1)
+        if report.errors:
+            self._with_errors.append(f"{report.name}.json")
 
     def finish(self, summary: Dict[str, Any]) -> None:
         """Write the errors of all shards, in the order of the input, and a summary."""
-        with atomic_write(self.path / ERRORS) as unfinished:
-            srsly.write_jsonl(unfinished, self._errors())
-        with atomic_write(self.path / SUMMARY) as unfinished:
-            srsly.write_json(unfinished, summary)
-        _sync(self.path)
+        reports = self._reports(sorted(self._with_errors))
+        errors = (json.dumps(error).encode() + b"\n" for each in reports for error in each.errors)
+        (self.location / ERRORS).write(errors)
+        (self.location / SUMMARY).write([json.dumps(summary, indent=2).encode()])
 
-    def _errors(self) -> Iterator[Dict[str, Any]]:
-        if not self._reports:
-            return
-        with (self._state / FINISHED).open("rb") as file:
-            for _, start in sorted(self._reports.items()):
-                file.seek(start)
-                yield from json.loads(file.readline())["errors"]
+    def _remove_unfinished(self) -> None:
+        """Remove what was being written when a process was killed; no worker writes now."""
+        for folder in (self.location, self.state):
+            for name in _names(folder):
+                if name.startswith("_") and name.endswith(".tmp"):
+                    folder.filesystem.delete_file((folder / name).path)
 
-    def _count(self, report: Report, start: int) -> None:
-        """Count a shard as finished. Its report is not kept: there may be many errors."""
-        counts = {**report._asdict(), "shards": 1, "errors": len(report.errors)}
-        del counts["number"]
-        self.totals.update(counts)
-        self._reports[report.number] = start
+    def _reports(self, names: Iterable[str]) -> Iterator[ShardReport]:
+        """Read reports, a few at a time: there may be many errors in them."""
+        names = [*names]
+        with ThreadPoolExecutor(READERS) as threads:
+            for i in range(0, len(names), READERS):
+                yield from threads.map(self._report, names[i : i + READERS])
+
+    def _report(self, name: str) -> ShardReport:
+        with (self.state / name).open() as file:
+            return ShardReport(**json.loads(file.read()))
 
     def _require_known(self) -> None:
-        if not self.path.exists():
-            return
-        if not self.path.is_dir():
-            raise ValueError(f"{self.path}: expected a folder, got a file. Name another.")
-        if any(self.path.iterdir()) and not (self._state / PLAN).exists():
-            # Between the two steps of the first run there may be an empty state: it is ours.
-            if [each.name for each in self.path.iterdir()] == [STATE]:
-                return
-            raise ValueError(
-                f"{self.path}: expected a new or an empty folder, or one that annotate has begun, "
-                "got one that holds something else. Name another."
+        from pyarrow.fs import FileSelector, FileType
+
+        (info,) = self.location.filesystem.get_file_info([self.location.path])
+        if info.type == FileType.File:
+            raise InputError(f"{self.location.name}: expected a folder, got a file. Name another.")
+        selector = FileSelector(self.location.path, allow_not_found=True)
+        names = {each.base_name for each in self.location.filesystem.get_file_info(selector)}
+        # A run that was killed as it began leaves an empty state.
+        if names - {STATE} and self.read_fingerprint() is None:
+            raise InputError(
+                f"{self.location.name}: expected a new or an empty folder, or one that annotate "
+                "has begun, got one that holds something else. Name another."
             )
 
-    def _begin(self) -> None:
-        plan = self._state / PLAN
-        if self.restart:
-            self._clear()
-        if not plan.exists():
-            with atomic_write(plan) as unfinished:
-                srsly.write_json(unfinished, self.plan)
-            return
-        if not self.resume:
-            raise ValueError(
-                f"{self.path}: expected a new or an empty folder, got one that an earlier run has "
-                "begun. Go on with it by --resume, or begin anew by --restart."
-            )
-        _require_same(self.path, srsly.read_json(plan), json.loads(json.dumps(self.plan)))
-        self._recover()
 
-    def _clear(self) -> None:
-        for shard in self.path.glob("part-*"):
-            shard.unlink()
-        for name in (ERRORS, SUMMARY):
-            (self.path / name).unlink(missing_ok=True)
-        for each in self._state.iterdir():
-            if each.name != LOCK:
-                shutil.rmtree(each) if each.is_dir() else each.unlink()
-
-    def _recover(self) -> None:
-        """Find what is finished. A report whose shard has no name yet is of none."""
-        for unfinished in self._state.glob("part-*"):
-            unfinished.unlink()
-        finished = self._state / FINISHED
-        start = 0
-        for line in finished.read_bytes().splitlines(keepends=True) if finished.exists() else ():
-            try:
-                report = Report(**json.loads(line))
-            except (ValueError, TypeError):  # half a line: the process was killed in it
-                pass
-            else:
-                if self.shard(report.number).exists() and report.number not in self:
-                    self._count(report, start)
-            start += len(line)
-            if not line.endswith(b"\n"):
-                with finished.open("ab") as file:
-                    file.write(b"\n")
+def write_report(output: Location, report: ShardReport) -> None:
+    """Note that a shard is finished. Its file must have been written before."""
+    # An id may have any type of Parquet.
+    content = json.dumps(report._asdict(), default=str).encode()
+    (output / STATE / f"{report.name}.json").write([content])
 
 
-def _sync(folder: Path) -> None:
-    """Make the names of files in a folder outlast a failure of the machine."""
-    if os.name == "nt":  # which cannot open a folder
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _names(folder: Location) -> List[str]:
+    return [info.base_name for info in folder.files()]
 
 
-def _require_same(path: Path, before: Plan, now: Plan) -> None:
-    changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+def _require_same(name: str, before: Fingerprint, now: Fingerprint) -> None:
+    changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     if changed:
-        name = changed[0]
-        raise ValueError(
-            f"{path}: expected the {name} of the run that began it, {_short(before.get(name))}, "
-            f"got {_short(now.get(name))}. Go on with what it was, or begin anew by --restart."
+        was, got = (json.dumps(each.get(changed[0]))[:200] for each in (before, now))
+        raise InputError(
+            f"{name}: expected the {changed[0]} of the run that began it, {was}, got {got}. "
+            "Continue with what it was, or begin anew by --restart."
         )
-
-
-def _short(value: Any) -> str:
-    text = srsly.json_dumps(value)
-    return text if len(text) <= 200 else f"{text[:200]} ..."

@@ -1,47 +1,57 @@
-"""Texts through a pipeline: in batches of similar length, long ones in pieces, bad ones alone."""
+"""Run texts through a pipeline: in batches of similar length, long ones in chunks."""
 
-from typing import Any, Iterator, List, NamedTuple, Tuple, Union
+import re
+from contextlib import contextmanager
+from typing import Any, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from spacy.language import Language
 from spacy.tokens import Doc, Span
+from spacy.util import raise_error
 
-from .chunking import Found, Piece, cut, join
+from .chunking import Chunk, FoundEntity, chunk_text, merge_entities
 
 # Characters, and documents, that go through the pipeline together.
 BATCH_CHARACTERS = 50_000
 BATCH_DOCS = 256
 
-Tokens = List[Tuple[str, bool]]  # the text of each, and whether a space follows
+# How messages of torch begin where a GPU, or the memory, fails.
+_DEVICE_ERROR = re.compile(r"(CUDA|HIP|cuDNN|cuBLAS) |.*can't allocate memory", re.DOTALL)
 
 
-class Part(NamedTuple):
-    """A document, or a piece of one, on its way through the pipeline."""
+class DocPart(NamedTuple):
+    """A document, or a chunk of one. `row` is its position among the texts."""
 
     row: int
-    piece: Piece
+    chunk: Chunk
     text: Union[str, Doc]
 
+    @property
+    def length(self) -> int:
+        """Characters that go through the pipeline."""
+        return self.chunk.right - self.chunk.left
 
-class Annotated(NamedTuple):
+
+class AnnotatedPart(NamedTuple):
     """What the pipeline found in a part. Offsets are those of the whole document.
 
-    tokens: Those that begin in the piece; empty where they are not asked for.
+    words: Number of tokens that begin in the chunk. tokens: Their texts, and whether a space
+        follows; empty unless Docs are wanted.
     """
 
-    piece: Piece
-    entities: List[Found]
-    tokens: Tokens
+    chunk: Chunk
+    entities: List[FoundEntity]
+    words: int
+    tokens: List[Tuple[str, bool]]
 
 
-class Texts:
+class BatchRunner:
     """Documents, and what a pipeline finds in them.
 
     nlp: The pipeline.
-    texts: Strings, or Docs as bytes, whose texts take their place here. What is neither is an
-        error of its own.
-    batch_size, max_characters, docs: As of `annotate_frames`.
+    texts: Strings, or Docs as bytes, which `run` replaces with their texts.
+    batch_size, max_characters, docs: As for `annotate_frames`.
 
-    errors: Why a document could not be annotated, or None. words: Number of tokens.
+    errors: For each document why it could not be annotated, or None.
     """
 
     def __init__(
@@ -49,22 +59,22 @@ class Texts:
     ) -> None:
         self.nlp, self.texts = nlp, texts
         self.batch_size, self.max_characters, self.docs = batch_size, max_characters, docs
-        self.errors: List[str | None] = [None] * len(texts)
-        self.words = 0
-        self._annotated: List[List[Annotated]] = [[] for _ in texts]
+        self.errors: List[Optional[str]] = [None] * len(texts)
+        self._annotated: List[List[AnnotatedPart]] = [[] for _ in texts]
 
-    def annotate(self) -> None:
-        """Find the entities."""
-        parts = [part for i in range(len(self.texts)) for part in self._parts(i)]
-        parts.sort(key=_length)
-        for batch in self._batches(parts):
-            self._pipe(batch)
+    def run(self) -> None:
+        """Find the entities. Raises the errors of the machine: see `is_machine_error`."""
+        parts = [part for row in range(len(self.texts)) for part in self._parts(row)]
+        parts.sort(key=lambda part: part.length)
+        with _errors_raised(self.nlp):
+            for batch in self._batches(parts):
+                self._pipe(batch)
 
-    def results(self) -> Iterator[Tuple[List[Found], bytes | None]]:
-        """Yield the entities of each document, and with `docs` its tokens and them as a Doc."""
+    def results(self) -> Iterator[Tuple[List[FoundEntity], Optional[bytes]]]:
+        """Yield the entities of each document, and with `docs` its tokens and entities as a Doc."""
         for row, parts in enumerate(self._annotated):
             parts.sort()
-            found = join([(part.piece, part.entities) for part in parts])
+            found = merge_entities([(part.chunk, part.entities) for part in parts])
             doc = None
             if self.docs and self.errors[row] is None:
                 try:
@@ -74,7 +84,12 @@ class Texts:
                     found = []
             yield found, doc
 
-    def _parts(self, row: int) -> List[Part]:
+    @property
+    def words(self) -> int:
+        """Number of tokens of the documents without errors."""
+        return sum(part.words for parts in self._annotated for part in parts)
+
+    def _parts(self, row: int) -> List[DocPart]:
         text = self.texts[row]
         doc = None
         try:
@@ -82,64 +97,68 @@ class Texts:
                 doc = Doc(self.nlp.vocab).from_bytes(text)
                 text = self.texts[row] = doc.text
             if not isinstance(text, str):
-                # NaN is how pandas says that there is nothing.
+                # NaN is a missing value of pandas.
                 got = "none" if text is None or text != text else type(text).__name__
                 raise TypeError(f"expected a text, got {got}")
-        except Exception as error:  # whatever bytes that are no Doc make of it
+        except Exception as error:  # bytes that are no Doc raise errors of all types
             self._fail(row, error)
             return []
-        pieces = list(cut(text, self.max_characters))
-        if len(pieces) == 1:
-            return [Part(row, pieces[0], text if doc is None else doc)]
+        chunks = list(chunk_text(text, self.max_characters))
+        if len(chunks) == 1:
+            return [DocPart(row, chunks[0], text if doc is None else doc)]
         if doc is None:
-            return [Part(row, piece, text[piece.left : piece.right]) for piece in pieces]
-        return [_part_of_doc(row, piece, doc) for piece in pieces]
+            return [DocPart(row, chunk, text[chunk.left : chunk.right]) for chunk in chunks]
+        return [_part_of_doc(row, chunk, doc) for chunk in chunks]
 
-    def _batches(self, parts: List[Part]) -> Iterator[List[Part]]:
+    def _batches(self, parts: List[DocPart]) -> Iterator[List[DocPart]]:
         """Divide parts, sorted by length, into batches."""
-        batch: List[Part] = []
+        batch: List[DocPart] = []
         size = 0
         for part in parts:
             full = len(batch) >= (self.batch_size or BATCH_DOCS)
-            if not self.batch_size and size + _length(part) > BATCH_CHARACTERS:
+            if not self.batch_size and size + part.length > BATCH_CHARACTERS:
                 full = True
             if batch and full:
                 yield batch
                 batch, size = [], 0
             batch.append(part)
-            size += _length(part)
+            size += part.length
         if batch:
             yield batch
 
-    def _pipe(self, batch: List[Part]) -> None:
-        """Annotate a batch; where it raises, its halves, down to the one document that does."""
+    def _pipe(self, batch: List[DocPart]) -> None:
+        """Annotate a batch; if it fails, its halves, down to the one document that fails."""
         batch = [part for part in batch if self.errors[part.row] is None]
+        if not batch:
+            return
         try:
-            # A Doc that was in a batch that failed may be half annotated: a copy goes in.
+            # A Doc of a batch that failed may be half annotated, so a copy goes in.
             texts = [p.text.copy() if isinstance(p.text, Doc) else p.text for p in batch]
-            docs = list(self.nlp.pipe(texts, batch_size=max(1, len(batch))))
-            found = [_annotated(part, doc, self.docs) for part, doc in zip(batch, docs)]
-        except Exception as error:  # whatever a component raises
+            docs = list(self.nlp.pipe(texts, batch_size=len(batch)))
+            if len(docs) != len(batch):
+                raise ValueError(f"expected {len(batch)} Docs from the pipeline, got {len(docs)}")
+            annotated = [_annotated(part, doc, self.docs) for part, doc in zip(batch, docs)]
+        except Exception as error:  # components raise errors of all types
             if len(batch) == 1:
+                if is_machine_error(error):
+                    raise
                 self._fail(batch[0].row, error)
                 return
             middle = len(batch) // 2
             self._pipe(batch[:middle])
             self._pipe(batch[middle:])
-            return
-        for part, doc, annotated in zip(batch, docs, found):
-            self._annotated[part.row].append(annotated)
-            self.words += _own_words(part, doc)
+        else:
+            for part, found in zip(batch, annotated):
+                self._annotated[part.row].append(found)
 
     def _fail(self, row: int, error: Exception) -> None:
         self.errors[row] = f"{type(error).__name__}: {error}"
         self._annotated[row] = []
 
-    def _doc(self, row: int, entities: List[Found]) -> Doc:
-        """The document with the tokens of its parts, and its entities, and nothing else."""
-        tokens = [token for part in sorted(self._annotated[row]) for token in part.tokens]
-        words, spaces = [word for word, _ in tokens], [space for _, space in tokens]
-        doc = Doc(self.nlp.vocab, words, spaces)
+    def _doc(self, row: int, entities: List[FoundEntity]) -> Doc:
+        """Build the document from the tokens of its parts, with its entities and nothing else."""
+        tokens = [token for part in self._annotated[row] for token in part.tokens]
+        doc = Doc(self.nlp.vocab, [word for word, _ in tokens], [space for _, space in tokens])
         if doc.text != self.texts[row]:
             raise ValueError(
                 f"expected a space somewhere in {self.max_characters // 4:,} characters, got none: "
@@ -148,7 +167,12 @@ class Texts:
         ents = []
         for start, end, label, confidence in entities:
             ent = doc.char_span(start, end, label)
-            assert ent is not None  # the tokens are those in which it was found
+            if ent is None:
+                # Across a cut, its end is in the next chunk, whose tokens may differ.
+                raise ValueError(
+                    f"expected an entity of whole tokens at a cut of the text, got characters "
+                    f"{start} to {end}: another format than spacy can hold it"
+                )
             if confidence is not None:
                 ent._.confidence = confidence
             ents.append(ent)
@@ -156,39 +180,51 @@ class Texts:
         return doc
 
 
-def _length(part: Part) -> int:
-    return part.piece.right - part.piece.left
+def is_machine_error(error: Exception) -> bool:
+    """Whether the machine failed, and not the document: it may pass at another time."""
+    if isinstance(error, (OSError, MemoryError)) or type(error).__module__.startswith("cupy"):
+        return True
+    return isinstance(error, RuntimeError) and bool(_DEVICE_ERROR.match(str(error)))
 
 
-def _part_of_doc(row: int, piece: Piece, doc: Doc) -> Part:
-    """Take a piece of a Doc with whole tokens."""
-    span = doc.char_span(piece.left, piece.right, alignment_mode="expand")
+@contextmanager
+def _errors_raised(nlp: Language) -> Iterator[None]:
+    """Let components raise. Their error handlers would drop documents, and hide the reason."""
+    handled: List[Any] = [pipe for _, pipe in nlp.pipeline if hasattr(pipe, "get_error_handler")]
+    before = [(pipe, pipe.get_error_handler()) for pipe in handled]
+    default = nlp.default_error_handler
+    nlp.set_error_handler(raise_error)
+    try:
+        yield
+    finally:
+        nlp.default_error_handler = default
+        for pipe, handler in before:
+            pipe.set_error_handler(handler)
+
+
+def _part_of_doc(row: int, chunk: Chunk, doc: Doc) -> DocPart:
+    """Take a chunk of a Doc, in whole tokens."""
+    span = doc.char_span(chunk.left, chunk.right, alignment_mode="expand")
     assert span is not None
-    around = piece._replace(left=span.start_char, right=span.end_char)
-    return Part(row, around, span.as_doc())
+    chunk = chunk._replace(left=span.start_char, right=span.end_char)
+    return DocPart(row, chunk, span.as_doc())
 
 
-def _own_words(part: Part, doc: Doc) -> int:
-    piece = part.piece
-    if (piece.start, piece.end) == (piece.left, piece.right):
-        return len(doc)
-    return sum(piece.start <= token.idx + piece.left < piece.end for token in doc)
-
-
-def _annotated(part: Part, doc: Doc, docs: bool) -> Annotated:
-    piece = part.piece
-    entities: List[Found] = [
-        (ent.start_char + piece.left, ent.end_char + piece.left, ent.label_, _confidence(ent))
+def _annotated(part: DocPart, doc: Doc, docs: bool) -> AnnotatedPart:
+    chunk = part.chunk
+    entities = [
+        FoundEntity(
+            ent.start_char + chunk.left, ent.end_char + chunk.left, ent.label_, _confidence(ent)
+        )
         for ent in doc.ents
     ]
-    tokens = [
-        (token.text, bool(token.whitespace_))
-        for token in (doc if docs else ())
-        if piece.start <= token.idx + piece.left < piece.end
-    ]
-    return Annotated(piece, entities, tokens)
+    if not docs and (chunk.start, chunk.end) == (chunk.left, chunk.right):
+        return AnnotatedPart(chunk, entities, len(doc), [])
+    own = [token for token in doc if chunk.start <= token.idx + chunk.left < chunk.end]
+    tokens = [(token.text, bool(token.whitespace_)) for token in own] if docs else []
+    return AnnotatedPart(chunk, entities, len(own), tokens)
 
 
-def _confidence(ent: Span) -> float | None:
+def _confidence(ent: Span) -> Optional[float]:
     value = ent._.confidence if ent.has_extension("confidence") else None
     return None if value is None else float(value)

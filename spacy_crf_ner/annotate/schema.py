@@ -1,73 +1,63 @@
-"""The types of columns, where a format wants to know them: rows as tables of Arrow."""
+"""The types of columns, for a format that has types: rows as tables of Arrow."""
 
 import json
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Tuple
 
 from .readers import Row
 
 if TYPE_CHECKING:
-    from pyarrow import DataType, Schema, Table
+    from pyarrow import Schema, Table
 
-# In the metadata of a field: its values are JSON.
+# Metadata of a field whose values are JSON.
 AS_JSON = {b"content": b"json"}
 
 
 def infer_schema(rows: List[Row], text_column: str) -> "Schema":
-    """Infer the types of the columns of rows, such as come from JSON.
+    """Infer the types of the columns of rows that come from JSON.
 
-    A column in which there are objects, or values of several types, is JSON as text; one without
-    any value is text.
+    A column with objects, or with values of several types, is JSON as text; one without values is
+    text.
     """
     import pyarrow
 
     fields = []
     for name in dict.fromkeys(name for row in rows for name in row):
-        kind = (
-            pyarrow.string()
-            if name == text_column
-            else _infer([row[name] for row in rows if row.get(name) is not None])
-        )
+        values = [row[name] for row in rows if row.get(name) is not None]
+        kind = pyarrow.string() if name == text_column or not values else _infer(values)
         metadata = None if kind is not None else AS_JSON
         fields.append(pyarrow.field(name, kind or pyarrow.string(), metadata=metadata))
     return pyarrow.schema(fields)
 
 
 def to_table(rows: List[Row], schema: "Schema") -> Tuple["Table", Dict[int, str]]:
-    """Make a table of rows.
+    """Make a table of rows; what a row has not is null.
 
-    rows: What a row has not is null.
-    schema: The columns; those that were inferred, of the first rows of a corpus.
-
-    Returns the table, of the rows that fit the schema, and of each other, by its position, why not.
+    Returns the table, of the rows that fit the schema, and for each other row, by its position, why
+    it does not fit.
     """
     import pyarrow
 
-    ready = [_encode(row, schema) for row in rows]
-    mismatches: Dict[int, str] = {
-        i: f"unexpected column {name!r}: the first documents have {schema.names}"
-        for i, row in enumerate(rows)
-        for name in row
-        if name not in schema.names
-    }
-    if not mismatches:
-        try:
-            return pyarrow.Table.from_pylist(ready, schema=schema), {}
-        except (pyarrow.ArrowException, TypeError, ValueError, OverflowError):
-            pass  # one of them: which, is found below
-    for i, row in enumerate(ready):
-        if i not in mismatches:
-            mismatches.update((i, reason) for reason in _mismatches(row, schema))
-    kept = [row for i, row in enumerate(ready) if i not in mismatches]
+    as_json = {field.name for field in schema if field.metadata == AS_JSON}
+    encoded = [
+        {k: _encode(v) if k in as_json and v is not None else v for k, v in row.items()}
+        for row in rows
+    ]
+    mismatches: Dict[int, str] = {}
+    if not all(row.keys() <= {*schema.names} for row in rows) or not _fits(encoded, schema):
+        mismatches = {i: why for i, row in enumerate(encoded) if (why := _mismatch(row, schema))}
+    kept = [row for i, row in enumerate(encoded) if i not in mismatches]
     return pyarrow.Table.from_pylist(kept, schema=schema), mismatches
 
 
-def _infer(values: List[Any]) -> "DataType | None":
-    """Infer a type; None where values have to be JSON."""
+def _encode(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _infer(values: List[Any]) -> Any:
+    """Infer a type; None if values have to be JSON."""
     import pyarrow
     from pyarrow import types
 
-    if not values:
-        return pyarrow.string()
     try:
         kind = pyarrow.infer_type(values)
         pyarrow.array(values, kind)
@@ -77,25 +67,28 @@ def _infer(values: List[Any]) -> "DataType | None":
     return None if types.is_nested(inner) or types.is_null(inner) else kind
 
 
-def _encode(row: Row, schema: "Schema") -> Row:
-    as_json = {field.name for field in schema if field.metadata == AS_JSON}
-    return {
-        name: json.dumps(value, ensure_ascii=False)
-        if name in as_json and value is not None
-        else value
-        for name, value in row.items()
-    }
-
-
-def _mismatches(row: Row, schema: "Schema") -> Iterator[str]:
+def _fits(rows: List[Row], schema: "Schema") -> bool:
     import pyarrow
 
+    try:
+        pyarrow.Table.from_pylist(rows, schema=schema)
+    except (pyarrow.ArrowException, TypeError, ValueError, OverflowError):
+        return False
+    return True
+
+
+def _mismatch(row: Row, schema: "Schema") -> str:
+    """Say why a row does not fit, or ""."""
+    import pyarrow
+
+    for name in row:
+        if name not in schema.names:
+            return f"unexpected column {name!r}: the first documents have {schema.names}"
     for field in schema:
         value = row.get(field.name)
-        try:
-            pyarrow.array([value], field.type)
-        except (pyarrow.ArrowException, TypeError, ValueError, OverflowError):
-            yield (
+        if not _fits([{field.name: value}], pyarrow.schema([field])):
+            return (
                 f"column {field.name!r}: expected {field.type}, as the first documents have it, "
                 f"got {str(value)[:100]!r}"
             )
+    return ""

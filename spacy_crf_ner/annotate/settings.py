@@ -2,22 +2,24 @@
 
 from typing import NamedTuple, Optional
 
-from .chunking import SIZE
+from ..input_error import InputError
+from .chunking import MAX_CHARACTERS
 
 FORMATS = ("jsonl", "parquet", "spacy")
+ENTITIES = "entities"  # the column that is added
 
 
 class Settings(NamedTuple):
     """How documents are read, annotated and written.
 
-    format: Of the shards, one of FORMATS.
-    text_column, id_column: Columns of the input; an id that it has not is file and line.
-    whole_files: A .txt file is a document, not each of its lines.
+    format: Format of the shards, one of FORMATS.
+    text_column, id_column: Columns of the input; an id that is missing becomes file and line.
+    whole_files: A .txt file is one document, instead of one for each line.
     keep_text: Write the text, too. Docs of spaCy always have theirs.
-    shard_size: The most documents of a shard.
+    shard_size: Maximum number of documents in a shard.
     batch_size: Documents that go through the pipeline together; 0 for what their length allows.
     max_characters: Longest text that goes through the pipeline at once.
-    precision: As `spacy_crf_ner.accelerate` has it; None for what the pipeline was saved with.
+    precision: As in `spacy_crf_ner.accelerate`; None for what the pipeline was saved with.
     """
 
     format: str = "jsonl"
@@ -27,18 +29,23 @@ class Settings(NamedTuple):
     keep_text: bool = True
     shard_size: int = 2000
     batch_size: int = 0
-    max_characters: int = SIZE
+    max_characters: int = MAX_CHARACTERS
     precision: Optional[str] = None
 
 
 def require_settings(settings: Settings) -> None:
-    """Raise ValueError for settings that cannot be."""
+    """Raise InputError for invalid settings."""
     if settings.format not in FORMATS:
-        raise ValueError(
+        raise InputError(
             f"format: expected one of {', '.join(FORMATS)}, got {settings.format!r}. Choose one."
         )
-    least = {"shard_size": 1, "batch_size": 0, "max_characters": 1}
-    for name, lowest in least.items():
+    columns = settings.text_column, settings.id_column
+    if len({*columns, ENTITIES}) < 3:
+        raise InputError(
+            f"text_column, id_column: expected two names other than {ENTITIES!r}, which is added, "
+            f"got {columns[0]!r} and {columns[1]!r}. Name other columns."
+        )
+    for name, least in {"shard_size": 1, "batch_size": 0, "max_characters": 1}.items():
         value = getattr(settings, name)
-        if value < lowest:
-            raise ValueError(f"{name}: expected {lowest} or more, got {value}. Give a larger one.")
+        if value < least:
+            raise InputError(f"{name}: expected {least} or more, got {value}. Give a larger one.")

@@ -1,106 +1,101 @@
-"""What a worker does: it holds a model, and makes an annotated file of a shard."""
+"""The work of a worker process: annotate a shard, and write it."""
 
-import os
-from pathlib import Path
-from typing import Any, Dict, NamedTuple, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
-from .dataframes import DOC, ENTITIES, ERROR, annotate_frames, load
-from .output_folder import Report
+from .dataframes import DOC, ERROR, annotate_frames, load
+from .output_folder import ShardReport, write_report
 from .readers import Item, Row
-from .settings import Settings
+from .settings import ENTITIES, Settings
 from .shards import Shard
+from .storage import Location
 from .writers import WRITERS
 
-# By their position in the shard.
+# By their positions in a shard.
 Rows = Dict[int, Row]
 Reasons = Dict[int, str]
 
 
-class Task(NamedTuple):
-    """A shard, and the file to write."""
+def annotate_shard(
+    shard: Shard, model: str, gpu_id: int, settings: Settings, output: Location
+) -> ShardReport:
+    """Annotate the documents of a shard; write those without errors, and then the report.
 
-    shard: Shard
-    path: Path
-
-
-class Annotator:
-    """Annotate shards with a pipeline.
-
-    model: Folder or package of it.
-    gpu_id: GPU that it is loaded on; -1 for the CPU.
-    settings: How documents are annotated and written.
+    Raises OSError if a file cannot be written, and errors of the machine as `annotate_frames`.
     """
-
-    def __init__(self, model: str, gpu_id: int, settings: Settings) -> None:
-        self.nlp = load(model, gpu_id, settings.precision)
-        self.settings = settings
-
-    def __call__(self, task: Task) -> Report:
-        """Annotate the documents of a shard, and write those that nothing is wrong with.
-
-        Raises OSError where the file cannot be written.
-        """
-        shard = task.shard
-        records = {i: item for i, item in enumerate(shard.items) if item.row or item.reason}
-        reasons = {i: item.reason for i, item in records.items() if item.reason}
-        rows = {i: item.row for i, item in records.items() if item.row}
-        reasons |= _taken(rows)
-        rows, errors, words = self._annotate(_without(rows, reasons))
-        reasons |= errors
-        reasons |= self._write(task, rows)
-        return Report(
-            number=shard.number,
-            documents=len(records),
-            blank=len(shard.items) - len(records),
-            words=words,
-            entities=sum(len(row[ENTITIES]) for row in _without(rows, reasons).values()),
-            errors=[self._error(records[i], reasons[i]) for i in sorted(reasons)],
-        )
-
-    def _annotate(self, rows: Rows) -> Tuple[Rows, Reasons, int]:
-        """Add the entities to rows. Returns those without errors, the errors, and the words."""
-        from pandas import DataFrame
-
-        settings = self.settings
-        column, docs = settings.text_column, settings.format == "spacy"
-        texts = {column: [row[column] for row in rows.values()]}
-        (frame,) = annotate_frames(
-            [DataFrame(texts, index=[*rows], dtype=object)],
-            self.nlp,
-            text_column=column,
-            batch_size=settings.batch_size,
-            max_characters=settings.max_characters,
-            docs=docs,
-        )
-        errors = {i: str(reason) for i, reason in frame[ERROR].dropna().items()}
-        columns = [column, ENTITIES, *([DOC] if docs else [])]
-        found = frame[columns].to_dict("index")
-        annotated = {i: {**row, **found[i]} for i, row in rows.items() if i not in errors}
-        return annotated, errors, frame.attrs["words"]
-
-    def _write(self, task: Task, rows: Rows) -> Reasons:
-        """Write rows, so that they outlast a failure of the machine."""
-        settings, schema = self.settings, task.shard.schema
-        kept = [*rows.values()]
-        if not settings.keep_text or settings.format == "spacy":
-            kept = [{k: v for k, v in row.items() if k != settings.text_column} for row in kept]
-            if schema is not None:
-                schema = schema.remove(schema.get_field_index(settings.text_column))
-        unwritten = WRITERS[settings.format](task.path, kept, schema)
-        with task.path.open("rb") as file:
-            os.fsync(file.fileno())
-        positions = [*rows]
-        return {positions[k]: reason for k, reason in unwritten.items()}
-
-    def _error(self, item: Item, reason: str) -> Dict[str, Any]:
-        row = item.row or {}
-        return {**item.place._asdict(), "id": row.get(self.settings.id_column), "reason": reason}
+    records = {i: item for i, item in enumerate(shard.items) if item.row or item.reason}
+    reasons = {i: item.reason for i, item in records.items() if item.reason}
+    rows: Rows = {}
+    for i, item in records.items():
+        if item.row and ENTITIES in item.row:
+            reasons[i] = f"expected no column {ENTITIES!r}, which is added, got one: rename it"
+        elif item.row:
+            rows[i] = item.row
+    rows, docs, errors, words = _annotate(rows, model, gpu_id, settings)
+    reasons |= errors
+    schema, column = shard.schema, settings.text_column
+    kept = [*rows.values()]
+    if not settings.keep_text or settings.format == "spacy":
+        kept = [{k: v for k, v in row.items() if k != column} for row in kept]
+        if schema is not None:
+            schema = schema.remove(schema.get_field_index(column))
+    content, unwritten = WRITERS[settings.format](kept, docs, schema)
+    positions = [*rows]
+    reasons |= {positions[k]: reason for k, reason in unwritten.items()}
+    (output / f"{shard.name}.{settings.format}").write([content])
+    report = ShardReport(
+        name=shard.name,
+        documents=len(records),
+        blank=len(shard.items) - len(records),
+        words=words,
+        entities=sum(len(row[ENTITIES]) for i, row in rows.items() if i not in reasons),
+        size=shard.size,
+        errors=[_error(records[i], reasons[i], settings) for i in sorted(reasons)],
+    )
+    write_report(output, report)
+    return report
 
 
-def _without(rows: Rows, reasons: Reasons) -> Rows:
-    return {i: row for i, row in rows.items() if i not in reasons}
+def resolve_precision(model: str, gpu_id: int, precision: Optional[str]) -> Optional[str]:
+    """Load a pipeline, and say which precision "auto" is here; None without a transformer."""
+    from ..ml.precision import PredictionShim
+
+    nlp = load(model, gpu_id, precision)
+    models = [pipe.model for _, pipe in nlp.pipeline if hasattr(pipe, "model")]
+    shims = (shim for each in models for node in each.walk() for shim in node.shims)
+    chosen = (
+        s.resolved_precision
+        for s in shims
+        if isinstance(s, PredictionShim) and s.precision is not None
+    )
+    return next(chosen, None)
 
 
-def _taken(rows: Rows) -> Reasons:
-    reason = f"expected no column {ENTITIES!r}, which is added, got one: rename it"
-    return {i: reason for i, row in rows.items() if ENTITIES in row}
+def _annotate(
+    rows: Rows, model: str, gpu_id: int, settings: Settings
+) -> Tuple[Rows, List[bytes], Reasons, int]:
+    """Add the entities. Returns the rows without errors, their Docs, the errors, and the words."""
+    from pandas import DataFrame
+
+    # In a frame of its own, so that the columns of the corpus may have any names.
+    column, docs = settings.text_column, settings.format == "spacy"
+    texts = {"text": [row[column] for row in rows.values()]}
+    (frame,) = annotate_frames(
+        [DataFrame(texts, index=[*rows], dtype=object)],
+        load(model, gpu_id, settings.precision),
+        batch_size=settings.batch_size,
+        max_characters=settings.max_characters,
+        docs=docs,
+    )
+    errors = {i: str(reason) for i, reason in frame[ERROR].dropna().items()}
+    frame = frame.drop(index=[*errors])
+    found = frame[["text", ENTITIES]].to_dict("index")
+    annotated = {
+        i: {**rows[i], column: each["text"], ENTITIES: each[ENTITIES]} for i, each in found.items()
+    }
+    return annotated, [*frame[DOC]] if docs else [], errors, frame.attrs["words"]
+
+
+def _error(item: Item, reason: str, settings: Settings) -> Dict[str, Any]:
+    row = item.row or {}
+    place = {"file": item.file, "line": item.line}
+    return {**place, "id": row.get(settings.id_column), "reason": reason}

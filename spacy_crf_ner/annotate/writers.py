@@ -1,74 +1,68 @@
-"""Annotated documents in a file: JSON lines, .parquet, or spaCy's own."""
+"""Write annotated documents: as JSON lines, .parquet, or the binary files of spaCy."""
 
 import base64
 import json
 import math
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 
 from spacy.tokens import Doc, DocBin
 from spacy.vocab import Vocab
 
 from ..data.json_records import META
-from .dataframes import DOC, ENTITIES
 from .readers import Row
 from .schema import to_table
+from .settings import ENTITIES
 
 if TYPE_CHECKING:
     from pyarrow import Schema
 
-# Why rows could not be written, by their positions.
-Unwritten = Dict[int, str]
-# Writes rows to a file; the schema is that of their input columns.
-Writer = Callable[[Path, List[Row], Optional["Schema"]], Unwritten]
+# The content of a file, and why rows could not be written, by their positions.
+Written = Tuple[bytes, Dict[int, str]]
 
 
-def write_jsonl(path: Path, rows: List[Row], schema: Optional["Schema"] = None) -> Unwritten:
+def to_jsonl(rows: List[Row], docs: List[bytes], schema: Optional["Schema"]) -> Written:
     """Write a row a line, as an object of its columns.
 
-    What JSON has no words for becomes text: times in ISO 8601, bytes in Base64; NaN becomes null.
+    Values without a type in JSON become text: times in ISO 8601, bytes in Base64; NaN becomes null.
     """
-    with path.open("wb") as file:
-        for row in rows:
-            file.write(_line(row))
-    return {}
+    return b"".join(map(_line, rows)), {}
 
 
-def write_parquet(path: Path, rows: List[Row], schema: Optional["Schema"] = None) -> Unwritten:
+def to_parquet(rows: List[Row], docs: List[bytes], schema: Optional["Schema"]) -> Written:
     """Write rows as a table, with the types of the input, and "entities" as a list of structs."""
     import pyarrow
     from pyarrow import parquet
 
-    entity = pyarrow.struct(
-        {
-            "start": pyarrow.int64(),
-            "end": pyarrow.int64(),
-            "label": pyarrow.string(),
-            "confidence": pyarrow.float64(),
-        }
-    )
+    entity = {"start": pyarrow.int64(), "end": pyarrow.int64(), "label": pyarrow.string()}
+    entities = pyarrow.list_(pyarrow.struct({**entity, "confidence": pyarrow.float64()}))
     schema = schema if schema is not None else pyarrow.schema([])
-    # The file may have had other columns of pandas' than these are.
-    schema = schema.remove_metadata().append(pyarrow.field(ENTITIES, pyarrow.list_(entity)))
+    # The metadata of the input may describe other columns of pandas.
+    schema = schema.remove_metadata().append(pyarrow.field(ENTITIES, entities))
     table, mismatches = to_table(rows, schema)
-    parquet.write_table(table, path)
-    return mismatches
+    file = BytesIO()
+    parquet.write_table(table, file)
+    return file.getvalue(), mismatches
 
 
-def write_spacy(path: Path, rows: List[Row], schema: Optional["Schema"] = None) -> Unwritten:
-    """Write rows as Docs, their columns in `doc.user_data["meta"]`, but for text and entities."""
+def to_docbin(rows: List[Row], docs: List[bytes], schema: Optional["Schema"]) -> Written:
+    """Write Docs with their columns, but the entities, in `doc.user_data["meta"]`."""
     vocab = Vocab()
-    docs = DocBin(store_user_data=True)
-    for row in rows:
-        doc = Doc(vocab).from_bytes(row[DOC])
-        meta = {name: value for name, value in row.items() if name not in (DOC, ENTITIES)}
+    packed = DocBin(store_user_data=True)
+    for row, content in zip(rows, docs):
+        doc = Doc(vocab).from_bytes(content)
+        meta = {name: value for name, value in row.items() if name != ENTITIES}
         doc.user_data[META] = json.loads(_line(meta))
-        docs.add(doc)
-    docs.to_disk(path)
-    return {}
+        packed.add(doc)
+    return packed.to_bytes(), {}
 
 
-WRITERS: Dict[str, Writer] = {"jsonl": write_jsonl, "parquet": write_parquet, "spacy": write_spacy}
+# Writers take rows, their Docs for the format "spacy", and the schema of the input columns.
+WRITERS: Dict[str, Callable[[List[Row], List[bytes], Optional["Schema"]], Written]] = {
+    "jsonl": to_jsonl,
+    "parquet": to_parquet,
+    "spacy": to_docbin,
+}
 
 
 def _line(row: Row) -> bytes:
@@ -78,12 +72,12 @@ def _line(row: Row) -> bytes:
         line = json.dumps(_finite(row), ensure_ascii=False, allow_nan=False, default=_plain)
     try:
         return line.encode() + b"\n"
-    except UnicodeEncodeError:  # half a surrogate pair, which JSON can only name
+    except UnicodeEncodeError:  # half a surrogate pair needs an escape
         return json.dumps(json.loads(line)).encode() + b"\n"
 
 
 def _plain(value: Any) -> Any:
-    """Say in JSON what it has no type for."""
+    """Convert a value that has no type in JSON."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -1,15 +1,23 @@
 """The command `annotate`."""
 
+from contextlib import contextmanager
 from functools import partial
-from typing import Annotated, Callable, List, Optional
+from typing import Annotated, Callable, Iterator, List, Optional
 
 import srsly
 import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from .. import annotate as annotation
-from .console import (
-    annotation_bar,
-)
+from ..input_error import InputError
 from .options import Precision, numbers
 
 
@@ -23,11 +31,11 @@ def annotate(
         str, typer.Option(metavar="local|ray", help="Processes of this machine, or Ray.")
     ] = "local",
     format: Annotated[
-        str, typer.Option(metavar="jsonl|parquet|spacy", help="Of the shards.")
+        str, typer.Option(metavar="jsonl|parquet|spacy", help="Format of the shards.")
     ] = "jsonl",
     text_column: Annotated[str, typer.Option(help="Name of the column of texts.")] = "text",
     id_column: Annotated[
-        str, typer.Option(help="Name of that of ids; where there is none, file and line.")
+        str, typer.Option(help="Name of the column of ids; without one, file and line.")
     ] = "id",
     whole_files: Annotated[
         bool,
@@ -39,21 +47,24 @@ def annotate(
         typer.Option(min=0, help="Processes, each with a copy of the model; 0: one a core, to 8."),
     ] = 0,
     gpu_id: Annotated[
-        str, typer.Option(help="GPUs, with commas: a worker for each; -1 for the CPU.")
+        str, typer.Option(help="GPUs, separated by commas: a worker for each; -1 for the CPU.")
     ] = "-1",
     precision: Precision = None,
     batch_size: Annotated[
         str, typer.Option(help="Documents that are annotated together; auto: by their length.")
     ] = "auto",
-    shard_size: Annotated[int, typer.Option(min=1, help="Most documents of a shard.")] = 2000,
+    shard_size: Annotated[
+        int, typer.Option(min=1, help="Maximum number of documents in a shard.")
+    ] = 2000,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with what an earlier run has left.")
+        bool, typer.Option("--resume", help="Continue an earlier run: finished shards stay.")
     ] = False,
     restart: Annotated[
         bool, typer.Option("--restart", help="Remove what an earlier run has left.")
     ] = False,
     ray_address: Annotated[
-        Optional[str], typer.Option(help="Ray: address of a cluster; none starts one here.")
+        Optional[str],
+        typer.Option(help="Ray: address of a cluster; without it, Ray is started here."),
     ] = None,
 ) -> None:
     """Find the entities of many documents, and write them in shards.
@@ -70,8 +81,8 @@ def annotate(
     label and confidence of each, in characters. The shards have the order of the input.
 
     A document that cannot be read or annotated stops no other: it is in errors.jsonl,
-    with file, line and reason, and the exit code is 2. Ctrl-C, and whatever else ends
-    a run, leaves whole shards: --resume goes on after them.
+    with file, line and reason, and the exit code is 2. Ctrl-C, an error of the machine,
+    and anything else that ends a run leave whole shards: --resume continues after them.
 
     
     Examples:
@@ -80,12 +91,11 @@ def annotate(
       spacy-crf-ner annotate model news.parquet out --format parquet --gpu-id 0,1
       spacy-crf-ner annotate model s3://bucket/news/ s3://bucket/out --engine ray
     """
-    annotation.require_annotate()
     if engine not in annotation.ENGINES:
         expected = ", ".join(annotation.ENGINES)
-        raise ValueError(f"--engine: expected one of {expected}, got {engine!r}. Choose one.")
+        raise InputError(f"--engine: expected one of {expected}, got {engine!r}. Choose one.")
     if resume and restart:
-        raise ValueError("expected one of --resume and --restart, got both. Choose one.")
+        raise InputError("expected one of --resume and --restart, got both. Choose one.")
     settings = annotation.Settings(
         format=format,
         text_column=text_column,
@@ -97,26 +107,51 @@ def annotate(
         precision=precision,
     )
     gpu_ids = [gpu for gpu in numbers("--gpu-id", gpu_id) if gpu >= 0]
-    start: Callable[..., annotation.Summary]
+    start: Callable[..., annotation.Summary] = partial(annotation.annotate, gpu_ids=gpu_ids)
     if engine == "ray":
-        if resume:
-            raise ValueError(
-                "--resume: expected the engine local, got ray, which runs again by itself what "
-                "fails within a run. Leave it out, or begin anew by --restart."
-            )
-        start = partial(annotation.annotate_on_ray, address=ray_address, gpus=bool(gpu_ids))
-        again = "--restart begins anew"
-    else:
-        start = partial(annotation.annotate, gpu_ids=gpu_ids, resume=resume)
-        again = "--resume goes on after the finished shards"
+        gpus = bool(gpu_ids)
+        start = partial(annotation.annotate_on_ray, address=ray_address, gpus=gpus)
+    again = {"resume": resume, "restart": restart}
     try:
-        with annotation_bar() as watch:
+        with _progress_bar() as on_progress:
             summary = start(
-                model, inputs, output, settings, workers=workers, restart=restart, watch=watch
+                model, inputs, output, settings, workers=workers, on_progress=on_progress, **again
             )
     except KeyboardInterrupt:
-        typer.echo(f"Interrupted: {again}.", err=True)
+        typer.echo("Interrupted: --resume continues after the finished shards.", err=True)
         raise typer.Exit(130) from None
     typer.echo(srsly.json_dumps(summary, indent=2))
     if summary["errors"]:
         raise typer.Exit(2)
+
+
+@contextmanager
+def _progress_bar() -> Iterator[Callable[[annotation.Progress], None]]:
+    """Draw on stderr which share of the input is done, and how fast."""
+    console = Console(stderr=True)
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[speed]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("Loading", total=None, speed="")
+        began = None
+
+        def on_progress(run: annotation.Progress) -> None:
+            nonlocal began
+            began = run.seconds if began is None else began
+            seconds = max(run.seconds - began, 1e-3)
+            docs, words = run.documents / seconds, run.words / seconds
+            bar.update(
+                task,
+                description="Annotating",
+                completed=run.size,
+                total=run.total,
+                speed=f"{run.documents:,} docs, {docs:,.0f} docs/s, {words:,.0f} words/s, left",
+            )
+
+        yield on_progress

@@ -1,23 +1,13 @@
 """Terminal output: tables and progress bars."""
 
-from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from .. import data
-from ..annotate import Progress as Run
 from ..explain.trellis import entities_in_words, relevant_tags, visible
 
 
@@ -107,35 +97,3 @@ def progress_callback(progress: Progress) -> Callable[[str, int, Optional[int]],
             progress.update(tasks[key], completed=number)
 
     return on_progress
-
-
-@contextmanager
-def annotation_bar() -> Iterator[Callable[[Run], None]]:
-    """Draw, on stderr, how far `annotate` is: the share of the input, and how fast it goes."""
-    console = Console(stderr=True)
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[speed]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("Loading", total=None, speed="")
-        began = None
-
-        def watch(run: Run) -> None:
-            nonlocal began
-            began = run.seconds if began is None else began
-            seconds = max(run.seconds - began, 1e-3)
-            docs, words = run.documents / seconds, run.words / seconds
-            bar.update(
-                task,
-                description="Annotating",
-                completed=run.size,
-                total=run.total,
-                speed=f"{run.documents:,} docs, {docs:,.0f} docs/s, {words:,.0f} words/s, left",
-            )
-
-        yield watch

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from pipelines import SENTENCES
 from spacy.language import Language
 from spacy.tokens import Doc
+from spacy.util import ignore_error
 
-from spacy_crf_ner.annotate import annotate_frames
-from spacy_crf_ner.annotate import dataframes as frames_room
+from spacy_crf_ner.annotate import annotate_frames, chunking, runner
+from spacy_crf_ner.annotate import dataframes as module
 
 TEXTS = [text for text, _ in SENTENCES] + ["Ada Lovelace Byron left Paris, Texas, for Hanoi. " * 9]
 
@@ -105,6 +106,93 @@ def test_a_document_that_fails_stops_no_other(texts) -> None:
             assert found(row) == entities(RULED(text))
 
 
+@pytest.mark.parametrize("batch_size", [0, 1, 3])
+def test_an_error_handler_moves_no_entities_to_another_document(batch_size) -> None:
+    """A pipeline that leaves out what fails returns fewer documents than it was given."""
+    nlp = ruled()
+    nlp.set_error_handler(ignore_error)
+    texts = ["poison 1.", "in Hanoi", "in New York", "no", "to Hanoi, poison", "at Hanoi"]
+    (annotated,) = annotate_frames([pd.DataFrame({"text": texts})], nlp, batch_size=batch_size)
+    expected = [[] if "poison" in text else entities(RULED(text)) for text in texts]
+    assert [found(row) for row in annotated["entities"]] == expected
+    errors = annotated["error"].tolist()
+    assert [errors[0], errors[4]] == [
+        "RuntimeError: cannot do with 3 tokens",
+        "RuntimeError: cannot do with 4 tokens",
+    ]
+    assert all(pd.isna(errors[i]) for i in (1, 2, 3, 5))
+    # The pipeline is as it was.
+    assert [doc.text for doc in nlp.pipe(texts)] == [t for t in texts if "poison" not in t]
+
+
+def test_a_component_that_leaves_out_documents_is_an_error_of_these() -> None:
+    nlp = ruled()
+
+    class Drop:
+        def __call__(self, doc):
+            return doc
+
+        def pipe(self, docs, batch_size):
+            return (doc for doc in docs if "gone" not in doc.text)
+
+    Language.component("drops_some", func=Drop())
+    nlp.add_pipe("drops_some")
+    frame = pd.DataFrame({"text": ["gone", "in Hanoi", "gone, too", "to New York"]})
+    (annotated,) = annotate_frames([frame], nlp)
+    assert annotated["error"].isna().tolist() == [False, True, False, True]
+    assert [len(row) for row in annotated["entities"]] == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(5, "Input/output error"),
+        MemoryError(),
+        RuntimeError("CUDA error: an illegal memory access was encountered"),
+        RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"),
+    ],
+)
+@pytest.mark.parametrize("ignored", [False, True])
+def test_an_error_of_the_machine_is_not_one_of_the_document(error, ignored) -> None:
+    nlp = ruled()
+
+    def fail(doc):
+        if "broken" in doc.text:
+            raise error
+        return doc
+
+    name = f"fails_{id(error)}_{ignored}"  # a name is of one component in a process
+    Language.component(name, func=fail)
+    nlp.add_pipe(name)
+    if ignored:
+        nlp.set_error_handler(ignore_error)
+    frame = pd.DataFrame({"text": ["in Hanoi", "broken", "to Hanoi"]})
+    with pytest.raises(type(error)) as raised:
+        next(annotate_frames([frame], nlp))
+    assert raised.value is error
+
+
+def test_a_batch_that_is_too_large_for_the_memory_is_halved() -> None:
+    nlp = spacy.blank("en")
+
+    class Small:
+        def __call__(self, doc):
+            return doc
+
+        def pipe(self, docs, batch_size):
+            docs = list(docs)
+            if len(docs) > 2:
+                raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+            return docs
+
+    Language.component("small_memory", func=Small())
+    nlp.add_pipe("small_memory")
+    (annotated,) = annotate_frames([pd.DataFrame({"text": ["x"] * 9})], nlp)
+    assert annotated["error"].isna().all()
+    assert annotated.attrs["words"] == 9
+
+
 @pytest.mark.parametrize(
     "value, said",
     [(None, "got none"), (float("nan"), "got none"), (3, "got int"), (b"\x00rubbish", "")],
@@ -125,7 +213,7 @@ def test_half_a_surrogate_pair_is_an_error_of_its_document(trained) -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.sampled_from(["Hanoi", "New York", "x", "is.", "\n"]), max_size=60), st.data())
-def test_a_long_text_in_pieces_has_the_entities_of_the_whole(words, data) -> None:
+def test_a_long_text_in_chunks_has_the_entities_of_the_whole(words, data) -> None:
     text = " ".join(words)
     size = data.draw(st.integers(12, 80))
     frame = pd.DataFrame({"text": [text]})
@@ -138,7 +226,7 @@ def test_a_long_text_in_pieces_has_the_entities_of_the_whole(words, data) -> Non
     assert entities(again) == entities(doc)
 
 
-def test_a_long_text_with_a_failing_piece_is_one_error() -> None:
+def test_a_long_text_with_a_failing_chunk_is_one_error() -> None:
     text = "Hanoi is. " * 20 + "poison. " + "Hanoi is. " * 20
     frame = pd.DataFrame({"text": [text, "Hanoi"]})
     (annotated,) = annotate_frames([frame], RULED, max_characters=50)
@@ -184,9 +272,54 @@ def test_what_cannot_be_cut_between_tokens_is_an_error_where_tokens_are_wanted()
     assert pd.isna(annotated["error"][1])
 
 
+def test_an_entity_that_fits_no_tokens_at_a_cut_is_an_error_of_its_document() -> None:
+    """A tokenizer may cut the same text elsewhere where it sees what is before it."""
+    nlp = spacy.blank("en")
+    split = nlp.tokenizer
+
+    class Contextual:
+        """After a full stop, two words are one token."""
+
+        def __call__(self, text):
+            words = [text] if text.startswith("York") else [t.text_with_ws for t in split(text)]
+            return Doc(nlp.vocab, words, [False] * len(words))
+
+        def pipe(self, texts, batch_size=0):
+            return map(self, texts)
+
+    nlp.tokenizer = Contextual()
+    ruler = nlp.add_pipe("entity_ruler")
+    ruler.add_patterns([{"label": "GPE", "pattern": [{"TEXT": "New "}, {"TEXT": "York "}]}])
+    text = "to New York now"
+    frame = pd.DataFrame({"text": [text, "at New York now"]})
+    chunks = [chunking.Chunk(0, 7, 0, 12), chunking.Chunk(7, 15, 7, 15)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            runner,
+            "chunk_text",
+            lambda t, size: chunks if t == text else chunking.chunk_text(t, size),
+        )
+        (annotated,) = annotate_frames([frame], nlp, docs=True)
+    assert "at a cut" in annotated["error"][0]
+    assert pd.isna(annotated["error"][1])
+    assert [len(row) for row in annotated["entities"]] == [0, 1]
+
+
+@pytest.mark.parametrize("column", ["doc", "body"])
+def test_a_column_is_taken_only_where_one_is_added(column) -> None:
+    frame = pd.DataFrame({column: ["in Hanoi"]})
+    (annotated,) = annotate_frames([frame], RULED, text_column=column)
+    assert [*annotated.columns] == [column, "entities", "error"]
+    frame = pd.DataFrame({"text": ["in Hanoi"], "doc": [1]})
+    (annotated,) = annotate_frames([frame], RULED)
+    assert annotated["doc"].tolist() == [1]
+    with pytest.raises(ValueError, match=r"'doc'.*Rename them"):
+        next(annotate_frames([frame], RULED, docs=True))
+
+
 def test_not_all_words_of_the_documents_are_kept(monkeypatch) -> None:
     """Else memory would grow with the corpus."""
-    monkeypatch.setattr(frames_room, "NEW_WORDS", 40)
+    monkeypatch.setattr(module, "MAX_NEW_WORDS", 40)
     nlp = ruled()
     before = len(nlp.vocab.strings)
     sizes = []

@@ -26,7 +26,7 @@ from spacy_crf_ner.annotate import Settings, WorkerError, annotate
 from spacy_crf_ner.cli import app
 
 COMMAND = [sys.executable, "-m", "spacy_crf_ner", "annotate"]
-PATIENCE = 120  # seconds, until a process that hangs is given up
+PATIENCE = 900  # seconds, until a process that hangs is given up; the machine may be busy
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc to see processes"),
@@ -155,7 +155,7 @@ def wait_until_dead(pids):
 def test_every_document_is_there_once_and_in_order(model, corpus, expected, tmp_path) -> None:
     seen = []
     output = tmp_path / "out"
-    summary = annotate(model, [corpus], output, workers=2, watch=seen.append)
+    summary = annotate(model, [corpus], output, workers=2, on_progress=seen.append)
     assert records(output) == expected
     assert len(shards(output)) == summary["shards"] == 10
     assert summary["in"] == summary["out"] == 20_000
@@ -205,7 +205,7 @@ def test_it_survives_twenty_kills(model, corpus, expected, tmp_path) -> None:
     summary = annotate(model, [corpus], output, settings, workers=2, resume=True)
     assert records(output) == expected
     assert summary["in"] == 20_000
-    assert not list((output / "_progress").glob("part-*"))
+    assert not list(output.rglob("*.tmp"))
 
 
 def test_it_does_no_finished_shard_again(model, corpus, expected, tmp_path) -> None:
@@ -213,8 +213,7 @@ def test_it_does_no_finished_shard_again(model, corpus, expected, tmp_path) -> N
     annotate(model, [corpus], output, workers=2)
     times = {shard: shard.stat().st_mtime_ns for shard in shards(output)}
     shards(output)[3].unlink()
-    with (output / "_progress" / "finished.jsonl").open("a") as file:
-        file.write('{"number": 3, "docum')  # killed as it wrote
+    (output / "_progress" / "part-000003.json").unlink()  # it is written last
     summary = annotate(model, [corpus], output, workers=1, resume=True)
     assert records(output) == expected
     assert summary["resumed_shards"] == 9
@@ -277,7 +276,7 @@ def test_ctrl_c_leaves_whole_shards(model, corpus, expected, tmp_path) -> None:
     assert "--resume" in error
     assert "Traceback" not in error
     wait_until_dead(pids)
-    assert not list((output / "_progress").glob("part-*"))
+    assert not list(output.rglob("*.tmp"))
     assert 0 < len(shards(output)) < 1000
     assert run(model, corpus, output, "--shard-size", "20", "--resume")[0] == 0
     assert records(output) == expected
@@ -290,7 +289,7 @@ def test_a_worker_that_dies_ends_the_run(model, corpus, expected, tmp_path) -> N
     os.kill(workers_of(process)[0], signal.SIGKILL)
     _, error = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
-    assert "has died, exit code -9" in error
+    assert "terminated abruptly" in error
     assert "--resume" in error
     assert run(model, corpus, output, "--shard-size", "20", "--resume")[0] == 0
     assert records(output) == expected
@@ -453,4 +452,4 @@ def test_what_cannot_be_is_one_sentence(arguments, message, model, corpus, tmp_p
     assert result.exit_code == 1
     assert message in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
-    assert not (tmp_path / "out" / "_progress" / "plan.json").exists()
+    assert not (tmp_path / "out" / "_progress" / "fingerprint.json").exists()

@@ -14,12 +14,14 @@ import pytest
 import ray
 import spacy
 from pyarrow import parquet
+from pyarrow.fs import FileSelector, LocalFileSystem
 
-from spacy_crf_ner.annotate import Settings, annotate
+from spacy_crf_ner.annotate import Settings, WorkerError, annotate, annotate_on_ray
+from spacy_crf_ner.annotate import inputs as inputs_module
 from spacy_crf_ner.annotate import ray_engine as engine
-from spacy_crf_ner.annotate.filesystem import MARK, OutputFolder, find_files
-from spacy_crf_ner.annotate.process_pool import WorkerError
-from spacy_crf_ner.annotate.ray_engine import annotate_on_ray
+from spacy_crf_ner.annotate.inputs import find_sources
+from spacy_crf_ner.annotate.output_folder import ShardFolder, ShardReport, write_report
+from spacy_crf_ner.annotate.storage import Location, locate
 
 # A component that raises at a word, and one time ends its process at another.
 POISON = """
@@ -143,13 +145,13 @@ def corpus(folder):
 @pytest.mark.slow
 def test_ray_annotates_what_the_local_engine_annotates(tmp_path, model, cluster, monkeypatch):
     # Each file is read by a task of its own.
-    monkeypatch.setattr(engine, "PORTION", 1)
+    monkeypatch.setattr(engine, "PORTION_SIZE", 1)
     corpus(tmp_path / "in")
     settings = Settings(shard_size=4)
     local = annotate(model, [tmp_path / "in"], tmp_path / "local", settings, workers=1)
     seen = []
     summary = annotate_on_ray(
-        model, [str(tmp_path / "in")], str(tmp_path / "ray"), settings, watch=seen.append
+        model, [str(tmp_path / "in")], str(tmp_path / "ray"), settings, on_progress=seen.append
     )
     found = rows(tmp_path / "ray")
     assert found == rows(tmp_path / "local")
@@ -212,8 +214,17 @@ def test_uris_are_read_and_written(tmp_path, model, cluster):
     expected = json.loads(json.dumps(errors(tmp_path / "local")).replace(path, uri))
     assert errors(tmp_path / "far" / "out") == expected
     assert summary["errors"] == len(expected) > 0 and summary["ignored_files"] == 1
-    with pytest.raises(ValueError, match="begun"):
+    with pytest.raises(ValueError, match=r"begun.*--resume"):
         annotate_on_ray(model, [f"file://{tmp_path}/in"], output, settings)
+    lost = sorted((tmp_path / "far" / "out").glob("part-*"))[1]
+    (tmp_path / "far" / "out" / "_progress" / f"{lost.stem}.json").unlink()
+    lost.unlink()
+    again = annotate_on_ray(model, [f"file://{tmp_path}/in"], output, settings, resume=True)
+    assert again["resumed_shards"] == summary["shards"] - 1 == again["shards"] - 1
+    assert {k: v for k, v in again.items() if "second" not in k and k != "resumed_shards"} == {
+        k: v for k, v in summary.items() if "second" not in k and k != "resumed_shards"
+    }
+    assert lost.exists() and len(errors(tmp_path / "far" / "out")) == len(expected)
 
 
 @pytest.mark.slow
@@ -234,7 +245,7 @@ def test_a_worker_that_dies_loses_no_document_and_doubles_none(tmp_path, model, 
 @pytest.mark.slow
 def test_columns_have_the_types_of_the_first_documents(tmp_path, model, cluster, monkeypatch):
     # Two tasks read the files, and only the first sees a number with a fraction.
-    monkeypatch.setattr(engine, "PORTION", 1)
+    monkeypatch.setattr(engine, "PORTION_SIZE", 1)
     write_jsonl(tmp_path / "in" / "a.jsonl", [{"text": "Hanoi", "n": 0.5, "o": {"a": 1}}])
     write_jsonl(tmp_path / "in" / "b.jsonl", [{"text": "Huế", "n": 2}, {"text": "x", "n": "y"}])
     settings = Settings(format="parquet", shard_size=1)
@@ -252,7 +263,7 @@ def test_a_model_that_cannot_be_loaded_is_named(tmp_path, model, cluster):
     broken = shutil.copytree(model, tmp_path / "broken")
     (broken / "config.cfg").unlink()
     write_jsonl(tmp_path / "in.jsonl", [{"text": "x"}])
-    with pytest.raises(WorkerError, match=r"out: OSError: .*config\.cfg.*--restart"):
+    with pytest.raises(WorkerError, match=r"out: OSError: .*config\.cfg.*--resume"):
         annotate_on_ray(str(broken), [str(tmp_path / "in.jsonl")], str(tmp_path / "out"), workers=1)
     assert not (tmp_path / "out" / "summary.json").exists()
 
@@ -262,7 +273,7 @@ def test_what_is_started_is_stopped(tmp_path, model, poison):
     write_jsonl(tmp_path / "in.jsonl", [{"text": "Hanoi"}])
     code = (
         "import sys, ray\n"
-        "from spacy_crf_ner.annotate.cluster import annotate_on_ray\n"
+        "from spacy_crf_ner.annotate import annotate_on_ray\n"
         "summary = annotate_on_ray(*sys.argv[1:2], sys.argv[2:3], sys.argv[3], workers=1)\n"
         "print(summary['out'], ray.is_initialized())\n"
     )
@@ -316,57 +327,102 @@ def test_absent_ray_is_told_with_what_to_install(monkeypatch):
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
-def test_a_folder_is_only_cleared_where_it_is_said_and_of_what_was_written(tmp_path, scheme):
+def test_a_folder_is_only_cleared_by_restart_and_of_what_was_written(tmp_path, scheme):
     path = tmp_path / "out"
-    output = OutputFolder(f"{scheme}{path}")
-    output.begin({"model": "m"}, restart=False)
-    assert json.loads((path / MARK).read_bytes()) == {"model": "m"}
+
+    def begin(fingerprint, **choice):
+        with ShardFolder(locate(f"{scheme}{path}")) as folder:
+            folder.begin(fingerprint, **{"resume": False, "restart": False, **choice})
+
+    begin({"model": "m"})
+    assert json.loads((path / "_progress" / "fingerprint.json").read_bytes()) == {"model": "m"}
     for name in ("part-000000-000000.jsonl", "errors.jsonl", "summary.json", "notes.txt"):
         (path / name).touch()
+    (path / "_progress" / "part-000000-000000.json").touch()
     with pytest.raises(ValueError, match="earlier run has begun"):
-        output.begin({}, restart=False)
+        begin({})
     assert (path / "summary.json").exists()
-    output.begin({}, restart=True)
-    assert Counter(each.name for each in path.iterdir()) == Counter([MARK, "notes.txt"])
+    begin({}, restart=True)
+    left = Counter(each.name for each in path.rglob("*") if each.is_file())
+    assert left == Counter(["fingerprint.json", "lock", "notes.txt"])
 
 
-@pytest.mark.parametrize("restart", [False, True])
-def test_a_folder_of_something_else_is_left_alone(tmp_path, restart):
+@pytest.mark.parametrize("name", ["", "part-1.jsonl"])
+def test_a_folder_of_something_else_is_left_alone(tmp_path, name):
     (tmp_path / "part-1.jsonl").touch()
-    for output in (tmp_path, tmp_path / "part-1.jsonl"):
-        with pytest.raises(ValueError, match="expected a"):
-            OutputFolder(str(output)).begin({}, restart=restart)
+    with pytest.raises(ValueError, match="expected a"), ShardFolder(locate(str(tmp_path / name))):
+        pass
     assert [each.name for each in tmp_path.iterdir()] == ["part-1.jsonl"]
+
+
+class Far:
+    """A file system elsewhere: that of this machine, under another name."""
+
+    type_name = "far"
+
+    def __init__(self):
+        self.local = LocalFileSystem()
+
+    def __getattr__(self, name):
+        return getattr(self.local, name)
+
+
+def test_a_folder_of_another_file_system_is_written_and_resumed(tmp_path):
+    location = Location(Far(), f"{tmp_path}/out", "far://out")
+    location.filesystem.create_dir(f"{tmp_path}/out/_progress")
+    report = ShardReport("part-000000", 3, 1, 9, 2, 50, [{"file": "f", "line": 2}])
+    with ShardFolder(location) as folder:
+        folder.begin({"a": 1}, resume=False, restart=False)
+        write_report(location, report)
+        folder.add(report)
+        folder.finish({"in": 3})
+    with ShardFolder(location) as folder:
+        folder.begin({"a": 1}, resume=True, restart=False)
+        assert folder.finished == {"part-000000"}
+        assert folder.totals["documents"] == 3 and folder.totals["errors"] == 1
+    assert errors(tmp_path / "out") == report.errors
 
 
 def test_a_folder_at_a_uri_is_listed_as_one_at_a_path(tmp_path):
     for name in ("b.jsonl.gz", "a/2.TXT", "a/1.txt", "_c/x.txt", ".d.txt", "e.pdf", "f/.g/x.csv"):
         (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "in" / name).write_text("x" * len(name))
-    output = OutputFolder(str(tmp_path / "out"))
-    local = find_files([str(tmp_path / "in")], output)
-    far = find_files([f"file://{tmp_path}/in/"], output)
-    assert [str(source.path) for source in far.sources] == [
-        f"file://{source.path}" for source in local.sources
-    ]
-    assert [source[1:] for source in far.sources] == [source[1:] for source in local.sources]
-    assert len(far.sources) == 3 and len(far.ignored) == len(local.ignored) == 4
+    filesystem = Far()
+    listed = filesystem.get_file_info(FileSelector(f"{tmp_path}/in", recursive=True))
+    far = Location(filesystem, f"{tmp_path}/in", "far://bucket/in")
+    output = locate(str(tmp_path / "out"))
+    local = find_sources([str(tmp_path / "in")], output)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inputs_module, "locate", lambda name: far)
+        found = find_sources(["far://key:secret@bucket/in/"], output)
+    assert len(listed) > len(found.sources) == 3
+    for there, here in zip(found.sources, local.sources):
+        assert there.name == here.name.replace(str(tmp_path), "far://bucket")
+        assert there[1:] == here[1:]
+    assert len(found.ignored) == len(local.ignored) == 4
 
 
 @pytest.mark.parametrize(
     "inputs, expected",
     [
         (["file://{}/none"], "nothing of that name"),
+        (["file://{}/*.txt"], "nothing of that name.*globs are for paths"),
         (["file://{}/empty"], "whose names end with"),
-        (["file://{}/a.txt", "{}/a.txt"], "all paths or all URIs"),
-        (["file://{}/a.txt", "file://{}/a.txt"], "twice"),
+        (["file://{}/a.txt", "file://{}/a.txt"], "every file once"),
+        (["file://{}/a.txt", "{}/a.txt"], "every file once"),
         (["file://{}/out/b.txt"], "outside of the output"),
-        (["far://{}/a.txt"], "that pyarrow does not take"),
+        (["far://{}/a.txt"], "that pyarrow rejects"),
     ],
 )
-def test_inputs_that_cannot_be_are_told(tmp_path, inputs, expected):
+def test_inputs_that_cannot_be_are_refused(tmp_path, inputs, expected):
     for name in ("a.txt", "out/b.txt", "empty/c.pdf"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     with pytest.raises(ValueError, match=expected):
-        find_files([each.format(tmp_path) for each in inputs], OutputFolder(f"{tmp_path}/out"))
+        find_sources([each.format(tmp_path) for each in inputs], locate(f"{tmp_path}/out"))
+
+
+def test_credentials_of_a_uri_are_not_shown():
+    location = locate("s3://key:secret@bucket/a/b.txt?region=eu-west-1")
+    assert location.name == "s3://bucket/a/b.txt"
+    assert "secret" not in (location / "c").name

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from spacy.tokens import Doc, DocBin
 
 from spacy_crf_ner.annotate.schema import AS_JSON, infer_schema, to_table
-from spacy_crf_ner.annotate.writers import WRITERS, write_jsonl, write_parquet, write_spacy
+from spacy_crf_ner.annotate.writers import WRITERS
 
 ENTITY = {"start": 0, "end": 5, "label": "GPE", "confidence": 0.25}
 SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False)
@@ -36,6 +36,12 @@ def lines(path):
     return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
 
 
+def write(path, format, rows, schema=None, docs=()):
+    content, unwritten = WRITERS[format](rows, [*docs], schema)
+    path.write_bytes(content)
+    return unwritten
+
+
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "shard"
@@ -46,7 +52,7 @@ def path(tmp_path):
 def test_json_comes_back_as_it_was(records, tmp_path_factory) -> None:
     path = tmp_path_factory.mktemp("shard") / "shard"
     rows = [row(**record) for record in records]
-    assert write_jsonl(path, rows) == {}
+    assert write(path, "jsonl", rows) == {}
     finite = [row(**_without_infinity(record)) for record in records]
     assert lines(path) == finite
 
@@ -62,7 +68,7 @@ def _without_infinity(value):
 def test_what_json_has_no_words_for(path) -> None:
     date = datetime(2020, 1, 2, tzinfo=timezone.utc)
     values = {"date": date, "bytes": b"\x00\xff", "decimal": Decimal("1.50"), "nan": [math.nan]}
-    write_jsonl(path, [row(**values, half="\ud800")])
+    write(path, "jsonl", [row(**values, half="\ud800")])
     (record,) = lines(path)
     assert record["date"] == "2020-01-02T00:00:00+00:00"
     assert record["bytes"] == "AP8="
@@ -72,7 +78,7 @@ def test_what_json_has_no_words_for(path) -> None:
 
 
 def test_a_line_feed_in_a_text_is_no_new_line(path) -> None:
-    write_jsonl(path, [row(other="a\nb\u2028c\r")])
+    write(path, "jsonl", [row(other="a\nb\u2028c\r")])
     assert len(path.read_bytes().splitlines()) == 1
 
 
@@ -100,7 +106,7 @@ def test_parquet_keeps_the_types_of_the_input(path) -> None:
     table = pa.table(columns, schema=schema)
     rows = [{**each, "entities": []} for each in table.to_pylist()]
     rows[0]["entities"] = [ENTITY]
-    assert write_parquet(path, rows, schema) == {}
+    assert write(path, "parquet", rows, schema) == {}
     written = pq.read_table(path)
     assert written.drop_columns("entities").equals(table)
     assert written["entities"].to_pylist() == [[ENTITY], []]
@@ -110,9 +116,9 @@ def test_all_shards_have_the_same_entities_whatever_is_in_them(path) -> None:
     types = []
     schema = pa.schema({"text": pa.string()})
     for entities in ([], [ENTITY], [{**ENTITY, "confidence": None}]):
-        write_parquet(path, [{"text": "Hanoi", "entities": entities}], schema)
+        write(path, "parquet", [{"text": "Hanoi", "entities": entities}], schema)
         types.append(pq.read_schema(path))
-    write_parquet(path, [], schema)
+    write(path, "parquet", [], schema)
     types.append(pq.read_schema(path))
     assert all(each.equals(types[0]) for each in types)
 
@@ -146,7 +152,7 @@ def test_columns_of_one_type_have_it() -> None:
 def test_rows_that_do_not_fit_are_named(path) -> None:
     schema = infer_schema([{"text": "a", "n": 1}], "text")
     rows = [row(n=1), row(n="two"), row(other=1), row(), row(n=2**70)]
-    unwritten = write_parquet(path, rows, schema)
+    unwritten = write(path, "parquet", rows, schema)
     assert set(unwritten) == {1, 2, 4}
     assert "expected int64" in unwritten[1]
     assert "'other'" in unwritten[2]
@@ -157,16 +163,16 @@ def test_docs_of_spacy_have_columns_and_entities(path) -> None:
     nlp = spacy.blank("en")
     doc = nlp("Hanoi is here.")
     doc.ents = [doc.char_span(0, 5, "GPE")]
-    rows = [{"id": 7, "when": datetime(2020, 1, 1), "doc": doc.to_bytes(), "entities": [ENTITY]}]
-    assert write_spacy(path, rows) == {}
+    rows = [{"id": 7, "when": datetime(2020, 1, 1), "doc": "mine", "entities": [ENTITY]}]
+    assert write(path, "spacy", rows, docs=[doc.to_bytes()]) == {}
     (again,) = DocBin().from_disk(path).get_docs(spacy.blank("en").vocab)
     assert isinstance(again, Doc)
     assert again.text == doc.text
     assert [(ent.text, ent.label_) for ent in again.ents] == [("Hanoi", "GPE")]
-    assert again.user_data["meta"] == {"id": 7, "when": "2020-01-01T00:00:00"}
+    assert again.user_data["meta"] == {"id": 7, "when": "2020-01-01T00:00:00", "doc": "mine"}
 
 
 @pytest.mark.parametrize("format", sorted(WRITERS))
 def test_a_shard_may_be_empty(path, format) -> None:
-    assert WRITERS[format](path, [], None) == {}
+    assert write(path, format, []) == {}
     assert path.exists()

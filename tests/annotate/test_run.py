@@ -1,0 +1,278 @@
+"""A run counts each document once, says what ended it, and continues only what it has begun.
+
+The engine here is a loop in this process; the pipelines are rules.
+"""
+
+import json
+import tracemalloc
+from contextlib import nullcontext
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+import spacy
+from spacy.tokens import DocBin
+from spacy.util import ignore_error
+
+from spacy_crf_ner.annotate import Settings, WorkerError, worker
+from spacy_crf_ner.annotate import run as module
+from spacy_crf_ner.annotate.fingerprint import PACKAGES
+from spacy_crf_ner.annotate.output_folder import ShardFolder, ShardReport, write_report
+from spacy_crf_ner.annotate.run import Run
+from spacy_crf_ner.annotate.shards import cut_shards
+from spacy_crf_ner.annotate.storage import StorageError, locate
+from spacy_crf_ner.annotate.worker import annotate_shard
+from spacy_crf_ner.input_error import InputError
+
+
+@spacy.language.Language.component("fails_at_run")
+def fails_at_run(doc):
+    if "poison" in doc.text:
+        raise RuntimeError("not to be swallowed")
+    return doc
+
+
+class Loop:
+    """An engine; `fail` is raised when so many shards are done."""
+
+    def __init__(self, fail=None, after=0):
+        self.fail, self.after, self.resolved, self.precisions = fail, after, 0, []
+
+    def resolve_precision(self, model, precision):
+        self.resolved += 1
+        return "fp32"
+
+    def annotate(self, run, settings, folder):
+        self.precisions.append(settings.precision)
+        done = 0
+        for shard in cut_shards(run.sources.sources, settings):
+            if shard.name not in folder.finished:
+                if self.fail is not None and done == self.after:
+                    raise self.fail
+                done += 1
+                yield annotate_shard(shard, run.model, -1, settings, folder.location)
+
+
+@pytest.fixture
+def nlp():
+    nlp = spacy.blank("en")
+    nlp.add_pipe("entity_ruler").add_patterns([{"label": "GPE", "pattern": "Hanoi"}])
+    nlp.add_pipe("fails_at_run")
+    return nlp
+
+
+@pytest.fixture
+def model(nlp, tmp_path, monkeypatch):
+    """The folder of a pipeline; it is not loaded from there."""
+    nlp.to_disk(tmp_path / "model")
+    monkeypatch.setattr(worker, "load", lambda *arguments: nlp)
+    return str(tmp_path / "model")
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("".join(json.dumps({"text": f"in Hanoi {i}"}) + "\n" for i in range(10)))
+    return str(path)
+
+
+def execute(model, corpus, output, engine=None, resume=False, restart=False, **settings):
+    run = Run(model, [corpus], str(output), Settings(**{"shard_size": 2, **settings}))
+    return run.execute(
+        nullcontext(engine or Loop()),
+        resume=resume,
+        restart=restart,
+        on_progress=lambda progress: None,
+    )
+
+
+def fingerprint_of(output):
+    return json.loads((output / "_progress" / "fingerprint.json").read_text())
+
+
+def records(output):
+    paths = sorted(output.glob("part-*.jsonl"))
+    return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+
+
+def errors(output):
+    return [json.loads(line) for line in (output / "errors.jsonl").read_text().splitlines()]
+
+
+def test_a_pipeline_with_an_error_handler_loses_and_mixes_no_documents(nlp, model, tmp_path):
+    nlp.set_error_handler(ignore_error)
+    texts = ["poison", "in Hanoi", "no", "to Hanoi, poison", "at Hanoi"]
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    summary = execute(model, str(path), tmp_path / "out", shard_size=10)
+    assert (summary["in"], summary["out"], summary["errors"]) == (5, 3, 2)
+    assert [(error["line"], error["reason"]) for error in errors(tmp_path / "out")] == [
+        (1, "RuntimeError: not to be swallowed"),
+        (4, "RuntimeError: not to be swallowed"),
+    ]
+    for record in records(tmp_path / "out"):
+        starts = [entity["start"] for entity in record["entities"]]
+        assert starts == ([record["text"].index("Hanoi")] if "Hanoi" in record["text"] else [])
+
+
+@pytest.mark.parametrize("format", ["jsonl", "parquet", "spacy"])
+@pytest.mark.parametrize("name", ["doc", "error", "words", "text"])
+def test_the_column_of_the_texts_may_have_any_name(model, tmp_path, name, format, nlp):
+    path = tmp_path / "in.jsonl"
+    row = {name: "in Hanoi", "id": 1, "doc" if name != "doc" else "n": "mine"}
+    path.write_text(json.dumps(row) + "\n")
+    summary = execute(model, str(path), tmp_path / "out", text_column=name, format=format)
+    assert (summary["out"], summary["entities"]) == (1, 1)
+    (shard,) = (tmp_path / "out").glob("part-*")
+    kept = {key: value for key, value in row.items() if key != name}
+    if format == "spacy":
+        (doc,) = DocBin().from_disk(shard).get_docs(nlp.vocab)
+        assert (doc.text, doc.ents[0].text) == ("in Hanoi", "Hanoi")
+        assert doc.user_data["meta"] == kept
+    elif format == "parquet":
+        (found,) = pyarrow.parquet.read_table(shard).to_pylist()
+        assert {**found, "entities": ()} == {**row, "entities": ()}
+    else:
+        (found,) = records(tmp_path / "out")
+        assert {**found, "entities": ()} == {**row, "entities": ()}
+
+
+@pytest.mark.parametrize("columns", [("entities", "id"), ("text", "entities"), ("text", "text")])
+def test_names_that_columns_cannot_have_are_refused(model, corpus, tmp_path, columns):
+    with pytest.raises(InputError, match="text_column, id_column: expected two names"):
+        execute(model, corpus, tmp_path / "out", text_column=columns[0], id_column=columns[1])
+
+
+def test_auto_precision_is_resolved_once_for_all_shards(model, corpus, tmp_path):
+    output, engine = tmp_path / "out", Loop(OSError("full"), after=2)
+    with pytest.raises(OSError, match="full"):
+        execute(model, corpus, output, engine, precision="auto")
+    assert fingerprint_of(output)["precision"] == "fp32"
+    # On a machine where it would be another one.
+    later = Loop()
+    later.resolve_precision = lambda model, precision: "bf16"
+    assert execute(model, corpus, output, later, precision="auto", resume=True)["shards"] == 5
+    assert engine.precisions == later.precisions == ["fp32"]
+    execute(model, corpus, output, later, precision="auto", restart=True)
+    assert fingerprint_of(output)["precision"] == "bf16"
+
+
+def test_auto_precision_of_a_saved_pipeline_is_resolved_too(nlp, model, corpus, tmp_path):
+    engine = Loop()
+    execute(model, corpus, tmp_path / "one", engine)
+    assert (engine.resolved, engine.precisions) == (0, [None])
+    config = Path(model, "config.cfg")
+    config.write_text(config.read_text() + '\n[nlp.x]\nprecision = "auto"\n')
+    execute(model, corpus, tmp_path / "two", engine)
+    assert (engine.resolved, engine.precisions) == (1, [None, "fp32"])
+
+
+def test_the_precision_of_a_transformer_is_what_it_predicts_in(tiny_transformer, monkeypatch):
+    from spacy_crf_ner import accelerate
+
+    nlp = spacy.blank("en")
+    model: dict = {"@architectures": "spacy-crf-ner.TransformerModel.v1", "name": tiny_transformer}
+    model["get_spans"] = {"@span_getters": "spacy-transformers.doc_spans.v1"}
+    nlp.add_pipe("transformer", config={"model": model})
+    nlp.initialize()
+    accelerate(nlp, "fp32")
+    monkeypatch.setattr(worker, "load", lambda *arguments: nlp)
+    assert worker.resolve_precision("m", -1, "auto") == "fp32"
+    accelerate(nlp, "auto")
+    assert worker.resolve_precision("m", -1, "auto") in ("fp32", "bf16", "int8")
+    monkeypatch.setattr(worker, "load", lambda *arguments: spacy.blank("en"))
+    assert worker.resolve_precision("m", -1, "auto") is None
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_other_versions_do_not_continue_a_run(model, corpus, tmp_path, package):
+    output = tmp_path / "out"
+    execute(model, corpus, output)
+    before = fingerprint_of(output)
+    assert before["versions"][package]
+    before["versions"][package] = "0.0"
+    (output / "_progress" / "fingerprint.json").write_text(json.dumps(before))
+    with pytest.raises(InputError, match="expected the versions of the run"):
+        execute(model, corpus, output, resume=True)
+
+
+@pytest.mark.parametrize(
+    "error, kind, said",
+    [
+        (StorageError("a.gz: OSError: [Errno 5] Input/output error"), OSError, "Errno 5"),
+        (MemoryError(), WorkerError, "MemoryError"),
+        (RuntimeError("CUDA error: x\nmore"), WorkerError, "RuntimeError: CUDA error: x"),
+    ],
+)
+def test_an_error_of_the_machine_ends_a_run_that_continues(
+    model, corpus, tmp_path, error, kind, said
+):
+    output = tmp_path / "out"
+    with pytest.raises(kind, match=f"{said}.* 3 finished shards stay: continue with --resume"):
+        execute(model, corpus, output, Loop(error, after=3))
+    assert not (output / "summary.json").exists()
+    summary = execute(model, corpus, output, resume=True)
+    assert (summary["in"], summary["errors"], summary["resumed_shards"]) == (10, 0, 3)
+    assert [record["text"] for record in records(output)] == [f"in Hanoi {i}" for i in range(10)]
+
+
+def test_of_a_shard_that_was_done_twice_the_last_report_counts(tmp_path):
+    location = locate(str(tmp_path / "out"))
+    first = ShardReport("part-000000", 5, 0, 9, 3, 40, [{"line": i} for i in range(4)])
+    second = first._replace(errors=[{"line": 9}])
+    with ShardFolder(location) as folder:
+        folder.begin({}, resume=False, restart=False)
+        write_report(location, first)  # and here the process was killed
+    with ShardFolder(location) as folder:
+        folder.begin({}, resume=True, restart=False)
+        write_report(location, second)
+    with ShardFolder(location) as folder:
+        folder.begin({}, resume=True, restart=False)
+        assert (folder.totals["documents"], folder.totals["errors"]) == (5, 1)
+        folder.finish({})
+    assert errors(tmp_path / "out") == [{"line": 9}]
+
+
+def test_a_shard_without_a_report_is_done_again(model, corpus, tmp_path):
+    output = tmp_path / "out"
+    execute(model, corpus, output)
+    expected = records(output)
+    (output / "part-000001.jsonl").write_text("half a li")
+    (output / "_progress" / "part-000001.json").unlink()
+    (output / "_part-000002.jsonl.1.tmp").write_text("killed as it wrote")
+    assert execute(model, corpus, output, resume=True)["resumed_shards"] == 4
+    assert records(output) == expected
+    assert not list(output.rglob("*.tmp"))
+
+
+def test_a_clock_that_stands_still_is_no_error(model, corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "monotonic", lambda: 7.0)
+    execute(model, corpus, tmp_path / "out")
+    summary = execute(model, corpus, tmp_path / "out", resume=True)
+    assert (summary["seconds"], summary["words_per_second"]) == (0.0, 0.0)
+
+
+def test_the_errors_of_all_shards_are_not_in_memory_together(tmp_path):
+    location = locate(str(tmp_path / "out"))
+    with ShardFolder(location) as folder:
+        folder.begin({}, resume=False, restart=False)
+        for i in range(400):
+            errors = [{"line": line, "reason": "x" * 1000} for line in range(100)]
+            report = ShardReport(f"part-{i:06}", 100, 0, 0, 0, 40, errors)
+            write_report(location, report)
+            folder.add(report)
+        tracemalloc.start()
+        try:
+            folder.finish({})
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert (tmp_path / "out" / "errors.jsonl").stat().st_size > 40_000_000
+    assert peak < 20_000_000
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path):
+    location = locate(str(tmp_path / "shard"))
+    with pytest.raises(TypeError):
+        location.write([b"begun", "no bytes"])  # type: ignore[list-item]
+    assert not list(tmp_path.iterdir())
