@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 
 import typer
-from confection import ConfigValidationError
+from thinc.api import ConfigValidationError
 from typer.core import TyperGroup
 
 from ..annotate import WorkerError
