@@ -61,6 +61,6 @@ def _docs(files: List[Path], bins: List[DocBin], vocab: Vocab) -> Iterator[Doc]:
 
 def _not_readable(file: Path) -> InputError:
     return InputError(
-        f"{file}: expected spaCy's binary format, got another format or a truncated file. Convert "
-        "the corpus with spacy-crf-ner convert."
+        f"{file}: expected spaCy's binary format, got another, or a part of a file. Convert the "
+        "corpus with spacy-crf-ner convert."
     )

@@ -67,8 +67,7 @@ def load_tokenizer(
 
     Raises InputError if there is no such tokenizer.
     """
-    # The import takes seconds.
-    from transformers import AutoConfig, AutoTokenizer
+    from transformers import AutoConfig, AutoTokenizer  # takes seconds
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(  # type: ignore[no-untyped-call]

@@ -1,0 +1,54 @@
+"""Reading .spacy files: data errors are the user's, machine errors are not."""
+
+from pathlib import Path
+from typing import Any, Iterator, Type
+
+import pytest
+import spacy
+from spacy.tokens import Doc, DocBin
+
+from spacy_crf_ner.docbin import read_docbin
+from spacy_crf_ner.input_error import InputError
+
+VOCAB = spacy.blank("en").vocab
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    doc = Doc(VOCAB, words=["Ems"])
+    doc.user_data["source"] = "by hand"
+    DocBin(docs=[doc, Doc(VOCAB)], store_user_data=True).to_disk(tmp_path / "train.spacy")
+    return tmp_path / "train.spacy"
+
+
+def test_docs_come_whole_and_empty_ones_too(file: Path) -> None:
+    total, docs = read_docbin(file, VOCAB)
+    first, second = docs
+    assert (total, first.text, len(second)) == (2, "Ems ", 0)
+    assert first.user_data["source"] == "by hand"
+
+
+@pytest.mark.parametrize(
+    "raised, expected",
+    [(KeyError, InputError), (OSError, OSError), (MemoryError, MemoryError)],
+)
+def test_an_error_of_the_machine_is_no_mistake_in_the_file(
+    raised: Type[Exception],
+    expected: Type[Exception],
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def get_docs(*args: Any) -> Iterator[Doc]:
+        raise raised
+        yield
+
+    monkeypatch.setattr(DocBin, "get_docs", get_docs)
+    _, docs = read_docbin(file, VOCAB)
+    with pytest.raises(expected):
+        list(docs)
+
+
+def test_a_damaged_file_is_named(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:50])
+    with pytest.raises(InputError, match=r"train\.spacy: expected spaCy's binary format"):
+        read_docbin(file, VOCAB)
