@@ -65,4 +65,4 @@ $(MINILM): .venv/ready
 	touch $@
 
 clean:
-	rm -rf .venv .venv-lowest corpus training metrics pages reports ablation assets/minilm
+	rm -rf .venv .venv-lowest corpus training metrics pages reports assets/minilm
