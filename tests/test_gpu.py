@@ -1,5 +1,8 @@
 """On a GPU: training in mixed precision, and the same entities as on the CPU."""
 
+from functools import partial
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import spacy
@@ -29,13 +32,18 @@ def gpu():
     set_current_ops(ops)
 
 
-def pipeline(tiny_transformer):
-    on_gpu = {"@misc": "spacy-crf-ner.on_gpu.v1"}
+SPANS = {"@span_getters": "spacy-transformers.strided_spans.v1", "window": 128, "stride": 96}
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+ON_GPU = {"@misc": "spacy-crf-ner.on_gpu.v1"}
+
+
+def pipeline(tiny_transformer, mixed_precision=ON_GPU):
     nlp = spacy.blank("en")
-    nlp.add_pipe(
-        "transformer", config={"model": {"name": tiny_transformer, "mixed_precision": on_gpu}}
-    )
-    model = {"hidden_width": 32, "tok2vec": LISTENER, "mixed_precision": on_gpu}
+    transformer = {"@architectures": "spacy-crf-ner.TransformerModel.v1", "get_spans": SPANS}
+    transformer |= {"name": tiny_transformer, "mixed_precision": mixed_precision}
+    transformer["transformer_config"] = NO_DROPOUT
+    nlp.add_pipe("transformer", config={"model": transformer})
+    model = {"hidden_width": 32, "tok2vec": LISTENER, "mixed_precision": mixed_precision}
     nlp.add_pipe("crf_ner", config={"model": model})
     return nlp
 
@@ -58,6 +66,45 @@ def test_trains_in_mixed_precision_and_predicts_as_on_the_cpu(gpu, tiny_transfor
     on_cpu = [[(e.start, e.end, e.label_) for e in doc.ents] for doc in loaded.pipe(TEXTS)]
     assert on_gpu == on_cpu
     assert any(on_cpu)
+
+
+def test_bf16_trains_in_bfloat16_without_a_scaler(gpu, tiny_transformer):
+    """Each update moves the weights, where a scaler would skip the first ones."""
+    spacy.util.fix_random_seed(0)
+    nlp = pipeline(tiny_transformer, "bf16")
+    optimizer = nlp.initialize(lambda: make_examples(nlp))
+    transformer, head = (
+        next(shim for node in nlp.get_pipe(name).model.walk() for shim in node.shims)
+        for name in ("transformer", "crf_ner")
+    )
+    kinds = set()
+    for module in (transformer._model.encoder.layer[0].output.dense, head._model.projection):
+        module.register_forward_hook(lambda module, inputs, output: kinds.add(output.dtype))
+    for shim in (transformer, head):
+        assert not shim._grad_scaler._enabled
+    before = head._model.projection.weight.detach().clone()
+    loss = nlp.update(make_examples(nlp), sgd=optimizer)["crf_ner"]
+    assert kinds == {torch.bfloat16}
+    assert np.isfinite(loss) and (head._model.projection.weight != before).any()
+
+
+@pytest.mark.parametrize("mixed_precision", [False, True, "bf16"])
+def test_gradients_of_parts_add_up(gpu, tiny_transformer, mixed_precision):
+    """In the precision of the gradients of one batch."""
+    found = []
+    for parts in ([0, 7], [0, 3, 5, 7]):
+        spacy.util.fix_random_seed(0)
+        nlp = pipeline(tiny_transformer, mixed_precision)
+        examples = make_examples(nlp)
+        nlp.initialize(partial(make_examples, nlp))
+        head = nlp.get_pipe("crf_ner").model.get_ref("output_layer").shims[0]
+        head._grad_scaler._scale.fill_(64.0)  # the first updates overflow otherwise
+        for begin, end in pairwise(parts):
+            nlp.update(examples[begin:end], sgd=False)
+        assert not head._grad_scaler.found_inf
+        found.append(head.module.projection.weight.grad.float().cpu())
+    whole, summed = found
+    torch.testing.assert_close(summed, whole, rtol=0.05, atol=0.05 * float(whole.abs().max()))
 
 
 def test_scores_agree_with_the_cpu(gpu, tmp_path):

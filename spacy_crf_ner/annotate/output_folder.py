@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Type
 import srsly
 from filelock import FileLock, Timeout
 
-from ..data.atomic import whole
+from ..data.atomic import atomic_write
 from .fingerprint import Plan
 
 # What begins with "_" is no data, in the eyes of pyarrow, Spark and Ray.
@@ -124,9 +124,9 @@ class Folder:
 
     def finish(self, summary: Dict[str, Any]) -> None:
         """Write the errors of all shards, in the order of the input, and a summary."""
-        with whole(self.path / ERRORS) as unfinished:
+        with atomic_write(self.path / ERRORS) as unfinished:
             srsly.write_jsonl(unfinished, self._errors())
-        with whole(self.path / SUMMARY) as unfinished:
+        with atomic_write(self.path / SUMMARY) as unfinished:
             srsly.write_json(unfinished, summary)
         _sync(self.path)
 
@@ -164,7 +164,7 @@ class Folder:
         if self.restart:
             self._clear()
         if not plan.exists():
-            with whole(plan) as unfinished:
+            with atomic_write(plan) as unfinished:
                 srsly.write_json(unfinished, self.plan)
             return
         if not self.resume:

@@ -1,26 +1,18 @@
-"""What is wrong with a corpus, told before it is trained on."""
+"""Find mistakes in a corpus before training: Docs to findings."""
 
-from .corpus import ENDING, open_corpus
-from .finding import SEVERITIES, Finding, Place
-from .report import Report
-from .run import check
-from .settings import Settings, read_settings
+from .check_corpus import check
+from .findings import SEVERITIES, Finding, Report
+from .settings import CheckSettings, read_settings
 from .statistics import Statistics
-from .subwords import Subwords
-from .table import label_table, overview
+from .wordpieces import TransformerTokenizer
 
 __all__ = [
-    "ENDING",
     "SEVERITIES",
+    "CheckSettings",
     "Finding",
-    "Place",
     "Report",
-    "Settings",
     "Statistics",
-    "Subwords",
+    "TransformerTokenizer",
     "check",
-    "label_table",
-    "open_corpus",
-    "overview",
     "read_settings",
 ]

@@ -1,4 +1,4 @@
-"""What a config says of how its corpus is read."""
+"""Settings of a check, read from a training config."""
 
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
@@ -6,81 +6,93 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
 from spacy.tokens import Doc, Span
 from spacy.util import load_config, registry
 
+from ..input_error import InputError
 from ..pipeline.lookup import FACTORY
-from .subwords import Subwords, load_subwords
+from .wordpieces import TransformerTokenizer, load_tokenizer
 
 
-class Settings(NamedTuple):
-    """What `check` wants to know, and the language.
+class CheckSettings(NamedTuple):
+    """How a corpus is trained on, and thresholds of the findings.
 
-    scheme: How tags spell entities: "biluo", "bio" or "io".
-    incorrect_spans_key: Of the spans in `doc.spans` that are known to be wrong; None for none.
-    window: Tokens that the transformer reads at once; None where it has no such number.
-    subwords: Of the transformer; None for none.
+    lang: Language of the corpus.
+
+    scheme: Tag scheme: "biluo", "bio" or "io".
+    incorrect_spans_key: Key of the spans in `doc.spans` that are known to be incorrect, or None.
+    window: Tokens that the transformer reads at once; None if its windows have no fixed length.
+    tokenizer: Tokenizer of the transformer; None without transformer.
+    long_entity: Longer entities, in tokens, are noted.
+    long_doc: Longer docs, in tokens, are a risk for the memory: a batch contains whole docs.
+    rare: A label with fewer entities in train is rare.
+    frequent: A text is frequent with this number of entities, or of occurrences outside of them.
+    leak_error: Share of dev from which on a leak is an error.
     """
 
     lang: str = "en"
     scheme: str = "biluo"
     incorrect_spans_key: Optional[str] = None
     window: Optional[int] = None
-    subwords: Optional[Subwords] = None
+    tokenizer: Optional[TransformerTokenizer] = None
+    long_entity: int = 10
+    long_doc: int = 5_000
+    rare: int = 10
+    frequent: int = 5
+    leak_error: float = 0.1
 
 
-def read_settings(path: Path, transformer: Optional[str] = None) -> Settings:
-    """Read a config of `spacy train`.
+def read_settings(path: Path, transformer: Optional[str] = None) -> CheckSettings:
+    """Read the settings from a config of `spacy train`.
 
-    transformer: Local folder, or a name on the hub, instead of that of the config; nothing where
-        this has no transformer.
+    The first `crf_ner` component counts; without one, the defaults apply.
 
-    Of several `crf_ner` components the first one counts; without any, the defaults.
-    Raises ValueError for a file that is no such config, and where the tokenizer of its transformer
+    path: Config file.
+    transformer: Local folder, or a name on the hub, in place of the transformer in the config;
+        ignored if the config has no transformer.
+
+    Raises InputError for a file that is not a config, and if the tokenizer of the transformer
     cannot be loaded.
     """
     try:
         config = load_config(path, interpolate=True)
     except ValueError as error:
-        raise ValueError(
+        raise InputError(
             f"{path}: expected a config of spaCy, got another file: "
-            f"{' '.join(str(error).split())} Make one with spacy init config."
+            f"{' '.join(str(error).split())} Make one with spacy-crf-ner init-config."
         ) from error
-    components = [c for c in config.get("components", {}).values() if isinstance(c, dict)]
-    ner = next((c for c in components if c.get("factory") == FACTORY), {})
-    settings = Settings(
+    components = config.get("components", {})
+    blocks = (block for block in components.values() if isinstance(block, dict))
+    ner = next((block for block in blocks if block.get("factory") == FACTORY), {})
+    settings = CheckSettings(
         lang=config.get("nlp", {}).get("lang") or "en",
         scheme=ner.get("scheme", "biluo"),
         incorrect_spans_key=ner.get("incorrect_spans_key"),
     )
-    found = next(_transformers(config.get("components", {})), None)
-    if found is None:
+    model = next(_transformer_models(components), None)
+    if model is None:
         return settings
-    getter = found["get_spans"]
-    return settings._replace(
-        window=getter.get("window"),
-        subwords=load_subwords(
-            transformer or found["name"], found.get("tokenizer_config", {}), _windows(getter)
-        ),
-    )
+    name, config = transformer or model["name"], model.get("tokenizer_config", {})
+    tokenizer = load_tokenizer(name, config, _window_getter(model["get_spans"]))
+    return settings._replace(window=model["get_spans"].get("window"), tokenizer=tokenizer)
 
 
-def _transformers(node: Any) -> Iterator[Dict[str, Any]]:
-    """Find the models that have a name and windows, wherever in the config."""
+def _transformer_models(node: Any) -> Iterator[Dict[str, Any]]:
+    """Find the models with a name and windows anywhere in the config."""
     if isinstance(node, dict):
         if isinstance(node.get("get_spans"), dict) and isinstance(node.get("name"), str):
             yield node
         for child in node.values():
-            yield from _transformers(child)
+            yield from _transformer_models(child)
 
 
-def _windows(getter: Dict[str, Any]) -> Callable[[Doc], List[Span]]:
-    # Its import registers the getters; here, as it takes seconds.
+def _window_getter(block: Dict[str, Any]) -> Callable[[Doc], List[Span]]:
+    # The import registers the span getters; it takes seconds.
     import spacy_transformers  # noqa: F401
 
-    get_spans = registry.resolve({"get_spans": getter})["get_spans"]
+    get_spans = registry.resolve({"get_spans": block})["get_spans"]
 
-    def windows(doc: Doc) -> List[Span]:
-        if "sent_spans" in getter["@span_getters"] and not doc.has_annotation("SENT_START"):
+    def get_windows(doc: Doc) -> List[Span]:
+        if "sent_spans" in block["@span_getters"] and not doc.has_annotation("SENT_START"):
             return [doc[:]]
         (spans,) = get_spans([doc])
         return list(spans)
 
-    return windows
+    return get_windows

@@ -1,25 +1,31 @@
-"""How large a part of a corpus is, and what is annotated in it."""
+"""Size and annotation of one part of a corpus."""
 
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Dict
 
-from .doc_view import MISSING, Reading
+from spacy.tokens import Doc
+
+# Values of Token.ent_iob.
+IOB_MISSING = 0
+IOB_OUTSIDE = 2
 
 
 @dataclass
 class Statistics:
-    """Counts of a part of a corpus.
+    """Counts of one part of a corpus.
 
-    sentences: A doc without sentence starts is one.
+    longest_doc: Its number of tokens.
+    sentences: A doc without sentence starts is one sentence.
     empty_sentences: Sentences without entities.
     missing: Tokens without annotation.
     labels: Entities by label.
     label_tokens: Tokens in entities, by label.
-    lengths: Entities by their number of tokens.
+    lengths: Entities by number of tokens.
     """
 
     docs: int = 0
+    longest_doc: int = 0
     sentences: int = 0
     empty_sentences: int = 0
     tokens: int = 0
@@ -29,31 +35,31 @@ class Statistics:
     label_tokens: Counter[str] = field(default_factory=Counter)
     lengths: Counter[int] = field(default_factory=Counter)
 
-    def add(self, reading: Reading) -> None:
+    def add(self, doc: Doc) -> None:
         """Count a doc."""
-        sentence_of = reading.starts.cumsum()
-        sentences = int(sentence_of[-1]) if len(sentence_of) else 0
-        occupied = {int(i) for ent in reading.ents for i in sentence_of[ent.start : ent.end]}
+        sentences, occupied = 0, set()
+        for token in doc:
+            sentences += token.i == 0 or bool(token.is_sent_start)
+            self.missing += token.ent_iob == IOB_MISSING
+            if token.ent_type:
+                occupied.add(sentences)
         self.docs += 1
+        self.longest_doc = max(self.longest_doc, len(doc))
         self.sentences += sentences
         self.empty_sentences += sentences - len(occupied)
-        self.tokens += len(reading.doc)
-        self.missing += int((reading.iob == MISSING).sum())
-        self.entities += len(reading.ents)
-        for ent in reading.ents:
+        self.tokens += len(doc)
+        for ent in doc.ents:
+            self.entities += 1
             self.labels[ent.label_] += 1
             self.label_tokens[ent.label_] += len(ent)
             self.lengths[len(ent)] += 1
 
-    @property
-    def missing_share(self) -> float:
-        """The share of tokens without annotation, 0 to 1."""
-        return self.missing / self.tokens if self.tokens else 0.0
-
     def to_dict(self) -> Dict[str, Any]:
-        """Write it as what JSON has; the most frequent labels first, the shortest entities."""
-        counts: Dict[str, Any] = dict(vars(self))
-        for name in ("labels", "label_tokens"):
-            counts[name] = dict(counts[name].most_common())
-        counts["lengths"] = {str(n): self.lengths[n] for n in sorted(self.lengths)}
-        return {**counts, "missing_share": self.missing_share}
+        """Convert to JSON types; the most frequent labels first, the shortest entities first."""
+        return {
+            **vars(self),
+            "labels": dict(self.labels.most_common()),
+            "label_tokens": dict(self.label_tokens.most_common()),
+            "lengths": {str(n): self.lengths[n] for n in sorted(self.lengths)},
+            "missing_share": self.missing / self.tokens if self.tokens else 0.0,
+        }

@@ -1,12 +1,13 @@
 """The command line, a file a command: what the functions of this package do, on files."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import typer
+from confection import ConfigValidationError
 from typer.core import TyperGroup
 
 from ..annotate import WorkerError
-from .ablation import ablation
+from ..input_error import InputError
 from .annotate import annotate
 from .calibrate import calibrate
 from .check import check
@@ -20,13 +21,15 @@ from .visualize import visualize
 
 
 class Commands(TyperGroup):
-    """Commands that end in one sentence where a file, or what it holds, is not as it should be."""
+    """Commands that print a mistake of the user as one line, and exit with 1."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that was asked for; exit with 1 on an error that says what is wrong."""
+        """Run a command. Anything but a mistake of the user is a bug: it shows its traceback."""
         try:
             return super().invoke(ctx)
-        except (ValueError, OSError, WorkerError) as error:
+        except (InputError, ConfigValidationError, OSError, WorkerError) as error:
+            if ctx.params["debug"]:
+                raise
             typer.echo(f"Error: {error}", err=True)
             raise typer.Exit(1) from error
 
@@ -35,6 +38,7 @@ class Commands(TyperGroup):
 app = typer.Typer(
     cls=Commands,
     rich_markup_mode=None,
+    pretty_exceptions_enable=False,
     no_args_is_help=True,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -42,7 +46,11 @@ app = typer.Typer(
 
 
 @app.callback()
-def commands() -> None:
+def commands(
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of every error.")
+    ] = False,
+) -> None:
     """Prepare corpora for spaCy's `crf_ner`, and look at what it finds."""
 
 
@@ -56,7 +64,6 @@ for _command in (
     visualize,
     calibrate,
     report,
-    ablation,
     init_config,
 ):
     app.command()(_command)

@@ -5,11 +5,13 @@ from pathlib import Path
 import typer
 from thinc.api import Config
 
+from ..input_error import InputError
+
 
 def require_new(file: Path, force: bool) -> None:
     """Raise ValueError where a file would be replaced without --force."""
     if str(file) != "-" and file.exists() and not force:
-        raise ValueError(
+        raise InputError(
             f"{file}: expected a new file, got one that is there. Name another, or add --force."
         )
 

@@ -5,18 +5,11 @@ from typing import Annotated, List, Tuple
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    MofNCompleteColumn,
-    Progress,
-    TimeElapsedColumn,
-)
+from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from .. import data
-from .console import (
-    print_counts,
-    print_journal,
-    watcher,
-)
+from ..input_error import InputError
+from .console import print_conversion_log, print_counts, progress_callback
 
 
 def convert(
@@ -31,50 +24,53 @@ def convert(
             help="Folder for train.spacy, dev.spacy, test.spacy; or a new file, .spacy or .jsonl.",
         ),
     ],
-    format: Annotated[
-        str, typer.Option(help=f"One of auto, {', '.join(data.CONVERTERS)}.")
-    ] = "auto",
-    lang: Annotated[str, typer.Option(help="Language, for the tokenizer.")] = "en",
-    group_sents: Annotated[
-        int, typer.Option(min=0, help="Sentences a doc; 0 for all between two -DOCSTART- lines.")
+    format: Annotated[str, typer.Option(help=f"One of auto, {', '.join(data.FORMATS)}.")] = "auto",
+    lang: Annotated[str, typer.Option(help="Language of the tokenizer.")] = "en",
+    n_sents: Annotated[
+        int,
+        typer.Option(min=0, help="Sentences per doc; 0 joins all between two -DOCSTART- lines."),
     ] = 1,
     syllables: Annotated[
         str, typer.Option(help=f"Vietnamese: {', '.join(data.SYLLABLES)} the syllables of a word.")
     ] = "keep",
     split: Annotated[
-        str, typer.Option(metavar="TRAIN,DEV,TEST", help="Shares of a corpus that has no parts.")
+        str,
+        typer.Option(
+            metavar="TRAIN,DEV,TEST",
+            help="Shares of a corpus without parts; of train and dev, if there is no dev.",
+        ),
     ] = "0.8,0.1,0.1",
     seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
     repair: Annotated[
         bool,
-        typer.Option("--repair", help="Mend mistakes, leave out what cannot be mended, and count."),
+        typer.Option("--repair", help="Fix mistakes, leave out what cannot be fixed, and count."),
     ] = False,
     alignment: Annotated[
         str,
         typer.Option(
             metavar="|".join(data.ALIGNMENTS),
-            help="An entity that begins or ends inside a token: a mistake; or it gets the whole "
-            "token; or loses it; or its tokens count as not annotated.",
+            help="An entity with an edge inside a token is an error; or is expanded to whole "
+            "tokens; or contracted to them; or its tokens are not annotated.",
         ),
     ] = "strict",
     tag_column: Annotated[
-        int, typer.Option(help="Columns: that of the tag, from 1; -1 is the last.")
+        int, typer.Option(help="Column of the tags, from 1; -1 is the last. Format conll only.")
     ] = -1,
-    token_column: Annotated[int, typer.Option(help="Columns: that of the token.")] = 1,
+    token_column: Annotated[int, typer.Option(help="Column of the tokens.")] = 1,
 ) -> None:
     """Convert a corpus to the binary files that `spacy train` reads.
 
-    Files whose names say train, dev and (not required) test are these parts:
-    train.txt, dev.conll, eng.testa. A file that is alone, and files with other
-    names, are one corpus, which is split at random, always the same way for the
-    same seed. An OUTPUT that is a file gets all of the corpus.
+    Files named for train, dev and test are these parts: train.txt, dev.conll,
+    eng.testa. A single file, and files with other names, are one corpus, which
+    is split at random; the same seed gives the same split. Without a file for
+    dev, dev is split off train. If OUTPUT is a file, it gets the whole corpus.
 
-    The first mistake ends the conversion, with its file and line, and nothing is
-    written. With --repair it is mended, or the sentence or entity is left out,
-    and all that is said in numbers.
+    The first mistake stops the conversion with its file and line, and nothing is
+    written. With --repair, mistakes are fixed, or the sentence or entity is left
+    out, and both are counted.
 
     \b
-    Formats, told by the content unless --format names one:
+    Formats, detected by content unless --format is given:
       inline        [Tim Cook](PERSON) visited [Hanoi](GPE).     a sentence a line
       conll         Hanoi NNP B-GPE     a token a line, a blank line after a
                     sentence, any number of columns, separated by tabs or spaces;
@@ -90,13 +86,13 @@ def convert(
 
     \b
     Examples:
-      spacy-crf-ner convert ner_dataset.csv corpus --group-sents 10
-      spacy-crf-ner convert eng.train eng.testa eng.testb corpus --group-sents 0
+      spacy-crf-ner convert ner_dataset.csv corpus --n-sents 10
+      spacy-crf-ner convert eng.train eng.testa eng.testb corpus --n-sents 0
       spacy-crf-ner convert export.jsonl corpus --repair --alignment expand
       spacy-crf-ner convert tweets.conllu corpus --token-column 2 --tag-column 4
       spacy-crf-ner convert corpus/dev.spacy dev.jsonl
     """
-    journal = data.Journal(repair, alignment)
+    log = data.ConversionLog(repair, alignment)
     if format == "auto":
         columns = (token_column, tag_column) != (1, -1)
         format = "conll" if columns else data.detect_format(*inputs)
@@ -112,21 +108,21 @@ def convert(
             output,
             nlp=nlp,
             format=format,
-            group=group_sents,
+            n_sents=n_sents,
             syllables=syllables,
             shares=_shares(split),
             seed=seed,
             token_column=token_column,
             tag_column=tag_column,
-            journal=journal,
-            watch=watcher(progress),
+            log=log,
+            on_progress=progress_callback(progress),
         )
     print_counts(counts)
-    print_journal(journal)
+    print_conversion_log(log)
 
 
 def _shares(text: str) -> Tuple[float, ...]:
     try:
         return tuple(float(share) for share in text.split(","))
     except ValueError as error:
-        raise ValueError(f"--split: expected shares such as 0.8,0.1,0.1, got {text!r}.") from error
+        raise InputError(f"--split: expected shares such as 0.8,0.1,0.1, got {text!r}.") from error

@@ -8,9 +8,8 @@ import typer
 from ..explain.html import trellis_page
 from ..explain.trellis import explain as explanation_of
 from ..pipeline.load import load
-from .console import (
-    print_trellis,
-)
+from ..templates import write_page
+from .console import print_trellis
 from .options import Precision
 
 
@@ -24,23 +23,22 @@ def explain(
     gpu_id: Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")] = -1,
     precision: Precision = None,
     component: Annotated[
-        Optional[str], typer.Option(help="Name of the crf_ner component, where there are several.")
+        Optional[str], typer.Option(help="Name of the crf_ner component, if there are several.")
     ] = None,
 ) -> None:
     """Show how Viterbi decoding finds the entities of a text.
 
     \b
-    Prints, for each token, the tags that matter, * for that of the best path:
+    Prints, for each token, the relevant tags, and * beside the tag of the best path:
       Emission     the score of the tag at this token
       Score        of the best legal path that ends in this tag here
-      Backpointer  the tag before on that path
+      Backpointer  the previous tag on that path
       Marginal     the probability of the tag here, over all paths
-    and the most probable analyses. Left out are tags with a marginal below 0.01
-    that are not on the path, and lead to none of those that are shown.
+    and the most probable analyses. Tags with a marginal below 0.01 are left out if
+    they are not on the path and no tag that is shown points back to them.
     """
     explanation = explanation_of(load(model, gpu_id, precision), text, n, component)
     print_trellis(explanation)
     if html is not None:
-        html.parent.mkdir(parents=True, exist_ok=True)
-        html.write_text(trellis_page(explanation), encoding="utf-8")
+        write_page(html, trellis_page(explanation))
         typer.echo(f"Page: {html}")

@@ -1,34 +1,35 @@
-"""Corpora with gold entities, and what a pipeline predicts in them."""
+"""Corpora with gold entities, annotated by a pipeline."""
 
 from pathlib import Path
 from typing import List, Optional, Tuple
 
-from rich.progress import (
-    track,
-)
+import typer
+from rich.console import Console
+from rich.progress import track
 from spacy.language import Language
 from spacy.training import Corpus, Example
 
-from .. import check as checking
 from .. import evaluation
+from ..docbin import SUFFIX, read_docbin
+from ..input_error import InputError
 from ..pipeline.load import load
 
 
 def read_examples(nlp: Language, corpus: Path) -> List[Example]:
-    """Read gold docs, each beside one without annotation, as `spacy train` does."""
-    if corpus.is_file() and corpus.suffix != checking.ENDING:
-        raise ValueError(
-            f"{corpus}: expected a file {checking.ENDING}, or a folder of such, got another. "
+    """Read gold docs, each with an unannotated predicted doc, as `spacy train` does."""
+    if corpus.is_file() and corpus.suffix != SUFFIX:
+        raise InputError(
+            f"{corpus}: expected a file {SUFFIX}, or a folder of such, got another. "
             "Convert the corpus with spacy-crf-ner convert."
         )
-    checking.open_corpus(corpus, nlp.vocab)  # its errors are one sentence
+    read_docbin(corpus, nlp.vocab)  # raises errors for users
     return list(Corpus(corpus)(nlp))
 
 
 def predict_corpus(
     model: str, corpus: Path, gpu_id: int, precision: Optional[str]
 ) -> Tuple[Language, List[Example]]:
-    """Load a pipeline, and let it annotate the docs of a corpus that has gold entities."""
+    """Load a pipeline and annotate the docs of a corpus that has gold entities."""
     nlp = load(model, gpu_id, precision)
     examples = read_examples(nlp, corpus)
     evaluation.require_gold(examples, str(corpus))
@@ -37,7 +38,15 @@ def predict_corpus(
 
 
 def annotate_examples(nlp: Language, examples: List[Example]) -> None:
-    """Let a pipeline predict, and show how far it is."""
-    docs = nlp.pipe(eg.predicted for eg in examples)
-    for doc, eg in zip(track(docs, "Predicting", total=len(examples)), examples):
+    """Annotate the predicted docs of examples, with a progress bar.
+
+    A doc that fails under an error handler of the pipeline keeps no entities; a line says so.
+    """
+    pairs = nlp.pipe(((eg.predicted, eg) for eg in examples), as_tuples=True)
+    failed = len(examples)
+    console = Console(stderr=True)
+    for doc, eg in track(pairs, "Predicting", total=len(examples), console=console):
         eg.predicted = doc
+        failed -= 1
+    if failed:
+        typer.echo(f"Warning: {failed} docs failed and count as without entities", err=True)

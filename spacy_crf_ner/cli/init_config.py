@@ -5,6 +5,7 @@ from typing import Annotated, Optional
 
 import typer
 
+from ..input_error import InputError
 from ..training import init_config as configs
 from .config_file import require_new, write_config
 
@@ -49,7 +50,7 @@ def init_config(
       spacy train config.cfg --paths.train train.spacy --paths.dev dev.spacy
     """
     if sum((transformer is not None, cnn, char)) > 1:
-        raise ValueError("expected one of --transformer, --cnn and --char, got more. Choose one.")
+        raise InputError("expected one of --transformer, --cnn and --char, got more. Choose one.")
     require_new(out, force)
     made = configs.init_config(
         lang,

@@ -4,6 +4,8 @@ from typing import Annotated, List, Optional
 
 import typer
 
+from ..input_error import InputError
+
 PRECISIONS = "auto|fp32|bf16|fp16|int8"
 
 
@@ -29,4 +31,4 @@ def numbers(option: str, text: str) -> List[int]:
     try:
         return [int(number) for number in text.split(",")]
     except ValueError as error:
-        raise ValueError(f"{option}: expected numbers such as 0,1,2, got {text!r}.") from error
+        raise InputError(f"{option}: expected numbers such as 0,1,2, got {text!r}.") from error

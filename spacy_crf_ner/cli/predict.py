@@ -4,11 +4,11 @@ from typing import Annotated, List
 
 import typer
 from rich.table import Table
+from spacy.tokens import Span
 
+from ..input_error import InputError
 from ..pipeline.load import load
-from .console import (
-    print_table,
-)
+from .console import print_table
 from .options import Precision
 
 
@@ -18,11 +18,33 @@ def predict(
     gpu_id: Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")] = -1,
     precision: Precision = None,
 ) -> None:
-    """Print the entities that a pipeline finds in texts."""
+    r"""Print the entities of texts, each with its label and its confidence.
+
+    The confidence is the probability that the entity is right: its label and both of its
+    boundaries. It is shown for pipelines with a `crf_ner` component.
+
+    \b
+    Example:
+      spacy-crf-ner predict training/model-best "Tim Cook visited Hanoi."
+    """
     nlp = load(model, gpu_id, precision)
+    # An error handler of the pipeline may drop docs: a doc keeps the number of its text.
+    docs = {i: doc for doc, i in nlp.pipe(zip(texts, range(len(texts))), as_tuples=True)}
     table = Table("Text", "Entity", "Label")
-    for doc in nlp.pipe(texts):
-        ents = [(ent.text, ent.label_) for ent in doc.ents] or [("none", "")]
-        for i, (ent, label) in enumerate(ents):
-            table.add_row(doc.text if i == 0 else "", ent, label, end_section=i == len(ents) - 1)
+    table.add_column("Confidence", justify="right")
+    for doc in docs.values():
+        rows = [(ent.text, ent.label_, _confidence(ent)) for ent in doc.ents] or [("none", "", "")]
+        for i, row in enumerate(rows):
+            table.add_row(doc.text if i == 0 else "", *row, end_section=i == len(rows) - 1)
     print_table(table)
+    dropped = [text for i, text in enumerate(texts) if i not in docs]
+    if dropped:
+        raise InputError(
+            f"{len(dropped)} of {len(texts)} texts: expected a doc for each, but the pipeline's "
+            f"error handler dropped {', '.join(map(repr, dropped))}. See its log for the reason."
+        )
+
+
+def _confidence(ent: Span) -> str:
+    value = ent._.confidence if Span.has_extension("confidence") else None
+    return "" if value is None else f"{value:.3f}"

@@ -7,7 +7,8 @@ import typer
 from rich.console import Console
 
 from .. import evaluation
-from ..report import markdown as reports
+from .. import report as reports
+from ..report.tables import UNDEFINED, headline
 from .gold_corpus import predict_corpus
 from .options import Precision
 
@@ -15,7 +16,7 @@ from .options import Precision
 def report(
     model: Annotated[str, typer.Argument(help="Pipeline: a folder, or the name of a package.")],
     corpus: Annotated[Path, typer.Argument(help="Documents with gold entities: a .spacy file.")],
-    out: Annotated[Path, typer.Argument(help="Folder for the report; one in it is replaced.")],
+    out: Annotated[Path, typer.Argument(help="Folder for the report; a report in it is replaced.")],
     compare: Annotated[
         Optional[str], typer.Option(metavar="MODEL", help="Another pipeline, to compare with.")
     ] = None,
@@ -24,44 +25,44 @@ def report(
         typer.Option(help="What spacy train printed, or the output_file of ConsoleLogger.v3."),
     ] = None,
     component: Annotated[
-        Optional[str], typer.Option(help="Name of the crf_ner component, where there are several.")
+        Optional[str], typer.Option(help="Name of the crf_ner component, if there are several.")
     ] = None,
     gpu_id: Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")] = -1,
     precision: Precision = None,
 ) -> None:
-    """Say how good a pipeline is, where it errs, and how sure it can be believed.
+    """Evaluate a pipeline: scores, errors, calibration.
 
-    Any pipeline that sets doc.ents will do. What of this is known of a crf_ner
-    component alone (confidences, transitions) is left out for others.
+    Works for any pipeline that sets doc.ents. Confidences and transitions need a
+    crf_ner component.
 
     \b
     Writes into the folder:
-      report.html  a page of it all, with the errors to browse, for a browser
-      report.md    the figures as tables in Markdown, and the surest errors
-      report.json  the figures, and all errors, for programs
+      report.html  a page for a browser, with all errors to filter
+      report.md    the tables in Markdown, and the most certain errors
+      report.json  all scores and errors, for programs
 
     \b
     Example:
       spacy-crf-ner report training/model-best corpus/test.spacy report
     """
-    reports.require_report()
-    reports.require_folder(out)
+    reports.require_report(out)
     training = evaluation.read_training_log(training_log) if training_log else None
     nlp, examples = predict_corpus(model, corpus, gpu_id, precision)
-    with Console().status("Measuring"):
-        figures = evaluation.evaluate(
+    with Console(stderr=True).status("Measuring"):
+        results = evaluation.evaluate(
             examples, model=model, data=str(corpus), nlp=nlp, component=component, training=training
         )
     if compare is not None:
         other, others = predict_corpus(compare, corpus, gpu_id, precision)
         named = component if component in other.pipe_names else None
-        with Console().status("Measuring"):
+        with Console(stderr=True).status("Measuring"):
             against = evaluation.evaluate(
                 others, model=compare, data=str(corpus), nlp=other, component=named
             )
-            figures = evaluation.compare(figures, examples, against, others)
-    paths = reports.write_report(figures, out)
-    f1, interval = figures["matching"]["strict"]["micro"]["f1"], figures["intervals"]["micro"]["f1"]
-    typer.echo(f"Micro F1: {reports.with_interval(f1, interval)}")
+            results = evaluation.compare(results, examples, against, others)
+    paths = reports.write_report(results, out)
+    _, f1 = headline(results)[0]
+    interval = f1.detail.replace(UNDEFINED, " to ")  # a terminal may not have the dash
+    typer.echo(f"Micro F1: {f1.text} ({interval})")
     for path in paths:
         typer.echo(path)

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from ..pipeline.load import load
-from ..report.side_by_side import comparison_page
+from ..report.html import comparison_page
+from ..templates import write_page
 from .gold_corpus import annotate_examples, read_examples
 from .options import Precision
 
@@ -18,10 +19,9 @@ def visualize(
     gpu_id: Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")] = -1,
     precision: Precision = None,
 ) -> None:
-    """Draw documents as a page, their gold entities beside the predicted ones."""
+    """Write an HTML page of documents, gold entities beside predicted ones."""
     nlp = load(model, gpu_id, precision)
     examples = read_examples(nlp, corpus)
     annotate_examples(nlp, examples)
-    page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(comparison_page(examples, f"{model} on {corpus}"), encoding="utf-8")
+    write_page(page, comparison_page(examples, f"{model} on {corpus}"))
     typer.echo(f"Page: {page}")

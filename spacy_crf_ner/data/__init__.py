@@ -1,31 +1,25 @@
-"""Corpora: annotated text of many formats, read into Docs and written as spaCy's binary corpora.
-
-Tags may be IOB1, IOB2 (BIO), BILUO, BIOES or BMES. The first two need not be told apart: an I- that
-follows no tag of its label begins an entity, as in conlleval, and a B- always does. A file that
-has an L-, U-, E-, S- or M- anywhere is of the others, and there every entity must be closed.
-"""
+"""Corpora: annotated text in many formats, read into Docs and written as spaCy's binary files."""
 
 from .conll import read_conll
-from .conversion import CONVERTERS, convert
+from .conversion import convert
 from .files import SPLITS
 from .format_detection import FORMATS, detect_format
 from .gmb import read_gmb
 from .grouping import group_sentences
 from .inline import read_inline
-from .repair_log import ALIGNMENTS, NOTED, CorpusError, Journal
+from .repair_log import ALIGNMENTS, MAX_MESSAGES, ConversionLog, CorpusError
 from .splits import split
 from .tokenizer import blank_pipeline
 from .vietnamese import SYLLABLES
 
 __all__ = [
     "ALIGNMENTS",
-    "CONVERTERS",
     "FORMATS",
-    "NOTED",
+    "MAX_MESSAGES",
     "SPLITS",
     "SYLLABLES",
+    "ConversionLog",
     "CorpusError",
-    "Journal",
     "blank_pipeline",
     "convert",
     "detect_format",

@@ -1,22 +1,32 @@
-"""Files of Docs: written whole or not at all."""
+"""Files and folders that are written completely or not at all."""
 
+import shutil
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """Give a file another name until it is written: what is only half written never looks whole.
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Yield a temporary name to write to, which is renamed to `path` at the end.
 
-    path: File, in a folder that may not exist yet. One that is there is replaced at the end.
-
-    Yields the name to write to. What has that name is removed if the writing fails.
+    path: File or folder; its parent folder is created if it does not exist. An existing one is
+        replaced. If the writing fails, it stays as it was and the temporary one is removed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{path.name}.part")
+    _remove(unfinished)
     try:
         yield unfinished
+        if path.is_dir() or unfinished.is_dir():
+            _remove(path)  # a rename replaces files only
         unfinished.replace(path)
     finally:
-        unfinished.unlink(missing_ok=True)
+        _remove(unfinished)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,45 +1,30 @@
-"""Corpora of any format to the binary files that spaCy trains on."""
+"""Conversion of corpora in any format to the binary files that spaCy trains on."""
 
+from collections import Counter
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Union
+from tempfile import TemporaryDirectory
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
 from spacy.language import Language
 from spacy.tokens import Doc
 
-from .atomic import whole
-from .brat import read_brat
+from ..input_error import InputError
+from .atomic import atomic_write
 from .conll import read_conll
-from .docbin import read_spacy
-from .doccano import read_doccano
+from .docbin import SUFFIX, CorpusWriter, count_doc
 from .files import SPLITS, find_files
-from .format_detection import detect_format
-from .gmb import read_gmb
+from .format_detection import FORMATS, Reader, detect_format
 from .grouping import group_sentences
-from .inline import read_inline
-from .jsonl import read_jsonl, write_jsonl
-from .label_studio import read_label_studio
-from .packing import Part, count
-from .repair_log import Journal, error
-from .splits import divide, require_shares
+from .jsonl import write_jsonl
+from .repair_log import ConversionLog, error
+from .splits import require_shares, split_indices
 from .vietnamese import SYLLABLES
 
-# Of a file (of brat: or folder), a pipeline, and a Journal or none.
-Converter = Callable[..., Iterator[Doc]]
-# Is told the part, the number of its docs so far, and of how many, if that is known.
-Watcher = Callable[[str, int, Optional[int]], None]
-
-CONVERTERS: Dict[str, Converter] = {
-    "inline": read_inline,
-    "conll": read_conll,
-    "gmb": read_gmb,
-    "jsonl": read_jsonl,
-    "doccano": read_doccano,
-    "label_studio": read_label_studio,
-    "brat": read_brat,
-    "spacy": read_spacy,
-}
-FILES = (".spacy", ".jsonl")
+# Gets the part, the number of its docs so far, and their total where that is known.
+OnProgress = Callable[[str, int, Optional[int]], None]
+FILE_SUFFIXES = (SUFFIX, ".jsonl")
 
 
 def convert(
@@ -48,137 +33,162 @@ def convert(
     *,
     nlp: Language,
     format: str = "auto",
-    group: int = 1,
+    n_sents: int = 1,
     syllables: str = "keep",
     shares: Sequence[float] = (0.8, 0.1, 0.1),
     seed: int = 0,
     token_column: int = 1,
     tag_column: int = -1,
-    journal: Optional[Journal] = None,
-    watch: Optional[Watcher] = None,
+    log: Optional[ConversionLog] = None,
+    on_progress: Optional[OnProgress] = None,
 ) -> Dict[str, Dict[str, int]]:
     """Write a corpus as train.spacy, dev.spacy and test.spacy, or as one file.
 
-    source: A file, which is split by `shares`; or a folder, with a file for train, for dev and, if
-        there is one, for test (train.txt, eng.testa), or else with one file, which is split; or
-        several of these, which are the parts that their names say, or one corpus, in this order.
-    target: Folder for the three files; or a new file, .spacy or .jsonl, for all of the corpus.
-        Nothing is written unless all of the corpus can be read.
-    nlp: Pipeline whose tokenizer is used, if the format has no tokens, and whose vocabulary.
-    format: A key of `CONVERTERS`, or "auto" to tell it by the content.
-    group: Sentences a Doc, as for `group_sentences`; no Doc is of two files.
+    source: A file, which is split by `shares`; a folder with a file for train and perhaps for dev
+        and test (train.txt, eng.testa), or else with one file, which is split; or several of
+        these: the parts that their names say, or else one corpus, in this order. Without dev, it
+        is taken from train, by the shares of these two.
+    target: Folder for the three files; or a new file, .spacy or .jsonl, for the whole corpus.
+        Nothing is written unless the whole corpus can be read. A part of more than
+        `docbin.MAX_TOKENS` tokens is written as a folder of .spacy files with the name of the
+        file, which spaCy reads like the file.
+    nlp: Pipeline whose vocabulary is used, and whose tokenizer if the format has no tokens.
+    format: A key of `FORMATS`, or "auto" to detect it.
+    n_sents: Sentences per Doc, as for `group_sentences`; no Doc spans two files.
     syllables: A key of `SYLLABLES`: keep tokens, split words into syllables, or join them to words.
-    shares, seed: As for `split`; a part whose share is 0, or left out, is not written.
-    token_column, tag_column: As for `read_conll`; other numbers are for that format only.
-    journal: Decides what becomes of mistakes, and counts them, and what was read of each part
-        (of "corpus" where that is split); without one, the first mistake is raised.
-    watch: Called before the first doc of a part, and at each.
+    shares, seed: As for `split`; a part with a share of 0, or without a share, is not written.
+    token_column, tag_column: As for `read_conll`; the other formats have no columns to choose.
+    log: Decides what happens to mistakes, and counts them and what was read of each part ("corpus"
+        for one that is split); without a log, the first mistake is raised.
+    on_progress: Called in front of the first doc of a part, and at each doc.
 
-    Returns the number of docs, sentences, tokens and entities of each part written, and that of
-    the entities of each label, as "entities.PERSON".
-    Raises CorpusError for a corpus that cannot be read, and where a part would have no docs, and
-    ValueError for a choice that there is not, or that needs a package which is not installed.
+    Returns the numbers of docs, sentences, tokens and entities of each part that was written, and
+    of the entities of each label, as "entities.PERSON".
+    Raises CorpusError for a corpus that cannot be read, and for a part without docs; InputError
+    for an unknown choice, one that needs a package that is not installed, and an output that would
+    replace an input or mix with an older one.
     """
     sources = [source] if isinstance(source, Path) else list(source)
-    converter = _converter(sources, format, token_column, tag_column)
+    read_file = _reader(sources, format, token_column, tag_column)
     if syllables not in SYLLABLES:
-        raise ValueError(f"syllables: expected {', '.join(SYLLABLES)}, got {syllables!r}.")
+        raise InputError(f"syllables: expected {', '.join(SYLLABLES)}, got {syllables!r}.")
     if len(shares) > len(SPLITS):
-        raise ValueError(f"shares: expected at most 3 ({', '.join(SPLITS)}), got {len(shares)}.")
-    _require_target(target)
-    files, ignored = find_files(sources, whole=target.suffix in FILES)
-    journal = journal or Journal()
-    for _ in ignored:
-        journal.left_out("file")
+        raise InputError(f"shares: expected at most 3 ({', '.join(SPLITS)}), got {len(shares)}.")
+    one_file = target.suffix in FILE_SUFFIXES
+    files, ignored = find_files(sources, as_one=one_file)
+    log = log or ConversionLog()
+    log.skipped("file", len(ignored))
+    plan = {"corpus": {"corpus": 1.0}} if one_file else _plan_splits(files, shares)
+    names = [name for part in plan.values() for name in part]
+    outputs = {name: target if one_file else target / f"{name}{SUFFIX}" for name in names}
+    _require_outputs(target, outputs, files)
 
-    def read(name: str, journal: Journal, total: Optional[int] = None) -> Iterator[Doc]:
-        """Read a part; where the number of its docs is known, that is said to who watches."""
-        journal.begin(name)
-        if watch:
-            watch(name, 0, total)
-        docs = (SYLLABLES[syllables](converter(file, nlp, journal)) for file in files[name])
-        grouped = (doc for sentences in docs for doc in group_sentences(sentences, group))
-        for number, doc in enumerate(grouped, 1):
-            if watch:
-                watch(name, number, total)
-            yield doc
+    def read(part: str, log: ConversionLog, total: Optional[int] = None) -> Iterator[Doc]:
+        log.start_part(part)
+        sentences = (SYLLABLES[syllables](read_file(file, nlp, log)) for file in files[part])
+        docs = (doc for each in sentences for doc in group_sentences(each, n_sents))
+        return _watched(docs, part, total, on_progress) if on_progress else docs
 
     if target.suffix == ".jsonl":
-        return {"corpus": _write_lines(read("corpus", journal), target)}
-    if target.suffix == ".spacy" or "corpus" not in files:
-        parts = {name: _pack(read(name, journal)) for name in files}
-    else:
-        parts = _divide(sources, read, journal, shares, seed)
-    where = ", ".join(map(str, sources))
-    for name, part in parts.items():
-        if not part.counts["docs"]:
-            fix = "Change the shares, or add sentences"
-            raise error(f"{where}, {name}", "at least one doc", "none", fix)
-    counts = {name: dict(part.counts) for name, part in parts.items()}
-    for name, part in parts.items():
-        path = target if target.suffix == ".spacy" else target / f"{name}.spacy"
-        with whole(path) as unfinished:
-            part.to_disk(unfinished)
-    return counts
+        counts: Counter[str] = Counter()
+        write_jsonl((count_doc(doc, counts) for doc in read("corpus", log)), target)
+        return {"corpus": dict(counts)}
+    with TemporaryDirectory() as scratch, ExitStack() as stack:
+        writers = {name: CorpusWriter(Path(scratch, name)) for name in names}
+        for part, wanted in plan.items():
+            _split_part(partial(read, part), wanted, seed, log, writers)
+        for name, writer in writers.items():
+            if not writer.counts["docs"]:
+                where, fix = ", ".join(map(str, sources)), "Change the shares, or add sentences"
+                raise error(f"{where}, {name}", "at least one doc", "none", fix)
+        # All parts are written before the first of them gets its name.
+        for name, path in outputs.items():
+            writers[name].write(stack.enter_context(atomic_write(path)))
+    if len(plan.get("train", {})) > 1:
+        numbers = ", ".join(f"{writers[name].counts['docs']} {name}" for name in plan["train"])
+        log.notes.append(f"No file for dev: the docs of train were split ({numbers}; seed {seed}).")
+    return {name: dict(writers[name].counts) for name in (*SPLITS, "corpus") if name in writers}
 
 
-def _divide(
-    sources: Sequence[Path],
-    read: Callable[..., Iterator[Doc]],
-    journal: Journal,
-    shares: Sequence[float],
-    seed: int,
-) -> Dict[str, Part]:
-    """Divide a corpus as `split` does, but read it twice: first to count its docs."""
+def _watched(
+    docs: Iterator[Doc], part: str, total: Optional[int], on_progress: OnProgress
+) -> Iterator[Doc]:
+    on_progress(part, 0, total)
+    for number, doc in enumerate(docs, 1):
+        on_progress(part, number, total)
+        yield doc
+
+
+def _plan_splits(
+    files: Mapping[str, List[Path]], shares: Sequence[float]
+) -> Dict[str, Dict[str, float]]:
+    """Return, for each part that is read, the parts that are written of it, with their shares."""
     require_shares(shares)
-    n = sum(1 for _ in read("corpus", journal))
-    parts = {name: Part() for name, share in zip(SPLITS, shares) if share}
-    again = read("corpus", Journal(journal.repair, journal.alignment), total=n)
-    for k, doc in zip(divide(n, shares, seed), again):
-        parts[SPLITS[k]].add(doc)
-    if sum(part.counts["docs"] for part in parts.values()) != n or next(again, None) is not None:
-        where, fix = ", ".join(map(str, sources)), "Convert it when nobody writes to it"
-        raise error(where, f"{n} docs, as it had at first", "another number", fix)
-    return parts
+    wanted = {name: share for name, share in zip(SPLITS, shares) if share}
+    if "corpus" in files:
+        return {"corpus": wanted}
+    plan = {name: {name: 1.0} for name in files}
+    if "dev" not in files and {"train", "dev"} <= wanted.keys():
+        total = wanted["train"] + wanted["dev"]
+        plan["train"] = {name: wanted[name] / total for name in ("train", "dev")}
+    return plan
 
 
-def _pack(docs: Iterable[Doc]) -> Part:
-    part = Part()
-    for doc in docs:
-        part.add(doc)
-    return part
+def _split_part(
+    read: Callable[..., Iterator[Doc]],
+    shares: Mapping[str, float],
+    seed: int,
+    log: ConversionLog,
+    writers: Mapping[str, CorpusWriter],
+) -> None:
+    """Divide a part as `split` does. It is read twice, to count its docs without keeping them."""
+    names = list(shares)
+    if len(names) == 1:
+        for doc in read(log):
+            writers[names[0]].add(doc)
+        return
+    n = sum(1 for _ in read(log))
+    again = read(ConversionLog(log.repair, log.alignment), total=n)
+    for i, doc in zip(split_indices(n, list(shares.values()), seed), again):
+        writers[names[i]].add(doc)
+    if sum(writers[name].counts["docs"] for name in names) < n or next(again, None) is not None:
+        fix = "Convert it when nobody writes to it"
+        raise error("the corpus", f"{n} docs, as it had at first", "another number", fix)
 
 
-def _write_lines(docs: Iterator[Doc], target: Path) -> Dict[str, int]:
-    counts: Dict[str, int] = {}
+def _require_outputs(
+    target: Path, outputs: Mapping[str, Path], files: Mapping[str, List[Path]]
+) -> None:
+    """Raise InputError for an output that would replace an input or an unrelated file.
 
-    def counted() -> Iterator[Doc]:
-        for doc in docs:
-            count(doc, counts)
-            yield doc
-
-    write_jsonl(counted(), target)
-    return counts
-
-
-def _require_target(target: Path) -> None:
-    """Raise ValueError where a file that is there would be written over, or is no folder."""
-    if target.is_file():
-        raise ValueError(
+    A part that an earlier conversion wrote, and this one does not, would mix two divisions of the
+    corpus: docs of the old test might be in the new train.
+    """
+    if target.is_file() or (target.suffix in FILE_SUFFIXES and target.exists()):
+        raise InputError(
             f"{target}: expected a folder for the corpus, or the name of a new file that ends in "
-            f"{' or '.join(FILES)}, got a file that is there. Name what to write last, and remove "
-            "an old file first."
+            f"{' or '.join(FILE_SUFFIXES)}, got a file that exists. Name what to write "
+            "last, and remove an old file first."
+        )
+    inputs = {path.resolve() for paths in files.values() for path in paths}
+    if both := [path for path in outputs.values() if path.resolve() in inputs]:
+        raise InputError(f"{both[0]}: expected an output that is no input. Name another folder.")
+    old = [target / f"{name}{SUFFIX}" for name in SPLITS if name not in outputs]
+    if found := [path for path in old if path.exists() and target.is_dir()]:
+        raise InputError(
+            f"{found[0]}: expected no part but {', '.join(outputs)}, got one of an earlier "
+            "conversion, which may share docs with the new parts. Remove it, or name a new folder."
         )
 
 
-def _converter(sources: List[Path], format: str, token_column: int, tag_column: int) -> Converter:
+def _reader(sources: List[Path], format: str, token_column: int, tag_column: int) -> Reader:
     chosen = (token_column, tag_column) != (1, -1)
     if format == "auto":
         format = "conll" if chosen else detect_format(*sources)
-    if format not in CONVERTERS:
-        raise ValueError(f"format: expected auto, {', '.join(CONVERTERS)}, got {format!r}.")
+    if format not in FORMATS:
+        raise InputError(f"format: expected auto, {', '.join(FORMATS)}, got {format!r}.")
     if chosen and format != "conll":
-        raise ValueError(f"format: expected conll, which has columns, got {format!r}.")
-    if format == "conll":
+        raise InputError(f"format: expected conll, which has columns, got {format!r}.")
+    if chosen:
         return partial(read_conll, token_column=token_column, tag_column=tag_column)
-    return CONVERTERS[format]
+    return FORMATS[format]

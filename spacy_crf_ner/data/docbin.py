@@ -1,55 +1,109 @@
-"""Annotated Docs in the binary files of spaCy: those that it trains on."""
+"""spaCy's binary files of annotated Docs, in which it reads its training data."""
 
+import shutil
+from collections import Counter
 from pathlib import Path
-from typing import Iterator, Optional
+from typing import Iterator, List, Optional
 
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin
 
-from .repair_log import CorpusError, Journal, error
+from .repair_log import ConversionLog, CorpusError, error
 
-ZLIB = b"x"  # the first byte of what zlib has compressed; the next is no letter
+SUFFIX = ".spacy"
+ZLIB = b"x"  # the first byte of zlib's output; the next is no letter
+MAX_TOKENS = 1_000_000  # in a file; to write them takes about 400 MB of memory
 
 
 def looks_like_spacy(head: bytes) -> bool:
-    """Tell whether a file begins, with these bytes, two or more, as one of spaCy's."""
+    """Return whether the first bytes of a file, two or more, are those of a .spacy file."""
     return head.startswith(ZLIB) and not head[:2].isascii()
 
 
-def read_spacy(path: Path, nlp: Language, journal: Optional[Journal] = None) -> Iterator[Doc]:
-    """Read the Docs of a .spacy file, with tokens, annotation and user data as they are.
+def read_spacy(path: Path, nlp: Language, log: Optional[ConversionLog] = None) -> Iterator[Doc]:
+    """Read the Docs of a .spacy file, with tokens, annotation and user data unchanged.
 
-    path: File, as `spacy convert` writes it, or `DocBin.to_disk`. All of it is in memory, packed;
-        the Docs are made one at a time.
+    path: File, as `spacy convert` or `DocBin.to_disk` writes it, or a folder of such files, as
+        `CorpusWriter` does. A file is in memory as a whole, packed; Docs are made one at a time.
     nlp: Pipeline whose vocabulary the Docs share.
-    journal: It counts the Docs; there is nothing to be repaired.
+    log: Counts the Docs; there is nothing to repair.
 
-    Yields the Docs. Raises CorpusError for a file that is truncated, or of another format.
+    Yields the Docs. Raises CorpusError for a file that is truncated, or has another format.
     """
-    journal = journal or Journal()
-    content = path.read_bytes()
-    try:
-        docs = DocBin(store_user_data=True).from_bytes(content).get_docs(nlp.vocab)
-    except Exception as problem:
-        raise _unreadable(str(path), problem) from problem
-    number = 0
-    while True:
-        number += 1
-        # Whatever zlib, msgpack, numpy and spaCy raise for such bytes: the file is not theirs.
+    log = log or ConversionLog()
+    for file in spacy_files(path):
+        content = file.read_bytes()
+        # zlib, msgpack, numpy and spaCy raise errors of any type for bytes that are not theirs.
         try:
-            doc = next(docs, None)
-            entities = _entities(doc) if doc is not None else 0
+            docs = DocBin(store_user_data=True).from_bytes(content).get_docs(nlp.vocab)
         except Exception as problem:
-            raise _unreadable(f"{path}, doc {number}", problem) from problem
-        if doc is None:
-            return
-        journal.read(entities=entities)
-        yield doc
+            raise _unreadable(str(file), problem) from problem
+        number = 0
+        while True:
+            number += 1
+            try:
+                doc = next(docs, None)
+                # Raises an error for words and labels that are not in the file's strings.
+                entities = len(doc.ents) if doc is not None and doc.text else 0
+            except Exception as problem:
+                raise _unreadable(f"{file}, doc {number}", problem) from problem
+            if doc is None:
+                break
+            log.read(entities=entities)
+            yield doc
 
 
-def _entities(doc: Doc) -> int:
-    """Count the entities. Raises ValueError or KeyError for words and labels without a string."""
-    return len(doc.ents) if doc.text else 0
+def spacy_files(path: Path) -> List[Path]:
+    """Return the .spacy files of a folder in the order in which spaCy reads them; or the file."""
+    return sorted(path.rglob(f"*{SUFFIX}")) if path.is_dir() else [path]
+
+
+class CorpusWriter:
+    """Write Docs to a .spacy file; more than `MAX_TOKENS` tokens to a folder of several.
+
+    spaCy's Corpus reads the folder as it reads the file. So memory is bounded by `MAX_TOKENS`.
+
+    scratch: Folder that does not exist, for files that are complete before `write` is called.
+
+    counts: Number of docs, sentences, tokens and entities, and of the entities of each label, as
+        "entities.PERSON". Docs with unknown sentence boundaries add no sentences.
+    """
+
+    def __init__(self, scratch: Path) -> None:
+        self.counts: Counter[str] = Counter()
+        self._scratch = scratch
+        self._docs = DocBin(store_user_data=True)
+        self._tokens = 0
+
+    def add(self, doc: Doc) -> None:
+        """Append a Doc."""
+        if self._tokens and self._tokens + len(doc) > MAX_TOKENS:
+            self._flush()
+        self._docs.add(doc)
+        self._tokens += len(doc)
+        count_doc(doc, self.counts)
+
+    def write(self, path: Path) -> None:
+        """Write the file or folder. Add no Docs afterwards."""
+        if self._scratch.is_dir():
+            self._flush()
+            shutil.copytree(self._scratch, path)
+        else:
+            self._docs.to_disk(path)
+
+    def _flush(self) -> None:
+        self._scratch.mkdir(exist_ok=True)
+        number = len(spacy_files(self._scratch))
+        self._docs.to_disk(self._scratch / f"{number:05}{SUFFIX}")
+        self._docs, self._tokens = DocBin(store_user_data=True), 0
+
+
+def count_doc(doc: Doc, counts: "Counter[str]") -> Doc:
+    """Add the numbers of a Doc to the counts of a `CorpusWriter`, and return the Doc."""
+    sentences = len(list(doc.sents)) if doc.has_annotation("SENT_START") else 0
+    counts.update(docs=1, sentences=sentences, tokens=len(doc), entities=len(doc.ents))
+    counts.update(f"entities.{ent.label_}" for ent in doc.ents)
+    return doc
 
 
 def _unreadable(where: str, problem: Exception) -> CorpusError:

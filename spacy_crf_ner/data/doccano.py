@@ -1,4 +1,4 @@
-"""Annotated text in JSON lines, as doccano exports it: a record a line."""
+"""Annotated text in JSON lines, as doccano exports it."""
 
 from pathlib import Path
 from typing import Iterator, Optional
@@ -6,18 +6,17 @@ from typing import Iterator, Optional
 from spacy.language import Language
 from spacy.tokens import Doc
 
-from .json_records import Identities, docs_of, json_lines, keep, parse, require_record, shown, take
-from .lines import Line
-from .offsets import Mark, mark, tokenize, triple
-from .repair_log import Journal, error
+from .json_records import Record, json_lines, pop_typed, records_to_docs, shorten, store_meta
+from .offsets import RawSpan, set_entities, span_from_list, tokenize
+from .repair_log import ConversionLog, error
 
-TEXTS = ("text", "data")
-LABELS = ("label", "labels", "entities")
+TEXT_KEYS = ("text", "data")
+LABEL_KEYS = ("label", "labels", "entities")
 
 
 def looks_like_doccano(record: object) -> bool:
-    """Tell whether a value of JSON, the first line of a file, is a record of doccano."""
-    if not isinstance(record, dict) or "spans" in record or record.keys().isdisjoint(TEXTS):
+    """Return whether a JSON value, the first line of a file, is a record of doccano."""
+    if not isinstance(record, dict) or "spans" in record or record.keys().isdisjoint(TEXT_KEYS):
         return False
     if isinstance(record.get("label"), list) or isinstance(record.get("labels"), list):
         return True
@@ -25,48 +24,42 @@ def looks_like_doccano(record: object) -> bool:
     return isinstance(entities, list) and ("relations" in record or "Comments" in record)
 
 
-def read_doccano(path: Path, nlp: Language, journal: Optional[Journal] = None) -> Iterator[Doc]:
+def read_doccano(path: Path, nlp: Language, log: Optional[ConversionLog] = None) -> Iterator[Doc]:
     """Read the JSON lines that doccano exports from a project of sequence labeling.
 
-    path: File, UTF-8, a record a line. Of its keys these are read:
+    path: File, UTF-8, a record a line, with these keys:
         "text", or "data": the text,
         "label", "labels" or "entities": the entities, [0, 8, "PER"] or
             {"start_offset": 0, "end_offset": 8, "label": "PER"}; all other tokens are outside,
-        "relations": they are left out,
+        "relations": skipped,
         "id": no two records may have the same.
-    nlp: Pipeline whose tokenizer is used.
-    journal: What becomes of mistakes; without one, the first is raised. Those of spans are as for
-        `mark`. A record that cannot be read is left out.
+    nlp, log: As for all readers, see `format_detection.Reader`. For spans see `set_entities`;
+        a record that cannot be read is left out.
 
-    Yields a Doc a record; where sentences start in it is unknown. All other keys are in
-    `doc.user_data["meta"]`. Raises CorpusError for what is not as above.
+    Yields a Doc for each record, with unknown sentence boundaries. All other keys are in
+    `doc.user_data["meta"]`. Raises CorpusError for a record that is not as above.
     """
-    journal = journal or Journal()
-    identities = Identities()
+    log = log or ConversionLog()
 
-    def to_doc(where: str, line: Line) -> Doc:
-        record = require_record(where, parse(line))
-        identities.require_new(where, record.get("id"))
-        keys = [key for key in LABELS if record.get(key) is not None]
-        texts = [key for key in TEXTS if record.get(key) is not None]
-        if len(keys) != 1 or len(texts) != 1:
-            expected = f"one of {', '.join(TEXTS)}, and one of {', '.join(LABELS)}"
+    def to_doc(where: str, record: Record) -> Doc:
+        labels = [key for key in LABEL_KEYS if record.get(key) is not None]
+        texts = [key for key in TEXT_KEYS if record.get(key) is not None]
+        if len(labels) != 1 or len(texts) != 1:
+            expected = f"one of {', '.join(TEXT_KEYS)}, and one of {', '.join(LABEL_KEYS)}"
             fix = "Export the project again, as JSONL"
-            raise error(where, expected, shown(sorted(record)), fix)
-        marks = [_mark(span) for span in take(where, record, keys[0], list, [])]
-        relations = take(where, record, "relations", list, [])
+            raise error(where, expected, shorten(sorted(record)), fix)
+        spans = [_span(span) for span in pop_typed(where, record, labels[0], list)]
+        relations = pop_typed(where, record, "relations", list)
         doc = tokenize(record.pop(texts[0]), nlp, where)
-        keep(where, doc, record)
-        mark(doc, marks, journal, where)
-        for _ in relations:
-            journal.left_out("relation")
+        store_meta(where, doc, record)
+        set_entities(doc, spans, log, where)
+        log.skipped("relation", len(relations))
         return doc
 
-    return docs_of(json_lines(path), to_doc, journal)
+    return records_to_docs(json_lines(path), to_doc, log)
 
 
-def _mark(span: object) -> Mark:
-    """A span in either of the two forms."""
+def _span(span: object) -> RawSpan:
     if isinstance(span, dict):
-        return Mark(span.get("start_offset"), span.get("end_offset"), span.get("label"))
-    return triple(span)
+        return RawSpan(span.get("start_offset"), span.get("end_offset"), span.get("label"))
+    return span_from_list(span)

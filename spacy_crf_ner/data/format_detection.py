@@ -1,45 +1,53 @@
-"""The format of a corpus, told by its content."""
+"""The formats that can be converted, and their detection by content."""
 
-import json
 from pathlib import Path
-from typing import Dict, List, Optional
+from typing import Callable, Dict, Iterator, List, Optional
 
-from .brat import looks_like_brat
-from .conll import looks_like_columns
-from .docbin import looks_like_spacy
-from .doccano import looks_like_doccano
+from spacy.tokens import Doc
+
+from .brat import looks_like_brat, read_brat
+from .conll import looks_like_columns, read_conll
+from .docbin import SUFFIX, looks_like_spacy, read_spacy
+from .doccano import looks_like_doccano, read_doccano
 from .files import find_files
-from .gmb import GMB_HEADER
-from .inline import MARKUP
-from .jsonl import looks_like_jsonl
-from .label_studio import looks_like_label_studio
+from .gmb import GMB_HEADER, read_gmb
+from .inline import MARKUP, read_inline
+from .json_records import decode_json
+from .jsonl import looks_like_jsonl, read_jsonl
+from .label_studio import looks_like_label_studio, read_label_studio
+from .lines import read_lines
 from .repair_log import error
 
-# Bytes of a file that tell its format.
-HEAD = 2**16
-LINES = 200
+# The lines that decide: the first ones, up to these numbers of lines and characters.
+DETECTION_LINES = 200
+DETECTION_CHARACTERS = 2**16
 
-# Of each format, what it looks like.
-FORMATS: Dict[str, str] = {
-    "inline": "[Tim Cook](PERSON) visited [Hanoi](GPE).",
-    "conll": "a token and its tag a line, a blank line after a sentence",
-    "gmb": "CSV with the header Sentence #,Word,POS,Tag",
-    "jsonl": '{"text": "Hanoi.", "spans": [{"start": 0, "end": 5, "label": "GPE"}]}',
-    "doccano": '{"text": "Hanoi.", "label": [[0, 5, "GPE"]]}',
-    "label_studio": '[{"data": {"text": "Hanoi."}, "annotations": [...]}, ...]',
-    "brat": "a folder of name.txt with name.ann",
-    "spacy": "a .spacy file",
+
+# Yields the Docs of a file (of brat also: a folder). Arguments: the path; nlp, a pipeline whose
+# vocabulary is used, and whose tokenizer if the format has no tokens; and a ConversionLog, which
+# decides what happens to mistakes: without one, the first is raised.
+Reader = Callable[..., Iterator[Doc]]
+
+FORMATS: Dict[str, Reader] = {
+    "inline": read_inline,
+    "conll": read_conll,
+    "gmb": read_gmb,
+    "jsonl": read_jsonl,
+    "doccano": read_doccano,
+    "label_studio": read_label_studio,
+    "brat": read_brat,
+    "spacy": read_spacy,
 }
 
 
 def detect_format(*sources: Path) -> str:
-    """Tell the format of a corpus, a key of `CONVERTERS`, by its first lines.
+    """Detect the format of a corpus, a key of `FORMATS`, by its first lines.
 
-    sources: Files and folders as for `convert`, whose files must then be of one format.
+    sources: Files and folders as for `convert`, whose files must all have one format.
 
     Raises CorpusError for content of no known format.
     """
-    files = [file for files in find_files(sources, whole=True).parts.values() for file in files]
+    files = [file for files in find_files(sources, as_one=True).parts.values() for file in files]
     formats = {file: _format_of(file) for file in files}
     if len(set(formats.values())) > 1:
         where = ", ".join(map(str, sources))
@@ -51,23 +59,35 @@ def detect_format(*sources: Path) -> str:
 def _format_of(path: Path) -> str:
     if looks_like_brat(path):
         return "brat"
+    if path.is_dir() and path.suffix == SUFFIX:
+        return "spacy"
     with path.open("rb") as file:
-        head = file.read(HEAD)
+        head = file.read(1000)
     if looks_like_spacy(head):
         return "spacy"
-    text = head.decode("utf-8-sig", errors="replace")
-    if looks_like_label_studio(text):
+    if looks_like_label_studio(head.decode("utf-8-sig", errors="replace")):
         return "label_studio"
-    lines = text.split("\n")
-    if len(head) == HEAD and len(lines) > 1:
-        lines.pop()  # it is only begun
-    lines = [line.removesuffix("\r") for line in lines if line.strip()][:LINES]
+    lines = _first_lines(path)
     format = _format_of_lines(lines)
     if not format:
-        expected = "; ".join(f"{name} ({example})" for name, example in FORMATS.items())
+        expected = ", ".join(FORMATS)
         got = repr(lines[0][:60]) if lines else "no text"
-        raise error(str(path), expected, got, "If it is one of these, name the format")
+        raise error(str(path), expected, got, "See convert --help for examples")
     return format
+
+
+def _first_lines(path: Path) -> List[str]:
+    """Read lines that are not blank, each as a whole: the first record may be a long document."""
+    lines: List[str] = []
+    characters = 0
+    for line in read_lines(path):
+        if line.problem and line.problem[0] == "length" and not lines:
+            raise line.problem[1]
+        characters += len(line.text)
+        lines += [line.text] if line.text.strip() else []
+        if len(lines) == DETECTION_LINES or characters > DETECTION_CHARACTERS:
+            break
+    return lines
 
 
 def _format_of_lines(lines: List[str]) -> Optional[str]:
@@ -75,17 +95,15 @@ def _format_of_lines(lines: List[str]) -> Optional[str]:
         return "gmb"
     if looks_like_columns(lines):
         return "conll"
-    for record in filter(None, map(_record, lines)):  # of the first that has no mistake
-        return "doccano" if looks_like_doccano(record) else "jsonl"
+    for line in lines:  # the first record that has no mistake decides
+        try:
+            record = decode_json(line)
+        except ValueError:
+            continue
+        if looks_like_doccano(record):
+            return "doccano"
+        if looks_like_jsonl(record):
+            return "jsonl"
     if any(match[2] for line in lines for match in MARKUP.finditer(line)):
         return "inline"
     return None
-
-
-def _record(line: str) -> Optional[object]:
-    """Parse a line, if it is one of a format of JSON lines."""
-    try:
-        record: object = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return record if looks_like_doccano(record) or looks_like_jsonl(record) else None

@@ -5,25 +5,26 @@ from typing import Iterable, Iterator, List
 
 from spacy.tokens import Doc
 
+from ..input_error import InputError
 from .iob import DOCUMENT
 from .json_records import META
 
 
-def group_sentences(docs: Iterable[Doc], n: int) -> Iterator[Doc]:
-    """Join sentences to longer Docs, never across the boundary of two documents.
+def group_sentences(docs: Iterable[Doc], n_sents: int) -> Iterator[Doc]:
+    """Join sentences to longer Docs, never across a boundary of documents.
 
-    docs: Sentences, as the converters yield them. They are changed.
-    n: Sentences a Doc; the last Doc of a document may have fewer. 1 keeps sentences apart. 0 joins
-        all of a document, where the corpus marks documents, and keeps sentences apart elsewhere.
+    docs: Sentences, as the readers yield them. They are changed.
+    n_sents: Sentences per Doc; the last Doc of a document may have fewer. 1 joins none. 0 joins
+        all sentences of a document, or none where the corpus does not mark documents.
 
-    Yields Docs in which each of the sentences begins a sentence, with a space between two; where
-    they have metadata, that of a joined Doc is a list, with the metadata of each.
-    Raises ValueError for a negative n.
+    Yields Docs with the boundaries of the sentences, and a space between two of them. If sentences
+    have metadata, the joined Doc has a list of them.
+    Raises InputError for a negative number.
     """
-    if n < 0:
-        raise ValueError(f"group: expected a number of sentences, 0 or more, got {n}.")
+    if n_sents < 0:
+        raise InputError(f"n_sents: expected a number of sentences, 0 or more, got {n_sents}.")
     for document, sentences in groupby(docs, key=lambda doc: doc.user_data.get(DOCUMENT, 0)):
-        size = n or (None if document else 1)
+        size = n_sents or (None if document else 1)
         while group := list(islice(sentences, size)):
             yield _join(group)
 
@@ -31,10 +32,10 @@ def group_sentences(docs: Iterable[Doc], n: int) -> Iterator[Doc]:
 def _join(group: List[Doc]) -> Doc:
     for doc in group:
         doc.user_data.pop(DOCUMENT, None)
-    if len(group) == 1 or not any(map(len, group)):  # spaCy makes no Doc of empty ones
+    if len(group) == 1 or not any(map(len, group)):  # spaCy cannot join empty Docs
         return group[0]
     metas = [doc.user_data.pop(META, None) for doc in group]
-    joined = Doc.from_docs(group)  # which says so where other user data cannot be joined
+    joined = Doc.from_docs(group)  # warns about other user data that cannot be joined
     assert joined is not None
     joined.has_unknown_spaces = group[0].has_unknown_spaces
     if any(meta is not None for meta in metas):

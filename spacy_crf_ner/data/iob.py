@@ -1,67 +1,78 @@
-"""A token and its tag a row: what is common to the formats that are tables."""
+"""Sentences from tables that have a token and its tag in each row."""
 
 from itertools import groupby
 from pathlib import Path
-from typing import Callable, Iterable, Iterator, List, NamedTuple, Optional
+from typing import Callable, Iterator, List, NamedTuple, Optional
 
 from spacy.language import Language
 from spacy.tokens import Doc, Span
 
-from . import iob_schemes as schemes
-from .iob_schemes import TAG
+from .iob_schemes import TAG, TokenSpan, decode_tags, detect_scheme
 from .lines import Problem
-from .repair_log import CorpusError, Journal, error
+from .offsets import trim_whitespace
+from .repair_log import ConversionLog, error
 
-# In the user_data of a sentence, for `group_sentences` only: the number of its document, from 1.
+# Key of user_data, for `group_sentences` only: the number of a sentence's document, from 1.
 DOCUMENT = "spacy_crf_ner.document"
 
 
-class Row(NamedTuple):
-    """A token and its tag as written, where, and the numbers of its sentence and document.
+class TaggedToken(NamedTuple):
+    """A token and its tag, their place, and the numbers of their sentence and document.
 
-    Of a row that cannot be read, the token is empty, the tag O, and the problem says why.
+    If a row cannot be read, `word` is "", `tag` is "O", and `problem` is the reason.
     """
 
     where: str
     word: str
     tag: str
     sentence: int
-    document: int = 0  # in front of the first boundary, and where the format has none
+    document: int = 0  # in front of the first boundary, and in formats without documents
     problem: Optional[Problem] = None
 
 
-def tagged_docs(
-    path: Path, nlp: Language, journal: Journal, read: Callable[[Journal], Iterator[Row]]
-) -> Iterator[Doc]:
+Reader = Callable[[ConversionLog], Iterator[TaggedToken]]
+
+
+def tagged_docs(path: Path, nlp: Language, log: ConversionLog, read: Reader) -> Iterator[Doc]:
     """Make a Doc of each sentence.
 
-    path: The file, for the journal, which is told the scheme of its tags.
+    path: The file, for `log.tag_schemes`.
     nlp: Pipeline whose vocabulary the Docs share.
-    journal: What becomes of a row that cannot be read (its sentence is left out), a sequence of
-        tags that is not legal (an I- begins an entity, an open one ends), and of whitespace at an
-        entity's edge (it is no part of the entity).
-    read: Yields the rows. Called twice, the first time to tell the scheme, and each time with a
-        journal, which counts what is no row.
+    log: Decides what happens to a row that cannot be read (its sentence is left out), an invalid
+        sequence of tags (decoded as in IOB), and whitespace at an entity's edge (trimmed).
+    read: Yields the rows, and counts in a log what is not a row. It is called twice: the first
+        pass detects the tag scheme, which depends on all tags of the file.
     """
-    scheme = schemes.scheme_of(_tags(_sentences(read(Journal())), journal))
-    journal.found[str(path)] = scheme.name
-    for rows in _sentences(read(journal)):
-        spans, illegal = schemes.decode([row.tag for row in rows], scheme.closed)
-        journal.read(entities=len(spans))
-        if problem := next((row.problem for row in rows if row.problem), None):
-            journal.rejected(*problem, records=1, entities=len(spans))
+
+    def tags() -> Iterator[List[str]]:
+        for rows in _sentences(read(ConversionLog())):
+            if not log.repair and (problem := _first_problem(rows)):
+                raise problem[1]
+            yield [row.tag for row in rows]
+
+    scheme = detect_scheme(tags())
+    log.tag_schemes[str(path)] = scheme.name
+    for rows in _sentences(read(log)):
+        spans, invalid = decode_tags([row.tag for row in rows], scheme.closed)
+        log.read(entities=len(spans))
+        if problem := _first_problem(rows):
+            log.rejected(*problem, records=1, entities=len(spans))
             continue
-        for token, expected in illegal:
-            journal.repaired("tags", _illegal(rows, token, expected))
-        yield _doc(nlp, rows, [_trim(rows, span, journal) for span in spans])
+        for token, expected in invalid:
+            end = rows[-1]._replace(word="the end of the sentence", tag="O")
+            row = [*rows, end][token]
+            got = f"{row.tag} ({row.word})"
+            fix = "BILUO (BIOES, BMES) has B- I- L- (B- I- E-, B- M- E-), or U- (S-) for one token"
+            log.repaired("tags", error(row.where, expected, got, fix))
+        yield _to_doc(nlp, rows, [_trim(rows, span, log) for span in spans])
 
 
-def _sentences(rows: Iterable[Row]) -> Iterator[List[Row]]:
+def _sentences(rows: Iterator[TaggedToken]) -> Iterator[List[TaggedToken]]:
     for _, sentence in groupby(map(_check, rows), lambda row: (row.document, row.sentence)):
         yield list(sentence)
 
 
-def _check(row: Row) -> Row:
+def _check(row: TaggedToken) -> TaggedToken:
     if row.problem or (row.word and TAG.fullmatch(row.tag)):
         return row
     got = f"{row.word!r} and {row.tag!r}"
@@ -70,43 +81,27 @@ def _check(row: Row) -> Row:
     return row._replace(tag="O", problem=("tag" if row.word else "token", problem))
 
 
-def _tags(sentences: Iterable[List[Row]], journal: Journal) -> Iterator[List[str]]:
-    for rows in sentences:
-        for row in rows:
-            if row.problem and not journal.repair:
-                raise row.problem[1]
-        yield [row.tag for row in rows]
+def _first_problem(rows: List[TaggedToken]) -> Optional[Problem]:
+    return next((row.problem for row in rows if row.problem), None)
 
 
-def _illegal(rows: List[Row], token: int, expected: str) -> CorpusError:
-    end = rows[-1]._replace(word="the end of the sentence", tag="O")
-    row = [*rows, end][token]
-    fix = "In BILUO (BIOES, BMES) an entity is B- I- L- (B- I- E-, B- M- E-), of one token U- (S-)"
-    return error(row.where, expected, f"{row.tag} ({row.word})", fix)
-
-
-def _trim(rows: List[Row], span: schemes.Span, journal: Journal) -> Optional[schemes.Span]:
-    """Take whitespace off an entity's edges, if that is to be mended; None if nothing is left."""
-    start, end, label = span
-    edge = next((row for row in (rows[start], rows[end - 1]) if row.word.isspace()), None)
-    if not edge:
+def _trim(rows: List[TaggedToken], span: TokenSpan, log: ConversionLog) -> Optional[TokenSpan]:
+    """Trim tokens of whitespace off an entity; None if nothing is left of it."""
+    start, end = trim_whitespace([row.word for row in rows], *span[:2])
+    if (start, end) == span[:2]:
         return span
-    expected = "no whitespace at an entity's edge"
-    problem = error(edge.where, expected, repr(edge.word), "Tag it O")
-    while start < end and rows[start].word.isspace():
-        start += 1
-    while start < end and rows[end - 1].word.isspace():
-        end -= 1
+    edge = rows[span[0] if start > span[0] else span[1] - 1]
+    problem = error(edge.where, "no whitespace at an entity's edge", repr(edge.word), "Tag it O")
     if start == end:
-        journal.rejected("whitespace", problem, entities=1)
+        log.rejected("whitespace", problem, entities=1)
         return None
-    journal.repaired("whitespace", problem)
-    return start, end, label
+    log.repaired("whitespace", problem)
+    return start, end, span[2]
 
 
-def _doc(nlp: Language, rows: List[Row], spans: List[Optional[schemes.Span]]) -> Doc:
+def _to_doc(nlp: Language, rows: List[TaggedToken], spans: List[Optional[TokenSpan]]) -> Doc:
     document = rows[0].document
-    # No spaces: spaCy then trains on these tokens, not on those of its own tokenizer.
+    # Without spaces, spaCy trains on these tokens instead of those of its own tokenizer.
     doc = Doc(
         nlp.vocab,
         [row.word for row in rows],

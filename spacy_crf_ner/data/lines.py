@@ -2,67 +2,66 @@
 
 from codecs import BOM_UTF8
 from pathlib import Path
-from typing import Iterator, NamedTuple, Optional, Tuple
+from typing import BinaryIO, Iterator, NamedTuple, Optional, Tuple
 
 from .repair_log import CorpusError, error
 
-# Bytes. What is longer is no line of a corpus, and would be held in memory whole.
-MAX_LINE = 16 * 2**20
+MAX_LINE_BYTES = 16 * 2**20  # a line is in memory as a whole
 
-Problem = Tuple[str, CorpusError]  # its kind, as a Journal counts it; what is wrong, and where
+Problem = Tuple[str, CorpusError]  # the kind that a ConversionLog counts, and the error
 
 
 class Line(NamedTuple):
-    """A line, its place, and, instead of its text, what is wrong with it."""
+    """A line of a file.
 
+    number: From 1.
+    where: File and number, for messages.
+    text: Without its end. Bytes that cannot be decoded are lone surrogates in it.
+    problem: Why the line cannot be used: "length" (`text` is ""), "encoding" or "nul".
+    """
+
+    number: int
     where: str
     text: str
     problem: Optional[Problem] = None
 
 
-def scan_lines(path: Path, encoding: str = "utf-8", errors: str = "strict") -> Iterator[Line]:
-    """Read the lines of a file, which end at line feeds, not at U+2028, and go on after a bad one.
-
-    path: File; a byte order mark and carriage returns at the ends of lines are not text.
-    encoding, errors: As for `bytes.decode`.
-    """
-    name, number = str(path), 0
+def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[Line]:
+    """Read the lines of a file, see `split_lines`."""
     with path.open("rb") as file:
-        while line := file.readline(MAX_LINE + 1):
-            number += 1
-            where = f"{name}, line {number}"
-            if len(line) > MAX_LINE:
-                yield Line(where, "", ("line", _too_long(where)))
-                while line and not line.endswith(b"\n"):
-                    line = file.readline(MAX_LINE)
-                continue
-            if number == 1 and encoding == "utf-8":
-                line = line.removeprefix(BOM_UTF8)
-            try:
-                text = line.decode(encoding, errors).removesuffix("\n").removesuffix("\r")
-            except UnicodeDecodeError as bad:
-                problem = error(where, "UTF-8", str(bad), "Save the file as UTF-8")
-                yield Line(where, "", ("encoding", problem))
-                continue
-            if "\0" in text:
-                yield Line(where, "", ("nul", _nul(where, text)))
-            else:
-                yield Line(where, text)
+        yield from split_lines(file, str(path), MAX_LINE_BYTES, encoding)
 
 
-def read_lines(path: Path, errors: str = "strict") -> Iterator[Tuple[str, str]]:
-    """Read (where, text) of the lines of a UTF-8 file. Raises CorpusError at the first bad one."""
-    for where, text, problem in scan_lines(path, errors=errors):
-        if problem:
-            raise problem[1]
-        yield where, text
+def split_lines(
+    file: BinaryIO, name: str, max_bytes: int = MAX_LINE_BYTES, encoding: str = "utf-8"
+) -> Iterator[Line]:
+    """Read lines one at a time. They end at line feeds only, not at U+2028.
 
+    file: Open binary file, with or without a byte order mark of UTF-8.
+    name: Its name, for messages.
+    max_bytes: Longest line, with its end; the rest of a longer one is skipped.
 
-def _too_long(where: str) -> CorpusError:
-    expected = f"a line of at most {MAX_LINE:,} bytes"
-    return error(where, expected, "a longer one", "Break it into lines, or name another format")
-
-
-def _nul(where: str, text: str) -> CorpusError:
-    got = f"a NUL character, the {text.index(chr(0)) + 1}. of the line"
-    return error(where, "text", got, "Save the file as text, in UTF-8")
+    Yields all lines, including those that cannot be used.
+    """
+    number = 0
+    while content := file.readline(max_bytes + 1):
+        number += 1
+        where, text, problem = f"{name}, line {number}", "", None
+        if len(content) > max_bytes:
+            while content and not content.endswith(b"\n"):
+                content = file.readline(max_bytes)
+            expected, fix = f"a line of at most {max_bytes:,} bytes", "Break it into lines"
+            yield Line(number, where, "", ("length", error(where, expected, "more", fix)))
+            continue
+        if number == 1 and encoding == "utf-8":
+            content = content.removeprefix(BOM_UTF8)
+        content = content.removesuffix(b"\n").removesuffix(b"\r")
+        try:
+            text = content.decode(encoding)
+        except UnicodeDecodeError as bad:
+            text = content.decode(encoding, "surrogateescape")
+            problem = "encoding", error(where, "UTF-8", str(bad), "Save the file as UTF-8")
+        if not problem and (nul := text.find("\0")) >= 0:
+            got, fix = f"a NUL character at position {nul + 1}", "Save the file as text, in UTF-8"
+            problem = "nul", error(where, "text", got, fix)
+        yield Line(number, where, text, problem)

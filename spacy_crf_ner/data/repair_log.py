@@ -1,12 +1,12 @@
-"""What of a corpus cannot be kept as it is: an error, or, where that is asked for, counted."""
+"""Mistakes in a corpus: raised as errors, or repaired and counted."""
 
 from collections import Counter
 from typing import Dict, List
 
 from ..input_error import InputError
 
-NOTED = 20
-SHOWN = 1000  # characters; a line may have millions
+MAX_MESSAGES = 20
+MAX_SHOWN = 1000  # characters of what was found; a line may have millions
 ALIGNMENTS = ("strict", "expand", "contract", "missing")
 
 
@@ -15,87 +15,86 @@ class CorpusError(InputError):
 
 
 def error(where: str, expected: str, got: str, fix: str) -> CorpusError:
-    """Make the error of something at a place: a file and a line, or a record."""
-    got = got if len(got) <= SHOWN else f"{got[:SHOWN]} ..."
+    """Make the error for a place, which is a file, a line or a record."""
+    got = got if len(got) <= MAX_SHOWN else f"{got[:MAX_SHOWN]} ..."
     return CorpusError(f"{where}: expected {expected}, got {got}. {fix}.")
 
 
-class Journal:
-    """Decide what becomes of what is wrong, and count it.
+class ConversionLog:
+    """Decide what happens to mistakes in a corpus, and count them.
 
-    repair: Mend what can be mended and leave out what cannot; else the first of either is raised.
-    alignment: What becomes of an entity whose edges in characters are not edges of tokens:
-        "strict" (an error, or with `repair` left out), "expand" to all tokens that it touches,
-        "contract" to those that it covers, or "missing": its tokens have no annotation.
+    repair: Fix what can be fixed and leave out the rest; otherwise the first mistake is raised.
+    alignment: What happens to an entity whose edges lie inside tokens: "strict" (an error, or
+        with `repair` left out), "expand" to all tokens that it overlaps, "contract" to the tokens
+        that it covers, or "missing": its tokens are not annotated.
 
-    counts: How often each was done: "repaired.whitespace", "rejected.overlap", "left_out.comment".
-    tally: What was found and what was lost: "records", "entities", "rejected.records",
-        "rejected.entities". What readers yield is the difference, and all of it.
-    parts: The tally of each part of the corpus, by its name.
-    found: What a reader found out about a file, such as the scheme of its tags, by the file.
-    notes: The first of the problems, as messages with their place.
+    counts: Number of events of each kind: "repaired.whitespace", "rejected.overlap",
+        "aligned.expand", "skipped.comment".
+    totals: "records" and "entities" that were read, and "rejected.records" and
+        "rejected.entities" that were lost. The readers yield the difference.
+    parts: The totals of each part of the corpus, by its name.
+    tag_schemes: The tag scheme of each file that has tags.
+    messages: The first `MAX_MESSAGES` mistakes, as error messages.
+    notes: What `convert` decided by itself, as sentences for the user.
 
-    Raises ValueError for an alignment that there is not.
+    Raises InputError for an unknown alignment.
     """
 
     def __init__(self, repair: bool = False, alignment: str = "strict") -> None:
         if alignment not in ALIGNMENTS:
             expected = ", ".join(ALIGNMENTS)
-            raise ValueError(f"alignment: expected one of {expected}, got {alignment!r}.")
+            raise InputError(f"alignment: expected one of {expected}, got {alignment!r}.")
         self.repair, self.alignment = repair, alignment
         self.counts: Counter[str] = Counter()
-        self.tally: Counter[str] = Counter()
+        self.totals: Counter[str] = Counter()
         self.parts: Dict[str, Counter[str]] = {}
-        self._part: Counter[str] = Counter()
-        self.found: Dict[str, str] = {}
+        self.tag_schemes: Dict[str, str] = {}
+        self.messages: List[str] = []
         self.notes: List[str] = []
+        self._part: Counter[str] = Counter()
 
-    def begin(self, part: str) -> None:
-        """Say that what follows is of this part of the corpus."""
-        self._part = self.parts.setdefault(part, Counter())
+    def start_part(self, name: str) -> None:
+        """Count what follows for this part of the corpus, too."""
+        self._part = self.parts.setdefault(name, Counter())
 
     def read(self, records: int = 1, entities: int = 0) -> None:
-        """Count what is found in the corpus, whatever becomes of it."""
-        self._add({"records": records, "entities": entities})
+        """Count what the corpus contains, before anything of it is rejected."""
+        for counter in (self.totals, self._part):
+            counter.update({"records": records, "entities": entities})
 
     def repaired(self, kind: str, problem: CorpusError) -> None:
-        """Count what the caller mends. Raises the problem where nothing is to be mended."""
-        self._require_repair(problem)
+        """Count a mistake that the caller fixes. Raises it unless `repair` is set."""
+        if not self.repair:
+            raise problem
         self._count(f"repaired.{kind}", problem)
 
     def rejected(
         self, kind: str, problem: CorpusError, records: int = 0, entities: int = 0
     ) -> None:
-        """Count what the caller leaves out. Raises the problem where nothing may be left out.
+        """Count a mistake that the caller leaves out. Raises it unless `repair` is set.
 
-        records, entities: How many are lost by it, of those that `read` counts. A record takes its
-            entities with it.
+        records, entities: How many are lost, of those that `read` counts. A record loses its
+            entities too.
         """
-        self._require_repair(problem)
-        self._count(f"rejected.{kind}", problem)
-        self._add({"rejected.records": records, "rejected.entities": entities})
-
-    def aligned(self, problem: CorpusError, entities: int = 0) -> None:
-        """Count an entity whose edges become what `alignment` says: never an error.
-
-        entities: How many are lost by it: 1 where its tokens have no annotation.
-        """
-        self._count(f"aligned.{self.alignment}", problem)
-        self._add({"rejected.entities": entities})
-
-    def left_out(self, kind: str) -> None:
-        """Count what is no annotation, or is marked as none, and never an error."""
-        self.counts[f"left_out.{kind}"] += 1
-
-    def _add(self, found: Dict[str, int]) -> None:
-        self.tally.update(found)
-        self._part.update(found)
-
-    def _require_repair(self, problem: CorpusError) -> None:
         if not self.repair:
             raise problem
+        self._count(f"rejected.{kind}", problem, records, entities)
 
-    def _count(self, kind: str, problem: CorpusError) -> None:
+    def aligned(self, problem: CorpusError, entities: int = 0) -> None:
+        """Count an entity that was aligned as `alignment` says, which is never an error.
+
+        entities: How many are lost: 1 if its tokens are not annotated.
+        """
+        self._count(f"aligned.{self.alignment}", problem, entities=entities)
+
+    def skipped(self, kind: str, number: int = 1) -> None:
+        """Count what is not annotation, which is never an error."""
+        if number:
+            self.counts[f"skipped.{kind}"] += number
+
+    def _count(self, kind: str, problem: CorpusError, records: int = 0, entities: int = 0) -> None:
         self.counts[kind] += 1
-        if len(self.notes) < NOTED:
-            self.notes.append(str(problem))
+        for counter in (self.totals, self._part):
+            counter.update({"rejected.records": records, "rejected.entities": entities})
+        if len(self.messages) < MAX_MESSAGES:
+            self.messages.append(str(problem))

@@ -1,17 +1,19 @@
-"""Pipelines that only tokenise."""
+"""Pipelines that only tokenize."""
 
 import spacy
 from spacy.language import Language
 
+from ..input_error import InputError
+
 
 def blank_pipeline(lang: str, segment: bool = True) -> Language:
-    """Make a pipeline that only tokenises.
+    """Make a pipeline that only tokenizes.
 
-    lang: Language code of spaCy. Vietnamese ("vi") is segmented by pyvi into words, which may hold
-        spaces; where pyvi is not installed, by spaCy's general rules, into syllables.
-    segment: False for syllables, with pyvi too.
+    lang: spaCy's code of a language. pyvi segments Vietnamese ("vi") into words, which may contain
+        spaces. Without pyvi, spaCy's general rules give syllables.
+    segment: False gives syllables also with pyvi.
 
-    Raises ValueError where spaCy does not have the language, or a package that it needs.
+    Raises InputError if spaCy does not have the language, or needs a package for it.
     """
     rules = {"nlp": {"tokenizer": {"@tokenizers": "spacy.Tokenizer.v1"}}}
     if lang == "vi" and not segment:
@@ -21,4 +23,4 @@ def blank_pipeline(lang: str, segment: bool = True) -> Language:
     except ImportError as error:
         if lang == "vi":
             return spacy.blank("vi", config=rules)
-        raise ValueError(f"lang: expected a language of spaCy, got {lang!r}: {error}") from error
+        raise InputError(f"lang: expected a language of spaCy, got {lang!r}: {error}") from error

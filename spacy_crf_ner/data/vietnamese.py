@@ -1,36 +1,37 @@
-"""Syllables and words: the two ways to write Vietnamese as tokens, `Hà` `Nội` and `Hà_Nội`.
+"""Vietnamese syllables and words as tokens: `Hà` `Nội` and `Hà_Nội`.
 
 Vietnamese puts a space between syllables, not between words. Corpora that are segmented into words
-write the syllables of a word as one token, with underscores. To go from one to the other replaces
-spaces by underscores or the reverse, so that each character keeps its place, and with it all that
-is annotated by characters.
+write the syllables of a word as one token, with underscores. Conversion replaces spaces with
+underscores or the reverse, so each character, and all annotation by characters, keeps its place.
 """
 
 import re
 import string
-from itertools import groupby, pairwise
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Sequence
+from itertools import accumulate, groupby, pairwise
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Sequence, Tuple
 from unicodedata import normalize
 
 from spacy.tokens import Doc, Span, Token
 
-# Says of neighbours in a sentence, for each but the first, whether it continues the word before.
+from ..input_error import InputError
+
+# For each token of a sentence but the first: whether it continues the word of the one before.
 Segmenter = Callable[[Sequence[str]], List[bool]]
 
 
 def keep(docs: Iterable[Doc]) -> Iterator[Doc]:
-    """Leave the tokens as they are."""
+    """Keep the tokens."""
     yield from docs
 
 
 def split(docs: Iterable[Doc]) -> Iterator[Doc]:
     """Make a token of each syllable of a word.
 
-    docs: Docs whose words may hold several syllables, with an underscore or a space between two. A
-        word with an @ or a slash is an address and stays whole, as does one with a part that is
-        empty: an underscore alone, or at an edge.
+    docs: Docs whose words may contain several syllables, with an underscore or a space between
+        two. A word with an @ or a slash is an address and stays whole, as does one with an empty
+        part: an underscore alone, or at an edge.
 
-    Yields new Docs with the same entities, sentence starts and user_data; what is missing stays so.
+    Yields new Docs with the same entities, missing annotation, sentence starts and user_data.
     """
     return _split(docs, "_ ")
 
@@ -38,13 +39,13 @@ def split(docs: Iterable[Doc]) -> Iterator[Doc]:
 def join(docs: Iterable[Doc]) -> Iterator[Doc]:
     """Make a token of each word, with underscores between its syllables, as pyvi segments them.
 
-    docs: Docs of syllables. A token that has an underscore is a word already, and stays; one that
-        has spaces, as spaCy's Vietnamese tokenizer makes them, is split first. No word crosses the
-        edge of an entity, the start of a sentence, or the edge of what is annotated, and none is
-        made of syllables that have no space between them.
+    docs: Docs of syllables. A token with an underscore is already a word, and stays; one with
+        spaces, as spaCy's Vietnamese tokenizer makes them, is split first. A word never crosses
+        the edge of an entity or of what is annotated, or the start of a sentence, and there is a
+        space between all of its syllables.
 
-    Yields new Docs, as `split`, of which `split` makes those of syllables again.
-    Raises ValueError where pyvi is not installed.
+    Yields new Docs, from which `split` makes the Docs of syllables again.
+    Raises InputError if pyvi is not installed.
     """
     return _join(_split(docs, " "), _pyvi_segmenter())
 
@@ -58,53 +59,39 @@ SYLLABLES: Dict[str, Callable[[Iterable[Doc]], Iterator[Doc]]] = {
 
 def _split(docs: Iterable[Doc], separators: str) -> Iterator[Doc]:
     for doc in docs:
-        words: List[str] = []
-        spaces: List[bool] = []
+        words: List[Tuple[str, bool]] = []
         for token in doc:
-            parts = _parts(token.text, separators)
-            words += parts
-            spaces += [True] * (len(parts) - 1) + [bool(token.whitespace_)]
-        yield _respell(doc, words, spaces)
-
-
-def _parts(word: str, separators: str) -> List[str]:
-    parts = re.split(f"[{separators}]", word)
-    return [word] if not all(parts) or set("@/") & set(word) else parts
+            parts = re.split(f"[{separators}]", token.text)
+            if not all(parts) or set("@/") & set(token.text):
+                parts = [token.text]
+            words += [(part, True) for part in parts[:-1]]
+            words.append((parts[-1], bool(token.whitespace_)))
+        yield _with_words(doc, words)
 
 
 def _join(docs: Iterable[Doc], segment: Segmenter) -> Iterator[Doc]:
     for doc in docs:
-        words: List[str] = []
-        spaces: List[bool] = []
-        for _, group in groupby(doc, key=_stretches(doc)):
+        words: List[Tuple[str, bool]] = []
+        sentences = list(accumulate(bool(token.is_sent_start) for token in doc))
+        for _, group in groupby(doc, key=lambda token: sentences[token.i]):
             tokens = list(group)
-            continues = segment([token.text for token in tokens])
-            for i, token in enumerate(tokens):
-                if i and continues[i - 1] and _joinable(tokens[i - 1], token):
-                    words[-1] += "_" + token.text
-                    spaces[-1] = bool(token.whitespace_)
-                else:
-                    words.append(token.text)
-                    spaces.append(bool(token.whitespace_))
-        yield _respell(doc, words, spaces)
-
-
-def _stretches(doc: Doc) -> Callable[[Token], int]:
-    """Number the sentences; pyvi reads one at a time."""
-    numbers: List[int] = []
-    for token in doc:
-        numbers.append((numbers[-1] if numbers else 0) + bool(token.is_sent_start))
-    return lambda token: numbers[token.i]
+            continues = [False, *segment([token.text for token in tokens])]
+            for token, continued in zip(tokens, continues):
+                word = token.text
+                if continued and _joinable(token.nbor(-1), token):
+                    word = f"{words.pop()[0]}_{word}"
+                words.append((word, bool(token.whitespace_)))
+        yield _with_words(doc, words)
 
 
 def _joinable(left: Token, right: Token) -> bool:
-    """Can `split` undo it, and does nothing that is annotated lie between the two?"""
+    """Return whether `split` can undo it, and no annotation has an edge between the two."""
     starts = None if left.is_sent_start is None else False
     return (
         left.whitespace_ == " "
         and not any(token.is_space or set("_ @/") & set(token.text) for token in (left, right))
         and right.is_sent_start is starts
-        # I continues what the token before is; two that are O, or missing, are alike.
+        # Inside of one entity, or both without one: outside, missing or blocked.
         and (right.ent_iob_ == "I" or (_annotation(left) == _annotation(right) != "entity"))
     )
 
@@ -115,33 +102,32 @@ def _annotation(token: Token) -> str:
     return {"": "missing", "O": "outside", "B": "blocked"}[token.ent_iob_]
 
 
-def _respell(doc: Doc, words: List[str], spaces: List[bool]) -> Doc:
-    """Make a Doc of these words, whose characters have the places of those of the doc."""
+def _with_words(doc: Doc, words: List[Tuple[str, bool]]) -> Doc:
+    """Make a Doc of these words, each with a space or not, at the same characters."""
     old = {token.idx: token for token in doc}
-    owners: List[Token] = []  # of each word, the token that it is, begins with, or is a part of
+    owners: List[Token] = []  # the token that each word is, begins with, or is a part of
     starts: List[Any] = []
     at = 0
-    for word, space in zip(words, spaces):
-        first = at in old
-        owners.append(old[at] if first else owners[-1])
+    for word, space in words:
+        owners.append(old[at] if at in old else owners[-1])
         start = owners[-1].is_sent_start
-        starts.append(start if first or start is None else False)
+        starts.append(start if at in old or start is None else False)
         at += len(word) + space
     new = Doc(
-        doc.vocab, words, spaces=spaces, user_data=dict(doc.user_data), sent_starts=starts or None
+        doc.vocab,
+        [word for word, _ in words],
+        spaces=[space for _, space in words],
+        user_data=dict(doc.user_data),
+        sent_starts=starts or None,
     )
     new.has_unknown_spaces = doc.has_unknown_spaces
-    other: Dict[str, List[Span]] = {"missing": [], "blocked": [], "outside": []}
-    for token, owner in zip(new, owners):
-        kind = _annotation(owner)
-        if kind != "entity":
-            other[kind].append(new[token.i : token.i + 1])
-    new.set_ents(
-        [_same_span(new, ent) for ent in doc.ents],
-        missing=other["missing"],
-        blocked=other["blocked"],
-        outside=other["outside"],
+    kinds = [_annotation(owner) for owner in owners]
+    missing, blocked, outside = (
+        [new[i : i + 1] for i, each in enumerate(kinds) if each == kind]
+        for kind in ("missing", "blocked", "outside")
     )
+    ents = [_same_span(new, ent) for ent in doc.ents]
+    new.set_ents(ents, missing=missing, blocked=blocked, outside=outside)
     return new
 
 
@@ -155,16 +141,16 @@ def _pyvi_segmenter() -> Segmenter:
     try:
         from pyvi.ViTokenizer import ViTokenizer
     except ImportError as error:
-        raise ValueError(
+        raise InputError(
             "syllables: expected pyvi, to join syllables to words, got an environment without it. "
             'Install it with `pip install "spacy-crf-ner[vi]"`, or keep or split the syllables.'
         ) from error
 
     def segment(tokens: Sequence[str]) -> List[bool]:
-        # pyvi knows composed letters only. What it is shown is composed, the tokens stay.
-        shown = [normalize("NFC", token) for token in tokens]
-        (labels,) = ViTokenizer.model.predict([ViTokenizer.sent2features(shown, False)])
-        pairs = zip(labels[1:], pairwise(shown))
+        # pyvi was trained on composed letters (NFC); the tokens stay as they are.
+        composed = [normalize("NFC", token) for token in tokens]
+        (labels,) = ViTokenizer.model.predict([ViTokenizer.sent2features(composed, False)])
+        pairs = zip(labels[1:], pairwise(composed))
         return [label == "I_W" and _may_continue(*pair) for label, pair in pairs]
 
     return segment

@@ -1,26 +1,27 @@
-"""Evaluation: figures of how a pipeline's entities differ from the gold ones, as a plain dict."""
+"""Evaluation of a pipeline's entities against gold ones, as a plain dict."""
 
-from typing import Any, Dict, Iterable, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Sequence, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from spacy.language import Language
 from spacy.training import Example
 
+from ..input_error import InputError
 from ..pipeline.lookup import find_recognizer
-from . import introspection as insight
-from .bootstrap import RESAMPLES, intervals, paired
+from .bootstrap import RESAMPLES, confidence_intervals, paired_bootstrap
 from .calibration import precision_at, reliability
-from .entities import Judged, judge
-from .error_analysis import confusion, errors, missed, pair
-from .scores import count
-from .span_matching import matchings, require_nervaluate
+from .error_analysis import confusion, errors, missed_probabilities
+from .matching import DocEntities, collect_entities, false_negatives, match_entities
+from .scores import count_entities, require_nervaluate, score_matchings
 from .training_log import read_training_log
+
+if TYPE_CHECKING:
+    from ..pipeline.crf_ner import CRFEntityRecognizer
 
 __all__ = ["compare", "evaluate", "read_training_log", "require_gold", "require_nervaluate"]
 
 THRESHOLDS = (*(i / 20 for i in range(20)), 0.99)
-Figures = Dict[str, Any]
 
 
 def evaluate(
@@ -33,13 +34,13 @@ def evaluate(
     training: Optional[List[Dict[str, Any]]] = None,
     resamples: int = RESAMPLES,
     seed: int = 0,
-) -> Figures:
+) -> Dict[str, Any]:
     """Measure predicted entities against gold ones.
 
     examples: Their `predicted` docs are annotated, by any component that sets `doc.ents`.
     model, data: Names, for a heading.
-    nlp: The pipeline that has annotated them; with a `crf_ner` component in it there are
-        transitions, and probabilities of what it missed. None for neither.
+    nlp: The pipeline that annotated them. With a `crf_ner` component in it, the result has its
+        transitions, and the probabilities of the entities that it missed. None for neither.
     component: The name of that component; None for the only one.
     training: What `read_training_log` returns.
     resamples: Of the bootstrap over docs.
@@ -49,28 +50,29 @@ def evaluate(
         "model", "data", "docs", "tokens": Names, and the size of the gold docs.
         "gold", "predicted", "left_out": Numbers of entities; those left out were predicted where
             the gold annotation is missing, and count nowhere.
-        "matching": What `matchings` returns: precision, recall and F1 under four rules.
-        "intervals": Of the strict ones, by `intervals`.
+        "matching": What `score_matchings` returns: precision, recall and F1 under four rules.
+        "intervals": Of the strict ones, by `confidence_intervals`.
         "confusion": Labels against labels, missed and spurious, by `confusion`.
-        "errors": The mistakes, the surest first, by `errors`.
+        "errors": The mistakes, the most certain first, by `errors`.
         "reliability": What `reliability` returns, and "thresholds", what `precision_at` does; None
             where no entity has a confidence.
         "transitions": Those of the component, or None. "training": As given. "comparison": None.
-    Raises ValueError for no examples, for docs that no component has annotated, where predicted and
-    gold doc differ in their text, as `find_recognizer`, and where nervaluate is not installed.
+    Raises InputError for no examples, for docs that no component has annotated, where a predicted
+    and a gold doc differ in their text, as `find_recognizer`, and where nervaluate is missing.
     """
     examples = list(examples)
     _require_annotated(examples, nlp)
-    name = find_recognizer(nlp, component) if nlp is not None else None
-    docs = judge(examples)
+    docs = collect_entities(examples)
     labels = _labels(docs)
     counts = _count(docs, labels)
-    pairs = [pair(doc.gold, doc.predicted) for doc in docs]
-    posteriors = None
+    matches = [match_entities(doc.gold, doc.predicted) for doc in docs]
+    probabilities = transitions = None
+    name = find_recognizer(nlp, component) if nlp is not None else None
     if nlp is not None and name is not None:
-        predicted = [eg.predicted for eg in examples]
-        posteriors = insight.posteriors(nlp, name, predicted, [missed(each) for each in pairs])
-    sure = any(ent.confidence is not None for doc in docs for ent in doc.predicted)
+        missed = [false_negatives(of_doc) for of_doc in matches]
+        probabilities = missed_probabilities(nlp, name, [eg.predicted for eg in examples], missed)
+        transitions = _transitions(cast("CRFEntityRecognizer", nlp.get_pipe(name)))
+    has_confidence = any(ent.confidence is not None for doc in docs for ent in doc.predicted)
     return {
         "model": model,
         "data": data,
@@ -78,82 +80,101 @@ def evaluate(
         "tokens": sum(len(eg.reference) for eg in examples),
         "gold": sum(len(doc.gold) for doc in docs),
         "predicted": sum(len(doc.predicted) for doc in docs),
-        "left_out": sum(doc.left_out for doc in docs),
-        "matching": matchings(docs, labels, counts.sum(0)),
-        "intervals": intervals(counts, labels, resamples, seed),
-        "confusion": confusion(pairs, labels),
-        "errors": errors(docs, pairs, posteriors),
-        "reliability": reliability(examples) if sure else None,
-        "thresholds": precision_at(examples, THRESHOLDS) if sure else None,
-        "transitions": insight.transitions(nlp.get_pipe(name)) if nlp and name else None,
+        "left_out": sum(len(doc.left_out) for doc in docs),
+        "matching": score_matchings(docs, labels, counts.sum(0)),
+        "intervals": confidence_intervals(counts, labels, resamples, seed),
+        "confusion": confusion(matches, labels),
+        "errors": errors(docs, matches, probabilities),
+        "reliability": reliability(docs) if has_confidence else None,
+        "thresholds": precision_at(docs, THRESHOLDS) if has_confidence else None,
+        "transitions": transitions,
         "training": training,
         "comparison": None,
     }
 
 
 def require_gold(examples: Sequence[Example], data: str) -> None:
-    """Raise ValueError where no example has a gold entity.
+    """Raise InputError where no example has a gold entity.
 
     data: The name of the corpus.
     """
     if not any(eg.reference.ents for eg in examples):
-        raise ValueError(
+        raise InputError(
             f"{data}: expected docs with gold entities, got {len(examples)} without. Name a corpus "
             "that is annotated."
         )
 
 
 def compare(
-    figures: Figures,
+    results: Dict[str, Any],
     examples: Iterable[Example],
-    other: Figures,
+    other: Dict[str, Any],
     other_examples: Iterable[Example],
     *,
     resamples: int = RESAMPLES,
     seed: int = 0,
-) -> Figures:
+) -> Dict[str, Any]:
     """Compare a model with another one on the same docs.
 
-    figures, other: What `evaluate` returns of each.
+    results, other: What `evaluate` returns for each.
     examples, other_examples: What it was given.
 
-    Returns the figures with a "comparison": the "model", its figures as "other", the "difference"
-    (what `paired` returns), the name of the "test", and its "resamples".
-    Raises ValueError where the docs of the two are not the same.
+    Returns the results with a "comparison": the "model", its results as "other", the "difference"
+    (what `paired_bootstrap` returns), the name of the "test", and its "resamples".
+    Raises InputError where the docs of the two are not the same.
     """
-    docs, others = judge(examples), judge(other_examples)
+    docs, others = collect_entities(examples), collect_entities(other_examples)
     if [(doc.text, doc.gold) for doc in docs] != [(doc.text, doc.gold) for doc in others]:
-        raise ValueError(
+        raise InputError(
             f"expected two models on the same gold docs, got {len(docs)} and {len(others)} that "
             "differ. Evaluate both on one corpus."
         )
     labels = _labels([*docs, *others])
-    difference = paired(_count(docs, labels), _count(others, labels), labels, resamples, seed)
+    counts, other_counts = _count(docs, labels), _count(others, labels)
     comparison = {
         "model": other["model"],
         "other": other,
-        "difference": difference,
+        "difference": paired_bootstrap(counts, other_counts, labels, resamples, seed),
         "test": "paired bootstrap over docs",
         "resamples": resamples,
     }
-    return {**figures, "comparison": comparison}
+    return {**results, "comparison": comparison}
 
 
-def _labels(docs: Sequence[Judged]) -> List[str]:
+def _labels(docs: Sequence[DocEntities]) -> List[str]:
     return sorted({ent.label for doc in docs for ent in (*doc.gold, *doc.predicted)})
 
 
-def _count(docs: Sequence[Judged], labels: Sequence[str]) -> NDArray[np.int64]:
-    return np.stack([count(doc, labels) for doc in docs])
+def _count(docs: Sequence[DocEntities], labels: Sequence[str]) -> NDArray[np.int64]:
+    return np.stack([count_entities(doc, labels) for doc in docs])
+
+
+def _transitions(pipe: "CRFEntityRecognizer") -> Dict[str, Any]:
+    """The transition scores of a component, as lists; None marks what is forbidden.
+
+    Returns its "tags", C of them; "scores", C rows of C, from the tag of the row to that of the
+    column; "start" and "end", C each.
+    """
+    found = pipe.transitions()
+    scores = {
+        "scores": (found.scores, found.legal),
+        "start": (found.start, found.legal_start),
+        "end": (found.end, found.legal_end),
+    }
+    lists = {
+        key: np.where(legal, cells, np.array(None)).tolist()
+        for key, (cells, legal) in scores.items()
+    }
+    return {"tags": list(found.tags), **lists}
 
 
 def _require_annotated(examples: Sequence[Example], nlp: Optional[Language]) -> None:
     if not examples:
-        raise ValueError("expected examples, got none. Check that the corpus has docs.")
+        raise InputError("expected examples, got none. Check that the corpus has docs.")
     docs = [eg.predicted for eg in examples if len(eg.predicted)]
     if docs and not any(doc.has_annotation("ENT_IOB") for doc in docs):
         components = f" by {nlp.pipe_names}" if nlp is not None else ""
-        raise ValueError(
+        raise InputError(
             f"expected docs with predicted entities, got {len(docs)}{components} without any "
             "annotation of these. Give a pipeline with a component that sets doc.ents."
         )

@@ -1,6 +1,6 @@
-"""How far figures would move on other docs of the same kind, by the bootstrap over docs.
+"""Bootstrap over docs: how far scores would move on other docs of the same kind.
 
-Axes: R resamples, D docs, L labels, 3 counts (correct, predicted, gold) or 3 figures.
+Axes: R resamples, D docs, L labels, 3 counts (correct, predicted, gold) or 3 scores.
 """
 
 from typing import Any, Dict, List, Optional, Sequence
@@ -12,13 +12,13 @@ from . import scores
 
 LEVEL = 0.95
 RESAMPLES = 1000
-CELLS = 2**22  # weights that are held at a time
+MAX_WEIGHTS = 2**22  # that are in memory at a time
 
 
 def resample(
     counts: NDArray[np.int64], resamples: int = RESAMPLES, seed: int = 0
 ) -> NDArray[np.float64]:
-    """Sum the counts of D docs that are drawn with replacement, many times.
+    """Draw D docs with replacement, many times, and sum their counts.
 
     counts: (D, ...), D at least 1.
     seed: The same one draws the same docs, whatever the counts.
@@ -29,7 +29,7 @@ def resample(
     D = len(counts)
     flat = counts.reshape(D, -1).astype(np.float64)
     random = np.random.default_rng(seed)
-    step = max(1, CELLS // D)
+    step = max(1, MAX_WEIGHTS // D)
     sums = [
         random.multinomial(D, np.full(D, 1 / D), size=min(step, resamples - done)) @ flat
         for done in range(0, resamples, step)
@@ -37,7 +37,7 @@ def resample(
     return np.concatenate(sums).reshape(resamples, *counts.shape[1:])
 
 
-def intervals(
+def confidence_intervals(
     counts: NDArray[np.int64], labels: Sequence[str], resamples: int = RESAMPLES, seed: int = 0
 ) -> Dict[str, Any]:
     """Compute percentile intervals of precision, recall and F1.
@@ -45,21 +45,21 @@ def intervals(
     counts: (D, L, 3).
 
     Returns the "level" 0.95, the number of "resamples", and as "micro", "macro" and "per_type" an
-    interval for each figure: [low, high], from those resamples in which it is defined; None where
-    there is none.
+    interval for each score: [low, high], over the resamples in which it is defined; None where it
+    is in none.
     """
     sums = resample(counts, resamples, seed)
     per_type = scores.by_label(sums)
     return {
         "level": LEVEL,
         "resamples": resamples,
-        "micro": _named(scores.micro(sums)),
-        "macro": _named(scores.macro(sums)),
-        "per_type": {label: _named(per_type[:, i]) for i, label in enumerate(labels)},
+        "micro": _intervals(scores.micro(sums)),
+        "macro": _intervals(scores.macro(sums)),
+        "per_type": {label: _intervals(per_type[:, i]) for i, label in enumerate(labels)},
     }
 
 
-def paired(
+def paired_bootstrap(
     counts: NDArray[np.int64],
     others: NDArray[np.int64],
     labels: Sequence[str],
@@ -68,50 +68,50 @@ def paired(
 ) -> Dict[str, Any]:
     """Compare two models on the same docs by the paired bootstrap.
 
-    Each resample draws the same docs for both (Koehn 2004, EMNLP). Docs are what is drawn, as the
-    entities of one doc are right or wrong together.
+    Each resample draws the same docs for both (Koehn 2004, EMNLP). It draws docs, not entities,
+    since the entities of one doc tend to be right or wrong together.
 
-    counts, others: (D, L, 3) of either model.
+    counts, others: (D, L, 3) of the two models.
 
-    Returns as "micro", and for F1 as "per_type", of each figure: its "difference", the first model
-    minus the second; the percentile "interval" of that; and "p", the share of resamples whose
-    difference is at least as far from the difference found as that is from 0. It is the test of
-    Berg-Kirkpatrick et al. (2012, EMNLP, figure 1), which counts d' > 2 d, made two-sided, and as
-    with one resample more, so that it is never 0 (Davison and Hinkley 1997, equation 4.11). All
-    three are None where a figure is a share of nothing.
+    Returns "micro", with all three scores, and "per_type", with F1. Each has its "difference", the
+    first model minus the second, the percentile "interval" of the difference, and "p": the share of
+    resamples whose difference is at least as far from the difference found as that is from 0. This
+    is the test of Berg-Kirkpatrick et al. (2012, EMNLP, figure 1), which counts d' > 2 d, made
+    two-sided; one is added to both counts, so that p is never 0 (Davison and Hinkley 1997, equation
+    4.11). All three are None where the score of a model is undefined.
     """
     both = np.stack([counts, others])
     sums = np.moveaxis(resample(np.moveaxis(both, 0, 1), resamples, seed), 1, 0)
-    micro = _compared(scores.micro(both.sum(1)), scores.micro(sums))
-    per_type = _compared(scores.by_label(both.sum(1)), scores.by_label(sums))
+    micro = _compare(scores.micro(both.sum(1)), scores.micro(sums))
+    per_type = _compare(scores.by_label(both.sum(1)), scores.by_label(sums))
     return {
         "micro": dict(zip(scores.NAMES, micro)),
         "per_type": {label: {"f1": row[2]} for label, row in zip(labels, per_type)},
     }
 
 
-def _compared(found: scores.Floats, drawn: scores.Floats) -> Any:
-    """Compare figures (2, ...) with those of resamples, (2, R, ...); nested lists of dicts."""
+def _compare(found: scores.Floats, drawn: scores.Floats) -> Any:
+    """Compare scores (2, ...) with those of resamples, (2, R, ...); nested lists of dicts."""
     difference, differences = found[0] - found[1], drawn[0] - drawn[1]
     if difference.ndim:
-        return [_compared(found[:, i], drawn[:, :, i]) for i in range(len(difference))]
+        return [_compare(found[:, i], drawn[:, :, i]) for i in range(len(difference))]
     if np.isnan(difference):
         return {"difference": None, "interval": None, "p": None}
     defined = differences[~np.isnan(differences)]
-    far = np.abs(defined - difference) >= abs(difference)
+    extreme = np.abs(defined - difference) >= abs(difference)
     return {
         "difference": float(difference),
-        "interval": interval(defined),
-        "p": (1 + int(far.sum())) / (1 + len(defined)),
+        "interval": _interval(defined),
+        "p": (1 + int(extreme.sum())) / (1 + len(defined)),
     }
 
 
-def interval(values: NDArray[np.float64]) -> Optional[List[float]]:
+def _interval(values: NDArray[np.float64]) -> Optional[List[float]]:
     """The percentiles between which LEVEL of the values lie, NaN aside; None of no values."""
     defined = values[~np.isnan(values)]
     outside = 100 * (1 - LEVEL) / 2
     return np.percentile(defined, [outside, 100 - outside]).tolist() if len(defined) else None
 
 
-def _named(figures: scores.Floats) -> Dict[str, Optional[List[float]]]:
-    return {name: interval(column) for name, column in zip(scores.NAMES, figures.T)}
+def _intervals(columns: scores.Floats) -> Dict[str, Optional[List[float]]]:
+    return {name: _interval(column) for name, column in zip(scores.NAMES, columns.T)}

@@ -1,50 +1,41 @@
-"""Calibration: whether of the entities given a confidence of 0.8, eight in ten are right."""
+"""Calibration: how well the confidences of entities agree with how often they are right."""
 
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Sequence, Tuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from spacy.language import Language
 from spacy.training import Example
 
+from ..input_error import InputError
 from ..pipeline.lookup import require_recognizer
+from .matching import DocEntities, collect_entities
+
+if TYPE_CHECKING:
+    from ..pipeline.crf_ner import CRFEntityRecognizer
 
 BINS = 15
-
-
-class Judged(NamedTuple):
-    """Predicted entities that are known to be right or wrong: E of them.
-
-    confidences: (E,).
-    correct: (E,), whether the gold entities have one of this span and label.
-    left_out: How many more were predicted where the gold annotation is missing.
-    gold: How many gold entities there are.
-    """
-
-    confidences: NDArray[np.float64]
-    correct: NDArray[np.bool_]
-    left_out: int
-    gold: int
 
 
 def calibrate(
     nlp: Language, examples: Iterable[Example], name: Optional[str] = None
 ) -> Dict[str, Any]:
-    """Fit the temperature of a `crf_ner` component to examples, and say what it changes.
+    """Fit the temperature of a `crf_ner` component to examples, and measure what it changes.
 
-    The components before it run on copies of the predicted docs, and nothing is set on those.
+    The components before it run on copies of the predicted docs, which stay as they are.
 
-    examples: Not those of the training.
+    examples: Held-out ones, not those of the training.
     name: The component in the pipeline; None for the only one.
 
     Returns the "temperature", and the `reliability` "before" and "after".
-    Raises ValueError where there is no such component, several and no name, where the component
-    gives no confidence, and where no example has annotation.
+    Raises InputError where there is no such component, several and no name, where the component
+    gives no confidence, where no example has annotation, and where a predicted and a gold doc
+    differ in their text.
     """
     name = require_recognizer(nlp, name)
-    pipe: Any = nlp.get_pipe(name)
-    if not pipe.cfg["confidence"]:
-        raise ValueError(
+    pipe = cast("CRFEntityRecognizer", nlp.get_pipe(name))
+    if not pipe.confidence:
+        raise InputError(
             f"[{name}] confidence: expected true, got false. Without it no entity has a "
             "confidence to calibrate: change the setting."
         )
@@ -52,90 +43,99 @@ def calibrate(
     pairs = ((eg.predicted.copy(), eg.reference) for eg in examples)
     with nlp.select_pipes(disable=names[names.index(name) :]):
         read = [Example(doc, gold) for doc, gold in nlp.pipe(pairs, as_tuples=True)]
-
-    def measure() -> Dict[str, Any]:
-        docs = pipe.pipe(eg.predicted.copy() for eg in read)
-        return reliability(Example(doc, eg.reference) for doc, eg in zip(docs, read))
-
-    before = measure()
+    before = _measure(pipe, read)
     temperature = pipe.fit_temperature(read)
-    # What is saved as the config of the pipeline says so too.
+    set_temperature(nlp, name, temperature)
+    return {"temperature": temperature, "before": before, "after": _measure(pipe, read)}
+
+
+def set_temperature(nlp: Language, name: Optional[str], temperature: float) -> None:
+    """Set the temperature of a `crf_ner` component, also in the config of the pipeline.
+
+    name: The component; None for the only one.
+    """
+    name = require_recognizer(nlp, name)
+    pipe = cast("CRFEntityRecognizer", nlp.get_pipe(name))
+    pipe.temperature = temperature
     nlp.get_pipe_config(name)["temperature"] = temperature
-    return {"temperature": temperature, "before": before, "after": measure()}
 
 
-def reliability(examples: Iterable[Example]) -> Dict[str, Any]:
+def reliability(docs: Iterable[DocEntities]) -> Dict[str, Any]:
     """Compare the confidences of predicted entities with how often they are right.
 
-    examples: Their `predicted` docs are annotated by a component that sets `ent._.confidence`;
-        entities without one are not its own, and do not count.
+    docs: What `collect_entities` returns. Entities without a confidence come from other components
+        and do not count.
 
     Returns:
-        "entities": How many count, E.
-        "left_out": How many more there are with tokens that lack gold annotation.
+        "entities": The number E of entities that count.
+        "left_out": How many more were predicted where the gold annotation is missing.
         "ece": Expected calibration error, in 15 bins of equal width: the sum over bins of
-            their share of E times |mean confidence - share correct|; None of no entities.
+            their share of E times |mean confidence - share correct|; None for E = 0.
             Source: Guo et al. (2017), ICML, equation 3.
-        "brier": The mean of (confidence - correct)^2; None of no entities.
-        "bins": Of each bin, in order, its "count", mean "confidence" and share "correct", None
-            where it is empty. The first ends at 1/15, which belongs to it.
+        "brier": The mean of (confidence - correct)^2; None for E = 0.
+        "bins": For each bin, in order, its "count", mean "confidence" and share "correct", None
+            where it is empty. Bin i covers confidences over i/15 up to (i+1)/15.
 
     """
-    judged = _judge(examples)
-    p, correct = judged.confidences, judged.correct
+    docs = list(docs)
+    p, correct = _confidences(docs)
+    left_out = sum(ent.confidence is not None for doc in docs for ent in doc.left_out)
     bin_of = (np.ceil(p * BINS).astype(np.int64) - 1).clip(0, BINS - 1)
     bins = [_bin(p[bin_of == i], correct[bin_of == i]) for i in range(BINS)]
     gaps = [b["count"] * abs(b["confidence"] - b["correct"]) for b in bins if b["count"]]
     return {
         "entities": len(p),
-        "left_out": judged.left_out,
+        "left_out": left_out,
         "ece": sum(gaps) / len(p) if len(p) else None,
         "brier": _mean((p - correct) ** 2),
         "bins": bins,
     }
 
 
-def precision_at(examples: Iterable[Example], thresholds: Sequence[float]) -> List[Dict[str, Any]]:
-    """Compute what is left of precision and recall where only confident entities are kept.
+def precision_at(
+    docs: Iterable[DocEntities], thresholds: Sequence[float]
+) -> List[Dict[str, Optional[float]]]:
+    """Compute precision and recall of the entities whose confidence reaches a threshold.
 
-    examples: As for `reliability`.
-    thresholds: The least confidence that is kept.
+    docs: As for `reliability`.
 
-    Returns for each "threshold": "entities", how many of those that count are kept; "precision",
-    the share of them that is right; "recall", the share of the gold entities that is among them;
-    None where it is a share of nothing.
+    Returns for each "threshold": "entities", how many reach it; "precision", the share of them that
+    is right; "recall", the share of all gold entities that is among them; None for a zero
+    denominator.
     """
-    judged = _judge(examples)
-    rows = []
+    docs = list(docs)
+    p, correct = _confidences(docs)
+    gold = sum(len(doc.gold) for doc in docs)
+    rows: List[Dict[str, Optional[float]]] = []
     for threshold in thresholds:
-        kept = judged.correct[judged.confidences >= threshold]
-        rows.append(
-            {
-                "threshold": threshold,
-                "entities": len(kept),
-                "precision": _mean(kept),
-                "recall": int(kept.sum()) / judged.gold if judged.gold else None,
-            }
-        )
+        kept = correct[p >= threshold]
+        recall = int(kept.sum()) / gold if gold else None
+        row = {"entities": len(kept), "precision": _mean(kept), "recall": recall}
+        rows.append({"threshold": threshold, **row})
     return rows
 
 
-def _judge(examples: Iterable[Example]) -> Judged:
-    confidences, correct = [], []
-    left_out = gold = 0
-    for eg in examples:
-        aligned, tags = eg.get_aligned_ents_and_ner()
-        known = {(ent.start, ent.end, ent.label_) for ent in aligned}
-        gold += len(eg.reference.ents)
-        for ent in eg.predicted.ents:
-            if ent._.confidence is None:
-                continue
-            if None in tags[ent.start : ent.end]:
-                left_out += 1
-                continue
-            confidences.append(ent._.confidence)
-            correct.append((ent.start, ent.end, ent.label_) in known)
-    return Judged(np.array(confidences, dtype=float), np.array(correct, dtype=bool), left_out, gold)
+def _measure(pipe: "CRFEntityRecognizer", examples: Sequence[Example]) -> Dict[str, Any]:
+    """Measure the reliability of a component on docs that the components before it have read."""
+    docs = [eg.predicted.copy() for eg in examples]
+    for _ in pipe.pipe(docs):  # sets their entities; with an error handler it may yield fewer docs
+        pass
+    annotated = (Example(doc, eg.reference) for doc, eg in zip(docs, examples))
+    return reliability(collect_entities(annotated))
+
+
+def _confidences(
+    docs: Sequence[DocEntities],
+) -> Tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """The confidences of predicted entities, and whether each has an equal gold entity: (E,)."""
+    found = []
+    for doc in docs:
+        gold = {(ent.span, ent.label) for ent in doc.gold}
+        for ent in doc.predicted:
+            if ent.confidence is not None:
+                found.append((ent.confidence, (ent.span, ent.label) in gold))
+    table = np.array(found, dtype=np.float64).reshape(-1, 2)
+    return table[:, 0], table[:, 1].astype(bool)
 
 
 def _bin(confidences: NDArray[np.float64], correct: NDArray[np.bool_]) -> Dict[str, Any]:

@@ -1,21 +1,23 @@
-"""Precision, recall and F1 of counts.
+"""Precision, recall and F1 of entities, under four rules of when a predicted entity is right.
 
-Axes: L labels, 3 counts (correct, predicted, gold) or 3 figures (precision, recall, F1).
+Axes: L labels, 3 counts (correct, predicted, gold) or 3 scores (precision, recall, F1).
 """
 
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .entities import Judged
+from ..input_error import InputError
+from .matching import DocEntities, Entity
 
 NAMES = ("precision", "recall", "f1")
+NERVALUATE_NAMES = {"exact": "exact", "partial": "partial", "type": "ent_type"}
 Floats = NDArray[np.float64]
 
 
-def count(doc: Judged, labels: Sequence[str]) -> NDArray[np.int64]:
-    """Count the entities of a doc by label, (L, 3): correct are those of one span and label."""
+def count_entities(doc: DocEntities, labels: Sequence[str]) -> NDArray[np.int64]:
+    """Count the entities of a doc by label, (L, 3); correct means the same span and label."""
     rows = {label: i for i, label in enumerate(labels)}
     counts = np.zeros((len(labels), 3), dtype=np.int64)
     gold = {(ent.span, ent.label) for ent in doc.gold}
@@ -29,7 +31,7 @@ def count(doc: Judged, labels: Sequence[str]) -> NDArray[np.int64]:
 def by_label(counts: NDArray[Any]) -> Floats:
     """Compute precision, recall and F1 of counts (..., 3): (..., 3).
 
-    A share of nothing is NaN: precision where nothing is predicted, recall where nothing is gold,
+    Zero denominators give NaN: precision where nothing is predicted, recall where nothing is gold,
     F1 where neither is. Source: van Rijsbergen (1979), Information Retrieval, chapter 7.
     """
     correct, predicted, gold = np.moveaxis(counts, -1, 0)
@@ -40,15 +42,15 @@ def by_label(counts: NDArray[Any]) -> Floats:
 
 
 def micro(counts: NDArray[Any]) -> Floats:
-    """Compute the figures of all labels as one, of counts (..., L, 3): (..., 3)."""
+    """Compute the scores of all labels as one, of counts (..., L, 3): (..., 3)."""
     return by_label(counts.sum(-2))
 
 
 def macro(counts: NDArray[Any]) -> Floats:
     """Compute the mean over the labels that are gold or predicted, of counts (..., L, 3): (..., 3).
 
-    A share of nothing counts as 0 in the mean, as in seqeval with `zero_division=0`; with
-    `zero_division=1` it would count as 1. NaN where no label is gold or predicted.
+    An undefined score counts as 0 in the mean, as in seqeval with `zero_division=0`. NaN where no
+    label is gold or predicted.
     """
     present = (counts[..., 1:] > 0).any(-1).sum(-1)
     with np.errstate(invalid="ignore"):
@@ -56,6 +58,79 @@ def macro(counts: NDArray[Any]) -> Floats:
     return mean
 
 
-def named(figures: Floats) -> Dict[str, Optional[float]]:
-    """Name figures (3,); NaN is None."""
-    return {name: None if np.isnan(x) else float(x) for name, x in zip(NAMES, figures)}
+def score_matchings(
+    docs: Sequence[DocEntities], labels: Sequence[str], counts: NDArray[np.int64]
+) -> Dict[str, Any]:
+    """Compute precision, recall and F1 under four matching rules.
+
+    counts: (L, 3), of all docs.
+
+    Returns:
+        "strict": The span and the label are right, as in the evaluation of CoNLL-2003
+            (Tjong Kim Sang and De Meulder 2003, section 2.3) and in seqeval's strict mode.
+        "exact": The span is right.
+        "partial": It overlaps a gold entity; half a point where the span is not right.
+        "type": It overlaps a gold entity of its label.
+    The last three are counted by nervaluate, which matches in text order, and for the scores of a
+    label looks at entities of this label only. It ignores overlaps of less than a hundredth of the
+    gold entity. Sources: Chinchor and Sundheim (1993), MUC-5; Segura-Bedmar et al. (2013),
+    SemEval-2013 task 9.1.
+
+    Each has "micro", "macro" (the mean over labels) and "per_type", by label; each of these
+    "precision", "recall" and "f1", None where undefined, the number of entities that are "gold" and
+    "predicted", and "correct", the points.
+    Raises InputError where nervaluate is not installed.
+
+    """
+    results = _nervaluate(docs, labels)
+    scores = {"strict": _scores(counts.sum(0), counts, labels)}
+    for name, theirs in NERVALUATE_NAMES.items():
+        total = _points(results["overall"][theirs])
+        per_type = [_points(results["entities"][label][theirs]) for label in labels]
+        scores[name] = _scores(total, np.array(per_type).reshape(-1, 3), labels)
+    return scores
+
+
+def require_nervaluate() -> Any:
+    """Import nervaluate; raises InputError where it is not installed."""
+    try:
+        import nervaluate
+    except ImportError as error:
+        raise InputError(
+            "expected nervaluate, which counts partial matches, got no such package. Install it: "
+            'pip install "spacy-crf-ner[report]".'
+        ) from error
+    return nervaluate
+
+
+def _scores(total: NDArray[Any], counts: NDArray[Any], labels: Sequence[str]) -> Dict[str, Any]:
+    return {
+        "micro": _row(by_label(total), total),
+        "macro": _row(macro(counts), total),
+        "per_type": {label: _row(by_label(row), row) for label, row in zip(labels, counts)},
+    }
+
+
+def _row(scores: Floats, counts: NDArray[Any]) -> Dict[str, Optional[float]]:
+    correct, predicted, gold = counts.tolist()
+    named = {name: None if np.isnan(x) else float(x) for name, x in zip(NAMES, scores)}
+    return {**named, "gold": int(gold), "predicted": int(predicted), "correct": float(correct)}
+
+
+def _points(result: Any) -> Floats:
+    """Points, predicted and gold, which nervaluate calls actual and possible."""
+    return np.array([result.correct + 0.5 * result.partial, result.actual, result.possible])
+
+
+def _nervaluate(docs: Sequence[DocEntities], labels: Sequence[str]) -> Dict[str, Any]:
+    # Docs without entities take time and change nothing, but nervaluate expects at least one.
+    kept = [doc for doc in docs if doc.gold or doc.predicted] or [DocEntities("", [], [], [])]
+    gold, predicted = [_dicts(doc.gold) for doc in kept], [_dicts(doc.predicted) for doc in kept]
+    evaluator = require_nervaluate().Evaluator(gold, predicted, list(labels), loader="dict")
+    results: Dict[str, Any] = evaluator.evaluate()
+    return results
+
+
+def _dicts(ents: Sequence[Entity]) -> List[Dict[str, Any]]:
+    # nervaluate's spans include their last character.
+    return [{"label": ent.label, "start": ent.start, "end": ent.end - 1} for ent in ents]

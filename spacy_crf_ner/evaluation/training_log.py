@@ -4,120 +4,96 @@ import json
 import math
 import re
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Sequence
 
-RULE = re.compile(r"-+(  -+)+\s*")  # below the header of the table
-Row = Dict[str, Any]
+from ..input_error import InputError
+
+RULE = re.compile(r"-+(  -+)+\s*")  # the line below the header of the table
 
 
-def read_training_log(path: Path) -> List[Row]:
+def read_training_log(path: Path) -> List[Dict[str, Any]]:
     """Read what `spacy train` has logged.
 
     path: JSON lines, as `spacy.ConsoleLogger.v3` writes them to its `output_file`, or what `spacy
-        train` has printed, with its table. Around the rows of the table, which begin with a whole
-        number, its messages are passed over. It has names in capitals, the last
-        letters of long ones cut off: those of the rows are in small letters.
+        train` printed, with one table among other messages. The table has names in capitals and
+        cuts long ones off; the result has them in lower case.
 
     Returns for each row its "step", "epoch", "losses" by component, and "scores" by name, in
-    percent but for "speed"; None where a figure is not a number. "score" among them is the one that
-    the best step is chosen by.
-    Raises ValueError with the line that is neither.
+    percent but for "speed"; None where a value is not a finite number. "score" among them is the
+    one that selects the best model.
+    Raises InputError with the first line that is neither.
     """
-    # What was printed may have any encoding; its figures are ASCII.
+    # What was printed may have any encoding; its numbers are ASCII.
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     first = next((line for line in lines if line.strip()), "")
     rows = _json_rows(path, lines) if first.startswith("{") else _table_rows(path, lines)
     if not rows:
-        raise ValueError(
+        raise InputError(
             f"{path}: expected the log of a training, got no row of one. Name a log of JSON lines, "
             "or a file with the table that spacy train prints."
         )
     return rows
 
 
-def _json_rows(path: Path, lines: Sequence[str]) -> List[Row]:
+def _json_rows(path: Path, lines: Sequence[str]) -> List[Dict[str, Any]]:
     rows = []
     for i, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             logged = json.loads(line)
-            row = _row(logged["epoch"], logged["step"], logged["losses"], logged["scores"])
-            row["scores"]["score"] = _scaled(logged["score"])
+            score = None if logged["score"] is None else 100 * float(logged["score"])
+            scores = {**logged["scores"], "score": score}
+            rows.append(_row(logged["epoch"], logged["step"], logged["losses"], scores))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise _unread(
-                path, i, line, "a JSON object with epoch, step, losses, scores and score"
-            ) from error
-        rows.append(row)
+            expected = "a JSON object with epoch, step, losses, scores and score"
+            raise _unreadable(path, i, line, expected) from error
     return rows
 
 
-def _table_rows(path: Path, lines: Sequence[str]) -> List[Row]:
+def _table_rows(path: Path, lines: Sequence[str]) -> List[Dict[str, Any]]:
     rules = [i for i, line in enumerate(lines) if RULE.fullmatch(line)]
     if len(rules) != 1 or rules[0] == 0:
         i = rules[1] if len(rules) > 1 else 0
-        raise _unread(path, i + 1, lines[i] if lines else "", "one table of spacy train")
+        raise _unreadable(path, i + 1, lines[i] if lines else "", "one table of spacy train")
     (rule,) = rules
-    columns = [
-        lines[rule - 1][found.start() : found.end()].strip().lower()
-        for found in re.finditer("-+", lines[rule])
-    ]
-    if columns[:2] != ["e", "#"] or len(set(columns)) < len(columns):
-        raise _unread(path, rule, lines[rule - 1], "columns E, #, and others of different names")
+    header = lines[rule - 1]
+    names = [header[dashes.start() : dashes.end()] for dashes in re.finditer("-+", lines[rule])]
+    names = [name.strip().lower() for name in names]
+    if names[:2] != ["e", "#"] or len(set(names)) < len(names):
+        expected = "columns E, #, and others of different names"
+        raise _unreadable(path, rule, header, expected)
     rows = []
     for i, line in enumerate(lines[rule + 1 :], rule + 2):
         fields = line.split()
         if not fields or not fields[0].isdecimal():
             continue
-        if len(fields) != len(columns):
-            raise _unread(path, i, line, f"{len(columns)} columns")
+        if len(fields) != len(names):
+            raise _unreadable(path, i, line, f"{len(names)} columns")
         try:
-            rows.append(_table_row(columns, fields))
+            epoch, step, *values = int(fields[0]), int(fields[1]), *map(float, fields[2:])
         except ValueError as error:
-            raise _unread(path, i, line, "numbers") from error
+            raise _unreadable(path, i, line, "numbers") from error
+        row = dict(zip(names[2:], values))
+        losses = {name[5:]: row.pop(name) for name in names if name.startswith("loss ")}
+        if "score" in row:
+            row["score"] *= 100
+        rows.append(_row(epoch, step, losses, row))
     return rows
 
 
-def _table_row(columns: Sequence[str], fields: Sequence[str]) -> Row:
-    values = dict(zip(columns[2:], map(float, fields[2:])))
-    losses = {
-        name.removeprefix("loss "): values.pop(name)
-        for name in columns[2:]
-        if name.startswith("loss ")
-    }
-    if "score" in values:
-        values["score"] = 100 * values["score"]
-    return _row(int(fields[0]), int(fields[1]), losses, values)
+def _row(epoch: Any, step: Any, losses: Any, scores: Any) -> Dict[str, Any]:
+    if type(epoch) is not int or type(step) is not int:
+        raise TypeError(epoch, step)
+    found: Dict[str, Any] = {"step": step, "epoch": epoch}
+    for key, values in (("losses", losses), ("scores", scores)):
+        numbers = {name: math.nan if x is None else float(x) for name, x in values.items()}
+        found[key] = {name: x if math.isfinite(x) else None for name, x in numbers.items()}
+    return found
 
 
-def _row(epoch: Any, step: Any, losses: Dict[str, Any], scores: Dict[str, Any]) -> Row:
-    for number in (epoch, step):
-        if type(number) is not int:
-            raise TypeError(number)
-    return {
-        "step": step,
-        "epoch": epoch,
-        "losses": _figures(losses),
-        "scores": _figures(scores),
-    }
-
-
-def _figures(values: Dict[str, Any]) -> Dict[str, Optional[float]]:
-    return {name: _number(value) for name, value in values.items()}
-
-
-def _number(value: Any) -> Optional[float]:
-    number = float(value) if value is not None else math.nan
-    return number if math.isfinite(number) else None
-
-
-def _scaled(value: Any) -> Optional[float]:
-    number = _number(value)
-    return None if number is None else 100 * number
-
-
-def _unread(path: Path, line: int, text: str, expected: str) -> ValueError:
-    return ValueError(
+def _unreadable(path: Path, line: int, text: str, expected: str) -> InputError:
+    return InputError(
         f"{path}, line {line}: expected {expected}, got {text[:60]!r}. Name a log of JSON lines, "
         "or a file with the table that spacy train prints."
     )

@@ -1,18 +1,20 @@
-"""The Viterbi trellis of a text: scores, back-pointers, path and marginals, as plain values.
+"""The Viterbi trellis of a text: scores, backpointers, path and marginals, as plain values.
 
 Axes: T tokens, C tags.
 """
 
-from typing import Any, Dict, List, Optional, Set
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from spacy.language import Language
-from spacy.tokens import Doc
 
 from ..pipeline.lookup import require_recognizer
 
-LEAST = 0.01  # the least marginal of a tag that matters
+if TYPE_CHECKING:
+    from ..pipeline.crf_ner import CRFEntityRecognizer
+
+MIN_MARGINAL = 0.01  # of a relevant tag
 
 
 def explain(nlp: Language, text: str, n: int = 5, name: Optional[str] = None) -> Dict[str, Any]:
@@ -24,16 +26,16 @@ def explain(nlp: Language, text: str, n: int = 5, name: Optional[str] = None) ->
     n: How many analyses at most.
     name: The component in the pipeline; None for the only one.
 
-    Returns plain values, None in the place of a score where something is illegal:
+    Returns plain values, None in place of a score where something is illegal:
         "text", "component", "tokens" (T), and "tags" (C), which the following are of.
         "transitions" (C, C), from the tag of the row to that of the column, "start" and "end" (C):
-            their learned scores; all zeros where the decoder is a softmax.
+            the learned scores; all zeros where the decoder is a softmax.
         "emissions" (T, C): the score of each tag at each token.
         "scores" (T, C): of the best path that ends in this tag at this token. From one token to
             the next, scores[t][j] = max_i(scores[t-1][i] + transitions[i][j]) + emissions[t][j],
             and at the first, start[j] + emissions[0][j].
-        "backpointers" (T, C): the tag i of that maximum, its place in "tags".
-        "path" (T): the tags of the best path, found from its end along the back-pointers.
+        "backpointers" (T, C): the tag i of that maximum, as an index into "tags".
+        "path" (T): the tags of the best path, found from its end along the backpointers.
         "score": the whole score of the path, its end included; None of no tokens.
         "marginals" (T, C): the posterior probability of each tag, at the temperature.
         "analyses": the n most probable, the best first: "probability", and "entities", each with
@@ -42,7 +44,7 @@ def explain(nlp: Language, text: str, n: int = 5, name: Optional[str] = None) ->
     its `predict`.
     """
     name = require_recognizer(nlp, name)
-    pipe: Any = nlp.get_pipe(name)
+    pipe = cast("CRFEntityRecognizer", nlp.get_pipe(name))
     with nlp.select_pipes(disable=nlp.pipe_names[nlp.pipe_names.index(name) :]):
         doc = nlp(text)
     (ranked,) = pipe.nbest([doc], n)
@@ -65,22 +67,28 @@ def explain(nlp: Language, text: str, n: int = 5, name: Optional[str] = None) ->
         "score": score,
         "marginals": trellis.marginals.tolist(),
         "analyses": [
-            {"probability": p, "entities": [_entity(doc, ent) for ent in ents]}
+            {
+                "probability": p,
+                "entities": [
+                    {"start": e.start_char, "end": e.end_char, "text": e.text, "label": e.label_}
+                    for e in ents
+                ],
+            }
             for ents, p in ranked
         ],
     }
 
 
 def relevant_tags(explanation: Dict[str, Any]) -> List[List[int]]:
-    """Pick the tags that matter at each token: T lists of their places in "tags", ascending.
+    """Select the tags to show at each token: T lists of indices into "tags", ascending.
 
-    These are the tags of the path, those with a marginal of at least 0.01, and all that the
-    back-pointers of one of these lead to.
+    These are the tag of the path, tags with a marginal of at least 0.01, and all tags that the
+    backpointers of selected tags lead to.
     """
     relevant: List[List[int]] = []
     reached: Set[int] = set()
     for t in range(len(explanation["tokens"]) - 1, -1, -1):
-        probable = {c for c, p in enumerate(explanation["marginals"][t]) if p >= LEAST}
+        probable = {c for c, p in enumerate(explanation["marginals"][t]) if p >= MIN_MARGINAL}
         kept = reached | probable | {explanation["path"][t]}
         relevant.append(sorted(kept))
         pointers = explanation["backpointers"][t]
@@ -89,21 +97,15 @@ def relevant_tags(explanation: Dict[str, Any]) -> List[List[int]]:
 
 
 def visible(token: str) -> str:
-    """Write a token so that it can be seen: one of whitespace as a Python string."""
+    """Write a token so that it can be seen: whitespace as a Python string."""
     return token if token.strip() else repr(token)
+
+
+def entities_in_words(analysis: Dict[str, Any]) -> str:
+    """Write the entities of an analysis on one line."""
+    return ", ".join(f"{ent['text']} ({ent['label']})" for ent in analysis["entities"]) or "none"
 
 
 def _plain(values: NDArray[Any], legal: NDArray[np.bool_]) -> List[Any]:
     """Lists of values, with None where they are not legal."""
-    plain = values.astype(object)
-    plain[~legal] = None
-    return list(plain.tolist())
-
-
-def _entity(doc: Doc, ent: Any) -> Dict[str, Any]:
-    return {
-        "start": ent.start_char,
-        "end": ent.end_char,
-        "text": ent.text,
-        "label": ent.label_,
-    }
+    return list(np.where(legal, values, np.array(None)).tolist())

@@ -3,20 +3,27 @@
 Axes: B docs, N tokens of the batch, one doc after the other, C tags.
 """
 
-from dataclasses import asdict
 from functools import partial
-from typing import Any, Callable, List, Optional, Tuple, cast
+from typing import Callable, List, Optional, Tuple, cast
 
 import numpy as np
 from spacy.tokens import Doc
 from thinc.api import ArgsKwargs, Model, chain
 from thinc.types import Floats2d
-from thinc.util import get_width
 from torch import Tensor
 
-from .bilstm_crf import Encoder, EncoderSwitches, Network, Switches
+from ..input_error import InputError
+from .bilstm_crf import BiLSTMCRF, BiLSTMCRFConfig, Encoder
+from .mixed_precision import MixedPrecision
 from .potentials import Potentials
-from .torch_layer import read_vectors, shim_of, to_array, torch_layer, write_vectors
+from .torch_layer import (
+    init_from_vectors,
+    read_vectors,
+    shim_of,
+    to_array,
+    torch_layer,
+    write_vectors,
+)
 
 
 def bilstm_crf(
@@ -29,7 +36,7 @@ def bilstm_crf(
     dropout: Optional[float] = None,
     decoder: str = "crf",
     learn_rate_multiplier: float = 1.0,
-    mixed_precision: bool = False,
+    mixed_precision: MixedPrecision = False,
     precision: Optional[str] = None,
     nO: Optional[int] = None,
 ) -> Model[List[Doc], Potentials]:
@@ -47,31 +54,23 @@ def bilstm_crf(
         scores each token for itself. What is predicted is a legal sequence with both.
     learn_rate_multiplier: The head learns at this times the optimizer's rate; 10 or more where
         a pretrained transformer below needs a small one.
-    mixed_precision: Run the recurrent encoder in float16 on a GPU, with scaled gradients; on a
-        CPU it has no effect. The CRF runs in float32 always.
-    precision: What the recurrent encoder predicts in: "fp32", "bf16", "fp16" on a GPU, or "auto"
-        for what the hardware does well; None for that of its weights. `spacy_crf_ner.accelerate`
-        sets it. It changes no training.
+    mixed_precision: Train the recurrent encoder on a GPU in float16, with scaled gradients
+        (true), or in bfloat16 ("bf16"). It has no effect on a CPU. The CRF runs in float32.
+    precision: The precision of the recurrent encoder in prediction: "fp32", "bf16", "fp16" on a
+        GPU, or "auto" for the one that is fast here; None for that of its weights.
+        `spacy_crf_ner.accelerate` sets it. It does not affect training.
     nO: Number of tags, C; usually None, to be set when the labels are known.
 
     Source: Huang, Xu and Yu (2015), "Bidirectional LSTM-CRF models for sequence tagging".
     Raises ValueError for a setting out of its range.
     """
-    switches = Switches(
-        rnn=rnn,
-        hidden_width=hidden_width,
-        depth=depth,
-        bidirectional=bidirectional,
-        dropout=dropout,
-        dense_width=dense_width,
-        decoder=decoder,
-    )
+    config = BiLSTMCRFConfig(rnn, hidden_width, depth, bidirectional, dropout, dense_width, decoder)
     head: Model[List[Floats2d], Potentials] = torch_layer(
         "bilstm_crf",
-        Network.build,
-        partial(_init_head, switches=switches),
+        partial(BiLSTMCRF, config),
         read_vectors,
         _write_potentials,
+        init=partial(init_from_vectors, dims=("nI", "nO")),
         nO=nO,
         learn_rate_multiplier=learn_rate_multiplier,
         mixed_precision=mixed_precision,
@@ -91,7 +90,7 @@ def rnn_encoder(
     bidirectional: bool = True,
     dropout: Optional[float] = None,
     learn_rate_multiplier: float = 1.0,
-    mixed_precision: bool = False,
+    mixed_precision: MixedPrecision = False,
     precision: Optional[str] = None,
 ) -> Model[List[Doc], List[Floats2d]]:
     """Build `spacy-crf-ner.RNNEncoder.v1`: a recurrent encoder over token vectors, as a tok2vec.
@@ -101,21 +100,15 @@ def rnn_encoder(
 
     Raises ValueError for a setting out of its range.
     """
-    switches = EncoderSwitches(
-        rnn=rnn,
-        hidden_width=hidden_width,
-        depth=depth,
-        bidirectional=bidirectional,
-        dropout=dropout,
-    )
+    config = BiLSTMCRFConfig(rnn, hidden_width, depth, bidirectional, dropout)
     if rnn == "none":
-        raise ValueError("rnn: expected an encoder, got 'none'. Take the tok2vec below it instead.")
+        raise InputError("rnn: expected an encoder, got 'none'. Take the tok2vec below it instead.")
     encoder: Model[List[Floats2d], List[Floats2d]] = torch_layer(
         "rnn_encoder",
-        Encoder.build,
-        partial(_init_encoder, switches=switches),
+        partial(Encoder, config),
         read_vectors,
         write_vectors,
+        init=partial(init_from_vectors, dims=("nI",)),
         nO=hidden_width * (1 + bidirectional),
         learn_rate_multiplier=learn_rate_multiplier,
         mixed_precision=mixed_precision,
@@ -127,39 +120,12 @@ def rnn_encoder(
 
 
 def grow(model: Model[List[Doc], Potentials], nO: int, like: int) -> None:
-    """Give a model that is initialized more tags, after its own; see `Network.grown`."""
+    """Give an initialized model more tags, nO in all; see `BiLSTMCRF.with_more_tags`."""
     head = model.get_ref("output_layer")
     shim = shim_of(head)
-    shim.exchange(cast(Network, shim.module).grown(nO, like))
+    shim.replace_module(cast(BiLSTMCRF, shim.module).with_more_tags(nO, like))
     for node in (model, head):
         node.set_dim("nO", nO, force=True)
-
-
-def _init_head(
-    model: Model[List[Floats2d], Potentials],
-    X: Optional[List[Floats2d]] = None,
-    Y: Any = None,
-    *,
-    switches: Switches,
-) -> None:
-    """Build the network, with new weights, for the width of X and the number of tags nO."""
-    if X is not None:
-        model.set_dim("nI", get_width(X), force=True)
-    sizes = {"switches": asdict(switches), "nI": model.get_dim("nI"), "nO": model.get_dim("nO")}
-    shim_of(model).attach(sizes)
-
-
-def _init_encoder(
-    model: Model[List[Floats2d], List[Floats2d]],
-    X: Optional[List[Floats2d]] = None,
-    Y: Any = None,
-    *,
-    switches: EncoderSwitches,
-) -> None:
-    """Build the encoder, with new weights, for the width of X."""
-    if X is not None:
-        model.set_dim("nI", get_width(X), force=True)
-    shim_of(model).attach({"switches": asdict(switches), "nI": model.get_dim("nI")})
 
 
 def _write_potentials(
@@ -171,7 +137,7 @@ def _write_potentials(
     # Copies: an optimizer changes the transitions in place, and what was predicted must stay.
     emissions, transitions, start, end = (to_array(output.clone()) for output in outputs)
     lengths = np.array([len(x) for x in X], dtype=np.int64)
-    constrained = cast(Network, shim_of(model).module).constrained
+    constrained = cast(BiLSTMCRF, shim_of(model).module).crf is not None
     Y = Potentials(emissions, lengths, transitions, start, end, constrained)
 
     def backprop(dY: Potentials) -> ArgsKwargs:

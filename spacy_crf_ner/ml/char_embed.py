@@ -4,10 +4,10 @@ Axes: N tokens of the batch, one doc after the other; U distinct words, L charac
 K distinct characters.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from math import sqrt
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, cast
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, cast
 
 import numpy as np
 import torch
@@ -21,7 +21,8 @@ from thinc.types import Floats2d
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from .bilstm_crf import require
+from ..input_error import InputError
+from .bilstm_crf import require, require_dropout
 from .torch_layer import shim_of, to_tensor, torch_layer, write_vectors
 
 CHARS = ("cnn", "lstm", "none")
@@ -38,18 +39,8 @@ IDs = NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
-class EmbeddingSwitches:
-    """What the vector of a word is made of.
-
-    chars: What reads its characters: "cnn", "lstm", or "none".
-    char_width: Width of what that puts out; of an LSTM, of both directions together.
-    char_embed: Width of the vector of a character.
-    word_width: Width of the learned vector of its norm; 0 for none.
-    word_rows: Rows of the table of these.
-    shape_width: Width of the learned vector of its shape; 0 for none.
-    shape_rows: Rows of the table of these.
-    static_vectors: Whether the vectors of the vocab are part of it.
-    dropout: Rate on all of it; None for the rate that `forward` is given.
+class WordEmbeddingConfig:
+    """The settings of `spacy-crf-ner.CharWordEmbed.v1`.
 
     Raises ValueError for a value out of its range, and where nothing is switched on.
     """
@@ -72,10 +63,9 @@ class EmbeddingSwitches:
             require(self, name, getattr(self, name) >= 0, "0 or more")
         halves = self.chars != "lstm" or self.char_width % 2 == 0
         require(self, "char_width", halves, "an even number, half for each direction of the LSTM")
-        fits = self.dropout is None or 0 <= self.dropout < 1
-        require(self, "dropout", fits, "null, or from 0 to below 1")
+        require_dropout(self)
         if not self.learned_width and not self.static_vectors:
-            raise ValueError(
+            raise InputError(
                 "Expected something that a word's vector is made of, got chars = 'none', "
                 "word_width = 0, shape_width = 0 and static_vectors = false. Switch one on."
             )
@@ -158,37 +148,28 @@ class CharLSTM(nn.Module):
 class WordEmbedding(nn.Module):
     """The vectors of words: of their characters, norms and shapes, and static ones, side by side.
 
-    switches: What they are made of.
+    config: Its settings.
     nM: Width of the static vectors; 0 without.
     """
 
-    def __init__(self, switches: EmbeddingSwitches, nM: int) -> None:
+    def __init__(self, config: WordEmbeddingConfig, nM: int) -> None:
         super().__init__()
-        self.switches = switches
+        self.config = config
         self.nM = nM
-        self.nO = switches.learned_width + nM
+        self.dims = {"nM": nM}
+        self.nO = config.learned_width + nM
         self.alphabet: Optional[nn.EmbeddingBag] = None
         self.reader: Optional[nn.Module] = None
-        if switches.chars != "none":
-            self.alphabet = _hash_table(CHAR_ROWS, switches.char_embed)
-            reader = CharCNN if switches.chars == "cnn" else CharLSTM
-            self.reader = reader(switches.char_embed, switches.char_width)
+        if config.chars != "none":
+            self.alphabet = _hash_table(CHAR_ROWS, config.char_embed)
+            reader = CharCNN if config.chars == "cnn" else CharLSTM
+            self.reader = reader(config.char_embed, config.char_width)
         self.norms: Optional[nn.EmbeddingBag] = None
-        if switches.word_width:
-            self.norms = _hash_table(switches.word_rows, switches.word_width)
+        if config.word_width:
+            self.norms = _hash_table(config.word_rows, config.word_width)
         self.shapes: Optional[nn.EmbeddingBag] = None
-        if switches.shape_width:
-            self.shapes = _hash_table(switches.shape_rows, switches.shape_width)
-
-    @property
-    def sizes(self) -> Dict[str, Any]:
-        """What `build` makes a module like this of; plain values."""
-        return {"switches": asdict(self.switches), "nM": self.nM}
-
-    @classmethod
-    def build(cls, switches: Dict[str, Any], nM: int) -> "WordEmbedding":
-        """Make a module of its stored sizes, with new weights."""
-        return cls(EmbeddingSwitches(**switches), nM)
+        if config.shape_width:
+            self.shapes = _hash_table(config.shape_rows, config.shape_width)
 
     def forward(self, words: Words, tokens: Tensor, dropout: float) -> Tensor:
         """Embed each word once, and give each token the vector of its word: (N, nO).
@@ -209,7 +190,7 @@ class WordEmbedding(nn.Module):
             parts.append(self.shapes(words.shapes))
         if self.nM:
             parts.append(words.vectors)
-        rate = dropout if self.switches.dropout is None else self.switches.dropout
+        rate = dropout if self.config.dropout is None else self.config.dropout
         return F.dropout(F.embedding(tokens, torch.cat(parts, 1)), rate, self.training)
 
 
@@ -252,7 +233,7 @@ def char_word_embed(
     LSTM; hashing as in `thinc.api.HashEmbed`.
     Raises ValueError for a setting out of its range, and where nothing is switched on.
     """
-    switches = EmbeddingSwitches(
+    config = WordEmbeddingConfig(
         chars=chars,
         char_width=char_width,
         char_embed=char_embed,
@@ -265,11 +246,11 @@ def char_word_embed(
     )
     return torch_layer(
         "char_word_embed",
-        WordEmbedding.build,
-        partial(_init_embedding, switches=switches),
+        partial(WordEmbedding, config),
         _read_docs,
         write_vectors,
-        nO=None if static_vectors else switches.learned_width,
+        init=partial(_init_embedding, config=config),
+        nO=None if static_vectors else config.learned_width,
         learn_rate_multiplier=learn_rate_multiplier,
     )
 
@@ -279,21 +260,21 @@ def _init_embedding(
     X: Optional[List[Doc]] = None,
     Y: Any = None,
     *,
-    switches: EmbeddingSwitches,
+    config: WordEmbeddingConfig,
 ) -> None:
     """Build the module, with new weights, for the static vectors in the vocab of X."""
     nM = 0
-    if switches.static_vectors:
+    if config.static_vectors:
         shape = X[0].vocab.vectors.shape if X else (0, 0)
         if 0 in shape:
-            raise ValueError(
+            raise InputError(
                 f"static_vectors: expected docs with vectors in their vocab, got {len(X or [])} "
                 f"docs with {shape[0]} vectors. Make some with `spacy init vectors` and give "
                 "their folder as [initialize] vectors, or set static_vectors = false."
             )
         nM = shape[1]
-    shim_of(model).attach({"switches": asdict(switches), "nM": nM})
-    model.set_dim("nO", switches.learned_width + nM, force=True)
+    shim_of(model).build_module(nM=nM)
+    model.set_dim("nO", config.learned_width + nM, force=True)
 
 
 def _read_docs(
@@ -327,16 +308,16 @@ def read_words(docs: Sequence[Doc], module: WordEmbedding) -> Tuple[Words, Tenso
     columns = cast(IDs, np.concatenate([doc.to_array(attributes) for doc in docs]))
     first, tokens = _distinct(columns[:, :3])
     orths, norms, keys, shapes, lowers = columns[first].T
-    switches = module.switches
+    config = module.config
     spelled, points = spell([vocab.strings[orth] for orth in orths.tolist()])
     vectors = torch.zeros((len(first), 0))
-    if switches.static_vectors:
+    if config.static_vectors:
         vectors = _look_up(vocab, module.nM, keys, lowers)
     words = Words(
         chars=torch.from_numpy(spelled),
         alphabet=_hash(points, CHAR_ROWS, CHAR_SEED),
-        norms=_hash(norms, switches.word_rows, NORM_SEED),
-        shapes=_hash(shapes, switches.shape_rows, SHAPE_SEED),
+        norms=_hash(norms, config.word_rows, NORM_SEED),
+        shapes=_hash(shapes, config.shape_rows, SHAPE_SEED),
         vectors=vectors,
     )
     return words, torch.from_numpy(tokens)
@@ -400,7 +381,7 @@ def _look_up(vocab: Vocab, nM: int, keys: IDs, lowers: IDs) -> Tensor:
     """
     vectors = vocab.vectors
     if vectors.shape[1] != nM:
-        raise ValueError(
+        raise InputError(
             f"Static vectors: expected a width of {nM}, as when the model was initialized, got "
             f"{vectors.shape[1]}. Give the vocab the vectors that the pipeline was trained with, "
             "or train it again."

@@ -1,74 +1,130 @@
-"""The precision that is predicted in: what the hardware does well, and where it is kept.
+"""The precision of prediction: which one is fast here, and the module that computes in it.
 
-Training knows nothing of it: what learns is the module itself, in float32.
+Training does not use it: the weights that learn stay in float32.
 """
 
 from contextlib import contextmanager
 from copy import deepcopy
-from importlib.util import find_spec
-from typing import Any, Callable, Dict, Iterator, Optional, Tuple
+from functools import cache
+from math import prod
+from statistics import median
+from time import perf_counter
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
 from thinc.api import ArgsKwargs, Optimizer, PyTorchShim
 from torch import nn
 
+from ..input_error import InputError
+from .memory import keep_storage, limit_kernel_cache
+from .onnx_int8 import OnnxModule, has_onnx
+from .torch_internals import PackedLinear, has_bf16, has_int8, has_packed_linear
+
 PRECISIONS = ("auto", "fp32", "bf16", "fp16", "int8")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}  # but for int8
-# What a CPU multiplies bytes with, or bfloat16 numbers.
-INT8 = ("avx512_vnni", "avx_vnni", "amx_int8")
-AMX = ("amx_bf16",)
-BF16 = ("avx512_bf16", *AMX)
 
-Lower = Callable[[nn.Module, str], nn.Module]
+# The probe: tokens of a batch, seconds that its rounds take, and the share of the time that a
+# precision must save to be preferred to a more exact one.
+PROBE_TOKENS = 128
+PROBE_SECONDS = 0.05
+MIN_GAIN = 0.1
+
+# From the widths of a linear layer, precisions and a number of threads to the seconds of each.
+Measure = Callable[[int, int, Tuple[str, ...], int], Dict[str, float]]
 
 
 def require_precision(precision: Optional[str]) -> None:
-    """Refuse what is no precision: raises ValueError. None is that of the weights."""
+    """Raise InputError for an unknown precision. None, that of the weights, is a known one."""
     if precision is not None and precision not in PRECISIONS:
-        raise ValueError(f"precision: expected one of {[*PRECISIONS]}, got {precision!r}.")
+        raise InputError(f"precision: expected one of {[*PRECISIONS]}, got {precision!r}.")
 
 
-def choose(precision: str, device: torch.device) -> str:
-    """Resolve "auto": the cheapest precision that a device does well, and else what is asked for.
-
-    That is bfloat16 on a CPU with AMX and on a GPU that has it, else float16 on a GPU, and on a CPU
-    that multiplies bytes int8, where the packages for it are installed. With AVX512-BF16 alone,
-    bfloat16 was slower than float32.
-
-    Raises ValueError for a precision that a device does not have, or that lacks its packages.
-    """
-    if precision == "auto":
-        if device.type == "cuda":
-            return "bf16" if torch.cuda.is_bf16_supported() else "fp16"
-        if _has(AMX):
-            return "bf16"
-        return "int8" if _has(INT8) and has_onnx() else "fp32"
-    if device.type != "cpu" and precision == "int8":
-        raise ValueError("precision: int8 is for CPUs, got a GPU. Choose fp16, bf16 or auto.")
+def require_available(precision: str, device: torch.device) -> None:
+    """Raise InputError for a precision that a device does not have, or that lacks its packages."""
+    if precision == "int8" and device.type != "cpu":
+        raise InputError("precision: int8 is for CPUs, got a GPU. Choose fp16, bf16 or auto.")
     if precision == "int8" and not has_onnx():
-        raise ValueError(
+        raise InputError(
             "precision: int8 needs the packages onnx and onnxruntime. Install them: "
             'pip install "spacy-crf-ner[int8]".'
         )
-    if device.type == "cpu" and precision == "fp16":
-        raise ValueError("precision: fp16 is for GPUs, got a CPU. Choose bf16, int8 or auto.")
-    return precision
+    if precision == "fp16" and device.type == "cpu":
+        raise InputError("precision: fp16 is for GPUs, got a CPU. Choose bf16, int8 or auto.")
 
 
-def _has(any_of: Tuple[str, ...]) -> bool:
-    """Whether the CPU has one of these instruction sets; an older torch cannot tell."""
-    known: Dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    return any(known.get(name) for name in any_of)
+def fastest_precision(
+    device: torch.device,
+    sizes: Tuple[int, int],
+    int8: bool = True,
+    measure: Optional[Measure] = None,
+) -> str:
+    """Choose a precision: float32, or one that saves a tenth of the time of a more exact one.
+
+    On a GPU it is bfloat16, or float16 where bfloat16 is emulated. On a CPU those with instructions
+    for them are measured, int8 only if its packages are installed.
+
+    sizes: Widths of the linear layer to measure.
+    int8: Whether int8 may be chosen.
+    measure: `measure_linear`, or another in its place.
+    """
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp16"
+    candidates = ["fp32"]  # the most exact one first
+    if device.type == "cpu" and has_bf16():
+        candidates.append("bf16")
+    if device.type == "cpu" and int8 and has_int8() and has_onnx():
+        candidates.append("int8")
+    if len(candidates) == 1:
+        return "fp32"
+    seconds = (measure or measure_linear)(*sizes, tuple(candidates), torch.get_num_threads())
+    best, *others = candidates
+    for other in others:
+        if seconds[other] < (1 - MIN_GAIN) * seconds[best]:
+            best = other
+    return best
 
 
-def does_bf16() -> bool:
-    """Whether the CPU multiplies bfloat16 numbers."""
-    return _has(BF16)
+@cache
+def measure_linear(nI: int, nO: int, precisions: Tuple[str, ...], threads: int) -> Dict[str, float]:
+    """Measure the seconds of a linear layer in each precision; a process does so once.
+
+    The precisions take turns, so that other work on the machine slows all of them down.
+
+    threads: Number of torch's threads. It only tells results apart.
+
+    Returns the median for each precision.
+    """
+    taken: Dict[str, List[float]] = {precision: [] for precision in precisions}
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        linear, X = nn.Linear(nI, nO), torch.randn(1, PROBE_TOKENS, nI)
+        layers = {precision: _linear_in(linear, X, precision) for precision in precisions}
+        inputs = {each: X.to(DTYPES.get(each, torch.float32)) for each in precisions}
+        for precision, layer in layers.items():
+            layer(inputs[precision])  # the first call prepares the others
+        end = perf_counter() + PROBE_SECONDS
+        while len(taken[precisions[-1]]) < 3 or perf_counter() < end:
+            for precision, layer in layers.items():
+                start = perf_counter()
+                layer(inputs[precision])
+                taken[precision].append(perf_counter() - start)
+    return {precision: median(seconds) for precision, seconds in taken.items()}
 
 
-def has_onnx() -> bool:
-    """Whether the packages for int8 are installed."""
-    return all(find_spec(name) is not None for name in ("onnx", "onnxruntime"))
+def _linear_in(linear: nn.Linear, X: torch.Tensor, precision: str) -> Callable[..., Any]:
+    """A linear layer as prediction uses it in a precision."""
+    if precision == "int8":
+        onnx = OnnxModule(linear, {"X": X})
+        return lambda X: onnx(X=X)
+    lower = deepcopy(linear).to(DTYPES[precision])
+    return PackedLinear(lower) if precision == "bf16" and has_packed_linear() else lower
+
+
+def largest_weight(module: nn.Module) -> Optional[Tuple[int, int]]:
+    """The shape of the largest matrix of a module, embeddings left out; None without any."""
+    layers = (layer for layer in module.modules() if not isinstance(layer, nn.Embedding))
+    weights = (weight for layer in layers for weight in layer.parameters(recurse=False))
+    shapes = [(w.shape[0], w.shape[1]) for w in weights if w.dim() == 2]
+    return max(shapes, key=prod, default=None)
 
 
 def sharing_copy(module: nn.Module) -> nn.Module:
@@ -78,62 +134,92 @@ def sharing_copy(module: nn.Module) -> nn.Module:
 
 
 class PredictionShim(PyTorchShim):
-    """A shim that trains its module, and predicts with what `lower` makes of it.
+    """A shim that trains its module, and predicts with another one that is made from it.
 
     precision: One of PRECISIONS; None to predict with the module itself.
-    lower: Makes, of the module and a precision that is not "auto", another to predict with; that
-        may have the same weights.
+    make_inference_module: Makes, from the module and a precision that is not "auto", the one to
+        predict with, which may share its weights.
+    int8: Whether "auto" may be int8.
     """
 
     precision: Optional[str] = None
-    lower: Lower
+    make_inference_module: Callable[[nn.Module, str], nn.Module]
+    int8 = False
 
-    # The module to predict with, and what it was made of.
-    _lowered: Optional[nn.Module] = None
-    _made_of: Tuple[Optional[nn.Module], Optional[str]] = (None, None)
+    # The module to predict with, and what it was made from.
+    _inference_module: Optional[nn.Module] = None
+    _inference_key: Tuple[Optional[nn.Module], Optional[str]] = (None, None)
+    # What "auto" is, and on which kind of device.
+    _fastest: Tuple[str, str] = ("", "")
 
     def predict(self, inputs: ArgsKwargs) -> Any:
         """Compute the outputs in the precision."""
         if self.precision is None:
             return super().predict(inputs)
         with torch.no_grad():
-            return self.lowered()(*inputs.args, **inputs.kwargs)
+            return self.inference_module()(*inputs.args, **inputs.kwargs)
 
     @property
-    def chosen(self) -> str:
-        """The precision, "auto" resolved."""
-        return choose(str(self.precision), self.device)
+    def resolved_precision(self) -> Optional[str]:
+        """The precision, "auto" resolved once for a kind of device; None for that of the weights.
 
-    def lowered(self) -> Any:
-        """The module to predict with, made anew where the weights have changed since."""
-        made_of = (self._model, self.precision)
-        if self._made_of != made_of:
-            self._lowered = self.lower(self._model, self.chosen).eval()
-            self._made_of = made_of
-        return self._lowered
+        Raises InputError for a precision that the device does not have or that lacks its packages.
+        """
+        if self.precision is None:
+            return None
+        if self.precision != "auto":
+            require_available(self.precision, self.device)
+            return self.precision
+        if self._fastest[0] != self.device.type:
+            sizes = largest_weight(self._model)
+            fastest = fastest_precision(self.device, sizes, self.int8) if sizes else "fp32"
+            self._fastest = self.device.type, fastest
+        return self._fastest[1]
 
-    def forget(self) -> None:
-        """Drop the module to predict with: the weights will change."""
-        self._lowered, self._made_of = None, (None, None)
+    def inference_module(self) -> Any:
+        """The module to predict with, made again after the weights have changed."""
+        key = (self._model, self.precision)
+        if self._inference_key != key:
+            precision = self.resolved_precision
+            assert precision is not None
+            self._inference_module = self.make_inference_module(self._model, precision).eval()
+            self._inference_key = key
+        return self._inference_module
+
+    def invalidate(self) -> None:
+        """Drop the module to predict with, before the weights change."""
+        self._inference_module, self._inference_key = None, (None, None)
+
+    def begin_update(self, inputs: ArgsKwargs) -> Any:
+        """Compute the outputs; returns them and a callback for the backward pass."""
+        limit_kernel_cache()
+        return super().begin_update(inputs)
 
     def finish_update(self, optimizer: Optimizer) -> None:
         """Update the weights with their gradients."""
-        self.forget()
-        super().finish_update(optimizer)
+        self.invalidate()
+        with keep_storage(self._model):
+            super().finish_update(optimizer)
 
     @contextmanager
     def use_params(self, params: Dict[Any, Any]) -> Iterator[None]:
-        """Take other weights for a while, as an optimizer's averages."""
-        self.forget()
+        """Use other weights for a while, such as an optimizer's averages."""
+        self.invalidate()
+        error: Optional[BaseException] = None
         with super().use_params(params):
-            yield
-        self.forget()
+            try:
+                yield
+            except BaseException as raised:  # thinc would leave the other weights in the module
+                error = raised
+        self.invalidate()
+        if error is not None:
+            raise error
 
     def to_device(self, device_type: str, device_id: int) -> None:
         """Move the module."""
-        self.forget()
+        self.invalidate()
         super().to_device(device_type, device_id)
 
     def __getstate__(self) -> Dict[str, Any]:
-        """What is copied: a copy makes its own module to predict with."""
-        return {**self.__dict__, "_lowered": None, "_made_of": (None, None)}
+        """The state to copy: a copy makes its own module to predict with."""
+        return {**self.__dict__, "_inference_module": None, "_inference_key": (None, None)}

@@ -1,13 +1,12 @@
-"""A torch module as a layer of thinc: the crossing between their arrays, and its storage.
+"""A torch module as a thinc layer: arrays to tensors and back, and its storage.
 
 Axes: N tokens of a batch, one doc after the other.
 """
 
-import os
 from copy import deepcopy
 from functools import partial
 from io import BytesIO
-from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar, cast
+from typing import Any, Callable, List, Optional, Tuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -21,62 +20,61 @@ from thinc.api import (
     torch2xp,
     xp2torch,
 )
-from thinc.layers.pytorchwrapper import forward as pytorch_forward
+from thinc.optimizers import KeyT
 from thinc.types import Floats2d, Ints1d
+from thinc.util import get_width
 from torch import Tensor, nn
 
+from ..input_error import InputError
+from .mixed_precision import MixedPrecision, MixedPrecisionShim, module_of, on_gpu
 from .precision import DTYPES, PredictionShim, require_precision, sharing_copy
 
 InT = TypeVar("InT")
 OutT = TypeVar("OutT")
-# Makes a module of its sizes, as they are stored; the module has them in its attribute `sizes`.
+# Makes a module of its dimensions, such as nI; the module has them in its attribute `dims`.
 Build = Callable[..., nn.Module]
-
-# The child of a fork, as nlp.pipe(n_process=2) makes them, cannot use the threads that torch has
-# started in its parent: it would wait for them for ever.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
-
-
-def on_gpu() -> bool:
-    """Tell whether a GPU is in use: `spacy-crf-ner.on_gpu.v1`, a value for `mixed_precision`."""
-    return bool(get_torch_default_device().type == "cuda")
+ConvertInputs = Callable[
+    [Model[InT, OutT], InT, bool], Tuple[ArgsKwargs, Callable[[ArgsKwargs], InT]]
+]
+ConvertOutputs = Callable[..., Tuple[OutT, Callable[[OutT], ArgsKwargs]]]
 
 
 def to_array(tensor: Tensor) -> Any:
-    """An array of thinc over the memory of a tensor; of which kind, the tensor's device says."""
+    """Return an array over the memory of a tensor: numpy's, or cupy's for a tensor on a GPU."""
     return torch2xp(tensor.detach())
 
 
 def to_tensor(array: Any) -> Tensor:
-    """A tensor over the memory of an array of thinc."""
-    return xp2torch(array)
+    """Return a tensor over the memory of an array, on the CPU or the GPU where the array is."""
+    # xp2torch alone would copy a numpy array to the GPU in use.
+    return torch.from_numpy(array) if isinstance(array, np.ndarray) else xp2torch(array)
 
 
 def torch_layer(
     name: str,
     build: Build,
-    init: Callable[..., None],
-    read: Callable[[Model[InT, OutT], InT, bool], Tuple[ArgsKwargs, Callable[[ArgsKwargs], InT]]],
-    write: Callable[..., Tuple[OutT, Callable[[OutT], ArgsKwargs]]],
+    convert_inputs: ConvertInputs[InT, OutT],
+    convert_outputs: ConvertOutputs[OutT],
     *,
+    init: Callable[..., None],
     nO: Optional[int] = None,
     learn_rate_multiplier: float = 1.0,
-    mixed_precision: bool = False,
+    mixed_precision: MixedPrecision = False,
     precision: Optional[str] = None,
 ) -> Model[InT, OutT]:
-    """Make a layer of a module that is built when its sizes are known.
+    """Make a layer of a module that is built when its dimensions are known.
 
-    name: Of the layer.
-    build: Makes the module of its sizes.
-    init: Initializes the layer; it attaches the module to the shim.
-    read: What goes into the module, and the way back of its gradient, as thinc's PyTorchWrapper
-        has it.
-    write: What comes out of it, and the way back.
-    nO: Width of the output, where it is known.
-    learn_rate_multiplier: Times the optimizer's learning rate.
-    mixed_precision: float16 where the module runs on a GPU.
-    precision: What its recurrent layers predict in; None for that of the weights.
+    name: The name of the layer.
+    build: Makes the module, of its dimensions.
+    convert_inputs: Returns the arguments of the module and a callback for their gradient.
+    convert_outputs: Takes the inputs of the layer and the outputs of the module; returns the
+        outputs of the layer and a callback for their gradient. Both are those of thinc's
+        PyTorchWrapper.
+    init: Initializes the layer: calls `TorchShim.build_module`.
+    nO: The width of the output, where it is known.
+    learn_rate_multiplier: Multiplies the optimizer's learning rate.
+    mixed_precision: On a GPU, true trains in float16 and "bf16" in bfloat16.
+    precision: The precision of recurrent layers in prediction; None for that of the weights.
 
     Raises ValueError for an unknown precision.
     """
@@ -85,12 +83,42 @@ def torch_layer(
     shim.precision = precision
     return Model(
         name,
-        pytorch_forward,
+        partial(_forward, convert_inputs=convert_inputs, convert_outputs=convert_outputs),
         init=init,
         dims={"nI": None, "nO": nO},
-        attrs={"convert_inputs": read, "convert_outputs": write, "dropout_rate": 0.0},
+        attrs={"dropout_rate": 0.0},
         shims=[shim],
     )
+
+
+def _forward(
+    model: Model[InT, OutT],
+    X: InT,
+    is_train: bool,
+    *,
+    convert_inputs: ConvertInputs[InT, OutT],
+    convert_outputs: ConvertOutputs[OutT],
+) -> Tuple[OutT, Callable[[OutT], InT]]:
+    inputs, to_d_X = convert_inputs(model, X, is_train)
+    outputs, backprop_module = shim_of(model)(inputs, is_train)
+    Y, to_d_outputs = convert_outputs(model, (X, outputs), is_train)
+    return Y, lambda dY: to_d_X(backprop_module(to_d_outputs(dY)))
+
+
+def init_from_vectors(
+    model: Model[List[Floats2d], Any],
+    X: Optional[List[Floats2d]] = None,
+    Y: Any = None,
+    *,
+    dims: Tuple[str, ...],
+) -> None:
+    """Build the module of a layer, with new weights, for the width of the vectors X.
+
+    dims: The dimensions of the layer that the module is built of, nI among them.
+    """
+    if X is not None:
+        model.set_dim("nI", get_width(X), force=True)
+    shim_of(model).build_module(**{name: model.get_dim(name) for name in dims})
 
 
 def shim_of(model: Model[Any, Any]) -> "TorchShim":
@@ -101,7 +129,7 @@ def shim_of(model: Model[Any, Any]) -> "TorchShim":
 def read_vectors(
     model: Model[List[Floats2d], Any], X: List[Floats2d], is_train: bool
 ) -> Tuple[ArgsKwargs, Callable[[ArgsKwargs], List[Floats2d]]]:
-    """Hand the vectors of the tokens of docs to a module: (N, nI), lengths (B,), dropout rate."""
+    """Convert the vectors of docs to arguments: features (N, nI), lengths (B,), dropout rate."""
     lengths = np.array([len(x) for x in X], dtype=np.int64)
     flat = model.ops.flatten(X)
     features = xp2torch(flat, requires_grad=is_train, device=shim_of(model).device)
@@ -109,7 +137,7 @@ def read_vectors(
     def backprop(d_inputs: ArgsKwargs) -> List[Floats2d]:
         return model.ops.unflatten(to_array(d_inputs.args[0]), cast(Ints1d, lengths))
 
-    # thinc's set_dropout_rate does not reach inside a torch module: the rate goes along.
+    # thinc's set_dropout_rate does not reach inside a torch module: pass the rate along.
     args = (features, torch.from_numpy(lengths), model.attrs["dropout_rate"])
     return ArgsKwargs(args=args, kwargs={}), backprop
 
@@ -117,7 +145,7 @@ def read_vectors(
 def write_vectors(
     model: Model[Any, List[Floats2d]], inputs_outputs: Tuple[List[Any], Tensor], is_train: bool
 ) -> Tuple[List[Floats2d], Callable[[List[Floats2d]], ArgsKwargs]]:
-    """Hand the vectors of all tokens, (N, nO), back as those of each doc."""
+    """Convert the vectors of all tokens, (N, nO), to those of each doc."""
     docs, Y = inputs_outputs
     lengths = cast(Ints1d, np.array([len(doc) for doc in docs], dtype=np.int64))
 
@@ -128,104 +156,121 @@ def write_vectors(
     return model.ops.unflatten(to_array(Y), lengths), backprop
 
 
-def lower_recurrent(module: nn.Module, precision: str) -> nn.Module:
-    """Copy a module, its recurrent layers in another precision; these have the most to compute.
+def cast_recurrent(module: nn.Module, precision: str) -> nn.Module:
+    """Copy a module with its recurrent layers, which compute most, in another precision.
 
-    In int8 they stay as they are.
+    For int8 they stay as they are.
     """
     dtype = DTYPES.get(precision, torch.float32)
     if dtype is torch.float32:
         return sharing_copy(module)
-    lowered = deepcopy(module)
-    for layer in lowered.modules():
+    copied = deepcopy(module)
+    for layer in copied.modules():
         if isinstance(layer, nn.RNNBase):
             layer.to(dtype)
-    return lowered
+    return copied
 
 
-class TorchShim(PredictionShim):
-    """Hold a module that is built when its sizes are known, and let it learn at its own rate.
+class TorchShim(MixedPrecisionShim, PredictionShim):
+    """Hold a module that is built when its dimensions are known, and train it at its own rate.
 
-    build: Makes the module of its sizes.
-    learn_rate_multiplier: Times the optimizer's learning rate.
-    mixed_precision: float16 where the module runs on a GPU.
+    build, learn_rate_multiplier, mixed_precision: See `torch_layer`.
     """
 
-    lower = staticmethod(lower_recurrent)
+    make_inference_module = staticmethod(cast_recurrent)
 
     def __init__(
-        self, build: Build, learn_rate_multiplier: float = 1.0, mixed_precision: bool = False
+        self,
+        build: Build,
+        learn_rate_multiplier: float = 1.0,
+        mixed_precision: MixedPrecision = False,
     ) -> None:
-        mixed_precision = mixed_precision and on_gpu()
+        float16 = mixed_precision is True and on_gpu()
         super().__init__(
             None,
-            mixed_precision=mixed_precision,
-            grad_scaler=PyTorchGradScaler(mixed_precision),
+            mixed_precision=float16,
+            grad_scaler=PyTorchGradScaler(float16),
             serialize_model=_serialize,
             deserialize_model=partial(_deserialize, build),
         )
+        self.bf16 = mixed_precision == "bf16" and on_gpu()
         self.build = build
         self.learn_rate_multiplier = learn_rate_multiplier
 
-    def attach(self, sizes: Dict[str, Any]) -> None:
+    def build_module(self, **dims: int) -> None:
         """Build the module, with new weights, on the device in use."""
-        self._model = self.build(**sizes).to(get_torch_default_device())
+        self.replace_module(self.build(**dims).to(get_torch_default_device()))
+
+    def replace_module(self, module: nn.Module) -> None:
+        """Take another module. Optimizers treat its weights as new ones."""
+        Shim.__init__(self, module)  # with a new id
 
     @property
     def module(self) -> nn.Module:
         """The module. Raises ValueError where it is not built yet."""
-        if self._model is None:
-            raise ValueError(
+        module = module_of(self)
+        if module is None:
+            raise InputError(
                 "The model has no weights yet: call nlp.initialize() on examples, or load a "
                 "trained pipeline with spacy.load()."
             )
-        return cast(nn.Module, self._model)
+        return module
 
     @property
     def device(self) -> torch.device:
-        """Where the module is; without any weights, the device in use."""
+        """The device of the module; without any weights, the device in use."""
         weights = next(self.module.parameters(), None)
         return get_torch_default_device() if weights is None else weights.device
 
-    def exchange(self, module: nn.Module) -> None:
-        """Take another module. Optimizers see other weights in it."""
-        self._model = module
-        with Shim.global_id_lock:
-            Shim.global_id += 1
-            self.id = Shim.global_id
-
     def finish_update(self, optimizer: Optimizer) -> None:
         """Update the weights with their gradients, at the multiplied rate."""
-        if self._model is None:
+        if module_of(self) is None:
             return
         if isinstance(optimizer, Optimizer):
             step = partial(optimizer, lr_scale=self.learn_rate_multiplier)
         else:
-            # nlp.rehearse notes gradients for later: these here are set to zero.
-            step = lambda key, weights, gradient: optimizer(key, weights, gradient.copy())  # noqa: E731
+            step = partial(_defer, optimizer, self.learn_rate_multiplier)
         super().finish_update(cast(Optimizer, step))
+
+
+class ScaledKey(Tuple[int, str]):
+    """The key of weights in an optimizer, with the multiplier of their learning rate.
+
+    `nlp.rehearse` collects gradients with a function that takes no rate, and passes the keys to
+    the optimizer later. `LayerwiseAdam` reads the multiplier from the key.
+    """
+
+    lr_scale: float
+
+
+def _defer(collect: Any, lr_scale: float, key: KeyT, weights: Any, gradient: Any) -> Any:
+    """Pass a gradient to a function that keeps it: a copy, as the shim sets its own to zero."""
+    scaled = ScaledKey(key)
+    scaled.lr_scale = lr_scale
+    return collect(scaled, weights, gradient.copy())
 
 
 def _serialize(module: Optional[nn.Module]) -> bytes:
     if module is None:
         return b""
     stream = BytesIO()
-    torch.save({"sizes": module.sizes, "state": module.state_dict()}, stream)
+    torch.save({"dims": module.dims, "state": module.state_dict()}, stream)
     return stream.getvalue()
 
 
 def _deserialize(build: Build, _: Any, data: bytes, device: torch.device) -> Optional[nn.Module]:
-    """Build the module from its stored sizes; nothing but tensors and plain values is read."""
+    """Build the module from its stored dimensions; only tensors and plain values are read."""
     if not data:
         return None
     try:
         stored = torch.load(BytesIO(data), map_location=device, weights_only=True)
-        module = build(**stored["sizes"])
+        module = build(**stored["dims"])
         module.load_state_dict(stored["state"])
     except Exception as error:
-        raise ValueError(
-            "The stored weights cannot be read: expected what this architecture wrote, sizes and a "
-            f"state dict, got {len(data)} bytes that fail with a {type(error).__name__}. "
-            "The file is truncated, or of another architecture: save the pipeline again."
+        raise InputError(
+            "The stored weights cannot be read: expected the weights of a model with the settings "
+            f"of the config, got {len(data)} bytes that fail with a {type(error).__name__}. The "
+            "file is truncated, or of another architecture or other settings: load the pipeline "
+            "with the config that it was trained with, or save it again."
         ) from error
     return module.to(device)

@@ -7,6 +7,7 @@ from typing import (
     Callable,
     Dict,
     Iterable,
+    Iterator,
     List,
     NamedTuple,
     Optional,
@@ -24,11 +25,12 @@ from spacy.tokens import Doc, Span, SpanGroup
 from spacy.training import Example, validate_examples, validate_get_examples
 from spacy.util import check_lexeme_norms
 from spacy.vocab import Vocab
-from thinc.api import Config, Model, Optimizer
+from thinc.api import Config, Model, Optimizer, set_dropout_rate
 from thinc.types import Ints1d
 
 from ..ml.architectures import grow
 from ..ml.potentials import Potentials, distill, loss
+from ..ml.threads import use_one_thread_after_fork
 from ..tags import OUTSIDE, SpanOffsets, TagScheme
 from .gold import collect_labels, gold_tags, wrong_spans
 from .listeners import listens, require_features, require_upstream
@@ -235,6 +237,20 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         return list(self.labels)
 
     @property
+    def confidence(self) -> bool:
+        """Whether entities get a confidence."""
+        return bool(self.cfg["confidence"])
+
+    @property
+    def temperature(self) -> float:
+        """What divides all scores before probabilities are taken."""
+        return float(self.cfg["temperature"])
+
+    @temperature.setter
+    def temperature(self, value: float) -> None:
+        self.cfg["temperature"] = value
+
+    @property
     def scheme(self) -> TagScheme:
         """The tags of the labels."""
         return _tag_scheme(self.cfg["scheme"], self.labels)
@@ -294,6 +310,11 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
             )
         output_layer.set_dim("nO", len(self.scheme.tags))
         self.model.initialize(X=[eg.x for eg in islice(get_examples(), 10)])
+
+    def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
+        """Annotate a stream of docs in batches; see spaCy's `TrainablePipe.pipe`."""
+        use_one_thread_after_fork()  # before a transformer below computes
+        yield from super().pipe(stream, batch_size=batch_size)
 
     def predict(self, docs: Iterable[Doc]) -> List[Prediction]:
         """Find the entities of the best legal tag sequence of each doc, and their probabilities.
@@ -500,9 +521,9 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         self,
         examples: Iterable[Example],
         *,
+        drop: float = 0.0,
         sgd: Optional[Optimizer] = None,
         losses: Optional[Dict[str, float]] = None,
-        **config: Any,
     ) -> Dict[str, float]:
         """Learn to predict docs as the model did when `nlp.resume_training` was called.
 
@@ -510,6 +531,7 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
         divergence from it. Labels that were added since are left out of the comparison.
 
         examples: Their predicted docs are rehearsed; their gold ones are not looked at.
+        drop: The dropout rate.
         sgd: Updates the weights; None leaves the gradients to the next update.
         losses: The loss is added to that of the component; a new dict where None.
 
@@ -524,6 +546,7 @@ class CRFEntityRecognizer(TrainablePipe):  # type: ignore[misc]  # a Cython clas
             return losses
         require_features(self, docs)
         teacher = self._rehearsal_model.predict(docs)
+        set_dropout_rate(self.model, drop)
         head, tok2vec = self.model.get_ref("output_layer"), self.model.get_ref("tok2vec")
         if listens(self):
             # What listens learns only with what it listens to, which is not asked here.

@@ -1,4 +1,4 @@
-"""A pipeline from a folder or a package, on the device and in the precision it is to predict in."""
+"""Load a pipeline to predict with, on a device and in a precision."""
 
 from typing import Optional
 
@@ -11,10 +11,10 @@ def load(model: str, gpu_id: int = -1, precision: Optional[str] = None) -> Langu
     """Load a pipeline.
 
     model: Its folder, or the name of a package.
-    gpu_id: GPU to use, -1 for the CPU.
-    precision: As `spacy_crf_ner.accelerate` has it; None for what the pipeline was saved with.
+    gpu_id: The GPU to use; -1 for the CPU.
+    precision: As in `spacy_crf_ner.accelerate`; None for what the pipeline was saved with.
 
-    Raises ValueError as `accelerate`, and OSError where there is no such pipeline.
+    Raises InputError as `accelerate` does, and OSError if there is no such pipeline.
     """
     setup_gpu(gpu_id, silent=True)
     nlp = spacy.load(model)

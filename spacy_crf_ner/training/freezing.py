@@ -1,10 +1,12 @@
-"""Transformers that do not learn, or not in their lower layers."""
+"""Callbacks that freeze a transformer, or its lower layers."""
 
-from typing import Any, Callable, List, Set
+from typing import Any, Callable, List
 
 from spacy.language import Language
 
-from .layer_index import depth
+from ..input_error import InputError
+from ..ml.mixed_precision import module_of
+from .layer_index import layer_index
 
 Callback = Callable[[Language], None]
 
@@ -13,20 +15,19 @@ def freeze_layers(component: str = "transformer", layers: int = 1) -> Callback:
     """Make `spacy-crf-ner.freeze_layers.v1`, for `[initialize.after_init]`.
 
     The embeddings and the lowest layers of a transformer keep their weights, and no gradients are
-    computed for them. It is not stored: a loaded pipeline learns in all layers, until the callback
-    is called on it.
+    computed for them. This is not stored: call it on a loaded pipeline again.
 
     component: The component with the transformer.
-    layers: How many of its layers, from the lowest; 0 for the embeddings alone.
+    layers: The number of frozen layers, from the lowest; 0 for the embeddings alone.
 
-    The callback raises ValueError where the component is not there, or has no transformer whose
-    layers can be told by the names of their weights, or has no more than so many.
+    The callback raises InputError where the component is not there, or has no transformer with
+    more layers, which the names of its weights show.
     """
 
     def after_init(nlp: Language) -> None:
-        modules = _modules(_component(nlp, component))
+        modules = _transformers(nlp, component)
         if not modules:
-            raise ValueError(
+            raise InputError(
                 f"freeze_layers: expected a transformer in {component!r}, got none. Name the "
                 "component that has one, and initialize or load it before."
             )
@@ -40,18 +41,18 @@ def load_frozen(component: str = "transformer") -> Callback:
     """Make `spacy-crf-ner.load_frozen.v1`, for `[initialize.before_init]`.
 
     `spacy train` does not initialize frozen components, so a frozen transformer that is not
-    sourced from a pipeline would have no weights. This callback loads its pretrained ones, where
-    it is frozen and has none; otherwise it does nothing.
+    sourced from a pipeline would have no weights. This callback loads the pretrained weights of a
+    frozen transformer that has none.
 
     component: The component with the transformer.
 
-    The callback raises ValueError where the component is not there.
+    The callback raises InputError where the component is not there.
     """
 
     def before_init(nlp: Language) -> None:
-        pipe = _component(nlp, component)
-        if component not in nlp.disabled or _modules(pipe):
+        if _transformers(nlp, component) or component not in nlp.disabled:
             return
+        pipe: Any = nlp.get_pipe(component)
         pipe.initialize(lambda: [], nlp=nlp)
         for _, other in nlp.components:
             pipe.find_listeners(other)  # they learn its width
@@ -59,49 +60,42 @@ def load_frozen(component: str = "transformer") -> Callback:
     return before_init
 
 
-def _component(nlp: Language, name: str) -> Any:
-    if name not in nlp.component_names:
-        raise ValueError(
-            f"Expected one of the components {nlp.component_names}, got {name!r}. Name the one "
-            "with the transformer in [initialize]."
+def _transformers(nlp: Language, component: str) -> List[Any]:
+    """Find the modules of Hugging Face in a component, with weights and a number of layers."""
+    if component not in nlp.component_names:
+        raise InputError(
+            f"Expected one of the components {nlp.component_names}, got {component!r}. Name the "
+            "one with the transformer in [initialize]."
         )
-    return nlp.get_pipe(name)
-
-
-def _modules(pipe: Any) -> List[Any]:
-    """The transformers of Hugging Face in a component that have weights."""
-    nodes = pipe.model.walk() if getattr(pipe, "model", None) else []
-    modules = (getattr(shim, "_model", None) for node in nodes for shim in node.shims)
-    return [module for module in modules if _size(module) is not None]
-
-
-def _size(module: Any) -> Any:
-    """The number of layers of a transformer; None of another module."""
-    return getattr(getattr(module, "config", None), "num_hidden_layers", None)
+    model = getattr(nlp.get_pipe(component), "model", None)
+    shims = [shim for node in model.walk() for shim in node.shims] if model else []
+    configs = [(module, getattr(module, "config", None)) for module in map(module_of, shims)]
+    return [module for module, config in configs if hasattr(config, "num_hidden_layers")]
 
 
 def _freeze(module: Any, layers: int, component: str) -> None:
-    """Let the embeddings and the lowest layers be constants."""
-    size = _size(module)
+    """Turn off the gradients of the embeddings and the lowest layers."""
+    size = module.config.num_hidden_layers
+    instead = (
+        "name the component in training.frozen_components and in training.annotating_components."
+    )
     if layers < 0:
-        raise ValueError(f"freeze_layers: expected layers of 0 or more, got {layers}.")
+        raise InputError(f"freeze_layers: expected layers of 0 or more, got {layers}.")
     if layers >= size:
-        raise ValueError(
+        raise InputError(
             f"freeze_layers: expected fewer than the {size} layers of the transformer in "
-            f"{component!r}, got {layers}. To freeze all of it, name the component in "
-            "training.frozen_components and in training.annotating_components."
+            f"{component!r}, got {layers}. To freeze all of it, {instead}"
         )
-    depths = {name: depth(name) for name, _ in module.named_parameters()}
-    found: Set[int] = {deep for deep in depths.values() if deep is not None}
-    if found != set(range(size + 1)):
-        raise ValueError(
+    indices = {name: layer_index(name) for name, _ in module.named_parameters()}
+    found = {index for index in indices.values() if index is not None}
+    if found != {*range(size + 1)}:
+        raise InputError(
             f"freeze_layers: expected weights of embeddings and {size} layers in the transformer "
             f"in {component!r}, got names of {sorted(found)}, 0 for the embeddings. A "
-            f"{type(module).__name__} cannot be frozen in part: name the component in "
-            "training.frozen_components and in training.annotating_components."
+            f"{type(module).__name__} cannot be frozen in part: {instead}"
         )
     for name, parameter in module.named_parameters():
-        deep = depths[name]
-        if deep is not None and deep <= layers:
+        index = indices[name]
+        if index is not None and index <= layers:
             parameter.requires_grad_(False)
             parameter.grad = None

@@ -1,63 +1,76 @@
-"""The arithmetic of Adam: weights, moments and their decay in one pass over memory."""
+"""The step of thinc's Adam in one pass over memory, by torch's fused AdamW."""
 
 from typing import Any
 
 import numpy as np
 import torch
+from thinc.api import Optimizer
+from thinc.backends import get_array_ops
+from thinc.optimizers import KeyT
 from torch.optim.adamw import adamw
 
 from ..ml.torch_layer import to_tensor
 
+# For smaller arrays, a call of torch takes more time than it saves.
+MIN_FUSED_SIZE = 2**15
 
-def adam_step(
-    weights: Any,
-    gradient: Any,
-    mom1: Any,
-    mom2: Any,
-    *,
-    step: int,
-    learn_rate: float,
-    decay: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    grad_clip: float,
+
+def can_fuse(optimizer: Optimizer, weights: Any, gradient: Any) -> bool:
+    """Whether the step is Adam's, with decoupled decay, on large contiguous arrays of a CPU."""
+    return (
+        weights.size >= MIN_FUSED_SIZE
+        and not optimizer.use_radam
+        and optimizer.b1 > 0
+        and optimizer.b2 > 0
+        and (optimizer.L2_is_weight_decay or not optimizer.L2)
+        and weights.shape == gradient.shape
+        and all(isinstance(a, np.ndarray) and a.dtype == np.float32 for a in (weights, gradient))
+        and all(a.flags.carray for a in (weights, gradient))
+    )
+
+
+def fused_step(
+    optimizer: Optimizer, key: KeyT, weights: Any, gradient: Any, lr_scale: float
 ) -> None:
-    """Update weights and moments in place, with the results of thinc's Optimizer.
+    """Update weights in place with the results of thinc's Optimizer, and zero the gradient.
 
-    thinc goes over its arrays again and again, with copies of them, on one thread; torch does so
-    once, on all, and scales the gradient down and decays the weights on the way.
+    thinc goes over its arrays many times, with copies of them, on one thread. torch does so once,
+    on all threads, and clips the gradient and decays the weights on the way.
 
-    weights, gradient: numpy arrays of one shape, in C order; the gradient is set to zero.
-    mom1, mom2: As many numbers, in one axis.
-    step: How many updates these weights have had, with this one.
-    learn_rate: That of these weights.
-    decay: The share of themselves that they lose after the step; below 1.
-    beta1, beta2, eps: As in Adam.
-    grad_clip: The largest norm of the gradient; 0 for none.
+    optimizer, key, weights, gradient, lr_scale: As in a call of the optimizer; `can_fuse` holds.
     """
-    norm = np.linalg.norm(gradient)
-    scale = torch.tensor(norm / grad_clip) if grad_clip and norm >= grad_clip else None
-    flat = [to_tensor(array).view(-1) for array in (weights, gradient, mom1, mom2)]
+    optimizer.nr_update[key] += 1
+    step = optimizer.nr_update[key]
+    ops: Any = get_array_ops(weights)  # type: ignore[no-untyped-call]
+    for moments in (optimizer.mom1, optimizer.mom2):
+        if key not in moments:
+            moments[key] = ops.alloc1f(weights.size)
+    norm, largest = np.linalg.norm(gradient), optimizer.grad_clip
+    # thinc rounds them, and so what they leave of 1.
+    beta1, beta2 = (float(np.float32(beta)) for beta in (optimizer.b1, optimizer.b2))
+    learn_rate = lr_scale * optimizer.learn_rate
     # torch decays weights before the step, thinc after it: (1 - d) (w - s) = (1 - d) w - (1 - d) s.
-    rate = (1 - decay) * learn_rate * (1 - beta2**step) ** 0.5 / (1 - beta1**step)
+    kept = 1 - learn_rate * optimizer.L2
     adamw(
-        [flat[0]],
-        [flat[1]],
-        [flat[2]],
-        [flat[3]],
+        [to_tensor(weights).view(-1)],
+        [to_tensor(gradient).view(-1)],
+        [to_tensor(optimizer.mom1[key])],
+        [to_tensor(optimizer.mom2[key])],
         max_exp_avg_sqs=[],
-        # thinc corrects the moments in the rate: torch is told that there is nothing to correct.
-        state_steps=[torch.tensor(torch.inf)],
+        state_steps=[torch.tensor(step - 1.0)],
         fused=True,
-        grad_scale=scale,
+        grad_scale=torch.tensor(norm / largest) if 0 < largest <= norm else None,
         amsgrad=False,
-        # thinc rounds them, and so what they leave of 1.
-        beta1=float(np.float32(beta1)),
-        beta2=float(np.float32(beta2)),
-        lr=rate,
-        weight_decay=decay / rate if decay else 0.0,
-        eps=eps,
+        beta1=beta1,
+        beta2=beta2,
+        lr=kept * learn_rate,
+        weight_decay=optimizer.L2 / kept,
+        # torch adds eps to the second moment after the correction of its bias, thinc before.
+        eps=optimizer.eps / (1 - beta2**step) ** 0.5,
         maximize=False,
     )
     gradient.fill(0.0)
+    if optimizer.averages is not None:
+        if key not in optimizer.averages:
+            optimizer.averages[key] = ops.alloc(weights.shape)
+        ops.update_averages(optimizer.averages[key], weights, step)

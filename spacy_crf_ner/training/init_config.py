@@ -1,16 +1,17 @@
-"""A config to begin with: a shipped one, for a language, a machine and a purpose."""
+"""A config to start from: a shipped one, for a language, a machine and a purpose."""
 
 from pathlib import Path
 from typing import Any, Dict, Optional
 
-from spacy.language import Language
 from spacy.util import get_lang_class, load_config, load_model_from_config
 from thinc.api import Config
+
+from ..input_error import InputError
 
 TOK2VECS = ("transformer", "cnn", "char")
 PURPOSES = ("efficiency", "accuracy")
 
-Settings = Dict[str, Any]  # by their names with dots, as `spacy train` takes them
+Settings = Dict[str, Any]  # by dotted names, as in `spacy train`
 
 GPU: Settings = {"system.gpu_allocator": "pytorch", "training.batcher.size": 2000}
 CPU: Settings = {"system.gpu_allocator": None}
@@ -52,8 +53,8 @@ VECTORS = {
 
 
 def shipped(name: str) -> Path:
-    """Find a file of the shipped configs: of the installed package, or of the checkout."""
-    here = Path(__file__).parent
+    """Find a shipped config, in the installed package or in the checkout."""
+    here = Path(__file__).parents[1]
     folder = here / "configs"
     return (folder if folder.is_dir() else here.parent / "configs") / name
 
@@ -67,28 +68,37 @@ def init_config(
     gpu: bool = False,
     optimize: str = "efficiency",
 ) -> Config:
-    """Make a complete config: only `paths.train` and `paths.dev` are left to be given.
+    """Make a config that is complete but for `paths.train` and `paths.dev`.
 
-    lang: Language code of spaCy.
-    tok2vec: What is below the BiLSTM-CRF: "transformer"; "cnn", spaCy's HashEmbedCNN; or "char", a
-        CNN of characters.
-    transformer: Local folder, or a name on the hub, where `tok2vec` is "transformer".
+    lang: spaCy's code of the language.
+    tok2vec: The layer below the BiLSTM-CRF: "transformer"; "cnn", spaCy's HashEmbedCNN; or "char",
+        a CNN over characters.
+    transformer: A local folder or a name on the hub, for the tok2vec "transformer".
     vectors: Static vectors, a folder or a package, for "cnn" and "char"; None for none.
-    gpu: Share the GPU's memory with torch, and take batches of twice as many words.
-    optimize: "efficiency", or "accuracy": larger, and trained for longer.
+    gpu: Share the GPU's memory with torch, and double the batch size.
+    optimize: "efficiency", or "accuracy": a larger model, trained for longer.
 
-    Raises ValueError for a language or a choice that there is not, and for vectors beside a
-    transformer.
+    Raises InputError for an unknown language or choice, and for vectors beside a transformer.
     """
-    _require_one_of("tok2vec", tok2vec, TOK2VECS)
-    _require_one_of("optimize", optimize, PURPOSES)
-    language = _language(lang)
+    for setting, value, choices in (
+        ("tok2vec", tok2vec, TOK2VECS),
+        ("optimize", optimize, PURPOSES),
+    ):
+        if value not in choices:
+            raise InputError(f"{setting}: expected one of {[*choices]}, got {value!r}.")
+    try:
+        language = get_lang_class(lang)
+    except ImportError as error:
+        raise InputError(
+            f"lang: expected a language of spaCy, such as en, got {lang!r}. All are listed at "
+            "https://spacy.io/usage/models."
+        ) from error
     settings: Settings = {"nlp.lang": language.lang, **(GPU if gpu else CPU)}
     if tok2vec == "transformer":
         settings["paths.transformer"] = transformer
     if vectors is not None:
         if tok2vec not in VECTORS:
-            raise ValueError(
+            raise InputError(
                 f"vectors: expected none beside a transformer, got {vectors!r}. Only {[*VECTORS]} "
                 "take static vectors."
             )
@@ -96,24 +106,9 @@ def init_config(
     if optimize == "accuracy":
         settings.update(LONGER | ACCURACY[tok2vec])
     config = load_config(shipped(f"{tok2vec}.cfg"), overrides=settings)
-    if language.lang != "vi":  # of which the shipped configs make syllables, by the general rules
+    if language.lang != "vi":  # the shipped configs split Vietnamese into syllables
         config["nlp"]["tokenizer"] = language.default_config["nlp"]["tokenizer"]
     try:
         return load_model_from_config(config, auto_fill=True).config
     except ImportError as error:
-        raise ValueError(f"lang: {lang!r} needs a package that is not there. {error}") from error
-
-
-def _language(lang: str) -> type[Language]:
-    try:
-        return get_lang_class(lang)
-    except ImportError as error:
-        raise ValueError(
-            f"lang: expected a language of spaCy, such as en, got {lang!r}. All are listed at "
-            "https://spacy.io/usage/models."
-        ) from error
-
-
-def _require_one_of(setting: str, value: str, choices: Any) -> None:
-    if value not in choices:
-        raise ValueError(f"{setting}: expected one of {[*choices]}, got {value!r}.")
+        raise InputError(f"lang: {lang!r} needs a package that is not there. {error}") from error

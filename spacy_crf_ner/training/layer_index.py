@@ -1,21 +1,21 @@
-"""How deep in a transformer a weight lies, as its name tells."""
+"""The layer of a transformer that a weight is in, by the name of the weight."""
 
 import re
 from typing import Optional
 
 _LAYER = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(\d+)\.")
-# In DeBERTa, `encoder.LayerNorm` is that of the embeddings of relative positions.
+# In DeBERTa, `encoder.LayerNorm` is the norm of the embeddings of relative positions.
 _EMBEDDINGS = re.compile(
     r"(?:^|\.)(?:\w*embeddings\w*|embed_\w+|word_embedding|embedding_hidden_mapping_in"
     r"|relative_attention_bias|wte|wpe|encoder\.LayerNorm)(?:\.|$)"
 )
 
 
-def depth(name: str) -> Optional[int]:
-    """Tell how deep a weight lies: 0 in the embeddings, i + 1 in layer i, counted from 0.
+def layer_index(name: str) -> Optional[int]:
+    """Return the layer of a weight: 0 for the embeddings, i + 1 for layer i, counted from 0.
 
-    name: Of the weight in a torch module. The names of Hugging Face's encoders are known, as
-        "encoder.layer.3.output.dense.weight" of BERT, "layers.3.mlp.Wi.weight" of ModernBERT.
+    name: The name of the weight in a torch module, in the style of Hugging Face's encoders, such as
+        "encoder.layer.3.output.dense.weight" of BERT or "layers.3.mlp.Wi.weight" of ModernBERT.
 
     Returns None for a weight above the layers, or outside a transformer.
     """

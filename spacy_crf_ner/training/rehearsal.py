@@ -1,12 +1,13 @@
-"""Rehearsal in `spacy train`: what a trained component knew is practised beside what is new."""
+"""Rehearsal in `spacy train`: a trained component keeps its predictions while it learns more."""
 
-from itertools import cycle, islice
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from spacy.language import Language
-from spacy.tokens import Doc, DocBin
-from spacy.training import Example
+from spacy.training import Corpus, Example
+
+from ..input_error import InputError
 
 BeforeUpdate = Callable[[Language, Dict[str, Any]], None]
 
@@ -16,34 +17,35 @@ def rehearse(
 ) -> BeforeUpdate:
     """Make `spacy-crf-ner.rehearse.v1`, for `[training.before_update]`.
 
-    Before each update a batch of docs is practised with what the component predicted for them
-    when training began; the gradients go into the update. For a component that is sourced from a
+    Before each update the component learns from a batch of docs to predict what it did when
+    training began; the gradients go into the update. For a component that is sourced from a
     trained pipeline.
 
-    path: A .spacy file of docs; whether they are annotated does not matter.
-    component: The component that practises.
+    path: A .spacy file of docs; their annotation is not read.
+    component: The component to rehearse.
     labels: Labels to add to it before the first update; the old ones are kept.
     batch_size: Docs a batch.
 
-    The callback raises ValueError for a file without docs, and where the component is not there,
+    The callback raises InputError for a file without docs, and where the component is not there,
     cannot rehearse or was not trained before.
     """
-    batches: List[Iterator[Doc]] = []
+    raw: List[Iterator[Example]] = []
 
     def before_update(nlp: Language, info: Dict[str, Any]) -> None:
-        if not batches:
+        if not raw:
             _begin(nlp, component, labels or [])
-            docs = list(DocBin().from_disk(path).get_docs(nlp.vocab))
-            if not any(len(doc) for doc in docs):
-                raise ValueError(f"{path}: expected docs to rehearse, got none with a token.")
-            batches.append(cycle(docs))
-        practised = [_fresh(doc) for doc in islice(batches[0], batch_size)]
+            corpus = Corpus(path)
+            if next(corpus(nlp), None) is None:
+                raise InputError(f"{path}: expected docs to rehearse, got none with a token.")
+            # Read anew each time: the components below annotate the docs.
+            raw.append(chain.from_iterable(corpus(nlp) for _ in count()))
+        docs = [eg.predicted for eg in islice(raw[0], batch_size)]
         pipes: Any = nlp.pipeline
         for name, pipe in pipes:
             if name == component:
-                pipe.rehearse([Example(doc, doc) for doc in practised])
+                pipe.rehearse([Example(doc, doc) for doc in docs])
                 break
-            practised = list(pipe.pipe(practised))
+            docs = list(pipe.pipe(docs))
 
     return before_update
 
@@ -51,21 +53,15 @@ def rehearse(
 def _begin(nlp: Language, component: str, labels: List[str]) -> None:
     """Check the component, and add labels to it."""
     if component not in nlp.pipe_names:
-        raise ValueError(
+        raise InputError(
             f"rehearse: expected one of the components {nlp.pipe_names}, got {component!r}. "
             "Name the one to rehearse in [training.before_update]."
         )
     pipe: Any = nlp.get_pipe(component)
     if getattr(pipe, "_rehearsal_model", None) is None:
-        raise ValueError(
+        raise InputError(
             f"rehearse: expected a trained {component!r}, got one that training begins with. "
             f'Take it from a pipeline: [components.{component}] source = "path/to/pipeline".'
         )
     for label in labels:
         pipe.add_label(label)
-
-
-def _fresh(doc: Doc) -> Doc:
-    """The words of a doc, without annotation."""
-    words = [token.text for token in doc]
-    return Doc(doc.vocab, words=words, spaces=[bool(token.whitespace_) for token in doc])

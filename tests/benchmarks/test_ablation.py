@@ -1,20 +1,24 @@
-"""The ablation: each run once, with one budget, and its figures as they are."""
+"""The ablation: one budget, each run once, and results that belong to their inputs."""
 
 import re
+import shutil
 import statistics
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import spacy
 import srsly
+from ablation_measure import invalid_share, measure
+from huggingface_hub.errors import LocalEntryNotFoundError
 from pipelines import TOK2VEC, make_examples, train
 from spacy.tokens import DocBin
 from typer.testing import CliRunner
 
-from spacy_crf_ner import ablation
-from spacy_crf_ner.cli import app
+import ablation
 
-CONFIGS = Path(__file__).parents[2] / "configs"
+ROOT = Path(__file__).parents[2]
+CONFIGS, VARIANTS = ROOT / "configs", ROOT / "benchmarks" / "ablation.yml"
 ROW = {
     "p": 0.5,
     "r": 0.25,
@@ -37,32 +41,32 @@ def corpus(tmp_path_factory):
 
 
 @pytest.fixture
-def family(tmp_path):
-    """Two small members of one config."""
+def variants(tmp_path):
+    """Two small variants of one config."""
     folder = tmp_path / "configs"
     folder.mkdir()
     (folder / "cnn.cfg").write_text((CONFIGS / "cnn.cfg").read_text())
     small = {"config": "cnn.cfg", "components.ner.model.hidden_width": 8}
-    members = {
+    content = {
         "CRF": {**small, "components.ner.model.tok2vec.depth": 1},
         "softmax": {**small, "components.ner.model.decoder": "softmax"},
     }
-    srsly.write_yaml(folder / "family.yml", members)
-    return folder / "family.yml"
+    srsly.write_yaml(folder / "variants.yml", content)
+    return folder / "variants.yml"
 
 
-def planned(family, corpus, **changes):
+def planned(variants, corpus, **changes):
     settings = {"transformer": "none", "steps": 2, "seeds": [0, 1], **changes}
-    return ablation.plan(family, corpus, **settings)
+    return ablation.plan(variants, corpus, **settings)
 
 
 # Runs
 
 
-def test_the_family_has_what_the_readme_lists():
-    """Each member names settings that its config has."""
-    for name, settings in srsly.read_yaml(CONFIGS / "family.yml").items():
-        config = spacy.util.load_config(CONFIGS / settings["config"])
+def test_each_variant_changes_settings_of_its_config():
+    """Each variant names settings that its config has."""
+    for name, settings in srsly.read_yaml(VARIANTS).items():
+        config = spacy.util.load_config(VARIANTS.parent / settings["config"])
         for key in settings.keys() - {"config"}:
             section = config
             for part in key.split("."):
@@ -70,23 +74,24 @@ def test_the_family_has_what_the_readme_lists():
                 section = section[part]
 
 
-def test_all_members_have_one_budget(family, corpus):
-    runs = planned(family, corpus)
-    assert [(run.member, run.seed) for run in runs] == [
+def test_all_variants_have_one_budget(variants, corpus):
+    runs = planned(variants, corpus)
+    assert [(run.variant, run.seed) for run in runs] == [
         ("CRF", 0),
         ("softmax", 0),
         ("CRF", 1),
         ("softmax", 1),
     ]
     assert {run.overrides["training.max_steps"] for run in runs} == {2}
-    assert runs[0].config == family.parent / "cnn.cfg"
+    assert runs[0].config == variants.parent / "cnn.cfg"
     assert runs[1].overrides["components.ner.model.decoder"] == "softmax"
-    assert [run.member for run in planned(family, corpus, members=["CRF"])] == ["CRF", "CRF"]
+    assert [run.variant for run in planned(variants, corpus, names=["CRF"])] == ["CRF", "CRF"]
 
 
-def test_a_run_is_done_once(family, corpus, tmp_path, monkeypatch):
+@pytest.mark.slow
+def test_a_run_is_done_once(variants, corpus, tmp_path, monkeypatch):
     out = tmp_path / "out"
-    runs = planned(family, corpus, seeds=[0])
+    runs = planned(variants, corpus, seeds=[0])
     first = next(iter(ablation.results(runs, out)))  # and stopped there
     assert len(list(srsly.read_jsonl(out / "runs.jsonl"))) == 1
     trained = []
@@ -95,45 +100,130 @@ def test_a_run_is_done_once(family, corpus, tmp_path, monkeypatch):
         ablation, "_train", lambda *args: (trained.append(args[0]), original(*args))
     )
     rows = list(ablation.results(runs, out))
-    assert [run.member for run in trained] == ["softmax"]
+    assert [run.variant for run in trained] == ["softmax"]
     assert rows[0] == next(srsly.read_jsonl(out / "runs.jsonl"))
     assert rows[0]["train_speed"] == pytest.approx(first["train_speed"])
     assert not (out / "training").exists()
     # Of another budget it is another run.
-    list(ablation.results(planned(family, corpus, seeds=[0], steps=1, members=["CRF"]), out))
+    list(ablation.results(planned(variants, corpus, seeds=[0], steps=1, names=["CRF"]), out))
     assert [run.overrides["training.max_steps"] for run in trained] == [2, 1]
     crf, softmax = rows
     assert crf["invalid"] is None and 0.0 <= softmax["invalid"] <= 1.0
     assert min(row[speed] for row in rows for speed in ("train_speed", "predict_speed")) > 0
 
 
-def test_a_training_that_fails_is_an_error_that_names_its_log(family, corpus, tmp_path):
-    family.parent.joinpath("cnn.cfg").write_text("[nlp]\n")
+class Trained(Exception):
+    """A run was trained in place of reusing its row."""
+
+
+@pytest.fixture
+def transformer(tmp_path):
+    folder = tmp_path / "transformer"
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(b"weights")
+    return folder
+
+
+def elsewhere(name, value):
+    """Replace a name that `ablation` looks up."""
+    return lambda files: files["monkeypatch"].setattr(ablation, name, value)
+
+
+CHANGES = {
+    "config": lambda files: files["config"].write_text(files["config"].read_text() + "# changed"),
+    "train": lambda files: files["train"].write_bytes(files["dev"].read_bytes() + b" "),
+    "dev": lambda files: files["dev"].write_bytes(b"other"),
+    "test": lambda files: files["test"].write_bytes(b"other"),
+    "transformer": lambda files: files["weights"].write_bytes(b"WEIGHTS"),
+    "transformer file": lambda files: files["weights"].with_name("vocab.txt").write_text("a"),
+    "package": lambda files: (files["package"] / "module.py").write_text("x = 2"),
+    "library": elsewhere("version", lambda name: "999.0"),
+    "machine": elsewhere("platform", SimpleNamespace(machine=lambda: "another")),
+}
+
+
+@pytest.mark.parametrize("changed", CHANGES)
+def test_a_row_is_reused_only_for_the_same_content(
+    changed, variants, corpus, transformer, tmp_path, monkeypatch
+):
+    own = tmp_path / "corpus"
+    shutil.copytree(corpus, own)
+    files = {part: own / f"{part}.spacy" for part in ("train", "dev", "test")}
+    files |= {"config": variants.with_name("cnn.cfg"), "weights": transformer / "model.safetensors"}
+    files |= {"package": tmp_path / "package", "monkeypatch": monkeypatch}
+    files["package"].mkdir()
+    (files["package"] / "module.py").write_text("x = 1")
+    monkeypatch.setattr(ablation, "PACKAGE", files["package"])
+
+    def results():
+        runs = planned(variants, own, transformer=str(transformer), seeds=[0])
+        return runs, ablation.results(runs, tmp_path)
+
+    def train(*args):
+        raise Trained
+
+    monkeypatch.setattr(ablation, "_train", train)
+    runs, rows = results()
+    srsly.write_jsonl(tmp_path / "runs.jsonl", [{**run.key, **ROW} for run in runs])
+    assert [row["f"] for row in rows] == [ROW["f"]] * 2
+    CHANGES[changed](files)
+    with pytest.raises(Trained):
+        next(results()[1])
+
+
+def test_a_row_belongs_to_one_gpu_and_one_revision_of_a_transformer(
+    variants, corpus, tmp_path, monkeypatch
+):
+    def inputs():
+        return planned(variants, corpus, transformer="org/model", gpu_id=0)[0].key["inputs"]
+
+    def revision(name):
+        return lambda *args: str(tmp_path / "snapshots" / name / "config.json")
+
+    monkeypatch.setattr(ablation.torch.cuda, "get_device_name", lambda i: "GPU A")
+    monkeypatch.setattr(ablation, "hf_hub_download", revision("one"))
+    first = inputs()
+    assert first == inputs()
+    monkeypatch.setattr(ablation.torch.cuda, "get_device_name", lambda i: "GPU B")
+    assert {name for name, value in inputs().items() if value != first[name]} == {"device"}
+    monkeypatch.setattr(ablation.torch.cuda, "get_device_name", lambda i: "GPU A")
+    monkeypatch.setattr(ablation, "hf_hub_download", revision("two"))
+    assert {name for name, value in inputs().items() if value != first[name]} == {"transformer"}
+
+    def absent(*args):
+        raise LocalEntryNotFoundError("not in the cache")
+
+    monkeypatch.setattr(ablation, "hf_hub_download", absent)
+    assert inputs()["transformer"] == "org/model"
+
+
+def test_a_training_that_fails_is_an_error_that_names_its_log(variants, corpus, tmp_path):
+    variants.parent.joinpath("cnn.cfg").write_text("[nlp]\n")
     with pytest.raises(ChildProcessError, match=r"CRF, seed 0: .*got 1\. .*CRF, seed 0\.log"):
-        list(ablation.results(planned(family, corpus), tmp_path / "out"))
+        list(ablation.results(planned(variants, corpus), tmp_path / "out"))
     assert (tmp_path / "out" / "CRF, seed 0.log").read_text()
 
 
 @pytest.mark.parametrize(
     "content, told",
     [
-        ("a: [", "expected YAML"),
-        ("- a\n- b\n", "expected members by their names"),
-        ("a: {}\n", r"a: expected a file of .* under config, got None"),
-        ("a:\n  config: absent.cfg\n", r"a: expected a file of .*, got 'absent.cfg'"),
+        ("a: [", "expected a YAML file"),
+        ("- a\n- b\n", "expected variants by name"),
+        ("a: {}\n", r"a: expected an existing config file under config, got None"),
+        ("a:\n  config: absent.cfg\n", r"a: expected an existing config file .*, got 'absent.cfg'"),
     ],
 )
-def test_a_family_that_cannot_be_read_is_an_error(content, told, corpus, tmp_path):
-    (tmp_path / "family.yml").write_text(content)
-    with pytest.raises(ValueError, match=rf"(?s)family.yml.*{told}"):
-        planned(tmp_path / "family.yml", corpus)
+def test_an_unreadable_variants_file_is_an_error(content, told, corpus, tmp_path):
+    (tmp_path / "variants.yml").write_text(content)
+    with pytest.raises(ValueError, match=rf"(?s)variants.yml.*{told}"):
+        planned(tmp_path / "variants.yml", corpus)
 
 
-def test_what_is_not_there_is_an_error(family, corpus, tmp_path):
+def test_what_is_not_there_is_an_error(variants, corpus, tmp_path):
     with pytest.raises(ValueError, match=r"got no train.spacy. Convert"):
-        planned(family, tmp_path)
+        planned(variants, tmp_path)
     with pytest.raises(ValueError, match=r"expected some of \['CRF', 'softmax'\], got \['HMM'\]"):
-        planned(family, corpus, members=["HMM"])
+        planned(variants, corpus, names=["HMM"])
 
 
 # Figures
@@ -148,8 +238,7 @@ def test_figures_of_a_pipeline(decoder, corpus, tmp_path):
     examples = make_examples(nlp)
     train(nlp, examples, steps=10)
     nlp.to_disk(tmp_path)
-    run = ablation.Run("it", 0, CONFIGS / "cnn.cfg", {"paths.train": str(corpus / "train.spacy")})
-    row = ablation.measure(tmp_path, run)
+    row = measure(tmp_path, corpus / "test.spacy")
     scores = nlp.evaluate(examples)
     assert (row["p"], row["r"], row["f"]) == tuple(scores[f"ents_{name}"] for name in "prf")
     assert row["per_type"] == scores["ents_per_type"]
@@ -183,14 +272,14 @@ def test_sequences_that_spell_no_entities_are_counted(corpus, tmp_path):
             network.projection.weight.zero_()
             network.projection.bias.zero_()
             network.projection.bias[ner.scheme.tags.index(tag)] = 1.0
-        assert ablation._invalid_share(nlp, texts) == expected
+        assert invalid_share(nlp, texts) == expected
 
 
 def test_the_table_has_means_and_spreads():
     rows = [
-        {**ROW, "member": "a", "f": 0.4},
-        {**ROW, "member": "b", "invalid": 0.125, "per_type": {"ORG": {"f": 0.3}}},
-        {**ROW, "member": "a", "f": 0.5, "train_speed": 3000.0},
+        {**ROW, "variant": "a", "f": 0.4},
+        {**ROW, "variant": "b", "invalid": 0.125, "per_type": {"ORG": {"f": 0.3}}},
+        {**ROW, "variant": "a", "f": 0.5, "train_speed": 3000.0},
     ]
     first, second = ablation.table(rows).split("\n\n")
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in first.splitlines()]
@@ -212,8 +301,8 @@ def test_the_table_has_means_and_spreads():
     assert second.splitlines()[2:] == ["| a | 66.7 ± 0.0 | 0.0 ± 0.0 |", "| b | 0.0 | 30.0 |"]
 
 
-def test_the_chart_names_all_members(tmp_path):
-    rows = [{**ROW, "member": name, "f": f} for name, f in (("a < b & c", 0.4), ("it", 0.5))]
+def test_the_chart_names_all_variants(tmp_path):
+    rows = [{**ROW, "variant": name, "f": f} for name, f in (("a < b & c", 0.4), ("it", 0.5))]
     ablation.chart(rows, tmp_path / "charts" / "chart.svg")
     drawn = (tmp_path / "charts" / "chart.svg").read_text()
     assert re.search(r"<!-- a &lt; b &amp; c -->|<!-- a < b & c -->", drawn) and "it" in drawn
@@ -224,10 +313,11 @@ def test_the_chart_names_all_members(tmp_path):
 # The command
 
 
-def test_the_command_writes_table_and_chart(family, corpus, tmp_path):
+@pytest.mark.slow
+def test_the_command_writes_table_and_chart(variants, corpus, tmp_path):
     out = tmp_path / "out"
-    command = ["ablation", str(corpus), str(out), "--family", str(family), "--transformer", "none"]
-    result = CliRunner().invoke(app, [*command, "--small", "--member", "CRF"])
+    command = [str(corpus), str(out), "--variants", str(variants), "--transformer", "none"]
+    result = CliRunner().invoke(ablation.app, [*command, "--smoke-test", "--variant", "CRF"])
     assert result.exit_code == 0, result.output
     table = (out / "table.md").read_text()
     assert table in result.output and "| CRF |" in table
@@ -240,11 +330,11 @@ def test_the_command_writes_table_and_chart(family, corpus, tmp_path):
     "options, told",
     [
         (["--seeds", "a"], "--seeds: expected numbers such as 0,1,2, got 'a'"),
-        (["--member", "HMM"], r"members: expected some of"),
+        (["--variant", "HMM"], r"--variant: expected some of"),
     ],
 )
-def test_a_mistake_is_one_sentence(options, told, family, corpus, tmp_path):
-    command = ["ablation", str(corpus), str(tmp_path / "out"), "--family", str(family), *options]
-    result = CliRunner().invoke(app, command)
+def test_a_mistake_is_one_sentence(options, told, variants, corpus, tmp_path):
+    command = [str(corpus), str(tmp_path / "out"), "--variants", str(variants), *options]
+    result = CliRunner().invoke(ablation.app, command)
     assert result.exit_code == 1
     assert re.search(rf"Error: .*{told}", result.output)

@@ -1,4 +1,4 @@
-"""The members of the family: each is a config away, trains, and comes back as it was."""
+"""The variants of the ablation: each trains, and loads as it was saved."""
 
 from pathlib import Path
 
@@ -13,9 +13,10 @@ from spacy.util import load_config
 from spacy_crf_ner import data
 
 ROOT = Path(__file__).parents[2]
-FAMILY = srsly.read_yaml(ROOT / "configs" / "family.yml")
+FILE = ROOT / "benchmarks" / "ablation.yml"
+VARIANTS = srsly.read_yaml(FILE)
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
-WIDTHS = {"transformer.cfg": 16, "char.cfg": 175}  # of a token's vector
+WIDTHS = {"../configs/transformer.cfg": 16, "../configs/char.cfg": 175}  # of a token's vector
 
 
 @pytest.fixture(scope="module")
@@ -28,13 +29,13 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture
 def make(corpus, tiny_transformer):
-    """Initialize a member, as `spacy train` does."""
+    """Initialize a variant, as `spacy train` does."""
 
-    def made(member):
-        settings = {key: value for key, value in FAMILY[member].items() if key != "config"}
+    def made(variant):
+        settings = {key: value for key, value in VARIANTS[variant].items() if key != "config"}
         budget = {"paths.train": str(corpus), "paths.dev": str(corpus), "training.max_steps": 3}
         budget |= {"training.eval_frequency": 3, "paths.transformer": tiny_transformer}
-        config = load_config(ROOT / "configs" / FAMILY[member]["config"], budget | settings)
+        config = load_config(FILE.parent / VARIANTS[variant]["config"], budget | settings)
         return init_nlp(config, use_gpu=-1)
 
     return made
@@ -45,12 +46,12 @@ def annotations(doc):
     return ents, doc.to_array(["ENT_IOB", "ENT_TYPE"]).tolist()
 
 
-@pytest.mark.parametrize("member", FAMILY)
-def test_a_member_trains_and_comes_back_as_it_was(member, make, tmp_path):
-    nlp = make(member)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_variant_trains_and_loads_as_it_was_saved(variant, make, tmp_path):
+    nlp = make(variant)
     before = {name: nlp.get_pipe(name).model.to_bytes() for name in nlp.pipe_names}
     nlp, _ = train_nlp(nlp, tmp_path)
-    frozen = FAMILY[member].get("training.frozen_components", [])
+    frozen = VARIANTS[variant].get("training.frozen_components", [])
     changed = [name for name in before if nlp.get_pipe(name).model.to_bytes() != before[name]]
     assert changed == [name for name in nlp.pipe_names if name not in frozen]
     texts = ["Tim Cook visited Hanoi.", "", "Harbour Books opened a shop in Leipzig on Friday."]
@@ -59,13 +60,13 @@ def test_a_member_trains_and_comes_back_as_it_was(member, make, tmp_path):
     assert [annotations(doc) for doc in loaded.pipe(texts)] == expected
 
 
-@pytest.mark.parametrize("member", FAMILY)
-def test_a_member_has_the_weights_that_its_settings_say(member, make):
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_variant_has_the_weights_of_its_settings(variant, make):
     """Each gate has weights for input n and state m, and PyTorch's two biases: (n + m + 2) m."""
-    nlp = make(member)
+    nlp = make(variant)
     ner = nlp.get_pipe("ner")
     settings = nlp.config["components"]["ner"]["model"]
-    n, C = WIDTHS[FAMILY[member]["config"]], len(ner.scheme.tags)
+    n, C = WIDTHS[VARIANTS[variant]["config"]], len(ner.scheme.tags)
     tags = {"biluo": 4, "bio": 2, "io": 1}[nlp.config["components"]["ner"]["scheme"]]
     assert C == 1 + tags * len(ner.labels)
     expected = 0

@@ -2,9 +2,10 @@
 
 import json
 import random
-import re
 import subprocess
 import sys
+import tracemalloc
+import weakref
 from collections import Counter
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Sequence, Set, Tuple
@@ -17,14 +18,16 @@ from typer.testing import CliRunner
 
 from spacy_crf_ner.check import (
     SEVERITIES,
+    CheckSettings,
     Finding,
     Report,
-    Subwords,
+    TransformerTokenizer,
     check,
-    open_corpus,
     read_settings,
 )
+from spacy_crf_ner.check.findings import MESSAGES
 from spacy_crf_ner.cli import app
+from spacy_crf_ner.docbin import read_docbin
 
 ROOT = Path(__file__).parents[2]
 VOCAB = spacy.blank("en").vocab
@@ -72,7 +75,7 @@ def test_a_clean_corpus_has_none() -> None:
     train, dev = clean()
     assert check(train, dev).findings == []
     assert check(train).findings == []
-    assert check(iter(train), iter(dev), scheme="io", window=5).findings == []
+    assert check(iter(train), iter(dev), CheckSettings(scheme="io", window=5)).findings == []
 
 
 def added(*docs: Doc) -> Callable[[], Corpus]:
@@ -311,11 +314,22 @@ CASES: Dict[str, Tuple[str, Dict[str, int], Callable[[], Corpus], Dict[str, Any]
 }
 
 
+def test_thresholds_are_settings() -> None:
+    train, dev = clean()
+    for setting, n, kind in (
+        ("rare", 11, "rare-label"),
+        ("long_doc", 3, "long-doc"),
+        ("long_entity", 0, "long-entity"),
+    ):
+        report = check(train, dev, CheckSettings(**{setting: n}))  # type: ignore[arg-type]
+        assert f" {n} " in the(report, kind).found
+
+
 @pytest.mark.parametrize("kind", CASES)
 def test_each_finding_is_there_once_and_alone(kind: str) -> None:
     severity, counts, corpus, settings, place = CASES[kind]
     train, dev = corpus()
-    report = check(train, dev, **settings)
+    report = check(train, dev, CheckSettings(**settings))
     assert kinds(report) == [kind]
     (finding,) = report.findings
     assert (finding.severity, finding.counts) == (severity, counts)
@@ -325,23 +339,16 @@ def test_each_finding_is_there_once_and_alone(kind: str) -> None:
         assert tuple(finding.places[0]) == place
         assert len(finding.places) == min(5, sum(counts.values()))
     if total := sum(counts.values()):
-        assert finding.found.startswith(f"{total} ")
+        assert finding.found.endswith(f": {total}.")
     assert finding.found.endswith(".") and finding.fix.endswith(".")
     # Without it, the settings alone find nothing.
     if "incorrect_spans_key" not in settings:
-        assert check(*clean(), **settings).findings == []
+        assert check(*clean(), CheckSettings(**settings)).findings == []
 
 
-def test_no_finding_is_without_a_case() -> None:
-    """The rules name their kinds as strings: those of the files, and those of the tests."""
-    source = "".join(
-        path.read_text("utf-8") for path in (ROOT / "spacy_crf_ner/check").glob("*.py")
-    )
-    named = set(
-        re.findall(r'"(?:error|warning|note)"(?: if .*? else "error")?,\s+"([a-z-]+)"', source)
-    )
+def test_every_kind_of_finding_has_a_case() -> None:
     elsewhere = {"punctuation-edge", "annotated-differently", "long-word", "unread-word"}
-    assert named - set(SEVERITIES) == set(CASES) | elsewhere
+    assert set(MESSAGES) == set(CASES) | elsewhere
 
 
 @pytest.mark.parametrize(
@@ -468,7 +475,7 @@ def test_surfaces_outside_of_entities_equal_those_of_a_plain_search(seed: int) -
         for text in inside
         if inside[text] >= 5 and outside[text] >= 5
     }
-    finding = the(check(docs, places=100), "sometimes-outside")
+    finding = the(check(docs, max_examples=100), "sometimes-outside")
     assert {place.text: place.note for place in finding.places} == expected
     assert len(expected) > 3
     for place in finding.places:
@@ -493,9 +500,9 @@ def test_errors_come_first_and_places_are_limited() -> None:
     assert [f.severity for f in report.of("note")] == ["note"] * severities.count("note")
     finding = the(report, "punctuation-edge")
     assert (len(finding.places), finding.counts) == (5, {"train": 7})
-    (place,) = the(check(train, dev, places=1), "punctuation-edge").places
+    (place,) = the(check(train, dev, max_examples=1), "punctuation-edge").places
     assert place == finding.places[0]
-    assert not any(f.places for f in check(train, dev, places=0).findings)
+    assert not any(f.places for f in check(train, dev, max_examples=0).findings)
 
 
 def test_a_place_is_where_its_text_is() -> None:
@@ -511,19 +518,54 @@ def test_nothing_at_all_is_told() -> None:
     assert kinds(report) == ["no-entities"]
     assert report.statistics["train"].docs == 0
     assert the(check(clean()[0], []), "no-entities").counts == {"dev": 0}
+    finding = the(check([], []), "no-entities")
+    assert finding.counts == {"train": 0, "dev": 0} and "in train and dev." in finding.found
 
 
 @pytest.mark.parametrize(
     "settings, says",
     [
-        ({"scheme": "bilou"}, "scheme: expected one of ['biluo', 'bio', 'io'], got 'bilou'"),
-        ({"places": -1}, "places: expected 0 or more, got -1"),
+        (
+            {"settings": CheckSettings(scheme="bilou")},
+            "scheme: expected one of ['biluo', 'bio', 'io'], got 'bilou'",
+        ),
+        ({"max_examples": -1}, "max_examples: expected 0 or more, got -1"),
     ],
 )
 def test_a_wrong_setting_is_refused(settings: Dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError) as error:
         check([], **settings)
     assert says in str(error.value)
+
+
+# Memory
+
+
+def test_neither_docs_nor_texts_are_kept() -> None:
+    """The words are few and long, so that texts are large and the vocab does not grow."""
+    words = [letter * 10_000 for letter in "abcdefghij"]
+    alive: "weakref.WeakSet[Any]" = weakref.WeakSet()
+    sizes = []
+
+    def docs(seed: int) -> Iterator[Doc]:
+        rng = random.Random(seed)
+        for _ in range(30):
+            doc = make(" ".join(rng.choices(words, k=10)), (0, 1, "LOC"), (3, 5, "PER"))
+            probe = type("Probe", (), {})()
+            doc.user_data["probe"] = probe
+            alive.add(probe)
+            del probe
+            yield doc
+            sizes.append(tracemalloc.get_traced_memory()[0])
+            assert len(alive) <= 2
+
+    tracemalloc.start()
+    try:
+        check(docs(0), docs(1), max_examples=1000)
+    finally:
+        tracemalloc.stop()
+    text = 10 * 10_000
+    assert sizes[-1] - sizes[5] < 5 * text
 
 
 # Statistics
@@ -540,6 +582,7 @@ def test_statistics_equal_those_counted_by_hand() -> None:
     statistics = check(train, dev).statistics
     assert statistics["train"].to_dict() == {
         "docs": 4,
+        "longest_doc": 6,
         "sentences": 4,  # two, one, none, one
         "empty_sentences": 2,
         "tokens": 11,
@@ -551,6 +594,13 @@ def test_statistics_equal_those_counted_by_hand() -> None:
         "lengths": {"1": 1, "2": 2},
     }
     assert statistics["dev"].docs == statistics["dev"].sentences == statistics["dev"].entities == 1
+
+
+def test_the_first_token_begins_a_sentence_whatever_it_says() -> None:
+    doc = Doc(VOCAB, words=["Ems", "is", "here"], sent_starts=[False, False, True])
+    doc.set_ents([Span(doc, 0, 1, "LOC")])
+    s = check([doc]).statistics["train"]
+    assert (s.sentences, s.empty_sentences) == (2, 1)
 
 
 def test_an_entity_over_two_sentences_is_in_both() -> None:
@@ -572,14 +622,14 @@ def config_file(folder: Path, transformer: str, window: int = 128, **ner: Any) -
     return folder / "config.cfg"
 
 
-def subwords(limit: int, cuts: bool = True, window: int = 3) -> Subwords:
+def tokenizer(limit: int, truncates: bool = True, window: int = 3) -> TransformerTokenizer:
     """A transformer to which each character is a subword, with one token before and one behind."""
-    return Subwords(
-        limit=limit,
-        special=2,
-        cuts=cuts,
-        pieces=lambda words: [len(word.strip()) for word in words],
-        windows=lambda doc: [doc[i : i + window] for i in range(0, len(doc), window)],
+    return TransformerTokenizer(
+        max_length=limit,
+        n_special=2,
+        truncates=truncates,
+        count_wordpieces=lambda words: [len(word.strip()) for word in words],
+        get_windows=lambda doc: [doc[i : i + window] for i in range(0, len(doc), window)],
     )
 
 
@@ -588,17 +638,19 @@ def test_words_that_the_transformer_does_not_read_are_counted() -> None:
     # The first window is [CLS] abcde fgh ij [SEP]: fgh begins at 6, ij at 9; the second is short.
     docs = [*train, make("abcde fgh ij k l m")]
     for limit, lost in ((10, []), (9, ["ij"]), (7, ["ij"]), (6, ["fgh", "ij"])):
-        assert [docs[-1][i].text for i in subwords(limit).unread(docs[-1])] == lost
-    finding = the(check(docs, dev, subwords=subwords(12)), "unread-word")
+        assert [docs[-1][i].text for i in tokenizer(limit).unread_words(docs[-1])] == lost
+    finding = the(check(docs, dev, CheckSettings(tokenizer=tokenizer(12))), "unread-word")
     assert finding.severity == "warning"
-    finding = the(check(docs, dev, subwords=subwords(12, cuts=False)), "unread-word")
+    finding = the(
+        check(docs, dev, CheckSettings(tokenizer=tokenizer(12, truncates=False))), "unread-word"
+    )
     assert finding.severity == "error"
 
 
 def test_a_word_too_long_for_the_transformer_is_an_error() -> None:
     train, dev = clean()
     report = check([*train, make("so " + "x" * 99), make("so " + "x" * 98)], dev,
-                   subwords=subwords(100))  # fmt: skip
+                   CheckSettings(tokenizer=tokenizer(100)))  # fmt: skip
     finding = the(report, "long-word")
     assert (finding.severity, finding.counts) == ("error", {"train": 1})
     assert finding.places[0][:3] == ("train", 11, 3)
@@ -606,10 +658,10 @@ def test_a_word_too_long_for_the_transformer_is_an_error() -> None:
 
 
 def test_windows_that_overlap_read_what_either_reads() -> None:
-    overlapping = subwords(8)._replace(windows=lambda doc: [doc[:3], doc[2:]])
+    overlapping = tokenizer(8)._replace(get_windows=lambda doc: [doc[:3], doc[2:]])
     doc = make("abcde fgh ij k")
-    assert [doc[i].text for i in overlapping.unread(doc)] == []
-    assert [doc[i].text for i in subwords(8).unread(doc)] == ["ij"]
+    assert [doc[i].text for i in overlapping.unread_words(doc)] == []
+    assert [doc[i].text for i in tokenizer(8).unread_words(doc)] == ["ij"]
 
 
 @pytest.mark.parametrize("window, stride", [(128, 96), (40, 30), (25, 25)])
@@ -625,18 +677,18 @@ def test_unread_words_are_those_without_a_vector(
     docs = [make(" ".join(words)), make(" ".join(words[:20]))]
     settings = read_settings(config_file(tmp_path, tiny_transformer))
     get_spans = configure_strided_spans(window, stride)
-    read = settings.subwords
-    assert read is not None and (read.limit, read.special, read.cuts) == (128, 2, True)
-    read = read._replace(windows=lambda doc: get_spans([doc])[0])
+    read = settings.tokenizer
+    assert read is not None and (read.max_length, read.n_special, read.truncates) == (128, 2, True)
+    read = read._replace(get_windows=lambda doc: get_spans([doc])[0])
 
     model = TransformerModel(tiny_transformer, get_spans)
     model.initialize(X=docs)
     for doc, output in zip(docs, model.predict(docs).doc_data):
         assert len(output.align.lengths) == len(doc)
         expected = np.flatnonzero(np.asarray(output.align.lengths) == 0).tolist()
-        assert read.unread(doc) == expected
+        assert read.unread_words(doc) == expected
         assert list(read.long_words(doc)) == ([100] if len(doc) > 20 else [])
-    assert read.unread(docs[0]) != [] == read.unread(docs[1])
+    assert read.unread_words(docs[0]) != [] == read.unread_words(docs[1])
 
 
 # The config
@@ -647,13 +699,13 @@ def test_settings_are_those_of_the_config(tiny_transformer: str, tmp_path: Path)
     settings = read_settings(path)
     assert settings[:4] == ("en", "io", "no", 50)
     doc = make(" ".join("abc"[i % 3] for i in range(120)))
-    assert settings.subwords is not None
-    assert [len(span) for span in settings.subwords.windows(doc)] == [50, 50, 20]
+    assert settings.tokenizer is not None
+    assert [len(span) for span in settings.tokenizer.get_windows(doc)] == [50, 50, 20]
     # Another transformer, named instead.
     path = config_file(tmp_path, "nobody/nothing")
-    instead = read_settings(path, tiny_transformer).subwords
-    assert instead is not None and instead.limit == 128
-    assert read_settings(ROOT / "configs" / "cnn.cfg")[1:] == ("biluo", None, None, None)
+    instead = read_settings(path, tiny_transformer).tokenizer
+    assert instead is not None and instead.max_length == 128
+    assert read_settings(ROOT / "configs" / "cnn.cfg") == CheckSettings()
 
 
 def test_sentences_are_windows_where_they_are_known(tiny_transformer: str, tmp_path: Path) -> None:
@@ -663,8 +715,8 @@ def test_sentences_are_windows_where_they_are_known(tiny_transformer: str, tmp_p
     config["components"]["transformer"]["model"]["get_spans"] = getter
     config.to_disk(path)
     settings = read_settings(path)
-    assert settings.subwords is not None and settings.window is None
-    windows = settings.subwords.windows
+    assert settings.tokenizer is not None and settings.window is None
+    windows = settings.tokenizer.get_windows
     assert [len(span) for span in windows(make("he came it is", starts=[2]))] == [2, 2]
     assert [len(span) for span in windows(make("he came it is"))] == [4]
 
@@ -681,7 +733,7 @@ def save(folder: Path, train: List[Doc], dev: List[Doc]) -> Tuple[str, str]:
 def test_a_folder_is_all_its_files(tmp_path: Path) -> None:
     train, dev = clean()
     save(tmp_path, [*train, make("")], dev)
-    total, docs = open_corpus(tmp_path, VOCAB)
+    total, docs = read_docbin(tmp_path, VOCAB)
     # In the order of their names, and the empty one as well, which `spacy train` leaves out.
     assert [doc.text for doc in docs] == [doc.text for doc in [*dev, *train, make("")]]
     assert total == len(train) + len(dev) + 1
@@ -690,8 +742,10 @@ def test_a_folder_is_all_its_files(tmp_path: Path) -> None:
 def test_incorrect_spans_are_read_from_a_file(tmp_path: Path) -> None:
     doc = wrong(make("in Ems it is", (1, 2, "LOC")), (1, 2, "LOC"))
     path, _ = save(tmp_path, [*clean()[0], doc], [])
-    _, docs = open_corpus(Path(path), VOCAB)
-    assert kinds(check(docs, incorrect_spans_key="wrong")) == ["right-and-wrong"]
+    _, docs = read_docbin(Path(path), VOCAB)
+    assert kinds(check(docs, settings=CheckSettings(incorrect_spans_key="wrong"))) == [
+        "right-and-wrong"
+    ]
 
 
 # The command
@@ -715,7 +769,7 @@ def test_the_command_prints_statistics_and_findings(tmp_path: Path) -> None:
     train, dev = clean()
     train += [make("in [red]Ems ! it", (1, 3, "[b]:cat:")), make("so", missing=[0])]
     dev += [make("he came", missing=[0, 1])]
-    code, output = run(*save(tmp_path, train, dev), "--places", "1")
+    code, output = run(*save(tmp_path, train, dev), "--max-examples", "1")
     assert code == 0
     rows = cells(output)
     assert ["docs", "13", "10"] in rows
@@ -728,9 +782,11 @@ def test_the_command_prints_statistics_and_findings(tmp_path: Path) -> None:
     assert "Errors: 0 Warnings: 3" in text and "Notes: 1" in text
     # Text and labels are no markup, and a line feed in them is none of the output.
     assert "train doc 11, character 3: '[red]Ems !' ([b]:cat:)" in text
-    assert "1 entity begins or ends in punctuation." in text
-    assert "2 docs have no annotation at all. (1 in train, 1 in dev)" in text
-    assert text.index("1 label has fewer than 10") < text.index("1 label of train never in dev")
+    assert "Entities that begin or end with punctuation: 1." in text
+    assert "Docs without any annotation: 2. (1 in train, 1 in dev)" in text
+    assert text.index("Labels with fewer than 10 entities in train: 1.") < text.index(
+        "Labels of train that do not occur in dev: 1."
+    )
 
 
 def test_an_error_is_exit_code_1(tmp_path: Path) -> None:
@@ -767,9 +823,9 @@ def test_the_command_reads_the_config(tiny_transformer: str, tmp_path: Path) -> 
     code, output = run(*paths, "--config", config)
     text = " ".join(output.split())
     assert code == 1
-    assert "1 word alone has more subwords than the 128" in text
-    assert "1 entity directly follows one of its label" in text
-    assert "19 docs are longer than the window of 3 tokens; the longest has 5." in text
+    assert "Words with more subwords than the 128 that the transformer reads: 1." in text
+    assert "Entities that directly follow another one of their label: 1." in text
+    assert "Docs longer than the window of 3 tokens, up to 5 tokens: 19." in text
     assert run(*paths)[0] == 0
 
 
@@ -784,7 +840,7 @@ def mistakes(tmp_path: Path) -> Iterator[Tuple[List[Any], str]]:
     yield [train, tmp_path / "missing.spacy"], "missing.spacy"
     yield [tmp_path / "text.spacy"], "text.spacy: expected spaCy's binary format"
     yield [tmp_path / "half.spacy"], "half.spacy: expected spaCy's binary format"
-    yield [tmp_path / "empty"], "expected a file .spacy in the folder, got none"
+    yield [tmp_path / "empty"], "expected .spacy files in the folder, got none"
     yield [train, "--config", tmp_path / "missing.cfg"], "missing.cfg"
     yield [train, "--config", tmp_path / "text.cfg"], "text.cfg: expected a config of spaCy"
     yield [train, "--config", nobody], "expected a tokenizer and config.json in a local folder"

@@ -6,11 +6,15 @@ from pathlib import Path
 from typing import List, Optional
 
 import pytest
+import spacy
 from spacy.language import Language
-from spacy.tokens import DocBin
+from spacy.tokens import Doc, DocBin, Span
+from spacy.training import Example
+from spacy.util import ignore_error
 from typer.testing import CliRunner
 
 from spacy_crf_ner.cli import app
+from spacy_crf_ner.cli.gold_corpus import annotate_examples
 
 HERE = Path(__file__).parents[1]
 ROOT = HERE.parent
@@ -20,9 +24,7 @@ runner = CliRunner()
 def test_convert_writes_and_counts(tmp_path: Path) -> None:
     source = tmp_path / "corpus.conll"
     source.write_text("".join(f"Anna B-PER\nsaw O\nit{i} B-[red]:cat:\n\n" for i in range(20)))
-    result = runner.invoke(
-        app, ["convert", str(source), str(tmp_path / "out"), "--group-sents", "2"]
-    )
+    result = runner.invoke(app, ["convert", str(source), str(tmp_path / "out"), "--n-sents", "2"])
     assert result.exit_code == 0
     assert "Format: conll" in result.output
     rows = [line.replace("│", " ").split() for line in result.output.splitlines()]
@@ -74,13 +76,29 @@ def test_a_mistake_is_one_sentence_and_exit_code_1(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("bug", [KeyError("bug"), ValueError("operands could not be broadcast")])
+def test_a_bug_is_not_shown_as_a_mistake_of_the_user(
+    bug: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(path: Path) -> str:
-        raise KeyError("bug")
+        raise bug
 
     monkeypatch.setattr("spacy_crf_ner.data.detect_format", fail)
     result = runner.invoke(app, ["convert", "a", "b"])
-    assert isinstance(result.exception, KeyError)
+    assert result.exception is bug
+    assert "Error:" not in result.output
+
+
+def test_debug_shows_the_traceback_of_a_mistake(tmp_path: Path) -> None:
+    source = tmp_path / "corpus.txt"
+    source.write_text("[Bob came .\n")
+    arguments = ["convert", str(source), str(tmp_path / "out")]
+    hidden, shown = (
+        run("-m", "spacy_crf_ner", *options, *arguments) for options in ([], ["--debug"])
+    )
+    assert hidden.returncode == shown.returncode == 1
+    assert len(hidden.stderr.splitlines()) == 1 and hidden.stderr.startswith("Error: ")
+    assert "Traceback" in shown.stderr and "CorpusError" in shown.stderr
 
 
 def test_a_command_needs_its_name(tmp_path: Path) -> None:
@@ -123,14 +141,52 @@ def test_importing_the_commands_imports_no_more_than_spacy_does() -> None:
     assert ours == spacys != ""
 
 
-def test_predict_prints_texts_entities_and_labels(trained: Language, tmp_path: Path) -> None:
+def test_predict_prints_entities_with_labels_and_confidences(
+    trained: Language, tmp_path: Path
+) -> None:
     trained.to_disk(tmp_path)
     texts = ["Tim Cook visited Hanoi.", "Nothing in [bold]brackets[/bold] :cat:"]
     result = runner.invoke(app, ["predict", str(tmp_path), *texts])
     assert result.exit_code == 0
     first = next(line for line in result.output.splitlines() if "Tim Cook visited" in line)
-    assert [cell.strip() for cell in first.split("│")[1:4]] == [texts[0], "Tim Cook", "PERSON"]
+    confidence = f"{trained(texts[0]).ents[0]._.confidence:.3f}"
+    cells = [cell.strip() for cell in first.split("│")[1:5]]
+    assert cells == [texts[0], "Tim Cook", "PERSON", confidence]
     assert texts[1] in result.output
+
+
+def test_predict_has_no_confidences_to_show_of_other_components(tmp_path: Path) -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("entity_ruler").add_patterns([{"label": "GPE", "pattern": "Hanoi"}])
+    nlp.to_disk(tmp_path)
+    result = runner.invoke(app, ["predict", str(tmp_path), "Hanoi"])
+    assert result.exit_code == 0
+    (row,) = (line for line in result.output.splitlines() if "GPE" in line)
+    assert [cell.strip() for cell in row.split("│")[1:4]] == ["Hanoi", "Hanoi", "GPE"]
+
+
+@Language.component("fails_on_boom")
+def fails_on_boom(doc: Doc) -> Doc:
+    if "boom" in doc.text:
+        raise ValueError("boom")
+    return doc
+
+
+def test_predict_shows_a_text_that_an_error_handler_dropped(
+    trained: Language, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("fails_on_boom")
+    nlp.add_pipe("entity_ruler").add_patterns([{"label": "GPE", "pattern": "Hanoi"}])
+    nlp.set_error_handler(ignore_error)
+    module = sys.modules["spacy_crf_ner.cli.predict"]  # its name is that of the command, too
+    monkeypatch.setattr(module, "load", lambda *arguments: nlp)
+    result = runner.invoke(app, ["predict", "model", "boom in Hanoi", "in Hanoi"])
+    assert result.exit_code == 1
+    rows = [[c.strip() for c in line.split("│")[1:3]] for line in result.output.splitlines()]
+    assert ["in Hanoi", "Hanoi"] in rows
+    assert ["boom in Hanoi", "Hanoi"] not in rows
+    assert "1 of 2 texts" in result.output and "'boom in Hanoi'" in result.output
 
 
 def test_visualize_writes_a_page(trained: Language, tmp_path: Path) -> None:
@@ -143,6 +199,36 @@ def test_visualize_writes_a_page(trained: Language, tmp_path: Path) -> None:
     )
     assert result.exit_code == 0
     assert "2 gold entities, 2 predicted, 2 of them equal" in page.read_text("utf-8")
+
+
+def test_a_doc_that_fails_shifts_no_entity_to_another(trained: Language) -> None:
+    nlp = spacy.blank("en")
+
+    @Language.component("cli_test_sometimes_fails")
+    def fails(doc: Doc) -> Doc:
+        if doc.text == "boom":
+            raise RuntimeError("this doc cannot be read")
+        doc.ents = [Span(doc, 0, 1, doc[0].text)]
+        return doc
+
+    nlp.add_pipe("cli_test_sometimes_fails")
+    nlp.set_error_handler(ignore_error)
+    texts = ["one", "boom", "two"]
+    examples = [Example(nlp.make_doc(text), nlp.make_doc(text)) for text in texts]
+    annotate_examples(nlp, examples)
+    found = [(eg.predicted.text, [ent.label_ for ent in eg.predicted.ents]) for eg in examples]
+    assert found == [("one", ["one"]), ("boom", []), ("two", ["two"])]
+
+
+def test_a_page_of_a_folder_whose_name_is_not_utf_8(trained: Language, tmp_path: Path) -> None:
+    model = tmp_path / "m\udcff"
+    trained.to_disk(model)
+    DocBin(docs=[trained("Tim Cook visited Hanoi.")]).to_disk(tmp_path / "gold.spacy")
+    page = tmp_path / "page.html"
+    arguments = ["visualize", str(model), str(tmp_path / "gold.spacy"), str(page)]
+    result = runner.invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert "/m? on " in page.read_text("utf-8")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,14 @@ from spacy.tokens import Doc
 from spacy.training import biluo_tags_to_spans, iob_to_biluo
 from spacy.training.converters import conll_ner_to_docs
 
-from spacy_crf_ner.data import CorpusError, Journal, detect_format, lines, read_conll, read_gmb
+from spacy_crf_ner.data import (
+    ConversionLog,
+    CorpusError,
+    detect_format,
+    lines,
+    read_conll,
+    read_gmb,
+)
 
 HERE = Path(__file__).parents[1]
 REAL = Path(os.environ.get("SPACY_CRF_NER_DATA", HERE.parent.parent / "shared" / "data"))
@@ -64,12 +71,12 @@ def words_of(docs: List[Doc]) -> List[str]:
     return [" ".join(token.text for token in doc) for doc in docs]
 
 
-def check_tally(journal: Journal, docs: List[Doc], records: int, entities: int) -> None:
+def check_totals(log: ConversionLog, docs: List[Doc], records: int, entities: int) -> None:
     """All that was found is there, or is counted as left out."""
-    tally = journal.tally
-    assert (tally["records"], tally["entities"]) == (records, entities)
-    assert len(docs) == records - tally["rejected.records"]
-    assert sum(len(doc.ents) for doc in docs) == entities - tally["rejected.entities"]
+    totals = log.totals
+    assert (totals["records"], totals["entities"]) == (records, entities)
+    assert len(docs) == records - totals["rejected.records"]
+    assert sum(len(doc.ents) for doc in docs) == entities - totals["rejected.entities"]
 
 
 # Layouts
@@ -79,12 +86,12 @@ def check_tally(journal: Journal, docs: List[Doc], records: int, entities: int) 
 def test_all_layouts_say_the_same(name: str, nlp: Language) -> None:
     path = HERE / "fixtures" / name
     where, scheme, comments = LAYOUTS[name]
-    journal = Journal()
-    docs = list(read_conll(path, nlp, journal, **where))
+    log = ConversionLog()
+    docs = list(read_conll(path, nlp, log, **where))
     assert sentences_of(docs) == GOLDEN
-    assert journal.found == {str(path): scheme}
-    assert journal.counts == ({"left_out.comment": comments} if comments else {})
-    check_tally(journal, docs, records=3, entities=6)
+    assert log.tag_schemes == {str(path): scheme}
+    assert log.counts == ({"skipped.comment": comments} if comments else {})
+    check_totals(log, docs, records=3, entities=6)
     assert where or detect_format(path) == "conll"
 
 
@@ -113,9 +120,9 @@ def test_a_column_that_there_is_not_is_refused(
 def test_a_line_that_can_be_a_token_is_no_comment(tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "a.conll"
     path.write_text("# O\nx B-X\n\n# a comment\n# O\n# B-X\n")
-    journal = Journal()
-    assert words_of(list(read_conll(path, nlp, journal))) == ["# x", "# #"]
-    assert journal.counts == {"left_out.comment": 1}
+    log = ConversionLog()
+    assert words_of(list(read_conll(path, nlp, log))) == ["# x", "# #"]
+    assert log.counts == {"skipped.comment": 1}
 
 
 def test_a_comment_within_a_sentence_is_a_mistake(tmp_path: Path, nlp: Language) -> None:
@@ -130,7 +137,7 @@ def test_most_lines_tell_the_layout(tmp_path: Path, nlp: Language) -> None:
     path.write_text("a b O\n\nc O\n\nd O\n")
     with pytest.raises(CorpusError, match=r"line 1: expected 2 columns.*got 3"):
         list(read_conll(path, nlp))
-    assert words_of(list(read_conll(path, nlp, Journal(repair=True)))) == ["c", "d"]
+    assert words_of(list(read_conll(path, nlp, ConversionLog(repair=True)))) == ["c", "d"]
 
 
 # Schemes
@@ -158,9 +165,9 @@ def test_the_scheme_is_told_by_all_tags(
 ) -> None:
     rest = " ".join(f"w/{tag}" for tag in tags.split())
     path = write(tmp_path / "a.conll", "w/O", rest)
-    journal = Journal()
-    list(read_conll(path, nlp, journal))
-    assert journal.found == {str(path): scheme}
+    log = ConversionLog()
+    list(read_conll(path, nlp, log))
+    assert log.tag_schemes == {str(path): scheme}
 
 
 @columns
@@ -219,22 +226,22 @@ def test_an_illegal_sequence_is_mended(
 ) -> None:
     sentence = " ".join(f"w/{tag}" for tag in tags.split())
     path = write(tmp_path / "a.conll", sentence, "w/U-Z")
-    journal = Journal(repair=True)
-    docs = list(read_conll(path, nlp, journal))
+    log = ConversionLog(repair=True)
+    docs = list(read_conll(path, nlp, log))
     assert spans(docs[0]) == expected
-    assert journal.counts["repaired.tags"] == repaired == len(journal.notes)
-    check_tally(journal, docs, records=2, entities=len(expected) + 1)
+    assert log.counts["repaired.tags"] == repaired == len(log.messages)
+    check_totals(log, docs, records=2, entities=len(expected) + 1)
 
 
 def test_whitespace_is_trimmed_or_no_entity(tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "a.conll"
     path.write_text("\xa0\tB-X\na\tI-X\n \tI-X\nb\tO\n\xa0\tB-Y\n", encoding="utf-8")
-    journal = Journal(repair=True)
-    (doc,) = read_conll(path, nlp, journal)
+    log = ConversionLog(repair=True)
+    (doc,) = read_conll(path, nlp, log)
     assert spans(doc) == [(1, 2, "X")]
-    assert journal.counts == {"repaired.whitespace": 1, "rejected.whitespace": 1}
-    check_tally(journal, [doc], records=1, entities=2)
-    assert [note.split(":")[0] for note in journal.notes] == [f"{path}, line {n}" for n in (1, 5)]
+    assert log.counts == {"repaired.whitespace": 1, "rejected.whitespace": 1}
+    check_totals(log, [doc], records=1, entities=2)
+    assert [note.split(":")[0] for note in log.messages] == [f"{path}, line {n}" for n in (1, 5)]
 
 
 BAD_LINES = {
@@ -243,7 +250,7 @@ BAD_LINES = {
     "token": b"\tO",
     "encoding": b"\xff\tO",
     "nul": b"c\0d\tO",
-    "line": b"c" * 100 + b"\tO",
+    "length": b"c" * 100 + b"\tO",
 }
 
 
@@ -251,15 +258,15 @@ BAD_LINES = {
 def test_a_bad_line_costs_its_sentence_and_no_other(
     kind: str, tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lines, "MAX_LINE", 50)
+    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 50)
     path = tmp_path / "a.conll"
     path.write_bytes(b"a\tB-X\n\nb\tB-X\n" + BAD_LINES[kind] + b"\ne\tB-X\n\nf\tB-X\n")
-    journal = Journal(repair=True)
-    docs = list(read_conll(path, nlp, journal))
+    log = ConversionLog(repair=True)
+    docs = list(read_conll(path, nlp, log))
     assert sentences_of(docs) == [(["a"], [(0, 1, "X")]), (["f"], [(0, 1, "X")])]
-    assert journal.counts == {f"rejected.{kind}": 1}
-    check_tally(journal, docs, records=3, entities=4)
-    assert journal.notes[0].startswith(f"{path}, line 4: expected ")
+    assert log.counts == {f"rejected.{kind}": 1}
+    check_totals(log, docs, records=3, entities=4)
+    assert log.messages[0].startswith(f"{path}, line 4: expected ")
     with pytest.raises(CorpusError, match=f"^{re.escape(str(path))}, line 4: expected "):
         list(read_conll(path, nlp))
 
@@ -284,10 +291,10 @@ def test_a_message_is_short(tmp_path: Path, nlp: Language) -> None:
 # GMB
 
 
-def gmb(path: Path, rows: str, nlp: Language, **choices: Any) -> Tuple[List[Doc], Journal]:
+def gmb(path: Path, rows: str, nlp: Language, **choices: Any) -> Tuple[List[Doc], ConversionLog]:
     path.write_text(GMB_HEADER + rows, encoding="utf-8")
-    journal = Journal(**choices)
-    return list(read_gmb(path, nlp, journal)), journal
+    log = ConversionLog(**choices)
+    return list(read_gmb(path, nlp, log)), log
 
 
 @pytest.mark.parametrize(
@@ -307,24 +314,24 @@ def test_a_bad_row_of_gmb_costs_its_sentence(
 ) -> None:
     begin = "" if row.startswith("Sentence") else "Sentence: 2,x,NN,B-geo\n"
     rows = f"Sentence: 1,a,NN,B-geo\n{begin}{row}\n,y,NN,B-geo\nSentence: 3,b,NN,O\n"
-    docs, journal = gmb(tmp_path / "a.csv", rows, nlp, repair=True)
+    docs, log = gmb(tmp_path / "a.csv", rows, nlp, repair=True)
     assert words_of(docs) == ["a", "b"]
-    assert journal.counts == {f"rejected.{kind}": 1}
-    check_tally(journal, docs, records=3, entities=3 if begin else 2)
+    assert log.counts == {f"rejected.{kind}": 1}
+    check_totals(log, docs, records=3, entities=3 if begin else 2)
 
 
 def test_gmb_may_be_quoted_and_joined(tmp_path: Path, nlp: Language) -> None:
     rows = '"Sentence: 1","a","NN","O"\n"","b","NN","O"\n' + GMB_HEADER + "Sentence: 1,c,NN,O\n"
-    docs, journal = gmb(tmp_path / "a.csv", rows, nlp)
+    docs, log = gmb(tmp_path / "a.csv", rows, nlp)
     assert words_of(docs) == ["a b c"]
-    assert journal.counts == {"left_out.header": 1}
+    assert log.counts == {"skipped.header": 1}
 
 
 def test_a_wrong_header_cannot_be_repaired(tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "a.csv"
     path.write_text("Sentence,Word,POS,Tag\n")
     with pytest.raises(CorpusError, match="line 1: expected Sentence #,Word,POS,Tag"):
-        list(read_gmb(path, nlp, Journal(repair=True)))
+        list(read_gmb(path, nlp, ConversionLog(repair=True)))
 
 
 # Real corpora, where they are
@@ -335,8 +342,8 @@ def test_real_corpora_need_no_repair(name: str, nlp: Language) -> None:
     if not (REAL / name).exists():
         pytest.skip(f"{name} is not in {REAL}; SPACY_CRF_NER_DATA may name another folder")
     read = read_gmb if name.endswith(".csv") else read_conll
-    journal = Journal()
-    docs = list(read(REAL / name, nlp, journal))
-    assert journal.found == {str(REAL / name): "IOB2"}
-    assert not journal.counts
-    check_tally(journal, docs, len(docs), sum(len(doc.ents) for doc in docs))
+    log = ConversionLog()
+    docs = list(read(REAL / name, nlp, log))
+    assert log.tag_schemes == {str(REAL / name): "IOB2"}
+    assert not log.counts
+    check_totals(log, docs, len(docs), sum(len(doc.ents) for doc in docs))

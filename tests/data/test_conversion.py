@@ -1,10 +1,10 @@
 """Conversion: from any files to binary ones, of which nothing is lost that is not counted."""
 
 import gc
+import json
 import os
 import random
 import re
-import zlib
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
@@ -13,12 +13,13 @@ import spacy
 import srsly
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin
+from spacy.training import Corpus
 from typer.testing import CliRunner
 
 from spacy_crf_ner import data
 from spacy_crf_ner.cli import app
-from spacy_crf_ner.data import CorpusError, Journal, conversion, lines
-from spacy_crf_ner.data.packing import Part
+from spacy_crf_ner.data import ConversionLog, CorpusError, docbin, lines
+from spacy_crf_ner.input_error import InputError
 
 HERE = Path(__file__).parents[1]
 FUZZ = int(os.environ.get("SPACY_CRF_NER_FUZZ", "300"))
@@ -55,9 +56,9 @@ def numbered(n: int, prefix: str = "w") -> List[str]:
 
 def test_files_are_the_parts_that_their_names_say(tmp_path: Path, nlp: Language) -> None:
     files = [write(tmp_path / name, name) for name in ("a.testb", "a.train.conll", "valid.tsv")]
-    journal = Journal()
-    counts = data.convert(files, tmp_path / "out", nlp=nlp, journal=journal)
-    assert list(counts) == list(journal.parts) == ["train", "dev", "test"]
+    log = ConversionLog()
+    counts = data.convert(files, tmp_path / "out", nlp=nlp, log=log)
+    assert list(counts) == list(log.parts) == ["train", "dev", "test"]
     for part, name in [("train", "a.train.conll"), ("dev", "valid.tsv"), ("test", "a.testb")]:
         assert texts(tmp_path / "out" / f"{part}.spacy", nlp) == [name]
 
@@ -80,8 +81,15 @@ def test_files_without_a_part_are_one_corpus(tmp_path: Path, nlp: Language) -> N
 
 def test_no_doc_is_of_two_files(tmp_path: Path, nlp: Language) -> None:
     files = [write(tmp_path / "a.conll", "a", "b", "c"), write(tmp_path / "b.conll", "d", "e")]
-    data.convert(files, tmp_path / "out.spacy", nlp=nlp, group=2)
+    data.convert(files, tmp_path / "out.spacy", nlp=nlp, n_sents=2)
     assert texts(tmp_path / "out.spacy", nlp) == ["a b", "c", "d e"]
+
+
+def test_files_are_read_in_the_order_in_which_they_are_given(tmp_path: Path, nlp: Language) -> None:
+    """Also into one file, and also if the names of some say a part."""
+    files = [write(tmp_path / f"{name}.conll", name) for name in ("b", "train", "a", "dev")]
+    data.convert(files, tmp_path / "out.spacy", nlp=nlp)
+    assert texts(tmp_path / "out.spacy", nlp) == ["b", "train", "a", "dev"]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +100,8 @@ def test_no_doc_is_of_two_files(tmp_path: Path, nlp: Language) -> None:
             r"for train, got .*train\.txt and .*train\.con",
         ),
         (["train.txt", "dev.txt", "other.txt"], r"parts named train, dev, test, got .*other\.txt"),
-        (["train.txt", "test.txt"], "one file for dev, got none"),
+        (["dev.txt", "test.txt"], "one file for train, got none"),
+        (["train.txt", "dev.txt", "train.txt"], "each file once, got a file twice"),
     ],
 )
 def test_files_that_leave_a_choice_are_refused(
@@ -132,9 +141,9 @@ def test_what_is_not_read_of_a_folder_is_counted(tmp_path: Path, nlp: Language) 
     write(tmp_path / "in" / "train.conll", "a")
     write(tmp_path / "in" / "dev.conll", "b")
     (tmp_path / "in" / "README.md").write_text("about")
-    journal = Journal()
-    data.convert(tmp_path / "in", tmp_path / "out", nlp=nlp, journal=journal)
-    assert journal.counts == {"left_out.file": 1}
+    log = ConversionLog()
+    data.convert(tmp_path / "in", tmp_path / "out", nlp=nlp, log=log)
+    assert log.counts == {"skipped.file": 1}
 
 
 # Output
@@ -176,7 +185,7 @@ def test_a_mistake_leaves_nothing_behind(name: str, tmp_path: Path, nlp: Languag
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
-def test_what_is_packed_is_what_spacy_packs(tmp_path: Path, nlp: Language) -> None:
+def all_kinds_of_docs(nlp: Language) -> List[Doc]:
     Doc.set_extension("seen", default=None, force=True)
     docs = [nlp(text) for text in ("Anna Lee saw Hanoi.", "", "Nothing\n here", "Vũ Hà " * 300)]
     docs[0].set_ents([docs[0].char_span(0, 8, "PER", kb_id="Q1", span_id="e1")], default="missing")
@@ -184,21 +193,96 @@ def test_what_is_packed_is_what_spacy_packs(tmp_path: Path, nlp: Language) -> No
     docs[0].spans["wrong"] = [docs[0][3:4], docs[0][2:4]]
     docs[2].user_data = {"meta": {"id": 7, "where": ("x", None)}, ("._.", "seen", None, None): 1}
     docs.append(Doc(nlp.vocab, ["a", "b"], sent_starts=[True, True]))
-    part = Part()
-    for doc in docs:
-        part.add(doc)
-    part.to_disk(tmp_path / "ours.spacy")
-    DocBin(docs=docs, store_user_data=True).to_disk(tmp_path / "theirs.spacy")
-    ours, theirs = (
-        srsly.msgpack_loads(zlib.decompress((tmp_path / f"{name}.spacy").read_bytes()))
-        for name in ("ours", "theirs")
-    )
-    assert ours == theirs
-    assert part.counts["docs"] == 5
-    assert part.counts["sentences"] == 2  # of the last doc; of the empty one there is none
-    for doc, again in zip(docs, load(tmp_path / "ours.spacy", nlp), strict=True):
+    return docs
+
+
+@pytest.mark.parametrize("max_tokens", [10**6, 700, 5, 1])
+def test_nothing_of_a_doc_is_lost(
+    max_tokens: int, tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one file, or in a folder of files, of which none has more than so many tokens."""
+    monkeypatch.setattr(docbin, "MAX_TOKENS", max_tokens)
+    docs = all_kinds_of_docs(nlp)
+    DocBin(docs=docs, store_user_data=True).to_disk(tmp_path / "in.spacy")
+    counts = data.convert(tmp_path / "in.spacy", tmp_path / "out.spacy", nlp=nlp)
+    assert counts["corpus"]["docs"] == 5
+    assert counts["corpus"]["sentences"] == 2  # of the last doc; of the empty one there is none
+    files = docbin.spacy_files(tmp_path / "out.spacy")
+    found = [load(file, nlp) for file in files]
+    for each in found:
+        assert sum(map(len, each)) <= max_tokens or len(list(filter(len, each))) == 1
+    assert (len(files) > 1) == (tmp_path / "out.spacy").is_dir() == (max_tokens < 600)
+    for doc, again in zip(docs, (doc for each in found for doc in each), strict=True):
         assert again.to_json() == doc.to_json()
         assert again.user_data == doc.user_data
+
+
+def test_a_folder_of_files_is_read_as_the_file(
+    tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write(tmp_path / "all.conll", *numbered(50))
+    data.convert(source, tmp_path / "small", nlp=nlp)
+    monkeypatch.setattr(docbin, "MAX_TOKENS", 4)
+    for _ in range(2):  # the second time, it is replaced
+        data.convert(source, tmp_path / "big", nlp=nlp)
+    assert len(list((tmp_path / "big" / "train.spacy").iterdir())) == 10
+    assert sorted(path.name for path in (tmp_path / "big").iterdir()) == [
+        f"{part}.spacy" for part in sorted(data.SPLITS)
+    ]
+    assert data.detect_format(tmp_path / "big") == "spacy"
+    for part in data.SPLITS:
+        file, folder = (tmp_path / size / f"{part}.spacy" for size in ("small", "big"))
+        by_spacy = [[eg.reference.text for eg in Corpus(path)(nlp)] for path in (file, folder)]
+        assert by_spacy[0] == by_spacy[1] != []
+    again = data.convert(tmp_path / "big", tmp_path / "again", nlp=nlp)
+    monkeypatch.setattr(docbin, "MAX_TOKENS", 1000)
+    data.convert(source, tmp_path / "big", nlp=nlp)
+    assert (tmp_path / "big" / "train.spacy").is_file()
+    assert {name: count["docs"] for name, count in again.items()} == {
+        "train": 40,
+        "dev": 5,
+        "test": 5,
+    }
+
+
+def test_a_failure_while_writing_replaces_no_part(
+    tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write(tmp_path / "all.conll", *numbered(20))
+    data.convert(source, tmp_path / "out", nlp=nlp)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    real = docbin.CorpusWriter.write
+
+    def fail(self: docbin.CorpusWriter, path: Path) -> None:
+        if path.name.startswith("test"):
+            path.write_bytes(b"half")
+            raise OSError("disk full")
+        real(self, path)
+
+    monkeypatch.setattr(docbin.CorpusWriter, "write", fail)
+    with pytest.raises(OSError, match="disk full"):
+        data.convert(source, tmp_path / "out", nlp=nlp, seed=1)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+
+
+def test_an_output_never_replaces_an_input(tmp_path: Path, nlp: Language) -> None:
+    source = write(tmp_path / "all.conll", *numbered(20))
+    data.convert(source, tmp_path / "out", nlp=nlp)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    for inputs in (tmp_path / "out" / "dev.spacy", tmp_path / "out"):
+        with pytest.raises(InputError, match="expected an output that is no input"):
+            data.convert(inputs, tmp_path / "out", nlp=nlp)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+
+
+def test_parts_of_two_divisions_are_not_mixed(tmp_path: Path, nlp: Language) -> None:
+    """Docs of the old test would be in the new train."""
+    source = write(tmp_path / "all.conll", *numbered(20))
+    data.convert(source, tmp_path / "out", nlp=nlp)
+    with pytest.raises(InputError, match=r"test\.spacy: expected no part but train, dev, got one"):
+        data.convert(source, tmp_path / "out", nlp=nlp, shares=(0.5, 0.5))
+    (tmp_path / "out" / "test.spacy").unlink()
+    data.convert(source, tmp_path / "out", nlp=nlp, shares=(0.5, 0.5))
 
 
 def test_metadata_and_sentences_are_kept(tmp_path: Path, nlp: Language) -> None:
@@ -208,7 +292,7 @@ def test_metadata_and_sentences_are_kept(tmp_path: Path, nlp: Language) -> None:
     ]
     srsly.write_jsonl(source, records)
     data.convert(source, tmp_path / "one.spacy", nlp=nlp)
-    data.convert(source, tmp_path / "two.spacy", nlp=nlp, group=2)
+    data.convert(source, tmp_path / "two.spacy", nlp=nlp, n_sents=2)
     metas = [doc.user_data["meta"] for doc in load(tmp_path / "one.spacy", nlp)]
     assert metas == [{"n": 0}, {"n": 1}, {"n": 2}]
     pair, single = load(tmp_path / "two.spacy", nlp)
@@ -233,14 +317,50 @@ def test_a_corpus_is_divided_as_split_divides_a_list(
         assert found == [doc.text.strip() for doc in expected]
 
 
+@pytest.mark.parametrize("shares", [SHARES, (0.5, 0.5), (0.25, 0.75, 0.0)])
+@pytest.mark.parametrize("parts", [["train", "test"], ["train"]])
+def test_a_missing_dev_is_split_off_train(
+    parts: List[str], shares: Tuple[float, ...], tmp_path: Path, nlp: Language
+) -> None:
+    words = {part: numbered(90 if part == "train" else 7, part) for part in parts}
+    files = [write(tmp_path / "in" / f"{part}.conll", *words[part]) for part in parts]
+    log = ConversionLog()
+    counts = data.convert(tmp_path / "in", tmp_path / "out", nlp=nlp, shares=shares, log=log)
+    found = {part: texts(tmp_path / "out" / f"{part}.spacy", nlp) for part in counts}
+    train = round(90 * shares[0] / (shares[0] + shares[1]))
+    assert {part: len(docs) for part, docs in found.items()} == {
+        "train": train,
+        "dev": 90 - train,
+        **({"test": 7} if "test" in parts else {}),
+    }
+    assert sorted(found["train"] + found["dev"]) == sorted(words["train"])
+    assert found.get("test", []) == words.get("test", [])
+    expected = "No file for dev: the docs of train were split "
+    assert log.notes == [f"{expected}({train} train, {90 - train} dev; seed 0)."]
+    if len(files) == 2:  # given by name, they are the same
+        data.convert(files, tmp_path / "named", nlp=nlp, shares=shares)
+        assert texts(tmp_path / "named" / "dev.spacy", nlp) == found["dev"]
+    data.convert(tmp_path / "in", tmp_path / "other", nlp=nlp, shares=shares, seed=1)
+    assert texts(tmp_path / "other" / "dev.spacy", nlp) != found["dev"]
+
+
+def test_without_a_share_there_is_no_dev(tmp_path: Path, nlp: Language) -> None:
+    for part in ("train", "test"):
+        write(tmp_path / "in" / f"{part}.conll", *numbered(9))
+    log = ConversionLog()
+    counts = data.convert(tmp_path / "in", tmp_path / "out", nlp=nlp, shares=(1.0,), log=log)
+    assert {part: count["docs"] for part, count in counts.items()} == {"train": 9, "test": 9}
+    assert not log.notes
+
+
 def fake(monkeypatch: pytest.MonkeyPatch, read: Any) -> None:
-    monkeypatch.setitem(conversion.CONVERTERS, "fake", read)
+    monkeypatch.setitem(data.FORMATS, "fake", read)
 
 
 def test_docs_are_not_held(tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch) -> None:
     alive = []
 
-    def read(path: Path, nlp: Language, journal: Journal) -> Iterator[Doc]:
+    def read(path: Path, nlp: Language, log: ConversionLog) -> Iterator[Doc]:
         for i in range(50):
             if i in (5, 45):
                 alive.append(sum(type(each) is Doc for each in gc.get_objects()))
@@ -259,7 +379,7 @@ def test_a_corpus_that_changes_meanwhile_is_refused(
 ) -> None:
     numbers = iter([20, 19, 20, 21])
 
-    def read(path: Path, nlp: Language, journal: Journal) -> Iterator[Doc]:
+    def read(path: Path, nlp: Language, log: ConversionLog) -> Iterator[Doc]:
         yield from (Doc(nlp.vocab, ["a"]) for _ in range(next(numbers)))
 
     fake(monkeypatch, read)
@@ -273,7 +393,7 @@ def test_a_corpus_that_changes_meanwhile_is_refused(
 def test_who_watches_is_told_how_far_it_is(tmp_path: Path, nlp: Language) -> None:
     source = write(tmp_path / "a.conll", *numbered(10))
     seen: List[Tuple[str, int, Optional[int]]] = []
-    data.convert(source, tmp_path, nlp=nlp, watch=lambda *progress: seen.append(progress))
+    data.convert(source, tmp_path, nlp=nlp, on_progress=lambda *progress: seen.append(progress))
     assert seen == [("corpus", i, total) for total in (None, 10) for i in range(11)]
 
 
@@ -288,42 +408,42 @@ def test_what_is_read_is_kept_or_left_out(tmp_path: Path, nlp: Language) -> None
     }
     for part, text in content.items():
         (tmp_path / f"{part}.txt").write_text(text)
-    journal = Journal(repair=True)
-    counts = data.convert(tmp_path, tmp_path / "out", nlp=nlp, journal=journal)
-    assert journal.parts == {
+    log = ConversionLog(repair=True)
+    counts = data.convert(tmp_path, tmp_path / "out", nlp=nlp, log=log)
+    assert log.parts == {
         "train": {"records": 4, "entities": 7, "rejected.records": 1, "rejected.entities": 1},
         "dev": {"records": 2, "entities": 5, "rejected.records": 0, "rejected.entities": 2},
     }
-    for part, tally in journal.parts.items():
-        assert counts[part]["docs"] == tally["records"] - tally["rejected.records"]
-        assert counts[part]["entities"] == tally["entities"] - tally["rejected.entities"]
-    assert journal.counts == {
+    for part, totals in log.parts.items():
+        assert counts[part]["docs"] == totals["records"] - totals["rejected.records"]
+        assert counts[part]["entities"] == totals["entities"] - totals["rejected.entities"]
+    assert log.counts == {
         "rejected.brackets": 1,
         "rejected.whitespace": 1,
         "rejected.alignment": 1,
         "repaired.whitespace": 1,
     }
-    assert len(journal.notes) == 4
-    assert journal.notes[0].startswith(f"{tmp_path / 'train.txt'}, line 4: expected [text](LABEL)")
+    assert len(log.messages) == 4
+    assert log.messages[0].startswith(f"{tmp_path / 'train.txt'}, line 4: expected [text](LABEL)")
 
 
 def test_what_is_read_twice_is_counted_once(tmp_path: Path, nlp: Language) -> None:
     source = write(tmp_path / "a.conll", *numbered(30))
     source.write_text("bad X\n\n" + source.read_text())
-    journal = Journal(repair=True)
-    counts = data.convert(source, tmp_path, nlp=nlp, journal=journal)
-    assert journal.counts == {"rejected.columns": 1}
-    assert journal.tally["records"] == 31
+    log = ConversionLog(repair=True)
+    counts = data.convert(source, tmp_path, nlp=nlp, log=log)
+    assert log.counts == {"rejected.columns": 1}
+    assert log.totals["records"] == 31
     assert sum(count["docs"] for count in counts.values()) == 30
 
 
 def test_the_first_problems_are_noted(tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "a.txt"
     path.write_text("[Anna](PER)\n" + "[open\n" * 30)
-    journal = Journal(repair=True)
-    assert len(list(data.read_inline(path, nlp, journal))) == 1
-    assert journal.counts == {"rejected.brackets": 30}
-    assert [note.split(":")[0] for note in journal.notes] == [
+    log = ConversionLog(repair=True)
+    assert len(list(data.read_inline(path, nlp, log))) == 1
+    assert log.counts == {"rejected.brackets": 30}
+    assert [note.split(":")[0] for note in log.messages] == [
         f"{path}, line {n}" for n in range(2, 22)
     ]
 
@@ -348,13 +468,13 @@ def test_entities_inside_of_tokens(
     nlp.tokenizer = lambda text: Doc(nlp.vocab, words=text.split(" "))
     path = tmp_path / "a.txt"
     path.write_text("x [Anna](PER)s-[mother](PER) [Lee](PER)\n")
-    journal = Journal(True, alignment)
-    (doc,) = data.read_inline(path, nlp, journal)
+    log = ConversionLog(True, alignment)
+    (doc,) = data.read_inline(path, nlp, log)
     assert [ent.text for ent in doc.ents] == ents
     assert " ".join(token.text for token in doc if token.ent_iob == 0) == missing
-    assert journal.counts == counts
-    assert journal.tally["entities"] - journal.tally["rejected.entities"] == len(ents)
-    assert journal.tally["entities"] == 3
+    assert log.counts == counts
+    assert log.totals["entities"] - log.totals["rejected.entities"] == len(ents)
+    assert log.totals["entities"] == 3
 
 
 def test_contracted_entities_keep_whole_tokens(tmp_path: Path) -> None:
@@ -364,13 +484,13 @@ def test_contracted_entities_keep_whole_tokens(tmp_path: Path) -> None:
     path.write_text("x [New York-sty](LOC)le\n")
     for alignment, text in [("contract", "New"), ("expand", "New York-style")]:
         # A choice, and no repair: what was chosen is no mistake.
-        (doc,) = data.read_inline(path, nlp, Journal(alignment=alignment))
+        (doc,) = data.read_inline(path, nlp, ConversionLog(alignment=alignment))
         assert [ent.text for ent in doc.ents] == [text]
 
 
 def test_an_unknown_alignment_is_refused() -> None:
     with pytest.raises(ValueError, match="expected one of strict, expand, contract, missing, got"):
-        Journal(alignment="loose")
+        ConversionLog(alignment="loose")
 
 
 # Hostile files
@@ -392,7 +512,7 @@ HOSTILE = {
 def test_a_hostile_file_is_one_error_with_its_place(
     name: str, format: str, tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lines, "MAX_LINE", 300)
+    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 300)
     path = tmp_path / "a.txt"
     path.write_bytes(HOSTILE[name])
     with pytest.raises(CorpusError) as caught:
@@ -405,15 +525,15 @@ def test_a_hostile_file_is_one_error_with_its_place(
 def test_a_long_line_is_told_or_left_out(
     tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lines, "MAX_LINE", 30)
+    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 30)
     path = tmp_path / "a.txt"
     path.write_bytes(b"[A](X) b\n" + b"c " * 100 + b"\n" + b"d" * 29 + b"\n" + b"e" * 30 + b"\n")
     with pytest.raises(CorpusError, match=r"line 2: expected a line of at most 30 bytes"):
         list(data.read_inline(path, nlp))
-    journal = Journal(repair=True)
-    docs = list(data.read_inline(path, nlp, journal))
+    log = ConversionLog(repair=True)
+    docs = list(data.read_inline(path, nlp, log))
     assert [doc.text for doc in docs] == ["A b", "d" * 29]
-    assert [note.split(":")[0][-6:] for note in journal.notes] == ["line 2", "line 4"]
+    assert [note.split(":")[0][-6:] for note in log.messages] == ["line 2", "line 4"]
 
 
 def test_a_line_that_spacy_would_refuse_has_a_place(tmp_path: Path) -> None:
@@ -446,6 +566,34 @@ def test_the_content_tells_the_format(name: str, format: str) -> None:
     assert data.detect_format(HERE / "fixtures" / name) == format
 
 
+LONG = "Hanoi " + "lorem ipsum " * 10_000
+
+
+@pytest.mark.parametrize(
+    "format, line",
+    [
+        ("jsonl", json.dumps({"text": LONG, "spans": [{"start": 0, "end": 5, "label": "GPE"}]})),
+        ("doccano", json.dumps({"text": LONG, "label": [[0, 5, "GPE"]]})),
+        ("label_studio", json.dumps([{"data": {"text": LONG}, "annotations": []}])),
+        ("inline", f"[Hanoi](GPE){LONG[5:]}"),
+        ("conll", f"{LONG.strip().replace(' ', '_')} B-GPE"),
+    ],
+)
+def test_a_long_first_record_tells_the_format(format: str, line: str, tmp_path: Path) -> None:
+    path = tmp_path / "corpus"
+    path.write_text(line + "\n")
+    assert data.detect_format(path) == format
+
+
+def test_a_first_line_that_is_too_long_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 100)
+    (tmp_path / "a").write_text('{"text": "' + "a" * 200 + '"}')
+    with pytest.raises(CorpusError, match="line 1: expected a line of at most 100 bytes"):
+        data.detect_format(tmp_path / "a")
+
+
 def test_a_binary_file_is_told(tmp_path: Path, nlp: Language) -> None:
     DocBin(docs=[nlp("a")]).to_disk(tmp_path / "corpus")
     assert data.detect_format(tmp_path / "corpus") == "spacy"
@@ -476,7 +624,7 @@ def test_the_command_says_what_became_of_the_corpus(tmp_path: Path) -> None:
     output = convert(path, tmp_path / "out.spacy", "--repair")
     assert "corpus, records 3 1 2 corpus, entities 2 0 2" in output
     assert f"Tags: BILUO ({path})" in output
-    assert "Left out: comment 1" in output
+    assert "Skipped: comment 1" in output
     assert "Rejected: tag 1" in output
     assert "Repaired: tags 2" in output
     assert f"{path}, line 7: expected a token and a tag" in output
@@ -502,9 +650,16 @@ def test_the_alignment_is_passed_on(tmp_path: Path, nlp: Language) -> None:
 
 def test_the_help_has_an_example_of_each_format() -> None:
     output = runner.invoke(app, ["convert", "--help"]).output
-    for format in data.CONVERTERS:
+    for format in data.FORMATS:
         assert re.search(rf"^    {format}  +\S", output, re.M), format
-    assert set(data.FORMATS) == set(data.CONVERTERS)
+
+
+def test_the_command_says_that_dev_is_of_train(tmp_path: Path) -> None:
+    for part in ("train", "test"):
+        write(tmp_path / "in" / f"{part}.conll", *numbered(18))
+    output = convert(tmp_path / "in", tmp_path / "out")
+    assert "No file for dev: the docs of train were split (16 train, 2 dev; seed 0)." in output
+    assert "docs 16 2 18" in output
 
 
 # Fuzzing
@@ -571,27 +726,29 @@ def test_mutated_files_are_read_or_told(format: str, tmp_path: Path, nlp: Langua
     for _ in range(FUZZ):
         content = mutate(draw, draw.choice(originals))
         path.write_bytes(content)
-        journal = Journal(True, draw.choice(data.ALIGNMENTS))
+        log = ConversionLog(True, draw.choice(data.ALIGNMENTS))
         try:
-            strict = list(data.CONVERTERS[format](path, nlp, Journal()))
+            strict = list(data.FORMATS[format](path, nlp, ConversionLog()))
         except CorpusError as problem:
             assert str(problem).startswith(f"{path}, line ")
             told += 1
             strict = []
         try:
-            docs = list(data.CONVERTERS[format](path, nlp, journal))
+            docs = list(data.FORMATS[format](path, nlp, log))
         except CorpusError as problem:
             # Nothing can be read behind another header.
             assert format == "gmb" and "line " in str(problem)
             assert content.removeprefix(b"\xef\xbb\xbf").split(b"\n")[0].rstrip(b"\r") != HEADER
             continue
         read += 1
-        tally = journal.tally
-        assert len(docs) == tally["records"] - tally["rejected.records"]
-        assert sum(len(doc.ents) for doc in docs) == tally["entities"] - tally["rejected.entities"]
-        if format != "gmb" and not journal.counts["left_out.comment"]:
-            assert tally["records"] == records_in(format, content)
-        lost = [key for key in journal.counts if not key.startswith("left_out")]
+        totals = log.totals
+        assert len(docs) == totals["records"] - totals["rejected.records"]
+        assert (
+            sum(len(doc.ents) for doc in docs) == totals["entities"] - totals["rejected.entities"]
+        )
+        if format != "gmb" and not log.counts["skipped.comment"]:
+            assert totals["records"] == records_in(format, content)
+        lost = [key for key in log.counts if not key.startswith("skipped")]
         if strict:
             assert not lost
             assert [doc.to_json() for doc in docs] == [doc.to_json() for doc in strict]

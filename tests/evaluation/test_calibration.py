@@ -1,6 +1,7 @@
 """Calibration: figures against plain loops, the temperature against enumerated analyses."""
 
 import math
+import re
 import warnings
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -8,14 +9,16 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 import numpy as np
 import pytest
 import spacy
-from pipelines import TOK2VEC, make_examples, train
+from pipelines import TOK2VEC, listening, make_examples, train
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
+from spacy.util import ignore_error
 from typer.testing import CliRunner
 
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation.calibration import calibrate, precision_at, reliability
+from spacy_crf_ner.evaluation.matching import collect_entities
 
 LEARNED = [
     ("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "LOC")]),
@@ -93,6 +96,10 @@ def judged(
     return [Example(predicted, gold)]
 
 
+def measured(examples: List[Example]) -> Dict[str, Any]:
+    return reliability(collect_entities(examples))
+
+
 @pytest.fixture(scope="module")
 def drawn() -> Tuple[List[float], List[bool]]:
     random = np.random.default_rng(0)
@@ -113,7 +120,7 @@ def test_figures_equal_plain_loops(drawn: Tuple[List[float], List[bool]]) -> Non
         share = sum(right for _, right in members) / len(members)
         ece += len(members) / 200 * abs(mean - share)
     brier = sum((p - right) ** 2 for p, right in zip(confidences, correct)) / 200
-    found = reliability(judged(confidences, correct))
+    found = measured(judged(confidences, correct))
     assert ece > 0.05
     assert (found["entities"], found["left_out"]) == (200, 0)
     assert found["ece"] == pytest.approx(ece)
@@ -123,7 +130,7 @@ def test_figures_equal_plain_loops(drawn: Tuple[List[float], List[bool]]) -> Non
 
 def test_figures_of_a_case_by_hand() -> None:
     # The last bin begins at 14/15 = 0.933: 0.9 is in the one before.
-    found = reliability(judged([0.9, 0.95, 0.97, 0.2], [True, True, False, False]))
+    found = measured(judged([0.9, 0.95, 0.97, 0.2], [True, True, False, False]))
     # |0.9 - 1| / 4 + 2 |0.96 - 0.5| / 4 + |0.2 - 0| / 4
     assert found["ece"] == pytest.approx((0.1 + 0.92 + 0.2) / 4)
     assert found["brier"] == pytest.approx((0.01 + 0.0025 + 0.9409 + 0.04) / 4)
@@ -134,19 +141,19 @@ def test_figures_of_a_case_by_hand() -> None:
 
 
 def test_confidences_of_0_and_1_have_a_bin() -> None:
-    found = reliability(judged([0.0, 1.0], [False, True]))
+    found = measured(judged([0.0, 1.0], [False, True]))
     assert [b["count"] for b in found["bins"]] == [1, *[0] * 13, 1]
     assert found["ece"] == found["brier"] == 0.0
 
 
 def test_what_lacks_gold_annotation_or_a_confidence_is_left_out() -> None:
-    found = reliability(judged([0.9, 0.8, 0.7, None], [True, None, None, True]))
+    found = measured(judged([0.9, 0.8, 0.7, None], [True, None, None, True]))
     assert (found["entities"], found["left_out"]) == (1, 2)
     assert found["brier"] == pytest.approx(0.01)
-    nothing = reliability(judged([0.9], [None]))
+    nothing = measured(judged([0.9], [None]))
     assert (nothing["entities"], nothing["left_out"]) == (0, 1)
     assert nothing["ece"] is nothing["brier"] is None
-    (row,) = precision_at(judged([0.9], [None]), [0.5])
+    (row,) = precision_at(collect_entities(judged([0.9], [None])), [0.5])
     assert (row["entities"], row["precision"], row["recall"]) == (0, None, None)
 
 
@@ -157,25 +164,25 @@ def test_an_entity_is_right_whatever_the_tokens_of_the_gold_doc() -> None:
     predicted.set_ents([Span(predicted, 1, 4, "GPE")], default="outside")
     gold.set_ents([Span(gold, 1, 3, "GPE")], default="outside")
     predicted.ents[0]._.confidence = 0.5
-    found = reliability([Example(predicted, gold)])
+    found = measured([Example(predicted, gold)])
     assert (found["entities"], found["brier"]) == (1, 0.25)
     predicted.set_ents([Span(predicted, 2, 4, "GPE")], default="outside")
     predicted.ents[0]._.confidence = 0.9
-    assert reliability([Example(predicted, gold)])["brier"] == pytest.approx(0.81)
+    assert measured([Example(predicted, gold)])["brier"] == pytest.approx(0.81)
 
 
-def test_a_gold_entity_that_does_not_align_is_missed() -> None:
+def test_a_predicted_entity_is_wrong_where_the_gold_one_does_not_align() -> None:
     nlp = spacy.blank("en")
-    predicted = Doc(nlp.vocab, words=["Old", "Yorkers"])
+    predicted = Doc(nlp.vocab, words=["Old", "Yorkers"], spaces=[True, False])
     gold = Doc(nlp.vocab, words=["Old", "York", "ers"], spaces=[True, False, False])
     gold.set_ents([Span(gold, 0, 1, "A"), Span(gold, 1, 2, "A")], default="outside")
     predicted.set_ents([Span(predicted, i, i + 1, "A") for i in (0, 1)], default="outside")
     for ent in predicted.ents:
         ent._.confidence = 0.9
-    examples = [Example(predicted, gold)]
-    assert (reliability(examples)["entities"], reliability(examples)["left_out"]) == (1, 1)
-    (row,) = precision_at(examples, [0.5])
-    assert (row["precision"], row["recall"]) == (1.0, 0.5)
+    found = measured([Example(predicted, gold)])
+    assert (found["entities"], found["left_out"]) == (2, 0)
+    (row,) = precision_at(collect_entities([Example(predicted, gold)]), [0.5])
+    assert (row["precision"], row["recall"]) == (0.5, 0.5)
 
 
 def test_precision_at_thresholds_equals_plain_loops(
@@ -184,7 +191,7 @@ def test_precision_at_thresholds_equals_plain_loops(
     confidences, correct = drawn
     examples = judged(confidences, correct, missed=50)
     thresholds = [0.0, 0.5, confidences[7], 0.9, 1.0]
-    rows = precision_at(examples, thresholds)
+    rows = precision_at(collect_entities(examples), thresholds)
     assert [row["threshold"] for row in rows] == thresholds
     gold = len(examples[0].reference.ents)
     assert gold > sum(correct) + 50
@@ -253,7 +260,7 @@ def test_no_temperature_makes_the_gold_more_likely(scheme: str, decoder: str) ->
     assert best < negative_log_likelihood(analyses, found * 1.05)
     assert best < negative_log_likelihood(analyses, found * 0.95)
     assert max(grid) > min(grid) + 1.0
-    assert pipe.cfg["temperature"] == found
+    assert pipe.temperature == found
 
 
 @pytest.mark.parametrize("k", [0.5, 3.0])
@@ -271,7 +278,7 @@ def test_k_times_the_scores_is_k_times_the_temperature(nlp: Language, k: float) 
 def test_what_is_fitted_does_not_depend_on_what_was_before(nlp: Language) -> None:
     pipe = nlp.get_pipe("crf_ner")
     first = pipe.fit_temperature(make_examples(nlp, NOISY))
-    pipe.cfg["temperature"] = 7.0
+    pipe.temperature = 7.0
     again = make_examples(nlp, NOISY)
     assert pipe.fit_temperature(again) == pytest.approx(first, rel=1e-6)
     # Nor on entities that the docs have, or on docs that teach nothing.
@@ -298,7 +305,7 @@ def test_without_annotation_there_is_nothing_to_fit(nlp: Language) -> None:
         message = rf"expected examples with annotated entities, got {len(examples)} without"
         with pytest.raises(ValueError, match=message):
             pipe.fit_temperature(examples)
-    assert pipe.cfg["temperature"] == 1.0
+    assert pipe.temperature == 1.0
 
 
 def test_examples_that_were_learned_by_heart_warn(nlp: Language) -> None:
@@ -320,7 +327,7 @@ def test_a_model_too_sure_of_itself_gets_modest(nlp: Language) -> None:
     confidences = [ent._.confidence for doc in nlp.pipe(texts) for ent in doc.ents]
     result = calibrate(nlp, examples)
     assert 1.0 < result["temperature"] < 20.0
-    assert result["temperature"] == nlp.get_pipe("crf_ner").cfg["temperature"]
+    assert result["temperature"] == nlp.get_pipe("crf_ner").temperature
     before, after = result["before"], result["after"]
     assert before["entities"] == after["entities"] == len(confidences) > 5
     assert after["ece"] < before["ece"] - 0.05
@@ -379,7 +386,7 @@ def test_the_command_saves_a_calibrated_pipeline(folder: Path, tmp_path: Path) -
     assert code == 0, output
     first, second = spacy.load(folder / "model"), spacy.load(tmp_path / "out")
     expected = calibrate(first, make_examples(first, NOISY))
-    temperature = second.get_pipe("crf_ner").cfg["temperature"]
+    temperature = second.get_pipe("crf_ner").temperature
     assert temperature == pytest.approx(expected["temperature"]) != 1.0
     assert second.config["components"]["crf_ner"]["temperature"] == pytest.approx(temperature)
     rows = [line.replace("│", " ").split() for line in output.splitlines()]
@@ -396,6 +403,55 @@ def test_the_command_saves_a_calibrated_pipeline(folder: Path, tmp_path: Path) -
     )
     assert f"Entities: {len(a)}, and 0 left out" in output
     assert len(a) == len(b) > 5 and np.mean(b) < np.mean(a) - 0.05
+
+
+def files(folder: Path) -> Dict[str, bytes]:
+    """What is in a folder, but for the temporary folders that spacy-transformers names in it."""
+    return {
+        str(path.relative_to(folder)): re.sub(rb"tmp\w{8}", b"", path.read_bytes())
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_what_is_saved_is_the_pipeline_with_another_temperature(
+    tiny_transformer: str, tmp_path: Path
+) -> None:
+    nlp = listening("transformer", tiny_transformer=tiny_transformer)
+    train(nlp, make_examples(nlp, LEARNED), steps=5)
+    nlp.to_disk(tmp_path / "model")
+    spacy.load(tmp_path / "model").to_disk(tmp_path / "same")
+    docs = [eg.reference for eg in make_examples(nlp, [*NOISY, ("unheard words", [])])]
+    DocBin(docs=docs).to_disk(tmp_path / "dev.spacy")
+    arguments = (tmp_path / "model", tmp_path / "dev.spacy", tmp_path / "out")
+    code, output = run(*arguments, "--precision", "fp32")
+    assert code == 0, output
+    before, after = files(tmp_path / "same"), files(tmp_path / "out")
+    assert before.keys() == after.keys()
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed <= {"config.cfg", str(Path("crf_ner") / "cfg")}
+    configs = [spacy.util.load_config(tmp_path / name / "config.cfg") for name in ("model", "out")]
+    assert configs[0]["components"]["crf_ner"].pop("temperature") == 1.0
+    assert configs[1]["components"]["crf_ner"].pop("temperature") != 1.0
+    assert configs[0] == configs[1]
+
+
+def test_docs_that_fail_shift_no_entity_to_another(nlp: Language) -> None:
+    """An error handler lets a pipeline go on: it then yields fewer docs than it was given."""
+    pipe: Any = nlp.get_pipe("crf_ner")
+    expected = calibrate(nlp, make_examples(nlp, NOISY[1:]))
+    pipe.temperature = 1.0
+    predict = pipe.predict
+
+    def fails(docs: List[Doc]) -> Any:
+        if docs[0].text == NOISY[0][0]:
+            raise RuntimeError("this batch cannot be predicted")
+        return predict(docs)
+
+    pipe.predict = fails
+    nlp.set_error_handler(ignore_error)
+    found = calibrate(nlp, make_examples(nlp, NOISY[:1] * 128 + NOISY[1:]))
+    assert found["before"] == expected["before"]
 
 
 def test_an_empty_folder_is_as_good_as_none(folder: Path, tmp_path: Path) -> None:
@@ -471,4 +527,4 @@ def test_the_component_can_be_named(folder: Path, tmp_path: Path) -> None:
     code, output = run(*arguments, "--component", "second")
     assert code == 0, output
     pipe = spacy.load(tmp_path / "out").get_pipe
-    assert pipe("crf_ner").cfg["temperature"] == 1.0 < pipe("second").cfg["temperature"]
+    assert pipe("crf_ner").temperature == 1.0 < pipe("second").temperature

@@ -5,7 +5,7 @@ import json
 import math
 import sys
 from collections import Counter
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -25,9 +25,9 @@ from spacy.training import Example
 from spacy.training.loggers import console_logger_v3
 
 from spacy_crf_ner.evaluation import compare, evaluate, read_training_log, require_gold
-from spacy_crf_ner.evaluation.bootstrap import intervals, paired
-from spacy_crf_ner.evaluation.entities import Entity
-from spacy_crf_ner.evaluation.error_analysis import CONTEXT, pair
+from spacy_crf_ner.evaluation.bootstrap import confidence_intervals, paired_bootstrap
+from spacy_crf_ner.evaluation.error_analysis import CONTEXT
+from spacy_crf_ner.evaluation.matching import Entity, match_entities
 
 LABELS = ("LOC", "ORG", "PER", "rare")
 VOCAB = spacy.blank("en").vocab  # with it, entities may have a confidence
@@ -231,6 +231,15 @@ def test_what_is_predicted_where_gold_is_missing_counts_nowhere() -> None:
     assert found["errors"]["counts"]["missed"] == found["errors"]["counts"]["spurious"] == 1
 
 
+def test_whitespace_without_annotation_leaves_nothing_out() -> None:
+    words, spaces = ["New", " ", "York"], [False] * 3
+    predicted, gold = (Doc(VOCAB, words=words, spaces=spaces) for _ in range(2))
+    predicted.set_ents([Span(predicted, 0, 3, "GPE")], default="outside")
+    gold.set_ents([Span(gold, 0, 1, "GPE")], missing=[gold[1:2]], default="outside")
+    found = evaluate([Example(predicted, gold)], resamples=2)
+    assert (found["predicted"], found["left_out"]) == (1, 0)
+
+
 def test_characters_are_compared_whatever_the_tokens() -> None:
     predicted = doc_of(["in", "New", "York", "City", "now"], [(1, 4, "GPE")])
     gold = doc_of(["in", "New York", "City", "now"], [(1, 3, "GPE"), (3, 4, "DATE")])
@@ -246,6 +255,35 @@ def test_characters_are_compared_whatever_the_tokens() -> None:
     found = evaluate([Example(inside, gold)], resamples=2)
     assert found["errors"]["counts"]["wrong boundary"] == 1
     assert found["left_out"] == 0
+
+
+def test_all_parts_of_one_evaluation_count_the_same_entities() -> None:
+    """Whatever the tokens of the two docs, and wherever gold annotation is missing."""
+    random = np.random.default_rng(4)
+    examples, left_out = [], 0
+    for _ in range(50):
+        letters = ["x"] * int(random.integers(2, 12))
+        docs = []
+        for _ in range(2):  # one text, cut into tokens at random
+            cuts = sorted({0, len(letters), *random.integers(1, len(letters), 3).tolist()})
+            words = ["x" * (b - a) for a, b in pairwise(cuts)]
+            doc = Doc(VOCAB, words=words, spaces=[False] * len(words))
+            spans = [Span(doc, *span) for span in draw_spans(random, len(doc))]
+            free = [i for i in range(len(doc)) if not any(s.start <= i < s.end for s in spans)]
+            missing = [doc[i : i + 1] for i in free if docs and random.random() < 0.3]
+            doc.set_ents(spans, missing=missing, default="outside")
+            docs.append(doc)
+        for ent in docs[0].ents:
+            ent._.confidence = 0.5
+            unknown = {i for t in docs[1] if not t.ent_iob for i in range(t.idx, t.idx + len(t))}
+            left_out += not unknown.isdisjoint(range(ent.start_char, ent.end_char))
+        examples.append(Example(*docs))
+    found = evaluate(examples, resamples=2)
+    assert found["left_out"] == found["reliability"]["left_out"] == left_out > 5
+    assert found["predicted"] == found["reliability"]["entities"] > 30
+    micro = found["matching"]["strict"]["micro"]
+    row = found["thresholds"][0]
+    assert (row["precision"], row["recall"]) == (micro["precision"], micro["recall"])
 
 
 def test_docs_of_two_texts_are_refused() -> None:
@@ -294,7 +332,7 @@ def test_intervals_equal_those_of_all_resamples() -> None:
     # 4 docs have 4^4 equally probable resamples: the percentiles of all are the exact ones.
     random = np.random.default_rng(1)
     counts = np.stack([random.integers(0, 3, (4, 2)), *random.integers(3, 6, (2, 4, 2))], axis=-1)
-    found = intervals(counts, ["A", "B"], resamples=20_000)
+    found = confidence_intervals(counts, ["A", "B"], resamples=20_000)
     every: Dict[Tuple[str, int], List[float]] = {}
     for docs in product(range(4), repeat=4):
         sums = counts[list(docs)].sum(0)
@@ -319,7 +357,7 @@ def test_intervals_are_as_wide_as_the_normal_ones_of_many_docs() -> None:
     # A doc has one entity, which is right with probability 0.7.
     right = np.random.default_rng(2).random(2000) < 0.7
     counts = np.stack([right, np.ones(2000), np.ones(2000)], axis=-1).astype(int)[:, None]
-    low, high = intervals(counts, ["A"])["micro"]["recall"]
+    low, high = confidence_intervals(counts, ["A"])["micro"]["recall"]
     p = right.mean()
     half = 1.96 * math.sqrt(p * (1 - p) / 2000)
     assert low == pytest.approx(p - half, abs=0.003)
@@ -328,7 +366,7 @@ def test_intervals_are_as_wide_as_the_normal_ones_of_many_docs() -> None:
 
 def test_a_label_that_resamples_lack_has_an_interval_of_the_others() -> None:
     counts = np.array([[[0, 0, 1], [1, 1, 1]], [[0, 0, 0], [0, 0, 0]]])
-    found = intervals(counts, ["A", "B"], resamples=200)
+    found = confidence_intervals(counts, ["A", "B"], resamples=200)
     assert found["per_type"]["A"] == {"precision": None, "recall": [0, 0], "f1": [0, 0]}
     assert found["per_type"]["B"] == {name: [1, 1] for name in FIGURES}
     assert found["micro"]["recall"] == [0.5, 0.5]
@@ -348,14 +386,14 @@ def test_p_equals_that_of_all_resamples() -> None:
     for docs in map(list, product(range(4), repeat=4)):
         differences.append(f1_of(MINE[docs, 0]) - f1_of(THEIRS[docs, 0]))
     far = [d for d in differences if abs(d - observed) >= abs(observed)]
-    found = paired(MINE, THEIRS, ["A"], resamples=20_000)["micro"]["f1"]
+    found = paired_bootstrap(MINE, THEIRS, ["A"], resamples=20_000)["micro"]["f1"]
     assert found["difference"] == pytest.approx(observed)
     assert 0.05 < len(far) / 256 < 0.95
     assert found["p"] == pytest.approx(len(far) / 256, abs=0.015)
     ranked = sorted(differences)
     assert ranked[3] <= found["interval"][0] <= ranked[10]
     assert ranked[-11] <= found["interval"][1] <= ranked[-4]
-    back = paired(THEIRS, MINE, ["A"], resamples=20_000)["micro"]["f1"]
+    back = paired_bootstrap(THEIRS, MINE, ["A"], resamples=20_000)["micro"]["f1"]
     assert (back["difference"], back["p"]) == (-found["difference"], found["p"])
 
 
@@ -392,7 +430,7 @@ def test_chance_alone_has_a_small_p_as_seldom_as_it_says() -> None:
         right = random.random((2, 100)) < 0.6
         counts = np.stack([right, np.ones_like(right), np.ones_like(right)], axis=-1).astype(int)
         first, second = counts[:, :, None]
-        small += paired(first, second, ["A"], resamples=200)["micro"]["f1"]["p"] <= 0.1
+        small += paired_bootstrap(first, second, ["A"], resamples=200)["micro"]["f1"]["p"] <= 0.1
     # 20 expected, with a standard deviation of 4.2.
     assert 8 <= small <= 33
 
@@ -433,7 +471,7 @@ def test_pairs_are_those_of_the_rule(drawn: List[Drawn]) -> None:
     for words, *sides in drawn:
         gold, predicted = (entities(words, side) for side in sides)
         expected = greatest_overlap_first(gold, predicted)
-        found = pair(gold, predicted)
+        found = match_entities(gold, predicted)
         assert Counter(found) == Counter(expected)
         starts = [min(ent.start for ent in both if ent) for both in found]
         assert starts == sorted(starts)

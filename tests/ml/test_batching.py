@@ -1,4 +1,4 @@
-"""Windows in batches of like length give what spacy-transformers makes of the docs as they come."""
+"""Batches of windows of similar length give the results of spacy-transformers' own batches."""
 
 from typing import Any, List
 
@@ -15,7 +15,7 @@ from spacy.language import Language
 from spacy_transformers.data_classes import TransformerData
 from spacy_transformers.layers.transformer_model import forward
 
-from spacy_crf_ner.ml.transformer import batching as feeding
+from spacy_crf_ner.ml.transformer import batching
 from spacy_crf_ner.ml.transformer import model as transformer
 
 TEXTS = [
@@ -46,7 +46,7 @@ def pipeline(transformer: str, window: int = 12, stride: int = 10) -> Language:
 
 
 def vectors(data: TransformerData) -> np.ndarray:
-    """The state of each subword of each token, one after the other."""
+    """The state of each wordpiece of each token, one after the other."""
     states = data.model_output.last_hidden_state
     return states.reshape(-1, states.shape[-1])[data.align.dataXd]
 
@@ -56,16 +56,16 @@ def strings(data: TransformerData, pad: str) -> List[List[str]]:
 
 
 def require_same(nlp: Language, texts: List[str]) -> None:
-    """What is fed is what spacy-transformers' own forward says, doc for doc."""
+    """Hidden states and alignment are those of spacy-transformers, doc by doc."""
     layer = nlp.get_pipe("transformer").model
     layer.shim.precision = "fp32"
     docs = [nlp.make_doc(text) for text in texts]
-    fed = layer.predict(docs)
+    encoded = layer.predict(docs)
     layer.shim.precision = None
     expected = layer.predict(docs)
-    assert len(fed.doc_data) == len(expected.doc_data) == len(docs)
+    assert len(encoded.doc_data) == len(expected.doc_data) == len(docs)
     pad = layer.tokenizer.pad_token
-    for doc, ours, theirs in zip(docs, fed.doc_data, expected.doc_data):
+    for doc, ours, theirs in zip(docs, encoded.doc_data, expected.doc_data):
         assert_array_equal(ours.align.lengths, theirs.align.lengths)
         assert strings(ours, pad) == strings(theirs, pad)
         assert ours.wordpieces.lengths == [sum(row) for row in ours.wordpieces.attention_mask]
@@ -76,10 +76,12 @@ def require_same(nlp: Language, texts: List[str]) -> None:
             ids = layer.tokenizer.convert_tokens_to_ids(pieces)
             assert ours.wordpieces.input_ids.ravel().tolist() == ids
     # The whole batch, too, pairs each token with the same states.
-    whole = fed.model_output.last_hidden_state.reshape(-1, fed.doc_data[0].width)
-    each = [vectors(data) for data in fed.doc_data if data.align.dataXd.size]
-    assert_allclose(whole[torch.from_numpy(fed.align.dataXd)].numpy(), np.concatenate(each))
-    assert_array_equal(fed.align.lengths, np.concatenate([d.align.lengths for d in fed.doc_data]))
+    whole = encoded.model_output.last_hidden_state.reshape(-1, encoded.doc_data[0].width)
+    each = [vectors(data) for data in encoded.doc_data if data.align.dataXd.size]
+    assert_allclose(whole[torch.from_numpy(encoded.align.dataXd)].numpy(), np.concatenate(each))
+    assert_array_equal(
+        encoded.align.lengths, np.concatenate([d.align.lengths for d in encoded.doc_data])
+    )
 
 
 def test_windows_are_what_spacy_transformers_makes_of_them(tiny_transformer: str) -> None:
@@ -94,7 +96,7 @@ def test_windows_may_overlap_and_be_too_long(
 
 
 def test_many_batches_are_as_one(tiny_transformer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transformer, "CPU", feeding.Limits(40, 2))
+    monkeypatch.setattr(transformer, "CPU", batching.BatchLimits(40, 2))
     require_same(pipeline(tiny_transformer), TEXTS[::-1])
 
 
@@ -124,14 +126,14 @@ def tiny_nlp(tiny_transformer: str) -> Language:
     return pipeline(tiny_transformer, 4, 3)
 
 
-def test_a_slow_tokenizer_is_fed_as_well(phobert: str) -> None:
+def test_a_slow_tokenizer_is_aligned_as_well(phobert: str) -> None:
     nlp = make_over_phobert(phobert)
     require_same(nlp, ["Hà Nội là thủ đô", "", "H@@ à 😀 !", "Anh ấy ở Huế . " * 30])
 
 
 def test_token_types_go_along() -> None:
     """Some transformers, as XLNet, know the token at the end of a text by its type."""
-    subwords = feeding.Subwords(
+    wordpieces = batching.Wordpieces(
         strings=[["a", "<cls>"], ["b", "c", "<cls>"]],
         lengths=np.array([2, 3]),
         ids=np.array([5, 1, 6, 7, 1]),
@@ -143,17 +145,17 @@ def test_token_types_go_along() -> None:
     docs = [nlp("a"), nlp("b c")]
     seen = []
 
-    def run(ids: torch.Tensor, mask: torch.Tensor, types: Any) -> torch.Tensor:
+    def forward_fn(ids: torch.Tensor, mask: torch.Tensor, types: Any) -> torch.Tensor:
         seen.append((ids.tolist(), mask.tolist(), types.tolist()))
         return ids[..., None].float()
 
     windows = [[doc[:]] for doc in docs]
-    padding = feeding.Padding("<pad>", 9)
-    fed = feeding.feed(docs, windows, subwords, padding, run, feeding.CPU)
+    padding = batching.Padding("<pad>", 9)
+    encoded = batching.encode_windows(docs, windows, wordpieces, padding, forward_fn, batching.CPU)
     assert seen == [
         ([[6, 7, 1], [5, 1, 9]], [[True] * 3, [True, True, False]], [[0, 0, 2], [0, 2, 0]])
     ]
-    assert [vectors(data).ravel().tolist() for data in fed.doc_data] == [[5], [6, 7]]
+    assert [vectors(data).ravel().tolist() for data in encoded.doc_data] == [[5], [6, 7]]
 
 
 @given(
@@ -165,8 +167,8 @@ def test_token_types_go_along() -> None:
 def test_batches_hold_each_window_once_and_little_padding(
     lengths: List[int], most: int, padding: int
 ) -> None:
-    limits = feeding.Limits(most, padding)
-    found = [batch.tolist() for batch in feeding.batches(np.array(lengths), limits)]
+    limits = batching.BatchLimits(most, padding)
+    found = [batch.tolist() for batch in batching.batches(np.array(lengths), limits)]
     assert sorted(i for batch in found for i in batch) == list(range(len(lengths)))
     in_order = [lengths[i] for batch in found for i in batch]
     assert in_order == sorted(in_order, reverse=True)
@@ -177,10 +179,10 @@ def test_batches_hold_each_window_once_and_little_padding(
         assert padded - sum(sizes) <= padding
 
 
-@pytest.mark.parametrize("limits", [feeding.CPU, feeding.CPU_BF16])
-def test_real_lengths_have_little_padding(limits: feeding.Limits) -> None:
+@pytest.mark.parametrize("limits", [batching.CPU, batching.CPU_BF16])
+def test_real_lengths_have_little_padding(limits: batching.BatchLimits) -> None:
     lengths = np.random.default_rng(0).gamma(2.0, 15.0, 512).astype(int) + 3
-    padded = sum(lengths[batch].max() * len(batch) for batch in feeding.batches(lengths, limits))
+    padded = sum(lengths[batch].max() * len(batch) for batch in batching.batches(lengths, limits))
     assert padded < 1.1 * lengths.sum()
 
 

@@ -1,6 +1,5 @@
 """Token vectors from spelling: a word has one vector wherever it stands, and it is learned."""
 
-import io
 from math import prod
 from pathlib import Path
 from random import Random
@@ -114,7 +113,7 @@ def read_alone(module: WordEmbedding, word: str) -> Tensor:
     """Read one word, without padding, by the definition."""
     points = [ord(char) for char in word]
     letters = torch.from_numpy(hash_embed(module.alphabet.weight, features.CHAR_SEED, points))
-    if module.switches.chars == "cnn":
+    if module.config.chars == "cnn":
         weights = module.reader.convolution
         read = torch.nn.functional.conv1d(letters.T, weights.weight, weights.bias, padding=1)
         return torch.relu(read).max(1).values
@@ -529,13 +528,10 @@ def test_a_stored_pipeline_predicts_the_same(chars: str, tmp_path: Path) -> None
         loaded.update(make_examples(loaded), sgd=train_on)
 
 
-def test_stored_sizes_are_plain_values() -> None:
+def test_a_module_is_built_of_its_settings_and_dimensions() -> None:
     module = module_of(make(with_vectors(), **ALL, static_vectors=True))
-    stream = io.BytesIO()
-    torch.save(module.sizes, stream)
-    sizes = torch.load(io.BytesIO(stream.getvalue()), weights_only=True)
-    twin = WordEmbedding.build(**sizes)
-    assert twin.sizes == module.sizes and twin.nO == module.nO == 6 + 5 + 3 + 4
+    twin = WordEmbedding(module.config, **module.dims)
+    assert module.dims == twin.dims == {"nM": 4} and twin.nO == module.nO == 6 + 5 + 3 + 4
     shapes = [{n: p.shape for n, p in each.named_parameters()} for each in (twin, module)]
     assert shapes[0] == shapes[1] and prod(shapes[0]["norms.weight"]) == 50 * 5
 

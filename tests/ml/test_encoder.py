@@ -32,13 +32,13 @@ any_depth = pytest.mark.parametrize("depth", [1, 2])
 
 def packed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read docs as on a GPU."""
-    monkeypatch.setattr(network, "_read_padded", network._read_packed)
+    monkeypatch.setattr(network, "_encode_padded", network._encode_packed)
 
 
 def in_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read all docs at once: 15 tokens of 9."""
     monkeypatch.undo()
-    monkeypatch.setattr(network, "MOST_PADDED", 2.0)
+    monkeypatch.setattr(network, "MAX_PADDING_RATIO", 2.0)
 
 
 def in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +194,7 @@ def test_what_is_dropped_between_layers_is_torchs_choice(
 
 @given(st.lists(st.integers(0, 40), max_size=30))
 def test_docs_are_grouped_by_length_within_the_bound(lengths: List[int]) -> None:
-    groups = network._alike(torch.tensor(lengths, dtype=torch.int64))
+    groups = network._bucket_by_length(torch.tensor(lengths, dtype=torch.int64))
     longest_first = [[lengths[doc] for doc in docs] for docs in groups]
     filled = sorted((n for n in lengths if n), reverse=True)
     assert [n for of_group in longest_first for n in of_group] == filled
@@ -214,13 +214,13 @@ def test_docs_are_padded_where_that_is_faster(
 ) -> None:
     """On a CPU in training, and an LSTM in prediction too."""
     called = []
-    for way in ("_read_padded", "_read_packed"):
+    for way in ("_encode_padded", "_encode_packed"):
         read = getattr(network, way)
         monkeypatch.setattr(network, way, lambda *a, way=way, f=read: called.append(way) or f(*a))
     model = make(rnn=rnn)
     called.clear()
     model(docs(), is_train=training)
-    assert called == ["_read_padded" if training or rnn == "lstm" else "_read_packed"]
+    assert called == ["_encode_padded" if training or rnn == "lstm" else "_encode_packed"]
 
 
 def test_no_encoder_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""A transformer made to predict only has the last hidden state of the whole one."""
+"""A quantized transformer computes the last hidden state of the whole one."""
 
 from typing import Any, Dict
 
@@ -7,8 +7,8 @@ import torch
 from pipelines import small_transformers
 from torch import Tensor, nn
 
-from spacy_crf_ner.ml.precision import does_bf16
-from spacy_crf_ner.ml.transformer.quantize import PackedLinear, lower_transformer
+from spacy_crf_ner.ml.torch_internals import PackedLinear, has_packed_linear
+from spacy_crf_ner.ml.transformer.quantize import quantize_transformer
 
 KINDS = small_transformers()
 
@@ -30,14 +30,14 @@ def states(module: nn.Module, inputs: Dict[str, Tensor]) -> Tensor:
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @pytest.mark.parametrize("precision, far", [("fp32", 0.0), ("bf16", 0.05)])
-def test_every_kind_is_lowered(
+def test_every_kind_is_quantized(
     kind: str, precision: str, far: float, inputs: Dict[str, Tensor]
 ) -> None:
     whole = KINDS[kind]
     expected = states(whole, inputs)
     weights = {name: tensor.clone() for name, tensor in whole.state_dict().items()}
-    lowered = lower_transformer(whole, precision)
-    found = states(lowered, inputs)
+    quantized = quantize_transformer(whole, precision)
+    found = states(quantized, inputs)
     assert (found - expected).norm() <= far * expected.norm()
     assert torch.equal(found, expected) == (precision == "fp32")
     # Of the whole one nothing has changed.
@@ -49,22 +49,22 @@ def test_every_kind_is_lowered(
 def test_int8_is_near(kind: str, inputs: Dict[str, Tensor]) -> None:
     pytest.importorskip("onnxruntime")
     expected = states(KINDS[kind], inputs)
-    found = states(lower_transformer(KINDS[kind], "int8"), inputs)
+    found = states(quantize_transformer(KINDS[kind], "int8"), inputs)
     assert 0 < (found - expected).norm() < 0.1 * expected.norm()
 
 
 def test_int8_knows_one_token_type(inputs: Dict[str, Tensor]) -> None:
     pytest.importorskip("onnxruntime")
-    lowered = lower_transformer(KINDS["bert"], "int8")
+    quantized = quantize_transformer(KINDS["bert"], "int8")
     types = torch.zeros_like(inputs["input_ids"])
     assert torch.equal(
-        states(lowered, {**inputs, "token_type_ids": types}), states(lowered, inputs)
+        states(quantized, {**inputs, "token_type_ids": types}), states(quantized, inputs)
     )
     with pytest.raises(ValueError, match="one token type, got several"):
-        lowered(**inputs, token_type_ids=types + 1)
+        quantized(**inputs, token_type_ids=types + 1)
 
 
-@pytest.mark.skipif(not does_bf16(), reason="a CPU without bfloat16")
+@pytest.mark.skipif(not has_packed_linear(), reason="a CPU without bfloat16")
 @pytest.mark.parametrize("activation", ["none", "gelu"])
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_packed_layer_is_the_layer(activation: str, bias: bool) -> None:
@@ -77,11 +77,11 @@ def test_a_packed_layer_is_the_layer(activation: str, bias: bool) -> None:
     torch.testing.assert_close(found, expected, atol=0.03, rtol=0.02)
 
 
-@pytest.mark.skipif(not does_bf16(), reason="a CPU without bfloat16")
+@pytest.mark.skipif(not has_packed_linear(), reason="a CPU without bfloat16")
 def test_what_can_be_is_packed() -> None:
     def layers(module: nn.Module, kind: Any) -> int:
         return sum(isinstance(each, kind) for each in module.modules())
 
-    bert = lower_transformer(KINDS["bert"], "bf16")
+    bert = quantize_transformer(KINDS["bert"], "bf16")
     assert layers(bert, PackedLinear) == 3 * 6  # of each layer; the pooler is not there
     assert layers(bert, nn.Linear) == 0

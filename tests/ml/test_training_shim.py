@@ -1,19 +1,16 @@
 """How a transformer trains on a CPU: as spacy-transformers has it, and in bfloat16."""
 
-from typing import Any, Callable, Dict, List, cast
+from typing import Any, Dict, List
 
 import numpy as np
 import pytest
 import spacy
 import torch
-from pipelines import make_examples, small_transformers
+from pipelines import make_examples
 from spacy.language import Language
 from spacy.util import registry
-from spacy_transformers.layers.hf_shim import HFShim
-from thinc.api import Adam, ArgsKwargs, Optimizer
+from thinc.api import Adam, Optimizer
 from torch import Tensor
-
-from spacy_crf_ner.ml.transformer.training_shim import TrainingShim
 
 OURS, THEIRS = "spacy-crf-ner.TransformerModel.v1", "spacy-transformers.TransformerModel.v3"
 
@@ -70,58 +67,6 @@ def test_it_learns_as_spacy_transformers_has_it(tiny_transformer: str) -> None:
     for name, expected in theirs.items():
         np.testing.assert_allclose(ours[name], expected, atol=2e-5, err_msg=name)
         assert (name.startswith("pooler.")) == np.array_equal(expected, begun[name]), name
-
-
-def test_the_gradient_of_the_words_is_that_of_those_read(tiny_transformer: str) -> None:
-    """It is not one of the whole vocabulary, which is large; and nothing is left of it."""
-    nlp = pipeline(tiny_transformer, OURS)
-    expected = gradients(pipeline(tiny_transformer, THEIRS))
-    found = gradients(nlp)
-    assert found.keys() == expected.keys()
-    for name, of_name in expected.items():
-        torch.testing.assert_close(found[name], of_name, atol=1e-5, rtol=1e-5)
-    words = shim_of(nlp)._model.embeddings.word_embeddings
-    assert words.weight.grad.is_sparse and not words.sparse
-    for _, pipe in nlp.pipeline:
-        pipe.finish_update(Adam(0.01))
-    assert words.weight.grad is None
-
-
-def test_words_that_are_frozen_stay(tiny_transformer: str) -> None:
-    """Also those that have learned before."""
-    nlp, optimizer = pipeline(tiny_transformer, OURS), Adam(0.01, L2=0.1, use_averages=False)
-    fit(nlp, [3], optimizer)
-    shim_of(nlp)._model.embeddings.word_embeddings.weight.requires_grad_(False)
-    before = weights(nlp)
-    after = weights(fit(nlp, [3], optimizer))
-    still = {name for name, of_name in after.items() if np.array_equal(of_name, before[name])}
-    assert still == {name for name in after if "word_" in name or name.startswith("pooler.")}
-
-
-@pytest.mark.parametrize("kind", sorted(small_transformers()))
-def test_every_kind_of_transformer_learns_so(kind: str) -> None:
-    """Whatever its word embeddings are called, and whatever else it reads them for."""
-    ids = torch.tensor([[5, 7, 5, 9], [11, 5, 12, 13]])
-    steps: List[Callable[..., None]] = [HFShim.finish_update, TrainingShim.finish_update]
-    found = []
-    for finish in steps:
-        spacy.util.fix_random_seed(0)
-        module = small_transformers()[kind]
-        shim = cast(Any, TrainingShim.__new__(TrainingShim))
-        HFShim.__init__(shim, cast(Any, type("Objects", (), {"transformer": module})()))  # type: ignore[no-untyped-call]
-        optimizer = Adam(0.01, L2=0.1, use_averages=False)
-        begin = shim.begin_update if finish is steps[1] else super(TrainingShim, shim).begin_update
-        for step in range(3):
-            torch.manual_seed(step)
-            output, backprop = begin(ArgsKwargs(args=(), kwargs={"input_ids": ids + step}))
-            hidden = output.last_hidden_state
-            d_hidden = [torch.linspace(-1, 1, hidden.numel()).view_as(hidden)]
-            backprop(ArgsKwargs(args=(hidden,), kwargs={"grad_tensors": d_hidden}))
-            finish(shim, optimizer)
-        found.append(dict(module.named_parameters()))
-    theirs, ours = found
-    for name, expected in theirs.items():
-        torch.testing.assert_close(ours[name], expected, atol=2e-5, rtol=0)
 
 
 def test_in_bfloat16_gradients_are_nearly_those_of_float32(tiny_transformer: str) -> None:

@@ -16,7 +16,8 @@ from spacy.util import minibatch
 from typer.testing import CliRunner
 
 from spacy_crf_ner import accelerate, cli, data
-from spacy_crf_ner.ml import precision
+from spacy_crf_ner.ml import onnx_int8, precision
+from spacy_crf_ner.pipeline.accelerate import resolved_precision
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "assets" / "sample_en"
@@ -87,7 +88,7 @@ def plain(saved: Path, texts: List[str]) -> Tuple[Found, np.ndarray]:
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 1000])
-def test_better_feeding_changes_nothing(
+def test_better_batches_change_nothing(
     saved: Path, texts: List[str], plain: Tuple[Found, np.ndarray], batch_size: int
 ) -> None:
     ents, confidences = found(accelerate(spacy.load(saved), "fp32"), texts, batch_size=batch_size)
@@ -100,7 +101,8 @@ def test_fewer_bits_find_the_same_entities(
     saved: Path, texts: List[str], plain: Tuple[Found, np.ndarray], which: str, sure: float
 ) -> None:
     """All that either is sure of; where two analyses are about as probable, either may be found."""
-    ents, confidences = found(accelerate(spacy.load(saved), which), texts)
+    nlp = accelerate(spacy.load(saved), which)
+    ents, confidences = found(nlp, texts)
     mine, theirs = (
         dict(zip([(i, *ent) for i, of_text in enumerate(each[0]) for ent in of_text], each[1]))
         for each in ((ents, confidences), plain)
@@ -111,26 +113,96 @@ def test_fewer_bits_find_the_same_entities(
     assert len(same) > 0.95 * len(theirs)
     changes = [abs(mine[ent] - theirs[ent]) for ent in same]
     assert np.median(changes) < 0.02
-    if precision.choose(which, CPU) != "fp32":
+    if resolved_precision(nlp) != "fp32":
         assert max(changes) > 1e-5  # it is another precision indeed
 
 
-def test_auto_is_what_the_hardware_does_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    def chosen(*capabilities: str, onnx: bool = True) -> str:
-        known = dict.fromkeys(capabilities, True)
-        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known, raising=False)
-        monkeypatch.setattr(precision, "has_onnx", lambda: onnx)
-        return precision.choose("auto", CPU)
+def resolve(monkeypatch: pytest.MonkeyPatch, *has: str, **seconds: float) -> str:
+    """What "auto" is on a CPU with such instructions, if linear layers take so long."""
+    monkeypatch.setattr(
+        torch.cpu, "get_capabilities", lambda: dict.fromkeys(has, True), raising=False
+    )
+    monkeypatch.setattr(precision, "has_onnx", lambda: True)
+    asked = []
 
-    assert chosen() == "fp32"
-    assert chosen("avx2") == "fp32"
-    assert chosen("avx2", "avx512_vnni") == "int8"
-    assert chosen("avx2", "avx512_vnni", onnx=False) == "fp32"
-    assert chosen("avx512_vnni", "avx512_bf16") == "int8"
-    assert chosen("avx512_vnni", "avx512_bf16", onnx=False) == "fp32"
-    assert chosen("amx_bf16", "amx_int8") == "bf16"
+    def measure(nI: int, nO: int, precisions: Tuple[str, ...], threads: int) -> Dict[str, float]:
+        asked.append((nI, nO, threads))
+        return {each: seconds[each] for each in precisions}
+
+    chosen = precision.fastest_precision(CPU, (384, 1536), measure=measure)
+    assert asked in ([], [(384, 1536, torch.get_num_threads())])
+    return chosen
+
+
+BF16, INT8 = "avx512_bf16", "avx512_vnni"
+
+
+@pytest.mark.parametrize(
+    "seconds, chosen",
+    [
+        ({"fp32": 1.0, "bf16": 0.6, "int8": 0.6}, "bf16"),  # of two as fast, the more exact one
+        ({"fp32": 1.0, "bf16": 0.95, "int8": 0.93}, "fp32"),  # a gain too small for its errors
+        ({"fp32": 1.0, "bf16": 1.7, "int8": 0.5}, "int8"),  # instructions that are there, but slow
+        ({"fp32": 1.0, "bf16": 0.8, "int8": 0.3}, "int8"),
+        ({"fp32": 1.0, "bf16": 2.0, "int8": 3.0}, "fp32"),
+    ],
+)
+def test_auto_is_what_is_measured_to_be_fast(
+    monkeypatch: pytest.MonkeyPatch, seconds: Dict[str, float], chosen: str
+) -> None:
+    assert resolve(monkeypatch, BF16, INT8, **seconds) == chosen
+
+
+def test_auto_measures_only_what_the_cpu_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast: Dict[str, float] = {"fp32": 1.0, "bf16": 0.1, "int8": 0.01}
+    assert resolve(monkeypatch, "avx2", **fast) == "fp32"
+    assert resolve(monkeypatch, "avx2", BF16, **fast) == "bf16"
+    assert resolve(monkeypatch, INT8, **fast) == "int8"
+    monkeypatch.setattr(precision, "has_onnx", lambda: False)
     monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
-    assert precision.choose("auto", CPU) == "fp32"  # of an older torch
+    assert precision.fastest_precision(CPU, (8, 8)) == "fp32"  # of an older torch
+
+
+@pytest.mark.parametrize("emulated, chosen", [(True, "fp16"), (False, "bf16")])
+def test_auto_is_never_emulated_on_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, emulated: bool, chosen: str
+) -> None:
+    def is_supported(including_emulation: bool = True) -> bool:
+        return including_emulation or not emulated
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", is_supported)
+    assert precision.fastest_precision(torch.device("cuda"), (8, 8)) == chosen
+
+
+def test_a_process_measures_once_and_leaves_the_random_numbers() -> None:
+    precision.measure_linear.cache_clear()
+    state = torch.random.get_rng_state()
+    first = precision.measure_linear(16, 32, ("fp32", "bf16"), 1)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert all(seconds > 0 for seconds in first.values())
+    assert precision.measure_linear(16, 32, ("fp32", "bf16"), 1) is first
+    assert precision.measure_linear(16, 32, ("fp32", "bf16"), 2) is not first
+
+
+def test_the_probe_has_the_sizes_of_the_model(
+    tiny_transformer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nlp = accelerate(ready(tiny_transformer), "auto")
+    asked = []
+
+    def fastest(device: torch.device, sizes: Tuple[int, int], int8: bool) -> str:
+        asked.append((sizes, int8))
+        return "bf16"
+
+    monkeypatch.setattr(precision, "fastest_precision", fastest)
+    assert resolved_precision(nlp) == resolved_precision(nlp) == "bf16"
+    scores(nlp)
+    # Intermediate and hidden width, and the gates of the LSTM over it; each is asked once.
+    assert asked == [((32, 16), True), ((64, 16), False)]
+    accelerate(nlp, "fp32")
+    assert resolved_precision(nlp) == "fp32"
+    assert resolved_precision(accelerate(nlp, None)) is None
+    assert resolved_precision(spacy.blank("en")) is None
 
 
 def ready(transformer: str, **settings: Any) -> Language:
@@ -234,6 +306,20 @@ def test_averaged_weights_are_seen(tiny_transformer: str) -> None:
     np.testing.assert_array_equal(scores(nlp), before)
 
 
+def test_weights_come_back_after_an_error(tiny_transformer: str) -> None:
+    nlp = accelerate(ready(tiny_transformer), "bf16")
+    layer = nlp.get_pipe("transformer").model
+    before = scores(nlp)
+    averages = {
+        f"pytorch_{layer.shim.id}_{name}": np.zeros(weights.shape, weights.numpy().dtype)
+        for name, weights in layer.shim._model.state_dict().items()
+    }
+    with pytest.raises(RuntimeError, match="evaluation failed"), layer.use_params(averages):
+        assert abs(scores(nlp) - before).max() > 1e-3
+        raise RuntimeError("evaluation failed")
+    np.testing.assert_array_equal(scores(nlp), before)
+
+
 def test_a_copy_predicts_alike(tiny_transformer: str) -> None:
     nlp = accelerate(ready(tiny_transformer), "bf16")
     fast = scores(nlp)
@@ -257,7 +343,7 @@ def test_what_cannot_be_is_said(tiny_transformer: str, monkeypatch: pytest.Monke
     with pytest.raises(ValueError, match=r"fp16 is for GPUs, got a CPU\. Choose bf16"):
         accelerate(nlp, "fp16")
     with monkeypatch.context() as without:
-        without.setattr(precision, "find_spec", lambda name: None)
+        without.setattr(onnx_int8, "find_spec", lambda name: None)
         message = r'packages onnx and onnxruntime.*pip install "spacy-crf'
         with pytest.raises(ValueError, match=message):
             accelerate(nlp, "int8")
@@ -280,7 +366,7 @@ def test_what_cannot_be_is_said(tiny_transformer: str, monkeypatch: pytest.Monke
 
 
 def test_commands_know_each_precision() -> None:
-    assert tuple(cli.PRECISIONS.split("|")) == precision.PRECISIONS
+    assert tuple(cli.options.PRECISIONS.split("|")) == precision.PRECISIONS
 
 
 def test_commands_predict_in_a_precision(tiny_transformer: str, tmp_path: Path) -> None:

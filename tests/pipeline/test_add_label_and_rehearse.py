@@ -15,6 +15,7 @@ from torch import Tensor
 
 from spacy_crf_ner.ml.potentials import Potentials, distill
 from spacy_crf_ner.tags import TagScheme
+from spacy_crf_ner.training.optimizer import adam
 
 TEXTS = [text for text, _ in SENTENCES]
 NEW = [
@@ -56,10 +57,10 @@ def test_old_weights_are_kept(learned):
     ner = learned.get_pipe("crf_ner")
     network = ner.model.get_ref("output_layer").shims[0].module
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    C = network.nO
+    C = network.dims["nO"]
     ner.add_label("PRODUCT")
     grown = ner.model.get_ref("output_layer").shims[0].module
-    assert grown.nO == ner.model.get_dim("nO") == len(ner.scheme.tags) > C
+    assert grown.dims["nO"] == ner.model.get_dim("nO") == len(ner.scheme.tags) > C
     for name, value in grown.state_dict().items():
         size = before[name].shape
         assert torch.equal(value[tuple(slice(n) for n in size)], before[name]), name
@@ -163,6 +164,46 @@ def test_rehearsal_brings_back_what_was_known(learned):
     assert found(learned) == before
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_nlp_rehearse_takes_the_multiplier_of_the_head(large):
+    """Five times the steps, in arrays that torch updates too; the tok2vec has no multiplier."""
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 128 if large else 8}})
+    train(nlp, make_examples(nlp), steps=1)
+    nlp.resume_training()
+    ner = nlp.get_pipe("crf_ner")
+    shim = ner.model.get_ref("output_layer").shims[0]
+    layer = next(node for node in ner.model.get_ref("tok2vec").walk() if node.has_param("W"))
+    with torch.no_grad():
+        shim.module.projection.bias[0] += 3
+    before, raw = ner.to_bytes(), [Example(doc, doc) for doc in map(nlp.make_doc, TEXTS)]
+    steps = []
+    for shim.learn_rate_multiplier in (1.0, 5.0):
+        ner.from_bytes(before)
+        state = {name: value.clone() for name, value in shim.module.state_dict().items()}
+        nlp.rehearse(raw, sgd=adam(0.001, use_averages=False))
+        after = {name: value - state[name] for name, value in shim.module.state_dict().items()}
+        steps.append((after, layer.get_param("W").copy()))
+    (once, W), (five, same_W) = steps
+    np.testing.assert_array_equal(W, same_W)
+    for name, step in once.items():
+        assert step.abs().max() > 5e-4, name
+        torch.testing.assert_close(five[name], 5 * step, atol=1e-6, rtol=1e-3)
+
+
+@pytest.mark.parametrize("drop", [0.0, 0.5])
+def test_rehearsal_has_the_dropout_rate_that_is_given(drop, learned):
+    """Whatever the rate of the update before it was."""
+    ner = learned.get_pipe("crf_ner")
+    learned.resume_training()
+    learned.update(make_examples(learned), drop=0.5 - drop, sgd=False)
+    raw = [Example(doc, doc) for doc in map(learned.make_doc, TEXTS)]
+    config = {"crf_ner": {"drop": drop}} if drop else {}
+    loss = learned.rehearse(raw, sgd=adam(0.0), component_cfg=config)["crf_ner"]
+    assert ner.model.get_ref("output_layer").attrs["dropout_rate"] == drop
+    assert (loss > 0.1) == (drop > 0)
+
+
 def write(path, nlp, sentences):
     DocBin(docs=[eg.reference for eg in make_examples(nlp, sentences)]).to_disk(path)
     return path
@@ -251,7 +292,7 @@ def test_rehearsal_of_a_listener_reaches_its_head(tmp_path):
     ner = nlp.get_pipe("crf_ner")
     network = ner.model.get_ref("output_layer").shims[0].module
     with torch.no_grad():
-        network.projection.bias += torch.linspace(-1, 1, network.nO)
+        network.projection.bias += torch.linspace(-1, 1, network.dims["nO"])
     docs: "list[Doc]" = [nlp.get_pipe("tok2vec")(nlp.make_doc(text)) for text in TEXTS]
     raw = [Example(doc, doc) for doc in docs]
     first = ner.rehearse(raw, sgd=optimizer)["crf_ner"]

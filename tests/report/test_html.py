@@ -7,16 +7,18 @@ import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
 from spacy_crf_ner.report.html import report_page
-from spacy_crf_ner.report.html_template import STYLE
 from spacy_crf_ner.report.plots import DENSEST, FAVOURED, PENALISED
 
 pytest.importorskip("matplotlib")
+
+STYLE = files("spacy_crf_ner.templates").joinpath("style.css").read_text("utf-8")
 
 EVIL = '<script>document.title=1</script><img src=x onerror="document.title=1">'
 KINDS = ("wrong type", "wrong boundary", "wrong type and boundary", "missed", "spurious")
@@ -376,7 +378,7 @@ def test_the_summary_says_what_was_measured(page: Page) -> None:
         "Precision, micro70.0 61.1-78.9",
         "Recall, micro58.3 50.2-66.4",
         "1,412 documents, 98,120 tokens; 12 gold entities, 10 predicted; 2 more predicted where",
-        "Ranges are 95 % intervals, by the bootstrap over documents, of 1,000 resamples.",
+        "Ranges are 95 % intervals by the bootstrap over documents, with 1,000 resamples.",
     ):
         assert told in start
 
@@ -468,7 +470,7 @@ def test_a_hundred_errors_are_shown_at_first(html: Dict[str, str]) -> None:
 
 
 def test_errors_beyond_what_a_page_can_have_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spacy_crf_ner.report.html.LISTED", 150)
+    monkeypatch.setattr("spacy_crf_ner.report.html.MAX_ERRORS", 150)
     page = Page(report_page(bare() | {"errors": large(2, 1_350)["errors"]}))
     assert len(page.articles) == 150
     assert "1,200 more are in report.json." in page.text
@@ -519,16 +521,16 @@ def test_two_models_stand_side_by_side(page: Page) -> None:
         ["Precision, micro", "70.0 61.1-78.9", "61.1 61.1-78.9", "+8.9 +3.1 to +14.2", "< 0.001"],
         ["Recall, micro", "58.3 50.2-66.4", "51.1 50.2-66.4", "+7.2 -1.2 to +15.1", "0.094"],
         ["F1, micro", "63.6 55.2-71.9", "55.7 55.2-71.9", "+8.0 +1.1 to +14.7", "0.021"],
-        ["F1, DATE", "-", "-", "-", "-"],
-        ["F1, ORG", "40.0 15.5-64.9", "40.0 15.5-64.9", "+0.0", "1.000"],
-        ["F1, PER", "80.0 72.0-88.0", "72.1 72.0-88.0", "-2.1 -12.0 to +9.0", "0.700"],
+        ["DATE F1", "-", "-", "-", "-"],
+        ["ORG F1", "40.0 15.5-64.9", "40.0 15.5-64.9", "+0.0", "1.000"],
+        ["PER F1", "80.0 72.0-88.0", "72.1 72.0-88.0", "-2.1 -12.0 to +9.0", "0.700"],
     ]
     counts = zip(KINDS, "11021", ("11", "12", "13", "14", "15"))
     assert errors == [["Errors", *models], *map(list, counts)]
 
 
 def test_only_differences_whose_interval_leaves_out_zero_are_bold(html: Dict[str, str]) -> None:
-    bold = re.findall(r'<td class="sure">(\S+)', html["compared"])
+    bold = re.findall(r'<td class="significant">(\S+)', html["compared"])
     assert bold == ["+8.9", "+8.0"]
 
 

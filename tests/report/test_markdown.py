@@ -1,6 +1,7 @@
 """The report: its files against the figures, Markdown against a parser of it, and the command."""
 
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
@@ -17,7 +18,9 @@ from typer.testing import CliRunner
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation import compare, evaluate
 from spacy_crf_ner.evaluation.error_analysis import CONTEXT
-from spacy_crf_ner.report.markdown import markdown, plain, with_interval, write_report
+from spacy_crf_ner.report import write_report
+from spacy_crf_ner.report.html import report_page
+from spacy_crf_ner.report.markdown import escape, markdown
 
 NOISY = [
     ("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "PER")]),
@@ -40,8 +43,10 @@ HOSTILE = (
     "&lt;b&gt; &amp; &#124; \\| \\\\ \\",
     "$x^2$ :smile:",
     "tab\there",
+    "#1 # two #",
 )  # fmt: skip
 runner = CliRunner()
+DASH = "\N{EN DASH}"
 
 
 class Tables(HTMLParser):
@@ -72,7 +77,7 @@ class Tables(HTMLParser):
 
 def rendered(text: str) -> Tables:
     parser = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
-    return Tables(parser.render(text))
+    return Tables(parser.render(text).replace(DASH, "-"))
 
 
 def example(words: List[str], gold: List[Any], predicted: List[Any]) -> Example:
@@ -118,7 +123,7 @@ def test_text_and_labels_are_shown_as_they_are() -> None:
         "h1", "h2", "p", "strong", "table", "thead", "tbody", "tr", "th", "td", "b",
     }  # fmt: skip
     # The bold ones are ours.
-    assert page.tags.count("b") == 20 and page.tags.count("strong") == 1
+    assert page.tags.count("b") == 20 and page.tags.count("strong") == 3
     cells = {cell for row in page.rows for cell in row}
     for text in HOSTILE:
         shown = text.replace("\t", " ")
@@ -134,35 +139,50 @@ def test_text_and_labels_are_shown_as_they_are() -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_cell_is_one_cell(text: str) -> None:
-    page = rendered(f"| a | b |\n|---|---|\n| {plain(text)} | c |\n")
+    page = rendered(f"| a | b |\n|---|---|\n| {escape(text)} | c |\n")
     assert page.rows == [["a", "b"], [" ".join(text.split()), "c"]]
     # What links addresses by itself finds none.
-    assert not any(part in plain(text) for part in ("http:", "www.", "@"))
+    assert not any(part in escape(text) for part in ("http:", "www.", "@"))
 
 
 def test_line_breaks_are_spaces() -> None:
-    assert plain(" a\n\n| b\r\nc\u2028d ") == "a &#124; b c d"
+    assert escape(" a\n\n| b\r\nc\u2028d ") == "a &#124; b c d"
 
 
 def test_the_tables_show_the_figures(figures: Dict[str, Any]) -> None:
-    rows = {tuple(row[:1]): row for row in rendered(markdown(figures)).rows}
     page = rendered(markdown(figures))
-    strict = figures["matching"]["strict"]
+    rows = {row[0]: row for row in page.rows if row[0].endswith("mean")}
     # 10 of 10 are right, of 12.
     low, high = figures["intervals"]["micro"]["recall"]
-    recall = f"83.3 ({100 * low:.1f} to {100 * high:.1f})"
-    f1 = with_interval(strict["micro"]["f1"], figures["intervals"]["micro"]["f1"])
-    assert f1.startswith("90.9 (")
-    assert rows["all, micro",] == ["all, micro", "100.0 (100.0 to 100.0)", recall, f1, "12", "10"]
-    assert f"Micro F1: **{f1}**" in markdown(figures)
+    recall = f"83.3 ({100 * low:.1f}-{100 * high:.1f})"
+    mean = ["micro mean", "100.0 (100.0-100.0)", recall]
+    assert rows["micro mean"][:3] == mean and rows["micro mean"][4:] == ["12", "10"]
+    f1 = rows["micro mean"][3]
+    assert f1.startswith("90.9 (") and f"F1, micro **{f1}**" in markdown(figures).replace(DASH, "-")
     assert ["A", "5", "0", "1"] in page.rows
-    assert ["spurious", "0", "0", "0"] in page.rows
-    assert ["0", "0", "0", "2", "0"] in page.rows  # errors by kind
+    assert ["spurious", "0", "0", ""] in page.rows
+    assert ["missed", "2", "100.0"] in page.rows  # errors by kind
     assert ["missed", "-", "a (A)", "-", "a b c d", "0"] in page.rows
     assert ["0.90", "5", "100.0", "41.7"] in page.rows
-    (row,) = [row for row in page.rows if row[0] == "B F1" and len(row) == 5]
-    assert row[1:3] == ["90.9", "0.0"] and row[3].startswith("90.9 (")
-    assert row[4] == f"{figures['comparison']['difference']['per_type']['B']['f1']['p']:.3f}"
+    (row,) = [row for row in page.rows if row[0] == "B (F1)" and len(row) == 5]
+    assert row[1].startswith("90.9 (") and row[2].startswith("0.0 (")
+    assert row[3].startswith("+90.9 (+")
+    p = figures["comparison"]["difference"]["per_type"]["B"]["f1"]["p"]
+    assert row[4] == (f"{p:.3f}" if p > 1 / 99 else "< 0.010")
+
+
+def test_every_table_of_the_page_is_in_the_markdown(figures: Dict[str, Any]) -> None:
+    """The page has the cells that Markdown has; small letters there are brackets here."""
+
+    def words(rows: List[List[str]]) -> List[List[str]]:
+        return [[re.sub(r"[()\s]+", " ", cell).strip() for cell in row] for row in rows]
+
+    in_markdown = words(rendered(markdown(figures)).rows)
+    in_page = words(Tables(report_page(figures).replace(DASH, "-")).rows)
+    assert len(in_page) > 60
+    for row in in_page:
+        # The last column of the scores of each label is a drawing.
+        assert row in in_markdown or row[:-1] in in_markdown
 
 
 def test_a_long_log_is_thinned_and_says_so(figures: Dict[str, Any]) -> None:
@@ -181,12 +201,12 @@ def test_what_is_not_known_has_no_section() -> None:
     headings = [line for line in text.splitlines() if line.startswith("#")]
     assert headings == [
         "# m on d",
-        "## By label",
-        "## What counts as right",
-        "## Gold labels (rows) against predicted ones",
+        "## Types",
+        "## Matchings",
+        "## Confusion",
         "## Errors",
     ]
-    assert "| A | - | 0.0 (0.0 to 0.0) | 0.0 (0.0 to 0.0) | 1 | 0 |" in text
+    assert "| A | - | 0.0 (0.0-0.0) | 0.0 (0.0-0.0) | 1 | 0 |" in text.replace(DASH, "-")
 
 
 # The files
@@ -219,7 +239,7 @@ def test_nothing_is_written_where_a_part_fails(
     def fails(figures: Dict[str, Any]) -> str:
         raise ValueError("no page")
 
-    monkeypatch.setattr("spacy_crf_ner.report.markdown.report_page", fails)
+    monkeypatch.setattr("spacy_crf_ner.report.report_page", fails)
     with pytest.raises(ValueError, match="no page"):
         write_report(figures, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -284,6 +284,6 @@ def test_a_plot_needs_matplotlib_and_says_where_it_is(monkeypatch: pytest.Monkey
 
 
 def test_importing_plots_does_not_import_matplotlib() -> None:
-    code = "import sys, spacy_crf_ner.plots; print('matplotlib' in sys.modules)"
+    code = "import sys, spacy_crf_ner.report; print('matplotlib' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.stdout == "False\n"

@@ -199,20 +199,3 @@ def test_the_configs_are_part_of_the_package() -> None:
     assert files and all(any(path.match(kind) for kind in kinds) for path in files)
     for path in files:
         assert shipped(path.name).read_text("utf-8") == path.read_text("utf-8")
-
-
-def test_the_ablation_finds_the_family_where_there_is_none(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (corpus / "test.spacy").write_bytes((corpus / "dev.spacy").read_bytes())
-    monkeypatch.chdir(tmp_path)
-    command = ["ablation", str(corpus), "out", "--member", "no such"]
-    packaged = runner.invoke(app, command)
-    assert packaged.exit_code == 1 and "BERT, BiLSTM, CRF" in packaged.output
-    # One that is there goes first, and one that is named is not replaced.
-    (tmp_path / "configs").mkdir()
-    (tmp_path / "configs" / "family.yml").write_text("mine:\n  config: mine.cfg\n")
-    init_config("en").to_disk(tmp_path / "configs" / "mine.cfg")
-    assert "['mine']" in runner.invoke(app, command).output
-    missing = runner.invoke(app, [*command, "--family", "missing.yml"])
-    assert missing.exit_code == 1 and "missing.yml" in missing.output

@@ -16,7 +16,8 @@ from thinc.api import Adam, Config, LayerNorm, Optimizer, PyTorchShim, warmup_li
 from torch import nn
 from transformers import BertModel
 
-from spacy_crf_ner.training.optimizer import WORTH, adam
+from spacy_crf_ner.training.fused_adam import MIN_FUSED_SIZE
+from spacy_crf_ner.training.optimizer import LayerwiseAdam, adam
 
 ROOT = Path(__file__).parents[2]
 RATE, DECAY, EPS, BETAS = 1e-2, 0.1, 1e-8, (0.9, 0.999)
@@ -118,7 +119,7 @@ def test_it_is_thincs_adam_bit_by_bit(name: str, settings: Dict[str, Any]) -> No
     np.testing.assert_array_equal(*(optimizer.averages[7, name] for optimizer in made))
 
 
-LARGE = (WORTH // 64, 64)  # from here on, torch does the arithmetic
+LARGE = (MIN_FUSED_SIZE // 64, 64)  # from here on, torch does the arithmetic
 
 
 @pytest.mark.parametrize("name", ["W", "b"])
@@ -171,6 +172,15 @@ def test_large_arrays_are_left_to_thinc_where_it_is_not_adam_with_decay(
         optimizer((7, "W"), weights, arrays(1, *LARGE))
     np.testing.assert_array_equal(found, expected)
     assert (found != arrays(0, *LARGE)).any()
+
+
+def test_large_arrays_are_left_to_thincs_radam() -> None:
+    ours, theirs = LayerwiseAdam(RATE, use_radam=True), Optimizer(RATE, use_radam=True)
+    found, expected = arrays(0, *LARGE), arrays(0, *LARGE)
+    for step in range(8):
+        ours((7, "W"), found, arrays(1 + step, *LARGE))
+        theirs((7, "W"), expected, arrays(1 + step, *LARGE))
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_large_arrays_that_do_not_lie_in_order_are_left_to_thinc() -> None:

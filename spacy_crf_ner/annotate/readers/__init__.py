@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Iterator, List, Optional
 
-from ...data.json_records import is_text, shown
+from ...data.json_records import is_text, shorten
 from ..inputs import Source
 from .csv_table import DELIMITERS, read_header, read_table
 from .docbin import read_packed_docs
@@ -99,10 +99,10 @@ def _with_columns(
 def _missing(source: Source, row: Row, text_column: str) -> str:
     """Tell why a row has no text that can be read, or ""."""
     if text_column not in row:
-        return f"expected a column {text_column!r}, got {shown([*row])}"
+        return f"expected a column {text_column!r}, got {shorten([*row])}"
     text = row[text_column]
     if source.kind != "spacy" and not is_text(text):
-        return f"expected text in {text_column!r}, got {shown(text)}"
+        return f"expected text in {text_column!r}, got {shorten(text)}"
     return ""
 
 
@@ -117,7 +117,7 @@ def _without_errors(source: Source, items: Iterator[Item]) -> Iterator[Item]:
     # What zlib, Arrow, msgpack, numpy and spaCy raise for such bytes is of all types.
     except Exception as problem:
         # Of a ValueError of our own, the message; of others the type tells more.
-        why = str(problem) if type(problem) is ValueError else shown(problem)
+        why = str(problem) if type(problem) is ValueError else shorten(problem)
     yield Item(Place(str(source.path), None), None, f"{part} is unreadable: {why}", source.size)
 
 

@@ -4,7 +4,7 @@ import csv
 from contextlib import closing, contextmanager
 from typing import Iterator, List, Optional, Tuple
 
-from ...data.json_records import shown
+from ...data.json_records import shorten
 from ..inputs import Source
 from . import lines
 from .item import Item, Place, Row
@@ -54,7 +54,7 @@ class _Table:
         self._reason, self._ended = "", False
         self.columns = next(self._reader, [])
         if self._reason or not self.columns or len({*self.columns}) < len(self.columns):
-            got = self._reason or shown(self.columns)
+            got = self._reason or shorten(self.columns)
             raise ValueError(f"expected a first line of different names, got {got}")
 
     def items(self) -> Iterator[Item]:

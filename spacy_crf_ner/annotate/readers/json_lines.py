@@ -4,7 +4,7 @@ import json
 from math import isinf
 from typing import Any, Iterable, Iterator, List, Optional, Tuple
 
-from ...data.json_records import shown
+from ...data.json_records import shorten
 from ..inputs import Source
 from .item import Item, Place, Row
 from .lines import read_lines
@@ -26,9 +26,9 @@ def _parse(text: str) -> Tuple[Optional[Row], str]:
     try:
         value = _decoder.decode(text)
     except (ValueError, RecursionError) as problem:
-        return None, f"expected JSON, got {shown(text)} ({problem})"
+        return None, f"expected JSON, got {shorten(text)} ({problem})"
     if not isinstance(value, dict):
-        return None, f"expected an object of JSON, got {shown(value)}"
+        return None, f"expected an object of JSON, got {shorten(value)}"
     if text.count("[") + text.count("{") > MAX_DEPTH and _depth([value]) > MAX_DEPTH:
         return None, f"expected at most {MAX_DEPTH} lists and objects in each other, got more"
     return value, ""
@@ -47,14 +47,14 @@ def _depth(values: Iterable[Any]) -> int:
 def _object(pairs: List[Tuple[str, Any]]) -> Row:
     row = dict(pairs)
     if len(row) < len(pairs):
-        raise ValueError(f"a key twice among {shown([key for key, _ in pairs])}")
+        raise ValueError(f"a key twice among {shorten([key for key, _ in pairs])}")
     return row
 
 
 def _number(text: str) -> float:
     value = float(text)
     if isinf(value):
-        raise ValueError(f"a number as large as {shown(text)}")
+        raise ValueError(f"a number as large as {shorten(text)}")
     return value
 
 

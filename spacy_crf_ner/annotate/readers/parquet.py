@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Iterator, List, Optional, Tuple
 
-from ...data.json_records import shown
+from ...data.json_records import shorten
 from ..inputs import Source
 from .item import Item, Place, Row
 
@@ -28,7 +28,7 @@ def read_parquet(source: Source) -> Iterator[Item]:
     with ParquetFile(source.path, pre_buffer=False, buffer_size=BUFFER) as file:
         names, rows = file.schema_arrow.names, file.metadata.num_rows
         if len({*names}) < len(names):
-            raise ValueError(f"expected columns of different names, got {shown(names)}")
+            raise ValueError(f"expected columns of different names, got {shorten(names)}")
         for batch in file.iter_batches(_batch_size(file.metadata)):
             for row, reason in _rows(batch):
                 number += 1

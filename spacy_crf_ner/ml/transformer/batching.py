@@ -1,7 +1,7 @@
-"""What a transformer is fed when it predicts: the windows of all docs, in batches of like length.
+"""Prediction with a transformer in batches of windows of similar length, from all docs at once.
 
-Axes: W windows of all docs, P their subwords, one window after the other, N tokens of all docs,
-A pairs of a token and a subword of it, B windows of a batch, T subwords of the longest of some
+Axes: W windows of all docs, P their wordpieces, one window after the other, N tokens of all docs,
+A pairs of a token and a wordpiece of it, B windows of a batch, T wordpieces of the longest of some
 windows, H width of the hidden states.
 """
 
@@ -20,19 +20,20 @@ from transformers.modeling_outputs import BaseModelOutput
 from ..torch_layer import to_array
 
 Ints = NDArray[np.int64]
-# From ids (B, T), what is no padding (B, T), and token types (B, T) or None, to states (B, T, H).
-Run = Callable[[Tensor, Tensor, Optional[Tensor]], Tensor]
+# From ids (B, T), a mask of what is no padding (B, T), and token types (B, T) or None, to hidden
+# states (B, T, H) on the device of the transformer.
+ForwardFn = Callable[[Tensor, Tensor, Optional[Tensor]], Tensor]
 
 
-class Subwords(NamedTuple):
-    """The subwords of windows.
+class Wordpieces(NamedTuple):
+    """The wordpieces of windows, special ones included.
 
-    strings: Those of each window, special ones among them.
-    lengths: (W,), how many each has.
+    strings: The strings of each window.
+    lengths: (W,), the number of wordpieces of each window.
     ids: (P,).
     types: (P,), the token types.
     starts: (P,), the first character of each in its window.
-    ends: (P,), the character after its last; of a special one, its first.
+    ends: (P,), the character after its last; for a special one, its first.
     """
 
     strings: List[List[str]]
@@ -43,119 +44,128 @@ class Subwords(NamedTuple):
     ends: Ints
 
 
-class Limits(NamedTuple):
-    """What bounds a batch.
+class BatchLimits(NamedTuple):
+    """The limits of a batch.
 
-    subwords: The most, padding included; a longer window is a batch alone.
-    padding: The most subwords of padding. Another batch, for which all weights are read from memory
-        again, takes as long as some of them, and so they may pay.
+    wordpieces: The most, padding included; a longer window is a batch alone.
+    padding: The most wordpieces of padding. A further batch reads all weights from memory again,
+        which takes as long as some padding does.
     """
 
-    subwords: int
+    wordpieces: int
     padding: int
 
 
-CPU = Limits(2048, 85)  # as many as another batch costs
-CPU_BF16 = Limits(2048, 120)  # it costs 260 here; with so many, more than a tenth would be padding
-GPU = Limits(32768, 1365)
+CPU = BatchLimits(2048, 85)  # the cost of a further batch
+CPU_BF16 = BatchLimits(2048, 120)  # a batch costs 260, but more than a tenth would be padding
+GPU = BatchLimits(32768, 1365)
 
 
 class Padding(NamedTuple):
-    """The subword that shorter windows are filled up with."""
+    """The wordpiece that fills up shorter windows."""
 
     string: str
     id: int
 
 
-def feed(
+def encode_windows(
     docs: Sequence[Doc],
     windows: Sequence[Sequence[Span]],
-    subwords: Subwords,
+    wordpieces: Wordpieces,
     padding: Padding,
-    run: Run,
-    limits: Limits,
+    forward: ForwardFn,
+    limits: BatchLimits,
 ) -> FullTransformerBatch:
     """Compute the hidden states of docs, aligned with their tokens.
 
-    windows: Those of each doc.
-    subwords: Of all windows.
-    run: The transformer; its states are on its device.
-    limits: Of its batches.
+    docs: B docs; some may have no window.
+    windows: The windows of each doc, W in all, at least one.
+    wordpieces: Those of all windows.
+    padding: The tokenizer's padding.
+    forward: The transformer.
+    limits: The limits of its batches.
+
+    Returns hidden states and alignment of all docs, and in `cached_doc_data` of each doc.
     """
-    hidden = _hidden(subwords, padding, run, limits)
-    tokens, pieces = _align(docs, windows, subwords)
-    data = list(_split(docs, windows, subwords, padding, hidden, tokens, pieces))
+    hidden = _encode(wordpieces, padding, forward, limits)
+    tokens, aligned = _align(docs, windows, wordpieces)
+    data = list(_split(docs, windows, wordpieces, padding, hidden, tokens, aligned))
     return FullTransformerBatch(
         spans=[list(of_doc) for of_doc in windows],
-        # As one long window: whoever asks a batch asks for its docs, which are there.
-        wordpieces=_wordpieces(
-            [[string for row in subwords.strings for string in row]],
-            subwords.ids[None],
-            subwords.types[None],
-            np.ones((1, len(subwords.ids)), dtype=bool),
+        # As one long window: readers of a batch read its docs, which are in cached_doc_data.
+        wordpieces=_wordpiece_batch(
+            [[string for row in wordpieces.strings for string in row]],
+            wordpieces.ids[None],
+            wordpieces.types[None],
+            np.ones((1, len(wordpieces.ids)), dtype=bool),
         ),
         model_output=BaseModelOutput(last_hidden_state=cast(Any, hidden[None])),
-        align=_ragged(pieces, tokens, sum(map(len, docs))),
+        align=_ragged(aligned, tokens, sum(map(len, docs))),
         cached_doc_data=data,
     )
 
 
-def _hidden(subwords: Subwords, padding: Padding, run: Run, limits: Limits) -> Tensor:
-    """Compute the hidden states of all subwords: (P, H)."""
-    ids, types = torch.from_numpy(subwords.ids), torch.from_numpy(subwords.types)
-    lengths = torch.from_numpy(subwords.lengths)
-    begins = lengths.cumsum(0) - lengths
+def _encode(
+    wordpieces: Wordpieces, padding: Padding, forward: ForwardFn, limits: BatchLimits
+) -> Tensor:
+    """Compute the hidden states of all wordpieces: (P, H)."""
+    ids, types = torch.from_numpy(wordpieces.ids), torch.from_numpy(wordpieces.types)
+    lengths = torch.from_numpy(wordpieces.lengths)
+    firsts = lengths.cumsum(0) - lengths
     typed = bool(types.any())
     hidden: Optional[Tensor] = None
-    for batch in batches(subwords.lengths, limits):
+    for batch in batches(wordpieces.lengths, limits):
         windows = torch.from_numpy(batch)
         steps = torch.arange(int(lengths[windows[0]]))
         mask = steps < lengths[windows, None]  # (B, T)
-        pieces = (begins[windows, None] + steps)[mask]
-        padded = torch.full(mask.shape, padding.id).masked_scatter_(mask, ids[pieces])
+        places = (firsts[windows, None] + steps)[mask]
+        padded = torch.full(mask.shape, padding.id).masked_scatter_(mask, ids[places])
         segments = None
         if typed:
-            segments = torch.zeros_like(padded).masked_scatter_(mask, types[pieces])
-        states = run(padded, mask, segments)
+            segments = torch.zeros_like(padded).masked_scatter_(mask, types[places])
+        states = forward(padded, mask, segments)
         states = states[mask.to(states.device)]
         if hidden is None:
             hidden = states.new_empty((len(ids), states.shape[1]))
-        hidden[pieces.to(states.device)] = states
-    assert hidden is not None  # a window has a subword, or there is none to be fed
+        hidden[places.to(states.device)] = states
+    assert hidden is not None  # there is a window, and a window has a wordpiece
     return hidden
 
 
-def batches(lengths: Ints, limits: Limits) -> Iterator[Ints]:
-    """Divide windows into batches of like length, the longest first.
+def batches(lengths: Ints, limits: BatchLimits) -> Iterator[Ints]:
+    """Divide windows into batches of similar length, the longest first.
 
-    lengths: (W,), subwords of each window.
+    lengths: (W,), wordpieces of each window.
+    limits: The limits of a batch.
 
     Yields the windows of each batch, the longest first.
     """
     order = np.argsort(-lengths, kind="stable")
-    begin, wasted = 0, 0
+    begin, padding = 0, 0
     falling = lengths[order].tolist()
     for i, length in enumerate(falling):
-        wasted += falling[begin] - length
-        if (i + 1 - begin) * falling[begin] > limits.subwords or wasted > limits.padding:
+        padding += falling[begin] - length
+        if (i + 1 - begin) * falling[begin] > limits.wordpieces or padding > limits.padding:
             if i > begin:
                 yield order[begin:i]
-            begin, wasted = i, 0
+            begin, padding = i, 0
     yield order[begin:]
 
 
 def _align(
-    docs: Sequence[Doc], windows: Sequence[Sequence[Span]], subwords: Subwords
+    docs: Sequence[Doc], windows: Sequence[Sequence[Span]], wordpieces: Wordpieces
 ) -> Tuple[Ints, Ints]:
-    """Pair each token with the subwords that have a character of it: (A,) and (A,), by token.
+    """Pair each token with the wordpieces that have a character of it.
 
-    A space belongs to the token before it. A token in several windows has subwords in each.
+    A space belongs to the token before it. A token in several windows has wordpieces in each.
+
+    Returns token (A,) and wordpiece (A,) of each pair, ordered by token.
     """
-    # Characters are counted through all docs, each of which ends with a space more.
+    # Characters are numbered through all docs; each doc ends with one more space.
     columns = [doc.to_array([IDX, LENGTH]).astype(np.int64) for doc in docs]
     sizes = [int(of_doc[-1].sum()) + 1 if len(of_doc) else 0 for of_doc in columns]
-    first_chars = _begins(sizes)
-    first_tokens = _begins([len(doc) for doc in docs])
+    first_chars = _offsets(sizes)
+    first_tokens = _offsets([len(doc) for doc in docs])
     starts = np.concatenate([of_doc[:, 0] + c for of_doc, c in zip(columns, first_chars)])  # (N,)
     of_window = np.array(
         [
@@ -164,70 +174,73 @@ def _align(
             for span in of_doc
         ]
     )
-    offset, lowest, highest = np.repeat(of_window, subwords.lengths, axis=0).T  # each (P,)
-    first = np.searchsorted(starts, offset + subwords.starts, side="right") - 1
-    last = np.searchsorted(starts, offset + subwords.ends - 1, side="right") - 1
+    char, lowest, highest = np.repeat(of_window, wordpieces.lengths, axis=0).T  # each (P,)
+    first = np.searchsorted(starts, char + wordpieces.starts, side="right") - 1
+    last = np.searchsorted(starts, char + wordpieces.ends - 1, side="right") - 1
     first, last = first.clip(lowest, highest), last.clip(lowest, highest)
-    counts = np.where(subwords.starts < subwords.ends, last + 1 - first, 0)
-    pieces = np.repeat(np.arange(len(counts)), counts)
-    tokens = np.repeat(first - _begins(counts), counts) + np.arange(len(pieces))
+    counts = np.where(wordpieces.starts < wordpieces.ends, last + 1 - first, 0)
+    aligned = np.repeat(np.arange(len(counts)), counts)
+    tokens = np.repeat(first - _offsets(counts), counts) + np.arange(len(aligned))
     order = np.argsort(tokens, kind="stable")
-    return tokens[order], pieces[order]
+    return tokens[order], aligned[order]
 
 
 def _split(
     docs: Sequence[Doc],
     windows: Sequence[Sequence[Span]],
-    subwords: Subwords,
+    wordpieces: Wordpieces,
     padding: Padding,
     hidden: Tensor,
     tokens: Ints,
-    pieces: Ints,
+    aligned: Ints,
 ) -> Iterator[TransformerData]:
-    """Yield what belongs to each doc: the subwords and states of its windows, a row a window."""
-    ends_of_windows = np.cumsum([len(of_doc) for of_doc in windows])
-    ends_of_tokens = np.cumsum([len(doc) for doc in docs])
-    ends_of_pieces = np.cumsum(subwords.lengths)
-    ends_of_pairs = np.searchsorted(tokens, ends_of_tokens)
-    begin, token, piece, pair = 0, 0, 0, 0
-    for end, next_token, next_pair in zip(
-        ends_of_windows.tolist(), ends_of_tokens.tolist(), ends_of_pairs.tolist()
+    """Yield the wordpieces, hidden states and alignment of each doc, with a row for each window.
+
+    hidden: (P, H).
+    tokens, aligned: (A,), as `_align` returns them.
+    """
+    window_ends = np.cumsum([len(of_doc) for of_doc in windows])
+    token_ends = np.cumsum([len(doc) for doc in docs])
+    wordpiece_ends = np.cumsum(wordpieces.lengths)
+    pair_ends = np.searchsorted(tokens, token_ends)
+    begin, token, first, pair = 0, 0, 0, 0
+    for end, token_end, pair_end in zip(
+        window_ends.tolist(), token_ends.tolist(), pair_ends.tolist()
     ):
         if end == begin:
             yield TransformerData.empty()
-            token = next_token
+            token = token_end
             continue
-        next_piece = int(ends_of_pieces[end - 1])
-        lengths = subwords.lengths[begin:end]
+        own = slice(first, int(wordpiece_ends[end - 1]))
+        lengths = wordpieces.lengths[begin:end]
         T = int(lengths.max())
         mask = np.arange(T) < lengths[:, None]
         places = np.flatnonzero(mask)
-        own = slice(piece, next_piece)
         states = hidden[own]
         if not mask.all():
             states = states.new_zeros((mask.size, states.shape[1]))
             states[torch.from_numpy(places).to(states.device)] = hidden[own]
-        strings = subwords.strings[begin:end]
+        strings = wordpieces.strings[begin:end]
         yield TransformerData(
-            wordpieces=_wordpieces(
+            wordpieces=_wordpiece_batch(
                 [row + [padding.string] * (T - len(row)) for row in strings],
-                _pad(subwords.ids[own], mask, padding.id),
-                _pad(subwords.types[own], mask, 0),
+                _pad(wordpieces.ids[own], mask, padding.id),
+                _pad(wordpieces.types[own], mask, 0),
                 mask,
             ),
             model_output=BaseModelOutput(
                 last_hidden_state=to_array(states.view(*mask.shape, states.shape[1]))
             ),
             align=_ragged(
-                places[pieces[pair:next_pair] - piece],
-                tokens[pair:next_pair] - token,
-                next_token - token,
+                places[aligned[pair:pair_end] - first],
+                tokens[pair:pair_end] - token,
+                token_end - token,
             ),
         )
-        begin, token, piece, pair = end, next_token, next_piece, next_pair
+        begin, token, first, pair = end, token_end, own.stop, pair_end
 
 
-def _wordpieces(
+def _wordpiece_batch(
     strings: List[List[str]], ids: Ints, types: Ints, mask: NDArray[np.bool_]
 ) -> WordpieceBatch:
     return WordpieceBatch(
@@ -240,18 +253,19 @@ def _wordpieces(
 
 
 def _pad(flat: Ints, mask: NDArray[np.bool_], fill: int) -> Ints:
+    """Put numbers in the places of a mask, and `fill` in the others."""
     padded = np.full(mask.shape, fill)
     padded[mask] = flat
     return padded
 
 
-def _ragged(pieces: Ints, tokens: Ints, N: int) -> Ragged:
-    """The subwords of each of N tokens."""
+def _ragged(aligned: Ints, tokens: Ints, N: int) -> Ragged:
+    """Gather the wordpieces of each of N tokens."""
     lengths = np.bincount(tokens, minlength=N)
-    return Ragged(cast(Any, pieces.astype(np.int32)), cast(Any, lengths.astype(np.int32)))
+    return Ragged(cast(Any, aligned.astype(np.int32)), cast(Any, lengths.astype(np.int32)))
 
 
-def _begins(lengths: Any) -> Ints:
-    """Where each of some parts begins, where they follow each other."""
-    begins: Ints = np.cumsum(lengths) - lengths
-    return begins
+def _offsets(lengths: Any) -> Ints:
+    """The offset of each of some parts that follow each other."""
+    offsets: Ints = np.cumsum(lengths) - lengths
+    return offsets

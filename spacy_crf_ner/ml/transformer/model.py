@@ -1,4 +1,4 @@
-"""Transformers as layers: those of spacy-transformers, aligned exactly, and faster."""
+"""Transformer layers of spacy-transformers, with exact alignment and faster prediction."""
 
 from dataclasses import replace
 from typing import Any, Callable, Dict, List, Optional, Tuple, cast
@@ -6,35 +6,34 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, cast
 import numpy as np
 from spacy.tokens import Doc, Span
 from spacy.util import SimpleFrozenDict
-from spacy_transformers.align import get_alignment_via_offset_mapping
 from spacy_transformers.data_classes import FullTransformerBatch
-from spacy_transformers.layers._util import replace_listener_cfg
-from spacy_transformers.layers.split_trf import split_trf_batch
-from spacy_transformers.layers.transformer_model import TransformerModel, forward
-from spacy_transformers.layers.trfs2arrays import trfs2arrays
 from thinc.api import ArgsKwargs, Model, chain
 from thinc.types import Floats2d, Ragged
 from torch import Tensor
 
+from ..memory import limit_kernel_cache
+from ..mixed_precision import MixedPrecision
 from ..precision import PredictionShim, require_precision
-from .batching import CPU, CPU_BF16, GPU, Padding, Subwords, feed
-from .quantize import lower_transformer
+from . import spacy_transformers_internals as theirs
+from .batching import CPU, CPU_BF16, GPU, Padding, Wordpieces, encode_windows
+from .quantize import quantize_transformer
 from .slow_tokenizer import SlowTokenizerShim, offsets
-from .training_shim import MixedPrecision, TrainingShim, scaled
+from .training_shim import TrainingShim
 
 SpanGetter = Callable[[List[Doc]], List[List[Span]]]
 
 NOTHING: Dict[str, Any] = SimpleFrozenDict()
 
 
-class TransformerShim(PredictionShim, TrainingShim, SlowTokenizerShim):
-    """spacy-transformers' shim, which trains faster, and predicts in a precision of its own."""
+class TransformerShim(TrainingShim, PredictionShim, SlowTokenizerShim):
+    """spacy-transformers' shim, with training and prediction in a precision of their own."""
 
-    lower = staticmethod(lower_transformer)
+    make_inference_module = staticmethod(quantize_transformer)
+    int8 = True
 
 
-class Transformer(TransformerModel):
-    """spacy-transformers' layer, in our way where ours is more exact or faster."""
+class Transformer(theirs.TransformerModel):
+    """spacy-transformers' layer, with our forward pass and shim."""
 
     def __init__(
         self,
@@ -50,30 +49,28 @@ class Transformer(TransformerModel):
             get_spans,
             tokenizer_config,
             transformer_config,
-            scaled(mixed_precision),
+            mixed_precision is True,
             grad_scaler_config,
         )
-        adopt(self)
-        self.shim.mix(mixed_precision)
+        convert_layer(self)
+        self.shim.bf16 = mixed_precision == "bf16"
 
     @property
     def shim(self) -> TransformerShim:
-        """What holds the weights."""
-        return cast(TransformerShim, self.layers[0].shims[0])
+        """The shim that holds the weights."""
+        return cast(TransformerShim, theirs.hf_shim(self))
 
     def copy(self) -> "Transformer":
-        """Copy the layer and its weights; a copy aligns as this does."""
+        """Copy the layer and its weights; the copy aligns as this one does."""
         copied = super().copy()  # type: ignore[no-untyped-call]  # of spacy-transformers' class
-        adopt(copied)
+        convert_layer(copied)
         copied.attrs.update(self.attrs)
         return cast(Transformer, copied)
 
 
-def adopt(layer: TransformerModel) -> Transformer:
-    """Make a layer of spacy-transformers one of ours, with its weights."""
-    layer.__class__, layer._func = Transformer, _forward
-    layer.layers[0].shims[0].__class__ = TransformerShim
-    layer.attrs["replace_listener_cfg"] = _own_transformer
+def convert_layer(layer: theirs.TransformerModel) -> Transformer:
+    """Make a layer of spacy-transformers one of ours, in place; it keeps its weights."""
+    theirs.change_class(layer, Transformer, TransformerShim, _init, _forward, _own_transformer)
     return cast(Transformer, layer)
 
 
@@ -86,20 +83,20 @@ def transformer_model(
     grad_scaler_config: Dict[str, Any] = NOTHING,
     precision: Optional[str] = None,
 ) -> Model[List[Doc], FullTransformerBatch]:
-    """Make a transformer whose slow tokenizer aligns as exactly as a fast one.
+    """Build `spacy-crf-ner.TransformerModel.v1`: a transformer with exact alignment.
 
-    mixed_precision: True trains in float16 on a GPU; "bf16" does so too, and on a CPU trains in
-        bfloat16, which pays where the CPU has AMX.
-    precision: What it predicts in: "fp32", "bf16", "fp16", "int8", or "auto" for what the hardware
-        does well. Windows of like length are then in one batch, and it computes nothing but its
-        last hidden state. None predicts as spacy-transformers does. Training is in float32, or in
-        `mixed_precision`, whatever is here. `spacy_crf_ner.accelerate` sets it.
+    mixed_precision: True trains in float16 on a GPU, with scaled gradients; "bf16" trains in
+        bfloat16, on a GPU that supports it or on a CPU, where it is faster with AMX.
+    precision: The precision of prediction: "fp32", "bf16", "fp16", "int8", or "auto" for the one
+        that is fast here. Windows of similar length then share a batch, and only the last hidden
+        state is computed. None predicts as spacy-transformers does. It does not affect training.
+        `spacy_crf_ner.accelerate` sets it.
 
-    The other settings are those of `spacy-transformers.TransformerModel.v3`. With None, and a fast
-    tokenizer or a slow one of other marks than PhoBERT's, so is all that it does.
+    The other settings are those of `spacy-transformers.TransformerModel.v3`. A slow tokenizer with
+    continuation marks as PhoBERT's is aligned as exactly as a fast one.
 
     Returns a layer from docs to the output of the transformer.
-    Raises ValueError for an unknown precision.
+    Raises InputError for an unknown precision.
     """
     require_precision(precision)
     layer = Transformer(
@@ -125,13 +122,13 @@ def tok2vec_transformer(
     grad_scaler_config: Dict[str, Any] = NOTHING,
     precision: Optional[str] = None,
 ) -> Model[List[Doc], List[Floats2d]]:
-    """Make such a transformer for one component alone, as `nlp.replace_listeners` does.
+    """Build `spacy-crf-ner.Tok2VecTransformer.v1`: a transformer for one component alone.
 
-    The settings are those of `spacy-crf-ner.TransformerModel.v1` and of
-    `spacy-transformers.Tok2VecTransformer.v3`.
+    `nlp.replace_listeners` builds one in place of a listener. The settings are those of
+    `spacy-crf-ner.TransformerModel.v1` and `spacy-transformers.Tok2VecTransformer.v3`.
 
-    Returns a layer from docs to one vector a token.
-    Raises ValueError for an unknown precision.
+    Returns a layer from docs to one vector per token, (T, H) for each doc.
+    Raises InputError for an unknown precision.
     """
     shared = transformer_model(
         name,
@@ -142,53 +139,56 @@ def tok2vec_transformer(
         grad_scaler_config,
         precision,
     )
-    # A chain of a chain, as a listener that is replaced becomes one.
-    return chain(chain(shared, split_trf_batch()), trfs2arrays(pooling, grad_factor))
+    # Nested as `nlp.replace_listeners` nests them.
+    return chain(chain(shared, theirs.split_trf_batch()), theirs.trfs2arrays(pooling, grad_factor))
 
 
-def _own_transformer(ours: Dict[str, Any], listener: Dict[str, Any]) -> Dict[str, Any]:
-    """The config of a component over this transformer that no longer listens, but has its own."""
-    config: Dict[str, Any] = replace_listener_cfg(ours, listener)  # type: ignore[no-untyped-call]
-    if config["@architectures"] != ours["@architectures"]:
+def _own_transformer(shared: Dict[str, Any], listener: Dict[str, Any]) -> Dict[str, Any]:
+    """The config of the transformer that takes a listener's place."""
+    config = theirs.own_transformer_config(shared, listener)
+    if config["@architectures"] != shared["@architectures"]:
         config["@architectures"] = "spacy-crf-ner.Tok2VecTransformer.v1"
     return config
+
+
+def _init(model: Transformer, X: Optional[List[Doc]] = None, Y: Any = None) -> None:
+    limit_kernel_cache()  # which the first prediction, below, sets up
+    theirs.init(model, X, Y)
 
 
 def _forward(
     model: Transformer, docs: List[Doc], is_train: bool
 ) -> Tuple[FullTransformerBatch, Callable[..., Any]]:
     if not is_train and model.shim.precision is not None:
-        fed = _feed(model, docs)
-        if fed is not None:
-            return fed, lambda d_output: docs
-    output, backprop = forward(model, docs, is_train)
+        encoded = _predict(model, docs)
+        if encoded is not None:
+            return encoded, lambda d_output: docs
+    output, backprop = theirs.forward(model, docs, is_train)
     spans = [span for of_doc in output.spans for span in of_doc]
-    if spans and not model.tokenizer.is_fast:
+    characters = None if model.tokenizer.is_fast else _slow_offsets(model.tokenizer, spans)
+    if spans and characters is not None:
         width = output.wordpieces.input_ids.shape[1]
-        known = [offsets(model.tokenizer, span.text) for span in spans]
-        found = [of_span for of_span in known if of_span is not None]
-        if len(found) == len(spans):
-            mapping = np.zeros((len(spans), width, 2), dtype="int64")
-            for row, of_span in zip(mapping, found):
-                row[: len(of_span)] = of_span[:width]
-            align = get_alignment_via_offset_mapping(spans, mapping)  # type: ignore[arg-type]  # of spans
-            output = replace(output, align=align)
+        mapping = np.zeros((len(spans), width, 2), dtype="int64")
+        for row, of_span in zip(mapping, characters):
+            row[: len(of_span)] = of_span[:width]
+        align = theirs.get_alignment_via_offset_mapping(spans, cast(Any, mapping))
+        output = replace(output, align=align)
     return output, backprop
 
 
-def _feed(model: Transformer, docs: List[Doc]) -> Optional[FullTransformerBatch]:
-    """Predict in batches of windows of like length.
+def _predict(model: Transformer, docs: List[Doc]) -> Optional[FullTransformerBatch]:
+    """Predict in batches of windows of similar length.
 
-    Returns None where there is no window, or nothing says where its subwords are in the text.
+    Returns None without any window, or if the wordpieces cannot be found in the texts.
     """
     windows = model.attrs["get_spans"](docs)
-    subwords = _subwords(model.tokenizer, [span.text for of_doc in windows for span in of_doc])
-    if subwords is None:
+    wordpieces = _tokenize(model.tokenizer, [span for of_doc in windows for span in of_doc])
+    if wordpieces is None:
         return None
 
     device = model.shim.device
 
-    def run(ids: Tensor, mask: Tensor, types: Optional[Tensor]) -> Tensor:
+    def forward(ids: Tensor, mask: Tensor, types: Optional[Tensor]) -> Tensor:
         inputs = {"input_ids": ids.to(device), "attention_mask": mask.to(device, ids.dtype)}
         if types is not None:
             inputs["token_type_ids"] = types.to(device)
@@ -196,42 +196,52 @@ def _feed(model: Transformer, docs: List[Doc]) -> Optional[FullTransformerBatch]
         return cast(Tensor, output.last_hidden_state)
 
     padding = Padding(model.tokenizer.pad_token or "", model.tokenizer.pad_token_id or 0)
-    limits = GPU if device.type == "cuda" else CPU_BF16 if model.shim.chosen == "bf16" else CPU
-    return feed(docs, windows, subwords, padding, run, limits)
+    on_cpu = CPU_BF16 if model.shim.resolved_precision == "bf16" else CPU
+    limits = GPU if device.type == "cuda" else on_cpu
+    return encode_windows(docs, windows, wordpieces, padding, forward, limits)
 
 
-def _subwords(tokenizer: Any, texts: List[str]) -> Optional[Subwords]:
-    """Tokenize the texts of windows, each cut off where it is too long for the transformer.
+def _tokenize(tokenizer: Any, windows: List[Span]) -> Optional[Wordpieces]:
+    """Tokenize windows, each truncated to what the transformer takes.
 
-    Returns None where there is no text, or not all subwords are found in theirs.
+    Returns None without any window, or if not all wordpieces can be found in the texts.
     """
-    if not texts:
+    if not windows:
         return None
+    texts = [window.text for window in windows]
     encoded = tokenizer(
         texts,
         return_attention_mask=False,
         return_offsets_mapping=tokenizer.is_fast,
     )
-    most = tokenizer.model_max_length
-    ids = [row[:most] for row in encoded["input_ids"]]
+    longest = tokenizer.model_max_length
+    ids = [row[:longest] for row in encoded["input_ids"]]
     if tokenizer.is_fast:
-        characters = [row[:most] for row in encoded["offset_mapping"]]
-        strings = [encoded.tokens(i)[:most] for i in range(len(texts))]
+        characters = [row[:longest] for row in encoded["offset_mapping"]]
+        strings = [encoded.tokens(i)[:longest] for i in range(len(texts))]
     else:
-        known = [offsets(tokenizer, text) for text in texts]
-        characters = [row[:most] for row in known if row is not None]
-        if len(characters) < len(texts):
+        slow = _slow_offsets(tokenizer, windows)
+        if slow is None:
             return None
-        for row, of_window in zip(characters, ids):
-            row += [(0, 0)] * (len(of_window) - len(row))
+        characters = [
+            row[:longest] + [(0, 0)] * (len(of_window) - len(row[:longest]))
+            for row, of_window in zip(slow, ids)
+        ]
         strings = [tokenizer.convert_ids_to_tokens(row) for row in ids]
     types = encoded.get("token_type_ids") or [[0] * len(row) for row in ids]
     starts, ends = np.array([pair for row in characters for pair in row], dtype=np.int64).T
-    return Subwords(
+    return Wordpieces(
         strings=strings,
         lengths=np.array([len(row) for row in ids]),
         ids=np.array([i for row in ids for i in row]),
-        types=np.array([kind for row in types for kind in row[:most]]),
+        types=np.array([kind for row in types for kind in row[:longest]]),
         starts=starts,
         ends=ends,
     )
+
+
+def _slow_offsets(tokenizer: Any, spans: List[Span]) -> Optional[List[List[Tuple[int, int]]]]:
+    """The characters of each wordpiece of each span; None if they are not found in all spans."""
+    found = [offsets(tokenizer, span.text) for span in spans]
+    known = [of_span for of_span in found if of_span is not None]
+    return known if len(known) == len(found) else None

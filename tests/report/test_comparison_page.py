@@ -7,7 +7,7 @@ import spacy
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 
-from spacy_crf_ner.report.side_by_side import comparison_page
+from spacy_crf_ner.report.html import comparison_page
 
 
 class Page(HTMLParser):
@@ -59,5 +59,26 @@ def test_text_and_labels_are_never_markup(vocab):
         assert text in page.text
 
 
+def test_the_page_may_load_nothing(vocab):
+    html = comparison_page([example(vocab, ["a"], [], [])], "Test")
+    assert '<meta http-equiv="Content-Security-Policy" content="default-src ' in html
+    assert "<script" not in html
+
+
 def test_no_documents_give_a_page():
     assert "0 documents" in comparison_page([], "Empty")
+
+
+def test_what_is_predicted_where_gold_is_missing_is_no_difference(vocab):
+    eg = example(vocab, ["Hanoi", "sleeps"], [], [(0, 1, "GPE")])
+    eg.reference = Doc(vocab, words=["Hanoi", "sleeps"])
+    page = Page(comparison_page([eg], "Test"))
+    assert ("article", "differs") not in page.classes
+    assert "0 gold entities, 0 predicted, 0 of them equal" in page.text
+    assert "1 more predicted where gold annotation is missing" in page.text
+    assert page.elements.count("mark") == 1
+
+
+def test_spaces_and_lines_of_a_text_stay(vocab):
+    eg = example(vocab, ["\n", "Hanoi", " "], [(1, 2, "GPE")], [])
+    assert Page(comparison_page([eg], "Test")).text.count("\n Hanoi") == 2

@@ -1,0 +1,123 @@
+"""Check a corpus: every Doc is read once and seen by all rules."""
+
+from collections import Counter
+from typing import Dict, Iterable, Iterator, List, Optional, Tuple
+
+from spacy.tokens import Doc
+
+from ..input_error import InputError
+from ..tags import SCHEMES
+from .doc_rules import annotation_problems, entity_problems, length_problems
+from .duplicates import Seen, duplicate_problems
+from .findings import MESSAGES, SEVERITIES, CorpusDoc, Finding, Place, Problem, Report
+from .incorrect_spans import IncorrectSpans, incorrect_span_problems, unknown_label_problems
+from .labels import label_problems
+from .settings import CheckSettings
+from .statistics import Statistics
+from .surface_forms import SurfaceForms, conflicting_labels, sometimes_outside
+
+DEFAULTS = CheckSettings()
+
+
+def check(
+    train: Iterable[Doc],
+    dev: Optional[Iterable[Doc]] = None,
+    settings: CheckSettings = DEFAULTS,
+    max_examples: int = 5,
+) -> Report:
+    """Find what is wrong with a corpus before it is trained on.
+
+    train: Docs with gold entities; read once, and not kept.
+    dev: The same; None if there are none.
+    settings: How the corpus will be trained on, and thresholds.
+    max_examples: Maximum number of places per finding.
+
+    Returns the statistics of each part, and the findings, errors first.
+    Raises InputError for an unknown scheme or a negative max_examples.
+    """
+    if settings.scheme not in SCHEMES:
+        raise InputError(f"scheme: expected one of {sorted(SCHEMES)}, got {settings.scheme!r}.")
+    if max_examples < 0:
+        raise InputError(f"max_examples: expected 0 or more, got {max_examples}.")
+    parts = {"train": train} if dev is None else {"train": train, "dev": dev}
+    statistics = {part: Statistics() for part in parts}
+    incorrect: IncorrectSpans = {}
+    counts: Dict[str, Counter[str]] = {}
+    examples: Dict[str, List[Place]] = {}
+    for kind, place in _problems(parts, settings, statistics, incorrect):
+        counts.setdefault(kind, Counter())[place.part] += 1
+        if len(examples.setdefault(kind, [])) < max_examples:
+            examples[kind].append(place)
+    for kind in {"conflicting-labels", "sometimes-outside"} & set(counts):
+        # Both parts may have the text, wherever its example is.
+        counts[kind] = Counter(all=counts[kind].total())
+    if settings.incorrect_spans_key is not None and not incorrect:
+        counts["no-incorrect"] = Counter()
+    if empty := {part: 0 for part, s in statistics.items() if not s.entities}:
+        counts["no-entities"] = Counter(empty)
+    reported = _findings(settings, statistics, counts, examples)
+    return Report(statistics, sorted(reported, key=lambda each: SEVERITIES.index(each.severity)))
+
+
+def _problems(
+    parts: Dict[str, Iterable[Doc]],
+    settings: CheckSettings,
+    statistics: Dict[str, Statistics],
+    incorrect: IncorrectSpans,
+) -> Iterator[Problem]:
+    """Read all docs once: yield the problems of each doc, then those of the corpus.
+
+    statistics, incorrect: Empty; the docs are added to them.
+    """
+    first: Dict[Tuple[str, str], Place] = {}  # the first entity by part and label
+    seen: Seen = {}
+    forms = SurfaceForms()
+    key = settings.incorrect_spans_key
+    for part, docs in parts.items():
+        for number, doc in enumerate(docs):
+            at = CorpusDoc(part, number, doc)
+            statistics[part].add(doc)
+            forms.add(at)
+            for ent in doc.ents:
+                first.setdefault((part, ent.label_), at.place(ent))
+            yield from entity_problems(at, settings)
+            yield from annotation_problems(at)
+            if key is not None:
+                yield from incorrect_span_problems(at, key, incorrect)
+            yield from length_problems(at, settings)
+            yield from duplicate_problems(at, seen)
+    labels = {part: s.labels for part, s in statistics.items()}
+    yield from label_problems(labels, first, settings.rare)
+    yield from unknown_label_problems(incorrect, labels["train"])
+    yield from conflicting_labels(forms)
+    yield from sometimes_outside(forms, settings.frequent)
+
+
+def _findings(
+    settings: CheckSettings,
+    statistics: Dict[str, Statistics],
+    counts: Dict[str, Counter[str]],
+    examples: Dict[str, List[Place]],
+) -> Iterator[Finding]:
+    """Describe the problems that were counted, in the order of the messages."""
+    leaks = counts["leak"].total() if "leak" in counts else 0
+    leak_share = leaks / statistics["dev"].docs if leaks else 0.0
+    tokenizer = settings.tokenizer
+    facts = {
+        "empty": " and ".join(counts.get("no-entities", ())),
+        "leak_share": leak_share,
+        "longest": max(s.longest_doc for s in statistics.values()),
+        "max_length": tokenizer.max_length if tokenizer else None,
+        **settings._asdict(),
+    }
+    is_error = {
+        "leak": leak_share >= settings.leak_error,
+        "unread-word": tokenizer is not None and not tokenizer.truncates,
+    }
+    for kind, message in MESSAGES.items():
+        if kind in counts:
+            total = counts[kind].total()
+            found = message["found"].format(**facts) + (f": {total:,}." if total else ".")
+            severity = "error" if is_error.get(kind) else message["severity"]
+            places = examples.get(kind, [])
+            yield Finding(severity, kind, found, dict(counts[kind]), places, message["fix"])

@@ -1,0 +1,100 @@
+"""The result of a check: statistics of the corpus, and findings with their places."""
+
+import tomllib
+from importlib.resources import files
+from typing import Any, Dict, List, NamedTuple, Tuple
+
+from spacy.tokens import Doc, Span
+
+from .statistics import Statistics
+
+MAX_TEXT = 60  # characters of a text in a finding
+SEVERITIES = ("error", "warning", "note")
+# Severity, wording and advice, by kind of finding.
+MESSAGES: Dict[str, Dict[str, str]] = tomllib.loads(
+    files(__package__).joinpath("messages.toml").read_text("utf-8")
+)
+
+
+class Place(NamedTuple):
+    """A place in a corpus.
+
+    part: "train" or "dev".
+    doc: Number of the doc in its part, from 0.
+    offset: First character in the text of the doc.
+    text: The text at this place, shortened.
+    note: Details about this place; may be empty.
+    """
+
+    part: str
+    doc: int
+    offset: int
+    text: str
+    note: str = ""
+
+
+Problem = Tuple[str, Place]  # the kind of finding, a key of MESSAGES, and where it is
+
+
+class CorpusDoc(NamedTuple):
+    """A Doc, its part of the corpus, and its number in the part."""
+
+    part: str
+    number: int
+    doc: Doc
+
+    def place(self, span: Span, note: str = "") -> Place:
+        """Locate a span of the doc."""
+        return Place(self.part, self.number, span.start_char, _shorten(span.text), note)
+
+    def doc_place(self, note: str = "") -> Place:
+        """Locate the doc as a whole."""
+        return Place(self.part, self.number, 0, _shorten(self.doc.text), note)
+
+
+class Finding(NamedTuple):
+    """All problems of one kind.
+
+    severity: "error": training fails, or the corpus teaches or measures the wrong thing;
+        "warning": probably a mistake; "note": for information.
+    kind: Identifier, a key of MESSAGES.
+    found: What is wrong, and how often.
+    counts: Number of places by part; for texts, which both parts may have, under "all".
+    places: The first places, or the most frequent texts.
+    fix: What to do.
+    """
+
+    severity: str
+    kind: str
+    found: str
+    counts: Dict[str, int]
+    places: List[Place]
+    fix: str
+
+
+class Report(NamedTuple):
+    """The result of a check: statistics by part, and findings, errors first."""
+
+    statistics: Dict[str, Statistics]
+    findings: List[Finding]
+
+    def of(self, severity: str) -> List[Finding]:
+        """Select the findings of one severity."""
+        return [finding for finding in self.findings if finding.severity == severity]
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Convert to JSON types: dicts, lists, strings and numbers."""
+        findings = [
+            {**f._asdict(), "places": [p._asdict() for p in f.places]} for f in self.findings
+        ]
+        statistics = {part: s.to_dict() for part, s in self.statistics.items()}
+        return {"statistics": statistics, "findings": findings}
+
+
+def join_counts(counts: Dict[str, int]) -> str:
+    """Format counts by name: "ORG 5, PER 2"."""
+    return ", ".join(f"{name} {n:,}" for name, n in counts.items())
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 3]}..."

@@ -1,0 +1,118 @@
+"""The tokenizer of a transformer, and the words that are too long for it."""
+
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Set
+
+from spacy.tokens import Doc, Span
+
+from ..input_error import InputError
+
+# In these model families the first positions belong to padding.
+SHIFTED_POSITIONS = ("roberta", "camembert", "mpnet", "longformer")
+
+
+class TransformerTokenizer(NamedTuple):
+    """What a transformer reads of a Doc, known without loading its weights.
+
+    max_length: Number of subwords that the transformer reads at once.
+    n_special: Number of these that are special tokens.
+    truncates: Whether the tokenizer truncates longer texts; otherwise training fails.
+    count_wordpieces: Number of subwords of each word; a word after a space begins with the space.
+    get_windows: Spans of a Doc that the transformer reads at once.
+    """
+
+    max_length: int
+    n_special: int
+    truncates: bool
+    count_wordpieces: Callable[[Sequence[str]], List[int]]
+    get_windows: Callable[[Doc], List[Span]]
+
+    def long_words(self, doc: Doc) -> Iterator[int]:
+        """Yield the tokens that are too long for the transformer on their own."""
+        words = _words(doc[:])
+        room = self.max_length - self.n_special
+        long = [i for i, word in enumerate(words) if _max_wordpieces(word) > room]
+        for i, n in zip(long, self.count_wordpieces([words[i] for i in long])):
+            if n > room:
+                yield i
+
+    def unread_words(self, doc: Doc) -> List[int]:
+        """List the tokens that are truncated in every window that has them."""
+        unread: Set[int] = set()
+        read: Set[int] = set()
+        for window in self.get_windows(doc):
+            for token, is_unread in zip(window, self._truncated(window)):
+                (unread if is_unread else read).add(token.i)
+        return sorted(unread - read)
+
+    def _truncated(self, window: Span) -> List[bool]:
+        words = _words(window)
+        if sum(map(_max_wordpieces, words)) + self.n_special <= self.max_length:
+            return [False] * len(words)
+        # Half of the special tokens stand in front of the text; the rest is cut at the limit.
+        start, truncated = (self.n_special + 1) // 2, []
+        for n in self.count_wordpieces(words):
+            truncated.append(n > 0 and start >= self.max_length)
+            start += n
+        return truncated
+
+
+def load_tokenizer(
+    name: str, tokenizer_config: Dict[str, Any], get_windows: Callable[[Doc], List[Span]]
+) -> TransformerTokenizer:
+    """Load the tokenizer of a transformer and the length that the transformer reads.
+
+    name: Local folder, or a name on the hub.
+    tokenizer_config: Keyword arguments of the tokenizer.
+    get_windows: Spans of a Doc that the transformer reads at once.
+
+    Raises InputError if there is no such tokenizer.
+    """
+    # The import takes seconds.
+    from transformers import AutoConfig, AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(  # type: ignore[no-untyped-call]
+            name, **tokenizer_config
+        )
+        max_positions = _max_positions(AutoConfig.from_pretrained(name))
+    except (OSError, ValueError, ImportError) as error:
+        got = str(error).strip().split("\n")[0].rstrip(".")
+        raise InputError(
+            f"transformer {name!r}: expected a tokenizer and config.json in a local folder or in "
+            f"what was downloaded from the hub, got: {got}. Name a local folder with --transformer."
+        ) from error
+
+    def count_wordpieces(words: Sequence[str]) -> List[int]:
+        if not words:
+            return []
+        ids = tokenizer(list(words), add_special_tokens=False, verbose=False)["input_ids"]
+        return [len(of_word) for of_word in ids]
+
+    return TransformerTokenizer(
+        max_length=min(int(tokenizer.model_max_length), max_positions),
+        n_special=tokenizer.num_special_tokens_to_add(),
+        truncates=tokenizer.model_max_length <= max_positions,
+        count_wordpieces=count_wordpieces,
+        get_windows=get_windows,
+    )
+
+
+def _max_positions(config: Any) -> int:
+    """Number of positions that a transformer has; practically infinite if they are relative."""
+    is_absolute = getattr(config, "position_embedding_type", "absolute") == "absolute"
+    n = getattr(config, "max_position_embeddings", None)
+    if not is_absolute or not isinstance(n, int) or n <= 0:
+        return 10**9
+    is_shifted = any(family in config.model_type for family in SHIFTED_POSITIONS)
+    return n - (config.pad_token_id + 1) if is_shifted else n
+
+
+def _words(span: Span) -> List[str]:
+    """The words with the space before them, which is part of the word for some tokenizers."""
+    spaces = ["", *(token.whitespace_ for token in span)]
+    return [space + token.text for space, token in zip(spaces, span)]
+
+
+def _max_wordpieces(word: str) -> int:
+    """Upper bound of the number of subwords: one per byte, and one in front."""
+    return len(word.encode("utf-8", "replace")) + 1

@@ -1,0 +1,132 @@
+"""The gold and the predicted entities of docs, matched one to one."""
+
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+from numpy.typing import NDArray
+from spacy.tokens import Doc, Span
+from spacy.training import Example
+
+from ..input_error import InputError
+
+
+class Entity(NamedTuple):
+    """A span with a label.
+
+    start, end: Character offsets in the doc.
+    confidence: `ent._.confidence` of a predicted entity; None for a gold one, and where unknown.
+    """
+
+    start: int
+    end: int
+    label: str
+    confidence: Optional[float] = None
+
+    @property
+    def span(self) -> Tuple[int, int]:
+        """The character offsets."""
+        return self.start, self.end
+
+
+class DocEntities(NamedTuple):
+    """The entities of one doc, each list in text order and without overlaps.
+
+    predicted: Those that the gold annotation shows to be right or wrong.
+    left_out: Those predicted where the gold annotation is missing.
+    """
+
+    text: str
+    gold: List[Entity]
+    predicted: List[Entity]
+    left_out: List[Entity]
+
+
+Match = Tuple[Optional[Entity], Optional[Entity]]  # gold, predicted
+
+
+def collect_entities(examples: Iterable[Example]) -> List[DocEntities]:
+    """Read the gold and the predicted entities of examples.
+
+    Offsets are in characters, so the two docs may be tokenized differently. A predicted entity is
+    left out where it touches a gold token, other than whitespace, without annotation; a gold entity
+    always counts. Every figure of an evaluation follows this definition.
+
+    Raises InputError where the predicted doc and the gold doc differ in their text.
+    """
+    return [_collect(i, eg.predicted, eg.reference) for i, eg in enumerate(examples)]
+
+
+def match_entities(gold: Sequence[Entity], predicted: Sequence[Entity]) -> List[Match]:
+    """Match the gold entities of a doc with the predicted ones, one to one.
+
+    Pairs are chosen greedily: the largest number of common characters first; of equals, the same
+    label first, then text order. An entity that overlaps no entity left over is matched with None.
+    Equal entities always match, since the entities of one doc do not overlap each other.
+
+    Returns the matches (gold, predicted) in text order; each entity is in exactly one of them.
+    """
+    ranked = sorted(
+        _overlaps(gold, predicted),
+        key=lambda match: (-_common(*match), match[0].label != match[1].label),
+    )
+    chosen: Dict[Entity, Entity] = {}
+    taken = set()
+    for g, p in ranked:
+        if g not in chosen and p not in taken:
+            chosen[g] = p
+            taken.add(p)
+    matches: List[Match] = [(g, chosen.get(g)) for g in gold]
+    matches += [(None, p) for p in predicted if p not in taken]
+    return sorted(matches, key=lambda match: min(ent.span for ent in match if ent))
+
+
+def false_negatives(matches: Sequence[Match]) -> List[Entity]:
+    """The gold entities that are matched with none."""
+    return [g for g, p in matches if g and p is None]
+
+
+def _collect(i: int, predicted: Doc, gold: Doc) -> DocEntities:
+    if predicted.text != gold.text:
+        raise InputError(
+            f"doc {i}: expected a predicted and a gold doc of one text, got "
+            f"{predicted.text[:60]!r} and {gold.text[:60]!r}. Give both the same text."
+        )
+    missing = _missing_characters(gold)
+    known: List[Entity] = []
+    left_out: List[Entity] = []
+    # Pipelines of other components may come without the extension.
+    has_confidence = Span.has_extension("confidence")
+    for ent in predicted.ents:
+        confidence = ent._.confidence if has_confidence else None
+        found = Entity(ent.start_char, ent.end_char, ent.label_, confidence)
+        (left_out if missing[found.start : found.end].any() else known).append(found)
+    entities = [Entity(ent.start_char, ent.end_char, ent.label_) for ent in gold.ents]
+    return DocEntities(gold.text, entities, known, left_out)
+
+
+def _missing_characters(gold: Doc) -> NDArray[np.bool_]:
+    """Mark the characters of tokens without annotation, whitespace aside."""
+    missing = np.zeros(len(gold.text), dtype=bool)
+    for i in np.flatnonzero(gold.to_array("ENT_IOB") == 0).tolist():
+        token = gold[i]
+        missing[token.idx : token.idx + len(token)] = not token.is_space
+    return missing
+
+
+def _overlaps(
+    gold: Sequence[Entity], predicted: Sequence[Entity]
+) -> Iterator[Tuple[Entity, Entity]]:
+    """Yield the pairs that share a character, in text order."""
+    g = p = 0
+    while g < len(gold) and p < len(predicted):
+        if _common(gold[g], predicted[p]) > 0:
+            yield gold[g], predicted[p]
+        if gold[g].end < predicted[p].end:
+            g += 1
+        else:
+            p += 1
+
+
+def _common(g: Entity, p: Entity) -> int:
+    """The number of common characters; 0 or less where there are none."""
+    return min(g.end, p.end) - max(g.start, p.start)

@@ -1,0 +1,75 @@
+"""A torch module in ONNX Runtime, its linear layers in int8."""
+
+import os
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Dict, Tuple
+
+import torch
+from torch import Tensor, nn
+
+
+def has_onnx() -> bool:
+    """Whether the packages for int8 are installed."""
+    return all(find_spec(name) is not None for name in ("onnx", "onnxruntime"))
+
+
+class OnnxModule(nn.Module):
+    """A module in ONNX Runtime, its linear layers in int8.
+
+    Weights are rounded once, each row on its own scale; inputs of a layer at each call.
+
+    module: On the CPU; it takes tensors by position and returns one tensor.
+    examples: An input of each name, (B, T) or (B, T, nI). B and T may be others later.
+    """
+
+    def __init__(self, module: nn.Module, examples: Dict[str, Tensor]) -> None:
+        super().__init__()
+        with TemporaryDirectory() as folder:
+            self.quantized = _quantize(module, examples, Path(folder))
+        self._session: Tuple[int, Any] = (0, None)
+
+    @property
+    def session(self) -> Any:
+        """The session of this process: a forked child has none of its parent's threads."""
+        from onnxruntime import InferenceSession, SessionOptions
+
+        if self._session[0] != os.getpid():
+            options = SessionOptions()
+            options.intra_op_num_threads = torch.get_num_threads()
+            running = InferenceSession(self.quantized, options, providers=["CPUExecutionProvider"])
+            self._session = os.getpid(), running
+        return self._session[1]
+
+    def forward(self, **inputs: Tensor) -> Tensor:
+        """Compute the output, (B, T, nO) float32, of an input of each name."""
+        arrays = {name: given.numpy() for name, given in inputs.items()}
+        (Y,) = self.session.run(None, arrays)
+        return torch.from_numpy(Y)
+
+
+def _quantize(module: nn.Module, examples: Dict[str, Tensor], folder: Path) -> bytes:
+    """Write a module as ONNX Runtime reads it, in int8."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    whole, prepared, quantized = (
+        str(folder / f"{name}.onnx") for name in ("whole", "prepared", "int8")
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter, about itself
+        torch.onnx.export(
+            module.eval(),
+            tuple(examples.values()),
+            whole,
+            input_names=[*examples],
+            output_names=["Y"],
+            dynamic_axes={name: {0: "B", 1: "T"} for name in [*examples, "Y"]},
+            opset_version=17,
+            dynamo=False,
+        )
+    quant_pre_process(whole, prepared, skip_symbolic_shape=True)
+    quantize_dynamic(prepared, quantized, weight_type=QuantType.QInt8, per_channel=True)
+    return Path(quantized).read_bytes()

@@ -1,0 +1,72 @@
+"""What this package takes from torch under private names, probed, with a public fallback.
+
+- `torch.ops.mkldnn._reorder_linear_weight` and `_linear_pointwise`: oneDNN's linear layer with
+  packed weights. Without them, linear layers stay `nn.Linear`: bfloat16 is slower by an eighth.
+- `torch.cpu.get_capabilities`: the instruction sets of the CPU. Without it, "auto" is float32.
+"""
+
+from functools import cache
+from typing import Any, Dict
+
+import torch
+from torch import Tensor, nn
+
+
+def cpu_has(*instructions: str) -> bool:
+    """Whether the CPU has one of these instruction sets; False where torch cannot say."""
+    known: Dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return any(known.get(name) for name in instructions)
+
+
+def has_bf16() -> bool:
+    """Whether the CPU multiplies bfloat16 numbers."""
+    return cpu_has("avx512_bf16", "amx_bf16")
+
+
+def has_int8() -> bool:
+    """Whether the CPU multiplies bytes."""
+    return cpu_has("avx512_vnni", "avx_vnni", "amx_int8")
+
+
+class PackedLinear(nn.Module):
+    """A linear layer in oneDNN's own weight layout, with the activation in the same pass.
+
+    torch.compile does the same, but it needs a C++ compiler where the pipeline runs, and compiles
+    again for new shapes. On a CPU with AMX this makes MiniLM faster by an eighth.
+
+    linear: Its weights, in bfloat16.
+    activation: "none" or "gelu".
+    """
+
+    def __init__(self, linear: nn.Linear, activation: str = "none") -> None:
+        super().__init__()
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach())
+        self.bias = None if linear.bias is None else linear.bias.detach()
+        self.activation = activation
+        self.approximation = "none" if activation == "gelu" else ""
+
+    def forward(self, X: Tensor) -> Tensor:
+        """(..., nI) -> (..., nO)."""
+        Y: Tensor = torch.ops.mkldnn._linear_pointwise(
+            X, self.weight, self.bias, self.activation, [], self.approximation
+        )
+        return Y
+
+
+@cache
+def has_packed_linear() -> bool:
+    """Whether a `PackedLinear` can be made here and computes what it should."""
+    if not has_bf16():
+        return False
+    X = torch.ones(2, 32, dtype=torch.bfloat16)
+    linear = nn.Linear(32, 32, device="meta").to_empty(device="cpu").bfloat16()
+    nn.init.ones_(linear.weight)
+    nn.init.ones_(linear.bias)
+    try:
+        with torch.no_grad():
+            return all(
+                torch.equal(PackedLinear(linear, activation)(X), torch.full_like(X, 33.0))
+                for activation in ("none", "gelu")  # of 33, GELU is 33
+            )
+    except (AttributeError, RuntimeError, TypeError):
+        return False

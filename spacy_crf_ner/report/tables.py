@@ -1,0 +1,306 @@
+"""The tables of a report, as data; `markdown` and `html` render them."""
+
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+MEASURES = {"precision": "Precision", "recall": "Recall", "f1": "F1"}
+MATCHINGS = {
+    "strict": "boundaries and label are right",
+    "exact": "boundaries are right, whatever the label",
+    "partial": "it overlaps a gold entity; half a point if boundaries differ",
+    "type": "it overlaps a gold entity of its label",
+}
+LOG_ROWS = 20  # of the training log, at most
+UNDEFINED = "\N{EN DASH}"  # a zero denominator
+Interval = Optional[Sequence[float]]
+
+
+class Cell(NamedTuple):
+    """A cell of a table.
+
+    detail: Shown small, or in brackets, after the text.
+    kind: CSS classes. "label" is an entity label, "significant" is bold, "bar" is for HTML alone.
+    shade: The density of the background, 0 to 1.
+    bar: A score and its interval, drawn on a line from 0 to 1.
+    """
+
+    text: str
+    detail: str = ""
+    kind: str = ""
+    shade: Optional[float] = None
+    bar: Tuple[float, ...] = ()
+
+
+class Table(NamedTuple):
+    """A table whose first row is a header, and whose first column names the rows.
+
+    foot: Rows below a line, such as means.
+    kind: CSS classes.
+    folded: Whether a page shows it only on demand.
+    """
+
+    title: str
+    header: List[Cell]
+    rows: List[List[Cell]]
+    foot: Sequence[List[Cell]] = ()
+    kind: str = "plain"
+    folded: bool = False
+
+
+class Section(NamedTuple):
+    """A section of a report: what its tables mean, and the tables."""
+
+    title: str
+    meaning: str
+    tables: Sequence[Table] = ()
+
+
+def sections(results: Dict[str, Any]) -> List[Section]:
+    """Arrange what `evaluation.evaluate` or `compare` returns as the sections of a report."""
+    parts = [
+        _types(results),
+        _matchings(results),
+        _confusion(results),
+        _errors(results),
+        _confidence(results),
+        _transitions(results),
+    ]
+    if results["training"]:
+        parts.append(_training(results))
+    if results["comparison"] is not None:
+        parts.append(_comparison(results))
+    return parts
+
+
+def headline(results: Dict[str, Any]) -> List[Tuple[str, Cell]]:
+    """The micro scores, F1 first."""
+    scores, intervals = _strict(results, None)
+    names = ("f1", "precision", "recall")
+    return [(f"{MEASURES[name]}, micro", _score(scores, intervals, name)) for name in names]
+
+
+def size(results: Dict[str, Any]) -> str:
+    """Say how much was measured."""
+    left_out = results["left_out"]
+    more = f"; {left_out:,} more predicted where gold annotation is missing" if left_out else ""
+    return (
+        f"{count(results['docs'], 'document')}, {count(results['tokens'], 'token')}; "
+        f"{count(results['gold'], 'gold entity')}, {results['predicted']:,} predicted{more}."
+    )
+
+
+def method(results: Dict[str, Any]) -> str:
+    """Say what the scores are."""
+    intervals = results["intervals"]
+    return (
+        "Scores are in percent. An entity is right if its boundaries and its label are right. "
+        f"Ranges are {100 * intervals['level']:g}\N{NO-BREAK SPACE}% intervals by the bootstrap "
+        f"over documents, with {count(intervals['resamples'], 'resample')}. A dash means undefined "
+        "(zero denominator)."
+    )
+
+
+def count(number: int, noun: str) -> str:
+    """Write a number and its noun: "1 gold entity", "1,000 tokens"."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
+
+
+def percent(share: Optional[float]) -> str:
+    """Write a share in percent, with one decimal."""
+    return UNDEFINED if share is None else f"{100 * share:.1f}"
+
+
+def _types(results: Dict[str, Any]) -> Section:
+    strict, intervals = results["matching"]["strict"], results["intervals"]
+
+    def row(head: Cell, scores: Dict[str, Any], ranges: Dict[str, Interval]) -> List[Cell]:
+        f1, interval = scores["f1"], ranges.get("f1")
+        bar = () if f1 is None else (f1, *(interval or (f1, f1)))
+        cells = [_score(scores, ranges, name) for name in MEASURES]
+        return _row(head, *cells, scores["gold"], scores["predicted"], Cell("", "", "bar", bar=bar))
+
+    header = _row("Label", *MEASURES.values(), "Gold", "Predicted", Cell("F1, 0 to 100", "", "bar"))
+    labels = [
+        row(Cell(label, "", "label"), *_strict(results, label)) for label in strict["per_type"]
+    ]
+    means = [
+        row(Cell(f"{each} mean"), strict[each], intervals[each] or {})
+        for each in ("micro", "macro")
+    ]
+    return Section("Types", "", [Table("Scores of each label", header, labels, means)])
+
+
+def _matchings(results: Dict[str, Any]) -> Section:
+    rows = []
+    for name, meaning in MATCHINGS.items():
+        micro = results["matching"][name]["micro"]
+        scores = [_score(micro, {}, each) for each in MEASURES]
+        rows.append(_row(name, *scores, f"{micro['correct']:g}", meaning))
+    header = _row("Matching", *MEASURES.values(), "Correct", "A predicted entity is right if")
+    return Section(
+        "Matchings", "", [Table("Micro scores by matching rule", header, rows, kind="told")]
+    )
+
+
+def _confusion(results: Dict[str, Any]) -> Section:
+    labels, counts = results["confusion"]["labels"], results["confusion"]["counts"]
+    if not labels:
+        return Section("Confusion", "There are no entities, neither gold nor predicted.")
+    rows = []
+    for i, (name, numbers) in enumerate(
+        zip([*map(Cell, labels), Cell("spurious", "", "other")], counts)
+    ):
+        total = sum(numbers) or 1
+        cells = []
+        for j, number in enumerate(numbers):
+            kinds = [kind for kind, holds in (("right", i == j), ("zero", not number)) if holds]
+            # The square root, so that rare cells are visible beside common ones.
+            cells.append(Cell(f"{number:,}", "", " ".join(kinds), (number / total) ** 0.5))
+        if i == len(labels):
+            cells[-1] = Cell("")  # neither gold nor predicted: there is no such entity
+        rows.append([name, *cells])
+    header = _row("Gold \N{RIGHTWARDS ARROW} predicted", *labels, Cell("missed", "", "other"))
+    upright = len(labels) > 8 or max(map(len, labels)) > 10
+    kind = "matrix upright" if upright else "matrix"
+    meaning = (
+        "Rows are gold labels, columns predicted labels, of entities that overlap, whatever their "
+        "boundaries. Missed: no predicted entity overlaps. Spurious: no gold entity overlaps. In "
+        "the page, a denser colour is a greater share of the row."
+    )
+    return Section("Confusion", meaning, [Table("Confusion matrix", header, rows, kind=kind)])
+
+
+def _errors(results: Dict[str, Any]) -> Section:
+    counts = results["errors"]["counts"]
+    total = sum(counts.values())
+    rows = [_row(kind, n, percent(n / total if total else None)) for kind, n in counts.items()]
+    table = Table("Errors of each kind", _row("Kind", "Errors", "% of all"), rows)
+    return Section("Errors", "" if total else "There are no errors.", [table])
+
+
+def _confidence(results: Dict[str, Any]) -> Section:
+    reliability, thresholds = results["reliability"], results["thresholds"]
+    if reliability is None:
+        return Section("Confidence", "This pipeline gives its entities no confidences.")
+    bins, brier = reliability["bins"], reliability["brier"]
+    meaning = (
+        f"Expected calibration error {percent(reliability['ece'])}\N{NO-BREAK SPACE}%, Brier score "
+        f"{UNDEFINED if brier is None else f'{brier:.3f}'}, of "
+        f"{count(reliability['entities'], 'entity')} in {len(bins)} bins."
+    )
+    in_bins = [
+        _row(f"{i / len(bins):.3f} to {(i + 1) / len(bins):.3f}", each["count"],
+             percent(each["confidence"]), percent(each["correct"]))
+        for i, each in enumerate(bins)
+    ]  # fmt: skip
+    at_thresholds = [
+        _row(f"{each['threshold']:.2f}", each["entities"],
+             percent(each["precision"]), percent(each["recall"]))
+        for each in thresholds
+    ]  # fmt: skip
+    bin_header = _row("Confidence", "Entities", "Mean confidence", "% correct")
+    header = _row("Threshold", "Entities", "Precision", "Recall")
+    title = "Precision and recall of the entities whose confidence reaches a threshold"
+    tables = [
+        Table("Bins of the reliability diagram", bin_header, in_bins, folded=True),
+        Table(title, header, at_thresholds, folded=True),
+    ]
+    return Section("Confidence", meaning, tables)
+
+
+def _transitions(results: Dict[str, Any]) -> Section:
+    transitions = results["transitions"]
+    if transitions is None:
+        return Section("Transitions", "This pipeline has no transition scores.")
+    return Section("Transitions", "" if transitions["tags"] else "This pipeline has no tags.")
+
+
+def _training(results: Dict[str, Any]) -> Section:
+    log = results["training"]
+    names = [
+        (key, name)
+        for key in ("losses", "scores")
+        for name in dict.fromkeys(name for row in log for name in row[key])
+    ]
+    shown = sorted({round(i) for i in np.linspace(0, len(log) - 1, LOG_ROWS)})
+    rows = []
+    for row in (log[i] for i in shown):
+        values = [row[key].get(name) for key, name in names]
+        cells = [UNDEFINED if value is None else f"{value:,.2f}" for value in values]
+        rows.append(_row(str(row["step"]), str(row["epoch"]), *cells))
+    heads = [f"loss {name}" if key == "losses" else name for key, name in names]
+    title = f"{len(rows):,} of {len(log):,} evaluations during training"
+    done = f"{count(log[-1]['step'], 'step')}, up to epoch {log[-1]['epoch']}"
+    table = Table(title, _row("Step", "Epoch", *heads), rows, folded=True)
+    return Section("Training", f"{done}. Scores, except speed, are in percent.", [table])
+
+
+def _comparison(results: Dict[str, Any]) -> Section:
+    comparison = results["comparison"]
+    other, difference = comparison["other"], comparison["difference"]
+    rows = []
+    for head, label, name, values in [
+        *(
+            (Cell(f"{MEASURES[name]}, micro"), None, name, values)
+            for name, values in difference["micro"].items()
+        ),
+        *(
+            (Cell(label, "F1", "label"), label, "f1", values["f1"])
+            for label, values in difference["per_type"].items()
+        ),
+    ]:
+        scores = [_score(*_strict(each, label), name) for each in (results, other)]
+        rows.append([head, *scores, *_difference(values, comparison["resamples"])])
+    models = (results["model"], comparison["model"])
+    kinds = [
+        _row(kind, *(each["errors"]["counts"][kind] for each in (results, other)))
+        for kind in results["errors"]["counts"]
+    ]
+    meaning = (
+        "A difference is the first model minus the second, in percentage points, bold where its "
+        f"interval excludes 0. p is of the {comparison['test']}, with "
+        f"{count(comparison['resamples'], 'resample')}."
+    )
+    return Section("Comparison", meaning, [
+        Table("Scores of both models", _row("Strict", *models, "Difference", "p"), rows),
+        Table("Errors of both models", _row("Errors", *models), kinds),
+    ])  # fmt: skip
+
+
+def _strict(results: Dict[str, Any], label: Optional[str]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+    """The strict scores of a label, or the micro ones, and their intervals."""
+    strict, intervals = results["matching"]["strict"], results["intervals"]
+    if label is None:
+        return strict["micro"], intervals["micro"] or {}
+    return strict["per_type"].get(label, {}), intervals["per_type"].get(label, {})
+
+
+def _score(scores: Dict[str, Any], intervals: Dict[str, Interval], name: str) -> Cell:
+    interval = intervals.get(name)
+    return Cell(percent(scores.get(name)), UNDEFINED.join(map(percent, interval or ())))
+
+
+def _difference(values: Dict[str, Any], resamples: int) -> List[Cell]:
+    difference, interval, p = (values[key] for key in ("difference", "interval", "p"))
+    if difference is None:
+        return [Cell(UNDEFINED), Cell(UNDEFINED)]
+    low, high = interval or (0.0, 0.0)
+    detail = f"{_points(low)} to {_points(high)}" if interval else ""
+    kind = "significant" if low > 0 or high < 0 else ""
+    smallest = max(0.001, 1 / resamples)  # that these resamples can show
+    shown = UNDEFINED if p is None else f"{p:.3f}" if p >= smallest else f"< {smallest:.3f}"
+    return [Cell(_points(difference), detail, kind), Cell(shown)]
+
+
+def _points(difference: float) -> str:
+    """Write a difference in percentage points, with its sign."""
+    return f"{100 * difference:+.1f}".replace("-", "\N{MINUS SIGN}")
+
+
+def _row(*cells: Union[Cell, str, int]) -> List[Cell]:
+    return [
+        cell if isinstance(cell, Cell) else Cell(f"{cell:,}" if isinstance(cell, int) else cell)
+        for cell in cells
+    ]

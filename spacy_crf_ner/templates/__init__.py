@@ -1,0 +1,40 @@
+"""Self-contained HTML pages from Jinja2 templates: every value is escaped."""
+
+from base64 import b64encode
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+_ENVIRONMENT = Environment(
+    loader=PackageLoader("spacy_crf_ner", "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+def render(template: str, script: str = "", **values: Any) -> str:
+    """Render a page that extends `base.html.j2`.
+
+    script: Name of the file with its JavaScript, if any.
+    values: What the template names. Strings are data; only `Markup` stays markup.
+
+    Returns the page. Its policy lets the browser run this script and no other, and load nothing.
+    """
+    text = _ENVIRONMENT.get_template(script).render() if script else ""
+    digest = b64encode(sha256(text.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    return _ENVIRONMENT.get_template(template).render(policy=policy, script=Markup(text), **values)
+
+
+def write_page(path: Path, html: str) -> None:
+    """Write a page, and make its folder; half characters, as in some file names, become "?"."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(html.encode("utf-8", "replace"))

@@ -1,0 +1,93 @@
+"""What is taken from other libraries' private interfaces is there; without it, a fallback works."""
+
+import inspect
+import platform
+from typing import Iterator
+
+import pytest
+import spacy
+import torch
+from pipelines import small_transformers
+from torch import nn
+from transformers import BertModel
+from transformers.modeling_outputs import BaseModelOutput
+
+from spacy_crf_ner.ml import torch_internals
+from spacy_crf_ner.ml.transformer import hf_internals, quantize
+from spacy_crf_ner.ml.transformer import spacy_transformers_internals as theirs
+
+
+@pytest.fixture
+def fresh_probe() -> Iterator[None]:
+    torch_internals.has_packed_linear.cache_clear()
+    yield
+    torch_internals.has_packed_linear.cache_clear()
+
+
+@pytest.mark.skipif(not torch_internals.has_bf16(), reason="a CPU without bfloat16")
+def test_torch_has_packed_linear_layers() -> None:
+    assert torch_internals.has_packed_linear(), (
+        "torch.ops.mkldnn has other operations: transformers predict in bfloat16 an eighth slower"
+    )
+
+
+def test_torch_names_the_instruction_sets() -> None:
+    known = set(torch.cpu.get_capabilities())
+    if platform.machine() == "x86_64":
+        assert {"avx512_bf16", "amx_bf16", "avx512_vnni", "avx_vnni", "amx_int8"} <= known, (
+            'without these names "auto" is float32 on every CPU'
+        )
+
+
+@pytest.mark.parametrize("broken", [None, lambda *args: torch.zeros(2, 32, dtype=torch.bfloat16)])
+def test_without_packed_linear_layers_those_of_torch_are_used(
+    broken: object, monkeypatch: pytest.MonkeyPatch, fresh_probe: None
+) -> None:
+    class Without:
+        @staticmethod
+        def _reorder_linear_weight(weight: torch.Tensor) -> torch.Tensor:
+            return weight
+
+    if broken is not None:
+        Without._linear_pointwise = staticmethod(broken)  # type: ignore[attr-defined]
+    monkeypatch.setattr(torch.ops, "mkldnn", Without, raising=False)
+    bert = small_transformers()["bert"]
+    quantized = quantize.quantize_transformer(bert, "bf16").eval()
+    kinds = {type(module) for module in quantized.modules()}
+    assert nn.Linear in kinds and torch_internals.PackedLinear not in kinds
+    ids = torch.arange(2, 10)[None]
+    with torch.no_grad():
+        expected = bert.eval()(ids).last_hidden_state
+        found = quantized(input_ids=ids).last_hidden_state
+    assert (found - expected).norm() < 0.05 * expected.norm()
+
+
+def test_transformers_names_its_layers() -> None:
+    bert: BertModel = small_transformers()["bert"]
+    names = "pooler and GELU are computed apart: prediction is slower"
+    assert "pooler" in bert._modules, names
+    assert hf_internals.feed_forward_with_gelu(bert.encoder.layer[0].intermediate), names
+    assert hf_internals.feed_forward_with_gelu(bert.encoder.layer[0].output) is None
+    without = nn.Sequential(nn.Linear(2, 2))
+    hf_internals.drop_pooler(without)  # and nothing happens
+    assert len(without) == 1
+    assert "last_hidden_state" in BaseModelOutput(last_hidden_state=torch.ones(1, 1, 1))
+
+
+def test_spacy_transformers_has_what_we_take() -> None:
+    def parameters(function: object) -> list:
+        return [*inspect.signature(function).parameters]  # type: ignore[arg-type]
+
+    assert parameters(theirs.forward) == ["model", "docs", "is_train"], "training runs this"
+    assert parameters(theirs.init)[0] == "model", "it loads the pretrained weights"
+    assert parameters(theirs.get_alignment_via_offset_mapping) == ["spans", "offset_mapping"], (
+        "slow tokenizers, as PhoBERT's, are aligned by it"
+    )
+    assert parameters(theirs.own_transformer_config) == ["shared", "listener"]
+    assert parameters(theirs.trfs2arrays) == ["pooling", "grad_factor"], "Tok2VecTransformer.v1"
+    spans = spacy.registry.get("span_getters", "spacy-transformers.doc_spans.v1")()
+    layer = theirs.TransformerModel("none", spans)
+    shim = theirs.hf_shim(layer)
+    assert isinstance(shim, theirs.HFShim), "the first layer of the model holds the weights"
+    assert shim._hfmodel.tokenizer is None, "slow tokenizers are saved by way of it"
+    assert layer.init is theirs.init and layer._func is theirs.forward

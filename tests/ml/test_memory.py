@@ -1,0 +1,155 @@
+"""Training keeps no memory: neither on docs, nor in chains of tensors, nor in oneDNN's kernels."""
+
+import gc
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Iterable, List
+
+import numpy as np
+import pytest
+import spacy
+import torch
+from pipelines import LISTENER, TOK2VEC, listening, make_examples
+from spacy.language import Language
+from torch import nn
+
+from spacy_crf_ner.ml.memory import KERNELS, keep_storage, limit_kernel_cache
+
+KINDS = ["transformer", "tok2vec", "own"]
+
+
+def pipeline(kind: str, tiny_transformer: str) -> Language:
+    """A pipeline over a transformer, over a shared tok2vec, or with a tok2vec of its own."""
+    if kind == "tok2vec":
+        return listening(kind)
+    nlp = spacy.blank("en")
+    if kind == "transformer":
+        spans = {"@span_getters": "spacy-transformers.strided_spans.v1", "window": 8, "stride": 6}
+        ours = {"@architectures": "spacy-crf-ner.TransformerModel.v1", "name": tiny_transformer}
+        nlp.add_pipe("transformer", config={"model": {**ours, "get_spans": spans}})
+    below = LISTENER if kind == "transformer" else TOK2VEC
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": below}})
+    return nlp
+
+
+def tensors() -> int:
+    gc.collect()
+    return sum(issubclass(type(each), torch.Tensor) for each in gc.get_objects())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_updates_leave_no_tensors(kind: str, tiny_transformer: str) -> None:
+    """thinc alone keeps one more tensor for each parameter at each update."""
+    nlp = pipeline(kind, tiny_transformer)
+    examples = make_examples(nlp)
+    optimizer = nlp.initialize(lambda: examples)
+    counts = []
+    for _ in range(3):
+        for _ in range(4):
+            nlp.update(examples, sgd=optimizer)
+        counts.append(tensors())
+    assert counts[1] == counts[2]
+
+
+def test_weights_are_updated_in_their_own_memory(tiny_transformer: str) -> None:
+    nlp = pipeline("transformer", tiny_transformer)
+    examples = make_examples(nlp)
+    optimizer = nlp.initialize(lambda: examples)
+    shims = [shim for _, pipe in nlp.pipeline for n in pipe.model.walk() for shim in n.shims]
+    weights = [weights for shim in shims for weights in shim._model.parameters()]
+    before = [(w.untyped_storage().data_ptr(), w.detach().clone()) for w in weights]
+    for _ in range(2):  # spaCy updates a transformer with the gradients of the last batch
+        nlp.update(examples, sgd=optimizer)
+    assert [w.untyped_storage().data_ptr() for w in weights] == [place for place, _ in before]
+    changed = [not torch.equal(w, old) for w, (_, old) in zip(weights, before)]
+    assert sum(changed) > len(changed) / 2
+
+
+def test_an_optimizer_may_replace_weights() -> None:
+    module = nn.Linear(2, 2)
+    with keep_storage(module):
+        module.weight.data = torch.from_numpy(np.full((2, 2), 7.0, dtype=np.float32))
+    assert module.weight.tolist() == [[7.0, 7.0]] * 2
+
+
+def reachable_bytes(roots: Iterable[Any]) -> int:
+    """The bytes of the arrays and tensors that can be reached from objects, vocabulary left out."""
+    seen, total, pending = set(), 0, list(roots)
+    while pending:
+        each = pending.pop()
+        if id(each) in seen or isinstance(each, (type, spacy.vocab.Vocab, Language)):
+            continue
+        seen.add(id(each))
+        if isinstance(each, (np.ndarray, torch.Tensor)):
+            total += each.nbytes
+        elif not (callable(each) and not isinstance(each, nn.Module)):
+            pending += gc.get_referents(each)
+            pending += [getattr(each, "user_data", None), getattr(each, "tensor", None)]
+    return total
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_examples_keep_nothing_of_an_update(kind: str, tiny_transformer: str) -> None:
+    nlp = pipeline(kind, tiny_transformer)
+    examples = make_examples(nlp)
+    optimizer = nlp.initialize(lambda: examples)
+    before = reachable_bytes(examples)
+    nlp.update(examples, sgd=optimizer)
+    nlp.evaluate(examples)
+    assert reachable_bytes(examples) == before
+    # And it would be seen.
+    examples[0].predicted.user_data["states"] = [np.zeros(100, dtype=np.float32)]
+    assert reachable_bytes(examples) == before + 400
+
+
+COUNTS_KERNELS = """
+import sys
+import spacy
+import torch
+sys.path.insert(0, {tests!r})
+from pipelines import make_examples
+nlp = spacy.blank("en")
+model = {{"@architectures": "spacy-crf-ner.TransformerModel.v1", "name": {folder!r}}}
+model["get_spans"] = {{"@span_getters": "spacy-transformers.strided_spans.v1"}}
+model["get_spans"] |= {{"window": 128, "stride": 96}}
+nlp.add_pipe("transformer", config={{"model": model}})
+{train}
+for repeat in range(2):
+    for n in range(1, 91):
+        torch.nn.functional.gelu(torch.ones(1, n, 16))
+"""
+
+
+def compiled(folder: str, train: str) -> List[str]:
+    """How oneDNN gets each kernel: "cache_miss" compiles it, "cache_hit" does not."""
+    tests = str(Path(__file__).parents[1])
+    script = COUNTS_KERNELS.format(tests=tests, folder=folder, train=train)
+    env = {"ONEDNN_VERBOSE": "2", "PATH": "/usr/bin", "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=env, check=True
+    )
+    created = [line for line in done.stdout.splitlines() if ",create" in line and "gelu" in line]
+    return [line.split(",create:")[1].split(",")[0] for line in created[-180:]]
+
+
+@pytest.mark.slow
+def test_training_keeps_few_kernels(tiny_transformer: str) -> None:
+    """Ninety shapes, twice: none is kept until it comes back, where prediction keeps them all."""
+    probe = compiled(tiny_transformer, "")
+    if len(probe) != 180:
+        pytest.skip("torch does not compute GELU by oneDNN here")
+    assert int(KERNELS) < 90
+    assert probe[-90:] == ["cache_hit"] * 90
+    trained = compiled(tiny_transformer, "nlp.initialize()")
+    assert trained[-90:] == ["cache_miss"] * 90
+
+
+def test_a_limit_of_ones_own_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "DNNL_PRIMITIVE_CACHE_CAPACITY"):
+        with monkeypatch.context() as own:
+            own.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
+            own.setenv(name, "500")
+            limit_kernel_cache()
+            assert os.environ.get("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "500") == "500"
