@@ -551,9 +551,19 @@ def accumulate(nlp: Any, parts: Iterable[slice]) -> Any:
     return nlp
 
 
+class CPUScaler(PyTorchGradScaler):
+    def _scale_tensor(self, tensor: Tensor, scale_per_device: Any, inplace: bool) -> Tensor:
+        return tensor.mul_(self._scale)
+
+
+def shims_of(pipe: Any) -> List[Any]:
+    return [shim for layer in pipe.model.walk() for shim in layer.shims]
+
+
 @pytest.mark.parametrize("transformer", [False, True])
+@pytest.mark.parametrize("scaled", [False, True])
 def test_accumulated_gradients_are_summed_to_those_of_the_whole_batch(
-    transformer: bool, tiny_transformer: str
+    transformer: bool, scaled: bool, tiny_transformer: str
 ) -> None:
     def make() -> Any:
         return transformer_pipeline(tiny_transformer) if transformer else small_pipeline()
@@ -561,7 +571,11 @@ def test_accumulated_gradients_are_summed_to_those_of_the_whole_batch(
     whole = gradients(accumulate(make(), [slice(None)]))
     whole = {name: d for name, d in whole.items() if d is not None}
     parts = [[slice(0, 1), slice(1, 4)], [slice(4, 5), slice(5, None)]]
-    nlps = [accumulate(make(), own) for own in parts]
+    nlps = [make(), make()]
+    for nlp, own in zip(nlps, parts):
+        for shim in (shim for _, pipe in nlp.pipeline for shim in shims_of(pipe) if scaled):
+            shim._grad_scaler = CPUScaler(True, init_scale=64.0)
+        accumulate(nlp, own)
     assert together(lambda group: sum_gradients(nlps[group.rank], group)) == [True, True]
     sums = [{name: d for name, d in gradients(nlp).items() if d is not None} for nlp in nlps]
     assert_close(sums[0], whole, 1e-4 if transformer else 1e-5)
@@ -585,11 +599,6 @@ def test_a_rank_without_gradients_adds_zeros_and_weights_without_any_get_none() 
         found = gradients(nlp)
         assert found.pop(unused.name) is None
         assert all(d is not None and torch.equal(d, alone[name]) for name, d in found.items())
-
-
-class CPUScaler(PyTorchGradScaler):
-    def _scale_tensor(self, tensor: Tensor, scale_per_device: Any, inplace: bool) -> Tensor:
-        return tensor.mul_(self._scale)
 
 
 @pytest.mark.parametrize("size", [1, 2])
