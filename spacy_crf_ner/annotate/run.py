@@ -166,8 +166,8 @@ def _failures(output: str, folder: ShardFolder) -> Iterator[None]:
     except Exception as error:
         kind = OSError if isinstance(error, OSError) else WorkerError
         raise kind(
-            f"{output}: {_describe(error).rstrip('.')}. {len(folder.finished)} finished shards stay: continue "
-            "with --resume."
+            f"{output}: {_describe(error).rstrip('.')}. {len(folder.finished)} finished shards "
+            "stay: continue with --resume."
         ) from error
 
 
