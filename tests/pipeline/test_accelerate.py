@@ -187,7 +187,7 @@ def test_a_process_measures_once_and_leaves_the_random_numbers() -> None:
 def test_the_probe_has_the_sizes_of_the_model(
     tiny_transformer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nlp = accelerate(ready(tiny_transformer), "auto")
+    nlp = ready(tiny_transformer)
     asked = []
 
     def fastest(device: torch.device, sizes: Tuple[int, int], int8: bool) -> str:
@@ -195,10 +195,12 @@ def test_the_probe_has_the_sizes_of_the_model(
         return "bf16"
 
     monkeypatch.setattr(precision, "fastest_precision", fastest)
+    accelerate(nlp, "auto")
+    assert len(asked) == 2
     assert resolved_precision(nlp) == resolved_precision(nlp) == "bf16"
     scores(nlp)
     # Intermediate and hidden width, and the gates of the LSTM over it; each is asked once.
-    assert asked == [((32, 16), True), ((64, 16), False)]
+    assert asked == [((32, 16), True), ((128, 32), False)]
     accelerate(nlp, "fp32")
     assert resolved_precision(nlp) == "fp32"
     assert resolved_precision(accelerate(nlp, None)) is None
