@@ -16,6 +16,7 @@ from spacy.util import minibatch
 from typer.testing import CliRunner
 
 from spacy_crf_ner import accelerate, cli, data
+from spacy_crf_ner.cli import options
 from spacy_crf_ner.ml import onnx_int8, precision
 from spacy_crf_ner.pipeline.accelerate import resolved_precision
 
@@ -368,7 +369,7 @@ def test_what_cannot_be_is_said(tiny_transformer: str, monkeypatch: pytest.Monke
 
 
 def test_commands_know_each_precision() -> None:
-    assert tuple(cli.PRECISIONS.split("|")) == precision.PRECISIONS
+    assert tuple(options.PRECISIONS.split("|")) == precision.PRECISIONS
 
 
 def test_commands_predict_in_a_precision(tiny_transformer: str, tmp_path: Path) -> None:
@@ -384,9 +385,9 @@ def test_commands_predict_in_a_precision(tiny_transformer: str, tmp_path: Path) 
     assert refused.exit_code == 1 and "Error: precision: fp16 is for GPUs" in refused.output
     (tmp_path / "in.txt").write_text("Tim Cook visited Hanoi.\n", encoding="utf-8")
     shards = []
-    for name, options in (("plain", []), ("fast", ["--precision", "bf16"])):
+    for name, extra in (("plain", []), ("fast", ["--precision", "bf16"])):
         arguments = [str(tmp_path / "model"), str(tmp_path / "in.txt"), str(tmp_path / name)]
-        done = run(cli.app, ["annotate", *arguments, "--workers", "1", *options])
+        done = run(cli.app, ["annotate", *arguments, "--workers", "1", *extra])
         assert done.exit_code == 0, done.output
         (shard,) = (tmp_path / name).glob("part-*.jsonl")
         (record,) = srsly.read_jsonl(shard)
