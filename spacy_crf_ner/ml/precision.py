@@ -152,6 +152,12 @@ class PredictionShim(PyTorchShim):
     # What "auto" is, and on which kind of device.
     _fastest: Tuple[str, str] = ("", "")
 
+    def set_precision(self, precision: Optional[str]) -> None:
+        """Set the precision; with weights, "auto" is resolved at once, before any fork."""
+        self.precision = precision
+        if self._model is not None:
+            _ = self.resolved_precision
+
     def predict(self, inputs: ArgsKwargs) -> Any:
         """Compute the outputs in the precision."""
         if self.precision is None:

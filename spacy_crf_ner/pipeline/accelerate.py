@@ -61,7 +61,7 @@ def accelerate(nlp: Language, precision: Optional[str] = "auto") -> Language:
                 convert_layer(node)
             for shim in node.shims:
                 if isinstance(shim, PredictionShim):
-                    shim.precision = precision
+                    shim.set_precision(precision)
         config = nlp.get_pipe_config(name)
         for block in _blocks(config):
             if block.get("@architectures") in CONVERTED:

@@ -43,6 +43,8 @@ def test_torch_names_the_instruction_sets() -> None:
 def test_without_packed_linear_layers_those_of_torch_are_used(
     broken: object, monkeypatch: pytest.MonkeyPatch, fresh_probe: None
 ) -> None:
+    bert = small_transformers()["bert"]
+
     class Without:
         @staticmethod
         def _reorder_linear_weight(weight: torch.Tensor) -> torch.Tensor:
@@ -51,7 +53,6 @@ def test_without_packed_linear_layers_those_of_torch_are_used(
     if broken is not None:
         Without._linear_pointwise = staticmethod(broken)  # type: ignore[attr-defined]
     monkeypatch.setattr(torch.ops, "mkldnn", Without, raising=False)
-    bert = small_transformers()["bert"]
     quantized = quantize.quantize_transformer(bert, "bf16").eval()
     kinds = {type(module) for module in quantized.modules()}
     assert nn.Linear in kinds and torch_internals.PackedLinear not in kinds

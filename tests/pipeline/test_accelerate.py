@@ -16,6 +16,7 @@ from spacy.util import minibatch
 from typer.testing import CliRunner
 
 from spacy_crf_ner import accelerate, cli, data
+from spacy_crf_ner.cli import options
 from spacy_crf_ner.ml import onnx_int8, precision
 from spacy_crf_ner.pipeline.accelerate import resolved_precision
 
@@ -187,7 +188,7 @@ def test_a_process_measures_once_and_leaves_the_random_numbers() -> None:
 def test_the_probe_has_the_sizes_of_the_model(
     tiny_transformer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nlp = accelerate(ready(tiny_transformer), "auto")
+    nlp = ready(tiny_transformer)
     asked = []
 
     def fastest(device: torch.device, sizes: Tuple[int, int], int8: bool) -> str:
@@ -195,10 +196,12 @@ def test_the_probe_has_the_sizes_of_the_model(
         return "bf16"
 
     monkeypatch.setattr(precision, "fastest_precision", fastest)
+    accelerate(nlp, "auto")
+    assert len(asked) == 2
     assert resolved_precision(nlp) == resolved_precision(nlp) == "bf16"
     scores(nlp)
     # Intermediate and hidden width, and the gates of the LSTM over it; each is asked once.
-    assert asked == [((32, 16), True), ((64, 16), False)]
+    assert asked == [((32, 16), True), ((128, 32), False)]
     accelerate(nlp, "fp32")
     assert resolved_precision(nlp) == "fp32"
     assert resolved_precision(accelerate(nlp, None)) is None
@@ -366,7 +369,7 @@ def test_what_cannot_be_is_said(tiny_transformer: str, monkeypatch: pytest.Monke
 
 
 def test_commands_know_each_precision() -> None:
-    assert tuple(cli.options.PRECISIONS.split("|")) == precision.PRECISIONS
+    assert tuple(options.PRECISIONS.split("|")) == precision.PRECISIONS
 
 
 def test_commands_predict_in_a_precision(tiny_transformer: str, tmp_path: Path) -> None:
@@ -382,9 +385,9 @@ def test_commands_predict_in_a_precision(tiny_transformer: str, tmp_path: Path) 
     assert refused.exit_code == 1 and "Error: precision: fp16 is for GPUs" in refused.output
     (tmp_path / "in.txt").write_text("Tim Cook visited Hanoi.\n", encoding="utf-8")
     shards = []
-    for name, options in (("plain", []), ("fast", ["--precision", "bf16"])):
+    for name, extra in (("plain", []), ("fast", ["--precision", "bf16"])):
         arguments = [str(tmp_path / "model"), str(tmp_path / "in.txt"), str(tmp_path / name)]
-        done = run(cli.app, ["annotate", *arguments, "--workers", "1", *options])
+        done = run(cli.app, ["annotate", *arguments, "--workers", "1", *extra])
         assert done.exit_code == 0, done.output
         (shard,) = (tmp_path / name).glob("part-*.jsonl")
         (record,) = srsly.read_jsonl(shard)
