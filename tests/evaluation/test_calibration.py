@@ -231,7 +231,7 @@ def enumerated(nlp: Language, examples: List[Example]) -> Iterator[Tuple[np.ndar
                     prefix = {(1, 1): "U", (1, 0): "B", (0, 0): "I", (0, 1): "L"}[first, last]
                     written[i] = f"{prefix}-{ent.label_}"
             is_gold.append(all(g in (None, tag) for g, tag in zip(tags, written)))
-        yield np.log([p for _, p in analyses]), np.array(is_gold)
+        yield np.array([each.log_probability for each in analyses]), np.array(is_gold)
 
 
 def negative_log_likelihood(
