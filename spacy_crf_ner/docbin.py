@@ -24,7 +24,9 @@ def read_docbin(path: Path, vocab: Vocab) -> Tuple[int, Iterator[Doc]]:
     .spacy files and, also from the iterator, for a file in another format or a truncated one;
     OSError for a missing file.
     """
-    files = sorted(path.rglob(f"*{SUFFIX}")) if path.is_dir() else [path]
+    files = [path]
+    if path.is_dir():  # in a folder, a large part may be a folder train.spacy itself
+        files = sorted(file for file in path.rglob(f"*{SUFFIX}") if file.is_file())
     if not files:
         raise InputError(
             f"{path}: expected {SUFFIX} files in the folder, got none. Convert the corpus with "

@@ -52,3 +52,13 @@ def test_a_damaged_file_is_named(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:50])
     with pytest.raises(InputError, match=r"train\.spacy: expected spaCy's binary format"):
         read_docbin(file, VOCAB)
+
+
+def test_a_folder_may_hold_a_folder_with_the_name_of_a_file(file: Path, tmp_path: Path) -> None:
+    parts = tmp_path / "corpus" / "train.spacy"
+    parts.mkdir(parents=True)
+    for name in ("00000.spacy", "00001.spacy"):
+        (parts / name).write_bytes(file.read_bytes())
+    for folder in (parts, parts.parent):
+        total, docs = read_docbin(folder, VOCAB)
+        assert total == len(list(docs)) == 4
