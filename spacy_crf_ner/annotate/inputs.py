@@ -112,7 +112,7 @@ def _list(given: str, output: Location) -> Tuple[Location, List["FileInfo"]]:
         )
     if info.type == FileType.File:
         return root, [info]
-    if not root.is_local and info.type == FileType.Directory:
+    if "://" in given and info.type == FileType.Directory:
         return root, root.files(recursive=True)
     matches = [Path(given)]
     if info.type == FileType.NotFound:

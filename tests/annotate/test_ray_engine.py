@@ -400,6 +400,11 @@ def test_a_folder_at_a_uri_is_listed_as_one_at_a_path(tmp_path):
         assert there.name == here.name.replace(str(tmp_path), "far://bucket")
         assert there[1:] == here[1:]
     assert len(found.ignored) == len(local.ignored) == 4
+    here = find_sources([f"file://{tmp_path}/in/"], output)
+    assert [source.name for source in here.sources] == [
+        f"file://{source.name}" for source in local.sources
+    ]
+    assert here.sources[0].location.path == local.sources[0].location.path
 
 
 @pytest.mark.parametrize(
