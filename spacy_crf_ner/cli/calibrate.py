@@ -1,7 +1,7 @@
 """The command `calibrate`."""
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional, cast
 
 import typer
 from rich.console import Console
@@ -9,12 +9,15 @@ from rich.progress import track
 from rich.table import Table
 
 from ..evaluation.calibration import calibrate as fit
-from ..evaluation.calibration import set_temperature
 from ..input_error import InputError
 from ..pipeline.load import load
+from ..pipeline.lookup import require_recognizer
 from .console import print_table
 from .gold_corpus import read_examples
 from .options import Precision
+
+if TYPE_CHECKING:
+    from ..pipeline.crf_ner import CRFEntityRecognizer
 
 
 def calibrate(
@@ -50,7 +53,8 @@ def calibrate(
     result = fit(nlp, examples, component)
     # Loaded anew: the words of the corpus, and settings for speed, stay out of what is saved.
     nlp = load(model)
-    set_temperature(nlp, component, result["temperature"])
+    pipe = cast("CRFEntityRecognizer", nlp.get_pipe(require_recognizer(nlp, component)))
+    pipe.temperature = result["temperature"]
     nlp.to_disk(target)
     before, after = result["before"], result["after"]
     table = Table("")

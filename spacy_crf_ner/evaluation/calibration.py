@@ -45,19 +45,7 @@ def calibrate(
         read = [Example(doc, gold) for doc, gold in nlp.pipe(pairs, as_tuples=True)]
     before = _measure(pipe, read)
     temperature = pipe.fit_temperature(read)
-    set_temperature(nlp, name, temperature)
     return {"temperature": temperature, "before": before, "after": _measure(pipe, read)}
-
-
-def set_temperature(nlp: Language, name: Optional[str], temperature: float) -> None:
-    """Set the temperature of a `crf_ner` component, also in the config of the pipeline.
-
-    name: The component; None for the only one.
-    """
-    name = require_recognizer(nlp, name)
-    pipe = cast("CRFEntityRecognizer", nlp.get_pipe(name))
-    pipe.temperature = temperature
-    nlp.get_pipe_config(name)["temperature"] = temperature
 
 
 def reliability(docs: Iterable[DocEntities]) -> Dict[str, Any]:

@@ -104,7 +104,12 @@ def test_a_text_without_words_has_an_explanation(
     assert explanation["tokens"] == tokens
     assert explanation["path"] == [0] * len(tokens)
     assert (explanation["score"] is None) == (not tokens)
-    assert explanation["analyses"] == [{"probability": pytest.approx(1.0), "entities": []}]
+    (analysis,) = explanation["analyses"]
+    assert analysis == {
+        "probability": pytest.approx(1.0),
+        "log_probability": pytest.approx(0.0, abs=1e-6),
+        "entities": [],
+    }
     assert relevant_tags(explanation) == [[0]] * len(tokens)
     assert [visible(token) for token in tokens] == [repr(token) for token in tokens]
 

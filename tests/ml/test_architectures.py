@@ -2,6 +2,7 @@
 
 import copy
 import io
+import os
 import pickle
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple, cast
@@ -497,7 +498,7 @@ class Intruder:
         self.path = path
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        return (open, (str(self.path), "w"))
+        return (os.mkdir, (str(self.path),))
 
 
 def pickled(content: Any) -> bytes:
@@ -523,7 +524,7 @@ def test_stored_code_is_not_run(pack: Callable[[Intruder], bytes], tmp_path: Pat
     assert not path.exists()
     # It is armed: who trusts the bytes runs it.
     if pack is pickled:
-        pickle.loads(state).close()
+        pickle.loads(state)
     else:
         torch.load(io.BytesIO(state), weights_only=False)
     assert path.exists()

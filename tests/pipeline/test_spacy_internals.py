@@ -83,7 +83,7 @@ def test_the_check_of_norms_may_be_gone(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_training_and_storage_are_inherited() -> None:
-    inherited = ["update", "pipe", "to_bytes", "to_disk", "from_bytes", "from_disk", "__call__"]
+    inherited = ["update", "to_bytes", "to_disk", "from_bytes", "from_disk", "__call__"]
     for name in inherited:
         assert getattr(CRFEntityRecognizer, name) is getattr(TrainablePipe, name), name
 
