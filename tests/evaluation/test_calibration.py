@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation.calibration import calibrate, precision_at, reliability
 from spacy_crf_ner.evaluation.matching import collect_entities
+from spacy_crf_ner.pipeline.annotation import add_confidence_extension
 
 LEARNED = [
     ("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "LOC")]),
@@ -39,6 +40,11 @@ NOISY = [
     ("it saw Bonn", [(7, 11, "LOC")]),
 ]
 runner = CliRunner()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def confidences() -> None:
+    add_confidence_extension()
 
 
 def learned(decoder: str = "crf", steps: int = 40, **config: Any) -> Language:
