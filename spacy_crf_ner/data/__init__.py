@@ -1,5 +1,6 @@
 """Corpora: annotated text in many formats, read into Docs and written as spaCy's binary files."""
 
+from ..input_error import CorpusError
 from .conll import read_conll
 from .conversion import convert
 from .files import SPLITS
@@ -7,7 +8,7 @@ from .format_detection import FORMATS, detect_format
 from .gmb import read_gmb
 from .grouping import group_sentences
 from .inline import read_inline
-from .repair_log import ALIGNMENTS, MAX_MESSAGES, ConversionLog, CorpusError
+from .repair_log import ALIGNMENTS, MAX_MESSAGES, ConversionLog
 from .splits import split
 from .tokenizer import blank_pipeline
 from .vietnamese import SYLLABLES

@@ -10,10 +10,11 @@ from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, 
 from spacy.language import Language
 from spacy.tokens import Doc
 
+from ..docbin import SUFFIX
 from ..input_error import InputError
 from .atomic import atomic_write
 from .conll import read_conll
-from .docbin import SUFFIX, CorpusWriter, count_doc
+from .docbin import CorpusWriter, count_doc
 from .files import SPLITS, find_files
 from .format_detection import FORMATS, Reader, detect_format
 from .grouping import group_sentences

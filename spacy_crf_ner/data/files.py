@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Sequence
 
+from ..docbin import SUFFIX
 from .brat import looks_like_brat
-from .docbin import SUFFIX
 from .repair_log import error
 
 SPLITS = ("train", "dev", "test")

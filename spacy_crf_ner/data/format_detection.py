@@ -5,9 +5,10 @@ from typing import Callable, Dict, Iterator, List, Optional
 
 from spacy.tokens import Doc
 
+from ..docbin import SUFFIX
 from .brat import looks_like_brat, read_brat
 from .conll import looks_like_columns, read_conll
-from .docbin import SUFFIX, looks_like_spacy, read_spacy
+from .docbin import looks_like_spacy, read_spacy
 from .doccano import looks_like_doccano, read_doccano
 from .files import find_files
 from .gmb import GMB_HEADER, read_gmb

@@ -9,9 +9,10 @@ from typing import Iterator, List, Optional, Tuple
 from spacy.language import Language
 from spacy.tokens import Doc
 
+from ..input_error import CorpusError
 from .iob import TaggedToken, tagged_docs
 from .lines import Line, Problem, read_lines
-from .repair_log import ConversionLog, CorpusError, error
+from .repair_log import ConversionLog, error
 
 GMB_HEADER = ["Sentence #", "Word", "POS", "Tag"]
 

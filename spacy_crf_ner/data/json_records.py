@@ -9,8 +9,9 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tupl
 import srsly
 from spacy.tokens import Doc
 
+from ..input_error import CorpusError
 from .lines import read_lines
-from .repair_log import ConversionLog, CorpusError, error
+from .repair_log import ConversionLog, error
 
 META = "meta"  # key of doc.user_data: what a record contains besides text and annotation
 MAX_ARRAY_BYTES = 512 * 2**20  # parsed, an array takes several times its size in memory

@@ -4,7 +4,8 @@ from codecs import BOM_UTF8
 from pathlib import Path
 from typing import BinaryIO, Iterator, NamedTuple, Optional, Tuple
 
-from .repair_log import CorpusError, error
+from ..input_error import CorpusError
+from .repair_log import error
 
 MAX_LINE_BYTES = 16 * 2**20  # a line is in memory as a whole
 

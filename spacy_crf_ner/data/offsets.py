@@ -9,8 +9,9 @@ from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 from spacy.language import Language
 from spacy.tokens import Doc, Span
 
+from ..input_error import CorpusError
 from .json_records import is_text, shorten
-from .repair_log import ConversionLog, CorpusError, error
+from .repair_log import ConversionLog, error
 
 # Key of doc.spans: spans known to be no entities, for the component's incorrect_spans_key.
 INCORRECT = "incorrect_spans"

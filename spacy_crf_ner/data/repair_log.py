@@ -3,15 +3,11 @@
 from collections import Counter
 from typing import Dict, List
 
-from ..input_error import InputError
+from ..input_error import CorpusError, InputError
 
 MAX_MESSAGES = 20
 MAX_SHOWN = 1000  # characters of what was found; a line may have millions
 ALIGNMENTS = ("strict", "expand", "contract", "missing")
-
-
-class CorpusError(InputError):
-    """A corpus that cannot be read; the message says where, what was expected, and what to do."""
 
 
 def error(where: str, expected: str, got: str, fix: str) -> CorpusError:
