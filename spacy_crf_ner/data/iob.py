@@ -2,7 +2,7 @@
 
 from itertools import groupby
 from pathlib import Path
-from typing import Callable, Iterator, List, NamedTuple, Optional
+from typing import Callable, Iterator, List, NamedTuple, Optional, Tuple
 
 from spacy.language import Language
 from spacy.tokens import Doc, Span
@@ -14,12 +14,13 @@ from .repair_log import ConversionLog, error
 
 # Key of user_data, for `group_sentences` only: the number of a sentence's document, from 1.
 DOCUMENT = "spacy_crf_ner.document"
+CLOSED_SCHEMES = "BILUO (BIOES, BMES) has B- I- L- (B- I- E-, B- M- E-), or U- (S-) for one token"
 
 
 class TaggedToken(NamedTuple):
     """A token and its tag, their place, and the numbers of their sentence and document.
 
-    If a row cannot be read, `word` is "", `tag` is "O", and `problem` is the reason.
+    If a row cannot be read, `tag` is "O", and `problem` is the reason.
     """
 
     where: str
@@ -45,31 +46,42 @@ def tagged_docs(path: Path, nlp: Language, log: ConversionLog, read: Reader) -> 
     """
 
     def tags() -> Iterator[List[str]]:
-        for rows in _sentences(read(ConversionLog())):
-            if not log.repair and (problem := _first_problem(rows)):
+        for rows, problem in _sentences(read(ConversionLog())):
+            if problem and not log.repair:
                 raise problem[1]
             yield [row.tag for row in rows]
 
-    scheme = detect_scheme(tags())
-    log.tag_schemes[str(path)] = scheme.name
-    for rows in _sentences(read(log)):
-        spans, invalid = decode_tags([row.tag for row in rows], scheme.closed)
-        log.read(entities=len(spans))
-        if problem := _first_problem(rows):
-            log.rejected(*problem, records=1, entities=len(spans))
+    log.tag_schemes[str(path)], closed = detect_scheme(tags())
+    for rows, problem in _sentences(read(log)):
+        found, invalid = decode_tags([row.tag for row in rows], closed)
+        log.read(entities=len(found))
+        if problem:
+            log.rejected(*problem, records=1, entities=len(found))
             continue
+        end = rows[-1]._replace(word="the end of the sentence", tag="O")
         for token, expected in invalid:
-            end = rows[-1]._replace(word="the end of the sentence", tag="O")
             row = [*rows, end][token]
             got = f"{row.tag} ({row.word})"
-            fix = "BILUO (BIOES, BMES) has B- I- L- (B- I- E-, B- M- E-), or U- (S-) for one token"
-            log.repaired("tags", error(row.where, expected, got, fix))
-        yield _to_doc(nlp, rows, [_trim(rows, span, log) for span in spans])
+            log.repaired("tags", error(row.where, expected, got, CLOSED_SCHEMES))
+        # Without spaces, spaCy trains on these tokens instead of those of its own tokenizer.
+        doc = Doc(
+            nlp.vocab,
+            [row.word for row in rows],
+            user_data={DOCUMENT: end.document} if end.document else {},
+            sent_starts=[row is rows[0] for row in rows],
+        )
+        spans = filter(None, (_trim(rows, span, log) for span in found))
+        doc.set_ents([Span(doc, *span) for span in spans], default="outside")
+        yield doc
 
 
-def _sentences(rows: Iterator[TaggedToken]) -> Iterator[List[TaggedToken]]:
-    for _, sentence in groupby(map(_check, rows), lambda row: (row.document, row.sentence)):
-        yield list(sentence)
+def _sentences(
+    rows: Iterator[TaggedToken],
+) -> Iterator[Tuple[List[TaggedToken], Optional[Problem]]]:
+    """Yield the rows of each sentence, and the first problem among them."""
+    for _, group in groupby(map(_check, rows), lambda row: (row.document, row.sentence)):
+        sentence = list(group)
+        yield sentence, next((row.problem for row in sentence if row.problem), None)
 
 
 def _check(row: TaggedToken) -> TaggedToken:
@@ -79,10 +91,6 @@ def _check(row: TaggedToken) -> TaggedToken:
     fix = "A tag is O, or one of B, I, L, U, E, S, M with a hyphen and a label"
     problem = error(row.where, "a token and a tag, as O or B-PER", got, fix)
     return row._replace(tag="O", problem=("tag" if row.word else "token", problem))
-
-
-def _first_problem(rows: List[TaggedToken]) -> Optional[Problem]:
-    return next((row.problem for row in rows if row.problem), None)
 
 
 def _trim(rows: List[TaggedToken], span: TokenSpan, log: ConversionLog) -> Optional[TokenSpan]:
@@ -97,16 +105,3 @@ def _trim(rows: List[TaggedToken], span: TokenSpan, log: ConversionLog) -> Optio
         return None
     log.repaired("whitespace", problem)
     return start, end, span[2]
-
-
-def _to_doc(nlp: Language, rows: List[TaggedToken], spans: List[Optional[TokenSpan]]) -> Doc:
-    document = rows[0].document
-    # Without spaces, spaCy trains on these tokens instead of those of its own tokenizer.
-    doc = Doc(
-        nlp.vocab,
-        [row.word for row in rows],
-        user_data={DOCUMENT: document} if document else {},
-        sent_starts=[i == 0 for i in range(len(rows))],
-    )
-    doc.set_ents([Span(doc, *span) for span in spans if span], default="outside")
-    return doc

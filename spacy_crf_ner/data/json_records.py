@@ -2,7 +2,7 @@
 
 import json
 import reprlib
-from math import isinf
+from math import isfinite
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Type, TypeVar
 
@@ -51,10 +51,10 @@ def to_docs(
         except CorpusError as problem:
             log.read()
             log.rejected("record", problem, records=1)
-        else:
-            if doc is not None:
-                log.read()
-                yield doc
+            continue
+        if doc is not None:
+            log.read()
+            yield doc
 
 
 def records_to_docs(
@@ -71,15 +71,14 @@ def records_to_docs(
     def checked(where: str, value: object) -> Optional[Doc]:
         if not isinstance(value, dict):
             raise error(where, "an object of JSON", shorten(value), "Write {...}, with a text")
-        _require_new_id(where, value.get("id"), numbers)
+        if (identity := value.get("id")) is not None:
+            _require_new_id(where, identity, numbers)
         return to_doc(where, value)
 
     return to_docs(values, checked, log)
 
 
 def _require_new_id(where: str, identity: object, numbers: Dict[int, int]) -> None:
-    if identity is None:
-        return
     if type(identity) not in (str, int):
         fix = "Correct it, or leave it out"
         raise error(where, "a string or a whole number for 'id'", shorten(identity), fix)
@@ -111,7 +110,7 @@ def decode_json(text: str) -> object:
 
 def json_lines(path: Path) -> Iterator[Tuple[str, object]]:
     """Read the value of each line that is not blank, or the CorpusError of one that is not JSON."""
-    for _, where, text, problem in read_lines(path):
+    for where, text, problem in read_lines(path):
         if problem:
             yield where, problem[1]
         elif text.strip():
@@ -159,20 +158,15 @@ def _object(pairs: List[Tuple[str, Any]]) -> Record:
     return record
 
 
-def _number(text: str) -> float:
+def _finite(text: str) -> float:
+    """Parse a number; the decoder also asks for NaN and Infinity."""
     value = float(text)
-    if isinf(value):
-        raise ValueError(f"a number as large as {shorten(text)}")
+    if not isfinite(value):
+        raise ValueError(f"{shorten(text)}, no number of JSON")
     return value
 
 
-def _constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
-_decoder = json.JSONDecoder(
-    object_pairs_hook=_object, parse_float=_number, parse_constant=_constant
-)
+_decoder = json.JSONDecoder(object_pairs_hook=_object, parse_float=_finite, parse_constant=_finite)
 
 
 # Contents of a record

@@ -29,11 +29,17 @@ class RawSpan(NamedTuple):
     text: Optional[str] = None  # the text that the file gives for the span
 
 
-def span_from_list(span: object) -> RawSpan:
-    """Read [0, 8, "PER"]. Anything else gets invalid offsets, and is rejected for them."""
-    if isinstance(span, list) and len(span) == 3:
-        return RawSpan(*span)
-    return RawSpan(span, None, None)
+def raw_span(span: object, *keys: str) -> RawSpan:
+    """Read [0, 8, "PER"], or an object with these keys.
+
+    Anything else gets invalid offsets, and is rejected for them.
+    """
+    values: Sequence[Any] = (span, None, None)
+    if isinstance(span, dict):
+        values = [span.get(key) for key in keys]
+    elif isinstance(span, list) and len(span) == 3:
+        values = span
+    return RawSpan(*values)
 
 
 def tokenize(text: object, nlp: Language, where: str) -> Doc:
