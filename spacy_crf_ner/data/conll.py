@@ -9,8 +9,7 @@ from typing import Iterator, List, Optional, Tuple
 from spacy.language import Language
 from spacy.tokens import Doc
 
-from .iob import TaggedToken, tagged_docs
-from .iob_schemes import TAG
+from .iob import TAG, TaggedToken, tagged_docs
 from .lines import read_lines
 from .repair_log import ConversionLog, error
 

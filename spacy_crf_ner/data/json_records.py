@@ -162,7 +162,7 @@ def _finite(text: str) -> float:
     """Parse a number; the decoder also asks for NaN and Infinity."""
     value = float(text)
     if not isfinite(value):
-        raise ValueError(f"{shorten(text)}, no number of JSON")
+        raise ValueError(f"a number that is not finite, {shorten(text)}")
     return value
 
 

@@ -76,7 +76,10 @@ def _to_doc(where: str, record: Record, nlp: Language, log: ConversionLog) -> Op
     answer = pop_typed(where, record, "answer", str) or "accept"
     if answer not in ("accept", "reject", "ignore"):
         raise error(where, "the answer accept, reject or ignore", shorten(answer), "Correct it")
-    binary = _is_binary(where, record)
+    # Whether the answer concerns the spans only; None if the record does not say.
+    binary = None if (view := record.get("_view_id")) is None else view == "ner"
+    if record.get("_is_binary") is not None:
+        binary = pop_typed(where, {**record}, "_is_binary", bool)
     if answer == "ignore" or (answer == "reject" and binary is False):
         log.skipped("answer")
         return None
@@ -91,7 +94,10 @@ def _to_doc(where: str, record: Record, nlp: Language, log: ConversionLog) -> Op
     length = len(doc.text)
     missing = [_range(where, length, part) for part in pop_typed(where, record, "missing", list)]
     starts = pop_typed(where, record, "sent_starts", list)
-    store_meta(where, doc, _meta(where, record))
+    # The keys of "meta" are merged with the rest, unless a key is in both.
+    meta = pop_typed(where, record, "meta", dict)
+    disjoint = record.keys().isdisjoint(meta)
+    store_meta(where, doc, {**record, **(meta if disjoint else {"meta": meta})})
     partial = answer == "reject" or bool(binary)
     set_entities(doc, spans, log, where, partial=partial, missing=missing)
     if incorrect:
@@ -101,14 +107,6 @@ def _to_doc(where: str, record: Record, nlp: Language, log: ConversionLog) -> Op
     return doc
 
 
-def _is_binary(where: str, record: Record) -> Optional[bool]:
-    """Return whether the answer concerns the spans only; None if the record does not say."""
-    view, binary = record.get("_view_id"), record.get("_is_binary")
-    if binary is not None:
-        return pop_typed(where, {"_is_binary": binary}, "_is_binary", bool)
-    return None if view is None else view == "ner"
-
-
 def _range(where: str, length: int, part: object) -> Tuple[int, int]:
     if isinstance(part, list) and len(part) == 2 and all(type(at) is int for at in part):
         start, end = part
@@ -116,12 +114,6 @@ def _range(where: str, length: int, part: object) -> Tuple[int, int]:
             return start, end
     expected = f"[start, end] within the {length} characters of the text for 'missing'"
     raise error(where, expected, shorten(part), "Correct or remove it")
-
-
-def _meta(where: str, record: Record) -> Record:
-    """Merge the rest of a record with its "meta", unless a key is in both."""
-    meta = pop_typed(where, record, "meta", dict)
-    return {**record, **meta} if record.keys().isdisjoint(meta) else {**record, "meta": meta}
 
 
 def _tokenized(where: str, record: Record, nlp: Language) -> Doc:

@@ -11,7 +11,7 @@ from itertools import accumulate, groupby, pairwise
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Sequence, Tuple
 from unicodedata import normalize
 
-from spacy.tokens import Doc, Span, Token
+from spacy.tokens import Doc, Token
 
 from ..input_error import InputError
 
@@ -117,15 +117,14 @@ def _with_words(doc: Doc, words: List[Tuple[str, bool]]) -> Doc:
         [new[i : i + 1] for i, each in enumerate(kinds) if each == kind]
         for kind in ("missing", "blocked", "outside")
     )
-    ents = [_same_span(new, ent) for ent in doc.ents]
+    spans = (
+        new.char_span(ent.start_char, ent.end_char, ent.label, kb_id=ent.kb_id, span_id=ent.id)
+        for ent in doc.ents
+    )
+    ents = [span for span in spans if span]
+    assert len(ents) == len(doc.ents), "an entity's edges stay edges of tokens"
     new.set_ents(ents, missing=missing, blocked=blocked, outside=outside)
     return new
-
-
-def _same_span(new: Doc, ent: Span) -> Span:
-    span = new.char_span(ent.start_char, ent.end_char, ent.label, kb_id=ent.kb_id, span_id=ent.id)
-    assert span is not None, "an entity's edges stay edges of tokens"
-    return span
 
 
 def _pyvi_segmenter() -> Segmenter:

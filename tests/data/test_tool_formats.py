@@ -750,6 +750,19 @@ def test_truncated_files_of_spacy_are_told(tmp_path: Path, nlp: Language) -> Non
             list(read_spacy(path, nlp))
 
 
+def test_an_error_of_the_machine_is_no_mistake_in_a_corpus(
+    tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def get_docs(*_: Any) -> Iterator[Doc]:
+        raise OSError("disk gone")
+        yield
+
+    DocBin(docs=[nlp("Hanoi")]).to_disk(tmp_path / "a.spacy")
+    monkeypatch.setattr(DocBin, "get_docs", get_docs)
+    with pytest.raises(OSError, match="disk gone"):
+        list(read_spacy(tmp_path / "a.spacy", nlp, ConversionLog(repair=True)))
+
+
 # Anything
 
 
