@@ -1,4 +1,4 @@
-"""The one error class for mistakes in what a user gave."""
+"""The error classes for mistakes in what a user gave."""
 
 
 class InputError(ValueError):
