@@ -6,9 +6,25 @@ from typing import Iterator, List, Tuple
 from spacy.tokens import Doc, DocBin
 from spacy.vocab import Vocab
 
-from .input_error import InputError
+from .input_error import CorpusError
 
 SUFFIX = ".spacy"
+
+
+def find_docbins(path: Path) -> List[Path]:
+    """Return the .spacy files of a folder, in the order of their names; a file is its own list.
+
+    Raises CorpusError for a folder without .spacy files.
+    """
+    if not path.is_dir():
+        return [path]
+    # In a folder, a large part may be a folder train.spacy itself.
+    if files := sorted(file for file in path.rglob(f"*{SUFFIX}") if file.is_file()):
+        return files
+    raise CorpusError(
+        f"{path}: expected {SUFFIX} files in the folder, got none. Convert the corpus with "
+        "spacy-crf-ner convert."
+    )
 
 
 def read_docbin(path: Path, vocab: Vocab) -> Tuple[int, Iterator[Doc]]:
@@ -20,18 +36,11 @@ def read_docbin(path: Path, vocab: Vocab) -> Tuple[int, Iterator[Doc]]:
     path: File or folder.
     vocab: Vocab that the docs share.
 
-    Returns the number of docs, and an iterator over them. Raises InputError for a folder without
+    Returns the number of docs, and an iterator over them. Raises CorpusError for a folder without
     .spacy files and, also from the iterator, for a file in another format or a truncated one;
     OSError for a missing file.
     """
-    files = [path]
-    if path.is_dir():  # in a folder, a large part may be a folder train.spacy itself
-        files = sorted(file for file in path.rglob(f"*{SUFFIX}") if file.is_file())
-    if not files:
-        raise InputError(
-            f"{path}: expected {SUFFIX} files in the folder, got none. Convert the corpus with "
-            "spacy-crf-ner convert."
-        )
+    files = find_docbins(path)
     bins = [_open(file) for file in files]
     return sum(map(len, bins)), _docs(files, bins, vocab)
 
@@ -43,26 +52,25 @@ def _open(file: Path) -> DocBin:
     except MemoryError:
         raise
     except Exception as error:  # zlib, msgpack and numpy have errors of their own
-        raise _not_readable(file) from error
+        raise _not_readable(str(file), error) from error
 
 
 def _docs(files: List[Path], bins: List[DocBin], vocab: Vocab) -> Iterator[Doc]:
     for file, packed in zip(files, bins):
         docs = packed.get_docs(vocab)
-        while True:
+        for number in range(1, len(packed) + 1):
             try:
-                doc = next(docs, None)
+                doc = next(docs)
+                _ = doc.text, doc.ents  # fail if the file lacks the strings of words or labels
             except (MemoryError, OSError):
                 raise
             except Exception as error:
-                raise _not_readable(file) from error
-            if doc is None:
-                break
+                raise _not_readable(f"{file}, doc {number}", error) from error
             yield doc
 
 
-def _not_readable(file: Path) -> InputError:
-    return InputError(
-        f"{file}: expected spaCy's binary format, got another, or a part of a file. Convert the "
-        "corpus with spacy-crf-ner convert."
+def _not_readable(where: str, error: Exception) -> CorpusError:
+    return CorpusError(
+        f"{where}: expected spaCy's binary format, got another, or a part of a file "
+        f"({type(error).__name__}: {error}). Convert the corpus with spacy-crf-ner convert."
     )

@@ -1,4 +1,4 @@
-"""The one error class for mistakes in what a user gave."""
+"""The error classes for mistakes in what a user gave."""
 
 
 class InputError(ValueError):
@@ -8,3 +8,7 @@ class InputError(ValueError):
     what to do. The command line prints it as one line; any other exception is a bug, and
     shows its traceback.
     """
+
+
+class CorpusError(InputError):
+    """A corpus that cannot be read; the message says where, what was expected, and what to do."""

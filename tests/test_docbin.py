@@ -62,3 +62,13 @@ def test_a_folder_may_hold_a_folder_with_the_name_of_a_file(file: Path, tmp_path
     for folder in (parts, parts.parent):
         total, docs = read_docbin(folder, VOCAB)
         assert total == len(list(docs)) == 4
+
+
+def test_a_doc_whose_strings_are_missing_is_named(file: Path) -> None:
+    packed = DocBin(docs=[Doc(VOCAB, words=["Ems"]), Doc(VOCAB, words=["unheard-of"])])
+    packed.strings.remove("unheard-of")
+    packed.to_disk(file)
+    _, docs = read_docbin(file, spacy.blank("en").vocab)
+    assert next(docs).text == "Ems "
+    with pytest.raises(InputError, match=r"train\.spacy, doc 2: expected spaCy's binary format"):
+        next(docs)

@@ -1,15 +1,14 @@
 """Corpora: annotated text in many formats, read into Docs and written as spaCy's binary files."""
 
+from ..input_error import CorpusError
 from .conll import read_conll
-from .conversion import convert
+from .conversion import blank_pipeline, convert, split
 from .files import SPLITS
 from .format_detection import FORMATS, detect_format
 from .gmb import read_gmb
 from .grouping import group_sentences
 from .inline import read_inline
-from .repair_log import ALIGNMENTS, MAX_MESSAGES, ConversionLog, CorpusError
-from .splits import split
-from .tokenizer import blank_pipeline
+from .repair_log import ALIGNMENTS, MAX_MESSAGES, ConversionLog
 from .vietnamese import SYLLABLES
 
 __all__ = [

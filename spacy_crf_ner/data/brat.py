@@ -2,13 +2,13 @@
 
 import re
 from pathlib import Path
-from typing import Iterator, Match, Optional, Set
+from typing import Iterator, Optional, Set
 
 from spacy.language import Language
 from spacy.tokens import Doc
 
 from .json_records import META, shorten, to_docs
-from .lines import Line, Problem, read_lines
+from .lines import Line, read_lines
 from .offsets import RawSpan, set_entities, tokenize
 from .repair_log import ConversionLog, error
 
@@ -81,24 +81,18 @@ def _span(line: Line, ids: Set[str], log: ConversionLog) -> Optional[RawSpan]:
         log.skipped("line")
         return None
     match = SPAN.fullmatch(line.text)
-    if match and not (problem := _problem(line.where, match, ids)):
+    if not match:
+        kind, expected, got, fix = "line", EXPECTED, line.text, "Correct the line, or remove it"
+    elif ";" in match[3]:
+        kind, expected, got = "discontinuous", "one pair of offsets", match[3]
+        fix = "An entity is continuous: annotate one part, or remove the line"
+    elif match[1] in ids:
+        kind, expected, got = "id", "an id that is new", match[1]
+        fix = "Give each annotation another id"
+    else:
         ids.add(match[1])
         start, end = map(int, match[3].split())
         return RawSpan(start, end, match[2], where=line.where, text=match[4])
-    if not match:
-        fix = "Correct the line, or remove it"
-        problem = "line", error(line.where, EXPECTED, shorten(line.text), fix)
-    assert problem
     log.read(records=0, entities=1)
-    log.rejected(*problem, entities=1)
-    return None
-
-
-def _problem(where: str, match: Match[str], ids: Set[str]) -> Optional[Problem]:
-    if ";" in match[3]:
-        fix = "An entity is continuous: annotate one part, or remove the line"
-        return "discontinuous", error(where, "one pair of offsets", shorten(match[3]), fix)
-    if match[1] in ids:
-        fix = "Give each annotation another id"
-        return "id", error(where, "an id that is new", shorten(match[1]), fix)
+    log.rejected(kind, error(line.where, expected, shorten(got), fix), entities=1)
     return None

@@ -4,31 +4,16 @@ from collections import Counter
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Iterator, List, NamedTuple, Optional, Tuple
+from typing import Iterator, List, Optional, Tuple
 
 from spacy.language import Language
 from spacy.tokens import Doc
 
-from .iob import TaggedToken, tagged_docs
-from .iob_schemes import TAG
+from .iob import TAG, TaggedToken, tagged_docs
 from .lines import read_lines
 from .repair_log import ConversionLog, error
 
 LAYOUT_LINES = 1000  # lines that decide the layout of a file
-
-
-class Layout(NamedTuple):
-    """The columns of a file.
-
-    tabs: Whether single tabs separate columns, or runs of spaces.
-    columns: Their number.
-    token, tag: Indices of the token and of its tag, from 0.
-    """
-
-    tabs: bool
-    columns: int
-    token: int
-    tag: int
 
 
 def read_conll(
@@ -53,8 +38,14 @@ def read_conll(
     token, an unknown tag, an entity that BILUO leaves open or that has whitespace at an edge, and
     for a column that does not exist.
     """
-    layout = _detect_layout(path, token_column, tag_column)
-    return tagged_docs(path, nlp, log or ConversionLog(), partial(_rows, path, layout))
+    tabs, columns = _detect_layout(path)
+    token, tag = (_index(path, number, columns) for number in (token_column, tag_column))
+    if token == tag:
+        got = f"column {token_column} for both"
+        raise error(str(path), "a column of tokens and one of tags", got, "Name two columns")
+
+    rows = partial(_rows, path, tabs, columns, token, tag)
+    return tagged_docs(path, nlp, log or ConversionLog(), rows)
 
 
 def looks_like_columns(lines: List[str]) -> bool:
@@ -64,7 +55,8 @@ def looks_like_columns(lines: List[str]) -> bool:
     return len(tagged) > len(rows) / 2
 
 
-def _detect_layout(path: Path, token_column: int, tag_column: int) -> Layout:
+def _detect_layout(path: Path) -> Tuple[bool, int]:
+    """Return whether single tabs separate columns, or runs of spaces; and how many there are."""
     tokens, comments = Counter[Tuple[bool, int]](), Counter[Tuple[bool, int]]()
     for line in islice(read_lines(path), LAYOUT_LINES):
         if line.text.strip() and not line.text.startswith("-DOCSTART-"):
@@ -73,12 +65,7 @@ def _detect_layout(path: Path, token_column: int, tag_column: int) -> Layout:
             counter[tabs, len(_split(line.text, tabs))] += 1
     # The first of equally frequent layouts. A file without lines has no mistakes either.
     (tabs, columns), _ = next(iter((tokens or comments).most_common(1)), ((False, 2), 0))
-    columns = max(columns, 2)
-    token, tag = (_index(path, number, columns) for number in (token_column, tag_column))
-    if token == tag:
-        got = f"column {token_column} for both"
-        raise error(str(path), "a column of tokens and one of tags", got, "Name two columns")
-    return Layout(tabs, columns, token, tag)
+    return tabs, max(columns, 2)
 
 
 def _index(path: Path, number: int, columns: int) -> int:
@@ -92,27 +79,26 @@ def _split(line: str, tabs: bool) -> List[str]:
     return line.split("\t") if tabs else [cell for cell in line.split(" ") if cell]
 
 
-def _rows(path: Path, layout: Layout, log: ConversionLog) -> Iterator[TaggedToken]:
+def _rows(
+    path: Path, tabs: bool, columns: int, token: int, tag: int, log: ConversionLog
+) -> Iterator[TaggedToken]:
     sentence = document = 0
     within = False  # a sentence
-    for _, where, text, problem in read_lines(path):
-        if not problem and text.startswith("-DOCSTART-"):
-            document, within = document + 1, False
-            continue
-        if not problem and not text.strip():
+    for where, text, problem in read_lines(path):
+        if not problem and (text.startswith("-DOCSTART-") or not text.strip()):
+            document += bool(text.strip())
             sentence, within = sentence + 1, False
             continue
-        cells = _split(text, layout.tabs)
-        complete = len(cells) == layout.columns
-        if text.startswith("# ") and not (
-            problem or within or (complete and TAG.fullmatch(cells[layout.tag]))
-        ):
+        cells = _split(text, tabs)
+        complete = len(cells) == columns
+        tagged = complete and TAG.fullmatch(cells[tag])
+        if text.startswith("# ") and not (problem or within or tagged):
             log.skipped("comment")
             continue
         within = True
         if not problem and not complete:
-            expected = f"{layout.columns} columns, as most of the first lines have"
+            expected = f"{columns} columns, as most of the first lines have"
             fix = "Separate all columns by tabs, or all by spaces"
             problem = "columns", error(where, expected, f"{len(cells)}: {cells}", fix)
-        word, tag = ("", "O") if problem else (cells[layout.token], cells[layout.tag])
-        yield TaggedToken(where, word, tag, sentence, document, problem)
+        word_and_tag = ("", "O") if problem else (cells[token], cells[tag])
+        yield TaggedToken(where, *word_and_tag, sentence, document, problem)

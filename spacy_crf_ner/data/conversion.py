@@ -1,25 +1,27 @@
 """Conversion of corpora in any format to the binary files that spaCy trains on."""
 
+import random
 from collections import Counter
 from contextlib import ExitStack
 from functools import partial
+from itertools import accumulate, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Union
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
+import spacy
 from spacy.language import Language
 from spacy.tokens import Doc
 
+from ..docbin import SUFFIX
 from ..input_error import InputError
 from .atomic import atomic_write
-from .conll import read_conll
-from .docbin import SUFFIX, CorpusWriter, count_doc
+from .docbin import CorpusWriter, count_doc
 from .files import SPLITS, find_files
 from .format_detection import FORMATS, Reader, detect_format
 from .grouping import group_sentences
 from .jsonl import write_jsonl
 from .repair_log import ConversionLog, error
-from .splits import require_shares, split_indices
 from .vietnamese import SYLLABLES
 
 # Gets the part, the number of its docs so far, and their total where that is known.
@@ -110,6 +112,26 @@ def convert(
     return {name: dict(writers[name].counts) for name in (*SPLITS, "corpus") if name in writers}
 
 
+def blank_pipeline(lang: str, segment: bool = True) -> Language:
+    """Make a pipeline that only tokenizes.
+
+    lang: spaCy's code of a language. pyvi segments Vietnamese ("vi") into words, which may contain
+        spaces. Without pyvi, spaCy's general rules give syllables.
+    segment: False gives syllables also with pyvi.
+
+    Raises InputError if spaCy does not have the language, or needs a package for it.
+    """
+    rules = {"nlp": {"tokenizer": {"@tokenizers": "spacy.Tokenizer.v1"}}}
+    if lang == "vi" and not segment:
+        return spacy.blank("vi", config=rules)
+    try:
+        return spacy.blank(lang)
+    except ImportError as error:
+        if lang == "vi":
+            return spacy.blank("vi", config=rules)
+        raise InputError(f"lang: expected a language of spaCy, got {lang!r}: {error}") from error
+
+
 def _watched(
     docs: Iterator[Doc], part: str, total: Optional[int], on_progress: OnProgress
 ) -> Iterator[Doc]:
@@ -182,6 +204,7 @@ def _require_outputs(
 
 
 def _reader(sources: List[Path], format: str, token_column: int, tag_column: int) -> Reader:
+    columns = {"token_column": token_column, "tag_column": tag_column}
     chosen = (token_column, tag_column) != (1, -1)
     if format == "auto":
         format = "conll" if chosen else detect_format(*sources)
@@ -189,6 +212,45 @@ def _reader(sources: List[Path], format: str, token_column: int, tag_column: int
         raise InputError(f"format: expected auto, {', '.join(FORMATS)}, got {format!r}.")
     if chosen and format != "conll":
         raise InputError(f"format: expected conll, which has columns, got {format!r}.")
-    if chosen:
-        return partial(read_conll, token_column=token_column, tag_column=tag_column)
-    return FORMATS[format]
+    return partial(FORMATS[format], **columns) if chosen else FORMATS[format]
+
+
+# Division at random
+
+
+def split(
+    docs: Sequence[Doc], shares: Sequence[float] = (0.8, 0.1, 0.1), seed: int = 0
+) -> Tuple[List[Doc], ...]:
+    """Divide docs at random; equal numbers of docs, shares and seeds give equal divisions.
+
+    docs: N Docs.
+    shares: Fraction of N for each part. In the shuffled order, part k ends at N times the sum of
+        the first k shares, rounded.
+
+    Returns a list for each share; the docs in it keep their order.
+    Raises InputError for shares that are negative or do not sum to 1.
+    """
+    parts: Tuple[List[Doc], ...] = tuple([] for _ in shares)
+    for part, doc in zip(split_indices(len(docs), shares, seed), docs):
+        parts[part].append(doc)
+    return parts
+
+
+def split_indices(n: int, shares: Sequence[float], seed: int) -> List[int]:
+    """Return the index of the part that `split` puts each of n docs into."""
+    require_shares(shares)
+    draw = random.Random(seed).random  # Python guarantees this sequence in all versions
+    order = sorted(range(n), key=lambda _: draw())
+    ends = [round(n * total) for total in accumulate(shares)]
+    parts = [0] * n
+    for part, (start, end) in enumerate(pairwise([0, *ends])):
+        for i in order[start:end]:
+            parts[i] = part
+    return parts
+
+
+def require_shares(shares: Sequence[float]) -> None:
+    """Raise InputError for shares that are negative or do not sum to 1."""
+    if not all(share >= 0 for share in shares) or not abs(sum(shares) - 1) < 1e-9:
+        got = ",".join(map(str, shares))
+        raise InputError(f"shares: expected fractions that sum to 1, as 0.8,0.1,0.1, got {got}.")

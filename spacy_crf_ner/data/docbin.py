@@ -3,14 +3,14 @@
 import shutil
 from collections import Counter
 from pathlib import Path
-from typing import Iterator, List, Optional
+from typing import Iterator, Optional
 
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin
 
-from .repair_log import ConversionLog, CorpusError, error
+from ..docbin import SUFFIX, find_docbins, read_docbin
+from .repair_log import ConversionLog
 
-SUFFIX = ".spacy"
 ZLIB = b"x"  # the first byte of zlib's output; the next is no letter
 MAX_TOKENS = 1_000_000  # in a file; to write them takes about 400 MB of memory
 
@@ -28,34 +28,14 @@ def read_spacy(path: Path, nlp: Language, log: Optional[ConversionLog] = None) -
     nlp: Pipeline whose vocabulary the Docs share.
     log: Counts the Docs; there is nothing to repair.
 
-    Yields the Docs. Raises CorpusError for a file that is truncated, or has another format.
+    Yields the Docs. Raises CorpusError as `read_docbin` does.
     """
     log = log or ConversionLog()
-    for file in spacy_files(path):
-        content = file.read_bytes()
-        # zlib, msgpack, numpy and spaCy raise errors of any type for bytes that are not theirs.
-        try:
-            docs = DocBin(store_user_data=True).from_bytes(content).get_docs(nlp.vocab)
-        except Exception as problem:
-            raise _unreadable(str(file), problem) from problem
-        number = 0
-        while True:
-            number += 1
-            try:
-                doc = next(docs, None)
-                # Raises an error for words and labels that are not in the file's strings.
-                entities = len(doc.ents) if doc is not None and doc.text else 0
-            except Exception as problem:
-                raise _unreadable(f"{file}, doc {number}", problem) from problem
-            if doc is None:
-                break
-            log.read(entities=entities)
+    for file in find_docbins(path):
+        _, docs = read_docbin(file, nlp.vocab)
+        for doc in docs:
+            log.read(entities=len(doc.ents))
             yield doc
-
-
-def spacy_files(path: Path) -> List[Path]:
-    """Return the .spacy files of a folder in the order in which spaCy reads them; or the file."""
-    return sorted(path.rglob(f"*{SUFFIX}")) if path.is_dir() else [path]
 
 
 class CorpusWriter:
@@ -93,7 +73,7 @@ class CorpusWriter:
 
     def _flush(self) -> None:
         self._scratch.mkdir(exist_ok=True)
-        number = len(spacy_files(self._scratch))
+        number = len(list(self._scratch.iterdir()))
         self._docs.to_disk(self._scratch / f"{number:05}{SUFFIX}")
         self._docs, self._tokens = DocBin(store_user_data=True), 0
 
@@ -104,9 +84,3 @@ def count_doc(doc: Doc, counts: "Counter[str]") -> Doc:
     counts.update(docs=1, sentences=sentences, tokens=len(doc), entities=len(doc.ents))
     counts.update(f"entities.{ent.label_}" for ent in doc.ents)
     return doc
-
-
-def _unreadable(where: str, problem: Exception) -> CorpusError:
-    got = f"something else ({type(problem).__name__}: {problem})"
-    fix = "Write it again, with spacy-crf-ner convert or DocBin.to_disk"
-    return error(where, "a file of spaCy that is whole", got, fix)

@@ -7,11 +7,12 @@ from spacy.language import Language
 from spacy.tokens import Doc
 
 from .json_records import Record, json_lines, pop_typed, records_to_docs, shorten, store_meta
-from .offsets import RawSpan, set_entities, span_from_list, tokenize
+from .offsets import raw_span, set_entities, tokenize
 from .repair_log import ConversionLog, error
 
 TEXT_KEYS = ("text", "data")
 LABEL_KEYS = ("label", "labels", "entities")
+SPAN = ("start_offset", "end_offset", "label")
 
 
 def looks_like_doccano(record: object) -> bool:
@@ -48,7 +49,7 @@ def read_doccano(path: Path, nlp: Language, log: Optional[ConversionLog] = None)
             expected = f"one of {', '.join(TEXT_KEYS)}, and one of {', '.join(LABEL_KEYS)}"
             fix = "Export the project again, as JSONL"
             raise error(where, expected, shorten(sorted(record)), fix)
-        spans = [_span(span) for span in pop_typed(where, record, labels[0], list)]
+        spans = [raw_span(span, *SPAN) for span in pop_typed(where, record, labels[0], list)]
         relations = pop_typed(where, record, "relations", list)
         doc = tokenize(record.pop(texts[0]), nlp, where)
         store_meta(where, doc, record)
@@ -57,9 +58,3 @@ def read_doccano(path: Path, nlp: Language, log: Optional[ConversionLog] = None)
         return doc
 
     return records_to_docs(json_lines(path), to_doc, log)
-
-
-def _span(span: object) -> RawSpan:
-    if isinstance(span, dict):
-        return RawSpan(span.get("start_offset"), span.get("end_offset"), span.get("label"))
-    return span_from_list(span)

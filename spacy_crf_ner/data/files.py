@@ -3,19 +3,14 @@
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Sequence
 
+from ..docbin import SUFFIX
 from .brat import looks_like_brat
-from .docbin import SUFFIX
 from .repair_log import error
 
 SPLITS = ("train", "dev", "test")
-ALIASES = {
-    "val": "dev",
-    "valid": "dev",
-    "validation": "dev",
-    "development": "dev",
-    "testa": "dev",
-    "testb": "test",
-}
+ALIASES = dict.fromkeys(("val", "valid", "validation", "development", "testa"), "dev")
+ALIASES["testb"] = "test"
+PARTS = ("corpus", *SPLITS)
 EXTENSIONS = ("txt", "conll", "conllu", "iob", "bio", "csv", "tsv", "json", "jsonl")
 
 
@@ -43,26 +38,30 @@ def find_files(sources: Sequence[Path], as_one: bool = False) -> Files:
     part beside others, a corpus without train, and a folder with several files but no parts.
     """
     parts: Dict[str, List[Path]] = {}
-    paths: List[Path] = []
     ignored: List[Path] = []
     for source in sources:
         if _is_folder(source):
             found, others = _in_folder(source)
             ignored += others
         else:
-            part = _part(source) if len(sources) > 1 else "corpus"
-            found = {part if part in SPLITS else "corpus": [source]}
+            found = {(_part(source) if len(sources) > 1 else "") or "corpus": [source]}
         for name, files in found.items():
-            parts.setdefault(name, []).extend(files)
-            paths += files
+            parts.setdefault("corpus" if as_one else name, []).extend(files)
     where = ", ".join(map(str, sources))
+    paths = [path for files in parts.values() for path in files]
     if len({path.resolve() for path in paths}) < len(paths):
         raise error(where, "each file once", "a file twice", "Name it once")
-    if as_one:
-        return Files({"corpus": paths}, ignored)
     if set(parts) != {"corpus"}:
-        _require_parts(where, parts)
-    return Files({name: parts[name] for name in ("corpus", *SPLITS) if name in parts}, ignored)
+        fix = "Name each file for its part, as train.txt, or none of them"
+        if "corpus" in parts:
+            got = ", ".join(map(str, parts["corpus"]))
+            raise error(where, f"parts named {', '.join(SPLITS)}", got, fix)
+        for name in SPLITS:
+            files = parts.get(name, [])
+            if len(files) > 1 or (name == "train" and not files):
+                got = " and ".join(map(str, files)) or "none"
+                raise error(where, f"one file for {name}", got, fix)
+    return Files({name: parts[name] for name in PARTS if name in parts}, ignored)
 
 
 def _is_folder(path: Path) -> bool:
@@ -70,45 +69,35 @@ def _is_folder(path: Path) -> bool:
 
 
 def _part(path: Path) -> str:
-    """Read the part from a name: train, train.txt, eng.testa, eng.testa.conll."""
+    """Read the part from a name: train, train.txt, eng.testa, eng.testa.conll.
+
+    Returns "corpus" if the name of a folder or of a corpus names no part, and "" for other files.
+    """
     stem, _, extension = path.name.lower().rpartition(".")
-    known = (*EXTENSIONS, SUFFIX[1:], "ann")
-    name = stem.rpartition(".")[2] if extension in known else extension
+    known = extension in (*EXTENSIONS, SUFFIX[1:], "ann")
+    name = stem.rpartition(".")[2] if known else extension
     part = ALIASES.get(name, name)
-    named = part in (*SPLITS, "readme", "license", "licence")
-    return "corpus" if extension in known and not named else part
+    if part in SPLITS:
+        return part
+    about = not known or part in ("readme", "license", "licence")
+    return "" if about and path.is_file() else "corpus"
 
 
 def _in_folder(folder: Path) -> Files:
     paths = [path for path in sorted(folder.iterdir()) if not _is_folder(path)]
-    parts: Dict[str, List[Path]] = {}
     # A .spacy file may come from an earlier conversion: they are read if there is nothing else.
     for binary in (False, True):
-        for path in paths:
-            part = _part(path)
-            part = part if part in SPLITS or path.is_file() else "corpus"
-            if part in ("corpus", *SPLITS) and (path.suffix == SUFFIX) == binary:
-                parts.setdefault(part, []).append(path)
-        if parts:
+        found = [(_part(path), path) for path in paths if (path.suffix == SUFFIX) == binary]
+        parts = {name: [path for part, path in found if part == name] for name in PARTS}
+        if any(parts.values()):
             break
-    if set(parts) - {"corpus"}:
-        parts.pop("corpus", None)
+    if any(parts[name] for name in SPLITS):
+        parts["corpus"] = []
     crowded = [name for name, files in parts.items() if len(files) > 1]
-    if crowded or not parts:
-        found = ", ".join(path.name for path in paths) or "none"
+    if crowded or not any(parts.values()):
+        got = ", ".join(path.name for path in paths) or "none"
         fix = f"Name them train.txt and so on (.{', .'.join(EXTENSIONS)}), or give the files"
-        raise error(str(folder), f"one file for {(crowded or ['corpus'])[0]}", found, fix)
-    parts = {name: parts[name] for name in ("corpus", *SPLITS) if name in parts}
+        raise error(str(folder), f"one file for {(crowded or ['corpus'])[0]}", got, fix)
     read = [path for files in parts.values() for path in files]
-    return Files(parts, [path for path in paths if path not in read])
-
-
-def _require_parts(where: str, parts: Dict[str, List[Path]]) -> None:
-    fix = "Name each file for its part, as train.txt, or none of them"
-    if "corpus" in parts:
-        got = ", ".join(map(str, parts["corpus"]))
-        raise error(where, f"parts named {', '.join(SPLITS)}", got, fix)
-    for name in SPLITS:
-        paths = parts.get(name, [])
-        if len(paths) > 1 or (name == "train" and not paths):
-            raise error(where, f"one file for {name}", " and ".join(map(str, paths)) or "none", fix)
+    ignored = [path for path in paths if path not in read]
+    return Files({name: files for name, files in parts.items() if files}, ignored)

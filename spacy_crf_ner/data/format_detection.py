@@ -1,13 +1,15 @@
 """The formats that can be converted, and their detection by content."""
 
+from contextlib import suppress
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Optional
+from typing import Callable, Dict, Iterator, List
 
 from spacy.tokens import Doc
 
+from ..docbin import SUFFIX
 from .brat import looks_like_brat, read_brat
 from .conll import looks_like_columns, read_conll
-from .docbin import SUFFIX, looks_like_spacy, read_spacy
+from .docbin import looks_like_spacy, read_spacy
 from .doccano import looks_like_doccano, read_doccano
 from .files import find_files
 from .gmb import GMB_HEADER, read_gmb
@@ -68,12 +70,21 @@ def _format_of(path: Path) -> str:
     if looks_like_label_studio(head.decode("utf-8-sig", errors="replace")):
         return "label_studio"
     lines = _first_lines(path)
-    format = _format_of_lines(lines)
-    if not format:
-        expected = ", ".join(FORMATS)
-        got = repr(lines[0][:60]) if lines else "no text"
-        raise error(str(path), expected, got, "See convert --help for examples")
-    return format
+    if lines and lines[0].replace('"', "").split(",") == GMB_HEADER:
+        return "gmb"
+    if looks_like_columns(lines):
+        return "conll"
+    for line in lines:  # the first record that has no mistake decides
+        with suppress(ValueError):
+            record = decode_json(line)
+            if looks_like_doccano(record):
+                return "doccano"
+            if looks_like_jsonl(record):
+                return "jsonl"
+    if any(match[2] for line in lines for match in MARKUP.finditer(line)):
+        return "inline"
+    got = repr(lines[0][:60]) if lines else "no text"
+    raise error(str(path), ", ".join(FORMATS), got, "See convert --help for examples")
 
 
 def _first_lines(path: Path) -> List[str]:
@@ -88,22 +99,3 @@ def _first_lines(path: Path) -> List[str]:
         if len(lines) == DETECTION_LINES or characters > DETECTION_CHARACTERS:
             break
     return lines
-
-
-def _format_of_lines(lines: List[str]) -> Optional[str]:
-    if lines and lines[0].replace('"', "").split(",") == GMB_HEADER:
-        return "gmb"
-    if looks_like_columns(lines):
-        return "conll"
-    for line in lines:  # the first record that has no mistake decides
-        try:
-            record = decode_json(line)
-        except ValueError:
-            continue
-        if looks_like_doccano(record):
-            return "doccano"
-        if looks_like_jsonl(record):
-            return "jsonl"
-    if any(match[2] for line in lines for match in MARKUP.finditer(line)):
-        return "inline"
-    return None

@@ -9,9 +9,10 @@ from typing import Iterator, List, Optional, Tuple
 from spacy.language import Language
 from spacy.tokens import Doc
 
+from ..input_error import CorpusError
 from .iob import TaggedToken, tagged_docs
 from .lines import Line, Problem, read_lines
-from .repair_log import ConversionLog, CorpusError, error
+from .repair_log import ConversionLog, error
 
 GMB_HEADER = ["Sentence #", "Word", "POS", "Tag"]
 
@@ -43,13 +44,12 @@ def _rows(path: Path, encoding: str, log: ConversionLog) -> Iterator[TaggedToken
         if not line.text and not line.problem:
             continue
         cells, problem = _cells(line)
-        if not header and cells != GMB_HEADER:
-            raise line.problem[1] if line.problem else _wrong_columns(line, cells)
         if cells == GMB_HEADER:
-            if header:
-                log.skipped("header")
+            log.skipped("header", int(header))
             header = True
             continue
+        if not header:
+            raise line.problem[1] if line.problem else _wrong_columns(line, cells)
         # The first cell can be read even where the others cannot.
         name = cells[0] if cells else line.text.partition(",")[0]
         if name not in ("", previous) and (not problem or name.startswith("Sentence")):

@@ -37,7 +37,7 @@ def read_inline(path: Path, nlp: Language, log: Optional[ConversionLog] = None) 
     and as `set_entities` does.
     """
     log = log or ConversionLog()
-    for _, where, line, problem in read_lines(path):
+    for where, line, problem in read_lines(path):
         line = line.strip()
         if not line and not problem:
             continue

@@ -1,25 +1,32 @@
-"""Sentences from tables that have a token and its tag in each row."""
+"""Sentences from rows of a token and a tag, in IOB1, IOB2, BILUO, BIOES or BMES."""
 
-from itertools import groupby
+import re
+from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Callable, Iterator, List, NamedTuple, Optional
+from typing import Callable, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from spacy.language import Language
 from spacy.tokens import Doc, Span
 
-from .iob_schemes import TAG, TokenSpan, decode_tags, detect_scheme
 from .lines import Problem
 from .offsets import trim_whitespace
 from .repair_log import ConversionLog, error
 
 # Key of user_data, for `group_sentences` only: the number of a sentence's document, from 1.
 DOCUMENT = "spacy_crf_ner.document"
+TokenSpan = Tuple[int, int, str]  # first token, last token + 1, label
+InvalidTag = Tuple[int, str]  # its token, and the tags that a closed scheme allows there
+
+TAG = re.compile(r"O|[BIMLUES]-\S+")
+# Closed schemes mark where an entity ends, each by prefixes that no other scheme has.
+CLOSED = {"BILUO": "LU", "BIOES": "ES", "BMES": "M"}
+CLOSED_SCHEMES = "BILUO (BIOES, BMES) has B- I- L- (B- I- E-, B- M- E-), or U- (S-) for one token"
 
 
 class TaggedToken(NamedTuple):
     """A token and its tag, their place, and the numbers of their sentence and document.
 
-    If a row cannot be read, `word` is "", `tag` is "O", and `problem` is the reason.
+    If a row cannot be read, `tag` is "O", and `problem` is the reason.
     """
 
     where: str
@@ -45,31 +52,42 @@ def tagged_docs(path: Path, nlp: Language, log: ConversionLog, read: Reader) -> 
     """
 
     def tags() -> Iterator[List[str]]:
-        for rows in _sentences(read(ConversionLog())):
-            if not log.repair and (problem := _first_problem(rows)):
+        for rows, problem in _sentences(read(ConversionLog())):
+            if problem and not log.repair:
                 raise problem[1]
             yield [row.tag for row in rows]
 
-    scheme = detect_scheme(tags())
-    log.tag_schemes[str(path)] = scheme.name
-    for rows in _sentences(read(log)):
-        spans, invalid = decode_tags([row.tag for row in rows], scheme.closed)
-        log.read(entities=len(spans))
-        if problem := _first_problem(rows):
-            log.rejected(*problem, records=1, entities=len(spans))
+    log.tag_schemes[str(path)], closed = detect_scheme(tags())
+    for rows, problem in _sentences(read(log)):
+        found, invalid = decode_tags([row.tag for row in rows], closed)
+        log.read(entities=len(found))
+        if problem:
+            log.rejected(*problem, records=1, entities=len(found))
             continue
+        end = rows[-1]._replace(word="the end of the sentence", tag="O")
         for token, expected in invalid:
-            end = rows[-1]._replace(word="the end of the sentence", tag="O")
             row = [*rows, end][token]
             got = f"{row.tag} ({row.word})"
-            fix = "BILUO (BIOES, BMES) has B- I- L- (B- I- E-, B- M- E-), or U- (S-) for one token"
-            log.repaired("tags", error(row.where, expected, got, fix))
-        yield _to_doc(nlp, rows, [_trim(rows, span, log) for span in spans])
+            log.repaired("tags", error(row.where, expected, got, CLOSED_SCHEMES))
+        # Without spaces, spaCy trains on these tokens instead of those of its own tokenizer.
+        doc = Doc(
+            nlp.vocab,
+            [row.word for row in rows],
+            user_data={DOCUMENT: end.document} if end.document else {},
+            sent_starts=[row is rows[0] for row in rows],
+        )
+        spans = filter(None, (_trim(rows, span, log) for span in found))
+        doc.set_ents([Span(doc, *span) for span in spans], default="outside")
+        yield doc
 
 
-def _sentences(rows: Iterator[TaggedToken]) -> Iterator[List[TaggedToken]]:
-    for _, sentence in groupby(map(_check, rows), lambda row: (row.document, row.sentence)):
-        yield list(sentence)
+def _sentences(
+    rows: Iterator[TaggedToken],
+) -> Iterator[Tuple[List[TaggedToken], Optional[Problem]]]:
+    """Yield the rows of each sentence, and the first problem among them."""
+    for _, group in groupby(map(_check, rows), lambda row: (row.document, row.sentence)):
+        sentence = list(group)
+        yield sentence, next((row.problem for row in sentence if row.problem), None)
 
 
 def _check(row: TaggedToken) -> TaggedToken:
@@ -79,10 +97,6 @@ def _check(row: TaggedToken) -> TaggedToken:
     fix = "A tag is O, or one of B, I, L, U, E, S, M with a hyphen and a label"
     problem = error(row.where, "a token and a tag, as O or B-PER", got, fix)
     return row._replace(tag="O", problem=("tag" if row.word else "token", problem))
-
-
-def _first_problem(rows: List[TaggedToken]) -> Optional[Problem]:
-    return next((row.problem for row in rows if row.problem), None)
 
 
 def _trim(rows: List[TaggedToken], span: TokenSpan, log: ConversionLog) -> Optional[TokenSpan]:
@@ -99,14 +113,56 @@ def _trim(rows: List[TaggedToken], span: TokenSpan, log: ConversionLog) -> Optio
     return start, end, span[2]
 
 
-def _to_doc(nlp: Language, rows: List[TaggedToken], spans: List[Optional[TokenSpan]]) -> Doc:
-    document = rows[0].document
-    # Without spaces, spaCy trains on these tokens instead of those of its own tokenizer.
-    doc = Doc(
-        nlp.vocab,
-        [row.word for row in rows],
-        user_data={DOCUMENT: document} if document else {},
-        sent_starts=[i == 0 for i in range(len(rows))],
-    )
-    doc.set_ents([Span(doc, *span) for span in spans if span], default="outside")
-    return doc
+# Tag schemes
+
+
+def detect_scheme(sentences: Iterable[Sequence[str]]) -> Tuple[str, bool]:
+    """Detect the scheme of a file from all of its tags.
+
+    sentences: Tags of each sentence, each a match of `TAG`.
+
+    IOB1 and IOB2 are decoded alike: an I- that does not continue an entity begins one, as in
+    conlleval, and a B- always does. In IOB1, a B- follows a tag of the same label; in IOB2, every
+    entity begins with B-. "IOB1, IOB2" follows neither rule everywhere.
+
+    Returns "IOB1", "IOB2", "BILUO", "BIOES", "BMES", two of these, or "none", and whether the
+    scheme is closed: the last token of an entity has a prefix of its own (BILUO, BIOES, BMES).
+    """
+    prefixes: Set[str] = set()
+    names: Set[str] = set()
+    for tags in sentences:
+        prefixes.update(tag[0] for tag in tags)
+        for before, tag in pairwise(["O", *tags]):
+            if tag[2:] not in ("", before[2:]):
+                names.add("IOB1" if tag[0] == "I" else "IOB2")
+    closed = [name for name, own in CLOSED.items() if prefixes & set(own)]
+    if "BMES" in closed and not prefixes & set("ILU"):
+        closed = ["BMES"]  # its E- and S- are shared with BIOES
+    return ", ".join(closed or sorted(names)) or "none", bool(closed)
+
+
+def decode_tags(tags: Sequence[str], closed: bool) -> Tuple[List[TokenSpan], List[InvalidTag]]:
+    """Decode the entities of a sentence.
+
+    tags: A match of `TAG` for each token. M- is read as I-, E- as L-, S- as U-.
+    closed: Whether the scheme is closed, see `detect_scheme`.
+
+    Returns the entities, and the tags that are invalid in a closed scheme, which are decoded as
+    in IOB: I- and L- that continue nothing begin an entity, and an open entity ends.
+    """
+    spans: List[TokenSpan] = []
+    invalid: List[InvalidTag] = []
+    inside = ""  # label of the entity that the next token may continue, and must if closed
+    for i, tag in enumerate([*tags, "O"]):
+        prefix, label = tag[0], tag[2:]
+        middle = prefix in "IMLE"
+        continues = middle and label == inside
+        if closed and not continues and (inside or middle):
+            expected = f"I-, L- or E-{inside}" if inside else f"B-{label} in front of {tag}"
+            invalid.append((i, expected))
+        if continues:
+            spans[-1] = (spans[-1][0], i + 1, label)
+        elif label:
+            spans.append((i, i + 1, label))
+        inside = label if prefix in "BIM" else ""
+    return spans, invalid

@@ -2,15 +2,16 @@
 
 import json
 import reprlib
-from math import isinf
+from math import isfinite
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Type, TypeVar
 
 import srsly
 from spacy.tokens import Doc
 
+from ..input_error import CorpusError
 from .lines import read_lines
-from .repair_log import ConversionLog, CorpusError, error
+from .repair_log import ConversionLog, error
 
 META = "meta"  # key of doc.user_data: what a record contains besides text and annotation
 MAX_ARRAY_BYTES = 512 * 2**20  # parsed, an array takes several times its size in memory
@@ -50,10 +51,10 @@ def to_docs(
         except CorpusError as problem:
             log.read()
             log.rejected("record", problem, records=1)
-        else:
-            if doc is not None:
-                log.read()
-                yield doc
+            continue
+        if doc is not None:
+            log.read()
+            yield doc
 
 
 def records_to_docs(
@@ -70,15 +71,14 @@ def records_to_docs(
     def checked(where: str, value: object) -> Optional[Doc]:
         if not isinstance(value, dict):
             raise error(where, "an object of JSON", shorten(value), "Write {...}, with a text")
-        _require_new_id(where, value.get("id"), numbers)
+        if (identity := value.get("id")) is not None:
+            _require_new_id(where, identity, numbers)
         return to_doc(where, value)
 
     return to_docs(values, checked, log)
 
 
 def _require_new_id(where: str, identity: object, numbers: Dict[int, int]) -> None:
-    if identity is None:
-        return
     if type(identity) not in (str, int):
         fix = "Correct it, or leave it out"
         raise error(where, "a string or a whole number for 'id'", shorten(identity), fix)
@@ -110,7 +110,7 @@ def decode_json(text: str) -> object:
 
 def json_lines(path: Path) -> Iterator[Tuple[str, object]]:
     """Read the value of each line that is not blank, or the CorpusError of one that is not JSON."""
-    for _, where, text, problem in read_lines(path):
+    for where, text, problem in read_lines(path):
         if problem:
             yield where, problem[1]
         elif text.strip():
@@ -158,20 +158,15 @@ def _object(pairs: List[Tuple[str, Any]]) -> Record:
     return record
 
 
-def _number(text: str) -> float:
+def _finite(text: str) -> float:
+    """Parse a number; the decoder also asks for NaN and Infinity."""
     value = float(text)
-    if isinf(value):
-        raise ValueError(f"a number as large as {shorten(text)}")
+    if not isfinite(value):
+        raise ValueError(f"a number that is not finite, {shorten(text)}")
     return value
 
 
-def _constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
-_decoder = json.JSONDecoder(
-    object_pairs_hook=_object, parse_float=_number, parse_constant=_constant
-)
+_decoder = json.JSONDecoder(object_pairs_hook=_object, parse_float=_finite, parse_constant=_finite)
 
 
 # Contents of a record

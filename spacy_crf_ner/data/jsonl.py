@@ -9,25 +9,11 @@ from spacy.language import Language
 from spacy.tokens import Doc, Span
 
 from .atomic import atomic_write
-from .json_records import (
-    META,
-    Record,
-    json_lines,
-    pop_typed,
-    records_to_docs,
-    shorten,
-    store_meta,
-)
-from .offsets import (
-    INCORRECT,
-    RawSpan,
-    set_entities,
-    set_incorrect_spans,
-    span_from_list,
-    tokenize,
-)
+from .json_records import META, Record, json_lines, pop_typed, records_to_docs, shorten, store_meta
+from .offsets import INCORRECT, raw_span, set_entities, set_incorrect_spans, tokenize
 from .repair_log import ConversionLog, error
 
+SPAN = ("start", "end", "label", "kb_id", "id")
 ANNOTATION = ("spans", "entities", "answer", "missing", "incorrect")
 
 
@@ -90,21 +76,28 @@ def _to_doc(where: str, record: Record, nlp: Language, log: ConversionLog) -> Op
     answer = pop_typed(where, record, "answer", str) or "accept"
     if answer not in ("accept", "reject", "ignore"):
         raise error(where, "the answer accept, reject or ignore", shorten(answer), "Correct it")
-    binary = _is_binary(where, record)
+    # Whether the answer concerns the spans only; None if the record does not say.
+    binary = None if (view := record.get("_view_id")) is None else view == "ner"
+    if record.get("_is_binary") is not None:
+        binary = pop_typed(where, {**record}, "_is_binary", bool)
     if answer == "ignore" or (answer == "reject" and binary is False):
         log.skipped("answer")
         return None
-    spans = [_span(span) for span in pop_typed(where, record, "spans", list)]
-    spans += [span_from_list(span) for span in pop_typed(where, record, "entities", list)]
-    incorrect = [_span(span) for span in pop_typed(where, record, "incorrect", list)]
+    spans, entities, incorrect = (
+        [raw_span(span, *SPAN) for span in pop_typed(where, record, key, list)]
+        for key in ("spans", "entities", "incorrect")
+    )
+    spans += entities
     if answer == "reject":
         spans, incorrect = [], spans + incorrect
-    doc = _tokens(where, record, nlp)
+    doc = _tokenized(where, record, nlp)
     length = len(doc.text)
-    parts = pop_typed(where, record, "missing", list)
-    missing = [_range(where, length, part) for part in parts]
+    missing = [_range(where, length, part) for part in pop_typed(where, record, "missing", list)]
     starts = pop_typed(where, record, "sent_starts", list)
-    store_meta(where, doc, _meta(where, record))
+    # The keys of "meta" are merged with the rest, unless a key is in both.
+    meta = pop_typed(where, record, "meta", dict)
+    disjoint = record.keys().isdisjoint(meta)
+    store_meta(where, doc, {**record, **(meta if disjoint else {"meta": meta})})
     partial = answer == "reject" or bool(binary)
     set_entities(doc, spans, log, where, partial=partial, missing=missing)
     if incorrect:
@@ -112,22 +105,6 @@ def _to_doc(where: str, record: Record, nlp: Language, log: ConversionLog) -> Op
     if starts:
         _set_sentence_starts(where, doc, starts, log)
     return doc
-
-
-def _is_binary(where: str, record: Record) -> Optional[bool]:
-    """Return whether the answer concerns the spans only; None if the record does not say."""
-    view, binary = record.get("_view_id"), record.get("_is_binary")
-    if binary is not None:
-        return pop_typed(where, {"_is_binary": binary}, "_is_binary", bool)
-    return None if view is None else view == "ner"
-
-
-def _span(span: object) -> RawSpan:
-    """Read a span; one that is no object gets invalid offsets, and is rejected for them."""
-    if not isinstance(span, dict):
-        return RawSpan(span, None, None)
-    ids = span.get("kb_id"), span.get("id")
-    return RawSpan(span.get("start"), span.get("end"), span.get("label"), *ids)
 
 
 def _range(where: str, length: int, part: object) -> Tuple[int, int]:
@@ -139,33 +116,18 @@ def _range(where: str, length: int, part: object) -> Tuple[int, int]:
     raise error(where, expected, shorten(part), "Correct or remove it")
 
 
-def _meta(where: str, record: Record) -> Record:
-    """Merge the rest of a record with its "meta", unless a key is in both."""
-    meta = pop_typed(where, record, "meta", dict)
-    return {**record, **meta} if record.keys().isdisjoint(meta) else {**record, "meta": meta}
-
-
-def _tokens(where: str, record: Record, nlp: Language) -> Doc:
+def _tokenized(where: str, record: Record, nlp: Language) -> Doc:
     """Make the Doc of a record, of its own tokens or those of the tokenizer."""
-    text, given = record.pop("text", None), record.get("tokens") is not None
+    given = record.get("tokens") is not None
     tokens = pop_typed(where, record, "tokens", list)
     unknown = pop_typed(where, record, "has_unknown_spaces", bool)
-    doc = tokenize(text, nlp, where)
+    given_text = record.pop("text", None)
+    doc = tokenize(given_text, nlp, where)
     if not given:
         return doc
-    words, spaces = _words(where, doc.text, tokens)
-    doc = Doc(nlp.vocab, words, spaces=None if unknown else spaces)
-    if doc.text != text:
-        fix = "Correct the tokens, their 'ws' (a space comes after), or leave them out"
-        raise error(where, f"tokens that make up {shorten(text)}", shorten(doc.text), fix)
-    return doc
-
-
-def _words(where: str, text: str, tokens: List[Any]) -> Tuple[List[str], List[bool]]:
-    """Read tokens, and whether a space follows each: "ws" says so, or else the text."""
+    text, at = doc.text, 0
     words: List[str] = []
     spaces: List[bool] = []
-    at = 0
     for token in tokens:
         word = token.get("text") if isinstance(token, dict) else None
         if not isinstance(word, str) or not word or not text.startswith(word, at):
@@ -174,10 +136,15 @@ def _words(where: str, text: str, tokens: List[Any]) -> Tuple[List[str], List[bo
             raise error(where, "tokens of the text, one after the other", got, fix)
         at += len(word)
         words.append(word)
+        # "ws" says whether a space follows, or else the text.
         given = token.get("ws") is not None
         spaces.append(pop_typed(where, token, "ws", bool) if given else text[at : at + 1] == " ")
         at += spaces[-1]
-    return words, spaces
+    doc = Doc(nlp.vocab, words, spaces=None if unknown else spaces)
+    if doc.text != given_text:
+        fix = "Correct the tokens, their 'ws' (a space comes after), or leave them out"
+        raise error(where, f"tokens that make up {shorten(text)}", shorten(doc.text), fix)
+    return doc
 
 
 def _set_sentence_starts(where: str, doc: Doc, starts: List[Any], log: ConversionLog) -> None:
@@ -225,20 +192,21 @@ def write_jsonl(docs: Iterable[Doc], path: Path, tokens: bool = False) -> int:
 
 
 def _record(doc: Doc, tokens: bool) -> Record:
-    record: Record = {"text": doc.text, "spans": [_from_span(ent) for ent in doc.ents]}
-    if tokens or doc.has_unknown_spaces:
-        record["tokens"] = [{"text": t.text, "ws": bool(t.whitespace_)} for t in doc]
-    if doc.has_unknown_spaces:
-        record["has_unknown_spaces"] = True
-    if doc.has_annotation("SENT_START", require_complete=True):
-        record["sent_starts"] = [token.idx for token in doc if token.is_sent_start]
-    if missing := _unannotated(doc):
-        record["missing"] = missing
-    if incorrect := doc.spans.get(INCORRECT):
-        record["incorrect"] = [_from_span(span) for span in incorrect]
-    if META in doc.user_data:
-        record["meta"] = doc.user_data[META]
-    return record
+    unknown = doc.has_unknown_spaces
+    sentences = doc.has_annotation("SENT_START", require_complete=True)
+    record: Record = {
+        "text": doc.text,
+        "spans": [_from_span(ent) for ent in doc.ents],
+        "tokens": [{"text": token.text, "ws": bool(token.whitespace_)} for token in doc]
+        if tokens or unknown
+        else None,
+        "has_unknown_spaces": unknown or None,
+        "sent_starts": [token.idx for token in doc if token.is_sent_start] if sentences else None,
+        "missing": _unannotated(doc) or None,
+        "incorrect": [_from_span(span) for span in doc.spans.get(INCORRECT, [])] or None,
+        "meta": doc.user_data.get(META),
+    }
+    return {key: value for key, value in record.items() if value is not None}
 
 
 def _from_span(span: Span) -> Record:

@@ -1,7 +1,7 @@
 """Annotated text in one JSON array, as Label Studio exports it: a task an item."""
 
 from pathlib import Path
-from typing import Iterator, List, Optional, Set, Tuple
+from typing import Any, Iterator, List, Optional, Set, Tuple
 
 from spacy.language import Language
 from spacy.tokens import Doc
@@ -81,23 +81,24 @@ def _annotation(where: str, task: Record, log: ConversionLog) -> Optional[Found]
 def _results(where: str, task: Record, log: ConversionLog) -> Optional[List[Record]]:
     """Return the results of one annotation of a task; None if there is no annotation."""
     key = "annotations" if "annotations" in task else "completions"
-    annotations = [_object(where, each) for each in pop_typed(where, task, key, list)]
+    annotations = _require_objects(where, pop_typed(where, task, key, list))
     valid = [each for each in annotations if not pop_typed(where, each, "was_cancelled", bool)]
     truth = [each for each in valid if pop_typed(where, each, "ground_truth", bool)]
-    chosen = (truth or valid)[:1]
-    results = [pop_typed(where, each, "result", list) for each in chosen]
-    objects = [_object(where, result) for result in results[0]] if results else None
+    results = [
+        _require_objects(where, pop_typed(where, each, "result", list))
+        for each in (truth or valid)[:1]
+    ]
     log.skipped("cancelled", len(annotations) - len(valid))
     log.skipped("annotation", len(valid[1:]))
-    log.skipped("task", int(objects is None))
-    return objects
+    log.skipped("task", not results)
+    return results[0] if results else None
 
 
-def _object(where: str, value: object) -> Record:
-    if isinstance(value, dict):
-        return value
-    fix = "Export the project again, as JSON"
-    raise error(where, "annotations and results that are objects", shorten(value), fix)
+def _require_objects(where: str, values: List[Any]) -> List[Record]:
+    if others := [value for value in values if not isinstance(value, dict)]:
+        fix = "Export the project again, as JSON"
+        raise error(where, "annotations and results that are objects", shorten(others[0]), fix)
+    return values
 
 
 def _text_key(where: str, data: Record, labels: List[Record]) -> str:
@@ -117,7 +118,12 @@ def _text_key(where: str, data: Record, labels: List[Record]) -> str:
 
 def _short_form(where: str, task: Record) -> Found:
     """Return text, spans and metadata of a task in JSON-MIN."""
-    keys = [key for key, value in task.items() if _is_labels(value)]
+    keys = [
+        key
+        for key, value in task.items()
+        if isinstance(value, list)
+        and any(isinstance(span, dict) and "labels" in span for span in value)
+    ]
     if not keys and not any(key in task for key in ANNOTATED):
         fix = "Export the project again, as JSON"
         raise error(where, "a task with annotations", shorten(sorted(task)), fix)
@@ -127,12 +133,6 @@ def _short_form(where: str, task: Record) -> Found:
     if len(texts) != 1:
         raise error(where, "one text", shorten(sorted(texts)), "Export the project as JSON")
     return task.pop(texts[0]), spans, task
-
-
-def _is_labels(value: object) -> bool:
-    return isinstance(value, list) and any(
-        isinstance(span, dict) and "labels" in span for span in value
-    )
 
 
 def _span(where: str, text: str, value: object, log: ConversionLog) -> RawSpan:
@@ -148,16 +148,10 @@ def _span(where: str, text: str, value: object, log: ConversionLog) -> RawSpan:
     words = covered.replace("\\n", " ").split()  # a line feed may be escaped
     if not 0 <= start < end or text[start:end].split() == words:
         return span
-    first, last = _from_utf16(text, start, end)
+    units = text.encode("utf-16-le")  # half a character counts as one
+    first, last = (len(units[: 2 * at].decode("utf-16-le", "replace")) for at in (start, end))
     if text[first:last].split() == words:
         got, fix = f"offsets {start}:{end} in UTF-16", "Count characters"
         log.repaired("utf16", error(where, f"the text {shorten(covered)}", got, fix))
         return RawSpan(first, last, label)
     return span._replace(text=" ".join(words))
-
-
-def _from_utf16(text: str, start: int, end: int) -> Tuple[int, int]:
-    """Convert offsets in UTF-16 to characters; half a character counts as one."""
-    units = text.encode("utf-16-le")
-    first, last = (len(units[: 2 * at].decode("utf-16-le", "replace")) for at in (start, end))
-    return first, last

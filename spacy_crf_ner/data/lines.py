@@ -1,10 +1,12 @@
 """Lines of text files, each with its place."""
 
 from codecs import BOM_UTF8
+from itertools import count
 from pathlib import Path
-from typing import BinaryIO, Iterator, NamedTuple, Optional, Tuple
+from typing import Iterator, NamedTuple, Optional, Tuple
 
-from .repair_log import CorpusError, error
+from ..input_error import CorpusError
+from .repair_log import error
 
 MAX_LINE_BYTES = 16 * 2**20  # a line is in memory as a whole
 
@@ -14,54 +16,49 @@ Problem = Tuple[str, CorpusError]  # the kind that a ConversionLog counts, and t
 class Line(NamedTuple):
     """A line of a file.
 
-    number: From 1.
     where: File and number, for messages.
     text: Without its end. Bytes that cannot be decoded are lone surrogates in it.
     problem: Why the line cannot be used: "length" (`text` is ""), "encoding" or "nul".
     """
 
-    number: int
     where: str
     text: str
     problem: Optional[Problem] = None
 
 
 def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[Line]:
-    """Read the lines of a file, see `split_lines`."""
-    with path.open("rb") as file:
-        yield from split_lines(file, str(path), MAX_LINE_BYTES, encoding)
+    """Read the lines of a file one at a time. They end at line feeds only, not at U+2028.
 
+    path: File, with or without a byte order mark of UTF-8.
 
-def split_lines(
-    file: BinaryIO, name: str, max_bytes: int = MAX_LINE_BYTES, encoding: str = "utf-8"
-) -> Iterator[Line]:
-    """Read lines one at a time. They end at line feeds only, not at U+2028.
-
-    file: Open binary file, with or without a byte order mark of UTF-8.
-    name: Its name, for messages.
-    max_bytes: Longest line, with its end; the rest of a longer one is skipped.
-
-    Yields all lines, including those that cannot be used.
+    Yields all lines, including those that cannot be used; the rest of a line that is longer than
+    `MAX_LINE_BYTES`, with its end, is skipped.
     """
-    number = 0
-    while content := file.readline(max_bytes + 1):
-        number += 1
-        where, text, problem = f"{name}, line {number}", "", None
-        if len(content) > max_bytes:
-            while content and not content.endswith(b"\n"):
-                content = file.readline(max_bytes)
-            expected, fix = f"a line of at most {max_bytes:,} bytes", "Break it into lines"
-            yield Line(number, where, "", ("length", error(where, expected, "more", fix)))
-            continue
-        if number == 1 and encoding == "utf-8":
-            content = content.removeprefix(BOM_UTF8)
-        content = content.removesuffix(b"\n").removesuffix(b"\r")
-        try:
-            text = content.decode(encoding)
-        except UnicodeDecodeError as bad:
-            text = content.decode(encoding, "surrogateescape")
-            problem = "encoding", error(where, "UTF-8", str(bad), "Save the file as UTF-8")
-        if not problem and (nul := text.find("\0")) >= 0:
-            got, fix = f"a NUL character at position {nul + 1}", "Save the file as text, in UTF-8"
-            problem = "nul", error(where, "text", got, fix)
-        yield Line(number, where, text, problem)
+    with path.open("rb") as file:
+        for number in count(1):
+            where = f"{path}, line {number}"
+            content = file.readline(MAX_LINE_BYTES + 1)
+            if not content:
+                return
+            if len(content) > MAX_LINE_BYTES:
+                while content and not content.endswith(b"\n"):
+                    content = file.readline(MAX_LINE_BYTES)
+                expected = f"a line of at most {MAX_LINE_BYTES:,} bytes"
+                problem = "length", error(where, expected, "more", "Break it into lines")
+                yield Line(where, "", problem)
+                continue
+            if number == 1 and encoding == "utf-8":
+                content = content.removeprefix(BOM_UTF8)
+            yield _decode(where, content.removesuffix(b"\n").removesuffix(b"\r"), encoding)
+
+
+def _decode(where: str, content: bytes, encoding: str) -> Line:
+    try:
+        text = content.decode(encoding)
+    except UnicodeDecodeError as bad:
+        problem = "encoding", error(where, "UTF-8", str(bad), "Save the file as UTF-8")
+        return Line(where, content.decode(encoding, "surrogateescape"), problem)
+    if (nul := text.find("\0")) < 0:
+        return Line(where, text)
+    got, fix = f"a NUL character at position {nul + 1}", "Save the file as text, in UTF-8"
+    return Line(where, text, ("nul", error(where, "text", got, fix)))

@@ -3,14 +3,14 @@
 Offsets count Unicode code points, from 0; the end is exclusive.
 """
 
-from bisect import bisect_left, bisect_right
 from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, cast
 
 from spacy.language import Language
 from spacy.tokens import Doc, Span
 
+from ..input_error import CorpusError
 from .json_records import is_text, shorten
-from .repair_log import ConversionLog, CorpusError, error
+from .repair_log import ConversionLog, error
 
 # Key of doc.spans: spans known to be no entities, for the component's incorrect_spans_key.
 INCORRECT = "incorrect_spans"
@@ -28,11 +28,17 @@ class RawSpan(NamedTuple):
     text: Optional[str] = None  # the text that the file gives for the span
 
 
-def span_from_list(span: object) -> RawSpan:
-    """Read [0, 8, "PER"]. Anything else gets invalid offsets, and is rejected for them."""
-    if isinstance(span, list) and len(span) == 3:
-        return RawSpan(*span)
-    return RawSpan(span, None, None)
+def raw_span(span: object, *keys: str) -> RawSpan:
+    """Read [0, 8, "PER"], or an object with these keys.
+
+    Anything else gets invalid offsets, and is rejected for them.
+    """
+    values: Sequence[Any] = (span, None, None)
+    if isinstance(span, dict):
+        values = [span.get(key) for key in keys]
+    elif isinstance(span, list) and len(span) == 3:
+        values = span
+    return RawSpan(*values)
 
 
 def tokenize(text: object, nlp: Language, where: str) -> Doc:
@@ -79,14 +85,16 @@ def set_entities(
     """
     ents: List[Span] = []
     taken: Set[int] = set()
-    unknown = {i for start, end in missing for i in tokens_overlapping(doc, start, end)}
+    parts = (doc.char_span(start, end, alignment_mode="expand") for start, end in missing)
+    unknown = {token.i for part in parts for token in part or ()}
     for span in _valid_spans(doc.text, spans, log, where, entities=1):
-        tokens = _align(doc, span, log, unknown)
-        if taken.intersection(tokens):
+        ent = _align(doc, span, log, unknown)
+        tokens = {token.i for token in ent or ()}
+        if taken & tokens:
             log.rejected("overlap", _conflict(doc, span, "entities without a common token"), 0, 1)
-        elif tokens:
-            taken.update(tokens)
-            ents.append(_to_span(doc, tokens, span))
+        elif ent:
+            taken |= tokens
+            ents.append(ent)
     unannotated = [doc[i : i + 1] for i in sorted(unknown - taken)]
     doc.set_ents(ents, missing=unannotated, default="missing" if partial else "outside")
     return doc
@@ -105,22 +113,15 @@ def set_incorrect_spans(doc: Doc, spans: Iterable[RawSpan], log: ConversionLog, 
     entities = {key for e in doc.ents for key in ((e.start, e.end, e.label_), (e.start, e.end, ""))}
     incorrect: List[Span] = []
     for span in _valid_spans(doc.text, spans, log, where, entities=0):
-        tokens = tokens_overlapping(doc, span.start, span.end)
-        if not _is_aligned(doc, tokens, span):
-            log.rejected("alignment", _misaligned(doc, tokens, span))
-        elif (tokens.start, tokens.stop, span.label) in entities:
+        aligned = _char_span(doc, span)
+        if not aligned:
+            log.rejected("alignment", _misaligned(doc, span))
+        elif (aligned.start, aligned.end, span.label) in entities:
             problem = _conflict(doc, span, "a span that is an entity or is none")
             log.rejected("contradiction", problem)
         else:
-            incorrect.append(_to_span(doc, tokens, span))
+            incorrect.append(aligned)
     doc.spans[INCORRECT] = incorrect
-
-
-def tokens_overlapping(doc: Doc, start: int, end: int) -> range:
-    """Return the tokens that contain any of the characters from start to end."""
-    tokens = cast(Sequence[Any], doc)
-    first = bisect_right(tokens, start, key=lambda token: token.idx + len(token))
-    return range(first, bisect_left(tokens, end, key=lambda token: token.idx))
 
 
 def trim_whitespace(pieces: Sequence[str], start: int, end: int) -> Tuple[int, int]:
@@ -179,39 +180,32 @@ def _problem(text: str, span: RawSpan, entities: int) -> Optional[Tuple[str, Cor
     return None if text[start:end].strip() else ("whitespace", _whitespace(text, span))
 
 
-def _align(doc: Doc, span: RawSpan, log: ConversionLog, unknown: Set[int]) -> range:
+def _align(doc: Doc, span: RawSpan, log: ConversionLog, unknown: Set[int]) -> Optional[Span]:
     """Return the tokens of an entity, as `log.alignment` says; none if it is left out.
 
     unknown: Tokens that are not annotated; it is changed.
     """
-    tokens = tokens_overlapping(doc, span.start, span.end)
-    if _is_aligned(doc, tokens, span):
-        return tokens
-    problem, kept = _misaligned(doc, tokens, span), tokens
-    if log.alignment == "contract":
-        first = tokens.start + (doc[tokens.start].idx < span.start)
-        last = doc[tokens.stop - 1]
-        end = tokens.stop - (last.idx + len(last) > span.end)
-        kept = range(*trim_whitespace([token.text for token in doc], first, max(first, end)))
+    if aligned := _char_span(doc, span):
+        return aligned
+    problem, kept = _misaligned(doc, span), _char_span(doc, span, "expand")
+    if log.alignment == "contract" and (kept := _char_span(doc, span, "contract")):
+        start, end = trim_whitespace(doc.text, kept.start_char, kept.end_char)
+        kept = _char_span(doc, span._replace(start=start, end=end), "expand")
     if log.alignment == "strict" or not kept:
         log.rejected("alignment", problem, entities=1)
-        return range(0)
+        return None
     if log.alignment == "missing":
         log.aligned(problem, entities=1)
-        unknown.update(tokens)
-        return range(0)
+        unknown.update(token.i for token in kept)
+        return None
     log.aligned(problem)
     return kept
 
 
-def _is_aligned(doc: Doc, tokens: range, span: RawSpan) -> bool:
-    covered = doc[tokens.start : tokens.stop]
-    return (covered.start_char, covered.end_char) == (span.start, span.end)
-
-
-def _to_span(doc: Doc, tokens: range, span: RawSpan) -> Span:
-    start, end = tokens.start, tokens.stop
-    return Span(doc, start, end, span.label, kb_id=span.kb_id or "", span_id=span.id or "")
+def _char_span(doc: Doc, span: RawSpan, mode: str = "strict") -> Optional[Span]:
+    kb_id, span_id = span.kb_id or "", span.id or ""
+    at = span.start, span.end, span.label
+    return doc.char_span(*at, kb_id=kb_id, alignment_mode=mode, span_id=span_id)
 
 
 def _describe(text: str, span: RawSpan) -> str:
@@ -228,7 +222,8 @@ def _conflict(doc: Doc, span: RawSpan, expected: str) -> CorpusError:
     return error(span.where, expected, got, "Remove one of the two, or move its edges")
 
 
-def _misaligned(doc: Doc, tokens: range, span: RawSpan) -> CorpusError:
-    got = f"{_describe(doc.text, span)} in the tokens {shorten([doc[i].text for i in tokens])}"
+def _misaligned(doc: Doc, span: RawSpan) -> CorpusError:
+    words = [token.text for token in _char_span(doc, span, "expand") or ()]
+    got = f"{_describe(doc.text, span)} in the tokens {shorten(words)}"
     fix = "Move its edges to edges of tokens, use the tokenizer of the corpus, or set --alignment"
     return error(span.where, "an entity of whole tokens", got, fix)

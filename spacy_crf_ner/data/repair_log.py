@@ -3,15 +3,11 @@
 from collections import Counter
 from typing import Dict, List
 
-from ..input_error import InputError
+from ..input_error import CorpusError, InputError
 
 MAX_MESSAGES = 20
 MAX_SHOWN = 1000  # characters of what was found; a line may have millions
 ALIGNMENTS = ("strict", "expand", "contract", "missing")
-
-
-class CorpusError(InputError):
-    """A corpus that cannot be read; the message says where, what was expected, and what to do."""
 
 
 def error(where: str, expected: str, got: str, fix: str) -> CorpusError:
@@ -51,21 +47,19 @@ class ConversionLog:
         self.tag_schemes: Dict[str, str] = {}
         self.messages: List[str] = []
         self.notes: List[str] = []
-        self._part: Counter[str] = Counter()
+        self._counted = [self.totals]
 
     def start_part(self, name: str) -> None:
         """Count what follows for this part of the corpus, too."""
-        self._part = self.parts.setdefault(name, Counter())
+        self._counted = [self.totals, self.parts.setdefault(name, Counter())]
 
     def read(self, records: int = 1, entities: int = 0) -> None:
         """Count what the corpus contains, before anything of it is rejected."""
-        for counter in (self.totals, self._part):
+        for counter in self._counted:
             counter.update({"records": records, "entities": entities})
 
     def repaired(self, kind: str, problem: CorpusError) -> None:
         """Count a mistake that the caller fixes. Raises it unless `repair` is set."""
-        if not self.repair:
-            raise problem
         self._count(f"repaired.{kind}", problem)
 
     def rejected(
@@ -76,8 +70,6 @@ class ConversionLog:
         records, entities: How many are lost, of those that `read` counts. A record loses its
             entities too.
         """
-        if not self.repair:
-            raise problem
         self._count(f"rejected.{kind}", problem, records, entities)
 
     def aligned(self, problem: CorpusError, entities: int = 0) -> None:
@@ -93,8 +85,10 @@ class ConversionLog:
             self.counts[f"skipped.{kind}"] += number
 
     def _count(self, kind: str, problem: CorpusError, records: int = 0, entities: int = 0) -> None:
+        if not self.repair and not kind.startswith("aligned."):
+            raise problem
         self.counts[kind] += 1
-        for counter in (self.totals, self._part):
+        for counter in self._counted:
             counter.update({"rejected.records": records, "rejected.entities": entities})
         if len(self.messages) < MAX_MESSAGES:
             self.messages.append(str(problem))

@@ -11,7 +11,7 @@ from itertools import accumulate, groupby, pairwise
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Sequence, Tuple
 from unicodedata import normalize
 
-from spacy.tokens import Doc, Span, Token
+from spacy.tokens import Doc, Token
 
 from ..input_error import InputError
 
@@ -19,21 +19,24 @@ from ..input_error import InputError
 Segmenter = Callable[[Sequence[str]], List[bool]]
 
 
-def keep(docs: Iterable[Doc]) -> Iterator[Doc]:
-    """Keep the tokens."""
-    yield from docs
-
-
-def split(docs: Iterable[Doc]) -> Iterator[Doc]:
+def split(docs: Iterable[Doc], separators: str = "_ ") -> Iterator[Doc]:
     """Make a token of each syllable of a word.
 
-    docs: Docs whose words may contain several syllables, with an underscore or a space between
-        two. A word with an @ or a slash is an address and stays whole, as does one with an empty
-        part: an underscore alone, or at an edge.
+    docs: Docs whose words may contain several syllables, with a separator between two: an
+        underscore or a space. A word with an @ or a slash is an address and stays whole, as does
+        one with an empty part: an underscore alone, or at an edge.
 
     Yields new Docs with the same entities, missing annotation, sentence starts and user_data.
     """
-    return _split(docs, "_ ")
+    for doc in docs:
+        words: List[Tuple[str, bool]] = []
+        for token in doc:
+            parts = re.split(f"[{separators}]", token.text)
+            if not all(parts) or set("@/") & set(token.text):
+                parts = [token.text]
+            words += [(part, True) for part in parts[:-1]]
+            words.append((parts[-1], bool(token.whitespace_)))
+        yield _with_words(doc, words)
 
 
 def join(docs: Iterable[Doc]) -> Iterator[Doc]:
@@ -47,26 +50,14 @@ def join(docs: Iterable[Doc]) -> Iterator[Doc]:
     Yields new Docs, from which `split` makes the Docs of syllables again.
     Raises InputError if pyvi is not installed.
     """
-    return _join(_split(docs, " "), _pyvi_segmenter())
+    return _join(split(docs, separators=" "), _pyvi_segmenter())
 
 
-SYLLABLES: Dict[str, Callable[[Iterable[Doc]], Iterator[Doc]]] = {
-    "keep": keep,
+SYLLABLES: Dict[str, Callable[[Iterable[Doc]], Iterable[Doc]]] = {
+    "keep": iter,
     "split": split,
     "join": join,
 }
-
-
-def _split(docs: Iterable[Doc], separators: str) -> Iterator[Doc]:
-    for doc in docs:
-        words: List[Tuple[str, bool]] = []
-        for token in doc:
-            parts = re.split(f"[{separators}]", token.text)
-            if not all(parts) or set("@/") & set(token.text):
-                parts = [token.text]
-            words += [(part, True) for part in parts[:-1]]
-            words.append((parts[-1], bool(token.whitespace_)))
-        yield _with_words(doc, words)
 
 
 def _join(docs: Iterable[Doc], segment: Segmenter) -> Iterator[Doc]:
@@ -126,15 +117,14 @@ def _with_words(doc: Doc, words: List[Tuple[str, bool]]) -> Doc:
         [new[i : i + 1] for i, each in enumerate(kinds) if each == kind]
         for kind in ("missing", "blocked", "outside")
     )
-    ents = [_same_span(new, ent) for ent in doc.ents]
+    spans = (
+        new.char_span(ent.start_char, ent.end_char, ent.label, kb_id=ent.kb_id, span_id=ent.id)
+        for ent in doc.ents
+    )
+    ents = [span for span in spans if span]
+    assert len(ents) == len(doc.ents), "an entity's edges stay edges of tokens"
     new.set_ents(ents, missing=missing, blocked=blocked, outside=outside)
     return new
-
-
-def _same_span(new: Doc, ent: Span) -> Span:
-    span = new.char_span(ent.start_char, ent.end_char, ent.label, kb_id=ent.kb_id, span_id=ent.id)
-    assert span is not None, "an entity's edges stay edges of tokens"
-    return span
 
 
 def _pyvi_segmenter() -> Segmenter:

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from spacy_crf_ner import data
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.data import ConversionLog, CorpusError, docbin, lines
+from spacy_crf_ner.docbin import find_docbins
 from spacy_crf_ner.input_error import InputError
 
 HERE = Path(__file__).parents[1]
@@ -207,7 +208,7 @@ def test_nothing_of_a_doc_is_lost(
     counts = data.convert(tmp_path / "in.spacy", tmp_path / "out.spacy", nlp=nlp)
     assert counts["corpus"]["docs"] == 5
     assert counts["corpus"]["sentences"] == 2  # of the last doc; of the empty one there is none
-    files = docbin.spacy_files(tmp_path / "out.spacy")
+    files = find_docbins(tmp_path / "out.spacy")
     found = [load(file, nlp) for file in files]
     for each in found:
         assert sum(map(len, each)) <= max_tokens or len(list(filter(len, each))) == 1

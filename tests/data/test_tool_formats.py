@@ -737,7 +737,7 @@ def test_docs_of_spacys_files_are_what_they_are(scratch: Path, nlp: Language, dr
 def test_other_files_are_not_spacys(content: bytes, tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "a.spacy"
     path.write_bytes(content)
-    with pytest.raises(CorpusError, match=r"a\.spacy: expected a file of spaCy that is whole"):
+    with pytest.raises(CorpusError, match=r"a\.spacy.*: expected spaCy's binary format"):
         list(read_spacy(path, nlp))
 
 
@@ -746,8 +746,21 @@ def test_truncated_files_of_spacy_are_told(tmp_path: Path, nlp: Language) -> Non
     path = tmp_path / "a.spacy"
     for size in range(0, len(whole), 7):
         path.write_bytes(whole[:size])
-        with pytest.raises(CorpusError, match="that is whole"):
+        with pytest.raises(CorpusError, match="or a part of a file"):
             list(read_spacy(path, nlp))
+
+
+def test_an_error_of_the_machine_is_no_mistake_in_a_corpus(
+    tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def get_docs(*_: Any) -> Iterator[Doc]:
+        raise OSError("disk gone")
+        yield
+
+    DocBin(docs=[nlp("Hanoi")]).to_disk(tmp_path / "a.spacy")
+    monkeypatch.setattr(DocBin, "get_docs", get_docs)
+    with pytest.raises(OSError, match="disk gone"):
+        list(read_spacy(tmp_path / "a.spacy", nlp, ConversionLog(repair=True)))
 
 
 # Anything
