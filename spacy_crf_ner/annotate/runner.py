@@ -101,6 +101,8 @@ class BatchRunner:
                 got = "none" if text is None or text != text else type(text).__name__
                 raise TypeError(f"expected a text, got {got}")
         except Exception as error:  # bytes that are no Doc raise errors of all types
+            if is_machine_error(error):
+                raise
             self._fail(row, error)
             return []
         chunks = list(chunk_text(text, self.max_characters))

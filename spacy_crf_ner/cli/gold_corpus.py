@@ -42,7 +42,8 @@ def annotate_examples(nlp: Language, examples: List[Example]) -> None:
 
     A doc that fails under an error handler of the pipeline keeps no entities; a line says so.
     """
-    pairs = nlp.pipe(((eg.predicted, eg) for eg in examples), as_tuples=True)
+    # A component annotates a doc in place: a copy, which may fail at a later component.
+    pairs = nlp.pipe(((eg.predicted.copy(), eg) for eg in examples), as_tuples=True)
     failed = len(examples)
     console = Console(stderr=True)
     for doc, eg in track(pairs, "Predicting", total=len(examples), console=console):

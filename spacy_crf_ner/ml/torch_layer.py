@@ -266,6 +266,8 @@ def _deserialize(build: Build, _: Any, data: bytes, device: torch.device) -> Opt
         stored = torch.load(BytesIO(data), map_location=device, weights_only=True)
         module = build(**stored["dims"])
         module.load_state_dict(stored["state"])
+    except (MemoryError, OSError, torch.OutOfMemoryError):
+        raise  # an error of the machine says nothing of the file
     except Exception as error:
         raise InputError(
             "The stored weights cannot be read: expected the weights of a model with the settings "

@@ -1,6 +1,6 @@
 """Faster prediction of pipelines over transformers."""
 
-from typing import Any, Dict, Iterator, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 from spacy.language import Language
 from spacy_transformers.layers.listener import TransformerListener
@@ -71,6 +71,8 @@ def accelerate(nlp: Language, precision: Optional[str] = "auto") -> Language:
         if "max_batch_items" in config and precision is not None:
             config["max_batch_items"] = max(config["max_batch_items"], MAX_BATCH_ITEMS)
             pipe.cfg["max_batch_items"] = config["max_batch_items"]
+    if precision is not None:
+        _resolve_auto([pipe for name, pipe in nlp.components if name not in pipes], precision)
     if pipes and precision is not None:
         nlp.batch_size = max(nlp.batch_size, BATCH_SIZE)
         nlp.config["nlp"]["batch_size"] = nlp.batch_size
@@ -93,6 +95,14 @@ def resolved_precision(nlp: Language) -> Optional[str]:
             if isinstance(node, Transformer):
                 return node.shim.resolved_precision
     return None
+
+
+def _resolve_auto(pipes: List[Any], precision: str) -> None:
+    """Give a precision to the components without a transformer whose own setting is "auto"."""
+    models = [pipe.model for pipe in pipes if isinstance(getattr(pipe, "model", None), Model)]
+    for shim in (shim for model in models for node in model.walk() for shim in node.shims):
+        if isinstance(shim, PredictionShim) and shim.precision == "auto":
+            shim.set_precision(precision)
 
 
 def _over_transformer(pipe: Any) -> bool:

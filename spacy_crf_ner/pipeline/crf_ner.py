@@ -22,7 +22,7 @@ from .crf_pipe import CRFPipe
 from .gold import collect_labels, gold_tags, negative_spans
 from .listeners import has_listener, require_features, require_upstream
 from .settings import FittedSetting, Setting, is_share
-from .spacy_internals import check_lexeme_norms
+from .spacy_internals import check_lexeme_norms, remember_pipeline
 from .temperature_scaling import fit_temperature
 
 DEFAULT_MODEL = """
@@ -77,7 +77,9 @@ def make_crf_ner(
 ) -> "CRFEntityRecognizer":
     """Make the component for a pipeline; its settings are those of `CRFEntityRecognizer`."""
     settings = {key: value for key, value in locals().items() if key != "nlp"}
-    return CRFEntityRecognizer(nlp.vocab, **settings)
+    component = CRFEntityRecognizer(nlp.vocab, **settings)
+    remember_pipeline(component, nlp)
+    return component
 
 
 class CRFEntityRecognizer(CRFPipe):
@@ -210,20 +212,21 @@ class CRFEntityRecognizer(CRFPipe):
         check_lexeme_norms(self.vocab, self.name)
         if nlp is not None:
             require_upstream(self, nlp)
-        # New weights: forget the number of tags, and the width of the input, of old ones.
-        output_layer = self.model.get_ref("output_layer")
-        for node, dim in ((self.model, "nO"), (output_layer, "nO"), (output_layer, "nI")):
-            node.set_dim(dim, None, force=True)
         if labels is None:
             labels = collect_labels(get_examples(), self.name, self.incorrect_spans_key)
-        for label in labels:
-            self.add_label(label)
-        if not self.labels:
+        if not labels and not self.labels:
             raise InputError(
                 f"[{self.name}] expected examples with entities, got none with any: there is no "
                 "label to learn. Check that the corpus has doc.ents, or give the labels."
             )
-        self._threshold_by_label()
+        self._require_known_labels([*self.labels, *labels])
+        # Only now, as nothing above fails any more: forget what belongs to old weights.
+        output_layer = self.model.get_ref("output_layer")
+        for node, dim in ((self.model, "nO"), (output_layer, "nO"), (output_layer, "nI")):
+            node.set_dim(dim, None, force=True)
+        self.cfg["temperature"] = None
+        for label in labels:
+            self.add_label(label)
         output_layer.set_dim("nO", len(self.scheme.tags))
         self.model.initialize(X=[eg.x for eg in islice(get_examples(), 10)])
 
@@ -369,14 +372,17 @@ class CRFEntityRecognizer(CRFPipe):
 
     def _threshold_by_label(self) -> Dict[str, float]:
         """The threshold of each label. Raises InputError for one of an unknown label."""
-        thresholds, labels = self.thresholds, self.labels
-        unknown = [label for label in thresholds if label not in labels]
+        self._require_known_labels(self.labels)
+        return {label: float(self.thresholds.get(label, self.threshold)) for label in self.labels}
+
+    def _require_known_labels(self, labels: Sequence[str]) -> None:
+        """Raise InputError for a threshold of a label that is not among these."""
+        unknown = [label for label in self.thresholds if label not in labels]
         if unknown:
             raise InputError(
-                f"[{self.name}] thresholds: expected labels among {list(labels)}, got {unknown}. "
-                "Correct them, or add the label."
+                f"[{self.name}] thresholds: expected labels among {[*dict.fromkeys(labels)]}, got "
+                f"{unknown}. Correct them, or add the label."
             )
-        return {label: float(thresholds.get(label, self.threshold)) for label in labels}
 
 
 @lru_cache(maxsize=64)

@@ -66,8 +66,9 @@ class FittedSetting(Setting[Optional[float]]):
         is_change = self._name in pipe.settings
         pipe.settings[self._name] = self._plain(pipe, value)
         if is_change:
+            # With the weights, not in the config: of it, other weights may be trained.
             pipe.settings[self._name], pipe.cfg[self._name] = None, value
-            write_setting(pipe, self._name, value)
+            write_setting(pipe, self._name, None)
 
 
 def is_share(value: float) -> bool:

@@ -4,6 +4,7 @@ import gc
 from copy import copy
 from functools import lru_cache
 from typing import Any, Iterator, List, Sequence, Set, Tuple
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from spacy import util
 from spacy.language import Language
@@ -56,13 +57,25 @@ def _keeps_extensions_in_user_data() -> bool:
 # Configs: `Language.config` is built from the dict that `get_pipe_config` returns.
 
 
+_MADE_FOR: "WeakKeyDictionary[TrainablePipe, ReferenceType[Language]]" = WeakKeyDictionary()
+
+
+def remember_pipeline(pipe: TrainablePipe, nlp: Language) -> None:
+    """Remember the pipeline that a component is made for, without keeping it alive."""
+    _MADE_FOR[pipe] = ref(nlp)
+
+
 def write_setting(pipe: TrainablePipe, name: str, value: Any) -> None:
     """Set a setting of a component in the config of each pipeline that holds it.
 
-    A component does not know its pipelines; one that was sourced belongs to several. So they are
-    looked up among all objects, which is slow and complete.
+    A component that was sourced belongs to several pipelines, and does not know them. So these are
+    looked up among all objects, which is slow, and does not find what `gc.freeze` has hidden: only
+    the pipeline that the component was made for is always found.
     """
-    pipelines: List[Language] = [x for x in gc.get_objects() if issubclass(type(x), Language)]
+    pipelines: List[Any] = [x for x in gc.get_objects() if issubclass(type(x), Language)]
+    made_for = _MADE_FOR[pipe]() if pipe in _MADE_FOR else None
+    if made_for is not None:
+        pipelines.append(made_for)
     for nlp in pipelines:
         for component_name, component in nlp.components:
             if component is pipe:

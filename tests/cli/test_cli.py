@@ -201,17 +201,23 @@ def test_visualize_writes_a_page(trained: Language, tmp_path: Path) -> None:
     assert "2 gold entities, 2 predicted, 2 of them equal" in page.read_text("utf-8")
 
 
-def test_a_doc_that_fails_shifts_no_entity_to_another(trained: Language) -> None:
+@pytest.mark.parametrize("first", [True, False])
+def test_a_doc_that_fails_has_no_entities_and_shifts_none_to_another(first: bool) -> None:
     nlp = spacy.blank("en")
+
+    @Language.component("cli_test_finds_the_first_word")
+    def finds(doc: Doc) -> Doc:
+        doc.ents = [Span(doc, 0, 1, doc[0].text)]
+        return doc
 
     @Language.component("cli_test_sometimes_fails")
     def fails(doc: Doc) -> Doc:
         if doc.text == "boom":
             raise RuntimeError("this doc cannot be read")
-        doc.ents = [Span(doc, 0, 1, doc[0].text)]
         return doc
 
-    nlp.add_pipe("cli_test_sometimes_fails")
+    nlp.add_pipe("cli_test_finds_the_first_word")
+    nlp.add_pipe("cli_test_sometimes_fails", **({"first": True} if first else {"last": True}))
     nlp.set_error_handler(ignore_error)
     texts = ["one", "boom", "two"]
     examples = [Example(nlp.make_doc(text), nlp.make_doc(text)) for text in texts]

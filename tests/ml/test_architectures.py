@@ -5,7 +5,7 @@ import io
 import os
 import pickle
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Tuple, cast
+from typing import Any, Callable, Dict, List, Optional, Tuple, Type, cast
 
 import numpy as np
 import pytest
@@ -499,6 +499,19 @@ class Intruder:
 
     def __reduce__(self) -> Tuple[Any, ...]:
         return (os.mkdir, (str(self.path),))
+
+
+@pytest.mark.parametrize("raised", [MemoryError, OSError, torch.OutOfMemoryError])
+def test_an_error_of_the_machine_is_no_mistake_in_the_weights(
+    raised: Type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*args: Any, **settings: Any) -> Any:
+        raise raised
+
+    content = stored()
+    monkeypatch.setattr(torch, "load", fails)
+    with pytest.raises(raised):
+        load(content)
 
 
 def pickled(content: Any) -> bytes:

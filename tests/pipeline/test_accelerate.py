@@ -9,7 +9,7 @@ import pytest
 import spacy
 import srsly
 import torch
-from pipelines import LISTENER, make_examples
+from pipelines import LISTENER, TOK2VEC, make_examples
 from spacy.language import Language
 from spacy.training import Example
 from spacy.util import minibatch
@@ -408,3 +408,14 @@ def test_processes_of_nlp_pipe_predict_alike(tiny_transformer: str, which: str) 
     ents, confidences = found(nlp, texts, n_process=2, batch_size=3)
     assert ents == expected[0] and any(ents)
     np.testing.assert_allclose(confidences, expected[1], atol=0.05)
+
+
+def test_auto_of_a_head_without_a_transformer_is_resolved_as_asked() -> None:
+    nlp = spacy.blank("en")
+    model = {"tok2vec": TOK2VEC, "hidden_width": 16, "precision": "auto"}
+    nlp.add_pipe("crf_ner", config={"model": model})
+    nlp.initialize(lambda: make_examples(nlp))
+    (shim,) = nlp.get_pipe("crf_ner").model.get_ref("output_layer").shims
+    assert shim.precision == "auto"
+    accelerate(nlp, "fp32")
+    assert shim.precision == "fp32"

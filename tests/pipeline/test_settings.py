@@ -1,6 +1,7 @@
 """Settings: what the config says holds, what is set at run time is saved, the rest is refused."""
 
 import copy
+import gc
 from pathlib import Path
 from typing import Any, Dict, Tuple
 
@@ -9,6 +10,7 @@ import spacy
 import srsly
 from pipelines import SENTENCES, TOK2VEC, make_examples, train
 from spacy.language import Language
+from spacy.training import Example
 
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.crf_ner import CRFEntityRecognizer
@@ -102,7 +104,8 @@ def test_a_setting_that_is_changed_is_saved(
 ) -> None:
     nlp = spacy.load(saved)
     setattr(ner_of(nlp), name, value)
-    assert configured(nlp, name) == value
+    # A temperature belongs to the weights, and is stored with them.
+    assert configured(nlp, name) == (None if name == "temperature" else value)
     assert getattr(ner_of(stored(nlp, how, tmp_path)), name) == value
 
 
@@ -162,7 +165,7 @@ def fitted(path: Path) -> Tuple[Language, float]:
 
 def test_a_fitted_temperature_goes_with_the_weights(saved: Path, tmp_path: Path) -> None:
     nlp, temperature = fitted(saved)
-    assert ner_of(nlp).temperature == configured(nlp, "temperature") == temperature != 1.0
+    assert ner_of(nlp).temperature == temperature != 1.0
     ner_of(nlp).to_disk(tmp_path / "ner")
     other = ner_of(spacy.load(saved))
     other.from_disk(tmp_path / "ner")
@@ -173,6 +176,38 @@ def test_a_fitted_temperature_goes_with_the_weights(saved: Path, tmp_path: Path)
     assert loaded.temperature == pytest.approx(temperature, rel=1e-6)
     overridden = spacy.load(tmp_path / "nlp", config={"components.ner.temperature": 3.0})
     assert ner_of(overridden).temperature == configured(overridden, "temperature") == 3.0
+
+
+def test_a_fitted_temperature_does_not_outlive_its_weights(saved: Path) -> None:
+    nlp, temperature = fitted(saved)
+    another = spacy.blank("en").from_config(nlp.config)
+    for pipeline in (another, nlp):
+        pipeline.initialize(lambda: make_examples(nlp))
+        assert ner_of(pipeline).temperature == 1.0 != temperature
+
+
+def test_a_setting_is_saved_where_the_garbage_collector_was_frozen(
+    saved: Path, tmp_path: Path
+) -> None:
+    """As servers do before they fork: then no object can be looked up."""
+    nlp = spacy.load(saved)
+    gc.freeze()
+    try:
+        ner_of(nlp).threshold = 0.75
+    finally:
+        gc.unfreeze()
+    assert ner_of(stored(nlp, "disk", tmp_path)).threshold == 0.75
+
+
+def test_an_initialization_that_fails_changes_nothing(saved: Path) -> None:
+    nlp = spacy.load(saved)
+    before, dims = [str(ent) for ent in nlp(TEXT).ents], ner_of(nlp).model.get_dim("nO")
+    wrong = Example.from_dict(nlp.make_doc("  Tim saw"), {"entities": [(0, 5, "PERSON")]})
+    with pytest.raises(InputError):
+        ner_of(nlp).initialize(lambda: [wrong])
+    assert ner_of(nlp).model.get_dim("nO") == dims
+    ner_of(nlp).add_label("LATE")
+    assert [str(ent) for ent in nlp(TEXT).ents] == before
 
 
 def test_a_scheme_that_does_not_fit_the_weights_is_an_error(saved: Path) -> None:
