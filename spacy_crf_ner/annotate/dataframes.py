@@ -61,18 +61,6 @@ def annotate_frames(
         yield _with_columns(frame, text_column, found, docs)
 
 
-def require_annotate() -> None:
-    """Raise InputError if pandas or pyarrow is not installed."""
-    try:
-        import pandas  # noqa: F401
-        import pyarrow  # noqa: F401
-    except ImportError as error:
-        raise InputError(
-            f"annotate: expected pandas and pyarrow, got no package {error.name}. "
-            'Install them: pip install "spacy-crf-ner[annotate]".'
-        ) from error
-
-
 # Once a process.
 load = lru_cache(maxsize=1)(loading.load)
 

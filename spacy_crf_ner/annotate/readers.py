@@ -85,8 +85,17 @@ def require_text_column(source: Source, text_column: str) -> None:
 
     Raises InputError if not. A file without columns, or without a readable record, passes.
     """
+    columns: Optional[List[str]] = None
     try:
-        columns = _columns(source)
+        if source.kind == "jsonl":
+            rows = (row for _, row, _, _ in _read_json_lines(source, "") if row is not None)
+            columns = next(([*row] for row in rows), None)
+        elif source.kind in DELIMITERS:
+            _, text, reason, _ = next(_lines(source))
+            cells = next(csv.reader([text], delimiter=DELIMITERS[source.kind], strict=True))
+            columns = None if reason else cells or None
+        elif (schema := schema_of(source)) is not None:
+            columns = schema.names
     except (StorageError, MemoryError):
         raise
     except Exception:  # `read` says what is wrong
@@ -128,19 +137,6 @@ def _with_columns(source: Source, item: Item, settings: Settings) -> Item:
     place = item.file if item.line is None else f"{item.file}:{item.line}"
     row.setdefault(settings.id_column, place)
     return item
-
-
-def _columns(source: Source) -> Optional[List[str]]:
-    """Read the names of the columns; None if there are none."""
-    if source.kind == "jsonl":
-        return next(
-            ([*row] for _, row, _, _ in _read_json_lines(source, "") if row is not None), None
-        )
-    if source.kind in DELIMITERS:
-        with _opened_table(source) as (columns, *_):
-            return columns
-    schema = schema_of(source)
-    return None if schema is None else [*schema.names]
 
 
 # Text
@@ -220,7 +216,17 @@ def _read_table(source: Source, text_column: str) -> Iterator[Record]:
     Raises ValueError for a header without columns, or with a name twice; and for a record whose end
     is unknown: it is too long, or has a quote that is never closed.
     """
-    with _opened_table(source) as (columns, rows, record, position):
+    # The limit is that of the process, so it never shrinks; `_feed` stops before it.
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
+    record: List[int] = []
+    with _decompressed(source) as (file, position):
+        # Lines keep their ends, which may be within a cell.
+        text = TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="\n")
+        rows = csv.reader(_feed(text, record), delimiter=DELIMITERS[source.kind], strict=True)
+        columns = next(rows, [])
+        if not columns or len({*columns}) < len(columns) or not all(map(is_text, columns)):
+            got = shorten(columns)
+            raise ValueError(f"expected a first line of different names in UTF-8, got {got}")
         while True:
             record.clear()
             cells, reason = [], ""
@@ -241,34 +247,10 @@ def _read_table(source: Source, text_column: str) -> Iterator[Record]:
             yield record[0], row, reason, position()
 
 
-@contextmanager
-def _opened_table(
-    source: Source,
-) -> Iterator[Tuple[List[str], Iterator[List[str]], List[int], Callable[[], int]]]:
-    """Read the header of a table.
-
-    Yields it, the rows after it, the numbers of the lines of the last row, and a function for the
-    position of an Item.
-    """
-    # The limit is that of the process, so it never shrinks; `_feed` stops before it.
-    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
-    record: List[int] = []
-    with _decompressed(source) as (file, position):
-        # Lines keep their ends, which may be within a cell.
-        text = TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="\n")
-        rows = csv.reader(_feed(text, record), delimiter=DELIMITERS[source.kind], strict=True)
-        columns = next(rows, [])
-        if not columns or len({*columns}) < len(columns) or not all(map(is_text, columns)):
-            got = shorten(columns)
-            raise ValueError(f"expected a first line of different names in UTF-8, got {got}")
-        yield columns, rows, record, position
-
-
 def _feed(text: TextIOWrapper, record: List[int]) -> Iterator[str]:
     """Yield lines, and note their numbers. A record may have at most MAX_LINE characters."""
-    number = length = 0
-    while line := text.readline(MAX_LINE + 1):
-        number += 1
+    length = 0
+    for number, line in enumerate(iter(lambda: text.readline(MAX_LINE + 1), ""), 1):
         length = len(line) + (length if record else 0)
         record.append(number)
         if length > MAX_LINE:

@@ -12,7 +12,7 @@ from .writers import WRITERS
 
 
 def annotate_shard(
-    shard: Shard, model: str, gpu_id: int, settings: Settings, output: Location
+    shard: Shard, model: str, settings: Settings, output: Location, gpu_id: int
 ) -> ShardReport:
     """Annotate the documents of a shard; write those without errors, and then the report.
 
@@ -63,7 +63,12 @@ def annotate_shard(
     return report
 
 
-def resolve_precision(model: str, gpu_id: int, precision: Optional[str]) -> Optional[str]:
+def load_model(model: str, precision: Optional[str], gpu_id: int) -> None:
+    """Load the pipeline of a run, before it is needed."""
+    load(model, gpu_id, precision)
+
+
+def resolve_precision(model: str, precision: Optional[str], gpu_id: int) -> Optional[str]:
     """Load a pipeline, and say which precision "auto" is here; None without a transformer."""
     from ..ml.precision import PredictionShim
 
