@@ -1,27 +1,20 @@
 """Add the entities of documents to frames of pandas: the function that all engines run."""
 
-from contextlib import nullcontext
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, MutableMapping, Optional, Union
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional, Union
 
 from spacy.language import Language
 
 from ..input_error import InputError
 from ..pipeline import load as loading
 from .chunking import MAX_CHARACTERS
-from .runner import BatchRunner
+from .runner import AnnotatedText, annotate_texts
 from .settings import ENTITIES
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-# New strings that the vocabulary of a pipeline keeps, because known words are faster. Beyond that
-# number it keeps none, as memory would grow with the corpus.
-MAX_NEW_WORDS = 50_000
 ERROR, DOC = "error", "doc"
-
-_max_words: MutableMapping[Language, int] = WeakKeyDictionary()
 
 
 def annotate_frames(
@@ -61,27 +54,11 @@ def annotate_frames(
     MemoryError and errors of a GPU, which are no errors of a document.
     """
     nlp = model if isinstance(model, Language) else load(model, gpu_id, precision)
-    max_words = _max_words.setdefault(nlp, len(nlp.vocab.strings) + MAX_NEW_WORDS)
     added = (ENTITIES, ERROR, DOC) if docs else (ENTITIES, ERROR)
     for frame in frames:
         _require_columns(frame, text_column, added)
-        runner = BatchRunner(nlp, list(frame[text_column]), batch_size, max_characters, docs)
-        with nlp.memory_zone() if len(nlp.vocab.strings) > max_words else nullcontext():
-            runner.run()
-            annotated = _with_columns(frame, text_column, runner)
-        yield annotated
-
-
-def require_annotate() -> None:
-    """Raise InputError if pandas or pyarrow is not installed."""
-    try:
-        import pandas  # noqa: F401
-        import pyarrow  # noqa: F401
-    except ImportError as error:
-        raise InputError(
-            f"annotate: expected pandas and pyarrow, got no package {error.name}. "
-            'Install them: pip install "spacy-crf-ner[annotate]".'
-        ) from error
+        found = annotate_texts(nlp, frame[text_column], batch_size, max_characters, docs)
+        yield _with_columns(frame, text_column, found, docs)
 
 
 # Once a process.
@@ -103,19 +80,20 @@ def _require_columns(frame: "DataFrame", text_column: str, added: Iterable[str])
         )
 
 
-def _with_columns(frame: "DataFrame", text_column: str, runner: BatchRunner) -> "DataFrame":
+def _with_columns(
+    frame: "DataFrame", text_column: str, found: List[AnnotatedText], docs: bool
+) -> "DataFrame":
     """Add the results to a shallow copy of a frame."""
     from pandas import Series
 
-    found, docs = zip(*runner.results()) if len(frame) else ((), ())
-    columns: Dict[str, Any] = {ENTITIES: [[each._asdict() for each in row] for row in found]}
+    columns: Dict[str, Any] = {ENTITIES: [each.entities for each in found]}
     if any(isinstance(text, bytes) for text in frame[text_column]):
-        columns = {text_column: runner.texts, **columns}
-    if runner.docs:
-        columns[DOC] = docs
+        columns = {text_column: [each.text for each in found], **columns}
+    if docs:
+        columns[DOC] = [each.doc for each in found]
     frame = frame.copy(deep=False)
     for name, values in columns.items():
         frame[name] = Series(values, index=frame.index, dtype=object)
-    frame[ERROR] = Series(runner.errors, index=frame.index, dtype="string")
-    frame.attrs = {**frame.attrs, "words": runner.words}
+    frame[ERROR] = Series([each.error for each in found], index=frame.index, dtype="string")
+    frame.attrs = {**frame.attrs, "words": sum(each.words for each in found)}
     return frame

@@ -10,15 +10,13 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, TypeVar, Union
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Set, TypeVar, Union
 
-from .dataframes import load
 from .output_folder import ShardFolder, ShardReport
 from .run import OnProgress, Run, Summary
 from .settings import Settings
-from .shards import Shard, cut_shards
-from .storage import Location
-from .worker import annotate_shard, resolve_precision
+from .shards import cut_shards
+from .worker import annotate_shard, load_model, resolve_precision
 
 # Each worker has a copy of the model.
 MAX_WORKERS = 8
@@ -78,7 +76,7 @@ class _Processes:
         self.executor, self.size = executor, size
 
     def resolve_precision(self, model: str, precision: Optional[str]) -> Optional[str]:
-        return self._submit(_resolve_precision, model, precision).result()
+        return self._submit(resolve_precision, model, precision).result()
 
     def annotate(
         self, run: Run, settings: Settings, folder: ShardFolder
@@ -88,7 +86,7 @@ class _Processes:
         first = next(shards, None)
         if first is None:
             return
-        ready = [self._submit(_load, run.model, settings.precision) for _ in range(self.size)]
+        ready = [self._submit(load_model, run.model, settings.precision) for _ in range(self.size)]
         next(as_completed(ready)).result()
         yield None
         # One shard more than workers: the next one is read while they work, and no more.
@@ -97,16 +95,16 @@ class _Processes:
             if len(pending) > self.size:
                 done, pending = wait(pending, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in done)
-            pending.add(self._submit(_annotate, shard, run.model, settings, folder.location))
+            pending.add(self._submit(annotate_shard, shard, run.model, settings, folder.location))
         yield from (future.result() for future in as_completed(pending))
 
     def _submit(self, work: Callable[..., Result], *arguments: Any) -> "Future[Result]":
         """Submit work, for which a process may start: Ctrl-C is for this process, not for that."""
         if not hasattr(signal, "pthread_sigmask"):  # Windows
-            return self.executor.submit(work, *arguments)
+            return self.executor.submit(_on_device, work, *arguments)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # is inherited
         try:
-            return self.executor.submit(work, *arguments)
+            return self.executor.submit(_on_device, work, *arguments)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -133,21 +131,21 @@ def _processes(devices: List[int]) -> Iterator[_Processes]:
         executor.shutdown(cancel_futures=True)
         leash.close()
         for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
+            del os.environ[name]
+            if value is not None:
                 os.environ[name] = value
 
 
 # In a worker process
 
-_device: Dict[str, int] = {}
+_device = -1  # that of the process
 
 
 def _start(leash: Connection, devices: "SimpleQueue[int]") -> None:
+    global _device
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, args=(leash,), daemon=True).start()
-    _device["gpu_id"] = devices.get()
+    _device = devices.get()
 
 
 def _end_with_parent(leash: Connection) -> None:
@@ -155,16 +153,8 @@ def _end_with_parent(leash: Connection) -> None:
     os._exit(1)
 
 
-def _load(model: str, precision: Optional[str]) -> None:
-    load(model, _device["gpu_id"], precision)
-
-
-def _resolve_precision(model: str, precision: Optional[str]) -> Optional[str]:
-    return resolve_precision(model, _device["gpu_id"], precision)
-
-
-def _annotate(shard: Shard, model: str, settings: Settings, output: Location) -> ShardReport:
-    return annotate_shard(shard, model, _device["gpu_id"], settings, output)
+def _on_device(work: Callable[..., Result], *arguments: Any) -> Result:
+    return work(*arguments, gpu_id=_device)
 
 
 def _cores() -> int:

@@ -4,8 +4,7 @@ import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from types import TracebackType
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Type
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set
 
 from filelock import FileLock, Timeout
 
@@ -76,12 +75,7 @@ class ShardFolder:
                 ) from None
         return self
 
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        traceback: Optional[TracebackType],
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._remove_unfinished()
         self._exit.close()
 
@@ -115,8 +109,7 @@ class ShardFolder:
             )
         else:
             _require_same(self.location.name, before, json.loads(json.dumps(fingerprint)))
-        names = [name for name in _names(self.state) if name.startswith("part-")]
-        for report in self._reports(names):
+        for report in self._reports(n for n in _names(self.state) if n.startswith("part-")):
             self.add(report)
 
     def add(self, report: ShardReport) -> None:

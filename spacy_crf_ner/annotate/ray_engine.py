@@ -1,22 +1,22 @@
 """The engine for Ray: the machines of a cluster."""
 
+import json
 import logging
 import os
-import pickle
 import socket
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from itertools import groupby
 from typing import (
     TYPE_CHECKING,
     Any,
     Dict,
-    FrozenSet,
     Iterator,
     List,
     NamedTuple,
     Optional,
     Sequence,
+    Set,
+    Tuple,
 )
 from urllib.parse import urlsplit
 
@@ -25,28 +25,20 @@ from .dataframes import load
 from .inputs import Source
 from .output_folder import ShardFolder, ShardReport
 from .run import OnProgress, Run, Summary
-from .settings import Settings
-from .shards import Shard, cut_shards
+from .settings import Settings, require_packages
+from .shards import cut_shards
 from .storage import Location
 from .worker import annotate_shard, resolve_precision
 
 if TYPE_CHECKING:
-    from pyarrow import Schema, Table
+    from pyarrow import Schema
+
+    # Consecutive files of one kind, that one task reads; and the types of their columns, if they
+    # are those of the first documents of the corpus.
+    Portion = Tuple[List[Source], Optional[Schema]]
 
 PORTION_SIZE = 64 * 2**20  # bytes of the files that a task reads; it reads a larger file whole
 TIMEOUT = 10  # seconds, for a cluster to accept a connection
-
-
-class Portion(NamedTuple):
-    """Consecutive files of one kind, that one task reads.
-
-    name: Prefix of the names of its shards.
-    schema: Types of the columns, if they are those of the first documents of the corpus.
-    """
-
-    name: str
-    sources: List[Source]
-    schema: Optional["Schema"]
 
 
 def annotate_on_ray(
@@ -81,42 +73,26 @@ def annotate_on_ray(
     if Ray is not installed; OSError if the cluster or a storage cannot be reached; WorkerError if
     a task fails that Ray cannot repeat. Finished shards stay.
     """
-    require_ray()
+    require_packages("ray", "ray.data")
     run = Run(model, inputs, output, settings)
     with _connected(address):
-        engine = _Cluster(workers or _capacity("GPU" if gpus else "CPU"), gpus)
+        engine = _Cluster(workers or _capacity("GPU" if gpus else "CPU"), 0 if gpus else -1)
         return run.execute(
             nullcontext(engine), resume=resume, restart=restart, on_progress=on_progress
         )
-
-
-def require_ray() -> None:
-    """Raise InputError if Ray, or what it needs for data, is not installed."""
-    try:
-        import ray.data  # noqa: F401
-    except ImportError as error:
-        raise InputError(
-            f"expected Ray, got no package {error.name}. "
-            "Install it: pip install 'spacy-crf-ner[ray]'."
-        ) from error
 
 
 class _Cluster(NamedTuple):
     """The engine: tasks of Ray Data read, and actors annotate and write."""
 
     workers: int
-    gpus: bool
-
-    @property
-    def gpu_id(self) -> int:
-        """In an actor, Ray shows only the GPU that it has given."""
-        return 0 if self.gpus else -1
+    gpu_id: int  # 0 or -1; in an actor, Ray shows only the GPU that it has given
 
     def resolve_precision(self, model: str, precision: Optional[str]) -> Optional[str]:
         import ray
 
-        task = ray.remote(num_cpus=1, num_gpus=int(self.gpus))(resolve_precision)
-        chosen: Optional[str] = ray.get(task.remote(model, self.gpu_id, precision))
+        task = ray.remote(num_cpus=1, num_gpus=self.gpu_id + 1)(resolve_precision)
+        chosen: Optional[str] = ray.get(task.remote(model, precision, self.gpu_id))
         return chosen
 
     def annotate(
@@ -129,37 +105,35 @@ class _Cluster(NamedTuple):
         """
         from ray.data import ActorPoolStrategy, DataContext, TaskPoolStrategy, from_items
 
-        portions = [{"portion": pickle.dumps(each)} for each in _portions(run, settings)]
+        portions = _portions(run, settings)
+        number = len(portions)
         context = DataContext.get_current().copy()
         context.enable_progress_bars = False
         context.target_max_block_size = 1  # bytes: a block, which an actor is given, is a shard
         with DataContext.current(context):
             reports = (
-                from_items(portions, override_num_blocks=len(portions))
+                from_items([{"portion": i} for i in range(number)], override_num_blocks=number)
                 # Without CPUs: else actors on all CPUs would wait for shards, and reading for a
                 # CPU. And Ray would let the actors read: one would annotate all of a large file.
-                .map_batches(
-                    partial(_cut, settings=settings, finished=frozenset(folder.finished)),
-                    batch_size=1,
-                    batch_format="pyarrow",
+                .flat_map(
+                    _cut,  # type: ignore[arg-type]  # Ray takes any iterable of rows
+                    fn_args=(portions, settings, folder.finished),
                     num_cpus=0,
-                    compute=TaskPoolStrategy(size=min(self.workers, len(portions))),
+                    compute=TaskPoolStrategy(size=min(self.workers, number)),
                 )
-                .map_batches(
-                    _Worker,
-                    fn_constructor_args=(run.model, self.gpu_id, settings, folder.location),
-                    batch_size=1,
-                    batch_format="pyarrow",
+                .map(
+                    _Worker,  # type: ignore[arg-type]  # and a class, for actors
+                    fn_constructor_args=(run.model, settings, folder.location, self.gpu_id),
                     num_cpus=1,  # and so one thread for arithmetic, which Ray sees to
-                    num_gpus=int(self.gpus),
+                    num_gpus=self.gpu_id + 1,
                     compute=ActorPoolStrategy(size=self.workers),
                 )
             )
             for row in reports.iter_rows():
-                yield pickle.loads(row["report"])
+                yield ShardReport(**json.loads(row["report"]))
 
 
-def _portions(run: Run, settings: Settings) -> List[Portion]:
+def _portions(run: Run, settings: Settings) -> List["Portion"]:
     """Divide a corpus into what tasks read."""
     portions: List[Portion] = []
     for kind, group in groupby(run.sources.sources, lambda source: source.kind):
@@ -172,21 +146,22 @@ def _portions(run: Run, settings: Settings) -> List[Portion]:
         size = PORTION_SIZE
         for source in alike:
             if size + source.size > PORTION_SIZE:
-                portions.append(Portion(f"part-{len(portions):06}", [], schema))
+                portions.append(([], schema))
                 size = 0
-            portions[-1].sources.append(source)
+            portions[-1][0].append(source)
             size += source.size
     return portions
 
 
-def _cut(batch: "Table", settings: Settings, finished: FrozenSet[str]) -> Iterator["Table"]:
-    """Read the portions of a batch, and yield their shards."""
-    for packed in batch["portion"].to_pylist():
-        portion: Portion = pickle.loads(packed)
-        prefix, schema = portion.name, portion.schema
-        for shard in cut_shards(portion.sources, settings, prefix=prefix, schema=schema):
-            if shard.name not in finished:
-                yield _table("shard", shard)
+def _cut(
+    row: Dict[str, int], portions: List["Portion"], settings: Settings, finished: Set[str]
+) -> Iterator[Dict[str, Any]]:
+    """Read a portion, and yield its shards."""
+    number = row["portion"]
+    sources, schema = portions[number]
+    for shard in cut_shards(sources, settings, prefix=f"part-{number:06}", schema=schema):
+        if shard.name not in finished:
+            yield {"shard": shard}
 
 
 class _Worker:
@@ -196,21 +171,13 @@ class _Worker:
     its report goes through Ray.
     """
 
-    def __init__(self, model: str, gpu_id: int, settings: Settings, output: Location) -> None:
-        self.arguments = model, gpu_id, settings, output
+    def __init__(self, model: str, settings: Settings, output: Location, gpu_id: int) -> None:
+        self.arguments = model, settings, output, gpu_id
         load(model, gpu_id, settings.precision)
 
-    def __call__(self, batch: "Table") -> Iterator["Table"]:
-        for packed in batch["shard"].to_pylist():
-            shard: Shard = pickle.loads(packed)
-            yield _table("report", annotate_shard(shard, *self.arguments))
-
-
-def _table(name: str, value: Any) -> "Table":
-    """Pack an object as Ray hands it over; a shard may have more than 2 GiB, so a large type."""
-    import pyarrow
-
-    return pyarrow.table({name: pyarrow.array([pickle.dumps(value)], pyarrow.large_binary())})
+    def __call__(self, row: Dict[str, Any]) -> Dict[str, str]:
+        report = annotate_shard(row["shard"], *self.arguments)
+        return {"report": json.dumps(report._asdict(), default=str)}
 
 
 @contextmanager

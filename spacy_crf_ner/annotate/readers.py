@@ -5,29 +5,19 @@ of the machine (StorageError, MemoryError) is raised, because a later attempt ma
 """
 
 import csv
-import json
-from contextlib import closing, contextmanager
-from math import isinf
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    NamedTuple,
-    Optional,
-    Tuple,
-)
+import gzip
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from contextlib import contextmanager
+from io import BufferedReader, TextIOWrapper
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from spacy.tokens import Doc, DocBin
 from spacy.vocab import Vocab
 
-from ..data.json_records import META, is_text, shorten
+from ..data.json_records import META, decode_json, is_text, shorten
+from ..data.lines import split_lines
 from ..input_error import InputError
-from . import lines
 from .inputs import Source
-from .lines import Line
 from .settings import Settings
 from .storage import BUFFER, StorageError
 
@@ -36,8 +26,9 @@ if TYPE_CHECKING:
     from pyarrow.parquet import FileMetaData, ParquetFile
 
 Row = Dict[str, Any]  # the columns of a record, by their names
+Record = Tuple[Optional[int], Optional[Row], str, int]  # line, row, reason, position of an Item
 
-MAX_DEPTH = 200  # nested lists and objects of JSON; deeper ones may not be picklable or writable
+MAX_LINE = 256 * 2**20  # bytes; a longer line is no document, and would be in memory whole
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 # Rows of Parquet that are in memory together, and their bytes.
 BATCH_ROWS = 1000
@@ -73,9 +64,11 @@ def read(source: Source, settings: Settings) -> Iterator[Item]:
     without a line. Raises StorageError and MemoryError.
     """
     part = "the file"
+    whole = source.kind == "txt" and settings.whole_files
+    reader = _read_whole if whole else READERS[source.kind]
     try:
-        for item in _records(source, settings):
-            yield _with_columns(source, item, settings)
+        for record in reader(source, settings.text_column):
+            yield _with_columns(source, Item(source.name, *record), settings)
             part = "the rest of the file"
         return
     except (StorageError, MemoryError):
@@ -92,8 +85,17 @@ def require_text_column(source: Source, text_column: str) -> None:
 
     Raises InputError if not. A file without columns, or without a readable record, passes.
     """
+    columns: Optional[List[str]] = None
     try:
-        columns = _columns(source)
+        if source.kind == "jsonl":
+            rows = (row for _, row, _, _ in _read_json_lines(source, "") if row is not None)
+            columns = next(([*row] for row in rows), None)
+        elif source.kind in DELIMITERS:
+            _, text, reason, _ = next(_lines(source))
+            cells = next(csv.reader([text], delimiter=DELIMITERS[source.kind], strict=True))
+            columns = None if reason else cells or None
+        elif (schema := schema_of(source)) is not None:
+            columns = schema.names
     except (StorageError, MemoryError):
         raise
     except Exception:  # `read` says what is wrong
@@ -120,30 +122,15 @@ def schema_of(source: Source) -> Optional["Schema"]:
         return None
 
 
-def _records(source: Source, settings: Settings) -> Iterator[Item]:
-    match source.kind:
-        case "txt" if settings.whole_files:
-            return _read_whole(source, settings.text_column)
-        case "txt":
-            return _read_text(source, settings.text_column)
-        case "jsonl":
-            return _read_json_lines(source)
-        case "csv" | "tsv":
-            return _read_table(source)
-        case "parquet":
-            return _read_parquet(source)
-    assert source.kind == "spacy"
-    return _read_docbin(source, settings.text_column)
-
-
 def _with_columns(source: Source, item: Item, settings: Settings) -> Item:
     """Require the text of a row, and give it an id if it has none."""
     row, column = item.row, settings.text_column
     if row is None:
         return item
     if column not in row:
-        reason = f"expected a column {column!r}, got {shorten([*row])}"
-        return item._replace(row=None, reason=reason)
+        return item._replace(
+            row=None, reason=f"expected a column {column!r}, got {shorten([*row])}"
+        )
     if source.kind != "spacy" and not is_text(row[column]):
         reason = f"expected text in {column!r}, got {shorten(row[column])}"
         return item._replace(row=None, reason=reason)
@@ -152,154 +139,126 @@ def _with_columns(source: Source, item: Item, settings: Settings) -> Item:
     return item
 
 
-def _columns(source: Source) -> Optional[List[str]]:
-    """Read the names of the columns; None if there are none."""
-    if source.kind == "jsonl":
-        rows = (item.row for item in _read_json_lines(source) if item.row is not None)
-        return next(([*row] for row in rows), None)
-    if source.kind in DELIMITERS:
-        with _opened_table(source) as (columns, _, _):
-            return columns
-    schema = schema_of(source)
-    return None if schema is None else [*schema.names]
-
-
 # Text
 
 
-def _read_text(source: Source, text_column: str) -> Iterator[Item]:
+@contextmanager
+def _decompressed(source: Source) -> Iterator[Tuple[Any, Callable[[], int]]]:
+    """Open a file, decompressed. Yields also a function for the position of an Item.
+
+    Raises ValueError for UTF-16; reading raises OSError, EOFError or zlib.error for damage.
+    """
+    with source.location.open() as packed:
+        file: Any = packed
+        if source.compression == "gz":
+            file = gzip.GzipFile(fileobj=packed)
+        elif source.compression == "zst":
+            from pyarrow import CompressedInputStream
+
+            file = BufferedReader(CompressedInputStream(packed, "zstd"))
+        if file.peek(2)[:2] in (BOM_UTF16_LE, BOM_UTF16_BE):
+            raise ValueError("expected UTF-8, got UTF-16")
+        yield file, lambda: min(packed.tell(), source.size)
+
+
+def _lines(source: Source) -> Iterator[Tuple[int, str, str, int]]:
+    """Read the number, text, reason and position of each line, and go on after a bad one."""
+    with _decompressed(source) as (file, position):
+        if file.peek(len(BOM_UTF8) + 1) == BOM_UTF8:
+            return  # there is nothing but the mark
+        for number, where, text, problem in split_lines(file, source.name, MAX_LINE):
+            reason = ""
+            if problem and problem[0] != "nul":  # a document may have any character
+                reason = str(problem[1]).removeprefix(f"{where}: ")
+            yield number, text, reason, position()
+
+
+def _read_text(source: Source, text_column: str) -> Iterator[Record]:
     """Read a document a line; an empty line is an empty document."""
-    for line in lines.read_lines(source):
-        text = line.text.removesuffix("\n").removesuffix("\r")
-        row = None if line.reason else {text_column: text}
-        yield Item(source.name, line.number, row, line.reason, line.position)
+    for number, text, reason, position in _lines(source):
+        yield number, None if reason else {text_column: text}, reason, position
 
 
-def _read_whole(source: Source, text_column: str) -> Iterator[Item]:
+def _read_whole(source: Source, text_column: str) -> Iterator[Record]:
     """Read a file as one document, all its characters as they are."""
-    with lines.decompressed(source) as (file, _):
-        text, reason = lines.decode(file.read(lines.MAX_LINE + 1), begins=True)
-    row = None if reason else {text_column: text}
-    yield Item(source.name, None, row, reason, source.size)
-
-
-# JSON
-
-
-def _read_json_lines(source: Source) -> Iterator[Item]:
-    """Read an object a line, and go on after a line that is none."""
-    for line in lines.read_lines(source):
-        row, reason = None, line.reason
-        if not reason and line.text.strip(" \t\r\n"):
-            row, reason = _parse(line.text)
-        yield Item(source.name, line.number, row, reason, line.position)
-
-
-def _parse(text: str) -> Tuple[Optional[Row], str]:
+    with _decompressed(source) as (file, _):
+        content = file.read(MAX_LINE + 1)
+    if len(content) > MAX_LINE:
+        raise ValueError(f"expected at most {MAX_LINE:,} bytes, got more")
     try:
-        value = _decoder.decode(text)
-    except (ValueError, RecursionError) as problem:
-        return None, f"expected JSON, got {shorten(text)} ({problem})"
-    if not isinstance(value, dict):
-        return None, f"expected an object of JSON, got {shorten(value)}"
-    if text.count("[") + text.count("{") > MAX_DEPTH and _depth([value]) > MAX_DEPTH:
-        return None, f"expected at most {MAX_DEPTH} lists and objects in each other, got more"
-    return value, ""
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        raise ValueError(f"expected UTF-8, got {problem}") from problem
+    yield None, {text_column: text}, "", source.size
 
 
-def _depth(values: Iterable[Any]) -> int:
-    """Count how deep lists and objects are nested, without recursion."""
-    depth = 0
-    while values := [value for value in values if isinstance(value, (list, dict))]:
-        depth += 1
-        parts = (value.values() if isinstance(value, dict) else value for value in values)
-        values = [value for part in parts for value in part]
-    return depth
-
-
-def _object(pairs: List[Tuple[str, Any]]) -> Row:
-    row = dict(pairs)
-    if len(row) < len(pairs):
-        raise ValueError(f"a key twice among {shorten([key for key, _ in pairs])}")
-    return row
-
-
-def _number(text: str) -> float:
-    value = float(text)
-    if isinf(value):
-        raise ValueError(f"a number as large as {shorten(text)}")
-    return value
-
-
-def _constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
-_decoder = json.JSONDecoder(
-    object_pairs_hook=_object, parse_float=_number, parse_constant=_constant
-)
+def _read_json_lines(source: Source, text_column: str) -> Iterator[Record]:
+    """Read an object a line, and go on after a line that is none."""
+    for number, text, reason, position in _lines(source):
+        row = None
+        if not reason and text.strip(" \t\r"):
+            try:
+                value = decode_json(text)
+            except ValueError as problem:
+                reason = f"expected JSON, got {shorten(text)} ({problem})"
+            else:
+                row = value if isinstance(value, dict) else None
+                reason = "" if row is not None else f"expected an object, got {shorten(value)}"
+        yield number, row, reason, position
 
 
 # Tables as text
 
 
-def _read_table(source: Source) -> Iterator[Item]:
+def _read_table(source: Source, text_column: str) -> Iterator[Record]:
     """Read rows of strings, and go on after one that cannot be read.
 
     Raises ValueError for a header without columns, or with a name twice; and for a record whose end
     is unknown: it is too long, or has a quote that is never closed.
     """
-    with _opened_table(source) as (columns, rows, record):
+    # The limit is that of the process, so it never shrinks; `_feed` stops before it.
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
+    record: List[int] = []
+    with _decompressed(source) as (file, position):
+        # Lines keep their ends, which may be within a cell.
+        text = TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="\n")
+        rows = csv.reader(_feed(text, record), delimiter=DELIMITERS[source.kind], strict=True)
+        columns = next(rows, [])
+        if not columns or len({*columns}) < len(columns) or not all(map(is_text, columns)):
+            got = shorten(columns)
+            raise ValueError(f"expected a first line of different names in UTF-8, got {got}")
         while True:
             record.clear()
-            cells, row, reason = None, None, ""
+            cells, reason = [], ""
             try:
                 cells = next(rows)
             except StopIteration:
                 return
             except csv.Error as problem:
-                reason = f"expected a record, got {problem}"
                 if str(problem) == "unexpected end of data":
-                    quote = f"the quote is never closed in the record of line {record[0].number}"
+                    quote = f"the quote is never closed in the record of line {record[0]}"
                     raise ValueError(quote) from problem
-            reason = next((line.reason for line in record if line.reason), reason)
-            if cells and not reason:
-                row = dict(zip(columns, cells))
-                if len(cells) != len(columns):
-                    expected = f"expected {len(columns)} cells, as the first line has"
-                    row, reason = None, f"{expected}, got {len(cells)}"
-            yield Item(source.name, record[0].number, row, reason, record[-1].position)
+                reason = f"expected a record, got {problem}"
+            if not all(map(is_text, cells)):
+                reason = f"expected UTF-8, got {shorten(cells)}"
+            elif cells and len(cells) != len(columns):
+                reason = f"expected {len(columns)} cells, as the first line has, got {len(cells)}"
+            row = dict(zip(columns, cells)) if cells and not reason else None
+            yield record[0], row, reason, position()
 
 
-@contextmanager
-def _opened_table(source: Source) -> Iterator[Tuple[List[str], Iterator[List[str]], List[Line]]]:
-    """Read the header of a table. Yields it, the rows after it, and the lines of the last row."""
-    # The limit is that of the process, so it never shrinks; `_feed` stops before it.
-    csv.field_size_limit(max(csv.field_size_limit(), lines.MAX_LINE))
-    record: List[Line] = []
-    with closing(lines.read_lines(source)) as content:
-        feed = _feed(content, record)
-        rows = csv.reader(feed, delimiter=DELIMITERS[source.kind], strict=True)
-        columns = next(rows, [])
-        reason = next((line.reason for line in record if line.reason), "")
-        if reason or not columns or len({*columns}) < len(columns):
-            got = reason or shorten(columns)
-            raise ValueError(f"expected a first line of different names, got {got}")
-        yield columns, rows, record
-
-
-def _feed(content: Iterator[Line], record: List[Line]) -> Iterator[str]:
-    """Yield lines, each also added to its record, which may have at most MAX_LINE characters."""
+def _feed(text: TextIOWrapper, record: List[int]) -> Iterator[str]:
+    """Yield lines, and note their numbers. A record may have at most MAX_LINE characters."""
     length = 0
-    for line in content:
-        length = len(line.text) + (length if record else 0)
-        record.append(line)
-        if length > lines.MAX_LINE or not line.text:
+    for number, line in enumerate(iter(lambda: text.readline(MAX_LINE + 1), ""), 1):
+        length = len(line) + (length if record else 0)
+        record.append(number)
+        if length > MAX_LINE:
             raise ValueError(
-                f"expected at most {lines.MAX_LINE:,} characters in the record of line "
-                f"{record[0].number}, got more: a quote may not be closed"
+                f"expected at most {MAX_LINE:,} characters in the record of line {record[0]}, got "
+                "more: a quote may not be closed"
             )
-        yield line.text
+        yield line
 
 
 # Binary files
@@ -314,7 +273,7 @@ def _parquet(source: Source) -> Iterator["ParquetFile"]:
         yield ParquetFile(file, pre_buffer=False, buffer_size=BUFFER)
 
 
-def _read_parquet(source: Source) -> Iterator[Item]:
+def _read_parquet(source: Source, text_column: str) -> Iterator[Record]:
     """Read the rows of a table as values of Python. Raises ValueError for a column name twice."""
     number = 0
     with _parquet(source) as table:
@@ -324,8 +283,7 @@ def _read_parquet(source: Source) -> Iterator[Item]:
         for batch in table.iter_batches(_batch_size(table.metadata)):
             for row, reason in _rows(batch):
                 number += 1
-                position = source.size * number // rows
-                yield Item(source.name, number, row, reason, position)
+                yield number, row, reason, source.size * number // rows
 
 
 def _batch_size(metadata: "FileMetaData") -> int:
@@ -347,7 +305,7 @@ def _rows(batch: "RecordBatch") -> List[Tuple[Optional[Row], str]]:
     return [row for i in range(batch.num_rows) for row in _rows(batch.slice(i, 1))]
 
 
-def _read_docbin(source: Source, text_column: str) -> Iterator[Item]:
+def _read_docbin(source: Source, text_column: str) -> Iterator[Record]:
     """Read Docs with their tokens and metadata, but without annotation, which may be gold.
 
     A row has the columns that `convert` keeps, and the Doc as bytes, which `Language.pipe` takes.
@@ -359,4 +317,14 @@ def _read_docbin(source: Source, text_column: str) -> Iterator[Item]:
         row = {**meta} if isinstance(meta, dict) else {}
         spaces = None if doc.has_unknown_spaces else [bool(token.whitespace_) for token in doc]
         row[text_column] = Doc(doc.vocab, [token.text for token in doc], spaces).to_bytes()
-        yield Item(source.name, number, row, "", source.size * number // len(packed))
+        yield number, row, "", source.size * number // len(packed)
+
+
+READERS: Dict[str, Callable[[Source, str], Iterator[Record]]] = {
+    "txt": _read_text,
+    "jsonl": _read_json_lines,
+    "csv": _read_table,
+    "tsv": _read_table,
+    "parquet": _read_parquet,
+    "spacy": _read_docbin,
+}

@@ -18,12 +18,11 @@ from typing import (
 )
 
 from ..input_error import InputError
-from .dataframes import require_annotate
 from .fingerprint import has_auto_precision, make_fingerprint
 from .inputs import find_sources
 from .output_folder import ShardFolder, ShardReport
 from .readers import require_text_column
-from .settings import Settings, require_settings
+from .settings import Settings, require_packages, require_settings
 from .storage import locate
 
 Summary = Dict[str, Any]
@@ -76,7 +75,7 @@ class Run:
     settings: Settings
 
     def __post_init__(self) -> None:
-        require_annotate()
+        require_packages("annotate", "pandas", "pyarrow")
         require_settings(self.settings)
         self.location = locate(str(self.output))
         self.sources = find_sources(self.inputs, self.location)
@@ -99,41 +98,38 @@ class Run:
         the run: finished shards stay.
         """
         began = monotonic()
-        with ShardFolder(self.location) as folder, workers as engine:
+        with (
+            ShardFolder(self.location) as folder,
+            workers as engine,
+            _failures(self.location.name, folder),
+        ):
             settings = self._resolved(engine, folder, resume)
             fingerprint = make_fingerprint(self.model, self.sources, settings)
             folder.begin(fingerprint, resume=resume, restart=restart)
             resumed = folder.totals.copy()
 
             def progress() -> Progress:
-                now = folder.totals - resumed
+                size, now = folder.totals["size"], folder.totals - resumed
                 seconds = monotonic() - began
-                return Progress(
-                    folder.totals["size"], self.total, now["documents"], now["words"], seconds
-                )
+                return Progress(size, self.total, now["documents"], now["words"], seconds)
 
-            with _failures(self.location.name, folder):
-                for report in engine.annotate(self, settings, folder):
-                    if report is not None:
-                        folder.add(report)
-                    on_progress(progress())
+            for report in engine.annotate(self, settings, folder):
+                if report is not None:
+                    folder.add(report)
+                on_progress(progress())
             summary = self._summary(folder, progress(), resumed["shards"])
             folder.finish(summary)
         return summary
 
     def _resolved(self, engine: Engine, folder: ShardFolder, resume: bool) -> Settings:
         """Replace the precision "auto": all shards of a folder are predicted in the same one."""
-        settings = self.settings
-        if settings.precision not in (None, "auto"):
-            return settings
-        if settings.precision is None and not has_auto_precision(self.model):
-            return settings
+        given = self.settings.precision
+        if given != "auto" and (given or not has_auto_precision(self.model)):
+            return self.settings
         before = folder.read_fingerprint() if resume else None
-        if before is not None:
-            return settings._replace(precision=before["precision"])
-        with _failures(self.location.name, folder):
-            chosen = engine.resolve_precision(self.model, settings.precision)
-        return settings._replace(precision=chosen)
+        if before is None:
+            return self.settings._replace(precision=engine.resolve_precision(self.model, given))
+        return self.settings._replace(precision=before["precision"])
 
     def _summary(self, folder: ShardFolder, progress: Progress, resumed_shards: int) -> Summary:
         totals = folder.totals
@@ -145,9 +141,7 @@ class Run:
             "blank_lines": totals["blank"],
             "files": len(self.sources.sources),
             "ignored_files": len(self.sources.ignored),
-            "words": totals["words"],
-            "entities": totals["entities"],
-            "shards": totals["shards"],
+            **{name: totals[name] for name in ("words", "entities", "shards")},
             "resumed_shards": resumed_shards,
             "seconds": round(progress.seconds, 3),
             "documents_per_second": round(progress.documents / seconds, 1),

@@ -1,19 +1,35 @@
 """Run texts through a pipeline: in batches of similar length, long ones in chunks."""
 
 import re
-from contextlib import contextmanager
-from typing import Any, Iterator, List, NamedTuple, Optional, Tuple, Union
+from contextlib import contextmanager, nullcontext
+from typing import (
+    Any,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    MutableMapping,
+    NamedTuple,
+    Optional,
+    Tuple,
+    Union,
+)
+from weakref import WeakKeyDictionary
 
 from spacy.language import Language
 from spacy.tokens import Doc, Span
 from spacy.util import raise_error
 
-from .chunking import Chunk, FoundEntity, chunk_text, merge_entities
+from .chunking import MAX_CHARACTERS, Chunk, FoundEntity, chunk_text, merge_entities
 
 # Characters, and documents, that go through the pipeline together.
 BATCH_CHARACTERS = 50_000
 BATCH_DOCS = 256
+# New strings that the vocabulary of a pipeline keeps, because known words are faster. Beyond that
+# number it keeps none, as memory would grow with the corpus.
+MAX_NEW_WORDS = 50_000
 
+_max_words: MutableMapping[Language, int] = WeakKeyDictionary()
 # How messages of torch begin where a GPU, or the memory, fails.
 _DEVICE_ERROR = re.compile(r"(CUDA|HIP|cuDNN|cuBLAS) |.*can't allocate memory", re.DOTALL)
 
@@ -44,52 +60,67 @@ class AnnotatedPart(NamedTuple):
     tokens: List[Tuple[str, bool]]
 
 
-class BatchRunner:
-    """Documents, and what a pipeline finds in them.
+class AnnotatedText(NamedTuple):
+    """What a pipeline found in a document.
 
-    nlp: The pipeline.
-    texts: Strings, or Docs as bytes, which `run` replaces with their texts.
-    batch_size, max_characters, docs: As for `annotate_frames`.
-
-    errors: For each document why it could not be annotated, or None.
+    text: Of a Doc, its text.
+    entities: "start", "end", "label" and "confidence" of each, in characters of the text.
+    doc: If Docs are wanted, one with its tokens and entities, as bytes.
+    error: Why it could not be annotated, or None.
+    words: Number of its tokens.
     """
 
-    def __init__(
-        self, nlp: Language, texts: List[Any], batch_size: int, max_characters: int, docs: bool
-    ) -> None:
-        self.nlp, self.texts = nlp, texts
-        self.batch_size, self.max_characters, self.docs = batch_size, max_characters, docs
-        self.errors: List[Optional[str]] = [None] * len(texts)
+    text: Any
+    entities: List[Dict[str, Any]]
+    doc: Optional[bytes]
+    error: Optional[str]
+    words: int
+
+
+def annotate_texts(
+    nlp: Language,
+    texts: Iterable[Any],
+    batch_size: int = 0,
+    max_characters: int = MAX_CHARACTERS,
+    docs: bool = False,
+) -> List[AnnotatedText]:
+    """Find the entities of documents. Arguments and errors are those of `annotate_frames`."""
+    max_words = _max_words.setdefault(nlp, len(nlp.vocab.strings) + MAX_NEW_WORDS)
+    runner = _Runner(nlp, [*texts], max_characters, docs)
+    with nlp.memory_zone() if len(nlp.vocab.strings) > max_words else nullcontext():
+        with _errors_raised(nlp):
+            parts = [part for row in range(len(runner.texts)) for part in runner.parts(row)]
+            for batch in _batches(sorted(parts, key=lambda part: part.length), batch_size):
+                runner.pipe(batch)
+        return [runner.result(row) for row in range(len(runner.texts))]
+
+
+class _Runner:
+    """Documents, and what a pipeline has found in them. Docs as bytes are replaced by their texts.
+
+    errors: Why documents could not be annotated, by their positions.
+    """
+
+    def __init__(self, nlp: Language, texts: List[Any], max_characters: int, docs: bool) -> None:
+        self.nlp, self.texts, self.max_characters, self.docs = nlp, texts, max_characters, docs
+        self.errors: Dict[int, str] = {}
         self._annotated: List[List[AnnotatedPart]] = [[] for _ in texts]
 
-    def run(self) -> None:
-        """Find the entities. Raises the errors of the machine: see `is_machine_error`."""
-        parts = [part for row in range(len(self.texts)) for part in self._parts(row)]
-        parts.sort(key=lambda part: part.length)
-        with _errors_raised(self.nlp):
-            for batch in self._batches(parts):
-                self._pipe(batch)
+    def result(self, row: int) -> AnnotatedText:
+        parts = sorted(self._annotated[row])
+        found = merge_entities([(part.chunk, part.entities) for part in parts])
+        content = None
+        if self.docs and row not in self.errors:
+            try:
+                content = self._doc(row, found).to_bytes()
+            except ValueError as error:
+                self._fail(row, error)
+        if row in self.errors:
+            return AnnotatedText(self.texts[row], [], None, self.errors[row], 0)
+        words = sum(part.words for part in parts)
+        return AnnotatedText(self.texts[row], [e._asdict() for e in found], content, None, words)
 
-    def results(self) -> Iterator[Tuple[List[FoundEntity], Optional[bytes]]]:
-        """Yield the entities of each document, and with `docs` its tokens and entities as a Doc."""
-        for row, parts in enumerate(self._annotated):
-            parts.sort()
-            found = merge_entities([(part.chunk, part.entities) for part in parts])
-            doc = None
-            if self.docs and self.errors[row] is None:
-                try:
-                    doc = self._doc(row, found).to_bytes()
-                except ValueError as error:
-                    self._fail(row, error)
-                    found = []
-            yield found, doc
-
-    @property
-    def words(self) -> int:
-        """Number of tokens of the documents without errors."""
-        return sum(part.words for parts in self._annotated for part in parts)
-
-    def _parts(self, row: int) -> List[DocPart]:
+    def parts(self, row: int) -> List[DocPart]:
         text = self.texts[row]
         doc = None
         try:
@@ -112,25 +143,9 @@ class BatchRunner:
             return [DocPart(row, chunk, text[chunk.left : chunk.right]) for chunk in chunks]
         return [_part_of_doc(row, chunk, doc) for chunk in chunks]
 
-    def _batches(self, parts: List[DocPart]) -> Iterator[List[DocPart]]:
-        """Divide parts, sorted by length, into batches."""
-        batch: List[DocPart] = []
-        size = 0
-        for part in parts:
-            full = len(batch) >= (self.batch_size or BATCH_DOCS)
-            if not self.batch_size and size + part.length > BATCH_CHARACTERS:
-                full = True
-            if batch and full:
-                yield batch
-                batch, size = [], 0
-            batch.append(part)
-            size += part.length
-        if batch:
-            yield batch
-
-    def _pipe(self, batch: List[DocPart]) -> None:
+    def pipe(self, batch: List[DocPart]) -> None:
         """Annotate a batch; if it fails, its halves, down to the one document that fails."""
-        batch = [part for part in batch if self.errors[part.row] is None]
+        batch = [part for part in batch if part.row not in self.errors]
         if not batch:
             return
         try:
@@ -147,19 +162,18 @@ class BatchRunner:
                 self._fail(batch[0].row, error)
                 return
             middle = len(batch) // 2
-            self._pipe(batch[:middle])
-            self._pipe(batch[middle:])
+            self.pipe(batch[:middle])
+            self.pipe(batch[middle:])
         else:
             for part, found in zip(batch, annotated):
                 self._annotated[part.row].append(found)
 
     def _fail(self, row: int, error: Exception) -> None:
         self.errors[row] = f"{type(error).__name__}: {error}"
-        self._annotated[row] = []
 
     def _doc(self, row: int, entities: List[FoundEntity]) -> Doc:
         """Build the document from the tokens of its parts, with its entities and nothing else."""
-        tokens = [token for part in self._annotated[row] for token in part.tokens]
+        tokens = [token for part in sorted(self._annotated[row]) for token in part.tokens]
         doc = Doc(self.nlp.vocab, [word for word, _ in tokens], [space for _, space in tokens])
         if doc.text != self.texts[row]:
             raise ValueError(
@@ -180,6 +194,21 @@ class BatchRunner:
             ents.append(ent)
         doc.set_ents(ents)
         return doc
+
+
+def _batches(parts: List[DocPart], batch_size: int) -> Iterator[List[DocPart]]:
+    """Divide parts, sorted by length, into batches."""
+    batch: List[DocPart] = []
+    size = 0
+    for part in parts:
+        size += part.length
+        too_long = not batch_size and size > BATCH_CHARACTERS
+        if batch and (too_long or len(batch) >= (batch_size or BATCH_DOCS)):
+            yield batch
+            batch, size = [], part.length
+        batch.append(part)
+    if batch:
+        yield batch
 
 
 def is_machine_error(error: Exception) -> bool:

@@ -1,7 +1,8 @@
 """Cut a corpus into shards: consecutive records, annotated by one worker, written to one file."""
 
+from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Iterable, Iterator, List, Optional, Tuple
 
 from .inputs import Source
 from .readers import Item, read, schema_of
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
 MAX_CHARACTERS = 2_000_000
 
 
-class Shard(NamedTuple):
-    """A part of a corpus.
+@dataclass(frozen=True)
+class Shard:
+    """A part of a corpus. It is not a tuple, because Ray would store one as a list.
 
     name: Of its file, without the ending; sorted, names have the order of the input.
     items: The records, also those that could not be read.

@@ -116,8 +116,7 @@ class _StoredFile(RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def seekable(self) -> bool:
-        return True
+    seekable = readable
 
     def readinto(self, buffer: Any) -> int:
         with _storage_errors(self.name):

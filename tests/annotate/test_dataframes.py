@@ -13,7 +13,6 @@ from spacy.tokens import Doc
 from spacy.util import ignore_error
 
 from spacy_crf_ner.annotate import annotate_frames, chunking, runner
-from spacy_crf_ner.annotate import dataframes as module
 
 TEXTS = [text for text, _ in SENTENCES] + ["Ada Lovelace Byron left Paris, Texas, for Hanoi. " * 9]
 
@@ -319,7 +318,7 @@ def test_a_column_is_taken_only_where_one_is_added(column) -> None:
 
 def test_not_all_words_of_the_documents_are_kept(monkeypatch) -> None:
     """Else memory would grow with the corpus."""
-    monkeypatch.setattr(module, "MAX_NEW_WORDS", 40)
+    monkeypatch.setattr(runner, "MAX_NEW_WORDS", 40)
     nlp = ruled()
     before = len(nlp.vocab.strings)
     sizes = []

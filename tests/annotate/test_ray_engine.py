@@ -323,7 +323,7 @@ def test_absent_ray_is_told_with_what_to_install(monkeypatch):
     for name in ("ray", "ray.data"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ValueError, match=r"pip install 'spacy-crf-ner\[ray\]'"):
-        engine.require_ray()
+        annotate_on_ray("model", ["in"], "out")
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])

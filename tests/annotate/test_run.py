@@ -50,7 +50,7 @@ class Loop:
                 if self.fail is not None and done == self.after:
                     raise self.fail
                 done += 1
-                yield annotate_shard(shard, run.model, -1, settings, folder.location)
+                yield annotate_shard(shard, run.model, settings, folder.location, -1)
 
 
 @pytest.fixture
@@ -177,11 +177,11 @@ def test_the_precision_of_a_transformer_is_what_it_predicts_in(tiny_transformer,
     nlp.initialize()
     accelerate(nlp, "fp32")
     monkeypatch.setattr(worker, "load", lambda *arguments: nlp)
-    assert worker.resolve_precision("m", -1, "auto") == "fp32"
+    assert worker.resolve_precision("m", "auto", -1) == "fp32"
     accelerate(nlp, "auto")
-    assert worker.resolve_precision("m", -1, "auto") in ("fp32", "bf16", "int8")
+    assert worker.resolve_precision("m", "auto", -1) in ("fp32", "bf16", "int8")
     monkeypatch.setattr(worker, "load", lambda *arguments: spacy.blank("en"))
-    assert worker.resolve_precision("m", -1, "auto") is None
+    assert worker.resolve_precision("m", "auto", -1) is None
 
 
 @pytest.mark.parametrize("package", PACKAGES)
