@@ -166,11 +166,11 @@ def _lines(source: Source) -> Iterator[Tuple[int, str, str, int]]:
     with _decompressed(source) as (file, position):
         if file.peek(len(BOM_UTF8) + 1) == BOM_UTF8:
             return  # there is nothing but the mark
-        for number, where, text, problem in split_lines(file, source.name, MAX_LINE):
+        for number, line in enumerate(split_lines(file, source.name, MAX_LINE), 1):
             reason = ""
-            if problem and problem[0] != "nul":  # a document may have any character
-                reason = str(problem[1]).removeprefix(f"{where}: ")
-            yield number, text, reason, position()
+            if line.problem and line.problem[0] != "nul":  # a document may have any character
+                reason = str(line.problem[1]).removeprefix(f"{line.where}: ")
+            yield number, line.text, reason, position()
 
 
 def _read_text(source: Source, text_column: str) -> Iterator[Record]:

@@ -3,12 +3,13 @@
 from codecs import BOM_UTF8
 from itertools import count
 from pathlib import Path
-from typing import Iterator, NamedTuple, Optional, Tuple
+from typing import BinaryIO, Iterator, NamedTuple, Optional, Tuple
 
 from ..input_error import CorpusError
 from .repair_log import error
 
 MAX_LINE_BYTES = 16 * 2**20  # a line is in memory as a whole
+SKIPPED_BYTES = 2**20  # of a longer line, in memory at a time
 
 Problem = Tuple[str, CorpusError]  # the kind that a ConversionLog counts, and the error
 
@@ -27,29 +28,37 @@ class Line(NamedTuple):
 
 
 def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[Line]:
-    """Read the lines of a file one at a time. They end at line feeds only, not at U+2028.
-
-    path: File, with or without a byte order mark of UTF-8.
-
-    Yields all lines, including those that cannot be used; the rest of a line that is longer than
-    `MAX_LINE_BYTES`, with its end, is skipped.
-    """
+    """Read the lines of a file, see `split_lines`."""
     with path.open("rb") as file:
-        for number in count(1):
-            where = f"{path}, line {number}"
-            content = file.readline(MAX_LINE_BYTES + 1)
-            if not content:
-                return
-            if len(content) > MAX_LINE_BYTES:
-                while content and not content.endswith(b"\n"):
-                    content = file.readline(MAX_LINE_BYTES)
-                expected = f"a line of at most {MAX_LINE_BYTES:,} bytes"
-                problem = "length", error(where, expected, "more", "Break it into lines")
-                yield Line(where, "", problem)
-                continue
-            if number == 1 and encoding == "utf-8":
-                content = content.removeprefix(BOM_UTF8)
-            yield _decode(where, content.removesuffix(b"\n").removesuffix(b"\r"), encoding)
+        yield from split_lines(file, str(path), encoding=encoding)
+
+
+def split_lines(
+    file: BinaryIO, name: str, max_bytes: int = MAX_LINE_BYTES, encoding: str = "utf-8"
+) -> Iterator[Line]:
+    """Read lines one at a time. They end at line feeds only, not at U+2028.
+
+    file: Open binary file, with or without a byte order mark of UTF-8.
+    name: Its name, for messages.
+    max_bytes: Longest line, with its end; the rest of a longer one is skipped.
+
+    Yields all lines, including those that cannot be used.
+    """
+    for number in count(1):
+        where = f"{name}, line {number}"
+        content = file.readline(max_bytes + 1)
+        if not content:
+            return
+        if len(content) > max_bytes:
+            while content and not content.endswith(b"\n"):
+                content = file.readline(min(max_bytes, SKIPPED_BYTES))
+            expected = f"a line of at most {max_bytes:,} bytes"
+            problem = "length", error(where, expected, "more", "Break it into lines")
+            yield Line(where, "", problem)
+            continue
+        if number == 1 and encoding == "utf-8":
+            content = content.removeprefix(BOM_UTF8)
+        yield _decode(where, content.removesuffix(b"\n").removesuffix(b"\r"), encoding)
 
 
 def _decode(where: str, content: bytes, encoding: str) -> Line:
