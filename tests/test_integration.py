@@ -44,6 +44,7 @@ def save(docs, path):
 # Packages
 
 
+@pytest.mark.slow
 def test_a_package_of_it_is_loaded_by_name(trained, tmp_path):
     trained.to_disk(tmp_path / "model")
     package = ["-m", "spacy", "package", tmp_path / "model", tmp_path, "--build", "none"]

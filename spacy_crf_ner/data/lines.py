@@ -30,7 +30,7 @@ class Line(NamedTuple):
 def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[Line]:
     """Read the lines of a file, see `split_lines`."""
     with path.open("rb") as file:
-        yield from split_lines(file, str(path), encoding=encoding)
+        yield from split_lines(file, str(path), MAX_LINE_BYTES, encoding)
 
 
 def split_lines(

@@ -315,6 +315,7 @@ def test_an_id_that_was_there_before_is_told_with_both_places(
     assert log.counts == {"rejected.record": 1}
 
 
+@pytest.mark.slow
 def test_ids_take_little_memory(tmp_path: Path, nlp: Language) -> None:
     """A long id, and a long path, are not kept."""
     records = [{"text": "a", "spans": [], "id": f"{i}" * 500} for i in range(2000)]

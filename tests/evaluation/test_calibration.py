@@ -394,7 +394,7 @@ def test_the_command_saves_a_calibrated_pipeline(folder: Path, tmp_path: Path) -
     expected = calibrate(first, make_examples(first, NOISY))
     temperature = second.get_pipe("crf_ner").temperature
     assert temperature == pytest.approx(expected["temperature"]) != 1.0
-    assert second.config["components"]["crf_ner"]["temperature"] == pytest.approx(temperature)
+    assert second.config["components"]["crf_ner"]["temperature"] is None  # it is with the weights
     rows = [line.replace("│", " ").split() for line in output.splitlines()]
     for row, key in (("ECE", "ece"), ("Brier", "brier")):
         assert [row, *(f"{expected[when][key]:.4f}" for when in ("before", "after"))] in rows

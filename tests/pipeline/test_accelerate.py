@@ -89,6 +89,7 @@ def plain(saved: Path, texts: List[str]) -> Tuple[Found, np.ndarray]:
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 1000])
+@pytest.mark.slow
 def test_better_batches_change_nothing(
     saved: Path, texts: List[str], plain: Tuple[Found, np.ndarray], batch_size: int
 ) -> None:
@@ -372,6 +373,7 @@ def test_commands_know_each_precision() -> None:
     assert tuple(options.PRECISIONS.split("|")) == precision.PRECISIONS
 
 
+@pytest.mark.slow
 def test_commands_predict_in_a_precision(tiny_transformer: str, tmp_path: Path) -> None:
     ready(tiny_transformer).to_disk(tmp_path / "model")
     run = CliRunner().invoke

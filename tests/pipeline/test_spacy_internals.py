@@ -91,6 +91,7 @@ def test_training_and_storage_are_inherited() -> None:
 # The extension attribute
 
 
+@pytest.mark.slow
 def test_the_extension_is_registered_with_the_component_not_at_import(tmp_path: Path) -> None:
     """A doc that was stored has its confidences wherever a component has been made."""
     script = """
