@@ -19,13 +19,13 @@ from typing import Annotated, Any, Dict, Iterator, List, NamedTuple, Optional, S
 import srsly
 import torch
 import typer
-from ablation_measure import measure
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError
 from rich.markup import escape
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn
 
 import spacy_crf_ner
+from ablation_measure import measure
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.report.plots import require_matplotlib
 

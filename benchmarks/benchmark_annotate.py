@@ -15,8 +15,8 @@ from typing import Annotated, Dict, Iterator, List, Tuple
 import spacy
 import torch
 import typer
-from benchmark import Transformer, _print_machine, _spread, _texts, _trained_a_little
 
+from benchmark import Transformer, _print_machine, _spread, _texts, _trained_a_little
 from spacy_crf_ner.annotate import Progress, Settings, annotate, annotate_on_ray
 
 ROOT = Path(__file__).parent.parent

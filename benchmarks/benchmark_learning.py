@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Annotated, Dict, List, NamedTuple, Tuple
 
 import typer
+
 from benchmark import ROOT, Gpu, Transformer, _convert, _print_machine
 from benchmark_speed import RATES
 

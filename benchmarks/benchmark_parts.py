@@ -8,14 +8,14 @@ from typing import Annotated, Any, Dict, Iterator, List, Tuple
 
 import spacy
 import typer
-from benchmark import _piping, _print_machine
-from benchmark_speed import document_sets
 from spacy.language import Language
 from spacy.training import Corpus
 from spacy_transformers import Transformer
 from spacy_transformers.data_classes import FullTransformerBatch
 from spacy_transformers.layers import transformer_model
 
+from benchmark import _piping, _print_machine
+from benchmark_speed import document_sets
 from spacy_crf_ner import accelerate
 from spacy_crf_ner.ml.torch_layer import TorchShim
 from spacy_crf_ner.ml.transformer import model as transformer

@@ -16,12 +16,12 @@ from typing import Annotated, Any, Dict, Iterator, List, NamedTuple, Set, Tuple
 import spacy
 import srsly
 import typer
-from benchmark import ROOT, Transformer, _memory, _run, _spread
 from spacy.language import Language
 from spacy.scorer import PRFScore
 from spacy.training import Corpus
 from spacy.util import load_config
 
+from benchmark import ROOT, Transformer, _memory, _run, _spread
 from spacy_crf_ner import data
 
 PEERS = ROOT / "benchmarks" / "peers"

@@ -9,6 +9,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 import pytest
 import spacy
 import torch
+
 from phobert import make_phobert
 from pipelines import make_examples, train
 

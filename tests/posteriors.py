@@ -2,13 +2,13 @@
 
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-import helpers
 import numpy as np
 import torch
-from helpers import PREFIXES, SCHEMES, Span, array
 from hypothesis import strategies as st
 from torch import Tensor
 
+import helpers
+from helpers import PREFIXES, SCHEMES, Span, array
 from spacy_crf_ner.ml.potentials import Potentials
 from spacy_crf_ner.pipeline.posterior import Posterior
 from spacy_crf_ner.pipeline.preset import DecodingConstraints

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import spacy
 import torch
-from pipelines import LISTENER, SENTENCES, make_examples
 from thinc.api import get_current_ops, set_current_ops
 from thinc.compat import has_cupy_gpu, has_torch_cuda_gpu
 
+from pipelines import LISTENER, SENTENCES, make_examples
 from spacy_crf_ner import crf
 from spacy_crf_ner.tags import TagScheme
 

@@ -5,10 +5,11 @@ import sys
 
 import pytest
 import spacy
-from pipelines import SENTENCES, TOK2VEC, ents, listening, make_examples, train
 from spacy.cli.train import train as spacy_train
 from spacy.tokens import DocBin
 from spacy.training import Example
+
+from pipelines import SENTENCES, TOK2VEC, ents, listening, make_examples, train
 
 TEXTS = [text for text, _ in SENTENCES]
 SCRIPT = """

@@ -6,13 +6,13 @@ from typing import List, Tuple
 import numpy as np
 import pytest
 import spacy
-from helpers import LABELS, SCHEMES, Span, annotations, properties, span_sets, write
 from hypothesis import given
 from hypothesis import strategies as st
 from seqeval.scheme import BILOU, IOB2, Entities
 from spacy.tokens import Doc
 from spacy.training import biluo_tags_to_spans, biluo_to_iob, offsets_to_biluo_tags
 
+from helpers import LABELS, SCHEMES, Span, annotations, properties, span_sets, write
 from spacy_crf_ner.tags import TAG_MISSING, TagMask, TagScheme
 
 VOCAB = spacy.blank("xx").vocab

@@ -6,6 +6,8 @@ import spacy
 from spacy.cli._util import setup_gpu
 from spacy.language import Language
 
+from ..input_error import InputError
+
 
 def load(model: str, gpu_id: int = -1, precision: Optional[str] = None) -> Language:
     """Load a pipeline.
@@ -14,10 +16,23 @@ def load(model: str, gpu_id: int = -1, precision: Optional[str] = None) -> Langu
     gpu_id: The GPU to use; -1 for the CPU.
     precision: As in `spacy_crf_ner.accelerate`; None for what the pipeline was saved with.
 
-    Raises InputError as `accelerate` does, and OSError if there is no such pipeline.
+    Raises InputError where there is no such GPU, for a pipeline that spaCy cannot load, and as
+    `accelerate` does; OSError if there is no such pipeline.
     """
-    setup_gpu(gpu_id, silent=True)
-    nlp = spacy.load(model)
+    try:
+        setup_gpu(gpu_id, silent=True)
+    except ValueError as error:
+        raise InputError(
+            f"--gpu-id {gpu_id}: expected a GPU, got none ({error}). Use -1 for the CPU."
+        ) from error
+    try:
+        nlp = spacy.load(model)
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(
+            f"{model}: expected a pipeline that spaCy can load, got one that fails: {error}"
+        ) from error
     if precision is not None:
         from .accelerate import accelerate
 

@@ -10,6 +10,8 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
+from ..input_error import InputError
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -199,11 +201,11 @@ def largest(transitions: Dict[str, Any]) -> float:
 
 
 def require_matplotlib() -> None:
-    """Raise ValueError where matplotlib is not installed."""
+    """Raise InputError where matplotlib is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise ValueError(
+        raise InputError(
             "plots: expected matplotlib, got no such package. "
             'Install it: pip install "spacy-crf-ner[report]".'
         ) from error

@@ -3,10 +3,10 @@
 import re
 
 import pytest
-from helpers import properties
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers import properties
 from spacy_crf_ner.annotate.chunking import chunk_text, merge_entities
 
 WORDS = [

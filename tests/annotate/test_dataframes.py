@@ -7,11 +7,11 @@ import pytest
 import spacy
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipelines import SENTENCES
 from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.util import ignore_error
 
+from pipelines import SENTENCES
 from spacy_crf_ner.annotate import annotate_frames, chunking, runner
 
 TEXTS = [text for text, _ in SENTENCES] + ["Ada Lovelace Byron left Paris, Texas, for Hanoi. " * 9]

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import spacy
-from helpers import properties
 from hypothesis import given
 from hypothesis import strategies as st
 from spacy.tokens import Doc, DocBin
 
+from helpers import properties
 from spacy_crf_ner.annotate.schema import AS_JSON, infer_schema, to_table
 from spacy_crf_ner.annotate.writers import WRITERS
 

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import pytest
 import spacy
 import srsly
-from ablation_measure import invalid_share, measure
 from huggingface_hub.errors import LocalEntryNotFoundError
-from pipelines import TOK2VEC, make_examples, train
 from spacy.tokens import DocBin
 from typer.testing import CliRunner
 
 import ablation
+from ablation_measure import invalid_share, measure
+from pipelines import TOK2VEC, make_examples, train
 
 ROOT = Path(__file__).parents[2]
 CONFIGS, VARIANTS = ROOT / "configs", ROOT / "benchmarks" / "ablation.yml"

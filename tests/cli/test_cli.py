@@ -3,7 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import List, Optional
+from typing import Any, List, Optional
 
 import pytest
 import spacy
@@ -266,6 +266,27 @@ def test_a_pipeline_that_is_not_there_is_one_sentence(command: str, tmp_path: Pa
     result = runner.invoke(app, [command, missing, *rest])
     assert result.exit_code == 1
     assert missing in result.output and "Traceback" not in result.output
+
+
+def test_a_gpu_that_is_not_there_is_one_sentence(tmp_path: Path, monkeypatch: Any) -> None:
+    def no_gpu(gpu_id: int) -> None:
+        raise ValueError("Cannot use GPU, CuPy is not installed")
+
+    monkeypatch.setattr("spacy.cli._util.require_gpu", no_gpu)
+    result = runner.invoke(app, ["predict", str(tmp_path), "text", "--gpu-id", "0"])
+    assert (result.exit_code, result.exception.__class__) == (1, SystemExit)
+    assert "Error: --gpu-id 0: expected a GPU, got none" in result.output
+
+
+def test_a_pipeline_that_spacy_cannot_load_is_one_sentence(
+    trained: Language, tmp_path: Path
+) -> None:
+    trained.to_disk(tmp_path)
+    config = tmp_path / "config.cfg"
+    config.write_text(config.read_text("utf-8").replace("BiLSTMCRF.v1", "Unknown.v9"), "utf-8")
+    result = runner.invoke(app, ["predict", str(tmp_path), "text"])
+    assert (result.exit_code, result.exception.__class__) == (1, SystemExit)
+    assert f"Error: {tmp_path}: expected a pipeline that spaCy can load" in result.output
 
 
 @pytest.mark.parametrize("command", ["visualize", "calibrate", "report"])

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 import torchcrf
-from helpers import SMALL_SCORES, TIES, Case, best_path, cases, properties, tolerance
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
+from helpers import SMALL_SCORES, TIES, Case, best_path, cases, properties, tolerance
 from spacy_crf_ner.crf import (
     FORBIDDEN,
     Chain,

@@ -7,7 +7,6 @@ from typing import Any, Dict, List, Tuple
 
 import pytest
 import spacy
-from helpers import GOLDEN, Sentence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spacy.language import Language
@@ -15,6 +14,7 @@ from spacy.tokens import Doc
 from spacy.training import biluo_tags_to_spans, iob_to_biluo
 from spacy.training.converters import conll_ner_to_docs
 
+from helpers import GOLDEN, Sentence
 from spacy_crf_ner.data import (
     ConversionLog,
     CorpusError,

@@ -9,7 +9,6 @@ from typing import Callable, Dict, List, Tuple
 
 import pytest
 import spacy
-from helpers import GOLDEN, Sentence
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from spacy.language import Language
@@ -22,6 +21,7 @@ from spacy.training import (
 )
 from spacy.util import filter_spans
 
+from helpers import GOLDEN, Sentence
 from spacy_crf_ner import data
 from spacy_crf_ner.data import FORMATS, CorpusError
 from spacy_crf_ner.data.docbin import CorpusWriter

@@ -11,17 +11,17 @@ from unicodedata import normalize
 import pytest
 import spacy
 import srsly
-from helpers import properties
 from hypothesis import given
 from hypothesis import strategies as st
-from phobert import KNOWN, TEXT, make_over_phobert
-from pipelines import train
 from spacy.cli.train import train as spacy_train
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
 from typer.testing import CliRunner
 
+from helpers import properties
+from phobert import KNOWN, TEXT, make_over_phobert
+from pipelines import train
 from spacy_crf_ner import data
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.data import vietnamese as syllables

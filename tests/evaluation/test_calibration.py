@@ -9,13 +9,13 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 import numpy as np
 import pytest
 import spacy
-from pipelines import TOK2VEC, listening, make_examples, train
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
 from spacy.util import ignore_error
 from typer.testing import CliRunner
 
+from pipelines import TOK2VEC, listening, make_examples, train
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation.calibration import calibrate, precision_at, reliability
 from spacy_crf_ner.evaluation.matching import collect_entities

@@ -14,9 +14,6 @@ import numpy as np
 import pytest
 import seqeval.metrics
 import spacy
-from helpers import LEARNED, write
-from helpers import Span as Offsets
-from pipelines import TOK2VEC, make_examples, train
 from seqeval.metrics.v1 import precision_recall_fscore_support
 from seqeval.scheme import BILOU, IOB2
 from spacy.language import Language
@@ -24,6 +21,9 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 from spacy.training.loggers import console_logger_v3
 
+from helpers import LEARNED, write
+from helpers import Span as Offsets
+from pipelines import TOK2VEC, make_examples, train
 from spacy_crf_ner.evaluation import compare, evaluate, read_training_log, require_gold
 from spacy_crf_ner.evaluation.bootstrap import confidence_intervals, paired_bootstrap
 from spacy_crf_ner.evaluation.error_analysis import CONTEXT

@@ -7,10 +7,10 @@ from typing import Any, Dict, List
 
 import pytest
 import spacy
-from pipelines import TOK2VEC, make_examples, train
 from spacy.language import Language
 from typer.testing import CliRunner
 
+from pipelines import TOK2VEC, make_examples, train
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.explain.trellis import explain, relevant_tags, visible
 

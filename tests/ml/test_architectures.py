@@ -12,6 +12,11 @@ import pytest
 import spacy
 import srsly
 import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+from thinc.api import SGD, Linear, Model, set_dropout_rate, with_array
+from torch import Tensor
+
 from helpers import (
     SCHEMES,
     SMALL_SCORES,
@@ -24,11 +29,6 @@ from helpers import (
     scored_paths,
     write,
 )
-from hypothesis import example, given
-from hypothesis import strategies as st
-from thinc.api import SGD, Linear, Model, set_dropout_rate, with_array
-from torch import Tensor
-
 from spacy_crf_ner import crf
 from spacy_crf_ner.ml.architectures import bilstm_crf
 from spacy_crf_ner.ml.bilstm_crf import BiLSTMCRF

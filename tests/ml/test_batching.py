@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import spacy
 import torch
-from helpers import properties
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from phobert import make_over_phobert
 from spacy.language import Language
 from spacy_transformers.data_classes import TransformerData
 from spacy_transformers.layers.transformer_model import forward
 
+from helpers import properties
+from phobert import make_over_phobert
 from spacy_crf_ner.ml.transformer import batching
 from spacy_crf_ner.ml.transformer import model as transformer
 

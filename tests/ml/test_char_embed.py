@@ -12,7 +12,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
-from pipelines import make_examples, train
 from spacy.attrs import NORM, SHAPE
 from spacy.language import Language
 from spacy.tokens import Doc
@@ -23,6 +22,7 @@ from spacy.vocab import Vocab
 from thinc.api import SGD, HashEmbed, Model, set_dropout_rate
 from torch import Tensor
 
+from pipelines import make_examples, train
 from spacy_crf_ner.ml import char_embed as features
 from spacy_crf_ner.ml.char_embed import WordEmbedding, Words, char_word_embed, read_words, spell
 

@@ -10,7 +10,6 @@ import spacy
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from pipelines import TOK2VEC
 from spacy.cli.train import train
 from spacy.language import Language
 from spacy.tokens import DocBin
@@ -18,6 +17,7 @@ from spacy.training import Example
 from thinc.api import Linear, Model, with_array
 from torch import nn
 
+from pipelines import TOK2VEC
 from spacy_crf_ner.ml import bilstm_crf as network
 from spacy_crf_ner.ml.architectures import rnn_encoder
 

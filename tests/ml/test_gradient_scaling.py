@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import spacy
 import torch
-from pipelines import LISTENER, SENTENCES, make_examples
 from spacy.language import Language
 from spacy.tokens import DocBin
 from spacy.training import Example
@@ -20,6 +19,7 @@ from spacy.training.loop import train
 from spacy.util import load_config
 from thinc.api import SGD, PyTorchGradScaler, PyTorchShim
 
+from pipelines import LISTENER, SENTENCES, make_examples
 from spacy_crf_ner.training.rehearsal import rehearse
 
 ROOT = Path(__file__).parents[2]

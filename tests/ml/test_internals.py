@@ -7,11 +7,11 @@ from typing import Iterator
 import pytest
 import spacy
 import torch
-from pipelines import small_transformers
 from torch import nn
 from transformers import BertModel
 from transformers.modeling_outputs import BaseModelOutput
 
+from pipelines import small_transformers
 from spacy_crf_ner.ml import torch_internals
 from spacy_crf_ner.ml.transformer import hf_internals, quantize
 from spacy_crf_ner.ml.transformer import spacy_transformers_internals as theirs

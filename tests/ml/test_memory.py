@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import spacy
 import torch
-from pipelines import LISTENER, TOK2VEC, listening, make_examples
 from spacy.language import Language
 from torch import nn
 
+from pipelines import LISTENER, TOK2VEC, listening, make_examples
 from spacy_crf_ner.ml.memory import KERNELS, keep_storage, limit_kernel_cache
 
 KINDS = ["transformer", "tok2vec", "own"]

@@ -4,9 +4,9 @@ from typing import Any, Dict
 
 import pytest
 import torch
-from pipelines import small_transformers
 from torch import Tensor, nn
 
+from pipelines import small_transformers
 from spacy_crf_ner.ml.torch_internals import PackedLinear, has_packed_linear
 from spacy_crf_ner.ml.transformer.quantize import quantize_transformer
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import spacy
 import torch
-from pipelines import SENTENCES, TOK2VEC, ents, make_examples
 from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.training import Example
 from thinc.api import ArgsKwargs, PyTorchGradScaler, PyTorchShim, Shim
 from torch import nn
 
+from pipelines import SENTENCES, TOK2VEC, ents, make_examples
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.ml.mixed_precision import MixedPrecision, MixedPrecisionShim, module_of
 from spacy_crf_ner.ml.torch_layer import to_array, to_tensor

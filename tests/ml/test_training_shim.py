@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import spacy
 import torch
-from pipelines import make_examples
 from spacy.language import Language
 from spacy.util import registry
 from thinc.api import Adam, Optimizer
 from torch import Tensor
+
+from pipelines import make_examples
 
 OURS, THEIRS = "spacy-crf-ner.TransformerModel.v1", "spacy-transformers.TransformerModel.v3"
 

@@ -9,12 +9,12 @@ import pytest
 import spacy
 import srsly
 import torch
-from pipelines import LISTENER, TOK2VEC, make_examples
 from spacy.language import Language
 from spacy.training import Example
 from spacy.util import minibatch
 from typer.testing import CliRunner
 
+from pipelines import LISTENER, TOK2VEC, make_examples
 from spacy_crf_ner import accelerate, cli, data
 from spacy_crf_ner.cli import options
 from spacy_crf_ner.ml import onnx_int8, precision

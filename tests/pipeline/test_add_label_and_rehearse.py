@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import spacy
 import torch
-from pipelines import SENTENCES, make_examples, train
 from spacy.cli.train import train as spacy_train
 from spacy.tokens import Doc, DocBin
 from spacy.training import Example
 from thinc.api import Config
 from torch import Tensor
 
+from pipelines import SENTENCES, make_examples, train
 from spacy_crf_ner.ml.potentials import Potentials, distill
 from spacy_crf_ner.tags import TagScheme
 from spacy_crf_ner.training.optimizer import adam

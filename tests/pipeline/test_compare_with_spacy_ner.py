@@ -20,13 +20,14 @@ import pickle
 
 import pytest
 import spacy
-from pipelines import TOK2VEC
 from spacy.lang.en import English
 from spacy.language import Language
 from spacy.lookups import Lookups
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 from spacy.util import get_arg_names, load_model
+
+from pipelines import TOK2VEC
 
 KHAN = ("Who is Shaka Khan?", {"entities": [(7, 17, "PERSON")]})
 LONDON = ("I like London and Berlin.", {"entities": [(7, 13, "LOC"), (18, 24, "LOC")]})

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import spacy
 import srsly
-from pipelines import SENTENCES, TOK2VEC, ents, listening, make_examples, train
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 
+from pipelines import SENTENCES, TOK2VEC, ents, listening, make_examples, train
 from spacy_crf_ner.pipeline.gold import gold_tags
 
 TEXTS = [text for text, _ in SENTENCES]

@@ -4,12 +4,12 @@ from typing import List, Tuple
 
 import pytest
 import spacy
-from helpers import LABELS, SCHEMES, Span, annotations, properties
 from hypothesis import given
 from hypothesis import strategies as st
 from spacy.tokens import Doc
 from spacy.training import Alignment, Example
 
+from helpers import LABELS, SCHEMES, Span, annotations, properties
 from spacy_crf_ner.pipeline.gold import gold_tags, negative_spans
 from spacy_crf_ner.tags import TagScheme
 

@@ -6,16 +6,16 @@ Axes: B docs, T tokens, C tags, P paths.
 from itertools import pairwise, product
 from typing import List, Sequence, Tuple
 
-import helpers
 import numpy as np
 import pytest
 import torch
-from helpers import SCHEMES, Span, properties
 from hypothesis import given
 from hypothesis import strategies as st
-from posteriors import LABELS, NEAR_ZERO, TEMPERATURES, Batch, batches, read
 from torch import Tensor
 
+import helpers
+from helpers import SCHEMES, Span, properties
+from posteriors import LABELS, NEAR_ZERO, TEMPERATURES, Batch, batches, read
 from spacy_crf_ner import crf
 from spacy_crf_ner.ml.potentials import NegativeSpan, Potentials, nll_with_gradient
 from spacy_crf_ner.pipeline.posterior import Posterior

@@ -4,19 +4,19 @@ import warnings
 from itertools import pairwise
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-import helpers
 import numpy as np
 import pytest
 import spacy
 import torch
-from helpers import SCHEMES, array, properties
 from hypothesis import given
 from hypothesis import strategies as st
-from pipelines import SENTENCES, TOK2VEC, make_examples, train
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
 
+import helpers
+from helpers import SCHEMES, array, properties
+from pipelines import SENTENCES, TOK2VEC, make_examples, train
 from spacy_crf_ner import crf
 from spacy_crf_ner.ml.potentials import Potentials
 from spacy_crf_ner.pipeline.posterior import Posterior

@@ -8,10 +8,10 @@ from typing import Any, Dict, Tuple
 import pytest
 import spacy
 import srsly
-from pipelines import SENTENCES, TOK2VEC, make_examples, train
 from spacy.language import Language
 from spacy.training import Example
 
+from pipelines import SENTENCES, TOK2VEC, make_examples, train
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.crf_ner import CRFEntityRecognizer
 

@@ -8,12 +8,12 @@ from typing import Any, Iterator
 
 import pytest
 import spacy
-from pipelines import TOK2VEC, listening, make_examples
 from spacy import util
 from spacy.pipeline import TrainablePipe
 from spacy.tokens import Doc, Span
 from spacy.vocab import Vocab
 
+from pipelines import TOK2VEC, listening, make_examples
 from spacy_crf_ner.pipeline import spacy_internals
 from spacy_crf_ner.pipeline.annotation import add_confidence_extension
 from spacy_crf_ner.pipeline.crf_ner import CRFEntityRecognizer

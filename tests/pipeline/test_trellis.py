@@ -2,20 +2,20 @@
 
 from typing import Any, List, Tuple
 
-import helpers
 import numpy as np
 import pytest
 import spacy
 import torch
 import torchcrf
-from helpers import SMALL_SCORES, TIES, Case, best_path, cases, properties
 from hypothesis import given
-from pipelines import TOK2VEC, make_examples, train
-from posteriors import TEMPERATURES, Batch, batches
 from spacy.language import Language
 from spacy.tokens import Span
 from torch import Tensor
 
+import helpers
+from helpers import SMALL_SCORES, TIES, Case, best_path, cases, properties
+from pipelines import TOK2VEC, make_examples, train
+from posteriors import TEMPERATURES, Batch, batches
 from spacy_crf_ner.crf import Chain, trellis, viterbi
 
 # The arithmetic

@@ -8,13 +8,13 @@ from typing import Any, Dict, List, Tuple
 
 import pytest
 import spacy
-from helpers import LEARNED
 from markdown_it import MarkdownIt
-from pipelines import TOK2VEC, make_examples, train
 from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
 from typer.testing import CliRunner
 
+from helpers import LEARNED
+from pipelines import TOK2VEC, make_examples, train
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation import compare, evaluate
 from spacy_crf_ner.evaluation.error_analysis import CONTEXT

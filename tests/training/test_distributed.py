@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import spacy
 import torch
-from pipelines import LISTENER, TOK2VEC, make_examples
 from spacy.cli.train import train as spacy_train
 from spacy.tokens import DocBin
 from spacy.training import Corpus
@@ -24,6 +23,7 @@ from thinc.api import Config, PyTorchGradScaler
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
+from pipelines import LISTENER, TOK2VEC, make_examples
 from spacy_crf_ner import data
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.input_error import InputError

@@ -8,7 +8,6 @@ from typing import Any, Dict, Iterator, List, Optional, Set
 import pytest
 import spacy
 import torch
-from pipelines import SENTENCES, make_examples, small_transformers
 from spacy.cli.init_config import fill_config
 from spacy.language import Language
 from spacy.tokens import DocBin
@@ -18,6 +17,7 @@ from spacy.util import load_config
 from thinc.api import Config, PyTorchWrapper
 from transformers import AlbertConfig, AlbertModel, BertModel
 
+from pipelines import SENTENCES, make_examples, small_transformers
 from spacy_crf_ner.training.freezing import freeze_layers, load_frozen
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,6 @@ from typing import Any, Dict
 import numpy as np
 import pytest
 import spacy
-from pipelines import make_examples
 from setuptools import find_packages
 from spacy.cli.init_config import fill_config
 from spacy.cli.train import train
@@ -16,6 +15,7 @@ from spacy.training.initialize import init_nlp
 from spacy.util import load_config
 from typer.testing import CliRunner
 
+from pipelines import make_examples
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.training.init_config import ACCURACY, PURPOSES, TOK2VECS, init_config, shipped
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import spacy
 import torch
-from pipelines import TOK2VEC, make_examples, small_transformers
 from spacy.util import load_config, registry
 from thinc.api import Adam, Config, LayerNorm, Optimizer, PyTorchShim, warmup_linear
 from torch import nn
 from transformers import BertModel
 
+from pipelines import TOK2VEC, make_examples, small_transformers
 from spacy_crf_ner.training.fused_adam import MIN_FUSED_SIZE
 from spacy_crf_ner.training.optimizer import LayerwiseAdam, adam
 
