@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pyarrow
 import pytest
-import ray
 import spacy
 from pyarrow import parquet
 from pyarrow.fs import FileSelector, LocalFileSystem
@@ -22,6 +21,8 @@ from spacy_crf_ner.annotate import ray_engine as engine
 from spacy_crf_ner.annotate.inputs import find_sources
 from spacy_crf_ner.annotate.output_folder import ShardFolder, ShardReport, write_report
 from spacy_crf_ner.annotate.storage import Location, locate
+
+ray = pytest.importorskip("ray")
 
 # A component that raises at a word, and one time ends its process at another.
 POISON = """
