@@ -1,0 +1,65 @@
+"""Serve a pipeline over HTTP. Requests that arrive together are predicted in one batch."""
+
+import asyncio
+import os
+from contextlib import asynccontextmanager
+
+import spacy
+from fastapi import FastAPI
+from pydantic import BaseModel, Field
+
+import spacy_crf_ner
+
+MAX_BATCH = 64  # texts
+MAX_CHARACTERS = 100_000  # of a text; a longer one is refused with status 422
+nlp = spacy_crf_ner.accelerate(spacy.load(os.environ["MODEL"]))
+
+
+class Text(BaseModel):
+    text: str = Field(max_length=MAX_CHARACTERS)
+
+
+async def predict_batches(queue):
+    """Wait for a text, then predict it together with all others that are waiting."""
+    while True:
+        batch = [await queue.get()]
+        while len(batch) < MAX_BATCH and not queue.empty():
+            batch.append(queue.get_nowait())
+        texts = [text for text, _ in batch]
+        try:
+            docs = await asyncio.to_thread(lambda: list(nlp.pipe(texts)))
+            for (_, future), doc in zip(batch, docs, strict=True):
+                if not future.done():  # the client may have gone
+                    future.set_result(doc)
+        except Exception as error:
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(error)
+
+
+@asynccontextmanager
+async def lifespan(app):
+    app.state.queue = asyncio.Queue()
+    worker = asyncio.create_task(predict_batches(app.state.queue))
+    yield
+    worker.cancel()
+
+
+app = FastAPI(lifespan=lifespan)
+
+
+@app.post("/entities")
+async def entities(request: Text):
+    future = asyncio.get_running_loop().create_future()
+    await app.state.queue.put((request.text, future))
+    doc = await future
+    return [
+        {
+            "start": ent.start_char,
+            "end": ent.end_char,
+            "text": ent.text,
+            "label": ent.label_,
+            "confidence": ent._.confidence,
+        }
+        for ent in doc.ents
+    ]
