@@ -1,0 +1,14 @@
+"""Show our docstrings as Markdown: "name: meaning" becomes a list item, brackets stay brackets."""
+
+import re
+
+import griffe
+
+ITEM = re.compile(r"^(\*{0,2}\w+(?:, \*{0,2}\w+)*): ", re.MULTILINE)
+
+
+class PlainDocstrings(griffe.Extension):
+    def on_instance(self, *, obj: griffe.Object, **kwargs: object) -> None:
+        if obj.docstring:
+            text = obj.docstring.value.replace("[", "\\[")
+            obj.docstring.value = ITEM.sub(r"\n- `\1`: ", text)

@@ -1,0 +1,214 @@
+"""The code blocks of README.md and docs/ run, and their links lead somewhere."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, NamedTuple
+
+import pytest
+import spacy
+from markdown_it import MarkdownIt
+from spacy.tokens import DocBin
+from thinc.api import Config
+
+from pipelines import train
+from spacy_crf_ner import data
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
+
+# What begins a line that is not run, and why.
+NOT_RUN = {
+    "pip": "changes the environment; test_extras checks that the extras exist",
+    "make": "is run by CI",
+    "uvicorn": "serves until it is stopped; tests/test_serving.py calls the app",
+    "curl": "needs a server",
+    "torchrun": "several processes: tests/training/test_distributed.py",
+    "python benchmarks": "takes long, and needs corpora that are not part of the project",
+}
+# Models of the hub are replaced by a local one, other paths by those of the workspace.
+REPLACED = {
+    "roberta-base": "TRANSFORMER",
+    "bert-base-german-cased": "TRANSFORMER",
+    "vinai/phobert-base-v2": "TRANSFORMER",
+    "--gpu-id 0": "--gpu-id -1",
+    "--vars.gpu 0": "--vars.gpu -1",
+}
+SHORT = {
+    "spacy train": "--training.max_steps 2 --training.eval_frequency 2",
+    "spacy project run": "--vars.steps 2 --vars.eval_frequency 2 --vars.config cnn",
+}
+
+
+class Block(NamedTuple):
+    page: str
+    line: int
+    language: str
+    text: str
+
+
+def blocks() -> Iterator[Block]:
+    for page in PAGES:
+        for token in MarkdownIt("commonmark").parse(page.read_text("utf-8")):
+            if token.type == "fence" and token.map:
+                language = (token.info.split() or [""])[0]
+                yield Block(page.name, token.map[0] + 1, language, token.content)
+
+
+def named(language: str) -> List[Any]:
+    found = [each for each in blocks() if each.language == language]
+    return [pytest.param(each, id=f"{each.page}:{each.line}") for each in found]
+
+
+def commands() -> List[Any]:
+    """The commands, each once; a line that ends with a backslash goes on."""
+    found: Dict[str, str] = {}
+    for block in blocks():
+        if block.language == "":
+            for line in block.text.replace("\\\n", " ").splitlines():
+                line = line.partition("    #")[0].strip()
+                if line and not line.startswith(tuple(NOT_RUN)) and "=" not in line.split()[0]:
+                    found.setdefault(line, f"{block.page}:{block.line}")
+    return [pytest.param(line, id=f"{place} {line[:40]}") for line, place in found.items()]
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory, tiny_transformer: str) -> Path:
+    """A folder as a reader of the documentation has it, with small corpora and pipelines."""
+    folder = tmp_path_factory.mktemp("workspace")
+    for name in ("configs", "project.yml", "benchmarks"):
+        (folder / name).symlink_to(ROOT / name)
+    (folder / "assets").mkdir()
+    for name in ("sample_en", "sample_vi"):
+        shutil.copytree(ROOT / "assets" / name, folder / "assets" / name)
+    (folder / "assets" / "minilm").symlink_to(tiny_transformer)
+    nlp = spacy.blank("en")
+    (folder / "corpus").mkdir()
+    for part in data.SPLITS:
+        docs = [*data.read_inline(ROOT / "assets" / "sample_en" / f"{part}.txt", nlp)][:30]
+        DocBin(docs=docs).to_disk(folder / "corpus" / f"{part}.spacy")
+    shutil.copy(folder / "corpus" / "train.spacy", folder / "corpus" / "raw.spacy")
+    trained = spacy.blank("en")
+    trained.add_pipe("crf_ner", name="ner", config={"model": {"hidden_width": 16}})
+    sentence = "Tim Cook visited Hanoi."
+    spans = {"entities": [(0, 8, "PERSON"), (17, 22, "GPE")]}
+    train(trained, [spacy.training.Example.from_dict(trained.make_doc(sentence), spans)])
+    for name in ("training/model-best", "model", "other/model-best"):
+        trained.to_disk(folder / name)
+    (folder / "packages").mkdir()
+    (folder / "texts").mkdir()
+    (folder / "texts" / "a.txt").write_text("Tim Cook visited Hanoi.\nNothing here.\n")
+    (folder / "my_data" / "my_corpus").mkdir(parents=True)
+    for part in data.SPLITS:
+        for target in (folder / "my_data" / f"{part}.txt", folder / "my_data" / "my_corpus"):
+            shutil.copy(ROOT / "assets" / "sample_en" / f"{part}.txt", target)
+    return folder
+
+
+def environment() -> Dict[str, str]:
+    binaries = str(Path(sys.executable).parent)
+    path = os.pathsep.join([binaries, os.environ["PATH"]])
+    return {**os.environ, "PATH": path, "PYTHONWARNINGS": "default", "OMP_NUM_THREADS": "1"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", named("python"))
+def test_a_python_block_runs(block: Block, workspace: Path) -> None:
+    if "--8<--" in block.text:
+        pytest.skip("an included file: tests/test_serving.py runs it")
+    if "spark." in block.text:
+        pytest.skip("needs Spark: tests/annotate/test_spark.py")
+    if "annotate_on_ray" in block.text or "distributed" in block.text:
+        pytest.skip("needs a cluster: tests/annotate/test_ray_engine.py, tests/training")
+    script = workspace / "block.py"
+    start = 'texts = ["Tim Cook visited Hanoi."]\n'
+    if "nlp = " not in block.text:
+        start += 'import spacy\nnlp = spacy.load("training/model-best")\n'
+    script.write_text(f'if __name__ == "__main__":\n{_indented(start + block.text)}')
+    run = subprocess.run(
+        [sys.executable, str(script)], cwd=workspace, env=environment(), capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+
+
+def _indented(text: str) -> str:
+    return "".join(f"    {line}\n" for line in text.splitlines())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", commands())
+def test_a_command_runs(line: str, workspace: Path, tiny_transformer: str, tmp_path: Path) -> None:
+    for before, after in REPLACED.items():
+        line = line.replace(before, after.replace("TRANSFORMER", tiny_transformer))
+    for start, more in SHORT.items():
+        if line.startswith(start):
+            line += f" {more}"
+    folder = tmp_path / "workspace"
+    shutil.copytree(workspace, folder, symlinks=True)
+    _make_inputs(folder)
+    run = subprocess.run(
+        shlex.split(line), cwd=folder, env=environment(), capture_output=True, text=True
+    )
+    assert run.returncode == 0, f"{line}\n{run.stdout}\n{run.stderr}"
+
+
+def _make_inputs(folder: Path) -> None:
+    """The files that single commands name."""
+    conll = "Tim B-PER\nCook I-PER\nvisited O\nHanoi B-LOC\n\n" * 30
+    for name in ("eng.train", "eng.testa", "eng.testb", "part1.conll", "part2.conll"):
+        (folder / name).write_text(conll)
+    record = {"text": "Hanoi.", "spans": [{"start": 0, "end": 5, "label": "GPE"}]}
+    rows = [json.dumps({**record, "text": f"Hanoi. {i}"}) for i in range(30)]
+    (folder / "export.jsonl").write_text("\n".join(rows))
+    for part in ("train", "dev"):
+        shutil.copy(folder / "corpus" / f"{part}.spacy", folder / f"{part}.spacy")
+    (folder / "glove.txt").write_text("visited 0.1 0.2 0.3\nhanoi 0.4 0.5 0.6\n")
+    (folder / "pages").mkdir()
+
+
+@pytest.mark.parametrize("block", named("ini"))
+def test_a_block_of_a_config_names_registered_functions(block: Block) -> None:
+    config = Config().from_str(block.text)
+    for section in config.values():
+        for value in section.values():
+            for kind, name in value.items() if isinstance(value, dict) else ():
+                if kind.startswith("@"):
+                    assert spacy.registry.has(kind[1:], name), f"{kind} {name}"
+
+
+@pytest.mark.parametrize("block", named("json"))
+def test_a_block_of_json_is_json(block: Block) -> None:
+    json.loads(block.text)
+
+
+def test_no_block_has_a_language_that_is_not_tested() -> None:
+    known = {"", "python", "ini", "json", "text", "dockerfile"}
+    assert {block.language for block in blocks()} <= known
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
+    assert len(links) > 10
+    for link in links:
+        assert (ROOT / link).exists(), link
+
+
+def test_extras_that_the_documentation_names_exist() -> None:
+    import configparser
+
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", "utf-8")
+    named = {
+        extra.strip()
+        for page in PAGES
+        for extras in re.findall(r'(?:"\.|spacy-crf-ner)\[([\w, ]+)\]', page.read_text("utf-8"))
+        for extra in extras.split(",")
+    }
+    assert len(named) > 3
+    assert named <= set(setup["options.extras_require"])
