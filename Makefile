@@ -3,6 +3,7 @@
 # make test-slow    runs the others; make test-all runs both
 # make test-lowest  runs the fast tests on the lowest versions that setup.cfg admits
 # make lint         checks style, types and imports
+# make docs         builds the documentation into site/
 # Each sets up its environment first, on a machine with Python 3.11 or later and pip.
 
 PYTHON ?= python3
@@ -13,7 +14,7 @@ export TOKENIZERS_PARALLELISM := false
 
 PYTEST := python -m pytest --numprocesses auto --dist worksteal
 
-.PHONY: demo test test-slow test-all test-lowest lint clean
+.PHONY: demo test test-slow test-all test-lowest lint docs clean
 
 demo: .venv/ready $(MINILM)
 	$(BIN)/spacy project run all .
@@ -44,6 +45,9 @@ lint: .venv/ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: .venv/ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
+
 # torch first: a range would take its newest build, with several GB of CUDA packages.
 .venv/ready: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -65,4 +69,4 @@ $(MINILM): .venv/ready
 	touch $@
 
 clean:
-	rm -rf .venv .venv-lowest corpus training metrics pages reports assets/minilm
+	rm -rf .venv .venv-lowest corpus training metrics pages reports site assets/minilm

@@ -1,4 +1,4 @@
-"""The project file, its documentation, and what the README promises."""
+"""The project file, its documentation, and the sample corpora."""
 
 import re
 import subprocess
@@ -15,18 +15,18 @@ ROOT = Path(__file__).parents[1]
 PROJECT = srsly.read_yaml(ROOT / "project.yml")
 
 
-def test_the_readme_has_the_current_project_documentation(tmp_path):
+def test_the_documentation_of_the_project_file_is_current(tmp_path):
     command = [sys.executable, "-m", "spacy", "project", "document", str(ROOT)]
     made = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
     start, end = (
         f"<!-- WEASEL: AUTO-GENERATED DOCS {word} (do not remove) -->" for word in ("START", "END")
     )
-    readme = (ROOT / "README.md").read_text("utf-8")
+    page = (ROOT / "PROJECT.md").read_text("utf-8")
 
     def between(text):
         return text[text.index(start) : text.index(end)].strip()
 
-    assert between(readme) == between(made)
+    assert between(page) == between(made)
 
 
 def test_every_variable_has_a_comment():
