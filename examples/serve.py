@@ -19,15 +19,18 @@ class Text(BaseModel):
     text: str = Field(max_length=MAX_CHARACTERS)
 
 
+def predict(texts):
+    return list(nlp.pipe(texts))
+
+
 async def predict_batches(queue):
     """Wait for a text, then predict it together with all others that are waiting."""
     while True:
         batch = [await queue.get()]
         while len(batch) < MAX_BATCH and not queue.empty():
             batch.append(queue.get_nowait())
-        texts = [text for text, _ in batch]
         try:
-            docs = await asyncio.to_thread(lambda: list(nlp.pipe(texts)))
+            docs = await asyncio.to_thread(predict, [text for text, _ in batch])
             for (_, future), doc in zip(batch, docs, strict=True):
                 if not future.done():  # the client may have gone
                     future.set_result(doc)

@@ -130,7 +130,11 @@ def test_a_python_block_runs(block: Block, workspace: Path) -> None:
         start += 'import spacy\nnlp = spacy.load("training/model-best")\n'
     script.write_text(f'if __name__ == "__main__":\n{_indented(start + block.text)}')
     run = subprocess.run(
-        [sys.executable, str(script)], cwd=workspace, env=environment(), capture_output=True, text=True
+        [sys.executable, str(script)],
+        cwd=workspace,
+        env=environment(),
+        capture_output=True,
+        text=True,
     )
     assert run.returncode == 0, run.stderr
 
