@@ -4,7 +4,7 @@ from collections import Counter
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Iterator, List, Optional, Tuple
+from typing import Iterator
 
 from spacy.language import Language
 from spacy.tokens import Doc
@@ -19,7 +19,7 @@ LAYOUT_LINES = 1000  # lines that decide the layout of a file
 def read_conll(
     path: Path,
     nlp: Language,
-    log: Optional[ConversionLog] = None,
+    log: ConversionLog | None = None,
     *,
     token_column: int = 1,
     tag_column: int = -1,
@@ -48,16 +48,16 @@ def read_conll(
     return tagged_docs(path, nlp, log or ConversionLog(), rows)
 
 
-def looks_like_columns(lines: List[str]) -> bool:
+def looks_like_columns(lines: list[str]) -> bool:
     """Return whether most of these lines end with a tag; `read_conll` reports the others."""
     rows = [line.split() for line in lines if not line.startswith("# ")]
     tagged = [row for row in rows if len(row) > 1 and TAG.fullmatch(row[-1])]
     return len(tagged) > len(rows) / 2
 
 
-def _detect_layout(path: Path) -> Tuple[bool, int]:
+def _detect_layout(path: Path) -> tuple[bool, int]:
     """Return whether single tabs separate columns, or runs of spaces; and how many there are."""
-    tokens, comments = Counter[Tuple[bool, int]](), Counter[Tuple[bool, int]]()
+    tokens, comments = Counter[tuple[bool, int]](), Counter[tuple[bool, int]]()
     for line in islice(read_lines(path), LAYOUT_LINES):
         if line.text.strip() and not line.text.startswith("-DOCSTART-"):
             tabs = "\t" in line.text
@@ -75,7 +75,7 @@ def _index(path: Path, number: int, columns: int) -> int:
     return number - 1 if number > 0 else columns + number
 
 
-def _split(line: str, tabs: bool) -> List[str]:
+def _split(line: str, tabs: bool) -> list[str]:
     return line.split("\t") if tabs else [cell for cell in line.split(" ") if cell]
 
 

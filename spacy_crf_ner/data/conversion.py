@@ -4,10 +4,11 @@ import random
 from collections import Counter
 from contextlib import ExitStack
 from functools import partial
-from itertools import accumulate, pairwise
+from importlib.util import find_spec
+from itertools import accumulate, groupby, islice, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Callable, Iterable, Iterator, Mapping, Sequence
 
 import spacy
 from spacy.language import Language
@@ -19,18 +20,19 @@ from .atomic import atomic_write
 from .docbin import CorpusWriter, count_doc
 from .files import SPLITS, find_files
 from .format_detection import FORMATS, Reader, detect_format
-from .grouping import group_sentences
+from .iob import DOCUMENT
+from .json_records import META
 from .jsonl import write_jsonl
 from .repair_log import ConversionLog, error
 from .vietnamese import SYLLABLES
 
 # Gets the part, the number of its docs so far, and their total where that is known.
-OnProgress = Callable[[str, int, Optional[int]], None]
+OnProgress = Callable[[str, int, int | None], None]
 FILE_SUFFIXES = (SUFFIX, ".jsonl")
 
 
 def convert(
-    source: Union[Path, Sequence[Path]],
+    source: Path | Sequence[Path],
     target: Path,
     *,
     nlp: Language,
@@ -41,9 +43,9 @@ def convert(
     seed: int = 0,
     token_column: int = 1,
     tag_column: int = -1,
-    log: Optional[ConversionLog] = None,
-    on_progress: Optional[OnProgress] = None,
-) -> Dict[str, Dict[str, int]]:
+    log: ConversionLog | None = None,
+    on_progress: OnProgress | None = None,
+) -> dict[str, dict[str, int]]:
     """Write a corpus as train.spacy, dev.spacy and test.spacy, or as one file.
 
     source: A file, which is split by `shares`; a folder with a file for train and perhaps for dev
@@ -85,7 +87,7 @@ def convert(
     outputs = {name: target if one_file else target / f"{name}{SUFFIX}" for name in names}
     _require_outputs(target, outputs, files)
 
-    def read(part: str, log: ConversionLog, total: Optional[int] = None) -> Iterator[Doc]:
+    def read(part: str, log: ConversionLog, total: int | None = None) -> Iterator[Doc]:
         log.start_part(part)
         sentences = (SYLLABLES[syllables](read_file(file, nlp, log)) for file in files[part])
         docs = (doc for each in sentences for doc in group_sentences(each, n_sents))
@@ -121,19 +123,17 @@ def blank_pipeline(lang: str, segment: bool = True) -> Language:
 
     Raises InputError if spaCy does not have the language, or needs a package for it.
     """
-    rules = {"nlp": {"tokenizer": {"@tokenizers": "spacy.Tokenizer.v1"}}}
-    if lang == "vi" and not segment:
+    if lang == "vi" and not (segment and find_spec("pyvi")):
+        rules = {"nlp": {"tokenizer": {"@tokenizers": "spacy.Tokenizer.v1"}}}
         return spacy.blank("vi", config=rules)
     try:
         return spacy.blank(lang)
     except ImportError as error:
-        if lang == "vi":
-            return spacy.blank("vi", config=rules)
         raise InputError(f"lang: expected a language of spaCy, got {lang!r}: {error}") from error
 
 
 def _watched(
-    docs: Iterator[Doc], part: str, total: Optional[int], on_progress: OnProgress
+    docs: Iterator[Doc], part: str, total: int | None, on_progress: OnProgress
 ) -> Iterator[Doc]:
     on_progress(part, 0, total)
     for number, doc in enumerate(docs, 1):
@@ -142,8 +142,8 @@ def _watched(
 
 
 def _plan_splits(
-    files: Mapping[str, List[Path]], shares: Sequence[float]
-) -> Dict[str, Dict[str, float]]:
+    files: Mapping[str, list[Path]], shares: Sequence[float]
+) -> dict[str, dict[str, float]]:
     """Return, for each part that is read, the parts that are written of it, with their shares."""
     require_shares(shares)
     wanted = {name: share for name, share in zip(SPLITS, shares) if share}
@@ -179,7 +179,7 @@ def _split_part(
 
 
 def _require_outputs(
-    target: Path, outputs: Mapping[str, Path], files: Mapping[str, List[Path]]
+    target: Path, outputs: Mapping[str, Path], files: Mapping[str, list[Path]]
 ) -> None:
     """Raise InputError for an output that would replace an input or an unrelated file.
 
@@ -203,16 +203,54 @@ def _require_outputs(
         )
 
 
-def _reader(sources: List[Path], format: str, token_column: int, tag_column: int) -> Reader:
+def _reader(sources: list[Path], format: str, token_column: int, tag_column: int) -> Reader:
     columns = {"token_column": token_column, "tag_column": tag_column}
     chosen = (token_column, tag_column) != (1, -1)
     if format == "auto":
         format = "conll" if chosen else detect_format(*sources)
     if format not in FORMATS:
         raise InputError(f"format: expected auto, {', '.join(FORMATS)}, got {format!r}.")
-    if chosen and format != "conll":
+    if format == "conll":
+        return partial(FORMATS[format], **columns)
+    if chosen:
         raise InputError(f"format: expected conll, which has columns, got {format!r}.")
-    return partial(FORMATS[format], **columns) if chosen else FORMATS[format]
+    return FORMATS[format]
+
+
+# Sentences joined to longer Docs
+
+
+def group_sentences(docs: Iterable[Doc], n_sents: int) -> Iterator[Doc]:
+    """Join sentences to longer Docs, never across a boundary of documents.
+
+    docs: Sentences, as the readers yield them. They are changed.
+    n_sents: Sentences per Doc; the last Doc of a document may have fewer. 1 joins none. 0 joins
+        all sentences of a document, or none where the corpus does not mark documents.
+
+    Yields Docs with the boundaries of the sentences, and a space between two of them. If sentences
+    have metadata, the joined Doc has a list of them.
+    Raises InputError for a negative number.
+    """
+    if n_sents < 0:
+        raise InputError(f"n_sents: expected a number of sentences, 0 or more, got {n_sents}.")
+    for document, sentences in groupby(docs, key=lambda doc: doc.user_data.get(DOCUMENT, 0)):
+        size = n_sents or (None if document else 1)
+        while group := list(islice(sentences, size)):
+            yield _join(group)
+
+
+def _join(group: list[Doc]) -> Doc:
+    for doc in group:
+        doc.user_data.pop(DOCUMENT, None)
+    if len(group) == 1 or not any(map(len, group)):  # spaCy cannot join empty Docs
+        return group[0]
+    metas = [doc.user_data.pop(META, None) for doc in group]
+    joined = Doc.from_docs(group)  # warns about other user data that cannot be joined
+    assert joined is not None
+    joined.has_unknown_spaces = group[0].has_unknown_spaces
+    if any(metas):
+        joined.user_data[META] = metas
+    return joined
 
 
 # Division at random
@@ -220,7 +258,7 @@ def _reader(sources: List[Path], format: str, token_column: int, tag_column: int
 
 def split(
     docs: Sequence[Doc], shares: Sequence[float] = (0.8, 0.1, 0.1), seed: int = 0
-) -> Tuple[List[Doc], ...]:
+) -> tuple[list[Doc], ...]:
     """Divide docs at random; equal numbers of docs, shares and seeds give equal divisions.
 
     docs: N Docs.
@@ -230,13 +268,13 @@ def split(
     Returns a list for each share; the docs in it keep their order.
     Raises InputError for shares that are negative or do not sum to 1.
     """
-    parts: Tuple[List[Doc], ...] = tuple([] for _ in shares)
+    parts: tuple[list[Doc], ...] = tuple([] for _ in shares)
     for part, doc in zip(split_indices(len(docs), shares, seed), docs):
         parts[part].append(doc)
     return parts
 
 
-def split_indices(n: int, shares: Sequence[float], seed: int) -> List[int]:
+def split_indices(n: int, shares: Sequence[float], seed: int) -> list[int]:
     """Return the index of the part that `split` puts each of n docs into."""
     require_shares(shares)
     draw = random.Random(seed).random  # Python guarantees this sequence in all versions

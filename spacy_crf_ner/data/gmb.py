@@ -4,7 +4,7 @@ import csv
 from codecs import BOM_UTF8
 from functools import partial
 from pathlib import Path
-from typing import Iterator, List, Optional, Tuple
+from typing import Iterator
 
 from spacy.language import Language
 from spacy.tokens import Doc
@@ -17,7 +17,7 @@ from .repair_log import ConversionLog, error
 GMB_HEADER = ["Sentence #", "Word", "POS", "Tag"]
 
 
-def read_gmb(path: Path, nlp: Language, log: Optional[ConversionLog] = None) -> Iterator[Doc]:
+def read_gmb(path: Path, nlp: Language, log: ConversionLog | None = None) -> Iterator[Doc]:
     """Read Kaggle's export of the Groningen Meaning Bank; its tokens are kept, as in `read_conll`.
 
     path: CSV file with the header `Sentence #,Word,POS,Tag`. Its encoding is UTF-8, or Latin-1 if
@@ -58,7 +58,7 @@ def _rows(path: Path, encoding: str, log: ConversionLog) -> Iterator[TaggedToken
         yield TaggedToken(line.where, word, tag, sentence, problem=problem)
 
 
-def _cells(line: Line) -> Tuple[List[str], Optional[Problem]]:
+def _cells(line: Line) -> tuple[list[str], Problem | None]:
     """Return the cells of a line, or its problem."""
     if line.problem:
         return [], line.problem
@@ -74,6 +74,6 @@ def _cells(line: Line) -> Tuple[List[str], Optional[Problem]]:
     return cells, None
 
 
-def _wrong_columns(line: Line, cells: List[str]) -> CorpusError:
+def _wrong_columns(line: Line, cells: list[str]) -> CorpusError:
     fix = "Put a cell that contains a comma in quotes"
     return error(line.where, ",".join(GMB_HEADER), str(cells), fix)

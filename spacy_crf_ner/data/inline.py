@@ -6,7 +6,7 @@ The three characters `\[`, `\]` and `\\` are escaped; any other backslash is a b
 import re
 from itertools import pairwise
 from pathlib import Path
-from typing import Iterator, List, Optional, Sequence, Tuple
+from typing import Iterator, Sequence
 from unicodedata import category, is_normalized
 
 from spacy.language import Language
@@ -24,7 +24,7 @@ MARKUP = re.compile(
 )
 
 
-def read_inline(path: Path, nlp: Language, log: Optional[ConversionLog] = None) -> Iterator[Doc]:
+def read_inline(path: Path, nlp: Language, log: ConversionLog | None = None) -> Iterator[Doc]:
     """Read sentences with entities in brackets, tokenized by the pipeline.
 
     path: File, UTF-8. Whitespace around a line is not part of the sentence.
@@ -55,7 +55,7 @@ def read_inline(path: Path, nlp: Language, log: Optional[ConversionLog] = None) 
         yield doc
 
 
-def _problem(where: str, line: str, nlp: Language) -> Optional[Problem]:
+def _problem(where: str, line: str, nlp: Language) -> Problem | None:
     if len(line) > nlp.max_length:
         expected = f"a line of at most {nlp.max_length:,} characters"
         return "length", error(where, expected, f"{len(line):,}", "Break it into sentences")
@@ -67,7 +67,7 @@ def _problem(where: str, line: str, nlp: Language) -> Optional[Problem]:
     return "brackets", error(where, expected, repr(line[bad.start() :][:40]), fix)
 
 
-def _parse(line: str) -> Tuple[str, List[RawSpan]]:
+def _parse(line: str) -> tuple[str, list[RawSpan]]:
     """Remove the markup from a line."""
     text, at = "", 0
     spans = []
@@ -83,7 +83,7 @@ def _parse(line: str) -> Tuple[str, List[RawSpan]]:
 
 def _divide_words(doc: Doc, edges: Sequence[int]) -> Doc:
     """Divide the tokens that contain edges of entities, where a word may end."""
-    words: List[str] = []
+    words: list[str] = []
     for token in doc:
         begin, end = token.idx, token.idx + len(token)
         inside = {at for at in edges if begin < at < end and _may_divide(token.text, at - begin)}

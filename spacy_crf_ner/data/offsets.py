@@ -3,7 +3,7 @@
 Offsets count Unicode code points, from 0; the end is exclusive.
 """
 
-from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, cast
+from typing import Any, Iterable, Iterator, NamedTuple, Sequence, cast
 
 from spacy.language import Language
 from spacy.tokens import Doc, Span
@@ -25,7 +25,7 @@ class RawSpan(NamedTuple):
     kb_id: Any = None
     id: Any = None
     where: str = ""  # its place, if it differs from that of the text
-    text: Optional[str] = None  # the text that the file gives for the span
+    text: str | None = None  # the text that the file gives for the span
 
 
 def raw_span(span: object, *keys: str) -> RawSpan:
@@ -63,7 +63,7 @@ def set_entities(
     log: ConversionLog,
     where: str,
     partial: bool = False,
-    missing: Iterable[Tuple[int, int]] = (),
+    missing: Iterable[tuple[int, int]] = (),
 ) -> Doc:
     """Set the entities of a Doc.
 
@@ -83,8 +83,8 @@ def set_entities(
 
     Returns the same Doc. Raises CorpusError for the first mistake, unless the log repairs.
     """
-    ents: List[Span] = []
-    taken: Set[int] = set()
+    ents: list[Span] = []
+    taken: set[int] = set()
     parts = (doc.char_span(start, end, alignment_mode="expand") for start, end in missing)
     unknown = {token.i for part in parts for token in part or ()}
     for span in _valid_spans(doc.text, spans, log, where, entities=1):
@@ -111,7 +111,7 @@ def set_incorrect_spans(doc: Doc, spans: Iterable[RawSpan], log: ConversionLog, 
     Raises CorpusError as `set_entities` does, and for a span that is also an entity.
     """
     entities = {key for e in doc.ents for key in ((e.start, e.end, e.label_), (e.start, e.end, ""))}
-    incorrect: List[Span] = []
+    incorrect: list[Span] = []
     for span in _valid_spans(doc.text, spans, log, where, entities=0):
         aligned = _char_span(doc, span)
         if not aligned:
@@ -124,7 +124,7 @@ def set_incorrect_spans(doc: Doc, spans: Iterable[RawSpan], log: ConversionLog, 
     doc.spans[INCORRECT] = incorrect
 
 
-def trim_whitespace(pieces: Sequence[str], start: int, end: int) -> Tuple[int, int]:
+def trim_whitespace(pieces: Sequence[str], start: int, end: int) -> tuple[int, int]:
     """Trim whitespace off a span of characters (of a text) or tokens (of a list of words)."""
     while start < end and pieces[start].isspace():
         start += 1
@@ -140,7 +140,7 @@ def _valid_spans(
 
     entities: How many entities a span counts as: 0 if it is known to be none.
     """
-    seen: Set[Tuple[int, int, str]] = set()
+    seen: set[tuple[int, int, str]] = set()
     for span in spans:
         span = span._replace(where=span.where or where)
         if found := _problem(text, span, entities):
@@ -160,7 +160,7 @@ def _valid_spans(
         yield span._replace(start=start, end=end, label=span.label or "")
 
 
-def _problem(text: str, span: RawSpan, entities: int) -> Optional[Tuple[str, CorpusError]]:
+def _problem(text: str, span: RawSpan, entities: int) -> tuple[str, CorpusError] | None:
     """Find what makes a span unusable, whatever the types of its values."""
     start, end, label = span[:3]
     if not (type(start) is int and type(end) is int and 0 <= start < end <= len(text)):
@@ -180,7 +180,7 @@ def _problem(text: str, span: RawSpan, entities: int) -> Optional[Tuple[str, Cor
     return None if text[start:end].strip() else ("whitespace", _whitespace(text, span))
 
 
-def _align(doc: Doc, span: RawSpan, log: ConversionLog, unknown: Set[int]) -> Optional[Span]:
+def _align(doc: Doc, span: RawSpan, log: ConversionLog, unknown: set[int]) -> Span | None:
     """Return the tokens of an entity, as `log.alignment` says; none if it is left out.
 
     unknown: Tokens that are not annotated; it is changed.
@@ -202,7 +202,7 @@ def _align(doc: Doc, span: RawSpan, log: ConversionLog, unknown: Set[int]) -> Op
     return kept
 
 
-def _char_span(doc: Doc, span: RawSpan, mode: str = "strict") -> Optional[Span]:
+def _char_span(doc: Doc, span: RawSpan, mode: str = "strict") -> Span | None:
     kb_id, span_id = span.kb_id or "", span.id or ""
     at = span.start, span.end, span.label
     return doc.char_span(*at, kb_id=kb_id, alignment_mode=mode, span_id=span_id)
