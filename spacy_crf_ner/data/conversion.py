@@ -60,7 +60,7 @@ def convert(
     format: A key of `FORMATS`, or "auto" to detect it.
     n_sents: Sentences per Doc, as for `group_sentences`; no Doc spans two files.
     syllables: A key of `SYLLABLES`: keep tokens, split words into syllables, or join them to words.
-    shares, seed: As for `split`; a part with a share of 0, or without a share, is not written.
+    shares, seed: As for `split_indices`; a part without a share, or a share of 0, is not written.
     token_column, tag_column: As for `read_conll`; the other formats have no columns to choose.
     log: Decides what happens to mistakes, and counts them and what was read of each part ("corpus"
         for one that is split); without a log, the first mistake is raised.
@@ -76,8 +76,6 @@ def convert(
     read_file = _reader(sources, format, token_column, tag_column)
     if syllables not in SYLLABLES:
         raise InputError(f"syllables: expected {', '.join(SYLLABLES)}, got {syllables!r}.")
-    if len(shares) > len(SPLITS):
-        raise InputError(f"shares: expected at most 3 ({', '.join(SPLITS)}), got {len(shares)}.")
     one_file = target.suffix in FILE_SUFFIXES
     files, ignored = find_files(sources, as_one=one_file)
     log = log or ConversionLog()
@@ -145,7 +143,9 @@ def _plan_splits(
     files: Mapping[str, list[Path]], shares: Sequence[float]
 ) -> dict[str, dict[str, float]]:
     """Return, for each part that is read, the parts that are written of it, with their shares."""
-    require_shares(shares)
+    if len(shares) > len(SPLITS):
+        raise InputError(f"shares: expected at most 3 ({', '.join(SPLITS)}), got {len(shares)}.")
+    _require_shares(shares)
     wanted = {name: share for name, share in zip(SPLITS, shares) if share}
     if "corpus" in files:
         return {"corpus": wanted}
@@ -163,7 +163,7 @@ def _split_part(
     log: ConversionLog,
     writers: Mapping[str, CorpusWriter],
 ) -> None:
-    """Divide a part as `split` does. It is read twice, to count its docs without keeping them."""
+    """Divide a part at random. It is read twice, to count its docs without keeping them."""
     names = list(shares)
     if len(names) == 1:
         for doc in read(log):
@@ -256,27 +256,16 @@ def _join(group: list[Doc]) -> Doc:
 # Division at random
 
 
-def split(
-    docs: Sequence[Doc], shares: Sequence[float] = (0.8, 0.1, 0.1), seed: int = 0
-) -> tuple[list[Doc], ...]:
-    """Divide docs at random; equal numbers of docs, shares and seeds give equal divisions.
+def split_indices(n: int, shares: Sequence[float], seed: int = 0) -> list[int]:
+    """Divide n docs at random; equal numbers of docs, shares and seeds give equal divisions.
 
-    docs: N Docs.
-    shares: Fraction of N for each part. In the shuffled order, part k ends at N times the sum of
+    shares: Fraction of n for each part. In the shuffled order, part k ends at n times the sum of
         the first k shares, rounded.
 
-    Returns a list for each share; the docs in it keep their order.
+    Returns, for each doc, the index of its part.
     Raises InputError for shares that are negative or do not sum to 1.
     """
-    parts: tuple[list[Doc], ...] = tuple([] for _ in shares)
-    for part, doc in zip(split_indices(len(docs), shares, seed), docs):
-        parts[part].append(doc)
-    return parts
-
-
-def split_indices(n: int, shares: Sequence[float], seed: int) -> list[int]:
-    """Return the index of the part that `split` puts each of n docs into."""
-    require_shares(shares)
+    _require_shares(shares)
     draw = random.Random(seed).random  # Python guarantees this sequence in all versions
     order = sorted(range(n), key=lambda _: draw())
     ends = [round(n * total) for total in accumulate(shares)]
@@ -287,8 +276,7 @@ def split_indices(n: int, shares: Sequence[float], seed: int) -> list[int]:
     return parts
 
 
-def require_shares(shares: Sequence[float]) -> None:
-    """Raise InputError for shares that are negative or do not sum to 1."""
+def _require_shares(shares: Sequence[float]) -> None:
     if not all(share >= 0 for share in shares) or not abs(sum(shares) - 1) < 1e-9:
         got = ",".join(map(str, shares))
         raise InputError(f"shares: expected fractions that sum to 1, as 0.8,0.1,0.1, got {got}.")

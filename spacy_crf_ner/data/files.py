@@ -1,7 +1,7 @@
 """The files of a corpus, and the part (train, dev, test) that each of them is."""
 
 from pathlib import Path
-from typing import NamedTuple, Sequence
+from typing import Sequence
 
 from ..docbin import SUFFIX
 from .brat import looks_like_brat
@@ -14,19 +14,10 @@ PARTS = ("corpus", *SPLITS)
 EXTENSIONS = ("txt", "conll", "conllu", "iob", "bio", "csv", "tsv", "json", "jsonl")
 
 
-class Files(NamedTuple):
-    """The files of a corpus.
-
-    parts: The files of each part, in the order in which they are read; "corpus" if the corpus has
-        no parts. A folder of brat counts as a file, and so does a folder named .spacy.
-    ignored: Other files in the folders, such as a README.
-    """
-
-    parts: dict[str, list[Path]]
-    ignored: list[Path]
+Files = dict[str, list[Path]]  # the files of each part, in the order in which they are read
 
 
-def find_files(sources: Sequence[Path], as_one: bool = False) -> Files:
+def find_files(sources: Sequence[Path], as_one: bool = False) -> tuple[Files, list[Path]]:
     """Find the files of a corpus, by part.
 
     sources: Files and folders. A single file is the corpus, whatever its name. Of several files,
@@ -34,10 +25,12 @@ def find_files(sources: Sequence[Path], as_one: bool = False) -> Files:
         they are one corpus, in this order.
     as_one: Ignore the parts.
 
+    Returns the files of each part, or of "corpus" if there are no parts, and the other files in the
+    folders, such as a README. A folder of brat counts as a file, and so does a folder named .spacy.
     Raises CorpusError for a file that is given twice, two files of one part, a file without a
     part beside others, a corpus without train, and a folder with several files but no parts.
     """
-    parts: dict[str, list[Path]] = {}
+    parts: Files = {}
     ignored: list[Path] = []
     for source in sources:
         if _is_folder(source):
@@ -60,7 +53,7 @@ def find_files(sources: Sequence[Path], as_one: bool = False) -> Files:
             if len(files) != 1:
                 got = " and ".join(map(str, files)) or "none"
                 raise error(where, f"one file for {name}", got, fix)
-    return Files({name: parts[name] for name in PARTS if name in parts}, ignored)
+    return {name: parts[name] for name in PARTS if name in parts}, ignored
 
 
 def _is_folder(path: Path) -> bool:
@@ -82,7 +75,7 @@ def _part(path: Path) -> str:
     return "" if about and path.is_file() else "corpus"
 
 
-def _in_folder(folder: Path) -> Files:
+def _in_folder(folder: Path) -> tuple[Files, list[Path]]:
     paths = [path for path in sorted(folder.iterdir()) if not _is_folder(path)]
     # A .spacy file may come from an earlier conversion: they are read if there is nothing else.
     text = [path for path in paths if path.suffix != SUFFIX and _part(path)]
@@ -97,4 +90,4 @@ def _in_folder(folder: Path) -> Files:
         fix = f"Name them train.txt and so on (.{', .'.join(EXTENSIONS)}), or give the files"
         raise error(str(folder), f"one file for {(crowded or ['corpus'])[0]}", got, fix)
     read = [path for files in parts.values() for path in files]
-    return Files(parts, [path for path in paths if path not in read])
+    return parts, [path for path in paths if path not in read]

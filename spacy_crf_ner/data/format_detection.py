@@ -49,8 +49,8 @@ def detect_format(*sources: Path) -> str:
 
     Raises CorpusError for content of no known format.
     """
-    files = [file for files in find_files(sources, as_one=True).parts.values() for file in files]
-    formats = {file: _format_of(file) for file in files}
+    files, _ = find_files(sources, as_one=True)
+    formats = {file: _format_of(file) for file in files["corpus"]}
     if len(set(formats.values())) > 1:
         where = ", ".join(map(str, sources))
         found = ", ".join(f"{file.name} ({format})" for file, format in formats.items())

@@ -50,14 +50,8 @@ def tagged_docs(path: Path, nlp: Language, log: ConversionLog, read: Reader) -> 
     read: Yields the rows, and counts in a log what is not a row. It is called twice: the first
         pass detects the tag scheme, which depends on all tags of the file.
     """
-
-    def tags() -> Iterator[list[str]]:
-        for rows, problem in _sentences(read(ConversionLog())):
-            if problem and not log.repair:
-                raise problem[1]
-            yield [row.tag for row in rows]
-
-    log.tag_schemes[str(path)], closed = detect_scheme(tags())
+    tags = ([row.tag for row in rows] for rows, _ in _sentences(read(ConversionLog())))
+    log.tag_schemes[str(path)], closed = detect_scheme(tags)
     for rows, problem in _sentences(read(log)):
         found, invalid = decode_tags([row.tag for row in rows], closed)
         log.read(entities=len(found))

@@ -7,7 +7,7 @@ underscores or the reverse, so each character, and all annotation by characters,
 
 import re
 from itertools import accumulate, groupby, pairwise
-from typing import Callable, Iterable, Iterator
+from typing import Any, Callable, Iterable, Iterator
 from unicodedata import normalize
 
 from spacy.attrs import ENT_ID, ENT_IOB, ENT_KB_ID, ENT_TYPE, SENT_START
@@ -20,7 +20,7 @@ Segmenter = Callable[[list[str]], list[bool]]
 # Text, whether a space follows, and the first token (its index) that the word is made of.
 Word = tuple[str, bool, int]
 
-ANNOTATION = (ENT_IOB, SENT_START, ENT_TYPE, ENT_KB_ID, ENT_ID)
+ANNOTATION: list[int | str] = [ENT_IOB, SENT_START, ENT_TYPE, ENT_KB_ID, ENT_ID]
 INSIDE = Token.iob_strings().index("I")
 
 
@@ -97,12 +97,14 @@ def _joinable(left: Token, right: Token) -> bool:
 
 def _with_words(doc: Doc, words: list[Word]) -> Doc:
     """Make a Doc of these words, at the same characters and with the same annotation."""
-    texts, spaces, owners = ([word[i] for word in words] for i in range(3))
-    annotation = doc.to_array(ANNOTATION)[owners]
+    owners = [owner for _, _, owner in words]
+    annotation: Any = doc.to_array(ANNOTATION)
+    annotation = annotation[owners]
     for row, (before, owner) in zip(annotation.view("int64")[1:], pairwise(owners)):
         if before == owner:  # a part of a token begins neither an entity nor a sentence
             row[0] = INSIDE if row[2] else row[0]
             row[1] = -abs(row[1])
+    texts, spaces = [text for text, _, _ in words], [space for _, space, _ in words]
     new = Doc(doc.vocab, texts, spaces=spaces, user_data=dict(doc.user_data))
     new.has_unknown_spaces = doc.has_unknown_spaces
     return new.from_array(ANNOTATION, annotation)
