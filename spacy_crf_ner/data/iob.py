@@ -96,14 +96,14 @@ def _check(row: TaggedToken) -> TaggedToken:
 def _trim(rows: list[TaggedToken], span: TokenSpan, log: ConversionLog) -> TokenSpan | None:
     """Trim tokens of whitespace off an entity; None if nothing is left of it."""
     start, end = trim_whitespace([row.word for row in rows], *span[:2])
-    if (start, end) == span[:2]:
-        return span
-    edge = rows[span[0] if start > span[0] else span[1] - 1]
-    problem = error(edge.where, "no whitespace at an entity's edge", repr(edge.word), "Tag it O")
-    if start == end:
-        log.rejected("whitespace", problem, entities=1)
-        return None
-    log.repaired("whitespace", problem)
+    if (start, end) != span[:2]:
+        edge = rows[span[0] if start > span[0] else span[1] - 1]
+        got, fix = repr(edge.word), "Tag it O"
+        problem = error(edge.where, "no whitespace at an entity's edge", got, fix)
+        if start == end:
+            log.rejected("whitespace", problem, entities=1)
+            return None
+        log.repaired("whitespace", problem)
     return start, end, span[2]
 
 
