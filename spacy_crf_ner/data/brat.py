@@ -81,7 +81,7 @@ def _span(line: Line, ids: set[str], log: ConversionLog) -> RawSpan | None:
         log.skipped("line")
         return None
     match = SPAN.fullmatch(line.text)
-    kind, expected, got, fix = "line", EXPECTED, line.text, "Correct the line, or remove it"
+    kind, expected, got, fix = "line", EXPECTED, line.text, "Correct or remove the line"
     if match and ";" in match[3]:
         kind, expected, got = "discontinuous", "one pair of offsets", match[3]
         fix = "An entity is continuous: annotate one part, or remove the line"

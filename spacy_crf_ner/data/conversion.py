@@ -44,18 +44,15 @@ def convert(
     token_column: int = 1,
     tag_column: int = -1,
     log: ConversionLog | None = None,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = lambda part, number, total: None,
 ) -> dict[str, dict[str, int]]:
     """Write a corpus as train.spacy, dev.spacy and test.spacy, or as one file.
 
-    source: A file, which is split by `shares`; a folder with a file for train and perhaps for dev
-        and test (train.txt, eng.testa), or else with one file, which is split; or several of
-        these: the parts that their names say, or else one corpus, in this order. Without dev, it
-        is taken from train, by the shares of these two.
+    source: Files and folders, see `find_files`. A corpus without parts is split by `shares`; one
+        without dev takes it from train, by the shares of these two.
     target: Folder for the three files; or a new file, .spacy or .jsonl, for the whole corpus.
-        Nothing is written unless the whole corpus can be read. A part of more than
-        `docbin.MAX_TOKENS` tokens is written as a folder of .spacy files with the name of the
-        file, which spaCy reads like the file.
+        Nothing is written unless the whole corpus can be read. For a part of more than
+        `docbin.MAX_TOKENS` tokens, see `CorpusWriter`.
     nlp: Pipeline whose vocabulary is used, and whose tokenizer if the format has no tokens.
     format: A key of `FORMATS`, or "auto" to detect it.
     n_sents: Sentences per Doc, as for `group_sentences`; no Doc spans two files.
@@ -64,7 +61,7 @@ def convert(
     token_column, tag_column: As for `read_conll`; the other formats have no columns to choose.
     log: Decides what happens to mistakes, and counts them and what was read of each part ("corpus"
         for one that is split); without a log, the first mistake is raised.
-    on_progress: Called in front of the first doc of a part, and at each doc.
+    on_progress: Called before the first doc of a part, and at each doc.
 
     Returns the numbers of docs, sentences, tokens and entities of each part that was written, and
     of the entities of each label, as "entities.PERSON".
@@ -87,9 +84,12 @@ def convert(
 
     def read(part: str, log: ConversionLog, total: int | None = None) -> Iterator[Doc]:
         log.start_part(part)
+        on_progress(part, 0, total)
         sentences = (SYLLABLES[syllables](read_file(file, nlp, log)) for file in files[part])
         docs = (doc for each in sentences for doc in group_sentences(each, n_sents))
-        return _watched(docs, part, total, on_progress) if on_progress else docs
+        for number, doc in enumerate(docs, 1):
+            on_progress(part, number, total)
+            yield doc
 
     if target.suffix == ".jsonl":
         counts: Counter[str] = Counter()
@@ -128,15 +128,6 @@ def blank_pipeline(lang: str, segment: bool = True) -> Language:
         return spacy.blank(lang)
     except ImportError as error:
         raise InputError(f"lang: expected a language of spaCy, got {lang!r}: {error}") from error
-
-
-def _watched(
-    docs: Iterator[Doc], part: str, total: int | None, on_progress: OnProgress
-) -> Iterator[Doc]:
-    on_progress(part, 0, total)
-    for number, doc in enumerate(docs, 1):
-        on_progress(part, number, total)
-        yield doc
 
 
 def _plan_splits(

@@ -37,10 +37,12 @@ class TaggedToken(NamedTuple):
     problem: Problem | None = None
 
 
-Reader = Callable[[ConversionLog], Iterator[TaggedToken]]
-
-
-def tagged_docs(path: Path, nlp: Language, log: ConversionLog, read: Reader) -> Iterator[Doc]:
+def tagged_docs(
+    path: Path,
+    nlp: Language,
+    log: ConversionLog,
+    read: Callable[[ConversionLog], Iterator[TaggedToken]],
+) -> Iterator[Doc]:
     """Make a Doc of each sentence.
 
     path: The file, for `log.tag_schemes`.
@@ -81,7 +83,7 @@ def _sentences(
     """Yield the rows of each sentence, and the first problem among them."""
     for _, group in groupby(map(_check, rows), lambda row: (row.document, row.sentence)):
         sentence = list(group)
-        yield sentence, next((row.problem for row in sentence if row.problem), None)
+        yield sentence, next(filter(None, (row.problem for row in sentence)), None)
 
 
 def _check(row: TaggedToken) -> TaggedToken:

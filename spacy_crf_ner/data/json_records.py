@@ -66,8 +66,7 @@ def _require_new_id(where: str, identity: object, places: dict[int, str]) -> Non
     if identity is None:
         return
     if type(identity) not in (str, int):
-        fix = "Correct it, or leave it out"
-        raise error(where, "a string or a whole number for 'id'", shorten(identity), fix)
+        raise error(where, "a string or a whole number for 'id'", shorten(identity))
     place = where.rpartition(", ")[2]
     # The hash of the repr, since hash(-1) == hash(-2).
     first = places.setdefault(hash(repr(identity)), place)
@@ -121,9 +120,9 @@ def json_array(path: Path) -> Iterator[tuple[str, object]]:
         values = decode_json(path.read_text(encoding="utf-8-sig"))
         if not isinstance(values, list):
             raise ValueError(shorten(values))
-    except ValueError as problem:
-        fix = "Export the file again"
-        raise error(str(path), "an array of JSON, in UTF-8", str(problem), fix) from problem
+    except ValueError as bad:
+        expected, fix = "an array of JSON, in UTF-8", "Export the file again"
+        raise error(str(path), expected, str(bad), fix) from bad
     return ((f"{path}, record {number}", value) for number, value in enumerate(values, 1))
 
 
@@ -167,8 +166,7 @@ def pop_typed(where: str, record: Record, key: str, kind: type[Value]) -> Value:
     if value is None:
         return kind()
     if type(value) is not kind:
-        fix = f"Correct {key!r}, or leave it out"
-        raise error(where, f"{TYPES[kind]} for {key!r}", shorten(value), fix)
+        raise error(where, f"{TYPES[kind]} for {key!r}", shorten(value))
     return value
 
 

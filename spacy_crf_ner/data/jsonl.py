@@ -75,7 +75,7 @@ def _to_doc(where: str, record: Record, nlp: Language, log: ConversionLog) -> Do
         raise error(where, f"annotation, one of the keys {', '.join(ANNOTATION)}", got, fix)
     answer = pop_typed(where, record, "answer", str) or "accept"
     if answer not in ("accept", "reject", "ignore"):
-        raise error(where, "the answer accept, reject or ignore", shorten(answer), "Correct it")
+        raise error(where, "the answer accept, reject or ignore", shorten(answer))
     # Whether the answer concerns the spans only; None if the record does not say.
     binary = None if (view := record.get("_view_id")) is None else view == "ner"
     if record.get("_is_binary") is not None:
@@ -113,7 +113,7 @@ def _range(where: str, length: int, part: object) -> tuple[int, int]:
         if 0 <= start < end <= length:
             return start, end
     expected = f"[start, end] within the {length} characters of the text for 'missing'"
-    raise error(where, expected, shorten(part), "Correct or remove it")
+    raise error(where, expected, shorten(part))
 
 
 def _tokenized(where: str, record: Record, nlp: Language) -> Doc:
@@ -150,15 +150,16 @@ def _tokenized(where: str, record: Record, nlp: Language) -> Doc:
 
 def _set_sentence_starts(where: str, doc: Doc, starts: list[Any], log: ConversionLog) -> None:
     """Begin sentences at these characters; a start inside a token is removed."""
-    begins = {token.idx for token in doc}
+    tokens = {token.idx: token for token in doc}
+    for token in doc:
+        token.is_sent_start = False
     for start in starts:
-        if type(start) is not int or start not in begins:
+        if type(start) is int and start in tokens:
+            tokens[start].is_sent_start = True
+        else:
             fix = "Correct 'sent_starts', or use the tokenizer of the corpus"
             problem = error(where, "a sentence that begins with a token", shorten(start), fix)
             log.repaired("sentence", problem)
-    known = {start for start in starts if type(start) is int}
-    for token in doc:
-        token.is_sent_start = token.idx in known
 
 
 # Writing
@@ -212,8 +213,7 @@ def _record(doc: Doc, tokens: bool) -> Record:
 
 def _from_span(span: Span) -> Record:
     record: Record = {"start": span.start_char, "end": span.end_char, "label": span.label_}
-    ids = {"kb_id": span.kb_id_, "id": span.id_}
-    return {**record, **{key: value for key, value in ids.items() if value}}
+    return record | {k: v for k, v in (("kb_id", span.kb_id_), ("id", span.id_)) if v}
 
 
 def _unannotated(doc: Doc) -> list[list[int]]:
