@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import spacy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spacy.language import Language
@@ -39,17 +38,6 @@ LAYOUTS: dict[str, tuple[dict[str, int], str, int]] = {
 GMB_HEADER = "Sentence #,Word,POS,Tag\n"
 
 columns = settings(deadline=None, max_examples=100)
-
-
-@pytest.fixture(scope="module")
-def nlp() -> Language:
-    return spacy.blank("en")
-
-
-@pytest.fixture(scope="module")
-def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file that is written anew by each example of a property."""
-    return tmp_path_factory.mktemp("columns") / "corpus.conll"
 
 
 def spans(doc: Doc) -> list[tuple[int, int, str]]:

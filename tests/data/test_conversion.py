@@ -28,11 +28,6 @@ SHARES = (0.8, 0.1, 0.1)
 runner = CliRunner()
 
 
-@pytest.fixture(scope="module")
-def nlp() -> Language:
-    return spacy.blank("en")
-
-
 def write(path: Path, *words: str) -> Path:
     """Write sentences of one word, each an entity."""
     path.parent.mkdir(parents=True, exist_ok=True)

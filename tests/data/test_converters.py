@@ -43,17 +43,6 @@ corpora = settings.get_profile("corpora")
 
 
 @pytest.fixture(scope="module")
-def nlp() -> Language:
-    return spacy.blank("en")
-
-
-@pytest.fixture(scope="module")
-def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file that is written anew by each example of a property."""
-    return tmp_path_factory.mktemp("corpus") / "corpus.txt"
-
-
-@pytest.fixture(scope="module")
 def whitespace_nlp() -> Language:
     """A pipeline whose tokens are what stands between spaces."""
     nlp = spacy.blank("xx")

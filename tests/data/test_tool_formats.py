@@ -58,17 +58,6 @@ settings.register_profile("tools", deadline=None, max_examples=50)
 tools = settings.get_profile("tools")
 
 
-@pytest.fixture(scope="module")
-def nlp() -> Language:
-    return spacy.blank("en")
-
-
-@pytest.fixture(scope="module")
-def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file that is written anew by each example of a property."""
-    return tmp_path_factory.mktemp("corpus") / "corpus"
-
-
 def annotate(text: str, nlp: Language, spans: Any, log: ConversionLog, where: str) -> Doc:
     return set_entities(tokenize(text, nlp, where), [RawSpan(*span) for span in spans], log, where)
 
