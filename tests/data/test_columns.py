@@ -113,6 +113,14 @@ def test_a_line_that_can_be_a_token_is_no_comment(tmp_path: Path, nlp: Language)
     assert log.counts == {"skipped.comment": 1}
 
 
+def test_a_line_that_cannot_be_read_is_no_comment(tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "a.conll"
+    path.write_bytes(b"a O\n\n# \xff\nb O\n")
+    log = ConversionLog(repair=True)
+    assert words_of(list(read_conll(path, nlp, log))) == ["a"]
+    assert log.counts == {"rejected.encoding": 1}
+
+
 def test_a_comment_within_a_sentence_is_a_mistake(tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "a.conll"
     path.write_text("a O\n# not a comment\n")

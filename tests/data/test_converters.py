@@ -550,6 +550,7 @@ def test_a_folder_of_parts_is_kept(tmp_path: Path, nlp: Language) -> None:
     [
         (["train.txt", "valid.csv"], {"train": "train.txt", "dev": "valid.csv"}),
         (["train", "dev", "test"], {"train": "train", "dev": "dev", "test": "test"}),
+        (["train.txt", "dev.txt", "all.txt"], {"train": "train.txt", "dev": "dev.txt"}),
         (
             ["eng.train", "eng.testa", "eng.testb.txt", "LICENSE", "notes.md"],
             {"train": "eng.train", "dev": "eng.testa", "test": "eng.testb.txt"},
