@@ -13,7 +13,6 @@ ALIASES["testb"] = "test"
 PARTS = ("corpus", *SPLITS)
 EXTENSIONS = ("txt", "conll", "conllu", "iob", "bio", "csv", "tsv", "json", "jsonl")
 
-
 Files = dict[str, list[Path]]  # the files of each part, in the order in which they are read
 
 
