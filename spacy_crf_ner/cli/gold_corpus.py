@@ -22,8 +22,8 @@ def read_examples(nlp: Language, corpus: Path) -> List[Example]:
             f"{corpus}: expected a file {SUFFIX}, or a folder of such, got another. "
             "Convert the corpus with spacy-crf-ner convert."
         )
-    read_docbin(corpus, nlp.vocab)  # raises errors for users
-    return list(Corpus(corpus)(nlp))
+    _, docs = read_docbin(corpus, nlp.vocab)  # its errors say where the mistake is
+    return list(Corpus(corpus).make_examples(nlp, docs))
 
 
 def predict_corpus(
