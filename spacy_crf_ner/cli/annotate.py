@@ -1,8 +1,9 @@
 """The command `annotate`."""
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Annotated, Callable, Iterator, List, Optional
+from typing import Annotated
 
 import srsly
 import typer
@@ -18,13 +19,13 @@ from rich.progress import (
 
 from .. import annotate as annotation
 from ..input_error import InputError
-from .options import Precision, numbers
+from .options import Model, Precision, numbers
 
 
 def annotate(
-    model: Annotated[str, typer.Argument(help="Pipeline: a folder, or the name of a package.")],
+    model: Model,
     inputs: Annotated[
-        List[str], typer.Argument(metavar="INPUT", help="Files, globs in quotes, or folders.")
+        list[str], typer.Argument(metavar="INPUT", help="Files, globs in quotes, or folders.")
     ],
     output: Annotated[str, typer.Argument(metavar="OUTPUT", help="Folder for the shards.")],
     engine: Annotated[
@@ -63,7 +64,7 @@ def annotate(
         bool, typer.Option("--restart", help="Remove what an earlier run has left.")
     ] = False,
     ray_address: Annotated[
-        Optional[str],
+        str | None,
         typer.Option(help="Ray: address of a cluster; without it, Ray is started here."),
     ] = None,
 ) -> None:
@@ -107,14 +108,13 @@ def annotate(
         precision=precision,
     )
     gpu_ids = [gpu for gpu in numbers("--gpu-id", gpu_id) if gpu >= 0]
-    start: Callable[..., annotation.Summary] = partial(annotation.annotate, gpu_ids=gpu_ids)
+    run: Callable[..., annotation.Summary] = partial(annotation.annotate, gpu_ids=gpu_ids)
     if engine == "ray":
-        gpus = bool(gpu_ids)
-        start = partial(annotation.annotate_on_ray, address=ray_address, gpus=gpus)
+        run = partial(annotation.annotate_on_ray, address=ray_address, gpus=bool(gpu_ids))
     again = {"resume": resume, "restart": restart}
     try:
         with _progress_bar() as on_progress:
-            summary = start(
+            summary = run(
                 model, inputs, output, settings, workers=workers, on_progress=on_progress, **again
             )
     except KeyboardInterrupt:
