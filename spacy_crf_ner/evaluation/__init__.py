@@ -71,7 +71,7 @@ def evaluate(
     if nlp is not None and name is not None:
         missed = [false_negatives(of_doc) for of_doc in matches]
         probabilities = missed_probabilities(nlp, name, [eg.predicted for eg in examples], missed)
-        transitions = _transitions(cast("CRFEntityRecognizer", nlp.get_pipe(name)))
+        transitions = cast("CRFEntityRecognizer", nlp.get_pipe(name)).transitions().to_dict()
     has_confidence = any(ent.confidence is not None for doc in docs for ent in doc.predicted)
     return {
         "model": model,
@@ -147,25 +147,6 @@ def _labels(docs: Sequence[DocEntities]) -> List[str]:
 
 def _count(docs: Sequence[DocEntities], labels: Sequence[str]) -> NDArray[np.int64]:
     return np.stack([count_entities(doc, labels) for doc in docs])
-
-
-def _transitions(pipe: "CRFEntityRecognizer") -> Dict[str, Any]:
-    """The transition scores of a component, as lists; None marks what is forbidden.
-
-    Returns its "tags", C of them; "scores", C rows of C, from the tag of the row to that of the
-    column; "start" and "end", C each.
-    """
-    found = pipe.transitions()
-    scores = {
-        "scores": (found.scores, found.legal),
-        "start": (found.start, found.legal_start),
-        "end": (found.end, found.legal_end),
-    }
-    lists = {
-        key: np.where(legal, cells, np.array(None)).tolist()
-        for key, (cells, legal) in scores.items()
-    }
-    return {"tags": list(found.tags), **lists}
 
 
 def _require_annotated(examples: Sequence[Example], nlp: Optional[Language]) -> None:
