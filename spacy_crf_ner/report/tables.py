@@ -82,12 +82,16 @@ def headline(results: Dict[str, Any]) -> List[Tuple[str, Cell]]:
 
 def size(results: Dict[str, Any]) -> str:
     """Say how much was measured."""
-    left_out = results["left_out"]
-    more = f"; {left_out:,} more predicted where gold annotation is missing" if left_out else ""
     return (
         f"{count(results['docs'], 'document')}, {count(results['tokens'], 'token')}; "
-        f"{count(results['gold'], 'gold entity')}, {results['predicted']:,} predicted{more}."
+        f"{count(results['gold'], 'gold entity')}, {results['predicted']:,} predicted"
+        f"{left_out(results['left_out'])}."
     )
+
+
+def left_out(number: int) -> str:
+    """Say how many entities were left out, if any."""
+    return f"; {number:,} more predicted where gold annotation is missing" if number else ""
 
 
 def method(results: Dict[str, Any]) -> str:

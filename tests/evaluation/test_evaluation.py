@@ -28,9 +28,10 @@ from spacy_crf_ner.evaluation import compare, evaluate, read_training_log, requi
 from spacy_crf_ner.evaluation.bootstrap import confidence_intervals, paired_bootstrap
 from spacy_crf_ner.evaluation.error_analysis import CONTEXT
 from spacy_crf_ner.evaluation.matching import Entity, match_entities
+from spacy_crf_ner.pipeline.annotation import add_confidence_extension
 
 LABELS = ("LOC", "ORG", "PER", "rare")
-VOCAB = spacy.blank("en").vocab  # with it, entities may have a confidence
+VOCAB = spacy.blank("en").vocab
 FIGURES = ("precision", "recall", "f1")
 # In part other than what was learned.
 NOISY = [
@@ -40,6 +41,11 @@ NOISY = [
     ("it came", [(3, 7, "THING")]),
     ("Bonn came", [(0, 9, "LOC")]),
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def confidences() -> None:
+    add_confidence_extension()
 
 
 def doc_of(words: Sequence[str], spans: Sequence[Offsets], missing: Sequence[int] = ()) -> Doc:
