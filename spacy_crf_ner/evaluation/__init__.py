@@ -1,6 +1,7 @@
 """Evaluation of a pipeline's entities against gold ones, as a plain dict."""
 
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Sequence, cast
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from ..pipeline.lookup import find_recognizer
 from .bootstrap import RESAMPLES, confidence_intervals, paired_bootstrap
 from .calibration import precision_at, reliability
 from .error_analysis import confusion, errors, missed_probabilities
-from .matching import DocEntities, collect_entities, false_negatives, match_entities
+from .matching import DocEntities, collect_entities, match_entities
 from .scores import count_entities, require_nervaluate, score_matchings
 from .training_log import read_training_log
 
@@ -29,12 +30,12 @@ def evaluate(
     *,
     model: str = "",
     data: str = "",
-    nlp: Optional[Language] = None,
-    component: Optional[str] = None,
-    training: Optional[List[Dict[str, Any]]] = None,
+    nlp: Language | None = None,
+    component: str | None = None,
+    training: list[dict[str, Any]] | None = None,
     resamples: int = RESAMPLES,
     seed: int = 0,
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """Measure predicted entities against gold ones.
 
     examples: Their `predicted` docs are annotated, by any component that sets `doc.ents`.
@@ -67,10 +68,8 @@ def evaluate(
     counts = _count(docs, labels)
     matches = [match_entities(doc.gold, doc.predicted) for doc in docs]
     probabilities = transitions = None
-    name = find_recognizer(nlp, component) if nlp is not None else None
-    if nlp is not None and name is not None:
-        missed = [false_negatives(of_doc) for of_doc in matches]
-        probabilities = missed_probabilities(nlp, name, [eg.predicted for eg in examples], missed)
+    if nlp is not None and (name := find_recognizer(nlp, component)) is not None:
+        probabilities = missed_probabilities(nlp, name, [eg.predicted for eg in examples], matches)
         transitions = cast("CRFEntityRecognizer", nlp.get_pipe(name)).transitions().to_dict()
     has_confidence = any(ent.confidence is not None for doc in docs for ent in doc.predicted)
     return {
@@ -81,7 +80,7 @@ def evaluate(
         "gold": sum(len(doc.gold) for doc in docs),
         "predicted": sum(len(doc.predicted) for doc in docs),
         "left_out": sum(len(doc.left_out) for doc in docs),
-        "matching": score_matchings(docs, labels, counts.sum(0)),
+        "matching": score_matchings(docs, labels),
         "intervals": confidence_intervals(counts, labels, resamples, seed),
         "confusion": confusion(matches, labels),
         "errors": errors(docs, matches, probabilities),
@@ -106,14 +105,14 @@ def require_gold(examples: Sequence[Example], data: str) -> None:
 
 
 def compare(
-    results: Dict[str, Any],
+    results: dict[str, Any],
     examples: Iterable[Example],
-    other: Dict[str, Any],
+    other: dict[str, Any],
     other_examples: Iterable[Example],
     *,
     resamples: int = RESAMPLES,
     seed: int = 0,
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """Compare a model with another one on the same docs.
 
     results, other: What `evaluate` returns for each.
@@ -141,7 +140,7 @@ def compare(
     return {**results, "comparison": comparison}
 
 
-def _labels(docs: Sequence[DocEntities]) -> List[str]:
+def _labels(docs: Sequence[DocEntities]) -> list[str]:
     return sorted({ent.label for doc in docs for ent in (*doc.gold, *doc.predicted)})
 
 
@@ -149,7 +148,7 @@ def _count(docs: Sequence[DocEntities], labels: Sequence[str]) -> NDArray[np.int
     return np.stack([count_entities(doc, labels) for doc in docs])
 
 
-def _require_annotated(examples: Sequence[Example], nlp: Optional[Language]) -> None:
+def _require_annotated(examples: Sequence[Example], nlp: Language | None) -> None:
     if not examples:
         raise InputError("expected examples, got none. Check that the corpus has docs.")
     docs = [eg.predicted for eg in examples if len(eg.predicted)]

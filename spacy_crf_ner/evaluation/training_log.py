@@ -3,15 +3,16 @@
 import json
 import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any
 
 from ..input_error import InputError
 
 RULE = re.compile(r"-+(  -+)+\s*")  # the line below the header of the table
 
 
-def read_training_log(path: Path) -> List[Dict[str, Any]]:
+def read_training_log(path: Path) -> list[dict[str, Any]]:
     """Read what `spacy train` has logged.
 
     path: JSON lines, as `spacy.ConsoleLogger.v3` writes them to its `output_file`, or what `spacy
@@ -35,7 +36,7 @@ def read_training_log(path: Path) -> List[Dict[str, Any]]:
     return rows
 
 
-def _json_rows(path: Path, lines: Sequence[str]) -> List[Dict[str, Any]]:
+def _json_rows(path: Path, lines: Sequence[str]) -> list[dict[str, Any]]:
     rows = []
     for i, line in enumerate(lines, 1):
         if not line.strip():
@@ -51,7 +52,7 @@ def _json_rows(path: Path, lines: Sequence[str]) -> List[Dict[str, Any]]:
     return rows
 
 
-def _table_rows(path: Path, lines: Sequence[str]) -> List[Dict[str, Any]]:
+def _table_rows(path: Path, lines: Sequence[str]) -> list[dict[str, Any]]:
     rules = [i for i, line in enumerate(lines) if RULE.fullmatch(line)]
     if len(rules) != 1 or rules[0] == 0:
         i = rules[1] if len(rules) > 1 else 0
@@ -82,10 +83,10 @@ def _table_rows(path: Path, lines: Sequence[str]) -> List[Dict[str, Any]]:
     return rows
 
 
-def _row(epoch: Any, step: Any, losses: Any, scores: Any) -> Dict[str, Any]:
+def _row(epoch: Any, step: Any, losses: Any, scores: Any) -> dict[str, Any]:
     if type(epoch) is not int or type(step) is not int:
         raise TypeError(epoch, step)
-    found: Dict[str, Any] = {"step": step, "epoch": epoch}
+    found: dict[str, Any] = {"step": step, "epoch": epoch}
     for key, values in (("losses", losses), ("scores", scores)):
         numbers = {name: math.nan if x is None else float(x) for name, x in values.items()}
         found[key] = {name: x if math.isfinite(x) else None for name, x in numbers.items()}

@@ -1,6 +1,7 @@
 """The tables of a report, as data; `markdown` and `html` render them."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Union
 
 import numpy as np
 
@@ -13,7 +14,7 @@ MATCHINGS = {
 }
 LOG_ROWS = 20  # of the training log, at most
 UNDEFINED = "\N{EN DASH}"  # a zero denominator
-Interval = Optional[Sequence[float]]
+Interval = Sequence[float] | None
 
 
 class Cell(NamedTuple):
@@ -28,8 +29,8 @@ class Cell(NamedTuple):
     text: str
     detail: str = ""
     kind: str = ""
-    shade: Optional[float] = None
-    bar: Tuple[float, ...] = ()
+    shade: float | None = None
+    bar: tuple[float, ...] = ()
 
 
 class Table(NamedTuple):
@@ -41,9 +42,9 @@ class Table(NamedTuple):
     """
 
     title: str
-    header: List[Cell]
-    rows: List[List[Cell]]
-    foot: Sequence[List[Cell]] = ()
+    header: list[Cell]
+    rows: list[list[Cell]]
+    foot: Sequence[list[Cell]] = ()
     kind: str = "plain"
     folded: bool = False
 
@@ -56,7 +57,7 @@ class Section(NamedTuple):
     tables: Sequence[Table] = ()
 
 
-def sections(results: Dict[str, Any]) -> List[Section]:
+def sections(results: dict[str, Any]) -> list[Section]:
     """Arrange what `evaluation.evaluate` or `compare` returns as the sections of a report."""
     parts = [
         _types(results),
@@ -73,14 +74,14 @@ def sections(results: Dict[str, Any]) -> List[Section]:
     return parts
 
 
-def headline(results: Dict[str, Any]) -> List[Tuple[str, Cell]]:
+def headline(results: dict[str, Any]) -> list[tuple[str, Cell]]:
     """The micro scores, F1 first."""
     scores, intervals = _strict(results, None)
     names = ("f1", "precision", "recall")
     return [(f"{MEASURES[name]}, micro", _score(scores, intervals, name)) for name in names]
 
 
-def size(results: Dict[str, Any]) -> str:
+def size(results: dict[str, Any]) -> str:
     """Say how much was measured."""
     return (
         f"{count(results['docs'], 'document')}, {count(results['tokens'], 'token')}; "
@@ -94,7 +95,7 @@ def left_out(number: int) -> str:
     return f"; {number:,} more predicted where gold annotation is missing" if number else ""
 
 
-def method(results: Dict[str, Any]) -> str:
+def method(results: dict[str, Any]) -> str:
     """Say what the scores are."""
     intervals = results["intervals"]
     return (
@@ -111,15 +112,15 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun if number == 1 else plural}"
 
 
-def percent(share: Optional[float]) -> str:
+def percent(share: float | None) -> str:
     """Write a share in percent, with one decimal."""
     return UNDEFINED if share is None else f"{100 * share:.1f}"
 
 
-def _types(results: Dict[str, Any]) -> Section:
+def _types(results: dict[str, Any]) -> Section:
     strict, intervals = results["matching"]["strict"], results["intervals"]
 
-    def row(head: Cell, scores: Dict[str, Any], ranges: Dict[str, Interval]) -> List[Cell]:
+    def row(head: Cell, scores: dict[str, Any], ranges: dict[str, Interval]) -> list[Cell]:
         f1, interval = scores["f1"], ranges.get("f1")
         bar = () if f1 is None else (f1, *(interval or (f1, f1)))
         cells = [_score(scores, ranges, name) for name in MEASURES]
@@ -136,7 +137,7 @@ def _types(results: Dict[str, Any]) -> Section:
     return Section("Types", "", [Table("Scores of each label", header, labels, means)])
 
 
-def _matchings(results: Dict[str, Any]) -> Section:
+def _matchings(results: dict[str, Any]) -> Section:
     rows = []
     for name, meaning in MATCHINGS.items():
         micro = results["matching"][name]["micro"]
@@ -148,7 +149,7 @@ def _matchings(results: Dict[str, Any]) -> Section:
     )
 
 
-def _confusion(results: Dict[str, Any]) -> Section:
+def _confusion(results: dict[str, Any]) -> Section:
     labels, counts = results["confusion"]["labels"], results["confusion"]["counts"]
     if not labels:
         return Section("Confusion", "There are no entities, neither gold nor predicted.")
@@ -176,7 +177,7 @@ def _confusion(results: Dict[str, Any]) -> Section:
     return Section("Confusion", meaning, [Table("Confusion matrix", header, rows, kind=kind)])
 
 
-def _errors(results: Dict[str, Any]) -> Section:
+def _errors(results: dict[str, Any]) -> Section:
     counts = results["errors"]["counts"]
     total = sum(counts.values())
     rows = [_row(kind, n, percent(n / total if total else None)) for kind, n in counts.items()]
@@ -184,7 +185,7 @@ def _errors(results: Dict[str, Any]) -> Section:
     return Section("Errors", "" if total else "There are no errors.", [table])
 
 
-def _confidence(results: Dict[str, Any]) -> Section:
+def _confidence(results: dict[str, Any]) -> Section:
     reliability, thresholds = results["reliability"], results["thresholds"]
     if reliability is None:
         return Section("Confidence", "This pipeline gives its entities no confidences.")
@@ -214,14 +215,14 @@ def _confidence(results: Dict[str, Any]) -> Section:
     return Section("Confidence", meaning, tables)
 
 
-def _transitions(results: Dict[str, Any]) -> Section:
+def _transitions(results: dict[str, Any]) -> Section:
     transitions = results["transitions"]
     if transitions is None:
         return Section("Transitions", "This pipeline has no transition scores.")
     return Section("Transitions", "" if transitions["tags"] else "This pipeline has no tags.")
 
 
-def _training(results: Dict[str, Any]) -> Section:
+def _training(results: dict[str, Any]) -> Section:
     log = results["training"]
     names = [
         (key, name)
@@ -241,7 +242,7 @@ def _training(results: Dict[str, Any]) -> Section:
     return Section("Training", f"{done}. Scores, except speed, are in percent.", [table])
 
 
-def _comparison(results: Dict[str, Any]) -> Section:
+def _comparison(results: dict[str, Any]) -> Section:
     comparison = results["comparison"]
     other, difference = comparison["other"], comparison["difference"]
     rows = []
@@ -273,7 +274,7 @@ def _comparison(results: Dict[str, Any]) -> Section:
     ])  # fmt: skip
 
 
-def _strict(results: Dict[str, Any], label: Optional[str]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+def _strict(results: dict[str, Any], label: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """The strict scores of a label, or the micro ones, and their intervals."""
     strict, intervals = results["matching"]["strict"], results["intervals"]
     if label is None:
@@ -281,12 +282,12 @@ def _strict(results: Dict[str, Any], label: Optional[str]) -> Tuple[Dict[str, An
     return strict["per_type"].get(label, {}), intervals["per_type"].get(label, {})
 
 
-def _score(scores: Dict[str, Any], intervals: Dict[str, Interval], name: str) -> Cell:
+def _score(scores: dict[str, Any], intervals: dict[str, Interval], name: str) -> Cell:
     interval = intervals.get(name)
     return Cell(percent(scores.get(name)), UNDEFINED.join(map(percent, interval or ())))
 
 
-def _difference(values: Dict[str, Any], resamples: int) -> List[Cell]:
+def _difference(values: dict[str, Any], resamples: int) -> list[Cell]:
     difference, interval, p = (values[key] for key in ("difference", "interval", "p"))
     if difference is None:
         return [Cell(UNDEFINED), Cell(UNDEFINED)]
@@ -303,7 +304,7 @@ def _points(difference: float) -> str:
     return f"{100 * difference:+.1f}".replace("-", "\N{MINUS SIGN}")
 
 
-def _row(*cells: Union[Cell, str, int]) -> List[Cell]:
+def _row(*cells: Union[Cell, str, int]) -> list[Cell]:
     return [
         cell if isinstance(cell, Cell) else Cell(f"{cell:,}" if isinstance(cell, int) else cell)
         for cell in cells
