@@ -8,14 +8,7 @@ from typing import Annotated
 import srsly
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    SpinnerColumn,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from .. import annotate as annotation
 from ..input_error import InputError
@@ -129,14 +122,8 @@ def annotate(
 def _progress_bar() -> Iterator[Callable[[annotation.Progress], None]]:
     """Draw on stderr which share of the input is done, and how fast."""
     console = Console(stderr=True)
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[speed]}"),
-        TimeRemainingColumn(),
-    )
+    *columns, time_left = Progress.get_default_columns()
+    columns = [SpinnerColumn(), *columns, TextColumn("{task.fields[speed]}"), time_left]
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("Loading", total=None, speed="")
         began = None

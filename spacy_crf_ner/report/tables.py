@@ -1,7 +1,7 @@
 """The tables of a report, as data; `markdown` and `html` render them."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -59,19 +59,12 @@ class Section(NamedTuple):
 
 def sections(results: dict[str, Any]) -> list[Section]:
     """Arrange what `evaluation.evaluate` or `compare` returns as the sections of a report."""
-    parts = [
-        _types(results),
-        _matchings(results),
-        _confusion(results),
-        _errors(results),
-        _confidence(results),
-        _transitions(results),
-    ]
+    parts = [_types, _matchings, _confusion, _errors, _confidence, _transitions]
     if results["training"]:
-        parts.append(_training(results))
+        parts.append(_training)
     if results["comparison"] is not None:
-        parts.append(_comparison(results))
-    return parts
+        parts.append(_comparison)
+    return [part(results) for part in parts]
 
 
 def headline(results: dict[str, Any]) -> list[tuple[str, Cell]]:
@@ -138,42 +131,39 @@ def _types(results: dict[str, Any]) -> Section:
 
 
 def _matchings(results: dict[str, Any]) -> Section:
+    header = _row("Matching", *MEASURES.values(), "Correct", "A predicted entity is right if")
     rows = []
     for name, meaning in MATCHINGS.items():
         micro = results["matching"][name]["micro"]
         scores = [_score(micro, {}, each) for each in MEASURES]
         rows.append(_row(name, *scores, f"{micro['correct']:g}", meaning))
-    header = _row("Matching", *MEASURES.values(), "Correct", "A predicted entity is right if")
-    return Section(
-        "Matchings", "", [Table("Micro scores by matching rule", header, rows, kind="told")]
-    )
+    table = Table("Micro scores by matching rule", header, rows, kind="told")
+    return Section("Matchings", "", [table])
 
 
 def _confusion(results: dict[str, Any]) -> Section:
     labels, counts = results["confusion"]["labels"], results["confusion"]["counts"]
     if not labels:
         return Section("Confusion", "There are no entities, neither gold nor predicted.")
+    heads = [*map(Cell, labels), Cell("spurious", "", "other")]
     rows = []
-    for i, (name, numbers) in enumerate(
-        zip([*map(Cell, labels), Cell("spurious", "", "other")], counts)
-    ):
-        total = sum(numbers) or 1
+    for i, (head, numbers) in enumerate(zip(heads, counts)):
         cells = []
         for j, number in enumerate(numbers):
             kinds = [kind for kind, holds in (("right", i == j), ("zero", not number)) if holds]
             # The square root, so that rare cells are visible beside common ones.
-            cells.append(Cell(f"{number:,}", "", " ".join(kinds), (number / total) ** 0.5))
-        if i == len(labels):
-            cells[-1] = Cell("")  # neither gold nor predicted: there is no such entity
-        rows.append([name, *cells])
+            density = (number / (sum(numbers) or 1)) ** 0.5
+            cells.append(Cell(f"{number:,}", "", " ".join(kinds), density))
+        rows.append([head, *cells])
+    rows[-1][-1] = Cell("")  # neither gold nor predicted: there is no such entity
     header = _row("Gold \N{RIGHTWARDS ARROW} predicted", *labels, Cell("missed", "", "other"))
     upright = len(labels) > 8 or max(map(len, labels)) > 10
-    kind = "matrix upright" if upright else "matrix"
     meaning = (
         "Rows are gold labels, columns predicted labels, of entities that overlap, whatever their "
         "boundaries. Missed: no predicted entity overlaps. Spurious: no gold entity overlaps. In "
         "the page, a denser colour is a greater share of the row."
     )
+    kind = "matrix upright" if upright else "matrix"
     return Section("Confusion", meaning, [Table("Confusion matrix", header, rows, kind=kind)])
 
 
@@ -195,24 +185,19 @@ def _confidence(results: dict[str, Any]) -> Section:
         f"{UNDEFINED if brier is None else f'{brier:.3f}'}, of "
         f"{count(reliability['entities'], 'entity')} in {len(bins)} bins."
     )
-    in_bins = [
-        _row(f"{i / len(bins):.3f} to {(i + 1) / len(bins):.3f}", each["count"],
-             percent(each["confidence"]), percent(each["correct"]))
-        for i, each in enumerate(bins)
-    ]  # fmt: skip
-    at_thresholds = [
-        _row(f"{each['threshold']:.2f}", each["entities"],
-             percent(each["precision"]), percent(each["recall"]))
-        for each in thresholds
-    ]  # fmt: skip
-    bin_header = _row("Confidence", "Entities", "Mean confidence", "% correct")
-    header = _row("Threshold", "Entities", "Precision", "Recall")
+    header = _row("Confidence", "Entities", "Mean confidence", "% correct")
+    rows = []
+    for i, each in enumerate(bins):
+        shares = percent(each["confidence"]), percent(each["correct"])
+        name = f"{i / len(bins):.3f} to {(i + 1) / len(bins):.3f}"
+        rows.append(_row(name, each["count"], *shares))
+    in_bins = Table("Bins of the reliability diagram", header, rows, folded=True)
+    header, rows = _row("Threshold", "Entities", "Precision", "Recall"), []
+    for each in thresholds:
+        shares = percent(each["precision"]), percent(each["recall"])
+        rows.append(_row(f"{each['threshold']:.2f}", each["entities"], *shares))
     title = "Precision and recall of the entities whose confidence reaches a threshold"
-    tables = [
-        Table("Bins of the reliability diagram", bin_header, in_bins, folded=True),
-        Table(title, header, at_thresholds, folded=True),
-    ]
-    return Section("Confidence", meaning, tables)
+    return Section("Confidence", meaning, [in_bins, Table(title, header, rows, folded=True)])
 
 
 def _transitions(results: dict[str, Any]) -> Section:
@@ -245,17 +230,16 @@ def _training(results: dict[str, Any]) -> Section:
 def _comparison(results: dict[str, Any]) -> Section:
     comparison = results["comparison"]
     other, difference = comparison["other"], comparison["difference"]
+    compared = [
+        (Cell(f"{MEASURES[name]}, micro"), None, name, values)
+        for name, values in difference["micro"].items()
+    ]
+    compared += [
+        (Cell(label, "F1", "label"), label, "f1", values["f1"])
+        for label, values in difference["per_type"].items()
+    ]
     rows = []
-    for head, label, name, values in [
-        *(
-            (Cell(f"{MEASURES[name]}, micro"), None, name, values)
-            for name, values in difference["micro"].items()
-        ),
-        *(
-            (Cell(label, "F1", "label"), label, "f1", values["f1"])
-            for label, values in difference["per_type"].items()
-        ),
-    ]:
+    for head, label, name, values in compared:
         scores = [_score(*_strict(each, label), name) for each in (results, other)]
         rows.append([head, *scores, *_difference(values, comparison["resamples"])])
     models = (results["model"], comparison["model"])
@@ -304,7 +288,7 @@ def _points(difference: float) -> str:
     return f"{100 * difference:+.1f}".replace("-", "\N{MINUS SIGN}")
 
 
-def _row(*cells: Union[Cell, str, int]) -> list[Cell]:
+def _row(*cells: Cell | str | int) -> list[Cell]:
     return [
         cell if isinstance(cell, Cell) else Cell(f"{cell:,}" if isinstance(cell, int) else cell)
         for cell in cells

@@ -749,7 +749,10 @@ def test_both_logs_of_a_training_are_read(logs: Tuple[Path, Path]) -> None:
         ('{"epoch": 0, "step": 1, "losses": {"a": "b"}, "scores": {}, "score": 1}\n', "line 1: "),
         ('{"epoch": 0, "step": 1, "losses": {}, "scores": {}, "score": 1}\n[]\n', "line 2: "),
         ("E    #  \n---  ---\n  0    1   2\n", "line 3: expected 2 columns"),
-        ("E    #    LOSS A\n---  ---  ------\n  0    1     x\n", "line 3: expected numbers"),
+        (
+            "E    #    LOSS A\n---  ---  ------\n  0    1     x\n",
+            "expected 3 columns of numbers",
+        ),
         ("E    #    A    A\n---  ---  ---  ---\n", "line 1: expected columns E, #"),
         ("A    B\n---  ---\n", "line 1: expected columns E, #"),
         ("E    #\n---  ---\n  0    1\nE    #\n---  ---\n", "line 5: expected one table"),
