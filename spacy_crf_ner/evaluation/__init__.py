@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-from numpy.typing import NDArray
 from spacy.language import Language
 from spacy.training import Example
 
@@ -65,7 +63,7 @@ def evaluate(
     _require_annotated(examples, nlp)
     docs = collect_entities(examples)
     labels = _labels(docs)
-    counts = _count(docs, labels)
+    counts = count_entities(docs, labels)
     matches = [match_entities(doc.gold, doc.predicted) for doc in docs]
     probabilities = transitions = None
     if nlp is not None and (name := find_recognizer(nlp, component)) is not None:
@@ -129,7 +127,7 @@ def compare(
             "differ. Evaluate both on one corpus."
         )
     labels = _labels([*docs, *others])
-    counts, other_counts = _count(docs, labels), _count(others, labels)
+    counts, other_counts = (count_entities(each, labels) for each in (docs, others))
     comparison = {
         "model": other["model"],
         "other": other,
@@ -142,10 +140,6 @@ def compare(
 
 def _labels(docs: Sequence[DocEntities]) -> list[str]:
     return sorted({ent.label for doc in docs for ent in (*doc.gold, *doc.predicted)})
-
-
-def _count(docs: Sequence[DocEntities], labels: Sequence[str]) -> NDArray[np.int64]:
-    return np.stack([count_entities(doc, labels) for doc in docs])
 
 
 def _require_annotated(examples: Sequence[Example], nlp: Language | None) -> None:

@@ -1,6 +1,6 @@
 """Precision, recall and F1 of entities, under four rules of when a predicted entity is right.
 
-Axes: L labels, 3 counts (correct, predicted, gold) or 3 scores (precision, recall, F1).
+Axes: D docs, L labels, 3 counts (correct, predicted, gold) or 3 scores (precision, recall, F1).
 """
 
 from collections.abc import Sequence
@@ -17,14 +17,15 @@ NERVALUATE_NAMES = {"strict": "strict", "exact": "exact", "partial": "partial", 
 Floats = NDArray[np.float64]
 
 
-def count_entities(doc: DocEntities, labels: Sequence[str]) -> NDArray[np.int64]:
-    """Count the entities of a doc by label, (L, 3); correct means the same span and label."""
-    rows = {label: i for i, label in enumerate(labels)}
-    counts = np.zeros((len(labels), 3), dtype=np.int64)
-    for ent, correct in zip(doc.predicted, doc.correct()):
-        counts[rows[ent.label]] += (correct, 1, 0)
-    for ent in doc.gold:
-        counts[rows[ent.label], 2] += 1
+def count_entities(docs: Sequence[DocEntities], labels: Sequence[str]) -> NDArray[np.int64]:
+    """Count the entities of each doc by label, (D, L, 3); correct: the same span and label."""
+    column = {label: i for i, label in enumerate(labels)}
+    counts = np.zeros((len(docs), len(labels), 3), dtype=np.int64)
+    for doc, row in zip(docs, counts):
+        for ent, correct in zip(doc.predicted, doc.correct()):
+            row[column[ent.label]] += (correct, 1, 0)
+        for ent in doc.gold:
+            row[column[ent.label], 2] += 1
     return counts
 
 

@@ -77,13 +77,11 @@ def comparison_page(examples: Iterable[Example], title: str) -> str:
     docs = []
     counts: Counter[str] = Counter()
     for eg, found in zip(examples, collect_entities(examples)):
-        gold, predicted = (
-            {(ent.span, ent.label) for ent in ents} for ents in (found.gold, found.predicted)
-        )
-        counts.update(gold=len(gold), predicted=len(predicted), equal=len(gold & predicted))
-        counts.update(left_out=len(found.left_out))
+        sizes = {"gold": len(found.gold), "predicted": len(found.predicted)}
+        equal = sum(found.correct())
+        counts.update(sizes, equal=equal, left_out=len(found.left_out))
         sides = {"gold": _doc_segments(eg.reference), "predicted": _doc_segments(eg.predicted)}
-        docs.append({"differs": gold != predicted, **sides})
+        docs.append({"differs": set(sizes.values()) != {equal}, **sides})
     summary = (
         f"{tables.count(len(examples), 'document')}. {tables.count(counts['gold'], 'gold entity')},"
         f" {counts['predicted']:,} predicted, {counts['equal']:,} of them equal in boundaries and "

@@ -18,13 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # What matplotlib draws in these, the page shows in colours of its own, light or dark.
-INK, ACCENT, WRONG, MUTED = "#000000", "#3451b2", "#c0392f", "#5f6570"
-COLORS = {
-    INK: "currentColor",
-    ACCENT: "var(--accent)",
-    WRONG: "var(--wrong)",
-    MUTED: "var(--muted)",
-}
+INK, ACCENT, MUTED = "#000000", "#3451b2", "#5f6570"
+COLORS = {INK: "currentColor", ACCENT: "var(--accent)", MUTED: "var(--muted)"}
 # Cells have them thin, over the ground of the page, so that text can be read on any.
 FAVOURED, PENALISED, DENSEST = (0.26, 0.40, 0.92), (0.85, 0.30, 0.26), 0.6
 
