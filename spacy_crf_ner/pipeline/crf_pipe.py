@@ -33,6 +33,12 @@ class Transitions(NamedTuple):
     legal_start: NDArray[np.bool_]
     legal_end: NDArray[np.bool_]
 
+    def to_dict(self) -> dict[str, list[object]]:
+        """Convert to lists: "tags", "scores", "start" and "end", with None where illegal."""
+        parts = zip(("scores", "start", "end"), self[1:4], self[4:])
+        lists = {name: np.where(legal, x, np.array(None)).tolist() for name, x, legal in parts}
+        return {"tags": list(self.tags), **lists}
+
 
 class Analysis(NamedTuple):
     """One set of entities that a doc may have.
