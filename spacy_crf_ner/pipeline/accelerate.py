@@ -1,6 +1,7 @@
 """Faster prediction of pipelines over transformers."""
 
-from typing import Any, Dict, Iterator, List, Optional
+from collections.abc import Iterator
+from typing import Any
 
 from spacy.language import Language
 from spacy_transformers.layers.listener import TransformerListener
@@ -26,7 +27,7 @@ MAX_BATCH_ITEMS = 2**16
 BATCH_SIZE = 512  # docs that nlp.pipe holds, for the same reason
 
 
-def accelerate(nlp: Language, precision: Optional[str] = "auto") -> Language:
+def accelerate(nlp: Language, precision: str | None = "auto") -> Language:
     """Make a pipeline predict faster, with the same or nearly the same results.
 
     Its transformers and the recurrent encoders above them compute in the precision. A transformer
@@ -50,7 +51,7 @@ def accelerate(nlp: Language, precision: Optional[str] = "auto") -> Language:
     require_precision(precision)
     if precision is not None:
         require_available(precision, get_torch_default_device())
-    pipes: Dict[str, Any] = {
+    pipes: dict[str, Any] = {
         name: pipe
         for name, pipe in nlp.components
         if _over_transformer(pipe) and _has_setting(nlp, name)
@@ -79,7 +80,7 @@ def accelerate(nlp: Language, precision: Optional[str] = "auto") -> Language:
     return nlp
 
 
-def resolved_precision(nlp: Language) -> Optional[str]:
+def resolved_precision(nlp: Language) -> str | None:
     """The precision that the first transformer of a pipeline predicts in, "auto" resolved.
 
     A tool that continues its work elsewhere, or in other processes, stores this and accelerates
@@ -97,7 +98,7 @@ def resolved_precision(nlp: Language) -> Optional[str]:
     return None
 
 
-def _resolve_auto(pipes: List[Any], precision: str) -> None:
+def _resolve_auto(pipes: list[Any], precision: str) -> None:
     """Give a precision to the components without a transformer whose own setting is "auto"."""
     models = [pipe.model for pipe in pipes if isinstance(getattr(pipe, "model", None), Model)]
     for shim in (shim for model in models for node in model.walk() for shim in node.shims):
@@ -128,7 +129,7 @@ def _has_setting(nlp: Language, name: str) -> bool:
     return True
 
 
-def _blocks(config: Any) -> Iterator[Dict[str, Any]]:
+def _blocks(config: Any) -> Iterator[dict[str, Any]]:
     """Yield a block of a config, and all in it."""
     if isinstance(config, dict):
         yield config

@@ -1,8 +1,9 @@
 """The spaCy component: entities from the best legal tag sequence of a linear-chain CRF."""
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import compress, islice
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Optional
 
 import numpy as np
 from spacy.language import Language
@@ -63,17 +64,17 @@ subword_features = true
 def make_crf_ner(
     nlp: Language,
     name: str,
-    model: Model[List[Doc], Potentials],
+    model: Model[list[Doc], Potentials],
     scheme: str,
     confidence: bool,
     threshold: float,
-    thresholds: Dict[str, float],
-    temperature: Optional[float],
-    spans_key: Optional[str],
+    thresholds: dict[str, float],
+    temperature: float | None,
+    spans_key: str | None,
     candidate_threshold: float,
-    incorrect_spans_key: Optional[str],
+    incorrect_spans_key: str | None,
     overwrite: bool,
-    scorer: Optional[Callable[..., Any]],
+    scorer: Callable[..., Any] | None,
 ) -> "CRFEntityRecognizer":
     """Make the component for a pipeline; its settings are those of `CRFEntityRecognizer`."""
     settings = {key: value for key, value in locals().items() if key != "nlp"}
@@ -129,23 +130,23 @@ class CRFEntityRecognizer(CRFPipe):
     def __init__(
         self,
         vocab: Vocab,
-        model: Model[List[Doc], Potentials],
+        model: Model[list[Doc], Potentials],
         name: str = "crf_ner",
         *,
         scheme: str = "biluo",
         confidence: bool = True,
         threshold: float = 0.0,
-        thresholds: Optional[Mapping[str, float]] = None,
-        temperature: Optional[float] = None,
-        spans_key: Optional[str] = None,
+        thresholds: Mapping[str, float] | None = None,
+        temperature: float | None = None,
+        spans_key: str | None = None,
         candidate_threshold: float = 0.05,
-        incorrect_spans_key: Optional[str] = None,
+        incorrect_spans_key: str | None = None,
         overwrite: bool = False,
-        scorer: Optional[Callable[..., Any]] = ner_score,
+        scorer: Callable[..., Any] | None = ner_score,
     ) -> None:
         # What training fixed. `thresholds` is not read: spacy find-threshold writes to it.
         super().__init__(vocab, model, name, labels=[], temperature=None, thresholds={})
-        self.settings: Dict[str, Any] = {}
+        self.settings: dict[str, Any] = {}
         self.confidence, self.overwrite = confidence, overwrite
         self.threshold, self.thresholds = threshold, thresholds or {}
         self.temperature = temperature
@@ -155,16 +156,16 @@ class CRFEntityRecognizer(CRFPipe):
         _tag_scheme(scheme, ())  # an unknown one is an error here, not at the first doc
         self.scorer = scorer
         # nlp.resume_training() copies the model to this attribute of components that have it.
-        self._rehearsal_model: Optional[Model[List[Doc], Potentials]] = None
+        self._rehearsal_model: Model[list[Doc], Potentials] | None = None
         add_confidence_extension()
 
     @property
-    def labels(self) -> Tuple[str, ...]:
+    def labels(self) -> tuple[str, ...]:
         """The entity labels, in the order of the model's tags."""
         return tuple(self.cfg["labels"])
 
     @property
-    def label_data(self) -> List[str]:
+    def label_data(self) -> list[str]:
         """The labels, as `spacy init labels` stores them and `initialize` takes them."""
         return list(self.labels)
 
@@ -193,8 +194,8 @@ class CRFEntityRecognizer(CRFPipe):
         self,
         get_examples: Callable[[], Iterable[Example]],
         *,
-        nlp: Optional[Language] = None,
-        labels: Optional[Sequence[str]] = None,
+        nlp: Language | None = None,
+        labels: Sequence[str] | None = None,
     ) -> None:
         """Collect the labels, and give the model new weights.
 
@@ -235,7 +236,7 @@ class CRFEntityRecognizer(CRFPipe):
         use_one_thread_after_fork()  # before a transformer below computes
         yield from super().pipe(stream, batch_size=batch_size)
 
-    def predict(self, docs: Iterable[Doc]) -> List[Prediction]:
+    def predict(self, docs: Iterable[Doc]) -> list[Prediction]:
         """Find the entities of the best legal tag sequence of each doc, and their probabilities.
 
         Raises InputError for docs that lack the features of an upstream component, for features
@@ -247,7 +248,7 @@ class CRFEntityRecognizer(CRFPipe):
             return [Prediction([], [], []) for _ in docs]
         posterior = self._posterior(docs)
         spans = posterior.decode()
-        confidences: List[List[float]] = [[] for _ in docs]
+        confidences: list[list[float]] = [[] for _ in docs]
         thresholds = self._threshold_by_label()
         if self.confidence or any(thresholds.values()):
             confidences = posterior.probabilities(spans)
@@ -255,7 +256,7 @@ class CRFEntityRecognizer(CRFPipe):
                 kept = [p >= thresholds[label] for (_, _, label), p in zip(of_doc, ps)]
                 of_doc[:] = compress(of_doc, kept)
                 ps[:] = compress(ps, kept)
-        candidates: List[List[Tuple[SpanOffsets, float]]] = [[] for _ in docs]
+        candidates: list[list[tuple[SpanOffsets, float]]] = [[] for _ in docs]
         if self.spans_key is not None:
             candidates = posterior.candidates(self.candidate_threshold)
         return [Prediction(*of_doc) for of_doc in zip(spans, confidences, candidates)]
@@ -299,7 +300,7 @@ class CRFEntityRecognizer(CRFPipe):
         self.temperature = fit_temperature(batches, self.scheme.constraints, self.name)
         return self.temperature
 
-    def get_loss(self, examples: Iterable[Example], scores: Potentials) -> Tuple[float, Potentials]:
+    def get_loss(self, examples: Iterable[Example], scores: Potentials) -> tuple[float, Potentials]:
         """Compute the negative log likelihood of the gold entities, in nats, summed over docs.
 
         Tokens without annotation, and those of a gold entity that does not align with them, may
@@ -332,9 +333,9 @@ class CRFEntityRecognizer(CRFPipe):
         examples: Iterable[Example],
         *,
         drop: float = 0.0,
-        sgd: Optional[Optimizer] = None,
-        losses: Optional[Dict[str, float]] = None,
-    ) -> Dict[str, float]:
+        sgd: Optimizer | None = None,
+        losses: dict[str, float] | None = None,
+    ) -> dict[str, float]:
         """Learn to predict docs as the model did when `nlp.resume_training` was called.
 
         The loss is the Kullback-Leibler divergence from the distribution of that model. Labels that
@@ -370,7 +371,7 @@ class CRFEntityRecognizer(CRFPipe):
         losses[self.name] += divergence
         return losses
 
-    def _threshold_by_label(self) -> Dict[str, float]:
+    def _threshold_by_label(self) -> dict[str, float]:
         """The threshold of each label. Raises InputError for one of an unknown label."""
         self._require_known_labels(self.labels)
         return {label: float(self.thresholds.get(label, self.threshold)) for label in self.labels}
@@ -386,5 +387,5 @@ class CRFEntityRecognizer(CRFPipe):
 
 
 @lru_cache(maxsize=64)
-def _tag_scheme(name: str, labels: Tuple[str, ...]) -> TagScheme:
+def _tag_scheme(name: str, labels: tuple[str, ...]) -> TagScheme:
     return TagScheme(name, labels)

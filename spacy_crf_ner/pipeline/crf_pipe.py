@@ -1,6 +1,7 @@
 """Queries to a trained CRF: its n best analyses, posteriors, trellis and transitions."""
 
-from typing import Iterable, List, NamedTuple, Sequence, Tuple, cast
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ class Transitions(NamedTuple):
     legal: (C, C), (C,), (C,) bool: what decoding allows, whatever the decoder.
     """
 
-    tags: Tuple[str, ...]
+    tags: tuple[str, ...]
     scores: NDArray[np.float32]
     start: NDArray[np.float32]
     end: NDArray[np.float32]
@@ -42,7 +43,7 @@ class Analysis(NamedTuple):
     log_probability: Its natural logarithm.
     """
 
-    ents: List[Span]
+    ents: list[Span]
     probability: float
     log_probability: float
 
@@ -53,7 +54,7 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
     A subclass has labels, a scheme, and the settings `temperature` and `overwrite`.
     """
 
-    def nbest(self, docs: Iterable[Doc], n: int) -> List[List[Analysis]]:
+    def nbest(self, docs: Iterable[Doc], n: int) -> list[list[Analysis]]:
         """Find the n most probable analyses of each doc, fewer where fewer are legal.
 
         Nothing is set on the docs.
@@ -74,7 +75,7 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
             result.append([Analysis(e, float(np.exp(p)), p) for e, p in zip(ents, log_ps)])
         return result
 
-    def span_posteriors(self, doc: Doc, spans: Iterable[Span]) -> List[float]:
+    def span_posteriors(self, doc: Doc, spans: Iterable[Span]) -> list[float]:
         """Compute the probability that spans of a doc, any spans, are entities of their labels.
 
         The annotation of the doc is taken as given: the entities that it has are certain.

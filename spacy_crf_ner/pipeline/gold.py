@@ -5,7 +5,7 @@ Axes: T predicted tokens.
 
 import warnings
 from collections import Counter
-from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,7 @@ from ..tags import TAG_MISSING, TAG_OUTSIDE, TagScheme
 from .preset import IOB_OUTSIDE
 
 
-def collect_labels(
-    examples: Iterable[Example], name: str, negative_key: Optional[str]
-) -> List[str]:
+def collect_labels(examples: Iterable[Example], name: str, negative_key: str | None) -> list[str]:
     """Read all examples once, and check that their entities can be learned.
 
     name: Of the component, for messages.
@@ -31,9 +29,9 @@ def collect_labels(
     Raises InputError for an entity that begins or ends in whitespace, or whose label begins in "!".
     Warns of entities and negative spans that do not align with the predicted tokens.
     """
-    labels: Set[str] = set()
+    labels: set[str] = set()
     total, misaligned = Counter[str](), Counter[str]()
-    shown: Dict[str, List[str]] = {}
+    shown: dict[str, list[str]] = {}
     negatives = f"spans in doc.spans[{negative_key!r}]"
     for eg in examples:
         ents = _require_text(eg.reference, name)
@@ -101,7 +99,7 @@ def _tags(gold: Doc, ents: Sequence[Span], scheme: TagScheme) -> NDArray[np.int6
 
 
 def negative_spans(
-    eg: Example, doc: int, key: Optional[str], scheme: TagScheme, name: str
+    eg: Example, doc: int, key: str | None, scheme: TagScheme, name: str
 ) -> Iterator[NegativeSpan]:
     """Yield the negative spans of an example that align with its predicted tokens.
 
@@ -129,7 +127,7 @@ def negative_spans(
         yield NegativeSpan(doc, scheme.exclusion_mask(span.start, span.end, span.label_, T))
 
 
-def _negatives(eg: Example, key: Optional[str]) -> List[Span]:
+def _negatives(eg: Example, key: str | None) -> list[Span]:
     return [] if key is None else list(eg.reference.spans.get(key, []))
 
 
@@ -140,9 +138,9 @@ def _unknown(span: Span, scheme: TagScheme, name: str) -> str:
     )
 
 
-def _require_text(doc: Doc, name: str) -> Tuple[Span, ...]:
+def _require_text(doc: Doc, name: str) -> tuple[Span, ...]:
     """The entities, of which none begins or ends in whitespace, or has a label of spaCy 2's."""
-    ents: Tuple[Span, ...] = tuple(doc.ents)
+    ents: tuple[Span, ...] = tuple(doc.ents)
     for ent in ents:
         if ent.label_.startswith("!"):
             raise InputError(

@@ -1,6 +1,6 @@
 """Checks that the components a pipe listens to are in the pipeline, and have run."""
 
-from typing import Sequence
+from collections.abc import Sequence
 
 from spacy.language import Language
 from spacy.pipeline import TrainablePipe

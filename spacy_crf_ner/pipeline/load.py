@@ -1,7 +1,5 @@
 """Load a pipeline to predict with, on a device and in a precision."""
 
-from typing import Optional
-
 import spacy
 from spacy.cli._util import setup_gpu
 from spacy.language import Language
@@ -9,7 +7,7 @@ from spacy.language import Language
 from ..input_error import InputError
 
 
-def load(model: str, gpu_id: int = -1, precision: Optional[str] = None) -> Language:
+def load(model: str, gpu_id: int = -1, precision: str | None = None) -> Language:
     """Load a pipeline.
 
     model: Its folder, or the name of a package.

@@ -1,7 +1,8 @@
 """Settings of a component: what its config says, until they are set at run time."""
 
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Callable, Generic, Mapping, Optional, TypeVar
+from typing import Any, Generic, Optional, TypeVar
 
 from ..input_error import InputError
 from .spacy_internals import write_setting
@@ -62,7 +63,7 @@ class FittedSetting(Setting[Optional[float]]):
         value = stored if configured is None else configured
         return 1.0 if value is None else float(self._plain(pipe, value))
 
-    def __set__(self, pipe: Any, value: Optional[float]) -> None:
+    def __set__(self, pipe: Any, value: float | None) -> None:
         is_change = self._name in pipe.settings
         pipe.settings[self._name] = self._plain(pipe, value)
         if is_change:

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from typing import Callable, Sequence, Tuple
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ LOWEST, HIGHEST = 0.05, 20.0
 
 
 def fit_temperature(
-    batches: Sequence[Tuple[Potentials, NDArray[np.int64]]], constraints: Constraints, name: str
+    batches: Sequence[tuple[Potentials, NDArray[np.int64]]], constraints: Constraints, name: str
 ) -> float:
     """Find the temperature with the lowest loss.
 

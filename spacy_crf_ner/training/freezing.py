@@ -1,6 +1,7 @@
 """Callbacks that freeze a transformer, or its lower layers."""
 
-from typing import Any, Callable, List
+from collections.abc import Callable
+from typing import Any
 
 from spacy.language import Language
 
@@ -60,7 +61,7 @@ def load_frozen(component: str = "transformer") -> Callback:
     return before_init
 
 
-def _transformers(nlp: Language, component: str) -> List[Any]:
+def _transformers(nlp: Language, component: str) -> list[Any]:
     """Find the modules of Hugging Face in a component, with weights and a number of layers."""
     if component not in nlp.component_names:
         raise InputError(

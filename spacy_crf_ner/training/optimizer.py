@@ -1,7 +1,7 @@
 """Adam with weight decay and learning rates that depend on the names of the weights."""
 
 import re
-from typing import Any, Dict, Optional
+from typing import Any
 
 from thinc.api import Optimizer
 from thinc.optimizers import FloatOrSeq, KeyT
@@ -34,7 +34,7 @@ class LayerwiseAdam(Optimizer):
         learn_rate: FloatOrSeq,
         *,
         layer_decay: float = 1.0,
-        layers: Optional[int] = None,
+        layers: int | None = None,
         **settings: Any,
     ) -> None:
         super().__init__(learn_rate, **settings)
@@ -50,7 +50,7 @@ class LayerwiseAdam(Optimizer):
         self.layer_decay = layer_decay
         self.layers = layers
         # The highest layer index that was seen in each transformer, by the id in its keys.
-        self._deepest_seen: Dict[int, int] = {}
+        self._deepest_seen: dict[int, int] = {}
 
     def __call__(
         self, key: KeyT, weights: FloatsXd, gradient: FloatsXd, *, lr_scale: float = 1.0
@@ -112,7 +112,7 @@ def adam(
     L2_is_weight_decay: bool = True,
     use_averages: bool = True,
     layer_decay: float = 1.0,
-    layers: Optional[int] = None,
+    layers: int | None = None,
 ) -> LayerwiseAdam:
     """Make `spacy-crf-ner.Adam.v1`: thinc's Adam, with its settings, and two differences.
 

@@ -293,7 +293,7 @@ def test_rehearsal_of_a_listener_reaches_its_head(tmp_path):
     network = ner.model.get_ref("output_layer").shims[0].module
     with torch.no_grad():
         network.projection.bias += torch.linspace(-1, 1, network.dims["nO"])
-    docs: "list[Doc]" = [nlp.get_pipe("tok2vec")(nlp.make_doc(text)) for text in TEXTS]
+    docs: list[Doc] = [nlp.get_pipe("tok2vec")(nlp.make_doc(text)) for text in TEXTS]
     raw = [Example(doc, doc) for doc in docs]
     first = ner.rehearse(raw, sgd=optimizer)["crf_ner"]
     for _ in range(30):

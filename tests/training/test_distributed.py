@@ -8,8 +8,9 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Optional
+from typing import Any
 
 import numpy as np
 import pytest
@@ -132,9 +133,9 @@ class Job:
             own = [{**together, "RANK": str(r), "LOCAL_RANK": str(r)} for r in range(ranks)]
             self._run([[*command, *options]] * ranks, own)
 
-    def _run(self, commands: List[List[str]], variables: List[Dict[str, str]]) -> None:
+    def _run(self, commands: list[list[str]], variables: list[dict[str, str]]) -> None:
         common = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"}
-        piped: Dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        piped: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         processes = []
         try:
             for command, own in zip(commands, variables):
@@ -147,12 +148,12 @@ class Job:
         self.codes = [process.returncode for process in processes]
         self.stdout, self.stderr = ([one[i] for one in said] for i in (0, 1))
 
-    def steps(self, rank: int) -> List[Dict[str, Any]]:
+    def steps(self, rank: int) -> list[dict[str, Any]]:
         """What a rank wrote down before each update."""
         lines = (self.folder / f"{rank}.jsonl").read_text("utf-8").splitlines()
         return [json.loads(text) for text in lines]
 
-    def hashes(self, rank: int) -> List[str]:
+    def hashes(self, rank: int) -> list[str]:
         """The weights of a rank before each update."""
         return [step["hash"] for step in self.steps(rank)]
 
@@ -167,11 +168,11 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def weights(folder: Path) -> Dict[str, np.ndarray]:
+def weights(folder: Path) -> dict[str, np.ndarray]:
     return {name: tensor.numpy() for name, tensor in get_weights(spacy.load(folder)).items()}
 
 
-def assert_close(ours: Dict[str, Any], theirs: Dict[str, Any], atol: float) -> None:
+def assert_close(ours: dict[str, Any], theirs: dict[str, Any], atol: float) -> None:
     assert ours.keys() == theirs.keys() and len(ours) > 10
     for name, values in ours.items():
         np.testing.assert_allclose(values, theirs[name], atol=atol, rtol=0, err_msg=name)
@@ -194,7 +195,7 @@ def few(docs: Path, folder: Path, number: int) -> Path:
     return path
 
 
-def small(train_path: Path, dev_path: Path, batches: Dict[str, Any], **settings: Any) -> Config:
+def small(train_path: Path, dev_path: Path, batches: dict[str, Any], **settings: Any) -> Config:
     """A config of a small network, whose steps depend on the size of gradients.
 
     Adam divides by that size, so a mean would do as well as a sum, and noise where gradients
@@ -479,7 +480,7 @@ def test_a_single_process_resumes_where_it_ended(
 class ThreadGroup(ProcessGroup):
     """A rank that exchanges tensors with the other threads of a process."""
 
-    def __init__(self, rank: int, size: int, values: List[Any], barrier: Any) -> None:
+    def __init__(self, rank: int, size: int, values: list[Any], barrier: Any) -> None:
         super().__init__(rank, size)
         self.values, self.barrier = values, barrier
 
@@ -496,10 +497,10 @@ class ThreadGroup(ProcessGroup):
         self.barrier.wait()
 
 
-def together(call: Callable[[ProcessGroup], Any], size: int = 2) -> List[Any]:
+def together(call: Callable[[ProcessGroup], Any], size: int = 2) -> list[Any]:
     """Call a function in each rank; returns its results, or raises the error of a rank."""
-    values: List[Any] = [None] * size
-    results: List[Any] = [None] * size
+    values: list[Any] = [None] * size
+    results: list[Any] = [None] * size
     barrier = threading.Barrier(size, timeout=60)
 
     def run(rank: int) -> None:
@@ -539,7 +540,7 @@ def transformer_pipeline(folder: str) -> Any:
     return nlp
 
 
-def gradients(nlp: Any) -> Dict[str, Optional[Tensor]]:
+def gradients(nlp: Any) -> dict[str, Tensor | None]:
     found = {p.name: p.gradient for p in parameters(nlp)}
     return {name: None if d is None else d.to_dense().clone() for name, d in found.items()}
 
@@ -556,7 +557,7 @@ class CPUScaler(PyTorchGradScaler):
         return tensor.mul_(self._scale)
 
 
-def shims_of(pipe: Any) -> List[Any]:
+def shims_of(pipe: Any) -> list[Any]:
     return [shim for layer in pipe.model.walk() for shim in layer.shims]
 
 
@@ -665,7 +666,7 @@ def test_fewer_docs_than_ranks_are_an_error_in_each(docs: Path, tmp_path: Path) 
 
 
 def test_a_rank_whose_share_is_used_gets_empty_batches() -> None:
-    def batcher(examples: Iterable[int]) -> Iterable[List[int]]:
+    def batcher(examples: Iterable[int]) -> Iterable[list[int]]:
         return ([eg] for eg in examples)
 
     shares = [[1, 2, 3], [4], []]
@@ -752,7 +753,7 @@ def test_settings_can_be_given_as_options(dev: Path, tmp_path: Path) -> None:
 
 
 def test_each_process_takes_the_gpu_of_its_local_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: List[int] = []
+    taken: list[int] = []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", taken.append)
     monkeypatch.setattr(process_group, "require_gpu", taken.append)

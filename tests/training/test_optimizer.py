@@ -4,7 +4,7 @@ import inspect
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def arrays(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=shape).astype("f")
 
 
-def decays(name: str, optimizer: Optional[Optimizer] = None) -> bool:
+def decays(name: str, optimizer: Optimizer | None = None) -> bool:
     """Whether weights with no gradient shrink: Adam itself does not move them."""
     weights = np.ones((3, 2), dtype="f")
     optimizer = optimizer or adam(RATE, L2=DECAY)
@@ -106,7 +106,7 @@ def test_a_pipeline_makes_it_of_its_config() -> None:
         {"beta1": 0.0, "beta2": 0.0},
     ],
 )
-def test_it_is_thincs_adam_bit_by_bit(name: str, settings: Dict[str, Any]) -> None:
+def test_it_is_thincs_adam_bit_by_bit(name: str, settings: dict[str, Any]) -> None:
     made = [
         make(warmup_linear(0.1, 2, 10), **settings)  # type: ignore[arg-type]
         for make in (adam, Adam)
@@ -133,7 +133,7 @@ LARGE = (MIN_FUSED_SIZE // 64, 64)  # from here on, torch does the arithmetic
     ],
 )
 def test_large_arrays_are_updated_as_by_thincs_adam(
-    name: str, settings: Dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    name: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Step by step; gradients that are clipped and that are not, and none; a rate of 0 first."""
     plain = settings | {"L2": 0.0} if name == "b" else settings
@@ -165,7 +165,7 @@ def test_large_arrays_are_updated_as_by_thincs_adam(
     [{"L2": DECAY, "L2_is_weight_decay": False}, {"beta1": 0.0, "beta2": 0.0}],
 )
 def test_large_arrays_are_left_to_thinc_where_it_is_not_adam_with_decay(
-    settings: Dict[str, Any],
+    settings: dict[str, Any],
 ) -> None:
     found, expected = arrays(0, *LARGE), arrays(0, *LARGE)
     for optimizer, weights in ((adam(RATE, **settings), found), (Adam(RATE, **settings), expected)):
@@ -261,14 +261,14 @@ class Beside:
     before it: here torch does not before the first, and once more after the last.
     """
 
-    def __init__(self, folder: str, layer_decay: float, layers: Optional[int]) -> None:
+    def __init__(self, folder: str, layer_decay: float, layers: int | None) -> None:
         self.model, self.twin = (BertModel.from_pretrained(folder) for _ in range(2))
         self.shim = PyTorchShim(self.model)
         self.thinc = adam(
             RATE, L2=DECAY, use_averages=False, layer_decay=layer_decay, layers=layers
         )
         parts = [self.twin.embeddings, *self.twin.encoder.layer]
-        groups: List[Dict[str, Any]] = []
+        groups: list[dict[str, Any]] = []
         for height, part in enumerate(reversed(parts)):
             norms = {id(p) for m in part.modules() if isinstance(m, nn.LayerNorm)
                      for p in m.parameters()}  # fmt: skip
@@ -295,7 +295,7 @@ class Beside:
         self.torch.step()
         self.shim.finish_update(self.thinc)
 
-    def expected(self) -> Dict[str, torch.Tensor]:
+    def expected(self) -> dict[str, torch.Tensor]:
         """The weights of torch's, shrunk after the last step."""
         shrunk = {
             id(p): p.detach() * (1 - group["lr"] * decay)
@@ -307,7 +307,7 @@ class Beside:
 
 @pytest.mark.parametrize("layer_decay, layers", [(1.0, None), (0.5, 2), (0.9, 2)])
 def test_it_is_torchs_adamw_with_groups(
-    tiny_transformer: str, layer_decay: float, layers: Optional[int]
+    tiny_transformer: str, layer_decay: float, layers: int | None
 ) -> None:
     beside = Beside(tiny_transformer, layer_decay, layers)
     before = {name: p.detach().clone() for name, p in beside.model.named_parameters()}
@@ -368,7 +368,7 @@ def test_the_multiplier_of_the_head_still_holds() -> None:
         ({"layer_decay": 0.9, "layers": 0}, r"layers: expected 1 or more, got 0"),
     ],
 )
-def test_a_setting_out_of_range_is_an_error(settings: Dict[str, Any], message: str) -> None:
+def test_a_setting_out_of_range_is_an_error(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         registry.resolve({"o": {"@optimizers": "spacy-crf-ner.Adam.v1", **settings}})
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import copytree, rmtree
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ class Progress:
 
     size: int
     steps: int = 0
-    results: List[Tuple[float, int]] = field(default_factory=list)
+    results: list[tuple[float, int]] = field(default_factory=list)
 
     def is_finished(self, patience: int, max_steps: int) -> bool:
         """Return whether to stop, by the rules of `spacy train`.
@@ -65,7 +65,7 @@ def save_pipeline(nlp: Language, output: Path, *, is_best: bool) -> None:
 
 def save_state(nlp: Language, optimizer: Optimizer, progress: Progress, output: Path) -> None:
     """Write what the next step depends on: the weights that learn, moments and progress."""
-    moments: Dict[str, Dict[str, Any]] = {}
+    moments: dict[str, dict[str, Any]] = {}
     for parameter in parameters(nlp):
         kept = {kind: (getattr(optimizer, kind) or {}).get(parameter.key) for kind in _KEPT}
         moments[parameter.name] = {
@@ -77,7 +77,7 @@ def save_state(nlp: Language, optimizer: Optimizer, progress: Progress, output: 
     part.replace(output / STATE)
 
 
-def read_state(output: Optional[Path]) -> Dict[str, Any]:
+def read_state(output: Path | None) -> dict[str, Any]:
     """Read what `save_state` wrote; raise InputError where there is none."""
     if output is None or not (output / STATE).is_file():
         raise InputError(
@@ -85,11 +85,11 @@ def read_state(output: Optional[Path]) -> Dict[str, Any]:
             "the folder of the training to continue. To start from the weights of a pipeline, use "
             "[components.ner] source."
         )
-    state: Dict[str, Any] = torch.load(output / STATE, map_location="cpu", weights_only=True)
+    state: dict[str, Any] = torch.load(output / STATE, map_location="cpu", weights_only=True)
     return state
 
 
-def restore(nlp: Language, optimizer: Optimizer, state: Dict[str, Any]) -> None:
+def restore(nlp: Language, optimizer: Optimizer, state: dict[str, Any]) -> None:
     """Give a pipeline and its new optimizer the state of a checkpoint.
 
     Raises InputError for the state of a pipeline with other weights.

@@ -1,6 +1,7 @@
 """The share of the examples that one rank learns from."""
 
-from typing import Any, Callable, Iterable, Iterator, List
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from spacy.language import Language
 from spacy.training import Example
@@ -9,7 +10,7 @@ from ...input_error import InputError
 from .process_group import ProcessGroup
 
 Corpus = Callable[[Language], Iterable[Example]]
-Batcher = Callable[[Iterable[Example]], Iterable[List[Example]]]
+Batcher = Callable[[Iterable[Example]], Iterable[list[Example]]]
 
 
 def shard(corpus: Corpus, group: ProcessGroup) -> Corpus:
@@ -41,7 +42,7 @@ def lockstep(batcher: Batcher, group: ProcessGroup) -> Batcher:
     ended. Before each batch, ranks exchange one number.
     """
 
-    def batches(examples: Iterable[Any]) -> Iterator[List[Example]]:
+    def batches(examples: Iterable[Any]) -> Iterator[list[Example]]:
         own = iter(batcher(examples))
         while True:
             batch = next(own, None)

@@ -2,10 +2,11 @@
 
 import random
 import sys
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from timeit import default_timer
-from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any
 
 from spacy.language import Language
 from spacy.schemas import ConfigSchemaTraining
@@ -30,17 +31,17 @@ from .parameters import parameters
 from .process_group import TIMEOUT, ProcessGroup, join
 from .sync import broadcast_weights, sum_gradients
 
-Info = Dict[str, Any]
+Info = dict[str, Any]
 
 
 def train(
     config: Config,
-    output: Union[str, Path, None] = None,
+    output: str | Path | None = None,
     *,
     gpu: bool = False,
     resume: bool = False,
     timeout: float = TIMEOUT,
-) -> Optional[Path]:
+) -> Path | None:
     """Train a pipeline, together with the other processes that torchrun started.
 
     Each rank learns from its share of the examples, gradients are summed, and the weights stay
@@ -77,8 +78,8 @@ class Trainer:
         self,
         nlp: Language,
         group: ProcessGroup,
-        output: Optional[Path] = None,
-        state: Optional[Dict[str, Any]] = None,
+        output: Path | None = None,
+        state: dict[str, Any] | None = None,
     ) -> None:
         self.nlp, self.group, self.output, self._state = nlp, group, output, state
         config = nlp.config.interpolate()
@@ -91,7 +92,7 @@ class Trainer:
         self.evaluate = create_evaluation_callback(nlp, dev_corpus, T["score_weights"])
         self.optimizer = T["optimizer"]
         self.progress = Progress(group.size) if state is None else Progress(**state["progress"])
-        self._keys: List[KeyT] = []  # of the weights that are known to be equal in all ranks
+        self._keys: list[KeyT] = []  # of the weights that are known to be equal in all ranks
         # Whether the weights are those after progress.steps complete steps of this run.
         self._can_save = False
 
@@ -129,7 +130,7 @@ class Trainer:
         # The state comes last: what it calls the best is then in model-best.
         save_state(self.nlp, self.optimizer, self.progress, output)
 
-    def _batches(self) -> Iterator[Tuple[int, List[Example]]]:
+    def _batches(self) -> Iterator[tuple[int, list[Example]]]:
         """Yield epoch and batch of each step; a resumed training skips those it has had."""
         max_epochs, progress = self.settings["max_epochs"], self.progress
         corpus = shard(self.train_corpus, self.group)
@@ -149,13 +150,13 @@ class Trainer:
         progress.size = self.group.size
         return islice(batches, skipped, None)
 
-    def _steps(self) -> Iterator[Tuple[Optional[Info], bool]]:
+    def _steps(self) -> Iterator[tuple[Info | None, bool]]:
         """Train, and yield for each step what loggers want to know, and whether it is the best.
 
         As spaCy has it, loggers get None of a step that was not evaluated.
         """
         T, progress = self.settings, self.progress
-        losses: Dict[str, float] = {}
+        losses: dict[str, float] = {}
         words, start = 0, default_timer()
         for step, (epoch, batch) in enumerate(self._batches(), progress.steps):
             if progress.is_finished(T["patience"], T["max_steps"]):
@@ -184,7 +185,7 @@ class Trainer:
             yield info, score == max(progress.results)[0]
             losses = {}
 
-    def _train_batch(self, batch: List[Example], place: Info, losses: Dict[str, float]) -> None:
+    def _train_batch(self, batch: list[Example], place: Info, losses: dict[str, float]) -> None:
         """Do one step on the batches of all ranks."""
         T, nlp = self.settings, self.nlp
         if T["before_update"]:
@@ -196,7 +197,7 @@ class Trainer:
                 self._state = None
             broadcast_weights(nlp, self.group)
             self._keys = keys
-        settings: Dict[str, Any] = {
+        settings: dict[str, Any] = {
             "drop": T["dropout"],
             "sgd": False,
             "exclude": T["frozen_components"],

@@ -3,7 +3,8 @@
 This module is the only one of the folder that uses private attributes of thinc's shims.
 """
 
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from spacy.language import Language
 from thinc.api import Model, PyTorchGradScaler
@@ -25,10 +26,10 @@ class Parameter(NamedTuple):
     name: str
     key: KeyT
     tensor: Tensor
-    owner: Union[Model[Any, Any], nn.Parameter]
+    owner: Model[Any, Any] | nn.Parameter
 
     @property
-    def gradient(self) -> Optional[Tensor]:
+    def gradient(self) -> Tensor | None:
         """The accumulated gradient, which may be sparse; None where there is none."""
         if isinstance(self.owner, nn.Parameter):
             return self.owner.grad
@@ -43,9 +44,9 @@ class Parameter(NamedTuple):
             self.owner.set_grad(self.key[1], to_array(values))
 
 
-def parameters(nlp: Language) -> List[Parameter]:
+def parameters(nlp: Language) -> list[Parameter]:
     """Find the weights of all components, in an order that is the same in every process."""
-    found: Dict[KeyT, Parameter] = {}
+    found: dict[KeyT, Parameter] = {}
     for place, layer in _layers(nlp):
         for name in layer.param_names:
             if layer.has_param(name):
@@ -59,7 +60,7 @@ def parameters(nlp: Language) -> List[Parameter]:
     return list(found.values())
 
 
-def grad_scalers(nlp: Language) -> List[PyTorchGradScaler]:
+def grad_scalers(nlp: Language) -> list[PyTorchGradScaler]:
     """Find the gradient scalers of all components, in an order that is the same everywhere."""
     shims = (shim for _, layer in _layers(nlp) for shim in layer.shims)
     scalers = (getattr(shim, "_grad_scaler", None) for shim in shims)
@@ -72,7 +73,7 @@ def update_scale(scaler: PyTorchGradScaler, found_inf: bool) -> None:
     scaler.update()  # type: ignore[no-untyped-call]
 
 
-def _layers(nlp: Language) -> Iterator[Tuple[str, Model[Any, Any]]]:
+def _layers(nlp: Language) -> Iterator[tuple[str, Model[Any, Any]]]:
     for name, pipe in nlp.components:
         model = getattr(pipe, "model", None)
         if isinstance(model, Model):

@@ -1,7 +1,5 @@
 """Equal weights in all ranks: the same start, and the same step everywhere."""
 
-from typing import Dict
-
 import torch
 from spacy.language import Language
 from torch import Tensor
@@ -11,12 +9,12 @@ from .parameters import grad_scalers, parameters, update_scale
 from .process_group import ProcessGroup
 
 
-def get_weights(nlp: Language) -> Dict[str, Tensor]:
+def get_weights(nlp: Language) -> dict[str, Tensor]:
     """Find all weights by their names, without a copy."""
     return {parameter.name: parameter.tensor for parameter in parameters(nlp)}
 
 
-def set_weights(nlp: Language, weights: Dict[str, Tensor]) -> None:
+def set_weights(nlp: Language, weights: dict[str, Tensor]) -> None:
     """Give a pipeline the weights of another one, bit for bit.
 
     weights: As `get_weights` returns them.
