@@ -3,27 +3,25 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import compress, islice
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 from spacy.language import Language
-from spacy.pipeline.ner import ner_score
 from spacy.tokens import Doc
 from spacy.training import Example, validate_examples, validate_get_examples
-from spacy.vocab import Vocab
 from thinc.api import Config, Model, Optimizer, set_dropout_rate
 
 from ..input_error import InputError
 from ..ml.architectures import grow
-from ..ml.potentials import Potentials, distill, nll_with_gradient
+from ..ml.potentials import NegativeSpan, Potentials, distill, nll_with_gradient
 from ..ml.threads import use_one_thread_after_fork
 from ..tags import TAG_OUTSIDE, SpanOffsets, TagScheme
 from .annotation import Prediction, add_confidence_extension, annotate
 from .crf_pipe import CRFPipe
 from .gold import collect_labels, gold_tags, negative_spans
-from .listeners import has_listener, require_features, require_upstream
-from .settings import FittedSetting, Setting, is_share
-from .spacy_internals import check_lexeme_norms, remember_pipeline
+from .listeners import require_features, require_upstream
+from .settings import FittedSetting, Setting
+from .spacy_internals import check_lexeme_norms, listeners, remember_pipeline
 from .temperature_scaling import fit_temperature
 
 DEFAULT_MODEL = """
@@ -61,28 +59,6 @@ subword_features = true
     },
     default_score_weights={"ents_f": 1.0, "ents_p": 0.0, "ents_r": 0.0, "ents_per_type": None},
 )
-def make_crf_ner(
-    nlp: Language,
-    name: str,
-    model: Model[list[Doc], Potentials],
-    scheme: str,
-    confidence: bool,
-    threshold: float,
-    thresholds: dict[str, float],
-    temperature: float | None,
-    spans_key: str | None,
-    candidate_threshold: float,
-    incorrect_spans_key: str | None,
-    overwrite: bool,
-    scorer: Callable[..., Any] | None,
-) -> "CRFEntityRecognizer":
-    """Make the component for a pipeline; its settings are those of `CRFEntityRecognizer`."""
-    settings = {key: value for key, value in locals().items() if key != "nlp"}
-    component = CRFEntityRecognizer(nlp.vocab, **settings)
-    remember_pipeline(component, nlp)
-    return component
-
-
 class CRFEntityRecognizer(CRFPipe):
     """Set `Doc.ents` by Viterbi decoding of a linear-chain CRF, each entity with its probability.
 
@@ -93,10 +69,10 @@ class CRFEntityRecognizer(CRFPipe):
     too. Labels and the fitted temperature are stored with the weights; the other settings are what
     the config says.
 
-    vocab: The shared vocabulary.
+    nlp: The pipeline.
+    name: Name of the component in it.
     model: From docs to the potentials of a CRF, as `spacy-crf-ner.BiLSTMCRF.v1` (default, over
         spaCy's HashEmbedCNN) builds it.
-    name: Name of the component in the pipeline.
     scheme: The tag scheme: "biluo" (default), "bio" or "io".
     confidence: Give each predicted entity its probability, `ent._.confidence`: that exactly this
         span has this label, given the doc. None for entities that the doc came with.
@@ -117,38 +93,38 @@ class CRFEntityRecognizer(CRFPipe):
     """
 
     confidence = Setting[bool]()
-    threshold = Setting[float](is_share, "0.0 to 1.0")
+    threshold = Setting[float](lambda p: 0.0 <= p <= 1.0, "0.0 to 1.0")
     thresholds = Setting[Mapping[str, float]](
-        lambda shares: all(map(is_share, shares.values())), "numbers from 0.0 to 1.0"
+        lambda each: all(0.0 <= p <= 1.0 for p in each.values()), "numbers from 0.0 to 1.0"
     )
-    spans_key = Setting[Optional[str]]()
+    spans_key = Setting[str | None]()
     candidate_threshold = Setting[float](lambda p: 0.0 < p <= 1.0, "a number over 0.0, up to 1.0")
-    incorrect_spans_key = Setting[Optional[str]]()
+    incorrect_spans_key = Setting[str | None]()
     overwrite = Setting[bool]()
     temperature = FittedSetting(lambda t: t is None or t > 0.0, "a number over 0")
 
     def __init__(
         self,
-        vocab: Vocab,
+        nlp: Language,
+        name: str,
         model: Model[list[Doc], Potentials],
-        name: str = "crf_ner",
         *,
-        scheme: str = "biluo",
-        confidence: bool = True,
-        threshold: float = 0.0,
-        thresholds: Mapping[str, float] | None = None,
-        temperature: float | None = None,
-        spans_key: str | None = None,
-        candidate_threshold: float = 0.05,
-        incorrect_spans_key: str | None = None,
-        overwrite: bool = False,
-        scorer: Callable[..., Any] | None = ner_score,
+        scheme: str,
+        confidence: bool,
+        threshold: float,
+        thresholds: dict[str, float],
+        temperature: float | None,
+        spans_key: str | None,
+        candidate_threshold: float,
+        incorrect_spans_key: str | None,
+        overwrite: bool,
+        scorer: Callable[..., Any] | None,
     ) -> None:
         # What training fixed. `thresholds` is not read: spacy find-threshold writes to it.
-        super().__init__(vocab, model, name, labels=[], temperature=None, thresholds={})
+        super().__init__(nlp.vocab, model, name, labels=[], temperature=None, thresholds={})
         self.settings: dict[str, Any] = {}
         self.confidence, self.overwrite = confidence, overwrite
-        self.threshold, self.thresholds = threshold, thresholds or {}
+        self.threshold, self.thresholds = threshold, thresholds
         self.temperature = temperature
         self.spans_key, self.candidate_threshold = spans_key, candidate_threshold
         self.incorrect_spans_key = incorrect_spans_key
@@ -158,6 +134,7 @@ class CRFEntityRecognizer(CRFPipe):
         # nlp.resume_training() copies the model to this attribute of components that have it.
         self._rehearsal_model: Model[list[Doc], Potentials] | None = None
         add_confidence_extension()
+        remember_pipeline(self, nlp)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -246,10 +223,11 @@ class CRFEntityRecognizer(CRFPipe):
         docs = list(docs)
         if not any(len(doc) for doc in docs):
             return [Prediction([], [], []) for _ in docs]
+        self._require_known_labels(self.labels)
+        thresholds = {label: self.thresholds.get(label, self.threshold) for label in self.labels}
         posterior = self._posterior(docs)
         spans = posterior.decode()
         confidences: list[list[float]] = [[] for _ in docs]
-        thresholds = self._threshold_by_label()
         if self.confidence or any(thresholds.values()):
             confidences = posterior.probabilities(spans)
             for of_doc, ps in zip(spans, confidences):
@@ -293,10 +271,10 @@ class CRFEntityRecognizer(CRFPipe):
                 "without: there is nothing to fit the temperature to. Check that the corpus has "
                 "doc.ents."
             )
-        batches = []
-        for i in range(0, len(annotated), 64):
-            docs, gold = zip(*annotated[i : i + 64])
-            batches.append((self._potentials(docs), np.concatenate(gold)))
+        batches = [
+            (self._potentials(docs), np.concatenate(gold))
+            for docs, gold in (zip(*annotated[i : i + 64]) for i in range(0, len(annotated), 64))
+        ]
         self.temperature = fit_temperature(batches, self.scheme.constraints, self.name)
         return self.temperature
 
@@ -316,12 +294,11 @@ class CRFEntityRecognizer(CRFPipe):
         validate_examples(examples, "CRFEntityRecognizer.get_loss")
         self._require_valid([eg.predicted for eg in examples], scores)
         gold = [gold_tags(eg, self.scheme, self.name) for eg in examples]
+        key = self.incorrect_spans_key
         negatives = [
-            negative
+            NegativeSpan(doc, exclusion)
             for doc, eg in enumerate(examples)
-            for negative in negative_spans(
-                eg, doc, self.incorrect_spans_key, self.scheme, self.name
-            )
+            for exclusion in negative_spans(eg, key, self.scheme, self.name)
         ]
         losses, d_scores = nll_with_gradient(
             scores, np.concatenate(gold), self.scheme.constraints, negatives
@@ -358,7 +335,7 @@ class CRFEntityRecognizer(CRFPipe):
         require_features(self, docs)
         teacher = self._rehearsal_model.predict(docs)
         set_dropout_rate(self.model, drop)
-        if has_listener(self):
+        if any(listeners(self.model)):
             # A listener learns only with its upstream component, which is not updated here.
             features = self.model.get_ref("tok2vec").predict(docs)
             scores, backprop = self.model.get_ref("output_layer").begin_update(features)
@@ -370,11 +347,6 @@ class CRFEntityRecognizer(CRFPipe):
             self.finish_update(sgd)
         losses[self.name] += divergence
         return losses
-
-    def _threshold_by_label(self) -> dict[str, float]:
-        """The threshold of each label. Raises InputError for one of an unknown label."""
-        self._require_known_labels(self.labels)
-        return {label: float(self.thresholds.get(label, self.threshold)) for label in self.labels}
 
     def _require_known_labels(self, labels: Sequence[str]) -> None:
         """Raise InputError for a threshold of a label that is not among these."""

@@ -14,8 +14,7 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 
 from ..input_error import InputError
-from ..ml.potentials import NegativeSpan
-from ..tags import TAG_MISSING, TAG_OUTSIDE, TagScheme
+from ..tags import TAG_MISSING, TAG_OUTSIDE, TagMask, TagScheme
 from .preset import IOB_OUTSIDE
 
 
@@ -30,24 +29,23 @@ def collect_labels(examples: Iterable[Example], name: str, negative_key: str | N
     Warns of entities and negative spans that do not align with the predicted tokens.
     """
     labels: set[str] = set()
-    total, misaligned = Counter[str](), Counter[str]()
-    shown: dict[str, list[str]] = {}
-    negatives = f"spans in doc.spans[{negative_key!r}]"
+    kinds = {
+        "gold entities": "count as not annotated",
+        f"spans in doc.spans[{negative_key!r}]": "are left out",
+    }
+    total, lost = Counter[str](), {kind: list[str]() for kind in kinds}
     for eg in examples:
         ents = _require_text(eg.reference, name)
         labels.update(ent.label_ for ent in ents)
-        for kind, spans in (("gold entities", ents), (negatives, _negatives(eg, negative_key))):
-            lost = [span for span in spans if not eg.get_aligned_spans_y2x([span])]
+        for kind, spans in zip(kinds, (ents, _negatives(eg, negative_key))):
             total[kind] += len(spans)
-            misaligned[kind] += len(lost)
-            kept = shown.setdefault(kind, [])
-            kept += [_where(span) for span in lost[: 5 - len(kept)]]
-    for kind, number in misaligned.items():
-        if number:
-            fate = "are left out" if kind == negatives else "count as not annotated"
+            lost[kind] += [_where(span) for span in spans if not eg.get_aligned_spans_y2x([span])]
+    for kind, fate in kinds.items():
+        if lost[kind]:
+            shown = "; ".join([*lost[kind][:5], *["..."][: len(lost[kind]) - 5]])
             warnings.warn(
-                f"[{name}] {number} of {total[kind]} {kind} do not align with the predicted "
-                f"tokens, which {fate}: {'; '.join(shown[kind])}{'; ...' if number > 5 else ''}. "
+                f"[{name}] {len(lost[kind])} of {total[kind]} {kind} do not align with the "
+                f"predicted tokens, which {fate}: {shown}. "
                 "Use the tokenizer of the corpus, or correct the offsets.",
                 stacklevel=3,
             )
@@ -98,21 +96,17 @@ def _tags(gold: Doc, ents: Sequence[Span], scheme: TagScheme) -> NDArray[np.int6
     return tags
 
 
-def negative_spans(
-    eg: Example, doc: int, key: str | None, scheme: TagScheme, name: str
-) -> Iterator[NegativeSpan]:
-    """Yield the negative spans of an example that align with its predicted tokens.
+def negative_spans(eg: Example, key: str | None, scheme: TagScheme, name: str) -> Iterator[TagMask]:
+    """Find the negative spans of an example that align with its predicted tokens.
 
-    doc: The example's index in the batch.
     key: The key of the spans in `doc.spans` of the gold doc; None for none. A span is no entity of
         its label, or of any where its label is empty; the label "O" says that some token of the
         span is in an entity.
 
+    Yields for each the tag sequences of the doc without it (see `TagScheme.exclusion_mask`).
     Raises InputError for an unknown label, and for a span that is a gold entity.
     """
     spans = _negatives(eg, key)
-    if not spans:
-        return
     for span in spans:
         if span.label_ not in ("", *scheme.tags[:1], *scheme.labels):
             raise InputError(_unknown(span, scheme, name))
@@ -122,9 +116,8 @@ def negative_spans(
                     f"[{name}] {_where(ent)}: expected a span that is no gold entity in "
                     f"doc.spans[{key!r}], got this one. Remove it from doc.ents or doc.spans."
                 )
-    T = len(eg.predicted)
-    for span in eg.get_aligned_spans_y2x(spans, allow_overlap=True):
-        yield NegativeSpan(doc, scheme.exclusion_mask(span.start, span.end, span.label_, T))
+    for span in eg.get_aligned_spans_y2x(spans, allow_overlap=True) if spans else ():
+        yield scheme.exclusion_mask(span.start, span.end, span.label_, len(eg.predicted))
 
 
 def _negatives(eg: Example, key: str | None) -> list[Span]:

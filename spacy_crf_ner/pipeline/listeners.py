@@ -10,11 +10,6 @@ from ..input_error import InputError
 from .spacy_internals import listened_to, listeners
 
 
-def has_listener(pipe: TrainablePipe) -> bool:
-    """Whether a pipe listens to another component."""
-    return any(True for _ in listeners(pipe.model))
-
-
 def require_upstream(pipe: TrainablePipe, nlp: Language) -> None:
     """Raise InputError if a component that the pipe listens to is not in the pipeline."""
     sources = listened_to(nlp)

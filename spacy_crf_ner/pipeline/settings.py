@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Generic, Optional, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ..input_error import InputError
 from .spacy_internals import write_setting
@@ -50,7 +50,7 @@ class Setting(Generic[T]):
         return dict(value) if isinstance(value, Mapping) else value
 
 
-class FittedSetting(Setting[Optional[float]]):
+class FittedSetting(Setting[float | None]):
     """A number that is fitted to data, and stored with the weights, in `pipe.cfg`.
 
     A number in the config goes before the stored one. Without either it is 1.0.
@@ -70,8 +70,3 @@ class FittedSetting(Setting[Optional[float]]):
             # With the weights, not in the config: of it, other weights may be trained.
             pipe.settings[self._name], pipe.cfg[self._name] = None, value
             write_setting(pipe, self._name, None)
-
-
-def is_share(value: float) -> bool:
-    """Whether a number is a probability."""
-    return 0.0 <= value <= 1.0

@@ -73,14 +73,12 @@ def write_setting(pipe: TrainablePipe, name: str, value: Any) -> None:
     looked up among all objects, which is slow, and does not find what `gc.freeze` has hidden: only
     the pipeline that the component was made for is always found.
     """
-    pipelines: list[Any] = [x for x in gc.get_objects() if issubclass(type(x), Language)]
     made_for = _MADE_FOR[pipe]() if pipe in _MADE_FOR else None
-    if made_for is not None:
-        pipelines.append(made_for)
-    for nlp in pipelines:
-        for component_name, component in nlp.components:
-            if component is pipe:
-                nlp.get_pipe_config(component_name)[name] = copy(value)
+    for nlp in (made_for, *gc.get_objects()):
+        if issubclass(type(nlp), Language):
+            for component_name, component in nlp.components:
+                if component is pipe:
+                    nlp.get_pipe_config(component_name)[name] = copy(value)
 
 
 # Listeners: layers that read what an earlier component computes.

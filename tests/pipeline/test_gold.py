@@ -64,5 +64,5 @@ def test_the_same_tokens_are_not_aligned(monkeypatch: pytest.MonkeyPatch) -> Non
     for words, expected in (("Ada Byron sang", [1, 2, 0]), ("Ada By ron sang", [1, 2, 2, 0])):
         eg = Example(Doc(VOCAB, words=words.split()), gold)
         assert gold_tags(eg, tags, "ner").tolist() == expected
-        assert list(negative_spans(eg, 0, "wrong", tags, "ner")) == []
+        assert list(negative_spans(eg, "wrong", tags, "ner")) == []
     assert [x for x, _ in aligned] == [["Ada", "By", "ron", "sang"]]
