@@ -19,7 +19,6 @@ def can_fuse(optimizer: Optimizer, weights: Any, gradient: Any) -> bool:
     """Whether the step is Adam's, with decoupled decay, on large contiguous arrays of a CPU."""
     return (
         weights.size >= MIN_FUSED_SIZE
-        and not optimizer.use_radam
         and optimizer.b1 > 0
         and optimizer.b2 > 0
         and (optimizer.L2_is_weight_decay or not optimizer.L2)

@@ -35,7 +35,7 @@ from spacy_crf_ner.training.distributed.loop import train
 from spacy_crf_ner.training.distributed.parameters import parameters
 from spacy_crf_ner.training.distributed.process_group import ProcessGroup, join
 from spacy_crf_ner.training.distributed.sync import broadcast_weights, get_weights, sum_gradients
-from spacy_crf_ner.training.optimizer import adam
+from spacy_crf_ner.training.optimizer import LayerwiseAdam
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 300  # seconds, for what takes some ten
@@ -584,7 +584,7 @@ def test_accumulated_gradients_are_summed_to_those_of_the_whole_batch(
     learned = []
     for nlp in nlps:
         for _, pipe in nlp.pipeline:
-            pipe.finish_update(adam())
+            pipe.finish_update(LayerwiseAdam())
         learned.append(get_weights(nlp))
     assert_close(learned[0], learned[1], 0.0)
 
@@ -681,13 +681,13 @@ def test_a_rank_whose_share_is_used_gets_empty_batches() -> None:
 
 
 def test_a_state_is_of_one_pipeline_alone(tmp_path: Path) -> None:
-    nlp, optimizer = small_pipeline(), adam()
+    nlp, optimizer = small_pipeline(), LayerwiseAdam()
     nlp.update(make_examples(nlp), sgd=optimizer)
     save_state(nlp, optimizer, Progress(1), tmp_path)
     state = torch.load(tmp_path / STATE, weights_only=True)
-    restore(small_pipeline(), adam(), state)
+    restore(small_pipeline(), LayerwiseAdam(), state)
     with pytest.raises(InputError, match="expected weights of shape"):
-        restore(small_pipeline(width=9), adam(), state)
+        restore(small_pipeline(width=9), LayerwiseAdam(), state)
 
 
 def test_layers_that_learn_slowly_are_known_after_a_resume(tmp_path: Path) -> None:
@@ -699,7 +699,7 @@ def test_layers_that_learn_slowly_are_known_after_a_resume(tmp_path: Path) -> No
         shim.module.add_module("bert", named("encoder.layer.1.output.dense.weight"))
         keys = {p.name: p.key for p in parameters(nlp)}
         (key,) = (key for name, key in keys.items() if name.endswith("dense.weight"))
-        return nlp, adam(layer_decay=0.5, layers=2), key
+        return nlp, LayerwiseAdam(layer_decay=0.5, layers=2), key
 
     array = np.ones((2, 2), dtype="f")
     nlp, optimizer, key = make()

@@ -1,5 +1,7 @@
 """Checkpoints: trained pipelines, and what training needs to continue."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import copytree, rmtree
@@ -47,34 +49,35 @@ class Progress:
 
 
 def save_pipeline(nlp: Language, output: Path, *, is_best: bool) -> None:
-    """Write model-last and, where it is the best, model-best.
-
-    A folder has another name until it is complete, because a job may be killed at any time.
-    """
-    last, best = output / DIR_MODEL_LAST, output / DIR_MODEL_BEST
-    for folder in (last, best) if is_best else (last,):
-        part = folder.with_name(f"{folder.name}.part")
-        rmtree(part, ignore_errors=True)
-        if folder is last:
-            nlp.to_disk(part)
-        else:
+    """Write model-last and, where it is the best, model-best."""
+    last = output / DIR_MODEL_LAST
+    with _replace(last) as part:
+        nlp.to_disk(part)
+    if is_best:
+        with _replace(output / DIR_MODEL_BEST) as part:
             copytree(last, part)
-        rmtree(folder, ignore_errors=True)
-        part.rename(folder)
 
 
 def save_state(nlp: Language, optimizer: Optimizer, progress: Progress, output: Path) -> None:
     """Write what the next step depends on: the weights that learn, moments and progress."""
-    moments: dict[str, dict[str, Any]] = {}
-    for parameter in parameters(nlp):
-        kept = {kind: (getattr(optimizer, kind) or {}).get(parameter.key) for kind in _KEPT}
-        moments[parameter.name] = {
-            kind: torch.as_tensor(values) for kind, values in kept.items() if values is not None
-        }
+    kept = {kind: getattr(optimizer, kind) or {} for kind in _KEPT}
+    moments = {
+        name: {kind: torch.as_tensor(of[key]) for kind, of in kept.items() if key in of}
+        for name, key, *_ in parameters(nlp)
+    }
     state = {"progress": vars(progress), "weights": get_weights(nlp), "moments": moments}
-    part = output / f"{STATE}.part"
-    torch.save(state, part)
-    part.replace(output / STATE)
+    with _replace(output / STATE) as part:
+        torch.save(state, part)
+
+
+@contextmanager
+def _replace(path: Path) -> Iterator[Path]:
+    """Yield another name for a file or folder until it is complete: a job may be killed."""
+    part = path.with_name(f"{path.name}.part")
+    rmtree(part, ignore_errors=True)
+    yield part
+    rmtree(path, ignore_errors=True)  # a rename replaces files only
+    part.replace(path)
 
 
 def read_state(output: Path | None) -> dict[str, Any]:

@@ -98,37 +98,40 @@ class Trainer:
 
     def run(self) -> None:
         """Train to the end; evaluate, log and save on the way."""
-        frozen = self.settings["frozen_components"]
+        T, progress, start = self.settings, self.progress, default_timer()
         if self._state is None and self.output is not None:
             self.output.mkdir(parents=True, exist_ok=True)
             clean_output_dir(self.output)
             (self.output / STATE).unlink(missing_ok=True)
-        log_step: Any = lambda info: None  # noqa: E731
-        finalize_logger: Any = lambda: None  # noqa: E731
-        if self.group.rank == 0:
-            with self.nlp.select_pipes(disable=frozen):
-                setup_logger = self.settings["logger"]
-                log_step, finalize_logger = setup_logger(self.nlp, sys.stdout, sys.stderr)
+        with self.nlp.select_pipes(disable=T["frozen_components"]):
+            setup_logger = T["logger"] if self.group.rank == 0 else _log_nothing
+            log_step, finalize_logger = setup_logger(self.nlp, sys.stdout, sys.stderr)
+        losses: dict[str, float] = {}
+        words = 0
         try:
-            for info, is_best in self._steps():
-                if info is not None and self.group.rank == 0:
-                    with self.nlp.select_pipes(disable=frozen):
-                        update_meta(self.settings, self.nlp, info)
-                    if self.output is not None:
-                        self._save(self.output, is_best)
-                        info["output_path"] = str(self.output / DIR_MODEL_LAST)
+            for step, (epoch, batch) in enumerate(self._batches(), progress.steps):
+                if progress.is_finished(T["patience"], T["max_steps"]):
+                    break
+                self._train_batch(batch, {"step": step, "epoch": epoch}, losses)
+                words += sum(len(eg) for eg in batch)
+                if step % T["eval_frequency"]:
+                    log_step(None)  # as spaCy has it, of a step that was not evaluated
+                    continue
+                info = {
+                    "epoch": epoch,
+                    "step": step,
+                    "losses": losses,
+                    "checkpoints": progress.results,
+                    "seconds": int(default_timer() - start),
+                    "words": words,
+                }
+                self._evaluate(info)
                 log_step(info)
+                losses = {}
         finally:
             finalize_logger()
-            if self._can_save and self.output is not None:
-                self._save(self.output, False)
-
-    def _save(self, output: Path, is_best: bool) -> None:
-        before_to_disk = create_before_to_disk_callback(self.settings["before_to_disk"])
-        with self.nlp.use_params(self.optimizer.averages):
-            save_pipeline(before_to_disk(self.nlp), output, is_best=is_best)
-        # The state comes last: what it calls the best is then in model-best.
-        save_state(self.nlp, self.optimizer, self.progress, output)
+            if self._can_save:
+                self._save(is_best=False)
 
     def _batches(self) -> Iterator[tuple[int, list[Example]]]:
         """Yield epoch and batch of each step; a resumed training skips those it has had."""
@@ -149,41 +152,6 @@ class Trainer:
         skipped = progress.steps if progress.size == self.group.size else 0
         progress.size = self.group.size
         return islice(batches, skipped, None)
-
-    def _steps(self) -> Iterator[tuple[Info | None, bool]]:
-        """Train, and yield for each step what loggers want to know, and whether it is the best.
-
-        As spaCy has it, loggers get None of a step that was not evaluated.
-        """
-        T, progress = self.settings, self.progress
-        losses: dict[str, float] = {}
-        words, start = 0, default_timer()
-        for step, (epoch, batch) in enumerate(self._batches(), progress.steps):
-            if progress.is_finished(T["patience"], T["max_steps"]):
-                return
-            self._train_batch(batch, {"step": step, "epoch": epoch}, losses)
-            words += sum(len(eg) for eg in batch)
-            if step % T["eval_frequency"]:
-                yield None, False
-                continue
-            score, scores = 0.0, None
-            if self.group.rank == 0:
-                with self.nlp.use_params(self.optimizer.averages):
-                    score, scores = self.evaluate()
-            score = self.group.broadcast(float(score))
-            progress.results.append((score, step))
-            info = {
-                "epoch": epoch,
-                "step": step,
-                "score": score,
-                "other_scores": scores,
-                "losses": losses,
-                "checkpoints": progress.results,
-                "seconds": int(default_timer() - start),
-                "words": words,
-            }
-            yield info, score == max(progress.results)[0]
-            losses = {}
 
     def _train_batch(self, batch: list[Example], place: Info, losses: dict[str, float]) -> None:
         """Do one step on the batches of all ranks."""
@@ -213,3 +181,32 @@ class Trainer:
         self.optimizer.step_schedules()
         self.progress.steps = place["step"] + 1
         self._can_save = True
+
+    def _evaluate(self, info: Info) -> None:
+        """Add the scores to what loggers want to know, and save the pipeline with them."""
+        score = 0.0
+        if self.group.rank == 0:
+            with self.nlp.use_params(self.optimizer.averages):
+                score, info["other_scores"] = self.evaluate()
+        info["score"] = self.group.broadcast(float(score))
+        self.progress.results.append((info["score"], info["step"]))
+        if self.group.rank == 0:
+            with self.nlp.select_pipes(disable=self.settings["frozen_components"]):
+                update_meta(self.settings, self.nlp, info)
+        if self.output is not None:
+            self._save(is_best=info["score"] == max(self.progress.results)[0])
+            info["output_path"] = str(self.output / DIR_MODEL_LAST)
+
+    def _save(self, *, is_best: bool) -> None:
+        if self.output is None:
+            return
+        before_to_disk = create_before_to_disk_callback(self.settings["before_to_disk"])
+        with self.nlp.use_params(self.optimizer.averages):
+            save_pipeline(before_to_disk(self.nlp), self.output, is_best=is_best)
+        # The state comes last: what it calls the best is then in model-best.
+        save_state(self.nlp, self.optimizer, self.progress, self.output)
+
+
+def _log_nothing(*_: Any) -> tuple[Any, Any]:
+    """Set up the logger of ranks other than 0."""
+    return lambda info: None, lambda: None

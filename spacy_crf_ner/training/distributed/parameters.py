@@ -1,6 +1,6 @@
 """The weights of a pipeline and their gradients, by names that are the same in every process.
 
-This module is the only one of the folder that uses private attributes of thinc's shims.
+The gradient scalers of thinc's shims have no public name; only this module of the folder uses them.
 """
 
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ from thinc.api import Model, PyTorchGradScaler
 from thinc.optimizers import KeyT
 from torch import Tensor, nn
 
+from ...ml.mixed_precision import module_of
 from ...ml.torch_layer import to_array, to_tensor
 
 
@@ -53,8 +54,8 @@ def parameters(nlp: Language) -> list[Parameter]:
                 key, tensor = (layer.id, name), to_tensor(layer.get_param(name))
                 found.setdefault(key, Parameter(f"{place}/{name}", key, tensor, layer))
         for number, shim in enumerate(layer.shims):
-            module = getattr(shim, "_model", None)
-            for name, owner in module.named_parameters() if isinstance(module, nn.Module) else ():
+            module = module_of(shim)
+            for name, owner in module.named_parameters() if module is not None else ():
                 key, full_name = (shim.id, name), f"{place}/{number}/{name}"
                 found.setdefault(key, Parameter(full_name, key, owner.detach(), owner))
     return list(found.values())
