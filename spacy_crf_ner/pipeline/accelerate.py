@@ -25,10 +25,9 @@ def accelerate(nlp: Language, precision: str | None = "auto") -> Language:
     """Make a pipeline predict faster, with the same or nearly the same results.
 
     Its transformers and the recurrent encoders above them compute in the precision. A transformer
-    sorts the docs that `nlp.pipe` holds by the length of their windows, and does not compute
-    outputs that nothing reads; `nlp.pipe` holds 512 docs or more, unless it is called with another
-    `batch_size`. The settings are saved with the pipeline. Training does not change, but the
-    evaluations of `spacy train` are faster too.
+    sorts the docs that `nlp.pipe` holds, 512 or more by default, by the length of their windows,
+    and does not compute outputs that nothing reads. The settings are saved with the pipeline.
+    Training does not change, but the evaluations of `spacy train` are faster too.
 
     nlp: A trained pipeline; it is changed.
     precision: "fp32" changes no result. "bf16" is for GPUs and for CPUs that compute in bfloat16,

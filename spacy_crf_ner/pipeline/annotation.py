@@ -43,9 +43,7 @@ def annotate(
 ) -> None:
     """Set the predicted entities; tokens outside them that have no annotation become outside.
 
-    overwrite: Replace the entities that the doc has.
-    confidence: Set `ent._.confidence`.
-    spans_key: Where the candidates are put in `doc.spans`; None for nowhere.
+    overwrite, confidence, spans_key: Settings of the component.
     """
     ents = [Span(doc, *span) for span in prediction.spans]
     if overwrite or not doc.has_annotation("ENT_IOB"):

@@ -65,12 +65,10 @@ class CRFEntityRecognizer(CRFPipe):
     Entities that a doc comes with are kept, and the others are predicted given them. No predicted
     entity crosses a sentence start that is set, or begins or ends in whitespace.
 
-    All settings but `scheme` may be changed at run time, as attributes; that changes `nlp.config`
-    too. Labels and the fitted temperature are stored with the weights; the other settings are what
-    the config says.
+    All settings but `scheme` are attributes that may be changed at run time; that changes
+    `nlp.config` too. Labels and the fitted temperature are stored with the weights.
 
-    nlp: The pipeline.
-    name: Name of the component in it.
+    nlp, name: The pipeline, and the name of the component in it.
     model: From docs to the potentials of a CRF, as `spacy-crf-ner.BiLSTMCRF.v1` (default, over
         spaCy's HashEmbedCNN) builds it.
     scheme: The tag scheme: "biluo" (default), "bio" or "io".
@@ -154,8 +152,7 @@ class CRFEntityRecognizer(CRFPipe):
     def add_label(self, label: str) -> int:
         """Add a label. An initialized model gets more tags; its predictions do not change yet.
 
-        Returns 1, or 0 where the label is there already.
-        Raises InputError for an empty label, or one that is not a string.
+        Returns 1, or 0 where the label is there already. Raises InputError for an empty label.
         """
         if not isinstance(label, str) or not label:
             raise InputError(f"[{self.name}] label: expected a non-empty string, got {label!r}.")
@@ -176,10 +173,10 @@ class CRFEntityRecognizer(CRFPipe):
     ) -> None:
         """Collect the labels, and give the model new weights.
 
-        get_examples: Yields the training examples.
+        get_examples: Returns the training examples.
         nlp: The pipeline.
-        labels: The labels, as `spacy init labels` stores them; None takes those of the examples,
-            in alphabetical order, which reads all of them once.
+        labels: As `spacy init labels` stores them; None takes those of the examples, in
+            alphabetical order, which reads all of them once.
 
         Raises InputError for examples without entities, for a gold entity that begins or ends in
         whitespace or whose label begins in "!", for a threshold of an unknown label, and where the
@@ -240,10 +237,7 @@ class CRFEntityRecognizer(CRFPipe):
         return [Prediction(*of_doc) for of_doc in zip(spans, confidences, candidates)]
 
     def set_annotations(self, docs: Iterable[Doc], scores: Sequence[Prediction]) -> None:
-        """Set the predicted entities; tokens outside them that have no annotation become outside.
-
-        scores: What `predict` returns.
-        """
+        """Set what `predict` returns; other tokens without annotation become outside."""
         for doc, prediction in zip(docs, scores):
             annotate(doc, prediction, self.overwrite, self.confidence, self.spans_key)
 
@@ -252,7 +246,7 @@ class CRFEntityRecognizer(CRFPipe):
 
         It makes confidences agree with how often the component is right, and changes no entity but
         by the thresholds. The loss is convex in 1 / temperature where all tokens are annotated; it
-        sums over all tags of tokens without annotation, and leaves out docs without any.
+        leaves out docs without annotation.
 
         examples: Not those of the training; their `predicted` docs have been through the
             components before this one.
@@ -286,7 +280,7 @@ class CRFEntityRecognizer(CRFPipe):
 
         scores: The potentials of the predicted docs.
 
-        Returns the loss and its gradient.
+        Returns the loss and its gradient for the potentials.
         Raises InputError for a gold entity of an unknown label, that begins or ends in whitespace,
         or is a negative span too, and for potentials that are not finite.
         """

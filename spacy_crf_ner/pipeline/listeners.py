@@ -29,13 +29,13 @@ def require_features(pipe: TrainablePipe, docs: Sequence[Doc]) -> None:
     spaCy's listeners would read zeros instead.
     """
     for upstream, factory in listeners(pipe.model):
+        name = factory if upstream == "*" else upstream
         for doc in docs:
             if factory == "tok2vec":
                 absent = doc.tensor.size == 0
             else:
                 absent = not doc.has_extension("trf_data") or doc._.trf_data is None
             if absent and len(doc):
-                name = factory if upstream == "*" else upstream
                 raise InputError(
                     f"[{pipe.name}] listens to {name!r}, which has not run on the doc "
                     f"{doc.text[:60]!r}. Add it to the pipeline before this component, or "

@@ -41,8 +41,7 @@ class Trellis(NamedTuple):
 class Posterior:
     """The posterior distribution over the entities of each doc of a batch.
 
-    potentials: The potentials of the docs.
-    scheme: The tags that the potentials score.
+    potentials: Of the docs; their tags are those of the scheme.
     constraints: What may be predicted of the docs.
     temperature: Divides all scores. It changes probabilities, and no order of them.
     """
@@ -70,9 +69,7 @@ class Posterior:
     def nbest(self, n: int) -> list[list[tuple[list[SpanOffsets], float]]]:
         """Find the n most probable sets of entities of each doc, fewer where fewer are legal.
 
-        Everything is in float64. One forward-backward pass serves all n.
-
-        Returns for each doc pairs of entities and log probability, the best first.
+        Returns for each doc pairs of entities and log probability, in float64, the best first.
         Raises ValueError for n below 1.
         """
         chain = self._chain_at(self._temperature)
@@ -147,9 +144,9 @@ class Posterior:
     @cached_property
     def _passes(self) -> crf.ForwardBackward:
         """The forward-backward pass at the temperature, from which all probabilities come."""
-        is_tempered = self._temperature != 1.0
+        temperature = self._temperature
         return crf.forward_backward(
-            self._chain_at(self._temperature) if is_tempered else self._chain
+            self._chain if temperature == 1.0 else self._chain_at(temperature)
         )
 
     def _chain_at(self, temperature: float | None) -> crf.Chain:

@@ -17,10 +17,8 @@ class Setting(Generic[T]):
     Setting the attribute at run time changes `nlp.config` too, so that the change is saved. A dict
     is read-only: assign a new one.
 
-    is_valid: Whether a value is as expected.
+    is_valid: Whether a value may be set; one that may not raises InputError.
     expected: What is expected, for the message.
-
-    Setting it raises InputError for a value that is not valid.
     """
 
     def __init__(

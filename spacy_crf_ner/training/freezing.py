@@ -69,9 +69,10 @@ def _transformers(nlp: Language, component: str) -> list[Any]:
             "one with the transformer in [initialize]."
         )
     model = getattr(nlp.get_pipe(component), "model", None)
-    shims = [shim for node in model.walk() for shim in node.shims] if model else []
-    configs = [(module, getattr(module, "config", None)) for module in map(module_of, shims)]
-    return [module for module, config in configs if hasattr(config, "num_hidden_layers")]
+    modules: list[Any] = [
+        module_of(shim) for node in (model.walk() if model else ()) for shim in node.shims
+    ]
+    return [each for each in modules if hasattr(getattr(each, "config", None), "num_hidden_layers")]
 
 
 def _freeze(module: Any, layers: int, component: str) -> None:
@@ -80,12 +81,10 @@ def _freeze(module: Any, layers: int, component: str) -> None:
     instead = (
         "name the component in training.frozen_components and in training.annotating_components."
     )
-    if layers < 0:
-        raise InputError(f"freeze_layers: expected layers of 0 or more, got {layers}.")
-    if layers >= size:
+    if not 0 <= layers < size:
         raise InputError(
-            f"freeze_layers: expected fewer than the {size} layers of the transformer in "
-            f"{component!r}, got {layers}. To freeze all of it, {instead}"
+            f"freeze_layers: expected layers of 0 or more, and fewer than the {size} layers of the "
+            f"transformer in {component!r}, got {layers}. To freeze all of it, {instead}"
         )
     indices = {name: layer_index(name) for name, _ in module.named_parameters()}
     found = {index for index in indices.values() if index is not None}

@@ -32,9 +32,13 @@ from spacy_crf_ner.training.distributed import process_group
 from spacy_crf_ner.training.distributed.checkpoint import STATE, Progress, restore, save_state
 from spacy_crf_ner.training.distributed.corpus import lockstep, shard
 from spacy_crf_ner.training.distributed.loop import train
-from spacy_crf_ner.training.distributed.parameters import parameters
 from spacy_crf_ner.training.distributed.process_group import ProcessGroup, join
-from spacy_crf_ner.training.distributed.sync import broadcast_weights, get_weights, sum_gradients
+from spacy_crf_ner.training.distributed.sync import (
+    broadcast_weights,
+    get_weights,
+    parameters,
+    sum_gradients,
+)
 from spacy_crf_ner.training.optimizer import LayerwiseAdam
 
 ROOT = Path(__file__).parents[2]

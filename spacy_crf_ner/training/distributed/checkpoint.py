@@ -1,21 +1,19 @@
-"""Checkpoints: trained pipelines, and what training needs to continue."""
+"""The state of a training: what the next step depends on, and how it is written."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from shutil import copytree, rmtree
+from shutil import rmtree
 from typing import Any
 
 import numpy as np
 import torch
 from spacy.language import Language
-from spacy.training.loop import DIR_MODEL_BEST, DIR_MODEL_LAST
 from thinc.api import Optimizer, get_current_ops
 
 from ...input_error import InputError
-from .parameters import parameters
-from .sync import get_weights, set_weights
+from .sync import get_weights, parameters, set_weights
 
 STATE = "training_state.pt"
 # What thinc's optimizers keep of each weight matrix: two moments, an average, a number of updates.
@@ -48,14 +46,14 @@ class Progress:
         return bool((patience and last + best >= patience) or (max_steps and last >= max_steps))
 
 
-def save_pipeline(nlp: Language, output: Path, *, is_best: bool) -> None:
-    """Write model-last and, where it is the best, model-best."""
-    last = output / DIR_MODEL_LAST
-    with _replace(last) as part:
-        nlp.to_disk(part)
-    if is_best:
-        with _replace(output / DIR_MODEL_BEST) as part:
-            copytree(last, part)
+@contextmanager
+def replace_path(path: Path) -> Iterator[Path]:
+    """Yield another name for a file or folder until it is complete: a job may be killed."""
+    part = path.with_name(f"{path.name}.part")
+    rmtree(part, ignore_errors=True)
+    yield part
+    rmtree(path, ignore_errors=True)  # a rename replaces files only
+    part.replace(path)
 
 
 def save_state(nlp: Language, optimizer: Optimizer, progress: Progress, output: Path) -> None:
@@ -66,18 +64,8 @@ def save_state(nlp: Language, optimizer: Optimizer, progress: Progress, output: 
         for name, key, *_ in parameters(nlp)
     }
     state = {"progress": vars(progress), "weights": get_weights(nlp), "moments": moments}
-    with _replace(output / STATE) as part:
+    with replace_path(output / STATE) as part:
         torch.save(state, part)
-
-
-@contextmanager
-def _replace(path: Path) -> Iterator[Path]:
-    """Yield another name for a file or folder until it is complete: a job may be killed."""
-    part = path.with_name(f"{path.name}.part")
-    rmtree(part, ignore_errors=True)
-    yield part
-    rmtree(path, ignore_errors=True)  # a rename replaces files only
-    part.replace(path)
 
 
 def read_state(output: Path | None) -> dict[str, Any]:

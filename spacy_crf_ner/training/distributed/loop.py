@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from shutil import copytree
 from timeit import default_timer
 from typing import Any
 
@@ -13,6 +14,7 @@ from spacy.schemas import ConfigSchemaTraining
 from spacy.training import Example
 from spacy.training.initialize import init_nlp
 from spacy.training.loop import (
+    DIR_MODEL_BEST,
     DIR_MODEL_LAST,
     clean_output_dir,
     create_before_to_disk_callback,
@@ -25,11 +27,10 @@ from spacy.util import registry, resolve_dot_names
 from thinc.api import Config, fix_random_seed
 from thinc.optimizers import KeyT
 
-from .checkpoint import STATE, Progress, read_state, restore, save_pipeline, save_state
+from .checkpoint import STATE, Progress, read_state, replace_path, restore, save_state
 from .corpus import lockstep, shard
-from .parameters import parameters
 from .process_group import TIMEOUT, ProcessGroup, join
-from .sync import broadcast_weights, sum_gradients
+from .sync import broadcast_weights, parameters, sum_gradients
 
 Info = dict[str, Any]
 
@@ -201,8 +202,12 @@ class Trainer:
         if self.output is None:
             return
         before_to_disk = create_before_to_disk_callback(self.settings["before_to_disk"])
-        with self.nlp.use_params(self.optimizer.averages):
-            save_pipeline(before_to_disk(self.nlp), self.output, is_best=is_best)
+        last = self.output / DIR_MODEL_LAST
+        with self.nlp.use_params(self.optimizer.averages), replace_path(last) as part:
+            before_to_disk(self.nlp).to_disk(part)
+        if is_best:
+            with replace_path(self.output / DIR_MODEL_BEST) as part:
+                copytree(last, part)
         # The state comes last: what it calls the best is then in model-best.
         save_state(self.nlp, self.optimizer, self.progress, self.output)
 
