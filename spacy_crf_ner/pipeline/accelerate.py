@@ -10,7 +10,7 @@ from thinc.api import Model, get_torch_default_device
 
 from ..input_error import InputError
 from ..ml.precision import PredictionShim, require_available, require_precision
-from ..ml.transformer.model import Transformer, convert_layer
+from ..ml.transformer.model import convert_layer
 from .lookup import FACTORY
 
 TRANSFORMER = "spacy-crf-ner.TransformerModel.v1"  # takes the place of those of CONVERTED
@@ -33,8 +33,8 @@ def accelerate(nlp: Language, precision: str | None = "auto") -> Language:
     precision: "fp32" changes no result. "bf16" is for GPUs and for CPUs that compute in bfloat16,
         "fp16" for GPUs, "int8" for CPUs, with the extra `int8`. "auto" measures them for some 50
         milliseconds and takes float32, or one that saves a tenth of the time or more; it does so
-        wherever the pipeline is loaded (see `resolved_precision`). None undoes it, but keeps the
-        numbers of docs and tokens that are taken at a time.
+        wherever the pipeline is loaded. None undoes it, but keeps the numbers of docs and tokens
+        that are taken at a time.
 
     Returns the pipeline.
     Raises InputError for an unknown precision, for one that the hardware does not have or that
@@ -73,23 +73,6 @@ def accelerate(nlp: Language, precision: str | None = "auto") -> Language:
         nlp.batch_size = max(nlp.batch_size, BATCH_SIZE)
         nlp.config["nlp"]["batch_size"] = nlp.batch_size
     return nlp
-
-
-def resolved_precision(nlp: Language) -> str | None:
-    """The precision that the first transformer of a pipeline predicts in, "auto" resolved.
-
-    A tool that continues its work elsewhere, or in other processes, stores this and accelerates
-    with it: "auto" may be another precision there.
-
-    nlp: A pipeline with weights.
-
-    Returns None for a pipeline that is not accelerated, or has no transformer.
-    """
-    for _, pipe in nlp.components:
-        for node in _layers(pipe):
-            if isinstance(node, Transformer):
-                return node.shim.resolved_precision
-    return None
 
 
 def _layers(pipe: Any) -> Iterable[Model[Any, Any]]:

@@ -41,13 +41,10 @@ def freeze_layers(component: str = "transformer", layers: int = 1) -> Callback:
 def load_frozen(component: str = "transformer") -> Callback:
     """Make `spacy-crf-ner.load_frozen.v1`, for `[initialize.before_init]`.
 
-    `spacy train` does not initialize frozen components, so a frozen transformer that is not
-    sourced from a pipeline would have no weights. This callback loads the pretrained weights of a
-    frozen transformer that has none.
+    It loads the pretrained weights of a frozen transformer that has none: `spacy train` does not
+    initialize frozen components, and this one is not sourced from a pipeline.
 
-    component: The component with the transformer.
-
-    The callback raises InputError where the component is not there.
+    component: The component with the transformer; the callback raises InputError without it.
     """
 
     def before_init(nlp: Language) -> None:

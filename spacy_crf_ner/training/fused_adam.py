@@ -31,12 +31,10 @@ def can_fuse(optimizer: Optimizer, weights: Any, gradient: Any) -> bool:
 def fused_step(
     optimizer: Optimizer, key: KeyT, weights: Any, gradient: Any, lr_scale: float
 ) -> None:
-    """Update weights in place with the results of thinc's Optimizer, and zero the gradient.
+    """Call an optimizer with these arguments, for which `can_fuse` holds; the results are thinc's.
 
     thinc goes over its arrays many times, with copies of them, on one thread. torch does so once,
     on all threads, and clips the gradient and decays the weights on the way.
-
-    optimizer, key, weights, gradient, lr_scale: As in a call of the optimizer; `can_fuse` holds.
     """
     optimizer.nr_update[key] += 1
     step = optimizer.nr_update[key]

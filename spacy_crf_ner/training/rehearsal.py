@@ -30,17 +30,18 @@ def rehearse(
     The callback raises InputError for a file without docs, and where the component is not there,
     cannot rehearse or was not trained before.
     """
-    raw: list[Iterator[Example]] = []
+    raw: Iterator[Example] | None = None
 
     def before_update(nlp: Language, info: dict[str, Any]) -> None:
-        if not raw:
+        nonlocal raw
+        if raw is None:
             _begin(nlp, component, labels or [])
             corpus = Corpus(path)
             if next(corpus(nlp), None) is None:
                 raise InputError(f"{path}: expected docs to rehearse, got none with a token.")
             # Read anew each time: the components below annotate the docs.
-            raw.append(chain.from_iterable(corpus(nlp) for _ in count()))
-        docs = [eg.predicted for eg in islice(raw[0], batch_size)]
+            raw = chain.from_iterable(corpus(nlp) for _ in count())
+        docs = [eg.predicted for eg in islice(raw, batch_size)]
         pipes: Any = nlp.pipeline
         for name, pipe in pipes:
             if name == component:

@@ -18,7 +18,6 @@ from pipelines import LISTENER, TOK2VEC, make_examples
 from spacy_crf_ner import accelerate, cli, data
 from spacy_crf_ner.cli import options
 from spacy_crf_ner.ml import onnx_int8, precision
-from spacy_crf_ner.pipeline.accelerate import resolved_precision
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "assets" / "sample_en"
@@ -225,6 +224,13 @@ def scores(nlp: Language) -> np.ndarray:
     docs = list(nlp.pipe(["Tim Cook visited Hanoi in May.", "Washington"]))
     emissions: np.ndarray = nlp.get_pipe("crf_ner").model.predict(docs).emissions
     return emissions
+
+
+def resolved_precision(nlp: Language) -> str | None:
+    """What the first transformer of a pipeline predicts in, "auto" resolved."""
+    nodes = [node for _, pipe in nlp.components for node in pipe.model.walk()]
+    shims = (shim for node in nodes for shim in node.shims)
+    return next((shim.resolved_precision for shim in shims), None)
 
 
 def precisions(nlp: Language) -> dict[str, Any]:

@@ -34,11 +34,7 @@ class Progress:
     results: list[tuple[float, int]] = field(default_factory=list)
 
     def is_finished(self, patience: int, max_steps: int) -> bool:
-        """Return whether to stop, by the rules of `spacy train`.
-
-        patience: Steps without a better score; 0 for no limit.
-        max_steps: Number of the last step, from 0; 0 for no limit.
-        """
+        """Return whether to stop, by the rules of `spacy train`; a limit of 0 is none."""
         if not self.steps:
             return False
         last = self.steps - 1
@@ -90,9 +86,9 @@ def restore(nlp: Language, optimizer: Optimizer, state: dict[str, Any]) -> None:
         optimizer.step_schedules()  # type: ignore[no-untyped-call]
     ops: Any = get_current_ops()
     nothing: Any = np.zeros(0, dtype="f")
-    for parameter in parameters(nlp):
+    for name, key, *_ in parameters(nlp):
         # This updates nothing, but LayerwiseAdam learns which layers the transformer has.
-        optimizer(parameter.key, nothing, nothing)
-        for kind, values in state["moments"][parameter.name].items():
+        optimizer(key, nothing, nothing)
+        for kind, values in state["moments"][name].items():
             kept = ops.asarray(values.numpy()) if values.ndim else values.item()
-            getattr(optimizer, kind)[parameter.key] = kept
+            getattr(optimizer, kind)[key] = kept

@@ -88,11 +88,11 @@ class Trainer:
         if self.seed is not None:
             fix_random_seed(self.seed)
         T = self.settings = registry.resolve(config["training"], schema=ConfigSchemaTraining)
-        names = [T["train_corpus"], T["dev_corpus"]]
-        self.train_corpus, dev_corpus = resolve_dot_names(config, names)
+        corpora = resolve_dot_names(config, [T["train_corpus"], T["dev_corpus"]])
+        self.train_corpus, dev_corpus = corpora
         self.evaluate = create_evaluation_callback(nlp, dev_corpus, T["score_weights"])
         self.optimizer = T["optimizer"]
-        self.progress = Progress(group.size) if state is None else Progress(**state["progress"])
+        self.progress = Progress(**state["progress"]) if state else Progress(group.size)
         self._keys: list[KeyT] = []  # of the weights that are known to be equal in all ranks
         # Whether the weights are those after progress.steps complete steps of this run.
         self._can_save = False
