@@ -33,19 +33,22 @@ def collect_labels(examples: Iterable[Example], name: str, negative_key: str | N
         "gold entities": "count as not annotated",
         f"spans in doc.spans[{negative_key!r}]": "are left out",
     }
-    total, lost = Counter[str](), {kind: list[str]() for kind in kinds}
+    total, misaligned = Counter[str](), Counter[str]()
+    shown = {kind: list[str]() for kind in kinds}
     for eg in examples:
         ents = _require_text(eg.reference, name)
         labels.update(ent.label_ for ent in ents)
         for kind, spans in zip(kinds, (ents, _negatives(eg, negative_key))):
+            lost = [span for span in spans if not eg.get_aligned_spans_y2x([span])]
             total[kind] += len(spans)
-            lost[kind] += [_where(span) for span in spans if not eg.get_aligned_spans_y2x([span])]
-    for kind, fate in kinds.items():
-        if lost[kind]:
-            shown = "; ".join([*lost[kind][:5], *["..."][: len(lost[kind]) - 5]])
+            misaligned[kind] += len(lost)
+            shown[kind] += [_where(span) for span in lost[: 5 - len(shown[kind])]]
+    for kind, number in misaligned.items():
+        if number:
             warnings.warn(
-                f"[{name}] {len(lost[kind])} of {total[kind]} {kind} do not align with the "
-                f"predicted tokens, which {fate}: {shown}. "
+                f"[{name}] {number} of {total[kind]} {kind} do not align with the predicted "
+                f"tokens, which {kinds[kind]}: {'; '.join(shown[kind])}"
+                f"{'; ...' if number > 5 else ''}. "
                 "Use the tokenizer of the corpus, or correct the offsets.",
                 stacklevel=3,
             )

@@ -62,9 +62,7 @@ class FittedSetting(Setting[float | None]):
         return 1.0 if value is None else float(self._plain(pipe, value))
 
     def __set__(self, pipe: Any, value: float | None) -> None:
-        is_change = self._name in pipe.settings
-        pipe.settings[self._name] = self._plain(pipe, value)
-        if is_change:
+        if self._name in pipe.settings:
             # With the weights, not in the config: of it, other weights may be trained.
-            pipe.settings[self._name], pipe.cfg[self._name] = None, value
-            write_setting(pipe, self._name, None)
+            pipe.cfg[self._name], value = self._plain(pipe, value), None
+        super().__set__(pipe, value)

@@ -80,10 +80,8 @@ def init_config(
 
     Raises InputError for an unknown language or choice, and for vectors beside a transformer.
     """
-    for setting, value, choices in (
-        ("tok2vec", tok2vec, TOK2VECS),
-        ("optimize", optimize, PURPOSES),
-    ):
+    asked = ("tok2vec", tok2vec, TOK2VECS), ("optimize", optimize, PURPOSES)
+    for setting, value, choices in asked:
         if value not in choices:
             raise InputError(f"{setting}: expected one of {[*choices]}, got {value!r}.")
     try:
