@@ -60,10 +60,10 @@ def gold_tags(eg: Example, scheme: TagScheme, name: str) -> NDArray[np.int64]:
 
     Raises InputError for an entity of an unknown label, or that begins or ends in whitespace.
     """
-    ents = _require_text(eg.reference, name)
+    gold, ents = eg.reference, _require_text(eg.reference, name)
     try:
-        if _same_tokens(eg):
-            return _tags(eg.reference, ents, scheme)
+        if np.array_equal(eg.predicted.to_array(ORTH), gold.to_array(ORTH)):
+            return _tags(gold, ents, scheme)  # with nothing to align
         biluo = eg.get_aligned_ner()
         if sum(tag is not None and tag[0] in "BU" for tag in biluo) < len(ents):
             # The message is the same each time, so that Python shows it once.
@@ -76,12 +76,6 @@ def gold_tags(eg: Example, scheme: TagScheme, name: str) -> NDArray[np.int64]:
     except KeyError:
         ent = next(ent for ent in ents if ent.label_ not in scheme.labels)
         raise InputError(_unknown(ent, scheme, name)) from None
-
-
-def _same_tokens(eg: Example) -> bool:
-    """Whether predicted and gold tokens are the same, so that nothing has to be aligned."""
-    x, y = eg.predicted, eg.reference
-    return len(x) == len(y) and np.array_equal(x.to_array(ORTH), y.to_array(ORTH))
 
 
 def _tags(gold: Doc, ents: Sequence[Span], scheme: TagScheme) -> NDArray[np.int64]:

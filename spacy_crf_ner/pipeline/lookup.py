@@ -24,10 +24,7 @@ def find_recognizer(nlp: Language, name: str | None = None) -> str | None:
 
 
 def require_recognizer(nlp: Language, name: str | None = None) -> str:
-    """Find the name of the component.
-
-    Raises InputError where there is none, and as `find_recognizer`.
-    """
+    """Find the name of the component; raises InputError for none, and as `find_recognizer`."""
     found = find_recognizer(nlp, name)
     if found is None:
         raise InputError(
