@@ -126,7 +126,7 @@ def test_a_whole_file_is_a_document_as_it_is(tmp_path: Path, packed: str, text: 
         (item,) = checked(source, whole_files=True)
         expected = text if mark else text.removeprefix("\ufeff")
         row = {"text": expected, "id": str(path)}
-        assert item == (str(path), None, row, "", source.size)
+        assert item == Item(None, row, "", source.size, str(path))
 
 
 def test_whole_files_are_those_of_plain_text_alone(tmp_path: Path) -> None:
@@ -582,6 +582,9 @@ class Failing:
     def __init__(self, path: Path, end: int, error: Exception) -> None:
         self.file, self.end, self.error = path.open("rb"), end, error
         self.seek, self.tell, self.close = self.file.seek, self.file.tell, self.file.close
+
+    def read(self) -> bytes:
+        raise self.error
 
     def readinto(self, buffer: Any) -> int:
         if self.file.tell() + len(buffer) > self.end:
