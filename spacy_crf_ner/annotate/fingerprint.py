@@ -37,8 +37,8 @@ def has_auto_precision(model: str) -> bool:
     return any('precision = "auto"' in path.read_text(encoding="utf-8") for path in configs)
 
 
-def resolve_precision(precision: str | None, gpu_id: int, *, model: str) -> str | None:
-    """Load a pipeline, and say which precision "auto" is here; None without a transformer."""
+def load_model(precision: str | None, gpu_id: int, *, model: str) -> str | None:
+    """Load a pipeline in a worker; return its precision, "auto" resolved, if it has one."""
     from ..ml.precision import PredictionShim
 
     nlp = load(model, gpu_id, precision)

@@ -61,7 +61,9 @@ def annotate(
     shards stay.
     """
     run = Run(model, inputs, output, settings, resume, restart, on_progress)
-    return run.execute(_processes([*gpu_ids] or [-1] * (workers or min(_cores(), MAX_WORKERS))))
+    affinity = getattr(os, "sched_getaffinity", None)  # the cores that this process may use
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return run.execute(_processes([*gpu_ids] or [-1] * (workers or min(cores, MAX_WORKERS))))
 
 
 @dataclass
@@ -142,10 +144,3 @@ def _end_with_parent(leash: Connection) -> None:
 
 def _on_device(work: Callable[[Any, int], Result], item: Any) -> Result:
     return work(item, _device)
-
-
-def _cores() -> int:
-    """Number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

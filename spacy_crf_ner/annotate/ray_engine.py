@@ -57,11 +57,8 @@ def annotate_on_ray(
 class _Worker:
     """An actor. Its process keeps the model."""
 
-    def __init__(self, gpu_id: int) -> None:
-        self.gpu_id = gpu_id
-
-    def call(self, work: Callable[[Any, int], Result], item: Any) -> Result:
-        return work(item, self.gpu_id)
+    def call(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        return work(*arguments)
 
 
 @dataclass
@@ -70,6 +67,7 @@ class _Actors:
 
     actors: list[Any]
     size: int
+    gpu_id: int  # 0 or -1; to an actor, Ray shows only the GPU that it has given
 
     def map(self, work: Callable[..., Result], items: Iterable[Any]) -> Iterator[Result]:
         from ray.exceptions import RayTaskError
@@ -80,7 +78,7 @@ class _Actors:
             for item in items:
                 if not pool.has_free():
                     yield pool.get_next_unordered()
-                pool.submit(lambda actor, item: actor.call.remote(work, item), item)
+                pool.submit(lambda actor, item: actor.call.remote(work, item, self.gpu_id), item)
             while pool.has_next():
                 yield pool.get_next_unordered()
         except RayTaskError as error:
@@ -95,13 +93,13 @@ def _actors(workers: int, gpus: bool) -> Iterator[_Actors]:
     """
     import ray
 
-    # A CPU, and so one thread for arithmetic, which Ray sees to; of the GPUs, it shows one.
+    # With one CPU, Ray gives a worker one thread for arithmetic.
     start = ray.remote(num_cpus=1, num_gpus=int(gpus), max_restarts=-1, max_task_retries=RETRIES)(
         _Worker
     )
-    actors: list[Any] = [start.remote(0 if gpus else -1) for _ in range(workers)]
+    actors: list[Any] = [start.remote() for _ in range(workers)]
     try:
-        yield _Actors(actors, workers)
+        yield _Actors(actors, workers, 0 if gpus else -1)
     finally:
         for actor in actors:
             ray.kill(actor)

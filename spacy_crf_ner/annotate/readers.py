@@ -111,11 +111,12 @@ def require_text_column(source: Source, text_column: str) -> None:
             rows = (item.row for item in _read_lines(source, "") if item.row is not None)
             columns = next(([*row] for row in rows), None)
         elif source.kind in DELIMITERS:
-            with _table(source, []) as (columns, _, _):
-                pass
-        elif source.kind == "parquet":
-            with _parquet(source) as table:
-                columns = table.schema_arrow.names
+            with _decompressed(source) as (file, _):
+                line = next(split_lines(file, source.name, MAX_LINE))
+            cells = next(csv.reader([line.text], delimiter=DELIMITERS[source.kind], strict=True))
+            columns = None if line.problem else cells or None
+        elif (schema := schema_of(source)) is not None:
+            columns = schema.names
     except (StorageError, MemoryError):
         raise
     except Exception:  # `read` says what is wrong
@@ -191,37 +192,37 @@ def _parse_object(text: str) -> tuple[Row | None, str]:
 # Tables as text
 
 
-@contextmanager
-def _table(source: Source, record: list[int]) -> Iterator[tuple[list[str], Any, Callable[[], int]]]:
-    """Open a table. Yields the columns, a reader of the rows, and a function for the position.
+def _read_table(source: Source, text_column: str) -> Iterator[Item]:
+    """Read rows of strings, and go on after one that cannot be read.
 
-    record: Gets the numbers of the lines of a record, when it is read.
-
-    Raises ValueError for a header without columns, or with a name twice.
+    Raises ValueError for a header without columns, or with a name twice; and for a record whose end
+    is unknown: it is too long, or has a quote that is never closed.
     """
-    # The limit is that of the process, so it never shrinks; `_feed` stops before it.
+    begin, length = 1, 0  # the line on which a record begins, and its characters
+
+    def lines(text: TextIOWrapper) -> Iterator[str]:
+        nonlocal length
+        while line := text.readline(MAX_LINE + 1):
+            length += len(line)
+            if length > MAX_LINE:
+                raise ValueError(
+                    f"expected at most {MAX_LINE:,} characters in the record of line {begin}, got "
+                    "more: a quote may not be closed"
+                )
+            yield line
+
+    # The limit is that of the process, so it never shrinks; `lines` stops before it.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
     with _decompressed(source) as (file, position):
         # Lines keep their ends, which may be within a cell.
         text = TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="\n")
-        rows = csv.reader(_feed(text, record), delimiter=DELIMITERS[source.kind], strict=True)
+        rows = csv.reader(lines(text), delimiter=DELIMITERS[source.kind], strict=True)
         columns = next(rows, [])
         if not columns or len({*columns}) < len(columns) or not all(map(is_text, columns)):
             got = shorten(columns)
             raise ValueError(f"expected a first line of different names in UTF-8, got {got}")
-        yield columns, rows, position
-
-
-def _read_table(source: Source, text_column: str) -> Iterator[Item]:
-    """Read rows of strings, and go on after one that cannot be read.
-
-    Raises ValueError as `_table` does, and for a record whose end is unknown: it is too long, or
-    has a quote that is never closed.
-    """
-    record: list[int] = []
-    with _table(source, record) as (columns, rows, position):
         while True:
-            record.clear()
+            begin, length = rows.line_num + 1, 0
             cells, reason = [], ""
             try:
                 cells = next(rows)
@@ -229,7 +230,7 @@ def _read_table(source: Source, text_column: str) -> Iterator[Item]:
                 return
             except csv.Error as problem:
                 if str(problem) == "unexpected end of data":
-                    quote = f"the quote is never closed in the record of line {record[0]}"
+                    quote = f"the quote is never closed in the record of line {begin}"
                     raise ValueError(quote) from problem
                 reason = f"expected a record, got {problem}"
             if not all(map(is_text, cells)):
@@ -237,21 +238,7 @@ def _read_table(source: Source, text_column: str) -> Iterator[Item]:
             elif cells and len(cells) != len(columns):
                 reason = f"expected {len(columns)} cells, as the first line has, got {len(cells)}"
             row = dict(zip(columns, cells)) if cells and not reason else None
-            yield Item(record[0], row, reason, position())
-
-
-def _feed(text: TextIOWrapper, record: list[int]) -> Iterator[str]:
-    """Yield lines, and note their numbers. A record may have at most MAX_LINE characters."""
-    length = 0
-    for number, line in enumerate(iter(lambda: text.readline(MAX_LINE + 1), ""), 1):
-        length = len(line) + (length if record else 0)
-        record.append(number)
-        if length > MAX_LINE:
-            raise ValueError(
-                f"expected at most {MAX_LINE:,} characters in the record of line {record[0]}, got "
-                "more: a quote may not be closed"
-            )
-        yield line
+            yield Item(begin, row, reason, position())
 
 
 # Binary files

@@ -11,8 +11,7 @@ from time import monotonic
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ..input_error import InputError
-from .dataframes import load
-from .fingerprint import has_auto_precision, make_fingerprint, resolve_precision
+from .fingerprint import has_auto_precision, load_model, make_fingerprint
 from .inputs import find_sources
 from .output_folder import ShardFolder
 from .readers import require_text_column
@@ -79,6 +78,7 @@ class Run:
         self.location = locate(str(self.output))
         self.sources = find_sources(self.inputs, self.location)
         require_text_column(self.sources.sources[0], self.settings.text_column)
+        self._load = partial(load_model, model=self.model)
 
     def execute(self, workers: AbstractContextManager[Engine]) -> Summary:
         """Annotate the corpus, and return what summary.json has.
@@ -104,8 +104,7 @@ class Run:
             shards = cut_shards(self.sources.sources, settings)
             shards = (shard for shard in shards if shard.name not in folder.finished)
             if (first := next(shards, None)) is not None:
-                precisions = [settings.precision] * engine.size
-                next(engine.map(partial(_load, model=self.model), precisions))
+                next(engine.map(self._load, [settings.precision] * engine.size))
                 self.on_progress(progress())
                 work = partial(
                     annotate_shard, model=self.model, settings=settings, output=self.location
@@ -125,7 +124,7 @@ class Run:
         before = folder.read_fingerprint() if self.resume else None
         if before is not None:
             return self.settings._replace(precision=before["precision"])
-        (precision,) = engine.map(partial(resolve_precision, model=self.model), [given])
+        (precision,) = engine.map(self._load, [given])
         return self.settings._replace(precision=precision)
 
     def _summary(self, folder: ShardFolder, progress: Progress, resumed_shards: int) -> Summary:
@@ -157,11 +156,6 @@ def require_packages(extra: str, *modules: str) -> None:
             f"annotate: expected the extra {extra!r}, got no package {error.name}. "
             f"Install it: pip install 'spacy-crf-ner[{extra}]'."
         ) from error
-
-
-def _load(precision: str | None, gpu_id: int, *, model: str) -> None:
-    """Load the pipeline in a worker, before it is needed."""
-    load(model, gpu_id, precision)
 
 
 @contextmanager

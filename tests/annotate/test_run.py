@@ -59,7 +59,7 @@ def nlp():
 def model(nlp, tmp_path, monkeypatch):
     """The folder of a pipeline; it is not loaded from there."""
     nlp.to_disk(tmp_path / "model")
-    for each in (module, shards):
+    for each in (fingerprint, shards):
         monkeypatch.setattr(each, "load", lambda *arguments: nlp)
     return str(tmp_path / "model")
 
@@ -79,7 +79,7 @@ def precisions(monkeypatch):
 
     annotate_shard = module.annotate_shard
     monkeypatch.setattr(module, "annotate_shard", annotate)
-    monkeypatch.setattr(module, "resolve_precision", lambda *args, **options: seen.auto)
+    monkeypatch.setattr(module, "load_model", lambda *args, **options: seen.auto)
     return seen
 
 
@@ -147,6 +147,17 @@ def test_the_column_of_the_texts_may_have_any_name(model, tmp_path, name, format
         assert {**found, "entities": ()} == {**row, "entities": ()}
 
 
+def test_a_row_that_does_not_fit_the_types_of_the_first_is_an_error(model, tmp_path):
+    path = tmp_path / "in.jsonl"
+    rows = [{"text": "in Hanoi", "id": 7, "n": 1}, {"text": "to Hanoi now", "id": 8, "n": "x"}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    summary = execute(model, str(path), tmp_path / "out", format="parquet", shard_size=1)
+    assert [summary[name] for name in ("in", "out", "errors")] == [2, 1, 1]
+    assert [summary[name] for name in ("words", "entities")] == [2, 1], "those of what is written"
+    (error,) = errors(tmp_path / "out")
+    assert (error["line"], error["id"]) == (2, 8) and "expected int64" in error["reason"]
+
+
 @pytest.mark.parametrize("columns", [("entities", "id"), ("text", "entities"), ("text", "text")])
 def test_names_that_columns_cannot_have_are_refused(model, corpus, tmp_path, columns):
     with pytest.raises(InputError, match="text_column, id_column: expected two names"):
@@ -185,11 +196,11 @@ def test_the_precision_of_a_transformer_is_what_it_predicts_in(tiny_transformer,
     nlp.initialize()
     accelerate(nlp, "fp32")
     monkeypatch.setattr(fingerprint, "load", lambda *arguments: nlp)
-    assert fingerprint.resolve_precision("auto", -1, model="m") == "fp32"
+    assert fingerprint.load_model("auto", -1, model="m") == "fp32"
     accelerate(nlp, "auto")
-    assert fingerprint.resolve_precision("auto", -1, model="m") in ("fp32", "bf16", "int8")
+    assert fingerprint.load_model("auto", -1, model="m") in ("fp32", "bf16", "int8")
     monkeypatch.setattr(fingerprint, "load", lambda *arguments: spacy.blank("en"))
-    assert fingerprint.resolve_precision("auto", -1, model="m") is None
+    assert fingerprint.load_model("auto", -1, model="m") is None
 
 
 @pytest.mark.parametrize("package", PACKAGES)
