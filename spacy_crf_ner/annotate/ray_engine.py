@@ -57,30 +57,40 @@ def annotate_on_ray(
 class _Worker:
     """An actor. Its process keeps the model."""
 
-    def call(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        return work(*arguments)
+    def start(self) -> None:
+        """Answer, when Ray has found a place for the actor."""
+
+    def call(self, work: Callable[[Any, int], Result], item: Any, gpu_id: int) -> Result:
+        return work(item, gpu_id)
 
 
 @dataclass
 class _Actors:
-    """The engine: a pool of actors."""
+    """The engine: actors, of which those work that Ray has started."""
 
     actors: list[Any]
     size: int
     gpu_id: int  # 0 or -1; to an actor, Ray shows only the GPU that it has given
 
     def map(self, work: Callable[..., Result], items: Iterable[Any]) -> Iterator[Result]:
+        import ray
         from ray.exceptions import RayTaskError
-        from ray.util import ActorPool
 
-        pool: Any = ActorPool(self.actors)
+        # The actors, by what they will answer.
+        free = {actor.start.remote(): actor for actor in self.actors}
+        busy: dict[Any, Any] = {}
         try:
             for item in items:
-                if not pool.has_free():
-                    yield pool.get_next_unordered()
-                pool.submit(lambda actor, item: actor.call.remote(work, item, self.gpu_id), item)
-            while pool.has_next():
-                yield pool.get_next_unordered()
+                (answer,), _ = ray.wait([*free, *busy])
+                answered = busy if answer in busy else free
+                actor = answered.pop(answer)
+                busy[actor.call.remote(work, item, self.gpu_id)] = actor
+                if answered is busy:
+                    yield ray.get(answer)
+            while busy:
+                (answer,), _ = ray.wait([*busy])
+                del busy[answer]
+                yield ray.get(answer)
         except RayTaskError as error:
             raise error.cause from error
 

@@ -261,6 +261,15 @@ def test_a_worker_that_dies_loses_no_document_and_doubles_none(tmp_path, model, 
 
 
 @pytest.mark.slow
+def test_workers_that_the_cluster_has_no_place_for_are_not_waited_for(tmp_path, model, cluster):
+    texts = [f"Hanoi {i}" for i in range(12)]
+    write_jsonl(tmp_path / "in.jsonl", [{"text": text} for text in texts])
+    settings = Settings(shard_size=2)
+    annotate_on_ray(model, [str(tmp_path / "in.jsonl")], str(tmp_path / "out"), settings, workers=3)
+    assert [row["text"] for row in rows(tmp_path / "out")] == texts
+
+
+@pytest.mark.slow
 def test_columns_have_the_types_of_the_first_documents(tmp_path, model, cluster):
     write_jsonl(tmp_path / "in" / "a.jsonl", [{"text": "Hanoi", "n": 0.5, "o": {"a": 1}}])
     write_jsonl(tmp_path / "in" / "b.jsonl", [{"text": "Huế", "n": 2}, {"text": "x", "n": "y"}])
