@@ -1,4 +1,4 @@
-"""The race: crf_ner beside other recognisers, each in a process of its own. Linux only."""
+"""Speed comparison: crf_ner and other recognisers, each in a process of its own. Linux only."""
 
 import json
 import os
@@ -29,7 +29,7 @@ ENVIRONMENTS = ROOT / ".venv" / "peers"
 VENVS = ("flair", "edsnlp")  # what does not install beside this project, each with its own
 
 
-class Contestant(NamedTuple):
+class System(NamedTuple):
     """A row of the table.
 
     name: Of the row.
@@ -46,24 +46,24 @@ class Contestant(NamedTuple):
     settings: Dict[str, Any] = {}  # noqa: RUF012  (a tuple shares it, and nobody writes to it)
 
 
-FP32 = Contestant("crf_ner, fp32", "spacy_pipeline", "transformer", settings={"precision": "fp32"})
-BF16 = Contestant("crf_ner, bf16", "spacy_pipeline", "transformer", settings={"precision": "bf16"})
-INT8 = Contestant("crf_ner, int8", "spacy_pipeline", "transformer", settings={"precision": "int8"})
-CNN = Contestant("crf_ner, cnn.cfg", "spacy_pipeline", "cnn")
-SPACY_CNN = Contestant("spaCy ner over the same CNN", "spacy_pipeline", "spacy_cnn")
-SPACY = Contestant("spaCy transformer + ner", "spacy_pipeline", "spacy_ner")
-HUGGING_FACE = Contestant("Hugging Face pipeline", "hugging_face", "hugging_face")
-BARE = Contestant("transformer alone, bf16", "bare_transformer", settings={"autocast": False})
-CONTESTANTS = (
-    Contestant("crf_ner, not accelerated", "spacy_pipeline", "transformer"),
+FP32 = System("crf_ner, fp32", "spacy_pipeline", "transformer", settings={"precision": "fp32"})
+BF16 = System("crf_ner, bf16", "spacy_pipeline", "transformer", settings={"precision": "bf16"})
+INT8 = System("crf_ner, int8", "spacy_pipeline", "transformer", settings={"precision": "int8"})
+CNN = System("crf_ner, cnn.cfg", "spacy_pipeline", "cnn")
+SPACY_CNN = System("spaCy ner over the same CNN", "spacy_pipeline", "spacy_cnn")
+SPACY = System("spaCy transformer + ner", "spacy_pipeline", "spacy_ner")
+HUGGING_FACE = System("Hugging Face pipeline", "hugging_face", "hugging_face")
+BARE = System("transformer alone, bf16", "bare_transformer", settings={"autocast": False})
+SYSTEMS = (
+    System("crf_ner, not accelerated", "spacy_pipeline", "transformer"),
     FP32,
     BF16,
     INT8,
     SPACY,
     HUGGING_FACE,
     HUGGING_FACE._replace(name="Hugging Face pipeline, bf16", settings={"dtype": "bfloat16"}),
-    Contestant("flair, RNN + CRF", "flair_tagger", "flair", "flair"),
-    Contestant("EDS-NLP, ner_crf", "eds_tagger", "edsnlp", "edsnlp"),
+    System("flair, RNN + CRF", "flair_tagger", "flair", "flair"),
+    System("EDS-NLP, ner_crf", "eds_tagger", "edsnlp", "edsnlp"),
     BARE,
     BARE._replace(name="transformer alone, bf16 autocast", settings={"autocast": True}),
     CNN,
@@ -100,15 +100,15 @@ def speed(
     steps: Annotated[int, typer.Option(help="Training steps, twice as many for a CNN.")] = 200,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds; 7 for figures to show.")] = 7,
     share: Annotated[float, typer.Option(help="Of the documents; 1 for figures to show.")] = 1.0,
-    threads: Annotated[int, typer.Option(help="Threads of each contestant.")] = 2,
-    only: Annotated[str, typer.Option(help="Contestants whose name has this.")] = "",
+    threads: Annotated[int, typer.Option(help="Threads of each system.")] = 2,
+    only: Annotated[str, typer.Option(help="Systems whose name has this.")] = "",
     search: Annotated[
         bool, typer.Option("--search", help="Try half and twice the learning rates, on dev.")
     ] = False,
 ) -> None:
     """Words a second, peak memory and F1 of crf_ner and others on the same transformer.
 
-    Each contestant has a process; they take turns, so that one computes at a time. Each reads the
+    Each system has a process; they take turns, so that one computes at a time. Each reads the
     same texts, and has the batch size with which it is fastest on them. A peak is that of a
     process that loads, and annotates all documents of all rounds.
     """
@@ -117,21 +117,21 @@ def speed(
     sets = document_sets(texts, share)
     nlp = spacy.blank("en")
     words = {name: sum(len(nlp.make_doc(text)) for text in of) for name, of in sets.items()}
-    race = _Race(out, peers, threads)
-    chosen = [row for row in CONTESTANTS if only in row.name]
+    comparison = _Comparison(out, peers, threads)
+    chosen = [row for row in SYSTEMS if only in row.name]
     for name in dict.fromkeys(row.model for row in chosen if row.model):
-        with race.guard(f"training of {name}"):
-            rate = race.best_rate(name, folder, transformer, steps) if search else RATES[name]
-            race.models[name] = race.trained(name, folder, transformer, steps, rate)
-    race.models[""] = Path(transformer)
-    entered = [row for row in chosen if row.model in race.models]
-    qualified = {}
-    for row in entered:
-        with race.guard(row.name):
-            qualified[row.name] = race.qualify(row, sets, texts, gold)
-    entered = [row for row in entered if row.name in qualified]
-    sizes = {name: best for name, (best, _) in qualified.items()}
-    times, peaks = race.run(entered, sets, sizes, rounds)
+        with comparison.guard(f"training of {name}"):
+            rate = comparison.best_rate(name, folder, transformer, steps) if search else RATES[name]
+            comparison.models[name] = comparison.trained(name, folder, transformer, steps, rate)
+    comparison.models[""] = Path(transformer)
+    ready = [row for row in chosen if row.model in comparison.models]
+    measured = {}
+    for row in ready:
+        with comparison.guard(row.name):
+            measured[row.name] = comparison.choose_batch_sizes(row, sets, texts, gold)
+    ready = [row for row in ready if row.name in measured]
+    sizes = {name: best for name, (best, _) in measured.items()}
+    times, peaks = comparison.run(ready, sets, sizes, rounds)
     rows = {
         name: {
             "seconds": times[name],
@@ -140,19 +140,19 @@ def speed(
             },
             "batch_sizes": sizes[name],
             "peak_mb": peak,
-            "f1": qualified[name][1],
+            "f1": measured[name][1],
         }
         for name, peak in peaks.items()
     }
     result = {
         "machine": _machine(threads),
-        "versions": race.versions,
+        "versions": comparison.versions,
         "corpus": folder.name,
         "command": " ".join(["python", *sys.argv]),
         "documents": {name: len(of) for name, of in sets.items()},
         "words": words,
         "rows": rows,
-        "out": race.failed,
+        "failed": comparison.failed,
     }
     srsly.write_json(out / "speed.json", result)
     print(table(result))
@@ -161,7 +161,7 @@ def speed(
 def make_peers(
     folder: Annotated[Path, typer.Argument(help="Folder for their environments.")] = ENVIRONMENTS,
 ) -> None:
-    """Install those that the race is with and that need an environment of their own."""
+    """Install the compared systems that need an environment of their own."""
     for name in VENVS:
         subprocess.run([sys.executable, "-m", "venv", str(folder / name)], check=True)
         install = [str(_python(folder, name)), "-m", "pip", "install", "--quiet"]
@@ -173,7 +173,7 @@ def document_sets(texts: List[str], share: float) -> Dict[str, List[str]]:
     """The documents of each measure, made of the sentences of a corpus, again where it is short.
 
     texts: The sentences.
-    share: Of the documents of a full race, which has about 10,000 words in each.
+    share: Of the documents of a full run, which has about 10,000 words in each.
     """
 
     def number(of: int) -> int:
@@ -205,15 +205,15 @@ def _long(texts: List[str]) -> Iterator[str]:
             parts, words = [], 0
 
 
-class _Race:
-    """The processes of the contestants.
+class _Comparison:
+    """The compared systems, each trained and run in a process of its own.
 
     out: Folder for models and logs.
     peers: Folder of the environments.
     threads: Of each process.
 
     models: Where each model is, once it is trained; the transformer's name is empty.
-    failed: Why a contestant is out.
+    failed: Why a system failed, by its name.
     """
 
     def __init__(self, out: Path, peers: Path, threads: int) -> None:
@@ -224,15 +224,15 @@ class _Race:
 
     @contextmanager
     def guard(self, name: str) -> Iterator[None]:
-        """Say that a contestant is out, and why, where the block fails; the others go on."""
+        """Print and keep why a system failed, where the block fails; the others go on."""
         try:
             yield
         except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
             self.failed[name], *_ = f"{error}".splitlines()
-            print(f"{name} is out: {self.failed[name]}", file=sys.stderr, flush=True)
+            print(f"{name} failed: {self.failed[name]}", file=sys.stderr, flush=True)
 
-    def start(self, row: Contestant) -> "_Process":
-        """Start the process of a contestant."""
+    def start(self, row: System) -> "_Process":
+        """Start the process of a system."""
         python = _python(self.peers, row.venv)
         if not python.exists():
             raise RuntimeError(
@@ -284,9 +284,9 @@ class _Race:
         _run(self.out, corpus.name, "test", config, f"{rate:g}", "0", transformer, steps, -1)
         return self.out / f"{corpus.name}_{model}_{rate:g}_0_{steps}" / "model-last"
 
-    def qualify(
+    def choose_batch_sizes(
         self,
-        row: Contestant,
+        row: System,
         sets: Dict[str, List[str]],
         texts: List[str],
         gold: Entities,
@@ -313,12 +313,12 @@ class _Race:
 
     def run(
         self,
-        rows: List[Contestant],
+        rows: List[System],
         sets: Dict[str, List[str]],
         sizes: Dict[str, Dict[str, int]],
         rounds: int,
     ) -> Tuple[Dict[str, Dict[str, List[float]]], Dict[str, float]]:
-        """Seconds of each round of each set, and the peak memory in MB, by contestant."""
+        """Seconds of each round of each set, and the peak memory in MB, by system."""
         running: Dict[str, _Process] = {}
         try:
             for row in rows:
@@ -350,9 +350,9 @@ class _Race:
 
 
 class _Process:
-    """A contestant's process, which answers a line with a line."""
+    """A system's process, which answers a line with a line."""
 
-    def __init__(self, python: Path, row: Contestant, logs: Path, threads: int) -> None:
+    def __init__(self, python: Path, row: System, logs: Path, threads: int) -> None:
         logs.mkdir(parents=True, exist_ok=True)
         self.log = logs / f"{row.name}.log"
         number = str(threads)
@@ -447,9 +447,9 @@ def _part(folder: Path, part: str) -> Tuple[List[str], Entities]:
     return [record["text"] for record in records], gold
 
 
-def _row(model: str) -> Contestant:
-    """The first contestant with a model, which trains it."""
-    return next(row for row in CONTESTANTS if row.model == model)
+def _row(model: str) -> System:
+    """The first system with a model, which trains it."""
+    return next(row for row in SYSTEMS if row.model == model)
 
 
 def _entities(process: _Process, texts: List[str], batch_size: int) -> Entities:
@@ -472,7 +472,7 @@ def _machine(threads: int) -> str:
 
 
 def table(result: Dict[str, Any]) -> str:
-    """The race as Markdown: a row for each contestant, and a line for each target."""
+    """Write a comparison as Markdown: a row for each system, and a line for each target."""
     rows, sets = result["rows"], result["words"]
     lines = [f"{result['machine']}; corpus {result['corpus']}"]
     for versions in result["versions"].values():
@@ -491,7 +491,7 @@ def table(result: Dict[str, Any]) -> str:
     for ours, theirs, target in TARGETS:
         times = _times(_ratio(rows, ours.name, theirs.name))
         lines.append(f"| {ours.name} / {theirs.name} | {times} | {target:.1f} |")
-    lines += ["", *(f"{name} is out: {why}" for name, why in result["out"].items())]
+    lines += ["", *(f"{name} failed: {why}" for name, why in result["failed"].items())]
     return "\n".join([*lines, f"`{result['command']}`"])
 
 

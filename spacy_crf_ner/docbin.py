@@ -1,7 +1,8 @@
 """Read Docs from spaCy's binary format."""
 
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator, List, Tuple
+from typing import Iterator
 
 from spacy.tokens import Doc, DocBin
 from spacy.vocab import Vocab
@@ -11,7 +12,7 @@ from .input_error import CorpusError
 SUFFIX = ".spacy"
 
 
-def find_docbins(path: Path) -> List[Path]:
+def find_docbins(path: Path) -> list[Path]:
     """Return the .spacy files of a folder, in the order of their names; a file is its own list.
 
     Raises CorpusError for a folder without .spacy files.
@@ -27,7 +28,7 @@ def find_docbins(path: Path) -> List[Path]:
     )
 
 
-def read_docbin(path: Path, vocab: Vocab) -> Tuple[int, Iterator[Doc]]:
+def read_docbin(path: Path, vocab: Vocab) -> tuple[int, Iterator[Doc]]:
     """Open a .spacy file, or all .spacy files of a folder in the order of their names.
 
     spaCy's `Corpus` skips docs without tokens; this function does not. Packed docs stay in memory;
@@ -46,31 +47,29 @@ def read_docbin(path: Path, vocab: Vocab) -> Tuple[int, Iterator[Doc]]:
 
 
 def _open(file: Path) -> DocBin:
-    content = file.read_bytes()
-    try:
-        return DocBin(store_user_data=True).from_bytes(content)
-    except MemoryError:
-        raise
-    except Exception as error:  # zlib, msgpack and numpy have errors of their own
-        raise _not_readable(str(file), error) from error
+    with _naming(str(file)):
+        return DocBin(store_user_data=True).from_bytes(file.read_bytes())
 
 
-def _docs(files: List[Path], bins: List[DocBin], vocab: Vocab) -> Iterator[Doc]:
+def _docs(files: list[Path], bins: list[DocBin], vocab: Vocab) -> Iterator[Doc]:
     for file, packed in zip(files, bins):
         docs = packed.get_docs(vocab)
         for number in range(1, len(packed) + 1):
-            try:
+            with _naming(f"{file}, doc {number}"):
                 doc = next(docs)
                 _ = doc.text, doc.ents  # fail if the file lacks the strings of words or labels
-            except (MemoryError, OSError):
-                raise
-            except Exception as error:
-                raise _not_readable(f"{file}, doc {number}", error) from error
             yield doc
 
 
-def _not_readable(where: str, error: Exception) -> CorpusError:
-    return CorpusError(
-        f"{where}: expected spaCy's binary format, got another, or a part of a file "
-        f"({type(error).__name__}: {error}). Convert the corpus with spacy-crf-ner convert."
-    )
+@contextmanager
+def _naming(where: str) -> Iterator[None]:
+    """Turn an error of the data into a CorpusError with its place."""
+    try:
+        yield
+    except (MemoryError, OSError):
+        raise
+    except Exception as error:  # zlib, msgpack and numpy have errors of their own
+        raise CorpusError(
+            f"{where}: expected spaCy's binary format, got another, or a part of a file "
+            f"({type(error).__name__}: {error}). Convert the corpus with spacy-crf-ner convert."
+        ) from error

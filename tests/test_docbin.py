@@ -1,7 +1,7 @@
 """Reading .spacy files: data errors are the user's, machine errors are not."""
 
 from pathlib import Path
-from typing import Any, Iterator, Type
+from typing import Any, Iterator
 
 import pytest
 import spacy
@@ -33,8 +33,8 @@ def test_docs_come_whole_and_empty_ones_too(file: Path) -> None:
     [(KeyError, InputError), (OSError, OSError), (MemoryError, MemoryError)],
 )
 def test_an_error_of_the_machine_is_no_mistake_in_the_file(
-    raised: Type[Exception],
-    expected: Type[Exception],
+    raised: type[Exception],
+    expected: type[Exception],
     file: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -4,14 +4,14 @@ from contextlib import nullcontext
 from typing import Any, Iterator, List
 
 import torch
-from contestant import Contestant, serve
+from system import System, serve
 from transformers import AutoModel, AutoTokenizer
 
 PADDED = 1500  # subwords in a batch
 WINDOW = 170  # subwords; about the 128 words of the shipped configs, and none of them read twice
 
 
-class BareTransformer(Contestant):
+class BareTransformer(System):
     def load(self, model: str, autocast: bool) -> None:
         self.tokenizer = AutoTokenizer.from_pretrained(model)
         self.model = AutoModel.from_pretrained(model, add_pooling_layer=False).eval()

@@ -5,20 +5,20 @@ from typing import Any, List
 import edsnlp
 import edsnlp.pipes as eds
 import torch
-from contestant import (
+from spacy.tokens import Doc
+from system import (
     HEAD,
-    Contestant,
     Entity,
     Record,
+    System,
     batches,
     learning_rate,
     read,
     serve,
 )
-from spacy.tokens import Doc
 
 
-class EdsTagger(Contestant):
+class EdsTagger(System):
     batch_sizes = (8, 32, 128, 512)
     packages = ("edsnlp", "transformers", "torch")
 

@@ -4,19 +4,19 @@ from typing import Any, List
 
 import flair
 import torch
-from contestant import HEAD, WARMUP, Contestant, Entity, Record, batches, read, serve
 from flair.data import Corpus, Dictionary, Sentence
 from flair.datasets import FlairDatapointDataset
 from flair.embeddings import TransformerWordEmbeddings
 from flair.models import SequenceTagger
 from flair.trainers import ModelTrainer
+from system import HEAD, WARMUP, Entity, Record, System, batches, read, serve
 
 DEV = 40  # sentences that it is evaluated on at the end, which nobody reads
 
 flair.device = torch.device("cpu")
 
 
-class FlairTagger(Contestant):
+class FlairTagger(System):
     batch_sizes = (8, 32)
     packages = ("flair", "transformers", "torch")
 

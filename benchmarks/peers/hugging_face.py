@@ -7,14 +7,14 @@ parts of "U.S.", need not begin a token.
 from typing import Any, List
 
 import torch
-from contestant import HEAD, Contestant, Entity, Record, batches, bio, learning_rate, read, serve
+from system import HEAD, Entity, Record, System, batches, bio, learning_rate, read, serve
 from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
 
 IGNORED = -100  # the label of what is no subword
 OVERLAP = 32  # subwords that the windows of a long text share
 
 
-class HuggingFace(Contestant):
+class HuggingFace(System):
     batch_sizes = (1, 8, 32, 128)
     packages = ("transformers", "torch")
 

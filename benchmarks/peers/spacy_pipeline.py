@@ -3,10 +3,10 @@
 from typing import Any, List, Optional
 
 import spacy
-from contestant import Contestant, Entity, serve
+from system import Entity, System, serve
 
 
-class SpacyPipeline(Contestant):
+class SpacyPipeline(System):
     batch_sizes = (32, 128, 512)
     packages = ("spacy", "thinc", "spacy-transformers", "transformers", "torch")
 

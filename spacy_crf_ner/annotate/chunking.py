@@ -1,7 +1,8 @@
 """Cut a long text into chunks at the ends of sentences, with overlap, so that no entity is lost."""
 
 import re
-from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 MAX_CHARACTERS = 100_000
 OVERLAP = 2_000  # characters; an entity that is longer may be lost at a cut
@@ -16,7 +17,7 @@ class FoundEntity(NamedTuple):
     start: int
     end: int
     label: str
-    confidence: Optional[float]
+    confidence: float | None
 
 
 class Chunk(NamedTuple):
@@ -58,14 +59,14 @@ def chunk_text(
 
 
 def merge_entities(
-    chunks: Sequence[Tuple[Chunk, Sequence[FoundEntity]]],
-) -> List[FoundEntity]:
+    chunks: Iterable[tuple[Chunk, Sequence[FoundEntity]]],
+) -> list[FoundEntity]:
     """Merge the entities of the chunks of a text; offsets are those of the text.
 
     An entity is taken from the chunk that owns its first character, unless it overlaps with an
     earlier one.
     """
-    merged: List[FoundEntity] = []
+    merged: list[FoundEntity] = []
     for chunk, entities in chunks:
         for entity in entities:
             end_before = merged[-1][1] if merged else 0

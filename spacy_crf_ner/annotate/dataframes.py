@@ -1,14 +1,15 @@
 """Add the entities of documents to frames of pandas: the function that all engines run."""
 
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional, Union
+from typing import TYPE_CHECKING, Any
 
 from spacy.language import Language
 
 from ..input_error import InputError
 from ..pipeline import load as loading
 from .chunking import MAX_CHARACTERS
-from .runner import AnnotatedText, annotate_texts
+from .runner import annotate_texts
 from .settings import ENTITIES
 
 if TYPE_CHECKING:
@@ -19,14 +20,14 @@ ERROR, DOC = "error", "doc"
 
 def annotate_frames(
     frames: Iterable["DataFrame"],
-    model: Union[str, Language],
+    model: str | Language,
     *,
     text_column: str = "text",
     batch_size: int = 0,
     max_characters: int = MAX_CHARACTERS,
     docs: bool = False,
     gpu_id: int = -1,
-    precision: Optional[str] = None,
+    precision: str | None = None,
 ) -> Iterator["DataFrame"]:
     """Find the entities of the documents in frames, and add them as a column.
 
@@ -53,12 +54,24 @@ def annotate_frames(
     Raises InputError for a frame without texts, or with columns of these names; and OSError,
     MemoryError and errors of a GPU, which are no errors of a document.
     """
+    from pandas import Series
+
     nlp = model if isinstance(model, Language) else load(model, gpu_id, precision)
     added = (ENTITIES, ERROR, DOC) if docs else (ENTITIES, ERROR)
     for frame in frames:
         _require_columns(frame, text_column, added)
         found = annotate_texts(nlp, frame[text_column], batch_size, max_characters, docs)
-        yield _with_columns(frame, text_column, found, docs)
+        columns: dict[str, list[Any]] = {ENTITIES: [each.entities for each in found]}
+        if any(isinstance(text, bytes) for text in frame[text_column]):
+            columns[text_column] = [each.text for each in found]
+        if docs:
+            columns[DOC] = [each.doc for each in found]
+        annotated = frame.copy(deep=False)
+        for name, values in columns.items():
+            annotated[name] = Series(values, index=frame.index, dtype=object)
+        annotated[ERROR] = Series([each.error for each in found], frame.index, dtype="string")
+        annotated.attrs = {**frame.attrs, "words": sum(each.words for each in found)}
+        yield annotated
 
 
 # Once a process.
@@ -72,28 +85,8 @@ def _require_columns(frame: "DataFrame", text_column: str, added: Iterable[str])
             f"text_column: expected a column of the frame, which has {columns}, got "
             f"{text_column!r}. Name the one with the texts."
         )
-    taken = [name for name in columns if name in added]
-    if taken:
+    if taken := [name for name in columns if name in added]:
         raise InputError(
             f"expected a frame without the columns {[*added]}, which are added, got {taken}. "
             "Rename them."
         )
-
-
-def _with_columns(
-    frame: "DataFrame", text_column: str, found: List[AnnotatedText], docs: bool
-) -> "DataFrame":
-    """Add the results to a shallow copy of a frame."""
-    from pandas import Series
-
-    columns: Dict[str, Any] = {ENTITIES: [each.entities for each in found]}
-    if any(isinstance(text, bytes) for text in frame[text_column]):
-        columns = {text_column: [each.text for each in found], **columns}
-    if docs:
-        columns[DOC] = [each.doc for each in found]
-    frame = frame.copy(deep=False)
-    for name, values in columns.items():
-        frame[name] = Series(values, index=frame.index, dtype=object)
-    frame[ERROR] = Series([each.error for each in found], index=frame.index, dtype="string")
-    frame.attrs = {**frame.attrs, "words": sum(each.words for each in found)}
-    return frame

@@ -1,23 +1,22 @@
 """What the output of a run follows from: it must be the same when the run is resumed."""
 
 import hashlib
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any
 
 from spacy.util import get_package_path, is_package
 
 from ..input_error import InputError
+from .dataframes import load
 from .inputs import Sources
 from .settings import Settings
-
-Fingerprint = Dict[str, Any]
 
 # Whose versions may change what is predicted.
 PACKAGES = ("spacy-crf-ner", "spacy", "thinc", "torch", "transformers")
 
 
-def make_fingerprint(model: str, sources: Sources, settings: Settings) -> Fingerprint:
+def make_fingerprint(model: str, sources: Sources, settings: Settings) -> dict[str, Any]:
     """Describe a run by the content of the model, the files of the input, settings and versions.
 
     The size and the time of the last change of a file stand for its content.
@@ -25,14 +24,33 @@ def make_fingerprint(model: str, sources: Sources, settings: Settings) -> Finger
     """
     assert settings.precision != "auto"
     return {
-        "model": _digest(find_model(model)),
+        "model": _digest(_find_model(model)),
         "input": {each.name: [each.size, each.modified] for each in sources.sources},
         **settings._asdict(),
-        "versions": {name: _version(name) for name in PACKAGES},
+        "versions": {name: version(name) for name in PACKAGES},
     }
 
 
-def find_model(model: str) -> Path:
+def has_auto_precision(model: str) -> bool:
+    """Whether a pipeline was saved with the precision "auto"."""
+    configs = _find_model(model).rglob("config.cfg")
+    return any('precision = "auto"' in path.read_text(encoding="utf-8") for path in configs)
+
+
+def load_model(precision: str | None, gpu_id: int, *, model: str) -> str | None:
+    """Load a pipeline in a worker; return its precision, "auto" resolved, if it has one."""
+    from ..ml.precision import PredictionShim
+
+    nlp = load(model, gpu_id, precision)
+    for _, pipe in nlp.pipeline:
+        for node in pipe.model.walk() if hasattr(pipe, "model") else ():
+            for shim in node.shims:
+                if isinstance(shim, PredictionShim) and shim.precision is not None:
+                    return shim.resolved_precision
+    return None
+
+
+def _find_model(model: str) -> Path:
     """Find the folder of a pipeline. Raises InputError if there is none."""
     if Path(model).is_dir():
         return Path(model)
@@ -44,12 +62,6 @@ def find_model(model: str) -> Path:
     return Path(get_package_path(model))
 
 
-def has_auto_precision(model: str) -> bool:
-    """Whether a pipeline was saved with the precision "auto"."""
-    configs = find_model(model).rglob("config.cfg")
-    return any('precision = "auto"' in path.read_text(encoding="utf-8") for path in configs)
-
-
 def _digest(folder: Path) -> str:
     """Compute a digest of all files of a pipeline, but for what Python compiles beside it."""
     digest = hashlib.sha256()
@@ -59,10 +71,3 @@ def _digest(folder: Path) -> str:
                 content = hashlib.file_digest(file, "sha256").hexdigest()
             digest.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
     return digest.hexdigest()
-
-
-def _version(package: str) -> Optional[str]:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

@@ -1,9 +1,10 @@
 """Find the files of a corpus, in the order in which they are read."""
 
 import os
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..input_error import InputError
 from .storage import Location, locate
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 TEXTS = ("txt", "jsonl", "csv", "tsv")
 # What the ending of a name says: the kind of file, and the compression.
-ENDINGS: Dict[str, Tuple[str, str]] = {
+ENDINGS = {
     **{f".{kind}": (kind, "") for kind in (*TEXTS, "parquet", "spacy")},
     **{f".{kind}.{packed}": (kind, packed) for kind in TEXTS for packed in ("gz", "zst")},
 }
@@ -48,11 +49,11 @@ class Sources(NamedTuple):
         of a folder above, begins with "_" or "."), and links to folders, which are not followed.
     """
 
-    sources: List[Source]
-    ignored: List[str]
+    sources: list[Source]
+    ignored: list[str]
 
 
-def find_sources(inputs: Sequence[Union[str, Path]], output: Location) -> Sources:
+def find_sources(inputs: Sequence[str | Path], output: Location) -> Sources:
     """Find the files of a corpus.
 
     inputs: Files, folders, with all files beneath; globs, in which `**` is any number of folders;
@@ -67,7 +68,7 @@ def find_sources(inputs: Sequence[Union[str, Path]], output: Location) -> Source
     if not inputs:
         raise InputError("inputs: expected a file, a folder or a glob, got none. Name one.")
     found = Sources([], [])
-    first_names: Dict[Tuple[str, str], str] = {}
+    first_names: dict[tuple[str, str], str] = {}
     for given in map(str, inputs):
         root, infos = _list(given, output)
         before = len(found.sources)
@@ -76,19 +77,18 @@ def find_sources(inputs: Sequence[Union[str, Path]], output: Location) -> Source
             if isinstance(source, str):
                 found.ignored.append(source)
                 continue
-            filesystem, path, name = source.location
-            if filesystem == output.filesystem and _within(path, output.path):
+            if _within(source.location, output):
                 raise InputError(
-                    f"{name}: expected an input outside of the output, got one within "
+                    f"{source.name}: expected an input outside of the output, got one within "
                     f"{output.name}. Name another folder for the output."
                 )
-            place = filesystem.type_name, path
+            place = source.location.filesystem.type_name, source.location.path
             if place in first_names:
                 raise InputError(
-                    f"{name}: expected every file once, got it as {first_names[place]} "
+                    f"{source.name}: expected every file once, got it as {first_names[place]} "
                     "before. Leave one of them out."
                 )
-            first_names[place] = name
+            first_names[place] = source.name
             found.sources.append(source)
         if len(found.sources) == before:
             raise InputError(
@@ -98,14 +98,13 @@ def find_sources(inputs: Sequence[Union[str, Path]], output: Location) -> Source
     return found
 
 
-def _list(given: str, output: Location) -> Tuple[Location, List["FileInfo"]]:
+def _list(given: str, output: Location) -> tuple[Location, list["FileInfo"]]:
     """List the files at a path, glob or URI. Returns also the file or folder that they are in."""
     from pyarrow.fs import FileType
 
     root = locate(given)
     (info,) = root.filesystem.get_file_info([root.path])
-    inside = output.filesystem == root.filesystem and _within(output.path, root.path)
-    if info.type == FileType.Directory and inside:
+    if info.type == FileType.Directory and _within(output, root):
         raise InputError(
             f"{output.name}: expected an output outside of the input, got one within {root.name}. "
             "Name another folder."
@@ -126,25 +125,24 @@ def _list(given: str, output: Location) -> Tuple[Location, List["FileInfo"]]:
         root = locate(str(base))
     folder = Path(root.name)
     paths = {path.relative_to(folder).as_posix() for each in matches for path in _walk(each)}
-    infos = root.filesystem.get_file_info([f"{root.path}/{path}" for path in paths])
-    return root, infos
+    return root, root.filesystem.get_file_info([f"{root.path}/{path}" for path in paths])
 
 
 def _walk(path: Path) -> Iterator[Path]:
     """Yield the files of a folder, and links to folders; of anything else, itself."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
     if not path.is_dir():
         yield path
         return
-    for parent, folders, names in os.walk(path, onerror=_fail):
+    for parent, folders, names in os.walk(path, onerror=fail):
         links = [name for name in folders if Path(parent, name).is_symlink()]
         yield from (Path(parent, name) for name in [*names, *links])
 
 
-def _fail(problem: OSError) -> None:
-    raise problem
-
-
-def _source(root: Location, info: "FileInfo") -> Union[Source, str]:
+def _source(root: Location, info: "FileInfo") -> Source | str:
     """Describe a file within `root`; of one that is not read, only the name."""
     from pyarrow.fs import FileType
 
@@ -160,5 +158,6 @@ def _source(root: Location, info: "FileInfo") -> Union[Source, str]:
     return Source(location, *ENDINGS[ending], info.size, info.mtime_ns or 0)
 
 
-def _within(path: str, folder: str) -> bool:
-    return f"{path}/".startswith(f"{folder}/")
+def _within(inner: Location, outer: Location) -> bool:
+    same = inner.filesystem == outer.filesystem
+    return same and f"{inner.path}/".startswith(f"{outer.path}/")

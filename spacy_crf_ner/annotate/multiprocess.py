@@ -3,20 +3,18 @@
 import os
 import signal
 import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_completed, wait
 from contextlib import contextmanager
-from itertools import chain
+from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
-from typing import Any, Callable, Iterator, List, Optional, Sequence, Set, TypeVar, Union
+from typing import Any
 
-from .output_folder import ShardFolder, ShardReport
-from .run import OnProgress, Run, Summary
+from .run import OnProgress, Result, Run, Summary
 from .settings import Settings
-from .shards import cut_shards
-from .worker import annotate_shard, load_model, resolve_precision
 
 # Each worker has a copy of the model.
 MAX_WORKERS = 8
@@ -28,13 +26,11 @@ ONE_THREAD = {
     "TOKENIZERS_PARALLELISM": "false",
 }
 
-Result = TypeVar("Result")
-
 
 def annotate(
     model: str,
-    inputs: Sequence[Union[str, Path]],
-    output: Union[str, Path],
+    inputs: Sequence[str | Path],
+    output: str | Path,
     settings: Settings = Settings(),  # noqa: B008
     *,
     workers: int = 0,
@@ -64,53 +60,33 @@ def annotate(
     OSError if a file cannot be read or written, WorkerError if a worker fails or dies. Finished
     shards stay.
     """
-    run = Run(model, inputs, output, settings)
-    devices = [*gpu_ids] or [-1] * (workers or min(_cores(), MAX_WORKERS))
-    return run.execute(_processes(devices), resume=resume, restart=restart, on_progress=on_progress)
+    run = Run(model, inputs, output, settings, resume, restart, on_progress)
+    affinity = getattr(os, "sched_getaffinity", None)  # the cores that this process may use
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return run.execute(_processes([*gpu_ids] or [-1] * (workers or min(cores, MAX_WORKERS))))
 
 
+@dataclass
 class _Processes:
     """The engine: a pool of worker processes."""
 
-    def __init__(self, executor: ProcessPoolExecutor, size: int) -> None:
-        self.executor, self.size = executor, size
+    executor: ProcessPoolExecutor
+    size: int
 
-    def resolve_precision(self, model: str, precision: Optional[str]) -> Optional[str]:
-        return self._submit(resolve_precision, model, precision).result()
-
-    def annotate(
-        self, run: Run, settings: Settings, folder: ShardFolder
-    ) -> Iterator[Optional[ShardReport]]:
-        shards = cut_shards(run.sources.sources, settings)
-        shards = (shard for shard in shards if shard.name not in folder.finished)
-        first = next(shards, None)
-        if first is None:
-            return
-        ready = [self._submit(load_model, run.model, settings.precision) for _ in range(self.size)]
-        next(as_completed(ready)).result()
-        yield None
-        # One shard more than workers: the next one is read while they work, and no more.
-        pending: Set[Future[ShardReport]] = set()
-        for shard in chain([first], shards):
+    def map(self, work: Callable[..., Result], items: Iterable[Any]) -> Iterator[Result]:
+        # One item more than workers: the next one is read while they work, and no more.
+        pending: set[Future[Result]] = set()
+        for item in items:
             if len(pending) > self.size:
                 done, pending = wait(pending, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in done)
-            pending.add(self._submit(annotate_shard, shard, run.model, settings, folder.location))
+            with _no_interrupts():  # a process may start: Ctrl-C is for this one, not for that
+                pending.add(self.executor.submit(_on_device, work, item))
         yield from (future.result() for future in as_completed(pending))
-
-    def _submit(self, work: Callable[..., Result], *arguments: Any) -> "Future[Result]":
-        """Submit work, for which a process may start: Ctrl-C is for this process, not for that."""
-        if not hasattr(signal, "pthread_sigmask"):  # Windows
-            return self.executor.submit(_on_device, work, *arguments)
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # is inherited
-        try:
-            return self.executor.submit(_on_device, work, *arguments)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
-def _processes(devices: List[int]) -> Iterator[_Processes]:
+def _processes(devices: list[int]) -> Iterator[_Processes]:
     """Start worker processes, one for each device: a GPU, or -1. At the end they are killed.
 
     They are spawned, not forked, and end with this process, even if it is killed: then the leash,
@@ -136,6 +112,19 @@ def _processes(devices: List[int]) -> Iterator[_Processes]:
                 os.environ[name] = value
 
 
+@contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """Delay Ctrl-C; processes that start meanwhile never get it."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # is inherited
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 # In a worker process
 
 _device = -1  # that of the process
@@ -153,12 +142,5 @@ def _end_with_parent(leash: Connection) -> None:
     os._exit(1)
 
 
-def _on_device(work: Callable[..., Result], *arguments: Any) -> Result:
-    return work(*arguments, gpu_id=_device)
-
-
-def _cores() -> int:
-    """Number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def _on_device(work: Callable[[Any, int], Result], item: Any) -> Result:
+    return work(item, _device)

@@ -2,22 +2,22 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set
+from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
 
 from ..input_error import InputError
-from .fingerprint import Fingerprint
 from .storage import Location
 
 # pyarrow, Spark and Ray take what begins with "_" for no data.
 STATE = "_progress"
 FINGERPRINT, LOCK = "fingerprint.json", "lock"
 ERRORS, SUMMARY = "errors.jsonl", "summary.json"
-# Reports that are read at the same time, because a store of objects takes long for each.
-READERS = 32
+# Reports that are read at the same time from a store of objects, which takes long for each.
+READERS = 16
 
 
 class ShardReport(NamedTuple):
@@ -36,7 +36,7 @@ class ShardReport(NamedTuple):
     words: int
     entities: int
     size: int
-    errors: List[Dict[str, Any]]
+    errors: list[dict[str, Any]]
 
 
 class ShardFolder:
@@ -56,9 +56,9 @@ class ShardFolder:
 
     def __init__(self, location: Location) -> None:
         self.location, self.state = location, location / STATE
-        self.finished: Set[str] = set()
+        self.finished: set[str] = set()
         self.totals: Counter[str] = Counter()
-        self._with_errors: List[str] = []
+        self._with_errors: list[str] = []
         self._exit = ExitStack()
 
     def __enter__(self) -> "ShardFolder":
@@ -79,13 +79,13 @@ class ShardFolder:
         self._remove_unfinished()
         self._exit.close()
 
-    def read_fingerprint(self) -> Optional[Fingerprint]:
+    def read_fingerprint(self) -> dict[str, Any] | None:
         """Read the fingerprint of the run that began the folder; None in a new folder."""
         if FINGERPRINT not in _names(self.state):
             return None
-        return dict(json.loads((self.state / FINGERPRINT).open().read()))
+        return dict(json.loads((self.state / FINGERPRINT).read()))
 
-    def begin(self, fingerprint: Fingerprint, *, resume: bool, restart: bool) -> None:
+    def begin(self, fingerprint: dict[str, Any], *, resume: bool, restart: bool) -> None:
         """Take the folder for a run, and find out which shards are finished.
 
         fingerprint: What the shards follow from.
@@ -121,7 +121,7 @@ class ShardFolder:
         if report.errors:
             self._with_errors.append(f"{report.name}.json")
 
-    def finish(self, summary: Dict[str, Any]) -> None:
+    def finish(self, summary: dict[str, Any]) -> None:
         """Write the errors of all shards, in the order of the input, and a summary."""
         reports = self._reports(sorted(self._with_errors))
         errors = (json.dumps(error).encode() + b"\n" for each in reports for error in each.errors)
@@ -136,29 +136,28 @@ class ShardFolder:
                     folder.filesystem.delete_file((folder / name).path)
 
     def _reports(self, names: Iterable[str]) -> Iterator[ShardReport]:
-        """Read reports, a few at a time: there may be many errors in them."""
-        names = [*names]
-        with ThreadPoolExecutor(READERS) as threads:
-            for i in range(0, len(names), READERS):
-                yield from threads.map(self._report, names[i : i + READERS])
+        """Read reports, few at a time: there may be many errors in them."""
+        names, number = [*names], 1 if self.location.is_local else READERS
+        with ThreadPoolExecutor(number) as threads:
+            for i in range(0, len(names), number):
+                yield from threads.map(self._report, names[i : i + number])
 
     def _report(self, name: str) -> ShardReport:
-        with (self.state / name).open() as file:
-            return ShardReport(**json.loads(file.read()))
+        return ShardReport(**json.loads((self.state / name).read()))
 
     def _require_known(self) -> None:
         from pyarrow.fs import FileSelector, FileType
 
-        (info,) = self.location.filesystem.get_file_info([self.location.path])
+        filesystem, path, name = self.location
+        (info,) = filesystem.get_file_info([path])
         if info.type == FileType.File:
-            raise InputError(f"{self.location.name}: expected a folder, got a file. Name another.")
-        selector = FileSelector(self.location.path, allow_not_found=True)
-        names = {each.base_name for each in self.location.filesystem.get_file_info(selector)}
+            raise InputError(f"{name}: expected a folder, got a file. Name another.")
+        infos = filesystem.get_file_info(FileSelector(path, allow_not_found=True))
         # A run that was killed as it began leaves an empty state.
-        if names - {STATE} and self.read_fingerprint() is None:
+        if {each.base_name for each in infos} - {STATE} and self.read_fingerprint() is None:
             raise InputError(
-                f"{self.location.name}: expected a new or an empty folder, or one that annotate "
-                "has begun, got one that holds something else. Name another."
+                f"{name}: expected a new or an empty folder, or one that annotate has begun, got "
+                "one that holds something else. Name another."
             )
 
 
@@ -169,11 +168,11 @@ def write_report(output: Location, report: ShardReport) -> None:
     (output / STATE / f"{report.name}.json").write([content])
 
 
-def _names(folder: Location) -> List[str]:
+def _names(folder: Location) -> list[str]:
     return [info.base_name for info in folder.files()]
 
 
-def _require_same(name: str, before: Fingerprint, now: Fingerprint) -> None:
+def _require_same(name: str, before: dict[str, Any], now: dict[str, Any]) -> None:
     changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     if changed:
         was, got = (json.dumps(each.get(changed[0]))[:200] for each in (before, now))

@@ -1,44 +1,20 @@
 """The engine for Ray: the machines of a cluster."""
 
-import json
 import logging
 import os
 import socket
-from contextlib import contextmanager, nullcontext
-from itertools import groupby
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Dict,
-    Iterator,
-    List,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Set,
-    Tuple,
-)
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from ..input_error import InputError
-from .dataframes import load
-from .inputs import Source
-from .output_folder import ShardFolder, ShardReport
-from .run import OnProgress, Run, Summary
-from .settings import Settings, require_packages
-from .shards import cut_shards
-from .storage import Location
-from .worker import annotate_shard, resolve_precision
+from .run import OnProgress, Result, Run, Summary, require_packages
+from .settings import Settings
 
-if TYPE_CHECKING:
-    from pyarrow import Schema
-
-    # Consecutive files of one kind, that one task reads; and the types of their columns, if they
-    # are those of the first documents of the corpus.
-    Portion = Tuple[List[Source], Optional[Schema]]
-
-PORTION_SIZE = 64 * 2**20  # bytes of the files that a task reads; it reads a larger file whole
 TIMEOUT = 10  # seconds, for a cluster to accept a connection
+RETRIES = 3  # of a shard whose worker dies
 
 
 def annotate_on_ray(
@@ -47,7 +23,7 @@ def annotate_on_ray(
     output: str,
     settings: Settings = Settings(),  # noqa: B008
     *,
-    address: Optional[str] = None,
+    address: str | None = None,
     workers: int = 0,
     gpus: bool = False,
     resume: bool = False,
@@ -56,11 +32,10 @@ def annotate_on_ray(
 ) -> Summary:
     """Annotate the documents of files on a Ray cluster, and write them in shards.
 
-    Every document is in the output once, or in errors.jsonl with file, line and reason; the names
-    of the shards have the order of the input. Ray repeats what is lost with a machine.
+    This process reads; workers annotate, and write the shards that `annotate` writes. Ray repeats
+    what is lost with a machine.
 
-    model, inputs, output: As for `annotate`. Every machine must find the model, and read and write
-        the paths.
+    model, inputs, output: As for `annotate`. Every machine must find the model and the output.
     address: Address of the cluster: host:port, or "auto" on one of its machines; None for the
         environment variable RAY_ADDRESS, and without that to start Ray on this machine. If the
         program has initialized Ray already, that is used.
@@ -71,117 +46,77 @@ def annotate_on_ray(
 
     Returns what summary.json has. Raises InputError for invalid inputs, folders and clusters, and
     if Ray is not installed; OSError if the cluster or a storage cannot be reached; WorkerError if
-    a task fails that Ray cannot repeat. Finished shards stay.
+    a worker fails in a way that Ray cannot repeat. Finished shards stay.
     """
-    require_packages("ray", "ray.data")
-    run = Run(model, inputs, output, settings)
+    require_packages("ray", "ray")
+    run = Run(model, inputs, output, settings, resume, restart, on_progress)
     with _connected(address):
-        engine = _Cluster(workers or _capacity("GPU" if gpus else "CPU"), 0 if gpus else -1)
-        return run.execute(
-            nullcontext(engine), resume=resume, restart=restart, on_progress=on_progress
-        )
-
-
-class _Cluster(NamedTuple):
-    """The engine: tasks of Ray Data read, and actors annotate and write."""
-
-    workers: int
-    gpu_id: int  # 0 or -1; in an actor, Ray shows only the GPU that it has given
-
-    def resolve_precision(self, model: str, precision: Optional[str]) -> Optional[str]:
-        import ray
-
-        task = ray.remote(num_cpus=1, num_gpus=self.gpu_id + 1)(resolve_precision)
-        chosen: Optional[str] = ray.get(task.remote(model, precision, self.gpu_id))
-        return chosen
-
-    def annotate(
-        self, run: Run, settings: Settings, folder: ShardFolder
-    ) -> Iterator[Optional[ShardReport]]:
-        """Read with our readers, not with those of Ray.
-
-        For these, a line that is no JSON ends the run, a text that looks like a date becomes one,
-        and lines have no numbers.
-        """
-        from ray.data import ActorPoolStrategy, DataContext, TaskPoolStrategy, from_items
-
-        portions = _portions(run, settings)
-        number = len(portions)
-        context = DataContext.get_current().copy()
-        context.enable_progress_bars = False
-        context.target_max_block_size = 1  # bytes: a block, which an actor is given, is a shard
-        with DataContext.current(context):
-            reports = (
-                from_items([{"portion": i} for i in range(number)], override_num_blocks=number)
-                # Without CPUs: else actors on all CPUs would wait for shards, and reading for a
-                # CPU. And Ray would let the actors read: one would annotate all of a large file.
-                .flat_map(
-                    _cut,  # type: ignore[arg-type]  # Ray takes any iterable of rows
-                    fn_args=(portions, settings, folder.finished),
-                    num_cpus=0,
-                    compute=TaskPoolStrategy(size=min(self.workers, number)),
-                )
-                .map(
-                    _Worker,  # type: ignore[arg-type]  # and a class, for actors
-                    fn_constructor_args=(run.model, settings, folder.location, self.gpu_id),
-                    num_cpus=1,  # and so one thread for arithmetic, which Ray sees to
-                    num_gpus=self.gpu_id + 1,
-                    compute=ActorPoolStrategy(size=self.workers),
-                )
-            )
-            for row in reports.iter_rows():
-                yield ShardReport(**json.loads(row["report"]))
-
-
-def _portions(run: Run, settings: Settings) -> List["Portion"]:
-    """Divide a corpus into what tasks read."""
-    portions: List[Portion] = []
-    for kind, group in groupby(run.sources.sources, lambda source: source.kind):
-        alike = [*group]
-        schema = None
-        if settings.format == "parquet" and kind in ("jsonl", "spacy"):
-            # The types of all are those of the first documents, whoever reads them.
-            shards = cut_shards(alike, settings)
-            schema = next((each.schema for each in shards if each.schema is not None), None)
-        size = PORTION_SIZE
-        for source in alike:
-            if size + source.size > PORTION_SIZE:
-                portions.append(([], schema))
-                size = 0
-            portions[-1][0].append(source)
-            size += source.size
-    return portions
-
-
-def _cut(
-    row: Dict[str, int], portions: List["Portion"], settings: Settings, finished: Set[str]
-) -> Iterator[Dict[str, Any]]:
-    """Read a portion, and yield its shards."""
-    number = row["portion"]
-    sources, schema = portions[number]
-    for shard in cut_shards(sources, settings, prefix=f"part-{number:06}", schema=schema):
-        if shard.name not in finished:
-            yield {"shard": shard}
+        return run.execute(_actors(workers or _capacity("GPU" if gpus else "CPU"), gpus))
 
 
 class _Worker:
-    """Annotate shards, and write them.
+    """An actor. Its process keeps the model."""
 
-    Ray may annotate a shard again after a failure: it is written again under the same name. Only
-    its report goes through Ray.
-    """
+    def start(self) -> None:
+        """Answer, when Ray has found a place for the actor."""
 
-    def __init__(self, model: str, settings: Settings, output: Location, gpu_id: int) -> None:
-        self.arguments = model, settings, output, gpu_id
-        load(model, gpu_id, settings.precision)
+    def call(self, work: Callable[[Any, int], Result], item: Any, gpu_id: int) -> Result:
+        return work(item, gpu_id)
 
-    def __call__(self, row: Dict[str, Any]) -> Dict[str, str]:
-        report = annotate_shard(row["shard"], *self.arguments)
-        return {"report": json.dumps(report._asdict(), default=str)}
+
+@dataclass
+class _Actors:
+    """The engine: actors, of which those work that Ray has started."""
+
+    actors: list[Any]
+    size: int
+    gpu_id: int  # 0 or -1; to an actor, Ray shows only the GPU that it has given
+
+    def map(self, work: Callable[..., Result], items: Iterable[Any]) -> Iterator[Result]:
+        import ray
+        from ray.exceptions import RayTaskError
+
+        # The actors, by what they will answer.
+        free = {actor.start.remote(): actor for actor in self.actors}
+        busy: dict[Any, Any] = {}
+        try:
+            for item in items:
+                (answer,), _ = ray.wait([*free, *busy])
+                answered = busy if answer in busy else free
+                actor = answered.pop(answer)
+                busy[actor.call.remote(work, item, self.gpu_id)] = actor
+                if answered is busy:
+                    yield ray.get(answer)
+            while busy:
+                (answer,), _ = ray.wait([*busy])
+                del busy[answer]
+                yield ray.get(answer)
+        except RayTaskError as error:
+            raise error.cause from error
 
 
 @contextmanager
-def _connected(address: Optional[str]) -> Iterator[None]:
+def _actors(workers: int, gpus: bool) -> Iterator[_Actors]:
+    """Start workers. At the end they are killed.
+
+    Ray starts one again that dies, and repeats its shard, under the same name.
+    """
+    import ray
+
+    # With one CPU, Ray gives a worker one thread for arithmetic.
+    start = ray.remote(num_cpus=1, num_gpus=int(gpus), max_restarts=-1, max_task_retries=RETRIES)(
+        _Worker
+    )
+    actors: list[Any] = [start.remote() for _ in range(workers)]
+    try:
+        yield _Actors(actors, workers, 0 if gpus else -1)
+    finally:
+        for actor in actors:
+            ray.kill(actor)
+
+
+@contextmanager
+def _connected(address: str | None) -> Iterator[None]:
     """Connect to a cluster, and disconnect at the end, unless the program is connected already."""
     import ray
 
@@ -191,7 +126,6 @@ def _connected(address: Optional[str]) -> Iterator[None]:
     # Without an address, Ray would look for a cluster on this machine, also for one that has died.
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     _require_reachable(address)
-    logging.getLogger("ray.data").setLevel(logging.WARNING)
     try:
         ray.init(address, log_to_driver=False, logging_level=logging.WARNING)
     except ConnectionError as error:
@@ -223,8 +157,7 @@ def _capacity(resource: str) -> int:
     """Number of CPUs or GPUs of the cluster; one that grows with its work may have no CPU yet."""
     import ray
 
-    resources: Dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    number = int(resources.get(resource, 0))
+    number = int(ray.cluster_resources().get(resource, 0))  # type: ignore[no-untyped-call]
     if not number and resource == "GPU":
         raise InputError(
             "expected a cluster with GPUs, got none. Set the number of workers if the cluster "

@@ -7,9 +7,11 @@ of the machine (StorageError, MemoryError) is raised, because a later attempt ma
 import csv
 import gzip
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from io import BufferedReader, TextIOWrapper
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any
 
 from spacy.tokens import Doc, DocBin
 from spacy.vocab import Vocab
@@ -25,8 +27,7 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch, Schema
     from pyarrow.parquet import FileMetaData, ParquetFile
 
-Row = Dict[str, Any]  # the columns of a record, by their names
-Record = Tuple[Optional[int], Optional[Row], str, int]  # line, row, reason, position of an Item
+Row = dict[str, Any]  # the columns of a record, by their names
 
 MAX_LINE = 256 * 2**20  # bytes; a longer line is no document, and would be in memory whole
 DELIMITERS = {"csv": ",", "tsv": "\t"}
@@ -35,22 +36,23 @@ BATCH_ROWS = 1000
 BATCH_BYTES = 16 * 2**20
 
 
-class Item(NamedTuple):
+@dataclass(slots=True)
+class Item:
     """A record of a file, or why there is none.
 
-    file: Path or URI, as it was found.
     line: The line on which it begins, from 1; in .parquet and .spacy its number; None for a whole
         file.
     row: The record; None if it could not be read, and for a blank line.
     reason: Why it could not be read; "" for a record, and for a blank line.
     position: Bytes of the file, as stored, that have been read, about.
+    file: Path or URI, as it was found.
     """
 
-    file: str
-    line: Optional[int]
-    row: Optional[Row]
+    line: int | None
+    row: Row | None
     reason: str
     position: int
+    file: str = ""
 
 
 def read(source: Source, settings: Settings) -> Iterator[Item]:
@@ -67,8 +69,11 @@ def read(source: Source, settings: Settings) -> Iterator[Item]:
     whole = source.kind == "txt" and settings.whole_files
     reader = _read_whole if whole else READERS[source.kind]
     try:
-        for record in reader(source, settings.text_column):
-            yield _with_columns(source, Item(source.name, *record), settings)
+        for item in reader(source, settings.text_column):
+            item.file = source.name
+            if item.row is not None:
+                _complete(item, item.row, source.kind, settings)
+            yield item
             part = "the rest of the file"
         return
     except (StorageError, MemoryError):
@@ -77,7 +82,22 @@ def read(source: Source, settings: Settings) -> Iterator[Item]:
     except Exception as problem:
         # A ValueError of our own has a message for users; of others the type says more.
         why = str(problem) if type(problem) is ValueError else shorten(problem)
-    yield Item(source.name, None, None, f"{part} is unreadable: {why}", source.size)
+    yield Item(None, None, f"{part} is unreadable: {why}", source.size, source.name)
+
+
+def _complete(item: Item, row: Row, kind: str, settings: Settings) -> None:
+    """Give a row an id, if it has none; reject it if it has no text."""
+    column = settings.text_column
+    if column not in row:
+        item.reason = f"expected a column {column!r}, got {shorten([*row])}"
+    elif kind != "spacy" and not is_text(row[column]):
+        item.reason = f"expected text in {column!r}, got {shorten(row[column])}"
+    if item.reason:
+        item.row = None
+    else:
+        row.setdefault(
+            settings.id_column, item.file if item.line is None else f"{item.file}:{item.line}"
+        )
 
 
 def require_text_column(source: Source, text_column: str) -> None:
@@ -85,15 +105,16 @@ def require_text_column(source: Source, text_column: str) -> None:
 
     Raises InputError if not. A file without columns, or without a readable record, passes.
     """
-    columns: Optional[List[str]] = None
+    columns: list[str] | None = None
     try:
         if source.kind == "jsonl":
-            rows = (row for _, row, _, _ in _read_json_lines(source, "") if row is not None)
+            rows = (item.row for item in _read_lines(source, "") if item.row is not None)
             columns = next(([*row] for row in rows), None)
         elif source.kind in DELIMITERS:
-            _, text, reason, _ = next(_lines(source))
-            cells = next(csv.reader([text], delimiter=DELIMITERS[source.kind], strict=True))
-            columns = None if reason else cells or None
+            with _decompressed(source) as (file, _):
+                line = next(split_lines(file, source.name, MAX_LINE))
+            cells = next(csv.reader([line.text], delimiter=DELIMITERS[source.kind], strict=True))
+            columns = None if line.problem else cells or None
         elif (schema := schema_of(source)) is not None:
             columns = schema.names
     except (StorageError, MemoryError):
@@ -107,43 +128,11 @@ def require_text_column(source: Source, text_column: str) -> None:
         )
 
 
-def schema_of(source: Source) -> Optional["Schema"]:
-    """Read the columns and types of a .parquet file; None for any other, and a damaged one."""
-    from pyarrow import ArrowException
-
-    if source.kind != "parquet":
-        return None
-    try:
-        with _parquet(source) as table:
-            return table.schema_arrow
-    except StorageError:
-        raise
-    except (OSError, ArrowException):
-        return None
-
-
-def _with_columns(source: Source, item: Item, settings: Settings) -> Item:
-    """Require the text of a row, and give it an id if it has none."""
-    row, column = item.row, settings.text_column
-    if row is None:
-        return item
-    if column not in row:
-        return item._replace(
-            row=None, reason=f"expected a column {column!r}, got {shorten([*row])}"
-        )
-    if source.kind != "spacy" and not is_text(row[column]):
-        reason = f"expected text in {column!r}, got {shorten(row[column])}"
-        return item._replace(row=None, reason=reason)
-    place = item.file if item.line is None else f"{item.file}:{item.line}"
-    row.setdefault(settings.id_column, place)
-    return item
-
-
 # Text
 
 
 @contextmanager
-def _decompressed(source: Source) -> Iterator[Tuple[Any, Callable[[], int]]]:
+def _decompressed(source: Source) -> Iterator[tuple[Any, Callable[[], int]]]:
     """Open a file, decompressed. Yields also a function for the position of an Item.
 
     Raises ValueError for UTF-16; reading raises OSError, EOFError or zlib.error for damage.
@@ -161,25 +150,7 @@ def _decompressed(source: Source) -> Iterator[Tuple[Any, Callable[[], int]]]:
         yield file, lambda: min(packed.tell(), source.size)
 
 
-def _lines(source: Source) -> Iterator[Tuple[int, str, str, int]]:
-    """Read the number, text, reason and position of each line, and go on after a bad one."""
-    with _decompressed(source) as (file, position):
-        if file.peek(len(BOM_UTF8) + 1) == BOM_UTF8:
-            return  # there is nothing but the mark
-        for number, line in enumerate(split_lines(file, source.name, MAX_LINE), 1):
-            reason = ""
-            if line.problem and line.problem[0] != "nul":  # a document may have any character
-                reason = str(line.problem[1]).removeprefix(f"{line.where}: ")
-            yield number, line.text, reason, position()
-
-
-def _read_text(source: Source, text_column: str) -> Iterator[Record]:
-    """Read a document a line; an empty line is an empty document."""
-    for number, text, reason, position in _lines(source):
-        yield number, None if reason else {text_column: text}, reason, position
-
-
-def _read_whole(source: Source, text_column: str) -> Iterator[Record]:
+def _read_whole(source: Source, text_column: str) -> Iterator[Item]:
     """Read a file as one document, all its characters as they are."""
     with _decompressed(source) as (file, _):
         content = file.read(MAX_LINE + 1)
@@ -189,46 +160,69 @@ def _read_whole(source: Source, text_column: str) -> Iterator[Record]:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         raise ValueError(f"expected UTF-8, got {problem}") from problem
-    yield None, {text_column: text}, "", source.size
+    yield Item(None, {text_column: text}, "", source.size)
 
 
-def _read_json_lines(source: Source, text_column: str) -> Iterator[Record]:
-    """Read an object a line, and go on after a line that is none."""
-    for number, text, reason, position in _lines(source):
-        row = None
-        if not reason and text.strip(" \t\r"):
-            try:
-                value = decode_json(text)
-            except ValueError as problem:
-                reason = f"expected JSON, got {shorten(text)} ({problem})"
-            else:
-                row = value if isinstance(value, dict) else None
-                reason = "" if row is not None else f"expected an object, got {shorten(value)}"
-        yield number, row, reason, position
+def _read_lines(source: Source, text_column: str) -> Iterator[Item]:
+    """Read a document a line: of .txt any, also an empty one; of .jsonl an object, or nothing."""
+    with _decompressed(source) as (file, position):
+        if file.peek(len(BOM_UTF8) + 1) == BOM_UTF8:
+            return  # there is nothing but the mark
+        for number, line in enumerate(split_lines(file, source.name, MAX_LINE), 1):
+            row, reason = None, ""
+            if line.problem and line.problem[0] != "nul":  # a document may have any character
+                reason = str(line.problem[1]).removeprefix(f"{line.where}: ")
+            elif source.kind == "txt":
+                row = {text_column: line.text}
+            elif line.text.strip(" \t\r"):
+                row, reason = _parse_object(line.text)
+            yield Item(number, row, reason, position())
+
+
+def _parse_object(text: str) -> tuple[Row | None, str]:
+    try:
+        value = decode_json(text)
+    except ValueError as problem:
+        return None, f"expected JSON, got {shorten(text)} ({problem})"
+    if not isinstance(value, dict):
+        return None, f"expected an object, got {shorten(value)}"
+    return value, ""
 
 
 # Tables as text
 
 
-def _read_table(source: Source, text_column: str) -> Iterator[Record]:
+def _read_table(source: Source, text_column: str) -> Iterator[Item]:
     """Read rows of strings, and go on after one that cannot be read.
 
     Raises ValueError for a header without columns, or with a name twice; and for a record whose end
     is unknown: it is too long, or has a quote that is never closed.
     """
-    # The limit is that of the process, so it never shrinks; `_feed` stops before it.
+    begin, length = 1, 0  # the line on which a record begins, and its characters
+
+    def lines(text: TextIOWrapper) -> Iterator[str]:
+        nonlocal length
+        while line := text.readline(MAX_LINE + 1):
+            length += len(line)
+            if length > MAX_LINE:
+                raise ValueError(
+                    f"expected at most {MAX_LINE:,} characters in the record of line {begin}, got "
+                    "more: a quote may not be closed"
+                )
+            yield line
+
+    # The limit is that of the process, so it never shrinks; `lines` stops before it.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
-    record: List[int] = []
     with _decompressed(source) as (file, position):
         # Lines keep their ends, which may be within a cell.
         text = TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="\n")
-        rows = csv.reader(_feed(text, record), delimiter=DELIMITERS[source.kind], strict=True)
+        rows = csv.reader(lines(text), delimiter=DELIMITERS[source.kind], strict=True)
         columns = next(rows, [])
         if not columns or len({*columns}) < len(columns) or not all(map(is_text, columns)):
             got = shorten(columns)
             raise ValueError(f"expected a first line of different names in UTF-8, got {got}")
         while True:
-            record.clear()
+            begin, length = rows.line_num + 1, 0
             cells, reason = [], ""
             try:
                 cells = next(rows)
@@ -236,7 +230,7 @@ def _read_table(source: Source, text_column: str) -> Iterator[Record]:
                 return
             except csv.Error as problem:
                 if str(problem) == "unexpected end of data":
-                    quote = f"the quote is never closed in the record of line {record[0]}"
+                    quote = f"the quote is never closed in the record of line {begin}"
                     raise ValueError(quote) from problem
                 reason = f"expected a record, got {problem}"
             if not all(map(is_text, cells)):
@@ -244,24 +238,25 @@ def _read_table(source: Source, text_column: str) -> Iterator[Record]:
             elif cells and len(cells) != len(columns):
                 reason = f"expected {len(columns)} cells, as the first line has, got {len(cells)}"
             row = dict(zip(columns, cells)) if cells and not reason else None
-            yield record[0], row, reason, position()
-
-
-def _feed(text: TextIOWrapper, record: List[int]) -> Iterator[str]:
-    """Yield lines, and note their numbers. A record may have at most MAX_LINE characters."""
-    length = 0
-    for number, line in enumerate(iter(lambda: text.readline(MAX_LINE + 1), ""), 1):
-        length = len(line) + (length if record else 0)
-        record.append(number)
-        if length > MAX_LINE:
-            raise ValueError(
-                f"expected at most {MAX_LINE:,} characters in the record of line {record[0]}, got "
-                "more: a quote may not be closed"
-            )
-        yield line
+            yield Item(begin, row, reason, position())
 
 
 # Binary files
+
+
+def schema_of(source: Source) -> "Schema | None":
+    """Read the columns and types of a .parquet file; None for any other, and a damaged one."""
+    from pyarrow import ArrowException
+
+    if source.kind != "parquet":
+        return None
+    try:
+        with _parquet(source) as table:
+            return table.schema_arrow
+    except StorageError:
+        raise
+    except (OSError, ArrowException):
+        return None
 
 
 @contextmanager
@@ -273,7 +268,7 @@ def _parquet(source: Source) -> Iterator["ParquetFile"]:
         yield ParquetFile(file, pre_buffer=False, buffer_size=BUFFER)
 
 
-def _read_parquet(source: Source, text_column: str) -> Iterator[Record]:
+def _read_parquet(source: Source, text_column: str) -> Iterator[Item]:
     """Read the rows of a table as values of Python. Raises ValueError for a column name twice."""
     number = 0
     with _parquet(source) as table:
@@ -283,7 +278,7 @@ def _read_parquet(source: Source, text_column: str) -> Iterator[Record]:
         for batch in table.iter_batches(_batch_size(table.metadata)):
             for row, reason in _rows(batch):
                 number += 1
-                yield number, row, reason, source.size * number // rows
+                yield Item(number, row, reason, source.size * number // rows)
 
 
 def _batch_size(metadata: "FileMetaData") -> int:
@@ -293,7 +288,7 @@ def _batch_size(metadata: "FileMetaData") -> int:
     return max(1, min(BATCH_ROWS, BATCH_BYTES // max(longest, 1)))
 
 
-def _rows(batch: "RecordBatch") -> List[Tuple[Optional[Row], str]]:
+def _rows(batch: "RecordBatch") -> list[tuple[Row | None, str]]:
     """Make rows, and reasons for those with a value that Python has not, such as bad UTF-8."""
     try:
         return [(row, "") for row in batch.to_pylist()]
@@ -305,24 +300,23 @@ def _rows(batch: "RecordBatch") -> List[Tuple[Optional[Row], str]]:
     return [row for i in range(batch.num_rows) for row in _rows(batch.slice(i, 1))]
 
 
-def _read_docbin(source: Source, text_column: str) -> Iterator[Record]:
+def _read_docbin(source: Source, text_column: str) -> Iterator[Item]:
     """Read Docs with their tokens and metadata, but without annotation, which may be gold.
 
     A row has the columns that `convert` keeps, and the Doc as bytes, which `Language.pipe` takes.
     """
-    with source.location.open() as file:
-        packed = DocBin().from_bytes(file.read())
+    packed = DocBin().from_bytes(source.location.read())
     for number, doc in enumerate(packed.get_docs(Vocab()), 1):
         meta = doc.user_data.get(META)
         row = {**meta} if isinstance(meta, dict) else {}
         spaces = None if doc.has_unknown_spaces else [bool(token.whitespace_) for token in doc]
         row[text_column] = Doc(doc.vocab, [token.text for token in doc], spaces).to_bytes()
-        yield number, row, "", source.size * number // len(packed)
+        yield Item(number, row, "", source.size * number // len(packed))
 
 
-READERS: Dict[str, Callable[[Source, str], Iterator[Record]]] = {
-    "txt": _read_text,
-    "jsonl": _read_json_lines,
+READERS: dict[str, Callable[[Source, str], Iterator[Item]]] = {
+    "txt": _read_lines,
+    "jsonl": _read_lines,
     "csv": _read_table,
     "tsv": _read_table,
     "parquet": _read_parquet,

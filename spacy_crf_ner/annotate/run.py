@@ -1,31 +1,26 @@
 """A run over a corpus: what is the same for all engines."""
 
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from time import monotonic
-from typing import (
-    Any,
-    Callable,
-    ContextManager,
-    Dict,
-    Iterator,
-    NamedTuple,
-    Optional,
-    Protocol,
-    Sequence,
-    Union,
-)
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ..input_error import InputError
-from .fingerprint import has_auto_precision, make_fingerprint
+from .fingerprint import has_auto_precision, load_model, make_fingerprint
 from .inputs import find_sources
-from .output_folder import ShardFolder, ShardReport
+from .output_folder import ShardFolder
 from .readers import require_text_column
-from .settings import Settings, require_packages, require_settings
+from .settings import Settings, require_settings
+from .shards import annotate_shard, cut_shards
 from .storage import locate
 
-Summary = Dict[str, Any]
+Summary = dict[str, Any]
+Result = TypeVar("Result")
 
 
 class WorkerError(RuntimeError):
@@ -51,28 +46,31 @@ OnProgress = Callable[[Progress], None]
 
 
 class Engine(Protocol):
-    """Where the work is done."""
+    """Where the work is done: `size` workers, each of which keeps its copy of the model."""
 
-    def resolve_precision(self, model: str, precision: Optional[str]) -> Optional[str]:
-        """Say, where a worker is, which precision "auto" is."""
+    size: int
 
-    def annotate(
-        self, run: "Run", settings: Settings, folder: ShardFolder
-    ) -> Iterator[Optional[ShardReport]]:
-        """Annotate the shards that are not finished.
+    def map(self, work: Callable[..., Result], items: Iterable[Any]) -> Iterator[Result]:
+        """Yield `work(item, gpu_id)` of each item, when it is done, in any order.
 
-        Yields a report for each; and None when a worker has loaded the model.
+        Few more items than workers are taken from the iterable before they are needed.
         """
 
 
 @dataclass
 class Run:
-    """A corpus, a model, and the folder to write. Raises InputError for what cannot be."""
+    """A corpus, a model, and the folder to write. Raises InputError for what cannot be.
+
+    The arguments are those of `annotate`.
+    """
 
     model: str
-    inputs: Sequence[Union[str, Path]]
-    output: Union[str, Path]
+    inputs: Sequence[str | Path]
+    output: str | Path
     settings: Settings
+    resume: bool
+    restart: bool
+    on_progress: OnProgress
 
     def __post_init__(self) -> None:
         require_packages("annotate", "pandas", "pyarrow")
@@ -80,16 +78,9 @@ class Run:
         self.location = locate(str(self.output))
         self.sources = find_sources(self.inputs, self.location)
         require_text_column(self.sources.sources[0], self.settings.text_column)
-        self.total = sum(source.size for source in self.sources.sources)
+        self._load = partial(load_model, model=self.model)
 
-    def execute(
-        self,
-        workers: ContextManager[Engine],
-        *,
-        resume: bool,
-        restart: bool,
-        on_progress: OnProgress,
-    ) -> Summary:
+    def execute(self, workers: AbstractContextManager[Engine]) -> Summary:
         """Annotate the corpus, and return what summary.json has.
 
         workers: At its end, no worker writes any more.
@@ -98,38 +89,43 @@ class Run:
         the run: finished shards stay.
         """
         began = monotonic()
-        with (
-            ShardFolder(self.location) as folder,
-            workers as engine,
-            _failures(self.location.name, folder),
-        ):
-            settings = self._resolved(engine, folder, resume)
+        total = sum(source.size for source in self.sources.sources)
+        with ShardFolder(self.location) as folder, workers as engine, _failures(folder):
+            settings = self._resolve_precision(engine, folder)
             fingerprint = make_fingerprint(self.model, self.sources, settings)
-            folder.begin(fingerprint, resume=resume, restart=restart)
+            folder.begin(fingerprint, resume=self.resume, restart=self.restart)
             resumed = folder.totals.copy()
 
             def progress() -> Progress:
-                size, now = folder.totals["size"], folder.totals - resumed
-                seconds = monotonic() - began
-                return Progress(size, self.total, now["documents"], now["words"], seconds)
+                now, seconds = folder.totals - resumed, monotonic() - began
+                size = folder.totals["size"]
+                return Progress(size, total, now["documents"], now["words"], seconds)
 
-            for report in engine.annotate(self, settings, folder):
-                if report is not None:
+            shards = cut_shards(self.sources.sources, settings)
+            shards = (shard for shard in shards if shard.name not in folder.finished)
+            if (first := next(shards, None)) is not None:
+                next(engine.map(self._load, [settings.precision] * engine.size))
+                self.on_progress(progress())
+                work = partial(
+                    annotate_shard, model=self.model, settings=settings, output=self.location
+                )
+                for report in engine.map(work, chain([first], shards)):
                     folder.add(report)
-                on_progress(progress())
+                    self.on_progress(progress())
             summary = self._summary(folder, progress(), resumed["shards"])
             folder.finish(summary)
         return summary
 
-    def _resolved(self, engine: Engine, folder: ShardFolder, resume: bool) -> Settings:
+    def _resolve_precision(self, engine: Engine, folder: ShardFolder) -> Settings:
         """Replace the precision "auto": all shards of a folder are predicted in the same one."""
         given = self.settings.precision
         if given != "auto" and (given or not has_auto_precision(self.model)):
             return self.settings
-        before = folder.read_fingerprint() if resume else None
-        if before is None:
-            return self.settings._replace(precision=engine.resolve_precision(self.model, given))
-        return self.settings._replace(precision=before["precision"])
+        before = folder.read_fingerprint() if self.resume else None
+        if before is not None:
+            return self.settings._replace(precision=before["precision"])
+        (precision,) = engine.map(self._load, [given])
+        return self.settings._replace(precision=precision)
 
     def _summary(self, folder: ShardFolder, progress: Progress, resumed_shards: int) -> Summary:
         totals = folder.totals
@@ -150,8 +146,20 @@ class Run:
         }
 
 
+def require_packages(extra: str, *modules: str) -> None:
+    """Raise InputError if a module is not installed, which an extra of the package brings."""
+    try:
+        for name in modules:
+            import_module(name)
+    except ImportError as error:
+        raise InputError(
+            f"annotate: expected the extra {extra!r}, got no package {error.name}. "
+            f"Install it: pip install 'spacy-crf-ner[{extra}]'."
+        ) from error
+
+
 @contextmanager
-def _failures(output: str, folder: ShardFolder) -> Iterator[None]:
+def _failures(folder: ShardFolder) -> Iterator[None]:
     """Turn what ends a run into an error that says what stays, and how to continue."""
     try:
         yield
@@ -159,19 +167,10 @@ def _failures(output: str, folder: ShardFolder) -> Iterator[None]:
         raise
     except Exception as error:
         kind = OSError if isinstance(error, OSError) else WorkerError
+        what = str(error)
+        if kind is WorkerError:
+            what = f"{type(error).__name__}: {(what.splitlines() or [''])[0]}"
         raise kind(
-            f"{output}: {_describe(error).rstrip('.')}. {len(folder.finished)} finished shards "
+            f"{folder.location.name}: {what.rstrip('.')}. {len(folder.finished)} finished shards "
             "stay: continue with --resume."
         ) from error
-
-
-def _describe(error: Exception) -> str:
-    """Describe in a line what was raised where the work was done."""
-    if isinstance(error, OSError) and not hasattr(error, "cause"):
-        return str(error)
-    cause = getattr(error, "cause", None)  # Ray adds lines to its message
-    if cause is None and type(error).__module__.startswith("ray."):
-        # The actor could not begin: there is only its trace, which ends with the error.
-        return ([line.strip() for line in str(error).splitlines() if line.strip()] or [""])[-1]
-    error = cause or error
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

@@ -1,7 +1,6 @@
 """How a corpus is annotated: what the result follows from, beside model and input."""
 
-from importlib import import_module
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 from ..input_error import InputError
 from .chunking import MAX_CHARACTERS
@@ -31,7 +30,7 @@ class Settings(NamedTuple):
     shard_size: int = 2000
     batch_size: int = 0
     max_characters: int = MAX_CHARACTERS
-    precision: Optional[str] = None
+    precision: str | None = None
 
 
 def require_settings(settings: Settings) -> None:
@@ -50,15 +49,3 @@ def require_settings(settings: Settings) -> None:
         value = getattr(settings, name)
         if value < least:
             raise InputError(f"{name}: expected {least} or more, got {value}. Give a larger one.")
-
-
-def require_packages(extra: str, *modules: str) -> None:
-    """Raise InputError if a module is not installed, which an extra of the package brings."""
-    try:
-        for name in modules:
-            import_module(name)
-    except ImportError as error:
-        raise InputError(
-            f"annotate: expected the extra {extra!r}, got no package {error.name}. "
-            f"Install it: pip install 'spacy-crf-ner[{extra}]'."
-        ) from error

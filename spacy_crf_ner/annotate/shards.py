@@ -1,13 +1,18 @@
-"""Cut a corpus into shards: consecutive records, annotated by one worker, written to one file."""
+"""Shards of a corpus: consecutive records, annotated by one worker, written to one file."""
 
-from dataclasses import dataclass
-from itertools import groupby
-from typing import TYPE_CHECKING, Iterable, Iterator, List, Optional, Tuple
+from collections.abc import Iterator
+from itertools import count, groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .dataframes import load
 from .inputs import Source
+from .output_folder import ShardReport, write_report
 from .readers import Item, read, schema_of
+from .runner import annotate_texts
 from .schema import infer_schema
-from .settings import Settings
+from .settings import ENTITIES, Settings
+from .storage import Location
+from .writers import WRITERS
 
 if TYPE_CHECKING:
     from pyarrow import Schema
@@ -16,9 +21,8 @@ if TYPE_CHECKING:
 MAX_CHARACTERS = 2_000_000
 
 
-@dataclass(frozen=True)
-class Shard:
-    """A part of a corpus. It is not a tuple, because Ray would store one as a list.
+class Shard(NamedTuple):
+    """A part of a corpus.
 
     name: Of its file, without the ending; sorted, names have the order of the input.
     items: The records, also those that could not be read.
@@ -27,41 +31,80 @@ class Shard:
     """
 
     name: str
-    items: List[Item]
-    schema: Optional["Schema"]
+    items: list[Item]
+    schema: "Schema | None"
     size: int
 
 
-def cut_shards(
-    sources: Iterable[Source],
-    settings: Settings,
-    *,
-    prefix: str = "part",
-    schema: Optional["Schema"] = None,
-) -> Iterator[Shard]:
+def cut_shards(sources: list[Source], settings: Settings) -> Iterator[Shard]:
     """Cut a corpus into shards, always at the same places for the same files and settings.
 
     A shard goes from file to file if they have the same columns: never with .parquet, .csv and
     .tsv, and never from one kind of file to another.
-
-    prefix: How the names of the shards begin.
-    schema: Types of the columns, if they are those of documents before these.
     """
-    number = 0
+    names = (f"part-{number:06}" for number in count())
     typed = settings.format == "parquet"
-    for group in groups(sources):
-        known = schema
-        if typed and known is None:
-            known = _with_id(schema_of(group[0]), settings.id_column)
+    for group in _groups(sources):
+        schema = _schema_with_id(group[0], settings.id_column) if typed else None
         for items, size in _portions(group, settings):
             rows = [item.row for item in items if item.row is not None]
-            if typed and known is None and rows:
-                known = infer_schema(rows, settings.text_column)
-            yield Shard(f"{prefix}-{number:06}", items, known, size)
-            number += 1
+            if typed and schema is None and rows:
+                schema = infer_schema(rows, settings.text_column)
+            yield Shard(next(names), items, schema, size)
 
 
-def groups(sources: Iterable[Source]) -> Iterator[List[Source]]:
+def annotate_shard(
+    shard: Shard, gpu_id: int, *, model: str, settings: Settings, output: Location
+) -> ShardReport:
+    """Annotate the documents of a shard; write those without errors, and then the report.
+
+    Raises OSError if a file cannot be written, and errors of the machine as `annotate_frames`.
+    """
+    column, docs, schema = settings.text_column, settings.format == "spacy", shard.schema
+    blank = sum(item.row is None and not item.reason for item in shard.items)
+    for item in shard.items:
+        if item.row is not None and ENTITIES in item.row:
+            item.reason = f"expected no column {ENTITIES!r}, which is added, got one: rename it"
+    given = [(item, item.row) for item in shard.items if item.row is not None and not item.reason]
+    nlp, texts = load(model, gpu_id, settings.precision), [row[column] for _, row in given]
+    found = annotate_texts(nlp, texts, settings.batch_size, settings.max_characters, docs)
+    annotated, rows = [], []
+    for (item, row), each in zip(given, found):
+        if each.error is not None:
+            item.reason = each.error
+            continue
+        annotated.append((item, each))
+        rows.append({**row, column: each.text, ENTITIES: each.entities})
+    if docs or not settings.keep_text:
+        for row in rows:
+            del row[column]
+        if schema is not None:
+            schema = schema.remove(schema.get_field_index(column))
+    contents = [each.doc for _, each in annotated if each.doc is not None]
+    content, unwritten = WRITERS[settings.format](rows, contents, schema)
+    for i, reason in unwritten.items():
+        annotated[i][0].reason = reason
+    (output / f"{shard.name}.{settings.format}").write([content])
+    written = [each for item, each in annotated if not item.reason]
+    report = ShardReport(
+        name=shard.name,
+        documents=len(shard.items) - blank,
+        blank=blank,
+        words=sum(each.words for each in written),
+        entities=sum(len(each.entities) for each in written),
+        size=shard.size,
+        errors=[_error(item, settings.id_column) for item in shard.items if item.reason],
+    )
+    write_report(output, report)
+    return report
+
+
+def _error(item: Item, id_column: str) -> dict[str, Any]:
+    identity = (item.row or {}).get(id_column)
+    return {"file": item.file, "line": item.line, "id": identity, "reason": item.reason}
+
+
+def _groups(sources: list[Source]) -> Iterator[list[Source]]:
     """Divide files into those that have their columns in common."""
     alone = ("parquet", "csv", "tsv")
     keys = ((i if source.kind in alone else -1, source) for i, source in enumerate(sources))
@@ -69,8 +112,9 @@ def groups(sources: Iterable[Source]) -> Iterator[List[Source]]:
         yield [source for _, source in group]
 
 
-def _with_id(schema: Optional["Schema"], id_column: str) -> Optional["Schema"]:
-    """Add the column of ids, if the input has none."""
+def _schema_with_id(source: Source, id_column: str) -> "Schema | None":
+    """Read the types of a .parquet file, with a column of ids if it has none; else return None."""
+    schema = schema_of(source)
     if schema is None or id_column in schema.names:
         return schema
     import pyarrow
@@ -78,9 +122,9 @@ def _with_id(schema: Optional["Schema"], id_column: str) -> Optional["Schema"]:
     return schema.append(pyarrow.field(id_column, pyarrow.string()))
 
 
-def _portions(group: List[Source], settings: Settings) -> Iterator[Tuple[List[Item], int]]:
+def _portions(group: list[Source], settings: Settings) -> Iterator[tuple[list[Item], int]]:
     """Yield the items of each shard, and the bytes that they take in the files."""
-    items: List[Item] = []
+    items: list[Item] = []
     size = characters = 0
     for source in group:
         before = 0

@@ -1,10 +1,11 @@
 """Files at paths, or at URIs that pyarrow knows, such as s3://bucket/folder/file."""
 
 import os
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BufferedReader, RawIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Iterable, Iterator, List, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..input_error import InputError
 
@@ -41,6 +42,11 @@ class Location(NamedTuple):
         """Open the file for reading. Then, and when it is read, errors are StorageErrors."""
         return BufferedReader(_StoredFile(self), BUFFER)
 
+    def read(self) -> bytes:
+        """Read the whole file. Raises StorageError."""
+        with _StoredFile(self) as file:
+            return file.readall()
+
     def write(self, content: Iterable[bytes]) -> None:
         """Write the file, whole or not at all; it survives a crash of the machine."""
         if not self.is_local:  # an object of a store appears when it is complete
@@ -50,6 +56,7 @@ class Location(NamedTuple):
             return
         path = Path(self.path)
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Hidden from those who read the folder, and not that of another worker.
         unfinished = path.with_name(f"_{path.name}.{os.getpid()}.tmp")
         try:
             with unfinished.open("wb") as file:
@@ -64,7 +71,7 @@ class Location(NamedTuple):
             os.fsync(folder)
             os.close(folder)
 
-    def files(self, recursive: bool = False) -> List["FileInfo"]:
+    def files(self, recursive: bool = False) -> list["FileInfo"]:
         """List the files of a folder; none if it does not exist."""
         from pyarrow.fs import FileSelector, FileType
 
@@ -121,6 +128,10 @@ class _StoredFile(RawIOBase):
     def readinto(self, buffer: Any) -> int:
         with _storage_errors(self.name):
             return int(self._file.readinto(buffer))
+
+    def readall(self) -> bytes:  # else 8 KB at a time, each a request to a store of objects
+        with _storage_errors(self.name):
+            return bytes(self._file.read())
 
     def seek(self, offset: int, whence: int = 0) -> int:
         return int(self._file.seek(offset, whence))

@@ -3,8 +3,9 @@
 import base64
 import json
 import math
+from collections.abc import Callable
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any
 
 from spacy.tokens import Doc, DocBin
 from spacy.vocab import Vocab
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
     from pyarrow import Schema
 
 # The content of a file, and why rows could not be written, by their positions.
-Written = Tuple[bytes, Dict[int, str]]
+Written = tuple[bytes, dict[int, str]]
 
 
-def to_jsonl(rows: List[Row], docs: List[bytes], schema: Optional["Schema"]) -> Written:
+def to_jsonl(rows: list[Row], docs: list[bytes], schema: "Schema | None") -> Written:
     """Write a row a line, as an object of its columns.
 
     Values without a type in JSON become text: times in ISO 8601, bytes in Base64; NaN becomes null.
@@ -29,7 +30,7 @@ def to_jsonl(rows: List[Row], docs: List[bytes], schema: Optional["Schema"]) -> 
     return b"".join(map(_line, rows)), {}
 
 
-def to_parquet(rows: List[Row], docs: List[bytes], schema: Optional["Schema"]) -> Written:
+def to_parquet(rows: list[Row], docs: list[bytes], schema: "Schema | None") -> Written:
     """Write rows as a table, with the types of the input, and "entities" as a list of structs."""
     import pyarrow
     from pyarrow import parquet
@@ -45,7 +46,7 @@ def to_parquet(rows: List[Row], docs: List[bytes], schema: Optional["Schema"]) -
     return file.getvalue(), mismatches
 
 
-def to_docbin(rows: List[Row], docs: List[bytes], schema: Optional["Schema"]) -> Written:
+def to_docbin(rows: list[Row], docs: list[bytes], schema: "Schema | None") -> Written:
     """Write Docs with their columns, but the entities, in `doc.user_data["meta"]`."""
     vocab = Vocab()
     packed = DocBin(store_user_data=True)
@@ -58,7 +59,7 @@ def to_docbin(rows: List[Row], docs: List[bytes], schema: Optional["Schema"]) ->
 
 
 # Writers take rows, their Docs for the format "spacy", and the schema of the input columns.
-WRITERS: Dict[str, Callable[[List[Row], List[bytes], Optional["Schema"]], Written]] = {
+WRITERS: dict[str, Callable[[list[Row], list[bytes], "Schema | None"], Written]] = {
     "jsonl": to_jsonl,
     "parquet": to_parquet,
     "spacy": to_docbin,

@@ -1,27 +1,34 @@
 """Check a corpus: every Doc is read once and seen by all rules."""
 
 from collections import Counter
-from typing import Dict, Iterable, Iterator, List, Optional, Tuple
+from collections.abc import Iterable, Iterator
 
 from spacy.tokens import Doc
 
 from ..input_error import InputError
 from ..tags import SCHEMES
-from .doc_rules import annotation_problems, entity_problems, length_problems
-from .duplicates import Seen, duplicate_problems
+from .corpus_rules import (
+    Seen,
+    SurfaceForms,
+    conflicting_labels,
+    duplicate_problems,
+    label_problems,
+    sometimes_outside,
+    unknown_label_problems,
+)
+from .doc_rules import doc_problems
 from .findings import MESSAGES, SEVERITIES, CorpusDoc, Finding, Place, Problem, Report
-from .incorrect_spans import IncorrectSpans, incorrect_span_problems, unknown_label_problems
-from .labels import label_problems
 from .settings import CheckSettings
 from .statistics import Statistics
-from .surface_forms import SurfaceForms, conflicting_labels, sometimes_outside
 
 DEFAULTS = CheckSettings()
+OF_TEXTS = ("conflicting-labels", "sometimes-outside")  # both parts may have the text
+IncorrectSpans = dict[tuple[str, str], list[Place]]  # by part and label
 
 
 def check(
     train: Iterable[Doc],
-    dev: Optional[Iterable[Doc]] = None,
+    dev: Iterable[Doc] | None = None,
     settings: CheckSettings = DEFAULTS,
     max_examples: int = 5,
 ) -> Report:
@@ -42,15 +49,12 @@ def check(
     parts = {"train": train} if dev is None else {"train": train, "dev": dev}
     statistics = {part: Statistics() for part in parts}
     incorrect: IncorrectSpans = {}
-    counts: Dict[str, Counter[str]] = {}
-    examples: Dict[str, List[Place]] = {}
+    counts: dict[str, Counter[str]] = {}
+    examples: dict[str, list[Place]] = {}
     for kind, place in _problems(parts, settings, statistics, incorrect):
-        counts.setdefault(kind, Counter())[place.part] += 1
+        counts.setdefault(kind, Counter())["all" if kind in OF_TEXTS else place.part] += 1
         if len(examples.setdefault(kind, [])) < max_examples:
             examples[kind].append(place)
-    for kind in {"conflicting-labels", "sometimes-outside"} & set(counts):
-        # Both parts may have the text, wherever its example is.
-        counts[kind] = Counter(all=counts[kind].total())
     if settings.incorrect_spans_key is not None and not incorrect:
         counts["no-incorrect"] = Counter()
     if empty := {part: 0 for part, s in statistics.items() if not s.entities}:
@@ -60,19 +64,18 @@ def check(
 
 
 def _problems(
-    parts: Dict[str, Iterable[Doc]],
+    parts: dict[str, Iterable[Doc]],
     settings: CheckSettings,
-    statistics: Dict[str, Statistics],
+    statistics: dict[str, Statistics],
     incorrect: IncorrectSpans,
 ) -> Iterator[Problem]:
     """Read all docs once: yield the problems of each doc, then those of the corpus.
 
     statistics, incorrect: Empty; the docs are added to them.
     """
-    first: Dict[Tuple[str, str], Place] = {}  # the first entity by part and label
+    first: dict[tuple[str, str], Place] = {}  # the first entity by part and label
     seen: Seen = {}
     forms = SurfaceForms()
-    key = settings.incorrect_spans_key
     for part, docs in parts.items():
         for number, doc in enumerate(docs):
             at = CorpusDoc(part, number, doc)
@@ -80,11 +83,10 @@ def _problems(
             forms.add(at)
             for ent in doc.ents:
                 first.setdefault((part, ent.label_), at.place(ent))
-            yield from entity_problems(at, settings)
-            yield from annotation_problems(at)
-            if key is not None:
-                yield from incorrect_span_problems(at, key, incorrect)
-            yield from length_problems(at, settings)
+            for span in doc.spans.get(settings.incorrect_spans_key, []):
+                place = at.place(span, span.label_)
+                incorrect.setdefault((part, span.label_), []).append(place)
+            yield from doc_problems(at, settings)
             yield from duplicate_problems(at, seen)
     labels = {part: s.labels for part, s in statistics.items()}
     yield from label_problems(labels, first, settings.rare)
@@ -95,13 +97,12 @@ def _problems(
 
 def _findings(
     settings: CheckSettings,
-    statistics: Dict[str, Statistics],
-    counts: Dict[str, Counter[str]],
-    examples: Dict[str, List[Place]],
+    statistics: dict[str, Statistics],
+    counts: dict[str, Counter[str]],
+    examples: dict[str, list[Place]],
 ) -> Iterator[Finding]:
     """Describe the problems that were counted, in the order of the messages."""
-    leaks = counts["leak"].total() if "leak" in counts else 0
-    leak_share = leaks / statistics["dev"].docs if leaks else 0.0
+    leak_share = counts["leak"].total() / statistics["dev"].docs if "leak" in counts else 0.0
     tokenizer = settings.tokenizer
     facts = {
         "empty": " and ".join(counts.get("no-entities", ())),
@@ -114,10 +115,9 @@ def _findings(
         "leak": leak_share >= settings.leak_error,
         "unread-word": tokenizer is not None and not tokenizer.truncates,
     }
-    for kind, message in MESSAGES.items():
-        if kind in counts:
-            total = counts[kind].total()
-            found = message["found"].format(**facts) + (f": {total:,}." if total else ".")
-            severity = "error" if is_error.get(kind) else message["severity"]
-            places = examples.get(kind, [])
-            yield Finding(severity, kind, found, dict(counts[kind]), places, message["fix"])
+    for kind in filter(counts.__contains__, MESSAGES):
+        message, total = MESSAGES[kind], counts[kind].total()
+        found = message["found"].format(**facts) + (f": {total:,}." if total else ".")
+        severity = "error" if is_error.get(kind) else message["severity"]
+        places = examples.get(kind, [])
+        yield Finding(severity, kind, found, dict(counts[kind]), places, message["fix"])

@@ -1,7 +1,7 @@
 """Problems that one Doc shows by itself."""
 
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import Iterator
 
 from spacy.tokens import Span, Token
 
@@ -17,8 +17,23 @@ PAIRS = {"(": ")", "[": "]", "{": "}", "<": ">", "«": "»", "``": "''"}
 PAIRS |= {"\u2018": "\u2019", "\u201c": "\u201d"}  # single and double quotation marks
 
 
-def entity_problems(at: CorpusDoc, settings: CheckSettings) -> Iterator[Problem]:
+def doc_problems(at: CorpusDoc, settings: CheckSettings) -> Iterator[Problem]:
+    """Find the problems of a doc: its entities, its annotation, its length."""
+    yield from _entity_problems(at, settings)
+    yield from _length_problems(at, settings)
+    T, missing = len(at.doc), sum(token.ent_iob == IOB_MISSING for token in at.doc)
+    if not at.doc.text.strip():
+        yield "empty-doc", at.doc_place()
+    elif missing == T:
+        yield "no-annotation", at.doc_place()
+    if 0 < missing < T:
+        yield "partly-annotated", at.doc_place(f"{missing} of {T} tokens not annotated")
+
+
+def _entity_problems(at: CorpusDoc, settings: CheckSettings) -> Iterator[Problem]:
     """Find entities that cannot be trained or predicted, or are probably mistakes."""
+    incorrect = at.doc.spans.get(settings.incorrect_spans_key, [])
+    spans = {(span.start, span.end, span.label_) for span in incorrect}
     for ent in at.doc.ents:
         place = at.place(ent, ent.label_)
         edges = (ent[0], ent[-1])
@@ -32,6 +47,8 @@ def entity_problems(at: CorpusDoc, settings: CheckSettings) -> Iterator[Problem]
             yield "label-mark", place
         if any(_is_stray_punctuation(token, ent) for token in edges):
             yield "punctuation-edge", place
+        if spans & {(ent.start, ent.end, label) for label in ("", ent.label_)}:
+            yield "right-and-wrong", place
         if len(ent) > settings.long_entity:
             yield "long-entity", place._replace(note=f"{ent.label_}, {len(ent)} tokens")
     for left, right in pairwise(at.doc.ents if settings.scheme == "io" else ()):
@@ -39,18 +56,7 @@ def entity_problems(at: CorpusDoc, settings: CheckSettings) -> Iterator[Problem]
             yield "adjacent", at.place(at.doc[left.start : right.end], left.label_)
 
 
-def annotation_problems(at: CorpusDoc) -> Iterator[Problem]:
-    """Find a doc without words, without annotation, or with tokens without annotation."""
-    T, missing = len(at.doc), sum(token.ent_iob == IOB_MISSING for token in at.doc)
-    if not at.doc.text.strip():
-        yield "empty-doc", at.doc_place()
-    elif missing == T:
-        yield "no-annotation", at.doc_place()
-    if 0 < missing < T:
-        yield "partly-annotated", at.doc_place(f"{missing} of {T} tokens not annotated")
-
-
-def length_problems(at: CorpusDoc, settings: CheckSettings) -> Iterator[Problem]:
+def _length_problems(at: CorpusDoc, settings: CheckSettings) -> Iterator[Problem]:
     """Find docs and words that are too long for the transformer or for the memory."""
     T, window, tokenizer = len(at.doc), settings.window, settings.tokenizer
     if window is not None and T > window:

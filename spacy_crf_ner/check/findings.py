@@ -2,7 +2,7 @@
 
 import tomllib
 from importlib.resources import files
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, NamedTuple
 
 from spacy.tokens import Doc, Span
 
@@ -11,7 +11,7 @@ from .statistics import Statistics
 MAX_TEXT = 60  # characters of a text in a finding
 SEVERITIES = ("error", "warning", "note")
 # Severity, wording and advice, by kind of finding.
-MESSAGES: Dict[str, Dict[str, str]] = tomllib.loads(
+MESSAGES: dict[str, dict[str, str]] = tomllib.loads(
     files(__package__).joinpath("messages.toml").read_text("utf-8")
 )
 
@@ -33,7 +33,7 @@ class Place(NamedTuple):
     note: str = ""
 
 
-Problem = Tuple[str, Place]  # the kind of finding, a key of MESSAGES, and where it is
+Problem = tuple[str, Place]  # the kind of finding, a key of MESSAGES, and where it is
 
 
 class CorpusDoc(NamedTuple):
@@ -67,22 +67,22 @@ class Finding(NamedTuple):
     severity: str
     kind: str
     found: str
-    counts: Dict[str, int]
-    places: List[Place]
+    counts: dict[str, int]
+    places: list[Place]
     fix: str
 
 
 class Report(NamedTuple):
     """The result of a check: statistics by part, and findings, errors first."""
 
-    statistics: Dict[str, Statistics]
-    findings: List[Finding]
+    statistics: dict[str, Statistics]
+    findings: list[Finding]
 
-    def of(self, severity: str) -> List[Finding]:
+    def of(self, severity: str) -> list[Finding]:
         """Select the findings of one severity."""
         return [finding for finding in self.findings if finding.severity == severity]
 
-    def to_dict(self) -> Dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Convert to JSON types: dicts, lists, strings and numbers."""
         findings = [
             {**f._asdict(), "places": [p._asdict() for p in f.places]} for f in self.findings
@@ -91,7 +91,7 @@ class Report(NamedTuple):
         return {"statistics": statistics, "findings": findings}
 
 
-def join_counts(counts: Dict[str, int]) -> str:
+def join_counts(counts: dict[str, int]) -> str:
     """Format counts by name: "ORG 5, PER 2"."""
     return ", ".join(f"{name} {n:,}" for name, n in counts.items())
 

@@ -1,7 +1,8 @@
 """Settings of a check, read from a training config."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 from spacy.tokens import Doc, Span
 from spacy.util import load_config, registry
@@ -15,7 +16,6 @@ class CheckSettings(NamedTuple):
     """How a corpus is trained on, and thresholds of the findings.
 
     lang: Language of the corpus.
-
     scheme: Tag scheme: "biluo", "bio" or "io".
     incorrect_spans_key: Key of the spans in `doc.spans` that are known to be incorrect, or None.
     window: Tokens that the transformer reads at once; None if its windows have no fixed length.
@@ -29,9 +29,9 @@ class CheckSettings(NamedTuple):
 
     lang: str = "en"
     scheme: str = "biluo"
-    incorrect_spans_key: Optional[str] = None
-    window: Optional[int] = None
-    tokenizer: Optional[TransformerTokenizer] = None
+    incorrect_spans_key: str | None = None
+    window: int | None = None
+    tokenizer: TransformerTokenizer | None = None
     long_entity: int = 10
     long_doc: int = 5_000
     rare: int = 10
@@ -39,7 +39,7 @@ class CheckSettings(NamedTuple):
     leak_error: float = 0.1
 
 
-def read_settings(path: Path, transformer: Optional[str] = None) -> CheckSettings:
+def read_settings(path: Path, transformer: str | None = None) -> CheckSettings:
     """Read the settings from a config of `spacy train`.
 
     The first `crf_ner` component counts; without one, the defaults apply.
@@ -74,7 +74,7 @@ def read_settings(path: Path, transformer: Optional[str] = None) -> CheckSetting
     return settings._replace(window=model["get_spans"].get("window"), tokenizer=tokenizer)
 
 
-def _transformer_models(node: Any) -> Iterator[Dict[str, Any]]:
+def _transformer_models(node: Any) -> Iterator[dict[str, Any]]:
     """Find the models with a name and windows anywhere in the config."""
     if isinstance(node, dict):
         if isinstance(node.get("get_spans"), dict) and isinstance(node.get("name"), str):
@@ -83,13 +83,13 @@ def _transformer_models(node: Any) -> Iterator[Dict[str, Any]]:
             yield from _transformer_models(child)
 
 
-def _window_getter(block: Dict[str, Any]) -> Callable[[Doc], List[Span]]:
+def _window_getter(block: dict[str, Any]) -> Callable[[Doc], list[Span]]:
     # The import registers the span getters; it takes seconds.
     import spacy_transformers  # noqa: F401
 
     get_spans = registry.resolve({"get_spans": block})["get_spans"]
 
-    def get_windows(doc: Doc) -> List[Span]:
+    def get_windows(doc: Doc) -> list[Span]:
         if "sent_spans" in block["@span_getters"] and not doc.has_annotation("SENT_START"):
             return [doc[:]]
         (spans,) = get_spans([doc])

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Dict
+from typing import Any
 
 from spacy.tokens import Doc
 
@@ -54,7 +54,7 @@ class Statistics:
             self.label_tokens[ent.label_] += len(ent)
             self.lengths[len(ent)] += 1
 
-    def to_dict(self) -> Dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Convert to JSON types; the most frequent labels first, the shortest entities first."""
         return {
             **vars(self),

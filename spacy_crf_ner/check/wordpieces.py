@@ -1,6 +1,7 @@
 """The tokenizer of a transformer, and the words that are too long for it."""
 
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from spacy.tokens import Doc, Span
 
@@ -23,8 +24,8 @@ class TransformerTokenizer(NamedTuple):
     max_length: int
     n_special: int
     truncates: bool
-    count_wordpieces: Callable[[Sequence[str]], List[int]]
-    get_windows: Callable[[Doc], List[Span]]
+    count_wordpieces: Callable[[Sequence[str]], list[int]]
+    get_windows: Callable[[Doc], list[Span]]
 
     def long_words(self, doc: Doc) -> Iterator[int]:
         """Yield the tokens that are too long for the transformer on their own."""
@@ -35,16 +36,16 @@ class TransformerTokenizer(NamedTuple):
             if n > room:
                 yield i
 
-    def unread_words(self, doc: Doc) -> List[int]:
+    def unread_words(self, doc: Doc) -> list[int]:
         """List the tokens that are truncated in every window that has them."""
-        unread: Set[int] = set()
-        read: Set[int] = set()
+        unread: set[int] = set()
+        read: set[int] = set()
         for window in self.get_windows(doc):
             for token, is_unread in zip(window, self._truncated(window)):
                 (unread if is_unread else read).add(token.i)
         return sorted(unread - read)
 
-    def _truncated(self, window: Span) -> List[bool]:
+    def _truncated(self, window: Span) -> list[bool]:
         words = _words(window)
         if sum(map(_max_wordpieces, words)) + self.n_special <= self.max_length:
             return [False] * len(words)
@@ -57,7 +58,7 @@ class TransformerTokenizer(NamedTuple):
 
 
 def load_tokenizer(
-    name: str, tokenizer_config: Dict[str, Any], get_windows: Callable[[Doc], List[Span]]
+    name: str, tokenizer_config: dict[str, Any], get_windows: Callable[[Doc], list[Span]]
 ) -> TransformerTokenizer:
     """Load the tokenizer of a transformer and the length that the transformer reads.
 
@@ -81,7 +82,7 @@ def load_tokenizer(
             f"what was downloaded from the hub, got: {got}. Name a local folder with --transformer."
         ) from error
 
-    def count_wordpieces(words: Sequence[str]) -> List[int]:
+    def count_wordpieces(words: Sequence[str]) -> list[int]:
         if not words:
             return []
         ids = tokenizer(list(words), add_special_tokens=False, verbose=False)["input_ids"]
@@ -106,7 +107,7 @@ def _max_positions(config: Any) -> int:
     return n - (config.pad_token_id + 1) if is_shifted else n
 
 
-def _words(span: Span) -> List[str]:
+def _words(span: Span) -> list[str]:
     """The words with the space before them, which is part of the word for some tokenizers."""
     spaces = ["", *(token.whitespace_ for token in span)]
     return [space + token.text for space, token in zip(spaces, span)]

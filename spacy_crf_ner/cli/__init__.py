@@ -55,17 +55,8 @@ def commands(
 
 
 # In the order of the help.
-for _command in (
-    convert,
-    check,
-    predict,
-    annotate,
-    explain,
-    visualize,
-    calibrate,
-    report,
-    init_config,
-):
+_COMMANDS = (convert, check, predict, annotate, explain, visualize, calibrate, report, init_config)
+for _command in _COMMANDS:
     app.command()(_command)
 app.command(context_settings=SETTINGS)(train_distributed)
 

@@ -1,30 +1,24 @@
 """The command `annotate`."""
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Annotated, Callable, Iterator, List, Optional
+from typing import Annotated
 
 import srsly
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    SpinnerColumn,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from .. import annotate as annotation
 from ..input_error import InputError
-from .options import Precision, numbers
+from .options import Model, Precision, numbers
 
 
 def annotate(
-    model: Annotated[str, typer.Argument(help="Pipeline: a folder, or the name of a package.")],
+    model: Model,
     inputs: Annotated[
-        List[str], typer.Argument(metavar="INPUT", help="Files, globs in quotes, or folders.")
+        list[str], typer.Argument(metavar="INPUT", help="Files, globs in quotes, or folders.")
     ],
     output: Annotated[str, typer.Argument(metavar="OUTPUT", help="Folder for the shards.")],
     engine: Annotated[
@@ -63,7 +57,7 @@ def annotate(
         bool, typer.Option("--restart", help="Remove what an earlier run has left.")
     ] = False,
     ray_address: Annotated[
-        Optional[str],
+        str | None,
         typer.Option(help="Ray: address of a cluster; without it, Ray is started here."),
     ] = None,
 ) -> None:
@@ -107,14 +101,13 @@ def annotate(
         precision=precision,
     )
     gpu_ids = [gpu for gpu in numbers("--gpu-id", gpu_id) if gpu >= 0]
-    start: Callable[..., annotation.Summary] = partial(annotation.annotate, gpu_ids=gpu_ids)
+    run: Callable[..., annotation.Summary] = partial(annotation.annotate, gpu_ids=gpu_ids)
     if engine == "ray":
-        gpus = bool(gpu_ids)
-        start = partial(annotation.annotate_on_ray, address=ray_address, gpus=gpus)
+        run = partial(annotation.annotate_on_ray, address=ray_address, gpus=bool(gpu_ids))
     again = {"resume": resume, "restart": restart}
     try:
         with _progress_bar() as on_progress:
-            summary = start(
+            summary = run(
                 model, inputs, output, settings, workers=workers, on_progress=on_progress, **again
             )
     except KeyboardInterrupt:
@@ -129,14 +122,8 @@ def annotate(
 def _progress_bar() -> Iterator[Callable[[annotation.Progress], None]]:
     """Draw on stderr which share of the input is done, and how fast."""
     console = Console(stderr=True)
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[speed]}"),
-        TimeRemainingColumn(),
-    )
+    *columns, time_left = Progress.get_default_columns()
+    columns = [SpinnerColumn(), *columns, TextColumn("{task.fields[speed]}"), time_left]
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("Loading", total=None, speed="")
         began = None

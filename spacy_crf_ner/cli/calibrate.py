@@ -1,7 +1,7 @@
 """The command `calibrate`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.console import Console
@@ -29,7 +29,7 @@ def calibrate(
     gpu_id: Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")] = -1,
     precision: Precision = None,
     component: Annotated[
-        Optional[str], typer.Option(help="Name of the crf_ner component, if there are several.")
+        str | None, typer.Option(help="Name of the crf_ner component, if there are several.")
     ] = None,
 ) -> None:
     """Calibrate the confidences of entities.

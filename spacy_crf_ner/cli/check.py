@@ -1,17 +1,17 @@
 """The command `check`."""
 
+import sys
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
-from time import perf_counter
-from typing import Annotated, Dict, Iterator, List, Optional
+from typing import Annotated
 
 import srsly
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
-from rich.progress import Progress
-from rich.table import Table
+from rich.progress import track
 from rich.text import Text
 from spacy.tokens import Doc
 from spacy.vocab import Vocab
@@ -19,27 +19,33 @@ from spacy.vocab import Vocab
 from .. import check as checking
 from .. import data
 from ..docbin import read_docbin
-from .console import print_table
+from .console import print_counts
 
 STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
-# Rows of entity lengths: the name, and the longest length of the row in tokens.
-LENGTHS = {"  of 1 token": 1, "  of 2": 2, "  of 3": 3, "  of 4 to 10": 10, "  longer": 10**9}
+# Rows of entity lengths in tokens.
+LENGTHS = {
+    "  of 1 token": range(1, 2),
+    "  of 2": range(2, 3),
+    "  of 3": range(3, 4),
+    "  of 4 to 10": range(4, 11),
+    "  longer": range(11, sys.maxsize),
+}
 MAX_LABELS = 20  # rows; the other labels share one row
 
 
 def check(
     train: Annotated[Path, typer.Argument(help="Training corpus: a .spacy file or a folder.")],
     dev: Annotated[
-        Optional[Path],
+        Path | None,
         typer.Argument(help="Development corpus, compared with the training corpus."),
     ] = None,
-    config: Annotated[Optional[Path], typer.Option(help="Config that you will train with.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Config that you will train with.")] = None,
     transformer: Annotated[
-        Optional[str],
+        str | None,
         typer.Option(help="Local folder, or a name on the hub, in place of the config's."),
     ] = None,
     lang: Annotated[
-        Optional[str], typer.Option(help="Language of the corpus.  [default: the config's, or en]")
+        str | None, typer.Option(help="Language of the corpus.  [default: the config's, or en]")
     ] = None,
     max_examples: Annotated[int, typer.Option(min=0, help="Examples shown per finding.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
@@ -63,36 +69,30 @@ def check(
     if as_json:
         typer.echo(srsly.json_dumps(report.to_dict(), indent=2))
     else:
-        _print_table(_overview(report.statistics))
-        _print_table(_label_table(report.statistics))
+        print_counts({part: _overview(s) for part, s in report.statistics.items()})
+        print_counts(_count_labels(report.statistics))
         _print_findings(report)
     if report.of("error"):
         raise typer.Exit(1)
 
 
-def _read_docs(corpus: Path, vocab: Vocab) -> Iterator[Doc]:
-    """Read docs, with a progress bar on stderr after one second."""
+def _read_docs(corpus: Path, vocab: Vocab) -> Iterable[Doc]:
+    """Read docs, with a progress bar on stderr."""
     total, docs = read_docbin(corpus, vocab)
     console = Console(stderr=True)
-    next_update = perf_counter() + 1.0
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(escape(f"Reading {corpus}"), total=total, visible=False)
-        for i, doc in enumerate(docs):
-            if perf_counter() > next_update:
-                progress.update(task, completed=i, visible=True)
-                next_update += 0.1
-            yield doc
+    return track(
+        docs,
+        escape(f"Reading {corpus}"),
+        total=total,
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
 
 
-def _overview(parts: Dict[str, checking.Statistics]) -> List[List[str]]:
-    """Tabulate all counts except those of labels, with one column per part."""
-    columns = [_column(statistics) for statistics in parts.values()]
-    rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
-    return [["", *parts], *rows]
-
-
-def _column(s: checking.Statistics) -> Dict[str, str]:
-    column = {
+def _overview(s: checking.Statistics) -> dict[str, str]:
+    """Format all counts of a part except those of labels, by the name of their row."""
+    rows = {
         "docs": f"{s.docs:,}",
         "sentences": f"{s.sentences:,}",
         "  without entities": _with_share(s.empty_sentences, s.sentences),
@@ -100,42 +100,32 @@ def _column(s: checking.Statistics) -> Dict[str, str]:
         "  not annotated": _with_share(s.missing, s.tokens),
         "entities": f"{s.entities:,}",
     }
-    shortest = 1
-    for name, longest in LENGTHS.items():
-        n = sum(s.lengths[length] for length in s.lengths if shortest <= length <= longest)
-        column[name] = _with_share(n, s.entities)
-        shortest = longest + 1
-    return column
+    for name, lengths in LENGTHS.items():
+        n = sum(count for length, count in s.lengths.items() if length in lengths)
+        rows[name] = _with_share(n, s.entities)
+    return rows
 
 
 def _with_share(n: int, total: int) -> str:
     return f"{n:,} ({n / total:.1%})" if n else "0"
 
 
-def _label_table(parts: Dict[str, checking.Statistics]) -> List[List[str]]:
-    """Tabulate entities and tokens by label, the most frequent label first."""
-    total: Counter[str] = sum((s.labels for s in parts.values()), Counter())
+def _count_labels(parts: dict[str, checking.Statistics]) -> dict[str, dict[str, str]]:
+    """Count entities and tokens of each part by label, the most frequent label first."""
+    total = sum((s.labels for s in parts.values()), Counter[str]())
     labels = [label for label, _ in total.most_common()]
     groups = {label: [label] for label in labels[:MAX_LABELS]}
     if rest := labels[MAX_LABELS:]:
         groups[f"{len(rest)} more"] = rest
-    header = ["", *(name for part in parts for name in (part, "tokens"))]
-    columns = [counts for s in parts.values() for counts in (s.labels, s.label_tokens)]
-    rows = [
-        [name, *(f"{sum(counts[label] for label in group):,}" for counts in columns)]
-        for name, group in groups.items()
-    ]
-    return [header, *rows]
-
-
-def _print_table(rows: List[List[str]]) -> None:
-    header, *body = rows
-    table = Table(header[0])
-    for name in header[1:]:
-        table.add_column(name, justify="right")
-    for row in body:
-        table.add_row(*row)
-    print_table(table)
+    columns: dict[str, Counter[str]] = {}
+    for part, s in parts.items():
+        columns |= {part: s.labels, f"{part} tokens": s.label_tokens}
+    return {
+        column: {
+            name: f"{sum(counts[label] for label in group):,}" for name, group in groups.items()
+        }
+        for column, counts in columns.items()
+    }
 
 
 def _print_findings(report: checking.Report) -> None:

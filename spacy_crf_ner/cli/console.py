@@ -1,6 +1,6 @@
 """Terminal output: tables and progress bars."""
 
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from collections.abc import Callable, Mapping
 
 import typer
 from rich.console import Console
@@ -8,10 +8,9 @@ from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from .. import data
-from ..explain.trellis import entities_in_words, relevant_tags, visible
 
 
-def print_counts(counts: Dict[str, Dict[str, int]]) -> None:
+def print_counts(counts: Mapping[str, Mapping[str, int | str]]) -> None:
     """Print counts by name as a table, with a column for each part of a corpus."""
     table = Table("")
     for name in counts:
@@ -30,7 +29,7 @@ def print_conversion_log(log: data.ConversionLog) -> None:
             table.add_row(f"{part}, {unit}", *map(str, (found, lost, found - lost)))
     if log.repair or log.counts:
         print_table(table)
-    schemes: Dict[str, List[str]] = {}
+    schemes: dict[str, list[str]] = {}
     for file, scheme in log.tag_schemes.items():
         schemes.setdefault(scheme, []).append(file)
     for scheme, files in schemes.items():
@@ -46,37 +45,6 @@ def print_conversion_log(log: data.ConversionLog) -> None:
         typer.echo("  ...")
 
 
-def print_trellis(explanation: Dict[str, Any]) -> None:
-    """Print what `explain` returns: the relevant tags at each token, and the best analyses."""
-    if not explanation["tokens"]:
-        typer.echo("The text has no token, so there is nothing to search.")
-        return
-    tags, relevant = explanation["tags"], relevant_tags(explanation)
-    table = Table("Token", "Tag")
-    for name in ("Emission", "Score", "Backpointer", "Marginal"):
-        table.add_column(name, justify="left" if name == "Backpointer" else "right")
-    for t, shown in enumerate(relevant):
-        for c in shown:
-            score, before = explanation["scores"][t][c], explanation["backpointers"][t][c]
-            table.add_row(
-                visible(explanation["tokens"][t]) if c == shown[0] else "",
-                ("* " if c == explanation["path"][t] else "  ") + tags[c],
-                f"{explanation['emissions'][t][c]:.2f}",
-                "none" if score is None else f"{score:.2f}",
-                "" if before is None else tags[before],
-                f"{explanation['marginals'][t][c]:.3f}",
-                end_section=c == shown[-1],
-            )
-    print_table(table)
-    left_out = len(tags) - len(set().union(*relevant))
-    typer.echo(f"Score of the path, its end included: {explanation['score']:.2f}")
-    typer.echo(f"Tags: {len(tags)}, of which {left_out} are left out: they matter at no token")
-    analyses = Table("Probability", "Entities")
-    for analysis in explanation["analyses"]:
-        analyses.add_row(f"{analysis['probability']:.4f}", entities_in_words(analysis))
-    print_table(analyses)
-
-
 def print_table(table: Table) -> None:
     """Print a table whose texts and labels are the user's: not markup."""
     for column in table.columns:
@@ -84,11 +52,11 @@ def print_table(table: Table) -> None:
     Console(markup=False, emoji=False, highlight=False).print(table)
 
 
-def progress_callback(progress: Progress) -> Callable[[str, int, Optional[int]], None]:
+def progress_callback(progress: Progress) -> Callable[[str, int, int | None], None]:
     """Draw a bar for each part of a corpus; for a part that is read twice, one for each pass."""
-    tasks: Dict[Tuple[str, bool], TaskID] = {}
+    tasks: dict[tuple[str, bool], TaskID] = {}
 
-    def on_progress(part: str, number: int, total: Optional[int]) -> None:
+    def on_progress(part: str, number: int, total: int | None) -> None:
         key = part, total is None
         if key not in tasks:
             action = "Reading" if total is None else "Dividing"

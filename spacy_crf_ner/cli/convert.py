@@ -1,7 +1,7 @@
 """The command `convert`."""
 
 from pathlib import Path
-from typing import Annotated, List, Tuple
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -14,7 +14,7 @@ from .console import print_conversion_log, print_counts, progress_callback
 
 def convert(
     inputs: Annotated[
-        List[Path],
+        list[Path],
         typer.Argument(metavar="INPUT", help="Corpus: files, or folders with train, dev, test."),
     ],
     output: Annotated[
@@ -121,7 +121,7 @@ def convert(
     print_conversion_log(log)
 
 
-def _shares(text: str) -> Tuple[float, ...]:
+def _shares(text: str) -> tuple[float, ...]:
     try:
         return tuple(float(share) for share in text.split(","))
     except ValueError as error:

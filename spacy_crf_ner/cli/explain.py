@@ -1,30 +1,30 @@
 """The command `explain`."""
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from ..explain.html import trellis_page
+from ..explain.trellis import entities_in_words, relevant_tags, visible
 from ..explain.trellis import explain as explanation_of
 from ..pipeline.load import load
 from ..templates import write_page
-from .console import print_trellis
-from .options import Precision
+from .console import print_table
+from .options import Component, GpuId, Model, Precision
 
 
 def explain(
-    model: Annotated[str, typer.Argument(help="Pipeline: a folder, or the name of a package.")],
+    model: Model,
     text: Annotated[str, typer.Argument(help="Text, in quotes.")],
     html: Annotated[
-        Optional[Path], typer.Option(help="HTML file to write, with the trellis as a drawing.")
+        Path | None, typer.Option(help="HTML file to write, with the trellis as a drawing.")
     ] = None,
     n: Annotated[int, typer.Option(min=1, help="Most probable analyses to show.")] = 5,
-    gpu_id: Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")] = -1,
+    gpu_id: GpuId = -1,
     precision: Precision = None,
-    component: Annotated[
-        Optional[str], typer.Option(help="Name of the crf_ner component, if there are several.")
-    ] = None,
+    component: Component = None,
 ) -> None:
     """Show how Viterbi decoding finds the entities of a text.
 
@@ -38,7 +38,38 @@ def explain(
     they are not on the path and no tag that is shown points back to them.
     """
     explanation = explanation_of(load(model, gpu_id, precision), text, n, component)
-    print_trellis(explanation)
+    if explanation["tokens"]:
+        _print_trellis(explanation)
+    else:
+        typer.echo("The text has no token, so there is nothing to search.")
     if html is not None:
         write_page(html, trellis_page(explanation))
         typer.echo(f"Page: {html}")
+
+
+def _print_trellis(explanation: dict[str, Any]) -> None:
+    """Print the relevant tags at each token, and the best analyses."""
+    tags, relevant = explanation["tags"], relevant_tags(explanation)
+    table = Table("Token", "Tag")
+    for name in ("Emission", "Score", "Backpointer", "Marginal"):
+        table.add_column(name, justify="left" if name == "Backpointer" else "right")
+    for t, shown in enumerate(relevant):
+        for c in shown:
+            score, before = explanation["scores"][t][c], explanation["backpointers"][t][c]
+            table.add_row(
+                visible(explanation["tokens"][t]) if c == shown[0] else "",
+                ("* " if c == explanation["path"][t] else "  ") + tags[c],
+                f"{explanation['emissions'][t][c]:.2f}",
+                "none" if score is None else f"{score:.2f}",
+                "" if before is None else tags[before],
+                f"{explanation['marginals'][t][c]:.3f}",
+            )
+        table.add_section()
+    print_table(table)
+    left_out = len(tags) - len(set().union(*relevant))
+    typer.echo(f"Score of the path, its end included: {explanation['score']:.2f}")
+    typer.echo(f"Tags: {len(tags)}, of which {left_out} are left out: they matter at no token")
+    analyses = Table("Probability", "Entities")
+    for analysis in explanation["analyses"]:
+        analyses.add_row(f"{analysis['probability']:.4f}", entities_in_words(analysis))
+    print_table(analyses)

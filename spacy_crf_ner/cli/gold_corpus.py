@@ -1,7 +1,6 @@
 """Corpora with gold entities, annotated by a pipeline."""
 
 from pathlib import Path
-from typing import List, Optional, Tuple
 
 import typer
 from rich.console import Console
@@ -15,20 +14,20 @@ from ..input_error import InputError
 from ..pipeline.load import load
 
 
-def read_examples(nlp: Language, corpus: Path) -> List[Example]:
+def read_examples(nlp: Language, corpus: Path) -> list[Example]:
     """Read gold docs, each with an unannotated predicted doc, as `spacy train` does."""
     if corpus.is_file() and corpus.suffix != SUFFIX:
         raise InputError(
             f"{corpus}: expected a file {SUFFIX}, or a folder of such, got another. "
             "Convert the corpus with spacy-crf-ner convert."
         )
-    read_docbin(corpus, nlp.vocab)  # raises errors for users
-    return list(Corpus(corpus)(nlp))
+    _, docs = read_docbin(corpus, nlp.vocab)  # its errors say where the mistake is
+    return list(Corpus(corpus).make_examples(nlp, docs))
 
 
 def predict_corpus(
-    model: str, corpus: Path, gpu_id: int, precision: Optional[str]
-) -> Tuple[Language, List[Example]]:
+    model: str, corpus: Path, gpu_id: int, precision: str | None
+) -> tuple[Language, list[Example]]:
     """Load a pipeline and annotate the docs of a corpus that has gold entities."""
     nlp = load(model, gpu_id, precision)
     examples = read_examples(nlp, corpus)
@@ -37,7 +36,7 @@ def predict_corpus(
     return nlp, examples
 
 
-def annotate_examples(nlp: Language, examples: List[Example]) -> None:
+def annotate_examples(nlp: Language, examples: list[Example]) -> None:
     """Annotate the predicted docs of examples, with a progress bar.
 
     A doc that fails under an error handler of the pipeline keeps no entities; a line says so.

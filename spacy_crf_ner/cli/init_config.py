@@ -1,27 +1,26 @@
 """The command `init-config`."""
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
 from ..input_error import InputError
 from ..training import init_config as configs
-from .config_file import require_new, write_config
 
 
 def init_config(
     out: Annotated[Path, typer.Argument(help="Config file to write; - prints it.")],
     lang: Annotated[str, typer.Option(help="Language code of spaCy, as en or vi.")] = "en",
     transformer: Annotated[
-        Optional[str], typer.Option(help="Over this transformer: a local folder, or a hub name.")
+        str | None, typer.Option(help="Over this transformer: a local folder, or a hub name.")
     ] = None,
     cnn: Annotated[
         bool, typer.Option("--cnn", help="Over spaCy's HashEmbedCNN; the default.")
     ] = False,
     char: Annotated[bool, typer.Option("--char", help="Over a CNN of characters.")] = False,
     vectors: Annotated[
-        Optional[str],
+        str | None,
         typer.Option(help="With --cnn or --char: static vectors too, a folder or a package."),
     ] = None,
     gpu: Annotated[bool, typer.Option("--gpu", help="For training on a GPU.")] = False,
@@ -51,8 +50,12 @@ def init_config(
     """
     if sum((transformer is not None, cnn, char)) > 1:
         raise InputError("expected one of --transformer, --cnn and --char, got more. Choose one.")
-    require_new(out, force)
-    made = configs.init_config(
+    printed = str(out) == "-"
+    if out.exists() and not printed and not force:
+        raise InputError(
+            f"{out}: expected a new file, got one that is there. Name another, or add --force."
+        )
+    config = configs.init_config(
         lang,
         "transformer" if transformer is not None else "char" if char else "cnn",
         transformer=transformer or "",
@@ -60,4 +63,9 @@ def init_config(
         gpu=gpu,
         optimize=optimize,
     )
-    write_config(made, out)
+    if printed:
+        typer.echo(config.to_str())
+        return
+    out.parent.mkdir(parents=True, exist_ok=True)
+    config.to_disk(out)
+    typer.echo(f"Config: {out}")

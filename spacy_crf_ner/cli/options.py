@@ -1,6 +1,7 @@
-"""Options that several commands share."""
+"""Arguments and options that several commands share."""
 
-from typing import Annotated, List, Optional
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -9,14 +10,20 @@ from ..input_error import InputError
 PRECISIONS = "auto|fp32|bf16|fp16|int8"
 
 
-def _known_precision(value: Optional[str]) -> Optional[str]:
+def _known_precision(value: str | None) -> str | None:
     if value is not None and value not in PRECISIONS.split("|"):
         raise typer.BadParameter(f"expected one of {PRECISIONS}, got {value}")
     return value
 
 
+Model = Annotated[str, typer.Argument(help="Pipeline: a folder, or the name of a package.")]
+GoldCorpus = Annotated[Path, typer.Argument(help="Documents with gold entities: a .spacy file.")]
+GpuId = Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")]
+Component = Annotated[
+    str | None, typer.Option(help="Name of the crf_ner component, if there are several.")
+]
 Precision = Annotated[
-    Optional[str],
+    str | None,
     typer.Option(
         metavar=PRECISIONS,
         callback=_known_precision,
@@ -26,8 +33,8 @@ Precision = Annotated[
 ]
 
 
-def numbers(option: str, text: str) -> List[int]:
-    """Read the numbers of an option, such as 0,1,2; ValueError where they are none."""
+def numbers(option: str, text: str) -> list[int]:
+    """Read the numbers of an option, such as 0,1,2."""
     try:
         return [int(number) for number in text.split(",")]
     except ValueError as error:

@@ -1,6 +1,6 @@
 """The command `predict`."""
 
-from typing import Annotated, List
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -9,13 +9,13 @@ from spacy.tokens import Span
 from ..input_error import InputError
 from ..pipeline.load import load
 from .console import print_table
-from .options import Precision
+from .options import GpuId, Model, Precision
 
 
 def predict(
-    model: Annotated[str, typer.Argument(help="Pipeline: a folder, or the name of a package.")],
-    texts: Annotated[List[str], typer.Argument(help="Texts, each in quotes.")],
-    gpu_id: Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")] = -1,
+    model: Model,
+    texts: Annotated[list[str], typer.Argument(help="Texts, each in quotes.")],
+    gpu_id: GpuId = -1,
     precision: Precision = None,
 ) -> None:
     r"""Print the entities of texts, each with its label and its confidence.
@@ -35,7 +35,8 @@ def predict(
     for doc in docs.values():
         rows = [(ent.text, ent.label_, _confidence(ent)) for ent in doc.ents] or [("none", "", "")]
         for i, row in enumerate(rows):
-            table.add_row(doc.text if i == 0 else "", *row, end_section=i == len(rows) - 1)
+            table.add_row("" if i else doc.text, *row)
+        table.add_section()
     print_table(table)
     dropped = [text for i, text in enumerate(texts) if i not in docs]
     if dropped:

@@ -1,7 +1,7 @@
 """The command `report`."""
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -10,24 +10,22 @@ from .. import evaluation
 from .. import report as reports
 from ..report.tables import UNDEFINED, headline
 from .gold_corpus import predict_corpus
-from .options import Precision
+from .options import Component, GoldCorpus, GpuId, Model, Precision
 
 
 def report(
-    model: Annotated[str, typer.Argument(help="Pipeline: a folder, or the name of a package.")],
-    corpus: Annotated[Path, typer.Argument(help="Documents with gold entities: a .spacy file.")],
+    model: Model,
+    corpus: GoldCorpus,
     out: Annotated[Path, typer.Argument(help="Folder for the report; a report in it is replaced.")],
     compare: Annotated[
-        Optional[str], typer.Option(metavar="MODEL", help="Another pipeline, to compare with.")
+        str | None, typer.Option(metavar="MODEL", help="Another pipeline, to compare with.")
     ] = None,
     training_log: Annotated[
-        Optional[Path],
+        Path | None,
         typer.Option(help="What spacy train printed, or the output_file of ConsoleLogger.v3."),
     ] = None,
-    component: Annotated[
-        Optional[str], typer.Option(help="Name of the crf_ner component, if there are several.")
-    ] = None,
-    gpu_id: Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")] = -1,
+    component: Component = None,
+    gpu_id: GpuId = -1,
     precision: Precision = None,
 ) -> None:
     """Evaluate a pipeline: scores, errors, calibration.
@@ -47,15 +45,16 @@ def report(
     """
     reports.require_report(out)
     training = evaluation.read_training_log(training_log) if training_log else None
+    status = Console(stderr=True).status("Measuring")
     nlp, examples = predict_corpus(model, corpus, gpu_id, precision)
-    with Console(stderr=True).status("Measuring"):
+    with status:
         results = evaluation.evaluate(
             examples, model=model, data=str(corpus), nlp=nlp, component=component, training=training
         )
     if compare is not None:
         other, others = predict_corpus(compare, corpus, gpu_id, precision)
         named = component if component in other.pipe_names else None
-        with Console(stderr=True).status("Measuring"):
+        with status:
             against = evaluation.evaluate(
                 others, model=compare, data=str(corpus), nlp=other, component=named
             )

@@ -1,7 +1,7 @@
 """The command `train-distributed`."""
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -22,7 +22,7 @@ def train_distributed(
         Path, typer.Argument(exists=True, dir_okay=False, help="Config for `spacy train`.")
     ],
     output: Annotated[
-        Optional[Path], typer.Option("--output", "-o", help="Folder of the trained pipelines.")
+        Path | None, typer.Option("--output", "-o", help="Folder of the trained pipelines.")
     ] = None,
     gpu: Annotated[bool, typer.Option("--gpu", help="Use one GPU per process.")] = False,
     resume: Annotated[
@@ -32,7 +32,7 @@ def train_distributed(
         float, typer.Option(min=0.1, help="Minutes that a process waits for another one.")
     ] = TIMEOUT,
     code: Annotated[
-        Optional[Path],
+        Path | None,
         typer.Option(
             "--code", "-c", exists=True, dir_okay=False, help="Python file to import before."
         ),

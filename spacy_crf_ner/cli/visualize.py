@@ -9,14 +9,14 @@ from ..pipeline.load import load
 from ..report.html import comparison_page
 from ..templates import write_page
 from .gold_corpus import annotate_examples, read_examples
-from .options import Precision
+from .options import GoldCorpus, GpuId, Model, Precision
 
 
 def visualize(
-    model: Annotated[str, typer.Argument(help="Pipeline: a folder, or the name of a package.")],
-    corpus: Annotated[Path, typer.Argument(help="Documents with gold entities: a .spacy file.")],
+    model: Model,
+    corpus: GoldCorpus,
     page: Annotated[Path, typer.Argument(help="HTML file to write.")],
-    gpu_id: Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")] = -1,
+    gpu_id: GpuId = -1,
     precision: Precision = None,
 ) -> None:
     """Write an HTML page of documents, gold entities beside predicted ones."""

@@ -2,11 +2,10 @@
 
 from ..input_error import CorpusError
 from .conll import read_conll
-from .conversion import blank_pipeline, convert, split
+from .conversion import blank_pipeline, convert, group_sentences, split_indices
 from .files import SPLITS
 from .format_detection import FORMATS, detect_format
 from .gmb import read_gmb
-from .grouping import group_sentences
 from .inline import read_inline
 from .repair_log import ALIGNMENTS, MAX_MESSAGES, ConversionLog
 from .vietnamese import SYLLABLES
@@ -26,5 +25,5 @@ __all__ = [
     "read_conll",
     "read_gmb",
     "read_inline",
-    "split",
+    "split_indices",
 ]

@@ -2,12 +2,12 @@
 
 import re
 from pathlib import Path
-from typing import Iterator, Optional, Set
+from typing import Iterator
 
 from spacy.language import Language
 from spacy.tokens import Doc
 
-from .json_records import META, shorten, to_docs
+from .json_records import META, records_to_docs, shorten
 from .lines import Line, read_lines
 from .offsets import RawSpan, set_entities, tokenize
 from .repair_log import ConversionLog, error
@@ -29,7 +29,7 @@ def looks_like_brat(path: Path) -> bool:
     )
 
 
-def read_brat(path: Path, nlp: Language, log: Optional[ConversionLog] = None) -> Iterator[Doc]:
+def read_brat(path: Path, nlp: Language, log: ConversionLog | None = None) -> Iterator[Doc]:
     """Read text and the text-bound annotations of brat.
 
     path: A folder with name.txt and name.ann for each document, in UTF-8, without the folders in
@@ -49,8 +49,8 @@ def read_brat(path: Path, nlp: Language, log: Optional[ConversionLog] = None) ->
     if not stems:
         fix = "Name a folder with both, or one of the two"
         raise error(str(path), f"documents as name{TEXT} and name{ANNOTATION}", "none", fix)
-    documents = ((str(stem), stem) for stem in stems)
-    return to_docs(documents, lambda _, stem: _to_doc(stem, nlp, log), log)
+    records = ((str(stem), {"stem": stem}) for stem in stems)
+    return records_to_docs(records, lambda _, record: _to_doc(record["stem"], nlp, log), log)
 
 
 def _to_doc(stem: Path, nlp: Language, log: ConversionLog) -> Doc:
@@ -70,26 +70,25 @@ def _to_doc(stem: Path, nlp: Language, log: ConversionLog) -> Doc:
     # Raised before an entity is counted: a document is read, or it is left out.
     if unreadable := next((line.problem for line in lines if line.problem), None):
         raise unreadable[1]
-    ids: Set[str] = set()
+    ids: set[str] = set()
     spans = [_span(line, ids, log) for line in lines if line.text.strip()]
     return set_entities(doc, filter(None, spans), log, str(annotation))
 
 
-def _span(line: Line, ids: Set[str], log: ConversionLog) -> Optional[RawSpan]:
+def _span(line: Line, ids: set[str], log: ConversionLog) -> RawSpan | None:
     """Read a line of annotation; None if it is no span, or is left out."""
     if line.text.startswith(OTHER):
         log.skipped("line")
         return None
     match = SPAN.fullmatch(line.text)
-    if not match:
-        kind, expected, got, fix = "line", EXPECTED, line.text, "Correct the line, or remove it"
-    elif ";" in match[3]:
+    kind, expected, got, fix = "line", EXPECTED, line.text, "Correct or remove the line"
+    if match and ";" in match[3]:
         kind, expected, got = "discontinuous", "one pair of offsets", match[3]
         fix = "An entity is continuous: annotate one part, or remove the line"
-    elif match[1] in ids:
+    elif match and match[1] in ids:
         kind, expected, got = "id", "an id that is new", match[1]
         fix = "Give each annotation another id"
-    else:
+    elif match:
         ids.add(match[1])
         start, end = map(int, match[3].split())
         return RawSpan(start, end, match[2], where=line.where, text=match[4])

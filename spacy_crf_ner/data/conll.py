@@ -4,7 +4,7 @@ from collections import Counter
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Iterator, List, Optional, Tuple
+from typing import Iterator
 
 from spacy.language import Language
 from spacy.tokens import Doc
@@ -19,7 +19,7 @@ LAYOUT_LINES = 1000  # lines that decide the layout of a file
 def read_conll(
     path: Path,
     nlp: Language,
-    log: Optional[ConversionLog] = None,
+    log: ConversionLog | None = None,
     *,
     token_column: int = 1,
     tag_column: int = -1,
@@ -39,25 +39,28 @@ def read_conll(
     for a column that does not exist.
     """
     tabs, columns = _detect_layout(path)
-    token, tag = (_index(path, number, columns) for number in (token_column, tag_column))
+    for number in (token_column, tag_column):
+        if not 1 <= abs(number) <= columns:
+            expected = f"a column from 1 to {columns}, or from -1, the last, to -{columns}"
+            raise error(str(path), expected, str(number), "Count the columns of a line")
+    token, tag = ((number - (number > 0)) % columns for number in (token_column, tag_column))
     if token == tag:
         got = f"column {token_column} for both"
         raise error(str(path), "a column of tokens and one of tags", got, "Name two columns")
-
     rows = partial(_rows, path, tabs, columns, token, tag)
     return tagged_docs(path, nlp, log or ConversionLog(), rows)
 
 
-def looks_like_columns(lines: List[str]) -> bool:
+def looks_like_columns(lines: list[str]) -> bool:
     """Return whether most of these lines end with a tag; `read_conll` reports the others."""
     rows = [line.split() for line in lines if not line.startswith("# ")]
     tagged = [row for row in rows if len(row) > 1 and TAG.fullmatch(row[-1])]
     return len(tagged) > len(rows) / 2
 
 
-def _detect_layout(path: Path) -> Tuple[bool, int]:
+def _detect_layout(path: Path) -> tuple[bool, int]:
     """Return whether single tabs separate columns, or runs of spaces; and how many there are."""
-    tokens, comments = Counter[Tuple[bool, int]](), Counter[Tuple[bool, int]]()
+    tokens, comments = Counter[tuple[bool, int]](), Counter[tuple[bool, int]]()
     for line in islice(read_lines(path), LAYOUT_LINES):
         if line.text.strip() and not line.text.startswith("-DOCSTART-"):
             tabs = "\t" in line.text
@@ -68,14 +71,7 @@ def _detect_layout(path: Path) -> Tuple[bool, int]:
     return tabs, max(columns, 2)
 
 
-def _index(path: Path, number: int, columns: int) -> int:
-    if not 1 <= abs(number) <= columns:
-        expected = f"a column from 1 to {columns}, or from -1, the last, to -{columns}"
-        raise error(str(path), expected, str(number), "Count the columns of a line")
-    return number - 1 if number > 0 else columns + number
-
-
-def _split(line: str, tabs: bool) -> List[str]:
+def _split(line: str, tabs: bool) -> list[str]:
     return line.split("\t") if tabs else [cell for cell in line.split(" ") if cell]
 
 
@@ -89,16 +85,14 @@ def _rows(
             document += bool(text.strip())
             sentence, within = sentence + 1, False
             continue
-        cells = _split(text, tabs)
-        complete = len(cells) == columns
-        tagged = complete and TAG.fullmatch(cells[tag])
-        if text.startswith("# ") and not (problem or within or tagged):
-            log.skipped("comment")
-            continue
-        within = True
-        if not problem and not complete:
+        cells, comment = _split(text, tabs), text.startswith("# ") and not (problem or within)
+        if not problem and len(cells) != columns:
             expected = f"{columns} columns, as most of the first lines have"
             fix = "Separate all columns by tabs, or all by spaces"
             problem = "columns", error(where, expected, f"{len(cells)}: {cells}", fix)
+        if comment and (problem or not TAG.fullmatch(cells[tag])):
+            log.skipped("comment")
+            continue
+        within = True
         word_and_tag = ("", "O") if problem else (cells[token], cells[tag])
         yield TaggedToken(where, *word_and_tag, sentence, document, problem)

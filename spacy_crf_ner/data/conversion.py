@@ -4,10 +4,11 @@ import random
 from collections import Counter
 from contextlib import ExitStack
 from functools import partial
-from itertools import accumulate, pairwise
+from importlib.util import find_spec
+from itertools import accumulate, groupby, islice, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Callable, Iterable, Iterator, Mapping, Sequence
 
 import spacy
 from spacy.language import Language
@@ -19,18 +20,19 @@ from .atomic import atomic_write
 from .docbin import CorpusWriter, count_doc
 from .files import SPLITS, find_files
 from .format_detection import FORMATS, Reader, detect_format
-from .grouping import group_sentences
+from .iob import DOCUMENT
+from .json_records import META
 from .jsonl import write_jsonl
 from .repair_log import ConversionLog, error
 from .vietnamese import SYLLABLES
 
 # Gets the part, the number of its docs so far, and their total where that is known.
-OnProgress = Callable[[str, int, Optional[int]], None]
+OnProgress = Callable[[str, int, int | None], None]
 FILE_SUFFIXES = (SUFFIX, ".jsonl")
 
 
 def convert(
-    source: Union[Path, Sequence[Path]],
+    source: Path | Sequence[Path],
     target: Path,
     *,
     nlp: Language,
@@ -41,28 +43,25 @@ def convert(
     seed: int = 0,
     token_column: int = 1,
     tag_column: int = -1,
-    log: Optional[ConversionLog] = None,
-    on_progress: Optional[OnProgress] = None,
-) -> Dict[str, Dict[str, int]]:
+    log: ConversionLog | None = None,
+    on_progress: OnProgress = lambda part, number, total: None,
+) -> dict[str, dict[str, int]]:
     """Write a corpus as train.spacy, dev.spacy and test.spacy, or as one file.
 
-    source: A file, which is split by `shares`; a folder with a file for train and perhaps for dev
-        and test (train.txt, eng.testa), or else with one file, which is split; or several of
-        these: the parts that their names say, or else one corpus, in this order. Without dev, it
-        is taken from train, by the shares of these two.
+    source: Files and folders, see `find_files`. A corpus without parts is split by `shares`; one
+        without dev takes it from train, by the shares of these two.
     target: Folder for the three files; or a new file, .spacy or .jsonl, for the whole corpus.
-        Nothing is written unless the whole corpus can be read. A part of more than
-        `docbin.MAX_TOKENS` tokens is written as a folder of .spacy files with the name of the
-        file, which spaCy reads like the file.
+        Nothing is written unless the whole corpus can be read. For a part of more than
+        `docbin.MAX_TOKENS` tokens, see `CorpusWriter`.
     nlp: Pipeline whose vocabulary is used, and whose tokenizer if the format has no tokens.
     format: A key of `FORMATS`, or "auto" to detect it.
     n_sents: Sentences per Doc, as for `group_sentences`; no Doc spans two files.
     syllables: A key of `SYLLABLES`: keep tokens, split words into syllables, or join them to words.
-    shares, seed: As for `split`; a part with a share of 0, or without a share, is not written.
+    shares, seed: As for `split_indices`; a part without a share, or a share of 0, is not written.
     token_column, tag_column: As for `read_conll`; the other formats have no columns to choose.
     log: Decides what happens to mistakes, and counts them and what was read of each part ("corpus"
         for one that is split); without a log, the first mistake is raised.
-    on_progress: Called in front of the first doc of a part, and at each doc.
+    on_progress: Called before the first doc of a part, and at each doc.
 
     Returns the numbers of docs, sentences, tokens and entities of each part that was written, and
     of the entities of each label, as "entities.PERSON".
@@ -74,8 +73,6 @@ def convert(
     read_file = _reader(sources, format, token_column, tag_column)
     if syllables not in SYLLABLES:
         raise InputError(f"syllables: expected {', '.join(SYLLABLES)}, got {syllables!r}.")
-    if len(shares) > len(SPLITS):
-        raise InputError(f"shares: expected at most 3 ({', '.join(SPLITS)}), got {len(shares)}.")
     one_file = target.suffix in FILE_SUFFIXES
     files, ignored = find_files(sources, as_one=one_file)
     log = log or ConversionLog()
@@ -85,11 +82,14 @@ def convert(
     outputs = {name: target if one_file else target / f"{name}{SUFFIX}" for name in names}
     _require_outputs(target, outputs, files)
 
-    def read(part: str, log: ConversionLog, total: Optional[int] = None) -> Iterator[Doc]:
+    def read(part: str, log: ConversionLog, total: int | None = None) -> Iterator[Doc]:
         log.start_part(part)
+        on_progress(part, 0, total)
         sentences = (SYLLABLES[syllables](read_file(file, nlp, log)) for file in files[part])
         docs = (doc for each in sentences for doc in group_sentences(each, n_sents))
-        return _watched(docs, part, total, on_progress) if on_progress else docs
+        for number, doc in enumerate(docs, 1):
+            on_progress(part, number, total)
+            yield doc
 
     if target.suffix == ".jsonl":
         counts: Counter[str] = Counter()
@@ -121,31 +121,22 @@ def blank_pipeline(lang: str, segment: bool = True) -> Language:
 
     Raises InputError if spaCy does not have the language, or needs a package for it.
     """
-    rules = {"nlp": {"tokenizer": {"@tokenizers": "spacy.Tokenizer.v1"}}}
-    if lang == "vi" and not segment:
+    if lang == "vi" and not (segment and find_spec("pyvi")):
+        rules = {"nlp": {"tokenizer": {"@tokenizers": "spacy.Tokenizer.v1"}}}
         return spacy.blank("vi", config=rules)
     try:
         return spacy.blank(lang)
     except ImportError as error:
-        if lang == "vi":
-            return spacy.blank("vi", config=rules)
         raise InputError(f"lang: expected a language of spaCy, got {lang!r}: {error}") from error
 
 
-def _watched(
-    docs: Iterator[Doc], part: str, total: Optional[int], on_progress: OnProgress
-) -> Iterator[Doc]:
-    on_progress(part, 0, total)
-    for number, doc in enumerate(docs, 1):
-        on_progress(part, number, total)
-        yield doc
-
-
 def _plan_splits(
-    files: Mapping[str, List[Path]], shares: Sequence[float]
-) -> Dict[str, Dict[str, float]]:
+    files: Mapping[str, list[Path]], shares: Sequence[float]
+) -> dict[str, dict[str, float]]:
     """Return, for each part that is read, the parts that are written of it, with their shares."""
-    require_shares(shares)
+    if len(shares) > len(SPLITS):
+        raise InputError(f"shares: expected at most 3 ({', '.join(SPLITS)}), got {len(shares)}.")
+    _require_shares(shares)
     wanted = {name: share for name, share in zip(SPLITS, shares) if share}
     if "corpus" in files:
         return {"corpus": wanted}
@@ -163,7 +154,7 @@ def _split_part(
     log: ConversionLog,
     writers: Mapping[str, CorpusWriter],
 ) -> None:
-    """Divide a part as `split` does. It is read twice, to count its docs without keeping them."""
+    """Divide a part at random. It is read twice, to count its docs without keeping them."""
     names = list(shares)
     if len(names) == 1:
         for doc in read(log):
@@ -179,7 +170,7 @@ def _split_part(
 
 
 def _require_outputs(
-    target: Path, outputs: Mapping[str, Path], files: Mapping[str, List[Path]]
+    target: Path, outputs: Mapping[str, Path], files: Mapping[str, list[Path]]
 ) -> None:
     """Raise InputError for an output that would replace an input or an unrelated file.
 
@@ -203,42 +194,69 @@ def _require_outputs(
         )
 
 
-def _reader(sources: List[Path], format: str, token_column: int, tag_column: int) -> Reader:
+def _reader(sources: list[Path], format: str, token_column: int, tag_column: int) -> Reader:
     columns = {"token_column": token_column, "tag_column": tag_column}
     chosen = (token_column, tag_column) != (1, -1)
     if format == "auto":
         format = "conll" if chosen else detect_format(*sources)
     if format not in FORMATS:
         raise InputError(f"format: expected auto, {', '.join(FORMATS)}, got {format!r}.")
-    if chosen and format != "conll":
+    if format == "conll":
+        return partial(FORMATS[format], **columns)
+    if chosen:
         raise InputError(f"format: expected conll, which has columns, got {format!r}.")
-    return partial(FORMATS[format], **columns) if chosen else FORMATS[format]
+    return FORMATS[format]
+
+
+# Sentences joined to longer Docs
+
+
+def group_sentences(docs: Iterable[Doc], n_sents: int) -> Iterator[Doc]:
+    """Join sentences to longer Docs, never across a boundary of documents.
+
+    docs: Sentences, as the readers yield them. They are changed.
+    n_sents: Sentences per Doc; the last Doc of a document may have fewer. 1 joins none. 0 joins
+        all sentences of a document, or none where the corpus does not mark documents.
+
+    Yields Docs with the boundaries of the sentences, and a space between two of them. If sentences
+    have metadata, the joined Doc has a list of them.
+    Raises InputError for a negative number.
+    """
+    if n_sents < 0:
+        raise InputError(f"n_sents: expected a number of sentences, 0 or more, got {n_sents}.")
+    for document, sentences in groupby(docs, key=lambda doc: doc.user_data.get(DOCUMENT, 0)):
+        size = n_sents or (None if document else 1)
+        while group := list(islice(sentences, size)):
+            yield _join(group)
+
+
+def _join(group: list[Doc]) -> Doc:
+    for doc in group:
+        doc.user_data.pop(DOCUMENT, None)
+    if len(group) == 1 or not any(map(len, group)):  # spaCy cannot join empty Docs
+        return group[0]
+    metas = [doc.user_data.pop(META, None) for doc in group]
+    joined = Doc.from_docs(group)  # warns about other user data that cannot be joined
+    assert joined is not None
+    joined.has_unknown_spaces = group[0].has_unknown_spaces
+    if any(metas):
+        joined.user_data[META] = metas
+    return joined
 
 
 # Division at random
 
 
-def split(
-    docs: Sequence[Doc], shares: Sequence[float] = (0.8, 0.1, 0.1), seed: int = 0
-) -> Tuple[List[Doc], ...]:
-    """Divide docs at random; equal numbers of docs, shares and seeds give equal divisions.
+def split_indices(n: int, shares: Sequence[float], seed: int = 0) -> list[int]:
+    """Divide n docs at random; equal numbers of docs, shares and seeds give equal divisions.
 
-    docs: N Docs.
-    shares: Fraction of N for each part. In the shuffled order, part k ends at N times the sum of
+    shares: Fraction of n for each part. In the shuffled order, part k ends at n times the sum of
         the first k shares, rounded.
 
-    Returns a list for each share; the docs in it keep their order.
+    Returns, for each doc, the index of its part.
     Raises InputError for shares that are negative or do not sum to 1.
     """
-    parts: Tuple[List[Doc], ...] = tuple([] for _ in shares)
-    for part, doc in zip(split_indices(len(docs), shares, seed), docs):
-        parts[part].append(doc)
-    return parts
-
-
-def split_indices(n: int, shares: Sequence[float], seed: int) -> List[int]:
-    """Return the index of the part that `split` puts each of n docs into."""
-    require_shares(shares)
+    _require_shares(shares)
     draw = random.Random(seed).random  # Python guarantees this sequence in all versions
     order = sorted(range(n), key=lambda _: draw())
     ends = [round(n * total) for total in accumulate(shares)]
@@ -249,8 +267,7 @@ def split_indices(n: int, shares: Sequence[float], seed: int) -> List[int]:
     return parts
 
 
-def require_shares(shares: Sequence[float]) -> None:
-    """Raise InputError for shares that are negative or do not sum to 1."""
+def _require_shares(shares: Sequence[float]) -> None:
     if not all(share >= 0 for share in shares) or not abs(sum(shares) - 1) < 1e-9:
         got = ",".join(map(str, shares))
         raise InputError(f"shares: expected fractions that sum to 1, as 0.8,0.1,0.1, got {got}.")

@@ -3,7 +3,7 @@
 import shutil
 from collections import Counter
 from pathlib import Path
-from typing import Iterator, Optional
+from typing import Iterator
 
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin
@@ -20,7 +20,7 @@ def looks_like_spacy(head: bytes) -> bool:
     return head.startswith(ZLIB) and not head[:2].isascii()
 
 
-def read_spacy(path: Path, nlp: Language, log: Optional[ConversionLog] = None) -> Iterator[Doc]:
+def read_spacy(path: Path, nlp: Language, log: ConversionLog | None = None) -> Iterator[Doc]:
     """Read the Docs of a .spacy file, with tokens, annotation and user data unchanged.
 
     path: File, as `spacy convert` or `DocBin.to_disk` writes it, or a folder of such files, as

@@ -1,7 +1,7 @@
 """Annotated text in JSON lines, as doccano exports it."""
 
 from pathlib import Path
-from typing import Iterator, Optional
+from typing import Iterator
 
 from spacy.language import Language
 from spacy.tokens import Doc
@@ -25,7 +25,7 @@ def looks_like_doccano(record: object) -> bool:
     return isinstance(entities, list) and ("relations" in record or "Comments" in record)
 
 
-def read_doccano(path: Path, nlp: Language, log: Optional[ConversionLog] = None) -> Iterator[Doc]:
+def read_doccano(path: Path, nlp: Language, log: ConversionLog | None = None) -> Iterator[Doc]:
     """Read the JSON lines that doccano exports from a project of sequence labeling.
 
     path: File, UTF-8, a record a line, with these keys:
@@ -53,8 +53,7 @@ def read_doccano(path: Path, nlp: Language, log: Optional[ConversionLog] = None)
         relations = pop_typed(where, record, "relations", list)
         doc = tokenize(record.pop(texts[0]), nlp, where)
         store_meta(where, doc, record)
-        set_entities(doc, spans, log, where)
         log.skipped("relation", len(relations))
-        return doc
+        return set_entities(doc, spans, log, where)
 
     return records_to_docs(json_lines(path), to_doc, log)

@@ -1,7 +1,7 @@
 """The files of a corpus, and the part (train, dev, test) that each of them is."""
 
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Sequence
+from typing import Sequence
 
 from ..docbin import SUFFIX
 from .brat import looks_like_brat
@@ -13,20 +13,10 @@ ALIASES["testb"] = "test"
 PARTS = ("corpus", *SPLITS)
 EXTENSIONS = ("txt", "conll", "conllu", "iob", "bio", "csv", "tsv", "json", "jsonl")
 
-
-class Files(NamedTuple):
-    """The files of a corpus.
-
-    parts: The files of each part, in the order in which they are read; "corpus" if the corpus has
-        no parts. A folder of brat counts as a file, and so does a folder named .spacy.
-    ignored: Other files in the folders, such as a README.
-    """
-
-    parts: Dict[str, List[Path]]
-    ignored: List[Path]
+Files = dict[str, list[Path]]  # the files of each part, in the order in which they are read
 
 
-def find_files(sources: Sequence[Path], as_one: bool = False) -> Files:
+def find_files(sources: Sequence[Path], as_one: bool = False) -> tuple[Files, list[Path]]:
     """Find the files of a corpus, by part.
 
     sources: Files and folders. A single file is the corpus, whatever its name. Of several files,
@@ -34,34 +24,35 @@ def find_files(sources: Sequence[Path], as_one: bool = False) -> Files:
         they are one corpus, in this order.
     as_one: Ignore the parts.
 
+    Returns the files of each part, or of "corpus" if there are no parts, and the other files in the
+    folders, such as a README. A folder of brat counts as a file, and so does a folder named .spacy.
     Raises CorpusError for a file that is given twice, two files of one part, a file without a
     part beside others, a corpus without train, and a folder with several files but no parts.
     """
-    parts: Dict[str, List[Path]] = {}
-    ignored: List[Path] = []
+    parts: Files = {}
+    ignored: list[Path] = []
     for source in sources:
         if _is_folder(source):
             found, others = _in_folder(source)
             ignored += others
         else:
-            found = {(_part(source) if len(sources) > 1 else "") or "corpus": [source]}
+            found = {(len(sources) > 1 and _part(source)) or "corpus": [source]}
         for name, files in found.items():
             parts.setdefault("corpus" if as_one else name, []).extend(files)
     where = ", ".join(map(str, sources))
-    paths = [path for files in parts.values() for path in files]
-    if len({path.resolve() for path in paths}) < len(paths):
+    paths = [path.resolve() for files in parts.values() for path in files]
+    if len(set(paths)) < len(paths):
         raise error(where, "each file once", "a file twice", "Name it once")
-    if set(parts) != {"corpus"}:
+    if parts.keys() != {"corpus"}:
         fix = "Name each file for its part, as train.txt, or none of them"
         if "corpus" in parts:
             got = ", ".join(map(str, parts["corpus"]))
             raise error(where, f"parts named {', '.join(SPLITS)}", got, fix)
-        for name in SPLITS:
-            files = parts.get(name, [])
-            if len(files) > 1 or (name == "train" and not files):
+        for name, files in {"train": [], **parts}.items():
+            if len(files) != 1:
                 got = " and ".join(map(str, files)) or "none"
                 raise error(where, f"one file for {name}", got, fix)
-    return Files({name: parts[name] for name in PARTS if name in parts}, ignored)
+    return {name: parts[name] for name in PARTS if name in parts}, ignored
 
 
 def _is_folder(path: Path) -> bool:
@@ -83,21 +74,19 @@ def _part(path: Path) -> str:
     return "" if about and path.is_file() else "corpus"
 
 
-def _in_folder(folder: Path) -> Files:
+def _in_folder(folder: Path) -> tuple[Files, list[Path]]:
     paths = [path for path in sorted(folder.iterdir()) if not _is_folder(path)]
     # A .spacy file may come from an earlier conversion: they are read if there is nothing else.
-    for binary in (False, True):
-        found = [(_part(path), path) for path in paths if (path.suffix == SUFFIX) == binary]
-        parts = {name: [path for part, path in found if part == name] for name in PARTS}
-        if any(parts.values()):
-            break
-    if any(parts[name] for name in SPLITS):
-        parts["corpus"] = []
+    text = [path for path in paths if path.suffix != SUFFIX and _part(path)]
+    named = [(_part(path), path) for path in text or paths]
+    parts = {name: [path for part, path in named if part == name] for name in PARTS}
+    parts = {name: files for name, files in parts.items() if files}
+    if len(parts) > 1:
+        parts.pop("corpus", None)
     crowded = [name for name, files in parts.items() if len(files) > 1]
-    if crowded or not any(parts.values()):
+    if crowded or not parts:
         got = ", ".join(path.name for path in paths) or "none"
         fix = f"Name them train.txt and so on (.{', .'.join(EXTENSIONS)}), or give the files"
         raise error(str(folder), f"one file for {(crowded or ['corpus'])[0]}", got, fix)
     read = [path for files in parts.values() for path in files]
-    ignored = [path for path in paths if path not in read]
-    return Files({name: files for name, files in parts.items() if files}, ignored)
+    return parts, [path for path in paths if path not in read]

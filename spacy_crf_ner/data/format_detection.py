@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List
+from typing import Callable, Iterator
 
 from spacy.tokens import Doc
 
@@ -30,7 +30,7 @@ DETECTION_CHARACTERS = 2**16
 # decides what happens to mistakes: without one, the first is raised.
 Reader = Callable[..., Iterator[Doc]]
 
-FORMATS: Dict[str, Reader] = {
+FORMATS: dict[str, Reader] = {
     "inline": read_inline,
     "conll": read_conll,
     "gmb": read_gmb,
@@ -49,8 +49,8 @@ def detect_format(*sources: Path) -> str:
 
     Raises CorpusError for content of no known format.
     """
-    files = [file for files in find_files(sources, as_one=True).parts.values() for file in files]
-    formats = {file: _format_of(file) for file in files}
+    files, _ = find_files(sources, as_one=True)
+    formats = {file: _format_of(file) for file in files["corpus"]}
     if len(set(formats.values())) > 1:
         where = ", ".join(map(str, sources))
         found = ", ".join(f"{file.name} ({format})" for file, format in formats.items())
@@ -87,15 +87,15 @@ def _format_of(path: Path) -> str:
     raise error(str(path), ", ".join(FORMATS), got, "See convert --help for examples")
 
 
-def _first_lines(path: Path) -> List[str]:
+def _first_lines(path: Path) -> list[str]:
     """Read lines that are not blank, each as a whole: the first record may be a long document."""
-    lines: List[str] = []
+    lines: list[str] = []
     characters = 0
-    for line in read_lines(path):
-        if line.problem and line.problem[0] == "length" and not lines:
-            raise line.problem[1]
-        characters += len(line.text)
-        lines += [line.text] if line.text.strip() else []
+    for _, text, problem in read_lines(path):
+        if problem and problem[0] == "length" and not lines:
+            raise problem[1]
+        characters += len(text)
+        lines += [text] if text.strip() else []
         if len(lines) == DETECTION_LINES or characters > DETECTION_CHARACTERS:
             break
     return lines

@@ -6,15 +6,16 @@ The three characters `\[`, `\]` and `\\` are escaped; any other backslash is a b
 import re
 from itertools import pairwise
 from pathlib import Path
-from typing import Iterator, List, Optional, Sequence, Tuple
+from typing import Iterator, Sequence
 from unicodedata import category, is_normalized
 
 from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.util import get_words_and_spaces
 
-from .lines import Problem, read_lines
-from .offsets import RawSpan, set_entities
+from ..input_error import CorpusError
+from .lines import read_lines
+from .offsets import RawSpan, set_entities, tokenize
 from .repair_log import ConversionLog, error
 
 ESCAPED = re.compile(r"\\([\[\]\\])")
@@ -24,7 +25,7 @@ MARKUP = re.compile(
 )
 
 
-def read_inline(path: Path, nlp: Language, log: Optional[ConversionLog] = None) -> Iterator[Doc]:
+def read_inline(path: Path, nlp: Language, log: ConversionLog | None = None) -> Iterator[Doc]:
     """Read sentences with entities in brackets, tokenized by the pipeline.
 
     path: File, UTF-8. Whitespace around a line is not part of the sentence.
@@ -41,37 +42,32 @@ def read_inline(path: Path, nlp: Language, log: Optional[ConversionLog] = None) 
         line = line.strip()
         if not line and not problem:
             continue
-        if problem := problem or _problem(where, line, nlp):
+        try:
+            if problem:
+                raise problem[1]
+            text, spans = _parse(where, line)
+            doc = tokenize(text, nlp, where)
+        except CorpusError as bad:
             entities = sum(bool(match[2]) for match in MARKUP.finditer(line))
             log.read(entities=entities)
-            log.rejected(*problem, records=1, entities=entities)
+            log.rejected("record", bad, records=1, entities=entities)
             continue
-        text, spans = _parse(line)
-        doc = _divide_words(nlp.make_doc(text), [at for span in spans for at in span[:2]])
         log.read()
-        set_entities(doc, spans, log, where)
+        doc = _divide_words(doc, [at for span in spans for at in span[:2]])
         for token in doc:
             token.is_sent_start = token.i == 0
-        yield doc
+        yield set_entities(doc, spans, log, where)
 
 
-def _problem(where: str, line: str, nlp: Language) -> Optional[Problem]:
-    if len(line) > nlp.max_length:
-        expected = f"a line of at most {nlp.max_length:,} characters"
-        return "length", error(where, expected, f"{len(line):,}", "Break it into sentences")
-    bad = next((match for match in MARKUP.finditer(line) if match[0] in "[]"), None)
-    if not bad:
-        return None
-    fix = r"Close and label each entity, nest none, and write \[ or \] for a bracket"
-    expected = "[text](LABEL), neither of them empty"
-    return "brackets", error(where, expected, repr(line[bad.start() :][:40]), fix)
-
-
-def _parse(line: str) -> Tuple[str, List[RawSpan]]:
+def _parse(where: str, line: str) -> tuple[str, list[RawSpan]]:
     """Remove the markup from a line."""
     text, at = "", 0
     spans = []
     for match in MARKUP.finditer(line):
+        if match[0] in "[]":
+            fix = r"Close and label each entity, nest none, and write \[ or \] for a bracket"
+            expected = "[text](LABEL), neither of them empty"
+            raise error(where, expected, repr(line[match.start() :][:40]), fix)
         entity, label = match.groups()
         text += line[at : match.start()]
         at, start = match.end(), len(text)
@@ -83,7 +79,7 @@ def _parse(line: str) -> Tuple[str, List[RawSpan]]:
 
 def _divide_words(doc: Doc, edges: Sequence[int]) -> Doc:
     """Divide the tokens that contain edges of entities, where a word may end."""
-    words: List[str] = []
+    words: list[str] = []
     for token in doc:
         begin, end = token.idx, token.idx + len(token)
         inside = {at for at in edges if begin < at < end and _may_divide(token.text, at - begin)}

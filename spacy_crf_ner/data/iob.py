@@ -3,7 +3,7 @@
 import re
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Callable, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Callable, Iterable, Iterator, NamedTuple, Sequence
 
 from spacy.language import Language
 from spacy.tokens import Doc, Span
@@ -14,8 +14,8 @@ from .repair_log import ConversionLog, error
 
 # Key of user_data, for `group_sentences` only: the number of a sentence's document, from 1.
 DOCUMENT = "spacy_crf_ner.document"
-TokenSpan = Tuple[int, int, str]  # first token, last token + 1, label
-InvalidTag = Tuple[int, str]  # its token, and the tags that a closed scheme allows there
+TokenSpan = tuple[int, int, str]  # first token, last token + 1, label
+InvalidTag = tuple[int, str]  # its token, and the tags that a closed scheme allows there
 
 TAG = re.compile(r"O|[BIMLUES]-\S+")
 # Closed schemes mark where an entity ends, each by prefixes that no other scheme has.
@@ -34,13 +34,15 @@ class TaggedToken(NamedTuple):
     tag: str
     sentence: int
     document: int = 0  # in front of the first boundary, and in formats without documents
-    problem: Optional[Problem] = None
+    problem: Problem | None = None
 
 
-Reader = Callable[[ConversionLog], Iterator[TaggedToken]]
-
-
-def tagged_docs(path: Path, nlp: Language, log: ConversionLog, read: Reader) -> Iterator[Doc]:
+def tagged_docs(
+    path: Path,
+    nlp: Language,
+    log: ConversionLog,
+    read: Callable[[ConversionLog], Iterator[TaggedToken]],
+) -> Iterator[Doc]:
     """Make a Doc of each sentence.
 
     path: The file, for `log.tag_schemes`.
@@ -50,14 +52,8 @@ def tagged_docs(path: Path, nlp: Language, log: ConversionLog, read: Reader) -> 
     read: Yields the rows, and counts in a log what is not a row. It is called twice: the first
         pass detects the tag scheme, which depends on all tags of the file.
     """
-
-    def tags() -> Iterator[List[str]]:
-        for rows, problem in _sentences(read(ConversionLog())):
-            if problem and not log.repair:
-                raise problem[1]
-            yield [row.tag for row in rows]
-
-    log.tag_schemes[str(path)], closed = detect_scheme(tags())
+    tags = ([row.tag for row in rows] for rows, _ in _sentences(read(ConversionLog())))
+    log.tag_schemes[str(path)], closed = detect_scheme(tags)
     for rows, problem in _sentences(read(log)):
         found, invalid = decode_tags([row.tag for row in rows], closed)
         log.read(entities=len(found))
@@ -83,11 +79,11 @@ def tagged_docs(path: Path, nlp: Language, log: ConversionLog, read: Reader) -> 
 
 def _sentences(
     rows: Iterator[TaggedToken],
-) -> Iterator[Tuple[List[TaggedToken], Optional[Problem]]]:
+) -> Iterator[tuple[list[TaggedToken], Problem | None]]:
     """Yield the rows of each sentence, and the first problem among them."""
     for _, group in groupby(map(_check, rows), lambda row: (row.document, row.sentence)):
         sentence = list(group)
-        yield sentence, next((row.problem for row in sentence if row.problem), None)
+        yield sentence, next(filter(None, (row.problem for row in sentence)), None)
 
 
 def _check(row: TaggedToken) -> TaggedToken:
@@ -99,24 +95,24 @@ def _check(row: TaggedToken) -> TaggedToken:
     return row._replace(tag="O", problem=("tag" if row.word else "token", problem))
 
 
-def _trim(rows: List[TaggedToken], span: TokenSpan, log: ConversionLog) -> Optional[TokenSpan]:
+def _trim(rows: list[TaggedToken], span: TokenSpan, log: ConversionLog) -> TokenSpan | None:
     """Trim tokens of whitespace off an entity; None if nothing is left of it."""
     start, end = trim_whitespace([row.word for row in rows], *span[:2])
-    if (start, end) == span[:2]:
-        return span
-    edge = rows[span[0] if start > span[0] else span[1] - 1]
-    problem = error(edge.where, "no whitespace at an entity's edge", repr(edge.word), "Tag it O")
-    if start == end:
-        log.rejected("whitespace", problem, entities=1)
-        return None
-    log.repaired("whitespace", problem)
+    if (start, end) != span[:2]:
+        edge = rows[span[0] if start > span[0] else span[1] - 1]
+        got, fix = repr(edge.word), "Tag it O"
+        problem = error(edge.where, "no whitespace at an entity's edge", got, fix)
+        if start == end:
+            log.rejected("whitespace", problem, entities=1)
+            return None
+        log.repaired("whitespace", problem)
     return start, end, span[2]
 
 
 # Tag schemes
 
 
-def detect_scheme(sentences: Iterable[Sequence[str]]) -> Tuple[str, bool]:
+def detect_scheme(sentences: Iterable[Sequence[str]]) -> tuple[str, bool]:
     """Detect the scheme of a file from all of its tags.
 
     sentences: Tags of each sentence, each a match of `TAG`.
@@ -128,8 +124,8 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> Tuple[str, bool]:
     Returns "IOB1", "IOB2", "BILUO", "BIOES", "BMES", two of these, or "none", and whether the
     scheme is closed: the last token of an entity has a prefix of its own (BILUO, BIOES, BMES).
     """
-    prefixes: Set[str] = set()
-    names: Set[str] = set()
+    prefixes: set[str] = set()
+    names: set[str] = set()
     for tags in sentences:
         prefixes.update(tag[0] for tag in tags)
         for before, tag in pairwise(["O", *tags]):
@@ -141,7 +137,7 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> Tuple[str, bool]:
     return ", ".join(closed or sorted(names)) or "none", bool(closed)
 
 
-def decode_tags(tags: Sequence[str], closed: bool) -> Tuple[List[TokenSpan], List[InvalidTag]]:
+def decode_tags(tags: Sequence[str], closed: bool) -> tuple[list[TokenSpan], list[InvalidTag]]:
     """Decode the entities of a sentence.
 
     tags: A match of `TAG` for each token. M- is read as I-, E- as L-, S- as U-.
@@ -150,8 +146,8 @@ def decode_tags(tags: Sequence[str], closed: bool) -> Tuple[List[TokenSpan], Lis
     Returns the entities, and the tags that are invalid in a closed scheme, which are decoded as
     in IOB: I- and L- that continue nothing begin an entity, and an open entity ends.
     """
-    spans: List[TokenSpan] = []
-    invalid: List[InvalidTag] = []
+    spans: list[TokenSpan] = []
+    invalid: list[InvalidTag] = []
     inside = ""  # label of the entity that the next token may continue, and must if closed
     for i, tag in enumerate([*tags, "O"]):
         prefix, label = tag[0], tag[2:]

@@ -4,7 +4,7 @@ import json
 import reprlib
 from math import isfinite
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Type, TypeVar
+from typing import Any, Callable, Iterable, Iterator, TypeVar
 
 import srsly
 from spacy.tokens import Doc
@@ -18,8 +18,7 @@ MAX_ARRAY_BYTES = 512 * 2**20  # parsed, an array takes several times its size i
 MAX_DEPTH = 200  # lists and objects in each other; more cannot be stored or passed on safely
 TYPES = {str: "a string", bool: "true or false", list: "a list", dict: "an object"}
 
-Record = Dict[str, Any]
-Content = TypeVar("Content")
+Record = dict[str, Any]
 Value = TypeVar("Value")
 
 _short = reprlib.Repr()
@@ -31,23 +30,29 @@ def shorten(value: object) -> str:
     return _short.repr(value)
 
 
-def to_docs(
-    contents: Iterable[Tuple[str, Content]],
-    to_doc: Callable[[str, Content], Optional[Doc]],
+def records_to_docs(
+    records: Iterable[tuple[str, object]],
+    to_doc: Callable[[str, Record], Doc | None],
     log: ConversionLog,
 ) -> Iterator[Doc]:
-    """Make a Doc of each record, one at a time.
+    """Make a Doc of each record, one at a time; no two records may have the same id.
 
-    contents: The place of each record and its content, or the CorpusError that came of it.
+    records: The place of each record, such as "corpus.jsonl, line 5", and its value, or the
+        CorpusError that came of it. Of each id, only a hash and the last part of its place are
+        kept: about 150 bytes.
     to_doc: Makes a Doc, or returns None for a record that it has counted as skipped. It raises
         CorpusError for a record that cannot be read, before it counts any entity.
     log: Decides whether such a record is an error, or is left out and counted.
     """
-    for where, content in contents:
+    places: dict[int, str] = {}
+    for where, record in records:
         try:
-            if isinstance(content, CorpusError):
-                raise content
-            doc = to_doc(where, content)
+            if isinstance(record, CorpusError):
+                raise record
+            if not isinstance(record, dict):
+                raise error(where, "an object of JSON", shorten(record), "Write {...}, with a text")
+            _require_new_id(where, record.get("id"), places)
+            doc = to_doc(where, record)
         except CorpusError as problem:
             log.read()
             log.rejected("record", problem, records=1)
@@ -57,37 +62,17 @@ def to_docs(
             yield doc
 
 
-def records_to_docs(
-    values: Iterable[Tuple[str, object]],
-    to_doc: Callable[[str, Record], Optional[Doc]],
-    log: ConversionLog,
-) -> Iterator[Doc]:
-    """Make Docs as `to_docs` does, of JSON objects with distinct ids.
-
-    Of each id, only a hash and the number of its line or record are kept: about 100 bytes.
-    """
-    numbers: Dict[int, int] = {}
-
-    def checked(where: str, value: object) -> Optional[Doc]:
-        if not isinstance(value, dict):
-            raise error(where, "an object of JSON", shorten(value), "Write {...}, with a text")
-        if (identity := value.get("id")) is not None:
-            _require_new_id(where, identity, numbers)
-        return to_doc(where, value)
-
-    return to_docs(values, checked, log)
-
-
-def _require_new_id(where: str, identity: object, numbers: Dict[int, int]) -> None:
+def _require_new_id(where: str, identity: object, places: dict[int, str]) -> None:
+    if identity is None:
+        return
     if type(identity) not in (str, int):
-        fix = "Correct it, or leave it out"
-        raise error(where, "a string or a whole number for 'id'", shorten(identity), fix)
-    unit, number = where.rsplit(" ", 2)[1:]  # "corpus.jsonl, line 5"
+        raise error(where, "a string or a whole number for 'id'", shorten(identity))
+    place = where.rpartition(", ")[2]
     # The hash of the repr, since hash(-1) == hash(-2).
-    first = numbers.setdefault(hash(repr(identity)), int(number))
-    if first != int(number):
+    first = places.setdefault(hash(repr(identity)), place)
+    if first != place:
         fix = "Keep one of the two, or give them different ids"
-        raise error(where, "an id that is new", f"{shorten(identity)}, as in {unit} {first}", fix)
+        raise error(where, "an id that is new", f"{shorten(identity)}, as in {first}", fix)
 
 
 # JSON
@@ -101,14 +86,14 @@ def decode_json(text: str) -> object:
     """
     try:
         value: object = _decoder.decode(text)
+        if text.count("[") + text.count("{") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
+            raise RecursionError
     except RecursionError as problem:
         raise ValueError(f"more than {MAX_DEPTH} levels of lists and objects") from problem
-    if text.count("[") + text.count("{") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
-        raise ValueError(f"more than {MAX_DEPTH} levels of lists and objects")
     return value
 
 
-def json_lines(path: Path) -> Iterator[Tuple[str, object]]:
+def json_lines(path: Path) -> Iterator[tuple[str, object]]:
     """Read the value of each line that is not blank, or the CorpusError of one that is not JSON."""
     for where, text, problem in read_lines(path):
         if problem:
@@ -121,7 +106,7 @@ def json_lines(path: Path) -> Iterator[Tuple[str, object]]:
                 yield where, error(where, "JSON", got, fix)
 
 
-def json_array(path: Path) -> Iterator[Tuple[str, object]]:
+def json_array(path: Path) -> Iterator[tuple[str, object]]:
     """Read the items of a file that is one JSON array of at most `MAX_ARRAY_BYTES`.
 
     Raises CorpusError for a file that is anything else: this is never repaired, since the number
@@ -135,9 +120,9 @@ def json_array(path: Path) -> Iterator[Tuple[str, object]]:
         values = decode_json(path.read_text(encoding="utf-8-sig"))
         if not isinstance(values, list):
             raise ValueError(shorten(values))
-    except ValueError as problem:
-        fix = "Export the file again"
-        raise error(str(path), "an array of JSON, in UTF-8", str(problem), fix) from problem
+    except ValueError as bad:
+        expected, fix = "an array of JSON, in UTF-8", "Export the file again"
+        raise error(str(path), expected, str(bad), fix) from bad
     return ((f"{path}, record {number}", value) for number, value in enumerate(values, 1))
 
 
@@ -151,7 +136,7 @@ def _depth(value: object) -> int:
     return depth
 
 
-def _object(pairs: List[Tuple[str, Any]]) -> Record:
+def _object(pairs: list[tuple[str, Any]]) -> Record:
     record = dict(pairs)
     if len(record) < len(pairs):
         raise ValueError(f"a key twice among {shorten([key for key, _ in pairs])}")
@@ -172,7 +157,7 @@ _decoder = json.JSONDecoder(object_pairs_hook=_object, parse_float=_finite, pars
 # Contents of a record
 
 
-def pop_typed(where: str, record: Record, key: str, kind: Type[Value]) -> Value:
+def pop_typed(where: str, record: Record, key: str, kind: type[Value]) -> Value:
     """Remove a key from a record and return its value; an empty one for null and a missing key.
 
     Raises CorpusError for a value of another type.
@@ -181,8 +166,7 @@ def pop_typed(where: str, record: Record, key: str, kind: Type[Value]) -> Value:
     if value is None:
         return kind()
     if type(value) is not kind:
-        fix = f"Correct {key!r}, or leave it out"
-        raise error(where, f"{TYPES[kind]} for {key!r}", shorten(value), fix)
+        raise error(where, f"{TYPES[kind]} for {key!r}", shorten(value))
     return value
 
 

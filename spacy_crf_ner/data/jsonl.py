@@ -3,7 +3,7 @@
 import json
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Iterable, Iterator
 
 from spacy.language import Language
 from spacy.tokens import Doc, Span
@@ -29,7 +29,7 @@ def looks_like_jsonl(record: object) -> bool:
     )
 
 
-def read_jsonl(path: Path, nlp: Language, log: Optional[ConversionLog] = None) -> Iterator[Doc]:
+def read_jsonl(path: Path, nlp: Language, log: ConversionLog | None = None) -> Iterator[Doc]:
     """Read JSON lines of spaCy, Prodigy, and `write_jsonl`.
 
     path: File, UTF-8, a record a line, with these keys:
@@ -57,8 +57,8 @@ def read_jsonl(path: Path, nlp: Language, log: Optional[ConversionLog] = None) -
     Raises CorpusError for a record that is not as above, or has no annotation.
     """
     log = log or ConversionLog()
-    values = ((where, _as_object(value)) for where, value in json_lines(path))
-    return records_to_docs(values, lambda where, each: _to_doc(where, each, nlp, log), log)
+    records = ((where, _as_object(value)) for where, value in json_lines(path))
+    return records_to_docs(records, lambda where, each: _to_doc(where, each, nlp, log), log)
 
 
 def _as_object(value: object) -> object:
@@ -68,14 +68,14 @@ def _as_object(value: object) -> object:
     return value
 
 
-def _to_doc(where: str, record: Record, nlp: Language, log: ConversionLog) -> Optional[Doc]:
+def _to_doc(where: str, record: Record, nlp: Language, log: ConversionLog) -> Doc | None:
     if record.keys().isdisjoint(ANNOTATION):
         fix = "Annotate the text, or give it an empty list of spans"
         got = f"only {shorten(sorted(record))}"
         raise error(where, f"annotation, one of the keys {', '.join(ANNOTATION)}", got, fix)
     answer = pop_typed(where, record, "answer", str) or "accept"
     if answer not in ("accept", "reject", "ignore"):
-        raise error(where, "the answer accept, reject or ignore", shorten(answer), "Correct it")
+        raise error(where, "the answer accept, reject or ignore", shorten(answer))
     # Whether the answer concerns the spans only; None if the record does not say.
     binary = None if (view := record.get("_view_id")) is None else view == "ner"
     if record.get("_is_binary") is not None:
@@ -107,57 +107,59 @@ def _to_doc(where: str, record: Record, nlp: Language, log: ConversionLog) -> Op
     return doc
 
 
-def _range(where: str, length: int, part: object) -> Tuple[int, int]:
+def _range(where: str, length: int, part: object) -> tuple[int, int]:
     if isinstance(part, list) and len(part) == 2 and all(type(at) is int for at in part):
         start, end = part
         if 0 <= start < end <= length:
             return start, end
     expected = f"[start, end] within the {length} characters of the text for 'missing'"
-    raise error(where, expected, shorten(part), "Correct or remove it")
+    raise error(where, expected, shorten(part))
 
 
 def _tokenized(where: str, record: Record, nlp: Language) -> Doc:
     """Make the Doc of a record, of its own tokens or those of the tokenizer."""
-    given = record.get("tokens") is not None
+    own_tokens = record.get("tokens") is not None
     tokens = pop_typed(where, record, "tokens", list)
     unknown = pop_typed(where, record, "has_unknown_spaces", bool)
     given_text = record.pop("text", None)
     doc = tokenize(given_text, nlp, where)
-    if not given:
+    if not own_tokens:
         return doc
+    fix = "Correct the tokens, their 'ws' (a space comes after), or leave them out"
     text, at = doc.text, 0
-    words: List[str] = []
-    spaces: List[bool] = []
+    words: list[str] = []
+    spaces: list[bool] = []
     for token in tokens:
         word = token.get("text") if isinstance(token, dict) else None
         if not isinstance(word, str) or not word or not text.startswith(word, at):
             got = f"{shorten(token)} at the character {at}, {shorten(text[at : at + 20])}"
-            fix = "Correct the tokens, or leave them out"
             raise error(where, "tokens of the text, one after the other", got, fix)
         at += len(word)
-        words.append(word)
         # "ws" says whether a space follows, or else the text.
-        given = token.get("ws") is not None
-        spaces.append(pop_typed(where, token, "ws", bool) if given else text[at : at + 1] == " ")
-        at += spaces[-1]
+        space = text[at : at + 1] == " "
+        if token.get("ws") is not None:
+            space = pop_typed(where, token, "ws", bool)
+        words.append(word)
+        spaces.append(space)
+        at += space
     doc = Doc(nlp.vocab, words, spaces=None if unknown else spaces)
     if doc.text != given_text:
-        fix = "Correct the tokens, their 'ws' (a space comes after), or leave them out"
         raise error(where, f"tokens that make up {shorten(text)}", shorten(doc.text), fix)
     return doc
 
 
-def _set_sentence_starts(where: str, doc: Doc, starts: List[Any], log: ConversionLog) -> None:
+def _set_sentence_starts(where: str, doc: Doc, starts: list[Any], log: ConversionLog) -> None:
     """Begin sentences at these characters; a start inside a token is removed."""
-    begins = {token.idx for token in doc}
+    tokens = {token.idx: token for token in doc}
+    for token in doc:
+        token.is_sent_start = False
     for start in starts:
-        if type(start) is not int or start not in begins:
+        if type(start) is int and start in tokens:
+            tokens[start].is_sent_start = True
+        else:
             fix = "Correct 'sent_starts', or use the tokenizer of the corpus"
             problem = error(where, "a sentence that begins with a token", shorten(start), fix)
             log.repaired("sentence", problem)
-    known = {start for start in starts if type(start) is int}
-    for token in doc:
-        token.is_sent_start = token.idx in known
 
 
 # Writing
@@ -211,11 +213,10 @@ def _record(doc: Doc, tokens: bool) -> Record:
 
 def _from_span(span: Span) -> Record:
     record: Record = {"start": span.start_char, "end": span.end_char, "label": span.label_}
-    ids = {"kb_id": span.kb_id_, "id": span.id_}
-    return {**record, **{key: value for key, value in ids.items() if value}}
+    return record | {k: v for k, v in (("kb_id", span.kb_id_), ("id", span.id_)) if v}
 
 
-def _unannotated(doc: Doc) -> List[List[int]]:
+def _unannotated(doc: Doc) -> list[list[int]]:
     """Return the character offsets of the runs of tokens without annotation."""
     runs = (list(run) for missing, run in groupby(doc, lambda t: t.ent_iob == 0) if missing)
     return [[run[0].idx, run[-1].idx + len(run[-1])] for run in runs]

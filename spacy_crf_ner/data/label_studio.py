@@ -1,7 +1,7 @@
 """Annotated text in one JSON array, as Label Studio exports it: a task an item."""
 
 from pathlib import Path
-from typing import Any, Iterator, List, Optional, Set, Tuple
+from typing import Iterator
 
 from spacy.language import Language
 from spacy.tokens import Doc
@@ -21,9 +21,7 @@ def looks_like_label_studio(head: str) -> bool:
     return head.startswith("[") and head[1:].lstrip()[:1] in ("{", "]")
 
 
-def read_label_studio(
-    path: Path, nlp: Language, log: Optional[ConversionLog] = None
-) -> Iterator[Doc]:
+def read_label_studio(path: Path, nlp: Language, log: ConversionLog | None = None) -> Iterator[Doc]:
     """Read what Label Studio exports as JSON, or as JSON-MIN, from a project that labels text.
 
     path: File, UTF-8, which is in memory as a whole: see `json_records.MAX_ARRAY_BYTES`. Of
@@ -41,7 +39,7 @@ def read_label_studio(
     """
     log = log or ConversionLog()
 
-    def to_doc(where: str, task: Record) -> Optional[Doc]:
+    def to_doc(where: str, task: Record) -> Doc | None:
         full = "data" in task or "annotations" in task or "completions" in task
         found = _annotation(where, task, log) if full else _short_form(where, task)
         if found is None:
@@ -56,60 +54,51 @@ def read_label_studio(
     return records_to_docs(json_array(path), to_doc, log)
 
 
-Found = Tuple[object, List[object], Record]  # text, spans, metadata
+Found = tuple[object, list[object], Record]  # text, spans, metadata
 
 
-def _annotation(where: str, task: Record, log: ConversionLog) -> Optional[Found]:
+def _annotation(where: str, task: Record, log: ConversionLog) -> Found | None:
     """Return text, spans and metadata of a task; None if it is not annotated."""
     data = pop_typed(where, task, "data", dict)
-    results = _results(where, task, log)
-    if results is None:
+    key = "annotations" if "annotations" in task else "completions"
+    annotations = _pop_objects(where, task, key)
+    valid = [each for each in annotations if not pop_typed(where, each, "was_cancelled", bool)]
+    truth = [each for each in valid if pop_typed(where, each, "ground_truth", bool)]
+    results = [_pop_objects(where, each, "result") for each in (truth or valid)[:1]]
+    log.skipped("cancelled", len(annotations) - len(valid))
+    log.skipped("annotation", len(valid[1:]))
+    log.skipped("task", not results)
+    if not results:
         return None
-    labels = [result for result in results if result.get("type") == "labels"]
-    kinds = {str(result.get("type")) for result in results} - {"labels"}
+    labels = [result for result in results[0] if result.get("type") == "labels"]
+    kinds = {str(result.get("type")) for result in results[0]} - {"labels"}
     if others := sorted(kind for kind in kinds if kind.endswith("labels")):
         fix = "Export a project that labels plain text"
         raise error(where, "labels of text", shorten(others), fix)
-    key = _text_key(where, data, labels)
-    log.skipped("result", len(results) - len(labels))
-    text = data.pop(key)
+    log.skipped("result", len(results[0]) - len(labels))
+    text = data.pop(_text_key(where, data, labels))
     meta = {"id": task.get("id"), "data": data or None}
     spans = [result.get("value") for result in labels]
     return text, spans, {key: value for key, value in meta.items() if value is not None}
 
 
-def _results(where: str, task: Record, log: ConversionLog) -> Optional[List[Record]]:
-    """Return the results of one annotation of a task; None if there is no annotation."""
-    key = "annotations" if "annotations" in task else "completions"
-    annotations = _require_objects(where, pop_typed(where, task, key, list))
-    valid = [each for each in annotations if not pop_typed(where, each, "was_cancelled", bool)]
-    truth = [each for each in valid if pop_typed(where, each, "ground_truth", bool)]
-    results = [
-        _require_objects(where, pop_typed(where, each, "result", list))
-        for each in (truth or valid)[:1]
-    ]
-    log.skipped("cancelled", len(annotations) - len(valid))
-    log.skipped("annotation", len(valid[1:]))
-    log.skipped("task", not results)
-    return results[0] if results else None
-
-
-def _require_objects(where: str, values: List[Any]) -> List[Record]:
+def _pop_objects(where: str, record: Record, key: str) -> list[Record]:
+    values = pop_typed(where, record, key, list)
     if others := [value for value in values if not isinstance(value, dict)]:
         fix = "Export the project again, as JSON"
-        raise error(where, "annotations and results that are objects", shorten(others[0]), fix)
+        raise error(where, f"only objects in {key!r}", shorten(others[0]), fix)
     return values
 
 
-def _text_key(where: str, data: Record, labels: List[Record]) -> str:
+def _text_key(where: str, data: Record, labels: list[Record]) -> str:
     """Return the key of the text that was annotated."""
-    keys: Set[str] = set()
+    keys: set[str] = set()
     for result in labels:
         # "source" is "$review"; "to_name" is the name of a widget, most often the same as the key.
-        source, name = str(result.get("source", "")).removeprefix("$"), str(result.get("to_name"))
-        keys.update([source] if source in data else [name] if name in data else [])
-    texts = [key for key, value in data.items() if isinstance(value, str)]
-    candidates = keys or ({"text"} if "text" in texts else set(texts))
+        names = str(result.get("source", "")).removeprefix("$"), str(result.get("to_name"))
+        keys.update([name for name in names if name in data][:1])
+    texts = {key for key, value in data.items() if isinstance(value, str)}
+    candidates = keys or texts & {"text"} or texts
     if len(candidates) != 1:
         fix = "Export a project that labels one text a task"
         raise error(where, "one text", shorten(sorted(candidates or data)), fix)
@@ -124,15 +113,13 @@ def _short_form(where: str, task: Record) -> Found:
         if isinstance(value, list)
         and any(isinstance(span, dict) and "labels" in span for span in value)
     ]
-    if not keys and not any(key in task for key in ANNOTATED):
+    if not keys and task.keys().isdisjoint(ANNOTATED):
         fix = "Export the project again, as JSON"
         raise error(where, "a task with annotations", shorten(sorted(task)), fix)
     spans = [span for key in keys for span in task.pop(key)]
-    texts = [key for key, value in task.items() if isinstance(value, str) and key not in OF_TASK]
-    texts = ["text"] if "text" in task else texts
-    if len(texts) != 1:
-        raise error(where, "one text", shorten(sorted(texts)), "Export the project as JSON")
-    return task.pop(texts[0]), spans, task
+    data = {key: value for key, value in task.items() if key not in OF_TASK}
+    key = "text" if "text" in task else _text_key(where, data, [])
+    return task.pop(key), spans, task
 
 
 def _span(where: str, text: str, value: object, log: ConversionLog) -> RawSpan:
@@ -143,15 +130,17 @@ def _span(where: str, text: str, value: object, log: ConversionLog) -> RawSpan:
     # Several labels are no label: `set_entities` rejects them, and shows them.
     label = labels[0] if isinstance(labels, list) and len(labels) == 1 else labels or ""
     span = RawSpan(start, end, label)
-    if not isinstance(covered, str) or type(start) is not int or type(end) is not int:
+    if not isinstance(covered, str):
         return span
     words = covered.replace("\\n", " ").split()  # a line feed may be escaped
-    if not 0 <= start < end or text[start:end].split() == words:
+    span = span._replace(text=" ".join(words))
+    if not (type(start) is int and type(end) is int and 0 <= start < end):
         return span
-    units = text.encode("utf-16-le")  # half a character counts as one
-    first, last = (len(units[: 2 * at].decode("utf-16-le", "replace")) for at in (start, end))
-    if text[first:last].split() == words:
-        got, fix = f"offsets {start}:{end} in UTF-16", "Count characters"
-        log.repaired("utf16", error(where, f"the text {shorten(covered)}", got, fix))
-        return RawSpan(first, last, label)
-    return span._replace(text=" ".join(words))
+    if text[start:end].split() != words:
+        units = text.encode("utf-16-le")  # half a character counts as one
+        first, last = (len(units[: 2 * at].decode("utf-16-le", "replace")) for at in (start, end))
+        if text[first:last].split() == words:
+            got, fix = f"offsets {start}:{end} in UTF-16", "Count characters"
+            log.repaired("utf16", error(where, f"the text {shorten(covered)}", got, fix))
+            return span._replace(start=first, end=last)
+    return span

@@ -3,7 +3,7 @@
 from codecs import BOM_UTF8
 from itertools import count
 from pathlib import Path
-from typing import BinaryIO, Iterator, NamedTuple, Optional, Tuple
+from typing import BinaryIO, Iterator, NamedTuple
 
 from ..input_error import CorpusError
 from .repair_log import error
@@ -11,7 +11,7 @@ from .repair_log import error
 MAX_LINE_BYTES = 16 * 2**20  # a line is in memory as a whole
 SKIPPED_BYTES = 2**20  # of a longer line, in memory at a time
 
-Problem = Tuple[str, CorpusError]  # the kind that a ConversionLog counts, and the error
+Problem = tuple[str, CorpusError]  # the kind that a ConversionLog counts, and the error
 
 
 class Line(NamedTuple):
@@ -24,7 +24,7 @@ class Line(NamedTuple):
 
     where: str
     text: str
-    problem: Optional[Problem] = None
+    problem: Problem | None = None
 
 
 def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[Line]:

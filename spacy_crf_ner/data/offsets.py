@@ -3,7 +3,7 @@
 Offsets count Unicode code points, from 0; the end is exclusive.
 """
 
-from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, cast
+from typing import Any, Iterable, Iterator, NamedTuple, Sequence
 
 from spacy.language import Language
 from spacy.tokens import Doc, Span
@@ -15,6 +15,9 @@ from .repair_log import ConversionLog, error
 # Key of doc.spans: spans known to be no entities, for the component's incorrect_spans_key.
 INCORRECT = "incorrect_spans"
 
+WHITESPACE = "an entity without whitespace at its edges", "Move its edges to its words"
+CONFLICT = "Remove this span or the other one, or move its edges"
+
 
 class RawSpan(NamedTuple):
     """A span as a file gives it: nothing is known yet about the types of its values."""
@@ -25,7 +28,7 @@ class RawSpan(NamedTuple):
     kb_id: Any = None
     id: Any = None
     where: str = ""  # its place, if it differs from that of the text
-    text: Optional[str] = None  # the text that the file gives for the span
+    text: str | None = None  # the text that the file gives for the span
 
 
 def raw_span(span: object, *keys: str) -> RawSpan:
@@ -43,12 +46,11 @@ def raw_span(span: object, *keys: str) -> RawSpan:
 
 def tokenize(text: object, nlp: Language, where: str) -> Doc:
     """Tokenize a text. Raises CorpusError unless it is a string that the pipeline accepts."""
-    if not is_text(text):
-        raise error(where, "a text, in Unicode", shorten(text), "Correct or remove the record")
-    text = cast(str, text)
+    if not isinstance(text, str) or not is_text(text):
+        raise error(where, "a text, in Unicode", shorten(text))
     if len(text) > nlp.max_length:
-        fix = "Divide the text"
-        raise error(where, f"at most {nlp.max_length:,} characters", f"{len(text):,}", fix)
+        expected = f"a text of at most {nlp.max_length:,} characters"
+        raise error(where, expected, f"{len(text):,}", "Divide the text")
     doc = nlp.make_doc(text)
     # A tokenizer that splits at spaces may add one at the end, which moves no offset.
     if not doc.text.startswith(text):
@@ -63,7 +65,7 @@ def set_entities(
     log: ConversionLog,
     where: str,
     partial: bool = False,
-    missing: Iterable[Tuple[int, int]] = (),
+    missing: Iterable[tuple[int, int]] = (),
 ) -> Doc:
     """Set the entities of a Doc.
 
@@ -83,15 +85,16 @@ def set_entities(
 
     Returns the same Doc. Raises CorpusError for the first mistake, unless the log repairs.
     """
-    ents: List[Span] = []
-    taken: Set[int] = set()
+    ents: list[Span] = []
+    taken: set[int] = set()
     parts = (doc.char_span(start, end, alignment_mode="expand") for start, end in missing)
     unknown = {token.i for part in parts for token in part or ()}
     for span in _valid_spans(doc.text, spans, log, where, entities=1):
         ent = _align(doc, span, log, unknown)
         tokens = {token.i for token in ent or ()}
         if taken & tokens:
-            log.rejected("overlap", _conflict(doc, span, "entities without a common token"), 0, 1)
+            problem = _error(doc.text, span, "entities without a common token", CONFLICT)
+            log.rejected("overlap", problem, entities=1)
         elif ent:
             taken |= tokens
             ents.append(ent)
@@ -110,21 +113,21 @@ def set_incorrect_spans(doc: Doc, spans: Iterable[RawSpan], log: ConversionLog, 
 
     Raises CorpusError as `set_entities` does, and for a span that is also an entity.
     """
-    entities = {key for e in doc.ents for key in ((e.start, e.end, e.label_), (e.start, e.end, ""))}
-    incorrect: List[Span] = []
+    entities = {(ent.start, ent.end, label) for ent in doc.ents for label in (ent.label_, "")}
+    incorrect: list[Span] = []
     for span in _valid_spans(doc.text, spans, log, where, entities=0):
         aligned = _char_span(doc, span)
         if not aligned:
             log.rejected("alignment", _misaligned(doc, span))
         elif (aligned.start, aligned.end, span.label) in entities:
-            problem = _conflict(doc, span, "a span that is an entity or is none")
+            problem = _error(doc.text, span, "a span that is an entity or is none", CONFLICT)
             log.rejected("contradiction", problem)
         else:
             incorrect.append(aligned)
     doc.spans[INCORRECT] = incorrect
 
 
-def trim_whitespace(pieces: Sequence[str], start: int, end: int) -> Tuple[int, int]:
+def trim_whitespace(pieces: Sequence[str], start: int, end: int) -> tuple[int, int]:
     """Trim whitespace off a span of characters (of a text) or tokens (of a list of words)."""
     while start < end and pieces[start].isspace():
         start += 1
@@ -140,27 +143,26 @@ def _valid_spans(
 
     entities: How many entities a span counts as: 0 if it is known to be none.
     """
-    seen: Set[Tuple[int, int, str]] = set()
-    for span in spans:
-        span = span._replace(where=span.where or where)
+    seen: set[RawSpan] = set()
+    for given in spans:
+        span = given._replace(where=given.where or where)
         if found := _problem(text, span, entities):
             log.read(records=0, entities=entities)
             log.rejected(*found, entities=entities)
             continue
         start, end = trim_whitespace(text, span.start, span.end)
         if (start, end) != (span.start, span.end):
-            log.repaired("whitespace", _whitespace(text, span))
-        key = start, end, span.label or ""
-        if key in seen:
-            got = f"{_describe(text, span)} twice"
-            log.repaired("duplicate", error(span.where, "a span once", got, "Remove one of them"))
+            log.repaired("whitespace", _error(text, span, *WHITESPACE))
+        span = span._replace(start=start, end=end, label=span.label or "")
+        if (key := RawSpan(*span[:3])) in seen:
+            log.repaired("duplicate", _error(text, span, "a span once", "Remove one of the two"))
             continue
-        log.read(records=0, entities=entities)
         seen.add(key)
-        yield span._replace(start=start, end=end, label=span.label or "")
+        log.read(records=0, entities=entities)
+        yield span
 
 
-def _problem(text: str, span: RawSpan, entities: int) -> Optional[Tuple[str, CorpusError]]:
+def _problem(text: str, span: RawSpan, entities: int) -> tuple[str, CorpusError] | None:
     """Find what makes a span unusable, whatever the types of its values."""
     start, end, label = span[:3]
     if not (type(start) is int and type(end) is int and 0 <= start < end <= len(text)):
@@ -174,13 +176,12 @@ def _problem(text: str, span: RawSpan, entities: int) -> Optional[Tuple[str, Cor
         fix = "Label the span, or remove it"
         return "label", error(span.where, "strings for the label and the ids", got, fix)
     if span.text is not None and text[start:end].split() != span.text.split():
-        got = f"{shorten(text[start:end])} at {start}:{end}"
         fix = "Correct the offsets, which count characters, or use the text that was annotated"
-        return "text", error(span.where, f"the text {shorten(span.text)}", got, fix)
-    return None if text[start:end].strip() else ("whitespace", _whitespace(text, span))
+        return "text", _error(text, span, f"the text {shorten(span.text)}", fix)
+    return None if text[start:end].strip() else ("whitespace", _error(text, span, *WHITESPACE))
 
 
-def _align(doc: Doc, span: RawSpan, log: ConversionLog, unknown: Set[int]) -> Optional[Span]:
+def _align(doc: Doc, span: RawSpan, log: ConversionLog, unknown: set[int]) -> Span | None:
     """Return the tokens of an entity, as `log.alignment` says; none if it is left out.
 
     unknown: Tokens that are not annotated; it is changed.
@@ -202,28 +203,19 @@ def _align(doc: Doc, span: RawSpan, log: ConversionLog, unknown: Set[int]) -> Op
     return kept
 
 
-def _char_span(doc: Doc, span: RawSpan, mode: str = "strict") -> Optional[Span]:
+def _char_span(doc: Doc, span: RawSpan, mode: str = "strict") -> Span | None:
     kb_id, span_id = span.kb_id or "", span.id or ""
     at = span.start, span.end, span.label
     return doc.char_span(*at, kb_id=kb_id, alignment_mode=mode, span_id=span_id)
 
 
-def _describe(text: str, span: RawSpan) -> str:
-    return f"{shorten(text[span.start : span.end])} ({span.label}, {span.start}:{span.end})"
-
-
-def _whitespace(text: str, span: RawSpan) -> CorpusError:
-    expected, fix = "an entity without whitespace at its edges", "Move its edges to its words"
-    return error(span.where, expected, shorten(text[span.start : span.end]), fix)
-
-
-def _conflict(doc: Doc, span: RawSpan, expected: str) -> CorpusError:
-    got = f"{_describe(doc.text, span)} and another one"
-    return error(span.where, expected, got, "Remove one of the two, or move its edges")
+def _error(text: str, span: RawSpan, expected: str, fix: str, note: str = "") -> CorpusError:
+    got = f"{shorten(text[span.start : span.end])} ({span.label}, {span.start}:{span.end}){note}"
+    return error(span.where, expected, got, fix)
 
 
 def _misaligned(doc: Doc, span: RawSpan) -> CorpusError:
     words = [token.text for token in _char_span(doc, span, "expand") or ()]
-    got = f"{_describe(doc.text, span)} in the tokens {shorten(words)}"
     fix = "Move its edges to edges of tokens, use the tokenizer of the corpus, or set --alignment"
-    return error(span.where, "an entity of whole tokens", got, fix)
+    note = f" in the tokens {shorten(words)}"
+    return _error(doc.text, span, "an entity of whole tokens", fix, note)

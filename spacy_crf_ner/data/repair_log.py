@@ -1,7 +1,6 @@
 """Mistakes in a corpus: raised as errors, or repaired and counted."""
 
 from collections import Counter
-from typing import Dict, List
 
 from ..input_error import CorpusError, InputError
 
@@ -10,7 +9,9 @@ MAX_SHOWN = 1000  # characters of what was found; a line may have millions
 ALIGNMENTS = ("strict", "expand", "contract", "missing")
 
 
-def error(where: str, expected: str, got: str, fix: str) -> CorpusError:
+def error(
+    where: str, expected: str, got: str, fix: str = "Correct it, or remove it"
+) -> CorpusError:
     """Make the error for a place, which is a file, a line or a record."""
     got = got if len(got) <= MAX_SHOWN else f"{got[:MAX_SHOWN]} ..."
     return CorpusError(f"{where}: expected {expected}, got {got}. {fix}.")
@@ -43,10 +44,10 @@ class ConversionLog:
         self.repair, self.alignment = repair, alignment
         self.counts: Counter[str] = Counter()
         self.totals: Counter[str] = Counter()
-        self.parts: Dict[str, Counter[str]] = {}
-        self.tag_schemes: Dict[str, str] = {}
-        self.messages: List[str] = []
-        self.notes: List[str] = []
+        self.parts: dict[str, Counter[str]] = {}
+        self.tag_schemes: dict[str, str] = {}
+        self.messages: list[str] = []
+        self.notes: list[str] = []
         self._counted = [self.totals]
 
     def start_part(self, name: str) -> None:

@@ -6,17 +6,22 @@ underscores or the reverse, so each character, and all annotation by characters,
 """
 
 import re
-import string
 from itertools import accumulate, groupby, pairwise
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Sequence, Tuple
+from typing import Any, Callable, Iterable, Iterator
 from unicodedata import normalize
 
+from spacy.attrs import ENT_ID, ENT_IOB, ENT_KB_ID, ENT_TYPE, SENT_START
 from spacy.tokens import Doc, Token
 
 from ..input_error import InputError
 
 # For each token of a sentence but the first: whether it continues the word of the one before.
-Segmenter = Callable[[Sequence[str]], List[bool]]
+Segmenter = Callable[[list[str]], list[bool]]
+# Text, whether a space follows, and the first token (its index) that the word is made of.
+Word = tuple[str, bool, int]
+
+ANNOTATION: list[int | str] = [ENT_IOB, SENT_START, ENT_TYPE, ENT_KB_ID, ENT_ID]
+INSIDE = Token.iob_strings().index("I")
 
 
 def split(docs: Iterable[Doc], separators: str = "_ ") -> Iterator[Doc]:
@@ -29,13 +34,13 @@ def split(docs: Iterable[Doc], separators: str = "_ ") -> Iterator[Doc]:
     Yields new Docs with the same entities, missing annotation, sentence starts and user_data.
     """
     for doc in docs:
-        words: List[Tuple[str, bool]] = []
+        words: list[Word] = []
         for token in doc:
             parts = re.split(f"[{separators}]", token.text)
             if not all(parts) or set("@/") & set(token.text):
                 parts = [token.text]
-            words += [(part, True) for part in parts[:-1]]
-            words.append((parts[-1], bool(token.whitespace_)))
+            words += [(part, True, token.i) for part in parts[:-1]]
+            words.append((parts[-1], bool(token.whitespace_), token.i))
         yield _with_words(doc, words)
 
 
@@ -53,7 +58,7 @@ def join(docs: Iterable[Doc]) -> Iterator[Doc]:
     return _join(split(docs, separators=" "), _pyvi_segmenter())
 
 
-SYLLABLES: Dict[str, Callable[[Iterable[Doc]], Iterable[Doc]]] = {
+SYLLABLES: dict[str, Callable[[Iterable[Doc]], Iterable[Doc]]] = {
     "keep": iter,
     "split": split,
     "join": join,
@@ -62,96 +67,65 @@ SYLLABLES: Dict[str, Callable[[Iterable[Doc]], Iterable[Doc]]] = {
 
 def _join(docs: Iterable[Doc], segment: Segmenter) -> Iterator[Doc]:
     for doc in docs:
-        words: List[Tuple[str, bool]] = []
+        words: list[Word] = []
         sentences = list(accumulate(bool(token.is_sent_start) for token in doc))
         for _, group in groupby(doc, key=lambda token: sentences[token.i]):
             tokens = list(group)
             continues = [False, *segment([token.text for token in tokens])]
             for token, continued in zip(tokens, continues):
-                word = token.text
+                word, first = token.text, token.i
                 if continued and _joinable(token.nbor(-1), token):
-                    word = f"{words.pop()[0]}_{word}"
-                words.append((word, bool(token.whitespace_)))
+                    before, _, first = words.pop()
+                    word = f"{before}_{word}"
+                words.append((word, bool(token.whitespace_), first))
         yield _with_words(doc, words)
 
 
 def _joinable(left: Token, right: Token) -> bool:
     """Return whether `split` can undo it, and no annotation has an edge between the two."""
-    starts = None if left.is_sent_start is None else False
     return (
         left.whitespace_ == " "
         and not any(token.is_space or set("_ @/") & set(token.text) for token in (left, right))
-        and right.is_sent_start is starts
+        and right.is_sent_start is (None if left.is_sent_start is None else False)
         # Inside of one entity, or both without one: outside, missing or blocked.
-        and (right.ent_iob_ == "I" or (_annotation(left) == _annotation(right) != "entity"))
+        and (
+            right.ent_iob_ == "I"
+            or (left.ent_iob == right.ent_iob and not left.ent_type and not right.ent_type)
+        )
     )
 
 
-def _annotation(token: Token) -> str:
-    if token.ent_type or token.ent_iob_ == "I":
-        return "entity"
-    return {"": "missing", "O": "outside", "B": "blocked"}[token.ent_iob_]
-
-
-def _with_words(doc: Doc, words: List[Tuple[str, bool]]) -> Doc:
-    """Make a Doc of these words, each with a space or not, at the same characters."""
-    old = {token.idx: token for token in doc}
-    owners: List[Token] = []  # the token that each word is, begins with, or is a part of
-    starts: List[Any] = []
-    at = 0
-    for word, space in words:
-        owners.append(old[at] if at in old else owners[-1])
-        start = owners[-1].is_sent_start
-        starts.append(start if at in old or start is None else False)
-        at += len(word) + space
-    new = Doc(
-        doc.vocab,
-        [word for word, _ in words],
-        spaces=[space for _, space in words],
-        user_data=dict(doc.user_data),
-        sent_starts=starts or None,
-    )
+def _with_words(doc: Doc, words: list[Word]) -> Doc:
+    """Make a Doc of these words, at the same characters and with the same annotation."""
+    owners = [owner for _, _, owner in words]
+    annotation: Any = doc.to_array(ANNOTATION)
+    annotation = annotation[owners]
+    for row, (before, owner) in zip(annotation.view("int64")[1:], pairwise(owners)):
+        if before == owner:  # a part of a token begins neither an entity nor a sentence
+            row[0] = INSIDE if row[2] else row[0]
+            row[1] = -abs(row[1])
+    texts, spaces = [text for text, _, _ in words], [space for _, space, _ in words]
+    new = Doc(doc.vocab, texts, spaces=spaces, user_data=dict(doc.user_data))
     new.has_unknown_spaces = doc.has_unknown_spaces
-    kinds = [_annotation(owner) for owner in owners]
-    missing, blocked, outside = (
-        [new[i : i + 1] for i, each in enumerate(kinds) if each == kind]
-        for kind in ("missing", "blocked", "outside")
-    )
-    spans = (
-        new.char_span(ent.start_char, ent.end_char, ent.label, kb_id=ent.kb_id, span_id=ent.id)
-        for ent in doc.ents
-    )
-    ents = [span for span in spans if span]
-    assert len(ents) == len(doc.ents), "an entity's edges stay edges of tokens"
-    new.set_ents(ents, missing=missing, blocked=blocked, outside=outside)
-    return new
+    return new.from_array(ANNOTATION, annotation)
 
 
 def _pyvi_segmenter() -> Segmenter:
     try:
-        from pyvi.ViTokenizer import ViTokenizer
+        from pyvi import ViTokenizer
     except ImportError as error:
         raise InputError(
             "syllables: expected pyvi, to join syllables to words, got an environment without it. "
             'Install it with `pip install "spacy-crf-ner[vi]"`, or keep or split the syllables.'
         ) from error
 
-    def segment(tokens: Sequence[str]) -> List[bool]:
-        # pyvi was trained on composed letters (NFC); the tokens stay as they are.
+    def ends(texts: Iterable[str]) -> list[int]:
+        return list(accumulate(len(re.sub(r"[_\s]", "", text)) for text in texts))
+
+    def segment(tokens: list[str]) -> list[bool]:
+        # pyvi was trained on composed letters (NFC) and has tokens of its own: count the letters.
         composed = [normalize("NFC", token) for token in tokens]
-        (labels,) = ViTokenizer.model.predict([ViTokenizer.sent2features(composed, False)])
-        pairs = zip(labels[1:], pairwise(composed))
-        return [label == "I_W" and _may_continue(*pair) for label, pair in pairs]
+        words = set(ends(ViTokenizer.tokenize(" ".join(composed)).split()))
+        return [end not in words for end in ends(composed)][:-1]
 
     return segment
-
-
-def _may_continue(left: str, right: str) -> bool:
-    """The rules of pyvi on top of its labels: no punctuation, no figures, no new capital."""
-    return (
-        left not in string.punctuation
-        and right not in string.punctuation
-        and not left[0].isdigit()
-        and not right[0].isdigit()
-        and (left[0].istitle() or not right[0].istitle())
-    )

@@ -1,9 +1,8 @@
 """Evaluation of a pipeline's entities against gold ones, as a plain dict."""
 
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Sequence, cast
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-from numpy.typing import NDArray
 from spacy.language import Language
 from spacy.training import Example
 
@@ -12,7 +11,7 @@ from ..pipeline.lookup import find_recognizer
 from .bootstrap import RESAMPLES, confidence_intervals, paired_bootstrap
 from .calibration import precision_at, reliability
 from .error_analysis import confusion, errors, missed_probabilities
-from .matching import DocEntities, collect_entities, false_negatives, match_entities
+from .matching import DocEntities, collect_entities, match_entities
 from .scores import count_entities, require_nervaluate, score_matchings
 from .training_log import read_training_log
 
@@ -29,12 +28,12 @@ def evaluate(
     *,
     model: str = "",
     data: str = "",
-    nlp: Optional[Language] = None,
-    component: Optional[str] = None,
-    training: Optional[List[Dict[str, Any]]] = None,
+    nlp: Language | None = None,
+    component: str | None = None,
+    training: list[dict[str, Any]] | None = None,
     resamples: int = RESAMPLES,
     seed: int = 0,
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """Measure predicted entities against gold ones.
 
     examples: Their `predicted` docs are annotated, by any component that sets `doc.ents`.
@@ -64,14 +63,12 @@ def evaluate(
     _require_annotated(examples, nlp)
     docs = collect_entities(examples)
     labels = _labels(docs)
-    counts = _count(docs, labels)
+    counts = count_entities(docs, labels)
     matches = [match_entities(doc.gold, doc.predicted) for doc in docs]
     probabilities = transitions = None
-    name = find_recognizer(nlp, component) if nlp is not None else None
-    if nlp is not None and name is not None:
-        missed = [false_negatives(of_doc) for of_doc in matches]
-        probabilities = missed_probabilities(nlp, name, [eg.predicted for eg in examples], missed)
-        transitions = _transitions(cast("CRFEntityRecognizer", nlp.get_pipe(name)))
+    if nlp is not None and (name := find_recognizer(nlp, component)) is not None:
+        probabilities = missed_probabilities(nlp, name, [eg.predicted for eg in examples], matches)
+        transitions = cast("CRFEntityRecognizer", nlp.get_pipe(name)).transitions().to_dict()
     has_confidence = any(ent.confidence is not None for doc in docs for ent in doc.predicted)
     return {
         "model": model,
@@ -81,7 +78,7 @@ def evaluate(
         "gold": sum(len(doc.gold) for doc in docs),
         "predicted": sum(len(doc.predicted) for doc in docs),
         "left_out": sum(len(doc.left_out) for doc in docs),
-        "matching": score_matchings(docs, labels, counts.sum(0)),
+        "matching": score_matchings(docs, labels),
         "intervals": confidence_intervals(counts, labels, resamples, seed),
         "confusion": confusion(matches, labels),
         "errors": errors(docs, matches, probabilities),
@@ -106,14 +103,14 @@ def require_gold(examples: Sequence[Example], data: str) -> None:
 
 
 def compare(
-    results: Dict[str, Any],
+    results: dict[str, Any],
     examples: Iterable[Example],
-    other: Dict[str, Any],
+    other: dict[str, Any],
     other_examples: Iterable[Example],
     *,
     resamples: int = RESAMPLES,
     seed: int = 0,
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """Compare a model with another one on the same docs.
 
     results, other: What `evaluate` returns for each.
@@ -130,7 +127,7 @@ def compare(
             "differ. Evaluate both on one corpus."
         )
     labels = _labels([*docs, *others])
-    counts, other_counts = _count(docs, labels), _count(others, labels)
+    counts, other_counts = (count_entities(each, labels) for each in (docs, others))
     comparison = {
         "model": other["model"],
         "other": other,
@@ -141,34 +138,11 @@ def compare(
     return {**results, "comparison": comparison}
 
 
-def _labels(docs: Sequence[DocEntities]) -> List[str]:
+def _labels(docs: Sequence[DocEntities]) -> list[str]:
     return sorted({ent.label for doc in docs for ent in (*doc.gold, *doc.predicted)})
 
 
-def _count(docs: Sequence[DocEntities], labels: Sequence[str]) -> NDArray[np.int64]:
-    return np.stack([count_entities(doc, labels) for doc in docs])
-
-
-def _transitions(pipe: "CRFEntityRecognizer") -> Dict[str, Any]:
-    """The transition scores of a component, as lists; None marks what is forbidden.
-
-    Returns its "tags", C of them; "scores", C rows of C, from the tag of the row to that of the
-    column; "start" and "end", C each.
-    """
-    found = pipe.transitions()
-    scores = {
-        "scores": (found.scores, found.legal),
-        "start": (found.start, found.legal_start),
-        "end": (found.end, found.legal_end),
-    }
-    lists = {
-        key: np.where(legal, cells, np.array(None)).tolist()
-        for key, (cells, legal) in scores.items()
-    }
-    return {"tags": list(found.tags), **lists}
-
-
-def _require_annotated(examples: Sequence[Example], nlp: Optional[Language]) -> None:
+def _require_annotated(examples: Sequence[Example], nlp: Language | None) -> None:
     if not examples:
         raise InputError("expected examples, got none. Check that the corpus has docs.")
     docs = [eg.predicted for eg in examples if len(eg.predicted)]

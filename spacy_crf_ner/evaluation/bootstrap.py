@@ -3,7 +3,8 @@
 Axes: R resamples, D docs, L labels, 3 counts (correct, predicted, gold) or 3 scores.
 """
 
-from typing import Any, Dict, List, Optional, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,7 @@ def resample(
 
 def confidence_intervals(
     counts: NDArray[np.int64], labels: Sequence[str], resamples: int = RESAMPLES, seed: int = 0
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """Compute percentile intervals of precision, recall and F1.
 
     counts: (D, L, 3).
@@ -65,7 +66,7 @@ def paired_bootstrap(
     labels: Sequence[str],
     resamples: int = RESAMPLES,
     seed: int = 0,
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """Compare two models on the same docs by the paired bootstrap.
 
     Each resample draws the same docs for both (Koehn 2004, EMNLP). It draws docs, not entities,
@@ -106,12 +107,12 @@ def _compare(found: scores.Floats, drawn: scores.Floats) -> Any:
     }
 
 
-def _interval(values: NDArray[np.float64]) -> Optional[List[float]]:
+def _interval(values: NDArray[np.float64]) -> list[float] | None:
     """The percentiles between which LEVEL of the values lie, NaN aside; None of no values."""
     defined = values[~np.isnan(values)]
     outside = 100 * (1 - LEVEL) / 2
     return np.percentile(defined, [outside, 100 - outside]).tolist() if len(defined) else None
 
 
-def _intervals(columns: scores.Floats) -> Dict[str, Optional[List[float]]]:
+def _intervals(columns: scores.Floats) -> dict[str, list[float] | None]:
     return {name: _interval(column) for name, column in zip(scores.NAMES, columns.T)}

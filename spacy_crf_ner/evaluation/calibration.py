@@ -1,6 +1,7 @@
 """Calibration: how well the confidences of entities agree with how often they are right."""
 
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Sequence, Tuple, cast
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +19,8 @@ BINS = 15
 
 
 def calibrate(
-    nlp: Language, examples: Iterable[Example], name: Optional[str] = None
-) -> Dict[str, Any]:
+    nlp: Language, examples: Iterable[Example], name: str | None = None
+) -> dict[str, Any]:
     """Fit the temperature of a `crf_ner` component to examples, and measure what it changes.
 
     The components before it run on copies of the predicted docs, which stay as they are.
@@ -48,7 +49,7 @@ def calibrate(
     return {"temperature": temperature, "before": before, "after": _measure(pipe, read)}
 
 
-def reliability(docs: Iterable[DocEntities]) -> Dict[str, Any]:
+def reliability(docs: Iterable[DocEntities]) -> dict[str, Any]:
     """Compare the confidences of predicted entities with how often they are right.
 
     docs: What `collect_entities` returns. Entities without a confidence come from other components
@@ -63,13 +64,16 @@ def reliability(docs: Iterable[DocEntities]) -> Dict[str, Any]:
         "brier": The mean of (confidence - correct)^2; None for E = 0.
         "bins": For each bin, in order, its "count", mean "confidence" and share "correct", None
             where it is empty. Bin i covers confidences over i/15 up to (i+1)/15.
-
     """
     docs = list(docs)
     p, correct = _confidences(docs)
     left_out = sum(ent.confidence is not None for doc in docs for ent in doc.left_out)
     bin_of = (np.ceil(p * BINS).astype(np.int64) - 1).clip(0, BINS - 1)
-    bins = [_bin(p[bin_of == i], correct[bin_of == i]) for i in range(BINS)]
+    inside = [bin_of == i for i in range(BINS)]
+    bins: list[dict[str, Any]] = [
+        {"count": int(i.sum()), "confidence": _mean(p[i]), "correct": _mean(correct[i])}
+        for i in inside
+    ]
     gaps = [b["count"] * abs(b["confidence"] - b["correct"]) for b in bins if b["count"]]
     return {
         "entities": len(p),
@@ -82,7 +86,7 @@ def reliability(docs: Iterable[DocEntities]) -> Dict[str, Any]:
 
 def precision_at(
     docs: Iterable[DocEntities], thresholds: Sequence[float]
-) -> List[Dict[str, Optional[float]]]:
+) -> list[dict[str, float | None]]:
     """Compute precision and recall of the entities whose confidence reaches a threshold.
 
     docs: As for `reliability`.
@@ -94,7 +98,7 @@ def precision_at(
     docs = list(docs)
     p, correct = _confidences(docs)
     gold = sum(len(doc.gold) for doc in docs)
-    rows: List[Dict[str, Optional[float]]] = []
+    rows: list[dict[str, float | None]] = []
     for threshold in thresholds:
         kept = correct[p >= threshold]
         recall = int(kept.sum()) / gold if gold else None
@@ -103,7 +107,7 @@ def precision_at(
     return rows
 
 
-def _measure(pipe: "CRFEntityRecognizer", examples: Sequence[Example]) -> Dict[str, Any]:
+def _measure(pipe: "CRFEntityRecognizer", examples: Sequence[Example]) -> dict[str, Any]:
     """Measure the reliability of a component on docs that the components before it have read."""
     docs = [eg.predicted.copy() for eg in examples]
     for _ in pipe.pipe(docs):  # sets their entities; with an error handler it may yield fewer docs
@@ -114,21 +118,17 @@ def _measure(pipe: "CRFEntityRecognizer", examples: Sequence[Example]) -> Dict[s
 
 def _confidences(
     docs: Sequence[DocEntities],
-) -> Tuple[NDArray[np.float64], NDArray[np.bool_]]:
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """The confidences of predicted entities, and whether each has an equal gold entity: (E,)."""
-    found = []
-    for doc in docs:
-        gold = {(ent.span, ent.label) for ent in doc.gold}
-        for ent in doc.predicted:
-            if ent.confidence is not None:
-                found.append((ent.confidence, (ent.span, ent.label) in gold))
+    found = [
+        (ent.confidence, correct)
+        for doc in docs
+        for ent, correct in zip(doc.predicted, doc.correct())
+        if ent.confidence is not None
+    ]
     table = np.array(found, dtype=np.float64).reshape(-1, 2)
     return table[:, 0], table[:, 1].astype(bool)
 
 
-def _bin(confidences: NDArray[np.float64], correct: NDArray[np.bool_]) -> Dict[str, Any]:
-    return {"count": len(correct), "confidence": _mean(confidences), "correct": _mean(correct)}
-
-
-def _mean(values: NDArray[Any]) -> Optional[float]:
+def _mean(values: NDArray[Any]) -> float | None:
     return float(values.mean()) if len(values) else None

@@ -1,6 +1,7 @@
 """Errors of a pipeline: which labels it confuses, and each mistake in its context."""
 
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from spacy.language import Language
@@ -13,10 +14,10 @@ if TYPE_CHECKING:
 
 KINDS = ("wrong type", "wrong boundary", "wrong type and boundary", "missed", "spurious")
 CONTEXT = 60  # characters on either side, at most
-Probabilities = Dict[Tuple[int, int, str], float]  # by start, end and label
+Probabilities = dict[Entity, float]
 
 
-def confusion(matches: Sequence[Sequence[Match]], labels: Sequence[str]) -> Dict[str, Any]:
+def confusion(matches: Sequence[Sequence[Match]], labels: Sequence[str]) -> dict[str, Any]:
     """Count the matches of each doc by their labels.
 
     Returns the "labels", and "counts": a row for each gold label, and one for spurious entities; a
@@ -24,7 +25,7 @@ def confusion(matches: Sequence[Sequence[Match]], labels: Sequence[str]) -> Dict
     of one label, also those whose boundaries differ. A row sums to the gold entities of its label,
     a column to the predicted ones.
     """
-    index: Dict[Optional[str], int] = {label: i for i, label in enumerate(labels)}
+    index: dict[str | None, int] = {label: i for i, label in enumerate(labels)}
     counts = np.zeros((len(labels) + 1, len(labels) + 1), dtype=np.int64)
     for g, p in (match for of_doc in matches for match in of_doc):
         counts[index[g.label] if g else -1, index[p.label] if p else -1] += 1
@@ -34,8 +35,8 @@ def confusion(matches: Sequence[Sequence[Match]], labels: Sequence[str]) -> Dict
 def errors(
     docs: Sequence[DocEntities],
     matches: Sequence[Sequence[Match]],
-    probabilities: Optional[Sequence[Probabilities]] = None,
-) -> Dict[str, Any]:
+    probabilities: Sequence[Probabilities] | None = None,
+) -> dict[str, Any]:
     """List the matches whose entities are not equal.
 
     probabilities: For each doc what the model gave to its missed gold entities; None where unknown.
@@ -50,7 +51,7 @@ def errors(
         for g, p in of_doc:
             kind = _kind(g, p)
             if kind is not None:
-                confidence = p.confidence if p else known.get((*g.span, g.label)) if g else None
+                confidence = p.confidence if p else g and known.get(g)
                 place = {"kind": kind, "confidence": confidence, "doc": i}
                 found.append({**place, **_context(doc.text, g, p)})
     return {
@@ -60,8 +61,8 @@ def errors(
 
 
 def missed_probabilities(
-    nlp: Language, name: str, docs: Sequence[Doc], missed: Sequence[Sequence[Entity]]
-) -> Optional[List[Probabilities]]:
+    nlp: Language, name: str, docs: Sequence[Doc], matches: Sequence[Sequence[Match]]
+) -> list[Probabilities] | None:
     """Compute the probability that a `crf_ner` component gave to each entity that it missed.
 
     This runs the model once more for each doc with a missed entity, on a copy without entities
@@ -69,16 +70,17 @@ def missed_probabilities(
 
     name: Of the component.
     docs: As the pipeline annotated them.
-    missed: The missed entities of each doc.
+    matches: Of each doc.
 
-    Returns for each doc the probabilities; 0 where the tokens or the labels of the model do not
-    allow the entity. None where other components set entities too, since the ones that the
-    component was given are unknown then; it is assumed to have been given none.
+    Returns for each doc the probabilities of its missed entities; 0 where the tokens or the labels
+    of the model do not allow the entity. None where other components set entities too, since the
+    ones that the component was given are unknown then; it is assumed to have been given none.
     """
     setters = [each for each in nlp.pipe_names if "doc.ents" in nlp.get_pipe_meta(each).assigns]
     if setters != [name]:
         return None
     pipe = cast("CRFEntityRecognizer", nlp.get_pipe(name))
+    missed = [[g for g, p in of_doc if g and p is None] for of_doc in matches]
     return [_of_doc(pipe, doc, ents) for doc, ents in zip(docs, missed)]
 
 
@@ -89,11 +91,11 @@ def _of_doc(pipe: "CRFEntityRecognizer", doc: Doc, ents: Sequence[Entity]) -> Pr
     bare.set_ents([], default="missing")
     spans = {ent: bare.char_span(*ent.span, ent.label) for ent in ents if ent.label in pipe.labels}
     possible = {ent: span for ent, span in spans.items() if span is not None}
-    p = dict(zip(possible, pipe.span_posteriors(bare, possible.values())))
-    return {(*ent.span, ent.label): p.get(ent, 0.0) for ent in ents}
+    found = dict(zip(possible, pipe.span_posteriors(bare, possible.values())))
+    return dict.fromkeys(ents, 0.0) | found
 
 
-def _kind(g: Optional[Entity], p: Optional[Entity]) -> Optional[str]:
+def _kind(g: Entity | None, p: Entity | None) -> str | None:
     if g is None or p is None:
         return "missed" if p is None else "spurious"
     differences = {"type": g.label != p.label, "boundary": g.span != p.span}
@@ -101,7 +103,7 @@ def _kind(g: Optional[Entity], p: Optional[Entity]) -> Optional[str]:
     return "wrong " + " and ".join(wrong) if wrong else None
 
 
-def _context(text: str, g: Optional[Entity], p: Optional[Entity]) -> Dict[str, Any]:
+def _context(text: str, g: Entity | None, p: Entity | None) -> dict[str, Any]:
     """Both entities, and the text around them."""
     start = min(ent.start for ent in (g, p) if ent)
     end = max(ent.end for ent in (g, p) if ent)
@@ -124,16 +126,12 @@ def _last_words(text: str) -> str:
     return context
 
 
-def _dict(ent: Entity, text: str) -> Dict[str, Any]:
-    return {
-        "start": ent.start,
-        "end": ent.end,
-        "label": ent.label,
-        "text": text[ent.start : ent.end],
-    }
+def _dict(ent: Entity, text: str) -> dict[str, Any]:
+    place = {"start": ent.start, "end": ent.end, "label": ent.label}
+    return {**place, "text": text[ent.start : ent.end]}
 
 
-def _rank(error: Dict[str, Any]) -> Tuple[bool, float]:
+def _rank(error: dict[str, Any]) -> tuple[bool, float]:
     """Sort key: wrong entities before missed ones, and the most certain mistakes first.
 
     A missed entity of low probability is as certain a mistake as a wrong one of high confidence.

@@ -1,6 +1,7 @@
 """The gold and the predicted entities of docs, matched one to one."""
 
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +21,10 @@ class Entity(NamedTuple):
     start: int
     end: int
     label: str
-    confidence: Optional[float] = None
+    confidence: float | None = None
 
     @property
-    def span(self) -> Tuple[int, int]:
+    def span(self) -> tuple[int, int]:
         """The character offsets."""
         return self.start, self.end
 
@@ -36,15 +37,20 @@ class DocEntities(NamedTuple):
     """
 
     text: str
-    gold: List[Entity]
-    predicted: List[Entity]
-    left_out: List[Entity]
+    gold: list[Entity]
+    predicted: list[Entity]
+    left_out: list[Entity]
+
+    def correct(self) -> list[bool]:
+        """Say for each predicted entity whether a gold one has its span and its label."""
+        gold = {(ent.span, ent.label) for ent in self.gold}
+        return [(ent.span, ent.label) in gold for ent in self.predicted]
 
 
-Match = Tuple[Optional[Entity], Optional[Entity]]  # gold, predicted
+Match = tuple[Entity | None, Entity | None]  # gold, predicted
 
 
-def collect_entities(examples: Iterable[Example]) -> List[DocEntities]:
+def collect_entities(examples: Iterable[Example]) -> list[DocEntities]:
     """Read the gold and the predicted entities of examples.
 
     Offsets are in characters, so the two docs may be tokenized differently. A predicted entity is
@@ -56,7 +62,7 @@ def collect_entities(examples: Iterable[Example]) -> List[DocEntities]:
     return [_collect(i, eg.predicted, eg.reference) for i, eg in enumerate(examples)]
 
 
-def match_entities(gold: Sequence[Entity], predicted: Sequence[Entity]) -> List[Match]:
+def match_entities(gold: Sequence[Entity], predicted: Sequence[Entity]) -> list[Match]:
     """Match the gold entities of a doc with the predicted ones, one to one.
 
     Pairs are chosen greedily: the largest number of common characters first; of equals, the same
@@ -69,20 +75,15 @@ def match_entities(gold: Sequence[Entity], predicted: Sequence[Entity]) -> List[
         _overlaps(gold, predicted),
         key=lambda match: (-_common(*match), match[0].label != match[1].label),
     )
-    chosen: Dict[Entity, Entity] = {}
+    chosen: dict[Entity, Entity] = {}
     taken = set()
     for g, p in ranked:
         if g not in chosen and p not in taken:
             chosen[g] = p
             taken.add(p)
-    matches: List[Match] = [(g, chosen.get(g)) for g in gold]
+    matches: list[Match] = [(g, chosen.get(g)) for g in gold]
     matches += [(None, p) for p in predicted if p not in taken]
     return sorted(matches, key=lambda match: min(ent.span for ent in match if ent))
-
-
-def false_negatives(matches: Sequence[Match]) -> List[Entity]:
-    """The gold entities that are matched with none."""
-    return [g for g, p in matches if g and p is None]
 
 
 def _collect(i: int, predicted: Doc, gold: Doc) -> DocEntities:
@@ -92,8 +93,8 @@ def _collect(i: int, predicted: Doc, gold: Doc) -> DocEntities:
             f"{predicted.text[:60]!r} and {gold.text[:60]!r}. Give both the same text."
         )
     missing = _missing_characters(gold)
-    known: List[Entity] = []
-    left_out: List[Entity] = []
+    known: list[Entity] = []
+    left_out: list[Entity] = []
     # Pipelines of other components may come without the extension.
     has_confidence = Span.has_extension("confidence")
     for ent in predicted.ents:
@@ -115,7 +116,7 @@ def _missing_characters(gold: Doc) -> NDArray[np.bool_]:
 
 def _overlaps(
     gold: Sequence[Entity], predicted: Sequence[Entity]
-) -> Iterator[Tuple[Entity, Entity]]:
+) -> Iterator[tuple[Entity, Entity]]:
     """Yield the pairs that share a character, in text order."""
     g = p = 0
     while g < len(gold) and p < len(predicted):

@@ -1,9 +1,10 @@
 """Precision, recall and F1 of entities, under four rules of when a predicted entity is right.
 
-Axes: L labels, 3 counts (correct, predicted, gold) or 3 scores (precision, recall, F1).
+Axes: D docs, L labels, 3 counts (correct, predicted, gold) or 3 scores (precision, recall, F1).
 """
 
-from typing import Any, Dict, List, Optional, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,19 +13,19 @@ from ..input_error import InputError
 from .matching import DocEntities, Entity
 
 NAMES = ("precision", "recall", "f1")
-NERVALUATE_NAMES = {"exact": "exact", "partial": "partial", "type": "ent_type"}
+NERVALUATE_NAMES = {"strict": "strict", "exact": "exact", "partial": "partial", "type": "ent_type"}
 Floats = NDArray[np.float64]
 
 
-def count_entities(doc: DocEntities, labels: Sequence[str]) -> NDArray[np.int64]:
-    """Count the entities of a doc by label, (L, 3); correct means the same span and label."""
-    rows = {label: i for i, label in enumerate(labels)}
-    counts = np.zeros((len(labels), 3), dtype=np.int64)
-    gold = {(ent.span, ent.label) for ent in doc.gold}
-    for ent in doc.predicted:
-        counts[rows[ent.label]] += ((ent.span, ent.label) in gold, 1, 0)
-    for ent in doc.gold:
-        counts[rows[ent.label], 2] += 1
+def count_entities(docs: Sequence[DocEntities], labels: Sequence[str]) -> NDArray[np.int64]:
+    """Count the entities of each doc by label, (D, L, 3); correct: the same span and label."""
+    column = {label: i for i, label in enumerate(labels)}
+    counts = np.zeros((len(docs), len(labels), 3), dtype=np.int64)
+    for doc, row in zip(docs, counts):
+        for ent, correct in zip(doc.predicted, doc.correct()):
+            row[column[ent.label]] += (correct, 1, 0)
+        for ent in doc.gold:
+            row[column[ent.label], 2] += 1
     return counts
 
 
@@ -58,12 +59,8 @@ def macro(counts: NDArray[Any]) -> Floats:
     return mean
 
 
-def score_matchings(
-    docs: Sequence[DocEntities], labels: Sequence[str], counts: NDArray[np.int64]
-) -> Dict[str, Any]:
-    """Compute precision, recall and F1 under four matching rules.
-
-    counts: (L, 3), of all docs.
+def score_matchings(docs: Sequence[DocEntities], labels: Sequence[str]) -> dict[str, Any]:
+    """Compute precision, recall and F1 under four matching rules, by nervaluate.
 
     Returns:
         "strict": The span and the label are right, as in the evaluation of CoNLL-2003
@@ -71,23 +68,29 @@ def score_matchings(
         "exact": The span is right.
         "partial": It overlaps a gold entity; half a point where the span is not right.
         "type": It overlaps a gold entity of its label.
-    The last three are counted by nervaluate, which matches in text order, and for the scores of a
-    label looks at entities of this label only. It ignores overlaps of less than a hundredth of the
-    gold entity. Sources: Chinchor and Sundheim (1993), MUC-5; Segura-Bedmar et al. (2013),
-    SemEval-2013 task 9.1.
+    nervaluate matches in text order, and for the scores of a label looks at entities of this label
+    only. It ignores overlaps of less than a hundredth of the gold entity. Sources: Chinchor and
+    Sundheim (1993), MUC-5; Segura-Bedmar et al. (2013), SemEval-2013 task 9.1.
 
     Each has "micro", "macro" (the mean over labels) and "per_type", by label; each of these
     "precision", "recall" and "f1", None where undefined, the number of entities that are "gold" and
     "predicted", and "correct", the points.
     Raises InputError where nervaluate is not installed.
-
     """
-    results = _nervaluate(docs, labels)
-    scores = {"strict": _scores(counts.sum(0), counts, labels)}
+    # Docs without entities take time and change nothing, but nervaluate expects at least one.
+    kept = [doc for doc in docs if doc.gold or doc.predicted] or [DocEntities("", [], [], [])]
+    gold, predicted = [_dicts(doc.gold) for doc in kept], [_dicts(doc.predicted) for doc in kept]
+    evaluator = require_nervaluate().Evaluator(gold, predicted, list(labels), loader="dict")
+    results: dict[str, Any] = evaluator.evaluate()
+    scores = {}
     for name, theirs in NERVALUATE_NAMES.items():
         total = _points(results["overall"][theirs])
-        per_type = [_points(results["entities"][label][theirs]) for label in labels]
-        scores[name] = _scores(total, np.array(per_type).reshape(-1, 3), labels)
+        rows = [_points(results["entities"][label][theirs]) for label in labels]
+        scores[name] = {
+            "micro": _row(by_label(total), total),
+            "macro": _row(macro(np.array(rows).reshape(-1, 3)), total),
+            "per_type": {label: _row(by_label(row), row) for label, row in zip(labels, rows)},
+        }
     return scores
 
 
@@ -103,18 +106,9 @@ def require_nervaluate() -> Any:
     return nervaluate
 
 
-def _scores(total: NDArray[Any], counts: NDArray[Any], labels: Sequence[str]) -> Dict[str, Any]:
-    return {
-        "micro": _row(by_label(total), total),
-        "macro": _row(macro(counts), total),
-        "per_type": {label: _row(by_label(row), row) for label, row in zip(labels, counts)},
-    }
-
-
-def _row(scores: Floats, counts: NDArray[Any]) -> Dict[str, Optional[float]]:
-    correct, predicted, gold = counts.tolist()
-    named = {name: None if np.isnan(x) else float(x) for name, x in zip(NAMES, scores)}
-    return {**named, "gold": int(gold), "predicted": int(predicted), "correct": float(correct)}
+def _dicts(ents: Sequence[Entity]) -> list[dict[str, Any]]:
+    # nervaluate's spans include their last character.
+    return [{"label": ent.label, "start": ent.start, "end": ent.end - 1} for ent in ents]
 
 
 def _points(result: Any) -> Floats:
@@ -122,15 +116,7 @@ def _points(result: Any) -> Floats:
     return np.array([result.correct + 0.5 * result.partial, result.actual, result.possible])
 
 
-def _nervaluate(docs: Sequence[DocEntities], labels: Sequence[str]) -> Dict[str, Any]:
-    # Docs without entities take time and change nothing, but nervaluate expects at least one.
-    kept = [doc for doc in docs if doc.gold or doc.predicted] or [DocEntities("", [], [], [])]
-    gold, predicted = [_dicts(doc.gold) for doc in kept], [_dicts(doc.predicted) for doc in kept]
-    evaluator = require_nervaluate().Evaluator(gold, predicted, list(labels), loader="dict")
-    results: Dict[str, Any] = evaluator.evaluate()
-    return results
-
-
-def _dicts(ents: Sequence[Entity]) -> List[Dict[str, Any]]:
-    # nervaluate's spans include their last character.
-    return [{"label": ent.label, "start": ent.start, "end": ent.end - 1} for ent in ents]
+def _row(scores: Floats, counts: Floats) -> dict[str, float | None]:
+    correct, predicted, gold = counts.tolist()
+    named = {name: None if np.isnan(x) else float(x) for name, x in zip(NAMES, scores)}
+    return {**named, "gold": int(gold), "predicted": int(predicted), "correct": float(correct)}

@@ -3,15 +3,16 @@
 import json
 import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any
 
 from ..input_error import InputError
 
 RULE = re.compile(r"-+(  -+)+\s*")  # the line below the header of the table
 
 
-def read_training_log(path: Path) -> List[Dict[str, Any]]:
+def read_training_log(path: Path) -> list[dict[str, Any]]:
     """Read what `spacy train` has logged.
 
     path: JSON lines, as `spacy.ConsoleLogger.v3` writes them to its `output_file`, or what `spacy
@@ -35,7 +36,7 @@ def read_training_log(path: Path) -> List[Dict[str, Any]]:
     return rows
 
 
-def _json_rows(path: Path, lines: Sequence[str]) -> List[Dict[str, Any]]:
+def _json_rows(path: Path, lines: Sequence[str]) -> list[dict[str, Any]]:
     rows = []
     for i, line in enumerate(lines, 1):
         if not line.strip():
@@ -51,30 +52,27 @@ def _json_rows(path: Path, lines: Sequence[str]) -> List[Dict[str, Any]]:
     return rows
 
 
-def _table_rows(path: Path, lines: Sequence[str]) -> List[Dict[str, Any]]:
+def _table_rows(path: Path, lines: Sequence[str]) -> list[dict[str, Any]]:
     rules = [i for i, line in enumerate(lines) if RULE.fullmatch(line)]
     if len(rules) != 1 or rules[0] == 0:
         i = rules[1] if len(rules) > 1 else 0
         raise _unreadable(path, i + 1, lines[i] if lines else "", "one table of spacy train")
     (rule,) = rules
     header = lines[rule - 1]
-    names = [header[dashes.start() : dashes.end()] for dashes in re.finditer("-+", lines[rule])]
-    names = [name.strip().lower() for name in names]
+    columns = [slice(*dashes.span()) for dashes in re.finditer("-+", lines[rule])]
+    names = [header[column].strip().lower() for column in columns]
     if names[:2] != ["e", "#"] or len(set(names)) < len(names):
-        expected = "columns E, #, and others of different names"
-        raise _unreadable(path, rule, header, expected)
+        raise _unreadable(path, rule, header, "columns E, #, and others of different names")
     rows = []
     for i, line in enumerate(lines[rule + 1 :], rule + 2):
         fields = line.split()
         if not fields or not fields[0].isdecimal():
             continue
-        if len(fields) != len(names):
-            raise _unreadable(path, i, line, f"{len(names)} columns")
         try:
-            epoch, step, *values = int(fields[0]), int(fields[1]), *map(float, fields[2:])
+            epoch, step = map(int, fields[:2])
+            row = dict(zip(names[2:], map(float, fields[2:]), strict=True))
         except ValueError as error:
-            raise _unreadable(path, i, line, "numbers") from error
-        row = dict(zip(names[2:], values))
+            raise _unreadable(path, i, line, f"{len(names)} columns of numbers") from error
         losses = {name[5:]: row.pop(name) for name in names if name.startswith("loss ")}
         if "score" in row:
             row["score"] *= 100
@@ -82,14 +80,15 @@ def _table_rows(path: Path, lines: Sequence[str]) -> List[Dict[str, Any]]:
     return rows
 
 
-def _row(epoch: Any, step: Any, losses: Any, scores: Any) -> Dict[str, Any]:
+def _row(epoch: Any, step: Any, losses: Any, scores: Any) -> dict[str, Any]:
     if type(epoch) is not int or type(step) is not int:
         raise TypeError(epoch, step)
-    found: Dict[str, Any] = {"step": step, "epoch": epoch}
-    for key, values in (("losses", losses), ("scores", scores)):
-        numbers = {name: math.nan if x is None else float(x) for name, x in values.items()}
-        found[key] = {name: x if math.isfinite(x) else None for name, x in numbers.items()}
-    return found
+    return {"step": step, "epoch": epoch, "losses": _finite(losses), "scores": _finite(scores)}
+
+
+def _finite(values: Any) -> dict[str, float | None]:
+    numbers = {name: math.nan if x is None else float(x) for name, x in values.items()}
+    return {name: x if math.isfinite(x) else None for name, x in numbers.items()}
 
 
 def _unreadable(path: Path, line: int, text: str, expected: str) -> InputError:

@@ -3,7 +3,7 @@
 Axes: T tokens, C tags.
 """
 
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MIN_MARGINAL = 0.01  # of a relevant tag
 
 
-def explain(nlp: Language, text: str, n: int = 5, name: Optional[str] = None) -> Dict[str, Any]:
+def explain(nlp: Language, text: str, n: int = 5, name: str | None = None) -> dict[str, Any]:
     """Show how a `crf_ner` component finds the entities of a text.
 
     The components before it run; those after it do not.
@@ -48,21 +48,21 @@ def explain(nlp: Language, text: str, n: int = 5, name: Optional[str] = None) ->
     with nlp.select_pipes(disable=nlp.pipe_names[nlp.pipe_names.index(name) :]):
         doc = nlp(text)
     (ranked,) = pipe.nbest([doc], n)
-    trellis, learned = pipe.trellis(doc), pipe.transitions()
-    score = None
+    trellis, transitions = pipe.trellis(doc), pipe.transitions()
+    learned, score = transitions.to_dict(), None
     if len(doc):
-        score = float(trellis.best[-1, trellis.path[-1]] + learned.end[trellis.path[-1]])
+        score = float(trellis.best[-1, trellis.path[-1]] + transitions.end[trellis.path[-1]])
     return {
         "text": doc.text,
         "component": name,
         "tokens": [token.text for token in doc],
         "tags": list(trellis.tags),
-        "transitions": _plain(learned.scores, learned.legal),
-        "start": _plain(learned.start, learned.legal_start),
-        "end": _plain(learned.end, learned.legal_end),
+        "transitions": learned["scores"],
+        "start": learned["start"],
+        "end": learned["end"],
         "emissions": trellis.emissions.tolist(),
-        "scores": _plain(trellis.best, np.isfinite(trellis.best)),
-        "backpointers": _plain(trellis.backpointers, trellis.backpointers >= 0),
+        "scores": _or_none(trellis.best, np.isfinite(trellis.best)),
+        "backpointers": _or_none(trellis.backpointers, trellis.backpointers >= 0),
         "path": trellis.path.tolist(),
         "score": score,
         "marginals": trellis.marginals.tolist(),
@@ -80,14 +80,14 @@ def explain(nlp: Language, text: str, n: int = 5, name: Optional[str] = None) ->
     }
 
 
-def relevant_tags(explanation: Dict[str, Any]) -> List[List[int]]:
+def relevant_tags(explanation: dict[str, Any]) -> list[list[int]]:
     """Select the tags to show at each token: T lists of indices into "tags", ascending.
 
     These are the tag of the path, tags with a marginal of at least 0.01, and all tags that the
     backpointers of selected tags lead to.
     """
-    relevant: List[List[int]] = []
-    reached: Set[int] = set()
+    relevant: list[list[int]] = []
+    reached: set[int] = set()
     for t in range(len(explanation["tokens"]) - 1, -1, -1):
         probable = {c for c, p in enumerate(explanation["marginals"][t]) if p >= MIN_MARGINAL}
         kept = reached | probable | {explanation["path"][t]}
@@ -102,11 +102,11 @@ def visible(token: str) -> str:
     return token if token.strip() else repr(token)
 
 
-def entities_in_words(analysis: Dict[str, Any]) -> str:
+def entities_in_words(analysis: dict[str, Any]) -> str:
     """Write the entities of an analysis on one line."""
     return ", ".join(f"{ent['text']} ({ent['label']})" for ent in analysis["entities"]) or "none"
 
 
-def _plain(values: NDArray[Any], legal: NDArray[np.bool_]) -> List[Any]:
+def _or_none(values: NDArray[Any], legal: NDArray[np.bool_]) -> list[Any]:
     """Lists of values, with None where they are not legal."""
     return list(np.where(legal, values, np.array(None)).tolist())

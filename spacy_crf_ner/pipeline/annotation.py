@@ -1,7 +1,7 @@
 """Predictions, and how they are written to docs."""
 
 import warnings
-from typing import List, NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 import numpy as np
 from spacy.tokens import Doc, Span, SpanGroup
@@ -20,9 +20,9 @@ class Prediction(NamedTuple):
     candidates: Spans that may overlap, each with its probability.
     """
 
-    spans: List[SpanOffsets]
-    confidences: List[float]
-    candidates: List[Tuple[SpanOffsets, float]]
+    spans: list[SpanOffsets]
+    confidences: list[float]
+    candidates: list[tuple[SpanOffsets, float]]
 
 
 def add_confidence_extension() -> None:
@@ -39,13 +39,11 @@ def add_confidence_extension() -> None:
 
 
 def annotate(
-    doc: Doc, prediction: Prediction, overwrite: bool, confidence: bool, spans_key: Optional[str]
+    doc: Doc, prediction: Prediction, overwrite: bool, confidence: bool, spans_key: str | None
 ) -> None:
     """Set the predicted entities; tokens outside them that have no annotation become outside.
 
-    overwrite: Replace the entities that the doc has.
-    confidence: Set `ent._.confidence`.
-    spans_key: Where the candidates are put in `doc.spans`; None for nowhere.
+    overwrite, confidence, spans_key: Settings of the component.
     """
     ents = [Span(doc, *span) for span in prediction.spans]
     if overwrite or not doc.has_annotation("ENT_IOB"):

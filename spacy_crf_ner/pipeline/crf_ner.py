@@ -1,28 +1,27 @@
 """The spaCy component: entities from the best legal tag sequence of a linear-chain CRF."""
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import compress, islice
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any
 
 import numpy as np
 from spacy.language import Language
-from spacy.pipeline.ner import ner_score
 from spacy.tokens import Doc
 from spacy.training import Example, validate_examples, validate_get_examples
-from spacy.vocab import Vocab
 from thinc.api import Config, Model, Optimizer, set_dropout_rate
 
 from ..input_error import InputError
 from ..ml.architectures import grow
-from ..ml.potentials import Potentials, distill, nll_with_gradient
+from ..ml.potentials import NegativeSpan, Potentials, distill, nll_with_gradient
 from ..ml.threads import use_one_thread_after_fork
 from ..tags import TAG_OUTSIDE, SpanOffsets, TagScheme
 from .annotation import Prediction, add_confidence_extension, annotate
 from .crf_pipe import CRFPipe
 from .gold import collect_labels, gold_tags, negative_spans
-from .listeners import has_listener, require_features, require_upstream
-from .settings import FittedSetting, Setting, is_share
-from .spacy_internals import check_lexeme_norms, remember_pipeline
+from .listeners import require_features, require_upstream
+from .settings import FittedSetting, Setting
+from .spacy_internals import check_lexeme_norms, listeners, remember_pipeline
 from .temperature_scaling import fit_temperature
 
 DEFAULT_MODEL = """
@@ -47,55 +46,23 @@ subword_features = true
     assigns=["doc.ents", "token.ent_iob", "token.ent_type", "span._.confidence"],
     default_config={
         "model": Config().from_str(DEFAULT_MODEL)["model"],
-        "scheme": "biluo",
-        "confidence": True,
-        "threshold": 0.0,
         "thresholds": {},
-        "temperature": None,
-        "spans_key": None,
-        "candidate_threshold": 0.05,
-        "incorrect_spans_key": None,
-        "overwrite": False,
         "scorer": {"@scorers": "spacy.ner_scorer.v1"},
     },
     default_score_weights={"ents_f": 1.0, "ents_p": 0.0, "ents_r": 0.0, "ents_per_type": None},
 )
-def make_crf_ner(
-    nlp: Language,
-    name: str,
-    model: Model[List[Doc], Potentials],
-    scheme: str,
-    confidence: bool,
-    threshold: float,
-    thresholds: Dict[str, float],
-    temperature: Optional[float],
-    spans_key: Optional[str],
-    candidate_threshold: float,
-    incorrect_spans_key: Optional[str],
-    overwrite: bool,
-    scorer: Optional[Callable[..., Any]],
-) -> "CRFEntityRecognizer":
-    """Make the component for a pipeline; its settings are those of `CRFEntityRecognizer`."""
-    settings = {key: value for key, value in locals().items() if key != "nlp"}
-    component = CRFEntityRecognizer(nlp.vocab, **settings)
-    remember_pipeline(component, nlp)
-    return component
-
-
 class CRFEntityRecognizer(CRFPipe):
     """Set `Doc.ents` by Viterbi decoding of a linear-chain CRF, each entity with its probability.
 
     Entities that a doc comes with are kept, and the others are predicted given them. No predicted
     entity crosses a sentence start that is set, or begins or ends in whitespace.
 
-    All settings but `scheme` may be changed at run time, as attributes; that changes `nlp.config`
-    too. Labels and the fitted temperature are stored with the weights; the other settings are what
-    the config says.
+    All settings but `scheme` are attributes that may be changed at run time; that changes
+    `nlp.config` too. Labels and the fitted temperature are stored with the weights.
 
-    vocab: The shared vocabulary.
+    nlp, name: The pipeline, and the name of the component in it.
     model: From docs to the potentials of a CRF, as `spacy-crf-ner.BiLSTMCRF.v1` (default, over
         spaCy's HashEmbedCNN) builds it.
-    name: Name of the component in the pipeline.
     scheme: The tag scheme: "biluo" (default), "bio" or "io".
     confidence: Give each predicted entity its probability, `ent._.confidence`: that exactly this
         span has this label, given the doc. None for entities that the doc came with.
@@ -116,38 +83,38 @@ class CRFEntityRecognizer(CRFPipe):
     """
 
     confidence = Setting[bool]()
-    threshold = Setting[float](is_share, "0.0 to 1.0")
+    threshold = Setting[float](lambda p: 0.0 <= p <= 1.0, "0.0 to 1.0")
     thresholds = Setting[Mapping[str, float]](
-        lambda shares: all(map(is_share, shares.values())), "numbers from 0.0 to 1.0"
+        lambda each: all(0.0 <= p <= 1.0 for p in each.values()), "numbers from 0.0 to 1.0"
     )
-    spans_key = Setting[Optional[str]]()
+    spans_key = Setting[str | None]()
     candidate_threshold = Setting[float](lambda p: 0.0 < p <= 1.0, "a number over 0.0, up to 1.0")
-    incorrect_spans_key = Setting[Optional[str]]()
+    incorrect_spans_key = Setting[str | None]()
     overwrite = Setting[bool]()
     temperature = FittedSetting(lambda t: t is None or t > 0.0, "a number over 0")
 
     def __init__(
         self,
-        vocab: Vocab,
-        model: Model[List[Doc], Potentials],
-        name: str = "crf_ner",
+        nlp: Language,
+        name: str,
+        model: Model[list[Doc], Potentials],
         *,
         scheme: str = "biluo",
         confidence: bool = True,
         threshold: float = 0.0,
-        thresholds: Optional[Mapping[str, float]] = None,
-        temperature: Optional[float] = None,
-        spans_key: Optional[str] = None,
+        thresholds: dict[str, float],
+        temperature: float | None = None,
+        spans_key: str | None = None,
         candidate_threshold: float = 0.05,
-        incorrect_spans_key: Optional[str] = None,
+        incorrect_spans_key: str | None = None,
         overwrite: bool = False,
-        scorer: Optional[Callable[..., Any]] = ner_score,
+        scorer: Callable[..., Any] | None,
     ) -> None:
         # What training fixed. `thresholds` is not read: spacy find-threshold writes to it.
-        super().__init__(vocab, model, name, labels=[], temperature=None, thresholds={})
-        self.settings: Dict[str, Any] = {}
+        super().__init__(nlp.vocab, model, name, labels=[], temperature=None, thresholds={})
+        self.settings: dict[str, Any] = {}
         self.confidence, self.overwrite = confidence, overwrite
-        self.threshold, self.thresholds = threshold, thresholds or {}
+        self.threshold, self.thresholds = threshold, thresholds
         self.temperature = temperature
         self.spans_key, self.candidate_threshold = spans_key, candidate_threshold
         self.incorrect_spans_key = incorrect_spans_key
@@ -155,16 +122,17 @@ class CRFEntityRecognizer(CRFPipe):
         _tag_scheme(scheme, ())  # an unknown one is an error here, not at the first doc
         self.scorer = scorer
         # nlp.resume_training() copies the model to this attribute of components that have it.
-        self._rehearsal_model: Optional[Model[List[Doc], Potentials]] = None
+        self._rehearsal_model: Model[list[Doc], Potentials] | None = None
         add_confidence_extension()
+        remember_pipeline(self, nlp)
 
     @property
-    def labels(self) -> Tuple[str, ...]:
+    def labels(self) -> tuple[str, ...]:
         """The entity labels, in the order of the model's tags."""
         return tuple(self.cfg["labels"])
 
     @property
-    def label_data(self) -> List[str]:
+    def label_data(self) -> list[str]:
         """The labels, as `spacy init labels` stores them and `initialize` takes them."""
         return list(self.labels)
 
@@ -176,8 +144,7 @@ class CRFEntityRecognizer(CRFPipe):
     def add_label(self, label: str) -> int:
         """Add a label. An initialized model gets more tags; its predictions do not change yet.
 
-        Returns 1, or 0 where the label is there already.
-        Raises InputError for an empty label, or one that is not a string.
+        Returns 1, or 0 where the label is there already. Raises InputError for an empty label.
         """
         if not isinstance(label, str) or not label:
             raise InputError(f"[{self.name}] label: expected a non-empty string, got {label!r}.")
@@ -193,15 +160,15 @@ class CRFEntityRecognizer(CRFPipe):
         self,
         get_examples: Callable[[], Iterable[Example]],
         *,
-        nlp: Optional[Language] = None,
-        labels: Optional[Sequence[str]] = None,
+        nlp: Language | None = None,
+        labels: Sequence[str] | None = None,
     ) -> None:
         """Collect the labels, and give the model new weights.
 
-        get_examples: Yields the training examples.
+        get_examples: Returns the training examples.
         nlp: The pipeline.
-        labels: The labels, as `spacy init labels` stores them; None takes those of the examples,
-            in alphabetical order, which reads all of them once.
+        labels: As `spacy init labels` stores them; None takes those of the examples, in
+            alphabetical order, which reads all of them once.
 
         Raises InputError for examples without entities, for a gold entity that begins or ends in
         whitespace or whose label begins in "!", for a threshold of an unknown label, and where the
@@ -235,7 +202,7 @@ class CRFEntityRecognizer(CRFPipe):
         use_one_thread_after_fork()  # before a transformer below computes
         yield from super().pipe(stream, batch_size=batch_size)
 
-    def predict(self, docs: Iterable[Doc]) -> List[Prediction]:
+    def predict(self, docs: Iterable[Doc]) -> list[Prediction]:
         """Find the entities of the best legal tag sequence of each doc, and their probabilities.
 
         Raises InputError for docs that lack the features of an upstream component, for features
@@ -245,26 +212,24 @@ class CRFEntityRecognizer(CRFPipe):
         docs = list(docs)
         if not any(len(doc) for doc in docs):
             return [Prediction([], [], []) for _ in docs]
+        self._require_known_labels(self.labels)
+        thresholds = {label: self.thresholds.get(label, self.threshold) for label in self.labels}
         posterior = self._posterior(docs)
         spans = posterior.decode()
-        confidences: List[List[float]] = [[] for _ in docs]
-        thresholds = self._threshold_by_label()
+        confidences: list[list[float]] = [[] for _ in docs]
         if self.confidence or any(thresholds.values()):
             confidences = posterior.probabilities(spans)
             for of_doc, ps in zip(spans, confidences):
                 kept = [p >= thresholds[label] for (_, _, label), p in zip(of_doc, ps)]
                 of_doc[:] = compress(of_doc, kept)
                 ps[:] = compress(ps, kept)
-        candidates: List[List[Tuple[SpanOffsets, float]]] = [[] for _ in docs]
+        candidates: list[list[tuple[SpanOffsets, float]]] = [[] for _ in docs]
         if self.spans_key is not None:
             candidates = posterior.candidates(self.candidate_threshold)
         return [Prediction(*of_doc) for of_doc in zip(spans, confidences, candidates)]
 
     def set_annotations(self, docs: Iterable[Doc], scores: Sequence[Prediction]) -> None:
-        """Set the predicted entities; tokens outside them that have no annotation become outside.
-
-        scores: What `predict` returns.
-        """
+        """Set what `predict` returns; other tokens without annotation become outside."""
         for doc, prediction in zip(docs, scores):
             annotate(doc, prediction, self.overwrite, self.confidence, self.spans_key)
 
@@ -273,7 +238,7 @@ class CRFEntityRecognizer(CRFPipe):
 
         It makes confidences agree with how often the component is right, and changes no entity but
         by the thresholds. The loss is convex in 1 / temperature where all tokens are annotated; it
-        sums over all tags of tokens without annotation, and leaves out docs without any.
+        leaves out docs without annotation.
 
         examples: Not those of the training; their `predicted` docs have been through the
             components before this one.
@@ -292,14 +257,14 @@ class CRFEntityRecognizer(CRFPipe):
                 "without: there is nothing to fit the temperature to. Check that the corpus has "
                 "doc.ents."
             )
-        batches = []
-        for i in range(0, len(annotated), 64):
-            docs, gold = zip(*annotated[i : i + 64])
-            batches.append((self._potentials(docs), np.concatenate(gold)))
+        batches = [
+            (self._potentials(docs), np.concatenate(gold))
+            for docs, gold in (zip(*annotated[i : i + 64]) for i in range(0, len(annotated), 64))
+        ]
         self.temperature = fit_temperature(batches, self.scheme.constraints, self.name)
         return self.temperature
 
-    def get_loss(self, examples: Iterable[Example], scores: Potentials) -> Tuple[float, Potentials]:
+    def get_loss(self, examples: Iterable[Example], scores: Potentials) -> tuple[float, Potentials]:
         """Compute the negative log likelihood of the gold entities, in nats, summed over docs.
 
         Tokens without annotation, and those of a gold entity that does not align with them, may
@@ -307,7 +272,7 @@ class CRFEntityRecognizer(CRFPipe):
 
         scores: The potentials of the predicted docs.
 
-        Returns the loss and its gradient.
+        Returns the loss and its gradient for the potentials.
         Raises InputError for a gold entity of an unknown label, that begins or ends in whitespace,
         or is a negative span too, and for potentials that are not finite.
         """
@@ -315,12 +280,11 @@ class CRFEntityRecognizer(CRFPipe):
         validate_examples(examples, "CRFEntityRecognizer.get_loss")
         self._require_valid([eg.predicted for eg in examples], scores)
         gold = [gold_tags(eg, self.scheme, self.name) for eg in examples]
+        key = self.incorrect_spans_key
         negatives = [
-            negative
+            NegativeSpan(doc, exclusion)
             for doc, eg in enumerate(examples)
-            for negative in negative_spans(
-                eg, doc, self.incorrect_spans_key, self.scheme, self.name
-            )
+            for exclusion in negative_spans(eg, key, self.scheme, self.name)
         ]
         losses, d_scores = nll_with_gradient(
             scores, np.concatenate(gold), self.scheme.constraints, negatives
@@ -332,9 +296,9 @@ class CRFEntityRecognizer(CRFPipe):
         examples: Iterable[Example],
         *,
         drop: float = 0.0,
-        sgd: Optional[Optimizer] = None,
-        losses: Optional[Dict[str, float]] = None,
-    ) -> Dict[str, float]:
+        sgd: Optimizer | None = None,
+        losses: dict[str, float] | None = None,
+    ) -> dict[str, float]:
         """Learn to predict docs as the model did when `nlp.resume_training` was called.
 
         The loss is the Kullback-Leibler divergence from the distribution of that model. Labels that
@@ -357,7 +321,7 @@ class CRFEntityRecognizer(CRFPipe):
         require_features(self, docs)
         teacher = self._rehearsal_model.predict(docs)
         set_dropout_rate(self.model, drop)
-        if has_listener(self):
+        if any(listeners(self.model)):
             # A listener learns only with its upstream component, which is not updated here.
             features = self.model.get_ref("tok2vec").predict(docs)
             scores, backprop = self.model.get_ref("output_layer").begin_update(features)
@@ -370,11 +334,6 @@ class CRFEntityRecognizer(CRFPipe):
         losses[self.name] += divergence
         return losses
 
-    def _threshold_by_label(self) -> Dict[str, float]:
-        """The threshold of each label. Raises InputError for one of an unknown label."""
-        self._require_known_labels(self.labels)
-        return {label: float(self.thresholds.get(label, self.threshold)) for label in self.labels}
-
     def _require_known_labels(self, labels: Sequence[str]) -> None:
         """Raise InputError for a threshold of a label that is not among these."""
         unknown = [label for label in self.thresholds if label not in labels]
@@ -386,5 +345,5 @@ class CRFEntityRecognizer(CRFPipe):
 
 
 @lru_cache(maxsize=64)
-def _tag_scheme(name: str, labels: Tuple[str, ...]) -> TagScheme:
+def _tag_scheme(name: str, labels: tuple[str, ...]) -> TagScheme:
     return TagScheme(name, labels)

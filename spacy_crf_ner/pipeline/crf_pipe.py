@@ -1,12 +1,13 @@
 """Queries to a trained CRF: its n best analyses, posteriors, trellis and transitions."""
 
-from typing import Iterable, List, NamedTuple, Sequence, Tuple, cast
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from spacy.pipeline import TrainablePipe
 from spacy.tokens import Doc, Span
-from thinc.types import Ints1d
 
 from ..input_error import InputError
 from ..ml.potentials import Potentials
@@ -25,13 +26,19 @@ class Transitions(NamedTuple):
     legal: (C, C), (C,), (C,) bool: what decoding allows, whatever the decoder.
     """
 
-    tags: Tuple[str, ...]
+    tags: tuple[str, ...]
     scores: NDArray[np.float32]
     start: NDArray[np.float32]
     end: NDArray[np.float32]
     legal: NDArray[np.bool_]
     legal_start: NDArray[np.bool_]
     legal_end: NDArray[np.bool_]
+
+    def to_dict(self) -> dict[str, list[object]]:
+        """Convert to lists: "tags", "scores", "start" and "end", with None where illegal."""
+        parts = zip(("scores", "start", "end"), self[1:4], self[4:])
+        lists = {name: np.where(legal, x, np.array(None)).tolist() for name, x, legal in parts}
+        return {"tags": list(self.tags), **lists}
 
 
 class Analysis(NamedTuple):
@@ -42,23 +49,19 @@ class Analysis(NamedTuple):
     log_probability: Its natural logarithm.
     """
 
-    ents: List[Span]
+    ents: list[Span]
     probability: float
     log_probability: float
 
 
 class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
-    """A pipe with a CRF for a model. All that it computes here leaves docs and weights unchanged.
+    """A pipe with a CRF for a model. What it computes here leaves docs and weights unchanged.
 
     A subclass has labels, a scheme, and the settings `temperature` and `overwrite`.
     """
 
-    def nbest(self, docs: Iterable[Doc], n: int) -> List[List[Analysis]]:
+    def nbest(self, docs: Iterable[Doc], n: int) -> list[list[Analysis]]:
         """Find the n most probable analyses of each doc, fewer where fewer are legal.
-
-        Nothing is set on the docs.
-
-        n: 1 or more.
 
         Returns the analyses of each doc, the best first; the preset entities of the doc are in all.
         Raises InputError for n below 1, and as `predict`.
@@ -68,13 +71,15 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
             raise InputError(f"[{self.name}] n: expected 1 or more, got {n}.")
         result = []
         for doc, ranked in zip(docs, self._posterior(docs).nbest(n) if docs else []):
-            preset = [] if self.overwrite else list(doc.ents)
-            ents = [sorted([*preset, *(Span(doc, *span) for span in spans)]) for spans, _ in ranked]
-            log_ps = [log_p for _, log_p in ranked]
-            result.append([Analysis(e, float(np.exp(p)), p) for e, p in zip(ents, log_ps)])
+            preset = () if self.overwrite else doc.ents
+            analyses = []
+            for spans, log_p in ranked:
+                ents = sorted([*preset, *(Span(doc, *span) for span in spans)])
+                analyses.append(Analysis(ents, math.exp(log_p), log_p))
+            result.append(analyses)
         return result
 
-    def span_posteriors(self, doc: Doc, spans: Iterable[Span]) -> List[float]:
+    def span_posteriors(self, doc: Doc, spans: Iterable[Span]) -> list[float]:
         """Compute the probability that spans of a doc, any spans, are entities of their labels.
 
         The annotation of the doc is taken as given: the entities that it has are certain.
@@ -99,8 +104,7 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
     def trellis(self, doc: Doc) -> Trellis:
         """Show how Viterbi decoding finds the tags of a doc: scores, back-pointers and path.
 
-        The annotation of the doc is taken as given. The marginals, and only these, are taken at the
-        temperature.
+        The annotation of the doc is taken as given. Only the marginals are at the temperature.
 
         Raises InputError as `predict`.
         """
@@ -147,13 +151,12 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
                 "scheme and weights are of different pipelines: take all from the same one."
             )
         ops = self.model.ops
-        if ops.xp.isfinite(potentials.emissions).all():
-            return
-        by_doc = ops.unflatten(potentials.emissions, cast(Ints1d, potentials.lengths))
-        for i, (doc, rows) in enumerate(zip(docs, by_doc)):
-            if not ops.xp.isfinite(rows).all():
-                raise InputError(
-                    f"[{self.name}] doc {i} of the batch, {doc.text[:60]!r}: expected finite "
-                    "scores, got NaN or infinity. The token vectors below hold such values, or "
-                    "training diverged: check the vectors, or lower the learning rate."
-                )
+        is_finite = ops.xp.isfinite(potentials.emissions).all(1)
+        if not is_finite.all():
+            token = int(is_finite.argmin())
+            i = int(np.searchsorted(potentials.lengths.cumsum(), token, side="right"))
+            raise InputError(
+                f"[{self.name}] doc {i} of the batch, {docs[i].text[:60]!r}: expected finite "
+                "scores, got NaN or infinity. The token vectors below hold such values, or "
+                "training diverged: check the vectors, or lower the learning rate."
+            )

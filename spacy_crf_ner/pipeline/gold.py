@@ -5,7 +5,7 @@ Axes: T predicted tokens.
 
 import warnings
 from collections import Counter
-from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,14 +14,11 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 
 from ..input_error import InputError
-from ..ml.potentials import NegativeSpan
-from ..tags import TAG_MISSING, TAG_OUTSIDE, TagScheme
+from ..tags import TAG_MISSING, TAG_OUTSIDE, TagMask, TagScheme
 from .preset import IOB_OUTSIDE
 
 
-def collect_labels(
-    examples: Iterable[Example], name: str, negative_key: Optional[str]
-) -> List[str]:
+def collect_labels(examples: Iterable[Example], name: str, negative_key: str | None) -> list[str]:
     """Read all examples once, and check that their entities can be learned.
 
     name: Of the component, for messages.
@@ -31,25 +28,27 @@ def collect_labels(
     Raises InputError for an entity that begins or ends in whitespace, or whose label begins in "!".
     Warns of entities and negative spans that do not align with the predicted tokens.
     """
-    labels: Set[str] = set()
+    labels: set[str] = set()
+    kinds = {
+        "gold entities": "count as not annotated",
+        f"spans in doc.spans[{negative_key!r}]": "are left out",
+    }
     total, misaligned = Counter[str](), Counter[str]()
-    shown: Dict[str, List[str]] = {}
-    negatives = f"spans in doc.spans[{negative_key!r}]"
+    shown = {kind: list[str]() for kind in kinds}
     for eg in examples:
         ents = _require_text(eg.reference, name)
         labels.update(ent.label_ for ent in ents)
-        for kind, spans in (("gold entities", ents), (negatives, _negatives(eg, negative_key))):
+        for kind, spans in zip(kinds, (ents, _negatives(eg, negative_key))):
             lost = [span for span in spans if not eg.get_aligned_spans_y2x([span])]
             total[kind] += len(spans)
             misaligned[kind] += len(lost)
-            kept = shown.setdefault(kind, [])
-            kept += [_where(span) for span in lost[: 5 - len(kept)]]
+            shown[kind] += [_where(span) for span in lost[: 5 - len(shown[kind])]]
     for kind, number in misaligned.items():
         if number:
-            fate = "are left out" if kind == negatives else "count as not annotated"
             warnings.warn(
                 f"[{name}] {number} of {total[kind]} {kind} do not align with the predicted "
-                f"tokens, which {fate}: {'; '.join(shown[kind])}{'; ...' if number > 5 else ''}. "
+                f"tokens, which {kinds[kind]}: {'; '.join(shown[kind])}"
+                f"{'; ...' if number > 5 else ''}. "
                 "Use the tokenizer of the corpus, or correct the offsets.",
                 stacklevel=3,
             )
@@ -61,10 +60,10 @@ def gold_tags(eg: Example, scheme: TagScheme, name: str) -> NDArray[np.int64]:
 
     Raises InputError for an entity of an unknown label, or that begins or ends in whitespace.
     """
-    ents = _require_text(eg.reference, name)
+    gold, ents = eg.reference, _require_text(eg.reference, name)
     try:
-        if _same_tokens(eg):
-            return _tags(eg.reference, ents, scheme)
+        if np.array_equal(eg.predicted.to_array(ORTH), gold.to_array(ORTH)):
+            return _tags(gold, ents, scheme)  # with nothing to align
         biluo = eg.get_aligned_ner()
         if sum(tag is not None and tag[0] in "BU" for tag in biluo) < len(ents):
             # The message is the same each time, so that Python shows it once.
@@ -77,12 +76,6 @@ def gold_tags(eg: Example, scheme: TagScheme, name: str) -> NDArray[np.int64]:
     except KeyError:
         ent = next(ent for ent in ents if ent.label_ not in scheme.labels)
         raise InputError(_unknown(ent, scheme, name)) from None
-
-
-def _same_tokens(eg: Example) -> bool:
-    """Whether predicted and gold tokens are the same, so that nothing has to be aligned."""
-    x, y = eg.predicted, eg.reference
-    return len(x) == len(y) and np.array_equal(x.to_array(ORTH), y.to_array(ORTH))
 
 
 def _tags(gold: Doc, ents: Sequence[Span], scheme: TagScheme) -> NDArray[np.int64]:
@@ -100,21 +93,17 @@ def _tags(gold: Doc, ents: Sequence[Span], scheme: TagScheme) -> NDArray[np.int6
     return tags
 
 
-def negative_spans(
-    eg: Example, doc: int, key: Optional[str], scheme: TagScheme, name: str
-) -> Iterator[NegativeSpan]:
-    """Yield the negative spans of an example that align with its predicted tokens.
+def negative_spans(eg: Example, key: str | None, scheme: TagScheme, name: str) -> Iterator[TagMask]:
+    """Find the negative spans of an example that align with its predicted tokens.
 
-    doc: The example's index in the batch.
     key: The key of the spans in `doc.spans` of the gold doc; None for none. A span is no entity of
         its label, or of any where its label is empty; the label "O" says that some token of the
         span is in an entity.
 
+    Yields for each the tag sequences of the doc without it (see `TagScheme.exclusion_mask`).
     Raises InputError for an unknown label, and for a span that is a gold entity.
     """
     spans = _negatives(eg, key)
-    if not spans:
-        return
     for span in spans:
         if span.label_ not in ("", *scheme.tags[:1], *scheme.labels):
             raise InputError(_unknown(span, scheme, name))
@@ -124,12 +113,11 @@ def negative_spans(
                     f"[{name}] {_where(ent)}: expected a span that is no gold entity in "
                     f"doc.spans[{key!r}], got this one. Remove it from doc.ents or doc.spans."
                 )
-    T = len(eg.predicted)
-    for span in eg.get_aligned_spans_y2x(spans, allow_overlap=True):
-        yield NegativeSpan(doc, scheme.exclusion_mask(span.start, span.end, span.label_, T))
+    for span in eg.get_aligned_spans_y2x(spans, allow_overlap=True) if spans else ():
+        yield scheme.exclusion_mask(span.start, span.end, span.label_, len(eg.predicted))
 
 
-def _negatives(eg: Example, key: Optional[str]) -> List[Span]:
+def _negatives(eg: Example, key: str | None) -> list[Span]:
     return [] if key is None else list(eg.reference.spans.get(key, []))
 
 
@@ -140,9 +128,9 @@ def _unknown(span: Span, scheme: TagScheme, name: str) -> str:
     )
 
 
-def _require_text(doc: Doc, name: str) -> Tuple[Span, ...]:
+def _require_text(doc: Doc, name: str) -> tuple[Span, ...]:
     """The entities, of which none begins or ends in whitespace, or has a label of spaCy 2's."""
-    ents: Tuple[Span, ...] = tuple(doc.ents)
+    ents: tuple[Span, ...] = tuple(doc.ents)
     for ent in ents:
         if ent.label_.startswith("!"):
             raise InputError(

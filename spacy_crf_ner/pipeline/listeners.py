@@ -1,6 +1,6 @@
 """Checks that the components a pipe listens to are in the pipeline, and have run."""
 
-from typing import Sequence
+from collections.abc import Sequence
 
 from spacy.language import Language
 from spacy.pipeline import TrainablePipe
@@ -8,11 +8,6 @@ from spacy.tokens import Doc
 
 from ..input_error import InputError
 from .spacy_internals import listened_to, listeners
-
-
-def has_listener(pipe: TrainablePipe) -> bool:
-    """Whether a pipe listens to another component."""
-    return any(True for _ in listeners(pipe.model))
 
 
 def require_upstream(pipe: TrainablePipe, nlp: Language) -> None:
@@ -34,13 +29,13 @@ def require_features(pipe: TrainablePipe, docs: Sequence[Doc]) -> None:
     spaCy's listeners would read zeros instead.
     """
     for upstream, factory in listeners(pipe.model):
+        name = factory if upstream == "*" else upstream
         for doc in docs:
             if factory == "tok2vec":
                 absent = doc.tensor.size == 0
             else:
                 absent = not doc.has_extension("trf_data") or doc._.trf_data is None
             if absent and len(doc):
-                name = factory if upstream == "*" else upstream
                 raise InputError(
                     f"[{pipe.name}] listens to {name!r}, which has not run on the doc "
                     f"{doc.text[:60]!r}. Add it to the pipeline before this component, or "

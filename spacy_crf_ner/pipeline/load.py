@@ -1,15 +1,13 @@
 """Load a pipeline to predict with, on a device and in a precision."""
 
-from typing import Optional
-
 import spacy
-from spacy.cli._util import setup_gpu
 from spacy.language import Language
+from thinc.api import require_gpu
 
 from ..input_error import InputError
 
 
-def load(model: str, gpu_id: int = -1, precision: Optional[str] = None) -> Language:
+def load(model: str, gpu_id: int = -1, precision: str | None = None) -> Language:
     """Load a pipeline.
 
     model: Its folder, or the name of a package.
@@ -19,12 +17,13 @@ def load(model: str, gpu_id: int = -1, precision: Optional[str] = None) -> Langu
     Raises InputError where there is no such GPU, for a pipeline that spaCy cannot load, and as
     `accelerate` does; OSError if there is no such pipeline.
     """
-    try:
-        setup_gpu(gpu_id, silent=True)
-    except ValueError as error:
-        raise InputError(
-            f"--gpu-id {gpu_id}: expected a GPU, got none ({error}). Use -1 for the CPU."
-        ) from error
+    if gpu_id >= 0:
+        try:
+            require_gpu(gpu_id)
+        except ValueError as error:
+            raise InputError(
+                f"--gpu-id {gpu_id}: expected a GPU, got none ({error}). Use -1 for the CPU."
+            ) from error
     try:
         nlp = spacy.load(model)
     except InputError:

@@ -1,7 +1,5 @@
 """Find the `crf_ner` component of a pipeline, by its name or as the only one."""
 
-from typing import Optional
-
 from spacy.language import Language
 
 from ..input_error import InputError
@@ -9,7 +7,7 @@ from ..input_error import InputError
 FACTORY = "crf_ner"
 
 
-def find_recognizer(nlp: Language, name: Optional[str] = None) -> Optional[str]:
+def find_recognizer(nlp: Language, name: str | None = None) -> str | None:
     """Find the name of the component; None where there is none and no name was asked for.
 
     Raises InputError where there are several and no name, or none of this name.
@@ -25,11 +23,8 @@ def find_recognizer(nlp: Language, name: Optional[str] = None) -> Optional[str]:
     return name
 
 
-def require_recognizer(nlp: Language, name: Optional[str] = None) -> str:
-    """Find the name of the component.
-
-    Raises InputError where there is none, and as `find_recognizer`.
-    """
+def require_recognizer(nlp: Language, name: str | None = None) -> str:
+    """Find the name of the component; raises InputError for none, and as `find_recognizer`."""
     found = find_recognizer(nlp, name)
     if found is None:
         raise InputError(

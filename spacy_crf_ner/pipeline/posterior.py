@@ -4,9 +4,10 @@ Axes: B docs, N tokens of the batch, one doc after the other, T tokens of a doc,
 L tokens of the longest segment.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import islice, pairwise, product
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,7 @@ class Trellis(NamedTuple):
     marginals: (T, C), the posterior probability of each tag at each token.
     """
 
-    tags: Tuple[str, ...]
+    tags: tuple[str, ...]
     emissions: NDArray[np.float32]
     best: NDArray[np.float32]
     backpointers: NDArray[np.int64]
@@ -40,8 +41,7 @@ class Trellis(NamedTuple):
 class Posterior:
     """The posterior distribution over the entities of each doc of a batch.
 
-    potentials: The potentials of the docs.
-    scheme: The tags that the potentials score.
+    potentials: Of the docs; their tags are those of the scheme.
     constraints: What may be predicted of the docs.
     temperature: Divides all scores. It changes probabilities, and no order of them.
     """
@@ -61,17 +61,15 @@ class Posterior:
         # As the constraints have them; nothing goes on over the end of the last doc: (N + 1,).
         self._boundaries = np.append(constraints.boundaries, True)
 
-    def decode(self) -> List[List[SpanOffsets]]:
+    def decode(self) -> list[list[SpanOffsets]]:
         """Find the entities of the most probable tag sequence of each doc, with Viterbi."""
         tags, _ = crf.viterbi(self._chain)
         return self._by_doc(self._new_spans(tags[self._chain.mask].cpu().numpy(), 0))
 
-    def nbest(self, n: int) -> List[List[Tuple[List[SpanOffsets], float]]]:
+    def nbest(self, n: int) -> list[list[tuple[list[SpanOffsets], float]]]:
         """Find the n most probable sets of entities of each doc, fewer where fewer are legal.
 
-        Everything is in float64. One forward-backward pass serves all n.
-
-        Returns for each doc pairs of entities and log probability, the best first.
+        Returns for each doc pairs of entities and log probability, in float64, the best first.
         Raises ValueError for n below 1.
         """
         chain = self._chain_at(self._temperature)
@@ -96,7 +94,7 @@ class Posterior:
         of_doc = (x[doc, : len(emissions)] for x in (best, backpointers, path, marginals))
         return Trellis(self._scheme.tags, *(x.cpu().numpy() for x in (emissions, *of_doc)))
 
-    def probabilities(self, spans: Sequence[Sequence[SpanOffsets]]) -> List[List[float]]:
+    def probabilities(self, spans: Sequence[Sequence[SpanOffsets]]) -> list[list[float]]:
         """Compute the probability that spans of each doc, exactly these, are entities.
 
         Raises KeyError for an unknown label.
@@ -111,7 +109,7 @@ class Posterior:
         p = iter(self._probabilities(Spans(*columns)).tolist())
         return [list(islice(p, len(of_doc))) for of_doc in spans]
 
-    def candidates(self, min_probability: float) -> List[List[Tuple[SpanOffsets, float]]]:
+    def candidates(self, min_probability: float) -> list[list[tuple[SpanOffsets, float]]]:
         """Find all spans that are entities with at least a probability; they may overlap.
 
         An entity is at most as probable as the tags of its first tokens. So spans grow to the right
@@ -146,12 +144,12 @@ class Posterior:
     @cached_property
     def _passes(self) -> crf.ForwardBackward:
         """The forward-backward pass at the temperature, from which all probabilities come."""
-        is_tempered = self._temperature != 1.0
+        temperature = self._temperature
         return crf.forward_backward(
-            self._chain_at(self._temperature) if is_tempered else self._chain
+            self._chain if temperature == 1.0 else self._chain_at(temperature)
         )
 
-    def _chain_at(self, temperature: Optional[float]) -> crf.Chain:
+    def _chain_at(self, temperature: float | None) -> crf.Chain:
         allowed = self._constraints.allowed
         return self._potentials.chain(self._scheme.constraints, allowed, temperature)
 
@@ -164,7 +162,7 @@ class Posterior:
         spans = self._scheme.spans(tags, self._constraints.boundaries[at])
         return spans.where(~self._constraints.preset[at][spans.starts])
 
-    def _by_doc(self, spans: Spans) -> List[List[SpanOffsets]]:
+    def _by_doc(self, spans: Spans) -> list[list[SpanOffsets]]:
         """Divide spans, their starts in order, into those of each doc, with offsets in the doc."""
         parts = np.searchsorted(spans.starts, self._begins)
         begins = np.repeat(self._begins[:-1], np.diff(parts))

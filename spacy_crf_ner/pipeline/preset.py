@@ -4,8 +4,8 @@ Axes: N tokens of the batch, one doc after the other, C tags.
 """
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Optional, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ class DecodingConstraints:
     preset: (N,) bool, tokens whose annotation is kept, and so not predicted.
     """
 
-    allowed: Optional[NDArray[np.bool_]]
+    allowed: NDArray[np.bool_] | None
     boundaries: NDArray[np.bool_]
     preset: NDArray[np.bool_]
 

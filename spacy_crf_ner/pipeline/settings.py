@@ -1,7 +1,8 @@
 """Settings of a component: what its config says, until they are set at run time."""
 
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Callable, Generic, Mapping, Optional, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ..input_error import InputError
 from .spacy_internals import write_setting
@@ -16,10 +17,8 @@ class Setting(Generic[T]):
     Setting the attribute at run time changes `nlp.config` too, so that the change is saved. A dict
     is read-only: assign a new one.
 
-    is_valid: Whether a value is as expected.
+    is_valid: Whether a value may be set; one that may not raises InputError.
     expected: What is expected, for the message.
-
-    Setting it raises InputError for a value that is not valid.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class Setting(Generic[T]):
         return dict(value) if isinstance(value, Mapping) else value
 
 
-class FittedSetting(Setting[Optional[float]]):
+class FittedSetting(Setting[float | None]):
     """A number that is fitted to data, and stored with the weights, in `pipe.cfg`.
 
     A number in the config goes before the stored one. Without either it is 1.0.
@@ -62,15 +61,8 @@ class FittedSetting(Setting[Optional[float]]):
         value = stored if configured is None else configured
         return 1.0 if value is None else float(self._plain(pipe, value))
 
-    def __set__(self, pipe: Any, value: Optional[float]) -> None:
-        is_change = self._name in pipe.settings
-        pipe.settings[self._name] = self._plain(pipe, value)
-        if is_change:
+    def __set__(self, pipe: Any, value: float | None) -> None:
+        if self._name in pipe.settings:
             # With the weights, not in the config: of it, other weights may be trained.
-            pipe.settings[self._name], pipe.cfg[self._name] = None, value
-            write_setting(pipe, self._name, None)
-
-
-def is_share(value: float) -> bool:
-    """Whether a number is a probability."""
-    return 0.0 <= value <= 1.0
+            pipe.cfg[self._name], value = self._plain(pipe, value), None
+        super().__set__(pipe, value)

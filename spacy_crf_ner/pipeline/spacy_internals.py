@@ -1,9 +1,10 @@
 """What this package relies on in spaCy beyond its documented API, with the public way beside it."""
 
 import gc
+from collections.abc import Iterator, Sequence
 from copy import copy
-from functools import lru_cache
-from typing import Any, Iterator, List, Sequence, Set, Tuple
+from functools import cache
+from typing import Any
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from spacy import util
@@ -45,7 +46,7 @@ def _extension_key(span: Span, name: str) -> Any:
     return ("._.", name, span.start_char, span.end_char)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _keeps_extensions_in_user_data() -> bool:
     doc, name = Doc(Vocab(), words=["a"]), "_spacy_crf_ner_probe"
     Span.set_extension(name, default=None, force=True)
@@ -72,20 +73,18 @@ def write_setting(pipe: TrainablePipe, name: str, value: Any) -> None:
     looked up among all objects, which is slow, and does not find what `gc.freeze` has hidden: only
     the pipeline that the component was made for is always found.
     """
-    pipelines: List[Any] = [x for x in gc.get_objects() if issubclass(type(x), Language)]
     made_for = _MADE_FOR[pipe]() if pipe in _MADE_FOR else None
-    if made_for is not None:
-        pipelines.append(made_for)
-    for nlp in pipelines:
-        for component_name, component in nlp.components:
-            if component is pipe:
-                nlp.get_pipe_config(component_name)[name] = copy(value)
+    for nlp in (made_for, *gc.get_objects()):
+        if issubclass(type(nlp), Language):
+            for component_name, component in nlp.components:
+                if component is pipe:
+                    nlp.get_pipe_config(component_name)[name] = copy(value)
 
 
 # Listeners: layers that read what an earlier component computes.
 
 
-def listeners(model: Model[Any, Any]) -> Iterator[Tuple[str, str]]:
+def listeners(model: Model[Any, Any]) -> Iterator[tuple[str, str]]:
     """Find the listeners in a model.
 
     Yields the name of the component that each reads, "*" for any, and the factory of that.
@@ -97,6 +96,6 @@ def listeners(model: Model[Any, Any]) -> Iterator[Tuple[str, str]]:
             yield str(upstream), factory
 
 
-def listened_to(nlp: Language) -> Set[str]:
+def listened_to(nlp: Language) -> set[str]:
     """Find the names of the components that listeners can read."""
     return {name for name, pipe in nlp.components if hasattr(pipe, "listener_map")}

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from typing import Callable, Sequence, Tuple
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,22 +14,18 @@ LOWEST, HIGHEST = 0.05, 20.0
 
 
 def fit_temperature(
-    batches: Sequence[Tuple[Potentials, NDArray[np.int64]]], constraints: Constraints, name: str
+    batches: Sequence[tuple[Potentials, NDArray[np.int64]]], constraints: Constraints, name: str
 ) -> float:
-    """Find the temperature with the lowest loss.
+    """Find the temperature with the lowest loss, 0.05 to 20. Source: Guo et al. (2017), ICML.
 
     batches: Potentials of docs, and their gold tag ids, (N,); negative where they are missing.
     constraints: The legal tag sequences.
     name: Of the component, for messages.
-
-    Returns the temperature, 0.05 to 20. Source: Guo et al. (2017), ICML, of a softmax.
-    Warns where the best temperature is out of this range.
     """
 
     def total(log_temperature: float) -> float:
         temperature = math.exp(log_temperature)
-        losses = (nll(*batch, constraints, temperature).sum() for batch in batches)
-        return float(sum(losses))
+        return float(sum(nll(*batch, constraints, temperature).sum() for batch in batches))
 
     low, high = math.log(LOWEST), math.log(HIGHEST)
     found = _minimize(total, low, high)

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any
 
 from ..evaluation import require_nervaluate
 from ..input_error import InputError
@@ -25,7 +25,7 @@ def require_report(out: Path) -> None:
             )
 
 
-def write_report(results: Dict[str, Any], out: Path) -> List[Path]:
+def write_report(results: dict[str, Any], out: Path) -> list[Path]:
     """Write results as report.json, report.md and report.html, once all three are made.
 
     results: What `evaluation.evaluate` or `evaluation.compare` returns.

@@ -1,6 +1,8 @@
 """HTML pages of annotated documents: the report, and gold beside predicted entities."""
 
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from spacy.tokens import Doc
 from spacy.training import Example
@@ -16,7 +18,12 @@ PALETTE = (
     "#aa9cfc", "#7aecec", "#feca74", "#bfe1d9", "#bfeeb7", "#ffeb80",
     "#ff9561", "#f0a3c4", "#9cc9cc", "#d9c7a3", "#a8d08d", "#8fb8ff",
 )  # fmt: skip
-Segment = Tuple[str, str]  # text and label, empty outside of entities
+CURVES = {
+    "losses": "On training documents, by component.",
+    "scores": "On development documents, in percent.",
+    "speed": "On development documents.",
+}
+Segment = tuple[str, str]  # text and label, empty outside of entities
 
 
 class Plot(NamedTuple):
@@ -28,7 +35,7 @@ class Plot(NamedTuple):
     scrolls: bool = False
 
 
-def report_page(results: Dict[str, Any]) -> str:
+def report_page(results: dict[str, Any]) -> str:
     """Draw the results of an evaluation as one self-contained page.
 
     results: What `evaluation.evaluate` or `evaluation.compare` returns.
@@ -53,11 +60,7 @@ def report_page(results: Dict[str, Any]) -> str:
         unlisted=len(results["errors"]["list"]) - len(listed),
         page_size=PAGE_SIZE,
         filters={"Kind": list(results["errors"]["counts"]), "Label": sorted(labels)},
-        plots={
-            "Confidence": _confidence_plots(results),
-            "Transitions": _transition_plots(results["transitions"]),
-            "Training": _training_plots(results["training"] or []),
-        },
+        plots=_plots(results),
     )
 
 
@@ -72,26 +75,18 @@ def comparison_page(examples: Iterable[Example], title: str) -> str:
     """
     examples = list(examples)
     docs = []
-    n_gold = n_predicted = n_equal = n_left_out = 0
+    counts: Counter[str] = Counter()
     for eg, found in zip(examples, collect_entities(examples)):
-        gold, predicted = (
-            {(ent.span, ent.label) for ent in ents} for ents in (found.gold, found.predicted)
-        )
-        n_gold += len(gold)
-        n_predicted += len(predicted)
-        n_equal += len(gold & predicted)
-        n_left_out += len(found.left_out)
+        sizes = {"gold": len(found.gold), "predicted": len(found.predicted)}
+        equal = sum(found.correct())
+        counts.update(sizes, equal=equal, left_out=len(found.left_out))
         sides = {"gold": _doc_segments(eg.reference), "predicted": _doc_segments(eg.predicted)}
-        docs.append({"differs": gold != predicted, **sides})
+        docs.append({"differs": set(sizes.values()) != {equal}, **sides})
     summary = (
-        f"{tables.count(len(examples), 'document')}. {tables.count(n_gold, 'gold entity')}, "
-        f"{n_predicted:,} predicted, {n_equal:,} of them equal in boundaries and label"
-        + (
-            f"; {n_left_out:,} more predicted where gold annotation is missing"
-            if n_left_out
-            else ""
-        )
-        + ". A red edge marks the documents where they differ."
+        f"{tables.count(len(examples), 'document')}. {tables.count(counts['gold'], 'gold entity')},"
+        f" {counts['predicted']:,} predicted, {counts['equal']:,} of them equal in boundaries and "
+        f"label{tables.left_out(counts['left_out'])}. A red edge marks the documents where they "
+        "differ."
     )
     labels = {ent.label_ for eg in examples for doc in (eg.x, eg.y) for ent in doc.ents}
     return render(
@@ -99,11 +94,11 @@ def comparison_page(examples: Iterable[Example], title: str) -> str:
     )
 
 
-def _colors(labels: Iterable[str]) -> Dict[str, str]:
+def _colors(labels: Iterable[str]) -> dict[str, str]:
     return {label: PALETTE[i % len(PALETTE)] for i, label in enumerate(sorted(labels))}
 
 
-def _segments(text: str, ents: Iterable[Tuple[int, int, str]]) -> List[Segment]:
+def _segments(text: str, ents: Iterable[tuple[int, int, str]]) -> list[Segment]:
     """Cut a text at its entities, which are in order."""
     segments, done = [], 0
     for start, end, label in ents:
@@ -112,11 +107,11 @@ def _segments(text: str, ents: Iterable[Tuple[int, int, str]]) -> List[Segment]:
     return [*segments, (text[done:], "")]
 
 
-def _doc_segments(doc: Doc) -> List[Segment]:
+def _doc_segments(doc: Doc) -> list[Segment]:
     return _segments(doc.text, [(ent.start_char, ent.end_char, ent.label_) for ent in doc.ents])
 
 
-def _error_segments(error: Dict[str, Any]) -> Dict[str, List[Segment]]:
+def _error_segments(error: dict[str, Any]) -> dict[str, list[Segment]]:
     shift = len(error["before"]) - error["offset"]
     text = error["before"] + error["text"] + error["after"]
     return {
@@ -127,49 +122,27 @@ def _error_segments(error: Dict[str, Any]) -> Dict[str, List[Segment]]:
     }
 
 
-def _confidence_plots(results: Dict[str, Any]) -> List[Plot]:
-    if results["reliability"] is None:
-        return []
-    return [
-        Plot(
-            plots.reliability_diagram(results["reliability"]),
-            "Reliability",
-            "On the diagonal, entities are right as often as their confidence says.",
-        ),
-        Plot(
-            plots.precision_recall_curve(results["thresholds"]),
-            "Precision and recall",
-            "Of the entities whose confidence is at least the number at the point.",
-        ),
+def _plots(results: dict[str, Any]) -> dict[str, list[Plot]]:
+    """Draw the plots of each section."""
+    confidence, transitions = [], []
+    if results["reliability"] is not None:
+        reliability = plots.reliability_diagram(results["reliability"])
+        about = "On the diagonal, entities are right as often as their confidence says."
+        confidence.append(Plot(reliability, "Reliability", about))
+        curve = plots.precision_recall_curve(results["thresholds"])
+        about = "Of the entities whose confidence is at least the number at the point."
+        confidence.append(Plot(curve, "Precision and recall", about))
+    scores = results["transitions"]
+    if scores and scores["tags"]:
+        about = (
+            "From the tag of the row to the tag of the column. Blue is favoured, red penalised, "
+            f"the densest at {plots.largest(scores):.2f} from 0; crossed cells are forbidden."
+        )
+        drawn = plots.transition_map(scores)
+        transitions.append(Plot(drawn, "Transition scores", about, scrolls=True))
+    curves = [
+        Plot(plots.training_curves(results["training"] or [], of), of.capitalize(), about)
+        for of, about in CURVES.items()
     ]
-
-
-def _transition_plots(transitions: Optional[Dict[str, Any]]) -> List[Plot]:
-    if not transitions or not transitions["tags"]:
-        return []
-    caption = (
-        "From the tag of the row to the tag of the column. Blue is favoured, red penalised, the "
-        f"densest at {plots.largest(transitions):.2f} from 0; crossed cells are forbidden."
-    )
-    return [Plot(plots.transition_map(transitions), "Transition scores", caption, scrolls=True)]
-
-
-def _training_plots(training: Sequence[Dict[str, Any]]) -> List[Plot]:
-    # Speed is no percentage: it has a scale of its own.
-    rows = [
-        row | {
-            "scores": {name: x for name, x in row["scores"].items() if name != "speed"},
-            "speed": {name: x for name, x in row["scores"].items() if name == "speed"},
-        }
-        for row in training
-    ]  # fmt: skip
-    captions = {
-        "losses": "On training documents, by component.",
-        "scores": "On development documents, in percent.",
-        "speed": "On development documents.",
-    }
-    return [
-        Plot(plots.training_curves(rows, of), of.capitalize(), caption)
-        for of, caption in captions.items()
-        if any(row[of] for row in rows)
-    ]
+    training = [plot for plot in curves if plot.svg]
+    return {"Confidence": confidence, "Transitions": transitions, "Training": training}

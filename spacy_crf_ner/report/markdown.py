@@ -1,7 +1,8 @@
 """A report in Markdown, in which text and labels are data, never markup."""
 
 import re
-from typing import Any, Dict, Iterable, List, Optional
+from collections.abc import Iterable
+from typing import Any
 
 from . import tables
 from .tables import Cell, Table
@@ -11,7 +12,7 @@ MAX_ERRORS = 20
 MARKUP = re.compile(r"[&<>|`*#\[\]\\~$:@]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.", re.IGNORECASE)
 
 
-def markdown(results: Dict[str, Any]) -> str:
+def markdown(results: dict[str, Any]) -> str:
     """Write what `evaluation.evaluate` or `compare` returns as short tables in Markdown."""
     headline = [f"{name} **{escape(_text(cell))}**" for name, cell in tables.headline(results)]
     parts = [
@@ -44,7 +45,7 @@ def _table(table: Table) -> str:
     return _rows([_cell(cell) for cell in row if cell.kind != "bar"] for row in rows)
 
 
-def _errors(errors: List[Dict[str, Any]]) -> List[str]:
+def _errors(errors: list[dict[str, Any]]) -> list[str]:
     shown = errors[:MAX_ERRORS]
     rows = [["Error", "Confidence", "Gold", "Predicted", "Text", "Document"]]
     for error in shown:
@@ -58,7 +59,7 @@ def _errors(errors: List[Dict[str, Any]]) -> List[str]:
     return [f"The {len(shown)} most certain of {tables.count(len(errors), 'error')}:", _rows(rows)]
 
 
-def _rows(rows: Iterable[List[str]]) -> str:
+def _rows(rows: Iterable[list[str]]) -> str:
     """Write rows of escaped cells; the first is the header."""
     header, *body = rows
     lines = [header, ["---"] * len(header), *body]
@@ -74,7 +75,7 @@ def _text(cell: Cell) -> str:
     return f"{cell.text} ({cell.detail})" if cell.detail else cell.text
 
 
-def _entity(ent: Optional[Dict[str, Any]]) -> str:
+def _entity(ent: dict[str, Any] | None) -> str:
     return tables.UNDEFINED if ent is None else escape(f"{ent['text']} ({ent['label']})")
 
 

@@ -1,11 +1,12 @@
-"""Plots of figures: inline SVG in the colours of the page that holds it."""
+"""Plots as inline SVG in the colours of the page that holds them; InputError without matplotlib."""
 
 import re
 import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from html import escape
 from io import StringIO
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Sequence, Tuple
-from xml.etree import ElementTree
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,19 +18,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # What matplotlib draws in these, the page shows in colours of its own, light or dark.
-INK, ACCENT, WRONG, MUTED = "#000000", "#3451b2", "#c0392f", "#5f6570"
-COLORS = {
-    INK: "currentColor",
-    ACCENT: "var(--accent)",
-    WRONG: "var(--wrong)",
-    MUTED: "var(--muted)",
-}
+INK, ACCENT, MUTED = "#000000", "#3451b2", "#5f6570"
+COLORS = {INK: "currentColor", ACCENT: "var(--accent)", MUTED: "var(--muted)"}
 # Cells have them thin, over the ground of the page, so that text can be read on any.
 FAVOURED, PENALISED, DENSEST = (0.26, 0.40, 0.92), (0.85, 0.30, 0.26), 0.6
 
-SETTINGS: Dict[Any, Any] = {
+SETTINGS: dict[Any, Any] = {
     "text.parse_math": False,  # a label with two dollars is no formula
-    "path.simplify": False,  # what is drawn is what was told, to the last point
+    "path.simplify": False,  # draw every point
     "svg.fonttype": "none",  # text stays text: it can be read aloud, searched and copied
     "font.size": 9,
     "axes.titlesize": 9,
@@ -42,84 +38,68 @@ SETTINGS: Dict[Any, Any] = {
     "legend.frameon": False,
 }
 SMALL = (4.4, 3.6)  # inches: of the width of a telephone
-NUMBERED = 33  # tags, as of 8 labels in BILUO: of more, the numbers could not be read
-LONGEST = 80  # characters of a label
+MAX_NUMBERED = 33  # tags, as of 8 labels in BILUO: of more, the numbers could not be read
+MAX_LETTERS = 80  # of a label
 UNITS = {"losses": "loss", "scores": "score, %", "speed": "words/s"}
-THRESHOLDS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.99)
+THRESHOLDS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.99)  # named in the plot
+MIN_DISTANCE = 6  # percent, between points that are named
 
 
-def reliability_diagram(reliability: Dict[str, Any]) -> str:
+def reliability_diagram(reliability: dict[str, Any]) -> str:
     """Draw how often entities are right against how sure the model is of them.
 
-    reliability: As `calibration.calibration` returns it.
+    reliability: As `calibration.reliability` returns it.
 
     Returns an SVG element: a point for each bin that has entities, over a bar for their number.
-    Raises ValueError where matplotlib is not installed.
     Source: Niculescu-Mizil and Caruana (2005), ICML, figure 1; Guo et al. (2017), ICML, figure 1.
     """
     bins = reliability["bins"]
-    filled = [each for each in bins if each["count"]]
-    with _settings():
-        figure = _figure(*SMALL)
+    points = [(each["confidence"], each["correct"]) for each in bins if each["count"]]
+    with _figure(*SMALL) as figure:
         axes, bars = figure.subplots(
             2, sharex=True, gridspec_kw={"height_ratios": (4, 1), "hspace": 0.12}
         )
         axes.plot([0, 1], [0, 1], color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
-        axes.plot(
-            [each["confidence"] for each in filled],
-            [each["correct"] for each in filled],
-            color=ACCENT,
-            marker="o",
-            markersize=4,
-        )
+        axes.plot(*_columns(points, 2), color=ACCENT, marker="o", markersize=4)
         axes.set(ylim=(-0.03, 1.03), ylabel="share correct")
-        edges = np.arange(len(bins)) / len(bins)
-        bars.bar(
-            edges,
-            [each["count"] for each in bins],
-            width=0.9 / len(bins),
-            align="edge",
-            color=ACCENT,
-        )
+        edges, counts = np.arange(len(bins)) / len(bins), [each["count"] for each in bins]
+        bars.bar(edges, counts, width=0.9 / len(bins), align="edge", color=ACCENT)
         bars.locator_params(axis="y", nbins=2, integer=True)
         bars.set(xlim=(-0.03, 1.03), xlabel="confidence", ylabel="entities")
-        points = [f"{each['confidence']:.2f}: {each['correct']:.2f}" for each in filled]
-        about = f"Reliability diagram; confidence and share correct: {', '.join(points) or 'none'}."
+        listed = ", ".join(f"{p:.2f}: {correct:.2f}" for p, correct in points) or "none"
+        about = f"Reliability diagram; confidence and share correct: {listed}."
         return _svg(figure, "reliability", about)
 
 
-def precision_recall_curve(thresholds: Sequence[Dict[str, Any]]) -> str:
+def precision_recall_curve(thresholds: Sequence[dict[str, Any]]) -> str:
     """Draw precision against recall, as fewer and fewer entities are kept.
 
     thresholds: As `calibration.precision_at` returns them.
 
     Returns an SVG element: a curve, a point for each threshold that leaves an entity, the
     common thresholds named.
-    Raises ValueError where matplotlib is not installed.
     """
     kept = [
         (each["threshold"], 100 * each["recall"], 100 * each["precision"])
         for each in thresholds
         if each["recall"] is not None and each["precision"] is not None
     ]
-    with _settings():
-        figure = _figure(*SMALL)
+    with _figure(*SMALL) as figure:
         axes = figure.subplots()
-        _, recall, precision = zip(*kept) if kept else ((), (), ())
-        axes.plot(recall, precision, color=ACCENT, marker="o", markersize=3)
-        for threshold, x, y in _apart([each for each in kept if each[0] in THRESHOLDS]):
-            axes.plot([x], [y], color=ACCENT, marker="o", markersize=6)
-            axes.annotate(f"{threshold:g}", (x, y), (5, 5), textcoords="offset points")
+        axes.plot(*_columns(kept, 3)[1:], color=ACCENT, marker="o", markersize=3)
+        last = (-np.inf, -np.inf)
+        for threshold, x, y in kept:
+            if threshold in THRESHOLDS and max(abs(x - last[0]), abs(y - last[1])) > MIN_DISTANCE:
+                axes.plot([x], [y], color=ACCENT, marker="o", markersize=6)
+                axes.annotate(f"{threshold:g}", (x, y), (5, 5), textcoords="offset points")
+                last = (x, y)
         axes.set(xlim=(-3, 103), ylim=(-3, 108), xlabel="recall, %", ylabel="precision, %")
-        points = [f"{at:g}: {p:.1f} and {r:.1f}" for at, r, p in kept]
-        about = (
-            "Precision-recall curve; threshold, precision and recall in percent: "
-            f"{', '.join(points) or 'none'}."
-        )
+        listed = ", ".join(f"{at:g}: {p:.1f} and {r:.1f}" for at, r, p in kept) or "none"
+        about = f"Precision-recall curve; threshold, precision and recall in percent: {listed}."
         return _svg(figure, "precision-recall", about)
 
 
-def transition_map(transitions: Dict[str, Any]) -> str:
+def transition_map(transitions: dict[str, Any]) -> str:
     """Draw the scores of the transitions of a CRF as a heat map.
 
     transitions:
@@ -129,7 +109,6 @@ def transition_map(transitions: Dict[str, Any]) -> str:
 
     Returns an SVG element: a row "start" and then one for each tag; a column for each tag, and
     then one "end". Forbidden cells are crossed. Up to 33 tags, the scores are written in the cells.
-    Raises ValueError where matplotlib is not installed.
     """
     tags = [_plain(tag) for tag in transitions["tags"]]
     C = len(tags)
@@ -139,57 +118,62 @@ def transition_map(transitions: Dict[str, Any]) -> str:
     forbidden = np.isnan(scores)
     forbidden[0, C] = False  # no cell at all: from the start to the end goes an empty doc
     limit = largest(transitions)
-    cell = 0.36 if C <= NUMBERED else 0.19  # inches
-    with _settings():
-        figure = _figure(cell * (C + 1), cell * (C + 1))
+    # (C + 1, C + 1, 4): a colour with its opacity, 0 where forbidden.
+    shades = np.where(scores[..., None] > 0, (*FAVOURED, 0.0), (*PENALISED, 0.0))
+    shades[..., 3] = DENSEST * np.abs(np.nan_to_num(scores)) / (limit or 1.0)
+    side = (0.36 if C <= MAX_NUMBERED else 0.19) * (C + 1)  # inches
+    with _figure(side, side) as figure:
         axes = figure.add_axes((0, 0, 1, 1))
-        axes.imshow(_shades(scores, limit), interpolation="none", aspect="auto")
+        axes.imshow(shades, interpolation="none", aspect="auto")
         _cross(axes, np.argwhere(forbidden))
-        if C <= NUMBERED:
+        if C <= MAX_NUMBERED:
             for y, x in np.argwhere(~np.isnan(scores)):
                 axes.text(x, y, _signed(scores[y, x], limit), ha="center", va="center", size=7)
         _name_tags(axes, ["start", *tags], [*tags, "end"])
-        of = f"{forbidden.sum()} of {scores.size - 1} are forbidden"
-        about = f"Heat map of transition scores between {C} tags; {of}."
+        share = f"{forbidden.sum()} of {scores.size - 1} are forbidden"
+        about = f"Heat map of transition scores between {C} tags; {share}."
         return _svg(figure, "transitions", about)
 
 
-def training_curves(training: Sequence[Dict[str, Any]], of: str) -> str:
+def training_curves(training: Sequence[dict[str, Any]], of: str) -> str:
     """Draw the losses, the scores, or the speed of a training over its steps.
 
-    training: Each with its "step", and what `of` names: a number by the name of each curve; None,
-        or no such name, leaves a point out.
-    of: "losses", "scores" or "speed".
+    training: As `read_training_log` returns it. None, or no such name, leaves a point out.
+    of: "losses", "scores" or "speed". Speed is among the scores, and on a scale of its own.
 
-    Returns an SVG element: a curve for each name.
-    Raises ValueError where matplotlib is not installed.
+    Returns an SVG element with a curve for each name; "" where there is no name.
     """
-    names = list(dict.fromkeys(name for row in training for name in row[of]))
-    with _settings():
-        figure = _figure(*SMALL)
+    values = [row["losses" if of == "losses" else "scores"] for row in training]
+    names = dict.fromkeys(name for row in values for name in row)
+    shown = [name for name in names if of == "losses" or (name == "speed") == (of == "speed")]
+    if not shown:
+        return ""
+    with _figure(*SMALL) as figure:
         axes = figure.subplots()
-        for i, name in enumerate(names):
-            rows = [row for row in training if row[of].get(name) is not None]
+        for i, name in enumerate(shown):
+            points = [
+                (log["step"], row[name])
+                for log, row in zip(training, values)
+                if row.get(name) is not None
+            ]
             axes.plot(
-                [row["step"] for row in rows],
-                [row[of][name] for row in rows],
+                *_columns(points, 2),
                 # Two colours in four kinds of line: told apart without colour, too.
                 color=(ACCENT, INK)[i % 2],
                 linestyle=("-", "--", ":", "-.")[i // 2 % 4],
-                marker="o" if len(rows) <= 30 else "",
+                marker="o" if len(points) <= 30 else "",
                 markersize=3,
                 label="_",
             )
         # Given here, as a curve whose label begins with an underscore has no place in a legend.
-        labels = [_plain(name) for name in names]
+        labels = [_plain(name) for name in shown]
         axes.legend(axes.lines, labels, loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
         axes.set(xlabel="step", ylabel=UNITS[of])
         axes.margins(x=0.03)
-        about = f"Training curves over steps; {of}: {', '.join(map(_plain, names)) or 'none'}."
-        return _svg(figure, of, about)
+        return _svg(figure, of, f"Training curves over steps; {of}: {', '.join(labels)}.")
 
 
-def largest(transitions: Dict[str, Any]) -> float:
+def largest(transitions: dict[str, Any]) -> float:
     """Find the largest absolute score of the transitions, which has the densest colour.
 
     transitions: As for `transition_map`.
@@ -212,59 +196,38 @@ def require_matplotlib() -> None:
 
 
 @contextmanager
-def _settings() -> Iterator[None]:
+def _figure(width: float, height: float) -> Iterator["Figure"]:
+    """Make a figure without a window, in our style: width and height in inches."""
     require_matplotlib()
     import matplotlib
+    from matplotlib.figure import Figure
 
     with matplotlib.rc_context(), warnings.catch_warnings():
-        matplotlib.rcdefaults()  # and not what a user has set for plots of his own
+        matplotlib.rcdefaults()  # without what a user has set for other plots
         matplotlib.rcParams.update(SETTINGS)
         # The browser has the characters that matplotlib's font lacks.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        yield
+        yield Figure(figsize=(width, height))
 
 
-def _figure(width: float, height: float) -> "Figure":
-    """Make a figure that belongs to no window, and needs none: width and height in inches."""
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height))
-
-
-def _apart(points: Sequence[Tuple[float, float, float]]) -> List[Tuple[float, float, float]]:
-    """Leave out points, all but their first number coordinates, that are near the one before."""
-    chosen: List[Tuple[float, float, float]] = []
-    for point in points:
-        if not chosen or max(abs(a - b) for a, b in zip(point[1:], chosen[-1][1:])) > 6:
-            chosen.append(point)
-    return chosen
-
-
-def _shades(scores: NDArray[np.float64], limit: float) -> NDArray[np.float64]:
-    """Give each cell, (Y, X), a colour with its opacity, (Y, X, 4): none where it is NaN."""
-    shades = np.where(scores[..., None] > 0, (*FAVOURED, 0.0), (*PENALISED, 0.0))
-    shades[..., 3] = DENSEST * np.abs(np.nan_to_num(scores)) / (limit or 1.0)
-    return shades
+def _columns(points: Sequence[Sequence[float]], n: int) -> NDArray[np.float64]:
+    """The n coordinates of points, (n, P), also of no points."""
+    return np.array(points, dtype=float).reshape(-1, n).T
 
 
 def _cross(axes: "Axes", cells: NDArray[np.int64]) -> None:
-    """Cross out cells, (K, 2), all in one path: there may be thousands."""
-    from matplotlib.patches import PathPatch
-    from matplotlib.path import Path
-
-    if not len(cells):
-        return
-    middle = cells[:, None, ::-1]
-    corners = 0.2 * np.array([(-1, -1), (1, 1), (-1, 1), (1, -1)])
-    codes = np.array([Path.MOVETO, Path.LINETO] * (2 * len(cells)), dtype=np.uint8)
-    path = Path((middle + corners).reshape(-1, 2), codes)
-    axes.add_patch(PathPatch(path, fill=False, edgecolor=MUTED, linewidth=0.4))
+    """Cross out cells, (K, 2), by one line: there may be thousands."""
+    if len(cells):
+        gap = (np.nan, np.nan)
+        strokes = np.array([(-1, -1), (1, 1), gap, (-1, 1), (1, -1), gap])
+        x, y = (cells[:, None, ::-1] + 0.2 * strokes).reshape(-1, 2).T
+        axes.plot(x, y, color=MUTED, linewidth=0.4, scalex=False, scaley=False)
 
 
 def _name_tags(axes: "Axes", rows: Sequence[str], columns: Sequence[str]) -> None:
     """Name rows and columns, of a large map on all four sides, and part off start and end."""
     C = len(columns) - 1
-    large = C > NUMBERED
+    large = C > MAX_NUMBERED
     size = 7 if large else 8
     axes.set_yticks(range(C + 1), rows, fontsize=size)
     axes.set_xticks(range(C + 1), columns, fontsize=size)
@@ -281,8 +244,8 @@ def _name_tags(axes: "Axes", rows: Sequence[str], columns: Sequence[str]) -> Non
 
 def _signed(score: float, limit: float) -> str:
     """Write a score in a cell: of scores that reach the limit, as many decimals as have room."""
-    told = f"{score:.2f}" if limit < 10 else f"{score:.1f}"
-    return (told if float(told) else told.lstrip("-")).replace("-", "\N{MINUS SIGN}")
+    text = f"{score:.2f}" if limit < 10 else f"{score:.1f}"
+    return (text if float(text) else text.lstrip("-")).replace("-", "\N{MINUS SIGN}")
 
 
 def _plain(label: str) -> str:
@@ -291,59 +254,33 @@ def _plain(label: str) -> str:
     label = re.sub(
         r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]", "\N{REPLACEMENT CHARACTER}", label
     )
-    return label if len(label) <= LONGEST else label[: LONGEST - 1] + "…"
+    return label if len(label) <= MAX_LETTERS else label[: MAX_LETTERS - 1] + "…"
 
 
 def _svg(figure: "Figure", name: str, about: str) -> str:
     """Write a figure as an SVG element to stand in a page with others.
 
-    name: Unique in the page; the ids in it begin with this.
-    about: What is told in place of the figure to those who do not see it.
+    name: Unique in the page: the ids that the element refers to are hashes with it.
+    about: The figure in words, for those who do not see it.
     """
     import matplotlib
 
     out = StringIO()
+    metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with matplotlib.rc_context({"svg.hashsalt": name}):
-        figure.savefig(out, format="svg", transparent=True, bbox_inches="tight")
-    svg = ElementTree.fromstring(out.getvalue())
-    _keep_to_itself(svg, name)
-    svg.attrib.update({"role": "img", "aria-label": about, "fill": "currentColor"})
-    return ElementTree.tostring(svg, encoding="unicode")
+        figure.savefig(out, format="svg", transparent=True, bbox_inches="tight", metadata=metadata)
+    svg = out.getvalue()
+    # Without the stylesheet, which would hold for the whole page.
+    svg = re.sub("<style.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    used = set(re.findall(r'(?:url\(|href=")#([^")]*)', svg))
 
+    def for_page(tag: re.Match[str]) -> str:
+        text = re.sub(r"\s+", " ", tag[0]).replace("xlink:href", "href")
+        text = re.sub(r' xmlns[^=]*="[^"]*"', "", text)
+        text = re.sub(r' id="([^"]*)"', lambda id: id[0] if id[1] in used else "", text)
+        text = re.sub(r'font-family: [^;"]*;? ?', "", text)  # that of the page
+        return re.sub("#[0-9a-f]{6}", lambda color: COLORS.get(color[0], color[0]), text)
 
-def _keep_to_itself(svg: ElementTree.Element, name: str) -> None:
-    """Take from a SVG document what would reach, or clash with, the rest of a page.
-
-    Its stylesheet holds for the whole page, its ids are those of all of matplotlib's figures, and
-    its namespaces are those that a page has without being told.
-    """
-    for parent in list(svg.iter()):
-        for child in list(parent):
-            if child.tag.endswith(("}metadata", "}style")):
-                parent.remove(child)
-    for element in svg.iter():
-        element.tag = element.tag.rpartition("}")[2]
-        element.tail = None
-        if element.tag != "text":
-            element.text = None
-        for key, value in list(element.attrib.items()):
-            del element.attrib[key]
-            key = key.rpartition("}")[2]
-            element.set(key, _attribute(key, value, name))
-    used = set(re.findall(rf"#({name}-\w+)", str([element.attrib for element in svg.iter()])))
-    for element in svg.iter():
-        if element.get("id") not in used:
-            element.attrib.pop("id", None)
-
-
-def _attribute(key: str, value: str, name: str) -> str:
-    if key == "id":
-        return f"{name}-{value}"
-    if key == "style":
-        value = re.sub(r"font-family: [^;]*;? ?", "", value)  # that of the page
-        return re.sub("#[0-9a-f]{6}", lambda color: COLORS.get(color[0], color[0]), value)
-    if key == "clip-path":
-        return value.replace("#", f"#{name}-")
-    if key == "href" and value.startswith("#"):
-        return f"#{name}-{value[1:]}"
-    return re.sub(r"\s+", " " if key == "d" else "", value) if key in ("d", "href") else value
+    svg = re.sub("<[^>]*>", for_page, svg)  # a label has no "<": it is escaped
+    label = f'<svg role="img" aria-label="{escape(about)}" fill="currentColor"'
+    return re.sub(r">\s*\n\s*<", "><", svg.replace("<svg", label, 1))

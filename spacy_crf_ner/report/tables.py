@@ -1,6 +1,7 @@
 """The tables of a report, as data; `markdown` and `html` render them."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,7 +14,7 @@ MATCHINGS = {
 }
 LOG_ROWS = 20  # of the training log, at most
 UNDEFINED = "\N{EN DASH}"  # a zero denominator
-Interval = Optional[Sequence[float]]
+Interval = Sequence[float] | None
 
 
 class Cell(NamedTuple):
@@ -28,8 +29,8 @@ class Cell(NamedTuple):
     text: str
     detail: str = ""
     kind: str = ""
-    shade: Optional[float] = None
-    bar: Tuple[float, ...] = ()
+    shade: float | None = None
+    bar: tuple[float, ...] = ()
 
 
 class Table(NamedTuple):
@@ -41,9 +42,9 @@ class Table(NamedTuple):
     """
 
     title: str
-    header: List[Cell]
-    rows: List[List[Cell]]
-    foot: Sequence[List[Cell]] = ()
+    header: list[Cell]
+    rows: list[list[Cell]]
+    foot: Sequence[list[Cell]] = ()
     kind: str = "plain"
     folded: bool = False
 
@@ -56,41 +57,38 @@ class Section(NamedTuple):
     tables: Sequence[Table] = ()
 
 
-def sections(results: Dict[str, Any]) -> List[Section]:
+def sections(results: dict[str, Any]) -> list[Section]:
     """Arrange what `evaluation.evaluate` or `compare` returns as the sections of a report."""
-    parts = [
-        _types(results),
-        _matchings(results),
-        _confusion(results),
-        _errors(results),
-        _confidence(results),
-        _transitions(results),
-    ]
+    parts = [_types, _matchings, _confusion, _errors, _confidence, _transitions]
     if results["training"]:
-        parts.append(_training(results))
+        parts.append(_training)
     if results["comparison"] is not None:
-        parts.append(_comparison(results))
-    return parts
+        parts.append(_comparison)
+    return [part(results) for part in parts]
 
 
-def headline(results: Dict[str, Any]) -> List[Tuple[str, Cell]]:
+def headline(results: dict[str, Any]) -> list[tuple[str, Cell]]:
     """The micro scores, F1 first."""
     scores, intervals = _strict(results, None)
     names = ("f1", "precision", "recall")
     return [(f"{MEASURES[name]}, micro", _score(scores, intervals, name)) for name in names]
 
 
-def size(results: Dict[str, Any]) -> str:
+def size(results: dict[str, Any]) -> str:
     """Say how much was measured."""
-    left_out = results["left_out"]
-    more = f"; {left_out:,} more predicted where gold annotation is missing" if left_out else ""
     return (
         f"{count(results['docs'], 'document')}, {count(results['tokens'], 'token')}; "
-        f"{count(results['gold'], 'gold entity')}, {results['predicted']:,} predicted{more}."
+        f"{count(results['gold'], 'gold entity')}, {results['predicted']:,} predicted"
+        f"{left_out(results['left_out'])}."
     )
 
 
-def method(results: Dict[str, Any]) -> str:
+def left_out(number: int) -> str:
+    """Say how many entities were left out, if any."""
+    return f"; {number:,} more predicted where gold annotation is missing" if number else ""
+
+
+def method(results: dict[str, Any]) -> str:
     """Say what the scores are."""
     intervals = results["intervals"]
     return (
@@ -107,15 +105,15 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun if number == 1 else plural}"
 
 
-def percent(share: Optional[float]) -> str:
+def percent(share: float | None) -> str:
     """Write a share in percent, with one decimal."""
     return UNDEFINED if share is None else f"{100 * share:.1f}"
 
 
-def _types(results: Dict[str, Any]) -> Section:
+def _types(results: dict[str, Any]) -> Section:
     strict, intervals = results["matching"]["strict"], results["intervals"]
 
-    def row(head: Cell, scores: Dict[str, Any], ranges: Dict[str, Interval]) -> List[Cell]:
+    def row(head: Cell, scores: dict[str, Any], ranges: dict[str, Interval]) -> list[Cell]:
         f1, interval = scores["f1"], ranges.get("f1")
         bar = () if f1 is None else (f1, *(interval or (f1, f1)))
         cells = [_score(scores, ranges, name) for name in MEASURES]
@@ -132,47 +130,44 @@ def _types(results: Dict[str, Any]) -> Section:
     return Section("Types", "", [Table("Scores of each label", header, labels, means)])
 
 
-def _matchings(results: Dict[str, Any]) -> Section:
+def _matchings(results: dict[str, Any]) -> Section:
+    header = _row("Matching", *MEASURES.values(), "Correct", "A predicted entity is right if")
     rows = []
     for name, meaning in MATCHINGS.items():
         micro = results["matching"][name]["micro"]
         scores = [_score(micro, {}, each) for each in MEASURES]
         rows.append(_row(name, *scores, f"{micro['correct']:g}", meaning))
-    header = _row("Matching", *MEASURES.values(), "Correct", "A predicted entity is right if")
-    return Section(
-        "Matchings", "", [Table("Micro scores by matching rule", header, rows, kind="told")]
-    )
+    table = Table("Micro scores by matching rule", header, rows, kind="told")
+    return Section("Matchings", "", [table])
 
 
-def _confusion(results: Dict[str, Any]) -> Section:
+def _confusion(results: dict[str, Any]) -> Section:
     labels, counts = results["confusion"]["labels"], results["confusion"]["counts"]
     if not labels:
         return Section("Confusion", "There are no entities, neither gold nor predicted.")
+    heads = [*map(Cell, labels), Cell("spurious", "", "other")]
     rows = []
-    for i, (name, numbers) in enumerate(
-        zip([*map(Cell, labels), Cell("spurious", "", "other")], counts)
-    ):
-        total = sum(numbers) or 1
+    for i, (head, numbers) in enumerate(zip(heads, counts)):
         cells = []
         for j, number in enumerate(numbers):
             kinds = [kind for kind, holds in (("right", i == j), ("zero", not number)) if holds]
             # The square root, so that rare cells are visible beside common ones.
-            cells.append(Cell(f"{number:,}", "", " ".join(kinds), (number / total) ** 0.5))
-        if i == len(labels):
-            cells[-1] = Cell("")  # neither gold nor predicted: there is no such entity
-        rows.append([name, *cells])
+            density = (number / (sum(numbers) or 1)) ** 0.5
+            cells.append(Cell(f"{number:,}", "", " ".join(kinds), density))
+        rows.append([head, *cells])
+    rows[-1][-1] = Cell("")  # neither gold nor predicted: there is no such entity
     header = _row("Gold \N{RIGHTWARDS ARROW} predicted", *labels, Cell("missed", "", "other"))
     upright = len(labels) > 8 or max(map(len, labels)) > 10
-    kind = "matrix upright" if upright else "matrix"
     meaning = (
         "Rows are gold labels, columns predicted labels, of entities that overlap, whatever their "
         "boundaries. Missed: no predicted entity overlaps. Spurious: no gold entity overlaps. In "
         "the page, a denser colour is a greater share of the row."
     )
+    kind = "matrix upright" if upright else "matrix"
     return Section("Confusion", meaning, [Table("Confusion matrix", header, rows, kind=kind)])
 
 
-def _errors(results: Dict[str, Any]) -> Section:
+def _errors(results: dict[str, Any]) -> Section:
     counts = results["errors"]["counts"]
     total = sum(counts.values())
     rows = [_row(kind, n, percent(n / total if total else None)) for kind, n in counts.items()]
@@ -180,7 +175,7 @@ def _errors(results: Dict[str, Any]) -> Section:
     return Section("Errors", "" if total else "There are no errors.", [table])
 
 
-def _confidence(results: Dict[str, Any]) -> Section:
+def _confidence(results: dict[str, Any]) -> Section:
     reliability, thresholds = results["reliability"], results["thresholds"]
     if reliability is None:
         return Section("Confidence", "This pipeline gives its entities no confidences.")
@@ -190,34 +185,29 @@ def _confidence(results: Dict[str, Any]) -> Section:
         f"{UNDEFINED if brier is None else f'{brier:.3f}'}, of "
         f"{count(reliability['entities'], 'entity')} in {len(bins)} bins."
     )
-    in_bins = [
-        _row(f"{i / len(bins):.3f} to {(i + 1) / len(bins):.3f}", each["count"],
-             percent(each["confidence"]), percent(each["correct"]))
-        for i, each in enumerate(bins)
-    ]  # fmt: skip
-    at_thresholds = [
-        _row(f"{each['threshold']:.2f}", each["entities"],
-             percent(each["precision"]), percent(each["recall"]))
-        for each in thresholds
-    ]  # fmt: skip
-    bin_header = _row("Confidence", "Entities", "Mean confidence", "% correct")
-    header = _row("Threshold", "Entities", "Precision", "Recall")
+    header = _row("Confidence", "Entities", "Mean confidence", "% correct")
+    rows = []
+    for i, each in enumerate(bins):
+        shares = percent(each["confidence"]), percent(each["correct"])
+        name = f"{i / len(bins):.3f} to {(i + 1) / len(bins):.3f}"
+        rows.append(_row(name, each["count"], *shares))
+    in_bins = Table("Bins of the reliability diagram", header, rows, folded=True)
+    header, rows = _row("Threshold", "Entities", "Precision", "Recall"), []
+    for each in thresholds:
+        shares = percent(each["precision"]), percent(each["recall"])
+        rows.append(_row(f"{each['threshold']:.2f}", each["entities"], *shares))
     title = "Precision and recall of the entities whose confidence reaches a threshold"
-    tables = [
-        Table("Bins of the reliability diagram", bin_header, in_bins, folded=True),
-        Table(title, header, at_thresholds, folded=True),
-    ]
-    return Section("Confidence", meaning, tables)
+    return Section("Confidence", meaning, [in_bins, Table(title, header, rows, folded=True)])
 
 
-def _transitions(results: Dict[str, Any]) -> Section:
+def _transitions(results: dict[str, Any]) -> Section:
     transitions = results["transitions"]
     if transitions is None:
         return Section("Transitions", "This pipeline has no transition scores.")
     return Section("Transitions", "" if transitions["tags"] else "This pipeline has no tags.")
 
 
-def _training(results: Dict[str, Any]) -> Section:
+def _training(results: dict[str, Any]) -> Section:
     log = results["training"]
     names = [
         (key, name)
@@ -237,20 +227,19 @@ def _training(results: Dict[str, Any]) -> Section:
     return Section("Training", f"{done}. Scores, except speed, are in percent.", [table])
 
 
-def _comparison(results: Dict[str, Any]) -> Section:
+def _comparison(results: dict[str, Any]) -> Section:
     comparison = results["comparison"]
     other, difference = comparison["other"], comparison["difference"]
+    compared = [
+        (Cell(f"{MEASURES[name]}, micro"), None, name, values)
+        for name, values in difference["micro"].items()
+    ]
+    compared += [
+        (Cell(label, "F1", "label"), label, "f1", values["f1"])
+        for label, values in difference["per_type"].items()
+    ]
     rows = []
-    for head, label, name, values in [
-        *(
-            (Cell(f"{MEASURES[name]}, micro"), None, name, values)
-            for name, values in difference["micro"].items()
-        ),
-        *(
-            (Cell(label, "F1", "label"), label, "f1", values["f1"])
-            for label, values in difference["per_type"].items()
-        ),
-    ]:
+    for head, label, name, values in compared:
         scores = [_score(*_strict(each, label), name) for each in (results, other)]
         rows.append([head, *scores, *_difference(values, comparison["resamples"])])
     models = (results["model"], comparison["model"])
@@ -269,7 +258,7 @@ def _comparison(results: Dict[str, Any]) -> Section:
     ])  # fmt: skip
 
 
-def _strict(results: Dict[str, Any], label: Optional[str]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+def _strict(results: dict[str, Any], label: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """The strict scores of a label, or the micro ones, and their intervals."""
     strict, intervals = results["matching"]["strict"], results["intervals"]
     if label is None:
@@ -277,12 +266,12 @@ def _strict(results: Dict[str, Any], label: Optional[str]) -> Tuple[Dict[str, An
     return strict["per_type"].get(label, {}), intervals["per_type"].get(label, {})
 
 
-def _score(scores: Dict[str, Any], intervals: Dict[str, Interval], name: str) -> Cell:
+def _score(scores: dict[str, Any], intervals: dict[str, Interval], name: str) -> Cell:
     interval = intervals.get(name)
     return Cell(percent(scores.get(name)), UNDEFINED.join(map(percent, interval or ())))
 
 
-def _difference(values: Dict[str, Any], resamples: int) -> List[Cell]:
+def _difference(values: dict[str, Any], resamples: int) -> list[Cell]:
     difference, interval, p = (values[key] for key in ("difference", "interval", "p"))
     if difference is None:
         return [Cell(UNDEFINED), Cell(UNDEFINED)]
@@ -299,7 +288,7 @@ def _points(difference: float) -> str:
     return f"{100 * difference:+.1f}".replace("-", "\N{MINUS SIGN}")
 
 
-def _row(*cells: Union[Cell, str, int]) -> List[Cell]:
+def _row(*cells: Cell | str | int) -> list[Cell]:
     return [
         cell if isinstance(cell, Cell) else Cell(f"{cell:,}" if isinstance(cell, int) else cell)
         for cell in cells

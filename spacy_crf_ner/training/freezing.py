@@ -1,6 +1,7 @@
 """Callbacks that freeze a transformer, or its lower layers."""
 
-from typing import Any, Callable, List
+from collections.abc import Callable
+from typing import Any
 
 from spacy.language import Language
 
@@ -40,13 +41,10 @@ def freeze_layers(component: str = "transformer", layers: int = 1) -> Callback:
 def load_frozen(component: str = "transformer") -> Callback:
     """Make `spacy-crf-ner.load_frozen.v1`, for `[initialize.before_init]`.
 
-    `spacy train` does not initialize frozen components, so a frozen transformer that is not
-    sourced from a pipeline would have no weights. This callback loads the pretrained weights of a
-    frozen transformer that has none.
+    It loads the pretrained weights of a frozen transformer that has none: `spacy train` does not
+    initialize frozen components, and this one is not sourced from a pipeline.
 
-    component: The component with the transformer.
-
-    The callback raises InputError where the component is not there.
+    component: The component with the transformer; the callback raises InputError without it.
     """
 
     def before_init(nlp: Language) -> None:
@@ -60,7 +58,7 @@ def load_frozen(component: str = "transformer") -> Callback:
     return before_init
 
 
-def _transformers(nlp: Language, component: str) -> List[Any]:
+def _transformers(nlp: Language, component: str) -> list[Any]:
     """Find the modules of Hugging Face in a component, with weights and a number of layers."""
     if component not in nlp.component_names:
         raise InputError(
@@ -68,9 +66,10 @@ def _transformers(nlp: Language, component: str) -> List[Any]:
             "one with the transformer in [initialize]."
         )
     model = getattr(nlp.get_pipe(component), "model", None)
-    shims = [shim for node in model.walk() for shim in node.shims] if model else []
-    configs = [(module, getattr(module, "config", None)) for module in map(module_of, shims)]
-    return [module for module, config in configs if hasattr(config, "num_hidden_layers")]
+    modules: list[Any] = [
+        module_of(shim) for node in (model.walk() if model else ()) for shim in node.shims
+    ]
+    return [each for each in modules if hasattr(getattr(each, "config", None), "num_hidden_layers")]
 
 
 def _freeze(module: Any, layers: int, component: str) -> None:
@@ -79,12 +78,10 @@ def _freeze(module: Any, layers: int, component: str) -> None:
     instead = (
         "name the component in training.frozen_components and in training.annotating_components."
     )
-    if layers < 0:
-        raise InputError(f"freeze_layers: expected layers of 0 or more, got {layers}.")
-    if layers >= size:
+    if not 0 <= layers < size:
         raise InputError(
-            f"freeze_layers: expected fewer than the {size} layers of the transformer in "
-            f"{component!r}, got {layers}. To freeze all of it, {instead}"
+            f"freeze_layers: expected layers of 0 or more, and fewer than the {size} layers of the "
+            f"transformer in {component!r}, got {layers}. To freeze all of it, {instead}"
         )
     indices = {name: layer_index(name) for name, _ in module.named_parameters()}
     found = {index for index in indices.values() if index is not None}

@@ -19,7 +19,6 @@ def can_fuse(optimizer: Optimizer, weights: Any, gradient: Any) -> bool:
     """Whether the step is Adam's, with decoupled decay, on large contiguous arrays of a CPU."""
     return (
         weights.size >= MIN_FUSED_SIZE
-        and not optimizer.use_radam
         and optimizer.b1 > 0
         and optimizer.b2 > 0
         and (optimizer.L2_is_weight_decay or not optimizer.L2)
@@ -32,12 +31,10 @@ def can_fuse(optimizer: Optimizer, weights: Any, gradient: Any) -> bool:
 def fused_step(
     optimizer: Optimizer, key: KeyT, weights: Any, gradient: Any, lr_scale: float
 ) -> None:
-    """Update weights in place with the results of thinc's Optimizer, and zero the gradient.
+    """Call an optimizer with these arguments, for which `can_fuse` holds; the results are thinc's.
 
     thinc goes over its arrays many times, with copies of them, on one thread. torch does so once,
     on all threads, and clips the gradient and decays the weights on the way.
-
-    optimizer, key, weights, gradient, lr_scale: As in a call of the optimizer; `can_fuse` holds.
     """
     optimizer.nr_update[key] += 1
     step = optimizer.nr_update[key]

@@ -1,7 +1,7 @@
 """A config to start from: a shipped one, for a language, a machine and a purpose."""
 
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any
 
 from spacy.util import get_lang_class, load_config, load_model_from_config
 from thinc.api import Config
@@ -11,7 +11,7 @@ from ..input_error import InputError
 TOK2VECS = ("transformer", "cnn", "char")
 PURPOSES = ("efficiency", "accuracy")
 
-Settings = Dict[str, Any]  # by dotted names, as in `spacy train`
+Settings = dict[str, Any]  # by dotted names, as in `spacy train`
 
 GPU: Settings = {"system.gpu_allocator": "pytorch", "training.batcher.size": 2000}
 CPU: Settings = {"system.gpu_allocator": None}
@@ -22,7 +22,7 @@ LONGER: Settings = {
     "training.optimizer.learn_rate.total_steps": 4000,
     "training.eval_frequency": 200,
 }
-ACCURACY: Dict[str, Settings] = {
+ACCURACY: dict[str, Settings] = {
     # twice the text around each token,
     "transformer": {
         "components.transformer.model.get_spans.window": 256,
@@ -64,7 +64,7 @@ def init_config(
     tok2vec: str = "cnn",
     *,
     transformer: str = "roberta-base",
-    vectors: Optional[str] = None,
+    vectors: str | None = None,
     gpu: bool = False,
     optimize: str = "efficiency",
 ) -> Config:
@@ -80,10 +80,8 @@ def init_config(
 
     Raises InputError for an unknown language or choice, and for vectors beside a transformer.
     """
-    for setting, value, choices in (
-        ("tok2vec", tok2vec, TOK2VECS),
-        ("optimize", optimize, PURPOSES),
-    ):
+    asked = ("tok2vec", tok2vec, TOK2VECS), ("optimize", optimize, PURPOSES)
+    for setting, value, choices in asked:
         if value not in choices:
             raise InputError(f"{setting}: expected one of {[*choices]}, got {value!r}.")
     try:

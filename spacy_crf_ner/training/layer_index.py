@@ -1,7 +1,6 @@
 """The layer of a transformer that a weight is in, by the name of the weight."""
 
 import re
-from typing import Optional
 
 _LAYER = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(\d+)\.")
 # In DeBERTa, `encoder.LayerNorm` is the norm of the embeddings of relative positions.
@@ -11,7 +10,7 @@ _EMBEDDINGS = re.compile(
 )
 
 
-def layer_index(name: str) -> Optional[int]:
+def layer_index(name: str) -> int | None:
     """Return the layer of a weight: 0 for the embeddings, i + 1 for layer i, counted from 0.
 
     name: The name of the weight in a torch module, in the style of Hugging Face's encoders, such as

@@ -1,7 +1,7 @@
 """Adam with weight decay and learning rates that depend on the names of the weights."""
 
 import re
-from typing import Any, Dict, Optional
+from typing import Any
 
 from thinc.api import Optimizer
 from thinc.optimizers import FloatOrSeq, KeyT
@@ -21,23 +21,55 @@ _NO_DECAY = re.compile(
 
 
 class LayerwiseAdam(Optimizer):
-    """Adam with a learning rate for each layer of a transformer; see `adam`.
+    """`spacy-crf-ner.Adam.v1`: thinc's Adam, with its settings, and two differences.
 
-    learn_rate, layer_decay, layers: See `adam`.
-    settings: The other settings of thinc's Optimizer.
+    L2 does not apply to biases, layer norms and the transitions of a CRF, which are too few to
+    overfit. And each layer of a transformer can learn more slowly than the layer above it. Sources:
+    Howard and Ruder (2018), "Universal language model fine-tuning for text classification",
+    section 3.2; Clark et al. (2020), "ELECTRA", with a layer_decay of 0.8 or 0.9.
+
+    learn_rate: A number or schedule: the rate of the top layer of a transformer, and of all
+        weights outside of one.
+    L2: Times the learning rate, the share of themselves that weights lose in a step.
+    beta1, beta2, eps: The parameters of Adam.
+    grad_clip: The largest norm of the gradient of each parameter; a larger one is scaled down to
+        it. 0 for none.
+    L2_is_weight_decay: Decay weights as AdamW does; else add L2 times the weights to their
+        gradient.
+    use_averages: Keep averages of the weights. They have no effect in torch modules.
+    layer_decay: The rate of a layer of a transformer over that of the layer above it; the
+        embeddings are the lowest layer.
+    layers: Number of layers of the transformer, required if layer_decay is not 1.
+
+    Raises InputError for a setting out of its range.
     """
 
     __slots__ = ["_deepest_seen", "layer_decay", "layers"]
 
     def __init__(
         self,
-        learn_rate: FloatOrSeq,
+        learn_rate: FloatOrSeq = 0.001,
         *,
+        L2: FloatOrSeq = 0.0,
+        beta1: FloatOrSeq = 0.9,
+        beta2: FloatOrSeq = 0.999,
+        eps: FloatOrSeq = 1e-8,
+        grad_clip: FloatOrSeq = 1.0,
+        L2_is_weight_decay: bool = True,
+        use_averages: bool = True,
         layer_decay: float = 1.0,
-        layers: Optional[int] = None,
-        **settings: Any,
+        layers: int | None = None,
     ) -> None:
-        super().__init__(learn_rate, **settings)
+        super().__init__(
+            learn_rate,
+            L2=L2,
+            beta1=beta1,
+            beta2=beta2,
+            eps=eps,
+            grad_clip=grad_clip,
+            L2_is_weight_decay=L2_is_weight_decay,
+            use_averages=use_averages,
+        )
         if not 0 < layer_decay <= 1:
             raise InputError(f"layer_decay: expected above 0, 1 at most, got {layer_decay}.")
         if layer_decay != 1 and layers is None:
@@ -50,7 +82,7 @@ class LayerwiseAdam(Optimizer):
         self.layer_decay = layer_decay
         self.layers = layers
         # The highest layer index that was seen in each transformer, by the id in its keys.
-        self._deepest_seen: Dict[int, int] = {}
+        self._deepest_seen: dict[int, int] = {}
 
     def __call__(
         self, key: KeyT, weights: FloatsXd, gradient: FloatsXd, *, lr_scale: float = 1.0
@@ -99,41 +131,3 @@ class LayerwiseAdam(Optimizer):
             )
         self._deepest_seen[key[0]] = max(deepest, index)
         return float(self.layer_decay ** (self.layers - index))
-
-
-def adam(
-    learn_rate: FloatOrSeq = 0.001,
-    *,
-    L2: FloatOrSeq = 0.0,
-    beta1: FloatOrSeq = 0.9,
-    beta2: FloatOrSeq = 0.999,
-    eps: FloatOrSeq = 1e-8,
-    grad_clip: FloatOrSeq = 1.0,
-    L2_is_weight_decay: bool = True,
-    use_averages: bool = True,
-    layer_decay: float = 1.0,
-    layers: Optional[int] = None,
-) -> LayerwiseAdam:
-    """Make `spacy-crf-ner.Adam.v1`: thinc's Adam, with its settings, and two differences.
-
-    L2 does not apply to biases, layer norms and the transitions of a CRF, which are too few to
-    overfit. And each layer of a transformer can learn more slowly than the layer above it. Sources:
-    Howard and Ruder (2018), "Universal language model fine-tuning for text classification",
-    section 3.2; Clark et al. (2020), "ELECTRA", with a layer_decay of 0.8 or 0.9.
-
-    learn_rate: A number or schedule: the rate of the top layer of a transformer, and of all
-        weights outside of one.
-    L2: Times the learning rate, the share of themselves that weights lose in a step.
-    beta1, beta2, eps: The parameters of Adam.
-    grad_clip: The largest norm of the gradient of each parameter; a larger one is scaled down to
-        it. 0 for none.
-    L2_is_weight_decay: Decay weights as AdamW does; else add L2 times the weights to their
-        gradient.
-    use_averages: Keep averages of the weights. They have no effect in torch modules.
-    layer_decay: The rate of a layer of a transformer over that of the layer above it; the
-        embeddings are the lowest layer.
-    layers: Number of layers of the transformer, required if layer_decay is not 1.
-
-    Raises InputError for a setting out of its range.
-    """
-    return LayerwiseAdam(**locals())

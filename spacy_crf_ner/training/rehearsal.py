@@ -1,19 +1,20 @@
 """Rehearsal in `spacy train`: a trained component keeps its predictions while it learns more."""
 
+from collections.abc import Callable, Iterator
 from itertools import chain, count, islice
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any
 
 from spacy.language import Language
 from spacy.training import Corpus, Example
 
 from ..input_error import InputError
 
-BeforeUpdate = Callable[[Language, Dict[str, Any]], None]
+BeforeUpdate = Callable[[Language, dict[str, Any]], None]
 
 
 def rehearse(
-    path: Path, component: str = "ner", labels: Optional[List[str]] = None, batch_size: int = 16
+    path: Path, component: str = "ner", labels: list[str] | None = None, batch_size: int = 16
 ) -> BeforeUpdate:
     """Make `spacy-crf-ner.rehearse.v1`, for `[training.before_update]`.
 
@@ -29,17 +30,18 @@ def rehearse(
     The callback raises InputError for a file without docs, and where the component is not there,
     cannot rehearse or was not trained before.
     """
-    raw: List[Iterator[Example]] = []
+    raw: Iterator[Example] | None = None
 
-    def before_update(nlp: Language, info: Dict[str, Any]) -> None:
-        if not raw:
+    def before_update(nlp: Language, info: dict[str, Any]) -> None:
+        nonlocal raw
+        if raw is None:
             _begin(nlp, component, labels or [])
             corpus = Corpus(path)
             if next(corpus(nlp), None) is None:
                 raise InputError(f"{path}: expected docs to rehearse, got none with a token.")
             # Read anew each time: the components below annotate the docs.
-            raw.append(chain.from_iterable(corpus(nlp) for _ in count()))
-        docs = [eg.predicted for eg in islice(raw[0], batch_size)]
+            raw = chain.from_iterable(corpus(nlp) for _ in count())
+        docs = [eg.predicted for eg in islice(raw, batch_size)]
         pipes: Any = nlp.pipeline
         for name, pipe in pipes:
             if name == component:
@@ -50,7 +52,7 @@ def rehearse(
     return before_update
 
 
-def _begin(nlp: Language, component: str, labels: List[str]) -> None:
+def _begin(nlp: Language, component: str, labels: list[str]) -> None:
     """Check the component, and add labels to it."""
     if component not in nlp.pipe_names:
         raise InputError(

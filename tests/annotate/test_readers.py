@@ -126,7 +126,7 @@ def test_a_whole_file_is_a_document_as_it_is(tmp_path: Path, packed: str, text: 
         (item,) = checked(source, whole_files=True)
         expected = text if mark else text.removeprefix("\ufeff")
         row = {"text": expected, "id": str(path)}
-        assert item == (str(path), None, row, "", source.size)
+        assert item == Item(None, row, "", source.size, str(path))
 
 
 def test_whole_files_are_those_of_plain_text_alone(tmp_path: Path) -> None:
@@ -355,9 +355,9 @@ def test_a_record_of_a_table_is_bounded(
 ) -> None:
     monkeypatch.setattr(readers, "MAX_LINE", 100)
     fine = b'"%s",1\n' % (b"x\n" * 40)
-    items = checked(make(tmp_path / "a.csv", b"text,n\n" + fine + long + b"a,1\n"))
-    assert [bool(item.row) for item in items] == [True, False]
-    assert "expected at most 100 characters in the record of line 43" in items[-1].reason
+    items = checked(make(tmp_path / "a.csv", b"text,n\n" + 2 * fine + long + b"a,1\n"))
+    assert [bool(item.row) for item in items] == [True, True, False]
+    assert "expected at most 100 characters in the record of line 84" in items[-1].reason
 
 
 # Parquet
@@ -589,6 +589,9 @@ class Failing:
     def __init__(self, path: Path, end: int, error: Exception) -> None:
         self.file, self.end, self.error = path.open("rb"), end, error
         self.seek, self.tell, self.close = self.file.seek, self.file.tell, self.file.close
+
+    def read(self) -> bytes:
+        raise self.error
 
     def readinto(self, buffer: Any) -> int:
         if self.file.tell() + len(buffer) > self.end:

@@ -6,6 +6,7 @@ The engine here is a loop in this process; the pipelines are rules.
 import json
 import tracemalloc
 from contextlib import nullcontext
+from io import FileIO
 from pathlib import Path
 
 import pyarrow.parquet
@@ -14,14 +15,13 @@ import spacy
 from spacy.tokens import DocBin
 from spacy.util import ignore_error
 
-from spacy_crf_ner.annotate import Settings, WorkerError, worker
+from spacy_crf_ner.annotate import Settings, WorkerError, fingerprint, shards
 from spacy_crf_ner.annotate import run as module
 from spacy_crf_ner.annotate.fingerprint import PACKAGES
 from spacy_crf_ner.annotate.output_folder import ShardFolder, ShardReport, write_report
 from spacy_crf_ner.annotate.run import Run
-from spacy_crf_ner.annotate.shards import cut_shards
+from spacy_crf_ner.annotate.shards import Shard
 from spacy_crf_ner.annotate.storage import StorageError, locate
-from spacy_crf_ner.annotate.worker import annotate_shard
 from spacy_crf_ner.input_error import InputError
 
 
@@ -33,24 +33,18 @@ def fails_at_run(doc):
 
 
 class Loop:
-    """An engine; `fail` is raised when so many shards are done."""
+    """An engine of one worker; `fail` is raised when so many shards are done."""
+
+    size = 1
 
     def __init__(self, fail=None, after=0):
-        self.fail, self.after, self.resolved, self.precisions = fail, after, 0, []
+        self.fail, self.after = fail, after
 
-    def resolve_precision(self, model, precision):
-        self.resolved += 1
-        return "fp32"
-
-    def annotate(self, run, settings, folder):
-        self.precisions.append(settings.precision)
-        done = 0
-        for shard in cut_shards(run.sources.sources, settings):
-            if shard.name not in folder.finished:
-                if self.fail is not None and done == self.after:
-                    raise self.fail
-                done += 1
-                yield annotate_shard(shard, run.model, settings, folder.location, -1)
+    def map(self, work, items):
+        for done, item in enumerate(items):
+            if isinstance(item, Shard) and self.fail is not None and done == self.after:
+                raise self.fail
+            yield work(item, -1)
 
 
 @pytest.fixture
@@ -65,8 +59,28 @@ def nlp():
 def model(nlp, tmp_path, monkeypatch):
     """The folder of a pipeline; it is not loaded from there."""
     nlp.to_disk(tmp_path / "model")
-    monkeypatch.setattr(worker, "load", lambda *arguments: nlp)
+    for each in (fingerprint, shards):
+        monkeypatch.setattr(each, "load", lambda *arguments: nlp)
     return str(tmp_path / "model")
+
+
+@pytest.fixture
+def precisions(monkeypatch):
+    """The precisions that shards were annotated in; "auto" is `precisions.auto`."""
+
+    class Precisions(list):
+        auto = "fp32"
+
+    seen = Precisions()
+
+    def annotate(shard, gpu_id, *, settings, **others):
+        seen.append(settings.precision)
+        return annotate_shard(shard, gpu_id, settings=settings, **others)
+
+    annotate_shard = module.annotate_shard
+    monkeypatch.setattr(module, "annotate_shard", annotate)
+    monkeypatch.setattr(module, "load_model", lambda *args, **options: seen.auto)
+    return seen
 
 
 @pytest.fixture
@@ -77,13 +91,9 @@ def corpus(tmp_path):
 
 
 def execute(model, corpus, output, engine=None, resume=False, restart=False, **settings):
-    run = Run(model, [corpus], str(output), Settings(**{"shard_size": 2, **settings}))
-    return run.execute(
-        nullcontext(engine or Loop()),
-        resume=resume,
-        restart=restart,
-        on_progress=lambda progress: None,
-    )
+    settings = Settings(**{"shard_size": 2, **settings})
+    run = Run(model, [corpus], str(output), settings, resume, restart, lambda progress: None)
+    return run.execute(nullcontext(engine or Loop()))
 
 
 def fingerprint_of(output):
@@ -137,34 +147,43 @@ def test_the_column_of_the_texts_may_have_any_name(model, tmp_path, name, format
         assert {**found, "entities": ()} == {**row, "entities": ()}
 
 
+def test_a_row_that_does_not_fit_the_types_of_the_first_is_an_error(model, tmp_path):
+    path = tmp_path / "in.jsonl"
+    rows = [{"text": "in Hanoi", "id": 7, "n": 1}, {"text": "to Hanoi now", "id": 8, "n": "x"}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    summary = execute(model, str(path), tmp_path / "out", format="parquet", shard_size=1)
+    assert [summary[name] for name in ("in", "out", "errors")] == [2, 1, 1]
+    assert [summary[name] for name in ("words", "entities")] == [2, 1], "those of what is written"
+    (error,) = errors(tmp_path / "out")
+    assert (error["line"], error["id"]) == (2, 8) and "expected int64" in error["reason"]
+
+
 @pytest.mark.parametrize("columns", [("entities", "id"), ("text", "entities"), ("text", "text")])
 def test_names_that_columns_cannot_have_are_refused(model, corpus, tmp_path, columns):
     with pytest.raises(InputError, match="text_column, id_column: expected two names"):
         execute(model, corpus, tmp_path / "out", text_column=columns[0], id_column=columns[1])
 
 
-def test_auto_precision_is_resolved_once_for_all_shards(model, corpus, tmp_path):
+def test_auto_precision_is_resolved_once_for_all_shards(model, corpus, tmp_path, precisions):
     output, engine = tmp_path / "out", Loop(OSError("full"), after=2)
     with pytest.raises(OSError, match="full"):
         execute(model, corpus, output, engine, precision="auto")
     assert fingerprint_of(output)["precision"] == "fp32"
-    # On a machine where it would be another one.
-    later = Loop()
-    later.resolve_precision = lambda model, precision: "bf16"
-    assert execute(model, corpus, output, later, precision="auto", resume=True)["shards"] == 5
-    assert engine.precisions == later.precisions == ["fp32"]
-    execute(model, corpus, output, later, precision="auto", restart=True)
+    precisions.auto = "bf16"  # on another machine
+    assert execute(model, corpus, output, precision="auto", resume=True)["shards"] == 5
+    assert precisions == ["fp32"] * 5
+    execute(model, corpus, output, precision="auto", restart=True)
+    assert precisions[5:] == ["bf16"] * 5
     assert fingerprint_of(output)["precision"] == "bf16"
 
 
-def test_auto_precision_of_a_saved_pipeline_is_resolved_too(nlp, model, corpus, tmp_path):
-    engine = Loop()
-    execute(model, corpus, tmp_path / "one", engine)
-    assert (engine.resolved, engine.precisions) == (0, [None])
+def test_auto_precision_of_a_saved_pipeline_is_resolved_too(model, corpus, tmp_path, precisions):
+    execute(model, corpus, tmp_path / "one")
+    assert precisions == [None] * 5
     config = Path(model, "config.cfg")
     config.write_text(config.read_text() + '\n[nlp.x]\nprecision = "auto"\n')
-    execute(model, corpus, tmp_path / "two", engine)
-    assert (engine.resolved, engine.precisions) == (1, [None, "fp32"])
+    execute(model, corpus, tmp_path / "two")
+    assert precisions[5:] == ["fp32"] * 5
 
 
 def test_the_precision_of_a_transformer_is_what_it_predicts_in(tiny_transformer, monkeypatch):
@@ -176,12 +195,12 @@ def test_the_precision_of_a_transformer_is_what_it_predicts_in(tiny_transformer,
     nlp.add_pipe("transformer", config={"model": model})
     nlp.initialize()
     accelerate(nlp, "fp32")
-    monkeypatch.setattr(worker, "load", lambda *arguments: nlp)
-    assert worker.resolve_precision("m", "auto", -1) == "fp32"
+    monkeypatch.setattr(fingerprint, "load", lambda *arguments: nlp)
+    assert fingerprint.load_model("auto", -1, model="m") == "fp32"
     accelerate(nlp, "auto")
-    assert worker.resolve_precision("m", "auto", -1) in ("fp32", "bf16", "int8")
-    monkeypatch.setattr(worker, "load", lambda *arguments: spacy.blank("en"))
-    assert worker.resolve_precision("m", "auto", -1) is None
+    assert fingerprint.load_model("auto", -1, model="m") in ("fp32", "bf16", "int8")
+    monkeypatch.setattr(fingerprint, "load", lambda *arguments: spacy.blank("en"))
+    assert fingerprint.load_model("auto", -1, model="m") is None
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -256,8 +275,8 @@ def test_the_errors_of_all_shards_are_not_in_memory_together(tmp_path):
     location = locate(str(tmp_path / "out"))
     with ShardFolder(location) as folder:
         folder.begin({}, resume=False, restart=False)
-        for i in range(400):
-            errors = [{"line": line, "reason": "x" * 1000} for line in range(100)]
+        for i in reversed(range(400)):
+            errors = [{"shard": i, "reason": "x" * 1000} for _ in range(100)]
             report = ShardReport(f"part-{i:06}", 100, 0, 0, 0, 40, errors)
             write_report(location, report)
             folder.add(report)
@@ -267,8 +286,34 @@ def test_the_errors_of_all_shards_are_not_in_memory_together(tmp_path):
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-    assert (tmp_path / "out" / "errors.jsonl").stat().st_size > 40_000_000
-    assert peak < 20_000_000
+    with (tmp_path / "out" / "errors.jsonl").open() as file:
+        numbers = [json.loads(line)["shard"] for line in file]
+    assert numbers == [i for i in range(400) for _ in range(100)], "in the order of the input"
+    assert peak < 2_000_000
+
+
+def test_a_whole_file_is_one_request(tmp_path):
+    """A store of objects takes long for each."""
+    path = tmp_path / "a.spacy"
+    path.write_bytes(b"x" * 100_000)
+    requests = []
+
+    class Spy(FileIO):
+        def read(self, size=-1):
+            requests.append(size)
+            return super().read(size)
+
+        def readinto(self, buffer):
+            requests.append(len(buffer))
+            return super().readinto(buffer)
+
+    class Store:
+        type_name = "far"
+        open_input_file = Spy
+
+    location = locate(str(path))._replace(filesystem=Store())
+    assert location.read() == path.read_bytes()
+    assert requests == [-1]
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path):

@@ -272,7 +272,7 @@ def test_a_gpu_that_is_not_there_is_one_sentence(tmp_path: Path, monkeypatch: An
     def no_gpu(gpu_id: int) -> None:
         raise ValueError("Cannot use GPU, CuPy is not installed")
 
-    monkeypatch.setattr("spacy.cli._util.require_gpu", no_gpu)
+    monkeypatch.setattr("spacy_crf_ner.pipeline.load.require_gpu", no_gpu)
     result = runner.invoke(app, ["predict", str(tmp_path), "text", "--gpu-id", "0"])
     assert (result.exit_code, result.exception.__class__) == (1, SystemExit)
     assert "Error: --gpu-id 0: expected a GPU, got none" in result.output

@@ -3,10 +3,9 @@
 import os
 import re
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 import pytest
-import spacy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spacy.language import Language
@@ -28,7 +27,7 @@ HERE = Path(__file__).parents[1]
 REAL = Path(os.environ.get("SPACY_CRF_NER_DATA", HERE.parent.parent / "shared" / "data"))
 
 # Of each file: the columns that are not the first and the last, its scheme, how many comments.
-LAYOUTS: Dict[str, Tuple[Dict[str, int], str, int]] = {
+LAYOUTS: dict[str, tuple[dict[str, int], str, int]] = {
     "iob1.conll": ({}, "IOB1", 0),
     "iob2.conll": ({}, "IOB2", 0),
     "bioes.conll": ({}, "BIOES", 0),
@@ -41,22 +40,11 @@ GMB_HEADER = "Sentence #,Word,POS,Tag\n"
 columns = settings(deadline=None, max_examples=100)
 
 
-@pytest.fixture(scope="module")
-def nlp() -> Language:
-    return spacy.blank("en")
-
-
-@pytest.fixture(scope="module")
-def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file that is written anew by each example of a property."""
-    return tmp_path_factory.mktemp("columns") / "corpus.conll"
-
-
-def spans(doc: Doc) -> List[Tuple[int, int, str]]:
+def spans(doc: Doc) -> list[tuple[int, int, str]]:
     return [(ent.start, ent.end, ent.label_) for ent in doc.ents]
 
 
-def sentences_of(docs: List[Doc]) -> List[Sentence]:
+def sentences_of(docs: list[Doc]) -> list[Sentence]:
     return [([token.text for token in doc], spans(doc)) for doc in docs]
 
 
@@ -67,11 +55,11 @@ def write(path: Path, *sentences: str) -> Path:
     return path
 
 
-def words_of(docs: List[Doc]) -> List[str]:
+def words_of(docs: list[Doc]) -> list[str]:
     return [" ".join(token.text for token in doc) for doc in docs]
 
 
-def check_totals(log: ConversionLog, docs: List[Doc], records: int, entities: int) -> None:
+def check_totals(log: ConversionLog, docs: list[Doc], records: int, entities: int) -> None:
     """All that was found is there, or is counted as left out."""
     totals = log.totals
     assert (totals["records"], totals["entities"]) == (records, entities)
@@ -111,7 +99,7 @@ def test_columns_may_be_counted_from_the_end(nlp: Language) -> None:
     ],
 )
 def test_a_column_that_there_is_not_is_refused(
-    where: Dict[str, int], says: str, tmp_path: Path, nlp: Language
+    where: dict[str, int], says: str, tmp_path: Path, nlp: Language
 ) -> None:
     with pytest.raises(CorpusError, match=says):
         list(read_conll(write(tmp_path / "a.conll", "a/O"), nlp, **where))
@@ -123,6 +111,14 @@ def test_a_line_that_can_be_a_token_is_no_comment(tmp_path: Path, nlp: Language)
     log = ConversionLog()
     assert words_of(list(read_conll(path, nlp, log))) == ["# x", "# #"]
     assert log.counts == {"skipped.comment": 1}
+
+
+def test_a_line_that_cannot_be_read_is_no_comment(tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "a.conll"
+    path.write_bytes(b"a O\n\n# \xff\nb O\n")
+    log = ConversionLog(repair=True)
+    assert words_of(list(read_conll(path, nlp, log))) == ["a"]
+    assert log.counts == {"rejected.encoding": 1}
 
 
 def test_a_comment_within_a_sentence_is_a_mistake(tmp_path: Path, nlp: Language) -> None:
@@ -178,9 +174,9 @@ def test_the_scheme_is_told_by_all_tags(
     st.sampled_from(["BMES", "BIOES", "BILUO"]),
 )
 def test_closed_schemes_are_read_as_spacys_biluo(
-    scratch: Path, nlp: Language, pieces: List[Tuple[int, str]], scheme: str
+    scratch: Path, nlp: Language, pieces: list[tuple[int, str]], scheme: str
 ) -> None:
-    tags: List[str] = []
+    tags: list[str] = []
     for n, label in pieces:
         tags += [f"B-{label}"] + [f"I-{label}"] * (n - 1) if label else ["O"] * n
     oracle = iob_to_biluo(tags)
@@ -222,7 +218,7 @@ def test_spacys_converter_reads_the_same(tmp_path: Path, nlp: Language) -> None:
     ],
 )
 def test_an_illegal_sequence_is_mended(
-    tags: str, expected: List[Tuple[int, int, str]], repaired: int, tmp_path: Path, nlp: Language
+    tags: str, expected: list[tuple[int, int, str]], repaired: int, tmp_path: Path, nlp: Language
 ) -> None:
     sentence = " ".join(f"w/{tag}" for tag in tags.split())
     path = write(tmp_path / "a.conll", sentence, "w/U-Z")
@@ -291,7 +287,7 @@ def test_a_message_is_short(tmp_path: Path, nlp: Language) -> None:
 # GMB
 
 
-def gmb(path: Path, rows: str, nlp: Language, **choices: Any) -> Tuple[List[Doc], ConversionLog]:
+def gmb(path: Path, rows: str, nlp: Language, **choices: Any) -> tuple[list[Doc], ConversionLog]:
     path.write_text(GMB_HEADER + rows, encoding="utf-8")
     log = ConversionLog(**choices)
     return list(read_gmb(path, nlp, log)), log

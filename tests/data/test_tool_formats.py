@@ -7,7 +7,7 @@ import re
 import tracemalloc
 import zlib
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Iterator
 
 import pytest
 import spacy
@@ -26,7 +26,7 @@ from spacy_crf_ner.data.lines import MAX_LINE_BYTES
 from spacy_crf_ner.data.offsets import RawSpan, set_entities, tokenize
 
 DATA = Path(__file__).parents[1] / "fixtures"
-Reader = Callable[[Path, Language, Optional[ConversionLog]], Iterator[Doc]]
+Reader = Callable[[Path, Language, ConversionLog | None], Iterator[Doc]]
 
 # What each of the golden files says: the text, and (text, label) of its entities.
 GOLDEN = [
@@ -37,7 +37,7 @@ GOLDEN = [
     ),
     ("Nothing here.", []),
 ]
-FILES: Dict[str, Reader] = {
+FILES: dict[str, Reader] = {
     "prodigy.jsonl": read_jsonl,
     "doccano.jsonl": read_doccano,
     "label_studio.json": read_label_studio,
@@ -58,22 +58,11 @@ settings.register_profile("tools", deadline=None, max_examples=50)
 tools = settings.get_profile("tools")
 
 
-@pytest.fixture(scope="module")
-def nlp() -> Language:
-    return spacy.blank("en")
-
-
-@pytest.fixture(scope="module")
-def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file that is written anew by each example of a property."""
-    return tmp_path_factory.mktemp("corpus") / "corpus"
-
-
 def annotate(text: str, nlp: Language, spans: Any, log: ConversionLog, where: str) -> Doc:
     return set_entities(tokenize(text, nlp, where), [RawSpan(*span) for span in spans], log, where)
 
 
-def said(docs: List[Doc]) -> List[Tuple[str, List[Tuple[str, str]]]]:
+def said(docs: list[Doc]) -> list[tuple[str, list[tuple[str, str]]]]:
     return [(doc.text, [(ent.text, ent.label_) for ent in doc.ents]) for doc in docs]
 
 
@@ -82,7 +71,7 @@ def jsonl(path: Path, *records: Any) -> Path:
     return path
 
 
-def read_one(path: Path, nlp: Language, record: Any, log: Optional[ConversionLog] = None) -> Doc:
+def read_one(path: Path, nlp: Language, record: Any, log: ConversionLog | None = None) -> Doc:
     (doc,) = read_jsonl(jsonl(path, record), nlp, log)
     return doc
 
@@ -93,13 +82,13 @@ def tags(doc: Doc) -> str:
 
 
 def read_label_tasks(
-    path: Path, nlp: Language, *tasks: Any, log: Optional[ConversionLog] = None
-) -> List[Doc]:
+    path: Path, nlp: Language, *tasks: Any, log: ConversionLog | None = None
+) -> list[Doc]:
     path.write_text(json.dumps(tasks), encoding="utf-8")
     return list(read_label_studio(path, nlp, log))
 
 
-def task(text: str, *values: Any, kind: str = "labels") -> Dict[str, Any]:
+def task(text: str, *values: Any, kind: str = "labels") -> dict[str, Any]:
     results = [{"type": kind, "to_name": "text", "value": value} for value in values]
     return {"data": {"text": text}, "annotations": [{"result": results}]}
 
@@ -181,7 +170,7 @@ def test_given_tokens_are_the_tokens(tmp_path: Path, nlp: Language) -> None:
     assert tags(doc) == "OBO"
 
 
-OTHER_TOKENS: List[Any] = [["Hanoi"], [{"text": "Hanoi"}], [{"text": ""}], [1], {"text": "Hanoi"}]
+OTHER_TOKENS: list[Any] = [["Hanoi"], [{"text": "Hanoi"}], [{"text": ""}], [1], {"text": "Hanoi"}]
 OTHER_TOKENS += [[{"text": "Ha"}, {"text": "x"}], [{"text": "Hanoi", "ws": 1}, {"text": "now"}]]
 OTHER_TOKENS += [[{"text": "Hanoi", "ws": False}, {"text": "now"}]]
 
@@ -394,7 +383,7 @@ def test_whitespace_is_trimmed_and_a_second_span_is_dropped(nlp: Language) -> No
     ],
 )
 def test_alignment_says_what_becomes_of_edges_within_tokens(
-    alignment: str, span: Tuple[int, int], expected: str, nlp: Language
+    alignment: str, span: tuple[int, int], expected: str, nlp: Language
 ) -> None:
     log = ConversionLog(repair=True, alignment=alignment)
     doc = annotate("Hanoi Oct 2026", nlp, [(*span, "X")], log, "here")
@@ -436,7 +425,7 @@ def test_incorrect_spans_are_never_moved(tmp_path: Path, nlp: Language) -> None:
 
 
 @st.composite
-def drawn_docs(draw: st.DrawFn) -> Tuple[List[str], List[bool], List[Any], bool, Any]:
+def drawn_docs(draw: st.DrawFn) -> tuple[list[str], list[bool], list[Any], bool, Any]:
     """Words, spaces, pieces of tokens with their annotation, unknown spaces, metadata."""
     letters = st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"])
     words = draw(st.lists(st.text(letters, min_size=1, max_size=5), max_size=8))
@@ -493,7 +482,7 @@ def test_written_docs_come_back(scratch: Path, nlp: Language, drawn: Any) -> Non
 @tools
 @given(st.lists(st.lists(st.sampled_from(["Anna", "Hà", "🎉.", "\n"]), max_size=6), max_size=3))
 def test_written_docs_of_the_same_tokenizer_need_no_tokens(
-    scratch: Path, nlp: Language, texts: List[List[str]]
+    scratch: Path, nlp: Language, texts: list[list[str]]
 ) -> None:
     docs = [nlp.make_doc(" ".join(words)) for words in texts]
     for doc in docs:
@@ -516,7 +505,7 @@ def test_metadata_that_is_not_of_json_is_an_error(tmp_path: Path, nlp: Language)
 # doccano
 
 
-NOT_DOCCANO: List[Any] = [{"text": "a"}, {"label": []}, {"text": "a", "data": "a", "label": []}]
+NOT_DOCCANO: list[Any] = [{"text": "a"}, {"label": []}, {"text": "a", "data": "a", "label": []}]
 NOT_DOCCANO += [{"text": "a", "label": [], "labels": []}, {"text": "a", "label": "X"}]
 NOT_DOCCANO += [{"text": "a", "label": [], "relations": 3}, {"text": {}, "label": []}]
 
@@ -581,7 +570,7 @@ def test_offsets_in_utf_16_are_found_by_their_text(tmp_path: Path, nlp: Language
     ],
 )
 def test_wrong_values_are_told_or_counted(
-    value: Any, kind: Optional[str], tmp_path: Path, nlp: Language
+    value: Any, kind: str | None, tmp_path: Path, nlp: Language
 ) -> None:
     if kind is None:
         (doc,) = read_label_tasks(tmp_path / "a", nlp, task("Hanoi now", value))
@@ -830,7 +819,7 @@ def test_anything_is_read_or_told_and_nothing_is_lost(
     assert min(outcomes.values()) > FUZZ / 20
 
 
-def check_nothing_is_lost(name: str, path: Path, docs: List[Doc], log: ConversionLog) -> None:
+def check_nothing_is_lost(name: str, path: Path, docs: list[Doc], log: ConversionLog) -> None:
     if path.is_dir():
         records = len({file.stem for file in path.iterdir()})
     elif name.endswith(".jsonl"):

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any
 from unicodedata import normalize
 
 import pytest
@@ -46,21 +46,21 @@ def pyvi() -> Any:
     return pytest.importorskip("pyvi.ViTokenizer", reason=reason).ViTokenizer
 
 
-def words_of(doc: Doc) -> List[str]:
+def words_of(doc: Doc) -> list[str]:
     return [token.text for token in doc]
 
 
-def ents_of(doc: Doc) -> List[Tuple[str, str]]:
+def ents_of(doc: Doc) -> list[tuple[str, str]]:
     return [(ent.text, ent.label_) for ent in doc.ents]
 
 
-def make_doc(nlp: Language, words: List[str], *ents: Tuple[int, int, str]) -> Doc:
+def make_doc(nlp: Language, words: list[str], *ents: tuple[int, int, str]) -> Doc:
     doc = Doc(nlp.vocab, words, sent_starts=[i == 0 for i in range(len(words))])
     doc.set_ents([Span(doc, *ent) for ent in ents], default="outside")
     return doc
 
 
-def annotation_of(doc: Doc) -> Dict[str, Any]:
+def annotation_of(doc: Doc) -> dict[str, Any]:
     """All that is to be kept."""
     return {
         "words": words_of(doc),
@@ -106,7 +106,7 @@ def test_words_are_split_and_their_entities_with_them(nlp: Language) -> None:
     ],
 )
 def test_a_word_is_split_where_it_has_syllables_on_both_sides(
-    word: str, parts: List[str], nlp: Language
+    word: str, parts: list[str], nlp: Language
 ) -> None:
     (made,) = syllables.split([Doc(nlp.vocab, [word, "."], spaces=[False, False])])
     assert words_of(made) == [*parts, "."]
@@ -129,7 +129,7 @@ def docs(draw: st.DrawFn) -> Doc:
         user_data={"document": 7},
         sent_starts=draw(st.lists(starts, min_size=len(words), max_size=len(words))) or None,
     )
-    kinds: Dict[str, List[Span]] = {"missing": [], "blocked": [], "outside": [], "PER": []}
+    kinds: dict[str, list[Span]] = {"missing": [], "blocked": [], "outside": [], "PER": []}
     edges = sorted({0, len(words), *draw(st.sets(st.integers(0, len(words))))})
     for start, end in pairwise(edges):
         kind = draw(st.sampled_from(list(kinds)))
@@ -142,10 +142,10 @@ def docs(draw: st.DrawFn) -> Doc:
 
 @properties
 @given(docs(), st.lists(st.booleans(), min_size=9, max_size=9))
-def test_what_is_joined_is_split_again(doc: Doc, wanted: List[bool]) -> None:
+def test_what_is_joined_is_split_again(doc: Doc, wanted: list[bool]) -> None:
     """Whatever words the segmenter wants, right or wrong."""
 
-    def segment(tokens: List[str]) -> List[bool]:
+    def segment(tokens: list[str]) -> list[bool]:
         return wanted[: len(tokens) - 1]
 
     before = annotation_of(doc)
@@ -215,7 +215,7 @@ def test_to_join_needs_pyvi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 # Converting
 
 
-def convert(folder: Path, content: str, *options: str) -> List[Doc]:
+def convert(folder: Path, content: str, *options: str) -> list[Doc]:
     """Convert a corpus that is one part, by the command, and read what it wrote."""
     folder.mkdir(exist_ok=True)
     (folder / "corpus.txt").write_text(content, encoding="utf-8")
@@ -299,7 +299,7 @@ def test_punctuation_is_no_part_of_a_word(text: str, nlp: Language) -> None:
 # Training and predicting
 
 
-def learn(nlp: Language, form: str, words: List[str]) -> List[Tuple[str, str]]:
+def learn(nlp: Language, form: str, words: list[str]) -> list[tuple[str, str]]:
     """Train on one sentence, and predict it from its text."""
     tags = ["B-PER" if word == "Nguyễn" else "O" for word in words]
     tags = [{"Văn": "I-PER", "A": "I-PER", "Nội": "I-LOC"}.get(w, t) for w, t in zip(words, tags)]
@@ -315,7 +315,7 @@ def learn(nlp: Language, form: str, words: List[str]) -> List[Tuple[str, str]]:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("words", [SYLLABLES, WORDS], ids=["syllables", "words"])
-def test_syllables_and_words_are_learned(form: str, words: List[str]) -> None:
+def test_syllables_and_words_are_learned(form: str, words: list[str]) -> None:
     found = learn(data.blank_pipeline("vi", segment=False), form, words)
     assert found == [("Nguyễn Văn A", "PER"), (words[-1] if "_" in words[-1] else "Hà Nội", "LOC")]
 
@@ -336,14 +336,14 @@ def over_phobert(phobert: str) -> Language:
     return make_over_phobert(phobert)
 
 
-def aligned(doc: Doc) -> List[List[str]]:
+def aligned(doc: Doc) -> list[list[str]]:
     """The subwords of each token."""
     found = doc._.trf_data
     pieces = [piece for row in found.wordpieces.strings for piece in row]
     return [[pieces[j] for j in found.align[i].dataXd.ravel()] for i in range(len(doc))]
 
 
-ALIGNED: Dict[str, List[Tuple[str, str]]] = {
+ALIGNED: dict[str, list[tuple[str, str]]] = {
     "NFC": [
         ("Hà thăm Nội", "Hà | thăm | N@@ ộ@@ i"),
         ("Hà_Nội thăm", "Hà_Nội | thăm"),
@@ -383,7 +383,7 @@ def test_a_token_has_exactly_its_subwords(
 @properties
 @given(st.lists(st.sampled_from([*KNOWN, "an", "a@b", "🙂", ".", "@@", "x_y", "Nội"]), min_size=1))
 def test_words_between_spaces_have_the_subwords_of_their_own(
-    over_phobert: Language, words: List[str]
+    over_phobert: Language, words: list[str]
 ) -> None:
     tokenizer = over_phobert.get_pipe("transformer").model.tokenizer
     doc = Doc(over_phobert.vocab, [normalize("NFC", word) for word in words])
@@ -420,7 +420,7 @@ def test_it_is_what_spacy_transformers_does_with_a_fast_tokenizer(tiny_transform
 
 def test_a_tokenizer_of_other_marks_is_left_to_spacy_transformers() -> None:
     class Lowercasing:
-        def tokenize(self, word: str) -> List[str]:
+        def tokenize(self, word: str) -> list[str]:
             return [word.lower()]
 
     assert slow_tokenizer.offsets(Lowercasing(), "Hà") is None

@@ -28,9 +28,10 @@ from spacy_crf_ner.evaluation import compare, evaluate, read_training_log, requi
 from spacy_crf_ner.evaluation.bootstrap import confidence_intervals, paired_bootstrap
 from spacy_crf_ner.evaluation.error_analysis import CONTEXT
 from spacy_crf_ner.evaluation.matching import Entity, match_entities
+from spacy_crf_ner.pipeline.annotation import add_confidence_extension
 
 LABELS = ("LOC", "ORG", "PER", "rare")
-VOCAB = spacy.blank("en").vocab  # with it, entities may have a confidence
+VOCAB = spacy.blank("en").vocab
 FIGURES = ("precision", "recall", "f1")
 # In part other than what was learned.
 NOISY = [
@@ -40,6 +41,11 @@ NOISY = [
     ("it came", [(3, 7, "THING")]),
     ("Bonn came", [(0, 9, "LOC")]),
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def confidences() -> None:
+    add_confidence_extension()
 
 
 def doc_of(words: Sequence[str], spans: Sequence[Offsets], missing: Sequence[int] = ()) -> Doc:
@@ -743,7 +749,10 @@ def test_both_logs_of_a_training_are_read(logs: Tuple[Path, Path]) -> None:
         ('{"epoch": 0, "step": 1, "losses": {"a": "b"}, "scores": {}, "score": 1}\n', "line 1: "),
         ('{"epoch": 0, "step": 1, "losses": {}, "scores": {}, "score": 1}\n[]\n', "line 2: "),
         ("E    #  \n---  ---\n  0    1   2\n", "line 3: expected 2 columns"),
-        ("E    #    LOSS A\n---  ---  ------\n  0    1     x\n", "line 3: expected numbers"),
+        (
+            "E    #    LOSS A\n---  ---  ------\n  0    1     x\n",
+            "expected 3 columns of numbers",
+        ),
         ("E    #    A    A\n---  ---  ---  ---\n", "line 1: expected columns E, #"),
         ("A    B\n---  ---\n", "line 1: expected columns E, #"),
         ("E    #\n---  ---\n  0    1\nE    #\n---  ---\n", "line 5: expected one table"),

@@ -2,7 +2,7 @@
 
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,14 +18,13 @@ from pipelines import LISTENER, TOK2VEC, make_examples
 from spacy_crf_ner import accelerate, cli, data
 from spacy_crf_ner.cli import options
 from spacy_crf_ner.ml import onnx_int8, precision
-from spacy_crf_ner.pipeline.accelerate import resolved_precision
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "assets" / "sample_en"
 MINILM = ROOT / "assets" / "minilm"
 CPU = torch.device("cpu")
 
-Found = List[List[Tuple[int, int, str]]]
+Found = list[list[tuple[int, int, str]]]
 
 
 WINDOWS = {"@span_getters": "spacy-transformers.strided_spans.v1", "window": 128, "stride": 96}
@@ -40,12 +39,12 @@ def pipeline(transformer: str, architecture: str = "spacy-crf-ner.TransformerMod
     return nlp
 
 
-def examples_of(nlp: Language, part: str) -> List[Example]:
+def examples_of(nlp: Language, part: str) -> list[Example]:
     gold = data.read_inline(SAMPLE / f"{part}.txt", nlp)
     return [Example(nlp.make_doc(doc.text), doc) for doc in gold]
 
 
-def found(nlp: Language, texts: List[str], **settings: Any) -> Tuple[Found, np.ndarray]:
+def found(nlp: Language, texts: list[str], **settings: Any) -> tuple[Found, np.ndarray]:
     """The entities of each text, and the confidences of all."""
     docs = list(nlp.pipe(texts, **settings))
     assert [doc.text for doc in docs] == texts
@@ -75,14 +74,14 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def texts() -> List[str]:
+def texts() -> list[str]:
     """All of the sample corpus: sentences, some joined, and odd ones between them."""
     lines = [eg.x.text for part in ("dev", "test") for eg in examples_of(spacy.blank("en"), part)]
     return [*lines, "", " \n", " ".join(lines[:40]), "x" * 400, *lines[:10]]
 
 
 @pytest.fixture(scope="module")
-def plain(saved: Path, texts: List[str]) -> Tuple[Found, np.ndarray]:
+def plain(saved: Path, texts: list[str]) -> tuple[Found, np.ndarray]:
     ents, confidences = found(spacy.load(saved), texts)
     assert sum(map(len, ents)) > 200 and np.median(confidences) > 0.8  # it has learned something
     return ents, confidences
@@ -91,7 +90,7 @@ def plain(saved: Path, texts: List[str]) -> Tuple[Found, np.ndarray]:
 @pytest.mark.parametrize("batch_size", [1, 7, 1000])
 @pytest.mark.slow
 def test_better_batches_change_nothing(
-    saved: Path, texts: List[str], plain: Tuple[Found, np.ndarray], batch_size: int
+    saved: Path, texts: list[str], plain: tuple[Found, np.ndarray], batch_size: int
 ) -> None:
     ents, confidences = found(accelerate(spacy.load(saved), "fp32"), texts, batch_size=batch_size)
     assert ents == plain[0]
@@ -100,7 +99,7 @@ def test_better_batches_change_nothing(
 
 @pytest.mark.parametrize("which, sure", [("bf16", 0.7), ("int8", 0.9), ("auto", 0.9)])
 def test_fewer_bits_find_the_same_entities(
-    saved: Path, texts: List[str], plain: Tuple[Found, np.ndarray], which: str, sure: float
+    saved: Path, texts: list[str], plain: tuple[Found, np.ndarray], which: str, sure: float
 ) -> None:
     """All that either is sure of; where two analyses are about as probable, either may be found."""
     nlp = accelerate(spacy.load(saved), which)
@@ -127,7 +126,7 @@ def resolve(monkeypatch: pytest.MonkeyPatch, *has: str, **seconds: float) -> str
     monkeypatch.setattr(precision, "has_onnx", lambda: True)
     asked = []
 
-    def measure(nI: int, nO: int, precisions: Tuple[str, ...], threads: int) -> Dict[str, float]:
+    def measure(nI: int, nO: int, precisions: tuple[str, ...], threads: int) -> dict[str, float]:
         asked.append((nI, nO, threads))
         return {each: seconds[each] for each in precisions}
 
@@ -150,13 +149,13 @@ BF16, INT8 = "avx512_bf16", "avx512_vnni"
     ],
 )
 def test_auto_is_what_is_measured_to_be_fast(
-    monkeypatch: pytest.MonkeyPatch, seconds: Dict[str, float], chosen: str
+    monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], chosen: str
 ) -> None:
     assert resolve(monkeypatch, BF16, INT8, **seconds) == chosen
 
 
 def test_auto_measures_only_what_the_cpu_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    fast: Dict[str, float] = {"fp32": 1.0, "bf16": 0.1, "int8": 0.01}
+    fast: dict[str, float] = {"fp32": 1.0, "bf16": 0.1, "int8": 0.01}
     assert resolve(monkeypatch, "avx2", **fast) == "fp32"
     assert resolve(monkeypatch, "avx2", BF16, **fast) == "bf16"
     assert resolve(monkeypatch, INT8, **fast) == "int8"
@@ -192,7 +191,7 @@ def test_the_probe_has_the_sizes_of_the_model(
     nlp = ready(tiny_transformer)
     asked = []
 
-    def fastest(device: torch.device, sizes: Tuple[int, int], int8: bool) -> str:
+    def fastest(device: torch.device, sizes: tuple[int, int], int8: bool) -> str:
         asked.append((sizes, int8))
         return "bf16"
 
@@ -227,7 +226,14 @@ def scores(nlp: Language) -> np.ndarray:
     return emissions
 
 
-def precisions(nlp: Language) -> Dict[str, Any]:
+def resolved_precision(nlp: Language) -> str | None:
+    """What the first transformer of a pipeline predicts in, "auto" resolved."""
+    nodes = [node for _, pipe in nlp.components for node in pipe.model.walk()]
+    shims = (shim for node in nodes for shim in node.shims)
+    return next((shim.resolved_precision for shim in shims), None)
+
+
+def precisions(nlp: Language) -> dict[str, Any]:
     """The precision of each layer, by its name."""
     nodes = [node for _, pipe in nlp.components for node in pipe.model.walk()]
     shims = [(node.name, shim) for node in nodes for shim in node.shims]

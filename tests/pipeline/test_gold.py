@@ -1,7 +1,5 @@
 """Gold tags: read off the gold doc where its tokens are the predicted ones, else aligned."""
 
-from typing import List, Tuple
-
 import pytest
 import spacy
 from hypothesis import given
@@ -31,7 +29,7 @@ def examples(draw: st.DrawFn) -> Example:
     return Example(Doc(VOCAB, words=words, spaces=draw(st.permutations(spaces))), gold)
 
 
-def annotate(doc: Doc, spans: List[Span], others: List[Tuple[int, str]]) -> None:
+def annotate(doc: Doc, spans: list[Span], others: list[tuple[int, str]]) -> None:
     marked = {
         kind: [doc[t : t + 1] for t, its in others if its == kind]
         for kind in ("blocked", "outside")
@@ -55,7 +53,7 @@ def test_the_same_tokens_are_not_aligned(monkeypatch: pytest.MonkeyPatch) -> Non
     aligned = []
     from_strings = Alignment.from_strings
 
-    def noted(x: List[str], y: List[str]) -> Alignment:
+    def noted(x: list[str], y: list[str]) -> Alignment:
         aligned.append((x, y))
         return from_strings(x, y)
 
@@ -66,5 +64,5 @@ def test_the_same_tokens_are_not_aligned(monkeypatch: pytest.MonkeyPatch) -> Non
     for words, expected in (("Ada Byron sang", [1, 2, 0]), ("Ada By ron sang", [1, 2, 2, 0])):
         eg = Example(Doc(VOCAB, words=words.split()), gold)
         assert gold_tags(eg, tags, "ner").tolist() == expected
-        assert list(negative_spans(eg, 0, "wrong", tags, "ner")) == []
+        assert list(negative_spans(eg, "wrong", tags, "ner")) == []
     assert [x for x, _ in aligned] == [["Ada", "By", "ron", "sang"]]

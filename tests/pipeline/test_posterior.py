@@ -3,8 +3,8 @@
 Axes: B docs, T tokens, C tags, P paths.
 """
 
+from collections.abc import Sequence
 from itertools import pairwise, product
-from typing import List, Sequence, Tuple
 
 import numpy as np
 import pytest
@@ -148,8 +148,8 @@ def test_fewer_than_one_is_an_error(n: int) -> None:
 
 
 def enumerated_loss(
-    batch: Batch, gold: np.ndarray, wrong: Sequence[Tuple[int, Sequence[Span]]]
-) -> Tuple[Tensor, List[Tensor]]:
+    batch: Batch, gold: np.ndarray, wrong: Sequence[tuple[int, Sequence[Span]]]
+) -> tuple[Tensor, list[Tensor]]:
     """Losses and their gradients: -log P(gold), and -log P(none of the spans) for the negatives."""
     tensors = [
         torch.from_numpy(scores).double().requires_grad_()
@@ -179,15 +179,15 @@ def enumerated_loss(
     return result.detach(), list(torch.autograd.grad(total, tensors))
 
 
-Corrections = Tuple[Batch, np.ndarray, List[Tuple[int, List[Span]]], List[NegativeSpan]]
+Corrections = tuple[Batch, np.ndarray, list[tuple[int, list[Span]]], list[NegativeSpan]]
 
 
 @st.composite
 def corrections(draw: st.DrawFn, scores: st.SearchStrategy[float] = NEAR_ZERO) -> Corrections:
     """Draw a batch, gold tags with some missing, and negative spans: of a label or of any."""
     batch = draw(batches(scores, bounded=False))
-    gold: List[int] = []
-    wrong: List[Tuple[int, List[Span]]] = []
+    gold: list[int] = []
+    wrong: list[tuple[int, list[Span]]] = []
     negatives = []
     for doc, T in enumerate(batch.potentials.lengths.tolist()):
         paths = helpers.all_paths(T, len(batch.scheme.tags))

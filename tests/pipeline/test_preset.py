@@ -1,8 +1,9 @@
 """What docs come with, and what the component makes of it: kept, informed by it, and told of it."""
 
 import warnings
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -40,10 +41,10 @@ class Annotation(NamedTuple):
     outside: Tokens marked as outside an entity; all others, but for the entities, are missing.
     """
 
-    words: List[str]
-    starts: List[Optional[bool]]
-    ents: List[helpers.Span]
-    outside: Set[int]
+    words: list[str]
+    starts: list[bool | None]
+    ents: list[helpers.Span]
+    outside: set[int]
 
     def doc(self) -> Doc:
         doc = Doc(VOCAB, words=self.words, sent_starts=self.starts)
@@ -56,16 +57,16 @@ class Annotation(NamedTuple):
         return doc
 
     @property
-    def boundaries(self) -> Set[int]:
+    def boundaries(self) -> set[int]:
         return {t for t in range(1, len(self.words)) if self.starts[t]}
 
     @property
-    def given(self) -> List[helpers.Span]:
+    def given(self) -> list[helpers.Span]:
         """The entities whose label a model has tags for."""
         return [ent for ent in self.ents if ent[2] in LABELS]
 
     @property
-    def preset(self) -> Set[int]:
+    def preset(self) -> set[int]:
         """The tokens of which nothing is to be predicted."""
         preset = {t for start, end, _ in self.ents for t in range(start, end)}
         marked = preset | self.outside
@@ -85,7 +86,7 @@ class Annotation(NamedTuple):
             or (any(space) and scheme != "biluo")
         )
 
-    def analyses(self, scheme: str) -> List[Tuple[helpers.Span, ...]]:
+    def analyses(self, scheme: str) -> list[tuple[helpers.Span, ...]]:
         """All sets of entities that the scheme can write, beside those that are given."""
         T = len(self.words)
         sets = []
@@ -131,7 +132,7 @@ def annotated(draw: st.DrawFn) -> Annotation:
 @given(batch=st.lists(annotated() | st.none(), min_size=1, max_size=4), overwrite=st.booleans())
 @properties
 def test_of_a_batch_each_doc_has_its_own(
-    scheme: str, batch: List[Optional[Annotation]], overwrite: bool
+    scheme: str, batch: list[Annotation | None], overwrite: bool
 ) -> None:
     """None is a doc without tokens."""
     tags = TagScheme(scheme, LABELS)
@@ -218,10 +219,10 @@ def learned(request: pytest.FixtureRequest) -> Language:
 def doc_of(
     nlp: Language,
     words: Sequence[str] = WORDS,
-    ents: Sequence[Tuple[Any, ...]] = (),
+    ents: Sequence[tuple[Any, ...]] = (),
     default: str = "missing",
     starts: Sequence[int] = (),
-    **marks: Sequence[Tuple[int, int]],
+    **marks: Sequence[tuple[int, int]],
 ) -> Doc:
     """A doc with entities (start, end, label, kb_id, span_id), marks and sentence starts."""
     given = [t in starts for t in range(len(words))] if starts else None
@@ -233,15 +234,15 @@ def doc_of(
     return doc
 
 
-def _ids(ids: Sequence[str]) -> Dict[str, str]:
+def _ids(ids: Sequence[str]) -> dict[str, str]:
     return dict(zip(("kb_id", "span_id"), ids))
 
 
-def found(doc: Doc) -> List[helpers.Span]:
+def found(doc: Doc) -> list[helpers.Span]:
     return [(ent.start, ent.end, ent.label_) for ent in doc.ents]
 
 
-def state(doc: Doc) -> Tuple[Any, ...]:
+def state(doc: Doc) -> tuple[Any, ...]:
     """All that the component may set."""
     attributes = ["ENT_IOB", "ENT_TYPE", "ENT_KB_ID", "ENT_ID", "SENT_START"]
     groups = {
@@ -377,9 +378,9 @@ def test_whitespace_neither_begins_nor_ends_an_entity(learned: Language) -> None
 @pytest.mark.parametrize("label", ["ORG", UNKNOWN])
 def test_a_doc_that_has_what_is_not_predicted_keeps_it_with_a_warning(
     learned: Language,
-    place: Tuple[int, int],
-    starts: List[int],
-    words: List[str],
+    place: tuple[int, int],
+    starts: list[int],
+    words: list[str],
     told: str,
     label: str,
 ) -> None:
@@ -397,7 +398,7 @@ def test_of_other_docs_nothing_is_told(learned: Language) -> None:
         learned(doc)
 
 
-MANY: List[Dict[str, Any]] = [
+MANY: list[dict[str, Any]] = [
     {},
     {"starts": [0, 4, 7]},
     {"ents": [(0, 1, UNKNOWN), (3, 4, "PERSON", "Q1", "a")]},
@@ -488,7 +489,7 @@ def test_confidence_is_the_posterior_of_the_span(learned: Language) -> None:
 
 @pytest.mark.filterwarnings("ignore:The preset entity")
 @pytest.mark.parametrize("given_", [MANY[2], MANY[3], {"ents": [(0, 2, "GPE")], "starts": [0, 1]}])
-def test_what_is_given_is_certain(learned: Language, given_: Dict[str, Any]) -> None:
+def test_what_is_given_is_certain(learned: Language, given_: dict[str, Any]) -> None:
     doc = doc_of(learned, **given_)
     known = [ent for ent in doc.ents if ent.label_ != UNKNOWN]
     assert learned.get_pipe("crf_ner").span_posteriors(doc, known) == pytest.approx([1.0])
@@ -510,7 +511,7 @@ def test_temperature_moves_confidence_but_no_entity(trained: Language) -> None:
 # Thresholds
 
 
-def confidences(nlp: Language, text: str) -> Dict[str, float]:
+def confidences(nlp: Language, text: str) -> dict[str, float]:
     return {ent.text: ent._.confidence for ent in nlp(text).ents}
 
 
@@ -664,7 +665,7 @@ def test_analyses_share_one_forward_backward_pass(
 
 
 @pytest.mark.parametrize("words", [[], WORDS])
-def test_fewer_than_one_analysis_is_an_error(trained: Language, words: List[str]) -> None:
+def test_fewer_than_one_analysis_is_an_error(trained: Language, words: list[str]) -> None:
     with pytest.raises(ValueError, match="expected 1 or more"):
         trained.get_pipe("crf_ner").nbest([doc_of(trained, words=words)], 0)
 
@@ -672,7 +673,7 @@ def test_fewer_than_one_analysis_is_an_error(trained: Language, words: List[str]
 # Spans known to be wrong
 
 
-def learning_what_is_wrong(label: str) -> Tuple[Language, Example]:
+def learning_what_is_wrong(label: str) -> tuple[Language, Example]:
     """A pipeline, and an example without gold entities but a span known to be wrong."""
     nlp = spacy.blank("en")
     model = {"hidden_width": 16, "tok2vec": TOK2VEC}
@@ -718,14 +719,14 @@ def test_a_wrong_span_of_an_unknown_label_is_an_error() -> None:
         ({"candidate_threshold": 0.0}, r"expected a number over 0.0, up to 1.0, got 0.0"),
     ],
 )
-def test_a_setting_out_of_its_range_is_an_error(settings: Dict[str, Any], told: str) -> None:
+def test_a_setting_out_of_its_range_is_an_error(settings: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         spacy.blank("en").add_pipe("crf_ner", config=settings)
 
 
 @pytest.mark.parametrize("place", [(0, 0, "GPE"), (0, 1, UNKNOWN), (0, 1, "")])
 def test_a_posterior_of_no_span_or_label_is_an_error(
-    trained: Language, place: Tuple[int, int, str]
+    trained: Language, place: tuple[int, int, str]
 ) -> None:
     doc = doc_of(trained)
     expected = rf"tokens 0:{place[1]} \('{place[2]}'\).*expected a span with a token and one of"

@@ -3,7 +3,7 @@
 import os
 from itertools import pairwise
 from random import Random
-from typing import List, NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 import pytest
 import spacy
@@ -24,7 +24,7 @@ LABELS = ("PER", "LOC")
 ODD = ["\u200b", "\ufeff", "e\u0301", "\u0301", "שלום", "\u202eabc", "😀", "👩\u200d🚀", "🇻🇳", "\0"]
 SPACES = [" ", "\n", "\t\n", "\u00a0", "\u2028", "\u3000", "\x1c", "\x85"]
 
-Given = Tuple[int, int, Optional[str]]  # of label "" where blocked, of None where outside
+Given = tuple[int, int, str | None]  # of label "" where blocked, of None where outside
 
 
 def blank(scheme: str) -> Language:
@@ -63,11 +63,11 @@ PIPELINES = {scheme: blank(scheme) for scheme in SCHEMES}
 class Input(NamedTuple):
     """What a doc is made of."""
 
-    words: List[str]
-    spaces: List[bool]
-    starts: Optional[List[bool]]
-    marks: List[Given]
-    default: Optional[str]
+    words: list[str]
+    spaces: list[bool]
+    starts: list[bool] | None
+    marks: list[Given]
+    default: str | None
 
     def doc(self) -> Doc:
         doc = Doc(VOCAB, words=self.words, spaces=self.spaces, sent_starts=self.starts)
@@ -81,7 +81,7 @@ class Input(NamedTuple):
         return doc
 
     @property
-    def kept(self) -> List[Given]:
+    def kept(self) -> list[Given]:
         return [mark for mark in self.marks if mark[2]] if self.default is not None else []
 
 
@@ -95,7 +95,7 @@ def inputs(draw: st.DrawFn) -> Input:
     T = len(words)
     flags = st.lists(st.booleans(), min_size=T, max_size=T)
     starts = draw(st.none() | flags)
-    marks: List[Given] = []
+    marks: list[Given] = []
     default = draw(st.sampled_from([None, "missing", "missing", "outside"]))
     t = 0
     while default is not None and t < T:
@@ -143,7 +143,7 @@ def same(first: Doc, second: Doc) -> bool:
 @pytest.mark.parametrize("scheme", SCHEMES)
 @given(drawn=st.lists(inputs(), min_size=1, max_size=3))
 @robust
-def test_any_doc_is_annotated_as_promised(scheme: str, drawn: List[Input]) -> None:
+def test_any_doc_is_annotated_as_promised(scheme: str, drawn: list[Input]) -> None:
     nlp = PIPELINES[scheme]
     docs = [nlp(each.doc()) for each in drawn]
     for each, doc in zip(drawn, docs):

@@ -3,7 +3,7 @@
 import copy
 import gc
 from pathlib import Path
-from typing import Any, Dict, Tuple
+from typing import Any
 
 import pytest
 import spacy
@@ -18,7 +18,7 @@ from spacy_crf_ner.pipeline.crf_ner import CRFEntityRecognizer
 TEXT = SENTENCES[5][0]
 MODEL = {"hidden_width": 16, "tok2vec": TOK2VEC}
 # Each setting, and another value for it than the default.
-SETTINGS: Dict[str, Any] = {
+SETTINGS: dict[str, Any] = {
     "confidence": False,
     "threshold": 0.75,
     "thresholds": {"GPE": 0.5},
@@ -157,7 +157,7 @@ def test_a_threshold_of_an_unknown_label_is_an_error(saved: Path) -> None:
         loaded(TEXT)
 
 
-def fitted(path: Path) -> Tuple[Language, float]:
+def fitted(path: Path) -> tuple[Language, float]:
     nlp = spacy.load(path)
     with pytest.warns(UserWarning, match="temperature"):  # fitted to what it was trained on
         return nlp, ner_of(nlp).fit_temperature(make_examples(nlp))

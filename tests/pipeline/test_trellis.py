@@ -1,6 +1,6 @@
 """The trellis against the enumeration of all paths; the transitions of a model."""
 
-from typing import Any, List, Tuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from spacy_crf_ner.crf import Chain, trellis, viterbi
 # The arithmetic
 
 
-def best_beginnings(case: Case, b: int, t: int, c: int) -> Tuple[float, List[int]]:
+def best_beginnings(case: Case, b: int, t: int, c: int) -> tuple[float, list[int]]:
     """Enumerate the legal paths of doc b up to token t that end in tag c, with no end score."""
     C = case.free.emissions.shape[2]
     E, A, start = case.free.emissions[b, : t + 1], case.free.transitions, case.free.start
@@ -46,7 +46,7 @@ def test_each_score_and_backpointer_is_that_of_a_best_beginning(case: Case) -> N
                 assert backpointers[b, t, c] == (path[-2] if len(path) > 1 else -1)
 
 
-def follow(chain: Chain, b: int, best: Tensor, backpointers: Tensor) -> List[int]:
+def follow(chain: Chain, b: int, best: Tensor, backpointers: Tensor) -> list[int]:
     """Walk along the back-pointers of a doc, from its best last tag."""
     length = int(chain.mask[b].sum())
     path = [int((best[b, length - 1] + chain.end).argmax())]

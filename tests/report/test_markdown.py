@@ -18,6 +18,7 @@ from pipelines import TOK2VEC, make_examples, train
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation import compare, evaluate
 from spacy_crf_ner.evaluation.error_analysis import CONTEXT
+from spacy_crf_ner.pipeline.annotation import add_confidence_extension
 from spacy_crf_ner.report import write_report
 from spacy_crf_ner.report.html import report_page
 from spacy_crf_ner.report.markdown import escape, markdown
@@ -96,6 +97,11 @@ def hostile() -> List[Example]:
         example([text, "and", text], [(0, 1, text), (2, 3, text)], [(0, 1, "OTHER")])
         for text in HOSTILE
     ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def confidences() -> None:
+    add_confidence_extension()
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,9 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Optional
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,10 +32,14 @@ from spacy_crf_ner.training.distributed import process_group
 from spacy_crf_ner.training.distributed.checkpoint import STATE, Progress, restore, save_state
 from spacy_crf_ner.training.distributed.corpus import lockstep, shard
 from spacy_crf_ner.training.distributed.loop import train
-from spacy_crf_ner.training.distributed.parameters import parameters
 from spacy_crf_ner.training.distributed.process_group import ProcessGroup, join
-from spacy_crf_ner.training.distributed.sync import broadcast_weights, get_weights, sum_gradients
-from spacy_crf_ner.training.optimizer import adam
+from spacy_crf_ner.training.distributed.sync import (
+    broadcast_weights,
+    get_weights,
+    parameters,
+    sum_gradients,
+)
+from spacy_crf_ner.training.optimizer import LayerwiseAdam
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 300  # seconds, for what takes some ten
@@ -132,9 +137,9 @@ class Job:
             own = [{**together, "RANK": str(r), "LOCAL_RANK": str(r)} for r in range(ranks)]
             self._run([[*command, *options]] * ranks, own)
 
-    def _run(self, commands: List[List[str]], variables: List[Dict[str, str]]) -> None:
+    def _run(self, commands: list[list[str]], variables: list[dict[str, str]]) -> None:
         common = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"}
-        piped: Dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        piped: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         processes = []
         try:
             for command, own in zip(commands, variables):
@@ -147,12 +152,12 @@ class Job:
         self.codes = [process.returncode for process in processes]
         self.stdout, self.stderr = ([one[i] for one in said] for i in (0, 1))
 
-    def steps(self, rank: int) -> List[Dict[str, Any]]:
+    def steps(self, rank: int) -> list[dict[str, Any]]:
         """What a rank wrote down before each update."""
         lines = (self.folder / f"{rank}.jsonl").read_text("utf-8").splitlines()
         return [json.loads(text) for text in lines]
 
-    def hashes(self, rank: int) -> List[str]:
+    def hashes(self, rank: int) -> list[str]:
         """The weights of a rank before each update."""
         return [step["hash"] for step in self.steps(rank)]
 
@@ -167,11 +172,11 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def weights(folder: Path) -> Dict[str, np.ndarray]:
+def weights(folder: Path) -> dict[str, np.ndarray]:
     return {name: tensor.numpy() for name, tensor in get_weights(spacy.load(folder)).items()}
 
 
-def assert_close(ours: Dict[str, Any], theirs: Dict[str, Any], atol: float) -> None:
+def assert_close(ours: dict[str, Any], theirs: dict[str, Any], atol: float) -> None:
     assert ours.keys() == theirs.keys() and len(ours) > 10
     for name, values in ours.items():
         np.testing.assert_allclose(values, theirs[name], atol=atol, rtol=0, err_msg=name)
@@ -194,7 +199,7 @@ def few(docs: Path, folder: Path, number: int) -> Path:
     return path
 
 
-def small(train_path: Path, dev_path: Path, batches: Dict[str, Any], **settings: Any) -> Config:
+def small(train_path: Path, dev_path: Path, batches: dict[str, Any], **settings: Any) -> Config:
     """A config of a small network, whose steps depend on the size of gradients.
 
     Adam divides by that size, so a mean would do as well as a sum, and noise where gradients
@@ -479,7 +484,7 @@ def test_a_single_process_resumes_where_it_ended(
 class ThreadGroup(ProcessGroup):
     """A rank that exchanges tensors with the other threads of a process."""
 
-    def __init__(self, rank: int, size: int, values: List[Any], barrier: Any) -> None:
+    def __init__(self, rank: int, size: int, values: list[Any], barrier: Any) -> None:
         super().__init__(rank, size)
         self.values, self.barrier = values, barrier
 
@@ -496,10 +501,10 @@ class ThreadGroup(ProcessGroup):
         self.barrier.wait()
 
 
-def together(call: Callable[[ProcessGroup], Any], size: int = 2) -> List[Any]:
+def together(call: Callable[[ProcessGroup], Any], size: int = 2) -> list[Any]:
     """Call a function in each rank; returns its results, or raises the error of a rank."""
-    values: List[Any] = [None] * size
-    results: List[Any] = [None] * size
+    values: list[Any] = [None] * size
+    results: list[Any] = [None] * size
     barrier = threading.Barrier(size, timeout=60)
 
     def run(rank: int) -> None:
@@ -539,7 +544,7 @@ def transformer_pipeline(folder: str) -> Any:
     return nlp
 
 
-def gradients(nlp: Any) -> Dict[str, Optional[Tensor]]:
+def gradients(nlp: Any) -> dict[str, Tensor | None]:
     found = {p.name: p.gradient for p in parameters(nlp)}
     return {name: None if d is None else d.to_dense().clone() for name, d in found.items()}
 
@@ -556,7 +561,7 @@ class CPUScaler(PyTorchGradScaler):
         return tensor.mul_(self._scale)
 
 
-def shims_of(pipe: Any) -> List[Any]:
+def shims_of(pipe: Any) -> list[Any]:
     return [shim for layer in pipe.model.walk() for shim in layer.shims]
 
 
@@ -583,7 +588,7 @@ def test_accumulated_gradients_are_summed_to_those_of_the_whole_batch(
     learned = []
     for nlp in nlps:
         for _, pipe in nlp.pipeline:
-            pipe.finish_update(adam())
+            pipe.finish_update(LayerwiseAdam())
         learned.append(get_weights(nlp))
     assert_close(learned[0], learned[1], 0.0)
 
@@ -665,7 +670,7 @@ def test_fewer_docs_than_ranks_are_an_error_in_each(docs: Path, tmp_path: Path) 
 
 
 def test_a_rank_whose_share_is_used_gets_empty_batches() -> None:
-    def batcher(examples: Iterable[int]) -> Iterable[List[int]]:
+    def batcher(examples: Iterable[int]) -> Iterable[list[int]]:
         return ([eg] for eg in examples)
 
     shares = [[1, 2, 3], [4], []]
@@ -680,13 +685,13 @@ def test_a_rank_whose_share_is_used_gets_empty_batches() -> None:
 
 
 def test_a_state_is_of_one_pipeline_alone(tmp_path: Path) -> None:
-    nlp, optimizer = small_pipeline(), adam()
+    nlp, optimizer = small_pipeline(), LayerwiseAdam()
     nlp.update(make_examples(nlp), sgd=optimizer)
     save_state(nlp, optimizer, Progress(1), tmp_path)
     state = torch.load(tmp_path / STATE, weights_only=True)
-    restore(small_pipeline(), adam(), state)
+    restore(small_pipeline(), LayerwiseAdam(), state)
     with pytest.raises(InputError, match="expected weights of shape"):
-        restore(small_pipeline(width=9), adam(), state)
+        restore(small_pipeline(width=9), LayerwiseAdam(), state)
 
 
 def test_layers_that_learn_slowly_are_known_after_a_resume(tmp_path: Path) -> None:
@@ -698,7 +703,7 @@ def test_layers_that_learn_slowly_are_known_after_a_resume(tmp_path: Path) -> No
         shim.module.add_module("bert", named("encoder.layer.1.output.dense.weight"))
         keys = {p.name: p.key for p in parameters(nlp)}
         (key,) = (key for name, key in keys.items() if name.endswith("dense.weight"))
-        return nlp, adam(layer_decay=0.5, layers=2), key
+        return nlp, LayerwiseAdam(layer_decay=0.5, layers=2), key
 
     array = np.ones((2, 2), dtype="f")
     nlp, optimizer, key = make()
@@ -752,7 +757,7 @@ def test_settings_can_be_given_as_options(dev: Path, tmp_path: Path) -> None:
 
 
 def test_each_process_takes_the_gpu_of_its_local_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: List[int] = []
+    taken: list[int] = []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", taken.append)
     monkeypatch.setattr(process_group, "require_gpu", taken.append)

@@ -1,9 +1,10 @@
 """A transformer that does not learn, or in part: its weights, its gradients, and what is kept."""
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Dict, Iterator, List, Optional, Set
+from typing import Any
 
 import pytest
 import spacy
@@ -49,7 +50,7 @@ def make_config(corpus: str, transformer: str, **training: Any) -> Config:
     return config
 
 
-def trained(config: Config, output: Optional[Path] = None) -> Language:
+def trained(config: Config, output: Path | None = None) -> Language:
     """The pipeline after `spacy train`."""
     nlp = init_nlp(config)
     train(nlp, output)
@@ -60,28 +61,28 @@ def module_of(nlp: Language) -> torch.nn.Module:
     return nlp.get_pipe("transformer").model.transformer  # type: ignore[attr-defined,no-any-return]
 
 
-def weights(nlp: Language) -> Dict[str, torch.Tensor]:
+def weights(nlp: Language) -> dict[str, torch.Tensor]:
     return {name: p.detach().clone() for name, p in module_of(nlp).named_parameters()}
 
 
-def kept(before: Dict[str, torch.Tensor], after: Dict[str, torch.Tensor]) -> Set[str]:
+def kept(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> set[str]:
     """The names of what is the same to the bit; nothing uses the pooler."""
     assert before.keys() == after.keys() and len(before) > 30
     same = {name for name in before if torch.equal(before[name], after[name])}
     return {name for name in same if not name.startswith("pooler.")}
 
 
-def lower_half(module: Any) -> Set[str]:
+def lower_half(module: Any) -> set[str]:
     """The names of the weights of the embeddings and the lower of two layers."""
     parts = {"embeddings": module.embeddings, "encoder.layer.0": module.encoder.layer[0]}
     return {f"{part}.{name}" for part, m in parts.items() for name, _ in m.named_parameters()}
 
 
 @contextmanager
-def saved_by(module: torch.nn.Module) -> Iterator[List[int]]:
+def saved_by(module: torch.nn.Module) -> Iterator[list[int]]:
     """Count the tensors that autograd keeps in each call of a module, for the way back."""
-    counts: List[int] = []
-    open_hooks: List[Any] = []
+    counts: list[int] = []
+    open_hooks: list[Any] = []
 
     def count(tensor: torch.Tensor) -> torch.Tensor:
         counts[-1] += 1
@@ -132,7 +133,7 @@ def test_autograd_keeps_nothing_of_a_frozen_one(
     frozen: bool, corpus: str, tiny_transformer: str
 ) -> None:
     nlp = init_nlp(make_config(corpus, tiny_transformer, **(FROZEN if frozen else {})))
-    outputs: List[bool] = []
+    outputs: list[bool] = []
     module_of(nlp).register_forward_hook(
         lambda module, inputs, output: outputs.append(output.last_hidden_state.requires_grad)
     )
@@ -261,7 +262,7 @@ def test_settings_that_do_not_fit_are_errors(saved: Path) -> None:
     for component, layers, message in (
         ("bert", 1, r"one of the components \['transformer', 'ner'\], got 'bert'"),
         ("ner", 1, r"expected a transformer in 'ner', got none"),
-        ("transformer", -1, r"layers of 0 or more, got -1"),
+        ("transformer", -1, r"layers of 0 or more.* got -1"),
         ("transformer", 3, r"fewer than the 2 layers .* got 3\. .*frozen_components"),
         ("transformer", 2, r"fewer than the 2 layers .* got 2\. .*frozen_components"),
     ):

@@ -2,7 +2,7 @@
 
 from configparser import ConfigParser
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,10 +56,10 @@ def test_every_choice_is_complete_and_trains(
     assert set(nlp.get_pipe("ner").labels) == {"PERSON", "GPE", "ORG"}
 
 
-def changes(tok2vec: str, **options: Any) -> Dict[str, Any]:
+def changes(tok2vec: str, **options: Any) -> dict[str, Any]:
     """The settings that differ from those of the shipped config, by their names with dots."""
 
-    def flat(config: Dict[str, Any], prefix: str = "") -> Dict[str, Any]:
+    def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         found = {}
         for key, value in config.items():
             if isinstance(value, dict):
@@ -135,7 +135,7 @@ def test_a_language_brings_its_tokenizer() -> None:
         ({"optimize": "speed"}, "optimize: expected one of ['efficiency', 'accuracy']"),
     ],
 )
-def test_a_choice_that_there_is_not_is_an_error(options: Dict[str, Any], says: str) -> None:
+def test_a_choice_that_there_is_not_is_an_error(options: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError) as error:
         init_config(**{"lang": "en", **options})
     assert says in str(error.value)

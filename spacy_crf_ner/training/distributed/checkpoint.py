@@ -1,19 +1,19 @@
-"""Checkpoints: trained pipelines, and what training needs to continue."""
+"""The state of a training: what the next step depends on, and how it is written."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from shutil import copytree, rmtree
-from typing import Any, Dict, List, Optional, Tuple
+from shutil import rmtree
+from typing import Any
 
 import numpy as np
 import torch
 from spacy.language import Language
-from spacy.training.loop import DIR_MODEL_BEST, DIR_MODEL_LAST
 from thinc.api import Optimizer, get_current_ops
 
 from ...input_error import InputError
-from .parameters import parameters
-from .sync import get_weights, set_weights
+from .sync import get_weights, parameters, set_weights
 
 STATE = "training_state.pt"
 # What thinc's optimizers keep of each weight matrix: two moments, an average, a number of updates.
@@ -31,14 +31,10 @@ class Progress:
 
     size: int
     steps: int = 0
-    results: List[Tuple[float, int]] = field(default_factory=list)
+    results: list[tuple[float, int]] = field(default_factory=list)
 
     def is_finished(self, patience: int, max_steps: int) -> bool:
-        """Return whether to stop, by the rules of `spacy train`.
-
-        patience: Steps without a better score; 0 for no limit.
-        max_steps: Number of the last step, from 0; 0 for no limit.
-        """
+        """Return whether to stop, by the rules of `spacy train`; a limit of 0 is none."""
         if not self.steps:
             return False
         last = self.steps - 1
@@ -46,38 +42,29 @@ class Progress:
         return bool((patience and last + best >= patience) or (max_steps and last >= max_steps))
 
 
-def save_pipeline(nlp: Language, output: Path, *, is_best: bool) -> None:
-    """Write model-last and, where it is the best, model-best.
-
-    A folder has another name until it is complete, because a job may be killed at any time.
-    """
-    last, best = output / DIR_MODEL_LAST, output / DIR_MODEL_BEST
-    for folder in (last, best) if is_best else (last,):
-        part = folder.with_name(f"{folder.name}.part")
-        rmtree(part, ignore_errors=True)
-        if folder is last:
-            nlp.to_disk(part)
-        else:
-            copytree(last, part)
-        rmtree(folder, ignore_errors=True)
-        part.rename(folder)
+@contextmanager
+def replace_path(path: Path) -> Iterator[Path]:
+    """Yield another name for a file or folder until it is complete: a job may be killed."""
+    part = path.with_name(f"{path.name}.part")
+    rmtree(part, ignore_errors=True)
+    yield part
+    rmtree(path, ignore_errors=True)  # a rename replaces files only
+    part.replace(path)
 
 
 def save_state(nlp: Language, optimizer: Optimizer, progress: Progress, output: Path) -> None:
     """Write what the next step depends on: the weights that learn, moments and progress."""
-    moments: Dict[str, Dict[str, Any]] = {}
-    for parameter in parameters(nlp):
-        kept = {kind: (getattr(optimizer, kind) or {}).get(parameter.key) for kind in _KEPT}
-        moments[parameter.name] = {
-            kind: torch.as_tensor(values) for kind, values in kept.items() if values is not None
-        }
+    kept = {kind: getattr(optimizer, kind) or {} for kind in _KEPT}
+    moments = {
+        name: {kind: torch.as_tensor(of[key]) for kind, of in kept.items() if key in of}
+        for name, key, *_ in parameters(nlp)
+    }
     state = {"progress": vars(progress), "weights": get_weights(nlp), "moments": moments}
-    part = output / f"{STATE}.part"
-    torch.save(state, part)
-    part.replace(output / STATE)
+    with replace_path(output / STATE) as part:
+        torch.save(state, part)
 
 
-def read_state(output: Optional[Path]) -> Dict[str, Any]:
+def read_state(output: Path | None) -> dict[str, Any]:
     """Read what `save_state` wrote; raise InputError where there is none."""
     if output is None or not (output / STATE).is_file():
         raise InputError(
@@ -85,11 +72,11 @@ def read_state(output: Optional[Path]) -> Dict[str, Any]:
             "the folder of the training to continue. To start from the weights of a pipeline, use "
             "[components.ner] source."
         )
-    state: Dict[str, Any] = torch.load(output / STATE, map_location="cpu", weights_only=True)
+    state: dict[str, Any] = torch.load(output / STATE, map_location="cpu", weights_only=True)
     return state
 
 
-def restore(nlp: Language, optimizer: Optimizer, state: Dict[str, Any]) -> None:
+def restore(nlp: Language, optimizer: Optimizer, state: dict[str, Any]) -> None:
     """Give a pipeline and its new optimizer the state of a checkpoint.
 
     Raises InputError for the state of a pipeline with other weights.
@@ -99,9 +86,9 @@ def restore(nlp: Language, optimizer: Optimizer, state: Dict[str, Any]) -> None:
         optimizer.step_schedules()  # type: ignore[no-untyped-call]
     ops: Any = get_current_ops()
     nothing: Any = np.zeros(0, dtype="f")
-    for parameter in parameters(nlp):
+    for name, key, *_ in parameters(nlp):
         # This updates nothing, but LayerwiseAdam learns which layers the transformer has.
-        optimizer(parameter.key, nothing, nothing)
-        for kind, values in state["moments"][parameter.name].items():
+        optimizer(key, nothing, nothing)
+        for kind, values in state["moments"][name].items():
             kept = ops.asarray(values.numpy()) if values.ndim else values.item()
-            getattr(optimizer, kind)[parameter.key] = kept
+            getattr(optimizer, kind)[key] = kept

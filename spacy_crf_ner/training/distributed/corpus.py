@@ -1,6 +1,7 @@
 """The share of the examples that one rank learns from."""
 
-from typing import Any, Callable, Iterable, Iterator, List
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from spacy.language import Language
 from spacy.training import Example
@@ -9,7 +10,7 @@ from ...input_error import InputError
 from .process_group import ProcessGroup
 
 Corpus = Callable[[Language], Iterable[Example]]
-Batcher = Callable[[Iterable[Example]], Iterable[List[Example]]]
+Batcher = Callable[[Iterable[Example]], Iterable[list[Example]]]
 
 
 def shard(corpus: Corpus, group: ProcessGroup) -> Corpus:
@@ -36,17 +37,15 @@ def shard(corpus: Corpus, group: ProcessGroup) -> Corpus:
 def lockstep(batcher: Batcher, group: ProcessGroup) -> Batcher:
     """Wrap a batcher: all ranks begin and end each epoch together.
 
-    A rank that has used its share, while another rank has not, gets empty batches, and adds zeros
-    to the gradients. So an epoch has each example once, and no rank waits for one that has
-    ended. Before each batch, ranks exchange one number.
+    A rank that has used its share before the others gets empty batches, and adds zeros to the
+    gradients. So an epoch has each example once. Before each batch, ranks exchange one number.
     """
 
-    def batches(examples: Iterable[Any]) -> Iterator[List[Example]]:
+    def batches(examples: Iterable[Any]) -> Iterator[list[Example]]:
         own = iter(batcher(examples))
-        while True:
+        batch = next(own, None)
+        while group.any(batch is not None):
+            yield batch or []
             batch = next(own, None)
-            if not group.any(batch is not None):
-                return
-            yield [] if batch is None else batch
 
     return batches

@@ -2,16 +2,19 @@
 
 import random
 import sys
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from shutil import copytree
 from timeit import default_timer
-from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any
 
 from spacy.language import Language
 from spacy.schemas import ConfigSchemaTraining
 from spacy.training import Example
 from spacy.training.initialize import init_nlp
 from spacy.training.loop import (
+    DIR_MODEL_BEST,
     DIR_MODEL_LAST,
     clean_output_dir,
     create_before_to_disk_callback,
@@ -24,23 +27,22 @@ from spacy.util import registry, resolve_dot_names
 from thinc.api import Config, fix_random_seed
 from thinc.optimizers import KeyT
 
-from .checkpoint import STATE, Progress, read_state, restore, save_pipeline, save_state
+from .checkpoint import STATE, Progress, read_state, replace_path, restore, save_state
 from .corpus import lockstep, shard
-from .parameters import parameters
 from .process_group import TIMEOUT, ProcessGroup, join
-from .sync import broadcast_weights, sum_gradients
+from .sync import broadcast_weights, parameters, sum_gradients
 
-Info = Dict[str, Any]
+Info = dict[str, Any]
 
 
 def train(
     config: Config,
-    output: Union[str, Path, None] = None,
+    output: str | Path | None = None,
     *,
     gpu: bool = False,
     resume: bool = False,
     timeout: float = TIMEOUT,
-) -> Optional[Path]:
+) -> Path | None:
     """Train a pipeline, together with the other processes that torchrun started.
 
     Each rank learns from its share of the examples, gradients are summed, and the weights stay
@@ -77,8 +79,8 @@ class Trainer:
         self,
         nlp: Language,
         group: ProcessGroup,
-        output: Optional[Path] = None,
-        state: Optional[Dict[str, Any]] = None,
+        output: Path | None = None,
+        state: dict[str, Any] | None = None,
     ) -> None:
         self.nlp, self.group, self.output, self._state = nlp, group, output, state
         config = nlp.config.interpolate()
@@ -86,50 +88,53 @@ class Trainer:
         if self.seed is not None:
             fix_random_seed(self.seed)
         T = self.settings = registry.resolve(config["training"], schema=ConfigSchemaTraining)
-        names = [T["train_corpus"], T["dev_corpus"]]
-        self.train_corpus, dev_corpus = resolve_dot_names(config, names)
+        corpora = resolve_dot_names(config, [T["train_corpus"], T["dev_corpus"]])
+        self.train_corpus, dev_corpus = corpora
         self.evaluate = create_evaluation_callback(nlp, dev_corpus, T["score_weights"])
         self.optimizer = T["optimizer"]
-        self.progress = Progress(group.size) if state is None else Progress(**state["progress"])
-        self._keys: List[KeyT] = []  # of the weights that are known to be equal in all ranks
+        self.progress = Progress(**state["progress"]) if state else Progress(group.size)
+        self._keys: list[KeyT] = []  # of the weights that are known to be equal in all ranks
         # Whether the weights are those after progress.steps complete steps of this run.
         self._can_save = False
 
     def run(self) -> None:
         """Train to the end; evaluate, log and save on the way."""
-        frozen = self.settings["frozen_components"]
+        T, progress, start = self.settings, self.progress, default_timer()
         if self._state is None and self.output is not None:
             self.output.mkdir(parents=True, exist_ok=True)
             clean_output_dir(self.output)
             (self.output / STATE).unlink(missing_ok=True)
-        log_step: Any = lambda info: None  # noqa: E731
-        finalize_logger: Any = lambda: None  # noqa: E731
-        if self.group.rank == 0:
-            with self.nlp.select_pipes(disable=frozen):
-                setup_logger = self.settings["logger"]
-                log_step, finalize_logger = setup_logger(self.nlp, sys.stdout, sys.stderr)
+        with self.nlp.select_pipes(disable=T["frozen_components"]):
+            setup_logger = T["logger"] if self.group.rank == 0 else _log_nothing
+            log_step, finalize_logger = setup_logger(self.nlp, sys.stdout, sys.stderr)
+        losses: dict[str, float] = {}
+        words = 0
         try:
-            for info, is_best in self._steps():
-                if info is not None and self.group.rank == 0:
-                    with self.nlp.select_pipes(disable=frozen):
-                        update_meta(self.settings, self.nlp, info)
-                    if self.output is not None:
-                        self._save(self.output, is_best)
-                        info["output_path"] = str(self.output / DIR_MODEL_LAST)
+            for step, (epoch, batch) in enumerate(self._batches(), progress.steps):
+                if progress.is_finished(T["patience"], T["max_steps"]):
+                    break
+                self._train_batch(batch, {"step": step, "epoch": epoch}, losses)
+                words += sum(len(eg) for eg in batch)
+                if step % T["eval_frequency"]:
+                    log_step(None)  # as spaCy has it, of a step that was not evaluated
+                    continue
+                info = {
+                    "epoch": epoch,
+                    "step": step,
+                    "losses": losses,
+                    "checkpoints": progress.results,
+                    "seconds": int(default_timer() - start),
+                    "words": words,
+                }
+                self._evaluate(info)
                 log_step(info)
+                losses = {}
         finally:
             finalize_logger()
-            if self._can_save and self.output is not None:
-                self._save(self.output, False)
+            if self._can_save:
+                self._save(is_best=False)
 
-    def _save(self, output: Path, is_best: bool) -> None:
-        before_to_disk = create_before_to_disk_callback(self.settings["before_to_disk"])
-        with self.nlp.use_params(self.optimizer.averages):
-            save_pipeline(before_to_disk(self.nlp), output, is_best=is_best)
-        # The state comes last: what it calls the best is then in model-best.
-        save_state(self.nlp, self.optimizer, self.progress, output)
-
-    def _batches(self) -> Iterator[Tuple[int, List[Example]]]:
+    def _batches(self) -> Iterator[tuple[int, list[Example]]]:
         """Yield epoch and batch of each step; a resumed training skips those it has had."""
         max_epochs, progress = self.settings["max_epochs"], self.progress
         corpus = shard(self.train_corpus, self.group)
@@ -149,42 +154,7 @@ class Trainer:
         progress.size = self.group.size
         return islice(batches, skipped, None)
 
-    def _steps(self) -> Iterator[Tuple[Optional[Info], bool]]:
-        """Train, and yield for each step what loggers want to know, and whether it is the best.
-
-        As spaCy has it, loggers get None of a step that was not evaluated.
-        """
-        T, progress = self.settings, self.progress
-        losses: Dict[str, float] = {}
-        words, start = 0, default_timer()
-        for step, (epoch, batch) in enumerate(self._batches(), progress.steps):
-            if progress.is_finished(T["patience"], T["max_steps"]):
-                return
-            self._train_batch(batch, {"step": step, "epoch": epoch}, losses)
-            words += sum(len(eg) for eg in batch)
-            if step % T["eval_frequency"]:
-                yield None, False
-                continue
-            score, scores = 0.0, None
-            if self.group.rank == 0:
-                with self.nlp.use_params(self.optimizer.averages):
-                    score, scores = self.evaluate()
-            score = self.group.broadcast(float(score))
-            progress.results.append((score, step))
-            info = {
-                "epoch": epoch,
-                "step": step,
-                "score": score,
-                "other_scores": scores,
-                "losses": losses,
-                "checkpoints": progress.results,
-                "seconds": int(default_timer() - start),
-                "words": words,
-            }
-            yield info, score == max(progress.results)[0]
-            losses = {}
-
-    def _train_batch(self, batch: List[Example], place: Info, losses: Dict[str, float]) -> None:
+    def _train_batch(self, batch: list[Example], place: Info, losses: dict[str, float]) -> None:
         """Do one step on the batches of all ranks."""
         T, nlp = self.settings, self.nlp
         if T["before_update"]:
@@ -196,7 +166,7 @@ class Trainer:
                 self._state = None
             broadcast_weights(nlp, self.group)
             self._keys = keys
-        settings: Dict[str, Any] = {
+        settings: dict[str, Any] = {
             "drop": T["dropout"],
             "sgd": False,
             "exclude": T["frozen_components"],
@@ -212,3 +182,36 @@ class Trainer:
         self.optimizer.step_schedules()
         self.progress.steps = place["step"] + 1
         self._can_save = True
+
+    def _evaluate(self, info: Info) -> None:
+        """Add the scores to what loggers want to know, and save the pipeline with them."""
+        score = 0.0
+        if self.group.rank == 0:
+            with self.nlp.use_params(self.optimizer.averages):
+                score, info["other_scores"] = self.evaluate()
+        info["score"] = self.group.broadcast(float(score))
+        self.progress.results.append((info["score"], info["step"]))
+        if self.group.rank == 0:
+            with self.nlp.select_pipes(disable=self.settings["frozen_components"]):
+                update_meta(self.settings, self.nlp, info)
+        if self.output is not None:
+            self._save(is_best=info["score"] == max(self.progress.results)[0])
+            info["output_path"] = str(self.output / DIR_MODEL_LAST)
+
+    def _save(self, *, is_best: bool) -> None:
+        if self.output is None:
+            return
+        before_to_disk = create_before_to_disk_callback(self.settings["before_to_disk"])
+        last = self.output / DIR_MODEL_LAST
+        with self.nlp.use_params(self.optimizer.averages), replace_path(last) as part:
+            before_to_disk(self.nlp).to_disk(part)
+        if is_best:
+            with replace_path(self.output / DIR_MODEL_BEST) as part:
+                copytree(last, part)
+        # The state comes last: what it calls the best is then in model-best.
+        save_state(self.nlp, self.optimizer, self.progress, self.output)
+
+
+def _log_nothing(*_: Any) -> tuple[Any, Any]:
+    """Set up the logger of ranks other than 0."""
+    return lambda info: None, lambda: None

@@ -2,8 +2,9 @@
 
 import os
 import sys
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Callable, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -71,13 +72,12 @@ class ProcessGroup:
 
 
 def join(gpu: bool = False, timeout: float = TIMEOUT) -> ProcessGroup:
-    """Join the processes that torchrun started, and take a GPU.
+    """Join the processes that torchrun started; a group of one where it started none.
 
     gpu: Whether to use the GPU whose number is LOCAL_RANK, which torchrun sets.
     timeout: Minutes that a rank waits for another one.
 
-    Returns a group of one where torchrun started no process, or one only. Raises InputError where
-    a machine has fewer GPUs than processes.
+    Raises InputError where a machine has fewer GPUs than processes.
     """
     gpu_id = int(os.environ.get("LOCAL_RANK", 0)) if gpu else -1
     available = torch.cuda.device_count() if gpu else 0

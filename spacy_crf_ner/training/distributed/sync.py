@@ -1,30 +1,81 @@
-"""Equal weights in all ranks: the same start, and the same step everywhere."""
+"""The weights of a pipeline and their gradients, equal in all ranks."""
 
-from typing import Dict
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import torch
 from spacy.language import Language
-from torch import Tensor
+from thinc.api import Model, PyTorchGradScaler
+from thinc.optimizers import KeyT
+from torch import Tensor, nn
 
 from ...input_error import InputError
-from .parameters import grad_scalers, parameters, update_scale
+from ...ml.mixed_precision import module_of
+from ...ml.torch_layer import to_array, to_tensor
 from .process_group import ProcessGroup
 
 
-def get_weights(nlp: Language) -> Dict[str, Tensor]:
+class Parameter(NamedTuple):
+    """The weights that an optimizer updates in one call.
+
+    name: The component, the number of the layer in it, and the name in the layer.
+    key: How optimizers identify the weights; it differs between processes.
+    tensor: Over the memory of the weights.
+    owner: The thinc layer, or the parameter of a torch module.
+    """
+
+    name: str
+    key: KeyT
+    tensor: Tensor
+    owner: Model[Any, Any] | nn.Parameter
+
+    @property
+    def gradient(self) -> Tensor | None:
+        """The accumulated gradient, which may be sparse; None where there is none."""
+        if isinstance(self.owner, nn.Parameter):
+            return self.owner.grad
+        name = self.key[1]
+        return to_tensor(self.owner.get_grad(name)) if self.owner.has_grad(name) else None
+
+    def dense_gradient(self) -> Tensor:
+        """The accumulated gradient, to change in place; zeros where there was none."""
+        found = self.gradient
+        gradient = torch.zeros_like(self.tensor) if found is None else found.to_dense()
+        if isinstance(self.owner, nn.Parameter):
+            self.owner.grad = gradient
+        elif found is None:
+            self.owner.set_grad(self.key[1], to_array(gradient))
+        return gradient
+
+
+def parameters(nlp: Language) -> list[Parameter]:
+    """Find the weights of all components, in an order that is the same in every process."""
+    found: dict[KeyT, Parameter] = {}
+    for place, layer in _layers(nlp):
+        for name in layer.param_names:
+            if layer.has_param(name):
+                key, tensor = (layer.id, name), to_tensor(layer.get_param(name))
+                found.setdefault(key, Parameter(f"{place}/{name}", key, tensor, layer))
+        for number, shim in enumerate(layer.shims):
+            module = module_of(shim)
+            for name, owner in module.named_parameters() if module is not None else ():
+                key, full_name = (shim.id, name), f"{place}/{number}/{name}"
+                found.setdefault(key, Parameter(full_name, key, owner.detach(), owner))
+    return list(found.values())
+
+
+def get_weights(nlp: Language) -> dict[str, Tensor]:
     """Find all weights by their names, without a copy."""
     return {parameter.name: parameter.tensor for parameter in parameters(nlp)}
 
 
-def set_weights(nlp: Language, weights: Dict[str, Tensor]) -> None:
-    """Give a pipeline the weights of another one, bit for bit.
-
-    weights: As `get_weights` returns them.
+def set_weights(nlp: Language, weights: dict[str, Tensor]) -> None:
+    """Give a pipeline the weights of another one, as `get_weights` returns them, bit for bit.
 
     Raises InputError where the pipeline has weights of other names or shapes.
     """
     own = get_weights(nlp)
-    for name in {**own, **weights}:
+    for name in own | weights:
         got, expected = (tensors.get(name, torch.empty(0)).shape for tensors in (own, weights))
         if got != expected:
             raise InputError(
@@ -36,10 +87,7 @@ def set_weights(nlp: Language, weights: Dict[str, Tensor]) -> None:
 
 
 def broadcast_weights(nlp: Language, group: ProcessGroup) -> None:
-    """Give all ranks the weights of rank 0, bit for bit.
-
-    Raises InputError in a rank whose weights have other names or shapes.
-    """
+    """Give all ranks the weights of rank 0; raises InputError as `set_weights`."""
     if group.size > 1:
         weights = {name: tensor.cpu() for name, tensor in get_weights(nlp).items()}
         set_weights(nlp, group.broadcast(weights))
@@ -52,33 +100,44 @@ def sum_gradients(nlp: Language, group: ProcessGroup) -> bool:
     process with batches of N * b docs. A rank without a gradient for some weights adds zeros.
 
     Where the gradients of a mixed precision module overflowed in any rank, all ranks skip the
-    step: otherwise the step would lack the docs of that rank, and the scales would drift apart.
-    torch.amp does the same with gradients that DistributedDataParallel has summed.
+    step, as torch.amp does over DistributedDataParallel: otherwise the step would lack the docs of
+    that rank, and the scales would drift apart.
 
     Returns whether to update the weights. If not, all gradients are zero.
     """
-    found, scalers = parameters(nlp), grad_scalers(nlp)
+    found, scalers = parameters(nlp), _grad_scalers(nlp)
     flags = [parameter.gradient is not None for parameter in found]
     flags += [bool(scaler.found_inf) for scaler in scalers]
     counts = torch.tensor(flags, dtype=torch.float32, device=group.device)
     group.all_reduce(counts)
     in_any_rank = [count > 0 for count in counts.tolist()]
-    learning = [parameter for parameter, has in zip(found, in_any_rank) if has]
     overflowed = in_any_rank[len(found) :]
+    if group.size == 1 and not any(overflowed):
+        return True
+    gradients = [p.dense_gradient() for p, learns in zip(found, in_any_rank) if learns]
     if any(overflowed):
-        for parameter in learning:
-            parameter.set_gradient(torch.zeros_like(parameter.tensor))
+        for gradient in gradients:
+            gradient.zero_()
         for scaler, flag in zip(scalers, overflowed):
-            update_scale(scaler, flag)
-    elif learning and group.size > 1:
-        parts = []
-        for parameter in learning:
-            gradient = parameter.gradient
-            part = torch.zeros_like(parameter.tensor) if gradient is None else gradient.to_dense()
-            parts.append(part.reshape(-1).to(group.device))
-        flat = torch.cat(parts)
+            scaler._found_inf = flag
+            scaler.update()  # type: ignore[no-untyped-call]
+    elif gradients:
+        flat = torch.cat([gradient.reshape(-1).to(group.device) for gradient in gradients])
         group.all_reduce(flat)
-        for parameter, part in zip(learning, torch.split(flat, [len(part) for part in parts])):
-            weights = parameter.tensor
-            parameter.set_gradient(part.view(weights.shape).to(weights.device))
+        for gradient, part in zip(gradients, torch.split(flat, [d.numel() for d in gradients])):
+            gradient.copy_(part.view_as(gradient))
     return not any(overflowed)
+
+
+def _grad_scalers(nlp: Language) -> list[PyTorchGradScaler]:
+    """Find the gradient scalers of all components; thinc's shims have no public name for them."""
+    shims = (shim for _, layer in _layers(nlp) for shim in layer.shims)
+    return [shim._grad_scaler for shim in shims if hasattr(shim, "_grad_scaler")]
+
+
+def _layers(nlp: Language) -> Iterator[tuple[str, Model[Any, Any]]]:
+    for name, pipe in nlp.components:
+        model = getattr(pipe, "model", None)
+        if isinstance(model, Model):
+            for number, layer in enumerate(model.walk()):
+                yield f"{name}/{number}", layer

@@ -1,7 +1,7 @@
 """One entity recogniser in a process of its own: JSON lines in, JSON lines out.
 
-Needs nothing but the standard library, since each contestant has an environment of its own. A
-request is a list: the name of a method of `Contestant` and its arguments; the answer is what that
+Needs nothing but the standard library, since each system has an environment of its own. A
+request is a list: the name of a method of `System` and its arguments; the answer is what that
 returns, or the error.
 """
 
@@ -22,8 +22,8 @@ WARMUP = 0.25  # of the steps of training, as in the shipped configs at 200 step
 HEAD = 10  # times the transformer's learning rate
 
 
-class Contestant(ABC):
-    """What is asked of each."""
+class System(ABC):
+    """What the comparison asks of each system."""
 
     batch_sizes: Tuple[int, ...] = (0,)  # to choose from; 0 where it takes none
     packages: Tuple[str, ...] = ()  # whose versions are told
@@ -63,7 +63,7 @@ class Contestant(ABC):
         return {name: version(name) for name in self.packages}
 
 
-def serve(contestant: Contestant) -> None:
+def serve(system: System) -> None:
     """Answer requests until there are no more."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
@@ -71,7 +71,7 @@ def serve(contestant: Contestant) -> None:
         name, *arguments = json.loads(line)
         settings = arguments.pop() if arguments and isinstance(arguments[-1], dict) else {}
         try:
-            answer = {"is": getattr(contestant, name)(*arguments, **settings)}
+            answer = {"is": getattr(system, name)(*arguments, **settings)}
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), file=answers, flush=True)

@@ -1,0 +1,159 @@
+"""Problems that only several Docs show together."""
+
+import re
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+from spacy.attrs import ENT_IOB, IDX, ORTH
+from spacy.tokens import Doc
+
+from .findings import CorpusDoc, Place, Problem, join_counts
+from .statistics import IOB_OUTSIDE
+
+NO_LABEL = ("", "O")  # labels of incorrect spans that name no entity label: any, and not outside
+
+# By part and hash of the text: the number of the first such doc, and the hash of its entities.
+Seen = dict[tuple[str, int], tuple[int, int | None]]
+Form = tuple[int, ...]  # the words of a text as spaCy's hashes, case included
+# Part, number of the doc, and of its T tokens (T,) spaCy's hash of the word, or 0, the hash of no
+# word, where it is not outside of entities; and (T,) the first character.
+OutsideWords = tuple[str, int, NDArray[np.uint64], NDArray[np.uint32]]
+
+
+def duplicate_problems(at: CorpusDoc, seen: Seen) -> Iterator[Problem]:
+    """Compare a doc with the docs before it, by text with whitespace normalized.
+
+    seen: The docs before it; this doc is added. It holds hashes of 64 bits, so that its memory does
+        not depend on the length of the texts.
+    """
+    words = at.doc.text.split()
+    if not words:
+        return
+    text, entities = hash(" ".join(words)), _hash_entities(at.doc)
+    if (at.part, text) in seen:
+        yield "duplicate", at.doc_place(f"as {at.part} doc {seen[at.part, text][0]}")
+    if at.part == "dev" and ("train", text) in seen:
+        yield "leak", at.doc_place(f"as train doc {seen['train', text][0]}")
+    for part in dict.fromkeys(("train", at.part)):
+        number, earlier = seen.get((part, text), (0, None))
+        if earlier is not None and entities is not None and earlier != entities:
+            yield "annotated-differently", at.doc_place(f"not as {part} doc {number}")
+            break
+    seen.setdefault((at.part, text), (at.number, entities))
+
+
+def _hash_entities(doc: Doc) -> int | None:
+    """Hash the entities, located in characters without whitespace; None without annotation."""
+    if not doc.has_annotation("ENT_IOB"):
+        return None
+    ends = list(accumulate((len("".join(token.text.split())) for token in doc), initial=0))
+    return hash(tuple((ends[ent.start], ends[ent.end], ent.label_) for ent in doc.ents))
+
+
+def label_problems(
+    counts: Mapping[str, Mapping[str, int]], first: Mapping[tuple[str, str], Place], rare: int
+) -> Iterator[Problem]:
+    """Find labels that are rare, that only one part has, or that look alike.
+
+    counts: Number of entities by part and label.
+    first: First entity by part and label.
+    rare: A label with fewer entities in train is rare.
+    """
+    train = counts["train"]
+    dev = counts.get("dev", train)
+    found: list[tuple[str, str, str]] = []  # kind, part, label
+    if train and dev:
+        found += [("rare-label", "train", label) for label, n in train.items() if n < rare]
+        found += [("unseen-label", "dev", label) for label in dev if label not in train]
+        found += [("absent-label", "train", label) for label in train if label not in dev]
+    alike: dict[str, list[str]] = {}  # but for case, whitespace and underscores
+    for label in sorted({*train, *dev}):
+        alike.setdefault(re.sub(r"[\s_]+", "", label).casefold(), []).append(label)
+    similar = [label for group in alike.values() if len(group) > 1 for label in group]
+    found += [("similar-labels", "train", label) for label in similar if label in train]
+    found += [("similar-labels", "dev", label) for label in similar if label not in train]
+    for kind, part, label in found:
+        yield kind, first[part, label]._replace(note=join_counts({label: counts[part][label]}))
+
+
+def unknown_label_problems(
+    incorrect: Mapping[tuple[str, str], list[Place]], labels: Container[str]
+) -> Iterator[Problem]:
+    """Find the incorrect spans of train with a label that none of its entities has.
+
+    incorrect: Incorrect spans by part and label.
+    """
+    for (part, label), places in incorrect.items():
+        if part == "train" and label not in NO_LABEL and label not in labels:
+            yield from (("unknown-incorrect", place) for place in places)
+
+
+@dataclass
+class SurfaceForms:
+    """The texts of all entities, and the words outside of entities.
+
+    labels: Number of entities by text and label.
+    first: First entity by text and label.
+    outside: By doc. These are searched once the frequent texts are known.
+    """
+
+    labels: dict[Form, Counter[str]] = field(default_factory=dict)
+    first: dict[tuple[Form, str], Place] = field(default_factory=dict)
+    outside: list[OutsideWords] = field(default_factory=list)
+
+    def add(self, at: CorpusDoc) -> None:
+        """Add the words of a doc and of its entities."""
+        orth, offsets, iob = at.doc.to_array([ORTH, IDX, ENT_IOB]).T
+        for ent in at.doc.ents:
+            form = tuple(orth[ent.start : ent.end].tolist())
+            self.labels.setdefault(form, Counter())[ent.label_] += 1
+            self.first.setdefault((form, ent.label_), at.place(ent))
+        words = np.where(iob == IOB_OUTSIDE, orth, np.uint64(0))
+        self.outside.append((at.part, at.number, words, offsets.astype(np.uint32)))
+
+
+def conflicting_labels(forms: SurfaceForms) -> Iterator[Problem]:
+    """Find texts with entities of several labels; most entities of minor labels first."""
+    minor = {form: labels.total() - max(labels.values()) for form, labels in forms.labels.items()}
+    for form in sorted(filter(minor.__getitem__, minor), key=minor.__getitem__, reverse=True):
+        labels = dict(forms.labels[form].most_common())
+        rarest = list(labels)[-1]
+        yield "conflicting-labels", forms.first[form, rarest]._replace(note=join_counts(labels))
+
+
+def sometimes_outside(forms: SurfaceForms, frequent: int) -> Iterator[Problem]:
+    """Find texts that are frequent both as entities and outside; the most frequent first."""
+    often = [form for form, labels in forms.labels.items() if labels.total() >= frequent]
+    places = _find_outside(forms.outside, often)
+    rank = {
+        form: min(len(found), forms.labels[form].total())
+        for form, found in places.items()
+        if len(found) >= frequent
+    }
+    for form in sorted(rank, key=rank.__getitem__, reverse=True):
+        part, number, offset = places[form][0]
+        labels = forms.labels[form]
+        text = forms.first[form, labels.most_common(1)[0][0]].text
+        note = join_counts({**labels, "outside": len(places[form])})
+        yield "sometimes-outside", Place(part, number, offset, text, note)
+
+
+def _find_outside(
+    docs: list[OutsideWords], forms: list[Form]
+) -> dict[Form, list[tuple[str, int, int]]]:
+    """Find texts outside of entities: for each its parts, docs and first characters."""
+    by_first: dict[int, list[Form]] = {}
+    for form in forms:
+        by_first.setdefault(form[0], []).append(form)
+    firsts = np.array(list(by_first), dtype=np.uint64)
+    found: dict[Form, list[tuple[str, int, int]]] = {}
+    for part, number, words, offsets in docs:
+        for i in np.flatnonzero(np.isin(words, firsts)).tolist():
+            for form in by_first[int(words[i])]:
+                if tuple(words[i : i + len(form)].tolist()) == form:
+                    found.setdefault(form, []).append((part, number, int(offsets[i])))
+    return found

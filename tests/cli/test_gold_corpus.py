@@ -1,0 +1,27 @@
+"""Gold corpora of the commands: a file that cannot be read is the user's mistake."""
+
+from pathlib import Path
+
+import pytest
+import spacy
+from spacy.tokens import Doc, DocBin
+
+from spacy_crf_ner.cli.gold_corpus import read_examples
+from spacy_crf_ner.input_error import InputError
+
+
+def test_docs_without_tokens_are_skipped(tmp_path: Path) -> None:
+    nlp = spacy.blank("en")
+    docs = [Doc(nlp.vocab, ["Hanoi", "now"], ents=["B-GPE", "O"]), Doc(nlp.vocab)]
+    DocBin(docs=docs).to_disk(tmp_path / "dev.spacy")
+    (eg,) = read_examples(nlp, tmp_path)
+    assert [ent.text for ent in eg.reference.ents] == ["Hanoi"] and not eg.predicted.ents
+
+
+def test_a_damaged_doc_is_an_error_with_its_file_and_number(tmp_path: Path) -> None:
+    nlp = spacy.blank("en")
+    packed = DocBin(docs=[Doc(nlp.vocab, ["Hanoi"]), Doc(nlp.vocab, ["unheard-of"])])
+    packed.strings.remove("unheard-of")
+    packed.to_disk(tmp_path / "dev.spacy")
+    with pytest.raises(InputError, match=r"dev\.spacy, doc 2: expected spaCy's binary format"):
+        read_examples(spacy.blank("en"), tmp_path / "dev.spacy")
