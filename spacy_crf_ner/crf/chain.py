@@ -2,9 +2,13 @@
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
+
+Indices = Tensor | NDArray[np.int64]
 
 # The score of what is forbidden. Finite, because inf - inf is NaN, and so low that a sequence which
 # needs it can be recognised: its score is at or under half of this, whatever the rest.

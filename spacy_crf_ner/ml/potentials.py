@@ -1,7 +1,7 @@
 """The potentials that the network computes for a batch, and the losses on them.
 
 Axes: B docs, N tokens of the batch, one doc after the other, T tokens of the longest doc, C tags,
-S negative spans, R disjoint sets of tag sequences.
+S negative spans, R disjoint sets of tag sequences, W tokens of a window.
 """
 
 from typing import List, NamedTuple, Optional, Sequence, Tuple
@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from thinc.types import Floats1d, Floats2d
 from torch import Tensor
+from torch.nn.functional import one_hot, pad
 
 from .. import crf
 from ..tags import Constraints, TagMask
@@ -130,7 +131,7 @@ def _nll(chain: crf.Chain, gold: NDArray[np.int64], lengths: NDArray[np.int64]) 
     tags, mask = _pad(torch.from_numpy(gold).to(chain.mask.device), lengths)
     missing = (tags < 0) & mask
     if missing.any():
-        allowed = torch.nn.functional.one_hot(tags.clamp(min=0), chain.emissions.shape[2]).bool()
+        allowed = one_hot(tags.clamp(min=0), chain.emissions.shape[2]).bool()
         emissions = crf.clamp(chain.emissions, allowed | missing.unsqueeze(2))
         losses = crf.log_partition(chain) - crf.log_partition(chain._replace(emissions=emissions))
     else:
@@ -144,34 +145,44 @@ def _negative_span_loss(chain: crf.Chain, negatives: Sequence[NegativeSpan]) -> 
 
     1 - P is not computed from P, whose distance to 1 no float holds where the model is sure, but
     as the share of the tag sequences without the span: log(1 - P) = logsumexp_r(logZ_r) - logZ.
-    One call computes logZ once for each doc with negatives, and logZ_r for each disjoint set.
+    The sets r differ within the window of the span only: logZ_r is summed from alpha at its first
+    token to beta at its last, and these come from one pass over each doc with negatives.
     """
     device = chain.mask.device
-    docs, of_span = np.unique([negative.doc for negative in negatives], return_inverse=True)
-    sizes = [len(negative.exclusion.allowed) for negative in negatives]
-    span_of = torch.arange(len(sizes), device=device).repeat_interleave(
-        torch.tensor(sizes, device=device)
-    )
-    rows = torch.from_numpy(np.append(docs, np.repeat(docs[of_span], sizes))).to(device)
-    allowed = torch.ones((len(rows), *chain.emissions.shape[1:]), dtype=torch.bool)
-    begin = len(docs)
-    for (_, (start, part)), size in zip(negatives, sizes):
-        at = slice(begin, begin := begin + size), slice(start, start + part.shape[1])
-        allowed[at] = torch.from_numpy(part)
-    emissions = crf.clamp(chain.emissions[rows].double(), allowed.to(device))
-    transitions, start_scores, end_scores = (scores.double() for scores in chain[1:4])
-    log_z = crf.log_partition(
-        crf.Chain(emissions, transitions, start_scores, end_scores, chain.mask[rows])
-    )
-    log_z, log_parts = log_z[: len(docs)], log_z[len(docs) :]
+    docs, doc_of = np.unique([negative.doc for negative in negatives], return_inverse=True)
+    masks = [torch.from_numpy(negative.exclusion.allowed) for negative in negatives]  # (R, W, C)
+    doc, first, width, sizes = torch.tensor(
+        [
+            (doc, negative.exclusion.start, mask.shape[1], len(mask))
+            for doc, negative, mask in zip(doc_of.tolist(), negatives, masks)
+        ],
+        device=device,
+    ).T
+    rows = torch.from_numpy(docs).to(device)
+    E, A, start, end = (scores.double() for scores in chain[:4])
+    E, mask = E[rows], chain.mask[rows]
+    alpha, beta = crf.log_messages(crf.Chain(E, A, start, end, mask))
+
+    steps = torch.arange(int(width.max()), device=device)
+    within = steps < width[:, None]  # (S, W)
+    E = E[doc[:, None], (first[:, None] + steps).clamp(max=E.shape[1] - 1)]  # (S, W, C)
+    last = (steps == width[:, None] - 1).unsqueeze(2)
+    E = torch.where((steps == 0)[:, None], alpha[doc, first].unsqueeze(1), E)
+    E = torch.where(last, E + beta[doc, first + width - 1].unsqueeze(1), E)
+    nothing = torch.zeros_like(start)
+    windows = crf.Chain(E, A, nothing, nothing, within)
+    log_z = crf.log_partition(windows)  # (S,)
+    span_of = torch.arange(len(sizes), device=device).repeat_interleave(sizes)
+    padded = [pad(mask, (0, 0, 0, len(steps) - mask.shape[1]), value=True) for mask in masks]
+    E = crf.clamp(E[span_of], torch.cat(padded).to(device))
+    log_parts = crf.log_partition(windows._replace(emissions=E, mask=within[span_of]))
     # logsumexp over the sets of each span, around the largest of them.
     largest = log_parts.new_full((len(sizes),), -torch.inf)
     largest = largest.scatter_reduce(0, span_of, log_parts.detach(), "amax")
     shares = (log_parts - largest[span_of]).exp()
-    log_without = largest + largest.new_zeros(len(sizes)).index_add(0, span_of, shares).log()
-    doc_of = torch.from_numpy(of_span).to(device)
-    losses = log_z[doc_of] - log_without  # (S,)
-    return losses.new_zeros(len(chain.mask)).index_add(0, rows[: len(docs)][doc_of], losses)
+    log_without = largest + torch.zeros_like(largest).index_add(0, span_of, shares).log()
+    losses = log_z.new_zeros(len(chain.mask))
+    return losses.index_add(0, rows[doc], log_z - log_without)
 
 
 def distill(
