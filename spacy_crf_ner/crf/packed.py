@@ -1,7 +1,7 @@
 """A batch without its padding, for recursions on a CPU."""
 
 from functools import cached_property
-from typing import Any, List, Tuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ class Packed:
 
     docs: Ints  # (D,): the docs that have tokens, rows of the batch, longest first
     lengths: Ints  # (D,): how many tokens each has
-    counts: List[int]  # for each token t of the longest doc, how many docs have it; falling
+    counts: list[int]  # for each token t of the longest doc, how many docs have it; falling
 
     def __init__(self, mask: Tensor) -> None:
         self.shape = mask.shape
@@ -35,7 +35,7 @@ class Packed:
         self.counts = self._counts.tolist()
 
     @cached_property
-    def tokens(self) -> List[slice]:
+    def tokens(self) -> list[slice]:
         """Where the tokens t of all docs lie."""
         return list(map(slice, self._begins.tolist(), self._ends.tolist()))
 
@@ -92,6 +92,6 @@ class Packed:
     def unsort(self, values: NDArray[Any]) -> Tensor:
         """(D,) -> (B,), or (D, longest) -> (B, T); zeros elsewhere."""
         result = np.zeros(self.shape[: values.ndim], values.dtype)
-        at: Tuple[Any, ...] = (self.docs, *map(slice, values.shape[1:]))
+        at: tuple[Any, ...] = (self.docs, *map(slice, values.shape[1:]))
         result[at] = values
         return torch.from_numpy(result)

@@ -1,8 +1,8 @@
 """Memory of a long training run: what keeps it from growing."""
 
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Iterator
 
 from torch import nn
 

@@ -4,8 +4,9 @@ Private attributes of thinc's PyTorchShim that have no public counterpart are us
 here but for `_model` in precision.py: `_model`, `_grad_scaler` and `_mixed_precision`.
 """
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, Callable, Iterator, Literal, Optional, Tuple, Union, cast
+from typing import Any, Literal, cast
 
 import torch
 from thinc.api import ArgsKwargs, PyTorchShim, get_torch_default_device
@@ -14,7 +15,7 @@ from torch import nn
 from ..input_error import InputError
 from .threads import use_one_thread_after_fork
 
-MixedPrecision = Union[bool, Literal["bf16"]]
+MixedPrecision = bool | Literal["bf16"]
 
 
 def on_gpu() -> bool:
@@ -22,7 +23,7 @@ def on_gpu() -> bool:
     return bool(get_torch_default_device().type == "cuda")
 
 
-def module_of(shim: Any) -> Optional[nn.Module]:
+def module_of(shim: Any) -> nn.Module | None:
     """The torch module of a shim; None before it has one, and for other shims."""
     module = getattr(shim, "_model", None)
     return module if isinstance(module, nn.Module) else None
@@ -45,7 +46,7 @@ class MixedPrecisionShim(PyTorchShim):
         use_one_thread_after_fork()
         return super().predict(inputs)
 
-    def begin_update(self, inputs: ArgsKwargs) -> Tuple[Any, Callable[[ArgsKwargs], ArgsKwargs]]:
+    def begin_update(self, inputs: ArgsKwargs) -> tuple[Any, Callable[[ArgsKwargs], ArgsKwargs]]:
         """Compute the outputs; returns them and a callback for the backward pass.
 
         Raises InputError for bfloat16 on a GPU that has none.

@@ -5,7 +5,7 @@ import warnings
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Dict, Tuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,11 +25,11 @@ class OnnxModule(nn.Module):
     examples: An input of each name, (B, T) or (B, T, nI). B and T may be others later.
     """
 
-    def __init__(self, module: nn.Module, examples: Dict[str, Tensor]) -> None:
+    def __init__(self, module: nn.Module, examples: dict[str, Tensor]) -> None:
         super().__init__()
         with TemporaryDirectory() as folder:
             self.quantized = _quantize(module, examples, Path(folder))
-        self._session: Tuple[int, Any] = (0, None)
+        self._session: tuple[int, Any] = (0, None)
 
     @property
     def session(self) -> Any:
@@ -50,7 +50,7 @@ class OnnxModule(nn.Module):
         return torch.from_numpy(Y)
 
 
-def _quantize(module: nn.Module, examples: Dict[str, Tensor], folder: Path) -> bytes:
+def _quantize(module: nn.Module, examples: dict[str, Tensor], folder: Path) -> bytes:
     """Write a module as ONNX Runtime reads it, in int8."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
     from onnxruntime.quantization.shape_inference import quant_pre_process

@@ -4,7 +4,8 @@ Axes: B docs, N tokens of the batch, one doc after the other, T tokens of the lo
 S negative spans, R disjoint sets of tag sequences, W tokens of a window.
 """
 
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -37,15 +38,15 @@ class Potentials(NamedTuple):
     end: Floats1d
     constrained: bool
 
-    def tensors(self) -> List[Tensor]:
+    def tensors(self) -> list[Tensor]:
         """Emissions (N, C), transitions (C, C), start and end (C,)."""
         return list(map(to_tensor, (self.emissions, self.transitions, self.start, self.end)))
 
     def chain(
         self,
         constraints: Constraints,
-        allowed: Optional[NDArray[np.bool_]] = None,
-        temperature: Optional[float] = None,
+        allowed: NDArray[np.bool_] | None = None,
+        temperature: float | None = None,
     ) -> crf.Chain:
         """Build the chain over which all decoding and all probabilities are computed.
 
@@ -61,7 +62,7 @@ class Potentials(NamedTuple):
             tensors[0] = crf.clamp(tensors[0], mask)
         return _chain(tensors, self.lengths, constraints)
 
-    def with_gradient(self, gradients: Sequence[Optional[Tensor]]) -> "Potentials":
+    def with_gradient(self, gradients: Sequence[Tensor | None]) -> "Potentials":
         """Build the gradient for these potentials from one for each of the `tensors`."""
         filled = (
             torch.zeros_like(tensor) if gradient is None else gradient
@@ -87,7 +88,7 @@ def nll_with_gradient(
     gold: NDArray[np.int64],
     constraints: Constraints,
     negatives: Sequence[NegativeSpan] = (),
-) -> Tuple[NDArray[np.float64], Potentials]:
+) -> tuple[NDArray[np.float64], Potentials]:
     """Compute the negative log likelihood of the gold tags, in nats, and its gradient.
 
     gold: (N,) tag ids; negative where the annotation is missing: the loss sums over all tags there.
@@ -187,7 +188,7 @@ def _negative_span_loss(chain: crf.Chain, negatives: Sequence[NegativeSpan]) -> 
 
 def distill(
     potentials: Potentials, teacher: Potentials, constraints: Constraints
-) -> Tuple[float, Potentials]:
+) -> tuple[float, Potentials]:
     """Compute the Kullback-Leibler divergence KL(teacher || model), in nats, and its gradient.
 
     The gradient is the difference of the expected counts of each tag and transition. If the model
@@ -215,7 +216,7 @@ def distill(
 
 
 def _chain(
-    tensors: List[Tensor], lengths: NDArray[np.int64], constraints: Optional[Constraints]
+    tensors: list[Tensor], lengths: NDArray[np.int64], constraints: Constraints | None
 ) -> crf.Chain:
     """The chain of `Potentials.tensors`; without constraints, nothing is forbidden."""
     flat, transitions, start, end = tensors
@@ -226,7 +227,7 @@ def _chain(
     return crf.constrain(chain, *(torch.from_numpy(c).to(flat.device) for c in constraints))
 
 
-def _pad(flat: Tensor, lengths: NDArray[np.int64]) -> Tuple[Tensor, Tensor]:
+def _pad(flat: Tensor, lengths: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
     """(N, ...) -> (B, T, ...), zeros beyond the end of a doc, and the mask (B, T)."""
     ends = torch.from_numpy(lengths).to(flat.device)
     steps = torch.arange(int(lengths.max(initial=0)), device=flat.device)

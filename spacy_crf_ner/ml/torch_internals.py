@@ -6,7 +6,7 @@
 """
 
 from functools import cache
-from typing import Any, Dict
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 def cpu_has(*instructions: str) -> bool:
     """Whether the CPU has one of these instruction sets; False where torch cannot say."""
-    known: Dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return any(known.get(name) for name in instructions)
 
 

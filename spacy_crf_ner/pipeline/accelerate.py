@@ -3,13 +3,12 @@
 from typing import Any, Dict, Iterator, List, Optional
 
 from spacy.language import Language
-from spacy_transformers.layers.listener import TransformerListener
-from spacy_transformers.layers.transformer_model import TransformerModel
 from thinc.api import Model, get_torch_default_device
 
 from ..input_error import InputError
 from ..ml.precision import PredictionShim, require_available, require_precision
 from ..ml.transformer.model import Transformer, convert_layer
+from ..ml.transformer.spacy_transformers_internals import TransformerListener, TransformerModel
 
 FACTORY = "crf_ner"
 # The architectures with the setting `precision`; the first one replaces those of CONVERTED.

@@ -5,24 +5,25 @@ A pairs of a token and a wordpiece of it, B windows of a batch, T wordpieces of 
 windows, H width of the hidden states.
 """
 
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from spacy.attrs import IDX, LENGTH
 from spacy.tokens import Doc, Span
-from spacy_transformers.data_classes import FullTransformerBatch, TransformerData, WordpieceBatch
 from thinc.types import Ragged
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
 from ..torch_layer import to_array
+from .spacy_transformers_internals import FullTransformerBatch, TransformerData, WordpieceBatch
 
 Ints = NDArray[np.int64]
 # From ids (B, T), a mask of what is no padding (B, T), and token types (B, T) or None, to hidden
 # states (B, T, H) on the device of the transformer.
-ForwardFn = Callable[[Tensor, Tensor, Optional[Tensor]], Tensor]
+ForwardFn = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 class Wordpieces(NamedTuple):
@@ -36,7 +37,7 @@ class Wordpieces(NamedTuple):
     ends: (P,), the character after its last; for a special one, its first.
     """
 
-    strings: List[List[str]]
+    strings: list[list[str]]
     lengths: Ints
     ids: Ints
     types: Ints
@@ -113,7 +114,7 @@ def _encode(
     lengths = torch.from_numpy(wordpieces.lengths)
     firsts = lengths.cumsum(0) - lengths
     typed = bool(types.any())
-    hidden: Optional[Tensor] = None
+    hidden: Tensor | None = None
     for batch in batches(wordpieces.lengths, limits):
         windows = torch.from_numpy(batch)
         steps = torch.arange(int(lengths[windows[0]]))
@@ -154,7 +155,7 @@ def batches(lengths: Ints, limits: BatchLimits) -> Iterator[Ints]:
 
 def _align(
     docs: Sequence[Doc], windows: Sequence[Sequence[Span]], wordpieces: Wordpieces
-) -> Tuple[Ints, Ints]:
+) -> tuple[Ints, Ints]:
     """Pair each token with the wordpieces that have a character of it.
 
     A space belongs to the token before it. A token in several windows has wordpieces in each.
@@ -241,7 +242,7 @@ def _split(
 
 
 def _wordpiece_batch(
-    strings: List[List[str]], ids: Ints, types: Ints, mask: NDArray[np.bool_]
+    strings: list[list[str]], ids: Ints, types: Ints, mask: NDArray[np.bool_]
 ) -> WordpieceBatch:
     return WordpieceBatch(
         strings=strings,
