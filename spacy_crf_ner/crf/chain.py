@@ -16,20 +16,13 @@ FORBIDDEN = -1e30
 
 
 class Chain(NamedTuple):
-    """The potentials of a batch of sequences.
+    """The potentials of a batch of sequences."""
 
-    emissions: (B, T, C) float32.
-    transitions: (C, C), indexed [from, to].
-    start: (C,).
-    end: (C,).
-    mask: (B, T) bool, True for the tokens, which come first; a row may be all False.
-    """
-
-    emissions: Tensor
-    transitions: Tensor
-    start: Tensor
-    end: Tensor
-    mask: Tensor
+    emissions: Tensor  # (B, T, C), float32 or float64
+    transitions: Tensor  # (C, C), indexed [from, to]
+    start: Tensor  # (C,)
+    end: Tensor  # (C,)
+    mask: Tensor  # (B, T) bool, True for the tokens, which come first; a row may be all False
 
 
 def constrain(chain: Chain, transitions: Tensor, start: Tensor, end: Tensor) -> Chain:

@@ -4,7 +4,7 @@ beta_t(i)     = logsumexp_j(A[i, j] + E[t+1, j] + beta_t+1(j)),  beta_T = end   
 P(y_t = j)    = exp(alpha_t(j) + beta_t(j) - logZ), the gradient of logZ for E[t, j]
 """
 
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +13,9 @@ from torch.autograd.function import once_differentiable
 from .chain import Chain, Indices, path_score
 from .log_space import LogForwardBackward
 from .scaled import ScaledForwardBackward
+
+# Both have the log partition `log_z` (B,), `marginals` and `log_segment_marginals`, in float64.
+ForwardBackward = ScaledForwardBackward | LogForwardBackward
 
 
 def log_partition(chain: Chain) -> Tensor:
@@ -78,21 +81,6 @@ def log_segment_marginals(chain: Chain, docs: Indices, starts: Indices, tags: In
     """
     log_p = forward_backward(chain).log_segment_marginals(docs, starts, tags)
     return log_p.to(chain.emissions.dtype)
-
-
-class ForwardBackward(Protocol):
-    """The result of one forward and one backward pass over a batch, in float64.
-
-    log_z: (B,), the log partition.
-    """
-
-    log_z: Tensor
-
-    def marginals(self) -> Tensor:
-        """Posterior probability of each tag: (B, T, C), 0 in the padding."""
-
-    def log_segment_marginals(self, docs: Indices, starts: Indices, tags: Indices) -> Tensor:
-        """Log probabilities of segments, (S,), as the function of this name defines them."""
 
 
 def forward_backward(chain: Chain) -> ForwardBackward:

@@ -18,21 +18,20 @@ class Packed:
     what a recursion needs at t is one slice. The docs without tokens, if any, are left out: D stay.
 
     mask: (B, T) bool, as in a chain, on the CPU.
+    docs: (D,), the docs that have tokens, rows of the batch, longest first.
+    lengths: (D,), how many tokens each has.
+    counts: For each token t of the longest doc, how many docs have it; falling.
     """
-
-    docs: Ints  # (D,): the docs that have tokens, rows of the batch, longest first
-    lengths: Ints  # (D,): how many tokens each has
-    counts: list[int]  # for each token t of the longest doc, how many docs have it; falling
 
     def __init__(self, mask: Tensor) -> None:
         self.shape = mask.shape
         lengths = mask.numpy().sum(1)
-        self.docs = np.argsort(-lengths, kind="stable")[: np.count_nonzero(lengths)]
-        self.lengths = lengths[self.docs]
+        self.docs: Ints = np.argsort(-lengths, kind="stable")[: np.count_nonzero(lengths)]
+        self.lengths: Ints = lengths[self.docs]
         self._counts: Ints = mask.numpy().sum(0)[: lengths.max(initial=0)]
         self._ends = self._counts.cumsum()
         self._begins = self._ends - self._counts
-        self.counts = self._counts.tolist()
+        self.counts: list[int] = self._counts.tolist()
 
     @cached_property
     def tokens(self) -> list[slice]:

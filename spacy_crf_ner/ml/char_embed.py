@@ -79,20 +79,13 @@ class WordEmbeddingConfig:
 
 
 class Words(NamedTuple):
-    """The distinct words of a batch, as numbers; those of what is switched off are not read.
+    """The distinct words of a batch, as numbers; those of what is switched off are not read."""
 
-    chars: (U, L) int64, numbers of characters from 1; 0 where a word has ended.
-    alphabet: (K, 4) int64, the rows of the character with the number 1, 2 and so on.
-    norms: (U, 4) int64, the rows of their norms.
-    shapes: (U, 4) int64, the rows of their shapes.
-    vectors: (U, nM) float32, their static vectors.
-    """
-
-    chars: Tensor
-    alphabet: Tensor
-    norms: Tensor
-    shapes: Tensor
-    vectors: Tensor
+    chars: Tensor  # (U, L) int64, numbers of characters from 1; 0 where a word has ended
+    alphabet: Tensor  # (K, 4) int64, the rows of the character with the number 1, 2 and so on
+    norms: Tensor  # (U, 4) int64, the rows of their norms
+    shapes: Tensor  # (U, 4) int64, the rows of their shapes
+    vectors: Tensor  # (U, nM) float32, their static vectors
 
 
 class CharCNN(nn.Module):

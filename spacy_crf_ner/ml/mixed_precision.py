@@ -1,7 +1,7 @@
 """Mixed precision training of the torch modules that thinc's shims hold.
 
-Private attributes of thinc's PyTorchShim that have no public counterpart are used here, and only
-here but for `_model` in precision.py: `_model`, `_grad_scaler` and `_mixed_precision`.
+Of the private attributes of thinc's PyTorchShim, `_grad_scaler` and `_mixed_precision` are used
+here alone, and `_model` here and in precision.py.
 """
 
 from collections.abc import Callable, Iterator

@@ -17,9 +17,7 @@ def has_onnx() -> bool:
 
 
 class OnnxModule(nn.Module):
-    """A module in ONNX Runtime, its linear layers in int8.
-
-    Weights are rounded once, each row on its own scale; inputs of a layer at each call.
+    """A module in ONNX Runtime; weights are rounded once, inputs of a layer at each call.
 
     module: On the CPU; it takes tensors by position and returns one tensor.
     examples: An input of each name, (B, T) or (B, T, nI). B and T may be others later.
@@ -55,9 +53,7 @@ def _quantize(module: nn.Module, examples: dict[str, Tensor], folder: Path) -> b
     from onnxruntime.quantization import QuantType, quantize_dynamic
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    whole, prepared, quantized = (
-        str(folder / f"{name}.onnx") for name in ("whole", "prepared", "int8")
-    )
+    whole, prepared, quantized = (str(folder / f"{step}.onnx") for step in range(3))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporter, about itself
         torch.onnx.export(

@@ -18,29 +18,26 @@ from .. import crf
 from ..tags import Constraints, TagMask
 from .torch_layer import to_array, to_tensor
 
+SCORES = ("emissions", "transitions", "start", "end")
+
 
 class Potentials(NamedTuple):
     """The output of the model: the potentials of a linear-chain CRF for each doc of a batch.
 
-    emissions: (N, C).
-    lengths: (B,) on the CPU, tokens of each doc; they sum to N, some may be 0.
-    transitions: (C, C), indexed [from, to].
-    start: (C,).
-    end: (C,).
     constrained: Whether the loss gives illegal tag sequences no probability. The loss of a CRF
         does; the loss of a softmax, which scores each token by itself, does not.
     """
 
-    emissions: Floats2d
-    lengths: NDArray[np.int64]
-    transitions: Floats2d
-    start: Floats1d
-    end: Floats1d
+    emissions: Floats2d  # (N, C)
+    lengths: NDArray[np.int64]  # (B,) on the CPU, tokens of each doc; they sum to N, some may be 0
+    transitions: Floats2d  # (C, C), indexed [from, to]
+    start: Floats1d  # (C,)
+    end: Floats1d  # (C,)
     constrained: bool
 
     def tensors(self) -> list[Tensor]:
         """Emissions (N, C), transitions (C, C), start and end (C,)."""
-        return list(map(to_tensor, (self.emissions, self.transitions, self.start, self.end)))
+        return [to_tensor(getattr(self, name)) for name in SCORES]
 
     def chain(
         self,
@@ -64,23 +61,18 @@ class Potentials(NamedTuple):
 
     def with_gradient(self, gradients: Sequence[Tensor | None]) -> "Potentials":
         """Build the gradient for these potentials from one for each of the `tensors`."""
-        filled = (
-            torch.zeros_like(tensor) if gradient is None else gradient
-            for tensor, gradient in zip(self.tensors(), gradients)
-        )
-        emissions, transitions, start, end = map(to_array, filled)
-        return self._replace(emissions=emissions, transitions=transitions, start=start, end=end)
+        filled = {
+            name: to_array(torch.zeros_like(tensor) if gradient is None else gradient)
+            for name, tensor, gradient in zip(SCORES, self.tensors(), gradients)
+        }
+        return self._replace(**filled)
 
 
 class NegativeSpan(NamedTuple):
-    """A span of a doc of the batch that is known to be no entity, of its label or of any.
+    """A span of a doc of the batch that is known to be no entity, of its label or of any."""
 
-    doc: The doc, 0 to B - 1.
-    exclusion: The tag sequences of the doc without this entity: (R, W, C).
-    """
-
-    doc: int
-    exclusion: TagMask
+    doc: int  # 0 to B - 1
+    exclusion: TagMask  # the tag sequences of the doc without this entity: (R, W, C)
 
 
 def nll_with_gradient(

@@ -27,33 +27,23 @@ ForwardFn = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 class Wordpieces(NamedTuple):
-    """The wordpieces of windows, special ones included.
+    """The wordpieces of windows, special ones included."""
 
-    strings: The strings of each window.
-    lengths: (W,), the number of wordpieces of each window.
-    ids: (P,).
-    types: (P,), the token types.
-    starts: (P,), the first character of each in its window.
-    ends: (P,), the character after its last; for a special one, its first.
-    """
-
-    strings: list[list[str]]
-    lengths: Ints
-    ids: Ints
-    types: Ints
-    starts: Ints
-    ends: Ints
+    strings: list[list[str]]  # of each window
+    lengths: Ints  # (W,), the number of wordpieces of each window
+    ids: Ints  # (P,)
+    types: Ints  # (P,), the token types
+    starts: Ints  # (P,), the first character of each in its window
+    ends: Ints  # (P,), the character after its last; for a special one, its first
 
 
 class BatchLimits(NamedTuple):
-    """The limits of a batch.
+    """The most wordpieces of a batch; a longer window is a batch alone.
 
-    wordpieces: The most, padding included; a longer window is a batch alone.
-    padding: The most wordpieces of padding. A further batch reads all weights from memory again,
-        which takes as long as some padding does.
+    A further batch reads all weights from memory again, which takes as long as some padding does.
     """
 
-    wordpieces: int
+    wordpieces: int  # padding included
     padding: int
 
 
@@ -79,12 +69,8 @@ def encode_windows(
 ) -> FullTransformerBatch:
     """Compute the hidden states of docs, aligned with their tokens.
 
-    docs: B docs; some may have no window.
-    windows: The windows of each doc, W in all, at least one.
+    windows: The windows of each doc, W in all, at least one; a doc may have none.
     wordpieces: Those of all windows.
-    padding: The tokenizer's padding.
-    forward: The transformer.
-    limits: The limits of its batches.
 
     Returns hidden states and alignment of all docs, and in `cached_doc_data` of each doc.
     """
@@ -134,10 +120,7 @@ def _encode(
 
 
 def batches(lengths: Ints, limits: BatchLimits) -> Iterator[Ints]:
-    """Divide windows into batches of similar length, the longest first.
-
-    lengths: (W,), wordpieces of each window.
-    limits: The limits of a batch.
+    """Divide windows of (W,) wordpieces into batches of similar length, the longest first.
 
     Yields the windows of each batch, the longest first.
     """
@@ -197,17 +180,15 @@ def _split(
 ) -> Iterator[TransformerData]:
     """Yield the wordpieces, hidden states and alignment of each doc, with a row for each window.
 
-    hidden: (P, H).
-    tokens, aligned: (A,), as `_align` returns them.
+    hidden: (P, H). tokens, aligned: (A,), as `_align` returns them.
     """
     window_ends = np.cumsum([len(of_doc) for of_doc in windows])
     token_ends = np.cumsum([len(doc) for doc in docs])
     wordpiece_ends = np.cumsum(wordpieces.lengths)
     pair_ends = np.searchsorted(tokens, token_ends)
     begin, token, first, pair = 0, 0, 0, 0
-    for end, token_end, pair_end in zip(
-        window_ends.tolist(), token_ends.tolist(), pair_ends.tolist()
-    ):
+    ends = (ends.tolist() for ends in (window_ends, token_ends, pair_ends))
+    for end, token_end, pair_end in zip(*ends):
         if end == begin:
             yield TransformerData.empty()
             token = token_end
