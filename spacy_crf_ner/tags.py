@@ -81,8 +81,7 @@ class TagScheme:
     @cached_property
     def tags(self) -> tuple[str, ...]:
         """The C tags, "O" first; a tag's id is its index."""
-        prefixes = dict.fromkeys(SCHEMES[self.name])
-        return ("O", *(f"{prefix}-{label}" for label in self.labels for prefix in prefixes))
+        return ("O", *(f"{prefix}-{label}" for label in self.labels for prefix in self._prefixes))
 
     @cached_property
     def numbers(self) -> dict[str, int]:
@@ -189,7 +188,7 @@ class TagScheme:
             joined[:-1] &= ~boundaries
         starts = np.flatnonzero(inside & ~joined[:-1])
         ends = np.flatnonzero(inside & ~joined[1:]) + 1
-        return Spans(starts, ends, self._label_of[ids[starts]])
+        return Spans(starts, ends, (ids[starts] - 1) // len(self._prefixes))
 
     def offsets(self, spans: Spans) -> list[SpanOffsets]:
         """Convert spans to tuples: first token, last token + 1, label."""
@@ -210,29 +209,26 @@ class TagScheme:
         return same & np.isin(pairs, list(CONTINUES))
 
     @cached_property
-    def _image(self) -> NDArray[np.int64]:
-        """The tag id that each BILUO tag has in this scheme."""
-        return self.ids([tag for tag in self._ids_of_biluo if tag not in (None, "-")])
+    def _prefixes(self) -> tuple[str, ...]:
+        return (*dict.fromkeys(SCHEMES[self.name]),)
 
     @cached_property
     def _of_position(self) -> NDArray[np.int64]:
         """The tag id of each label at each position, in the order of POSITIONS: (labels, 4)."""
-        return self._image[1:].reshape(-1, len(POSITIONS))
+        order = [self._prefixes.index(prefix) for prefix in SCHEMES[self.name]]
+        first: NDArray[np.int64] = 1 + len(self._prefixes) * np.arange(len(self.labels))
+        return first[:, None] + order
 
     @cached_property
-    def _label_of(self) -> NDArray[np.int64]:
-        """The index of the label of each tag, -1 for that of "O": (C,)."""
-        label_of = np.empty(len(self.tags), dtype=np.int64)
-        label_of[self._image] = self._biluo[0]
-        return label_of
+    def _image(self) -> NDArray[np.int64]:
+        """The tag id that each BILUO tag has in this scheme."""
+        return np.append(TAG_OUTSIDE, self._of_position)
 
     @cached_property
     def _ids_of_biluo(self) -> dict[str | None, int]:
-        ids: dict[str | None, int] = {None: TAG_MISSING, "-": TAG_MISSING, "O": TAG_OUTSIDE}
-        for label in self.labels:
-            for position, prefix in zip(POSITIONS, SCHEMES[self.name]):
-                ids[f"{position}-{label}"] = self.tags.index(f"{prefix}-{label}")
-        return ids
+        tags = [f"{position}-{label}" for label in self.labels for position in POSITIONS]
+        ids: dict[str | None, int] = dict(zip(["O", *tags], self._image.tolist()))
+        return ids | {None: TAG_MISSING, "-": TAG_MISSING}
 
     def _project(self, follows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Carry a relation between BILUO tags, (n, n), over to the tags of this scheme, (C, C)."""

@@ -13,6 +13,7 @@ from thinc.api import ArgsKwargs, PyTorchShim, get_torch_default_device
 from torch import nn
 
 from ..input_error import InputError
+from .memory import limit_kernel_cache
 from .threads import use_one_thread_after_fork
 
 MixedPrecision = bool | Literal["bf16"]
@@ -41,17 +42,13 @@ class MixedPrecisionShim(PyTorchShim):
 
     bf16 = False
 
-    def predict(self, inputs: ArgsKwargs) -> Any:
-        """Compute the outputs, without gradients."""
-        use_one_thread_after_fork()
-        return super().predict(inputs)
-
     def begin_update(self, inputs: ArgsKwargs) -> tuple[Any, Callable[[ArgsKwargs], ArgsKwargs]]:
         """Compute the outputs; returns them and a callback for the backward pass.
 
         Raises InputError for bfloat16 on a GPU that has none.
         """
         use_one_thread_after_fork()
+        limit_kernel_cache()
         with self._autocast() if self.bf16 else nullcontext():
             outputs, backprop = super().begin_update(inputs)
 

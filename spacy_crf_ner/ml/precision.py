@@ -17,8 +17,9 @@ from thinc.api import ArgsKwargs, Optimizer, PyTorchShim
 from torch import nn
 
 from ..input_error import InputError
-from .memory import keep_storage, limit_kernel_cache
+from .memory import keep_storage
 from .onnx_int8 import OnnxModule, has_onnx
+from .threads import use_one_thread_after_fork
 from .torch_internals import PackedLinear, has_bf16, has_int8, has_packed_linear
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16", "int8")
@@ -159,6 +160,7 @@ class PredictionShim(PyTorchShim):
 
     def predict(self, inputs: ArgsKwargs) -> Any:
         """Compute the outputs in the precision."""
+        use_one_thread_after_fork()
         if self.precision is None:
             return super().predict(inputs)
         with torch.no_grad():
@@ -193,11 +195,6 @@ class PredictionShim(PyTorchShim):
     def invalidate(self) -> None:
         """Drop the module to predict with, before the weights change."""
         self._inference = None
-
-    def begin_update(self, inputs: ArgsKwargs) -> Any:
-        """Compute the outputs; returns them and a callback for the backward pass."""
-        limit_kernel_cache()
-        return super().begin_update(inputs)
 
     def finish_update(self, optimizer: Optimizer) -> None:
         """Update the weights with their gradients."""

@@ -6,6 +6,7 @@ windows, H width of the hidden states.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -107,9 +108,7 @@ def _encode(
         mask = steps < lengths[windows, None]  # (B, T)
         places = (firsts[windows, None] + steps)[mask]
         padded = torch.full(mask.shape, padding.id).masked_scatter_(mask, ids[places])
-        segments = None
-        if typed:
-            segments = torch.zeros_like(padded).masked_scatter_(mask, types[places])
+        segments = torch.zeros_like(padded).masked_scatter_(mask, types[places]) if typed else None
         states = forward(padded, mask, segments)
         states = states[mask.to(states.device)]
         if hidden is None:
@@ -148,8 +147,7 @@ def _align(
     # Characters are numbered through all docs; each doc ends with one more space.
     columns = [doc.to_array([IDX, LENGTH]).astype(np.int64) for doc in docs]
     sizes = [int(of_doc[-1].sum()) + 1 if len(of_doc) else 0 for of_doc in columns]
-    first_chars = _offsets(sizes)
-    first_tokens = _offsets([len(doc) for doc in docs])
+    first_chars, first_tokens = _edges(sizes), _edges([len(doc) for doc in docs])
     starts = np.concatenate([of_doc[:, 0] + c for of_doc, c in zip(columns, first_chars)])  # (N,)
     of_window = np.array(
         [
@@ -164,7 +162,7 @@ def _align(
     first, last = first.clip(lowest, highest), last.clip(lowest, highest)
     counts = np.where(wordpieces.starts < wordpieces.ends, last + 1 - first, 0)
     aligned = np.repeat(np.arange(len(counts)), counts)
-    tokens = np.repeat(first - _offsets(counts), counts) + np.arange(len(aligned))
+    tokens = np.repeat(first - _edges(counts)[:-1], counts) + np.arange(len(aligned))
     order = np.argsort(tokens, kind="stable")
     return tokens[order], aligned[order]
 
@@ -182,18 +180,16 @@ def _split(
 
     hidden: (P, H). tokens, aligned: (A,), as `_align` returns them.
     """
-    window_ends = np.cumsum([len(of_doc) for of_doc in windows])
-    token_ends = np.cumsum([len(doc) for doc in docs])
-    wordpiece_ends = np.cumsum(wordpieces.lengths)
-    pair_ends = np.searchsorted(tokens, token_ends)
-    begin, token, first, pair = 0, 0, 0, 0
-    ends = (ends.tolist() for ends in (window_ends, token_ends, pair_ends))
-    for end, token_end, pair_end in zip(*ends):
+    of_docs = [_edges([len(of_doc) for of_doc in windows]), _edges([len(doc) for doc in docs])]
+    of_docs.append(_edges(wordpieces.lengths)[of_docs[0]])
+    of_docs.append(np.searchsorted(tokens, of_docs[1]))
+    for (begin, end), (token, next_token), (first, next_first), (pair, next_pair) in zip(
+        *(pairwise(edges.tolist()) for edges in of_docs)
+    ):
         if end == begin:
             yield TransformerData.empty()
-            token = token_end
             continue
-        own = slice(first, int(wordpiece_ends[end - 1]))
+        own = slice(first, next_first)
         lengths = wordpieces.lengths[begin:end]
         T = int(lengths.max())
         mask = np.arange(T) < lengths[:, None]
@@ -214,12 +210,11 @@ def _split(
                 last_hidden_state=to_array(states.view(*mask.shape, states.shape[1]))
             ),
             align=_ragged(
-                places[aligned[pair:pair_end] - first],
-                tokens[pair:pair_end] - token,
-                token_end - token,
+                places[aligned[pair:next_pair] - first],
+                tokens[pair:next_pair] - token,
+                next_token - token,
             ),
         )
-        begin, token, first, pair = end, token_end, own.stop, pair_end
 
 
 def _wordpiece_batch(
@@ -247,7 +242,6 @@ def _ragged(aligned: Ints, tokens: Ints, N: int) -> Ragged:
     return Ragged(cast(Any, aligned.astype(np.int32)), cast(Any, lengths.astype(np.int32)))
 
 
-def _offsets(lengths: Any) -> Ints:
-    """The offset of each of some parts that follow each other."""
-    offsets: Ints = np.cumsum(lengths) - lengths
-    return offsets
+def _edges(lengths: Any) -> Ints:
+    """Where each of some parts that follow each other begins, and where the last one ends."""
+    return np.append(0, np.cumsum(lengths)).astype(np.int64)

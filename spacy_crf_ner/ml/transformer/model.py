@@ -153,10 +153,7 @@ def _forward(
 
 
 def _predict(model: Transformer, docs: list[Doc]) -> FullTransformerBatch | None:
-    """Predict in batches of windows of similar length.
-
-    Returns None without any window, or if the wordpieces cannot be found in the texts.
-    """
+    """Predict in batches of windows of similar length; None where `_tokenize` returns None."""
     windows = model.attrs["get_spans"](docs)
     wordpieces = _tokenize(model.tokenizer, [span for of_doc in windows for span in of_doc])
     if wordpieces is None:

@@ -14,31 +14,20 @@ None has a public counterpart. tests/ml/test_internals.py names what breaks with
 from collections.abc import Callable
 from typing import Any, cast
 
-from spacy_transformers.align import get_alignment_via_offset_mapping
-from spacy_transformers.data_classes import FullTransformerBatch, TransformerData, WordpieceBatch
-from spacy_transformers.layers._util import replace_listener_cfg
-from spacy_transformers.layers.hf_shim import HFShim
-from spacy_transformers.layers.listener import TransformerListener
-from spacy_transformers.layers.split_trf import split_trf_batch
-from spacy_transformers.layers.transformer_model import TransformerModel, forward, init
-from spacy_transformers.layers.trfs2arrays import trfs2arrays
-
-__all__ = [
-    "FullTransformerBatch",
-    "HFShim",
-    "TransformerData",
-    "TransformerListener",
-    "TransformerModel",
-    "WordpieceBatch",
-    "change_class",
-    "forward",
-    "get_alignment_via_offset_mapping",
-    "hf_shim",
-    "init",
-    "replace_listener_cfg",
-    "split_trf_batch",
-    "trfs2arrays",
-]
+from spacy_transformers.align import (
+    get_alignment_via_offset_mapping as get_alignment_via_offset_mapping,
+)
+from spacy_transformers.data_classes import FullTransformerBatch as FullTransformerBatch
+from spacy_transformers.data_classes import TransformerData as TransformerData
+from spacy_transformers.data_classes import WordpieceBatch as WordpieceBatch
+from spacy_transformers.layers._util import replace_listener_cfg as replace_listener_cfg
+from spacy_transformers.layers.hf_shim import HFShim as HFShim
+from spacy_transformers.layers.listener import TransformerListener as TransformerListener
+from spacy_transformers.layers.split_trf import split_trf_batch as split_trf_batch
+from spacy_transformers.layers.transformer_model import TransformerModel as TransformerModel
+from spacy_transformers.layers.transformer_model import forward as forward
+from spacy_transformers.layers.transformer_model import init as init
+from spacy_transformers.layers.trfs2arrays import trfs2arrays as trfs2arrays
 
 
 def hf_shim(layer: TransformerModel) -> HFShim:
