@@ -63,7 +63,7 @@ def bilstm_crf(
     nO: Number of tags, C; usually None, to be set when the labels are known.
 
     Source: Huang, Xu and Yu (2015), "Bidirectional LSTM-CRF models for sequence tagging".
-    Raises ValueError for a setting out of its range.
+    Raises InputError for a setting out of its range.
     """
     config = BiLSTMCRFConfig(rnn, hidden_width, depth, bidirectional, dropout, dense_width, decoder)
     head: Model[list[Floats2d], Potentials] = torch_layer(
@@ -99,7 +99,7 @@ def rnn_encoder(
     Any component of spaCy takes it: a text classifier, a tagger. The settings are those of
     `spacy-crf-ner.BiLSTMCRF.v1`.
 
-    Raises ValueError for a setting out of its range.
+    Raises InputError for a setting out of its range.
     """
     config = BiLSTMCRFConfig(rnn, hidden_width, depth, bidirectional, dropout)
     if rnn == "none":

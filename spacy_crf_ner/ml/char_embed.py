@@ -43,7 +43,7 @@ IDs = NDArray[np.uint64]
 class WordEmbeddingConfig:
     """The settings of `spacy-crf-ner.CharWordEmbed.v1`.
 
-    Raises ValueError for a value out of its range, and where nothing is switched on.
+    Raises InputError for a value out of its range, and where nothing is switched on.
     """
 
     chars: str
@@ -211,7 +211,7 @@ def char_word_embed(
     Sources: Ma and Hovy (2016), "End-to-end sequence labeling via bi-directional LSTM-CNNs-CRF",
     for the CNN; Lample et al. (2016), "Neural architectures for named entity recognition", for the
     LSTM; hashing as in `thinc.api.HashEmbed`.
-    Raises ValueError for a setting out of its range, and where nothing is switched on.
+    Raises InputError for a setting out of its range, and where nothing is switched on.
     """
     tables = word_width, word_rows, shape_width, shape_rows
     config = WordEmbeddingConfig(chars, char_width, char_embed, *tables, static_vectors, dropout)

@@ -202,7 +202,7 @@ class TorchShim(MixedPrecisionShim, PredictionShim):
 
     @property
     def module(self) -> nn.Module:
-        """The module. Raises ValueError where it is not built yet."""
+        """The module. Raises InputError where it is not built yet."""
         module = module_of(self)
         if module is None:
             raise InputError(
