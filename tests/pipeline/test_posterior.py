@@ -4,7 +4,7 @@ Axes: B docs, T tokens, C tags, P paths.
 """
 
 from itertools import pairwise, product
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import List, Sequence, Tuple
 
 import numpy as np
 import pytest
@@ -261,12 +261,12 @@ def test_sums_of_negative_spans_run_over_their_windows_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And once over each doc that has any: positions are counted, the tokens of all rows."""
-    positions: Dict[str, List[int]] = {"log_messages": [], "log_partition": []}
+    positions: dict[str, list[int]] = {"log_messages": [], "log_partition": []}
 
     def count(name: str) -> None:
         function = getattr(crf, name)
 
-        def counted(chain: crf.Chain) -> Any:
+        def counted(chain: crf.Chain) -> object:
             positions[name].append(int(chain.mask.sum()))
             return function(chain)
 
