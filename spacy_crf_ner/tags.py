@@ -3,9 +3,10 @@
 Axes: C tags, T tokens.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,16 +27,11 @@ OPENS = {"O", "B", "U"}
 TAG_OUTSIDE = 0  # the id of the tag "O"
 TAG_MISSING = -1  # in the place of a tag id: no annotation
 
-SpanOffsets = Tuple[int, int, str]
+SpanOffsets = tuple[int, int, str]
 
 
 class Constraints(NamedTuple):
-    """Which tags may follow which, and stand first and last.
-
-    transitions: bool (C, C), indexed [from, to].
-    start: bool (C,).
-    end: bool (C,).
-    """
+    """Which tags may follow which, (C, C) [from, to], and stand first and last, (C,)."""
 
     transitions: NDArray[np.bool_]
     start: NDArray[np.bool_]
@@ -43,12 +39,7 @@ class Constraints(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """S spans of tokens.
-
-    starts: (S,) first tokens.
-    ends: (S,) last tokens + 1.
-    labels: (S,) their labels, as indices among those of the scheme.
-    """
+    """S spans of tokens: first tokens, last tokens + 1, and indices of labels, all (S,)."""
 
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
@@ -81,35 +72,30 @@ class TagScheme:
     """
 
     name: str
-    labels: Tuple[str, ...]
+    labels: tuple[str, ...]
 
     def __post_init__(self) -> None:
         if self.name not in SCHEMES:
             raise InputError(f"scheme: expected one of {sorted(SCHEMES)}, got {self.name!r}.")
 
     @cached_property
-    def tags(self) -> Tuple[str, ...]:
+    def tags(self) -> tuple[str, ...]:
         """The C tags, "O" first; a tag's id is its index."""
-        prefixes = dict.fromkeys(SCHEMES[self.name])
-        return ("O", *(f"{prefix}-{label}" for label in self.labels for prefix in prefixes))
+        return ("O", *(f"{prefix}-{label}" for label in self.labels for prefix in self._prefixes))
 
     @cached_property
-    def numbers(self) -> Dict[str, int]:
+    def numbers(self) -> dict[str, int]:
         """The index of each label."""
         return {label: i for i, label in enumerate(self.labels)}
 
     @cached_property
     def constraints(self) -> Constraints:
         """The legal tag sequences: exactly those that encode some set of entities."""
-        # Of BILUO tags: (n, n), and their images in this scheme: (C, C).
         _, position = self._biluo
-        closed = np.isin(position, list(CLOSED))
-        opens = np.isin(position, list(OPENS))
-        follows = (closed[:, None] & opens[None, :]) | self._biluo_continues
-        start = np.zeros(len(self.tags), dtype=bool)
-        end = np.zeros(len(self.tags), dtype=bool)
-        start[self._image[opens]] = True
-        end[self._image[closed]] = True
+        closed, opens = (np.isin(position, list(kind)) for kind in (CLOSED, OPENS))
+        follows = (closed[:, None] & opens) | self._biluo_continues
+        ids = np.arange(len(self.tags))
+        start, end = (np.isin(ids, self._image[kind]) for kind in (opens, closed))
         return Constraints(self._project(follows), start, end)
 
     @cached_property
@@ -131,13 +117,13 @@ class TagScheme:
         return np.where(steps > last, TAG_MISSING, tags)
 
     @cached_property
-    def extensions(self) -> Tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def extensions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The tag that makes a longer entity of a complete one, on its left and on its right.
 
         In BIO, the tags B I of two tokens are also the beginning of a longer entity, B I I. So
         P(B I) - P(B I I) is the probability of the entity of exactly two tokens.
 
-        Returns (C,) by the entity's first tag, and (C,) by its last; TAG_MISSING (-1) for none.
+        Returns (C,) by the entity's first tag, and (C,) by its last; TAG_MISSING for none.
         """
         left = self.continues.T & self.constraints.start[:, None]
         right = self.continues & self.constraints.end[:, None]
@@ -179,20 +165,16 @@ class TagScheme:
         masks = [self.entity_mask(start, end, each, T) for each in labels]
         return TagMask(masks[0].start, _complement([mask.allowed for mask in masks]))
 
-    def ids(self, biluo: Sequence[Optional[str]]) -> NDArray[np.int64]:
-        """Convert BILUO tags, as spaCy's `Example.get_aligned_ner` gives them, to tag ids.
+    def ids(self, biluo: Sequence[str | None]) -> NDArray[np.int64]:
+        """Convert BILUO tags, as spaCy's `Example.get_aligned_ner` gives them, to tag ids: (T,).
 
-        biluo: One tag a token; None or "-" where the annotation is missing.
-
-        Returns (T,), TAG_MISSING (-1) where the annotation is missing.
-        Raises KeyError for a tag of a label that is not in the scheme.
+        None or "-", which stand for a missing annotation, become TAG_MISSING. Raises KeyError for
+        a tag of a label that is not in the scheme.
         """
         ids = self._ids_of_biluo
         return np.fromiter((ids[tag] for tag in biluo), dtype=np.int64, count=len(biluo))
 
-    def spans(
-        self, ids: NDArray[np.int64], boundaries: Optional[NDArray[np.bool_]] = None
-    ) -> Spans:
+    def spans(self, ids: NDArray[np.int64], boundaries: NDArray[np.bool_] | None = None) -> Spans:
         """Decode the entities, in order, of a legal tag sequence, or of several in a row.
 
         ids: (T,) tag ids, none of them missing.
@@ -206,59 +188,47 @@ class TagScheme:
             joined[:-1] &= ~boundaries
         starts = np.flatnonzero(inside & ~joined[:-1])
         ends = np.flatnonzero(inside & ~joined[1:]) + 1
-        return Spans(starts, ends, self._label_of[ids[starts]])
+        return Spans(starts, ends, (ids[starts] - 1) // len(self._prefixes))
 
-    def offsets(self, spans: Spans) -> List[SpanOffsets]:
+    def offsets(self, spans: Spans) -> list[SpanOffsets]:
         """Convert spans to tuples: first token, last token + 1, label."""
         labels = [self.labels[i] for i in spans.labels.tolist()]
         return list(zip(spans.starts.tolist(), spans.ends.tolist(), labels))
 
-    def is_legal(self, ids: NDArray[np.int64]) -> bool:
-        """Whether a tag sequence, (T,), encodes a set of entities."""
-        if not len(ids):
-            return True
-        follows, start, end = self.constraints
-        return bool(start[ids[0]] and end[ids[-1]] and follows[ids[:-1], ids[1:]].all())
-
     @cached_property
-    def _biluo(self) -> Tuple[NDArray[np.int64], NDArray[np.str_]]:
+    def _biluo(self) -> tuple[NDArray[np.int64], NDArray[np.str_]]:
         """Label index and position of each BILUO tag; O comes first, with a label of its own."""
         label = np.repeat(np.arange(-1, len(self.labels)), [1] + [4] * len(self.labels))
-        position = np.array(["O"] + list(POSITIONS) * len(self.labels))
-        return label, position
+        return label, np.array(["O", *POSITIONS * len(self.labels)])
 
     @cached_property
     def _biluo_continues(self) -> NDArray[np.bool_]:
         label, position = self._biluo
-        pairs = np.char.add(position[:, None], position[None, :])
-        same: NDArray[np.bool_] = label[:, None] == label[None, :]
+        pairs = np.char.add(position[:, None], position)
+        same: NDArray[np.bool_] = label[:, None] == label
         return same & np.isin(pairs, list(CONTINUES))
 
     @cached_property
-    def _image(self) -> NDArray[np.int64]:
-        """The tag id that each BILUO tag has in this scheme."""
-        return self.ids([tag for tag in self._ids_of_biluo if tag not in (None, "-")])
+    def _prefixes(self) -> tuple[str, ...]:
+        return (*dict.fromkeys(SCHEMES[self.name]),)
 
     @cached_property
     def _of_position(self) -> NDArray[np.int64]:
         """The tag id of each label at each position, in the order of POSITIONS: (labels, 4)."""
-        return self._image[1:].reshape(-1, len(POSITIONS))
+        order = [self._prefixes.index(prefix) for prefix in SCHEMES[self.name]]
+        first: NDArray[np.int64] = 1 + len(self._prefixes) * np.arange(len(self.labels))
+        return first[:, None] + order
 
     @cached_property
-    def _label_of(self) -> NDArray[np.int64]:
-        """The index of the label of each tag, -1 for that of "O": (C,)."""
-        label_of = np.empty(len(self.tags), dtype=np.int64)
-        label_of[self._image] = self._biluo[0]
-        return label_of
+    def _image(self) -> NDArray[np.int64]:
+        """The tag id that each BILUO tag has in this scheme."""
+        return np.append(TAG_OUTSIDE, self._of_position)
 
     @cached_property
-    def _ids_of_biluo(self) -> Dict[Optional[str], int]:
-        written = dict(zip(POSITIONS, SCHEMES[self.name]))
-        ids: Dict[Optional[str], int] = {None: TAG_MISSING, "-": TAG_MISSING, "O": TAG_OUTSIDE}
-        for label in self.labels:
-            for position in POSITIONS:
-                ids[f"{position}-{label}"] = self.tags.index(f"{written[position]}-{label}")
-        return ids
+    def _ids_of_biluo(self) -> dict[str | None, int]:
+        tags = [f"{position}-{label}" for label in self.labels for position in POSITIONS]
+        ids: dict[str | None, int] = dict(zip(["O", *tags], self._image.tolist()))
+        return ids | {None: TAG_MISSING, "-": TAG_MISSING}
 
     def _project(self, follows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Carry a relation between BILUO tags, (n, n), over to the tags of this scheme, (C, C)."""

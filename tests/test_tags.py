@@ -123,15 +123,6 @@ def test_continues_holds_inside_of_spans_only(name: str) -> None:
     np.testing.assert_array_equal(scheme.continues, expected)
 
 
-@pytest.mark.parametrize("name", SCHEMES)
-def test_legal_is_what_spells_a_set_of_spans(name: str) -> None:
-    scheme = TagScheme(name, LABELS[:2])
-    for T in range(4):
-        written = {ids_of(scheme, write(name, T, s)) for s in span_sets(T, scheme.labels)}
-        for ids in product(range(len(scheme.tags)), repeat=T):
-            assert scheme.is_legal(np.array(ids, dtype=np.int64)) == (ids in written)
-
-
 def matches(mask: TagMask, ids: np.ndarray) -> np.ndarray:
     """How many of the alternatives of a mask a tag sequence matches."""
     allowed = mask.allowed.reshape(-1, *mask.allowed.shape[-2:])

@@ -2,9 +2,13 @@
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
+
+Indices = Tensor | NDArray[np.int64]
 
 # The score of what is forbidden. Finite, because inf - inf is NaN, and so low that a sequence which
 # needs it can be recognised: its score is at or under half of this, whatever the rest.
@@ -12,20 +16,13 @@ FORBIDDEN = -1e30
 
 
 class Chain(NamedTuple):
-    """The potentials of a batch of sequences.
+    """The potentials of a batch of sequences."""
 
-    emissions: (B, T, C) float32.
-    transitions: (C, C), indexed [from, to].
-    start: (C,).
-    end: (C,).
-    mask: (B, T) bool, True for the tokens, which come first; a row may be all False.
-    """
-
-    emissions: Tensor
-    transitions: Tensor
-    start: Tensor
-    end: Tensor
-    mask: Tensor
+    emissions: Tensor  # (B, T, C), float32 or float64
+    transitions: Tensor  # (C, C), indexed [from, to]
+    start: Tensor  # (C,)
+    end: Tensor  # (C,)
+    mask: Tensor  # (B, T) bool, True for the tokens, which come first; a row may be all False
 
 
 def constrain(chain: Chain, transitions: Tensor, start: Tensor, end: Tensor) -> Chain:

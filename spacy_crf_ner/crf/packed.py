@@ -1,7 +1,7 @@
 """A batch without its padding, for recursions on a CPU."""
 
 from functools import cached_property
-from typing import Any, List, Tuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,24 +18,23 @@ class Packed:
     what a recursion needs at t is one slice. The docs without tokens, if any, are left out: D stay.
 
     mask: (B, T) bool, as in a chain, on the CPU.
+    docs: (D,), the docs that have tokens, rows of the batch, longest first.
+    lengths: (D,), how many tokens each has.
+    counts: For each token t of the longest doc, how many docs have it; falling.
     """
-
-    docs: Ints  # (D,): the docs that have tokens, rows of the batch, longest first
-    lengths: Ints  # (D,): how many tokens each has
-    counts: List[int]  # for each token t of the longest doc, how many docs have it; falling
 
     def __init__(self, mask: Tensor) -> None:
         self.shape = mask.shape
         lengths = mask.numpy().sum(1)
-        self.docs = np.argsort(-lengths, kind="stable")[: np.count_nonzero(lengths)]
-        self.lengths = lengths[self.docs]
+        self.docs: Ints = np.argsort(-lengths, kind="stable")[: np.count_nonzero(lengths)]
+        self.lengths: Ints = lengths[self.docs]
         self._counts: Ints = mask.numpy().sum(0)[: lengths.max(initial=0)]
         self._ends = self._counts.cumsum()
         self._begins = self._ends - self._counts
-        self.counts = self._counts.tolist()
+        self.counts: list[int] = self._counts.tolist()
 
     @cached_property
-    def tokens(self) -> List[slice]:
+    def tokens(self) -> list[slice]:
         """Where the tokens t of all docs lie."""
         return list(map(slice, self._begins.tolist(), self._ends.tolist()))
 
@@ -92,6 +91,6 @@ class Packed:
     def unsort(self, values: NDArray[Any]) -> Tensor:
         """(D,) -> (B,), or (D, longest) -> (B, T); zeros elsewhere."""
         result = np.zeros(self.shape[: values.ndim], values.dtype)
-        at: Tuple[Any, ...] = (self.docs, *map(slice, values.shape[1:]))
+        at: tuple[Any, ...] = (self.docs, *map(slice, values.shape[1:]))
         result[at] = values
         return torch.from_numpy(result)

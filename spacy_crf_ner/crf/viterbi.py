@@ -1,6 +1,6 @@
 """Viterbi decoding, its trellis, and the n best tag sequences."""
 
-from typing import Iterator, List, Tuple
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from .packed import Packed
 CHUNK_COST = 100_000
 
 
-def viterbi(chain: Chain) -> Tuple[Tensor, Tensor]:
+def viterbi(chain: Chain) -> tuple[Tensor, Tensor]:
     """Find the best tag sequence of each doc, ties broken towards the lower tag index.
 
     Of several best sequences it is the one with the lowest last tag, and so on backwards.
@@ -26,7 +26,7 @@ def viterbi(chain: Chain) -> Tuple[Tensor, Tensor]:
     return _viterbi_padded(chain)
 
 
-def trellis(chain: Chain) -> Tuple[Tensor, Tensor]:
+def trellis(chain: Chain) -> tuple[Tensor, Tensor]:
     """Score the best path to each tag at each token, with its back-pointer.
 
     Ties are broken as in `viterbi`. From the last tag that is best together with its end score, the
@@ -46,7 +46,7 @@ def trellis(chain: Chain) -> Tuple[Tensor, Tensor]:
     return scores.masked_fill(unreached, -torch.inf), pointers.masked_fill(unreached, -1)
 
 
-def nbest(chain: Chain, n: int) -> Tuple[Tensor, Tensor]:
+def nbest(chain: Chain, n: int) -> tuple[Tensor, Tensor]:
     """Find the n best tag sequences of each doc, best first, all distinct.
 
     Viterbi with n scores for each tag in the place of one. Source: Seshadri and Sundberg (1994),
@@ -89,7 +89,7 @@ def nbest(chain: Chain, n: int) -> Tuple[Tensor, Tensor]:
     return tags.masked_fill(~chain.mask[:, None, :], 0), scores
 
 
-def _viterbi_packed(chain: Chain) -> Tuple[Tensor, Tensor]:
+def _viterbi_packed(chain: Chain) -> tuple[Tensor, Tensor]:
     """Viterbi without back-pointers, which are recomputed along the one best path.
 
     For a CPU, where the calls of a token cost more than its additions: few calls, all in place, on
@@ -124,7 +124,7 @@ def _viterbi_packed(chain: Chain) -> Tuple[Tensor, Tensor]:
     return packed.unsort(tags.T), packed.unsort(final.max(axis=1))
 
 
-def _chunks(counts: List[int], sums: int) -> Iterator[Tuple[int, int]]:
+def _chunks(counts: list[int], sums: int) -> Iterator[tuple[int, int]]:
     """Part all tokens but the first into chunks, each searched for a constant number of docs.
 
     This is the number of docs that have the chunk's first token. Docs that have ended stay in the
@@ -142,7 +142,7 @@ def _chunks(counts: List[int], sums: int) -> Iterator[Tuple[int, int]]:
         yield begin, len(counts)
 
 
-def _viterbi_padded(chain: Chain) -> Tuple[Tensor, Tensor]:
+def _viterbi_padded(chain: Chain) -> tuple[Tensor, Tensor]:
     """Viterbi with back-pointers, on any device."""
     B, T, _ = chain.emissions.shape
     tags = torch.zeros((B, T), dtype=torch.int64, device=chain.emissions.device)
@@ -159,7 +159,7 @@ def _viterbi_padded(chain: Chain) -> Tuple[Tensor, Tensor]:
     return tags.masked_fill(~chain.mask, 0), score
 
 
-def _steps(chain: Chain) -> Iterator[Tuple[Tensor, Tensor]]:
+def _steps(chain: Chain) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield for each token the score of the best path to each tag, and its back-pointer: (B, C).
 
     At the first token, and past the end of its doc, a tag points to itself: there it carries on

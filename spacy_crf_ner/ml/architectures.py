@@ -3,8 +3,9 @@
 Axes: B docs, N tokens of the batch, one doc after the other, C tags.
 """
 
+from collections.abc import Callable
 from functools import partial
-from typing import Callable, List, Optional, Tuple, cast
+from typing import cast
 
 import numpy as np
 from spacy.tokens import Doc
@@ -27,19 +28,19 @@ from .torch_layer import (
 
 
 def bilstm_crf(
-    tok2vec: Model[List[Doc], List[Floats2d]],
+    tok2vec: Model[list[Doc], list[Floats2d]],
     rnn: str = "lstm",
     hidden_width: int = 200,
     depth: int = 1,
     bidirectional: bool = True,
     dense_width: int = 0,
-    dropout: Optional[float] = None,
+    dropout: float | None = None,
     decoder: str = "crf",
     learn_rate_multiplier: float = 1.0,
     mixed_precision: MixedPrecision = False,
-    precision: Optional[str] = None,
-    nO: Optional[int] = None,
-) -> Model[List[Doc], Potentials]:
+    precision: str | None = None,
+    nO: int | None = None,
+) -> Model[list[Doc], Potentials]:
     """Build `spacy-crf-ner.BiLSTMCRF.v1`: a recurrent encoder and a CRF over token vectors.
 
     tok2vec: Any layer from docs to one vector a token, a listener to a transformer among them.
@@ -62,10 +63,10 @@ def bilstm_crf(
     nO: Number of tags, C; usually None, to be set when the labels are known.
 
     Source: Huang, Xu and Yu (2015), "Bidirectional LSTM-CRF models for sequence tagging".
-    Raises ValueError for a setting out of its range.
+    Raises InputError for a setting out of its range.
     """
     config = BiLSTMCRFConfig(rnn, hidden_width, depth, bidirectional, dropout, dense_width, decoder)
-    head: Model[List[Floats2d], Potentials] = torch_layer(
+    head: Model[list[Floats2d], Potentials] = torch_layer(
         "bilstm_crf",
         partial(BiLSTMCRF, config),
         read_vectors,
@@ -76,34 +77,34 @@ def bilstm_crf(
         mixed_precision=mixed_precision,
         precision=precision,
     )
-    model: Model[List[Doc], Potentials] = chain(tok2vec, head)
+    model: Model[list[Doc], Potentials] = chain(tok2vec, head)
     model.set_ref("tok2vec", tok2vec)
     model.set_ref("output_layer", head)
     return model
 
 
 def rnn_encoder(
-    tok2vec: Model[List[Doc], List[Floats2d]],
+    tok2vec: Model[list[Doc], list[Floats2d]],
     rnn: str = "lstm",
     hidden_width: int = 200,
     depth: int = 1,
     bidirectional: bool = True,
-    dropout: Optional[float] = None,
+    dropout: float | None = None,
     learn_rate_multiplier: float = 1.0,
     mixed_precision: MixedPrecision = False,
-    precision: Optional[str] = None,
-) -> Model[List[Doc], List[Floats2d]]:
+    precision: str | None = None,
+) -> Model[list[Doc], list[Floats2d]]:
     """Build `spacy-crf-ner.RNNEncoder.v1`: a recurrent encoder over token vectors, as a tok2vec.
 
     Any component of spaCy takes it: a text classifier, a tagger. The settings are those of
     `spacy-crf-ner.BiLSTMCRF.v1`.
 
-    Raises ValueError for a setting out of its range.
+    Raises InputError for a setting out of its range.
     """
     config = BiLSTMCRFConfig(rnn, hidden_width, depth, bidirectional, dropout)
     if rnn == "none":
         raise InputError("rnn: expected an encoder, got 'none'. Take the tok2vec below it instead.")
-    encoder: Model[List[Floats2d], List[Floats2d]] = torch_layer(
+    encoder: Model[list[Floats2d], list[Floats2d]] = torch_layer(
         "rnn_encoder",
         partial(Encoder, config),
         read_vectors,
@@ -114,12 +115,12 @@ def rnn_encoder(
         mixed_precision=mixed_precision,
         precision=precision,
     )
-    model: Model[List[Doc], List[Floats2d]] = chain(tok2vec, encoder)
+    model: Model[list[Doc], list[Floats2d]] = chain(tok2vec, encoder)
     model.set_dim("nO", encoder.get_dim("nO"))
     return model
 
 
-def grow(model: Model[List[Doc], Potentials], nO: int, like: int) -> None:
+def grow(model: Model[list[Doc], Potentials], nO: int, like: int) -> None:
     """Give an initialized model more tags, nO in all; see `BiLSTMCRF.with_more_tags`."""
     head = model.get_ref("output_layer")
     shim = shim_of(head)
@@ -129,10 +130,10 @@ def grow(model: Model[List[Doc], Potentials], nO: int, like: int) -> None:
 
 
 def _write_potentials(
-    model: Model[List[Floats2d], Potentials],
-    inputs_outputs: Tuple[List[Floats2d], Tuple[Tensor, ...]],
+    model: Model[list[Floats2d], Potentials],
+    inputs_outputs: tuple[list[Floats2d], tuple[Tensor, ...]],
     is_train: bool,
-) -> Tuple[Potentials, Callable[[Potentials], ArgsKwargs]]:
+) -> tuple[Potentials, Callable[[Potentials], ArgsKwargs]]:
     X, outputs = inputs_outputs
     # Copies: an optimizer changes the transitions in place, and what was predicted must stay.
     emissions, transitions, start, end = (to_array(output.clone()) for output in outputs)
@@ -144,8 +145,7 @@ def _write_potentials(
         # The transitions of a softmax decoder are constants.
         learned = [(y, dy) for y, dy in zip(outputs, dY.tensors()) if y.requires_grad]
         return ArgsKwargs(
-            args=([y for y, _ in learned],),
-            kwargs={"grad_tensors": [dy for _, dy in learned]},
+            args=([y for y, _ in learned],), kwargs={"grad_tensors": [dy for _, dy in learned]}
         )
 
     return Y, backprop

@@ -4,7 +4,7 @@ Axes: B docs, T tokens of the longest, N tokens of the batch, one doc after the 
 """
 
 from dataclasses import dataclass
-from typing import Any, List, Optional, Tuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -34,7 +34,7 @@ class BiLSTMCRFConfig:
     hidden_width: int
     depth: int
     bidirectional: bool
-    dropout: Optional[float]
+    dropout: float | None
     dense_width: int = 0
     decoder: str = "crf"
 
@@ -59,18 +59,14 @@ def require_dropout(config: Any) -> None:
 
 
 class Encoder(nn.Module):
-    """A recurrent encoder over docs of any lengths; without one, its input with dropout.
-
-    config: Its settings; those of the layers above it are not read.
-    nI: Width of the token vectors.
-    """
+    """A recurrent encoder over docs of any lengths; without one, its input with dropout."""
 
     def __init__(self, config: BiLSTMCRFConfig, nI: int) -> None:
         super().__init__()
         self.config = config
         self.dims = {"nI": nI}
         self.nO = nI  # width of the output
-        self.rnn: Optional[nn.RNNBase] = None
+        self.rnn: nn.RNNBase | None = None
         if config.rnn != "none":
             self.rnn = RNNS[config.rnn](
                 nI, config.hidden_width, config.depth, bidirectional=config.bidirectional
@@ -128,10 +124,10 @@ def _encode_padded(rnn: nn.RNNBase, X: Tensor, lengths: Tensor) -> Tensor:
     return _unsort(encoded, tokens)
 
 
-def _bucket_by_length(lengths: Tensor) -> List[List[int]]:
+def _bucket_by_length(lengths: Tensor) -> list[list[int]]:
     """Group docs by length, the longest first, with padding within MAX_PADDING_RATIO."""
     of_docs = lengths.tolist()
-    buckets: List[List[int]] = []
+    buckets: list[list[int]] = []
     room = 0.0
     for doc in sorted(range(len(of_docs)), key=of_docs.__getitem__, reverse=True):
         if not of_docs[doc]:
@@ -148,7 +144,7 @@ def _bucket_by_length(lengths: Tensor) -> List[List[int]]:
 
 def _encode_bucket(
     rnn: nn.RNNBase, X: Tensor, starts: Tensor, lengths: Tensor
-) -> Tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:
     """Encode the tokens of some docs, each direction so that padding comes last.
 
     starts: (B,), row of the first token of each doc.
@@ -165,6 +161,8 @@ def _encode_bucket(
     rows = (starts + steps.minimum(lengths - 1)).view(-1)
     X = X.index_select(0, rows)  # (T * B, nI)
     zeros = X.new_zeros(1, len(docs), rnn.hidden_size)
+    encode: Any = getattr(torch, rnn.mode.lower())  # torch.lstm, torch.gru or torch.rnn_tanh
+    state = (zeros, zeros) if rnn.mode == "LSTM" else zeros
     weights = iter(rnn.all_weights)
     for layer in range(rnn.num_layers):
         if layer:
@@ -172,13 +170,7 @@ def _encode_bucket(
         read = []
         for from_right in range(1 + rnn.bidirectional):
             padded = (X.index_select(0, mirrored) if from_right else X).view(*within.shape, -1)
-            settings: Any = (next(weights), True, 1, 0.0, rnn.training, False, False)
-            if rnn.mode == "LSTM":
-                Y = torch.lstm(padded, (zeros, zeros), *settings)[0]
-            else:
-                Y = {"GRU": torch.gru, "RNN_TANH": torch.rnn_tanh}[rnn.mode](
-                    padded, zeros, *settings
-                )[0]
+            Y = encode(padded, state, next(weights), True, 1, 0.0, rnn.training, False, False)[0]
             Y = Y.flatten(0, 1)
             read.append(Y.index_select(0, mirrored) if from_right else Y)
         X = torch.cat(read, dim=1)
@@ -199,7 +191,6 @@ class BiLSTMCRF(nn.Module):
     The transition parameters are those of a `torchcrf.CRF`; a softmax decoder has none. Source:
     Huang, Xu and Yu (2015), "Bidirectional LSTM-CRF models for sequence tagging".
 
-    config: Its settings.
     nI: Width of the token vectors.
     nO: Number of tags, C.
     """
@@ -209,15 +200,10 @@ class BiLSTMCRF(nn.Module):
         self.config = config
         self.dims = {"nI": nI, "nO": nO}
         self.encoder = Encoder(config, nI)
-        width = self.encoder.nO
-        self.dense: Optional[nn.Linear] = None
-        if config.dense_width:
-            self.dense = nn.Linear(width, config.dense_width)
-            width = config.dense_width
-        self.projection = nn.Linear(width, nO)
-        self.crf: Optional[CRF] = None
-        if config.decoder == "crf":
-            self.crf = CRF(nO, batch_first=True)
+        width, dense_width = self.encoder.nO, config.dense_width
+        self.dense = nn.Linear(width, dense_width) if dense_width else None
+        self.projection = nn.Linear(dense_width or width, nO)
+        self.crf = CRF(nO, batch_first=True) if config.decoder == "crf" else None
 
     def with_more_tags(self, nO: int, like: int) -> "BiLSTMCRF":
         """Copy the network, with more tags after its own; it stays on its device.
@@ -243,12 +229,8 @@ class BiLSTMCRF(nn.Module):
 
     def forward(
         self, features: Tensor, lengths: Tensor, dropout: float
-    ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Compute the potentials of a batch of docs.
-
-        features: (N, nI).
-        lengths: (B,) int64 on the CPU, tokens of each doc; they sum to N, some may be 0.
-        dropout: The rate in training, unless the config has its own.
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Compute the potentials of a batch of docs, from the arguments of `Encoder.forward`.
 
         Returns emissions (N, C), transitions (C, C), start and end transitions (C,), in float32.
         """

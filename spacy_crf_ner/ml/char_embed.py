@@ -4,10 +4,11 @@ Axes: N tokens of the batch, one doc after the other; U distinct words, L charac
 K distinct characters.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import sqrt
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -42,7 +43,7 @@ IDs = NDArray[np.uint64]
 class WordEmbeddingConfig:
     """The settings of `spacy-crf-ner.CharWordEmbed.v1`.
 
-    Raises ValueError for a value out of its range, and where nothing is switched on.
+    Raises InputError for a value out of its range, and where nothing is switched on.
     """
 
     chars: str
@@ -53,7 +54,7 @@ class WordEmbeddingConfig:
     shape_width: int
     shape_rows: int
     static_vectors: bool
-    dropout: Optional[float]
+    dropout: float | None
 
     def __post_init__(self) -> None:
         require(self, "chars", self.chars in CHARS, f"one of {[*CHARS]}")
@@ -78,20 +79,13 @@ class WordEmbeddingConfig:
 
 
 class Words(NamedTuple):
-    """The distinct words of a batch, as numbers; those of what is switched off are not read.
+    """The distinct words of a batch, as numbers; those of what is switched off are not read."""
 
-    chars: (U, L) int64, numbers of characters from 1; 0 where a word has ended.
-    alphabet: (K, 4) int64, the rows of the character with the number 1, 2 and so on.
-    norms: (U, 4) int64, the rows of their norms.
-    shapes: (U, 4) int64, the rows of their shapes.
-    vectors: (U, nM) float32, their static vectors.
-    """
-
-    chars: Tensor
-    alphabet: Tensor
-    norms: Tensor
-    shapes: Tensor
-    vectors: Tensor
+    chars: Tensor  # (U, L) int64, numbers of characters from 1; 0 where a word has ended
+    alphabet: Tensor  # (K, 4) int64, the rows of the character with the number 1, 2 and so on
+    norms: Tensor  # (U, 4) int64, the rows of their norms
+    shapes: Tensor  # (U, 4) int64, the rows of their shapes
+    vectors: Tensor  # (U, nM) float32, their static vectors
 
 
 class CharCNN(nn.Module):
@@ -99,9 +93,6 @@ class CharCNN(nn.Module):
 
     A batch has many triples of few characters: what a character adds to the one before it, to its
     own place and to the one after is computed once for each, and a triple is the sum of three rows.
-
-    nI: Width of the vector of a character.
-    nO: Number of filters.
     """
 
     def __init__(self, nI: int, nO: int) -> None:
@@ -125,11 +116,7 @@ class CharCNN(nn.Module):
 
 
 class CharLSTM(nn.Module):
-    """An LSTM over the characters of a word in both directions, and the last state of each.
-
-    nI: Width of the vector of a character.
-    nO: Width of both directions together.
-    """
+    """An LSTM over the characters of a word in both directions, and the last state of each."""
 
     def __init__(self, nI: int, nO: int) -> None:
         super().__init__()
@@ -148,7 +135,6 @@ class CharLSTM(nn.Module):
 class WordEmbedding(nn.Module):
     """The vectors of words: of their characters, norms and shapes, and static ones, side by side.
 
-    config: Its settings.
     nM: Width of the static vectors; 0 without.
     """
 
@@ -158,18 +144,13 @@ class WordEmbedding(nn.Module):
         self.nM = nM
         self.dims = {"nM": nM}
         self.nO = config.learned_width + nM
-        self.alphabet: Optional[nn.EmbeddingBag] = None
-        self.reader: Optional[nn.Module] = None
+        self.alphabet = self.reader = None
         if config.chars != "none":
             self.alphabet = _hash_table(CHAR_ROWS, config.char_embed)
             reader = CharCNN if config.chars == "cnn" else CharLSTM
             self.reader = reader(config.char_embed, config.char_width)
-        self.norms: Optional[nn.EmbeddingBag] = None
-        if config.word_width:
-            self.norms = _hash_table(config.word_rows, config.word_width)
-        self.shapes: Optional[nn.EmbeddingBag] = None
-        if config.shape_width:
-            self.shapes = _hash_table(config.shape_rows, config.shape_width)
+        self.norms = _hash_table(config.word_rows, config.word_width)
+        self.shapes = _hash_table(config.shape_rows, config.shape_width)
 
     def forward(self, words: Words, tokens: Tensor, dropout: float) -> Tensor:
         """Embed each word once, and give each token the vector of its word: (N, nO).
@@ -188,8 +169,7 @@ class WordEmbedding(nn.Module):
             parts.append(self.norms(words.norms))
         if self.shapes is not None:
             parts.append(self.shapes(words.shapes))
-        if self.nM:
-            parts.append(words.vectors)
+        parts.append(words.vectors)
         rate = dropout if self.config.dropout is None else self.config.dropout
         return F.dropout(F.embedding(tokens, torch.cat(parts, 1)), rate, self.training)
 
@@ -203,9 +183,9 @@ def char_word_embed(
     shape_width: int = 25,
     shape_rows: int = 1000,
     static_vectors: bool = False,
-    dropout: Optional[float] = None,
+    dropout: float | None = None,
     learn_rate_multiplier: float = 1.0,
-) -> Model[List[Doc], List[Floats2d]]:
+) -> Model[list[Doc], list[Floats2d]]:
     """Build `spacy-crf-ner.CharWordEmbed.v1`: vectors of words from their spelling, as a tok2vec.
 
     It reads no context: that is for the layer above. What is switched on stands side by side, so
@@ -231,19 +211,10 @@ def char_word_embed(
     Sources: Ma and Hovy (2016), "End-to-end sequence labeling via bi-directional LSTM-CNNs-CRF",
     for the CNN; Lample et al. (2016), "Neural architectures for named entity recognition", for the
     LSTM; hashing as in `thinc.api.HashEmbed`.
-    Raises ValueError for a setting out of its range, and where nothing is switched on.
+    Raises InputError for a setting out of its range, and where nothing is switched on.
     """
-    config = WordEmbeddingConfig(
-        chars=chars,
-        char_width=char_width,
-        char_embed=char_embed,
-        word_width=word_width,
-        word_rows=word_rows,
-        shape_width=shape_width,
-        shape_rows=shape_rows,
-        static_vectors=static_vectors,
-        dropout=dropout,
-    )
+    tables = word_width, word_rows, shape_width, shape_rows
+    config = WordEmbeddingConfig(chars, char_width, char_embed, *tables, static_vectors, dropout)
     return torch_layer(
         "char_word_embed",
         partial(WordEmbedding, config),
@@ -256,8 +227,8 @@ def char_word_embed(
 
 
 def _init_embedding(
-    model: Model[List[Doc], List[Floats2d]],
-    X: Optional[List[Doc]] = None,
+    model: Model[list[Doc], list[Floats2d]],
+    X: list[Doc] | None = None,
     Y: Any = None,
     *,
     config: WordEmbeddingConfig,
@@ -278,8 +249,8 @@ def _init_embedding(
 
 
 def _read_docs(
-    model: Model[List[Doc], List[Floats2d]], X: List[Doc], is_train: bool
-) -> Tuple[ArgsKwargs, Callable[[ArgsKwargs], List[Doc]]]:
+    model: Model[list[Doc], list[Floats2d]], X: list[Doc], is_train: bool
+) -> tuple[ArgsKwargs, Callable[[ArgsKwargs], list[Doc]]]:
     """Hand the distinct words of docs to the module, and the word of each token."""
     shim = shim_of(model)
     words, tokens = read_words(X, cast(WordEmbedding, shim.module))
@@ -291,14 +262,14 @@ def _read_docs(
     return ArgsKwargs(args=args, kwargs={}), lambda d_inputs: []
 
 
-def read_words(docs: Sequence[Doc], module: WordEmbedding) -> Tuple[Words, Tensor]:
+def read_words(docs: Sequence[Doc], module: WordEmbedding) -> tuple[Words, Tensor]:
     """Number the distinct words of docs, and what a module reads of them.
 
     Two tokens are of one word where they agree in ORTH and in NORM, which a token may have for
     itself, and in the attribute that the static vectors are looked up by.
 
     Returns the words, and the number of the word of each token (N,).
-    Raises ValueError where the static vectors are not of the width that the module has.
+    Raises InputError where the static vectors are not of the width that the module has.
     """
     if not any(len(doc) for doc in docs):
         nothing = torch.zeros((0, 0))
@@ -323,11 +294,11 @@ def read_words(docs: Sequence[Doc], module: WordEmbedding) -> Tuple[Words, Tenso
     return words, torch.from_numpy(tokens)
 
 
-def _distinct(columns: IDs) -> Tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _distinct(columns: IDs) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Find the distinct rows of (N, 3): where each comes first (U,), and which each row is (N,).
 
-    A column after the other is counted in, exactly: both counts are N at most, so that their
-    product has room in 64 bits.
+    Faster than `np.unique` of rows. A column after the other is counted in, exactly: both counts
+    are N at most, so that their product has room in 64 bits.
     """
     rows = np.zeros(len(columns), dtype=np.int64)
     first = rows[:1]
@@ -338,7 +309,7 @@ def _distinct(columns: IDs) -> Tuple[NDArray[np.int64], NDArray[np.int64]]:
     return first, rows
 
 
-def spell(texts: Sequence[str]) -> Tuple[NDArray[np.int64], IDs]:
+def spell(texts: Sequence[str]) -> tuple[NDArray[np.int64], IDs]:
     """Number the distinct characters of words from 1.
 
     texts: Words of one character or more, as those of spaCy are.
@@ -361,12 +332,14 @@ def _hash(ids: IDs, rows: int, seed: int) -> Tensor:
     return torch.from_numpy((keys % rows).astype(np.int64))
 
 
-def _hash_table(rows: int, width: int) -> nn.EmbeddingBag:
-    """Make a table that the sum of four rows is taken of.
+def _hash_table(rows: int, width: int) -> nn.EmbeddingBag | None:
+    """Make a table that the sum of four rows is taken of; None for a width of 0.
 
     A uniform number from -b to b has the variance b^2 / 3, and the sum of four 4 b^2 / 3. It is
     1 / width, as Ma and Hovy (2016) draw vectors of characters, where b^2 = 3 / (4 width).
     """
+    if not width:
+        return None
     table = nn.EmbeddingBag(rows, width, mode="sum")
     bound = sqrt(3 / (N_HASHES * width))
     nn.init.uniform_(table.weight, -bound, bound)

@@ -1,8 +1,8 @@
-"""Memory of a long training run: what keeps it from growing."""
+"""What keeps the memory of a long training run from growing."""
 
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Iterator
 
 from torch import nn
 
@@ -16,11 +16,9 @@ def keep_storage(module: nn.Module) -> Iterator[None]:
     """Keep the parameters of a module in their own tensors while an optimizer updates them.
 
     thinc makes an array over the memory of a tensor, updates it, and makes a tensor over the array.
-    The memory is the same one, but the new tensor keeps the array alive, and the array the old
-    tensor: one more link at every update, for every parameter, which nothing ever frees.
-
-    module: Its parameters are updated in place. One that an optimizer replaces by an array of its
-        own stays replaced.
+    The new tensor keeps the array alive, and the array the old tensor: one more link at every
+    update, for every parameter, which nothing ever frees. A parameter that an optimizer replaces
+    by an array of its own stays replaced.
     """
     owners = [(weights, weights.data) for weights in module.parameters()]
     yield

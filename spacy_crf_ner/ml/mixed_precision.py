@@ -1,20 +1,22 @@
 """Mixed precision training of the torch modules that thinc's shims hold.
 
-Private attributes of thinc's PyTorchShim that have no public counterpart are used here, and only
-here but for `_model` in precision.py: `_model`, `_grad_scaler` and `_mixed_precision`.
+Of the private attributes of thinc's PyTorchShim, `_grad_scaler` and `_mixed_precision` are used
+here alone, and `_model` here and in precision.py.
 """
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, Callable, Iterator, Literal, Optional, Tuple, Union, cast
+from typing import Any, Literal, cast
 
 import torch
 from thinc.api import ArgsKwargs, PyTorchShim, get_torch_default_device
 from torch import nn
 
 from ..input_error import InputError
+from .memory import limit_kernel_cache
 from .threads import use_one_thread_after_fork
 
-MixedPrecision = Union[bool, Literal["bf16"]]
+MixedPrecision = bool | Literal["bf16"]
 
 
 def on_gpu() -> bool:
@@ -22,7 +24,7 @@ def on_gpu() -> bool:
     return bool(get_torch_default_device().type == "cuda")
 
 
-def module_of(shim: Any) -> Optional[nn.Module]:
+def module_of(shim: Any) -> nn.Module | None:
     """The torch module of a shim; None before it has one, and for other shims."""
     module = getattr(shim, "_model", None)
     return module if isinstance(module, nn.Module) else None
@@ -40,17 +42,13 @@ class MixedPrecisionShim(PyTorchShim):
 
     bf16 = False
 
-    def predict(self, inputs: ArgsKwargs) -> Any:
-        """Compute the outputs, without gradients."""
-        use_one_thread_after_fork()
-        return super().predict(inputs)
-
-    def begin_update(self, inputs: ArgsKwargs) -> Tuple[Any, Callable[[ArgsKwargs], ArgsKwargs]]:
+    def begin_update(self, inputs: ArgsKwargs) -> tuple[Any, Callable[[ArgsKwargs], ArgsKwargs]]:
         """Compute the outputs; returns them and a callback for the backward pass.
 
         Raises InputError for bfloat16 on a GPU that has none.
         """
         use_one_thread_after_fork()
+        limit_kernel_cache()
         with self._autocast() if self.bf16 else nullcontext():
             outputs, backprop = super().begin_update(inputs)
 

@@ -5,7 +5,7 @@ import warnings
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Dict, Tuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,19 +17,17 @@ def has_onnx() -> bool:
 
 
 class OnnxModule(nn.Module):
-    """A module in ONNX Runtime, its linear layers in int8.
-
-    Weights are rounded once, each row on its own scale; inputs of a layer at each call.
+    """A module in ONNX Runtime; weights are rounded once, inputs of a layer at each call.
 
     module: On the CPU; it takes tensors by position and returns one tensor.
     examples: An input of each name, (B, T) or (B, T, nI). B and T may be others later.
     """
 
-    def __init__(self, module: nn.Module, examples: Dict[str, Tensor]) -> None:
+    def __init__(self, module: nn.Module, examples: dict[str, Tensor]) -> None:
         super().__init__()
         with TemporaryDirectory() as folder:
             self.quantized = _quantize(module, examples, Path(folder))
-        self._session: Tuple[int, Any] = (0, None)
+        self._session: tuple[int, Any] = (0, None)
 
     @property
     def session(self) -> Any:
@@ -50,14 +48,12 @@ class OnnxModule(nn.Module):
         return torch.from_numpy(Y)
 
 
-def _quantize(module: nn.Module, examples: Dict[str, Tensor], folder: Path) -> bytes:
+def _quantize(module: nn.Module, examples: dict[str, Tensor], folder: Path) -> bytes:
     """Write a module as ONNX Runtime reads it, in int8."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    whole, prepared, quantized = (
-        str(folder / f"{name}.onnx") for name in ("whole", "prepared", "int8")
-    )
+    whole, prepared, quantized = (str(folder / f"{step}.onnx") for step in range(3))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporter, about itself
         torch.onnx.export(

@@ -1,50 +1,49 @@
 """The potentials that the network computes for a batch, and the losses on them.
 
 Axes: B docs, N tokens of the batch, one doc after the other, T tokens of the longest doc, C tags,
-S negative spans, R disjoint sets of tag sequences.
+S negative spans, R disjoint sets of tag sequences, W tokens of a window.
 """
 
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from thinc.types import Floats1d, Floats2d
 from torch import Tensor
+from torch.nn.functional import one_hot, pad
 
 from .. import crf
 from ..tags import Constraints, TagMask
 from .torch_layer import to_array, to_tensor
 
+SCORES = ("emissions", "transitions", "start", "end")
+
 
 class Potentials(NamedTuple):
     """The output of the model: the potentials of a linear-chain CRF for each doc of a batch.
 
-    emissions: (N, C).
-    lengths: (B,) on the CPU, tokens of each doc; they sum to N, some may be 0.
-    transitions: (C, C), indexed [from, to].
-    start: (C,).
-    end: (C,).
     constrained: Whether the loss gives illegal tag sequences no probability. The loss of a CRF
         does; the loss of a softmax, which scores each token by itself, does not.
     """
 
-    emissions: Floats2d
-    lengths: NDArray[np.int64]
-    transitions: Floats2d
-    start: Floats1d
-    end: Floats1d
+    emissions: Floats2d  # (N, C)
+    lengths: NDArray[np.int64]  # (B,) on the CPU, tokens of each doc; they sum to N, some may be 0
+    transitions: Floats2d  # (C, C), indexed [from, to]
+    start: Floats1d  # (C,)
+    end: Floats1d  # (C,)
     constrained: bool
 
-    def tensors(self) -> List[Tensor]:
+    def tensors(self) -> list[Tensor]:
         """Emissions (N, C), transitions (C, C), start and end (C,)."""
-        return list(map(to_tensor, (self.emissions, self.transitions, self.start, self.end)))
+        return [to_tensor(getattr(self, name)) for name in SCORES]
 
     def chain(
         self,
         constraints: Constraints,
-        allowed: Optional[NDArray[np.bool_]] = None,
-        temperature: Optional[float] = None,
+        allowed: NDArray[np.bool_] | None = None,
+        temperature: float | None = None,
     ) -> crf.Chain:
         """Build the chain over which all decoding and all probabilities are computed.
 
@@ -60,25 +59,20 @@ class Potentials(NamedTuple):
             tensors[0] = crf.clamp(tensors[0], mask)
         return _chain(tensors, self.lengths, constraints)
 
-    def with_gradient(self, gradients: Sequence[Optional[Tensor]]) -> "Potentials":
+    def with_gradient(self, gradients: Sequence[Tensor | None]) -> "Potentials":
         """Build the gradient for these potentials from one for each of the `tensors`."""
-        filled = (
-            torch.zeros_like(tensor) if gradient is None else gradient
-            for tensor, gradient in zip(self.tensors(), gradients)
-        )
-        emissions, transitions, start, end = map(to_array, filled)
-        return self._replace(emissions=emissions, transitions=transitions, start=start, end=end)
+        filled = {
+            name: to_array(torch.zeros_like(tensor) if gradient is None else gradient)
+            for name, tensor, gradient in zip(SCORES, self.tensors(), gradients)
+        }
+        return self._replace(**filled)
 
 
 class NegativeSpan(NamedTuple):
-    """A span of a doc of the batch that is known to be no entity, of its label or of any.
+    """A span of a doc of the batch that is known to be no entity, of its label or of any."""
 
-    doc: The doc, 0 to B - 1.
-    exclusion: The tag sequences of the doc without this entity: (R, W, C).
-    """
-
-    doc: int
-    exclusion: TagMask
+    doc: int  # 0 to B - 1
+    exclusion: TagMask  # the tag sequences of the doc without this entity: (R, W, C)
 
 
 def nll_with_gradient(
@@ -86,7 +80,7 @@ def nll_with_gradient(
     gold: NDArray[np.int64],
     constraints: Constraints,
     negatives: Sequence[NegativeSpan] = (),
-) -> Tuple[NDArray[np.float64], Potentials]:
+) -> tuple[NDArray[np.float64], Potentials]:
     """Compute the negative log likelihood of the gold tags, in nats, and its gradient.
 
     gold: (N,) tag ids; negative where the annotation is missing: the loss sums over all tags there.
@@ -130,7 +124,7 @@ def _nll(chain: crf.Chain, gold: NDArray[np.int64], lengths: NDArray[np.int64]) 
     tags, mask = _pad(torch.from_numpy(gold).to(chain.mask.device), lengths)
     missing = (tags < 0) & mask
     if missing.any():
-        allowed = torch.nn.functional.one_hot(tags.clamp(min=0), chain.emissions.shape[2]).bool()
+        allowed = one_hot(tags.clamp(min=0), chain.emissions.shape[2]).bool()
         emissions = crf.clamp(chain.emissions, allowed | missing.unsqueeze(2))
         losses = crf.log_partition(chain) - crf.log_partition(chain._replace(emissions=emissions))
     else:
@@ -144,39 +138,49 @@ def _negative_span_loss(chain: crf.Chain, negatives: Sequence[NegativeSpan]) -> 
 
     1 - P is not computed from P, whose distance to 1 no float holds where the model is sure, but
     as the share of the tag sequences without the span: log(1 - P) = logsumexp_r(logZ_r) - logZ.
-    One call computes logZ once for each doc with negatives, and logZ_r for each disjoint set.
+    The sets r differ within the window of the span only: logZ_r is summed from alpha at its first
+    token to beta at its last, and these come from one pass over each doc with negatives.
     """
     device = chain.mask.device
-    docs, of_span = np.unique([negative.doc for negative in negatives], return_inverse=True)
-    sizes = [len(negative.exclusion.allowed) for negative in negatives]
-    span_of = torch.arange(len(sizes), device=device).repeat_interleave(
-        torch.tensor(sizes, device=device)
-    )
-    rows = torch.from_numpy(np.append(docs, np.repeat(docs[of_span], sizes))).to(device)
-    allowed = torch.ones((len(rows), *chain.emissions.shape[1:]), dtype=torch.bool)
-    begin = len(docs)
-    for (_, (start, part)), size in zip(negatives, sizes):
-        at = slice(begin, begin := begin + size), slice(start, start + part.shape[1])
-        allowed[at] = torch.from_numpy(part)
-    emissions = crf.clamp(chain.emissions[rows].double(), allowed.to(device))
-    transitions, start_scores, end_scores = (scores.double() for scores in chain[1:4])
-    log_z = crf.log_partition(
-        crf.Chain(emissions, transitions, start_scores, end_scores, chain.mask[rows])
-    )
-    log_z, log_parts = log_z[: len(docs)], log_z[len(docs) :]
+    docs, doc_of = np.unique([negative.doc for negative in negatives], return_inverse=True)
+    masks = [torch.from_numpy(negative.exclusion.allowed) for negative in negatives]  # (R, W, C)
+    doc, first, width, sizes = torch.tensor(
+        [
+            (doc, negative.exclusion.start, mask.shape[1], len(mask))
+            for doc, negative, mask in zip(doc_of.tolist(), negatives, masks)
+        ],
+        device=device,
+    ).T
+    rows = torch.from_numpy(docs).to(device)
+    E, A, start, end = (scores.double() for scores in chain[:4])
+    E, mask = E[rows], chain.mask[rows]
+    alpha, beta = crf.log_messages(crf.Chain(E, A, start, end, mask))
+
+    steps = torch.arange(int(width.max()), device=device)
+    within = steps < width[:, None]  # (S, W)
+    E = E[doc[:, None], (first[:, None] + steps).clamp(max=E.shape[1] - 1)]  # (S, W, C)
+    last = (steps == width[:, None] - 1).unsqueeze(2)
+    E = torch.where((steps == 0)[:, None], alpha[doc, first].unsqueeze(1), E)
+    E = torch.where(last, E + beta[doc, first + width - 1].unsqueeze(1), E)
+    nothing = torch.zeros_like(start)
+    windows = crf.Chain(E, A, nothing, nothing, within)
+    log_z = crf.log_partition(windows)  # (S,)
+    span_of = torch.arange(len(sizes), device=device).repeat_interleave(sizes)
+    padded = [pad(mask, (0, 0, 0, len(steps) - mask.shape[1]), value=True) for mask in masks]
+    E = crf.clamp(E[span_of], torch.cat(padded).to(device))
+    log_parts = crf.log_partition(windows._replace(emissions=E, mask=within[span_of]))
     # logsumexp over the sets of each span, around the largest of them.
     largest = log_parts.new_full((len(sizes),), -torch.inf)
     largest = largest.scatter_reduce(0, span_of, log_parts.detach(), "amax")
     shares = (log_parts - largest[span_of]).exp()
-    log_without = largest + largest.new_zeros(len(sizes)).index_add(0, span_of, shares).log()
-    doc_of = torch.from_numpy(of_span).to(device)
-    losses = log_z[doc_of] - log_without  # (S,)
-    return losses.new_zeros(len(chain.mask)).index_add(0, rows[: len(docs)][doc_of], losses)
+    log_without = largest + torch.zeros_like(largest).index_add(0, span_of, shares).log()
+    losses = log_z.new_zeros(len(chain.mask))
+    return losses.index_add(0, rows[doc], log_z - log_without)
 
 
 def distill(
     potentials: Potentials, teacher: Potentials, constraints: Constraints
-) -> Tuple[float, Potentials]:
+) -> tuple[float, Potentials]:
     """Compute the Kullback-Leibler divergence KL(teacher || model), in nats, and its gradient.
 
     The gradient is the difference of the expected counts of each tag and transition. If the model
@@ -204,7 +208,7 @@ def distill(
 
 
 def _chain(
-    tensors: List[Tensor], lengths: NDArray[np.int64], constraints: Optional[Constraints]
+    tensors: list[Tensor], lengths: NDArray[np.int64], constraints: Constraints | None
 ) -> crf.Chain:
     """The chain of `Potentials.tensors`; without constraints, nothing is forbidden."""
     flat, transitions, start, end = tensors
@@ -215,7 +219,7 @@ def _chain(
     return crf.constrain(chain, *(torch.from_numpy(c).to(flat.device) for c in constraints))
 
 
-def _pad(flat: Tensor, lengths: NDArray[np.int64]) -> Tuple[Tensor, Tensor]:
+def _pad(flat: Tensor, lengths: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
     """(N, ...) -> (B, T, ...), zeros beyond the end of a doc, and the mask (B, T)."""
     ends = torch.from_numpy(lengths).to(flat.device)
     steps = torch.arange(int(lengths.max(initial=0)), device=flat.device)

@@ -3,21 +3,23 @@
 Training does not use it: the weights that learn stay in float32.
 """
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import cache
 from math import prod
 from statistics import median
 from time import perf_counter
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any
 
 import torch
 from thinc.api import ArgsKwargs, Optimizer, PyTorchShim
 from torch import nn
 
 from ..input_error import InputError
-from .memory import keep_storage, limit_kernel_cache
+from .memory import keep_storage
 from .onnx_int8 import OnnxModule, has_onnx
+from .threads import use_one_thread_after_fork
 from .torch_internals import PackedLinear, has_bf16, has_int8, has_packed_linear
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16", "int8")
@@ -29,11 +31,8 @@ PROBE_TOKENS = 128
 PROBE_SECONDS = 0.05
 MIN_GAIN = 0.1
 
-# From the widths of a linear layer, precisions and a number of threads to the seconds of each.
-Measure = Callable[[int, int, Tuple[str, ...], int], Dict[str, float]]
 
-
-def require_precision(precision: Optional[str]) -> None:
+def require_precision(precision: str | None) -> None:
     """Raise InputError for an unknown precision. None, that of the weights, is a known one."""
     if precision is not None and precision not in PRECISIONS:
         raise InputError(f"precision: expected one of {[*PRECISIONS]}, got {precision!r}.")
@@ -52,12 +51,7 @@ def require_available(precision: str, device: torch.device) -> None:
         raise InputError("precision: fp16 is for GPUs, got a CPU. Choose bf16, int8 or auto.")
 
 
-def fastest_precision(
-    device: torch.device,
-    sizes: Tuple[int, int],
-    int8: bool = True,
-    measure: Optional[Measure] = None,
-) -> str:
+def fastest_precision(device: torch.device, sizes: tuple[int, int], int8: bool = True) -> str:
     """Choose a precision: float32, or one that saves a tenth of the time of a more exact one.
 
     On a GPU it is bfloat16, or float16 where bfloat16 is emulated. On a CPU those with instructions
@@ -65,27 +59,24 @@ def fastest_precision(
 
     sizes: Widths of the linear layer to measure.
     int8: Whether int8 may be chosen.
-    measure: `measure_linear`, or another in its place.
     """
     if device.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp16"
-    candidates = ["fp32"]  # the most exact one first
+    best, others = "fp32", []  # the most exact one first
     if device.type == "cpu" and has_bf16():
-        candidates.append("bf16")
+        others.append("bf16")
     if device.type == "cpu" and int8 and has_int8() and has_onnx():
-        candidates.append("int8")
-    if len(candidates) == 1:
-        return "fp32"
-    seconds = (measure or measure_linear)(*sizes, tuple(candidates), torch.get_num_threads())
-    best, *others = candidates
-    for other in others:
-        if seconds[other] < (1 - MIN_GAIN) * seconds[best]:
-            best = other
+        others.append("int8")
+    if others:
+        seconds = measure_linear(*sizes, (best, *others), torch.get_num_threads())
+        for other in others:
+            if seconds[other] < (1 - MIN_GAIN) * seconds[best]:
+                best = other
     return best
 
 
 @cache
-def measure_linear(nI: int, nO: int, precisions: Tuple[str, ...], threads: int) -> Dict[str, float]:
+def measure_linear(nI: int, nO: int, precisions: tuple[str, ...], threads: int) -> dict[str, float]:
     """Measure the seconds of a linear layer in each precision; a process does so once.
 
     The precisions take turns, so that other work on the machine slows all of them down.
@@ -94,7 +85,7 @@ def measure_linear(nI: int, nO: int, precisions: Tuple[str, ...], threads: int) 
 
     Returns the median for each precision.
     """
-    taken: Dict[str, List[float]] = {precision: [] for precision in precisions}
+    taken: dict[str, list[float]] = {precision: [] for precision in precisions}
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         linear, X = nn.Linear(nI, nO), torch.randn(1, PROBE_TOKENS, nI)
         layers = {precision: _linear_in(linear, X, precision) for precision in precisions}
@@ -119,7 +110,7 @@ def _linear_in(linear: nn.Linear, X: torch.Tensor, precision: str) -> Callable[.
     return PackedLinear(lower) if precision == "bf16" and has_packed_linear() else lower
 
 
-def largest_weight(module: nn.Module) -> Optional[Tuple[int, int]]:
+def largest_weight(module: nn.Module) -> tuple[int, int] | None:
     """The shape of the largest matrix of a module, embeddings left out; None without any."""
     layers = (layer for layer in module.modules() if not isinstance(layer, nn.Embedding))
     weights = (weight for layer in layers for weight in layer.parameters(recurse=False))
@@ -142,31 +133,41 @@ class PredictionShim(PyTorchShim):
     int8: Whether "auto" may be int8.
     """
 
-    precision: Optional[str] = None
+    precision: str | None = None
     make_inference_module: Callable[[nn.Module, str], nn.Module]
     int8 = False
 
-    # The module to predict with, and what it was made from.
-    _inference_module: Optional[nn.Module] = None
-    _inference_key: Tuple[Optional[nn.Module], Optional[str]] = (None, None)
+    # The module to predict with, after the module and the precision that it was made from.
+    _inference: tuple[nn.Module, str, nn.Module] | None = None
     # What "auto" is, and on which kind of device.
-    _fastest: Tuple[str, str] = ("", "")
+    _fastest: tuple[str, str] = ("", "")
 
-    def set_precision(self, precision: Optional[str]) -> None:
-        """Set the precision; with weights, "auto" is resolved at once, before any fork."""
+    def set_precision(self, precision: str | None) -> None:
+        """Set the precision. "auto" is resolved at once, or when there are weights.
+
+        So the processes of `nlp.pipe(n_process=2)` predict in the precision that their parent
+        chose, and not each in its own.
+        """
         self.precision = precision
-        if self._model is not None:
+        if precision == "auto" and self._model is not None:
             _ = self.resolved_precision
+
+    def from_bytes(self, bytes_data: bytes) -> "PredictionShim":
+        """Read the weights."""
+        super().from_bytes(bytes_data)  # type: ignore[no-untyped-call]
+        self.set_precision(self.precision)
+        return self
 
     def predict(self, inputs: ArgsKwargs) -> Any:
         """Compute the outputs in the precision."""
+        use_one_thread_after_fork()
         if self.precision is None:
             return super().predict(inputs)
         with torch.no_grad():
             return self.inference_module()(*inputs.args, **inputs.kwargs)
 
     @property
-    def resolved_precision(self) -> Optional[str]:
+    def resolved_precision(self) -> str | None:
         """The precision, "auto" resolved once for a kind of device; None for that of the weights.
 
         Raises InputError for a precision that the device does not have or that lacks its packages.
@@ -184,22 +185,16 @@ class PredictionShim(PyTorchShim):
 
     def inference_module(self) -> Any:
         """The module to predict with, made again after the weights have changed."""
-        key = (self._model, self.precision)
-        if self._inference_key != key:
+        if self._inference is None or self._inference[:2] != (self._model, self.precision):
             precision = self.resolved_precision
-            assert precision is not None
-            self._inference_module = self.make_inference_module(self._model, precision).eval()
-            self._inference_key = key
-        return self._inference_module
+            assert self.precision is not None and precision is not None
+            module = self.make_inference_module(self._model, precision).eval()
+            self._inference = self._model, self.precision, module
+        return self._inference[2]
 
     def invalidate(self) -> None:
         """Drop the module to predict with, before the weights change."""
-        self._inference_module, self._inference_key = None, (None, None)
-
-    def begin_update(self, inputs: ArgsKwargs) -> Any:
-        """Compute the outputs; returns them and a callback for the backward pass."""
-        limit_kernel_cache()
-        return super().begin_update(inputs)
+        self._inference = None
 
     def finish_update(self, optimizer: Optimizer) -> None:
         """Update the weights with their gradients."""
@@ -208,10 +203,10 @@ class PredictionShim(PyTorchShim):
             super().finish_update(optimizer)
 
     @contextmanager
-    def use_params(self, params: Dict[Any, Any]) -> Iterator[None]:
+    def use_params(self, params: dict[Any, Any]) -> Iterator[None]:
         """Use other weights for a while, such as an optimizer's averages."""
         self.invalidate()
-        error: Optional[BaseException] = None
+        error: BaseException | None = None
         with super().use_params(params):
             try:
                 yield
@@ -226,6 +221,6 @@ class PredictionShim(PyTorchShim):
         self.invalidate()
         super().to_device(device_type, device_id)
 
-    def __getstate__(self) -> Dict[str, Any]:
+    def __getstate__(self) -> dict[str, Any]:
         """The state to copy: a copy makes its own module to predict with."""
-        return {**self.__dict__, "_inference_module": None, "_inference_key": (None, None)}
+        return {**self.__dict__, "_inference": None}

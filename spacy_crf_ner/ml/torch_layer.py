@@ -3,10 +3,11 @@
 Axes: N tokens of a batch, one doc after the other.
 """
 
+from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 from io import BytesIO
-from typing import Any, Callable, List, Optional, Tuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -34,9 +35,9 @@ OutT = TypeVar("OutT")
 # Makes a module of its dimensions, such as nI; the module has them in its attribute `dims`.
 Build = Callable[..., nn.Module]
 ConvertInputs = Callable[
-    [Model[InT, OutT], InT, bool], Tuple[ArgsKwargs, Callable[[ArgsKwargs], InT]]
+    [Model[InT, OutT], InT, bool], tuple[ArgsKwargs, Callable[[ArgsKwargs], InT]]
 ]
-ConvertOutputs = Callable[..., Tuple[OutT, Callable[[OutT], ArgsKwargs]]]
+ConvertOutputs = Callable[..., tuple[OutT, Callable[[OutT], ArgsKwargs]]]
 
 
 def to_array(tensor: Tensor) -> Any:
@@ -57,14 +58,13 @@ def torch_layer(
     convert_outputs: ConvertOutputs[OutT],
     *,
     init: Callable[..., None],
-    nO: Optional[int] = None,
+    nO: int | None = None,
     learn_rate_multiplier: float = 1.0,
     mixed_precision: MixedPrecision = False,
-    precision: Optional[str] = None,
+    precision: str | None = None,
 ) -> Model[InT, OutT]:
     """Make a layer of a module that is built when its dimensions are known.
 
-    name: The name of the layer.
     build: Makes the module, of its dimensions.
     convert_inputs: Returns the arguments of the module and a callback for their gradient.
     convert_outputs: Takes the inputs of the layer and the outputs of the module; returns the
@@ -72,11 +72,9 @@ def torch_layer(
         PyTorchWrapper.
     init: Initializes the layer: calls `TorchShim.build_module`.
     nO: The width of the output, where it is known.
-    learn_rate_multiplier: Multiplies the optimizer's learning rate.
-    mixed_precision: On a GPU, true trains in float16 and "bf16" in bfloat16.
-    precision: The precision of recurrent layers in prediction; None for that of the weights.
 
-    Raises ValueError for an unknown precision.
+    The other settings are those of `spacy-crf-ner.BiLSTMCRF.v1`.
+    Raises InputError for an unknown precision.
     """
     require_precision(precision)
     shim = TorchShim(build, learn_rate_multiplier, mixed_precision)
@@ -98,7 +96,7 @@ def _forward(
     *,
     convert_inputs: ConvertInputs[InT, OutT],
     convert_outputs: ConvertOutputs[OutT],
-) -> Tuple[OutT, Callable[[OutT], InT]]:
+) -> tuple[OutT, Callable[[OutT], InT]]:
     inputs, to_d_X = convert_inputs(model, X, is_train)
     outputs, backprop_module = shim_of(model)(inputs, is_train)
     Y, to_d_outputs = convert_outputs(model, (X, outputs), is_train)
@@ -106,11 +104,11 @@ def _forward(
 
 
 def init_from_vectors(
-    model: Model[List[Floats2d], Any],
-    X: Optional[List[Floats2d]] = None,
+    model: Model[list[Floats2d], Any],
+    X: list[Floats2d] | None = None,
     Y: Any = None,
     *,
-    dims: Tuple[str, ...],
+    dims: tuple[str, ...],
 ) -> None:
     """Build the module of a layer, with new weights, for the width of the vectors X.
 
@@ -127,14 +125,14 @@ def shim_of(model: Model[Any, Any]) -> "TorchShim":
 
 
 def read_vectors(
-    model: Model[List[Floats2d], Any], X: List[Floats2d], is_train: bool
-) -> Tuple[ArgsKwargs, Callable[[ArgsKwargs], List[Floats2d]]]:
+    model: Model[list[Floats2d], Any], X: list[Floats2d], is_train: bool
+) -> tuple[ArgsKwargs, Callable[[ArgsKwargs], list[Floats2d]]]:
     """Convert the vectors of docs to arguments: features (N, nI), lengths (B,), dropout rate."""
     lengths = np.array([len(x) for x in X], dtype=np.int64)
     flat = model.ops.flatten(X)
     features = xp2torch(flat, requires_grad=is_train, device=shim_of(model).device)
 
-    def backprop(d_inputs: ArgsKwargs) -> List[Floats2d]:
+    def backprop(d_inputs: ArgsKwargs) -> list[Floats2d]:
         return model.ops.unflatten(to_array(d_inputs.args[0]), cast(Ints1d, lengths))
 
     # thinc's set_dropout_rate does not reach inside a torch module: pass the rate along.
@@ -143,13 +141,13 @@ def read_vectors(
 
 
 def write_vectors(
-    model: Model[Any, List[Floats2d]], inputs_outputs: Tuple[List[Any], Tensor], is_train: bool
-) -> Tuple[List[Floats2d], Callable[[List[Floats2d]], ArgsKwargs]]:
+    model: Model[Any, list[Floats2d]], inputs_outputs: tuple[list[Any], Tensor], is_train: bool
+) -> tuple[list[Floats2d], Callable[[list[Floats2d]], ArgsKwargs]]:
     """Convert the vectors of all tokens, (N, nO), to those of each doc."""
     docs, Y = inputs_outputs
     lengths = cast(Ints1d, np.array([len(doc) for doc in docs], dtype=np.int64))
 
-    def backprop(dY: List[Floats2d]) -> ArgsKwargs:
+    def backprop(dY: list[Floats2d]) -> ArgsKwargs:
         d_flat = xp2torch(model.ops.flatten(dY), device=Y.device)
         return ArgsKwargs(args=([Y],), kwargs={"grad_tensors": [d_flat]})
 
@@ -172,10 +170,7 @@ def cast_recurrent(module: nn.Module, precision: str) -> nn.Module:
 
 
 class TorchShim(MixedPrecisionShim, PredictionShim):
-    """Hold a module that is built when its dimensions are known, and train it at its own rate.
-
-    build, learn_rate_multiplier, mixed_precision: See `torch_layer`.
-    """
+    """Hold a module that is built when its dimensions are known, and train it at its own rate."""
 
     make_inference_module = staticmethod(cast_recurrent)
 
@@ -207,7 +202,7 @@ class TorchShim(MixedPrecisionShim, PredictionShim):
 
     @property
     def module(self) -> nn.Module:
-        """The module. Raises ValueError where it is not built yet."""
+        """The module. Raises InputError where it is not built yet."""
         module = module_of(self)
         if module is None:
             raise InputError(
@@ -233,7 +228,7 @@ class TorchShim(MixedPrecisionShim, PredictionShim):
         super().finish_update(cast(Optimizer, step))
 
 
-class ScaledKey(Tuple[int, str]):
+class ScaledKey(tuple[int, str]):
     """The key of weights in an optimizer, with the multiplier of their learning rate.
 
     `nlp.rehearse` collects gradients with a function that takes no rate, and passes the keys to
@@ -250,7 +245,7 @@ def _defer(collect: Any, lr_scale: float, key: KeyT, weights: Any, gradient: Any
     return collect(scaled, weights, gradient.copy())
 
 
-def _serialize(module: Optional[nn.Module]) -> bytes:
+def _serialize(module: nn.Module | None) -> bytes:
     if module is None:
         return b""
     stream = BytesIO()
@@ -258,7 +253,7 @@ def _serialize(module: Optional[nn.Module]) -> bytes:
     return stream.getvalue()
 
 
-def _deserialize(build: Build, _: Any, data: bytes, device: torch.device) -> Optional[nn.Module]:
+def _deserialize(build: Build, _: Any, data: bytes, device: torch.device) -> nn.Module | None:
     """Build the module from its stored dimensions; only tensors and plain values are read."""
     if not data:
         return None

@@ -4,13 +4,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from spacy.language import Language
-from spacy_transformers.layers.listener import TransformerListener
-from spacy_transformers.layers.transformer_model import TransformerModel
 from thinc.api import Model, get_torch_default_device
 
 from ..input_error import InputError
 from ..ml.precision import PredictionShim, require_available, require_precision
 from ..ml.transformer.model import convert_layer
+from ..ml.transformer.spacy_transformers_internals import TransformerListener, TransformerModel
 from .lookup import FACTORY
 
 TRANSFORMER = "spacy-crf-ner.TransformerModel.v1"  # takes the place of those of CONVERTED

@@ -18,6 +18,7 @@ from spacy_crf_ner.crf import (
     Chain,
     constrain,
     log_likelihood,
+    log_messages,
     log_partition,
     log_segment_marginals,
     marginals,
@@ -25,13 +26,10 @@ from spacy_crf_ner.crf import (
     path_score,
     viterbi,
 )
-from spacy_crf_ner.crf.forward_backward import (
-    CHUNK,
-    _LogForwardBackward,
-    _ScaledForwardBackward,
-    forward_backward,
-)
+from spacy_crf_ner.crf.forward_backward import forward_backward
+from spacy_crf_ner.crf.log_space import LogForwardBackward
 from spacy_crf_ner.crf.packed import Packed
+from spacy_crf_ner.crf.scaled import CHUNK, ScaledForwardBackward
 from spacy_crf_ner.crf.viterbi import _viterbi_packed, _viterbi_padded
 from spacy_crf_ner.tags import TagScheme
 
@@ -444,16 +442,39 @@ def biluo_batch(scale: float, B: int = 6, T: int = 12, labels: int = 2) -> Chain
 @pytest.mark.parametrize("scale", [0.1, 3.0, 10.0])
 def test_scaled_sums_are_the_sums_in_logs(scale: float) -> None:
     chain = biluo_batch(scale)
-    chain = chain._replace(emissions=chain.emissions.double())
-    scaled, logs = _ScaledForwardBackward(chain), _LogForwardBackward(chain)
+    potentials = [scores.double().requires_grad_() for scores in chain[:4]]
+    chain = Chain(*potentials, chain.mask)
+    scaled, logs = ScaledForwardBackward(chain), LogForwardBackward(chain)
     assert_close(scaled.log_z, logs.log_z, rtol=1e-9, atol=1e-9)
     assert_close(scaled.marginals(), logs.marginals(), rtol=1e-8, atol=1e-12)
     weights = torch.linspace(-1, 2, len(chain.mask), dtype=torch.float64)
-    assert_close(scaled.gradients(weights), logs.gradients(weights), rtol=1e-8, atol=1e-12)
+    expected = torch.autograd.grad(logs.log_z @ weights, potentials)
+    assert_close(scaled.gradients(weights), expected, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("spread", [0.0, 500.0])
+def test_gradients_of_messages_are_right(spread: float) -> None:
+    """Of each one, at any tokens of docs of 0, 1 and up to 4 tokens; scaled, and in logs."""
+    chain = biluo_batch(1.0, B=4, T=4, labels=1)
+    torch.manual_seed(1)
+    scores = [torch.randn(each.shape).double() for each in chain[:4]]
+    scores[0][:, :, 0] -= spread
+    assert isinstance(
+        forward_backward(Chain(*scores, chain.mask)),
+        LogForwardBackward if spread else ScaledForwardBackward,
+    )
+    weights = chain.mask[None, :, :, None] * torch.randn(2, *chain.emissions.shape).double()
+    weights -= weights.mean(3, keepdim=True)  # so that constants do not count
+
+    def weighted(*scores: Tensor) -> Tensor:
+        messages = log_messages(Chain(*scores, chain.mask))
+        return sum((w * m).sum((1, 2)) for w, m in zip(weights, messages))
+
+    assert torch.autograd.gradcheck(weighted, [each.requires_grad_() for each in scores])
 
 
 def test_sums_of_far_scores_are_taken_in_logs() -> None:
-    assert isinstance(forward_backward(biluo_batch(1e4)), _LogForwardBackward)
+    assert isinstance(forward_backward(biluo_batch(1e4)), LogForwardBackward)
 
 
 def two_lanes(differences: List[float]) -> Chain:
@@ -518,7 +539,7 @@ def test_gradients_are_right_for_unequal_upstream_gradients(scale: float) -> Non
         kept[0] = kept[0] - spread
         result = Chain(*kept, chain.mask)
         assert isinstance(
-            forward_backward(result), _LogForwardBackward if scale > 1 else _ScaledForwardBackward
+            forward_backward(result), LogForwardBackward if scale > 1 else ScaledForwardBackward
         )
         return result
 

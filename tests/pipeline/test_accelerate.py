@@ -1,5 +1,6 @@
 """An accelerated pipeline finds what a plain one finds, wherever it is saved, and learns as it."""
 
+import os
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -130,7 +131,8 @@ def resolve(monkeypatch: pytest.MonkeyPatch, *has: str, **seconds: float) -> str
         asked.append((nI, nO, threads))
         return {each: seconds[each] for each in precisions}
 
-    chosen = precision.fastest_precision(CPU, (384, 1536), measure=measure)
+    monkeypatch.setattr(precision, "measure_linear", measure)
+    chosen = precision.fastest_precision(CPU, (384, 1536))
     assert asked in ([], [(384, 1536, torch.get_num_threads())])
     return chosen
 
@@ -416,6 +418,29 @@ def test_processes_of_nlp_pipe_predict_alike(tiny_transformer: str, which: str) 
     ents, confidences = found(nlp, texts, n_process=2, batch_size=3)
     assert ents == expected[0] and any(ents)
     np.testing.assert_allclose(confidences, expected[1], atol=0.05)
+
+
+def test_auto_is_resolved_once_for_all_processes_of_nlp_pipe(
+    tiny_transformer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When a pipeline is loaded, and not by each process on its own."""
+    accelerate(ready(tiny_transformer), "auto").to_disk(tmp_path)
+    asked = []
+
+    def fastest(*args: Any) -> str:
+        asked.append(os.getpid())
+        return "bf16"
+
+    monkeypatch.setattr(precision, "fastest_precision", fastest)
+    nlp = spacy.load(tmp_path)
+    assert asked == [os.getpid()] * 2 and resolved_precision(nlp) == "bf16"
+
+    def fails(*args: Any) -> str:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(precision, "fastest_precision", fails)
+    texts = ["Tim Cook visited Hanoi.", "Nothing here.", "Washington"] * 2
+    assert found(nlp, texts, n_process=2, batch_size=3)[0] == found(nlp, texts)[0]
 
 
 def test_auto_of_a_head_without_a_transformer_is_resolved_as_asked() -> None:

@@ -257,26 +257,34 @@ def test_negative_spans_of_a_sure_model_have_a_finite_loss_and_gradient(
     assert np.abs(gradient.emissions).max() <= 1.0 + 1e-6
 
 
-def test_negative_spans_share_one_log_partition_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One row for each doc, and one for each of its disjoint sets of sequences, in one batch."""
-    rows = []
-    log_partition = crf.log_partition
+def test_sums_of_negative_spans_run_over_their_windows_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And once over each doc that has any: positions are counted, the tokens of all rows."""
+    positions: dict[str, list[int]] = {"log_messages": [], "log_partition": []}
 
-    def counted(chain: crf.Chain) -> Tensor:
-        rows.append(len(chain.mask))
-        return log_partition(chain)
+    def count(name: str) -> None:
+        function = getattr(crf, name)
 
-    monkeypatch.setattr(crf, "log_partition", counted)
-    tags = TagScheme("biluo", ("PER", "LOC"))
+        def counted(chain: crf.Chain) -> object:
+            positions[name].append(int(chain.mask.sum()))
+            return function(chain)
+
+        monkeypatch.setattr(crf, name, counted)
+
+    for name in positions:
+        count(name)
+    tags, T = TagScheme("biluo", ("PER", "LOC")), 1000
     C = len(tags.tags)
     zeros = np.zeros(C, dtype="f")
-    lengths = np.array([5, 5, 5])
-    emissions = np.zeros((15, C), dtype="f")
-    potentials = Potentials(emissions, lengths, np.zeros((C, C), dtype="f"), zeros, zeros, True)
+    emissions, transitions = np.zeros((3 * T, C), dtype="f"), np.zeros((C, C), dtype="f")
+    potentials = Potentials(emissions, np.array([T] * 3), transitions, zeros, zeros, True)
     negatives = [
-        NegativeSpan(doc, tags.exclusion_mask(*span, 5))
-        for doc, span in [(0, (1, 2, "")), (0, (3, 4, "")), (2, (0, 2, ""))]
+        NegativeSpan(doc, tags.exclusion_mask(*span, T))
+        for doc, span in [(0, (1, 2, "")), (0, (500, 501, "")), (2, (T - 2, T, ""))]
     ]
-    nll_with_gradient(potentials, np.zeros(15, dtype=np.int64), tags.constraints, negatives)
-    # Two docs; of one token 1 set, of two tokens 1 and 1 for each label.
-    assert rows == [2 + 1 + 1 + 3]
+    nll_with_gradient(potentials, np.zeros(3 * T, dtype=np.int64), tags.constraints, negatives)
+    assert positions["log_messages"] == [2 * T]
+    # A span of one token has 1 set, of two tokens 1 and 1 for each label; its window has one token
+    # more on either side, but not after the end.
+    assert positions["log_partition"] == [3 + 3 + 3, 1 * 3 + 1 * 3 + 3 * 3]

@@ -5,54 +5,46 @@ A pairs of a token and a wordpiece of it, B windows of a batch, T wordpieces of 
 windows, H width of the hidden states.
 """
 
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, cast
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from spacy.attrs import IDX, LENGTH
 from spacy.tokens import Doc, Span
-from spacy_transformers.data_classes import FullTransformerBatch, TransformerData, WordpieceBatch
 from thinc.types import Ragged
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
 from ..torch_layer import to_array
+from .spacy_transformers_internals import FullTransformerBatch, TransformerData, WordpieceBatch
 
 Ints = NDArray[np.int64]
 # From ids (B, T), a mask of what is no padding (B, T), and token types (B, T) or None, to hidden
 # states (B, T, H) on the device of the transformer.
-ForwardFn = Callable[[Tensor, Tensor, Optional[Tensor]], Tensor]
+ForwardFn = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 class Wordpieces(NamedTuple):
-    """The wordpieces of windows, special ones included.
+    """The wordpieces of windows, special ones included."""
 
-    strings: The strings of each window.
-    lengths: (W,), the number of wordpieces of each window.
-    ids: (P,).
-    types: (P,), the token types.
-    starts: (P,), the first character of each in its window.
-    ends: (P,), the character after its last; for a special one, its first.
-    """
-
-    strings: List[List[str]]
-    lengths: Ints
-    ids: Ints
-    types: Ints
-    starts: Ints
-    ends: Ints
+    strings: list[list[str]]  # of each window
+    lengths: Ints  # (W,), the number of wordpieces of each window
+    ids: Ints  # (P,)
+    types: Ints  # (P,), the token types
+    starts: Ints  # (P,), the first character of each in its window
+    ends: Ints  # (P,), the character after its last; for a special one, its first
 
 
 class BatchLimits(NamedTuple):
-    """The limits of a batch.
+    """The most wordpieces of a batch; a longer window is a batch alone.
 
-    wordpieces: The most, padding included; a longer window is a batch alone.
-    padding: The most wordpieces of padding. A further batch reads all weights from memory again,
-        which takes as long as some padding does.
+    A further batch reads all weights from memory again, which takes as long as some padding does.
     """
 
-    wordpieces: int
+    wordpieces: int  # padding included
     padding: int
 
 
@@ -78,12 +70,8 @@ def encode_windows(
 ) -> FullTransformerBatch:
     """Compute the hidden states of docs, aligned with their tokens.
 
-    docs: B docs; some may have no window.
-    windows: The windows of each doc, W in all, at least one.
+    windows: The windows of each doc, W in all, at least one; a doc may have none.
     wordpieces: Those of all windows.
-    padding: The tokenizer's padding.
-    forward: The transformer.
-    limits: The limits of its batches.
 
     Returns hidden states and alignment of all docs, and in `cached_doc_data` of each doc.
     """
@@ -113,16 +101,14 @@ def _encode(
     lengths = torch.from_numpy(wordpieces.lengths)
     firsts = lengths.cumsum(0) - lengths
     typed = bool(types.any())
-    hidden: Optional[Tensor] = None
+    hidden: Tensor | None = None
     for batch in batches(wordpieces.lengths, limits):
         windows = torch.from_numpy(batch)
         steps = torch.arange(int(lengths[windows[0]]))
         mask = steps < lengths[windows, None]  # (B, T)
         places = (firsts[windows, None] + steps)[mask]
         padded = torch.full(mask.shape, padding.id).masked_scatter_(mask, ids[places])
-        segments = None
-        if typed:
-            segments = torch.zeros_like(padded).masked_scatter_(mask, types[places])
+        segments = torch.zeros_like(padded).masked_scatter_(mask, types[places]) if typed else None
         states = forward(padded, mask, segments)
         states = states[mask.to(states.device)]
         if hidden is None:
@@ -133,10 +119,7 @@ def _encode(
 
 
 def batches(lengths: Ints, limits: BatchLimits) -> Iterator[Ints]:
-    """Divide windows into batches of similar length, the longest first.
-
-    lengths: (W,), wordpieces of each window.
-    limits: The limits of a batch.
+    """Divide windows of (W,) wordpieces into batches of similar length, the longest first.
 
     Yields the windows of each batch, the longest first.
     """
@@ -154,7 +137,7 @@ def batches(lengths: Ints, limits: BatchLimits) -> Iterator[Ints]:
 
 def _align(
     docs: Sequence[Doc], windows: Sequence[Sequence[Span]], wordpieces: Wordpieces
-) -> Tuple[Ints, Ints]:
+) -> tuple[Ints, Ints]:
     """Pair each token with the wordpieces that have a character of it.
 
     A space belongs to the token before it. A token in several windows has wordpieces in each.
@@ -164,8 +147,7 @@ def _align(
     # Characters are numbered through all docs; each doc ends with one more space.
     columns = [doc.to_array([IDX, LENGTH]).astype(np.int64) for doc in docs]
     sizes = [int(of_doc[-1].sum()) + 1 if len(of_doc) else 0 for of_doc in columns]
-    first_chars = _offsets(sizes)
-    first_tokens = _offsets([len(doc) for doc in docs])
+    first_chars, first_tokens = _edges(sizes), _edges([len(doc) for doc in docs])
     starts = np.concatenate([of_doc[:, 0] + c for of_doc, c in zip(columns, first_chars)])  # (N,)
     of_window = np.array(
         [
@@ -180,7 +162,7 @@ def _align(
     first, last = first.clip(lowest, highest), last.clip(lowest, highest)
     counts = np.where(wordpieces.starts < wordpieces.ends, last + 1 - first, 0)
     aligned = np.repeat(np.arange(len(counts)), counts)
-    tokens = np.repeat(first - _offsets(counts), counts) + np.arange(len(aligned))
+    tokens = np.repeat(first - _edges(counts)[:-1], counts) + np.arange(len(aligned))
     order = np.argsort(tokens, kind="stable")
     return tokens[order], aligned[order]
 
@@ -196,22 +178,18 @@ def _split(
 ) -> Iterator[TransformerData]:
     """Yield the wordpieces, hidden states and alignment of each doc, with a row for each window.
 
-    hidden: (P, H).
-    tokens, aligned: (A,), as `_align` returns them.
+    hidden: (P, H). tokens, aligned: (A,), as `_align` returns them.
     """
-    window_ends = np.cumsum([len(of_doc) for of_doc in windows])
-    token_ends = np.cumsum([len(doc) for doc in docs])
-    wordpiece_ends = np.cumsum(wordpieces.lengths)
-    pair_ends = np.searchsorted(tokens, token_ends)
-    begin, token, first, pair = 0, 0, 0, 0
-    for end, token_end, pair_end in zip(
-        window_ends.tolist(), token_ends.tolist(), pair_ends.tolist()
+    of_docs = [_edges([len(of_doc) for of_doc in windows]), _edges([len(doc) for doc in docs])]
+    of_docs.append(_edges(wordpieces.lengths)[of_docs[0]])
+    of_docs.append(np.searchsorted(tokens, of_docs[1]))
+    for (begin, end), (token, next_token), (first, next_first), (pair, next_pair) in zip(
+        *(pairwise(edges.tolist()) for edges in of_docs)
     ):
         if end == begin:
             yield TransformerData.empty()
-            token = token_end
             continue
-        own = slice(first, int(wordpiece_ends[end - 1]))
+        own = slice(first, next_first)
         lengths = wordpieces.lengths[begin:end]
         T = int(lengths.max())
         mask = np.arange(T) < lengths[:, None]
@@ -232,16 +210,15 @@ def _split(
                 last_hidden_state=to_array(states.view(*mask.shape, states.shape[1]))
             ),
             align=_ragged(
-                places[aligned[pair:pair_end] - first],
-                tokens[pair:pair_end] - token,
-                token_end - token,
+                places[aligned[pair:next_pair] - first],
+                tokens[pair:next_pair] - token,
+                next_token - token,
             ),
         )
-        begin, token, first, pair = end, token_end, own.stop, pair_end
 
 
 def _wordpiece_batch(
-    strings: List[List[str]], ids: Ints, types: Ints, mask: NDArray[np.bool_]
+    strings: list[list[str]], ids: Ints, types: Ints, mask: NDArray[np.bool_]
 ) -> WordpieceBatch:
     return WordpieceBatch(
         strings=strings,
@@ -265,7 +242,6 @@ def _ragged(aligned: Ints, tokens: Ints, N: int) -> Ragged:
     return Ragged(cast(Any, aligned.astype(np.int32)), cast(Any, lengths.astype(np.int32)))
 
 
-def _offsets(lengths: Any) -> Ints:
-    """The offset of each of some parts that follow each other."""
-    offsets: Ints = np.cumsum(lengths) - lengths
-    return offsets
+def _edges(lengths: Any) -> Ints:
+    """Where each of some parts that follow each other begins, and where the last one ends."""
+    return np.append(0, np.cumsum(lengths)).astype(np.int64)

@@ -9,7 +9,7 @@
 """
 
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import torch.nn.functional as F
 from torch import nn
@@ -21,7 +21,7 @@ def drop_pooler(transformer: nn.Module) -> None:
         transformer._modules["pooler"] = None
 
 
-def feed_forward_with_gelu(module: nn.Module) -> Optional[nn.Linear]:
+def feed_forward_with_gelu(module: nn.Module) -> nn.Linear | None:
     """The linear layer of the first half of a feed-forward layer, if GELU follows it; or None."""
     activation = getattr(getattr(module, "intermediate_act_fn", None), "act", None)
     linear = getattr(module, "dense", None)

@@ -1,59 +1,32 @@
 """Transformer layers of spacy-transformers, with exact alignment and faster prediction."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Optional, Tuple, cast
+from typing import Any, cast
 
 import numpy as np
 from spacy.tokens import Doc, Span
 from spacy.util import SimpleFrozenDict
-from spacy_transformers.data_classes import FullTransformerBatch
 from thinc.api import ArgsKwargs, Model, chain
 from thinc.types import Floats2d, Ragged
 from torch import Tensor
 
 from ..memory import limit_kernel_cache
 from ..mixed_precision import MixedPrecision
-from ..precision import PredictionShim, require_precision
+from ..precision import require_precision
 from . import spacy_transformers_internals as theirs
 from .batching import CPU, CPU_BF16, GPU, Padding, Wordpieces, encode_windows
-from .quantize import quantize_transformer
-from .slow_tokenizer import SlowTokenizerShim, offsets
-from .training_shim import TrainingShim
+from .shim import TransformerShim
+from .slow_tokenizer import offsets
+from .spacy_transformers_internals import FullTransformerBatch
 
-SpanGetter = Callable[[List[Doc]], List[List[Span]]]
+SpanGetter = Callable[[list[Doc]], list[list[Span]]]
 
-NOTHING: Dict[str, Any] = SimpleFrozenDict()
-
-
-class TransformerShim(TrainingShim, PredictionShim, SlowTokenizerShim):
-    """spacy-transformers' shim, with training and prediction in a precision of their own."""
-
-    make_inference_module = staticmethod(quantize_transformer)
-    int8 = True
+NOTHING: dict[str, Any] = SimpleFrozenDict()
 
 
 class Transformer(theirs.TransformerModel):
-    """spacy-transformers' layer, with our forward pass and shim."""
-
-    def __init__(
-        self,
-        name: str,
-        get_spans: SpanGetter,
-        tokenizer_config: Dict[str, Any],
-        transformer_config: Dict[str, Any],
-        mixed_precision: MixedPrecision,
-        grad_scaler_config: Dict[str, Any],
-    ):
-        super().__init__(
-            name,
-            get_spans,
-            tokenizer_config,
-            transformer_config,
-            mixed_precision is True,
-            grad_scaler_config,
-        )
-        convert_layer(self)
-        self.shim.bf16 = mixed_precision == "bf16"
+    """spacy-transformers' layer, with our forward pass and shim; `convert_layer` makes one."""
 
     @property
     def shim(self) -> TransformerShim:
@@ -70,19 +43,20 @@ class Transformer(theirs.TransformerModel):
 
 def convert_layer(layer: theirs.TransformerModel) -> Transformer:
     """Make a layer of spacy-transformers one of ours, in place; it keeps its weights."""
-    theirs.change_class(layer, Transformer, TransformerShim, _init, _forward, _own_transformer)
+    theirs.change_class(layer, Transformer, TransformerShim, _init, _forward)
+    layer.attrs["replace_listener_cfg"] = _own_transformer
     return cast(Transformer, layer)
 
 
 def transformer_model(
     name: str,
     get_spans: SpanGetter,
-    tokenizer_config: Dict[str, Any] = NOTHING,
-    transformer_config: Dict[str, Any] = NOTHING,
+    tokenizer_config: dict[str, Any] = NOTHING,
+    transformer_config: dict[str, Any] = NOTHING,
     mixed_precision: MixedPrecision = False,
-    grad_scaler_config: Dict[str, Any] = NOTHING,
-    precision: Optional[str] = None,
-) -> Model[List[Doc], FullTransformerBatch]:
+    grad_scaler_config: dict[str, Any] = NOTHING,
+    precision: str | None = None,
+) -> Model[list[Doc], FullTransformerBatch]:
     """Build `spacy-crf-ner.TransformerModel.v1`: a transformer with exact alignment.
 
     mixed_precision: True trains in float16 on a GPU, with scaled gradients; "bf16" trains in
@@ -99,14 +73,16 @@ def transformer_model(
     Raises InputError for an unknown precision.
     """
     require_precision(precision)
-    layer = Transformer(
+    theirs_alone = theirs.TransformerModel(
         name,
         get_spans,
         dict(tokenizer_config),
         dict(transformer_config),
-        mixed_precision,
+        mixed_precision is True,
         dict(grad_scaler_config),
     )
+    layer = convert_layer(theirs_alone)
+    layer.shim.bf16 = mixed_precision == "bf16"
     layer.shim.precision = precision
     return layer
 
@@ -114,14 +90,14 @@ def transformer_model(
 def tok2vec_transformer(
     name: str,
     get_spans: SpanGetter,
-    tokenizer_config: Dict[str, Any],
+    tokenizer_config: dict[str, Any],
     pooling: Model[Ragged, Floats2d],
     grad_factor: float = 1.0,
-    transformer_config: Dict[str, Any] = NOTHING,
+    transformer_config: dict[str, Any] = NOTHING,
     mixed_precision: MixedPrecision = False,
-    grad_scaler_config: Dict[str, Any] = NOTHING,
-    precision: Optional[str] = None,
-) -> Model[List[Doc], List[Floats2d]]:
+    grad_scaler_config: dict[str, Any] = NOTHING,
+    precision: str | None = None,
+) -> Model[list[Doc], list[Floats2d]]:
     """Build `spacy-crf-ner.Tok2VecTransformer.v1`: a transformer for one component alone.
 
     `nlp.replace_listeners` builds one in place of a listener. The settings are those of
@@ -143,22 +119,22 @@ def tok2vec_transformer(
     return chain(chain(shared, theirs.split_trf_batch()), theirs.trfs2arrays(pooling, grad_factor))
 
 
-def _own_transformer(shared: Dict[str, Any], listener: Dict[str, Any]) -> Dict[str, Any]:
+def _own_transformer(shared: dict[str, Any], listener: dict[str, Any]) -> dict[str, Any]:
     """The config of the transformer that takes a listener's place."""
-    config = theirs.own_transformer_config(shared, listener)
+    config: dict[str, Any] = theirs.replace_listener_cfg(shared, listener)  # type: ignore
     if config["@architectures"] != shared["@architectures"]:
         config["@architectures"] = "spacy-crf-ner.Tok2VecTransformer.v1"
     return config
 
 
-def _init(model: Transformer, X: Optional[List[Doc]] = None, Y: Any = None) -> None:
+def _init(model: Transformer, X: list[Doc] | None = None, Y: Any = None) -> None:
     limit_kernel_cache()  # which the first prediction, below, sets up
     theirs.init(model, X, Y)
 
 
 def _forward(
-    model: Transformer, docs: List[Doc], is_train: bool
-) -> Tuple[FullTransformerBatch, Callable[..., Any]]:
+    model: Transformer, docs: list[Doc], is_train: bool
+) -> tuple[FullTransformerBatch, Callable[..., Any]]:
     if not is_train and model.shim.precision is not None:
         encoded = _predict(model, docs)
         if encoded is not None:
@@ -176,11 +152,8 @@ def _forward(
     return output, backprop
 
 
-def _predict(model: Transformer, docs: List[Doc]) -> Optional[FullTransformerBatch]:
-    """Predict in batches of windows of similar length.
-
-    Returns None without any window, or if the wordpieces cannot be found in the texts.
-    """
+def _predict(model: Transformer, docs: list[Doc]) -> FullTransformerBatch | None:
+    """Predict in batches of windows of similar length; None where `_tokenize` returns None."""
     windows = model.attrs["get_spans"](docs)
     wordpieces = _tokenize(model.tokenizer, [span for of_doc in windows for span in of_doc])
     if wordpieces is None:
@@ -188,7 +161,7 @@ def _predict(model: Transformer, docs: List[Doc]) -> Optional[FullTransformerBat
 
     device = model.shim.device
 
-    def forward(ids: Tensor, mask: Tensor, types: Optional[Tensor]) -> Tensor:
+    def forward(ids: Tensor, mask: Tensor, types: Tensor | None) -> Tensor:
         inputs = {"input_ids": ids.to(device), "attention_mask": mask.to(device, ids.dtype)}
         if types is not None:
             inputs["token_type_ids"] = types.to(device)
@@ -201,7 +174,7 @@ def _predict(model: Transformer, docs: List[Doc]) -> Optional[FullTransformerBat
     return encode_windows(docs, windows, wordpieces, padding, forward, limits)
 
 
-def _tokenize(tokenizer: Any, windows: List[Span]) -> Optional[Wordpieces]:
+def _tokenize(tokenizer: Any, windows: list[Span]) -> Wordpieces | None:
     """Tokenize windows, each truncated to what the transformer takes.
 
     Returns None without any window, or if not all wordpieces can be found in the texts.
@@ -210,9 +183,7 @@ def _tokenize(tokenizer: Any, windows: List[Span]) -> Optional[Wordpieces]:
         return None
     texts = [window.text for window in windows]
     encoded = tokenizer(
-        texts,
-        return_attention_mask=False,
-        return_offsets_mapping=tokenizer.is_fast,
+        texts, return_attention_mask=False, return_offsets_mapping=tokenizer.is_fast
     )
     longest = tokenizer.model_max_length
     ids = [row[:longest] for row in encoded["input_ids"]]
@@ -240,7 +211,7 @@ def _tokenize(tokenizer: Any, windows: List[Span]) -> Optional[Wordpieces]:
     )
 
 
-def _slow_offsets(tokenizer: Any, spans: List[Span]) -> Optional[List[List[Tuple[int, int]]]]:
+def _slow_offsets(tokenizer: Any, spans: list[Span]) -> list[list[tuple[int, int]]] | None:
     """The characters of each wordpiece of each span; None if they are not found in all spans."""
     found = [offsets(tokenizer, span.text) for span in spans]
     known = [of_span for of_span in found if of_span is not None]

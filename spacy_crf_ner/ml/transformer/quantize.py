@@ -17,11 +17,8 @@ from .hf_internals import drop_pooler, feed_forward_with_gelu
 def quantize_transformer(transformer: nn.Module, precision: str) -> nn.Module:
     """Make a module that computes the last hidden state of a transformer, and nothing else.
 
-    transformer: Of the library transformers.
+    transformer: Of the library transformers; its weights may be shared.
     precision: One of `PRECISIONS`, but not "auto".
-
-    Returns a module that takes the transformer's inputs and puts out float32; it may share the
-    weights of the transformer.
     """
     bare = sharing_copy(transformer)
     drop_pooler(bare)
@@ -37,10 +34,7 @@ def quantize_transformer(transformer: nn.Module, precision: str) -> nn.Module:
 
 
 class LastHiddenState(nn.Module):
-    """A transformer without its other outputs, such as attentions.
-
-    transformer: Of the library transformers.
-    """
+    """A transformer without its other outputs, such as attentions."""
 
     def __init__(self, transformer: nn.Module) -> None:
         super().__init__()
@@ -66,10 +60,7 @@ def _pack(module: nn.Module) -> None:
 
 
 class Int8Transformer(nn.Module):
-    """A transformer in ONNX Runtime, its linear layers in int8.
-
-    transformer: Of the library transformers, on the CPU.
-    """
+    """A transformer on the CPU in ONNX Runtime, its linear layers in int8."""
 
     def __init__(self, transformer: nn.Module) -> None:
         super().__init__()
@@ -101,5 +92,4 @@ class _Positional(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         output = self.transformer(input_ids=input_ids, attention_mask=attention_mask)
-        hidden: Tensor = output.last_hidden_state
-        return hidden
+        return cast(Tensor, output.last_hidden_state)
