@@ -10,15 +10,18 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple
 
+import nbformat
 import pytest
 import spacy
 from markdown_it import MarkdownIt
+from nbclient import NotebookClient
 from spacy.tokens import DocBin
 
 from pipelines import train
 from spacy_crf_ner import data
 
 ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
 
 # What begins a line that is not run, and why.
@@ -172,6 +175,18 @@ def _make_inputs(folder: Path) -> None:
         shutil.copy(folder / "corpus" / f"{part}.spacy", folder / f"{part}.spacy")
     (folder / "glove.txt").write_text("visited 0.1 0.2 0.3\nhanoi 0.4 0.5 0.6\n")
     (folder / "pages").mkdir()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
+def test_a_notebook_runs(path: Path, tmp_path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert any(cell.outputs for cell in code), "run it, and save its outputs"
+    for cell in code:
+        cell.source = cell.source.replace("300", "20").replace("= 100", "= 20")  # steps
+    resources = {"metadata": {"path": str(path.parent)}}
+    NotebookClient(notebook, timeout=600, resources=resources).execute()
 
 
 @pytest.mark.parametrize("block", named("ini"))
