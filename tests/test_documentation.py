@@ -101,6 +101,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, tiny_transformer: str) -
     spans = {"entities": [(0, 8, "PERSON"), (17, 22, "GPE")]}
     train(trained, [spacy.training.Example.from_dict(trained.make_doc(sentence), spans)])
     for name in ("training/model-best", "model", "other/model-best"):
+        (folder / name).mkdir(parents=True)
         trained.to_disk(folder / name)
     (folder / "packages").mkdir()
     (folder / "texts").mkdir()
