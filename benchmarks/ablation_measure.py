@@ -53,6 +53,7 @@ def invalid_share(nlp: Language, texts: Sequence[str]) -> Optional[float]:
     ner: Any = nlp.get_pipe(COMPONENT)
     invalid = total = 0
     docs = [doc for doc in nlp.pipe(texts, disable=[COMPONENT]) if len(doc)]
+    follows, start, end = ner.scheme.constraints
     for i in range(0, len(docs), nlp.batch_size):
         batch = docs[i : i + nlp.batch_size]
         potentials = ner.model.predict(batch)
@@ -60,7 +61,10 @@ def invalid_share(nlp: Language, texts: Sequence[str]) -> Optional[float]:
             return None
         best = np.asarray(potentials.emissions.argmax(1).tolist())
         for tags in np.split(best, np.cumsum(potentials.lengths)[:-1]):
-            invalid += not ner.scheme.is_legal(tags)
+            legal = not len(tags) or (
+                start[tags[0]] and end[tags[-1]] and follows[tags[:-1], tags[1:]].all()
+            )
+            invalid += not legal
         total += len(batch)
     return invalid / total
 

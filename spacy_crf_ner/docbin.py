@@ -15,17 +15,24 @@ SUFFIX = ".spacy"
 def find_docbins(path: Path) -> list[Path]:
     """Return the .spacy files of a folder, in the order of their names; a file is its own list.
 
+    As in `spacy train`, files and folders that begin with a dot are skipped.
+
     Raises CorpusError for a folder without .spacy files.
     """
     if not path.is_dir():
         return [path]
-    # In a folder, a large part may be a folder train.spacy itself.
-    if files := sorted(file for file in path.rglob(f"*{SUFFIX}") if file.is_file()):
+    # A large part may be a folder train.spacy itself.
+    found = (each for each in path.rglob(f"*{SUFFIX}") if each.is_file())
+    if files := sorted(each for each in found if not _is_hidden(each.relative_to(path))):
         return files
     raise CorpusError(
         f"{path}: expected {SUFFIX} files in the folder, got none. Convert the corpus with "
         "spacy-crf-ner convert."
     )
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 def read_docbin(path: Path, vocab: Vocab) -> tuple[int, Iterator[Doc]]:

@@ -60,7 +60,8 @@ def _rows(path: Path, encoding: str, log: ConversionLog) -> Iterator[TaggedToken
             header = True
             continue
         # The first cell can be read even where the others cannot.
-        if cells[0] not in ("", previous) and (not problem or cells[0].startswith("Sentence")):
-            previous, sentence = cells[0], sentence + 1
+        first = cells[0] if cells else ""  # a line of "\r" alone has no cells
+        if first not in ("", previous) and (not problem or first.startswith("Sentence")):
+            previous, sentence = first, sentence + 1
         word, tag = ("", "O") if problem else (cells[1], cells[3])
         yield TaggedToken(where, word, tag, sentence, problem=problem)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import spacy
 from spacy.tokens import Doc, DocBin
+from spacy.training import Corpus
 
 from spacy_crf_ner.cli.gold_corpus import read_examples
 from spacy_crf_ner.input_error import InputError
@@ -25,3 +26,12 @@ def test_a_damaged_doc_is_an_error_with_its_file_and_number(tmp_path: Path) -> N
     packed.to_disk(tmp_path / "dev.spacy")
     with pytest.raises(InputError, match=r"dev\.spacy, doc 2: expected spaCy's binary format"):
         read_examples(spacy.blank("en"), tmp_path / "dev.spacy")
+
+
+def test_hidden_files_of_a_folder_are_not_read_as_in_spacy_train(tmp_path: Path) -> None:
+    nlp = spacy.blank("en")
+    for name in ("dev.spacy", ".dev.spacy", ".ipynb_checkpoints/dev.spacy", "more/dev.spacy"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        DocBin(docs=[Doc(nlp.vocab, ["Hanoi"], ents=["B-GPE"])]).to_disk(tmp_path / name)
+    expected = list(Corpus(tmp_path)(nlp))
+    assert len(read_examples(nlp, tmp_path)) == len(expected) == 2

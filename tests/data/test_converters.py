@@ -270,6 +270,20 @@ def test_gmb_falls_back_to_latin_1(tmp_path: Path, nlp: Language) -> None:
         assert read(path, "gmb", nlp) == [(["Café"], []), (["Zoë"], [(0, 1, "per")])]
 
 
+def test_a_line_of_gmb_with_a_carriage_return_alone_is_an_error_with_its_place(
+    tmp_path: Path, nlp: Language
+) -> None:
+    path = tmp_path / "gmb.csv"
+    path.write_bytes(
+        b"Sentence #,Word,POS,Tag\r\nSentence: 1,Hanoi,NNP,B-geo\r\n\r\r\n,now,RB,O\r\n"
+    )
+    with pytest.raises(CorpusError, match=r"gmb\.csv, line 3: expected Sentence #,Word,POS,Tag"):
+        list(data.read_gmb(path, nlp))
+    log = data.ConversionLog(repair=True)
+    assert list(data.read_gmb(path, nlp, log=log)) == []  # one sentence, and it is left out
+    assert log.counts["rejected.columns"] == 1
+
+
 def test_gmb_sentence_number_may_be_on_every_row(tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "filled.csv"
     path.write_text(GMB_HEADER + "Sentence: 1,a,X,O\nSentence: 1,b,X,O\n\nSentence: 2,c,X,O\n")
