@@ -1,37 +1,69 @@
 """The command line, a file a command: what the functions of this package do, on files."""
 
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from thinc.api import ConfigValidationError
 from typer.core import TyperGroup
 
-from ..annotate import WorkerError
-from ..input_error import InputError
-from .annotate import annotate
-from .calibrate import calibrate
-from .check import check
-from .convert import convert
-from .explain import explain
-from .init_config import init_config
-from .predict import predict
-from .report import report
-from .train_distributed import SETTINGS, train_distributed
-from .visualize import visualize
+# In the order of the help, each with the first line of its own help: a command is imported only
+# where it runs, because spaCy and torch take seconds.
+COMMANDS = {
+    "convert": "Convert a corpus to the binary files that `spacy train` reads.",
+    "check": "Find mistakes in a corpus before you train on it.",
+    "predict": "Print the entities of texts, each with its label and its confidence.",
+    "annotate": "Find the entities of many documents, and write them in shards.",
+    "explain": "Show how Viterbi decoding finds the entities of a text.",
+    "visualize": "Write an HTML page of documents, gold entities beside predicted ones.",
+    "calibrate": "Calibrate the confidences of entities.",
+    "report": "Evaluate a pipeline: scores, errors, calibration.",
+    "init-config": "Write a complete config for `spacy train`.",
+    "train-distributed": "Train a pipeline on several GPUs or machines.",
+}
 
 
 class Commands(TyperGroup):
     """Commands that print a mistake of the user as one line, and exit with 1."""
 
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Name the commands."""
+        return [*COMMANDS]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Import a command; None for an unknown one."""
+        if cmd_name not in COMMANDS:
+            return None
+        name = cmd_name.replace("-", "_")
+        module = import_module(f".{name}", __name__)
+        single = typer.Typer(rich_markup_mode=None, add_completion=False)
+        single.command(cmd_name, context_settings=getattr(module, "SETTINGS", None))(
+            getattr(module, name)
+        )
+        return typer.main.get_command(single)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([*COMMANDS.items()])
+
     def invoke(self, ctx: Any) -> Any:
         """Run a command. Anything but a mistake of the user is a bug: it shows its traceback."""
         try:
             return super().invoke(ctx)
-        except (InputError, ConfigValidationError, OSError, WorkerError) as error:
-            if ctx.params["debug"]:
+        except Exception as error:
+            if ctx.params["debug"] or not _is_mistake(error):
                 raise
             typer.echo(f"Error: {error}", err=True)
             raise typer.Exit(1) from error
+
+
+def _is_mistake(error: Exception) -> bool:
+    from thinc.api import ConfigValidationError
+
+    from ..annotate import WorkerError
+    from ..input_error import InputError
+
+    return isinstance(error, (InputError, ConfigValidationError, OSError, WorkerError))
 
 
 # Help is plain text: rich would read [Tim Cook](PERSON) as markup.
@@ -52,13 +84,6 @@ def commands(
     ] = False,
 ) -> None:
     """Prepare corpora for spaCy's `crf_ner`, and look at what it finds."""
-
-
-# In the order of the help.
-_COMMANDS = (convert, check, predict, annotate, explain, visualize, calibrate, report, init_config)
-for _command in _COMMANDS:
-    app.command()(_command)
-app.command(context_settings=SETTINGS)(train_distributed)
 
 
 def main() -> None:

@@ -14,23 +14,21 @@ from ..pipeline.load import load
 from ..pipeline.lookup import require_recognizer
 from .console import print_table
 from .gold_corpus import read_examples
-from .options import Precision
+from .options import Component, GpuId, Model, Precision
 
 if TYPE_CHECKING:
     from ..pipeline.crf_ner import CRFEntityRecognizer
 
 
 def calibrate(
-    model: Annotated[str, typer.Argument(help="Pipeline: a folder, or the name of a package.")],
+    model: Model,
     corpus: Annotated[
         Path, typer.Argument(help="Held-out documents with gold entities, not the training data.")
     ],
     target: Annotated[Path, typer.Argument(help="New folder for the calibrated pipeline.")],
-    gpu_id: Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")] = -1,
+    gpu_id: GpuId = -1,
     precision: Precision = None,
-    component: Annotated[
-        str | None, typer.Option(help="Name of the crf_ner component, if there are several.")
-    ] = None,
+    component: Component = None,
 ) -> None:
     """Calibrate the confidences of entities.
 
@@ -42,6 +40,10 @@ def calibrate(
     Prints, before and after, over the predicted entities:
       ECE    expected calibration error, in 15 bins
       Brier  mean of (confidence - correct)^2, with correct = 0 or 1
+
+    \b
+    Example:
+      spacy-crf-ner calibrate training/model-best corpus/dev.spacy calibrated
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InputError(

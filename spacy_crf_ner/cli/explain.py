@@ -36,6 +36,10 @@ def explain(
       Marginal     the probability of the tag here, over all paths
     and the most probable analyses. Tags with a marginal below 0.01 are left out if
     they are not on the path and no tag that is shown points back to them.
+
+    \b
+    Example:
+      spacy-crf-ner explain training/model-best "Tim Cook visited Hanoi." --html trellis.html
     """
     explanation = explanation_of(load(model, gpu_id, precision), text, n, component)
     if explanation["tokens"]:

@@ -18,7 +18,7 @@ def predict(
     gpu_id: GpuId = -1,
     precision: Precision = None,
 ) -> None:
-    r"""Print the entities of texts, each with its label and its confidence.
+    """Print the entities of texts, each with its label and its confidence.
 
     The confidence is the probability that the entity is right: its label and both of its
     boundaries. It is shown for pipelines with a `crf_ner` component.

@@ -19,7 +19,12 @@ def visualize(
     gpu_id: GpuId = -1,
     precision: Precision = None,
 ) -> None:
-    """Write an HTML page of documents, gold entities beside predicted ones."""
+    """Write an HTML page of documents, gold entities beside predicted ones.
+
+    \b
+    Example:
+      spacy-crf-ner visualize training/model-best corpus/test.spacy page.html
+    """
     nlp = load(model, gpu_id, precision)
     examples = read_examples(nlp, corpus)
     annotate_examples(nlp, examples)

@@ -1,5 +1,6 @@
 """The command line: what it prints, and how it ends."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from spacy.training import Example
 from spacy.util import ignore_error
 from typer.testing import CliRunner
 
-from spacy_crf_ner.cli import app
+from spacy_crf_ner.cli import COMMANDS, app
 from spacy_crf_ner.cli.gold_corpus import annotate_examples
 
 HERE = Path(__file__).parents[1]
@@ -311,3 +312,22 @@ def test_a_corpus_that_cannot_be_read_is_one_sentence(
     assert result.exit_code == 1
     (error,) = [line for line in result.output.splitlines() if line.startswith("Error: ")]
     assert name in error and says in error and "Traceback" not in result.output
+
+
+def test_the_help_imports_no_command() -> None:
+    """To import spaCy and torch takes seconds."""
+    code = (
+        "import sys; from spacy_crf_ner.cli import app\n"
+        "try: app(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print([name for name in ('spacy', 'thinc', 'torch', 'numpy') if name in sys.modules])"
+    )
+    assert run("-c", code).stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_the_help_that_the_list_shows_and_an_example(name: str) -> None:
+    text = runner.invoke(app, [name, "--help"]).output
+    assert COMMANDS[name] in " ".join(text.split())
+    assert re.search(rf"Examples?[^\n]*:\n.*spacy.crf.ner {name}", text, re.DOTALL), text
+    assert "\\b" not in text and "\b" not in text
