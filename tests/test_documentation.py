@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple
 
 import nbformat
+import numpy as np
 import pytest
 import spacy
 from markdown_it import MarkdownIt
 from nbclient import NotebookClient
 from spacy.tokens import DocBin
+from spacy.vocab import Vocab
 
 from pipelines import train
 from spacy_crf_ner import data
@@ -99,13 +101,13 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, tiny_transformer: str) -
     (folder / "corpus").mkdir()
     for part in data.SPLITS:
         docs = [*data.read_inline(ROOT / "assets" / "sample_en" / f"{part}.txt", nlp)][:30]
+        for i, doc in enumerate(docs):
+            doc.cats = {"news": float(i % 2), "other": 1.0 - i % 2}
         DocBin(docs=docs).to_disk(folder / "corpus" / f"{part}.spacy")
     shutil.copy(folder / "corpus" / "train.spacy", folder / "corpus" / "raw.spacy")
     trained = spacy.blank("en")
     trained.add_pipe("crf_ner", name="ner", config={"model": {"hidden_width": 16}})
-    sentence = "Tim Cook visited Hanoi."
-    spans = {"entities": [(0, 8, "PERSON"), (17, 22, "GPE")]}
-    train(trained, [spacy.training.Example.from_dict(trained.make_doc(sentence), spans)])
+    train(trained, [spacy.training.Example(nlp.make_doc(doc.text), doc) for doc in docs])
     for name in ("training/model-best", "model", "other/model-best"):
         (folder / name).mkdir(parents=True)
         trained.to_disk(folder / name)
@@ -182,6 +184,9 @@ def _make_inputs(folder: Path) -> None:
     (folder / "export.jsonl").write_text("\n".join(rows))
     for part in ("train", "dev"):
         shutil.copy(folder / "corpus" / f"{part}.spacy", folder / f"{part}.spacy")
+    vectors = Vocab(strings=["visited"])
+    vectors.set_vector("visited", np.ones(3, dtype="f"))
+    spacy.blank("en", vocab=vectors).to_disk(folder / "my_vectors")
     (folder / "glove.txt").write_text("visited 0.1 0.2 0.3\nhanoi 0.4 0.5 0.6\n")
     (folder / "pages").mkdir()
 
