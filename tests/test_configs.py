@@ -1,5 +1,6 @@
 """The shipped configs: complete, and trained by `spacy train` as they are."""
 
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -42,8 +43,11 @@ def test_every_config_is_tried():
 @pytest.mark.parametrize("name", CONFIGS)
 def test_fill_config_changes_nothing(name, tmp_path):
     path = ROOT / "configs" / name
-    fill_config(tmp_path / "filled.cfg", path, silent=True)
-    assert (tmp_path / "filled.cfg").read_text("utf-8").strip() == path.read_text("utf-8").strip()
+    filled = tmp_path / "filled.cfg"
+    fill_config(filled, path, silent=True)
+    assert load_config(filled) == load_config(path)
+    if int(version("confection").split(".")[0]) >= 1:  # before, blocks of one line were JSON
+        assert filled.read_text("utf-8").strip() == path.read_text("utf-8").strip()
 
 
 @pytest.mark.parametrize("name", CONFIGS)
