@@ -44,6 +44,7 @@ REPLACED = {
     "vinai/phobert-base-v2": "TRANSFORMER",
     "--gpu-id 0": "--gpu-id -1",
     "--vars.gpu 0": "--vars.gpu -1",
+    "optimizer.layers 12": "optimizer.layers 2",
 }
 SHORT = {
     "spacy train": "--training.max_steps 2 --training.eval_frequency 2",
@@ -130,8 +131,6 @@ def environment() -> Dict[str, str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("block", named("python"))
 def test_a_python_block_runs(block: Block, workspace: Path) -> None:
-    if "--8<--" in block.text:
-        pytest.skip("an included file: tests/test_serving.py runs it")
     if "spark." in block.text:
         pytest.skip("needs Spark: tests/annotate/test_spark.py")
     if "annotate_on_ray" in block.text or "distributed" in block.text:
@@ -217,7 +216,7 @@ def test_a_block_of_json_is_json(block: Block) -> None:
 
 
 def test_no_block_has_a_language_that_is_not_tested() -> None:
-    known = {"bash", "python", "ini", "json", "text", "dockerfile"}
+    known = {"bash", "{.python", "python", "ini", "json", "text", "dockerfile"}
     assert {block.language for block in blocks()} <= known
 
 
