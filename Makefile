@@ -27,6 +27,12 @@ demo: .venv/ready $(MINILM)
 	@echo "Pipeline: training/sample_en_transformer/model-best"
 	@echo "Figures:  metrics/sample_en_transformer.json"
 	@echo "Page:     pages/sample_en_transformer.html"
+	@echo
+	@echo "Next: train on your own corpus (docs/training.md):"
+	@echo "  . .venv/bin/activate"
+	@echo "  spacy-crf-ner convert MY_CORPUS corpus/mine"
+	@echo "  spacy train configs/transformer.cfg --output training/mine --paths.transformer assets/minilm \\"
+	@echo "    --paths.train corpus/mine/train.spacy --paths.dev corpus/mine/dev.spacy"
 
 test: .venv/ready $(MINILM)
 	$(BIN)/$(PYTEST) -m "not slow"
