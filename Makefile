@@ -75,4 +75,4 @@ $(MINILM): .venv/ready
 	touch $@
 
 clean:
-	rm -rf .venv .venv-lowest corpus training metrics pages reports site assets/minilm
+	rm -rf .venv .venv-lowest *.egg-info corpus training metrics pages reports site assets/minilm
