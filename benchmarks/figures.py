@@ -52,7 +52,7 @@ def draw(name: str, size: tuple[float, float], paint: Callable[[Axes, str, str],
 
 
 def rows(header: str) -> List[List[str]]:
-    """The cells of a table in the page, told by the start of its header."""
+    """The cells of a table in the page, found by the start of its header."""
     text = PAGE.read_text("utf-8")
     table = text[text.index(header) :].split("\n\n")[0].splitlines()
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]

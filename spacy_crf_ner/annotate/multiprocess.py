@@ -127,7 +127,7 @@ def _no_interrupts() -> Iterator[None]:
 
 # In a worker process
 
-_device = -1  # that of the process
+_device = -1  # the GPU of this process, or -1 for the CPU
 
 
 def _start(leash: Connection, devices: "SimpleQueue[int]") -> None:

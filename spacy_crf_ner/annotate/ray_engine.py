@@ -66,7 +66,7 @@ class _Worker:
 
 @dataclass
 class _Actors:
-    """The engine: actors, of which those work that Ray has started."""
+    """The engine: actors. Those that Ray has not started yet get no work."""
 
     actors: list[Any]
     size: int

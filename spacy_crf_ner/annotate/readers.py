@@ -211,7 +211,7 @@ def _read_table(source: Source, text_column: str) -> Iterator[Item]:
                 )
             yield line
 
-    # The limit is that of the process, so it never shrinks; `lines` stops before it.
+    # The limit holds for the whole process, so it never shrinks; `lines` stops before it.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
     with _decompressed(source) as (file, position):
         # Lines keep their ends, which may be within a cell.

@@ -46,7 +46,7 @@ OnProgress = Callable[[Progress], None]
 
 
 class Engine(Protocol):
-    """Where the work is done: `size` workers, each of which keeps its copy of the model."""
+    """Where the work is done: `size` workers; each keeps its copy of the model."""
 
     size: int
 

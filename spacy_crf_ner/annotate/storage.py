@@ -56,7 +56,7 @@ class Location(NamedTuple):
             return
         path = Path(self.path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Hidden from those who read the folder, and not that of another worker.
+        # Hidden from readers of the folder, and different in each worker.
         unfinished = path.with_name(f"_{path.name}.{os.getpid()}.tmp")
         try:
             with unfinished.open("wb") as file:

@@ -72,7 +72,7 @@ def _print_trellis(explanation: dict[str, Any]) -> None:
     print_table(table)
     left_out = len(tags) - len(set().union(*relevant))
     typer.echo(f"Score of the path, its end included: {explanation['score']:.2f}")
-    typer.echo(f"Tags: {len(tags)}, of which {left_out} are left out: they matter at no token")
+    typer.echo(f"Tags: {len(tags)}, {left_out} of them not shown, because they matter at no token")
     analyses = Table("Probability", "Entities")
     for analysis in explanation["analyses"]:
         analyses.add_row(f"{analysis['probability']:.4f}", entities_in_words(analysis))

@@ -50,8 +50,8 @@ def log_messages(chain: Chain) -> tuple[Tensor, Tensor]:
     """Compute log alpha and log beta, both (B, T, C) in float64, up to a constant for each token.
 
     From token s to token e, alpha_s and beta_e stand for all that lies outside: log_partition of
-    the tokens s..e, with log alpha_s as the emissions of s and log beta_e added to those of e, is
-    that of the doc but for a constant, under any restriction of the tags of s..e.
+    the tokens s..e, with log alpha_s as the emissions of s and log beta_e added to those of e,
+    equals the log partition of the doc up to a constant, whatever the tags of s..e may be.
 
     Differentiable, once, for what does not depend on the constants. Values in the padding are void.
     """

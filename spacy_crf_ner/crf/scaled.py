@@ -65,7 +65,7 @@ class ScaledForwardBackward:
         self.log_z.index_add_(0, torch.from_numpy(packed.doc_of), highest)
 
     def _forward(self, start: Floats, every: int) -> dict[int, Floats]:
-        """Fill alpha. Returns by what the sums of every so many tokens were divided: (n, 1)."""
+        """Fill alpha. Returns the divisors of the sums, (n, 1), by the rescaled token."""
         alpha, scores, tokens = np.empty_like(self.arrive), self.arrive, self.packed.tokens
         norms = {}
         here = np.multiply(scores[tokens[0]], start, alpha[tokens[0]])

@@ -280,12 +280,12 @@ def read_words(docs: Sequence[Doc], module: WordEmbedding) -> tuple[Words, Tenso
     first, tokens = _distinct(columns[:, :3])
     orths, norms, keys, shapes, lowers = columns[first].T
     config = module.config
-    spelled, points = spell([vocab.strings[orth] for orth in orths.tolist()])
+    numbered, points = number_characters([vocab.strings[orth] for orth in orths.tolist()])
     vectors = torch.zeros((len(first), 0))
     if config.static_vectors:
         vectors = _look_up(vocab, module.nM, keys, lowers)
     words = Words(
-        chars=torch.from_numpy(spelled),
+        chars=torch.from_numpy(numbered),
         alphabet=_hash(points, CHAR_ROWS, CHAR_SEED),
         norms=_hash(norms, config.word_rows, NORM_SEED),
         shapes=_hash(shapes, config.shape_rows, SHAPE_SEED),
@@ -309,7 +309,7 @@ def _distinct(columns: IDs) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return first, rows
 
 
-def spell(texts: Sequence[str]) -> tuple[NDArray[np.int64], IDs]:
+def number_characters(texts: Sequence[str]) -> tuple[NDArray[np.int64], IDs]:
     """Number the distinct characters of words from 1.
 
     texts: Words of one character or more, as those of spaCy are.
@@ -321,9 +321,9 @@ def spell(texts: Sequence[str]) -> tuple[NDArray[np.int64], IDs]:
     code = "".join(read).encode("utf-32-le", "surrogatepass")
     points, numbers = np.unique(np.frombuffer(code, dtype="<u4"), return_inverse=True)
     lengths = np.array([len(text) for text in read])
-    spelled = np.zeros((len(read), lengths.max()), dtype=np.int64)
-    spelled[np.arange(lengths.max()) < lengths[:, None]] = numbers + 1
-    return spelled, points.astype(np.uint64)
+    numbered = np.zeros((len(read), lengths.max()), dtype=np.int64)
+    numbered[np.arange(lengths.max()) < lengths[:, None]] = numbers + 1
+    return numbered, points.astype(np.uint64)
 
 
 def _hash(ids: IDs, rows: int, seed: int) -> Tensor:

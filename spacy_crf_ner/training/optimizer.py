@@ -37,8 +37,8 @@ class LayerwiseAdam(Optimizer):
     L2_is_weight_decay: Decay weights as AdamW does; else add L2 times the weights to their
         gradient.
     use_averages: Keep averages of the weights. They have no effect in torch modules.
-    layer_decay: The rate of a layer of a transformer over that of the layer above it; the
-        embeddings are the lowest layer.
+    layer_decay: Learning rate of a transformer layer divided by the rate of the layer above
+        it; the embeddings are the lowest layer.
     layers: Number of layers of the transformer, required if layer_decay is not 1.
 
     Raises InputError for a setting out of its range.

@@ -33,7 +33,7 @@ def fails_at_run(doc):
 
 
 class Loop:
-    """An engine of one worker; `fail` is raised when so many shards are done."""
+    """An engine of one worker; `fail` is raised after that number of shards."""
 
     size = 1
 

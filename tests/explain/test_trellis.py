@@ -186,7 +186,7 @@ def test_the_command_prints_the_path_and_the_analyses(folder: Path, tmp_path: Pa
     analyses = [row for row in rows_of(result.output) if len(row) == 2]
     assert len(analyses) == 2 and analyses[0][1] == "Tim Cook (PERSON), Hanoi (GPE)"
     shown = {row[1].removeprefix("* ") for row in rows_of(result.output) if len(row) == 6}
-    assert f"Tags: 13, of which {13 - len(shown)} are left out" in result.output
+    assert f"Tags: 13, {13 - len(shown)} of them not shown" in result.output
     assert all(len(line) <= 80 for line in result.output.splitlines() if line != f"Page: {page}")
     assert text in page.read_text("utf-8")
 

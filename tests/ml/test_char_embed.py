@@ -24,7 +24,13 @@ from torch import Tensor
 
 from pipelines import make_examples, train
 from spacy_crf_ner.ml import char_embed as features
-from spacy_crf_ner.ml.char_embed import WordEmbedding, Words, char_word_embed, read_words, spell
+from spacy_crf_ner.ml.char_embed import (
+    WordEmbedding,
+    Words,
+    char_word_embed,
+    number_characters,
+    read_words,
+)
 
 ARCHITECTURE = "spacy-crf-ner.CharWordEmbed.v1"
 VOCAB = spacy.blank("en").vocab
@@ -251,7 +257,7 @@ def test_lone_surrogates_are_characters() -> None:
     """SpaCy has none in its docs, but as a part of a string they would be read."""
     with pytest.raises(UnicodeEncodeError):
         doc_of("a\ud83d")
-    chars, points = spell(["a\ud83d", "\ude00", "😀"])
+    chars, points = number_characters(["a\ud83d", "\ude00", "😀"])
     assert points.tolist() == [ord("a"), 0xD83D, 0xDE00, 0x1F600]
     assert chars.tolist() == [[1, 2], [3, 0], [4, 0]]
 
