@@ -14,9 +14,9 @@ import spacy
 from spacy.language import Language
 from spacy.tokens import Doc
 
+from ..atomic import atomic_write
 from ..docbin import SUFFIX
 from ..input_error import InputError
-from .atomic import atomic_write
 from .docbin import CorpusWriter, count_doc
 from .files import SPLITS, find_files
 from .format_detection import FORMATS, Reader, detect_format

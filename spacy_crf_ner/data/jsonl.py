@@ -8,7 +8,7 @@ from typing import Any, Iterable, Iterator
 from spacy.language import Language
 from spacy.tokens import Doc, Span
 
-from .atomic import atomic_write
+from ..atomic import atomic_write
 from .json_records import META, Record, json_lines, pop_typed, records_to_docs, shorten, store_meta
 from .offsets import INCORRECT, raw_span, set_entities, set_incorrect_spans, tokenize
 from .repair_log import ConversionLog, error

@@ -1,10 +1,7 @@
 """The state of a training: what the next step depends on, and how it is written."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from shutil import rmtree
 from typing import Any
 
 import numpy as np
@@ -12,6 +9,7 @@ import torch
 from spacy.language import Language
 from thinc.api import Optimizer, get_current_ops
 
+from ...atomic import atomic_write
 from ...input_error import InputError
 from .sync import get_weights, parameters, set_weights
 
@@ -42,16 +40,6 @@ class Progress:
         return bool((patience and last + best >= patience) or (max_steps and last >= max_steps))
 
 
-@contextmanager
-def replace_path(path: Path) -> Iterator[Path]:
-    """Yield another name for a file or folder until it is complete: a job may be killed."""
-    part = path.with_name(f"{path.name}.part")
-    rmtree(part, ignore_errors=True)
-    yield part
-    rmtree(path, ignore_errors=True)  # a rename replaces files only
-    part.replace(path)
-
-
 def save_state(nlp: Language, optimizer: Optimizer, progress: Progress, output: Path) -> None:
     """Write what the next step depends on: the weights that learn, moments and progress."""
     kept = {kind: getattr(optimizer, kind) or {} for kind in _KEPT}
@@ -60,7 +48,7 @@ def save_state(nlp: Language, optimizer: Optimizer, progress: Progress, output: 
         for name, key, *_ in parameters(nlp)
     }
     state = {"progress": vars(progress), "weights": get_weights(nlp), "moments": moments}
-    with replace_path(output / STATE) as part:
+    with atomic_write(output / STATE) as part:
         torch.save(state, part)
 
 

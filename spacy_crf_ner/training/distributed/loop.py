@@ -27,7 +27,8 @@ from spacy.util import registry, resolve_dot_names
 from thinc.api import Config, fix_random_seed
 from thinc.optimizers import KeyT
 
-from .checkpoint import STATE, Progress, read_state, replace_path, restore, save_state
+from ...atomic import atomic_write
+from .checkpoint import STATE, Progress, read_state, restore, save_state
 from .corpus import lockstep, shard
 from .process_group import TIMEOUT, ProcessGroup, join
 from .sync import broadcast_weights, parameters, sum_gradients
@@ -203,10 +204,10 @@ class Trainer:
             return
         before_to_disk = create_before_to_disk_callback(self.settings["before_to_disk"])
         last = self.output / DIR_MODEL_LAST
-        with self.nlp.use_params(self.optimizer.averages), replace_path(last) as part:
+        with self.nlp.use_params(self.optimizer.averages), atomic_write(last) as part:
             before_to_disk(self.nlp).to_disk(part)
         if is_best:
-            with replace_path(self.output / DIR_MODEL_BEST) as part:
+            with atomic_write(self.output / DIR_MODEL_BEST) as part:
                 copytree(last, part)
         # The state comes last: what it calls the best is then in model-best.
         save_state(self.nlp, self.optimizer, self.progress, self.output)
