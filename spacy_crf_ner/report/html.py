@@ -4,10 +4,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from spacy.tokens import Doc
 from spacy.training import Example
 
-from ..evaluation.matching import collect_entities
+from ..evaluation.matching import Entity, collect_entities
 from ..templates import render
 from . import plots, tables
 
@@ -23,7 +22,7 @@ CURVES = {
     "scores": "On development documents, in percent.",
     "speed": "On development documents.",
 }
-Segment = tuple[str, str]  # text and label, empty outside of entities
+Segment = tuple[str, Entity | None]  # a text, and the entity that it is, if any
 
 
 class Plot(NamedTuple):
@@ -76,11 +75,15 @@ def comparison_page(examples: Iterable[Example], title: str) -> str:
     examples = list(examples)
     docs = []
     counts: Counter[str] = Counter()
-    for eg, found in zip(examples, collect_entities(examples)):
+    for found in collect_entities(examples):
         sizes = {"gold": len(found.gold), "predicted": len(found.predicted)}
         equal = sum(found.correct())
         counts.update(sizes, equal=equal, left_out=len(found.left_out))
-        sides = {"gold": _doc_segments(eg.reference), "predicted": _doc_segments(eg.predicted)}
+        predicted = sorted(found.predicted + found.left_out, key=lambda ent: ent.start)
+        sides = {
+            "gold": _segments(found.text, found.gold),
+            "predicted": _segments(found.text, predicted),
+        }
         docs.append({"differs": set(sizes.values()) != {equal}, **sides})
     summary = (
         f"{tables.count(len(examples), 'document')}. {tables.count(counts['gold'], 'gold entity')},"
@@ -98,28 +101,25 @@ def _colors(labels: Iterable[str]) -> dict[str, str]:
     return {label: PALETTE[i % len(PALETTE)] for i, label in enumerate(sorted(labels))}
 
 
-def _segments(text: str, ents: Iterable[tuple[int, int, str]]) -> list[Segment]:
+def _segments(text: str, ents: Iterable[Entity]) -> list[Segment]:
     """Cut a text at its entities, which are in order."""
-    segments, done = [], 0
-    for start, end, label in ents:
-        segments += [(text[done:start], ""), (text[start:end], label)]
-        done = end
-    return [*segments, (text[done:], "")]
-
-
-def _doc_segments(doc: Doc) -> list[Segment]:
-    return _segments(doc.text, [(ent.start_char, ent.end_char, ent.label_) for ent in doc.ents])
+    segments: list[Segment] = []
+    done = 0
+    for ent in ents:
+        segments += [(text[done : ent.start], None), (text[ent.start : ent.end], ent)]
+        done = ent.end
+    return [*segments, (text[done:], None)]
 
 
 def _error_segments(error: dict[str, Any]) -> dict[str, list[Segment]]:
     shift = len(error["before"]) - error["offset"]
     text = error["before"] + error["text"] + error["after"]
-    return {
-        side: _segments(
-            text, [(ent["start"] + shift, ent["end"] + shift, ent["label"])] if ent else []
-        )
-        for side, ent in (("gold", error["gold"]), ("predicted", error["predicted"]))
-    }
+    sides: dict[str, list[Segment]] = {}
+    for side in ("gold", "predicted"):
+        ent = error[side]
+        ents = [Entity(ent["start"] + shift, ent["end"] + shift, ent["label"])] if ent else []
+        sides[side] = _segments(text, ents)
+    return sides
 
 
 def _plots(results: dict[str, Any]) -> dict[str, list[Plot]]:

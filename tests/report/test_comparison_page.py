@@ -1,5 +1,6 @@
 """Pages of annotated documents."""
 
+import re
 from html.parser import HTMLParser
 
 import pytest
@@ -7,6 +8,7 @@ import spacy
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 
+from spacy_crf_ner.pipeline.annotation import add_confidence_extension
 from spacy_crf_ner.report.html import comparison_page
 
 
@@ -48,6 +50,16 @@ def test_gold_stands_beside_predicted(vocab):
     assert page.elements.count("mark") == 4
     assert page.text.count("Hanoi") == 2
     assert "2 gold entities, 2 predicted, 1 of them equal" in page.text
+
+
+def test_predicted_entities_show_their_confidence(vocab):
+    add_confidence_extension()
+    eg = example(vocab, ["Tim", "saw", "Oslo"], [(0, 1, "PERSON")], [(0, 1, "GPE"), (2, 3, "GPE")])
+    for ent, confidence in zip(eg.predicted.ents, (0.8125, None), strict=True):
+        ent._.confidence = confidence
+    html = comparison_page([eg], "Test")
+    assert re.findall("<small>(.*?)</small>", html) == ["0.812"]
+    assert "Tim<span>GPE</span><small>0.812</small>" in html
 
 
 def test_text_and_labels_are_never_markup(vocab):
