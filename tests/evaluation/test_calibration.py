@@ -471,7 +471,7 @@ def mistake(case: str, folder: Path, tmp_path: Path) -> Tuple[List[Any], str]:
         nlp = spacy.blank("en")
         nlp.add_pipe("sentencizer")
         nlp.to_disk(tmp_path / "model")
-        return [tmp_path / "model", dev, out], "a crf_ner component, got one of ['sentencizer']"
+        return [tmp_path / "model", dev, out], "a crf_ner component, got one with ['sentencizer']"
     if case == "several components":
         nlp = spacy.load(model)
         nlp.add_pipe("crf_ner", name="second", source=spacy.load(model))
