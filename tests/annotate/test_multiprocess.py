@@ -251,7 +251,7 @@ def test_a_folder_with_something_else_is_left_alone(model, corpus, tmp_path) -> 
     note = tmp_path / "note.txt"
     note.write_text("mine")
     for choice in ({}, {"resume": True}, {"restart": True}):
-        with pytest.raises(ValueError, match="holds something else"):
+        with pytest.raises(ValueError, match="one with other files"):
             annotate(model, [corpus], tmp_path, workers=1, **choice)
     assert [*tmp_path.iterdir()] == [note]
 

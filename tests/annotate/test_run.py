@@ -227,7 +227,7 @@ def test_an_error_of_the_machine_ends_a_run_that_continues(
     model, corpus, tmp_path, error, kind, said
 ):
     output = tmp_path / "out"
-    with pytest.raises(kind, match=f"{said}.* 3 finished shards stay: continue with --resume"):
+    with pytest.raises(kind, match=f"{said}.* 3 finished shards are kept: continue with --resume"):
         execute(model, corpus, output, Loop(error, after=3))
     assert not (output / "summary.json").exists()
     summary = execute(model, corpus, output, resume=True)
