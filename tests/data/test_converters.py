@@ -323,7 +323,7 @@ MISTAKES = {
     ),
     "inline not UTF-8": ("inline", "ok\n\udce9t\udce9", 2, "expected UTF-8.*Save the file"),
     "conll not UTF-8": ("conll", "a O\n\udce9 O", 2, "expected UTF-8"),
-    "one column": ("conll", "EU\nrejects", 1, "expected 2 columns, as most.*got 1"),
+    "one column": ("conll", "EU\nrejects", 1, "expected 2 columns, as in most.*got 1"),
     "a column of its own": ("conll", "a b c O\nd e f O\nEU a b c O", 3, "expected 4.*got 5"),
     "missing column": ("conll", "EU NNP O\n\ncalls VBZ", 3, "expected 3 columns.*['calls', 'VBZ']"),
     "more columns": ("conll", "EU\tO\nNew York\tNNP\tO", 2, "expected 2 columns.*by tabs"),

@@ -546,7 +546,7 @@ def test_what_a_pipeline_does_not_have_is_said(html: Dict[str, str]) -> None:
     assert list(page.sections) == [
         "Types", "Matchings", "Confusion", "Errors", "Confidence", "Transitions",
     ]  # fmt: skip
-    assert "This pipeline gives its entities no confidences." in page.text
+    assert "This pipeline does not set confidences." in page.text
     assert "This pipeline has no transition scores." in page.text
     assert not [each for each in page.all("svg") if each.get("role") == "img"]
     assert "· confidence" not in page.text
