@@ -304,7 +304,7 @@ def test_reading_streams(tmp_path: Path, nlp: Language) -> None:
 MISTAKES = {
     "unclosed bracket": ("inline", "ok\n\nSee [Tim Cook now", 3, r"'[Tim Cook now'.*\["),
     "unopened bracket": ("inline", "See Tim](PER)", 1, r"expected [text](LABEL).*'](PER)'"),
-    "nested brackets": ("inline", "[Bank of [Hanoi](GPE)](ORG)", 1, "nest none"),
+    "nested brackets": ("inline", "[Bank of [Hanoi](GPE)](ORG)", 1, "without nesting"),
     "no label": ("inline", "a\n[Tim Cook] came", 2, "[text](LABEL)"),
     "empty label": ("inline", "[Tim Cook]() came", 1, "[text](LABEL)"),
     "label with a space": ("inline", "[Tim](A B) came", 1, "[text](LABEL)"),
