@@ -395,7 +395,7 @@ class _Process:
 
 
 def spacys_ner_over_cnn() -> Any:
-    """Write spaCy's CPU config of `ner` with the tok2vec of `cnn.cfg`."""
+    """Return the config of spaCy's `ner` for a CPU, with the tok2vec of `cnn.cfg`."""
     config = load_config(ROOT / "configs" / "cnn.cfg")
     tok2vec = config["components"]["ner"]["model"]["tok2vec"]
     config["components"]["ner"] = {
@@ -414,7 +414,7 @@ def spacys_ner_over_cnn() -> Any:
 
 
 def f1(gold: Entities, found: Entities) -> float:
-    """Compute the strict F1 of entities with spaCy's scorer."""
+    """Compute the strict F1 of entities with spaCy's `PRFScore`."""
     score = PRFScore()
     score.score_set(found, gold)
     return float(score.fscore)

@@ -25,8 +25,8 @@ HEAD = 10  # times the transformer's learning rate
 class System(ABC):
     """The interface of each compared system."""
 
-    batch_sizes: Tuple[int, ...] = (0,)  # to choose from; 0 where it takes none
-    packages: Tuple[str, ...] = ()  # whose versions are told
+    batch_sizes: Tuple[int, ...] = (0,)  # candidates; 0 if it has no batch size
+    packages: Tuple[str, ...] = ()  # packages whose versions are reported
 
     def train(self, corpus: str, out: str, transformer: str, steps: int, rate: float) -> None:
         """Train on the `train.jsonl` of a folder, and save to another folder."""
