@@ -229,7 +229,9 @@ def test_it_goes_on_only_with_the_same_input_model_and_settings(nlp, tmp_path) -
     annotate(model, [text], output, workers=1)
 
     def refused(changed, **settings):
-        with pytest.raises(ValueError, match=f"expected the {changed} of the run.*--restart"):
+        with pytest.raises(
+            ValueError, match=f"expected the {changed} of the earlier run.*--restart"
+        ):
             annotate(model, [text], output, Settings(**settings), workers=1, resume=True)
 
     refused("format", format="parquet")

@@ -211,7 +211,7 @@ def test_other_versions_do_not_continue_a_run(model, corpus, tmp_path, package):
     assert before["versions"][package]
     before["versions"][package] = "0.0"
     (output / "_progress" / "fingerprint.json").write_text(json.dumps(before))
-    with pytest.raises(InputError, match="expected the versions of the run"):
+    with pytest.raises(InputError, match="expected the versions of the earlier run"):
         execute(model, corpus, output, resume=True)
 
 

@@ -554,7 +554,7 @@ def test_what_a_pipeline_does_not_have_is_said(html: Dict[str, str]) -> None:
 
 def test_no_entities_give_a_page(html: Dict[str, str]) -> None:
     page = Page(html["empty"])
-    assert "There are no entities" in page.text
+    assert "There are no gold and no predicted entities" in page.text
     assert "There are no errors." in page.text
     assert "Expected calibration error - %" in words(page.text)
     assert "F1, micro- " in words(page.text)
