@@ -49,9 +49,7 @@ def compare(
         Optional[List[str]],
         typer.Option("--variant", help="Variant to run; repeat the option for several."),
     ] = None,
-    transformer: Annotated[
-        str, typer.Option(help="Local folder, or a name on the hub.")
-    ] = "assets/minilm",
+    transformer: Annotated[str, typer.Option(help="Local folder or hub name.")] = "assets/minilm",
     steps: Annotated[int, typer.Option(min=1, help="Training steps of each run.")] = 200,
     seeds: Annotated[
         str, typer.Option(help="Comma-separated seeds; each variant runs once per seed.")
@@ -114,7 +112,7 @@ class Run(NamedTuple):
 
     @property
     def key(self) -> Result:
-        """What identifies the run: a row that contains all of it is its result."""
+        """The key of the run: a row that contains it is its result."""
         return {
             "variant": self.variant,
             "seed": self.seed,
@@ -164,7 +162,7 @@ def plan(
         "paths.transformer": transformer,
         "training.max_steps": steps,
         "training.optimizer.learn_rate.total_steps": steps,
-        # The final weights are measured, on test; dev selects nothing, so 50 docs are enough.
+        # The final weights are evaluated on test. dev selects nothing, so 50 docs are enough.
         "training.eval_frequency": steps,
         "corpora.dev.limit": 50,
     }
@@ -192,7 +190,7 @@ def digest(path: Path) -> str:
 
 
 def results(runs: Sequence[Run], out: Path, gpu_id: int = -1) -> Iterator[Result]:
-    """Train and measure each run, except those with a row in runs.jsonl already.
+    """Train and measure each run that has no row in runs.jsonl.
 
     out: Folder for runs.jsonl, which gets a line as soon as a run is measured, and for the logs.
     gpu_id: GPU to use, -1 for the CPU.
@@ -209,7 +207,7 @@ def results(runs: Sequence[Run], out: Path, gpu_id: int = -1) -> Iterator[Result
             shutil.rmtree(folder, ignore_errors=True)
             _train(run, folder, out / f"{run.variant}, seed {run.seed}.log", gpu_id)
             test = Path(run.overrides["paths.train"]).with_name("test.spacy")
-            # A process of its own returns its memory.
+            # A separate process, whose memory is freed at its end.
             with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
                 measured = pool.submit(measure, folder / "model-last", test, gpu_id).result()
             row = {**run.key, **measured}
@@ -315,12 +313,12 @@ def _read_variants(path: Path) -> Dict[str, Dict[str, Any]]:
 
 
 def _shared_inputs(corpus: Path, transformer: str, gpu_id: int) -> Dict[str, Any]:
-    """What all runs read, beside their configs."""
+    """Return what all runs depend on, besides their configs."""
     device = f"{platform.machine()}, {os.cpu_count()} CPUs"
     return {
         "corpus": {part: digest(corpus / f"{part}.spacy") for part in PARTS},
         "transformer": _transformer_digest(transformer),
-        # A development version does not change with the code.
+        # The version of a development install does not change with the code.
         "package": digest(PACKAGE),
         "libraries": {name: version(name) for name in LIBRARIES},
         "device": torch.cuda.get_device_name(gpu_id) if gpu_id >= 0 else device,
@@ -339,7 +337,7 @@ def _transformer_digest(name: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Make a list of YAML's own class a plain one, which compares equal after JSON."""
+    """Convert a list of YAML's own class to a plain one, which is equal after a JSON round trip."""
     return list(value) if isinstance(value, list) else value
 
 
@@ -365,7 +363,7 @@ def _by_variant(rows: Sequence[Result]) -> Dict[str, List[Result]]:
 
 
 def _spread(values: Sequence[float]) -> str:
-    """Mean and, of several, standard deviation."""
+    """Format the mean and, for several values, the standard deviation."""
     mean = f"{statistics.mean(values):.1f}"
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.1f}"
 

@@ -49,7 +49,7 @@ def measure(model: Path, test: Path, gpu_id: int = -1) -> Dict[str, Any]:
 
 
 def invalid_share(nlp: Language, texts: Sequence[str]) -> Optional[float]:
-    """Share of docs in which the best tag of each token alone gives an illegal sequence."""
+    """Return the share of docs in which the best tags of single tokens are an illegal sequence."""
     ner: Any = nlp.get_pipe(COMPONENT)
     invalid = total = 0
     docs = [doc for doc in nlp.pipe(texts, disable=[COMPONENT]) if len(doc)]
@@ -80,14 +80,14 @@ def _predict_speed(nlp: Language, texts: Sequence[str]) -> float:
 
 
 def _train_speed(nlp: Language) -> float:
-    """Update on some batches, as `spacy train` does; this changes the pipeline."""
+    """Update the pipeline on some batches, as `spacy train` does."""
     config = nlp.config.interpolate()
     training = registry.resolve(config["training"], schema=ConfigSchemaTraining)
     corpus = registry.resolve({"corpus": config["corpora"]["train"]})["corpus"]
     optimizer = nlp.resume_training(sgd=training["optimizer"])
     batches = create_train_batches(nlp, corpus, training["batcher"], max_epochs=0)
     speeds = []
-    # The first one is not timed.
+    # The first batch is not timed.
     for i, (_, batch) in enumerate(islice(batches, TIMED_BATCHES + 1)):
         start = perf_counter()
         nlp.update(

@@ -1,4 +1,4 @@
-"""Benchmarks: `python benchmarks/benchmark.py --help`. No figure here decides a test."""
+"""Benchmarks: `python benchmarks/benchmark.py --help`. They are not part of the tests."""
 
 import os
 import platform
@@ -40,7 +40,7 @@ CRF_SHAPES = [
     (256, 40, 9),
     (32, 128, 73),
 ]
-Transformer = Annotated[str, typer.Option(help="Local folder, or a name on the hub.")]
+Transformer = Annotated[str, typer.Option(help="Local folder or hub name.")]
 Gpu = Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")]
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, add_completion=False)
@@ -52,7 +52,7 @@ def training(
     gpu_id: Gpu = -1,
     rounds: Annotated[int, typer.Option(min=5, help="Rounds; figures are medians.")] = 5,
 ) -> None:
-    """Words a second of training crf_ner and spaCy's ner on the same transformer.
+    """Compare the training speed of crf_ner and spaCy's ner on the same transformer.
 
     The two take turns in one process; memory is that of a process for each. And the share of the
     time that the CRF has, in training and in prediction.
@@ -75,9 +75,9 @@ def training(
 
 @app.command("crf")
 def crf_arithmetic(rounds: Annotated[int, typer.Option(min=9, help="Rounds.")] = 9) -> None:
-    """Time and memory of the CRF's arithmetic against pytorch-crf's, on the CPU.
+    """Compare time and memory of the CRF with pytorch-crf on the CPU.
 
-    Figures are medians; ratios are torchcrf's time over ours.
+    Numbers are medians; ratios are pytorch-crf's time over ours.
     """
     _print_machine(-1)
     print("| threads | B, T, C | decode: ours | torchcrf | ratio | loss + backward: ours "
@@ -106,17 +106,17 @@ def crf_arithmetic(rounds: Annotated[int, typer.Option(min=9, help="Rounds.")] =
 
 @app.command()
 def crf_memory(who: str) -> None:
-    """Peak memory of one loss with its gradients at B, T, C = 32, 512, 73."""
+    """Measure the peak memory of one loss with gradients at B, T, C = 32, 512, 73."""
     _crf_acts(2, 3, 73)[who]()  # what is loaded once, code and all, is not counted
     acts = _crf_acts(32, 512, 73)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from what is held now
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak to the current memory
     before = _memory("VmRSS")
     acts[who]()
     print(f"Memory of {who} + backward at 32, 512, 73: {_memory('VmHWM') - before:,.0f} MB")
 
 
 def _crf_acts(B: int, T: int, C: int) -> Dict[str, Callable[[], None]]:
-    """What is timed, on random scores of docs of T/4 to T tokens."""
+    """Return the timed functions, on random scores of docs of T/4 to T tokens."""
     torch.manual_seed(0)
     oracle = torchcrf.CRF(C, batch_first=True)
     emissions = torch.randn(B, T, C, requires_grad=True)
@@ -126,7 +126,7 @@ def _crf_acts(B: int, T: int, C: int) -> Dict[str, Callable[[], None]]:
     gold = torch.randint(0, C, (B, T))
     scores = (oracle.transitions, oracle.start_transitions, oracle.end_transitions)
     chain = crf.Chain(emissions, *scores, mask)
-    # A segment of two tokens at every fourth token, about as many as a text has entities.
+    # A segment of two tokens at every fourth token: about as many as a text has entities.
     docs, starts = torch.nonzero(mask[:, 1::4], as_tuple=True)
     starts = 4 * starts
     tags = torch.stack([gold[docs, starts], gold[docs, starts + 1]], dim=1)
@@ -149,7 +149,7 @@ def memory(
     transformer: Transformer = str(ROOT / "assets" / "minilm"),
     gpu_id: Gpu = -1,
 ) -> None:
-    """Peak memory of a process that trains ten batches and predicts."""
+    """Measure the peak memory of a process that trains ten batches and predicts."""
     nlp = _trained_a_little(config, transformer, gpu_id)
     list(nlp.pipe(_texts(30, 20), batch_size=128))
     print(f"Peak memory, {config}: {_memory('VmHWM'):,.0f} MB")
@@ -161,7 +161,7 @@ def frozen(
     gpu_id: Gpu = -1,
     rounds: Annotated[int, typer.Option(min=3, help="Rounds; figures are medians.")] = 5,
 ) -> None:
-    """Words a second of training, and its memory, by what of the transformer learns."""
+    """Compare training speed and memory by the trained layers of the transformer."""
     _print_machine(gpu_id)
     print("| the transformer | training, words/s, median (min-max) | peak memory |\n|---|---|---|")
     for part in ("trained", "half frozen", "frozen"):
@@ -178,7 +178,7 @@ def frozen_part(
     gpu_id: Gpu = -1,
     rounds: Annotated[int, typer.Option(min=3, help="Rounds.")] = 5,
 ) -> None:
-    """A row of `frozen`, in a process of its own; the peak is that after the weights are loaded."""
+    """Measure a row of `frozen`, in its own process; the peak is after loading the weights."""
     if gpu_id >= 0:
         spacy.require_gpu(gpu_id)
     config = load_config(
@@ -205,7 +205,7 @@ def frozen_part(
 @app.command()
 def accuracy(
     folder: Annotated[Path, typer.Argument(help="Folder with wnut17/ and gmb/.")],
-    out: Annotated[Path, typer.Argument(help="Folder for what is made; finished runs are kept.")],
+    out: Annotated[Path, typer.Argument(help="Output folder; finished runs are kept.")],
     transformer: Transformer = str(ROOT / "assets" / "minilm"),
     steps: Annotated[int, typer.Option(help="Training steps of every run.")] = 200,
     seeds: Annotated[str, typer.Option(help="Seeds; a run for each.")] = "0,1,2",
@@ -214,9 +214,9 @@ def accuracy(
     ] = "1e-4,2e-4,4e-4,8e-4",
     gpu_id: Gpu = -1,
 ) -> None:
-    """Test precision, recall and F1 of crf_ner and spaCy's ner: same transformer, batches, steps.
+    """Compare test scores of crf_ner and spaCy's ner: same transformer, batches, steps.
 
-    Each gets the learning rate with which it is best on the dev part, with the first seed.
+    Each uses its best learning rate on the dev part with the first seed.
     """
     _print_machine(gpu_id)
     for corpus in ("wnut17", "gmb"):
@@ -250,16 +250,16 @@ def accuracy(
 @app.command()
 def missing(
     folder: Annotated[Path, typer.Argument(help="Folder with wnut17/ and gmb/.")],
-    out: Annotated[Path, typer.Argument(help="Folder for what is made; finished runs are kept.")],
+    out: Annotated[Path, typer.Argument(help="Output folder; finished runs are kept.")],
     transformer: Transformer = str(ROOT / "assets" / "minilm"),
     steps: Annotated[int, typer.Option(help="Training steps of every run.")] = 200,
     seeds: Annotated[str, typer.Option(help="Seeds; a run for each.")] = "0",
     limit: Annotated[int, typer.Option(help="Training docs, the first ones; 0 for all.")] = 0,
     gpu_id: Gpu = -1,
 ) -> None:
-    """Test F1 where a random half of the training docs has half of its tokens missing.
+    """Measure test F1 if half of the tokens of a random half of the training docs are missing.
 
-    Against training on all, and on the other half alone.
+    The baselines train on the complete corpus, and only on the other half.
     """
     _print_machine(gpu_id)
     print("| corpus | all | half of the docs with half of their tokens | without these docs |")
@@ -286,7 +286,7 @@ def confidence(
     dev: Annotated[List[Path], typer.Option(help="To calibrate on: a .spacy file for each.")],
     test: Annotated[List[Path], typer.Option(help="To measure on: a .spacy file for each.")],
 ) -> None:
-    """Calibration on test before and after it is fitted on dev, and precision by confidence."""
+    """Measure calibration on test before and after fitting on dev, and precision by confidence."""
     _print_machine(-1)
     at = (0.0, 0.5, 0.8, 0.9, 0.95)
     titles = " | ".join(f"P, R at {threshold}" for threshold in at)
@@ -314,7 +314,7 @@ def _predicted(nlp: Language, path: Path) -> List[Example]:
 
 
 def _convert(folder: Path, out: Path, corpus: str) -> None:
-    """Convert a corpus, unless that is done."""
+    """Convert a corpus, unless it is converted already."""
     if not (out / corpus / "dev.spacy").exists():
         data.convert(folder / corpus, out / corpus, nlp=spacy.blank("en"))
 
@@ -355,7 +355,7 @@ def _run(
     steps: int,
     gpu_id: int,
 ) -> Dict[str, float]:
-    """Train, and evaluate on a part, unless that is done; the scores."""
+    """Train, and evaluate on a part, unless done already; return the scores."""
     folder = out / f"{corpus}_{config.stem}_{rate}_{seed}_{steps}"
     files = {name: str(out / corpus / f"{name}.spacy") for name in data.SPLITS}
     overrides = {
@@ -391,7 +391,7 @@ def _run(
 
 
 def _trained_a_little(config: str, transformer: str, gpu_id: int) -> Language:
-    """The pipeline of a config after ten steps: it finds some entities, as a real one does."""
+    """Train a pipeline for ten steps, so that it finds some entities."""
     if gpu_id >= 0:
         spacy.require_gpu(gpu_id)
     overrides = {"paths.transformer": transformer, "training.max_steps": 10}
@@ -416,7 +416,7 @@ def _batches(examples: List[Example]) -> List[List[Example]]:
 
 
 def _texts(n: int, sentences: int) -> List[str]:
-    """Texts of so many sentences each of the sample corpus, used again where it is too short."""
+    """Make n texts from the sentences of the sample corpus, repeated if it is too short."""
     path = ROOT / "assets" / "sample_en" / "train.txt"
     docs = [doc.text for doc in data.read_inline(path, spacy.blank("en"))]
     return [
@@ -427,7 +427,7 @@ def _texts(n: int, sentences: int) -> List[str]:
 def _training(
     pipelines: Dict[str, Language], rounds: int, **names: List[str]
 ) -> Dict[str, List[float]]:
-    """Words a second of an epoch of updates, which exclude and annotate as nlp.update has it."""
+    """Measure the words per second of an epoch of updates."""
     acts, words = {}, 0
     for name, nlp in pipelines.items():
         examples = _examples(nlp)
@@ -454,7 +454,7 @@ def _piping(nlp: Language, texts: List[str], batch_size: int) -> Callable[[], No
 
 
 def _alternate(acts: Dict[str, Callable[[], None]], rounds: int) -> Dict[str, List[float]]:
-    """Seconds of each act in each round; the acts take turns, after one round that is not timed."""
+    """Return the seconds of each function in each round; they take turns, after a warm-up round."""
     times: Dict[str, List[float]] = {name: [] for name in acts}
     for i in range(rounds + 1):
         for name, act in acts.items():
@@ -466,7 +466,7 @@ def _alternate(acts: Dict[str, Callable[[], None]], rounds: int) -> Dict[str, Li
 
 
 def _crf_shares(nlp: Language, texts: List[str]) -> Dict[str, float]:
-    """The time in the CRF's loss, with its gradient, and in decoding, over that of the whole."""
+    """Return the share of time in the CRF's loss, with its gradient, and in decoding."""
     shares = {}
     optimizer = nlp.create_optimizer()
     optimizer.learn_rate = 1e-5
@@ -494,7 +494,7 @@ def _crf_shares(nlp: Language, texts: List[str]) -> Dict[str, float]:
 
 @contextmanager
 def _timed(owner: Any, functions: List[str]) -> Iterator[List[float]]:
-    """Note the seconds of each call of functions of a module or class."""
+    """Record the seconds of each call of functions of a module or class."""
     seconds: List[float] = []
     originals = {name: getattr(owner, name) for name in functions}
 
@@ -517,7 +517,7 @@ def _timed(owner: Any, functions: List[str]) -> Iterator[List[float]]:
 
 
 def _memory(which: str, pid: int | str = "self") -> float:
-    """What a process holds (VmRSS), or held at most (VmHWM), in MB; Linux only."""
+    """Return the memory (VmRSS) or peak memory (VmHWM) of a process, in MB; Linux only."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(which)) / 1024
 

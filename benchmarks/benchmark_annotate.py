@@ -32,7 +32,7 @@ def speed(
     docs: Annotated[int, typer.Option(help="Documents for cnn.cfg; a tenth over MiniLM.")] = 20_000,
     rounds: Rounds = 3,
 ) -> None:
-    """Words a second of a bare loop over nlp.pipe, of one worker, of two, and of Ray.
+    """Compare the speed of a bare loop over nlp.pipe, one worker, two workers, and Ray.
 
     All read the same JSON lines, of one to ten sentences, in turns, with one thread a process.
     The loop is timed without loading; a worker between its first shard and its last, so without
@@ -88,7 +88,7 @@ def _rates(model: str, corpus: Path, out: Path) -> Iterator[Tuple[str, float]]:
 
 @app.command(hidden=True)
 def loop(model: str, corpus: Path) -> None:
-    """Print the words a second of a bare loop over nlp.pipe."""
+    """Print the words per second of a bare loop over nlp.pipe."""
     torch.set_num_threads(1)
     nlp = spacy.load(model)
     list(nlp.pipe(["Warm up."] * 10))
@@ -105,7 +105,7 @@ def memory(
     small: Annotated[int, typer.Option(help="Documents.")] = 10_000,
     large: Annotated[int, typer.Option(help="Documents.")] = 100_000,
 ) -> None:
-    """Peak memory of all processes, for few documents and many, with cnn.cfg and two workers."""
+    """Measure the peak memory of all processes for few and many documents, with two workers."""
     _print_machine(-1)
     peaks = []
     for number in (small, large):
@@ -126,7 +126,7 @@ def _prepare(config: str, transformer: str, folder: Path) -> Tuple[str, Path]:
 
 
 def _write(path: Path, number: int) -> None:
-    """Write documents of one to ten sentences of the sample corpus, each with a word of its own."""
+    """Write documents of one to ten sentences of the sample corpus, each with a unique word."""
     rng = random.Random(0)
     sentences = _texts(400, 1)
     with path.open("w", encoding="utf-8") as file:
@@ -136,7 +136,7 @@ def _write(path: Path, number: int) -> None:
 
 
 def _peak(command: List[str]) -> float:
-    """Run a command, and find the most memory that its processes had, added up, in MB."""
+    """Run a command, and return the peak total memory of its processes in MB."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     most: Dict[int, float] = {}
     ended = Event()

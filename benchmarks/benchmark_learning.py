@@ -1,4 +1,4 @@
-"""How long a training takes to be this good."""
+"""Training time to reach an F1."""
 
 import os
 import subprocess
@@ -45,16 +45,16 @@ TRAINEES = (
 
 def learning(
     folder: Annotated[Path, typer.Argument(help="Folder with gmb/.")],
-    out: Annotated[Path, typer.Argument(help="Folder for what is made.")],
+    out: Annotated[Path, typer.Argument(help="Output folder.")],
     transformer: Transformer = str(ROOT / "assets" / "minilm"),
     steps: Annotated[int, typer.Option(help="Training steps.")] = 200,
     every: Annotated[int, typer.Option(help="Steps between two evaluations.")] = 20,
-    targets: Annotated[str, typer.Option(help="F1 on dev, with commas.")] = "60,65,70,75",
+    targets: Annotated[str, typer.Option(help="F1 on dev, comma-separated.")] = "60,65,70,75",
     gpu_id: Gpu = -1,
 ) -> None:
-    """Seconds of `spacy train`, its evaluations included, until F1 on GMB's dev part is reached.
+    """Measure the seconds of `spacy train`, with evaluations, until an F1 on GMB's dev part.
 
-    Same transformer, batches and number of steps; each has the learning rate that is best for it.
+    Same transformer, batches and number of steps; each uses its best learning rate.
     """
     _print_machine(gpu_id)
     _convert(folder, out, "gmb")

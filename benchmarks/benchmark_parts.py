@@ -1,4 +1,4 @@
-"""Where the time of a prediction goes."""
+"""Prediction time by part of the pipeline."""
 
 import statistics
 from contextlib import contextmanager
@@ -27,12 +27,12 @@ Function = Tuple[Any, str]  # what it is an attribute of, and its name
 def parts(
     model: Annotated[Path, typer.Argument(help="Trained pipeline over a transformer.")],
     corpus: Annotated[Path, typer.Argument(help="Texts: a .spacy file.")],
-    precisions: Annotated[str, typer.Option(help="With commas; plain is not accelerated.")] = (
+    precisions: Annotated[str, typer.Option(help="Comma-separated; plain is not accelerated.")] = (
         "plain,fp32,bf16"
     ),
     rounds: Annotated[int, typer.Option(min=1, help="Rounds; figures are medians.")] = 7,
 ) -> None:
-    """Microseconds of each part of a prediction, on the documents of the mix of `speed`."""
+    """Measure the microseconds of each part of a prediction, on the mix of `speed`."""
     _print_machine(-1)
     nlp = spacy.load(model)
     texts = document_sets([eg.reference.text for eg in Corpus(corpus)(nlp)], 1.0)["mix"]
@@ -61,7 +61,7 @@ def parts(
 
 
 def _functions(nlp: Language) -> Dict[str, List[Function]]:
-    """The functions of each part."""
+    """Return the functions of each part."""
     recognizer = nlp.get_pipe(require_recognizer(nlp))
     return {
         "tokens": [(nlp, "make_doc")],
@@ -80,7 +80,7 @@ def _functions(nlp: Language) -> Dict[str, List[Function]]:
 
 @contextmanager
 def _apart(parts: Dict[str, List[Function]]) -> Iterator[Dict[str, float]]:
-    """Add up the seconds in the functions of each part, without those in functions of another."""
+    """Sum the seconds in the functions of each part, without nested functions of other parts."""
     seconds: Dict[str, float] = dict.fromkeys(parts, 0.0)
     inner: List[float] = []
 

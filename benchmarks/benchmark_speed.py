@@ -1,4 +1,4 @@
-"""Speed comparison: crf_ner and other recognisers, each in a process of its own. Linux only."""
+"""Speed comparison: crf_ner and other recognisers, each in its own process. Linux only."""
 
 import json
 import os
@@ -91,22 +91,24 @@ Entities = Set[Tuple[int, int, int, str]]  # document, characters, label
 
 
 def speed(
-    out: Annotated[Path, typer.Argument(help="Folder for what is made; trainings are kept.")],
+    out: Annotated[Path, typer.Argument(help="Output folder; trained models are kept.")],
     corpus: Annotated[Path, typer.Option(help="Folder with train, dev and test.")] = ROOT
     / "assets"
     / "sample_en",
-    peers: Annotated[Path, typer.Option(help="Folder that `peers` has made.")] = ENVIRONMENTS,
+    peers: Annotated[Path, typer.Option(help="Output folder of `peers`.")] = ENVIRONMENTS,
     transformer: Transformer = str(ROOT / "assets" / "minilm"),
     steps: Annotated[int, typer.Option(help="Training steps, twice as many for a CNN.")] = 200,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds; 7 for figures to show.")] = 7,
-    share: Annotated[float, typer.Option(help="Of the documents; 1 for figures to show.")] = 1.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds; 7 for published numbers.")] = 7,
+    share: Annotated[
+        float, typer.Option(help="Share of the documents; 1 for published numbers.")
+    ] = 1.0,
     threads: Annotated[int, typer.Option(help="Threads of each system.")] = 2,
-    only: Annotated[str, typer.Option(help="Systems whose name has this.")] = "",
+    only: Annotated[str, typer.Option(help="Only systems whose name contains this.")] = "",
     search: Annotated[
-        bool, typer.Option("--search", help="Try half and twice the learning rates, on dev.")
+        bool, typer.Option("--search", help="Also try half and twice the learning rate on dev.")
     ] = False,
 ) -> None:
-    """Words a second, peak memory and F1 of crf_ner and others on the same transformer.
+    """Compare words per second, peak memory and F1 of crf_ner and others on one transformer.
 
     Each system has a process; they take turns, so that one computes at a time. Each reads the
     same texts, and has the batch size with which it is fastest on them. A peak is that of a
@@ -159,9 +161,9 @@ def speed(
 
 
 def make_peers(
-    folder: Annotated[Path, typer.Argument(help="Folder for their environments.")] = ENVIRONMENTS,
+    folder: Annotated[Path, typer.Argument(help="Folder for the environments.")] = ENVIRONMENTS,
 ) -> None:
-    """Install the compared systems that need an environment of their own."""
+    """Install the compared systems that need their own environment."""
     for name in VENVS:
         subprocess.run([sys.executable, "-m", "venv", str(folder / name)], check=True)
         install = [str(_python(folder, name)), "-m", "pip", "install", "--quiet"]
@@ -194,7 +196,7 @@ def document_sets(texts: List[str], share: float) -> Dict[str, List[str]]:
 
 
 def _long(texts: List[str]) -> Iterator[str]:
-    """Yield texts of at least 2,000 words, as whitespace parts them."""
+    """Yield texts of at least 2,000 words, separated by whitespace."""
     parts: List[str] = []
     words = 0
     for text in cycle(texts):
@@ -206,7 +208,7 @@ def _long(texts: List[str]) -> Iterator[str]:
 
 
 class _Comparison:
-    """The compared systems, each trained and run in a process of its own.
+    """The compared systems, each trained and run in its own process.
 
     out: Folder for models and logs.
     peers: Folder of the environments.
@@ -224,7 +226,7 @@ class _Comparison:
 
     @contextmanager
     def guard(self, name: str) -> Iterator[None]:
-        """Print and keep why a system failed, where the block fails; the others go on."""
+        """If the block fails, print and store the reason, and continue with other systems."""
         try:
             yield
         except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
@@ -241,7 +243,7 @@ class _Comparison:
         return _Process(python, row, self.out / "logs", self.threads)
 
     def best_rate(self, model: str, corpus: Path, transformer: str, steps: int) -> float:
-        """The learning rate with which a model is best on the dev part."""
+        """Return the best learning rate of a model on the dev part."""
         texts, gold = _part(corpus, "dev")
         process = self.start(_row(model))
         found = {}
@@ -258,7 +260,7 @@ class _Comparison:
         return max(found, key=lambda rate: found[rate])
 
     def trained(self, model: str, corpus: Path, transformer: str, steps: int, rate: float) -> Path:
-        """Train a model, unless that is done; return its folder."""
+        """Train a model, unless it is trained already; return its folder."""
         if model in OURS:
             return self._trained_pipeline(model, corpus, transformer, steps, rate)
         folder = self.out / f"{corpus.name}_{model}_{rate:g}_{steps}"
@@ -291,7 +293,7 @@ class _Comparison:
         texts: List[str],
         gold: Entities,
     ) -> Tuple[Dict[str, int], float | None]:
-        """The best batch size for each set of documents, and the F1 on the test part."""
+        """Return the best batch size for each set of documents, and the F1 on the test part."""
         process = self.start(row)
         try:
             process.ask("load", str(self.models[row.model]), row.settings)
@@ -318,7 +320,7 @@ class _Comparison:
         sizes: Dict[str, Dict[str, int]],
         rounds: int,
     ) -> Tuple[Dict[str, Dict[str, List[float]]], Dict[str, float]]:
-        """Seconds of each round of each set, and the peak memory in MB, by system."""
+        """Measure the seconds of each round of each set, and the peak memory in MB, by system."""
         running: Dict[str, _Process] = {}
         try:
             for row in rows:
@@ -350,7 +352,7 @@ class _Comparison:
 
 
 class _Process:
-    """A system's process, which answers a line with a line."""
+    """The process of a system, which answers each line with a line."""
 
     def __init__(self, python: Path, row: System, logs: Path, threads: int) -> None:
         logs.mkdir(parents=True, exist_ok=True)
@@ -393,7 +395,7 @@ class _Process:
 
 
 def spacys_ner_over_cnn() -> Any:
-    """The config of spaCy's `ner`, as spaCy has it for a CPU, on the tok2vec of `cnn.cfg`."""
+    """Return the config of spaCy's `ner` for a CPU, with the tok2vec of `cnn.cfg`."""
     config = load_config(ROOT / "configs" / "cnn.cfg")
     tok2vec = config["components"]["ner"]["model"]["tok2vec"]
     config["components"]["ner"] = {
@@ -412,14 +414,14 @@ def spacys_ner_over_cnn() -> Any:
 
 
 def f1(gold: Entities, found: Entities) -> float:
-    """F1 of entities whose edges and labels are exactly right, by spaCy's count."""
+    """Compute the strict F1 of entities with spaCy's `PRFScore`."""
     score = PRFScore()
     score.score_set(found, gold)
     return float(score.fscore)
 
 
 def _prepared(corpus: Path, out: Path) -> Path:
-    """The corpus as .spacy and .jsonl files in a folder of its name, made unless that is done."""
+    """Convert the corpus to .spacy and .jsonl files in a folder of its name, unless done."""
     folder = out / corpus.name
     if not (folder / "test.spacy").exists():
         if (corpus / "test.spacy").exists():
@@ -433,7 +435,7 @@ def _prepared(corpus: Path, out: Path) -> Path:
 
 
 def _records(folder: Path, part: str, nlp: Language) -> Iterator[Dict[str, Any]]:
-    """Yield each text, its tokens as `spacy train` has them, and its entities."""
+    """Yield each text, its tokens as in `spacy train`, and its entities."""
     for eg in Corpus(folder / f"{part}.spacy")(nlp):
         tokens = [(token.idx, token.idx + len(token)) for token in eg.predicted]
         ents = [(ent.start_char, ent.end_char, ent.label_) for ent in eg.reference.ents]
@@ -441,14 +443,14 @@ def _records(folder: Path, part: str, nlp: Language) -> Iterator[Dict[str, Any]]
 
 
 def _part(folder: Path, part: str) -> Tuple[List[str], Entities]:
-    """The texts of a part of a corpus, and its entities."""
+    """Return the texts of a part of a corpus, and its entities."""
     records = list(srsly.read_jsonl(folder / f"{part}.jsonl"))
     gold = {(i, *entity) for i, record in enumerate(records) for entity in record["ents"]}
     return [record["text"] for record in records], gold
 
 
 def _row(model: str) -> System:
-    """The first system with a model, which trains it."""
+    """Return the first system with a model, which trains it."""
     return next(row for row in SYSTEMS if row.model == model)
 
 
@@ -496,7 +498,7 @@ def table(result: Dict[str, Any]) -> str:
 
 
 def _ratio(rows: Dict[str, Any], ours: str, theirs: str) -> float | None:
-    """The median over the rounds of how many times as fast one is on the mix."""
+    """Return the median speed-up over the rounds, on the mix."""
     if ours not in rows or theirs not in rows:
         return None
     pairs = zip(rows[ours]["seconds"]["mix"], rows[theirs]["seconds"]["mix"])
@@ -504,7 +506,7 @@ def _ratio(rows: Dict[str, Any], ours: str, theirs: str) -> float | None:
 
 
 def _shown(sizes: List[int]) -> str:
-    """Batch sizes, as one where they are."""
+    """Format batch sizes, as one number if they are equal."""
     return "/".join(str(size or "-") for size in (sizes if len(set(sizes)) > 1 else sizes[:1]))
 
 

@@ -1,4 +1,4 @@
-"""Draw the charts of the documentation, light and dark, from what was measured.
+"""Draw the charts of the documentation, light and dark, from measurements.
 
 python benchmarks/figures.py bars
     Speed and accuracy, from the tables in docs/benchmarks.md.
@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 ASSETS = Path(__file__).parents[1] / "docs" / "assets"
 PAGE = ASSETS.parent / "benchmarks.md"
 INKS = {"": ("#1a1f36", "#9aa0b8", "#3f51b5"), "-dark": ("#e8eaf6", "#6d7391", "#7c8df0")}
-# Systems of the table on speed, in the precision in which each is fastest.
+# Systems of the speed table, in the fastest precision of each.
 SYSTEMS = {
     "`crf_ner`, bf16": "crf_ner, bfloat16",
     "`crf_ner`, fp32": "crf_ner, float32",
@@ -35,7 +35,7 @@ app = typer.Typer(add_completion=False)
 
 
 def draw(name: str, size: tuple[float, float], paint: Callable[[Axes, str, str], None]) -> None:
-    """Write a chart for each background. `paint` gets the axes, a grey and the accent."""
+    """Write a chart for each background; `paint` gets the axes, a grey and the accent colour."""
     for suffix, (ink, grey, accent) in INKS.items():
         colors = {
             key: ink for key in ("text.color", "axes.labelcolor", "xtick.color", "ytick.color")
@@ -52,7 +52,7 @@ def draw(name: str, size: tuple[float, float], paint: Callable[[Axes, str, str],
 
 
 def rows(header: str) -> List[List[str]]:
-    """The cells of a table in the page, found by the start of its header."""
+    """Return the cells of a table in the page, found by the start of its header."""
     text = PAGE.read_text("utf-8")
     table = text[text.index(header) :].split("\n\n")[0].splitlines()
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
@@ -66,7 +66,7 @@ def bars() -> None:
 
 
 def bar_chart(name: str, column: int, label: str, form: str) -> None:
-    """Draw a column of the table on speed."""
+    """Draw a column of the speed table."""
     table = {row[0]: row for row in rows("| words/s, median")}
     cells = [table[key][column] for key in SYSTEMS]
     values = [float(re.split(r"[ (]", cell)[0].replace(",", "")) for cell in cells]

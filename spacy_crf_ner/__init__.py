@@ -10,7 +10,7 @@ __all__ = ["accelerate"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for only then: spaCy imports this package whenever it starts."""
+    """Import attributes lazily: spaCy imports this package whenever it starts."""
     if name == "accelerate":
         from .pipeline.accelerate import accelerate
 

@@ -1,4 +1,4 @@
-"""`python -m spacy_crf_ner` is `spacy-crf-ner`."""
+"""Run `spacy-crf-ner` as `python -m spacy_crf_ner`."""
 
 from .cli import main
 

@@ -10,8 +10,8 @@ from typing import Iterator
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary name to write to, which is renamed to `path` at the end.
 
-    path: File or folder; its parent folder is created if it does not exist. An existing one is
-        replaced. If the writing fails, it stays as it was and the temporary one is removed.
+    path: File or folder; an existing one is replaced, a missing parent folder is created. If
+        writing fails, it is unchanged and the temporary file or folder is removed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{path.name}.part")

@@ -13,15 +13,15 @@ SUFFIX = ".spacy"
 
 
 def find_docbins(path: Path) -> list[Path]:
-    """Return the .spacy files of a folder, in the order of their names; a file is its own list.
+    """Return the .spacy files of a folder, ordered by name; for a file, return only this file.
 
-    As in `spacy train`, files and folders that begin with a dot are skipped.
+    As in `spacy train`, names that begin with a dot are skipped.
 
     Raises CorpusError for a folder without .spacy files.
     """
     if not path.is_dir():
         return [path]
-    # A large part may be a folder train.spacy itself.
+    # A large part may itself be a folder named train.spacy.
     found = (each for each in path.rglob(f"*{SUFFIX}") if each.is_file())
     if files := sorted(each for each in found if not _is_hidden(each.relative_to(path))):
         return files
@@ -39,7 +39,7 @@ def read_docbin(path: Path, vocab: Vocab) -> tuple[int, Iterator[Doc]]:
     """Open a .spacy file, or all .spacy files of a folder in the order of their names.
 
     spaCy's `Corpus` skips docs without tokens; this function does not. Packed docs stay in memory;
-    each Doc is made when it is asked for.
+    each Doc is made when the iterator reaches it.
 
     path: File or folder.
     vocab: Vocab that the docs share.
@@ -70,13 +70,13 @@ def _docs(files: list[Path], bins: list[DocBin], vocab: Vocab) -> Iterator[Doc]:
 
 @contextmanager
 def _naming(where: str) -> Iterator[None]:
-    """Turn an error of the data into a CorpusError with its place."""
+    """Convert an error of the data to a CorpusError with its place."""
     try:
         yield
     except (MemoryError, OSError):
         raise
-    except Exception as error:  # zlib, msgpack and numpy have errors of their own
+    except Exception as error:  # zlib, msgpack and numpy raise their own errors
         raise CorpusError(
-            f"{where}: expected spaCy's binary format, got another, or a part of a file "
+            f"{where}: expected spaCy's binary format, got another or an incomplete file "
             f"({type(error).__name__}: {error}). Convert the corpus with spacy-crf-ner convert."
         ) from error

@@ -1,14 +1,14 @@
-"""The error classes for mistakes in what a user gave."""
+"""Errors in user input."""
 
 
 class InputError(ValueError):
-    """A file, setting, label or text that the user gave is not as expected.
+    """A file, setting, label or text of the user is invalid.
 
-    The message says where (file, line, document, span), what was expected, what was found and
-    what to do. The command line prints it as one line; any other exception is a bug, and
-    shows its traceback.
+    The message has the place (file, line, document, span), the expected and the found value, and
+    what to do. The command line prints it as one line; other exceptions are bugs and show their
+    traceback.
     """
 
 
 class CorpusError(InputError):
-    """A corpus that cannot be read; the message says where, what was expected, and what to do."""
+    """A corpus cannot be read."""

@@ -1,4 +1,4 @@
-"""Tag schemes: labels to tags and spans, and the legal tag sequences.
+"""Tag schemes: conversion between labels, tags and spans, and the legal tag sequences.
 
 Axes: C tags, T tokens.
 """
@@ -13,25 +13,25 @@ from numpy.typing import NDArray
 
 from .input_error import InputError
 
-# The prefix that each scheme uses for the positions of a token in an entity: (B)egin, (I)nside,
-# (L)ast, and (U)nit, the only token. Tags, constraints and spans all follow from this table.
+# The prefix of each scheme for the positions of a token in an entity: (B)egin, (I)nside, (L)ast,
+# and (U)nit, the only token. Tags, constraints and spans are derived from this table.
 POSITIONS = "BILU"
 SCHEMES = {"biluo": "BILU", "bio": "BIIB", "io": "IIII"}
 
-# The grammar, in BILUO, of which every scheme is an image. Inside an entity of one label:
+# The grammar of BILUO; the other schemes are images of it. Inside an entity of one label:
 CONTINUES = {"BI", "BL", "II", "IL"}
-# From outside or one entity's end to outside or the next entity's beginning:
+# From outside or the end of an entity to outside or the beginning of the next one:
 CLOSED = {"O", "L", "U"}
 OPENS = {"O", "B", "U"}
 
 TAG_OUTSIDE = 0  # the id of the tag "O"
-TAG_MISSING = -1  # in the place of a tag id: no annotation
+TAG_MISSING = -1  # instead of a tag id: no annotation
 
 SpanOffsets = tuple[int, int, str]
 
 
 class Constraints(NamedTuple):
-    """Which tags may follow which, (C, C) [from, to], and stand first and last, (C,)."""
+    """Allowed transitions, (C, C) [from, to], and allowed first and last tags, (C,)."""
 
     transitions: NDArray[np.bool_]
     start: NDArray[np.bool_]
@@ -46,14 +46,14 @@ class Spans(NamedTuple):
     labels: NDArray[np.int64]
 
     def where(self, rows: NDArray[Any]) -> "Spans":
-        """Take some of them: (S,) bool, or their indices."""
+        """Select spans by a mask (S,) or by indices."""
         return Spans(*(column[rows] for column in self))
 
 
 class TagMask(NamedTuple):
     """The tags that are allowed at the W tokens from `start` on; all others allow any tag.
 
-    allowed: bool (W, C), or (R, W, C) for R alternatives of which no two share a tag sequence.
+    allowed: bool (W, C), or (R, W, C) for R disjoint sets of tag sequences.
     """
 
     start: int
@@ -64,8 +64,8 @@ class TagMask(NamedTuple):
 class TagScheme:
     """The tags that encode entities of some labels.
 
-    name: "biluo" (also known as BIOES), "bio" (IOB2) or "io". IO cannot tell two adjacent
-        entities of one label from a single longer one.
+    name: "biluo" (also known as BIOES), "bio" (IOB2) or "io". IO cannot distinguish two
+        adjacent entities of one label from one longer entity.
     labels: Entity labels, in the order of their tags.
 
     Raises InputError for an unknown name.
@@ -100,7 +100,7 @@ class TagScheme:
 
     @cached_property
     def continues(self) -> NDArray[np.bool_]:
-        """Whether the second of two tokens belongs to the first's entity: (C, C), [from, to]."""
+        """Whether a tag continues the entity of the tag before it: (C, C), [from, to]."""
         return self._project(self._biluo_continues)
 
     def write(self, labels: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -108,7 +108,7 @@ class TagScheme:
 
         labels: (S,) indices. lengths: (S,) numbers of tokens, at least 1, the longest L.
 
-        Returns (S, L), TAG_MISSING (-1) beyond their ends.
+        Returns (S, L), TAG_MISSING (-1) after their ends.
         """
         steps, last = np.arange(lengths.max(initial=1)), lengths[:, None] - 1
         first = np.where(last == 0, POSITIONS.index("U"), POSITIONS.index("B"))
@@ -118,7 +118,7 @@ class TagScheme:
 
     @cached_property
     def extensions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The tag that makes a longer entity of a complete one, on its left and on its right.
+        """The tags that extend a complete entity to a longer one, on its left and on its right.
 
         In BIO, the tags B I of two tokens are also the beginning of a longer entity, B I I. So
         P(B I) - P(B I I) is the probability of the entity of exactly two tokens.
@@ -153,7 +153,7 @@ class TagScheme:
     def exclusion_mask(self, start: int, end: int, label: str, T: int) -> TagMask:
         """Allow only the tag sequences of T tokens in which start:end is no entity of the label.
 
-        label: "" for any label, "O" for tokens that are all outside of entities.
+        label: "" for any label; "O" excludes that all of these tokens are outside of entities.
 
         Returns (R, W, C), the sequences as R disjoint sets.
         Raises KeyError for a label that is not in the scheme.
@@ -178,10 +178,10 @@ class TagScheme:
         """Decode the entities, in order, of a legal tag sequence, or of several in a row.
 
         ids: (T,) tag ids, none of them missing.
-        boundaries: (T,) True at tokens that continue no entity; None for none.
+        boundaries: (T,) True at tokens that cannot continue an entity; None for none.
         """
         inside = ids != TAG_OUTSIDE
-        # joined[t]: tokens t - 1 and t are of one entity.
+        # joined[t]: tokens t - 1 and t are in one entity.
         joined = np.zeros(len(ids) + 1, dtype=bool)
         joined[1:-1] = self.continues[ids[:-1], ids[1:]]
         if boundaries is not None:
@@ -197,7 +197,7 @@ class TagScheme:
 
     @cached_property
     def _biluo(self) -> tuple[NDArray[np.int64], NDArray[np.str_]]:
-        """Label index and position of each BILUO tag; O comes first, with a label of its own."""
+        """Label index and position of each BILUO tag; O comes first, with label index -1."""
         label = np.repeat(np.arange(-1, len(self.labels)), [1] + [4] * len(self.labels))
         return label, np.array(["O", *POSITIONS * len(self.labels)])
 
@@ -231,7 +231,7 @@ class TagScheme:
         return ids | {None: TAG_MISSING, "-": TAG_MISSING}
 
     def _project(self, follows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Carry a relation between BILUO tags, (n, n), over to the tags of this scheme, (C, C)."""
+        """Map a relation between BILUO tags, (n, n), to the tags of this scheme, (C, C)."""
         projected = np.zeros((len(self.tags), len(self.tags)), dtype=bool)
         before, after = np.nonzero(follows)
         projected[self._image[before], self._image[after]] = True
@@ -239,9 +239,9 @@ class TagScheme:
 
 
 def _complement(masks: Sequence[NDArray[np.bool_]]) -> NDArray[np.bool_]:
-    """Divide the tag sequences that match none of some masks into disjoint sets, masks again.
+    """Divide the tag sequences that match none of the masks into disjoint sets, as masks.
 
-    A sequence of X that does not match M leaves it at some first token: X without M is the sum
+    A sequence in X that does not match M differs at a first token: X without M is the sum
     over tokens k of (X and M before k; X and not M at k; X after k). All terms are sums of
     probabilities: nothing cancels, even where the probability of the masks is close to 1.
 

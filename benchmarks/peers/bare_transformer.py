@@ -1,4 +1,4 @@
-"""The transformer and nothing else: what a recogniser over it can come near to."""
+"""The transformer alone: an upper bound on the speed of recognisers over it."""
 
 from contextlib import nullcontext
 from typing import Any, Iterator, List

@@ -1,4 +1,4 @@
-"""EDS-NLP's `eds.ner_crf` over `eds.transformer`, as its documentation has them."""
+"""EDS-NLP's `eds.ner_crf` over `eds.transformer`, as in its documentation."""
 
 from typing import Any, List
 

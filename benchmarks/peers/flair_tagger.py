@@ -21,7 +21,7 @@ class FlairTagger(System):
     packages = ("flair", "transformers", "torch")
 
     def train(self, corpus: str, out: str, transformer: str, steps: int, rate: float) -> None:
-        """An epoch of so many batches; flair counts sentences, and not words."""
+        """An epoch of a number of batches; flair counts sentences, not words."""
         flair.set_seed(0)
         drawn = [
             record for batch in batches(read(f"{corpus}/train.jsonl"), steps) for record in batch

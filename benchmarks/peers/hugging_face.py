@@ -1,4 +1,4 @@
-"""A pipeline of Hugging Face: a token classifier, each word tagged by its first subword.
+"""A Hugging Face pipeline: a token classifier that tags each word by its first subword.
 
 It is trained on all subwords, since what the pipeline takes for the words of a text, such as the
 parts of "U.S.", need not begin a token.

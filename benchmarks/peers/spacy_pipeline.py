@@ -1,4 +1,4 @@
-"""A pipeline of spaCy: crf_ner, accelerated or not, and spaCy's own ner."""
+"""A spaCy pipeline: crf_ner, accelerated or not, or spaCy's own ner."""
 
 from typing import Any, List, Optional
 

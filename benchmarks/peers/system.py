@@ -1,4 +1,4 @@
-"""One entity recogniser in a process of its own: JSON lines in, JSON lines out.
+"""One entity recogniser in its own process: JSON lines in, JSON lines out.
 
 Needs nothing but the standard library, since each system has an environment of its own. A
 request is a list: the name of a method of `System` and its arguments; the answer is what that
@@ -23,43 +23,43 @@ HEAD = 10  # times the transformer's learning rate
 
 
 class System(ABC):
-    """What the comparison asks of each system."""
+    """The interface of each compared system."""
 
-    batch_sizes: Tuple[int, ...] = (0,)  # to choose from; 0 where it takes none
-    packages: Tuple[str, ...] = ()  # whose versions are told
+    batch_sizes: Tuple[int, ...] = (0,)  # candidates; 0 if it has no batch size
+    packages: Tuple[str, ...] = ()  # packages whose versions are reported
 
     def train(self, corpus: str, out: str, transformer: str, steps: int, rate: float) -> None:
-        """Train on the `train.jsonl` of a folder, and save to another."""
+        """Train on the `train.jsonl` of a folder, and save to another folder."""
         raise NotImplementedError("it is not trained by this process")
 
     @abstractmethod
     def load(self, model: str, **settings: Any) -> None:
-        """Be ready to annotate."""
+        """Load a model for annotation."""
 
     @abstractmethod
     def annotate(self, texts: List[str], batch_size: int) -> Any:
-        """Find the entities: what is timed. Returns whatever a user would get."""
+        """Find the entities, which is timed; return what a user gets."""
 
     def entities(self, annotated: Any) -> List[List[Entity]]:
-        """What `annotate` returned, as characters."""
+        """Convert the result of `annotate` to character offsets."""
         raise NotImplementedError("it finds no entities")
 
     def seconds(self, texts: List[str], batch_size: int) -> float:
-        """Seconds that the texts take."""
+        """Measure the seconds for the texts."""
         start = perf_counter()
         self.annotate(texts, batch_size)
         return perf_counter() - start
 
     def find(self, texts: List[str], batch_size: int) -> List[List[Entity]]:
-        """The entities of each text."""
+        """Return the entities of each text."""
         return self.entities(self.annotate(texts, batch_size))
 
     def sizes(self) -> Tuple[int, ...]:
-        """The batch sizes to choose from."""
+        """Return the candidate batch sizes."""
         return self.batch_sizes
 
     def versions(self) -> Dict[str, str]:
-        """The versions of what it stands on."""
+        """Return the versions of its libraries."""
         return {name: version(name) for name in self.packages}
 
 
@@ -84,7 +84,7 @@ def read(path: str) -> List[Record]:
 
 
 def batches(records: List[Record], steps: int) -> Iterator[List[Record]]:
-    """Yield so many batches for training, each of sentences of about one length."""
+    """Yield a number of training batches, each of sentences of similar length."""
     rng = random.Random(0)
     made = 0
     while True:
@@ -109,13 +109,13 @@ def _shuffled(records: List[Record], rng: random.Random) -> Iterator[List[Record
 
 
 def learning_rate(step: int, steps: int) -> float:
-    """The share of the learning rate at a step: up, then down, both linearly."""
+    """Return the factor on the learning rate at a step: linear warm-up, then linear decay."""
     warmup = max(1, round(WARMUP * steps))
     return min((step + 1) / warmup, (steps - step) / max(1, steps - warmup))
 
 
 def bio(record: Record) -> List[str]:
-    """The tag of each token; entities that begin or end inside a token are left out."""
+    """Return the tag of each token; entities that begin or end inside a token are left out."""
     starts = {start: i for i, (start, _) in enumerate(record["tokens"])}
     ends = {end: i for i, (_, end) in enumerate(record["tokens"])}
     tags = ["O"] * len(record["tokens"])

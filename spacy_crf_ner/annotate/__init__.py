@@ -1,4 +1,4 @@
-"""Annotate corpora of any size: a function over frames of documents, and engines that feed it."""
+"""Annotate corpora of any size, on one machine, on Ray, or in data frames."""
 
 from .dataframes import annotate_frames
 from .multiprocess import annotate

@@ -1,11 +1,11 @@
-"""Cut a long text into chunks at the ends of sentences, with overlap, so that no entity is lost."""
+"""Split long texts into overlapping chunks at sentence ends, so that no entity is lost."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 MAX_CHARACTERS = 100_000
-OVERLAP = 2_000  # characters; an entity that is longer may be lost at a cut
+OVERLAP = 2_000  # characters; a longer entity may be lost at a cut
 
 _SENTENCE_END = re.compile(r"[.!?…。！？]+[\"'”’»)\]]*\s+|\n\s*|(?<=[。！？])")  # noqa: RUF001
 _SPACE = re.compile(r"\s+")
@@ -21,10 +21,7 @@ class FoundEntity(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """A chunk of a text, in characters: it owns those from `start` to `end`.
-
-    The pipeline sees it with its context, from `left` to `right`.
-    """
+    """A chunk of a text, in characters: `start` to `end`, with context `left` to `right`."""
 
     start: int
     end: int
@@ -35,10 +32,10 @@ class Chunk(NamedTuple):
 def chunk_text(
     text: str, max_characters: int = MAX_CHARACTERS, overlap: int = OVERLAP
 ) -> Iterator[Chunk]:
-    """Cut a text into chunks of at most `max_characters`, with up to `overlap` on both sides.
+    """Split a text into chunks of at most `max_characters`, with up to `overlap` on both sides.
 
-    Each character belongs to one chunk. A cut is at the end of a sentence, if there is one in the
-    last quarter of the chunk; else at a space; else anywhere.
+    Each character belongs to one chunk. A chunk ends at the last sentence end in its last quarter,
+    else at the last space there, else anywhere.
     """
     start = 0
     while start < len(text) or start == 0:
@@ -61,9 +58,9 @@ def chunk_text(
 def merge_entities(
     chunks: Iterable[tuple[Chunk, Sequence[FoundEntity]]],
 ) -> list[FoundEntity]:
-    """Merge the entities of the chunks of a text; offsets are those of the text.
+    """Merge the entities of the chunks of a text; offsets refer to the text.
 
-    An entity is taken from the chunk that owns its first character, unless it overlaps with an
+    An entity is kept from the chunk that its first character belongs to, unless it overlaps with an
     earlier one.
     """
     merged: list[FoundEntity] = []
@@ -76,7 +73,7 @@ def merge_entities(
 
 
 def _last_end(text: str, low: int, high: int) -> int:
-    """Find the last end of a sentence in a part of a text; else of a word; else its end."""
+    """Return the last sentence end between two offsets, else the last word end, else `high`."""
     for pattern in (_SENTENCE_END, _SPACE):
         ends = [match.end() for match in pattern.finditer(text, low, high)]
         if ends:

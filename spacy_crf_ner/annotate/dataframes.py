@@ -1,4 +1,4 @@
-"""Add the entities of documents to frames of pandas: the function that all engines run."""
+"""Add entities to pandas data frames."""
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -31,28 +31,27 @@ def annotate_frames(
 ) -> Iterator["DataFrame"]:
     """Find the entities of the documents in frames, and add them as a column.
 
-    The documents of a frame go through the pipeline sorted by length; documents longer than
-    `max_characters` in chunks. A document that makes the pipeline raise stops no other; error
-    handlers of the pipeline are not used.
+    The pipeline processes the documents of a frame sorted by length, and documents longer than
+    `max_characters` in chunks. If it raises an error for a document, the others are still
+    annotated. The error handlers of the pipeline are not used.
 
     frames: Each with a column of texts: strings, or Docs as bytes (`Doc.to_bytes`), whose tokens
         are kept.
-    model: A pipeline, or the folder or package of one, which is loaded once a process.
-    text_column: Name of that column.
-    batch_size: Documents that go through the pipeline together; 0 for as many as their length
-        allows.
-    max_characters: Longest text that goes through the pipeline at once.
+    model: A pipeline, or its folder or package, which is loaded once per process.
+    text_column: Name of the column with the texts.
+    batch_size: Documents per batch; 0 chooses it by their length.
+    max_characters: Maximum length of a chunk.
     docs: Also add the tokens and entities as a Doc.
-    gpu_id: GPU that a pipeline is loaded on; -1 for the CPU.
-    precision: Precision to predict in, as in `spacy_crf_ner.accelerate`; None for what the pipeline
-        was saved with.
+    gpu_id: GPU to load the pipeline on; -1 for the CPU.
+    precision: Precision of prediction, as in `spacy_crf_ner.accelerate`; None for the one saved
+        with the pipeline.
 
-    Yields each frame with its rows, index and columns as they were, Docs as their text, and the
-    columns "entities", a list of {"start", "end", "label", "confidence"} in characters of the text;
-    "error", why the document could not be annotated, or None; with `docs` "doc", bytes. Its
-    `.attrs["words"]` is the number of tokens.
+    Yields each frame with its rows, index and columns unchanged, but Docs replaced by their text,
+    and these new columns: "entities", a list of {"start", "end", "label", "confidence"} in
+    characters of the text; "error", why the document could not be annotated, or None; with `docs`
+    also "doc", bytes. Its `.attrs["words"]` is the number of tokens.
     Raises InputError for a frame without texts, or with columns of these names; and OSError,
-    MemoryError and errors of a GPU, which are no errors of a document.
+    MemoryError and errors of a GPU, which are not errors of a document.
     """
     from pandas import Series
 
@@ -74,7 +73,7 @@ def annotate_frames(
         yield annotated
 
 
-# Once a process.
+# Once per process.
 load = lru_cache(maxsize=1)(loading.load)
 
 
@@ -83,7 +82,7 @@ def _require_columns(frame: "DataFrame", text_column: str, added: Iterable[str])
     if text_column not in columns:
         raise InputError(
             f"text_column: expected a column of the frame, which has {columns}, got "
-            f"{text_column!r}. Name the one with the texts."
+            f"{text_column!r}. Set it to the column with the texts."
         )
     if taken := [name for name in columns if name in added]:
         raise InputError(

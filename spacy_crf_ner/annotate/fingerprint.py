@@ -1,4 +1,4 @@
-"""What the output of a run follows from: it must be the same when the run is resumed."""
+"""Fingerprints of runs: everything that the output depends on."""
 
 import hashlib
 from importlib.metadata import version
@@ -12,15 +12,15 @@ from .dataframes import load
 from .inputs import Sources
 from .settings import Settings
 
-# Whose versions may change what is predicted.
+# Packages whose versions may change predictions.
 PACKAGES = ("spacy-crf-ner", "spacy", "thinc", "torch", "transformers")
 
 
 def make_fingerprint(model: str, sources: Sources, settings: Settings) -> dict[str, Any]:
     """Describe a run by the content of the model, the files of the input, settings and versions.
 
-    The size and the time of the last change of a file stand for its content.
-    settings: With a precision that is not "auto".
+    Size and modification time represent the content of an input file.
+    settings: Settings with a precision other than "auto".
     """
     assert settings.precision != "auto"
     return {
@@ -38,7 +38,7 @@ def has_auto_precision(model: str) -> bool:
 
 
 def load_model(precision: str | None, gpu_id: int, *, model: str) -> str | None:
-    """Load a pipeline in a worker; return its precision, "auto" resolved, if it has one."""
+    """Load a pipeline in a worker; return its precision, with "auto" resolved, or None."""
     from ..ml.precision import PredictionShim
 
     nlp = load(model, gpu_id, precision)
@@ -63,7 +63,7 @@ def _find_model(model: str) -> Path:
 
 
 def _digest(folder: Path) -> str:
-    """Compute a digest of all files of a pipeline, but for what Python compiles beside it."""
+    """Compute a digest of all files of a pipeline, except compiled Python files."""
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:

@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileInfo
 
 TEXTS = ("txt", "jsonl", "csv", "tsv")
-# What the ending of a name says: the kind of file, and the compression.
+# Kind of file and compression, by file extension.
 ENDINGS = {
     **{f".{kind}": (kind, "") for kind in (*TEXTS, "parquet", "spacy")},
     **{f".{kind}.{packed}": (kind, packed) for kind in TEXTS for packed in ("gz", "zst")},
 }
-HIDDEN = ("_", ".")  # names of files that are no part of a corpus: _SUCCESS, .ipynb_checkpoints
+HIDDEN = ("_", ".")  # such files are not read: _SUCCESS, .ipynb_checkpoints
 WILD = frozenset("*?[")
 
 
 class Source(NamedTuple):
-    """A file, and how it is read.
+    """A file, and how to read it.
 
     kind: "txt", "jsonl", "csv", "tsv", "parquet" or "spacy".
     compression: "", "gz" or "zst".
@@ -45,8 +45,8 @@ class Source(NamedTuple):
 class Sources(NamedTuple):
     """The files of a corpus.
 
-    ignored: Names of the other files of folders and globs: of another kind, hidden (a name, or that
-        of a folder above, begins with "_" or "."), and links to folders, which are not followed.
+    ignored: Names of other files in folders and globs: files of another kind, hidden files (their
+        name, or the name of a folder above, begins with "_" or "."), and links to folders.
     """
 
     sources: list[Source]
@@ -56,17 +56,17 @@ class Sources(NamedTuple):
 def find_sources(inputs: Sequence[str | Path], output: Location) -> Sources:
     """Find the files of a corpus.
 
-    inputs: Files, folders, with all files beneath; globs, in which `**` is any number of folders;
-        and URIs of files and folders. A name that exists is no glob.
+    inputs: Files; folders, including subfolders; globs, in which `**` is any number of folders; and
+        URIs of files and folders. An existing name is not a glob.
     output: Folder of the annotated corpus.
 
-    Returns them in the order of the inputs, those of a folder or a glob sorted by path.
-    Raises InputError for no input, one that does not exist or has no file to read, a file that
-    comes twice, an output in a folder of the input, and an input in the output; OSError for a
-    folder that cannot be listed.
+    Returns the files in the order of the inputs; those of a folder or glob are sorted by path.
+    Raises InputError if there is no input, if an input does not exist or has no file to read, if a
+    file occurs twice, and if the output is in an input folder or an input in the output; OSError
+    for a folder that cannot be listed.
     """
     if not inputs:
-        raise InputError("inputs: expected a file, a folder or a glob, got none. Name one.")
+        raise InputError("inputs: expected a file, a folder or a glob, got none. Add one.")
     found = Sources([], [])
     first_names: dict[tuple[str, str], str] = {}
     for given in map(str, inputs):
@@ -79,14 +79,14 @@ def find_sources(inputs: Sequence[str | Path], output: Location) -> Sources:
                 continue
             if _within(source.location, output):
                 raise InputError(
-                    f"{source.name}: expected an input outside of the output, got one within "
-                    f"{output.name}. Name another folder for the output."
+                    f"{source.name}: expected an input outside of the output, got one in "
+                    f"{output.name}. Choose another folder for the output."
                 )
             place = source.location.filesystem.type_name, source.location.path
             if place in first_names:
                 raise InputError(
-                    f"{source.name}: expected every file once, got it as {first_names[place]} "
-                    "before. Leave one of them out."
+                    f"{source.name}: expected every file once, got it also as "
+                    f"{first_names[place]}. Leave one of them out."
                 )
             first_names[place] = source.name
             found.sources.append(source)
@@ -99,15 +99,15 @@ def find_sources(inputs: Sequence[str | Path], output: Location) -> Sources:
 
 
 def _list(given: str, output: Location) -> tuple[Location, list["FileInfo"]]:
-    """List the files at a path, glob or URI. Returns also the file or folder that they are in."""
+    """List the files at a path, glob or URI; also return the file or folder that contains them."""
     from pyarrow.fs import FileType
 
     root = locate(given)
     (info,) = root.filesystem.get_file_info([root.path])
     if info.type == FileType.Directory and _within(output, root):
         raise InputError(
-            f"{output.name}: expected an output outside of the input, got one within {root.name}. "
-            "Name another folder."
+            f"{output.name}: expected an output outside of the input, got one in {root.name}. "
+            "Choose another folder."
         )
     if info.type == FileType.File:
         return root, [info]
@@ -118,8 +118,8 @@ def _list(given: str, output: Location) -> tuple[Location, list["FileInfo"]]:
         base = Path(*takewhile(WILD.isdisjoint, Path(given).parts))
         if "://" in given or base == Path(given):
             raise InputError(
-                f"{root.name}: expected a file, a folder or a glob, got nothing of that name. "
-                "Correct the path; globs are for paths."
+                f"{root.name}: expected a file, a folder or a glob, got a name that does not "
+                "exist. Correct it; globs are only for local paths."
             )
         matches = list(base.glob(str(Path(given).relative_to(base))))
         root = locate(str(base))
@@ -129,7 +129,7 @@ def _list(given: str, output: Location) -> tuple[Location, list["FileInfo"]]:
 
 
 def _walk(path: Path) -> Iterator[Path]:
-    """Yield the files of a folder, and links to folders; of anything else, itself."""
+    """Yield the files of a folder and its links to folders; for anything else, the path."""
 
     def fail(error: OSError) -> None:
         raise error
@@ -143,7 +143,7 @@ def _walk(path: Path) -> Iterator[Path]:
 
 
 def _source(root: Location, info: "FileInfo") -> Source | str:
-    """Describe a file within `root`; of one that is not read, only the name."""
+    """Describe a file in `root`; return only its name if it is not read."""
     from pyarrow.fs import FileType
 
     relative = info.path.removeprefix(root.path)  # "" if it is `root`

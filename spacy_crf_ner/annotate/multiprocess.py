@@ -1,4 +1,4 @@
-"""The local engine: worker processes of this machine."""
+"""The local engine: worker processes on this machine."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ from .settings import Settings
 
 # Each worker has a copy of the model.
 MAX_WORKERS = 8
-# What libraries of arithmetic read when they are imported: more threads would wait for each other.
+# Numerical libraries read these when they are imported. More threads would slow each other down.
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -41,27 +41,27 @@ def annotate(
 ) -> Summary:
     """Annotate the documents of files, and write them in shards.
 
-    Every document is in the output once, in the order of the input, or in errors.jsonl with file,
-    line and reason. Memory does not grow with the corpus.
+    The shards have each document once, in the order of the input. errors.jsonl has the documents
+    that fail, with file, line and reason. Memory does not grow with the corpus.
 
     model: Folder or package of a pipeline.
     inputs: Files, globs, folders or URIs: .txt, .jsonl, .csv, .tsv, also .gz and .zst; .parquet;
         .spacy.
     output: Folder for part-000000.jsonl and so on, errors.jsonl and summary.json.
     settings: How documents are read, annotated and written.
-    workers: Processes, each with one thread and its copy of the model; 0 for as many as there are
-        cores, at most 8.
-    gpu_ids: A worker for each of these GPUs, instead.
-    resume: Continue an earlier, interrupted run: finished shards stay.
-    restart: Remove what an earlier run has left.
+    workers: Processes, each with one thread and its own copy of the model; 0 for one per core, at
+        most 8.
+    gpu_ids: If not empty, one worker for each of these GPUs instead.
+    resume: Continue an earlier, interrupted run and keep its finished shards.
+    restart: Remove the output of an earlier run.
     on_progress: Called when a worker has loaded the model, and after each shard.
 
-    Returns what summary.json has. Raises InputError for invalid settings, inputs and folders,
+    Returns the content of summary.json. Raises InputError for invalid settings, inputs and folders,
     OSError if a file cannot be read or written, WorkerError if a worker fails or dies. Finished
-    shards stay.
+    shards are kept.
     """
     run = Run(model, inputs, output, settings, resume, restart, on_progress)
-    affinity = getattr(os, "sched_getaffinity", None)  # the cores that this process may use
+    affinity = getattr(os, "sched_getaffinity", None)  # cores that this process may use
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     return run.execute(_processes([*gpu_ids] or [-1] * (workers or min(cores, MAX_WORKERS))))
 
@@ -74,23 +74,23 @@ class _Processes:
     size: int
 
     def map(self, work: Callable[..., Result], items: Iterable[Any]) -> Iterator[Result]:
-        # One item more than workers: the next one is read while they work, and no more.
+        # One item more than workers, so that the next one is read while they work.
         pending: set[Future[Result]] = set()
         for item in items:
             if len(pending) > self.size:
                 done, pending = wait(pending, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in done)
-            with _no_interrupts():  # a process may start: Ctrl-C is for this one, not for that
+            with _no_interrupts():  # this may start a process, which must not get Ctrl-C
                 pending.add(self.executor.submit(_on_device, work, item))
         yield from (future.result() for future in as_completed(pending))
 
 
 @contextmanager
 def _processes(devices: list[int]) -> Iterator[_Processes]:
-    """Start worker processes, one for each device: a GPU, or -1. At the end they are killed.
+    """Start worker processes, one for each device (a GPU, or -1); kill them at the end.
 
-    They are spawned, not forked, and end with this process, even if it is killed: then the leash,
-    a pipe of which only this process has the other end, is closed.
+    They are spawned, not forked. They end with this process, even if it is killed: this closes the
+    leash, a pipe whose other end only this process has.
     """
     context = get_context("spawn")
     leash, held = context.Pipe(duplex=False)
@@ -99,7 +99,7 @@ def _processes(devices: list[int]) -> Iterator[_Processes]:
         queue.put(device)
     executor = ProcessPoolExecutor(len(devices), context, _start, (leash, queue))
     before = {name: os.environ.get(name) for name in ONE_THREAD}
-    os.environ.update(ONE_THREAD)  # processes start when they are needed, and inherit it
+    os.environ.update(ONE_THREAD)  # workers start later and inherit it
     try:
         yield _Processes(executor, len(devices))
     finally:
@@ -114,11 +114,11 @@ def _processes(devices: list[int]) -> Iterator[_Processes]:
 
 @contextmanager
 def _no_interrupts() -> Iterator[None]:
-    """Delay Ctrl-C; processes that start meanwhile never get it."""
+    """Delay Ctrl-C; processes that start in this context never get it."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # is inherited
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited
     try:
         yield
     finally:
@@ -138,7 +138,7 @@ def _start(leash: Connection, devices: "SimpleQueue[int]") -> None:
 
 
 def _end_with_parent(leash: Connection) -> None:
-    leash.poll(None)  # until its other end is closed
+    leash.poll(None)  # until the other end is closed
     os._exit(1)
 
 

@@ -1,4 +1,4 @@
-"""The folder of annotated shards: each is whole or absent, and has a report when it is finished."""
+"""The folder of annotated shards, each with a report when it is finished."""
 
 import json
 from collections import Counter
@@ -12,22 +12,22 @@ from filelock import FileLock, Timeout
 from ..input_error import InputError
 from .storage import Location
 
-# pyarrow, Spark and Ray take what begins with "_" for no data.
+# pyarrow, Spark and Ray ignore names that begin with "_".
 STATE = "_progress"
 FINGERPRINT, LOCK = "fingerprint.json", "lock"
 ERRORS, SUMMARY = "errors.jsonl", "summary.json"
-# Reports that are read at the same time from a store of objects, which takes long for each.
+# Reports read in parallel from an object store, where each takes long.
 READERS = 16
 
 
 class ShardReport(NamedTuple):
-    """What became of a shard.
+    """The result of a shard.
 
-    documents: Number read from the input; of these, `errors` are not in the shard.
+    documents: Number of documents read, including those in `errors`.
     blank: Blank lines, in formats in which a line is a record.
-    words, entities: In the shard.
-    size: Bytes of the input that it takes.
-    errors: For each document that is not in it: file, line, id and reason.
+    words, entities: Numbers in the shard.
+    size: Bytes of the input.
+    errors: File, line, id and reason of each document that is not in the shard.
     """
 
     name: str
@@ -40,18 +40,17 @@ class ShardReport(NamedTuple):
 
 
 class ShardFolder:
-    """A folder of shards, which one run at a time may write.
+    """A folder of shards, for one run at a time, as a context manager.
 
-    Use it as a context. A shard is finished when its report is in the folder: the shard is written
-    first, the report last.
+    A shard is finished when its report, which is written last, is in the folder.
 
     location: The folder; it may not exist yet.
 
     finished: Names of the finished shards.
-    totals: Counts over them: "shards", "documents", "blank", "words", "entities", "size", "errors".
+    totals: Their counts: "shards", "documents", "blank", "words", "entities", "size", "errors".
 
-    Raises InputError for a folder that holds something else, and, at a path, for one that another
-    process is writing.
+    Raises InputError for a folder with other contents, and for a local one that another process is
+    writing to.
     """
 
     def __init__(self, location: Location) -> None:
@@ -70,8 +69,8 @@ class ShardFolder:
                 self._exit.enter_context(lock.acquire(timeout=0))
             except Timeout:
                 raise InputError(
-                    f"{self.location.name}: expected a folder that no other process writes, got "
-                    "one that is being written. Wait for it, or name another."
+                    f"{self.location.name}: expected a folder that no other process writes to, "
+                    "got one in use. Wait for the other process, or choose another folder."
                 ) from None
         return self
 
@@ -80,16 +79,16 @@ class ShardFolder:
         self._exit.close()
 
     def read_fingerprint(self) -> dict[str, Any] | None:
-        """Read the fingerprint of the run that began the folder; None in a new folder."""
+        """Read the fingerprint of the run that created the folder; None for a new folder."""
         if FINGERPRINT not in _names(self.state):
             return None
         return dict(json.loads((self.state / FINGERPRINT).read()))
 
     def begin(self, fingerprint: dict[str, Any], *, resume: bool, restart: bool) -> None:
-        """Take the folder for a run, and find out which shards are finished.
+        """Begin a run in the folder, and find the finished shards.
 
-        fingerprint: What the shards follow from.
-        resume: Continue an earlier run. restart: Remove what an earlier run has left.
+        fingerprint: Everything that the shards depend on.
+        resume: Continue an earlier run. restart: Remove the output of an earlier run.
 
         Raises InputError for an earlier run if neither was given, or if it had another fingerprint.
         """
@@ -104,8 +103,8 @@ class ShardFolder:
             (self.state / FINGERPRINT).write([json.dumps(fingerprint, indent=2).encode()])
         elif not resume:
             raise InputError(
-                f"{self.location.name}: expected a new or an empty folder, got one that an earlier "
-                "run has begun. Continue it by --resume, or begin anew by --restart."
+                f"{self.location.name}: expected a new or an empty folder, got one with an earlier "
+                "run. Continue that run with --resume, or replace it with --restart."
             )
         else:
             _require_same(self.location.name, before, json.loads(json.dumps(fingerprint)))
@@ -129,14 +128,14 @@ class ShardFolder:
         (self.location / SUMMARY).write([json.dumps(summary, indent=2).encode()])
 
     def _remove_unfinished(self) -> None:
-        """Remove what was being written when a process was killed; no worker writes now."""
+        """Remove the unfinished files of processes that were killed; no worker writes now."""
         for folder in (self.location, self.state):
             for name in _names(folder):
                 if name.startswith("_") and name.endswith(".tmp"):
                     folder.filesystem.delete_file((folder / name).path)
 
     def _reports(self, names: Iterable[str]) -> Iterator[ShardReport]:
-        """Read reports, few at a time: there may be many errors in them."""
+        """Read reports, a few at a time, because they may contain many errors."""
         names, number = [*names], 1 if self.location.is_local else READERS
         with ThreadPoolExecutor(number) as threads:
             for i in range(0, len(names), number):
@@ -151,18 +150,18 @@ class ShardFolder:
         filesystem, path, name = self.location
         (info,) = filesystem.get_file_info([path])
         if info.type == FileType.File:
-            raise InputError(f"{name}: expected a folder, got a file. Name another.")
+            raise InputError(f"{name}: expected a folder, got a file. Choose another.")
         infos = filesystem.get_file_info(FileSelector(path, allow_not_found=True))
-        # A run that was killed as it began leaves an empty state.
+        # A run that was killed at its start leaves an empty state.
         if {each.base_name for each in infos} - {STATE} and self.read_fingerprint() is None:
             raise InputError(
-                f"{name}: expected a new or an empty folder, or one that annotate has begun, got "
-                "one that holds something else. Name another."
+                f"{name}: expected a new or an empty folder, or one of an earlier run, got one "
+                "with other files. Choose another."
             )
 
 
 def write_report(output: Location, report: ShardReport) -> None:
-    """Note that a shard is finished. Its file must have been written before."""
+    """Mark a shard as finished. Its file must already be written."""
     # An id may have any type of Parquet.
     content = json.dumps(report._asdict(), default=str).encode()
     (output / STATE / f"{report.name}.json").write([content])
@@ -177,6 +176,6 @@ def _require_same(name: str, before: dict[str, Any], now: dict[str, Any]) -> Non
     if changed:
         was, got = (json.dumps(each.get(changed[0]))[:200] for each in (before, now))
         raise InputError(
-            f"{name}: expected the {changed[0]} of the run that began it, {was}, got {got}. "
-            "Continue with what it was, or begin anew by --restart."
+            f"{name}: expected the {changed[0]} of the earlier run, {was}, got {got}. "
+            "Use the earlier one, or replace the run with --restart."
         )

@@ -1,4 +1,4 @@
-"""The engine for Ray: the machines of a cluster."""
+"""The Ray engine: workers on the machines of a cluster."""
 
 import logging
 import os
@@ -13,8 +13,8 @@ from ..input_error import InputError
 from .run import OnProgress, Result, Run, Summary, require_packages
 from .settings import Settings
 
-TIMEOUT = 10  # seconds, for a cluster to accept a connection
-RETRIES = 3  # of a shard whose worker dies
+TIMEOUT = 10  # seconds to wait for a cluster to accept a connection
+RETRIES = 3  # of a shard if its worker dies
 
 
 def annotate_on_ray(
@@ -32,21 +32,21 @@ def annotate_on_ray(
 ) -> Summary:
     """Annotate the documents of files on a Ray cluster, and write them in shards.
 
-    This process reads; workers annotate, and write the shards that `annotate` writes. Ray repeats
-    what is lost with a machine.
+    This process reads the input; workers annotate, and write the same shards as `annotate`. If a
+    machine fails, Ray repeats its work.
 
-    model, inputs, output: As for `annotate`. Every machine must find the model and the output.
-    address: Address of the cluster: host:port, or "auto" on one of its machines; None for the
-        environment variable RAY_ADDRESS, and without that to start Ray on this machine. If the
-        program has initialized Ray already, that is used.
-    workers: Actors, each with one CPU and its copy of the model; 0 for as many as the cluster has
-        CPUs, or GPUs.
+    model, inputs, output: As for `annotate`. Every machine needs access to the model and output.
+    address: Address of the cluster: host:port, or "auto" on one of its machines. None uses the
+        environment variable RAY_ADDRESS or, if it is not set, starts Ray on this machine. If Ray is
+        already initialized in this program, the address is not used.
+    workers: Actors, each with one CPU and its own copy of the model; 0 for one per CPU, or GPU, of
+        the cluster.
     gpus: Each worker also has a GPU.
     settings, resume, restart, on_progress: As for `annotate`.
 
-    Returns what summary.json has. Raises InputError for invalid inputs, folders and clusters, and
-    if Ray is not installed; OSError if the cluster or a storage cannot be reached; WorkerError if
-    a worker fails in a way that Ray cannot repeat. Finished shards stay.
+    Returns the content of summary.json. Raises InputError for invalid inputs, folders and clusters,
+    and if Ray is not installed; OSError if the cluster or a storage cannot be reached; WorkerError
+    if a worker fails and Ray cannot repeat its work. Finished shards are kept.
     """
     require_packages("ray", "ray")
     run = Run(model, inputs, output, settings, resume, restart, on_progress)
@@ -55,10 +55,10 @@ def annotate_on_ray(
 
 
 class _Worker:
-    """An actor. Its process keeps the model."""
+    """An actor, whose process keeps the model in memory."""
 
     def start(self) -> None:
-        """Answer, when Ray has found a place for the actor."""
+        """Return when Ray has started the actor."""
 
     def call(self, work: Callable[[Any, int], Result], item: Any, gpu_id: int) -> Result:
         return work(item, gpu_id)
@@ -66,17 +66,17 @@ class _Worker:
 
 @dataclass
 class _Actors:
-    """The engine: actors. Those that Ray has not started yet get no work."""
+    """The engine: actors, which get work when Ray has started them."""
 
     actors: list[Any]
     size: int
-    gpu_id: int  # 0 or -1; to an actor, Ray shows only the GPU that it has given
+    gpu_id: int  # 0 or -1: an actor sees only the GPU that Ray assigned to it
 
     def map(self, work: Callable[..., Result], items: Iterable[Any]) -> Iterator[Result]:
         import ray
         from ray.exceptions import RayTaskError
 
-        # The actors, by what they will answer.
+        # The actors, by their pending results.
         free = {actor.start.remote(): actor for actor in self.actors}
         busy: dict[Any, Any] = {}
         try:
@@ -97,13 +97,10 @@ class _Actors:
 
 @contextmanager
 def _actors(workers: int, gpus: bool) -> Iterator[_Actors]:
-    """Start workers. At the end they are killed.
-
-    Ray starts one again that dies, and repeats its shard, under the same name.
-    """
+    """Start workers; kill them at the end. If one dies, Ray restarts it and repeats its shard."""
     import ray
 
-    # With one CPU, Ray gives a worker one thread for arithmetic.
+    # With one CPU, Ray limits numerical libraries in a worker to one thread.
     start = ray.remote(num_cpus=1, num_gpus=int(gpus), max_restarts=-1, max_task_retries=RETRIES)(
         _Worker
     )
@@ -117,22 +114,22 @@ def _actors(workers: int, gpus: bool) -> Iterator[_Actors]:
 
 @contextmanager
 def _connected(address: str | None) -> Iterator[None]:
-    """Connect to a cluster, and disconnect at the end, unless the program is connected already."""
+    """Connect to a cluster and disconnect at the end, unless Ray is already initialized."""
     import ray
 
     if ray.is_initialized():
         yield
         return
-    # Without an address, Ray would look for a cluster on this machine, also for one that has died.
+    # Without an address, Ray would search this machine for a cluster, even for one that has died.
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     _require_reachable(address)
     try:
         ray.init(address, log_to_driver=False, logging_level=logging.WARNING)
     except ConnectionError as error:
         raise OSError(
-            f"expected a Ray cluster that takes this program, got: {str(error).splitlines()[0]} "
+            f"expected a Ray cluster that accepts this program, got: {str(error).splitlines()[0]} "
             "Start it with ray start --head, correct the address, or set up the token that the "
-            "cluster asks for, as the documentation of Ray says."
+            "cluster requires, as Ray's documentation explains."
         ) from error
     try:
         yield
@@ -141,7 +138,7 @@ def _connected(address: str | None) -> Iterator[None]:
 
 
 def _require_reachable(address: str) -> None:
-    """Raise OSError if nobody answers at an address: Ray would wait for minutes, and exit."""
+    """Raise OSError if an address does not answer: Ray would wait for minutes, and exit."""
     place = urlsplit(address if "://" in address else f"//{address}")
     try:
         if place.hostname and place.port:
@@ -154,13 +151,13 @@ def _require_reachable(address: str) -> None:
 
 
 def _capacity(resource: str) -> int:
-    """Number of CPUs or GPUs of the cluster; one that grows with its work may have no CPU yet."""
+    """Return the number of CPUs or GPUs of the cluster; an autoscaling one may have none yet."""
     import ray
 
     number = int(ray.cluster_resources().get(resource, 0))  # type: ignore[no-untyped-call]
     if not number and resource == "GPU":
         raise InputError(
             "expected a cluster with GPUs, got none. Set the number of workers if the cluster "
-            "grows, or leave the GPUs out."
+            "grows, or do not use GPUs."
         )
     return max(number, 1)

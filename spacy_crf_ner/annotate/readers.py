@@ -1,7 +1,7 @@
-"""Read the records of files, and what of them cannot be read.
+"""Read the records of files.
 
-A file has bad data, or the machine fails. Bad data is an Item with a reason, and counted; an error
-of the machine (StorageError, MemoryError) is raised, because a later attempt may succeed.
+Bad data becomes an Item with a reason. An error of the machine (StorageError, MemoryError) is
+raised, because a later attempt may succeed.
 """
 
 import csv
@@ -27,24 +27,23 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch, Schema
     from pyarrow.parquet import FileMetaData, ParquetFile
 
-Row = dict[str, Any]  # the columns of a record, by their names
+Row = dict[str, Any]  # the columns of a record, by name
 
-MAX_LINE = 256 * 2**20  # bytes; a longer line is no document, and would be in memory whole
+MAX_LINE = 256 * 2**20  # bytes; a longer line is rejected, because lines are read into memory
 DELIMITERS = {"csv": ",", "tsv": "\t"}
-# Rows of Parquet that are in memory together, and their bytes.
+# Rows of Parquet that are read at once, and their bytes.
 BATCH_ROWS = 1000
 BATCH_BYTES = 16 * 2**20
 
 
 @dataclass(slots=True)
 class Item:
-    """A record of a file, or why there is none.
+    """A record of a file, or the reason why it cannot be read.
 
-    line: The line on which it begins, from 1; in .parquet and .spacy its number; None for a whole
-        file.
-    row: The record; None if it could not be read, and for a blank line.
-    reason: Why it could not be read; "" for a record, and for a blank line.
-    position: Bytes of the file, as stored, that have been read, about.
+    line: Its first line, from 1; its number in .parquet and .spacy; None for a whole file.
+    row: The record; None if it cannot be read, and for a blank line.
+    reason: Why it cannot be read; "" for a record, and for a blank line.
+    position: Approximate number of stored bytes of the file read so far.
     file: Path or URI, as it was found.
     """
 
@@ -56,14 +55,14 @@ class Item:
 
 
 def read(source: Source, settings: Settings) -> Iterator[Item]:
-    """Read the records of a file. Few are in memory at a time; of .spacy all, packed.
+    """Read the records of a file, a few at a time; all of a .spacy file are in memory, packed.
 
-    In .txt a line is a text, or the whole file; in .spacy a text is a Doc, as bytes, without
-    annotation. A record without an id gets one of file and line.
+    In .txt, a text is a line or the whole file. In .spacy, it is a Doc, as bytes, without
+    annotation. A record without an id gets one from file and line.
 
-    Yields an Item for each record, in order, also for each that cannot be read, and for each blank
-    line of .jsonl, .csv and .tsv. If a file, or the rest of one, is damaged, the last Item says so,
-    without a line. Raises StorageError and MemoryError.
+    Yields an Item for each record, in order, for each record that cannot be read, and for each
+    blank line of .jsonl, .csv and .tsv. If the file, or the rest of it, is damaged, the last Item
+    has the reason and no line. Raises StorageError and MemoryError.
     """
     part = "the file"
     whole = source.kind == "txt" and settings.whole_files
@@ -80,13 +79,13 @@ def read(source: Source, settings: Settings) -> Iterator[Item]:
         raise
     # zlib, Arrow, msgpack, numpy and spaCy raise errors of all types for damaged bytes.
     except Exception as problem:
-        # A ValueError of our own has a message for users; of others the type says more.
+        # Our own ValueErrors have messages for users; of other errors, include the type.
         why = str(problem) if type(problem) is ValueError else shorten(problem)
     yield Item(None, None, f"{part} is unreadable: {why}", source.size, source.name)
 
 
 def _complete(item: Item, row: Row, kind: str, settings: Settings) -> None:
-    """Give a row an id, if it has none; reject it if it has no text."""
+    """Add a missing id to a row; reject it if it has no text."""
     column = settings.text_column
     if column not in row:
         item.reason = f"expected a column {column!r}, got {shorten([*row])}"
@@ -101,9 +100,9 @@ def _complete(item: Item, row: Row, kind: str, settings: Settings) -> None:
 
 
 def require_text_column(source: Source, text_column: str) -> None:
-    """Require that the first record of a file, or its header, has a column with this name.
+    """Raise InputError if the first record or the header of a file lacks a column.
 
-    Raises InputError if not. A file without columns, or without a readable record, passes.
+    A file without columns, or without a readable record, is accepted.
     """
     columns: list[str] | None = None
     try:
@@ -119,12 +118,12 @@ def require_text_column(source: Source, text_column: str) -> None:
             columns = schema.names
     except (StorageError, MemoryError):
         raise
-    except Exception:  # `read` says what is wrong
+    except Exception:  # `read` reports the problem
         return
     if columns is not None and text_column not in columns:
         raise InputError(
             f"{source.name}: expected a column {text_column!r}, got the columns "
-            f"{', '.join(columns) or 'none'}. Name it with --text-column."
+            f"{', '.join(columns) or 'none'}. Set --text-column."
         )
 
 
@@ -133,9 +132,9 @@ def require_text_column(source: Source, text_column: str) -> None:
 
 @contextmanager
 def _decompressed(source: Source) -> Iterator[tuple[Any, Callable[[], int]]]:
-    """Open a file, decompressed. Yields also a function for the position of an Item.
+    """Open and decompress a file; also yield a function that returns the position of an Item.
 
-    Raises ValueError for UTF-16; reading raises OSError, EOFError or zlib.error for damage.
+    Raises ValueError for UTF-16. Reading a damaged file raises OSError, EOFError or zlib.error.
     """
     with source.location.open() as packed:
         file: Any = packed
@@ -151,7 +150,7 @@ def _decompressed(source: Source) -> Iterator[tuple[Any, Callable[[], int]]]:
 
 
 def _read_whole(source: Source, text_column: str) -> Iterator[Item]:
-    """Read a file as one document, all its characters as they are."""
+    """Read a file as one document, with all characters unchanged."""
     with _decompressed(source) as (file, _):
         content = file.read(MAX_LINE + 1)
     if len(content) > MAX_LINE:
@@ -164,10 +163,10 @@ def _read_whole(source: Source, text_column: str) -> Iterator[Item]:
 
 
 def _read_lines(source: Source, text_column: str) -> Iterator[Item]:
-    """Read a document a line: of .txt any, also an empty one; of .jsonl an object, or nothing."""
+    """Read one document per line: any line of .txt; objects and blank lines of .jsonl."""
     with _decompressed(source) as (file, position):
         if file.peek(len(BOM_UTF8) + 1) == BOM_UTF8:
-            return  # there is nothing but the mark
+            return  # only a byte order mark
         for number, line in enumerate(split_lines(file, source.name, MAX_LINE), 1):
             row, reason = None, ""
             if line.problem and line.problem[0] != "nul":  # a document may have any character
@@ -193,12 +192,12 @@ def _parse_object(text: str) -> tuple[Row | None, str]:
 
 
 def _read_table(source: Source, text_column: str) -> Iterator[Item]:
-    """Read rows of strings, and go on after one that cannot be read.
+    """Read rows of strings, and continue after a row that cannot be read.
 
-    Raises ValueError for a header without columns, or with a name twice; and for a record whose end
-    is unknown: it is too long, or has a quote that is never closed.
+    Raises ValueError for a header without columns or with a duplicate name, and for a record whose
+    end is unknown: a record that is too long or has a quote that is never closed.
     """
-    begin, length = 1, 0  # the line on which a record begins, and its characters
+    begin, length = 1, 0  # first line and number of characters of a record
 
     def lines(text: TextIOWrapper) -> Iterator[str]:
         nonlocal length
@@ -211,16 +210,16 @@ def _read_table(source: Source, text_column: str) -> Iterator[Item]:
                 )
             yield line
 
-    # The limit holds for the whole process, so it never shrinks; `lines` stops before it.
+    # The limit applies to the whole process, so never lower it; `lines` stops before it.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
     with _decompressed(source) as (file, position):
-        # Lines keep their ends, which may be within a cell.
+        # Lines keep their ends, which may be inside a cell.
         text = TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="\n")
         rows = csv.reader(lines(text), delimiter=DELIMITERS[source.kind], strict=True)
         columns = next(rows, [])
         if not columns or len({*columns}) < len(columns) or not all(map(is_text, columns)):
             got = shorten(columns)
-            raise ValueError(f"expected a first line of different names in UTF-8, got {got}")
+            raise ValueError(f"expected a first line of distinct names in UTF-8, got {got}")
         while True:
             begin, length = rows.line_num + 1, 0
             cells, reason = [], ""
@@ -245,7 +244,7 @@ def _read_table(source: Source, text_column: str) -> Iterator[Item]:
 
 
 def schema_of(source: Source) -> "Schema | None":
-    """Read the columns and types of a .parquet file; None for any other, and a damaged one."""
+    """Read the schema of a .parquet file; return None for other and damaged files."""
     from pyarrow import ArrowException
 
     if source.kind != "parquet":
@@ -263,18 +262,18 @@ def schema_of(source: Source) -> "Schema | None":
 def _parquet(source: Source) -> Iterator["ParquetFile"]:
     from pyarrow.parquet import ParquetFile
 
-    # With a buffer, and only without pre_buffer, a group of rows is not in memory whole.
+    # Only with a buffer and without pre_buffer are row groups not read completely into memory.
     with source.location.open() as file:
         yield ParquetFile(file, pre_buffer=False, buffer_size=BUFFER)
 
 
 def _read_parquet(source: Source, text_column: str) -> Iterator[Item]:
-    """Read the rows of a table as values of Python. Raises ValueError for a column name twice."""
+    """Read the rows of a table. Raises ValueError for a duplicate column name."""
     number = 0
     with _parquet(source) as table:
         names, rows = table.schema_arrow.names, table.metadata.num_rows
         if len({*names}) < len(names):
-            raise ValueError(f"expected columns of different names, got {shorten(names)}")
+            raise ValueError(f"expected columns with distinct names, got {shorten(names)}")
         for batch in table.iter_batches(_batch_size(table.metadata)):
             for row, reason in _rows(batch):
                 number += 1
@@ -282,28 +281,28 @@ def _read_parquet(source: Source, text_column: str) -> Iterator[Item]:
 
 
 def _batch_size(metadata: "FileMetaData") -> int:
-    """Choose how many rows are read at once: fewer if documents are long."""
+    """Choose the number of rows to read at once: fewer if documents are long."""
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     longest = max([group.total_byte_size // max(group.num_rows, 1) for group in groups], default=0)
     return max(1, min(BATCH_ROWS, BATCH_BYTES // max(longest, 1)))
 
 
 def _rows(batch: "RecordBatch") -> list[tuple[Row | None, str]]:
-    """Make rows, and reasons for those with a value that Python has not, such as bad UTF-8."""
+    """Convert to rows, with a reason for each that Python cannot represent, e.g. bad UTF-8."""
     try:
         return [(row, "") for row in batch.to_pylist()]
     except MemoryError:
         raise
-    except Exception as problem:  # the type depends on that of the value
+    except Exception as problem:  # its type depends on the value
         if batch.num_rows == 1:
-            return [(None, f"expected values that Python has, got {problem}")]
+            return [(None, f"expected values that Python can represent, got {problem}")]
     return [row for i in range(batch.num_rows) for row in _rows(batch.slice(i, 1))]
 
 
 def _read_docbin(source: Source, text_column: str) -> Iterator[Item]:
-    """Read Docs with their tokens and metadata, but without annotation, which may be gold.
+    """Read Docs with their tokens and metadata, without annotation, which may be gold.
 
-    A row has the columns that `convert` keeps, and the Doc as bytes, which `Language.pipe` takes.
+    A row has the columns that `convert` keeps, and the Doc as bytes.
     """
     packed = DocBin().from_bytes(source.location.read())
     for number, doc in enumerate(packed.get_docs(Vocab()), 1):

@@ -1,4 +1,4 @@
-"""A run over a corpus: what is the same for all engines."""
+"""A run over a corpus, independent of the engine."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -24,15 +24,15 @@ Result = TypeVar("Result")
 
 
 class WorkerError(RuntimeError):
-    """A worker failed, or died."""
+    """A worker failed or died."""
 
 
 class Progress(NamedTuple):
-    """How far a run is.
+    """The progress of a run.
 
-    size, total: Bytes of the input that are done, and of all of it.
-    documents, words: What this run has annotated.
-    seconds: Since it began.
+    size, total: Processed and total bytes of the input.
+    documents, words: Numbers annotated in this run.
+    seconds: Time since its start.
     """
 
     size: int
@@ -46,23 +46,20 @@ OnProgress = Callable[[Progress], None]
 
 
 class Engine(Protocol):
-    """Where the work is done: `size` workers; each keeps its copy of the model."""
+    """An engine of `size` workers, each with its own copy of the model."""
 
     size: int
 
     def map(self, work: Callable[..., Result], items: Iterable[Any]) -> Iterator[Result]:
-        """Yield `work(item, gpu_id)` of each item, when it is done, in any order.
+        """Yield `work(item, gpu_id)` for each item when it is done, in any order.
 
-        Few more items than workers are taken from the iterable before they are needed.
+        The number of items taken from the iterable in advance must be small.
         """
 
 
 @dataclass
 class Run:
-    """A corpus, a model, and the folder to write. Raises InputError for what cannot be.
-
-    The arguments are those of `annotate`.
-    """
+    """A corpus, a model and an output folder; arguments and InputErrors as for `annotate`."""
 
     model: str
     inputs: Sequence[str | Path]
@@ -81,12 +78,12 @@ class Run:
         self._load = partial(load_model, model=self.model)
 
     def execute(self, workers: AbstractContextManager[Engine]) -> Summary:
-        """Annotate the corpus, and return what summary.json has.
+        """Annotate the corpus, and return the content of summary.json.
 
-        workers: At its end, no worker writes any more.
+        workers: A context that yields the engine; after it, no worker writes.
 
-        Raises InputError for a folder of something else, and WorkerError or OSError for what ends
-        the run: finished shards stay.
+        Raises InputError for a folder with other contents, and WorkerError or OSError if the run
+        fails; finished shards are kept.
         """
         began = monotonic()
         total = sum(source.size for source in self.sources.sources)
@@ -117,7 +114,7 @@ class Run:
         return summary
 
     def _resolve_precision(self, engine: Engine, folder: ShardFolder) -> Settings:
-        """Replace the precision "auto": all shards of a folder are predicted in the same one."""
+        """Resolve the precision "auto", so that all shards of a folder have the same one."""
         given = self.settings.precision
         if given != "auto" and (given or not has_auto_precision(self.model)):
             return self.settings
@@ -147,7 +144,7 @@ class Run:
 
 
 def require_packages(extra: str, *modules: str) -> None:
-    """Raise InputError if a module is not installed, which an extra of the package brings."""
+    """Raise InputError if a module of an extra is not installed."""
     try:
         for name in modules:
             import_module(name)
@@ -160,7 +157,7 @@ def require_packages(extra: str, *modules: str) -> None:
 
 @contextmanager
 def _failures(folder: ShardFolder) -> Iterator[None]:
-    """Turn what ends a run into an error that says what stays, and how to continue."""
+    """Convert the error that ends a run to one that explains how to continue."""
     try:
         yield
     except InputError:
@@ -172,5 +169,5 @@ def _failures(folder: ShardFolder) -> Iterator[None]:
             what = f"{type(error).__name__}: {(what.splitlines() or [''])[0]}"
         raise kind(
             f"{folder.location.name}: {what.rstrip('.')}. {len(folder.finished)} finished shards "
-            "stay: continue with --resume."
+            "are kept: continue with --resume."
         ) from error

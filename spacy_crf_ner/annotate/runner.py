@@ -1,4 +1,4 @@
-"""Run texts through a pipeline: in batches of similar length, long ones in chunks."""
+"""Annotate texts with a pipeline: in batches of similar length, long texts in chunks."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -15,27 +15,27 @@ from spacy.vocab import Vocab
 
 from .chunking import MAX_CHARACTERS, Chunk, FoundEntity, chunk_text, merge_entities
 
-# Characters, and documents, that go through the pipeline together.
+# Maximum numbers of characters and of documents in a batch.
 BATCH_CHARACTERS = 50_000
 BATCH_DOCS = 256
-# New strings that the vocabulary of a pipeline keeps, because known words are faster. Beyond that
-# number it keeps none, as memory would grow with the corpus.
+# A pipeline's vocabulary keeps this many new strings, because known words are faster. After that it
+# keeps none: memory would grow with the corpus.
 MAX_NEW_WORDS = 50_000
 
 _max_words: WeakKeyDictionary[Language, int] = WeakKeyDictionary()
-# How messages of torch begin where a GPU, or the memory, fails.
+# The start of torch's messages when a GPU or memory allocation fails.
 _DEVICE_ERROR = re.compile(r"(CUDA|HIP|cuDNN|cuBLAS) |.*can't allocate memory", re.DOTALL)
 
 
 @dataclass
 class AnnotatedText:
-    """A document, and what a pipeline found in it.
+    """A document and its annotation.
 
-    text: Of a Doc, its text.
+    text: The text; for a Doc, the text of the Doc.
     entities: "start", "end", "label" and "confidence" of each, in characters of the text.
-    doc: If Docs are wanted, one with its tokens and entities, as bytes.
+    doc: If requested, a Doc with tokens and entities, as bytes.
     error: Why it could not be annotated, or None.
-    words: Number of its tokens.
+    words: Number of tokens.
     """
 
     text: Any
@@ -51,12 +51,12 @@ class AnnotatedText:
 
 @dataclass
 class _Part:
-    """A document, or a chunk of one, and what the pipeline found in it.
+    """A document, or a chunk of one, and its annotation.
 
-    text: What goes through the pipeline: the chunk with its context.
-    entities: With offsets of the whole document.
+    text: The text for the pipeline: the chunk with its context.
+    entities: Entities, with offsets in the document.
     words: Number of tokens that begin in the chunk. tokens: Their texts, and whether a space
-        follows; empty unless Docs are wanted.
+        follows; empty unless Docs are requested.
     """
 
     document: AnnotatedText
@@ -68,11 +68,11 @@ class _Part:
 
     @property
     def length(self) -> int:
-        """Characters that go through the pipeline."""
+        """Number of characters for the pipeline."""
         return self.chunk.right - self.chunk.left
 
     def store(self, doc: Doc, docs: bool) -> None:
-        """Store what the pipeline found."""
+        """Store the annotation of a Doc."""
         start, end, left, right = self.chunk
         scores = [ent._.confidence if ent.has_extension("confidence") else None for ent in doc.ents]
         self.entities = [
@@ -97,7 +97,7 @@ def annotate_texts(
     max_characters: int = MAX_CHARACTERS,
     docs: bool = False,
 ) -> list[AnnotatedText]:
-    """Find the entities of documents. Arguments and errors are those of `annotate_frames`."""
+    """Find the entities of documents; arguments and errors as for `annotate_frames`."""
     documents = [AnnotatedText(text) for text in texts]
     max_words = _max_words.setdefault(nlp, len(nlp.vocab.strings) + MAX_NEW_WORDS)
     zone = nlp.memory_zone() if len(nlp.vocab.strings) > max_words else nullcontext()
@@ -113,7 +113,7 @@ def annotate_texts(
 
 
 def _split(document: AnnotatedText, vocab: Vocab, max_characters: int) -> list[_Part]:
-    """Divide a document into what goes through the pipeline; a Doc is replaced by its text."""
+    """Split a document into parts for the pipeline; replace a Doc by its text."""
     doc = None
     try:
         if isinstance(document.text, bytes):
@@ -124,7 +124,7 @@ def _split(document: AnnotatedText, vocab: Vocab, max_characters: int) -> list[_
             # NaN is a missing value of pandas.
             got = "none" if text is None or text != text else type(text).__name__
             raise TypeError(f"expected a text, got {got}")
-    except Exception as error:  # bytes that are no Doc raise errors of all types
+    except Exception as error:  # bytes that are not a Doc raise errors of all types
         if is_machine_error(error):
             raise
         document.fail(error)
@@ -159,12 +159,12 @@ def _batches(parts: list[_Part], batch_size: int) -> Iterator[list[_Part]]:
 
 
 def _pipe(nlp: Language, batch: list[_Part], docs: bool) -> None:
-    """Annotate a batch; if it fails, its halves, down to the one document that fails."""
+    """Annotate a batch; if it fails, annotate its halves, to isolate the document that fails."""
     batch = [part for part in batch if part.document.error is None]
     if not batch:
         return
     try:
-        # A Doc of a batch that failed may be half annotated, so a copy goes in.
+        # Annotate a copy: a failure can leave a Doc partly annotated.
         texts = [part.text.copy() if isinstance(part.text, Doc) else part.text for part in batch]
         annotated = list(nlp.pipe(texts, batch_size=len(batch)))
         if len(annotated) != len(batch):
@@ -183,7 +183,7 @@ def _pipe(nlp: Language, batch: list[_Part], docs: bool) -> None:
 
 
 def _merge(document: AnnotatedText, parts: list[_Part], vocab: Vocab, docs: bool) -> None:
-    """Merge what was found in the parts of a document."""
+    """Merge the annotation of the parts of a document."""
     found = merge_entities([(part.chunk, part.entities) for part in parts])
     if docs:
         tokens = [token for part in parts for token in part.tokens]
@@ -199,20 +199,20 @@ def _merge(document: AnnotatedText, parts: list[_Part], vocab: Vocab, docs: bool
 def _make_doc(
     vocab: Vocab, text: str, tokens: list[tuple[str, bool]], entities: list[FoundEntity]
 ) -> Doc:
-    """Make a Doc of tokens and entities, and nothing else."""
+    """Make a Doc with only tokens and entities."""
     doc = Doc(vocab, [word for word, _ in tokens], [space for _, space in tokens])
     if doc.text != text:
         raise ValueError(
-            "expected spaces in a long text, got none: it cannot be cut between its tokens"
+            "expected spaces in a long text, got none: it cannot be split between tokens"
         )
     ents = []
     for start, end, label, confidence in entities:
         ent = doc.char_span(start, end, label)
         if ent is None:
-            # Across a cut, its end is in the next chunk, whose tokens may differ.
+            # The end of an entity across a cut is in the next chunk, whose tokens may differ.
             raise ValueError(
                 f"expected an entity of whole tokens at a cut of the text, got characters "
-                f"{start} to {end}: another format than spacy can hold it"
+                f"{start} to {end}: use another format than spacy"
             )
         if confidence is not None:
             ent._.confidence = confidence
@@ -222,7 +222,7 @@ def _make_doc(
 
 
 def is_machine_error(error: Exception) -> bool:
-    """Whether the machine failed, and not the document: it may pass at another time."""
+    """Whether the machine failed, not the document, so that another attempt may succeed."""
     if isinstance(error, (OSError, MemoryError)) or type(error).__module__.startswith("cupy"):
         return True
     return isinstance(error, RuntimeError) and bool(_DEVICE_ERROR.match(str(error)))
@@ -230,7 +230,7 @@ def is_machine_error(error: Exception) -> bool:
 
 @contextmanager
 def _errors_raised(nlp: Language) -> Iterator[None]:
-    """Let components raise. Their error handlers would drop documents, and hide the reason."""
+    """Make components raise errors: their error handlers would drop documents and reasons."""
     handled: list[Any] = [pipe for _, pipe in nlp.pipeline if hasattr(pipe, "get_error_handler")]
     before = [(pipe, pipe.get_error_handler()) for pipe in handled]
     default = nlp.default_error_handler

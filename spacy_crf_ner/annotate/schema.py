@@ -1,4 +1,4 @@
-"""The types of columns, for a format that has types: rows as tables of Arrow."""
+"""Column types: convert rows to Arrow tables."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -8,15 +8,15 @@ from .readers import Row
 if TYPE_CHECKING:
     from pyarrow import DataType, Field, Schema, Table
 
-# Metadata of a field whose values are JSON.
+# Metadata of a field with JSON values.
 AS_JSON = {b"content": b"json"}
 
 
 def infer_schema(rows: list[Row], text_column: str) -> "Schema":
     """Infer the types of the columns of rows that come from JSON.
 
-    A column with objects, or with values of several types, is JSON as text; one without values is
-    text.
+    A column of objects, or of values of several types, becomes JSON strings; a column without
+    values becomes strings.
     """
     import pyarrow
 
@@ -33,10 +33,10 @@ def infer_schema(rows: list[Row], text_column: str) -> "Schema":
 
 
 def to_table(rows: list[Row], schema: "Schema") -> tuple["Table", dict[int, str]]:
-    """Make a table of rows; what a row has not is null.
+    """Make a table of rows; missing values are null.
 
-    Returns the table, of the rows that fit the schema, and for each other row, by its position, why
-    it does not fit.
+    Returns the table of the rows that match the schema, and for each other row, by position, the
+    reason why it does not match.
     """
     as_json = {field.name for field in schema if field.metadata == AS_JSON}
     rows = [
@@ -56,7 +56,7 @@ def _encode(value: Any) -> str:
 
 
 def _infer(values: list[Any]) -> "DataType | None":
-    """Infer a type; None if values have to be JSON."""
+    """Infer a type; None if values must be stored as JSON."""
     import pyarrow
     from pyarrow import types
 
@@ -69,7 +69,7 @@ def _infer(values: list[Any]) -> "DataType | None":
 
 
 def _table(rows: list[Row], schema: "Schema") -> "Table | None":
-    """Make a table of rows; None if they do not fit."""
+    """Make a table of rows; None if they do not match the schema."""
     import pyarrow
 
     try:
@@ -79,7 +79,7 @@ def _table(rows: list[Row], schema: "Schema") -> "Table | None":
 
 
 def _mismatch(row: Row, schema: "Schema") -> str:
-    """Say why a row does not fit, or ""."""
+    """Return why a row does not match the schema, or ""."""
     import pyarrow
 
     for name in row:
@@ -89,7 +89,7 @@ def _mismatch(row: Row, schema: "Schema") -> str:
         value = row.get(field.name)
         if _table([{field.name: value}], pyarrow.schema([field])) is None:
             return (
-                f"column {field.name!r}: expected {field.type}, as the first documents have it, "
+                f"column {field.name!r}: expected {field.type}, as in the first documents, "
                 f"got {str(value)[:100]!r}"
             )
     return ""

@@ -1,4 +1,4 @@
-"""How a corpus is annotated: what the result follows from, beside model and input."""
+"""Settings for annotating a corpus."""
 
 from typing import NamedTuple
 
@@ -6,20 +6,20 @@ from ..input_error import InputError
 from .chunking import MAX_CHARACTERS
 
 FORMATS = ("jsonl", "parquet", "spacy")
-ENTITIES = "entities"  # the column that is added
+ENTITIES = "entities"  # the new column
 
 
 class Settings(NamedTuple):
     """How documents are read, annotated and written.
 
     format: Format of the shards, one of FORMATS.
-    text_column, id_column: Columns of the input; an id that is missing becomes file and line.
-    whole_files: A .txt file is one document, instead of one for each line.
-    keep_text: Write the text, too. Docs of spaCy always have theirs.
+    text_column, id_column: Columns of the input; a missing id becomes file and line.
+    whole_files: Read a .txt file as one document, instead of one per line.
+    keep_text: Also write the texts; the format "spacy" always has them.
     shard_size: Maximum number of documents in a shard.
-    batch_size: Documents that go through the pipeline together; 0 for what their length allows.
-    max_characters: Longest text that goes through the pipeline at once.
-    precision: As in `spacy_crf_ner.accelerate`; None for what the pipeline was saved with.
+    batch_size: Documents per batch; 0 chooses it by their length.
+    max_characters: Maximum length of a chunk; longer texts are split.
+    precision: As in `spacy_crf_ner.accelerate`; None for the one saved with the pipeline.
     """
 
     format: str = "jsonl"
@@ -43,9 +43,9 @@ def require_settings(settings: Settings) -> None:
     if len({*columns, ENTITIES}) < 3:
         raise InputError(
             f"text_column, id_column: expected two names other than {ENTITIES!r}, which is added, "
-            f"got {columns[0]!r} and {columns[1]!r}. Name other columns."
+            f"got {columns[0]!r} and {columns[1]!r}. Choose other columns."
         )
     for name, least in {"shard_size": 1, "batch_size": 0, "max_characters": 1}.items():
         value = getattr(settings, name)
         if value < least:
-            raise InputError(f"{name}: expected {least} or more, got {value}. Give a larger one.")
+            raise InputError(f"{name}: expected {least} or more, got {value}. Use a larger one.")

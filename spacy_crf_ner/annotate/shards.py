@@ -1,4 +1,4 @@
-"""Shards of a corpus: consecutive records, annotated by one worker, written to one file."""
+"""Shards: consecutive records of a corpus that one worker annotates and writes to one file."""
 
 from collections.abc import Iterator
 from itertools import count, groupby
@@ -24,10 +24,10 @@ MAX_CHARACTERS = 2_000_000
 class Shard(NamedTuple):
     """A part of a corpus.
 
-    name: Of its file, without the ending; sorted, names have the order of the input.
-    items: The records, also those that could not be read.
-    schema: Types of the columns of the input, for a format that has types.
-    size: Bytes of the input that it takes.
+    name: The name of its file, without extension; sorted names are in the order of the input.
+    items: The records, including those that could not be read.
+    schema: Types of the input columns, for a format that has types.
+    size: Bytes of the input.
     """
 
     name: str
@@ -37,10 +37,10 @@ class Shard(NamedTuple):
 
 
 def cut_shards(sources: list[Source], settings: Settings) -> Iterator[Shard]:
-    """Cut a corpus into shards, always at the same places for the same files and settings.
+    """Split a corpus into shards, which depend only on the files and settings.
 
-    A shard goes from file to file if they have the same columns: never with .parquet, .csv and
-    .tsv, and never from one kind of file to another.
+    A shard may contain several files with the same columns, but never several kinds of files, and
+    never more than one .parquet, .csv or .tsv file.
     """
     names = (f"part-{number:06}" for number in count())
     typed = settings.format == "parquet"
@@ -56,7 +56,7 @@ def cut_shards(sources: list[Source], settings: Settings) -> Iterator[Shard]:
 def annotate_shard(
     shard: Shard, gpu_id: int, *, model: str, settings: Settings, output: Location
 ) -> ShardReport:
-    """Annotate the documents of a shard; write those without errors, and then the report.
+    """Annotate a shard; write the documents without errors, then the report.
 
     Raises OSError if a file cannot be written, and errors of the machine as `annotate_frames`.
     """
@@ -105,7 +105,7 @@ def _error(item: Item, id_column: str) -> dict[str, Any]:
 
 
 def _groups(sources: list[Source]) -> Iterator[list[Source]]:
-    """Divide files into those that have their columns in common."""
+    """Group consecutive files with the same columns."""
     alone = ("parquet", "csv", "tsv")
     keys = ((i if source.kind in alone else -1, source) for i, source in enumerate(sources))
     for _, group in groupby(keys, lambda each: (each[0], each[1].kind)):
@@ -113,7 +113,7 @@ def _groups(sources: list[Source]) -> Iterator[list[Source]]:
 
 
 def _schema_with_id(source: Source, id_column: str) -> "Schema | None":
-    """Read the types of a .parquet file, with a column of ids if it has none; else return None."""
+    """Read the types of a .parquet file, and add a missing id column; None for other files."""
     schema = schema_of(source)
     if schema is None or id_column in schema.names:
         return schema
@@ -123,7 +123,7 @@ def _schema_with_id(source: Source, id_column: str) -> "Schema | None":
 
 
 def _portions(group: list[Source], settings: Settings) -> Iterator[tuple[list[Item], int]]:
-    """Yield the items of each shard, and the bytes that they take in the files."""
+    """Yield the items of each shard, and their bytes in the files."""
     items: list[Item] = []
     size = characters = 0
     for source in group:

@@ -1,4 +1,4 @@
-"""Files at paths, or at URIs that pyarrow knows, such as s3://bucket/folder/file."""
+"""Files at paths, or at URIs that pyarrow supports, such as s3://bucket/folder/file."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -16,14 +16,14 @@ BUFFER = 2**20  # bytes
 
 
 class StorageError(OSError):
-    """The machine or the network failed to give the bytes of a file, whatever they are."""
+    """The machine or the network failed to return the bytes of a file."""
 
 
 class Location(NamedTuple):
     """A file or a folder.
 
-    filesystem, path: Where pyarrow finds it; a path of this machine is absolute, without links.
-    name: The path as it was given, or the URI without credentials.
+    filesystem, path: Its location for pyarrow; a local path is absolute, with links resolved.
+    name: The path as given, or the URI without credentials.
     """
 
     filesystem: "FileSystem"
@@ -32,14 +32,14 @@ class Location(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a path of this machine."""
+        """Whether it is a local path."""
         return bool(self.filesystem.type_name == "local")
 
     def __truediv__(self, name: str) -> "Location":
         return Location(self.filesystem, f"{self.path}/{name}", f"{self.name}/{name}")
 
     def open(self) -> BufferedReader:
-        """Open the file for reading. Then, and when it is read, errors are StorageErrors."""
+        """Open the file for reading. Opening and reading raise StorageError."""
         return BufferedReader(_StoredFile(self), BUFFER)
 
     def read(self) -> bytes:
@@ -48,15 +48,15 @@ class Location(NamedTuple):
             return file.readall()
 
     def write(self, content: Iterable[bytes]) -> None:
-        """Write the file, whole or not at all; it survives a crash of the machine."""
-        if not self.is_local:  # an object of a store appears when it is complete
+        """Write the file completely or not at all; it survives a crash of the machine."""
+        if not self.is_local:  # an object store shows only complete objects
             with self.filesystem.open_output_stream(self.path) as stream:
                 for part in content:
                     stream.write(part)
             return
         path = Path(self.path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Hidden from readers of the folder, and different in each worker.
+        # A hidden name, different in each worker.
         unfinished = path.with_name(f"_{path.name}.{os.getpid()}.tmp")
         try:
             with unfinished.open("wb") as file:
@@ -66,7 +66,7 @@ class Location(NamedTuple):
             unfinished.replace(path)
         finally:
             unfinished.unlink(missing_ok=True)
-        if os.name != "nt":  # where a folder cannot be opened
+        if os.name != "nt":  # Windows cannot open folders
             folder = os.open(path.parent, os.O_RDONLY)
             os.fsync(folder)
             os.close(folder)
@@ -109,10 +109,9 @@ def _storage_errors(name: str) -> Iterator[None]:
 
 
 class _StoredFile(RawIOBase):
-    """The bytes of a file.
+    """The bytes of a file; its errors are StorageErrors.
 
-    What fails here is the storage; what a decoder makes of the bytes is another matter. Decoders
-    raise OSError too, for bytes that are damaged.
+    So they differ from the OSErrors that decoders raise for damaged bytes.
     """
 
     def __init__(self, location: Location) -> None:
@@ -129,7 +128,7 @@ class _StoredFile(RawIOBase):
         with _storage_errors(self.name):
             return int(self._file.readinto(buffer))
 
-    def readall(self) -> bytes:  # else 8 KB at a time, each a request to a store of objects
+    def readall(self) -> bytes:  # else one request to an object store per 8 KB
         with _storage_errors(self.name):
             return bytes(self._file.read())
 

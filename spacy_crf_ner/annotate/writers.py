@@ -1,4 +1,4 @@
-"""Write annotated documents: as JSON lines, .parquet, or the binary files of spaCy."""
+"""Write annotated documents as JSON lines, .parquet, or spaCy's binary format."""
 
 import base64
 import json
@@ -18,14 +18,14 @@ from .settings import ENTITIES
 if TYPE_CHECKING:
     from pyarrow import Schema
 
-# The content of a file, and why rows could not be written, by their positions.
+# The content of a file, and by position, the reasons why rows could not be written.
 Written = tuple[bytes, dict[int, str]]
 
 
 def to_jsonl(rows: list[Row], docs: list[bytes], schema: "Schema | None") -> Written:
-    """Write a row a line, as an object of its columns.
+    """Write one row per line, as an object of its columns.
 
-    Values without a type in JSON become text: times in ISO 8601, bytes in Base64; NaN becomes null.
+    Values that JSON lacks become text: times in ISO 8601, bytes in Base64. NaN becomes null.
     """
     return b"".join(map(_line, rows)), {}
 
@@ -47,7 +47,7 @@ def to_parquet(rows: list[Row], docs: list[bytes], schema: "Schema | None") -> W
 
 
 def to_docbin(rows: list[Row], docs: list[bytes], schema: "Schema | None") -> Written:
-    """Write Docs with their columns, but the entities, in `doc.user_data["meta"]`."""
+    """Write Docs, with their columns except the entities in `doc.user_data["meta"]`."""
     vocab = Vocab()
     packed = DocBin(store_user_data=True)
     for row, content in zip(rows, docs):
@@ -78,7 +78,7 @@ def _line(row: Row) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value that has no type in JSON."""
+    """Convert a value that JSON lacks."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

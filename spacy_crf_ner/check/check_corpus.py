@@ -1,4 +1,4 @@
-"""Check a corpus: every Doc is read once and seen by all rules."""
+"""Check a corpus: read every Doc once and apply all rules."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ from .settings import CheckSettings
 from .statistics import Statistics
 
 DEFAULTS = CheckSettings()
-OF_TEXTS = ("conflicting-labels", "sometimes-outside")  # both parts may have the text
+OF_TEXTS = ("conflicting-labels", "sometimes-outside")  # counted over both parts
 IncorrectSpans = dict[tuple[str, str], list[Place]]  # by part and label
 
 
@@ -32,11 +32,11 @@ def check(
     settings: CheckSettings = DEFAULTS,
     max_examples: int = 5,
 ) -> Report:
-    """Find what is wrong with a corpus before it is trained on.
+    """Find mistakes in a corpus before training.
 
-    train: Docs with gold entities; read once, and not kept.
+    train: Docs with gold entities; they are read once and not stored.
     dev: The same; None if there are none.
-    settings: How the corpus will be trained on, and thresholds.
+    settings: How the corpus will be used in training, and thresholds.
     max_examples: Maximum number of places per finding.
 
     Returns the statistics of each part, and the findings, errors first.
@@ -101,7 +101,7 @@ def _findings(
     counts: dict[str, Counter[str]],
     examples: dict[str, list[Place]],
 ) -> Iterator[Finding]:
-    """Describe the problems that were counted, in the order of the messages."""
+    """Describe the counted problems, in the order of the messages."""
     leak_share = counts["leak"].total() / statistics["dev"].docs if "leak" in counts else 0.0
     tokenizer = settings.tokenizer
     facts = {

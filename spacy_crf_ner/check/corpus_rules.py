@@ -1,4 +1,4 @@
-"""Problems that only several Docs show together."""
+"""Problems that a single Doc does not show."""
 
 import re
 from collections import Counter
@@ -14,21 +14,21 @@ from spacy.tokens import Doc
 from .findings import CorpusDoc, Place, Problem, join_counts
 from .statistics import IOB_OUTSIDE
 
-NO_LABEL = ("", "O")  # labels of incorrect spans that name no entity label: any, and not outside
+NO_LABEL = ("", "O")  # labels of incorrect spans that are not entity labels
 
 # By part and hash of the text: the number of the first such doc, and the hash of its entities.
 Seen = dict[tuple[str, int], tuple[int, int | None]]
 Form = tuple[int, ...]  # the words of a text as spaCy's hashes, case included
-# Part, number of the doc, and of its T tokens (T,) spaCy's hash of the word, or 0, the hash of no
-# word, where it is not outside of entities; and (T,) the first character.
+# Part, number of the doc, and for its T tokens the hash of the word (T,), or 0 if the token is not
+# outside of entities, and the first character (T,).
 OutsideWords = tuple[str, int, NDArray[np.uint64], NDArray[np.uint32]]
 
 
 def duplicate_problems(at: CorpusDoc, seen: Seen) -> Iterator[Problem]:
     """Compare a doc with the docs before it, by text with whitespace normalized.
 
-    seen: The docs before it; this doc is added. It holds hashes of 64 bits, so that its memory does
-        not depend on the length of the texts.
+    seen: The docs before it; this doc is added. It stores 64-bit hashes, so its memory does not
+        depend on the length of the texts.
     """
     words = at.doc.text.split()
     if not words:
@@ -47,7 +47,7 @@ def duplicate_problems(at: CorpusDoc, seen: Seen) -> Iterator[Problem]:
 
 
 def _hash_entities(doc: Doc) -> int | None:
-    """Hash the entities, located in characters without whitespace; None without annotation."""
+    """Hash the entities, in characters without whitespace; None without annotation."""
     if not doc.has_annotation("ENT_IOB"):
         return None
     ends = list(accumulate((len("".join(token.text.split())) for token in doc), initial=0))
@@ -70,7 +70,7 @@ def label_problems(
         found += [("rare-label", "train", label) for label, n in train.items() if n < rare]
         found += [("unseen-label", "dev", label) for label in dev if label not in train]
         found += [("absent-label", "train", label) for label in train if label not in dev]
-    alike: dict[str, list[str]] = {}  # but for case, whitespace and underscores
+    alike: dict[str, list[str]] = {}  # without case, whitespace and underscores
     for label in sorted({*train, *dev}):
         alike.setdefault(re.sub(r"[\s_]+", "", label).casefold(), []).append(label)
     similar = [label for group in alike.values() if len(group) > 1 for label in group]
@@ -83,7 +83,7 @@ def label_problems(
 def unknown_label_problems(
     incorrect: Mapping[tuple[str, str], list[Place]], labels: Container[str]
 ) -> Iterator[Problem]:
-    """Find the incorrect spans of train with a label that none of its entities has.
+    """Find the incorrect spans of train with a label that no entity of train has.
 
     incorrect: Incorrect spans by part and label.
     """
@@ -98,7 +98,7 @@ class SurfaceForms:
 
     labels: Number of entities by text and label.
     first: First entity by text and label.
-    outside: By doc. These are searched once the frequent texts are known.
+    outside: Words outside of entities, by doc; searched when the frequent texts are known.
     """
 
     labels: dict[Form, Counter[str]] = field(default_factory=dict)
@@ -145,7 +145,7 @@ def sometimes_outside(forms: SurfaceForms, frequent: int) -> Iterator[Problem]:
 def _find_outside(
     docs: list[OutsideWords], forms: list[Form]
 ) -> dict[Form, list[tuple[str, int, int]]]:
-    """Find texts outside of entities: for each its parts, docs and first characters."""
+    """Find texts outside of entities: the part, doc and first character of each occurrence."""
     by_first: dict[int, list[Form]] = {}
     for form in forms:
         by_first.setdefault(form[0], []).append(form)

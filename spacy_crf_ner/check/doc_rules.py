@@ -1,4 +1,4 @@
-"""Problems that one Doc shows by itself."""
+"""Problems that a single Doc shows."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -9,7 +9,7 @@ from .findings import CorpusDoc, Problem
 from .settings import CheckSettings
 from .statistics import IOB_MISSING
 
-# Part of a name or quantity even at its edge: 5 %, # 1, @ home, AT &; the last two are primes.
+# Symbols that may begin or end a name or quantity: 5 %, # 1, @ home, AT &; the last two are primes.
 NAME_SYMBOLS = frozenset("%‰#@&*§°/\u2032\u2033")
 # A full stop after one of these, or after a single letter, is part of the name.
 ABBREVIATIONS = frozenset({"bros", "co", "corp", "dr", "inc", "jr", "ltd", "no", "sr", "st"})
@@ -31,7 +31,7 @@ def doc_problems(at: CorpusDoc, settings: CheckSettings) -> Iterator[Problem]:
 
 
 def _entity_problems(at: CorpusDoc, settings: CheckSettings) -> Iterator[Problem]:
-    """Find entities that cannot be trained or predicted, or are probably mistakes."""
+    """Find entities that cannot be learned or predicted, or are probably mistakes."""
     incorrect = at.doc.spans.get(settings.incorrect_spans_key, [])
     spans = {(span.start, span.end, span.label_) for span in incorrect}
     for ent in at.doc.ents:
@@ -57,7 +57,7 @@ def _entity_problems(at: CorpusDoc, settings: CheckSettings) -> Iterator[Problem
 
 
 def _length_problems(at: CorpusDoc, settings: CheckSettings) -> Iterator[Problem]:
-    """Find docs and words that are too long for the transformer or for the memory."""
+    """Find docs and words that are too long for the transformer or the memory."""
     T, window, tokenizer = len(at.doc), settings.window, settings.tokenizer
     if window is not None and T > window:
         yield "cut-in-windows", at.doc_place(f"{T:,} tokens")
@@ -71,7 +71,7 @@ def _length_problems(at: CorpusDoc, settings: CheckSettings) -> Iterator[Problem
 
 
 def _is_stray_punctuation(token: Token, ent: Span) -> bool:
-    """Guess whether the token at an entity's edge is punctuation outside of the name."""
+    """Guess whether a token at an edge of an entity is punctuation outside of the name."""
     if not (token.is_punct or token.is_quote or token.is_bracket) or token.text in NAME_SYMBOLS:
         return False
     if token.text == "." and token.i > ent.start:

@@ -33,7 +33,7 @@ class Place(NamedTuple):
     note: str = ""
 
 
-Problem = tuple[str, Place]  # the kind of finding, a key of MESSAGES, and where it is
+Problem = tuple[str, Place]  # kind of finding, a key of MESSAGES, and place
 
 
 class CorpusDoc(NamedTuple):
@@ -55,11 +55,11 @@ class CorpusDoc(NamedTuple):
 class Finding(NamedTuple):
     """All problems of one kind.
 
-    severity: "error": training fails, or the corpus teaches or measures the wrong thing;
-        "warning": probably a mistake; "note": for information.
+    severity: "error": training fails, or training or scores are wrong; "warning": probably a
+        mistake; "note": for information.
     kind: Identifier, a key of MESSAGES.
     found: What is wrong, and how often.
-    counts: Number of places by part; for texts, which both parts may have, under "all".
+    counts: Number of places by part, or in "all" for kinds that are counted over both parts.
     places: The first places, or the most frequent texts.
     fix: What to do.
     """

@@ -13,18 +13,18 @@ from .wordpieces import TransformerTokenizer, load_tokenizer
 
 
 class CheckSettings(NamedTuple):
-    """How a corpus is trained on, and thresholds of the findings.
+    """How a corpus is used in training, and thresholds of the findings.
 
     lang: Language of the corpus.
     scheme: Tag scheme: "biluo", "bio" or "io".
     incorrect_spans_key: Key of the spans in `doc.spans` that are known to be incorrect, or None.
     window: Tokens that the transformer reads at once; None if its windows have no fixed length.
-    tokenizer: Tokenizer of the transformer; None without transformer.
+    tokenizer: Tokenizer of the transformer; None without a transformer.
     long_entity: Longer entities, in tokens, are noted.
     long_doc: Longer docs, in tokens, are a risk for the memory: a batch contains whole docs.
     rare: A label with fewer entities in train is rare.
-    frequent: A text is frequent with this number of entities, or of occurrences outside of them.
-    leak_error: Share of dev from which on a leak is an error.
+    frequent: Minimum number of entities, or of occurrences outside, of a frequent text.
+    leak_error: Minimum share of dev for which a leak is an error.
     """
 
     lang: str = "en"
@@ -42,11 +42,11 @@ class CheckSettings(NamedTuple):
 def read_settings(path: Path, transformer: str | None = None) -> CheckSettings:
     """Read the settings from a config of `spacy train`.
 
-    The first `crf_ner` component counts; without one, the defaults apply.
+    They are those of the first `crf_ner` component; without one, the defaults apply.
 
     path: Config file.
-    transformer: Local folder, or a name on the hub, in place of the transformer in the config;
-        ignored if the config has no transformer.
+    transformer: Local folder or hub name, instead of the transformer in the config; ignored if the
+        config has no transformer.
 
     Raises InputError for a file that is not a config, and if the tokenizer of the transformer
     cannot be loaded.
@@ -56,7 +56,7 @@ def read_settings(path: Path, transformer: str | None = None) -> CheckSettings:
     except ValueError as error:
         raise InputError(
             f"{path}: expected a config of spaCy, got another file: "
-            f"{' '.join(str(error).split())} Make one with spacy-crf-ner init-config."
+            f"{' '.join(str(error).split())} Create one with spacy-crf-ner init-config."
         ) from error
     components = config.get("components", {})
     blocks = (block for block in components.values() if isinstance(block, dict))

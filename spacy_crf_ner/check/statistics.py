@@ -15,8 +15,8 @@ IOB_OUTSIDE = 2
 class Statistics:
     """Counts of one part of a corpus.
 
-    longest_doc: Its number of tokens.
-    sentences: A doc without sentence starts is one sentence.
+    longest_doc: Tokens of the longest doc.
+    sentences: Number of sentences; a doc without sentence starts is one.
     empty_sentences: Sentences without entities.
     missing: Tokens without annotation.
     labels: Entities by label.

@@ -12,7 +12,7 @@ SHIFTED_POSITIONS = ("roberta", "camembert", "mpnet", "longformer")
 
 
 class TransformerTokenizer(NamedTuple):
-    """What a transformer reads of a Doc, known without loading its weights.
+    """What a transformer reads of a Doc, without loading its weights.
 
     max_length: Number of subwords that the transformer reads at once.
     n_special: Number of these that are special tokens.
@@ -28,7 +28,7 @@ class TransformerTokenizer(NamedTuple):
     get_windows: Callable[[Doc], list[Span]]
 
     def long_words(self, doc: Doc) -> Iterator[int]:
-        """Yield the tokens that are too long for the transformer on their own."""
+        """Yield the tokens that are by themselves too long for the transformer."""
         words = _words(doc[:])
         room = self.max_length - self.n_special
         long = [i for i, word in enumerate(words) if _max_wordpieces(word) > room]
@@ -37,7 +37,7 @@ class TransformerTokenizer(NamedTuple):
                 yield i
 
     def unread_words(self, doc: Doc) -> list[int]:
-        """List the tokens that are truncated in every window that has them."""
+        """List the tokens that are truncated in all of their windows."""
         unread: set[int] = set()
         read: set[int] = set()
         for window in self.get_windows(doc):
@@ -49,7 +49,7 @@ class TransformerTokenizer(NamedTuple):
         words = _words(window)
         if sum(map(_max_wordpieces, words)) + self.n_special <= self.max_length:
             return [False] * len(words)
-        # Half of the special tokens stand in front of the text; the rest is cut at the limit.
+        # Half of the special tokens come before the text.
         start, truncated = (self.n_special + 1) // 2, []
         for n in self.count_wordpieces(words):
             truncated.append(n > 0 and start >= self.max_length)
@@ -62,7 +62,7 @@ def load_tokenizer(
 ) -> TransformerTokenizer:
     """Load the tokenizer of a transformer and the length that the transformer reads.
 
-    name: Local folder, or a name on the hub.
+    name: Local folder or hub name.
     tokenizer_config: Keyword arguments of the tokenizer.
     get_windows: Spans of a Doc that the transformer reads at once.
 
@@ -79,7 +79,7 @@ def load_tokenizer(
         got = str(error).strip().split("\n")[0].rstrip(".")
         raise InputError(
             f"transformer {name!r}: expected a tokenizer and config.json in a local folder or in "
-            f"what was downloaded from the hub, got: {got}. Name a local folder with --transformer."
+            f"the files from the hub, got: {got}. Set a local folder with --transformer."
         ) from error
 
     def count_wordpieces(words: Sequence[str]) -> list[int]:
@@ -98,7 +98,7 @@ def load_tokenizer(
 
 
 def _max_positions(config: Any) -> int:
-    """Number of positions that a transformer has; practically infinite if they are relative."""
+    """Return the number of positions of a transformer, 10**9 if they are relative."""
     is_absolute = getattr(config, "position_embedding_type", "absolute") == "absolute"
     n = getattr(config, "max_position_embeddings", None)
     if not is_absolute or not isinstance(n, int) or n <= 0:
@@ -108,11 +108,11 @@ def _max_positions(config: Any) -> int:
 
 
 def _words(span: Span) -> list[str]:
-    """The words with the space before them, which is part of the word for some tokenizers."""
+    """Return the words with the space before, which some tokenizers include in the word."""
     spaces = ["", *(token.whitespace_ for token in span)]
     return [space + token.text for space, token in zip(spaces, span)]
 
 
 def _max_wordpieces(word: str) -> int:
-    """Upper bound of the number of subwords: one per byte, and one in front."""
+    """Return an upper bound of the number of subwords: one per byte, and one more."""
     return len(word.encode("utf-8", "replace")) + 1

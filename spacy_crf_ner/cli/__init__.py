@@ -1,4 +1,4 @@
-"""The command line, a file a command: what the functions of this package do, on files."""
+"""The command line, with one module per command."""
 
 from importlib import import_module
 from typing import Annotated, Any
@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-# In the order of the help, each with the first line of its own help: a command is imported only
-# where it runs, because spaCy and torch take seconds.
+# The commands in the order of the help, each with the first line of its own help. A command is
+# imported only when it runs, because importing spaCy and torch takes seconds.
 COMMANDS = {
     "convert": "Convert a corpus to the binary files that `spacy train` reads.",
     "check": "Find mistakes in a corpus before you train on it.",
@@ -23,14 +23,14 @@ COMMANDS = {
 
 
 class Commands(TyperGroup):
-    """Commands that print a mistake of the user as one line, and exit with 1."""
+    """Commands that print a user error as one line and exit with 1."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Name the commands."""
+        """Return the names of the commands."""
         return [*COMMANDS]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Import a command; None for an unknown one."""
+        """Import a command; return None for an unknown one."""
         if cmd_name not in COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
@@ -47,7 +47,7 @@ class Commands(TyperGroup):
             formatter.write_dl([*COMMANDS.items()])
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command. Anything but a mistake of the user is a bug: it shows its traceback."""
+        """Run a command. An error that is not a user error is a bug and shows its traceback."""
         try:
             return super().invoke(ctx)
         except Exception as error:
@@ -83,7 +83,7 @@ def commands(
         bool, typer.Option("--debug", help="Show the traceback of every error.")
     ] = False,
 ) -> None:
-    """Prepare corpora for spaCy's `crf_ner`, and look at what it finds."""
+    """Prepare corpora for `crf_ner`, train it, and use and evaluate trained pipelines."""
 
 
 def main() -> None:

@@ -22,63 +22,63 @@ def annotate(
     ],
     output: Annotated[str, typer.Argument(metavar="OUTPUT", help="Folder for the shards.")],
     engine: Annotated[
-        str, typer.Option(metavar="local|ray", help="Processes of this machine, or Ray.")
+        str, typer.Option(metavar="local|ray", help="Processes on this machine, or Ray.")
     ] = "local",
     format: Annotated[
         str, typer.Option(metavar="jsonl|parquet|spacy", help="Format of the shards.")
     ] = "jsonl",
-    text_column: Annotated[str, typer.Option(help="Name of the column of texts.")] = "text",
+    text_column: Annotated[str, typer.Option(help="Column with the texts.")] = "text",
     id_column: Annotated[
-        str, typer.Option(help="Name of the column of ids; without one, file and line.")
+        str, typer.Option(help="Column with the ids; a missing id becomes file and line.")
     ] = "id",
     whole_files: Annotated[
         bool,
-        typer.Option("--whole-files", help="A .txt file is a document, not each of its lines."),
+        typer.Option("--whole-files", help="One document per .txt file, not per line."),
     ] = False,
     no_text: Annotated[bool, typer.Option("--no-text", help="Do not write the texts.")] = False,
     workers: Annotated[
         int,
-        typer.Option(min=0, help="Processes, each with a copy of the model; 0: one a core, to 8."),
+        typer.Option(min=0, help="Processes, each with its own model; 0: one per core, at most 8."),
     ] = 0,
     gpu_id: Annotated[
-        str, typer.Option(help="GPUs, separated by commas: a worker for each; -1 for the CPU.")
+        str, typer.Option(help="GPU numbers, comma-separated, one worker each; -1 for the CPU.")
     ] = "-1",
     precision: Precision = None,
     batch_size: Annotated[
-        str, typer.Option(help="Documents that are annotated together; auto: by their length.")
+        str, typer.Option(help="Documents per batch; auto: depends on their length.")
     ] = "auto",
     shard_size: Annotated[
         int, typer.Option(min=1, help="Maximum number of documents in a shard.")
     ] = 2000,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue an earlier run: finished shards stay.")
+        bool, typer.Option("--resume", help="Continue an earlier run and keep its finished shards.")
     ] = False,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Remove what an earlier run has left.")
+        bool, typer.Option("--restart", help="Remove the output of an earlier run.")
     ] = False,
     ray_address: Annotated[
         str | None,
-        typer.Option(help="Ray: address of a cluster; without it, Ray is started here."),
+        typer.Option(help="Address of a Ray cluster; without it, start Ray on this machine."),
     ] = None,
 ) -> None:
     """Find the entities of many documents, and write them in shards.
 
-    
-    Input, told by the ending, .gz and .zst too but for the last two:
-      .txt         a line a document; with --whole-files a file
-      .jsonl       an object a line
-      .csv, .tsv   the first line has the names of the columns
+    \b
+    Input formats, by file extension; all but the last two also with .gz or .zst:
+      .txt         one document per line; with --whole-files, one per file
+      .jsonl       one object per line
+      .csv, .tsv   the first line has the column names
       .parquet
-      .spacy       its tokens are kept, its entities are not read
+      .spacy       the tokens are kept, the entities are ignored
 
-    Each record of the output has the columns of the input, and "entities": start, end,
-    label and confidence of each, in characters. The shards have the order of the input.
+    Each output record has the input columns and "entities": the start, end, label and
+    confidence of each entity, in characters. The shards are in the order of the input.
 
-    A document that cannot be read or annotated stops no other: it is in errors.jsonl,
-    with file, line and reason, and the exit code is 2. Ctrl-C, an error of the machine,
-    and anything else that ends a run leave whole shards: --resume continues after them.
+    A document that cannot be read or annotated is skipped: errors.jsonl lists its file,
+    line and reason, and the exit code is 2. If a run is interrupted or fails, its
+    finished shards are complete, and --resume continues after them.
 
-    
+    \b
     Examples:
       spacy-crf-ner annotate training/model-best texts/ annotated/
       spacy-crf-ner annotate model "logs/**/*.jsonl.gz" out --text-column message
@@ -120,7 +120,7 @@ def annotate(
 
 @contextmanager
 def _progress_bar() -> Iterator[Callable[[annotation.Progress], None]]:
-    """Draw on stderr which share of the input is done, and how fast."""
+    """Draw a progress bar on stderr, with the speed."""
     console = Console(stderr=True)
     *columns, time_left = Progress.get_default_columns()
     columns = [SpinnerColumn(), *columns, TextColumn("{task.fields[speed]}"), time_left]

@@ -32,12 +32,12 @@ def calibrate(
 ) -> None:
     """Calibrate the confidences of entities.
 
-    Fits one number to the gold entities, the temperature, which divides all scores.
-    Entities do not change, except where thresholds drop those of low confidence. The
-    temperature is all that differs in the saved pipeline; --precision is not saved.
+    Fits the temperature, one number that divides all scores, to the gold entities.
+    Predicted entities do not change, unless thresholds drop those with low confidence.
+    Only the temperature differs in the saved pipeline; --precision is not saved.
 
     \b
-    Prints, before and after, over the predicted entities:
+    Prints, before and after calibration, over the predicted entities:
       ECE    expected calibration error, in 15 bins
       Brier  mean of (confidence - correct)^2, with correct = 0 or 1
 
@@ -47,13 +47,13 @@ def calibrate(
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InputError(
-            f"{target}: expected a new or an empty folder, got one that holds something, or a "
-            "file. Name another."
+            f"{target}: expected a new or an empty folder, got a file, or a folder that is not "
+            "empty. Choose another folder."
         )
     nlp = load(model, gpu_id, precision)
     examples = track(read_examples(nlp, corpus), "Calibrating", console=Console(stderr=True))
     result = fit(nlp, examples, component)
-    # Loaded anew: the words of the corpus, and settings for speed, stay out of what is saved.
+    # Load the pipeline again, to save it without the words of the corpus and settings for speed.
     nlp = load(model)
     pipe = cast("CRFEntityRecognizer", nlp.get_pipe(require_recognizer(nlp, component)))
     pipe.temperature = result["temperature"]
@@ -67,7 +67,7 @@ def calibrate(
         table.add_row(name, *("none" if x is None else f"{x:.4f}" for x in scores))
     print_table(table)
     typer.echo(
-        f"Entities: {before['entities']}, and {before['left_out']} left out where the gold "
+        f"Entities: {before['entities']}; {before['left_out']} were left out because gold "
         "annotation is missing"
     )
     typer.echo(f"Temperature: {result['temperature']:.3f}")

@@ -42,7 +42,7 @@ def check(
     config: Annotated[Path | None, typer.Option(help="Config that you will train with.")] = None,
     transformer: Annotated[
         str | None,
-        typer.Option(help="Local folder, or a name on the hub, in place of the config's."),
+        typer.Option(help="Local folder or hub name, instead of the one in the config."),
     ] = None,
     lang: Annotated[
         str | None, typer.Option(help="Language of the corpus.  [default: the config's, or en]")
@@ -91,7 +91,7 @@ def _read_docs(corpus: Path, vocab: Vocab) -> Iterable[Doc]:
 
 
 def _overview(s: checking.Statistics) -> dict[str, str]:
-    """Format all counts of a part except those of labels, by the name of their row."""
+    """Format the counts of a part, except those of labels, by row name."""
     rows = {
         "docs": f"{s.docs:,}",
         "sentences": f"{s.sentences:,}",
@@ -129,7 +129,7 @@ def _count_labels(parts: dict[str, checking.Statistics]) -> dict[str, dict[str, 
 
 
 def _print_findings(report: checking.Report) -> None:
-    """Print the findings by severity. Texts and labels are the user's: not markup."""
+    """Print the findings by severity, with texts and labels not as markup."""
     console = Console(markup=False, emoji=False, highlight=False)
     for severity, style in STYLES.items():
         findings = report.of(severity)

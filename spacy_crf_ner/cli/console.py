@@ -21,7 +21,7 @@ def print_counts(counts: Mapping[str, Mapping[str, int | str]]) -> None:
 
 
 def print_conversion_log(log: data.ConversionLog) -> None:
-    """Print what was read and lost, what was repaired, and the first mistakes."""
+    """Print the numbers of records read and left out, repairs, and the first mistakes."""
     table = Table("", "read", "left out", "kept")
     for part, totals in log.parts.items():
         for unit in ("records", "entities"):
@@ -46,14 +46,14 @@ def print_conversion_log(log: data.ConversionLog) -> None:
 
 
 def print_table(table: Table) -> None:
-    """Print a table whose texts and labels are the user's: not markup."""
+    """Print a table, with texts and labels not as markup."""
     for column in table.columns:
         column.overflow = "fold"
     Console(markup=False, emoji=False, highlight=False).print(table)
 
 
 def progress_callback(progress: Progress) -> Callable[[str, int, int | None], None]:
-    """Draw a bar for each part of a corpus; for a part that is read twice, one for each pass."""
+    """Draw a progress bar for each pass over each part of a corpus."""
     tasks: dict[tuple[str, bool], TaskID] = {}
 
     def on_progress(part: str, number: int, total: int | None) -> None:

@@ -28,7 +28,7 @@ def convert(
     lang: Annotated[str, typer.Option(help="Language of the tokenizer.")] = "en",
     n_sents: Annotated[
         int,
-        typer.Option(min=0, help="Sentences per doc; 0 joins all between two -DOCSTART- lines."),
+        typer.Option(min=0, help="Sentences per doc; 0: all between two -DOCSTART- lines."),
     ] = 1,
     syllables: Annotated[
         str, typer.Option(help=f"Vietnamese: {', '.join(data.SYLLABLES)} the syllables of a word.")
@@ -37,52 +37,52 @@ def convert(
         str,
         typer.Option(
             metavar="TRAIN,DEV,TEST",
-            help="Shares of a corpus without parts; of train and dev, if there is no dev.",
+            help="Shares for a corpus without parts; train and dev if only dev is missing.",
         ),
     ] = "0.8,0.1,0.1",
     seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
     repair: Annotated[
         bool,
-        typer.Option("--repair", help="Fix mistakes, leave out what cannot be fixed, and count."),
+        typer.Option("--repair", help="Fix mistakes, leave out what cannot be fixed, count both."),
     ] = False,
     alignment: Annotated[
         str,
         typer.Option(
             metavar="|".join(data.ALIGNMENTS),
-            help="An entity with an edge inside a token is an error; or is expanded to whole "
-            "tokens; or contracted to them; or its tokens are not annotated.",
+            help="If an entity begins or ends inside a token: stop with an error, expand or "
+            "contract it to whole tokens, or treat its tokens as not annotated.",
         ),
     ] = "strict",
     tag_column: Annotated[
-        int, typer.Option(help="Column of the tags, from 1; -1 is the last. Format conll only.")
+        int, typer.Option(help="Column of the tags, from 1; -1: the last. Only for conll.")
     ] = -1,
-    token_column: Annotated[int, typer.Option(help="Column of the tokens.")] = 1,
+    token_column: Annotated[int, typer.Option(help="Column of the tokens. Only for conll.")] = 1,
 ) -> None:
     """Convert a corpus to the binary files that `spacy train` reads.
 
-    Files named for train, dev and test are these parts: train.txt, dev.conll,
-    eng.testa. A single file, and files with other names, are one corpus, which
-    is split at random; the same seed gives the same split. Without a file for
-    dev, dev is split off train. If OUTPUT is a file, it gets the whole corpus.
+    File names determine the parts: train.txt, dev.conll, eng.testa. A single
+    file, or files with other names, are one corpus, which is split at random;
+    the same seed gives the same split. If only dev is missing, it is split off
+    train. If OUTPUT is a file, it gets the whole corpus.
 
-    The first mistake stops the conversion with its file and line, and nothing is
-    written. With --repair, mistakes are fixed, or the sentence or entity is left
-    out, and both are counted.
+    On the first mistake, the command stops, prints file and line, and writes
+    nothing. With --repair, it fixes mistakes or leaves out the sentence or
+    entity, and counts both.
 
     \b
     Formats, detected by content unless --format is given:
-      inline        [Tim Cook](PERSON) visited [Hanoi](GPE).     a sentence a line
-      conll         Hanoi NNP B-GPE     a token a line, a blank line after a
-                    sentence, any number of columns, separated by tabs or spaces;
+      inline        [Tim Cook](PERSON) visited [Hanoi](GPE).     one sentence per line
+      conll         Hanoi NNP B-GPE     one token per line, a blank line after
+                    a sentence, any number of columns, separated by tabs or spaces;
                     tags in IOB1, IOB2 (BIO), BILUO, BIOES or BMES
       gmb           Sentence: 1,Hanoi,NNP,B-geo     Kaggle's ner_dataset.csv
       jsonl         {"text": "Hanoi.", "spans": [{"start": 0, "end": 5, "label":
-                    "GPE"}]}     of spaCy and Prodigy
+                    "GPE"}]}     from spaCy and Prodigy
       doccano       {"text": "Hanoi.", "label": [[0, 5, "GPE"]]}     JSONL export
       label_studio  [{"data": {"text": "Hanoi."}, "annotations": ...}]     JSON or
                     JSON-MIN export
       brat          T1<tab>GPE 0 5<tab>Hanoi     a folder of name.txt and name.ann
-      spacy         corpus.spacy     binary, as this command and spaCy write it
+      spacy         corpus.spacy     spaCy's binary format
 
     \b
     Examples:

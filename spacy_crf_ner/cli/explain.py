@@ -19,9 +19,9 @@ def explain(
     model: Model,
     text: Annotated[str, typer.Argument(help="Text, in quotes.")],
     html: Annotated[
-        Path | None, typer.Option(help="HTML file to write, with the trellis as a drawing.")
+        Path | None, typer.Option(help="HTML file to write, with a drawing of the trellis.")
     ] = None,
-    n: Annotated[int, typer.Option(min=1, help="Most probable analyses to show.")] = 5,
+    n: Annotated[int, typer.Option(min=1, help="Number of analyses to show.")] = 5,
     gpu_id: GpuId = -1,
     precision: Precision = None,
     component: Component = None,
@@ -31,11 +31,11 @@ def explain(
     \b
     Prints, for each token, the relevant tags, and * beside the tag of the best path:
       Emission     the score of the tag at this token
-      Score        of the best legal path that ends in this tag here
+      Score        the score of the best legal path to this tag
       Backpointer  the previous tag on that path
       Marginal     the probability of the tag here, over all paths
-    and the most probable analyses. Tags with a marginal below 0.01 are left out if
-    they are not on the path and no tag that is shown points back to them.
+    and the most probable analyses. It omits tags with a marginal below 0.01, unless
+    they are on the path or a backpointer of a shown tag points to them.
 
     \b
     Example:
@@ -52,7 +52,7 @@ def explain(
 
 
 def _print_trellis(explanation: dict[str, Any]) -> None:
-    """Print the relevant tags at each token, and the best analyses."""
+    """Print the relevant tags of each token, and the best analyses."""
     tags, relevant = explanation["tags"], relevant_tags(explanation)
     table = Table("Token", "Tag")
     for name in ("Emission", "Score", "Backpointer", "Marginal"):
@@ -71,8 +71,8 @@ def _print_trellis(explanation: dict[str, Any]) -> None:
         table.add_section()
     print_table(table)
     left_out = len(tags) - len(set().union(*relevant))
-    typer.echo(f"Score of the path, its end included: {explanation['score']:.2f}")
-    typer.echo(f"Tags: {len(tags)}, {left_out} of them not shown, because they matter at no token")
+    typer.echo(f"Score of the path, including the end score: {explanation['score']:.2f}")
+    typer.echo(f"Tags: {len(tags)}, {left_out} of them not shown, relevant at no token")
     analyses = Table("Probability", "Entities")
     for analysis in explanation["analyses"]:
         analyses.add_row(f"{analysis['probability']:.4f}", entities_in_words(analysis))

@@ -18,10 +18,10 @@ def read_examples(nlp: Language, corpus: Path) -> list[Example]:
     """Read gold docs, each with an unannotated predicted doc, as `spacy train` does."""
     if corpus.is_file() and corpus.suffix != SUFFIX:
         raise InputError(
-            f"{corpus}: expected a file {SUFFIX}, or a folder of such, got another. "
+            f"{corpus}: expected a {SUFFIX} file, or a folder of them, got another file. "
             "Convert the corpus with spacy-crf-ner convert."
         )
-    _, docs = read_docbin(corpus, nlp.vocab)  # its errors say where the mistake is
+    _, docs = read_docbin(corpus, nlp.vocab)  # its errors include the place
     return list(Corpus(corpus).make_examples(nlp, docs))
 
 
@@ -39,9 +39,9 @@ def predict_corpus(
 def annotate_examples(nlp: Language, examples: list[Example]) -> None:
     """Annotate the predicted docs of examples, with a progress bar.
 
-    A doc that fails under an error handler of the pipeline keeps no entities; a line says so.
+    A doc that an error handler of the pipeline drops has no entities, and is counted in a warning.
     """
-    # A component annotates a doc in place: a copy, which may fail at a later component.
+    # Annotate copies: a doc may fail after some components have changed it.
     pairs = nlp.pipe(((eg.predicted.copy(), eg) for eg in examples), as_tuples=True)
     failed = len(examples)
     console = Console(stderr=True)
@@ -49,4 +49,4 @@ def annotate_examples(nlp: Language, examples: list[Example]) -> None:
         eg.predicted = doc
         failed -= 1
     if failed:
-        typer.echo(f"Warning: {failed} docs failed and count as without entities", err=True)
+        typer.echo(f"Warning: {failed} docs failed and count as docs without entities", err=True)

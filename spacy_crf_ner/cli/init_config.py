@@ -11,37 +11,37 @@ from ..training import init_config as configs
 
 def init_config(
     out: Annotated[Path, typer.Argument(help="Config file to write; - prints it.")],
-    lang: Annotated[str, typer.Option(help="Language code of spaCy, as en or vi.")] = "en",
+    lang: Annotated[str, typer.Option(help="spaCy language code, such as en or vi.")] = "en",
     transformer: Annotated[
-        str | None, typer.Option(help="Over this transformer: a local folder, or a hub name.")
+        str | None, typer.Option(help="Use this transformer: a local folder, or a hub name.")
     ] = None,
     cnn: Annotated[
-        bool, typer.Option("--cnn", help="Over spaCy's HashEmbedCNN; the default.")
+        bool, typer.Option("--cnn", help="Use spaCy's HashEmbedCNN; the default.")
     ] = False,
-    char: Annotated[bool, typer.Option("--char", help="Over a CNN of characters.")] = False,
+    char: Annotated[bool, typer.Option("--char", help="Use a CNN over characters.")] = False,
     vectors: Annotated[
         str | None,
-        typer.Option(help="With --cnn or --char: static vectors too, a folder or a package."),
+        typer.Option(help="Also use static vectors, a folder or a package. With --cnn or --char."),
     ] = None,
     gpu: Annotated[bool, typer.Option("--gpu", help="For training on a GPU.")] = False,
     optimize: Annotated[
         str, typer.Option(help=f"One of {', '.join(configs.PURPOSES)}.")
     ] = "efficiency",
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Write a complete config for `spacy train`.
 
-    It is one of the shipped configs, with these changes:
+    The options change a shipped config as follows:
 
     \b
-    --gpu                GPU memory shared with torch; batches of 2000 words, not 1000
+    --gpu                torch allocates GPU memory; batches of 2000 words, not 1000
     --optimize accuracy  4000 steps, not 1000, and
-      of a transformer     windows of 256 tokens, not 128
+      --transformer        windows of 256 tokens, not 128
       --cnn                width 256, not 96; depth 8, not 4; 10000 rows, not 2000;
                            LSTM of width 200, not 100
-      --char               all widths twice as large, that of the LSTM too;
-                           10000 rows of words, not 5000
-    --vectors            take static vectors as well
+      --char               all widths twice as large, including the LSTM;
+                           10000 rows for words, not 5000
+    --vectors            static vectors are used too
 
     \b
     Example:
@@ -53,7 +53,7 @@ def init_config(
     printed = str(out) == "-"
     if out.exists() and not printed and not force:
         raise InputError(
-            f"{out}: expected a new file, got one that is there. Name another, or add --force."
+            f"{out}: expected a new file, got an existing one. Choose another, or add --force."
         )
     config = configs.init_config(
         lang,

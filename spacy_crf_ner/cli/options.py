@@ -27,8 +27,8 @@ Precision = Annotated[
     typer.Option(
         metavar=PRECISIONS,
         callback=_known_precision,
-        help="Predict as fast as can be, in this precision; auto: the cheapest that the hardware "
-        "does well. Without: as the pipeline was saved.",
+        help="Precision of fast prediction; auto: a fast one on this hardware. Default: as saved "
+        "with the pipeline.",
     ),
 ]
 

@@ -20,15 +20,15 @@ def predict(
 ) -> None:
     """Print the entities of texts, each with its label and its confidence.
 
-    The confidence is the probability that the entity is right: its label and both of its
-    boundaries. It is shown for pipelines with a `crf_ner` component.
+    The confidence is the probability that the label and both boundaries are correct. It is
+    shown for pipelines with a `crf_ner` component.
 
     \b
     Example:
       spacy-crf-ner predict training/model-best "Tim Cook visited Hanoi."
     """
     nlp = load(model, gpu_id, precision)
-    # An error handler of the pipeline may drop docs: a doc keeps the number of its text.
+    # Number the texts: an error handler of the pipeline may drop docs.
     docs = {i: doc for doc, i in nlp.pipe(zip(texts, range(len(texts))), as_tuples=True)}
     table = Table("Text", "Entity", "Label")
     table.add_column("Confidence", justify="right")

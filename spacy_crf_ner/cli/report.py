@@ -16,13 +16,13 @@ from .options import Component, GoldCorpus, GpuId, Model, Precision
 def report(
     model: Model,
     corpus: GoldCorpus,
-    out: Annotated[Path, typer.Argument(help="Folder for the report; a report in it is replaced.")],
+    out: Annotated[Path, typer.Argument(help="Folder for the report; replaces an earlier one.")],
     compare: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="Another pipeline, to compare with.")
+        str | None, typer.Option(metavar="MODEL", help="Another pipeline to compare with.")
     ] = None,
     training_log: Annotated[
         Path | None,
-        typer.Option(help="What spacy train printed, or the output_file of ConsoleLogger.v3."),
+        typer.Option(help="Output of spacy train, or the output_file of ConsoleLogger.v3."),
     ] = None,
     component: Component = None,
     gpu_id: GpuId = -1,
@@ -35,8 +35,8 @@ def report(
 
     \b
     Writes into the folder:
-      report.html  a page for a browser, with all errors to filter
-      report.md    the tables in Markdown, and the most certain errors
+      report.html  a web page, with all errors and filters
+      report.md    the tables in Markdown, and the errors with the highest confidence
       report.json  all scores and errors, for programs
 
     \b

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-# spaCy's own helpers of `spacy train`; they are private, and used here only.
+# Private helpers of `spacy train`, used only here.
 from spacy.cli._util import parse_config_overrides, show_validation_error
 from spacy.util import import_file, load_config
 
@@ -34,15 +34,15 @@ def train_distributed(
     code: Annotated[
         Path | None,
         typer.Option(
-            "--code", "-c", exists=True, dir_okay=False, help="Python file to import before."
+            "--code", "-c", exists=True, dir_okay=False, help="Python file to import first."
         ),
     ] = None,
 ) -> None:
     """Train a pipeline on several GPUs or machines.
 
     Start it with torchrun, once per machine. Without torchrun, one process trains as `spacy train`
-    does. Settings of the config can be given as options, as in `spacy train`. Batches of the
-    config are those of each process.
+    does. Options can override settings of the config, as in `spacy train`. The batch size of the
+    config is per process.
 
     \b
     Example, on a machine with four GPUs:
@@ -57,6 +57,6 @@ def train_distributed(
             loaded = load_config(config, overrides=overrides, interpolate=False)
             saved = train(loaded, output, gpu=gpu, resume=resume, timeout=timeout)
     except RankError as error:
-        raise typer.Exit(1) from error  # it has printed its message
+        raise typer.Exit(1) from error  # its message is already printed
     if saved is not None:
         typer.echo(f"Pipeline: {saved}")

@@ -1,4 +1,4 @@
-"""The potentials, what is forbidden in them, and the score of one path."""
+"""The potentials of a batch, constraints on them, and the score of one path."""
 
 from typing import NamedTuple
 
@@ -10,8 +10,8 @@ from torch.nn.functional import pad
 
 Indices = Tensor | NDArray[np.int64]
 
-# The score of what is forbidden. Finite, because inf - inf is NaN, and so low that a sequence which
-# needs it can be recognised: its score is at or under half of this, whatever the rest.
+# The score of forbidden tags and transitions. It is finite, because inf - inf is NaN, and so low
+# that any sequence with one of them scores at most half of it.
 FORBIDDEN = -1e30
 
 
@@ -48,13 +48,13 @@ def clamp(emissions: Tensor, allowed: Tensor) -> Tensor:
 def path_score(chain: Chain, tags: Tensor) -> Tensor:
     """Score one tag sequence of each doc.
 
-    tags: (B, T) int64; what stands where the mask is False does not matter.
+    tags: (B, T) int64; values where the mask is False are ignored.
 
     Returns (B,); 0 for an empty doc.
     """
     inside = tags.masked_fill(~chain.mask, 0).unsqueeze(2)
     emitted = chain.emissions.gather(2, inside).squeeze(2).masked_fill(~chain.mask, 0.0)
-    # One more tag, C, stands before the first and after the last token, and in the padding.
+    # An additional tag, C, is before the first and after the last token, and in the padding.
     path = pad(tags.masked_fill(~chain.mask, len(chain.start)), (1, 1), value=len(chain.start))
     leave = torch.cat([chain.transitions, chain.end.unsqueeze(1)], dim=1)
     bounded = torch.cat([leave, pad(chain.start, (0, 1)).unsqueeze(0)])

@@ -21,8 +21,8 @@ ForwardBackward = ScaledForwardBackward | LogForwardBackward
 def log_partition(chain: Chain) -> Tensor:
     """Sum over all tag sequences: logZ, (B,), 0 for an empty doc.
 
-    Differentiable, once: its gradient for the emissions are the marginals, and for the transitions
-    the expected counts, from one forward-backward pass. Nothing is recorded from token to token.
+    Differentiable once. The gradient for the emissions is the marginals, for the transitions the
+    expected counts. One forward-backward pass computes both, without autograd in the recursion.
     """
     scaled = _scaled(chain)
     if scaled is not None:
@@ -33,9 +33,9 @@ def log_partition(chain: Chain) -> Tensor:
 def log_likelihood(chain: Chain, tags: Tensor) -> Tensor:
     """Compute the log probability of one tag sequence of each doc: path score - logZ, (B,).
 
-    tags: (B, T) int64; what stands where the mask is False does not matter.
+    tags: (B, T) int64; values where the mask is False are ignored.
 
-    Differentiable, once. The difference is taken in float64: both may be large, and it small.
+    Differentiable once. The subtraction is in float64: two large numbers can differ by a small one.
     """
     scaled = _scaled(chain)
     if scaled is not None:
@@ -49,11 +49,12 @@ def log_likelihood(chain: Chain, tags: Tensor) -> Tensor:
 def log_messages(chain: Chain) -> tuple[Tensor, Tensor]:
     """Compute log alpha and log beta, both (B, T, C) in float64, up to a constant for each token.
 
-    From token s to token e, alpha_s and beta_e stand for all that lies outside: log_partition of
-    the tokens s..e, with log alpha_s as the emissions of s and log beta_e added to those of e,
-    equals the log partition of the doc up to a constant, whatever the tags of s..e may be.
+    alpha_s and beta_e summarize the tokens outside s..e: the log partition of the tokens s..e, with
+    log alpha_s as the emissions of s and log beta_e added to those of e, equals the log partition
+    of the doc up to a constant, also if the tags of s..e are restricted.
 
-    Differentiable, once, for what does not depend on the constants. Values in the padding are void.
+    Differentiable once, if the result does not depend on the constants. Values in the padding are
+    undefined.
     """
     scaled = _scaled(chain)
     if scaled is not None:
@@ -68,23 +69,23 @@ def marginals(chain: Chain) -> Tensor:
 
 
 def log_segment_marginals(chain: Chain, docs: Indices, starts: Indices, tags: Indices) -> Tensor:
-    """Compute the log probability that segments of tokens carry given tags, whatever the rest.
+    """Compute the log probability that segments of tokens have given tags.
 
     P(y_s..y_e) = P(y_s) P(y_s+1 | y_s) ... P(y_e | y_e-1), since the chain is Markov.
     One forward-backward pass serves all segments.
 
     docs: (S,) int64, the doc of each segment, a row of the batch.
     starts: (S,) int64, its first token.
-    tags: (S, L) int64, its tags, from the first; negative beyond its end. At least one each.
+    tags: (S, L) int64, its tags, at least one; negative after its end.
 
-    Returns (S,), -inf for what cannot be.
+    Returns (S,), -inf for an impossible segment.
     """
     log_p = forward_backward(chain).log_segment_marginals(docs, starts, tags)
     return log_p.to(chain.emissions.dtype)
 
 
 def forward_backward(chain: Chain) -> ForwardBackward:
-    """Run both passes over a chain once, to take more than one result from them."""
+    """Run both passes over a chain once, for several results."""
     with torch.no_grad():
         return _scaled(chain) or LogForwardBackward(chain)
 
@@ -99,7 +100,7 @@ def _scaled(chain: Chain) -> ScaledForwardBackward | None:
 
 
 class _ScaledLoss(torch.autograd.Function):
-    """logZ, less the score of a path if one is given, with the gradients of both in one."""
+    """logZ, minus the score of a path if one is given; one backward pass for both."""
 
     @staticmethod
     def forward(

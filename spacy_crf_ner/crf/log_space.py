@@ -10,10 +10,10 @@ from .chain import FORBIDDEN, Chain, Indices, is_empty
 
 
 class LogForwardBackward:
-    """Log sums in float64, for scores of any range, on any device; alpha, beta: (B, T, C).
+    """Forward and backward log sums in float64; alpha, beta: (B, T, C).
 
-    Differentiable, once. Both directions are one pass: beta is the sum over what lies before a
-    token in the mirrored doc, as alpha is but for the token itself.
+    Differentiable once. Both directions run in one pass: beta sums over the paths before a token of
+    the mirrored doc, as alpha does, but without the token's own score.
     """
 
     def __init__(self, chain: Chain) -> None:
@@ -29,17 +29,17 @@ class LogForwardBackward:
         )
         self.alpha: Tensor = self.E + before
         self.beta: Tensor = after.gather(1, mirrored)
-        log_z = torch.logsumexp((self.alpha + self.beta)[:, :1], dim=2).sum(1)  # if T is 0 as well
+        log_z = torch.logsumexp((self.alpha + self.beta)[:, :1], dim=2).sum(1)  # also if T is 0
         self.log_z = log_z.masked_fill(is_empty(mask), 0.0)
 
     def marginals(self) -> Tensor:
         """Posterior probability of each tag: (B, T, C), 0 in the padding."""
-        # At most 1: where no path is legal, differences of huge numbers mean nothing.
+        # At most 1: if no path is legal, differences of huge numbers are meaningless.
         log_p = (self.alpha + self.beta - self.log_z[:, None, None]).clamp(max=0.0)
         return log_p.exp() * self.mask.unsqueeze(2)
 
     def log_segment_marginals(self, docs: Indices, starts: Indices, tags: Indices) -> Tensor:
-        """Log probabilities of segments, as the function of this name: (S,)."""
+        """Log probabilities of segments, as the function `log_segment_marginals`: (S,)."""
         device = self.mask.device
         docs, starts, tags = (torch.as_tensor(x, device=device) for x in (docs, starts, tags))
         here = docs, starts, tags[:, 0]
@@ -53,13 +53,12 @@ class LogForwardBackward:
 
 
 class _LogSumsBefore(torch.autograd.Function):
-    """The log sum over the paths that lead to each tag at each token, its own score left out.
+    """The log sum over the paths to each tag at each token, without the token's own score.
 
     before_1(j) = start[j];  before_t+1(j) = logsumexp_i(before_t(i) + E[t, i] + A[i, j])
 
     Takes E (2, B, T, C), A (2, C, C) and start (2, C), for two directions, and returns
-    (2, B, T, C). Of a token only its log sums are kept for the way back, not those of its
-    transitions.
+    (2, B, T, C). The backward pass stores only the log sums of the tags, not of the transitions.
     """
 
     @staticmethod
@@ -89,5 +88,5 @@ class _LogSumsBefore(torch.autograd.Function):
 
 
 def _possible(log_p: Tensor) -> Tensor:
-    """Log probabilities, -inf where something forbidden is needed, and never above 0."""
+    """Set the log probabilities of forbidden paths to -inf, and clamp the others to 0."""
     return log_p.masked_fill(log_p < FORBIDDEN / 2, -torch.inf).clamp(max=0.0)

@@ -12,15 +12,15 @@ Ints = NDArray[np.int64]
 
 
 class Packed:
-    """The N tokens of a batch in one row: first all first tokens, then all second ones, and so on.
+    """The N tokens of a batch in one row: all first tokens, then all second ones, and so on.
 
-    Docs are sorted by falling length, so that the docs that have a token t are the first of them:
-    what a recursion needs at t is one slice. The docs without tokens, if any, are left out: D stay.
+    Docs are sorted by length, the longest first. So the docs with a token t come first, and a
+    recursion reads one slice for each t. Docs without tokens are left out; D docs remain.
 
     mask: (B, T) bool, as in a chain, on the CPU.
     docs: (D,), the docs that have tokens, rows of the batch, longest first.
-    lengths: (D,), how many tokens each has.
-    counts: For each token t of the longest doc, how many docs have it; falling.
+    lengths: (D,), their numbers of tokens.
+    counts: For each token t of the longest doc, the number of docs that have it; descending.
     """
 
     def __init__(self, mask: Tensor) -> None:
@@ -35,18 +35,18 @@ class Packed:
 
     @cached_property
     def tokens(self) -> list[slice]:
-        """Where the tokens t of all docs lie."""
+        """The rows of the tokens t of all docs, for each t."""
         return list(map(slice, self._begins.tolist(), self._ends.tolist()))
 
     @cached_property
     def last(self) -> Ints:
-        """Where the last token of each doc lies: (D,)."""
+        """The row of the last token of each doc: (D,)."""
         last: Ints = self._begins[self.lengths - 1] + np.arange(len(self.docs))
         return last
 
     @cached_property
     def before(self) -> Ints:
-        """Where the token before lies, for all but first tokens: (N - D,)."""
+        """The row of the token before each token that is not the first: (N - D,)."""
         rows: Ints = np.arange(len(self.docs), self._ends[-1])
         return rows - np.repeat(self._counts[:-1], self._counts[1:])
 
@@ -59,18 +59,18 @@ class Packed:
 
     @cached_property
     def padded(self) -> Ints:
-        """Where the tokens lie among all B * T, padding included: (N,)."""
+        """The index of each token in the padded batch of B * T: (N,)."""
         return self.doc_of * self.shape[1] + np.repeat(np.arange(len(self.counts)), self._counts)
 
     @cached_property
     def _rank(self) -> Ints:
-        """Which of the sorted docs each doc is: (B,)."""
+        """The index of each doc among the sorted docs: (B,)."""
         rank = np.empty(self.shape[0], dtype=np.int64)
         rank[self.docs] = np.arange(len(self.docs))
         return rank
 
     def row(self, docs: Ints, tokens: Ints) -> Ints:
-        """Where tokens of docs, rows of the batch, lie: all (S,)."""
+        """Return the rows of tokens of docs (rows of the batch): all (S,)."""
         rows: Ints = self._begins[tokens] + self._rank[docs]
         return rows
 

@@ -1,4 +1,4 @@
-"""The forward-backward algorithm in float64, without logs: for a CPU, and scores that are close."""
+"""The forward-backward algorithm in float64 without logs, on a CPU, for scores of limited range."""
 
 import math
 
@@ -12,29 +12,29 @@ from .packed import Packed
 
 Floats = NDArray[np.float64]
 
-# float64 ends at 1e-308. From a sum of at least 1e-150 the scores of one token take off a factor of
-# at most e^200 = 1e87, and a division by the total one of at most e^46 = 1e20: it stays exact.
+# The smallest float64 is 1e-308. A sum of at least 1e-150 stays exact: the scores of one token
+# lower it by a factor of at most e^200 = 1e87, a division by the total by at most e^46 = 1e20.
 SMALLEST = 1e-150
 MAX_SPREAD = 200.0
 MAX_RISE = 46.0
 
-CHUNK = 4096  # tokens whose transitions are counted at once: their copies stay small
+CHUNK = 4096  # tokens whose transitions are counted at once, to keep their copies small
 
 
 class ScaledForwardBackward:
-    """Sums of probabilities in float64, rescaled every few tokens: a step takes no log. CPU only.
+    """Sums of probabilities in float64, rescaled every few tokens instead of taking logs. CPU only.
 
-    For N packed tokens, alpha (N, C) sums over the paths up to a tag, its token included, and beta
-    over the paths after it, both scaled so that alpha * beta is the posterior. K = exp(A), and
+    For N packed tokens, alpha (N, C) sums over the paths up to a tag, including its token, and beta
+    over the paths after it. They are scaled so that alpha * beta is the posterior. K is exp(A).
     arrive (N, C) is exp(E) * beta, so that beta_t = K arrive_t+1.
 
-    Raises FloatingPointError where float64 may not hold these sums, or where no path is legal.
+    Raises FloatingPointError if float64 may not hold these sums, or if no path is legal.
     """
 
     def __init__(self, chain: Chain) -> None:
         self.chain = chain = Chain(*(tensor.detach() for tensor in chain))
         self.packed = packed = Packed(chain.mask)
-        # All scores become differences to the highest of their token or kind: at most 0.
+        # Subtract the highest score of each token or kind, so that all scores are at most 0.
         emissions = packed.pack(chain.emissions).double()
         highest = emissions.amax(1)
         emissions -= highest.unsqueeze(1)
@@ -46,11 +46,11 @@ class ScaledForwardBackward:
             raise FloatingPointError(f"Scores spread over {spread:.0f} in one step.")
         self.K, start, end = map(np.exp, kinds)
         self.arrive = emissions.exp_().numpy()  # exp(E), until beta is known
-        # In a token sums fall to e^-spread of what they were at worst, and rise to C times that.
+        # A token lowers sums by a factor of at most e^spread, and raises them by at most C.
         rise = math.log(len(self.K) + 1)
         every = max(1, int(min(MAX_SPREAD / (spread + 1), MAX_RISE / rise)))
 
-        with np.errstate(all="ignore"):  # what goes wrong is seen below
+        with np.errstate(all="ignore"):  # checked below
             norms = self._forward(start, every)
             total = _positive(self.alpha[packed.last] @ end)  # (D,)
             self._backward(end / total[:, None], norms)
@@ -65,7 +65,7 @@ class ScaledForwardBackward:
         self.log_z.index_add_(0, torch.from_numpy(packed.doc_of), highest)
 
     def _forward(self, start: Floats, every: int) -> dict[int, Floats]:
-        """Fill alpha. Returns the divisors of the sums, (n, 1), by the rescaled token."""
+        """Compute alpha. Returns the divisors of the sums, (n, 1), for each rescaled token."""
         alpha, scores, tokens = np.empty_like(self.arrive), self.arrive, self.packed.tokens
         norms = {}
         here = np.multiply(scores[tokens[0]], start, alpha[tokens[0]])
@@ -80,7 +80,7 @@ class ScaledForwardBackward:
         return norms
 
     def _backward(self, end: Floats, norms: dict[int, Floats]) -> None:
-        """Fill beta, and arrive. end: (D, C), for each doc."""
+        """Compute beta and arrive. end: (D, C), for each doc."""
         beta, tokens = np.empty_like(self.alpha), self.packed.tokens
         beta[self.packed.last] = end
         onward, after = self.K.T, None
@@ -111,9 +111,9 @@ class ScaledForwardBackward:
         return torch.from_numpy(score)
 
     def gradients(self, weights: Tensor, tags: Tensor | None = None) -> tuple[Tensor, ...]:
-        """Gradients of sum(weights * log_z), (B,), for emissions, transitions, start and end.
+        """Gradients of sum(weights * log_z) for emissions, transitions, start and end.
 
-        With tags (B, T), of sum(weights * (log_z - score(tags))).
+        weights: (B,). tags: (B, T); with them, of sum(weights * (log_z - score(tags))).
         """
         packed, before, D = self.packed, self.packed.before, len(self.packed.docs)
         of_row = weights.numpy()[packed.doc_of]
@@ -142,16 +142,16 @@ class ScaledForwardBackward:
         return self.packed.pad(alpha), self.packed.pad(beta)
 
     def message_gradients(self, d_alpha: Tensor, d_beta: Tensor) -> tuple[Tensor, ...]:
-        """Gradients of sum(d_alpha * log alpha + d_beta * log beta), as `gradients` has them.
+        """Gradients of sum(d_alpha * log alpha + d_beta * log beta), in the order of `gradients`.
 
-        Those of alpha go to the left by P(y_t = i | y_t+1 = j), which is alpha_t(i) K_ij r_t+1(j)
-        with r = arrive / (alpha * beta), and those of beta to the right by P(y_t+1 = j | y_t = i),
-        which is K_ij arrive_t+1(j) / beta_t(i).
+        Gradients of alpha move to the left with P(y_t = i | y_t+1 = j) = alpha_t(i) K_ij r_t+1(j),
+        where r = arrive / (alpha * beta). Gradients of beta move to the right with
+        P(y_t+1 = j | y_t = i) = K_ij arrive_t+1(j) / beta_t(i).
         """
         packed, before, D = self.packed, self.packed.before, len(self.packed.docs)
         left, right = (packed.pack(gradient).numpy() for gradient in (d_alpha, d_beta))
         arrived = np.zeros_like(right)
-        with np.errstate(all="ignore"):  # where a divisor is 0, nothing comes from or to the tag
+        with np.errstate(all="ignore"):  # if a divisor is 0, no path uses the tag
             ratio = np.nan_to_num(self.arrive / self.beta / self.alpha, posinf=0.0)
             inverse = np.nan_to_num(1.0 / self.beta, posinf=0.0)
         steps = list(zip(packed.tokens, packed.tokens[1:], packed.counts[1:]))
@@ -171,14 +171,14 @@ class ScaledForwardBackward:
         return tags.numpy().reshape(-1)[self.packed.padded]
 
     def log_segment_marginals(self, docs: Indices, starts: Indices, tags: Indices) -> Tensor:
-        """Log probabilities of segments, as the function of this name: (S,)."""
+        """Log probabilities of segments, as the function `log_segment_marginals`: (S,)."""
         doc, start, tag = map(np.asarray, (docs, starts, tags))
         here = self.packed.row(doc, start), tag[:, 0]
         segment, at = np.nonzero(tag[:, 1:] >= 0)
         doc, token = doc[segment], start[segment] + at
         left, right = tag[segment, at], tag[segment, at + 1]
         arrive = self.arrive[self.packed.row(doc, token + 1), right]
-        with np.errstate(all="ignore"):  # of what cannot be: log(0), 0 / 0
+        with np.errstate(all="ignore"):  # of impossible segments: log(0), 0 / 0
             moves = np.log(
                 self.K[left, right] * arrive / self.beta[self.packed.row(doc, token), left]
             )
@@ -188,7 +188,7 @@ class ScaledForwardBackward:
 
 
 def _spread(scores: Floats) -> float:
-    """How far scores that are not forbidden lie below 0."""
+    """Return how far the lowest score that is not forbidden is below 0."""
     lowest = scores.min()
     if lowest <= FORBIDDEN / 2:
         lowest = scores.min(where=scores > FORBIDDEN / 2, initial=0.0)

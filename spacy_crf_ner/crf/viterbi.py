@@ -9,14 +9,14 @@ from torch import Tensor
 from .chain import FORBIDDEN, Chain, is_empty
 from .packed import Packed
 
-# Additions of scores that take about as long as the overhead of one more chunk of tokens.
+# The overhead of one more chunk of tokens, in additions of scores.
 CHUNK_COST = 100_000
 
 
 def viterbi(chain: Chain) -> tuple[Tensor, Tensor]:
-    """Find the best tag sequence of each doc, ties broken towards the lower tag index.
+    """Find the best tag sequence of each doc.
 
-    Of several best sequences it is the one with the lowest last tag, and so on backwards.
+    Ties are broken towards the lower tag index: first of the last tag, and so on backwards.
 
     Returns tags (B, T) int64, 0 where the mask is False, and their scores (B,).
     """
@@ -29,12 +29,12 @@ def viterbi(chain: Chain) -> tuple[Tensor, Tensor]:
 def trellis(chain: Chain) -> tuple[Tensor, Tensor]:
     """Score the best path to each tag at each token, with its back-pointer.
 
-    Ties are broken as in `viterbi`. From the last tag that is best together with its end score, the
-    back-pointers lead along the path that `viterbi` finds.
+    Ties are broken as in `viterbi`. The back-pointers from the best last tag, end score included,
+    give the path of `viterbi`.
 
-    Returns best (B, T, C), the score of the tokens up to this one, -inf where no legal path leads
-    to the tag, and backpointers (B, T, C) int64, the tag before on that path, -1 where there is
-    none. Values in the padding have no meaning.
+    Returns best (B, T, C), the score of the best path to the tag, -inf if no legal path leads to
+    it; and backpointers (B, T, C) int64, the previous tag on that path, -1 if there is none. Values
+    in the padding are undefined.
     """
     chain = Chain(*(tensor.detach() for tensor in chain))
     scores = torch.empty_like(chain.emissions)
@@ -49,11 +49,11 @@ def trellis(chain: Chain) -> tuple[Tensor, Tensor]:
 def nbest(chain: Chain, n: int) -> tuple[Tensor, Tensor]:
     """Find the n best tag sequences of each doc, best first, all distinct.
 
-    Viterbi with n scores for each tag in the place of one. Source: Seshadri and Sundberg (1994),
-    "List Viterbi decoding algorithms with applications".
+    Viterbi with n scores for each tag instead of one. Source: Seshadri and Sundberg (1994), "List
+    Viterbi decoding algorithms with applications".
 
-    Returns tags (B, n, T) int64, 0 where the mask is False, and scores (B, n): -inf where a doc
-    has fewer legal sequences. An empty doc has one, of score 0.
+    Returns tags (B, n, T) int64, 0 where the mask is False, and scores (B, n), -inf if a doc
+    has fewer legal sequences. An empty doc has one, with score 0.
     Raises ValueError for n below 1.
     """
     if n < 1:
@@ -68,7 +68,7 @@ def nbest(chain: Chain, n: int) -> tuple[Tensor, Tensor]:
     # best: (B, C, n); one path to each first tag.
     best = E.new_full((B, C, n), -torch.inf)
     best[:, :, 0] = start + E[:, 0]
-    backpointers = []  # T - 1 times (B, C, n), each C * n of the token before, as tag * n + rank
+    backpointers = []  # T - 1 times (B, C, n): previous tag and rank, as tag * n + rank
     stay = torch.arange(C * n, device=E.device).view(C, n).expand(B, C, n)
     for t in range(1, T):
         moved = best.view(B, 1, C * n) + A.T.repeat_interleave(n, dim=1)  # (B, C, C * n)
@@ -90,14 +90,15 @@ def nbest(chain: Chain, n: int) -> tuple[Tensor, Tensor]:
 
 
 def _viterbi_packed(chain: Chain) -> tuple[Tensor, Tensor]:
-    """Viterbi without back-pointers, which are recomputed along the one best path.
+    """Viterbi without back-pointers; it recomputes them along the best path.
 
-    For a CPU, where the calls of a token cost more than its additions: few calls, all in place, on
-    docs sorted by length, as the innermost axis. torch adds faster, numpy takes maxima faster.
+    On a CPU, function calls cost more than the additions for a token. So there are few calls, all
+    in place, on docs sorted by length, as the innermost axis. torch adds faster, numpy takes maxima
+    faster.
     """
     packed = Packed(chain.mask)
     counts = packed.counts
-    # (T, C, D), to become the best scores of a path to a tag.
+    # (T, C, D); they become the scores of the best path to each tag.
     scores = packed.sort(chain.emissions).transpose(1, 2, 0).copy()
     scores[0] += chain.start.numpy()[:, None]
     leave = chain.transitions.unsqueeze(2)  # (C, C, 1)
@@ -125,12 +126,12 @@ def _viterbi_packed(chain: Chain) -> tuple[Tensor, Tensor]:
 
 
 def _chunks(counts: list[int], sums: int) -> Iterator[tuple[int, int]]:
-    """Part all tokens but the first into chunks, each searched for a constant number of docs.
+    """Divide all tokens but the first into chunks, each decoded for a constant number of docs.
 
-    This is the number of docs that have the chunk's first token. Docs that have ended stay in the
-    search until they have cost more than a new chunk does.
+    These are the docs that have the chunk's first token. Docs that have ended stay in the chunk
+    until they have cost more than a new chunk does.
 
-    counts: How many docs have each token; falling. sums: Additions that a doc costs at a token.
+    counts: The number of docs that have each token. sums: Additions for a doc at a token.
     """
     begin, wasted = 1, 0
     for t, count in enumerate(counts[1:], 1):
@@ -162,8 +163,7 @@ def _viterbi_padded(chain: Chain) -> tuple[Tensor, Tensor]:
 def _steps(chain: Chain) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield for each token the score of the best path to each tag, and its back-pointer: (B, C).
 
-    At the first token, and past the end of its doc, a tag points to itself: there it carries on
-    the best score.
+    At the first token, and after the end of its doc, a tag points to itself and keeps its score.
     """
     B, T, C = chain.emissions.shape
     if T == 0:
@@ -173,7 +173,7 @@ def _steps(chain: Chain) -> Iterator[tuple[Tensor, Tensor]]:
     yield best, stay
     for t in range(1, T):
         moved = best.unsqueeze(2) + chain.transitions  # (B, C, C)
-        # Not max(dim=1), which wakes all of torch's threads for even the smallest tensor.
+        # Not max(dim=1): it starts all of torch's threads even for the smallest tensor.
         step, previous = moved.amax(dim=1), moved.argmax(dim=1)
         real = chain.mask[:, t, None]
         best = torch.where(real, step + chain.emissions[:, t], best)

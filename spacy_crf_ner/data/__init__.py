@@ -1,4 +1,4 @@
-"""Corpora: annotated text in many formats, read into Docs and written as spaCy's binary files."""
+"""Convert annotated corpora in many formats to Docs and to spaCy's binary files."""
 
 from ..input_error import CorpusError
 from .conll import read_conll

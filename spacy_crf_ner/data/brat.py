@@ -1,4 +1,4 @@
-"""Standoff annotation, as brat writes it: text in name.txt, its annotation in name.ann."""
+"""brat's standoff format: text in name.txt, annotation in name.ann."""
 
 import re
 from pathlib import Path
@@ -17,11 +17,11 @@ SPAN = re.compile(r"(T[^\t]*)\t(\S+) ([0-9]{1,9} [0-9]{1,9}(?:;[0-9]{1,9} [0-9]{
 # Relations, equivalences, events, attributes, modifications, normalizations, notes.
 OTHER = tuple("R*EAMN#")
 TEXT, ANNOTATION = ".txt", ".ann"
-EXPECTED = "an id, a label and offsets, and the text, between tabs, as T1<TAB>PER 0 8<TAB>Tim Cook"
+EXPECTED = "id, label and offsets, and text, with tabs between, as T1<TAB>PER 0 8<TAB>Tim Cook"
 
 
 def looks_like_brat(path: Path) -> bool:
-    """Return whether a path is an annotation file of brat, its text, or a folder of them."""
+    """Return whether a path is a brat annotation file, its text file, or a folder of them."""
     if path.is_dir():
         return any(file.suffix == ANNOTATION for file in path.iterdir())
     return path.suffix == ANNOTATION or (
@@ -30,24 +30,24 @@ def looks_like_brat(path: Path) -> bool:
 
 
 def read_brat(path: Path, nlp: Language, log: ConversionLog | None = None) -> Iterator[Doc]:
-    """Read text and the text-bound annotations of brat.
+    """Read text and text-bound annotations of brat.
 
-    path: A folder with name.txt and name.ann for each document, in UTF-8, without the folders in
-        it; or one of the two files of one document. Relations, events, attributes, normalizations
+    path: A folder with name.txt and name.ann for each document, in UTF-8 (subfolders are ignored);
+        or one of the two files of a document. Relations, events, attributes, normalizations
         and notes are skipped; the trigger of an event is an entity with the type of the event.
     nlp, log: As for all readers, see `format_detection.Reader`. For spans see `set_entities`;
-        also "discontinuous", "id" for an annotation whose id another one has, and "line" for a
-        line that is no annotation. A document is left out if one of its files cannot be read.
+        also "discontinuous", "id" for a duplicate id, and "line" for a line that is not an
+        annotation. A document is left out if one of its files cannot be read.
 
-    Yields a Doc for each document, in the order of their names, with unknown sentence boundaries.
-    `doc.user_data["meta"]["file"]` is the name of its text. Raises CorpusError for what is not as
-    above, and for a path without any document.
+    Yields a Doc for each document, ordered by name, with unknown sentence boundaries.
+    `doc.user_data["meta"]["file"]` is the name of its text file. Raises CorpusError for invalid
+    files, and for a path without any document.
     """
     log = log or ConversionLog()
     files = filter(Path.is_file, path.iterdir()) if path.is_dir() else [path]
     stems = sorted({file.with_suffix("") for file in files if file.suffix in (TEXT, ANNOTATION)})
     if not stems:
-        fix = "Name a folder with both, or one of the two"
+        fix = "Use a folder with both files, or one of the two"
         raise error(str(path), f"documents as name{TEXT} and name{ANNOTATION}", "none", fix)
     records = ((str(stem), {"stem": stem}) for stem in stems)
     return records_to_docs(records, lambda _, record: _to_doc(record["stem"], nlp, log), log)
@@ -60,14 +60,14 @@ def _to_doc(stem: Path, nlp: Language, log: ConversionLog) -> Doc:
             fix = "Add it, perhaps as an empty file, or remove the other"
             raise error(str(stem), f"a {TEXT} and a {ANNOTATION}", f"no {file.name}", fix)
     try:
-        # With its line ends and its byte order mark, since the offsets count them.
+        # With line ends and byte order mark, because the offsets count them.
         content = text.read_bytes().decode("utf-8")
     except UnicodeDecodeError as problem:
         raise error(str(text), "UTF-8", str(problem), "Save the file as UTF-8") from problem
     doc = tokenize(content, nlp, str(text))
     doc.user_data[META] = {"file": text.name}
     lines = list(read_lines(annotation))
-    # Raised before an entity is counted: a document is read, or it is left out.
+    # Raise before any entity is counted: a document is read completely or left out.
     if unreadable := next((line.problem for line in lines if line.problem), None):
         raise unreadable[1]
     ids: set[str] = set()
@@ -76,7 +76,7 @@ def _to_doc(stem: Path, nlp: Language, log: ConversionLog) -> Doc:
 
 
 def _span(line: Line, ids: set[str], log: ConversionLog) -> RawSpan | None:
-    """Read a line of annotation; None if it is no span, or is left out."""
+    """Read a line of annotation; return None if it is not a span, or is left out."""
     if line.text.startswith(OTHER):
         log.skipped("line")
         return None
@@ -84,7 +84,7 @@ def _span(line: Line, ids: set[str], log: ConversionLog) -> RawSpan | None:
     kind, expected, got, fix = "line", EXPECTED, line.text, "Correct or remove the line"
     if match and ";" in match[3]:
         kind, expected, got = "discontinuous", "one pair of offsets", match[3]
-        fix = "An entity is continuous: annotate one part, or remove the line"
+        fix = "Entities must be continuous: annotate one part, or remove the line"
     elif match and match[1] in ids:
         kind, expected, got = "id", "an id that is new", match[1]
         fix = "Give each annotation another id"

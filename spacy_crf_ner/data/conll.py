@@ -1,4 +1,4 @@
-"""Columns of tokens and tags, as in CoNLL-2003: a token a line, a blank line after a sentence."""
+"""Columns of tokens and tags, as in CoNLL-2003: one token per line, a blank line per sentence."""
 
 from collections import Counter
 from functools import partial
@@ -13,7 +13,7 @@ from .iob import TAG, TaggedToken, tagged_docs
 from .lines import read_lines
 from .repair_log import ConversionLog, error
 
-LAYOUT_LINES = 1000  # lines that decide the layout of a file
+LAYOUT_LINES = 1000  # number of lines from which the layout is detected
 
 
 def read_conll(
@@ -24,19 +24,19 @@ def read_conll(
     token_column: int = 1,
     tag_column: int = -1,
 ) -> Iterator[Doc]:
-    """Read columns of tokens and tags; spaCy trains on these tokens, not on its tokenizer's.
+    """Read columns of tokens and tags; spaCy trains on these tokens, not on those of its tokenizer.
 
-    path: File, UTF-8. If most of its first lines contain a tab, single tabs separate columns, so
-        that a token may contain spaces; otherwise runs of spaces do. All lines must have as many
-        columns as most of these. In front of a sentence, a line that begins with `# ` is a
-        comment unless it has that many columns with a tag among them. Documents begin at lines
-        that begin with `-DOCSTART-`.
+    path: File, UTF-8. If most of its first lines contain a tab, columns are separated by single
+        tabs, and tokens may contain spaces; otherwise by runs of spaces. All lines must have as
+        many columns as most of the first lines. Before a sentence, a line that begins with `# ` is
+        a comment, unless it has that number of columns and a tag. A line that begins with
+        `-DOCSTART-` begins a document.
     nlp, log: As for all readers, see `format_detection.Reader`.
-    token_column, tag_column: Numbers of columns, from 1, or from -1 for the last.
+    token_column, tag_column: Column numbers, from 1, or from -1 for the last.
 
     Yields a Doc for each sentence. Raises CorpusError for a wrong number of columns, an empty
-    token, an unknown tag, an entity that BILUO leaves open or that has whitespace at an edge, and
-    for a column that does not exist.
+    token, an unknown tag, an entity that is not closed in BILUO or has whitespace at an edge, and a
+    column that does not exist.
     """
     tabs, columns = _detect_layout(path)
     for number in (token_column, tag_column):
@@ -46,7 +46,7 @@ def read_conll(
     token, tag = ((number - (number > 0)) % columns for number in (token_column, tag_column))
     if token == tag:
         got = f"column {token_column} for both"
-        raise error(str(path), "a column of tokens and one of tags", got, "Name two columns")
+        raise error(str(path), "a column of tokens and one of tags", got, "Choose two columns")
     rows = partial(_rows, path, tabs, columns, token, tag)
     return tagged_docs(path, nlp, log or ConversionLog(), rows)
 
@@ -59,14 +59,14 @@ def looks_like_columns(lines: list[str]) -> bool:
 
 
 def _detect_layout(path: Path) -> tuple[bool, int]:
-    """Return whether single tabs separate columns, or runs of spaces; and how many there are."""
+    """Return whether columns are separated by single tabs, and the number of columns."""
     tokens, comments = Counter[tuple[bool, int]](), Counter[tuple[bool, int]]()
     for line in islice(read_lines(path), LAYOUT_LINES):
         if line.text.strip() and not line.text.startswith("-DOCSTART-"):
             tabs = "\t" in line.text
             counter = comments if line.text.startswith("# ") else tokens
             counter[tabs, len(_split(line.text, tabs))] += 1
-    # The first of equally frequent layouts. A file without lines has no mistakes either.
+    # The first of equally frequent layouts; any layout for a file without lines.
     (tabs, columns), _ = next(iter((tokens or comments).most_common(1)), ((False, 2), 0))
     return tabs, max(columns, 2)
 
@@ -79,7 +79,7 @@ def _rows(
     path: Path, tabs: bool, columns: int, token: int, tag: int, log: ConversionLog
 ) -> Iterator[TaggedToken]:
     sentence = document = 0
-    within = False  # a sentence
+    within = False  # whether inside a sentence
     for where, text, problem in read_lines(path):
         if not problem and (text.startswith("-DOCSTART-") or not text.strip()):
             document += bool(text.strip())
@@ -87,7 +87,7 @@ def _rows(
             continue
         cells, comment = _split(text, tabs), text.startswith("# ") and not (problem or within)
         if not problem and len(cells) != columns:
-            expected = f"{columns} columns, as most of the first lines have"
+            expected = f"{columns} columns, as in most of the first lines"
             fix = "Separate all columns by tabs, or all by spaces"
             problem = "columns", error(where, expected, f"{len(cells)}: {cells}", fix)
         if comment and (problem or not TAG.fullmatch(cells[tag])):

@@ -1,4 +1,4 @@
-"""Conversion of corpora in any format to the binary files that spaCy trains on."""
+"""Conversion of corpora in any format to spaCy's binary training files."""
 
 import random
 from collections import Counter
@@ -26,7 +26,7 @@ from .jsonl import write_jsonl
 from .repair_log import ConversionLog, error
 from .vietnamese import SYLLABLES
 
-# Gets the part, the number of its docs so far, and their total where that is known.
+# Called with the part, its number of docs so far, and their total if known.
 OnProgress = Callable[[str, int, int | None], None]
 FILE_SUFFIXES = (SUFFIX, ".jsonl")
 
@@ -48,17 +48,17 @@ def convert(
 ) -> dict[str, dict[str, int]]:
     """Write a corpus as train.spacy, dev.spacy and test.spacy, or as one file.
 
-    source: Files and folders, see `find_files`. A corpus without parts is split by `shares`; one
-        without dev takes it from train, by the shares of these two.
+    source: Files and folders, see `find_files`. A corpus without parts is split by `shares`. If
+        only dev is missing, it is split off train, by the shares of these two.
     target: Folder for the three files; or a new file, .spacy or .jsonl, for the whole corpus.
         Nothing is written unless the whole corpus can be read. For a part of more than
         `docbin.MAX_TOKENS` tokens, see `CorpusWriter`.
-    nlp: Pipeline whose vocabulary is used, and whose tokenizer if the format has no tokens.
+    nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
     format: A key of `FORMATS`, or "auto" to detect it.
     n_sents: Sentences per Doc, as for `group_sentences`; no Doc spans two files.
     syllables: A key of `SYLLABLES`: keep tokens, split words into syllables, or join them to words.
     shares, seed: As for `split_indices`; a part without a share, or a share of 0, is not written.
-    token_column, tag_column: As for `read_conll`; the other formats have no columns to choose.
+    token_column, tag_column: As for `read_conll`; only for this format.
     log: Decides what happens to mistakes, and counts them and what was read of each part ("corpus"
         for one that is split); without a log, the first mistake is raised.
     on_progress: Called before the first doc of a part, and at each doc.
@@ -66,8 +66,8 @@ def convert(
     Returns the numbers of docs, sentences, tokens and entities of each part that was written, and
     of the entities of each label, as "entities.PERSON".
     Raises CorpusError for a corpus that cannot be read, and for a part without docs; InputError
-    for an unknown choice, one that needs a package that is not installed, and an output that would
-    replace an input or mix with an older one.
+    for an unknown choice, a missing package, and an output that would replace an input or mix with
+    an older one.
     """
     sources = [source] if isinstance(source, Path) else list(source)
     read_file = _reader(sources, format, token_column, tag_column)
@@ -103,7 +103,7 @@ def convert(
             if not writer.counts["docs"]:
                 where, fix = ", ".join(map(str, sources)), "Change the shares, or add sentences"
                 raise error(f"{where}, {name}", "at least one doc", "none", fix)
-        # All parts are written before the first of them gets its name.
+        # Write all parts before the first is renamed.
         for name, path in outputs.items():
             writers[name].write(stack.enter_context(atomic_write(path)))
     if len(plan.get("train", {})) > 1:
@@ -115,11 +115,11 @@ def convert(
 def blank_pipeline(lang: str, segment: bool = True) -> Language:
     """Make a pipeline that only tokenizes.
 
-    lang: spaCy's code of a language. pyvi segments Vietnamese ("vi") into words, which may contain
-        spaces. Without pyvi, spaCy's general rules give syllables.
-    segment: False gives syllables also with pyvi.
+    lang: spaCy's language code. pyvi segments Vietnamese ("vi") into words, which may contain
+        spaces. Without pyvi, spaCy's general rules return syllables.
+    segment: False returns syllables even if pyvi is installed.
 
-    Raises InputError if spaCy does not have the language, or needs a package for it.
+    Raises InputError if spaCy lacks the language or a package for it.
     """
     if lang == "vi" and not (segment and find_spec("pyvi")):
         rules = {"nlp": {"tokenizer": {"@tokenizers": "spacy.Tokenizer.v1"}}}
@@ -133,7 +133,7 @@ def blank_pipeline(lang: str, segment: bool = True) -> Language:
 def _plan_splits(
     files: Mapping[str, list[Path]], shares: Sequence[float]
 ) -> dict[str, dict[str, float]]:
-    """Return, for each part that is read, the parts that are written of it, with their shares."""
+    """Return the parts to write from each part that is read, with their shares."""
     if len(shares) > len(SPLITS):
         raise InputError(f"shares: expected at most 3 ({', '.join(SPLITS)}), got {len(shares)}.")
     _require_shares(shares)
@@ -154,7 +154,7 @@ def _split_part(
     log: ConversionLog,
     writers: Mapping[str, CorpusWriter],
 ) -> None:
-    """Divide a part at random. It is read twice, to count its docs without keeping them."""
+    """Split a part at random; it is read twice, so that its docs are not kept in memory."""
     names = list(shares)
     if len(names) == 1:
         for doc in read(log):
@@ -166,7 +166,7 @@ def _split_part(
         writers[names[i]].add(doc)
     if sum(writers[name].counts["docs"] for name in names) < n or next(again, None) is not None:
         fix = "Convert it when nobody writes to it"
-        raise error("the corpus", f"{n} docs, as it had at first", "another number", fix)
+        raise error("the corpus", f"{n} docs, as in the first pass", "another number", fix)
 
 
 def _require_outputs(
@@ -174,23 +174,25 @@ def _require_outputs(
 ) -> None:
     """Raise InputError for an output that would replace an input or an unrelated file.
 
-    A part that an earlier conversion wrote, and this one does not, would mix two divisions of the
-    corpus: docs of the old test might be in the new train.
+    A remaining part of an earlier conversion would mix two splits of the corpus: docs of the old
+    test might be in the new train.
     """
     if target.is_file() or (target.suffix in FILE_SUFFIXES and target.exists()):
         raise InputError(
             f"{target}: expected a folder for the corpus, or the name of a new file that ends in "
-            f"{' or '.join(FILE_SUFFIXES)}, got a file that exists. Name what to write "
-            "last, and remove an old file first."
+            f"{' or '.join(FILE_SUFFIXES)}, got an existing file. The output is the last "
+            "argument. Remove an old file first."
         )
     inputs = {path.resolve() for paths in files.values() for path in paths}
     if both := [path for path in outputs.values() if path.resolve() in inputs]:
-        raise InputError(f"{both[0]}: expected an output that is no input. Name another folder.")
+        raise InputError(
+            f"{both[0]}: expected an output that is not an input. Choose another folder."
+        )
     old = [target / f"{name}{SUFFIX}" for name in SPLITS if name not in outputs]
     if found := [path for path in old if path.exists() and target.is_dir()]:
         raise InputError(
-            f"{found[0]}: expected no part but {', '.join(outputs)}, got one of an earlier "
-            "conversion, which may share docs with the new parts. Remove it, or name a new folder."
+            f"{found[0]}: expected only the parts {', '.join(outputs)}, got one of an earlier "
+            "conversion, which may share docs with the new ones. Remove it, or use a new folder."
         )
 
 
@@ -208,18 +210,18 @@ def _reader(sources: list[Path], format: str, token_column: int, tag_column: int
     return FORMATS[format]
 
 
-# Sentences joined to longer Docs
+# Join sentences to longer Docs
 
 
 def group_sentences(docs: Iterable[Doc], n_sents: int) -> Iterator[Doc]:
-    """Join sentences to longer Docs, never across a boundary of documents.
+    """Join sentences to longer Docs, never across documents.
 
-    docs: Sentences, as the readers yield them. They are changed.
+    docs: Sentences from a reader; they are changed.
     n_sents: Sentences per Doc; the last Doc of a document may have fewer. 1 joins none. 0 joins
-        all sentences of a document, or none where the corpus does not mark documents.
+        all sentences of a document, or none if the corpus does not mark documents.
 
-    Yields Docs with the boundaries of the sentences, and a space between two of them. If sentences
-    have metadata, the joined Doc has a list of them.
+    Yields Docs with sentence boundaries, and a space between sentences. If sentences have metadata,
+    the joined Doc has a list of it.
     Raises InputError for a negative number.
     """
     if n_sents < 0:
@@ -244,11 +246,11 @@ def _join(group: list[Doc]) -> Doc:
     return joined
 
 
-# Division at random
+# Random split
 
 
 def split_indices(n: int, shares: Sequence[float], seed: int = 0) -> list[int]:
-    """Divide n docs at random; equal numbers of docs, shares and seeds give equal divisions.
+    """Split n docs at random; the same number of docs, shares and seed give the same split.
 
     shares: Fraction of n for each part. In the shuffled order, part k ends at n times the sum of
         the first k shares, rounded.
@@ -270,4 +272,6 @@ def split_indices(n: int, shares: Sequence[float], seed: int = 0) -> list[int]:
 def _require_shares(shares: Sequence[float]) -> None:
     if not all(share >= 0 for share in shares) or not abs(sum(shares) - 1) < 1e-9:
         got = ",".join(map(str, shares))
-        raise InputError(f"shares: expected fractions that sum to 1, as 0.8,0.1,0.1, got {got}.")
+        raise InputError(
+            f"shares: expected fractions that sum to 1, such as 0.8,0.1,0.1, got {got}."
+        )

@@ -1,4 +1,4 @@
-"""spaCy's binary files of annotated Docs, in which it reads its training data."""
+"""spaCy's binary files of training data."""
 
 import shutil
 from collections import Counter
@@ -11,20 +11,20 @@ from spacy.tokens import Doc, DocBin
 from ..docbin import SUFFIX, find_docbins, read_docbin
 from .repair_log import ConversionLog
 
-ZLIB = b"x"  # the first byte of zlib's output; the next is no letter
-MAX_TOKENS = 1_000_000  # in a file; to write them takes about 400 MB of memory
+ZLIB = b"x"  # the first byte of zlib's output; the second one is not ASCII
+MAX_TOKENS = 1_000_000  # per file; writing them takes about 400 MB of memory
 
 
 def looks_like_spacy(head: bytes) -> bool:
-    """Return whether the first bytes of a file, two or more, are those of a .spacy file."""
+    """Return whether the first bytes of a file, at least two, are those of a .spacy file."""
     return head.startswith(ZLIB) and not head[:2].isascii()
 
 
 def read_spacy(path: Path, nlp: Language, log: ConversionLog | None = None) -> Iterator[Doc]:
     """Read the Docs of a .spacy file, with tokens, annotation and user data unchanged.
 
-    path: File, as `spacy convert` or `DocBin.to_disk` writes it, or a folder of such files, as
-        `CorpusWriter` does. A file is in memory as a whole, packed; Docs are made one at a time.
+    path: File of `spacy convert` or `DocBin.to_disk`, or a folder of such files, as written by
+        `CorpusWriter`. A whole file is in memory, packed; Docs are made one at a time.
     nlp: Pipeline whose vocabulary the Docs share.
     log: Counts the Docs; there is nothing to repair.
 
@@ -39,14 +39,14 @@ def read_spacy(path: Path, nlp: Language, log: ConversionLog | None = None) -> I
 
 
 class CorpusWriter:
-    """Write Docs to a .spacy file; more than `MAX_TOKENS` tokens to a folder of several.
+    """Write Docs to a .spacy file, or more than `MAX_TOKENS` tokens to a folder of several.
 
-    spaCy's Corpus reads the folder as it reads the file. So memory is bounded by `MAX_TOKENS`.
+    spaCy's Corpus can read both. So `MAX_TOKENS` limits the memory.
 
-    scratch: Folder that does not exist, for files that are complete before `write` is called.
+    scratch: A new folder for files that are complete before `write` is called.
 
-    counts: Number of docs, sentences, tokens and entities, and of the entities of each label, as
-        "entities.PERSON". Docs with unknown sentence boundaries add no sentences.
+    counts: Number of docs, sentences, tokens, entities, and entities by label ("entities.PERSON").
+        Docs with unknown sentence boundaries add no sentences.
     """
 
     def __init__(self, scratch: Path) -> None:
@@ -64,7 +64,7 @@ class CorpusWriter:
         count_doc(doc, self.counts)
 
     def write(self, path: Path) -> None:
-        """Write the file or folder. Add no Docs afterwards."""
+        """Write the file or folder; no Docs can be added afterwards."""
         if self._scratch.is_dir():
             self._flush()
             shutil.copytree(self._scratch, path)

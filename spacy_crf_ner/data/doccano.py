@@ -1,4 +1,4 @@
-"""Annotated text in JSON lines, as doccano exports it."""
+"""doccano's JSON lines of annotated text."""
 
 from pathlib import Path
 from typing import Iterator
@@ -28,7 +28,7 @@ def looks_like_doccano(record: object) -> bool:
 def read_doccano(path: Path, nlp: Language, log: ConversionLog | None = None) -> Iterator[Doc]:
     """Read the JSON lines that doccano exports from a project of sequence labeling.
 
-    path: File, UTF-8, a record a line, with these keys:
+    path: File, UTF-8, one record per line, with these keys:
         "text", or "data": the text,
         "label", "labels" or "entities": the entities, [0, 8, "PER"] or
             {"start_offset": 0, "end_offset": 8, "label": "PER"}; all other tokens are outside,
@@ -38,7 +38,7 @@ def read_doccano(path: Path, nlp: Language, log: ConversionLog | None = None) ->
         a record that cannot be read is left out.
 
     Yields a Doc for each record, with unknown sentence boundaries. All other keys are in
-    `doc.user_data["meta"]`. Raises CorpusError for a record that is not as above.
+    `doc.user_data["meta"]`. Raises CorpusError for an invalid record.
     """
     log = log or ConversionLog()
 

@@ -1,4 +1,4 @@
-"""The files of a corpus, and the part (train, dev, test) that each of them is."""
+"""Find the files of a corpus, by part (train, dev, test)."""
 
 from pathlib import Path
 from typing import Sequence
@@ -13,21 +13,21 @@ ALIASES["testb"] = "test"
 PARTS = ("corpus", *SPLITS)
 EXTENSIONS = ("txt", "conll", "conllu", "iob", "bio", "csv", "tsv", "json", "jsonl")
 
-Files = dict[str, list[Path]]  # the files of each part, in the order in which they are read
+Files = dict[str, list[Path]]  # the files of each part, in reading order
 
 
 def find_files(sources: Sequence[Path], as_one: bool = False) -> tuple[Files, list[Path]]:
     """Find the files of a corpus, by part.
 
-    sources: Files and folders. A single file is the corpus, whatever its name. Of several files,
-        and in a folder, names decide: train.txt, dev.conll, eng.testa. If none has such a name,
-        they are one corpus, in this order.
+    sources: Files and folders. A single file is the corpus. In a folder, and for several files,
+        the names determine the parts: train.txt, dev.conll, eng.testa. Files without such names are
+        one corpus, in this order.
     as_one: Ignore the parts.
 
     Returns the files of each part, or of "corpus" if there are no parts, and the other files in the
     folders, such as a README. A folder of brat counts as a file, and so does a folder named .spacy.
-    Raises CorpusError for a file that is given twice, two files of one part, a file without a
-    part beside others, a corpus without train, and a folder with several files but no parts.
+    Raises CorpusError for a file that is given twice, for two files for one part, for files with
+    and without parts, for a corpus without train, and for a folder with several files but no parts.
     """
     parts: Files = {}
     ignored: list[Path] = []
@@ -42,9 +42,9 @@ def find_files(sources: Sequence[Path], as_one: bool = False) -> tuple[Files, li
     where = ", ".join(map(str, sources))
     paths = [path.resolve() for files in parts.values() for path in files]
     if len(set(paths)) < len(paths):
-        raise error(where, "each file once", "a file twice", "Name it once")
+        raise error(where, "each file once", "a file twice", "Remove one of the two")
     if parts.keys() != {"corpus"}:
-        fix = "Name each file for its part, as train.txt, or none of them"
+        fix = "Name each file after its part, such as train.txt, or none of them"
         if "corpus" in parts:
             got = ", ".join(map(str, parts["corpus"]))
             raise error(where, f"parts named {', '.join(SPLITS)}", got, fix)
@@ -62,7 +62,7 @@ def _is_folder(path: Path) -> bool:
 def _part(path: Path) -> str:
     """Read the part from a name: train, train.txt, eng.testa, eng.testa.conll.
 
-    Returns "corpus" if the name of a folder or of a corpus names no part, and "" for other files.
+    Returns "corpus" for a folder or a corpus file without a part, and "" for other files.
     """
     stem, _, extension = path.name.lower().rpartition(".")
     known = extension in (*EXTENSIONS, SUFFIX[1:], "ann")
@@ -76,7 +76,7 @@ def _part(path: Path) -> str:
 
 def _in_folder(folder: Path) -> tuple[Files, list[Path]]:
     paths = [path for path in sorted(folder.iterdir()) if not _is_folder(path)]
-    # A .spacy file may come from an earlier conversion: they are read if there is nothing else.
+    # .spacy files may come from an earlier conversion, so read them only if there are no others.
     text = [path for path in paths if path.suffix != SUFFIX and _part(path)]
     named = [(_part(path), path) for path in text or paths]
     parts = {name: [path for part, path in named if part == name] for name in PARTS}
@@ -86,7 +86,7 @@ def _in_folder(folder: Path) -> tuple[Files, list[Path]]:
     crowded = [name for name, files in parts.items() if len(files) > 1]
     if crowded or not parts:
         got = ", ".join(path.name for path in paths) or "none"
-        fix = f"Name them train.txt and so on (.{', .'.join(EXTENSIONS)}), or give the files"
+        fix = f"Name them train.txt and so on (.{', .'.join(EXTENSIONS)}), or list the files"
         raise error(str(folder), f"one file for {(crowded or ['corpus'])[0]}", got, fix)
     read = [path for files in parts.values() for path in files]
     return parts, [path for path in paths if path not in read]

@@ -1,4 +1,4 @@
-"""The formats that can be converted, and their detection by content."""
+"""The supported formats, and their detection by content."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -20,14 +20,14 @@ from .label_studio import looks_like_label_studio, read_label_studio
 from .lines import read_lines
 from .repair_log import error
 
-# The lines that decide: the first ones, up to these numbers of lines and characters.
+# The format is detected from the first lines, up to these numbers of lines and characters.
 DETECTION_LINES = 200
 DETECTION_CHARACTERS = 2**16
 
 
-# Yields the Docs of a file (of brat also: a folder). Arguments: the path; nlp, a pipeline whose
-# vocabulary is used, and whose tokenizer if the format has no tokens; and a ConversionLog, which
-# decides what happens to mistakes: without one, the first is raised.
+# Yields the Docs of a file, or of a folder of brat. Arguments: the path; nlp, a pipeline with the
+# vocabulary, and the tokenizer for formats without tokens; and a ConversionLog, which decides what
+# happens to mistakes. Without it, the first mistake is raised.
 Reader = Callable[..., Iterator[Doc]]
 
 FORMATS: dict[str, Reader] = {
@@ -43,18 +43,18 @@ FORMATS: dict[str, Reader] = {
 
 
 def detect_format(*sources: Path) -> str:
-    """Detect the format of a corpus, a key of `FORMATS`, by its first lines.
+    """Detect the format of a corpus, a key of `FORMATS`, from its first lines.
 
-    sources: Files and folders as for `convert`, whose files must all have one format.
+    sources: Files and folders as for `convert`, all in one format.
 
-    Raises CorpusError for content of no known format.
+    Raises CorpusError for an unknown format.
     """
     files, _ = find_files(sources, as_one=True)
     formats = {file: _format_of(file) for file in files["corpus"]}
     if len(set(formats.values())) > 1:
         where = ", ".join(map(str, sources))
         found = ", ".join(f"{file.name} ({format})" for file, format in formats.items())
-        raise error(where, "files of one format", found, "Convert each of them alone")
+        raise error(where, "files of one format", found, "Convert each file separately")
     return next(iter(formats.values()))
 
 
@@ -74,7 +74,7 @@ def _format_of(path: Path) -> str:
         return "gmb"
     if looks_like_columns(lines):
         return "conll"
-    for line in lines:  # the first record that has no mistake decides
+    for line in lines:  # use the first record without a mistake
         with suppress(ValueError):
             record = decode_json(line)
             if looks_like_doccano(record):
@@ -88,7 +88,7 @@ def _format_of(path: Path) -> str:
 
 
 def _first_lines(path: Path) -> list[str]:
-    """Read lines that are not blank, each as a whole: the first record may be a long document."""
+    """Read the first lines that are not blank, completely, even if a line is a long document."""
     lines: list[str] = []
     characters = 0
     for _, text, problem in read_lines(path):

@@ -1,4 +1,4 @@
-"""The Groningen Meaning Bank as published on Kaggle: `ner_dataset.csv`, a token a row."""
+"""The Groningen Meaning Bank as published on Kaggle: `ner_dataset.csv`, one token per row."""
 
 import csv
 from codecs import BOM_UTF8
@@ -20,8 +20,8 @@ def read_gmb(path: Path, nlp: Language, log: ConversionLog | None = None) -> Ite
     """Read Kaggle's export of the Groningen Meaning Bank; its tokens are kept, as in `read_conll`.
 
     path: CSV file with the header `Sentence #,Word,POS,Tag`. Its encoding is UTF-8, or Latin-1 if
-        it has no byte order mark and is not valid UTF-8. No cell contains a line feed. A sentence
-        begins where the first cell is filled and differs from the one before.
+        it has no byte order mark and is not valid UTF-8. Cells contain no line feeds. A sentence
+        begins at a first cell that is not empty and differs from the previous one.
     nlp, log: As for all readers, see `format_detection.Reader`.
 
     Yields a Doc for each sentence. Raises CorpusError as `read_conll` does, and for another header.
@@ -59,7 +59,7 @@ def _rows(path: Path, encoding: str, log: ConversionLog) -> Iterator[TaggedToken
             log.skipped("header", int(header))
             header = True
             continue
-        # The first cell can be read even where the others cannot.
+        # The first cell can be read even if the others cannot.
         first = cells[0] if cells else ""  # a line of "\r" alone has no cells
         if first not in ("", previous) and (not problem or first.startswith("Sentence")):
             previous, sentence = first, sentence + 1

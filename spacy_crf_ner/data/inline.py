@@ -1,6 +1,6 @@
-r"""Sentences with entities in brackets, one a line: `[Tim Cook](PERSON) visited [Hanoi](GPE).`
+r"""Sentences with entities in brackets, one per line: `[Tim Cook](PERSON) visited [Hanoi](GPE).`
 
-The three characters `\[`, `\]` and `\\` are escaped; any other backslash is a backslash.
+`\[`, `\]` and `\\` are escapes; any other backslash is a literal backslash.
 """
 
 import re
@@ -19,7 +19,7 @@ from .offsets import RawSpan, set_entities, tokenize
 from .repair_log import ConversionLog, error
 
 ESCAPED = re.compile(r"\\([\[\]\\])")
-# An escaped character, an entity (its text, its label), or a bracket that is part of neither.
+# An escaped character, an entity (text, label), or an unmatched bracket.
 MARKUP = re.compile(
     r"\\[\[\]\\]|\[((?:\\[\[\]\\]|\\(?![\[\]\\])|[^\[\]\\])+)\]\(([^\s()\[\]\\]+)\)|[\[\]]"
 )
@@ -32,10 +32,10 @@ def read_inline(path: Path, nlp: Language, log: ConversionLog | None = None) -> 
     nlp, log: As for all readers, see `format_detection.Reader`. A line whose brackets do not
         match is left out; for entities, see `set_entities`.
 
-    Yields a Doc for each sentence. At an entity's edge, a Vietnamese word of several syllables is
-    divided, and so is a word in decomposed letters (NFD) that the tokenizer left punctuation in.
-    Raises CorpusError for brackets that do not match, nested entities, an entity without a label,
-    and as `set_entities` does.
+    Yields a Doc for each sentence. At an edge of an entity, a Vietnamese word of several syllables
+    is split, and so is a word in decomposed letters (NFD) that still contains punctuation. Raises
+    CorpusError for unmatched brackets, nested entities, an entity without a label, and as
+    `set_entities` does.
     """
     log = log or ConversionLog()
     for where, line, problem in read_lines(path):
@@ -65,7 +65,7 @@ def _parse(where: str, line: str) -> tuple[str, list[RawSpan]]:
     spans = []
     for match in MARKUP.finditer(line):
         if match[0] in "[]":
-            fix = r"Close and label each entity, nest none, and write \[ or \] for a bracket"
+            fix = r"Close and label each entity, without nesting, and write \[ or \] for a bracket"
             expected = "[text](LABEL), neither of them empty"
             raise error(where, expected, repr(line[match.start() :][:40]), fix)
         entity, label = match.groups()
@@ -78,7 +78,7 @@ def _parse(where: str, line: str) -> tuple[str, list[RawSpan]]:
 
 
 def _divide_words(doc: Doc, edges: Sequence[int]) -> Doc:
-    """Divide the tokens that contain edges of entities, where a word may end."""
+    """Split tokens at edges of entities where a word may end."""
     words: list[str] = []
     for token in doc:
         begin, end = token.idx, token.idx + len(token)
@@ -92,7 +92,7 @@ def _divide_words(doc: Doc, edges: Sequence[int]) -> Doc:
 
 
 def _may_divide(word: str, at: int) -> bool:
-    """Return whether the tokenizer would divide here without pyvi and in composed letters."""
+    """Return whether the tokenizer would split here without pyvi and in composed letters."""
     sides = word[at - 1 : at + 1]
     if is_normalized("NFC", word):
         return any(side.isspace() for side in sides)

@@ -1,4 +1,4 @@
-"""Sentences from rows of a token and a tag, in IOB1, IOB2, BILUO, BIOES or BMES."""
+"""Sentences from rows of a token and a tag in IOB1, IOB2, BILUO, BIOES or BMES."""
 
 import re
 from itertools import groupby, pairwise
@@ -15,16 +15,16 @@ from .repair_log import ConversionLog, error
 # Key of user_data, for `group_sentences` only: the number of a sentence's document, from 1.
 DOCUMENT = "spacy_crf_ner.document"
 TokenSpan = tuple[int, int, str]  # first token, last token + 1, label
-InvalidTag = tuple[int, str]  # its token, and the tags that a closed scheme allows there
+InvalidTag = tuple[int, str]  # its token, and the tags that a closed scheme allows
 
 TAG = re.compile(r"O|[BIMLUES]-\S+")
-# Closed schemes mark where an entity ends, each by prefixes that no other scheme has.
+# Closed schemes mark the end of an entity; each has prefixes that no other scheme has.
 CLOSED = {"BILUO": "LU", "BIOES": "ES", "BMES": "M"}
 CLOSED_SCHEMES = "BILUO (BIOES, BMES) has B- I- L- (B- I- E-, B- M- E-), or U- (S-) for one token"
 
 
 class TaggedToken(NamedTuple):
-    """A token and its tag, their place, and the numbers of their sentence and document.
+    """A token and its tag, their place, and the numbers of the sentence and document.
 
     If a row cannot be read, `tag` is "O", and `problem` is the reason.
     """
@@ -33,7 +33,7 @@ class TaggedToken(NamedTuple):
     word: str
     tag: str
     sentence: int
-    document: int = 0  # in front of the first boundary, and in formats without documents
+    document: int = 0  # before the first document boundary, and in formats without documents
     problem: Problem | None = None
 
 
@@ -48,9 +48,9 @@ def tagged_docs(
     path: The file, for `log.tag_schemes`.
     nlp: Pipeline whose vocabulary the Docs share.
     log: Decides what happens to a row that cannot be read (its sentence is left out), an invalid
-        sequence of tags (decoded as in IOB), and whitespace at an entity's edge (trimmed).
-    read: Yields the rows, and counts in a log what is not a row. It is called twice: the first
-        pass detects the tag scheme, which depends on all tags of the file.
+        tag sequence (decoded as IOB), and whitespace at an edge of an entity (trimmed).
+    read: Yields the rows, and counts other lines in a log. It is called twice: the first pass
+        detects the tag scheme, which depends on all tags of the file.
     """
     tags = ([row.tag for row in rows] for rows, _ in _sentences(read(ConversionLog())))
     log.tag_schemes[str(path)], closed = detect_scheme(tags)
@@ -65,7 +65,7 @@ def tagged_docs(
             row = [*rows, end][token]
             got = f"{row.tag} ({row.word})"
             log.repaired("tags", error(row.where, expected, got, CLOSED_SCHEMES))
-        # Without spaces, spaCy trains on these tokens instead of those of its own tokenizer.
+        # Spaces are unknown, so spaCy trains on these tokens instead of tokenizing again.
         doc = Doc(
             nlp.vocab,
             [row.word for row in rows],
@@ -96,7 +96,7 @@ def _check(row: TaggedToken) -> TaggedToken:
 
 
 def _trim(rows: list[TaggedToken], span: TokenSpan, log: ConversionLog) -> TokenSpan | None:
-    """Trim tokens of whitespace off an entity; None if nothing is left of it."""
+    """Trim whitespace tokens from an entity; return None if nothing is left."""
     start, end = trim_whitespace([row.word for row in rows], *span[:2])
     if (start, end) != span[:2]:
         edge = rows[span[0] if start > span[0] else span[1] - 1]
@@ -117,9 +117,9 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> tuple[str, bool]:
 
     sentences: Tags of each sentence, each a match of `TAG`.
 
-    IOB1 and IOB2 are decoded alike: an I- that does not continue an entity begins one, as in
-    conlleval, and a B- always does. In IOB1, a B- follows a tag of the same label; in IOB2, every
-    entity begins with B-. "IOB1, IOB2" follows neither rule everywhere.
+    IOB1 and IOB2 are decoded in the same way: an I- that does not continue an entity begins one, as
+    in conlleval, and a B- always begins one. In IOB1, a B- follows a tag of the same label; in
+    IOB2, every entity begins with B-. "IOB1, IOB2" breaks both rules.
 
     Returns "IOB1", "IOB2", "BILUO", "BIOES", "BMES", two of these, or "none", and whether the
     scheme is closed: the last token of an entity has a prefix of its own (BILUO, BIOES, BMES).
@@ -143,12 +143,12 @@ def decode_tags(tags: Sequence[str], closed: bool) -> tuple[list[TokenSpan], lis
     tags: A match of `TAG` for each token. M- is read as I-, E- as L-, S- as U-.
     closed: Whether the scheme is closed, see `detect_scheme`.
 
-    Returns the entities, and the tags that are invalid in a closed scheme, which are decoded as
-    in IOB: I- and L- that continue nothing begin an entity, and an open entity ends.
+    Returns the entities, and the tags that are invalid in a closed scheme. These are decoded as
+    IOB: an I- or L- that continues no entity begins one, and an open entity ends.
     """
     spans: list[TokenSpan] = []
     invalid: list[InvalidTag] = []
-    inside = ""  # label of the entity that the next token may continue, and must if closed
+    inside = ""  # label of the open entity; in a closed scheme the next token must continue it
     for i, tag in enumerate([*tags, "O"]):
         prefix, label = tag[0], tag[2:]
         middle = prefix in "IMLE"

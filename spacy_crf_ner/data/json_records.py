@@ -1,4 +1,4 @@
-"""Records in JSON, each of which becomes a Doc or is counted as rejected."""
+"""JSON records; each one becomes a Doc or is counted as rejected."""
 
 import json
 import reprlib
@@ -13,9 +13,9 @@ from ..input_error import CorpusError
 from .lines import read_lines
 from .repair_log import ConversionLog, error
 
-META = "meta"  # key of doc.user_data: what a record contains besides text and annotation
-MAX_ARRAY_BYTES = 512 * 2**20  # parsed, an array takes several times its size in memory
-MAX_DEPTH = 200  # lists and objects in each other; more cannot be stored or passed on safely
+META = "meta"  # key of doc.user_data for all but text and annotation of a record
+MAX_ARRAY_BYTES = 512 * 2**20  # a parsed array takes several times this size in memory
+MAX_DEPTH = 200  # nested lists and objects; deeper ones cannot be stored safely
 TYPES = {str: "a string", bool: "true or false", list: "a list", dict: "an object"}
 
 Record = dict[str, Any]
@@ -26,7 +26,7 @@ _short.maxstring = _short.maxother = 80
 
 
 def shorten(value: object) -> str:
-    """Show a value of any size and depth in a message, shortened."""
+    """Shorten a value of any size and depth for a message."""
     return _short.repr(value)
 
 
@@ -38,8 +38,8 @@ def records_to_docs(
     """Make a Doc of each record, one at a time; no two records may have the same id.
 
     records: The place of each record, such as "corpus.jsonl, line 5", and its value, or the
-        CorpusError that came of it. Of each id, only a hash and the last part of its place are
-        kept: about 150 bytes.
+        CorpusError of reading it. For each id, a hash and the last part of its place are kept:
+        about 150 bytes.
     to_doc: Makes a Doc, or returns None for a record that it has counted as skipped. It raises
         CorpusError for a record that cannot be read, before it counts any entity.
     log: Decides whether such a record is an error, or is left out and counted.
@@ -68,7 +68,7 @@ def _require_new_id(where: str, identity: object, places: dict[int, str]) -> Non
     if type(identity) not in (str, int):
         raise error(where, "a string or a whole number for 'id'", shorten(identity))
     place = where.rpartition(", ")[2]
-    # The hash of the repr, since hash(-1) == hash(-2).
+    # Hash the repr, because hash(-1) == hash(-2).
     first = places.setdefault(hash(repr(identity)), place)
     if first != place:
         fix = "Keep one of the two, or give them different ids"
@@ -81,8 +81,8 @@ def _require_new_id(where: str, identity: object, places: dict[int, str]) -> Non
 def decode_json(text: str) -> object:
     """Parse JSON strictly.
 
-    Raises ValueError for anything that is not JSON, including NaN and Infinity, and for an object
-    that has a key twice, a number too large for a float, or more than `MAX_DEPTH` levels.
+    Raises ValueError for invalid JSON, including NaN and Infinity, and for a duplicate key, a
+    number too large for a float, or more than `MAX_DEPTH` levels.
     """
     try:
         value: object = _decoder.decode(text)
@@ -94,7 +94,7 @@ def decode_json(text: str) -> object:
 
 
 def json_lines(path: Path) -> Iterator[tuple[str, object]]:
-    """Read the value of each line that is not blank, or the CorpusError of one that is not JSON."""
+    """Read the value of each line that is not blank, or a CorpusError if it is not JSON."""
     for where, text, problem in read_lines(path):
         if problem:
             yield where, problem[1]
@@ -102,19 +102,19 @@ def json_lines(path: Path) -> Iterator[tuple[str, object]]:
             try:
                 yield where, decode_json(text)
             except ValueError as bad:
-                got, fix = f"{shorten(text)} ({bad})", "Write one JSON object a line"
+                got, fix = f"{shorten(text)} ({bad})", "Write one JSON object per line"
                 yield where, error(where, "JSON", got, fix)
 
 
 def json_array(path: Path) -> Iterator[tuple[str, object]]:
     """Read the items of a file that is one JSON array of at most `MAX_ARRAY_BYTES`.
 
-    Raises CorpusError for a file that is anything else: this is never repaired, since the number
-    of the records that are lost is unknown.
+    Raises CorpusError for any other file. This is never repaired, because the number of lost
+    records is unknown.
     """
     size = path.stat().st_size
     if size > MAX_ARRAY_BYTES:
-        fix = "Export the project in several files, and give all of them"
+        fix = "Export the project in several files, and convert all of them"
         raise error(str(path), f"at most {MAX_ARRAY_BYTES:,} bytes", f"{size:,}", fix)
     try:
         values = decode_json(path.read_text(encoding="utf-8-sig"))
@@ -144,7 +144,7 @@ def _object(pairs: list[tuple[str, Any]]) -> Record:
 
 
 def _finite(text: str) -> float:
-    """Parse a number; the decoder also asks for NaN and Infinity."""
+    """Parse a number; the decoder also passes NaN and Infinity."""
     value = float(text)
     if not isfinite(value):
         raise ValueError(f"a number that is not finite, {shorten(text)}")
@@ -158,7 +158,7 @@ _decoder = json.JSONDecoder(object_pairs_hook=_object, parse_float=_finite, pars
 
 
 def pop_typed(where: str, record: Record, key: str, kind: type[Value]) -> Value:
-    """Remove a key from a record and return its value; an empty one for null and a missing key.
+    """Remove a key and return its value, or an empty one if it is null or missing.
 
     Raises CorpusError for a value of another type.
     """
@@ -179,9 +179,9 @@ def is_text(value: object) -> bool:
 
 
 def store_meta(where: str, doc: Doc, meta: Record) -> None:
-    """Store what a record contains besides text and annotation as `doc.user_data["meta"]`.
+    """Store the other values of a record as `doc.user_data["meta"]`.
 
-    Raises CorpusError for values that a .spacy file cannot hold.
+    Raises CorpusError for values that cannot be stored in a .spacy file.
     """
     try:
         srsly.msgpack_dumps(meta)

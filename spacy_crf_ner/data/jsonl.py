@@ -1,4 +1,4 @@
-"""Annotated text in JSON lines, as spaCy, Prodigy and this project write it."""
+"""JSON lines of annotated text, of spaCy, Prodigy and `write_jsonl`."""
 
 import json
 from itertools import groupby
@@ -20,7 +20,7 @@ ANNOTATION = ("spans", "entities", "answer", "missing", "incorrect")
 def looks_like_jsonl(record: object) -> bool:
     """Return whether a JSON value, the first line of a file, is a record for `read_jsonl`.
 
-    So may be a record of doccano with `entities`: ask `looks_like_doccano` first.
+    This may also be true for a doccano record with `entities`: call `looks_like_doccano` first.
     """
     if isinstance(record, list):
         return len(record) == 2 and isinstance(record[0], str) and isinstance(record[1], dict)
@@ -32,29 +32,29 @@ def looks_like_jsonl(record: object) -> bool:
 def read_jsonl(path: Path, nlp: Language, log: ConversionLog | None = None) -> Iterator[Doc]:
     """Read JSON lines of spaCy, Prodigy, and `write_jsonl`.
 
-    path: File, UTF-8, a record a line, with these keys:
+    path: File, UTF-8, one record per line, with these keys:
         "text": the text,
         "spans": entities, {"start": 0, "end": 8, "label": "PER"}, with "kb_id" and "id" if known,
         "entities": entities, [0, 8, "PER"]; a record may also be ["text", {"entities": [...]}],
         "tokens": tokens, {"text": "Tim", "ws": true}, instead of those of the tokenizer,
-        "answer": "accept"; "ignore": the record is skipped; or "reject": its spans are known to be
-            wrong, and nothing is annotated,
-        "_is_binary" or, without it, "_view_id": whether the answer concerns the spans only (true,
-            "ner"), so that the rest of an accepted record is not annotated, or the whole text
-            (false, "ner_manual"), so that a rejected record is skipped. Without both, accepting
-            concerns the text, and rejecting the spans,
-        "missing": [[9, 17]], where the text is not annotated,
-        "incorrect": spans that are known to be wrong,
-        "sent_starts": [0, 18], where sentences begin; otherwise this is unknown,
-        "has_unknown_spaces": true if the spaces between the tokens mean nothing,
+        "answer": "accept"; "ignore": the record is skipped; or "reject": its spans are incorrect,
+            and nothing else is annotated,
+        "_is_binary" or, without it, "_view_id": whether the answer applies only to the spans (true,
+            "ner"), so that the rest of an accepted record is not annotated, or to the whole text
+            (false, "ner_manual"), so that a rejected record is skipped. Without both, "accept"
+            applies to the text, and "reject" to the spans,
+        "missing": [[9, 17]], the parts of the text that are not annotated,
+        "incorrect": spans that are known to be incorrect,
+        "sent_starts": [0, 18], the starts of sentences; unknown if it is missing,
+        "has_unknown_spaces": true if the spaces between the tokens are unknown,
         "id": no two records may have the same.
     nlp, log: As for all readers, see `format_detection.Reader`. For spans see `set_entities`;
         a record that cannot be read is left out.
 
     Yields a Doc for each record. All other keys, and those of "meta", are in
-    `doc.user_data["meta"]`; if one is in both, "meta" stays a key of its own.
-    Spans known to be wrong are in `doc.spans["incorrect_spans"]`.
-    Raises CorpusError for a record that is not as above, or has no annotation.
+    `doc.user_data["meta"]`; if a key is in both, "meta" is kept as a key.
+    Incorrect spans are in `doc.spans["incorrect_spans"]`.
+    Raises CorpusError for an invalid record, or one without annotation.
     """
     log = log or ConversionLog()
     records = ((where, _as_object(value)) for where, value in json_lines(path))
@@ -62,7 +62,7 @@ def read_jsonl(path: Path, nlp: Language, log: ConversionLog | None = None) -> I
 
 
 def _as_object(value: object) -> object:
-    """Turn ["text", {"entities": [...]}] into an object."""
+    """Convert ["text", {"entities": [...]}] to an object."""
     if isinstance(value, list) and len(value) == 2 and isinstance(value[1], dict):
         return {**value[1], "text": value[0]}
     return value
@@ -70,13 +70,13 @@ def _as_object(value: object) -> object:
 
 def _to_doc(where: str, record: Record, nlp: Language, log: ConversionLog) -> Doc | None:
     if record.keys().isdisjoint(ANNOTATION):
-        fix = "Annotate the text, or give it an empty list of spans"
+        fix = "Annotate the text, or add an empty list of spans"
         got = f"only {shorten(sorted(record))}"
         raise error(where, f"annotation, one of the keys {', '.join(ANNOTATION)}", got, fix)
     answer = pop_typed(where, record, "answer", str) or "accept"
     if answer not in ("accept", "reject", "ignore"):
         raise error(where, "the answer accept, reject or ignore", shorten(answer))
-    # Whether the answer concerns the spans only; None if the record does not say.
+    # Whether the answer applies only to the spans; None if unknown.
     binary = None if (view := record.get("_view_id")) is None else view == "ner"
     if record.get("_is_binary") is not None:
         binary = pop_typed(where, {**record}, "_is_binary", bool)
@@ -94,7 +94,7 @@ def _to_doc(where: str, record: Record, nlp: Language, log: ConversionLog) -> Do
     length = len(doc.text)
     missing = [_range(where, length, part) for part in pop_typed(where, record, "missing", list)]
     starts = pop_typed(where, record, "sent_starts", list)
-    # The keys of "meta" are merged with the rest, unless a key is in both.
+    # Merge the keys of "meta" with the others, unless a key is in both.
     meta = pop_typed(where, record, "meta", dict)
     disjoint = record.keys().isdisjoint(meta)
     store_meta(where, doc, {**record, **(meta if disjoint else {"meta": meta})})
@@ -117,7 +117,7 @@ def _range(where: str, length: int, part: object) -> tuple[int, int]:
 
 
 def _tokenized(where: str, record: Record, nlp: Language) -> Doc:
-    """Make the Doc of a record, of its own tokens or those of the tokenizer."""
+    """Make the Doc of a record, with its own tokens or those of the tokenizer."""
     own_tokens = record.get("tokens") is not None
     tokens = pop_typed(where, record, "tokens", list)
     unknown = pop_typed(where, record, "has_unknown_spaces", bool)
@@ -135,7 +135,7 @@ def _tokenized(where: str, record: Record, nlp: Language) -> Doc:
             got = f"{shorten(token)} at the character {at}, {shorten(text[at : at + 20])}"
             raise error(where, "tokens of the text, one after the other", got, fix)
         at += len(word)
-        # "ws" says whether a space follows, or else the text.
+        # "ws" is whether a space follows; without it, use the text.
         space = text[at : at + 1] == " "
         if token.get("ws") is not None:
             space = pop_typed(where, token, "ws", bool)
@@ -149,7 +149,7 @@ def _tokenized(where: str, record: Record, nlp: Language) -> Doc:
 
 
 def _set_sentence_starts(where: str, doc: Doc, starts: list[Any], log: ConversionLog) -> None:
-    """Begin sentences at these characters; a start inside a token is removed."""
+    """Set sentence starts at these characters; remove those inside tokens."""
     tokens = {token.idx: token for token in doc}
     for token in doc:
         token.is_sent_start = False
@@ -166,16 +166,16 @@ def _set_sentence_starts(where: str, doc: Doc, starts: list[Any], log: Conversio
 
 
 def write_jsonl(docs: Iterable[Doc], path: Path, tokens: bool = False) -> int:
-    """Write Docs as JSON lines, of which `read_jsonl` makes the same Docs.
+    """Write Docs as JSON lines, from which `read_jsonl` makes the same Docs.
 
-    docs: Docs. Written are text, entities with kb_id and id, what is not annotated,
+    docs: Docs. The file has their text, entities with kb_id and id, parts without annotation,
         `doc.spans["incorrect_spans"]`, sentence starts if they are known for all tokens, and
-        `doc.user_data["meta"]`; a blocked token is written as outside.
+        `doc.user_data["meta"]`. A blocked token is written as outside.
     path: File to write; it is created, or replaced, when all Docs are written.
-    tokens: Write the tokens of each Doc; otherwise only if its spaces are unknown. A reader with
-        another tokenizer may then find entities that do not align.
+    tokens: Write the tokens of each Doc. False writes them only if spaces are unknown; with another
+        tokenizer, entities may then not align.
 
-    Returns the number of Docs. Raises CorpusError for metadata that JSON cannot hold.
+    Returns the number of Docs. Raises CorpusError for metadata that JSON cannot represent.
     """
     number = 0
     with (

@@ -1,4 +1,4 @@
-"""Annotated text in one JSON array, as Label Studio exports it: a task an item."""
+"""Label Studio's JSON exports: an array of annotated tasks."""
 
 from pathlib import Path
 from typing import Iterator
@@ -16,26 +16,26 @@ OF_TASK = (*ANNOTATED, "id", "created_at", "updated_at")
 
 
 def looks_like_label_studio(head: str) -> bool:
-    """Return whether a file begins, with these characters, as a JSON array of objects."""
+    """Return whether these first characters of a file begin a JSON array of objects."""
     head = head.removeprefix("\ufeff").lstrip()
     return head.startswith("[") and head[1:].lstrip()[:1] in ("{", "]")
 
 
 def read_label_studio(path: Path, nlp: Language, log: ConversionLog | None = None) -> Iterator[Doc]:
-    """Read what Label Studio exports as JSON, or as JSON-MIN, from a project that labels text.
+    """Read Label Studio's JSON or JSON-MIN export of a project that labels text.
 
-    path: File, UTF-8, which is in memory as a whole: see `json_records.MAX_ARRAY_BYTES`. Of
-        several annotations of a task, the ground truth is read, or else the first one. Cancelled
-        annotations, tasks without another one, and results other than labels are skipped. The
-        text is the one that the results refer to; without results, "text", or the only string of
-        the data. Predictions are no annotation.
+    path: File, UTF-8, which is read into memory: see `json_records.MAX_ARRAY_BYTES`. If a task has
+        several annotations, the ground truth is read, else the first one. Cancelled annotations,
+        tasks without other ones, results other than labels, and predictions are skipped. The text
+        is the one that the results refer to; without results, it is "text", or the only string of
+        the data.
     nlp, log: As for all readers, see `format_detection.Reader`. For spans see `set_entities`; also
-        "utf16": old versions of Label Studio count UTF-16, in which an emoji is two characters. A
-        span that has its text by that count is repaired. A task that cannot be read is left out,
-        but a mistake in JSON makes the whole file unreadable.
+        "utf16": old versions of Label Studio count in UTF-16, where an emoji is two characters. A
+        span whose text matches by that count is repaired. A task that cannot be read is left out,
+        but invalid JSON makes the whole file unreadable.
 
     Yields a Doc for each task, with unknown sentence boundaries. The id of the task, and its data
-    except the text, are in `doc.user_data["meta"]`. Raises CorpusError for what is not as above.
+    except the text, are in `doc.user_data["meta"]`. Raises CorpusError for an invalid file.
     """
     log = log or ConversionLog()
 
@@ -94,13 +94,13 @@ def _text_key(where: str, data: Record, labels: list[Record]) -> str:
     """Return the key of the text that was annotated."""
     keys: set[str] = set()
     for result in labels:
-        # "source" is "$review"; "to_name" is the name of a widget, most often the same as the key.
+        # "source" is "$review"; "to_name" is the name of a widget, which is often the key.
         names = str(result.get("source", "")).removeprefix("$"), str(result.get("to_name"))
         keys.update([name for name in names if name in data][:1])
     texts = {key for key, value in data.items() if isinstance(value, str)}
     candidates = keys or texts & {"text"} or texts
     if len(candidates) != 1:
-        fix = "Export a project that labels one text a task"
+        fix = "Export a project that labels one text per task"
         raise error(where, "one text", shorten(sorted(candidates or data)), fix)
     return candidates.pop()
 
@@ -123,11 +123,11 @@ def _short_form(where: str, task: Record) -> Found:
 
 
 def _span(where: str, text: str, value: object, log: ConversionLog) -> RawSpan:
-    """Read the value of a result; one that is no span gets invalid offsets."""
+    """Read the value of a result; if it is not a span, return invalid offsets."""
     if not isinstance(value, dict):
         return RawSpan(value, None, None)
     start, end, labels, covered = (value.get(key) for key in ("start", "end", "labels", "text"))
-    # Several labels are no label: `set_entities` rejects them, and shows them.
+    # `set_entities` rejects several labels, and shows them.
     label = labels[0] if isinstance(labels, list) and len(labels) == 1 else labels or ""
     span = RawSpan(start, end, label)
     if not isinstance(covered, str):

@@ -8,8 +8,8 @@ from typing import BinaryIO, Iterator, NamedTuple
 from ..input_error import CorpusError
 from .repair_log import error
 
-MAX_LINE_BYTES = 16 * 2**20  # a line is in memory as a whole
-SKIPPED_BYTES = 2**20  # of a longer line, in memory at a time
+MAX_LINE_BYTES = 16 * 2**20  # whole lines are in memory
+SKIPPED_BYTES = 2**20  # read at once while skipping a longer line
 
 Problem = tuple[str, CorpusError]  # the kind that a ConversionLog counts, and the error
 
@@ -18,7 +18,7 @@ class Line(NamedTuple):
     """A line of a file.
 
     where: File and number, for messages.
-    text: Without its end. Bytes that cannot be decoded are lone surrogates in it.
+    text: The line without its end. Bytes that cannot be decoded are lone surrogates.
     problem: Why the line cannot be used: "length" (`text` is ""), "encoding" or "nul".
     """
 
@@ -36,11 +36,11 @@ def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[Line]:
 def split_lines(
     file: BinaryIO, name: str, max_bytes: int = MAX_LINE_BYTES, encoding: str = "utf-8"
 ) -> Iterator[Line]:
-    """Read lines one at a time. They end at line feeds only, not at U+2028.
+    """Read lines one at a time. Only line feeds end a line, not U+2028.
 
     file: Open binary file, with or without a byte order mark of UTF-8.
     name: Its name, for messages.
-    max_bytes: Longest line, with its end; the rest of a longer one is skipped.
+    max_bytes: Maximum length of a line, with its end; the rest of a longer one is skipped.
 
     Yields all lines, including those that cannot be used.
     """

@@ -1,4 +1,4 @@
-"""Entities given by character offsets, set on the tokens of a Doc.
+"""Set entities given by character offsets on the tokens of a Doc.
 
 Offsets count Unicode code points, from 0; the end is exclusive.
 """
@@ -12,7 +12,7 @@ from ..input_error import CorpusError
 from .json_records import is_text, shorten
 from .repair_log import ConversionLog, error
 
-# Key of doc.spans: spans known to be no entities, for the component's incorrect_spans_key.
+# Key of doc.spans for spans that are not entities, for the component's incorrect_spans_key.
 INCORRECT = "incorrect_spans"
 
 WHITESPACE = "an entity without whitespace at its edges", "Move its edges to its words"
@@ -20,21 +20,21 @@ CONFLICT = "Remove this span or the other one, or move its edges"
 
 
 class RawSpan(NamedTuple):
-    """A span as a file gives it: nothing is known yet about the types of its values."""
+    """A span from a file, with unchecked values."""
 
     start: Any
     end: Any
     label: Any
     kb_id: Any = None
     id: Any = None
-    where: str = ""  # its place, if it differs from that of the text
-    text: str | None = None  # the text that the file gives for the span
+    where: str = ""  # its place, if it is not that of the text
+    text: str | None = None  # the text of the span in the file
 
 
 def raw_span(span: object, *keys: str) -> RawSpan:
     """Read [0, 8, "PER"], or an object with these keys.
 
-    Anything else gets invalid offsets, and is rejected for them.
+    For anything else, return invalid offsets, which are rejected later.
     """
     values: Sequence[Any] = (span, None, None)
     if isinstance(span, dict):
@@ -50,9 +50,9 @@ def tokenize(text: object, nlp: Language, where: str) -> Doc:
         raise error(where, "a text, in Unicode", shorten(text))
     if len(text) > nlp.max_length:
         expected = f"a text of at most {nlp.max_length:,} characters"
-        raise error(where, expected, f"{len(text):,}", "Divide the text")
+        raise error(where, expected, f"{len(text):,}", "Split the text")
     doc = nlp.make_doc(text)
-    # A tokenizer that splits at spaces may add one at the end, which moves no offset.
+    # A tokenizer that splits at spaces may add one at the end, which changes no offset.
     if not doc.text.startswith(text):
         fix = "Use a tokenizer that keeps all characters of the text"
         raise error(where, f"tokens of the text {shorten(text)}", shorten(doc.text), fix)
@@ -74,14 +74,14 @@ def set_entities(
     log: Decides what happens to mistakes, and counts them:
         "offsets": not two integers within the text, start before end,
         "label": not a string, or an empty one,
-        "text": the span has another text than the file gives for it, except for whitespace,
+        "text": the text of the span differs from the one in the file, ignoring whitespace,
         "whitespace": at an edge, which is trimmed; a span of whitespace is rejected,
-        "duplicate": the same offsets and label again, of which one is kept,
+        "duplicate": the same offsets and label again; one is kept,
         "overlap": a token is already in another entity,
         "alignment": an edge lies inside a token, see `log.alignment`.
     where: The place of the text, for messages.
-    partial: Tokens outside all entities are not annotated, instead of outside.
-    missing: (start, end) of the parts of the text that are not annotated, unless an entity is.
+    partial: Tokens that are not in entities are not annotated, instead of outside.
+    missing: (start, end) of the parts of the text that are not annotated, except entities in them.
 
     Returns the same Doc. Raises CorpusError for the first mistake, unless the log repairs.
     """
@@ -104,11 +104,11 @@ def set_entities(
 
 
 def set_incorrect_spans(doc: Doc, spans: Iterable[RawSpan], log: ConversionLog, where: str) -> None:
-    """Set spans that are known to be no entities, as `doc.spans["incorrect_spans"]`.
+    """Set spans that are known not to be entities, as `doc.spans["incorrect_spans"]`.
 
     doc: Doc whose entities are set; it is changed.
-    spans: As for `set_entities`, but they may overlap, and a span without a label is no entity of
-        any label. A misaligned span is rejected: nothing is known about its neighbours.
+    spans: As for `set_entities`, but they may overlap, and a span without a label is not an entity
+        of any label. A misaligned span is rejected: nothing is known about larger or smaller spans.
     log, where: As for `set_entities`.
 
     Raises CorpusError as `set_entities` does, and for a span that is also an entity.
@@ -128,7 +128,7 @@ def set_incorrect_spans(doc: Doc, spans: Iterable[RawSpan], log: ConversionLog, 
 
 
 def trim_whitespace(pieces: Sequence[str], start: int, end: int) -> tuple[int, int]:
-    """Trim whitespace off a span of characters (of a text) or tokens (of a list of words)."""
+    """Trim whitespace from a span of characters (in a text) or tokens (in a list of words)."""
     while start < end and pieces[start].isspace():
         start += 1
     while start < end and pieces[end - 1].isspace():
@@ -139,9 +139,9 @@ def trim_whitespace(pieces: Sequence[str], start: int, end: int) -> tuple[int, i
 def _valid_spans(
     text: str, spans: Iterable[RawSpan], log: ConversionLog, where: str, entities: int
 ) -> Iterator[RawSpan]:
-    """Check and trim spans, and yield those that are valid, each with its place.
+    """Check and trim spans, and yield the valid ones, each with its place.
 
-    entities: How many entities a span counts as: 0 if it is known to be none.
+    entities: 1, or 0 if the spans are known not to be entities.
     """
     seen: set[RawSpan] = set()
     for given in spans:
@@ -163,7 +163,7 @@ def _valid_spans(
 
 
 def _problem(text: str, span: RawSpan, entities: int) -> tuple[str, CorpusError] | None:
-    """Find what makes a span unusable, whatever the types of its values."""
+    """Return why a span is invalid, or None; its values may have any type."""
     start, end, label = span[:3]
     if not (type(start) is int and type(end) is int and 0 <= start < end <= len(text)):
         expected = f"whole numbers, 0 <= start < end <= {len(text)}"
@@ -182,9 +182,9 @@ def _problem(text: str, span: RawSpan, entities: int) -> tuple[str, CorpusError]
 
 
 def _align(doc: Doc, span: RawSpan, log: ConversionLog, unknown: set[int]) -> Span | None:
-    """Return the tokens of an entity, as `log.alignment` says; none if it is left out.
+    """Align an entity with tokens according to `log.alignment`; return None if it is left out.
 
-    unknown: Tokens that are not annotated; it is changed.
+    unknown: Tokens that are not annotated; this set is changed.
     """
     if aligned := _char_span(doc, span):
         return aligned

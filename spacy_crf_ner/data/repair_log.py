@@ -5,7 +5,7 @@ from collections import Counter
 from ..input_error import CorpusError, InputError
 
 MAX_MESSAGES = 20
-MAX_SHOWN = 1000  # characters of what was found; a line may have millions
+MAX_SHOWN = 1000  # characters of the found text; a line may have millions
 ALIGNMENTS = ("strict", "expand", "contract", "missing")
 
 
@@ -21,18 +21,18 @@ class ConversionLog:
     """Decide what happens to mistakes in a corpus, and count them.
 
     repair: Fix what can be fixed and leave out the rest; otherwise the first mistake is raised.
-    alignment: What happens to an entity whose edges lie inside tokens: "strict" (an error, or
-        with `repair` left out), "expand" to all tokens that it overlaps, "contract" to the tokens
-        that it covers, or "missing": its tokens are not annotated.
+    alignment: What happens to an entity with an edge inside a token: "strict" (an error; left out
+        with `repair`), "expand" to all tokens that it overlaps, "contract" to the tokens that it
+        covers, or "missing": its tokens are not annotated.
 
     counts: Number of events of each kind: "repaired.whitespace", "rejected.overlap",
         "aligned.expand", "skipped.comment".
-    totals: "records" and "entities" that were read, and "rejected.records" and
-        "rejected.entities" that were lost. The readers yield the difference.
-    parts: The totals of each part of the corpus, by its name.
+    totals: Numbers of "records" and "entities" read, and of "rejected.records" and
+        "rejected.entities". The readers yield the difference.
+    parts: The totals of each part of the corpus, by name.
     tag_schemes: The tag scheme of each file that has tags.
     messages: The first `MAX_MESSAGES` mistakes, as error messages.
-    notes: What `convert` decided by itself, as sentences for the user.
+    notes: Decisions of `convert`, as sentences for the user.
 
     Raises InputError for an unknown alignment.
     """
@@ -51,11 +51,11 @@ class ConversionLog:
         self._counted = [self.totals]
 
     def start_part(self, name: str) -> None:
-        """Count what follows for this part of the corpus, too."""
+        """From now on, count for this part of the corpus too."""
         self._counted = [self.totals, self.parts.setdefault(name, Counter())]
 
     def read(self, records: int = 1, entities: int = 0) -> None:
-        """Count what the corpus contains, before anything of it is rejected."""
+        """Count records and entities of the corpus, before any is rejected."""
         for counter in self._counted:
             counter.update({"records": records, "entities": entities})
 
@@ -68,20 +68,20 @@ class ConversionLog:
     ) -> None:
         """Count a mistake that the caller leaves out. Raises it unless `repair` is set.
 
-        records, entities: How many are lost, of those that `read` counts. A record loses its
-            entities too.
+        records, entities: Numbers left out, of those that `read` has counted; for a record,
+            include its entities.
         """
         self._count(f"rejected.{kind}", problem, records, entities)
 
     def aligned(self, problem: CorpusError, entities: int = 0) -> None:
-        """Count an entity that was aligned as `alignment` says, which is never an error.
+        """Count an entity that was aligned according to `alignment`; this is never an error.
 
-        entities: How many are lost: 1 if its tokens are not annotated.
+        entities: 1 if the entity is lost because its tokens are not annotated, else 0.
         """
         self._count(f"aligned.{self.alignment}", problem, entities=entities)
 
     def skipped(self, kind: str, number: int = 1) -> None:
-        """Count what is not annotation, which is never an error."""
+        """Count input that is not annotation; this is never an error."""
         if number:
             self.counts[f"skipped.{kind}"] += number
 

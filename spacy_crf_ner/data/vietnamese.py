@@ -1,8 +1,8 @@
 """Vietnamese syllables and words as tokens: `Hà` `Nội` and `Hà_Nội`.
 
-Vietnamese puts a space between syllables, not between words. Corpora that are segmented into words
-write the syllables of a word as one token, with underscores. Conversion replaces spaces with
-underscores or the reverse, so each character, and all annotation by characters, keeps its place.
+Vietnamese text has spaces between syllables, not between words. Corpora that are segmented into
+words join the syllables of a word with underscores. The conversion replaces spaces by underscores
+or the reverse, so character offsets do not change.
 """
 
 import re
@@ -15,9 +15,9 @@ from spacy.tokens import Doc, Token
 
 from ..input_error import InputError
 
-# For each token of a sentence but the first: whether it continues the word of the one before.
+# For each token of a sentence except the first: whether it continues the previous word.
 Segmenter = Callable[[list[str]], list[bool]]
-# Text, whether a space follows, and the first token (its index) that the word is made of.
+# Text, whether a space follows, and the index of the first token of the word.
 Word = tuple[str, bool, int]
 
 ANNOTATION: list[int | str] = [ENT_IOB, SENT_START, ENT_TYPE, ENT_KB_ID, ENT_ID]
@@ -27,9 +27,9 @@ INSIDE = Token.iob_strings().index("I")
 def split(docs: Iterable[Doc], separators: str = "_ ") -> Iterator[Doc]:
     """Make a token of each syllable of a word.
 
-    docs: Docs whose words may contain several syllables, with a separator between two: an
-        underscore or a space. A word with an @ or a slash is an address and stays whole, as does
-        one with an empty part: an underscore alone, or at an edge.
+    docs: Docs with words of several syllables, separated by an underscore or a space. A word with
+        an @ or a slash is an address and is not split, nor is a word with an empty part: a lone
+        underscore, or one at an edge.
 
     Yields new Docs with the same entities, missing annotation, sentence starts and user_data.
     """
@@ -45,12 +45,11 @@ def split(docs: Iterable[Doc], separators: str = "_ ") -> Iterator[Doc]:
 
 
 def join(docs: Iterable[Doc]) -> Iterator[Doc]:
-    """Make a token of each word, with underscores between its syllables, as pyvi segments them.
+    """Make a token of each word that pyvi finds, with underscores between its syllables.
 
-    docs: Docs of syllables. A token with an underscore is already a word, and stays; one with
-        spaces, as spaCy's Vietnamese tokenizer makes them, is split first. A word never crosses
-        the edge of an entity or of what is annotated, or the start of a sentence, and there is a
-        space between all of its syllables.
+    docs: Docs of syllables. A token with an underscore is already a word, and is kept; a token with
+        spaces, from spaCy's Vietnamese tokenizer, is split first. A word never crosses an edge of
+        an entity or of annotation, or a sentence start, and its syllables are separated by spaces.
 
     Yields new Docs, from which `split` makes the Docs of syllables again.
     Raises InputError if pyvi is not installed.
@@ -82,12 +81,12 @@ def _join(docs: Iterable[Doc], segment: Segmenter) -> Iterator[Doc]:
 
 
 def _joinable(left: Token, right: Token) -> bool:
-    """Return whether `split` can undo it, and no annotation has an edge between the two."""
+    """Return whether `split` can undo the join, and no annotation has an edge between them."""
     return (
         left.whitespace_ == " "
         and not any(token.is_space or set("_ @/") & set(token.text) for token in (left, right))
         and right.is_sent_start is (None if left.is_sent_start is None else False)
-        # Inside of one entity, or both without one: outside, missing or blocked.
+        # Inside one entity, or both outside, missing or blocked.
         and (
             right.ent_iob_ == "I"
             or (left.ent_iob == right.ent_iob and not left.ent_type and not right.ent_type)
@@ -96,12 +95,12 @@ def _joinable(left: Token, right: Token) -> bool:
 
 
 def _with_words(doc: Doc, words: list[Word]) -> Doc:
-    """Make a Doc of these words, at the same characters and with the same annotation."""
+    """Make a Doc of these words, with the same characters and annotation."""
     owners = [owner for _, _, owner in words]
     annotation: Any = doc.to_array(ANNOTATION)
     annotation = annotation[owners]
     for row, (before, owner) in zip(annotation.view("int64")[1:], pairwise(owners)):
-        if before == owner:  # a part of a token begins neither an entity nor a sentence
+        if before == owner:  # a later part of a token begins no entity and no sentence
             row[0] = INSIDE if row[2] else row[0]
             row[1] = -abs(row[1])
     texts, spaces = [text for text, _, _ in words], [space for _, space, _ in words]
@@ -115,7 +114,7 @@ def _pyvi_segmenter() -> Segmenter:
         from pyvi import ViTokenizer
     except ImportError as error:
         raise InputError(
-            "syllables: expected pyvi, to join syllables to words, got an environment without it. "
+            "syllables: expected pyvi, which joins syllables to words, got no such package. "
             'Install it with `pip install "spacy-crf-ner[vi]"`, or keep or split the syllables.'
         ) from error
 
@@ -123,7 +122,7 @@ def _pyvi_segmenter() -> Segmenter:
         return list(accumulate(len(re.sub(r"[_\s]", "", text)) for text in texts))
 
     def segment(tokens: list[str]) -> list[bool]:
-        # pyvi was trained on composed letters (NFC) and has tokens of its own: count the letters.
+        # pyvi is trained on composed letters (NFC) and has other tokens: compare letter counts.
         composed = [normalize("NFC", token) for token in tokens]
         words = set(ends(ViTokenizer.tokenize(" ".join(composed)).split()))
         return [end not in words for end in ends(composed)][:-1]

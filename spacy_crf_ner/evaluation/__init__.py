@@ -1,4 +1,4 @@
-"""Evaluation of a pipeline's entities against gold ones, as a plain dict."""
+"""Evaluate the entities of a pipeline against gold entities."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -36,28 +36,29 @@ def evaluate(
 ) -> dict[str, Any]:
     """Measure predicted entities against gold ones.
 
-    examples: Their `predicted` docs are annotated, by any component that sets `doc.ents`.
+    examples: Examples whose `predicted` docs a component that sets `doc.ents` has annotated.
     model, data: Names, for a heading.
-    nlp: The pipeline that annotated them. With a `crf_ner` component in it, the result has its
+    nlp: The pipeline that annotated them. If it has a `crf_ner` component, the result has its
         transitions, and the probabilities of the entities that it missed. None for neither.
     component: The name of that component; None for the only one.
-    training: What `read_training_log` returns.
-    resamples: Of the bootstrap over docs.
-    seed: Of the bootstrap.
+    training: The result of `read_training_log`.
+    resamples: Number of bootstrap resamples of the docs.
+    seed: The seed of the bootstrap.
 
     Returns plain JSON:
         "model", "data", "docs", "tokens": Names, and the size of the gold docs.
-        "gold", "predicted", "left_out": Numbers of entities; those left out were predicted where
-            the gold annotation is missing, and count nowhere.
-        "matching": What `score_matchings` returns: precision, recall and F1 under four rules.
-        "intervals": Of the strict ones, by `confidence_intervals`.
-        "confusion": Labels against labels, missed and spurious, by `confusion`.
-        "errors": The mistakes, the most certain first, by `errors`.
-        "reliability": What `reliability` returns, and "thresholds", what `precision_at` does; None
-            where no entity has a confidence.
+        "gold", "predicted", "left_out": Numbers of entities. Entities predicted where gold
+            annotation is missing are left out of all scores.
+        "matching": Precision, recall and F1 under four rules, from `score_matchings`.
+        "intervals": Intervals of the strict scores, from `confidence_intervals`.
+        "confusion": Gold against predicted labels, missed and spurious, from `confusion`.
+        "errors": The mistakes, the most confident first, from `errors`.
+        "reliability", "thresholds": The results of `reliability` and `precision_at`; None if no
+            entity has a confidence.
         "transitions": Those of the component, or None. "training": As given. "comparison": None.
-    Raises InputError for no examples, for docs that no component has annotated, where a predicted
-    and a gold doc differ in their text, as `find_recognizer`, and where nervaluate is missing.
+    Raises InputError if there are no examples, if no component has annotated the docs, if a
+    predicted and a gold doc differ in their text, as `find_recognizer`, and if nervaluate is not
+    installed.
     """
     examples = list(examples)
     _require_annotated(examples, nlp)
@@ -91,14 +92,14 @@ def evaluate(
 
 
 def require_gold(examples: Sequence[Example], data: str) -> None:
-    """Raise InputError where no example has a gold entity.
+    """Raise InputError if no example has a gold entity.
 
     data: The name of the corpus.
     """
     if not any(eg.reference.ents for eg in examples):
         raise InputError(
-            f"{data}: expected docs with gold entities, got {len(examples)} without. Name a corpus "
-            "that is annotated."
+            f"{data}: expected docs with gold entities, got {len(examples)} without. Use an "
+            "annotated corpus."
         )
 
 
@@ -113,12 +114,12 @@ def compare(
 ) -> dict[str, Any]:
     """Compare a model with another one on the same docs.
 
-    results, other: What `evaluate` returns for each.
-    examples, other_examples: What it was given.
+    results, other: The results of `evaluate` for each.
+    examples, other_examples: The examples of each.
 
     Returns the results with a "comparison": the "model", its results as "other", the "difference"
-    (what `paired_bootstrap` returns), the name of the "test", and its "resamples".
-    Raises InputError where the docs of the two are not the same.
+    (from `paired_bootstrap`), the name of the "test", and its "resamples".
+    Raises InputError if the gold docs of the two differ.
     """
     docs, others = collect_entities(examples), collect_entities(other_examples)
     if [(doc.text, doc.gold) for doc in docs] != [(doc.text, doc.gold) for doc in others]:
@@ -149,6 +150,6 @@ def _require_annotated(examples: Sequence[Example], nlp: Language | None) -> Non
     if docs and not any(doc.has_annotation("ENT_IOB") for doc in docs):
         components = f" by {nlp.pipe_names}" if nlp is not None else ""
         raise InputError(
-            f"expected docs with predicted entities, got {len(docs)}{components} without any "
-            "annotation of these. Give a pipeline with a component that sets doc.ents."
+            f"expected docs with predicted entities, got {len(docs)}{components} without any. "
+            "Use a pipeline with a component that sets doc.ents."
         )

@@ -1,4 +1,4 @@
-"""Bootstrap over docs: how far scores would move on other docs of the same kind.
+"""Bootstrap over docs: confidence intervals and significance of scores.
 
 Axes: R resamples, D docs, L labels, 3 counts (correct, predicted, gold) or 3 scores.
 """
@@ -13,7 +13,7 @@ from . import scores
 
 LEVEL = 0.95
 RESAMPLES = 1000
-MAX_WEIGHTS = 2**22  # that are in memory at a time
+MAX_WEIGHTS = 2**22  # in memory at once
 
 
 def resample(
@@ -22,10 +22,10 @@ def resample(
     """Draw D docs with replacement, many times, and sum their counts.
 
     counts: (D, ...), D at least 1.
-    seed: The same one draws the same docs, whatever the counts.
+    seed: The same seed draws the same docs for any counts.
 
-    Returns (R, ...). How often each doc is drawn is multinomial, so a resample is a product of
-    these weights with the counts. Source: Efron and Tibshirani (1993), chapter 6.
+    Returns (R, ...). The numbers of draws of each doc are multinomial, so a resample is the product
+    of these weights with the counts. Source: Efron and Tibshirani (1993), chapter 6.
     """
     D = len(counts)
     flat = counts.reshape(D, -1).astype(np.float64)
@@ -45,9 +45,9 @@ def confidence_intervals(
 
     counts: (D, L, 3).
 
-    Returns the "level" 0.95, the number of "resamples", and as "micro", "macro" and "per_type" an
-    interval for each score: [low, high], over the resamples in which it is defined; None where it
-    is in none.
+    Returns the "level" 0.95, the number of "resamples", and in "micro", "macro" and "per_type" an
+    interval for each score: [low, high], over the resamples in which it is defined; None if it is
+    defined in none.
     """
     sums = resample(counts, resamples, seed)
     per_type = scores.by_label(sums)
@@ -70,16 +70,16 @@ def paired_bootstrap(
     """Compare two models on the same docs by the paired bootstrap.
 
     Each resample draws the same docs for both (Koehn 2004, EMNLP). It draws docs, not entities,
-    since the entities of one doc tend to be right or wrong together.
+    because errors in one doc are correlated.
 
     counts, others: (D, L, 3) of the two models.
 
-    Returns "micro", with all three scores, and "per_type", with F1. Each has its "difference", the
-    first model minus the second, the percentile "interval" of the difference, and "p": the share of
-    resamples whose difference is at least as far from the difference found as that is from 0. This
-    is the test of Berg-Kirkpatrick et al. (2012, EMNLP, figure 1), which counts d' > 2 d, made
-    two-sided; one is added to both counts, so that p is never 0 (Davison and Hinkley 1997, equation
-    4.11). All three are None where the score of a model is undefined.
+    Returns "micro", with all three scores, and "per_type", with F1. Each has its "difference" d
+    (the first model minus the second), the percentile "interval" of d, and "p": the share of
+    resamples with |d' - d| >= |d|. This is a two-sided version of the test of Berg-Kirkpatrick et
+    al. (2012, EMNLP, figure 1), which counts d' > 2 d; one is added to both counts, so that p is
+    never 0 (Davison and Hinkley 1997, equation 4.11). All three are None if the score of a model is
+    undefined.
     """
     both = np.stack([counts, others])
     sums = np.moveaxis(resample(np.moveaxis(both, 0, 1), resamples, seed), 1, 0)
@@ -92,7 +92,7 @@ def paired_bootstrap(
 
 
 def _compare(found: scores.Floats, drawn: scores.Floats) -> Any:
-    """Compare scores (2, ...) with those of resamples, (2, R, ...); nested lists of dicts."""
+    """Compare scores (2, ...) with those of resamples (2, R, ...); return nested lists of dicts."""
     difference, differences = found[0] - found[1], drawn[0] - drawn[1]
     if difference.ndim:
         return [_compare(found[:, i], drawn[:, :, i]) for i in range(len(difference))]
@@ -108,7 +108,7 @@ def _compare(found: scores.Floats, drawn: scores.Floats) -> Any:
 
 
 def _interval(values: NDArray[np.float64]) -> list[float] | None:
-    """The percentiles between which LEVEL of the values lie, NaN aside; None of no values."""
+    """Return the percentile interval of the values that are not NaN; None without any."""
     defined = values[~np.isnan(values)]
     outside = 100 * (1 - LEVEL) / 2
     return np.percentile(defined, [outside, 100 - outside]).tolist() if len(defined) else None

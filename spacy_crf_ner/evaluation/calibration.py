@@ -1,4 +1,4 @@
-"""Calibration: how well the confidences of entities agree with how often they are right."""
+"""Calibration: do the confidences of entities match their accuracy?"""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -21,24 +21,23 @@ BINS = 15
 def calibrate(
     nlp: Language, examples: Iterable[Example], name: str | None = None
 ) -> dict[str, Any]:
-    """Fit the temperature of a `crf_ner` component to examples, and measure what it changes.
+    """Fit the temperature of a `crf_ner` component, and measure the calibration before and after.
 
-    The components before it run on copies of the predicted docs, which stay as they are.
+    The components before it run on copies of the predicted docs.
 
-    examples: Held-out ones, not those of the training.
+    examples: Held-out examples, not used for training.
     name: The component in the pipeline; None for the only one.
 
     Returns the "temperature", and the `reliability` "before" and "after".
-    Raises InputError where there is no such component, several and no name, where the component
-    gives no confidence, where no example has annotation, and where a predicted and a gold doc
-    differ in their text.
+    Raises InputError as `require_recognizer`, if `confidence` is false, if no example has
+    annotation, and if a predicted and a gold doc differ in their text.
     """
     name = require_recognizer(nlp, name)
     pipe = cast("CRFEntityRecognizer", nlp.get_pipe(name))
     if not pipe.confidence:
         raise InputError(
-            f"[{name}] confidence: expected true, got false. Without it no entity has a "
-            "confidence to calibrate: change the setting."
+            f"[{name}] confidence: expected true, got false. Without it, entities have no "
+            "confidence to calibrate: set it to true."
         )
     names = nlp.pipe_names
     pairs = ((eg.predicted.copy(), eg.reference) for eg in examples)
@@ -50,20 +49,20 @@ def calibrate(
 
 
 def reliability(docs: Iterable[DocEntities]) -> dict[str, Any]:
-    """Compare the confidences of predicted entities with how often they are right.
+    """Compare the confidences of predicted entities with their accuracy.
 
-    docs: What `collect_entities` returns. Entities without a confidence come from other components
-        and do not count.
+    docs: The result of `collect_entities`; entities of other components, without a confidence, are
+        ignored.
 
     Returns:
-        "entities": The number E of entities that count.
-        "left_out": How many more were predicted where the gold annotation is missing.
+        "entities": The number E of entities.
+        "left_out": The number of other entities, predicted where gold annotation is missing.
         "ece": Expected calibration error, in 15 bins of equal width: the sum over bins of
             their share of E times |mean confidence - share correct|; None for E = 0.
             Source: Guo et al. (2017), ICML, equation 3.
         "brier": The mean of (confidence - correct)^2; None for E = 0.
-        "bins": For each bin, in order, its "count", mean "confidence" and share "correct", None
-            where it is empty. Bin i covers confidences over i/15 up to (i+1)/15.
+        "bins": The "count", mean "confidence" and share "correct" of each bin, None if it is
+            empty. Bin i has the confidences above i/15, up to (i+1)/15.
     """
     docs = list(docs)
     p, correct = _confidences(docs)
@@ -87,13 +86,12 @@ def reliability(docs: Iterable[DocEntities]) -> dict[str, Any]:
 def precision_at(
     docs: Iterable[DocEntities], thresholds: Sequence[float]
 ) -> list[dict[str, float | None]]:
-    """Compute precision and recall of the entities whose confidence reaches a threshold.
+    """Compute precision and recall of the entities with a confidence of at least a threshold.
 
     docs: As for `reliability`.
 
-    Returns for each "threshold": "entities", how many reach it; "precision", the share of them that
-    is right; "recall", the share of all gold entities that is among them; None for a zero
-    denominator.
+    Returns for each "threshold": "entities", the number of such entities; "precision", the share of
+    them that is correct; "recall", the share of gold entities found; None for a zero denominator.
     """
     docs = list(docs)
     p, correct = _confidences(docs)
@@ -108,9 +106,9 @@ def precision_at(
 
 
 def _measure(pipe: "CRFEntityRecognizer", examples: Sequence[Example]) -> dict[str, Any]:
-    """Measure the reliability of a component on docs that the components before it have read."""
+    """Measure the reliability of a component on docs that the earlier components have processed."""
     docs = [eg.predicted.copy() for eg in examples]
-    for _ in pipe.pipe(docs):  # sets their entities; with an error handler it may yield fewer docs
+    for _ in pipe.pipe(docs):  # sets the entities in place; error handlers may drop docs
         pass
     annotated = (Example(doc, eg.reference) for doc, eg in zip(docs, examples))
     return reliability(collect_entities(annotated))
@@ -119,7 +117,7 @@ def _measure(pipe: "CRFEntityRecognizer", examples: Sequence[Example]) -> dict[s
 def _confidences(
     docs: Sequence[DocEntities],
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """The confidences of predicted entities, and whether each has an equal gold entity: (E,)."""
+    """Return the confidences of predicted entities, and whether each is correct: both (E,)."""
     found = [
         (ent.confidence, correct)
         for doc in docs

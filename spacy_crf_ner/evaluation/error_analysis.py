@@ -1,4 +1,4 @@
-"""Errors of a pipeline: which labels it confuses, and each mistake in its context."""
+"""Error analysis: confusion of labels, and each error in its context."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -21,9 +21,9 @@ def confusion(matches: Sequence[Sequence[Match]], labels: Sequence[str]) -> dict
     """Count the matches of each doc by their labels.
 
     Returns the "labels", and "counts": a row for each gold label, and one for spurious entities; a
-    column for each predicted label, and one for missed entities. The diagonal counts the matches
-    of one label, also those whose boundaries differ. A row sums to the gold entities of its label,
-    a column to the predicted ones.
+    column for each predicted label, and one for missed entities. The diagonal counts matches with
+    equal labels, even if boundaries differ. A row sums to the gold entities of its label, a column
+    to the predicted ones.
     """
     index: dict[str | None, int] = {label: i for i, label in enumerate(labels)}
     counts = np.zeros((len(labels) + 1, len(labels) + 1), dtype=np.int64)
@@ -39,11 +39,12 @@ def errors(
 ) -> dict[str, Any]:
     """List the matches whose entities are not equal.
 
-    probabilities: For each doc what the model gave to its missed gold entities; None where unknown.
+    probabilities: The model's probabilities of the missed gold entities of each doc; None if
+        unknown.
 
-    Returns the "counts" of each kind, and the "list": first predicted entities that are wrong, by
-    descending confidence, then missed ones, by ascending probability; in both, unknown values are
-    last, and equal ones in document order.
+    Returns the "counts" of each kind, and the "list": first wrong predicted entities, by descending
+    confidence, then missed ones, by ascending probability. In both, unknown values are last, and
+    equal ones in document order.
     """
     found = []
     for i, (doc, of_doc) in enumerate(zip(docs, matches)):
@@ -65,16 +66,16 @@ def missed_probabilities(
 ) -> list[Probabilities] | None:
     """Compute the probability that a `crf_ner` component gave to each entity that it missed.
 
-    This runs the model once more for each doc with a missed entity, on a copy without entities
-    that keeps the features of the components before.
+    This runs the model again on each doc with a missed entity, on a copy without entities that
+    keeps the features of earlier components.
 
-    name: Of the component.
-    docs: As the pipeline annotated them.
-    matches: Of each doc.
+    name: The name of the component.
+    docs: Docs annotated by the pipeline.
+    matches: The matches of each doc.
 
-    Returns for each doc the probabilities of its missed entities; 0 where the tokens or the labels
-    of the model do not allow the entity. None where other components set entities too, since the
-    ones that the component was given are unknown then; it is assumed to have been given none.
+    Returns for each doc the probabilities of its missed entities; 0 if the tokens or labels of the
+    model do not allow the entity. Returns None if other components set entities too: then the
+    preset entities of this component are unknown. Docs are assumed to have none.
     """
     setters = [each for each in nlp.pipe_names if "doc.ents" in nlp.get_pipe_meta(each).assigns]
     if setters != [name]:
@@ -104,7 +105,7 @@ def _kind(g: Entity | None, p: Entity | None) -> str | None:
 
 
 def _context(text: str, g: Entity | None, p: Entity | None) -> dict[str, Any]:
-    """Both entities, and the text around them."""
+    """Return both entities, and the text around them."""
     start = min(ent.start for ent in (g, p) if ent)
     end = max(ent.end for ent in (g, p) if ent)
     return {
@@ -118,7 +119,7 @@ def _context(text: str, g: Entity | None, p: Entity | None) -> dict[str, Any]:
 
 
 def _last_words(text: str) -> str:
-    """The last CONTEXT characters of a text, less a word that they cut, if others are left."""
+    """Return the last CONTEXT characters of a text, without a partial word if others are left."""
     context = text[-CONTEXT:]
     if len(text) > CONTEXT and not text[0].isspace():
         _, space, rest = context.partition(" ")
@@ -132,9 +133,9 @@ def _dict(ent: Entity, text: str) -> dict[str, Any]:
 
 
 def _rank(error: dict[str, Any]) -> tuple[bool, float]:
-    """Sort key: wrong entities before missed ones, and the most certain mistakes first.
+    """Sort key: wrong entities before missed ones, and the most confident errors first.
 
-    A missed entity of low probability is as certain a mistake as a wrong one of high confidence.
+    A missed entity with probability 1 - p is as confident an error as a wrong one with p.
     """
     is_missed, p = error["kind"] == "missed", error["confidence"]
     certainty = float("-inf") if p is None else 1 - p if is_missed else p

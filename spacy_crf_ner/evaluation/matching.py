@@ -1,4 +1,4 @@
-"""The gold and the predicted entities of docs, matched one to one."""
+"""One-to-one matching of gold and predicted entities."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -15,7 +15,7 @@ class Entity(NamedTuple):
     """A span with a label.
 
     start, end: Character offsets in the doc.
-    confidence: `ent._.confidence` of a predicted entity; None for a gold one, and where unknown.
+    confidence: `ent._.confidence` of a predicted entity; None for a gold one, and if unknown.
     """
 
     start: int
@@ -32,8 +32,8 @@ class Entity(NamedTuple):
 class DocEntities(NamedTuple):
     """The entities of one doc, each list in text order and without overlaps.
 
-    predicted: Those that the gold annotation shows to be right or wrong.
-    left_out: Those predicted where the gold annotation is missing.
+    predicted: Predicted entities that the gold annotation can confirm or refute.
+    left_out: Predicted entities where gold annotation is missing.
     """
 
     text: str
@@ -42,7 +42,7 @@ class DocEntities(NamedTuple):
     left_out: list[Entity]
 
     def correct(self) -> list[bool]:
-        """Say for each predicted entity whether a gold one has its span and its label."""
+        """Return for each predicted entity whether a gold one has the same span and label."""
         gold = {(ent.span, ent.label) for ent in self.gold}
         return [(ent.span, ent.label) in gold for ent in self.predicted]
 
@@ -54,10 +54,10 @@ def collect_entities(examples: Iterable[Example]) -> list[DocEntities]:
     """Read the gold and the predicted entities of examples.
 
     Offsets are in characters, so the two docs may be tokenized differently. A predicted entity is
-    left out where it touches a gold token, other than whitespace, without annotation; a gold entity
-    always counts. Every figure of an evaluation follows this definition.
+    left out if it overlaps a gold token, other than whitespace, without annotation. All gold
+    entities count. All numbers of an evaluation use this definition.
 
-    Raises InputError where the predicted doc and the gold doc differ in their text.
+    Raises InputError if the predicted doc and the gold doc differ in their text.
     """
     return [_collect(i, eg.predicted, eg.reference) for i, eg in enumerate(examples)]
 
@@ -65,9 +65,9 @@ def collect_entities(examples: Iterable[Example]) -> list[DocEntities]:
 def match_entities(gold: Sequence[Entity], predicted: Sequence[Entity]) -> list[Match]:
     """Match the gold entities of a doc with the predicted ones, one to one.
 
-    Pairs are chosen greedily: the largest number of common characters first; of equals, the same
-    label first, then text order. An entity that overlaps no entity left over is matched with None.
-    Equal entities always match, since the entities of one doc do not overlap each other.
+    Pairs are chosen greedily: most common characters first, then the same label, then text order.
+    Entities that are left over are matched with None. Equal entities always match, because the
+    entities of one doc do not overlap.
 
     Returns the matches (gold, predicted) in text order; each entity is in exactly one of them.
     """
@@ -89,13 +89,13 @@ def match_entities(gold: Sequence[Entity], predicted: Sequence[Entity]) -> list[
 def _collect(i: int, predicted: Doc, gold: Doc) -> DocEntities:
     if predicted.text != gold.text:
         raise InputError(
-            f"doc {i}: expected a predicted and a gold doc of one text, got "
-            f"{predicted.text[:60]!r} and {gold.text[:60]!r}. Give both the same text."
+            f"doc {i}: expected a predicted and a gold doc with the same text, got "
+            f"{predicted.text[:60]!r} and {gold.text[:60]!r}. Use the same text for both."
         )
     missing = _missing_characters(gold)
     known: list[Entity] = []
     left_out: list[Entity] = []
-    # Pipelines of other components may come without the extension.
+    # Only crf_ner registers the extension.
     has_confidence = Span.has_extension("confidence")
     for ent in predicted.ents:
         confidence = ent._.confidence if has_confidence else None
@@ -106,7 +106,7 @@ def _collect(i: int, predicted: Doc, gold: Doc) -> DocEntities:
 
 
 def _missing_characters(gold: Doc) -> NDArray[np.bool_]:
-    """Mark the characters of tokens without annotation, whitespace aside."""
+    """Mark the characters of tokens without annotation, except whitespace."""
     missing = np.zeros(len(gold.text), dtype=bool)
     for i in np.flatnonzero(gold.to_array("ENT_IOB") == 0).tolist():
         token = gold[i]
@@ -129,5 +129,5 @@ def _overlaps(
 
 
 def _common(g: Entity, p: Entity) -> int:
-    """The number of common characters; 0 or less where there are none."""
+    """Return the number of common characters; 0 or less if there are none."""
     return min(g.end, p.end) - max(g.start, p.start)

@@ -1,4 +1,4 @@
-"""Precision, recall and F1 of entities, under four rules of when a predicted entity is right.
+"""Precision, recall and F1 of entities, under four matching rules.
 
 Axes: D docs, L labels, 3 counts (correct, predicted, gold) or 3 scores (precision, recall, F1).
 """
@@ -32,8 +32,8 @@ def count_entities(docs: Sequence[DocEntities], labels: Sequence[str]) -> NDArra
 def by_label(counts: NDArray[Any]) -> Floats:
     """Compute precision, recall and F1 of counts (..., 3): (..., 3).
 
-    Zero denominators give NaN: precision where nothing is predicted, recall where nothing is gold,
-    F1 where neither is. Source: van Rijsbergen (1979), Information Retrieval, chapter 7.
+    Zero denominators give NaN: precision without predicted, recall without gold entities, F1
+    without either. Source: van Rijsbergen (1979), Information Retrieval, chapter 7.
     """
     correct, predicted, gold = np.moveaxis(counts, -1, 0)
     with np.errstate(invalid="ignore"):
@@ -43,15 +43,15 @@ def by_label(counts: NDArray[Any]) -> Floats:
 
 
 def micro(counts: NDArray[Any]) -> Floats:
-    """Compute the scores of all labels as one, of counts (..., L, 3): (..., 3)."""
+    """Compute the scores over all labels from counts (..., L, 3): (..., 3)."""
     return by_label(counts.sum(-2))
 
 
 def macro(counts: NDArray[Any]) -> Floats:
-    """Compute the mean over the labels that are gold or predicted, of counts (..., L, 3): (..., 3).
+    """Compute the mean over labels that are gold or predicted, from counts (..., L, 3): (..., 3).
 
-    An undefined score counts as 0 in the mean, as in seqeval with `zero_division=0`. NaN where no
-    label is gold or predicted.
+    An undefined score counts as 0 in the mean, as in seqeval with `zero_division=0`. The result is
+    NaN if no label is gold or predicted.
     """
     present = (counts[..., 1:] > 0).any(-1).sum(-1)
     with np.errstate(invalid="ignore"):
@@ -60,24 +60,24 @@ def macro(counts: NDArray[Any]) -> Floats:
 
 
 def score_matchings(docs: Sequence[DocEntities], labels: Sequence[str]) -> dict[str, Any]:
-    """Compute precision, recall and F1 under four matching rules, by nervaluate.
+    """Compute precision, recall and F1 under four matching rules, with nervaluate.
 
     Returns:
-        "strict": The span and the label are right, as in the evaluation of CoNLL-2003
+        "strict": The span and the label are correct, as in the evaluation of CoNLL-2003
             (Tjong Kim Sang and De Meulder 2003, section 2.3) and in seqeval's strict mode.
-        "exact": The span is right.
-        "partial": It overlaps a gold entity; half a point where the span is not right.
+        "exact": The span is correct.
+        "partial": It overlaps a gold entity; half a point if the span is not correct.
         "type": It overlaps a gold entity of its label.
-    nervaluate matches in text order, and for the scores of a label looks at entities of this label
-    only. It ignores overlaps of less than a hundredth of the gold entity. Sources: Chinchor and
+    nervaluate matches in text order. For the scores of a label, it uses only entities of this
+    label. It ignores overlaps of less than a hundredth of the gold entity. Sources: Chinchor and
     Sundheim (1993), MUC-5; Segura-Bedmar et al. (2013), SemEval-2013 task 9.1.
 
-    Each has "micro", "macro" (the mean over labels) and "per_type", by label; each of these
-    "precision", "recall" and "f1", None where undefined, the number of entities that are "gold" and
-    "predicted", and "correct", the points.
-    Raises InputError where nervaluate is not installed.
+    Each has "micro", "macro" (the mean over labels) and "per_type", by label. Each of these has
+    "precision", "recall" and "f1", None if undefined, the numbers of "gold" and "predicted"
+    entities, and "correct", the points.
+    Raises InputError if nervaluate is not installed.
     """
-    # Docs without entities take time and change nothing, but nervaluate expects at least one.
+    # Docs without entities do not change the scores, but nervaluate expects at least one doc.
     kept = [doc for doc in docs if doc.gold or doc.predicted] or [DocEntities("", [], [], [])]
     gold, predicted = [_dicts(doc.gold) for doc in kept], [_dicts(doc.predicted) for doc in kept]
     evaluator = require_nervaluate().Evaluator(gold, predicted, list(labels), loader="dict")
@@ -95,7 +95,7 @@ def score_matchings(docs: Sequence[DocEntities], labels: Sequence[str]) -> dict[
 
 
 def require_nervaluate() -> Any:
-    """Import nervaluate; raises InputError where it is not installed."""
+    """Import nervaluate; raises InputError if it is not installed."""
     try:
         import nervaluate
     except ImportError as error:
@@ -112,7 +112,7 @@ def _dicts(ents: Sequence[Entity]) -> list[dict[str, Any]]:
 
 
 def _points(result: Any) -> Floats:
-    """Points, predicted and gold, which nervaluate calls actual and possible."""
+    """Return points, predicted and gold, which nervaluate calls actual and possible."""
     return np.array([result.correct + 0.5 * result.partial, result.actual, result.possible])
 
 

@@ -13,24 +13,24 @@ RULE = re.compile(r"-+(  -+)+\s*")  # the line below the header of the table
 
 
 def read_training_log(path: Path) -> list[dict[str, Any]]:
-    """Read what `spacy train` has logged.
+    """Read the log of `spacy train`.
 
-    path: JSON lines, as `spacy.ConsoleLogger.v3` writes them to its `output_file`, or what `spacy
-        train` printed, with one table among other messages. The table has names in capitals and
-        cuts long ones off; the result has them in lower case.
+    path: JSON lines from the `output_file` of `spacy.ConsoleLogger.v3`, or the printed output of
+        `spacy train`, with one table among other messages. The table has upper-case, truncated
+        names; the result has them in lower case.
 
     Returns for each row its "step", "epoch", "losses" by component, and "scores" by name, in
-    percent but for "speed"; None where a value is not a finite number. "score" among them is the
-    one that selects the best model.
-    Raises InputError with the first line that is neither.
+    percent except "speed"; None for a value that is not a finite number. The score "score" selects
+    the best model.
+    Raises InputError for the first line in another format.
     """
-    # What was printed may have any encoding; its numbers are ASCII.
+    # Printed output may have any encoding; its numbers are ASCII.
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     first = next((line for line in lines if line.strip()), "")
     rows = _json_rows(path, lines) if first.startswith("{") else _table_rows(path, lines)
     if not rows:
         raise InputError(
-            f"{path}: expected the log of a training, got no row of one. Name a log of JSON lines, "
+            f"{path}: expected a training log, got no rows. Use a log of JSON lines, "
             "or a file with the table that spacy train prints."
         )
     return rows
@@ -62,7 +62,7 @@ def _table_rows(path: Path, lines: Sequence[str]) -> list[dict[str, Any]]:
     columns = [slice(*dashes.span()) for dashes in re.finditer("-+", lines[rule])]
     names = [header[column].strip().lower() for column in columns]
     if names[:2] != ["e", "#"] or len(set(names)) < len(names):
-        raise _unreadable(path, rule, header, "columns E, #, and others of different names")
+        raise _unreadable(path, rule, header, "columns E, #, and others with distinct names")
     rows = []
     for i, line in enumerate(lines[rule + 1 :], rule + 2):
         fields = line.split()
@@ -93,6 +93,6 @@ def _finite(values: Any) -> dict[str, float | None]:
 
 def _unreadable(path: Path, line: int, text: str, expected: str) -> InputError:
     return InputError(
-        f"{path}, line {line}: expected {expected}, got {text[:60]!r}. Name a log of JSON lines, "
+        f"{path}, line {line}: expected {expected}, got {text[:60]!r}. Use a log of JSON lines, "
         "or a file with the table that spacy train prints."
     )

@@ -1,4 +1,4 @@
-"""How Viterbi decoding found the entities of a text."""
+"""Explain how Viterbi decoding found the entities of a text."""
 
 from .trellis import explain
 

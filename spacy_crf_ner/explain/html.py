@@ -6,17 +6,17 @@ from typing import Any
 from ..templates import render
 from .trellis import entities_in_words, relevant_tags, visible
 
-# Pixels: a node, the height of a row of tags, the least width of a column of tokens.
+# Pixels: a node, the height of a row of tags, the minimum width of a column of tokens.
 NODE_SIZE, ROW_HEIGHT, MIN_COLUMN_WIDTH = (48, 22), 40, 100
 HEADER_HEIGHT, LETTER_WIDTH = 34, 7.5
-MAX_NODES = 2000  # of a larger trellis, only the rows of relevant tags are drawn
-MAX_LETTERS = 24  # of a name; the tooltip has the rest
+MAX_NODES = 2000  # in a larger trellis, only rows of relevant tags are drawn
+MAX_LETTERS = 24  # in a name; the tooltip has all of it
 
 
 def trellis_page(explanation: dict[str, Any]) -> str:
     """Draw the trellis of a text, the path through it, and the best analyses.
 
-    explanation: What `explain` returns.
+    explanation: The result of `explain`.
 
     Returns one self-contained page.
     """
@@ -45,12 +45,12 @@ def trellis_page(explanation: dict[str, Any]) -> str:
 
 
 def _width(name: str) -> float:
-    """The width of a name and its margins, in pixels."""
+    """Return the width of a name and its margins, in pixels."""
     return 16 + LETTER_WIDTH * min(len(name), MAX_LETTERS)
 
 
 def _steps(explanation: dict[str, Any], tokens: list[str]) -> list[list[str]]:
-    """The sums along the path: a row for each token, and one for the end."""
+    """Return the sums along the path: a row for each token, and one for the end."""
     path, tags, rows = explanation["path"], explanation["tags"], []
     last, transitions = 0.0, explanation["start"]
     for t, c in enumerate(path):

@@ -14,7 +14,7 @@ from ..pipeline.lookup import require_recognizer
 if TYPE_CHECKING:
     from ..pipeline.crf_ner import CRFEntityRecognizer
 
-MIN_MARGINAL = 0.01  # of a relevant tag
+MIN_MARGINAL = 0.01  # for a relevant tag
 
 
 def explain(nlp: Language, text: str, n: int = 5, name: str | None = None) -> dict[str, Any]:
@@ -23,25 +23,24 @@ def explain(nlp: Language, text: str, n: int = 5, name: str | None = None) -> di
     The components before it run; those after it do not.
 
     text: One doc, of any number of sentences.
-    n: How many analyses at most.
+    n: Maximum number of analyses.
     name: The component in the pipeline; None for the only one.
 
-    Returns plain values, None in place of a score where something is illegal:
-        "text", "component", "tokens" (T), and "tags" (C), which the following are of.
-        "transitions" (C, C), from the tag of the row to that of the column, "start" and "end" (C):
-            the learned scores; all zeros where the decoder is a softmax.
+    Returns plain values, with None for illegal scores:
+        "text", "component", "tokens" (T), "tags" (C).
+        "transitions" (C, C), indexed [from, to], "start" and "end" (C): the learned scores; all
+            zeros if the decoder is a softmax.
         "emissions" (T, C): the score of each tag at each token.
-        "scores" (T, C): of the best path that ends in this tag at this token. From one token to
-            the next, scores[t][j] = max_i(scores[t-1][i] + transitions[i][j]) + emissions[t][j],
-            and at the first, start[j] + emissions[0][j].
+        "scores" (T, C): the score of the best path that ends in this tag at this token:
+            scores[t][j] = max_i(scores[t-1][i] + transitions[i][j]) + emissions[t][j], and
+            start[j] + emissions[0][j] at the first token.
         "backpointers" (T, C): the tag i of that maximum, as an index into "tags".
-        "path" (T): the tags of the best path, found from its end along the backpointers.
-        "score": the whole score of the path, its end included; None of no tokens.
+        "path" (T): the tags of the best path, found along the backpointers from the end.
+        "score": the score of the path, including the end score; None without tokens.
         "marginals" (T, C): the posterior probability of each tag, at the temperature.
-        "analyses": the n most probable, the best first: "probability", and "entities", each with
-            "start", "end" (characters), "text" and "label". No threshold drops any.
-    Raises ValueError where there is no such component, several and no name, for n below 1, and as
-    its `predict`.
+        "analyses": the n most probable analyses, the best first: "probability", and "entities",
+            each with "start", "end" (characters), "text" and "label". No thresholds apply.
+    Raises ValueError as `require_recognizer`, for n below 1, and as the component's `predict`.
     """
     name = require_recognizer(nlp, name)
     pipe = cast("CRFEntityRecognizer", nlp.get_pipe(name))
@@ -83,8 +82,8 @@ def explain(nlp: Language, text: str, n: int = 5, name: str | None = None) -> di
 def relevant_tags(explanation: dict[str, Any]) -> list[list[int]]:
     """Select the tags to show at each token: T lists of indices into "tags", ascending.
 
-    These are the tag of the path, tags with a marginal of at least 0.01, and all tags that the
-    backpointers of selected tags lead to.
+    These are the tag of the path, tags with a marginal of at least 0.01, and all tags that
+    backpointers of selected tags point to.
     """
     relevant: list[list[int]] = []
     reached: set[int] = set()
@@ -98,15 +97,15 @@ def relevant_tags(explanation: dict[str, Any]) -> list[list[int]]:
 
 
 def visible(token: str) -> str:
-    """Write a token so that it can be seen: whitespace as a Python string."""
+    """Make a token visible: show whitespace as a Python string."""
     return token if token.strip() else repr(token)
 
 
 def entities_in_words(analysis: dict[str, Any]) -> str:
-    """Write the entities of an analysis on one line."""
+    """Format the entities of an analysis on one line."""
     return ", ".join(f"{ent['text']} ({ent['label']})" for ent in analysis["entities"]) or "none"
 
 
 def _or_none(values: NDArray[Any], legal: NDArray[np.bool_]) -> list[Any]:
-    """Lists of values, with None where they are not legal."""
+    """Convert values to lists, with None for illegal ones."""
     return list(np.where(legal, values, np.array(None)).tolist())

@@ -43,24 +43,24 @@ def bilstm_crf(
 ) -> Model[list[Doc], Potentials]:
     """Build `spacy-crf-ner.BiLSTMCRF.v1`: a recurrent encoder and a CRF over token vectors.
 
-    tok2vec: Any layer from docs to one vector a token, a listener to a transformer among them.
+    tok2vec: A layer from docs to one vector per token, such as a listener to a transformer.
     rnn: Recurrent encoder: "lstm", "gru", "rnn" or "none".
     hidden_width: Its width per direction.
     depth: Its number of layers.
-    bidirectional: It reads in both directions, and not only from the left.
+    bidirectional: Whether it reads in both directions, or only from left to right.
     dense_width: Width of a dense layer with ReLU between encoder and projection; 0 for none.
-    dropout: Rate on what goes into and comes out of the recurrent encoder; None takes the
-        rate of the update, which is `training.dropout`.
-    decoder: "crf" learns transitions, and gives illegal tag sequences no probability. "softmax"
-        scores each token for itself. What is predicted is a legal sequence with both.
-    learn_rate_multiplier: The head learns at this times the optimizer's rate; 10 or more where
-        a pretrained transformer below needs a small one.
+    dropout: Dropout rate on the input and output of the recurrent encoder; None uses the rate of
+        the update, `training.dropout`.
+    decoder: "crf" learns transitions, and gives illegal tag sequences zero probability. "softmax"
+        scores each token independently. Both predict a legal sequence.
+    learn_rate_multiplier: Multiplies the optimizer's learning rate for the head. Use 10 or more if
+        the rate is small because of a pretrained transformer below.
     mixed_precision: Train the recurrent encoder on a GPU in float16, with scaled gradients
         (true), or in bfloat16 ("bf16"). It has no effect on a CPU. The CRF runs in float32.
     precision: The precision of the recurrent encoder in prediction: "fp32", "bf16", "fp16" on a
-        GPU, or "auto" for the one that is fast here; None for that of its weights.
+        GPU, or "auto" for a fast one on this hardware; None for the precision of its weights.
         `spacy_crf_ner.accelerate` sets it. It does not affect training.
-    nO: Number of tags, C; usually None, to be set when the labels are known.
+    nO: Number of tags, C; None to set it when the labels are known.
 
     Source: Huang, Xu and Yu (2015), "Bidirectional LSTM-CRF models for sequence tagging".
     Raises InputError for a setting out of its range.
@@ -96,14 +96,14 @@ def rnn_encoder(
 ) -> Model[list[Doc], list[Floats2d]]:
     """Build `spacy-crf-ner.RNNEncoder.v1`: a recurrent encoder over token vectors, as a tok2vec.
 
-    Any component of spaCy takes it: a text classifier, a tagger. The settings are those of
-    `spacy-crf-ner.BiLSTMCRF.v1`.
+    Any spaCy component can use it, such as a text classifier or a tagger. The settings are those
+    of `spacy-crf-ner.BiLSTMCRF.v1`.
 
     Raises InputError for a setting out of its range.
     """
     config = BiLSTMCRFConfig(rnn, hidden_width, depth, bidirectional, dropout)
     if rnn == "none":
-        raise InputError("rnn: expected an encoder, got 'none'. Take the tok2vec below it instead.")
+        raise InputError("rnn: expected an encoder, got 'none'. Use the tok2vec below it instead.")
     encoder: Model[list[Floats2d], list[Floats2d]] = torch_layer(
         "rnn_encoder",
         partial(Encoder, config),
@@ -121,7 +121,7 @@ def rnn_encoder(
 
 
 def grow(model: Model[list[Doc], Potentials], nO: int, like: int) -> None:
-    """Give an initialized model more tags, nO in all; see `BiLSTMCRF.with_more_tags`."""
+    """Add tags to an initialized model, nO in all; see `BiLSTMCRF.with_more_tags`."""
     head = model.get_ref("output_layer")
     shim = shim_of(head)
     shim.replace_module(cast(BiLSTMCRF, shim.module).with_more_tags(nO, like))
@@ -135,7 +135,7 @@ def _write_potentials(
     is_train: bool,
 ) -> tuple[Potentials, Callable[[Potentials], ArgsKwargs]]:
     X, outputs = inputs_outputs
-    # Copies: an optimizer changes the transitions in place, and what was predicted must stay.
+    # Copies: an optimizer changes the transitions in place, but predictions must not change.
     emissions, transitions, start, end = (to_array(output.clone()) for output in outputs)
     lengths = np.array([len(x) for x in X], dtype=np.int64)
     constrained = cast(BiLSTMCRF, shim_of(model).module).crf is not None

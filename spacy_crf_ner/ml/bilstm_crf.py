@@ -1,6 +1,6 @@
-"""The network: vectors of tokens in, potentials of a CRF out.
+"""The network: from token vectors to the potentials of a CRF.
 
-Axes: B docs, T tokens of the longest, N tokens of the batch, one doc after the other; C tags.
+Axes: B docs, T tokens of the longest doc, N tokens of the batch, one doc after the other, C tags.
 """
 
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from ..input_error import InputError
 RNNS = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 DECODERS = ("crf", "softmax")
 
-# Docs are padded to a common length while they have at most so many times the tokens.
+# Docs share a padded batch while its size is at most this multiple of its tokens.
 MAX_PADDING_RATIO = 1.25
-# How much lower a new tag scores than the tag it is copied from: 1 / 148 of its odds.
+# A new tag scores this much lower than the tag it is copied from: e^-5 = 1 / 148 of its odds.
 NEW_TAG_MARGIN = 5.0
 
 
@@ -47,19 +47,19 @@ class BiLSTMCRFConfig:
 
 
 def require(config: Any, name: str, fits: bool, expected: str) -> None:
-    """Raise InputError, with what was expected, unless a setting fits."""
+    """Raise InputError, with the expected values, unless a setting is valid."""
     if not fits:
         raise InputError(f"{name}: expected {expected}, got {getattr(config, name)!r}.")
 
 
 def require_dropout(config: Any) -> None:
-    """Raise InputError unless the dropout rate of a config is None or in its range."""
+    """Raise InputError unless the dropout rate of a config is None or in [0, 1)."""
     fits = config.dropout is None or 0 <= config.dropout < 1
     require(config, "dropout", fits, "null, or from 0 to below 1")
 
 
 class Encoder(nn.Module):
-    """A recurrent encoder over docs of any lengths; without one, its input with dropout."""
+    """A recurrent encoder over docs of any lengths; with rnn "none", only dropout."""
 
     def __init__(self, config: BiLSTMCRFConfig, nI: int) -> None:
         super().__init__()
@@ -78,35 +78,35 @@ class Encoder(nn.Module):
 
         features: (N, nI).
         lengths: (B,) int64 on the CPU, tokens of each doc; they sum to N, some may be 0.
-        dropout: The rate in training, unless the config has its own.
+        dropout: The dropout rate in training; a rate in the config takes precedence.
         """
         rate = dropout if self.config.dropout is None else self.config.dropout
         X = F.dropout(features, rate, self.training)
         if self.rnn is None:
             return X
-        if not len(X):  # only empty docs; still a function of X, for its gradient
+        if not len(X):  # only empty docs: keep the graph to X for its gradient
             return X[:, :1].expand(0, self.nO)
-        # Between layers; torch warns when there is nothing between.
+        # The rate between layers; torch warns if there is only one layer.
         self.rnn.dropout = rate if self.rnn.num_layers > 1 else 0.0
         padded = X.device.type == "cpu" and (self.training or self.rnn.mode == "LSTM")
         encode = _encode_padded if padded else _encode_packed
         encoded = encode(self.rnn, X.to(next(self.rnn.parameters()).dtype), lengths)
-        # In mixed precision an encoder computes in 16 bits; the layers above it may not.
+        # In mixed precision the encoder returns 16 bits; the layers above may need 32.
         return F.dropout(encoded.to(X.dtype), rate, self.training)
 
 
 def _encode_packed(rnn: nn.RNNBase, X: Tensor, lengths: Tensor) -> Tensor:
     """Encode the tokens of each doc: (N, nI) -> (N, nO).
 
-    Packed, tokens are ordered by their place: the first of each doc, the longest one first, and so
-    on. No padding is among them, which the direction from the right would read before its doc.
+    A packed batch has the first tokens of all docs, then all second tokens, and so on, with the
+    longest doc first. It has no padding, which the backward direction would read before the doc.
     """
     order = torch.argsort(lengths, descending=True)
     starts = (lengths.cumsum(0) - lengths)[order]
     steps = torch.arange(int(lengths.max()))[:, None]
     mask = steps < lengths[order]  # (T, B)
     tokens = (starts + steps)[mask].to(X.device)
-    # index_select copies whole rows, an index in brackets number by number.
+    # index_select copies whole rows; indexing with brackets copies single numbers.
     packed = PackedSequence(X.index_select(0, tokens), mask.sum(1))
     return _unsort(rnn(packed)[0].data, tokens)
 
@@ -114,8 +114,9 @@ def _encode_packed(rnn: nn.RNNBase, X: Tensor, lengths: Tensor) -> Tensor:
 def _encode_padded(rnn: nn.RNNBase, X: Tensor, lengths: Tensor) -> Tensor:
     """Encode the tokens of each doc as `_encode_packed` does, faster on a CPU: (N, nI) -> (N, nO).
 
-    There oneDNN has an LSTM for docs of one length. And torch's way back over packed docs makes a
-    gradient of all tokens at every time step. So docs of like length are padded.
+    On a CPU, oneDNN has an LSTM for docs of equal length, and torch's backward pass over packed
+    docs allocates a gradient for all tokens at every time step. So docs of similar length are
+    padded.
     """
     starts = lengths.cumsum(0) - lengths
     buckets = [torch.tensor(bucket) for bucket in _bucket_by_length(lengths)]
@@ -133,7 +134,7 @@ def _bucket_by_length(lengths: Tensor) -> list[list[int]]:
         if not of_docs[doc]:
             break
         if buckets:
-            # The padding that may be added; a doc adds its share of it, and takes its own padding.
+            # The padding that still fits: each doc adds its allowance and uses its own padding.
             room += MAX_PADDING_RATIO * of_docs[doc] - of_docs[buckets[-1][0]]
         if not buckets or room < 0:
             buckets.append([])
@@ -145,10 +146,10 @@ def _bucket_by_length(lengths: Tensor) -> list[list[int]]:
 def _encode_bucket(
     rnn: nn.RNNBase, X: Tensor, starts: Tensor, lengths: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Encode the tokens of some docs, each direction so that padding comes last.
+    """Encode the docs of a bucket; the backward direction reads reversed docs, padding last.
 
     starts: (B,), row of the first token of each doc.
-    lengths: (B,), tokens of each, the longest first.
+    lengths: (B,), tokens of each doc, the longest first.
 
     Returns the encoded tokens (M, nO) of these docs, and their rows in the batch (M,).
     """
@@ -156,7 +157,7 @@ def _encode_bucket(
     steps = torch.arange(int(lengths[0]))[:, None]
     within = steps < lengths  # (T, B)
     cells = steps * len(docs) + docs
-    # Where a doc is read from the right, the token at each step: (T * B,); it is its own inverse.
+    # The token at each step of the backward direction, (T * B,): its own inverse.
     mirrored = torch.where(within, (lengths - 1 - steps) * len(docs) + docs, cells).view(-1)
     rows = (starts + steps.minimum(lengths - 1)).view(-1)
     X = X.index_select(0, rows)  # (T * B, nI)
@@ -179,7 +180,7 @@ def _encode_bucket(
 
 
 def _unsort(encoded: Tensor, tokens: Tensor) -> Tensor:
-    """Put encoded tokens, (N, nO), back in the order of the batch; their rows are (N,)."""
+    """Put encoded tokens (N, nO) back in the order of the batch; tokens: their rows there, (N,)."""
     order = torch.empty_like(tokens)
     order[tokens] = torch.arange(len(tokens), device=tokens.device)
     return encoded.index_select(0, order)
@@ -188,8 +189,8 @@ def _unsort(encoded: Tensor, tokens: Tensor) -> Tensor:
 class BiLSTMCRF(nn.Module):
     """A recurrent encoder, an optional dense layer, and a projection to tags.
 
-    The transition parameters are those of a `torchcrf.CRF`; a softmax decoder has none. Source:
-    Huang, Xu and Yu (2015), "Bidirectional LSTM-CRF models for sequence tagging".
+    A `torchcrf.CRF` holds the transition parameters; a softmax decoder has none. Source: Huang, Xu
+    and Yu (2015), "Bidirectional LSTM-CRF models for sequence tagging".
 
     nI: Width of the token vectors.
     nO: Number of tags, C.
@@ -206,13 +207,13 @@ class BiLSTMCRF(nn.Module):
         self.crf = CRF(nO, batch_first=True) if config.decoder == "crf" else None
 
     def with_more_tags(self, nO: int, like: int) -> "BiLSTMCRF":
-        """Copy the network, with more tags after its own; it stays on its device.
+        """Copy the network, on its device, and append new tags.
 
-        A new tag scores as the tag `like` does, less a margin. So a path through new tags scores
-        as it does with `like` in their place, less the margin a token: the best path stays best.
+        A new tag has the score of the tag `like` minus a margin. So a path scores higher with
+        `like` in place of its new tags, and the best path stays the best.
 
-        nO: Number of tags, at least as many as there are.
-        like: A tag that may stand wherever a new one may.
+        nO: Number of tags, old and new.
+        like: A tag that is legal wherever a new tag is.
         """
         result = BiLSTMCRF(self.config, self.dims["nI"], nO)
         before = self.dims["nO"]

@@ -1,4 +1,4 @@
-"""Token vectors without a transformer: how each distinct word of a batch is written and known.
+"""Token vectors without a transformer: characters, norm and shape of each distinct word.
 
 Axes: N tokens of the batch, one doc after the other; U distinct words, L characters of the longest,
 K distinct characters.
@@ -27,12 +27,12 @@ from .bilstm_crf import require, require_dropout
 from .torch_layer import shim_of, to_tensor, torch_layer, write_vectors
 
 CHARS = ("cnn", "lstm", "none")
-# A longer word is read by its first and last characters: there its affixes are.
+# Of a longer word, the first and last characters are read: they hold its affixes.
 MAX_CHARS = 50
-# Code points modulo 1024 would not do, as a text mixes scripts: Cyrillic would share rows with the
-# digits. Hashed to four rows each, less than one pair of characters in 10^10 has the same sum.
+# Each character is hashed to four rows: less than one pair in 10^10 has the same sum. With code
+# points modulo 1024, Cyrillic letters would share rows with digits.
 CHAR_ROWS = 1024
-# So that the rows of a character, of a norm and of a shape are drawn apart.
+# Characters, norms and shapes are hashed with different seeds.
 CHAR_SEED, NORM_SEED, SHAPE_SEED = 7, 8, 9
 N_HASHES = 4
 
@@ -43,7 +43,7 @@ IDs = NDArray[np.uint64]
 class WordEmbeddingConfig:
     """The settings of `spacy-crf-ner.CharWordEmbed.v1`.
 
-    Raises InputError for a value out of its range, and where nothing is switched on.
+    Raises InputError for a value out of its range, and if no feature is switched on.
     """
 
     chars: str
@@ -67,32 +67,32 @@ class WordEmbeddingConfig:
         require_dropout(self)
         if not self.learned_width and not self.static_vectors:
             raise InputError(
-                "Expected something that a word's vector is made of, got chars = 'none', "
+                "Expected at least one feature of a word, got chars = 'none', "
                 "word_width = 0, shape_width = 0 and static_vectors = false. Switch one on."
             )
 
     @property
     def learned_width(self) -> int:
-        """Width of a word's vector without its static one."""
+        """Width of a word's vector, without the static vector."""
         chars = 0 if self.chars == "none" else self.char_width
         return chars + self.word_width + self.shape_width
 
 
 class Words(NamedTuple):
-    """The distinct words of a batch, as numbers; those of what is switched off are not read."""
+    """The distinct words of a batch, as numbers; features that are switched off are not read."""
 
-    chars: Tensor  # (U, L) int64, numbers of characters from 1; 0 where a word has ended
-    alphabet: Tensor  # (K, 4) int64, the rows of the character with the number 1, 2 and so on
-    norms: Tensor  # (U, 4) int64, the rows of their norms
-    shapes: Tensor  # (U, 4) int64, the rows of their shapes
+    chars: Tensor  # (U, L) int64, numbers of characters, from 1; 0 after the end
+    alphabet: Tensor  # (K, 4) int64, the table rows of character 1, 2 and so on
+    norms: Tensor  # (U, 4) int64, the table rows of their norms
+    shapes: Tensor  # (U, 4) int64, the table rows of their shapes
     vectors: Tensor  # (U, nM) float32, their static vectors
 
 
 class CharCNN(nn.Module):
-    """A convolution over three characters, and the maximum over those of a word.
+    """A convolution over three characters, and the maximum over a word.
 
-    A batch has many triples of few characters: what a character adds to the one before it, to its
-    own place and to the one after is computed once for each, and a triple is the sum of three rows.
+    A batch has few distinct characters, but many triples of them. So each character is multiplied
+    once with each third of the kernel, and a triple is the sum of three rows.
     """
 
     def __init__(self, nI: int, nO: int) -> None:
@@ -102,8 +102,8 @@ class CharCNN(nn.Module):
     def forward(self, letters: Tensor, chars: Tensor) -> Tensor:
         """Encode words: (U, nO).
 
-        letters: (K + 1, nI), vectors of the characters; zeros first.
-        chars: (U, L) int64, their numbers; 0 where a word has ended.
+        letters: (K + 1, nI), vectors of the characters; row 0 is zeros.
+        chars: (U, L) int64, their numbers; 0 after the end of a word.
         """
         weight, bias = self.convolution.weight, cast(Tensor, self.convolution.bias)
         before, here, after = (letters @ part.T for part in weight.unbind(2))  # (K + 1, nO)
@@ -116,7 +116,7 @@ class CharCNN(nn.Module):
 
 
 class CharLSTM(nn.Module):
-    """An LSTM over the characters of a word in both directions, and the last state of each."""
+    """A bidirectional LSTM over the characters of a word: the last state of each direction."""
 
     def __init__(self, nI: int, nO: int) -> None:
         super().__init__()
@@ -133,9 +133,9 @@ class CharLSTM(nn.Module):
 
 
 class WordEmbedding(nn.Module):
-    """The vectors of words: of their characters, norms and shapes, and static ones, side by side.
+    """Word vectors: the vectors of characters, norm and shape and the static one, concatenated.
 
-    nM: Width of the static vectors; 0 without.
+    nM: Width of the static vectors; 0 for none.
     """
 
     def __init__(self, config: WordEmbeddingConfig, nM: int) -> None:
@@ -157,13 +157,13 @@ class WordEmbedding(nn.Module):
 
         words: The U distinct words.
         tokens: (N,) int64, the word of each token.
-        dropout: Rate, where there is none of its own; nothing is dropped in evaluation.
+        dropout: The dropout rate in training; a rate in the config takes precedence.
         """
-        if not len(tokens):  # no docs but empty ones: a gradient comes back, and ends here
+        if not len(tokens):  # only empty docs: the backward pass needs a gradient
             return torch.zeros((0, self.nO), device=tokens.device, requires_grad=True)
         parts = []
         if self.alphabet is not None and self.reader is not None:
-            letters = F.pad(self.alphabet(words.alphabet), (0, 0, 1, 0))  # 0 after the end of words
+            letters = F.pad(self.alphabet(words.alphabet), (0, 0, 1, 0))  # row 0 is zeros
             parts.append(self.reader(letters, words.chars))
         if self.norms is not None:
             parts.append(self.norms(words.norms))
@@ -186,32 +186,31 @@ def char_word_embed(
     dropout: float | None = None,
     learn_rate_multiplier: float = 1.0,
 ) -> Model[list[Doc], list[Floats2d]]:
-    """Build `spacy-crf-ner.CharWordEmbed.v1`: vectors of words from their spelling, as a tok2vec.
+    """Build `spacy-crf-ner.CharWordEmbed.v1`: word vectors from characters, norm and shape.
 
-    It reads no context: that is for the layer above. What is switched on stands side by side, so
-    that its width is the sum of theirs. The cost is that of the distinct words of a batch. Any
-    character has a vector, seen in training or not; a word of more than 50 is read by its first
-    and last 25.
+    A tok2vec whose vectors do not depend on context. It concatenates the vectors of all features
+    that are switched on, and computes each distinct word of a batch once. Characters that are not
+    in the training data have vectors too. Of a word with more than 50 characters, the first and
+    last 25 are read.
 
-    chars: What reads the characters of a word: "cnn", a convolution with a maximum over the word,
-        "lstm", the last states of both directions, or "none".
-    char_width: Width of what that puts out: filters, or both directions together.
+    chars: Encoder of the characters of a word: "cnn", a convolution with max pooling; "lstm", the
+        last states of both directions; or "none".
+    char_width: Width of its output: filters, or both directions together.
     char_embed: Width of the vector of a character.
     word_width: Width of the learned vector of a word's norm; 0 for none.
-    word_rows: Rows of the table that norms are hashed into, four for each.
+    word_rows: Rows of the table that norms are hashed into; each norm uses four.
     shape_width: Width of the learned vector of a word's shape ("Xxxx", "dd"); 0 for none.
-    shape_rows: Rows of the table that shapes are hashed into, four for each.
-    static_vectors: Take the vectors of the vocab as they are, neither learned nor stored with the
-        model: that of the word, or else of its lower case, or else zeros. The width is that of
-        the vocab when the model is initialized.
-    dropout: Rate on the vectors of tokens; None takes the rate of the update, which is
-        `training.dropout`.
-    learn_rate_multiplier: Times the optimizer's rate.
+    shape_rows: Rows of the table that shapes are hashed into; each shape uses four.
+    static_vectors: Use the vectors of the vocab, neither trained nor stored with the model: the
+        vector of the word, else of its lower case, else zeros. Initializing the model fixes their
+        width.
+    dropout: Dropout rate on token vectors; None uses the rate of the update, `training.dropout`.
+    learn_rate_multiplier: Multiplies the optimizer's learning rate.
 
     Sources: Ma and Hovy (2016), "End-to-end sequence labeling via bi-directional LSTM-CNNs-CRF",
     for the CNN; Lample et al. (2016), "Neural architectures for named entity recognition", for the
     LSTM; hashing as in `thinc.api.HashEmbed`.
-    Raises InputError for a setting out of its range, and where nothing is switched on.
+    Raises InputError for a setting out of its range, and if no feature is switched on.
     """
     tables = word_width, word_rows, shape_width, shape_rows
     config = WordEmbeddingConfig(chars, char_width, char_embed, *tables, static_vectors, dropout)
@@ -233,15 +232,15 @@ def _init_embedding(
     *,
     config: WordEmbeddingConfig,
 ) -> None:
-    """Build the module, with new weights, for the static vectors in the vocab of X."""
+    """Build the module, with new weights, for the width of the static vectors in X's vocab."""
     nM = 0
     if config.static_vectors:
         shape = X[0].vocab.vectors.shape if X else (0, 0)
         if 0 in shape:
             raise InputError(
                 f"static_vectors: expected docs with vectors in their vocab, got {len(X or [])} "
-                f"docs with {shape[0]} vectors. Make some with `spacy init vectors` and give "
-                "their folder as [initialize] vectors, or set static_vectors = false."
+                f"docs with {shape[0]} vectors. Create them with `spacy init vectors` and set "
+                "[initialize] vectors to their folder, or set static_vectors = false."
             )
         nM = shape[1]
     shim_of(model).build_module(nM=nM)
@@ -251,25 +250,25 @@ def _init_embedding(
 def _read_docs(
     model: Model[list[Doc], list[Floats2d]], X: list[Doc], is_train: bool
 ) -> tuple[ArgsKwargs, Callable[[ArgsKwargs], list[Doc]]]:
-    """Hand the distinct words of docs to the module, and the word of each token."""
+    """Convert docs to arguments: distinct words, the word of each token, dropout rate."""
     shim = shim_of(model)
     words, tokens = read_words(X, cast(WordEmbedding, shim.module))
     words = Words(*(numbers.to(shim.device) for numbers in words))
-    # Where nothing else learns, torch yet wants the gradient to go somewhere.
+    # torch needs an input that takes a gradient, even if no weights do.
     words.vectors.requires_grad_(is_train)
-    # thinc's set_dropout_rate does not reach inside a torch module: the rate goes along.
+    # thinc's set_dropout_rate does not reach inside a torch module: pass the rate along.
     args = (words, tokens.to(shim.device), model.attrs["dropout_rate"])
     return ArgsKwargs(args=args, kwargs={}), lambda d_inputs: []
 
 
 def read_words(docs: Sequence[Doc], module: WordEmbedding) -> tuple[Words, Tensor]:
-    """Number the distinct words of docs, and what a module reads of them.
+    """Number the distinct words of docs and their features.
 
-    Two tokens are of one word where they agree in ORTH and in NORM, which a token may have for
-    itself, and in the attribute that the static vectors are looked up by.
+    Two tokens are the same word if they agree in ORTH, in NORM, which a token can override, and in
+    the attribute that is the key of the static vectors.
 
     Returns the words, and the number of the word of each token (N,).
-    Raises InputError where the static vectors are not of the width that the module has.
+    Raises InputError if the static vectors do not have the width of the module.
     """
     if not any(len(doc) for doc in docs):
         nothing = torch.zeros((0, 0))
@@ -295,10 +294,10 @@ def read_words(docs: Sequence[Doc], module: WordEmbedding) -> tuple[Words, Tenso
 
 
 def _distinct(columns: IDs) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Find the distinct rows of (N, 3): where each comes first (U,), and which each row is (N,).
+    """Find the distinct rows of (N, 3): the first of each (U,), and the number of each row (N,).
 
-    Faster than `np.unique` of rows. A column after the other is counted in, exactly: both counts
-    are N at most, so that their product has room in 64 bits.
+    Faster than `np.unique` of rows: it adds one column after the other. Both counts are at most N,
+    so their product fits in 64 bits.
     """
     rows = np.zeros(len(columns), dtype=np.int64)
     first = rows[:1]
@@ -312,7 +311,7 @@ def _distinct(columns: IDs) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def number_characters(texts: Sequence[str]) -> tuple[NDArray[np.int64], IDs]:
     """Number the distinct characters of words from 1.
 
-    texts: Words of one character or more, as those of spaCy are.
+    texts: Words of at least one character.
 
     Returns the words (U, L), 0 after their ends, and the code points of the characters (K,).
     """
@@ -333,10 +332,10 @@ def _hash(ids: IDs, rows: int, seed: int) -> Tensor:
 
 
 def _hash_table(rows: int, width: int) -> nn.EmbeddingBag | None:
-    """Make a table that the sum of four rows is taken of; None for a width of 0.
+    """Make a table for sums of four rows; None for a width of 0.
 
-    A uniform number from -b to b has the variance b^2 / 3, and the sum of four 4 b^2 / 3. It is
-    1 / width, as Ma and Hovy (2016) draw vectors of characters, where b^2 = 3 / (4 width).
+    A uniform number from -b to b has variance b^2 / 3, and a sum of four has 4 b^2 / 3. With
+    b^2 = 3 / (4 width) this is 1 / width, as for the character vectors of Ma and Hovy (2016).
     """
     if not width:
         return None
@@ -347,10 +346,10 @@ def _hash_table(rows: int, width: int) -> nn.EmbeddingBag | None:
 
 
 def _look_up(vocab: Vocab, nM: int, keys: IDs, lowers: IDs) -> Tensor:
-    """Look the static vectors of words up, (U, nM) on the device where the vocab has them.
+    """Look up the static vectors of words: (U, nM), on the device of the vocab's vectors.
 
-    A word has that of its key, or else of its lower case, or else zeros; of floret, a key always
-    has one.
+    A word has the vector of its key, else of its lower case, else zeros. Floret has a vector for
+    every key.
     """
     vectors = vocab.vectors
     if vectors.shape[1] != nM:

@@ -1,4 +1,4 @@
-"""What keeps the memory of a long training run from growing."""
+"""Prevent memory growth in long training runs."""
 
 import os
 from collections.abc import Iterator
@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 from torch import nn
 
-# Kernels that oneDNN keeps: more than the 20 to 30 of one training step, which the layers of a
-# transformer share.
+# Size of oneDNN's kernel cache: more than the 20 to 30 kernels of one training step, which all
+# layers of a transformer share.
 KERNELS = "64"
 
 
@@ -16,9 +16,9 @@ def keep_storage(module: nn.Module) -> Iterator[None]:
     """Keep the parameters of a module in their own tensors while an optimizer updates them.
 
     thinc makes an array over the memory of a tensor, updates it, and makes a tensor over the array.
-    The new tensor keeps the array alive, and the array the old tensor: one more link at every
-    update, for every parameter, which nothing ever frees. A parameter that an optimizer replaces
-    by an array of its own stays replaced.
+    The new tensor keeps the array alive, and the array keeps the old tensor alive: every update
+    adds a link for every parameter, which is never freed. A parameter that an optimizer replaces by
+    another array stays replaced.
     """
     owners = [(weights, weights.data) for weights in module.parameters()]
     yield
@@ -28,12 +28,12 @@ def keep_storage(module: nn.Module) -> Iterator[None]:
 
 
 def limit_kernel_cache() -> None:
-    """Let oneDNN keep few compiled kernels, if it has not made any yet; called before training.
+    """Limit oneDNN's cache of compiled kernels; has no effect once oneDNN has compiled one.
 
-    It compiles a kernel for each shape, and by default keeps the last 1,024. Batches differ in
-    shape, so training uses almost none of them again. They are small, but they lie between the
-    large blocks of the heap, which then cannot be joined: the heap grows with each of them.
-    Prediction does not call this, as the lengths of texts recur. A value in the environment stays.
+    oneDNN compiles a kernel for each shape, and by default keeps the last 1,024. Batches differ in
+    shape, so training almost never uses one again. The kernels are small, but they fragment the
+    heap, which grows with each of them. Prediction does not call this, because text lengths recur.
+    A value in the environment is kept.
     """
     if "DNNL_PRIMITIVE_CACHE_CAPACITY" not in os.environ:
         os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", KERNELS)

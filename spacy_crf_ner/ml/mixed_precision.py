@@ -1,7 +1,7 @@
 """Mixed precision training of the torch modules that thinc's shims hold.
 
-Of the private attributes of thinc's PyTorchShim, `_grad_scaler` and `_mixed_precision` are used
-here alone, and `_model` here and in precision.py.
+This package uses three private attributes of thinc's PyTorchShim: `_mixed_precision` here, `_model`
+here and in precision.py, `_grad_scaler` here and in training/distributed/sync.py.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,12 +20,12 @@ MixedPrecision = bool | Literal["bf16"]
 
 
 def on_gpu() -> bool:
-    """Tell whether a GPU is in use: `spacy-crf-ner.on_gpu.v1`, a value for `mixed_precision`."""
+    """Return whether a GPU is in use: `spacy-crf-ner.on_gpu.v1`, a value for `mixed_precision`."""
     return bool(get_torch_default_device().type == "cuda")
 
 
 def module_of(shim: Any) -> nn.Module | None:
-    """The torch module of a shim; None before it has one, and for other shims."""
+    """Return the torch module of a shim; None if it has none, or not yet."""
     module = getattr(shim, "_model", None)
     return module if isinstance(module, nn.Module) else None
 
@@ -33,19 +33,19 @@ def module_of(shim: Any) -> nn.Module | None:
 class MixedPrecisionShim(PyTorchShim):
     """A shim that trains in float32, bfloat16, or float16 with scaled gradients.
 
-    In float16 thinc scales the gradient of the output before a backward pass, and after it
-    unscales the gradients of all weights. This shim lets gradients of several passes add up: it
-    scales those that are already there, which thinc then unscales together with the new ones.
+    In float16, thinc scales the gradient of the output before a backward pass and unscales the
+    gradients of all weights after it. To accumulate gradients over several passes, this shim first
+    scales the existing gradients, so that thinc unscales old and new ones together.
 
-    bf16: Train in bfloat16; weights and gradients stay in float32, and need no scaling.
+    bf16: Train in bfloat16. Weights and gradients stay in float32 and need no scaling.
     """
 
     bf16 = False
 
     def begin_update(self, inputs: ArgsKwargs) -> tuple[Any, Callable[[ArgsKwargs], ArgsKwargs]]:
-        """Compute the outputs; returns them and a callback for the backward pass.
+        """Return the outputs and a callback for the backward pass.
 
-        Raises InputError for bfloat16 on a GPU that has none.
+        Raises InputError for bfloat16 on a GPU that does not support it.
         """
         use_one_thread_after_fork()
         limit_kernel_cache()
@@ -66,11 +66,11 @@ class MixedPrecisionShim(PyTorchShim):
         device = self.device.type
         if device == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
             raise InputError(
-                'mixed_precision: expected a GPU that computes in bfloat16 for "bf16", got '
+                'mixed_precision: expected a GPU that supports bfloat16 for "bf16", got '
                 f"{torch.cuda.get_device_name()}. Set it to true, for float16, or to false."
             )
         before = self._mixed_precision
-        # thinc's own autocast is for CUDA; it takes the type of the one around it.
+        # thinc's own autocast is for CUDA; it uses the dtype of the surrounding one.
         self._mixed_precision = device == "cuda"
         try:
             with torch.autocast(device, torch.bfloat16):

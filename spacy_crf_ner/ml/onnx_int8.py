@@ -1,4 +1,4 @@
-"""A torch module in ONNX Runtime, its linear layers in int8."""
+"""A torch module in ONNX Runtime, with int8 linear layers."""
 
 import os
 import warnings
@@ -17,10 +17,10 @@ def has_onnx() -> bool:
 
 
 class OnnxModule(nn.Module):
-    """A module in ONNX Runtime; weights are rounded once, inputs of a layer at each call.
+    """A module in ONNX Runtime; weights are quantized once, the inputs of a layer at each call.
 
-    module: On the CPU; it takes tensors by position and returns one tensor.
-    examples: An input of each name, (B, T) or (B, T, nI). B and T may be others later.
+    module: A module on the CPU; it takes tensors by position and returns one tensor.
+    examples: An example of each input, by name: (B, T) or (B, T, nI). B and T may vary in calls.
     """
 
     def __init__(self, module: nn.Module, examples: dict[str, Tensor]) -> None:
@@ -31,7 +31,7 @@ class OnnxModule(nn.Module):
 
     @property
     def session(self) -> Any:
-        """The session of this process: a forked child has none of its parent's threads."""
+        """The session of this process; a forked child needs its own, as it has no threads."""
         from onnxruntime import InferenceSession, SessionOptions
 
         if self._session[0] != os.getpid():
@@ -42,20 +42,20 @@ class OnnxModule(nn.Module):
         return self._session[1]
 
     def forward(self, **inputs: Tensor) -> Tensor:
-        """Compute the output, (B, T, nO) float32, of an input of each name."""
+        """Compute the output, (B, T, nO) float32, from the named inputs."""
         arrays = {name: given.numpy() for name, given in inputs.items()}
         (Y,) = self.session.run(None, arrays)
         return torch.from_numpy(Y)
 
 
 def _quantize(module: nn.Module, examples: dict[str, Tensor], folder: Path) -> bytes:
-    """Write a module as ONNX Runtime reads it, in int8."""
+    """Export a module to ONNX and quantize it to int8."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     whole, prepared, quantized = (str(folder / f"{step}.onnx") for step in range(3))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the exporter, about itself
+        warnings.simplefilter("ignore")  # the exporter warns about itself
         torch.onnx.export(
             module.eval(),
             tuple(examples.values()),

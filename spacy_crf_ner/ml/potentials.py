@@ -24,8 +24,8 @@ SCORES = ("emissions", "transitions", "start", "end")
 class Potentials(NamedTuple):
     """The output of the model: the potentials of a linear-chain CRF for each doc of a batch.
 
-    constrained: Whether the loss gives illegal tag sequences no probability. The loss of a CRF
-        does; the loss of a softmax, which scores each token by itself, does not.
+    constrained: Whether the loss gives illegal tag sequences zero probability: true for a CRF,
+        false for a softmax, which scores each token independently.
     """
 
     emissions: Floats2d  # (N, C)
@@ -45,9 +45,9 @@ class Potentials(NamedTuple):
         allowed: NDArray[np.bool_] | None = None,
         temperature: float | None = None,
     ) -> crf.Chain:
-        """Build the chain over which all decoding and all probabilities are computed.
+        """Build the chain for decoding and for probabilities.
 
-        constraints: The legal tag sequences; all others are forbidden, whatever the decoder.
+        constraints: The legal tag sequences; all others are forbidden, with either decoder.
         allowed: (N, C), the tags that are allowed at the tokens; None for all.
         temperature: Divides all scores, in float64. None leaves them as they are, in float32.
         """
@@ -60,7 +60,7 @@ class Potentials(NamedTuple):
         return _chain(tensors, self.lengths, constraints)
 
     def with_gradient(self, gradients: Sequence[Tensor | None]) -> "Potentials":
-        """Build the gradient for these potentials from one for each of the `tensors`."""
+        """Build the gradient for these potentials from those for `tensors`; None is zero."""
         filled = {
             name: to_array(torch.zeros_like(tensor) if gradient is None else gradient)
             for name, tensor, gradient in zip(SCORES, self.tensors(), gradients)
@@ -69,7 +69,7 @@ class Potentials(NamedTuple):
 
 
 class NegativeSpan(NamedTuple):
-    """A span of a doc of the batch that is known to be no entity, of its label or of any."""
+    """A span that is known not to be an entity, of its label or of any label."""
 
     doc: int  # 0 to B - 1
     exclusion: TagMask  # the tag sequences of the doc without this entity: (R, W, C)
@@ -95,7 +95,7 @@ def nll_with_gradient(
     if negatives:
         losses = losses + _negative_span_loss(chain, negatives)
     losses.sum().backward()  # type: ignore[no-untyped-call]
-    # Where no doc has a second token, the transitions have no part in the loss.
+    # If no doc has a second token, the loss does not depend on the transitions.
     gradient = potentials.with_gradient([tensor.grad for tensor in tensors])
     return losses.detach().cpu().numpy(), gradient
 
@@ -108,7 +108,7 @@ def nll(
 ) -> NDArray[np.float64]:
     """Compute the negative log likelihood of the gold tags at a temperature: (B,), in float64.
 
-    Illegal tag sequences have no probability, whatever the decoder, as in prediction.
+    As in prediction, illegal tag sequences have zero probability, with either decoder.
 
     gold: (N,) tag ids; negative where the annotation is missing.
     constraints: The legal tag sequences.
@@ -129,17 +129,17 @@ def _nll(chain: crf.Chain, gold: NDArray[np.int64], lengths: NDArray[np.int64]) 
         losses = crf.log_partition(chain) - crf.log_partition(chain._replace(emissions=emissions))
     else:
         losses = -crf.log_likelihood(chain, tags)
-    # A doc without annotation has exactly no gradient: Adam would scale up the rounding noise.
+    # A doc without annotation gets a zero gradient: Adam would amplify rounding noise.
     return losses.masked_fill(~((tags >= 0) & mask).any(1), 0.0)
 
 
 def _negative_span_loss(chain: crf.Chain, negatives: Sequence[NegativeSpan]) -> Tensor:
     """Sum -log(1 - P) over the negative spans of each doc: (B,), in float64.
 
-    1 - P is not computed from P, whose distance to 1 no float holds where the model is sure, but
-    as the share of the tag sequences without the span: log(1 - P) = logsumexp_r(logZ_r) - logZ.
-    The sets r differ within the window of the span only: logZ_r is summed from alpha at its first
-    token to beta at its last, and these come from one pass over each doc with negatives.
+    If P is close to 1, a float cannot hold 1 - P. So log(1 - P) is computed from the tag sequences
+    without the span: logsumexp_r(logZ_r) - logZ. The sets r differ only in the window of the span:
+    logZ_r runs from alpha at its first token to beta at its last, and one pass over each doc with
+    negatives gives alpha and beta.
     """
     device = chain.mask.device
     docs, doc_of = np.unique([negative.doc for negative in negatives], return_inverse=True)
@@ -210,7 +210,7 @@ def distill(
 def _chain(
     tensors: list[Tensor], lengths: NDArray[np.int64], constraints: Constraints | None
 ) -> crf.Chain:
-    """The chain of `Potentials.tensors`; without constraints, nothing is forbidden."""
+    """Build the chain of `Potentials.tensors`, with the constraints if there are any."""
     flat, transitions, start, end = tensors
     emissions, mask = _pad(flat, lengths)
     chain = crf.Chain(emissions, transitions, start, end, mask)
@@ -220,7 +220,7 @@ def _chain(
 
 
 def _pad(flat: Tensor, lengths: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-    """(N, ...) -> (B, T, ...), zeros beyond the end of a doc, and the mask (B, T)."""
+    """(N, ...) -> (B, T, ...), zeros after the end of a doc, and the mask (B, T)."""
     ends = torch.from_numpy(lengths).to(flat.device)
     steps = torch.arange(int(lengths.max(initial=0)), device=flat.device)
     mask = steps[None, :] < ends[:, None]

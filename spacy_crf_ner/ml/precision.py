@@ -1,6 +1,6 @@
-"""The precision of prediction: which one is fast here, and the module that computes in it.
+"""Precisions for prediction: choose a fast one, and convert modules to it.
 
-Training does not use it: the weights that learn stay in float32.
+Training does not use them: trained weights stay in float32.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,23 +23,23 @@ from .threads import use_one_thread_after_fork
 from .torch_internals import PackedLinear, has_bf16, has_int8, has_packed_linear
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16", "int8")
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}  # but for int8
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}  # not of int8
 
-# The probe: tokens of a batch, seconds that its rounds take, and the share of the time that a
-# precision must save to be preferred to a more exact one.
+# The probe: tokens of a batch, duration in seconds, and the share of the time that a precision must
+# save to be preferred to a more exact one.
 PROBE_TOKENS = 128
 PROBE_SECONDS = 0.05
 MIN_GAIN = 0.1
 
 
 def require_precision(precision: str | None) -> None:
-    """Raise InputError for an unknown precision. None, that of the weights, is a known one."""
+    """Raise InputError for an unknown precision; None, the precision of the weights, is valid."""
     if precision is not None and precision not in PRECISIONS:
         raise InputError(f"precision: expected one of {[*PRECISIONS]}, got {precision!r}.")
 
 
 def require_available(precision: str, device: torch.device) -> None:
-    """Raise InputError for a precision that a device does not have, or that lacks its packages."""
+    """Raise InputError if a device does not support a precision, or its packages are missing."""
     if precision == "int8" and device.type != "cpu":
         raise InputError("precision: int8 is for CPUs, got a GPU. Choose fp16, bf16 or auto.")
     if precision == "int8" and not has_onnx():
@@ -54,8 +54,8 @@ def require_available(precision: str, device: torch.device) -> None:
 def fastest_precision(device: torch.device, sizes: tuple[int, int], int8: bool = True) -> str:
     """Choose a precision: float32, or one that saves a tenth of the time of a more exact one.
 
-    On a GPU it is bfloat16, or float16 where bfloat16 is emulated. On a CPU those with instructions
-    for them are measured, int8 only if its packages are installed.
+    On a GPU it is bfloat16, or float16 if the GPU emulates bfloat16. On a CPU it measures the
+    precisions that the CPU has instructions for, int8 only if its packages are installed.
 
     sizes: Widths of the linear layer to measure.
     int8: Whether int8 may be chosen.
@@ -77,11 +77,11 @@ def fastest_precision(device: torch.device, sizes: tuple[int, int], int8: bool =
 
 @cache
 def measure_linear(nI: int, nO: int, precisions: tuple[str, ...], threads: int) -> dict[str, float]:
-    """Measure the seconds of a linear layer in each precision; a process does so once.
+    """Measure the seconds of a linear layer in each precision; a process measures once.
 
     The precisions take turns, so that other work on the machine slows all of them down.
 
-    threads: Number of torch's threads. It only tells results apart.
+    threads: Number of torch's threads; only a key of the cache.
 
     Returns the median for each precision.
     """
@@ -91,7 +91,7 @@ def measure_linear(nI: int, nO: int, precisions: tuple[str, ...], threads: int) 
         layers = {precision: _linear_in(linear, X, precision) for precision in precisions}
         inputs = {each: X.to(DTYPES.get(each, torch.float32)) for each in precisions}
         for precision, layer in layers.items():
-            layer(inputs[precision])  # the first call prepares the others
+            layer(inputs[precision])  # warm up
         end = perf_counter() + PROBE_SECONDS
         while len(taken[precisions[-1]]) < 3 or perf_counter() < end:
             for precision, layer in layers.items():
@@ -102,7 +102,7 @@ def measure_linear(nI: int, nO: int, precisions: tuple[str, ...], threads: int) 
 
 
 def _linear_in(linear: nn.Linear, X: torch.Tensor, precision: str) -> Callable[..., Any]:
-    """A linear layer as prediction uses it in a precision."""
+    """Convert a linear layer to a precision, as for prediction."""
     if precision == "int8":
         onnx = OnnxModule(linear, {"X": X})
         return lambda X: onnx(X=X)
@@ -111,7 +111,7 @@ def _linear_in(linear: nn.Linear, X: torch.Tensor, precision: str) -> Callable[.
 
 
 def largest_weight(module: nn.Module) -> tuple[int, int] | None:
-    """The shape of the largest matrix of a module, embeddings left out; None without any."""
+    """Return the shape of the largest matrix of a module, without embeddings, or None."""
     layers = (layer for layer in module.modules() if not isinstance(layer, nn.Embedding))
     weights = (weight for layer in layers for weight in layer.parameters(recurse=False))
     shapes = [(w.shape[0], w.shape[1]) for w in weights if w.dim() == 2]
@@ -119,17 +119,17 @@ def largest_weight(module: nn.Module) -> tuple[int, int] | None:
 
 
 def sharing_copy(module: nn.Module) -> nn.Module:
-    """Copy a module but for its weights, which are the same."""
+    """Copy a module; the copy shares its weights."""
     weights = (*module.parameters(), *module.buffers())
     return deepcopy(module, {id(tensor): tensor for tensor in weights})
 
 
 class PredictionShim(PyTorchShim):
-    """A shim that trains its module, and predicts with another one that is made from it.
+    """A shim that trains its module, and predicts with another one made from it.
 
     precision: One of PRECISIONS; None to predict with the module itself.
-    make_inference_module: Makes, from the module and a precision that is not "auto", the one to
-        predict with, which may share its weights.
+    make_inference_module: Makes the module to predict with from the trained one and a precision
+        that is not "auto"; they may share weights.
     int8: Whether "auto" may be int8.
     """
 
@@ -137,16 +137,15 @@ class PredictionShim(PyTorchShim):
     make_inference_module: Callable[[nn.Module, str], nn.Module]
     int8 = False
 
-    # The module to predict with, after the module and the precision that it was made from.
+    # The trained module, the precision, and the module to predict with.
     _inference: tuple[nn.Module, str, nn.Module] | None = None
-    # What "auto" is, and on which kind of device.
+    # A type of device, and the precision that "auto" is there.
     _fastest: tuple[str, str] = ("", "")
 
     def set_precision(self, precision: str | None) -> None:
         """Set the precision. "auto" is resolved at once, or when there are weights.
 
-        So the processes of `nlp.pipe(n_process=2)` predict in the precision that their parent
-        chose, and not each in its own.
+        So all processes of `nlp.pipe(n_process=2)` use the precision that their parent chose.
         """
         self.precision = precision
         if precision == "auto" and self._model is not None:
@@ -168,9 +167,9 @@ class PredictionShim(PyTorchShim):
 
     @property
     def resolved_precision(self) -> str | None:
-        """The precision, "auto" resolved once for a kind of device; None for that of the weights.
+        """The precision, with "auto" resolved once for a type of device; None for the weights' own.
 
-        Raises InputError for a precision that the device does not have or that lacks its packages.
+        Raises InputError as `require_available`.
         """
         if self.precision is None:
             return None
@@ -184,7 +183,7 @@ class PredictionShim(PyTorchShim):
         return self._fastest[1]
 
     def inference_module(self) -> Any:
-        """The module to predict with, made again after the weights have changed."""
+        """Return the module to predict with; rebuild it if the weights have changed."""
         if self._inference is None or self._inference[:2] != (self._model, self.precision):
             precision = self.resolved_precision
             assert self.precision is not None and precision is not None
@@ -204,13 +203,13 @@ class PredictionShim(PyTorchShim):
 
     @contextmanager
     def use_params(self, params: dict[Any, Any]) -> Iterator[None]:
-        """Use other weights for a while, such as an optimizer's averages."""
+        """Use other weights temporarily, such as an optimizer's averages."""
         self.invalidate()
         error: BaseException | None = None
         with super().use_params(params):
             try:
                 yield
-            except BaseException as raised:  # thinc would leave the other weights in the module
+            except BaseException as raised:  # thinc does not restore the weights after an error
                 error = raised
         self.invalidate()
         if error is not None:
@@ -222,5 +221,5 @@ class PredictionShim(PyTorchShim):
         super().to_device(device_type, device_id)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state to copy: a copy makes its own module to predict with."""
+        """Return the state to copy, without the module to predict with."""
         return {**self.__dict__, "_inference": None}

@@ -10,9 +10,9 @@ _process = os.getpid()
 def use_one_thread_after_fork() -> None:
     """Set torch to one thread if this process was forked since this module was imported.
 
-    Such a process, as `nlp.pipe(n_process=2)` starts them, has no copy of the threads of its
-    parent, and torch would wait for them forever. This is done once in a process, before its
-    first prediction or update: other forked processes keep their threads.
+    A forked process, as in `nlp.pipe(n_process=2)`, has no copy of its parent's threads, and torch
+    would wait for them forever. Call this before predictions and updates; only the first call in a
+    process has an effect.
     """
     global _process
     if _process != os.getpid():

@@ -1,4 +1,4 @@
-"""What this package takes from torch under private names, probed, with a public fallback.
+"""Private names of torch that this package uses, each one probed, with a public fallback.
 
 - `torch.ops.mkldnn._reorder_linear_weight` and `_linear_pointwise`: oneDNN's linear layer with
   packed weights. Without them, linear layers stay `nn.Linear`: bfloat16 is slower by an eighth.
@@ -13,26 +13,26 @@ from torch import Tensor, nn
 
 
 def cpu_has(*instructions: str) -> bool:
-    """Whether the CPU has one of these instruction sets; False where torch cannot say."""
+    """Whether the CPU has one of these instruction sets; False if torch does not report them."""
     known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return any(known.get(name) for name in instructions)
 
 
 def has_bf16() -> bool:
-    """Whether the CPU multiplies bfloat16 numbers."""
+    """Whether the CPU has bfloat16 instructions."""
     return cpu_has("avx512_bf16", "amx_bf16")
 
 
 def has_int8() -> bool:
-    """Whether the CPU multiplies bytes."""
+    """Whether the CPU has int8 instructions."""
     return cpu_has("avx512_vnni", "avx_vnni", "amx_int8")
 
 
 class PackedLinear(nn.Module):
-    """A linear layer of bfloat16 weights in oneDNN's layout; "gelu" is applied in the same pass.
+    """A linear layer with bfloat16 weights in oneDNN's layout; "gelu" is applied in the same pass.
 
-    torch.compile does the same, but it needs a C++ compiler where the pipeline runs, and compiles
-    again for new shapes. On a CPU with AMX this makes MiniLM faster by an eighth.
+    torch.compile does the same, but it needs a C++ compiler where the pipeline runs, and recompiles
+    for new shapes. On a CPU with AMX this makes MiniLM faster by an eighth.
     """
 
     def __init__(self, linear: nn.Linear, activation: str = "none") -> None:
@@ -52,7 +52,7 @@ class PackedLinear(nn.Module):
 
 @cache
 def has_packed_linear() -> bool:
-    """Whether a `PackedLinear` can be made here and computes what it should."""
+    """Whether `PackedLinear` works on this machine and returns the right result."""
     if not has_bf16():
         return False
     X = torch.ones(2, 32, dtype=torch.bfloat16)
@@ -63,7 +63,7 @@ def has_packed_linear() -> bool:
         with torch.no_grad():
             return all(
                 torch.equal(PackedLinear(linear, activation)(X), torch.full_like(X, 33.0))
-                for activation in ("none", "gelu")  # of 33, GELU is 33
+                for activation in ("none", "gelu")  # GELU(33) is 33
             )
     except (AttributeError, RuntimeError, TypeError):
         return False

@@ -1,4 +1,4 @@
-"""A torch module as a thinc layer: arrays to tensors and back, and its storage.
+"""torch modules as thinc layers: conversion between arrays and tensors, and serialization.
 
 Axes: N tokens of a batch, one doc after the other.
 """
@@ -32,7 +32,7 @@ from .precision import DTYPES, PredictionShim, require_precision, sharing_copy
 
 InT = TypeVar("InT")
 OutT = TypeVar("OutT")
-# Makes a module of its dimensions, such as nI; the module has them in its attribute `dims`.
+# Makes a module from its dimensions, such as nI, which the module keeps in its attribute `dims`.
 Build = Callable[..., nn.Module]
 ConvertInputs = Callable[
     [Model[InT, OutT], InT, bool], tuple[ArgsKwargs, Callable[[ArgsKwargs], InT]]
@@ -41,12 +41,12 @@ ConvertOutputs = Callable[..., tuple[OutT, Callable[[OutT], ArgsKwargs]]]
 
 
 def to_array(tensor: Tensor) -> Any:
-    """Return an array over the memory of a tensor: numpy's, or cupy's for a tensor on a GPU."""
+    """Return an array over the memory of a tensor: numpy on the CPU, cupy on a GPU."""
     return torch2xp(tensor.detach())
 
 
 def to_tensor(array: Any) -> Tensor:
-    """Return a tensor over the memory of an array, on the CPU or the GPU where the array is."""
+    """Return a tensor over the memory of an array, on the device of the array."""
     # xp2torch alone would copy a numpy array to the GPU in use.
     return torch.from_numpy(array) if isinstance(array, np.ndarray) else xp2torch(array)
 
@@ -63,15 +63,15 @@ def torch_layer(
     mixed_precision: MixedPrecision = False,
     precision: str | None = None,
 ) -> Model[InT, OutT]:
-    """Make a layer of a module that is built when its dimensions are known.
+    """Make a layer from a module that is built when its dimensions are known.
 
-    build: Makes the module, of its dimensions.
+    build: Makes the module from its dimensions.
     convert_inputs: Returns the arguments of the module and a callback for their gradient.
     convert_outputs: Takes the inputs of the layer and the outputs of the module; returns the
-        outputs of the layer and a callback for their gradient. Both are those of thinc's
+        outputs of the layer and a callback for their gradient. Both are as in thinc's
         PyTorchWrapper.
-    init: Initializes the layer: calls `TorchShim.build_module`.
-    nO: The width of the output, where it is known.
+    init: Initializes the layer with `TorchShim.build_module`.
+    nO: The width of the output, if it is known.
 
     The other settings are those of `spacy-crf-ner.BiLSTMCRF.v1`.
     Raises InputError for an unknown precision.
@@ -112,7 +112,7 @@ def init_from_vectors(
 ) -> None:
     """Build the module of a layer, with new weights, for the width of the vectors X.
 
-    dims: The dimensions of the layer that the module is built of, nI among them.
+    dims: The dimensions that the module is built from, including nI.
     """
     if X is not None:
         model.set_dim("nI", get_width(X), force=True)
@@ -120,7 +120,7 @@ def init_from_vectors(
 
 
 def shim_of(model: Model[Any, Any]) -> "TorchShim":
-    """The shim of a `torch_layer`."""
+    """Return the shim of a `torch_layer`."""
     return cast(TorchShim, model.shims[0])
 
 
@@ -143,7 +143,7 @@ def read_vectors(
 def write_vectors(
     model: Model[Any, list[Floats2d]], inputs_outputs: tuple[list[Any], Tensor], is_train: bool
 ) -> tuple[list[Floats2d], Callable[[list[Floats2d]], ArgsKwargs]]:
-    """Convert the vectors of all tokens, (N, nO), to those of each doc."""
+    """Split the vectors of all tokens, (N, nO), by doc."""
     docs, Y = inputs_outputs
     lengths = cast(Ints1d, np.array([len(doc) for doc in docs], dtype=np.int64))
 
@@ -155,10 +155,7 @@ def write_vectors(
 
 
 def cast_recurrent(module: nn.Module, precision: str) -> nn.Module:
-    """Copy a module with its recurrent layers, which compute most, in another precision.
-
-    For int8 they stay as they are.
-    """
+    """Copy a module and cast its recurrent layers, the most expensive ones; not to int8."""
     dtype = DTYPES.get(precision, torch.float32)
     if dtype is torch.float32:
         return sharing_copy(module)
@@ -170,7 +167,7 @@ def cast_recurrent(module: nn.Module, precision: str) -> nn.Module:
 
 
 class TorchShim(MixedPrecisionShim, PredictionShim):
-    """Hold a module that is built when its dimensions are known, and train it at its own rate."""
+    """A shim whose module is built when its dimensions are known, with its own learning rate."""
 
     make_inference_module = staticmethod(cast_recurrent)
 
@@ -197,12 +194,12 @@ class TorchShim(MixedPrecisionShim, PredictionShim):
         self.replace_module(self.build(**dims).to(get_torch_default_device()))
 
     def replace_module(self, module: nn.Module) -> None:
-        """Take another module. Optimizers treat its weights as new ones."""
+        """Replace the module. Optimizers treat its weights as new ones."""
         Shim.__init__(self, module)  # with a new id
 
     @property
     def module(self) -> nn.Module:
-        """The module. Raises InputError where it is not built yet."""
+        """The module. Raises InputError if it is not built yet."""
         module = module_of(self)
         if module is None:
             raise InputError(
@@ -213,7 +210,7 @@ class TorchShim(MixedPrecisionShim, PredictionShim):
 
     @property
     def device(self) -> torch.device:
-        """The device of the module; without any weights, the device in use."""
+        """The device of the module; if it has no weights, the device in use."""
         weights = next(self.module.parameters(), None)
         return get_torch_default_device() if weights is None else weights.device
 
@@ -239,7 +236,7 @@ class ScaledKey(tuple[int, str]):
 
 
 def _defer(collect: Any, lr_scale: float, key: KeyT, weights: Any, gradient: Any) -> Any:
-    """Pass a gradient to a function that keeps it: a copy, as the shim sets its own to zero."""
+    """Pass a copy of a gradient to a function that keeps it; the shim zeroes its own."""
     scaled = ScaledKey(key)
     scaled.lr_scale = lr_scale
     return collect(scaled, weights, gradient.copy())
@@ -254,7 +251,7 @@ def _serialize(module: nn.Module | None) -> bytes:
 
 
 def _deserialize(build: Build, _: Any, data: bytes, device: torch.device) -> nn.Module | None:
-    """Build the module from its stored dimensions; only tensors and plain values are read."""
+    """Load a module, reading only tensors and plain values."""
     if not data:
         return None
     try:
@@ -262,12 +259,12 @@ def _deserialize(build: Build, _: Any, data: bytes, device: torch.device) -> nn.
         module = build(**stored["dims"])
         module.load_state_dict(stored["state"])
     except (MemoryError, OSError, torch.OutOfMemoryError):
-        raise  # an error of the machine says nothing of the file
+        raise  # not an error of the file
     except Exception as error:
         raise InputError(
             "The stored weights cannot be read: expected the weights of a model with the settings "
             f"of the config, got {len(data)} bytes that fail with a {type(error).__name__}. The "
-            "file is truncated, or of another architecture or other settings: load the pipeline "
-            "with the config that it was trained with, or save it again."
+            "file is truncated, or is of another architecture or other settings: load the "
+            "pipeline with the config that it was trained with, or save it again."
         ) from error
     return module.to(device)

@@ -1,1 +1,1 @@
-"""The spaCy component `crf_ner`, and what belongs to it."""
+"""The spaCy component `crf_ner`."""

@@ -1,4 +1,4 @@
-"""Faster prediction of pipelines over transformers."""
+"""Faster prediction for pipelines with transformers."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -12,32 +12,31 @@ from ..ml.transformer.model import convert_layer
 from ..ml.transformer.spacy_transformers_internals import TransformerListener, TransformerModel
 from .lookup import FACTORY
 
-TRANSFORMER = "spacy-crf-ner.TransformerModel.v1"  # takes the place of those of CONVERTED
+TRANSFORMER = "spacy-crf-ner.TransformerModel.v1"  # replaces those in CONVERTED
 CONVERTED = tuple(f"spacy-transformers.TransformerModel.v{version}" for version in (1, 2, 3))
-# Tokens, padding of docs included, that go through a transformer at once: as many as there is
-# memory for their hidden states. The more windows there are, the more have the same length.
+# Tokens, padding of docs included, in one call of a transformer: memory for their hidden states is
+# the limit. With more windows, more of them have the same length.
 MAX_BATCH_ITEMS = 2**16
-BATCH_SIZE = 512  # docs that nlp.pipe holds, for the same reason
+BATCH_SIZE = 512  # docs in a batch of nlp.pipe, for the same reason
 
 
 def accelerate(nlp: Language, precision: str | None = "auto") -> Language:
     """Make a pipeline predict faster, with the same or nearly the same results.
 
-    Its transformers and the recurrent encoders above them compute in the precision. A transformer
-    sorts the docs that `nlp.pipe` holds, 512 or more by default, by the length of their windows,
-    and does not compute outputs that nothing reads. The settings are saved with the pipeline.
-    Training does not change, but the evaluations of `spacy train` are faster too.
+    The transformers, and the recurrent encoders above them, compute in the given precision. A
+    transformer sorts the windows of each batch of `nlp.pipe` (512 docs or more by default) by
+    length, and skips unused outputs. The settings are saved with the pipeline. Training does not
+    change, but the evaluations of `spacy train` are faster too.
 
     nlp: A trained pipeline; it is changed.
-    precision: "fp32" changes no result. "bf16" is for GPUs and for CPUs that compute in bfloat16,
-        "fp16" for GPUs, "int8" for CPUs, with the extra `int8`. "auto" measures them for some 50
-        milliseconds and takes float32, or one that saves a tenth of the time or more; it does so
-        wherever the pipeline is loaded. None undoes it, but keeps the numbers of docs and tokens
-        that are taken at a time.
+    precision: "fp32" changes no result. "bf16" is for GPUs and CPUs with bfloat16 instructions,
+        "fp16" for GPUs, "int8" for CPUs, with the extra `int8`. "auto" measures them for about 50
+        milliseconds each time the pipeline is loaded, and chooses float32, or one that saves a
+        tenth of the time or more. None undoes this, but keeps the larger batches.
 
     Returns the pipeline.
-    Raises InputError for an unknown precision, for one that the hardware does not have or that
-    lacks its packages, and for a `crf_ner` whose transformer is a Tok2VecTransformer of
+    Raises InputError for an unknown precision, for one that the hardware does not support or whose
+    packages are missing, and for a `crf_ner` whose transformer is a Tok2VecTransformer of
     spacy-transformers, which has no such setting.
     """
     require_precision(precision)
@@ -54,7 +53,7 @@ def accelerate(nlp: Language, precision: str | None = "auto") -> Language:
                 convert_layer(node)
             for shim in node.shims:
                 if isinstance(shim, PredictionShim) and (
-                    # An "auto" of a component without a transformer is resolved as asked.
+                    # Without a transformer in the component, replace only "auto".
                     name in pipes or (precision is not None and shim.precision == "auto")
                 ):
                     shim.set_precision(precision)
@@ -85,14 +84,14 @@ def _has_transformer(pipe: Any) -> bool:
 
 
 def _has_setting(nlp: Language, name: str) -> bool:
-    """Whether the config of a component has a place for the precision; ours must have one."""
+    """Whether the config of a component has a setting for the precision; a `crf_ner` must."""
     for block in _blocks(nlp.get_pipe_config(name)):
         if block["@architectures"].startswith("spacy-transformers.Tok2VecTransformer."):
             if nlp.get_pipe_meta(name).factory == FACTORY:
                 raise InputError(
-                    f"[{name}] expected a transformer of spacy-crf-ner, as {TRANSFORMER!r}, got "
-                    f"{block['@architectures']!r}, which has no setting for its precision. Train "
-                    "it as a component `transformer` that this one listens to."
+                    f"[{name}] expected a transformer of spacy-crf-ner, such as {TRANSFORMER!r}, "
+                    f"got {block['@architectures']!r}, which has no setting for its precision. "
+                    "Train it as a component `transformer` that this one listens to."
                 )
             return False
     return True

@@ -1,4 +1,4 @@
-"""Predictions, and how they are written to docs."""
+"""Predictions, and writing them to docs."""
 
 import warnings
 from typing import NamedTuple
@@ -16,7 +16,7 @@ class Prediction(NamedTuple):
     """The prediction for one doc.
 
     spans: First token, last token + 1 and label of each entity, in order.
-    confidences: The probability of each; empty if they are not asked for.
+    confidences: The probability of each; empty if not requested.
     candidates: Spans that may overlap, each with its probability.
     """
 
@@ -26,7 +26,7 @@ class Prediction(NamedTuple):
 
 
 def add_confidence_extension() -> None:
-    """Register `ent._.confidence`, unless it is there: other code may use the name too."""
+    """Register `ent._.confidence` if it is new; warn if other code uses the name."""
     if not Span.has_extension(CONFIDENCE):
         Span.set_extension(CONFIDENCE, default=None)
     _, method, getter, _ = Span.get_extension(CONFIDENCE)
@@ -41,7 +41,7 @@ def add_confidence_extension() -> None:
 def annotate(
     doc: Doc, prediction: Prediction, overwrite: bool, confidence: bool, spans_key: str | None
 ) -> None:
-    """Set the predicted entities; tokens outside them that have no annotation become outside.
+    """Set the predicted entities; other tokens without annotation become outside.
 
     overwrite, confidence, spans_key: Settings of the component.
     """
@@ -49,7 +49,7 @@ def annotate(
     if overwrite or not doc.has_annotation("ENT_IOB"):
         delete_extension(doc.ents, CONFIDENCE)
         for ent in doc.ents:
-            for token in ent:  # set_ents keeps an id where the new entity has none
+            for token in ent:  # set_ents keeps old ids if the new entity has none
                 token.ent_id, token.ent_kb_id = 0, 0
         doc.set_ents(ents, default="outside")
     else:

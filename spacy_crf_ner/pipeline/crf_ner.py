@@ -54,29 +54,30 @@ subword_features = true
 class CRFEntityRecognizer(CRFPipe):
     """Set `Doc.ents` by Viterbi decoding of a linear-chain CRF, each entity with its probability.
 
-    Entities that a doc comes with are kept, and the others are predicted given them. No predicted
-    entity crosses a sentence start that is set, or begins or ends in whitespace.
+    Preset entities of a doc are kept, and the others are predicted given them. No predicted entity
+    crosses a sentence start that is set, or begins or ends with whitespace.
 
-    All settings but `scheme` are attributes that may be changed at run time; that changes
+    All settings except `scheme` are attributes that can be changed at run time; this changes
     `nlp.config` too. Labels and the fitted temperature are stored with the weights.
 
     nlp, name: The pipeline, and the name of the component in it.
     model: From docs to the potentials of a CRF, as `spacy-crf-ner.BiLSTMCRF.v1` (default, over
         spaCy's HashEmbedCNN) builds it.
     scheme: The tag scheme: "biluo" (default), "bio" or "io".
-    confidence: Give each predicted entity its probability, `ent._.confidence`: that exactly this
-        span has this label, given the doc. None for entities that the doc came with.
-    threshold: Entities less probable than this are dropped.
-    thresholds: The same by label, instead of `threshold`.
-    temperature: Divides all scores before probabilities are taken. It changes no entity but by the
-        thresholds. None for the one that `fit_temperature` found, or 1.0.
-    spans_key: Where not None, `doc.spans[spans_key]` has all spans of at least
-        `candidate_threshold`, overlapping ones too, their probabilities in `.attrs["scores"]`.
-    candidate_threshold: The lowest probability there, over 0.
-    incorrect_spans_key: Where not None, `doc.spans[incorrect_spans_key]` of gold docs has negative
-        spans: no entities of their label, or of any where it is empty. The label "O" says that
-        some token of the span is in an entity.
-    overwrite: Ignore and replace the entities that a doc comes with.
+    confidence: Set `ent._.confidence` of each predicted entity: the probability that exactly this
+        span has this label, given the doc. It is None for preset entities.
+    threshold: Entities with a lower probability are dropped.
+    thresholds: Thresholds by label, which take precedence over `threshold`.
+    temperature: Divides all scores before probabilities are computed. It affects entities only
+        through the thresholds. None for the one that `fit_temperature` found, or 1.0.
+    spans_key: If not None, `doc.spans[spans_key]` has all spans with a probability of at least
+        `candidate_threshold`, including overlapping ones, and `.attrs["scores"]` their
+        probabilities.
+    candidate_threshold: The lowest probability of these spans, above 0.
+    incorrect_spans_key: If not None, `doc.spans[incorrect_spans_key]` of gold docs has negative
+        spans: spans that are not entities of their label, or of any label if it is empty. The label
+        "O" means that at least one token of the span is in an entity.
+    overwrite: Ignore and replace preset entities.
     scorer: Scores examples; default `spacy.ner_scorer.v1`.
 
     Raises InputError for an unknown scheme, and for numbers out of their range.
@@ -110,7 +111,7 @@ class CRFEntityRecognizer(CRFPipe):
         overwrite: bool = False,
         scorer: Callable[..., Any] | None,
     ) -> None:
-        # What training fixed. `thresholds` is not read: spacy find-threshold writes to it.
+        # The results of training. `thresholds` is not read: spacy find-threshold writes to it.
         super().__init__(nlp.vocab, model, name, labels=[], temperature=None, thresholds={})
         self.settings: dict[str, Any] = {}
         self.confidence, self.overwrite = confidence, overwrite
@@ -119,7 +120,7 @@ class CRFEntityRecognizer(CRFPipe):
         self.spans_key, self.candidate_threshold = spans_key, candidate_threshold
         self.incorrect_spans_key = incorrect_spans_key
         self._scheme_name = scheme
-        _tag_scheme(scheme, ())  # an unknown one is an error here, not at the first doc
+        _tag_scheme(scheme, ())  # fail now for an unknown scheme, not at the first doc
         self.scorer = scorer
         # nlp.resume_training() copies the model to this attribute of components that have it.
         self._rehearsal_model: Model[list[Doc], Potentials] | None = None
@@ -144,7 +145,7 @@ class CRFEntityRecognizer(CRFPipe):
     def add_label(self, label: str) -> int:
         """Add a label. An initialized model gets more tags; its predictions do not change yet.
 
-        Returns 1, or 0 where the label is there already. Raises InputError for an empty label.
+        Returns 1, or 0 if the label already exists. Raises InputError for an empty label.
         """
         if not isinstance(label, str) or not label:
             raise InputError(f"[{self.name}] label: expected a non-empty string, got {label!r}.")
@@ -152,7 +153,7 @@ class CRFEntityRecognizer(CRFPipe):
             return 0
         self.cfg["labels"].append(label)
         self.vocab.strings.add(label)
-        if self.model.get_ref("output_layer").has_dim("nI"):  # known once there are weights
+        if self.model.get_ref("output_layer").has_dim("nI"):  # set once there are weights
             grow(self.model, len(self.scheme.tags), like=TAG_OUTSIDE)
         return 1
 
@@ -167,13 +168,13 @@ class CRFEntityRecognizer(CRFPipe):
 
         get_examples: Returns the training examples.
         nlp: The pipeline.
-        labels: As `spacy init labels` stores them; None takes those of the examples, in
+        labels: Labels as stored by `spacy init labels`; None takes those of the examples, in
             alphabetical order, which reads all of them once.
 
-        Raises InputError for examples without entities, for a gold entity that begins or ends in
-        whitespace or whose label begins in "!", for a threshold of an unknown label, and where the
+        Raises InputError for examples without entities, for a gold entity that begins or ends with
+        whitespace or whose label begins with "!", for a threshold of an unknown label, and if the
         component listens to one that is not in the pipeline.
-        Warns of gold entities and negative spans that do not align with the predicted tokens.
+        Warns about gold entities and negative spans that do not align with the predicted tokens.
         """
         validate_get_examples(get_examples, "CRFEntityRecognizer.initialize")
         check_lexeme_norms(self.vocab, self.name)
@@ -183,11 +184,11 @@ class CRFEntityRecognizer(CRFPipe):
             labels = collect_labels(get_examples(), self.name, self.incorrect_spans_key)
         if not labels and not self.labels:
             raise InputError(
-                f"[{self.name}] expected examples with entities, got none with any: there is no "
-                "label to learn. Check that the corpus has doc.ents, or give the labels."
+                f"[{self.name}] expected examples with entities, got none: there is no label to "
+                "learn. Check that the corpus has doc.ents, or give the labels."
             )
         self._require_known_labels([*self.labels, *labels])
-        # Only now, as nothing above fails any more: forget what belongs to old weights.
+        # All checks have passed: reset what belongs to old weights.
         output_layer = self.model.get_ref("output_layer")
         for node, dim in ((self.model, "nO"), (output_layer, "nO"), (output_layer, "nI")):
             node.set_dim(dim, None, force=True)
@@ -206,8 +207,8 @@ class CRFEntityRecognizer(CRFPipe):
         """Find the entities of the best legal tag sequence of each doc, and their probabilities.
 
         Raises InputError for docs that lack the features of an upstream component, for features
-        that are not finite, for a threshold of an unknown label, and where the model's tags are not
-        those of the labels.
+        that are not finite, for a threshold of an unknown label, and if the model's tags do not
+        match the labels.
         """
         docs = list(docs)
         if not any(len(doc) for doc in docs):
@@ -229,23 +230,23 @@ class CRFEntityRecognizer(CRFPipe):
         return [Prediction(*of_doc) for of_doc in zip(spans, confidences, candidates)]
 
     def set_annotations(self, docs: Iterable[Doc], scores: Sequence[Prediction]) -> None:
-        """Set what `predict` returns; other tokens without annotation become outside."""
+        """Write the result of `predict`; other tokens without annotation become outside."""
         for doc, prediction in zip(docs, scores):
             annotate(doc, prediction, self.overwrite, self.confidence, self.spans_key)
 
     def fit_temperature(self, examples: Iterable[Example]) -> float:
-        """Set the temperature to the one under which the gold entities are most likely.
+        """Set the temperature that maximizes the likelihood of the gold entities.
 
-        It makes confidences agree with how often the component is right, and changes no entity but
-        by the thresholds. The loss is convex in 1 / temperature where all tokens are annotated; it
-        leaves out docs without annotation.
+        This calibrates the confidences. It affects entities only through the thresholds. The loss
+        is convex in 1 / temperature if all tokens are annotated. Docs without annotation are
+        ignored.
 
-        examples: Not those of the training; their `predicted` docs have been through the
-            components before this one.
+        examples: Examples that were not used for training. The components before this one must
+            have processed their `predicted` docs.
 
-        Returns the temperature, 0.05 to 20. Source: Guo et al. (2017), ICML, of a softmax.
-        Raises InputError where no example has annotation, and as `get_loss`.
-        Warns where the best temperature is out of its range.
+        Returns the temperature, 0.05 to 20. Source: Guo et al. (2017), ICML, for a softmax.
+        Raises InputError if no example has annotation, and as `get_loss`.
+        Warns if the best temperature is outside this range.
         """
         examples = list(examples)
         validate_examples(examples, "CRFEntityRecognizer.fit_temperature")
@@ -254,7 +255,7 @@ class CRFEntityRecognizer(CRFPipe):
         if not annotated:
             raise InputError(
                 f"[{self.name}] expected examples with annotated entities, got {len(examples)} "
-                "without: there is nothing to fit the temperature to. Check that the corpus has "
+                "without: the temperature cannot be fitted. Check that the corpus has "
                 "doc.ents."
             )
         batches = [
@@ -267,14 +268,14 @@ class CRFEntityRecognizer(CRFPipe):
     def get_loss(self, examples: Iterable[Example], scores: Potentials) -> tuple[float, Potentials]:
         """Compute the negative log likelihood of the gold entities, in nats, summed over docs.
 
-        Tokens without annotation, and those of a gold entity that does not align with them, may
-        carry any tag: the loss sums over all.
+        The loss sums over all tags of tokens without annotation, and of tokens whose gold entity
+        does not align with them.
 
         scores: The potentials of the predicted docs.
 
         Returns the loss and its gradient for the potentials.
-        Raises InputError for a gold entity of an unknown label, that begins or ends in whitespace,
-        or is a negative span too, and for potentials that are not finite.
+        Raises InputError for a gold entity that has an unknown label, begins or ends with
+        whitespace, or is also a negative span, and for potentials that are not finite.
         """
         examples = list(examples)
         validate_examples(examples, "CRFEntityRecognizer.get_loss")
@@ -299,15 +300,15 @@ class CRFEntityRecognizer(CRFPipe):
         sgd: Optimizer | None = None,
         losses: dict[str, float] | None = None,
     ) -> dict[str, float]:
-        """Learn to predict docs as the model did when `nlp.resume_training` was called.
+        """Train on docs to repeat the predictions from when `nlp.resume_training` was called.
 
-        The loss is the Kullback-Leibler divergence from the distribution of that model. Labels that
-        were added since are left out of the comparison.
+        The loss is the Kullback-Leibler divergence from the distribution of the model at that time.
+        Labels that were added since are left out of the comparison.
 
         examples: Their predicted docs are rehearsed; their gold docs are not read.
         drop: The dropout rate.
-        sgd: Updates the weights; None leaves the gradients to the next update.
-        losses: The loss is added to that of the component; a new dict where None.
+        sgd: Updates the weights; None keeps the gradients for the next update.
+        losses: The loss is added to the entry of the component; None for a new dict.
 
         Returns the losses.
         """
@@ -322,7 +323,7 @@ class CRFEntityRecognizer(CRFPipe):
         teacher = self._rehearsal_model.predict(docs)
         set_dropout_rate(self.model, drop)
         if any(listeners(self.model)):
-            # A listener learns only with its upstream component, which is not updated here.
+            # A listener trains only with its upstream component, which is not updated here.
             features = self.model.get_ref("tok2vec").predict(docs)
             scores, backprop = self.model.get_ref("output_layer").begin_update(features)
         else:

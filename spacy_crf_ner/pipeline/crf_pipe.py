@@ -20,10 +20,10 @@ class Transitions(NamedTuple):
     """The transition scores of a model, between C tags.
 
     tags: Their names, as in "B-PER".
-    scores: (C, C), from the tag of the row to that of the column; illegal ones are never learned.
-        All zeros where the decoder is "softmax".
+    scores: (C, C), indexed [from, to]; illegal ones are never trained.
+        All zeros if the decoder is "softmax".
     start: (C,), of the first tag. end: (C,), of the last.
-    legal: (C, C), (C,), (C,) bool: what decoding allows, whatever the decoder.
+    legal, legal_start, legal_end: bool, of the same shapes: what both decoders allow.
     """
 
     tags: tuple[str, ...]
@@ -42,10 +42,10 @@ class Transitions(NamedTuple):
 
 
 class Analysis(NamedTuple):
-    """One set of entities that a doc may have.
+    """One possible set of entities of a doc.
 
     ents: The entities, in order.
-    probability: That the doc has exactly these; 0.0 where float64 has no smaller number.
+    probability: Of exactly these entities; 0.0 if it is too small for float64.
     log_probability: Its natural logarithm.
     """
 
@@ -55,7 +55,7 @@ class Analysis(NamedTuple):
 
 
 class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
-    """A pipe with a CRF for a model. What it computes here leaves docs and weights unchanged.
+    """A pipe whose model is a CRF. These methods do not change docs or weights.
 
     A subclass has labels, a scheme, and the settings `temperature` and `overwrite`.
     """
@@ -63,7 +63,7 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
     def nbest(self, docs: Iterable[Doc], n: int) -> list[list[Analysis]]:
         """Find the n most probable analyses of each doc, fewer where fewer are legal.
 
-        Returns the analyses of each doc, the best first; the preset entities of the doc are in all.
+        Returns the analyses of each doc, the best first; all contain its preset entities.
         Raises InputError for n below 1, and as `predict`.
         """
         docs = list(docs)
@@ -80,12 +80,11 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
         return result
 
     def span_posteriors(self, doc: Doc, spans: Iterable[Span]) -> list[float]:
-        """Compute the probability that spans of a doc, any spans, are entities of their labels.
+        """Compute for each span the probability that it is an entity of its label.
 
-        The annotation of the doc is taken as given: the entities that it has are certain.
+        Preset annotation is kept: preset entities of the doc have probability 1.0.
 
-        Raises InputError for an empty span or a label that the component does not know, and as
-        `predict`.
+        Raises InputError for an empty span or an unknown label, and as `predict`.
         """
         asked = [(span.start, span.end, span.label_) for span in spans]
         for start, end, label in asked:
@@ -104,16 +103,16 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
     def trellis(self, doc: Doc) -> Trellis:
         """Show how Viterbi decoding finds the tags of a doc: scores, back-pointers and path.
 
-        The annotation of the doc is taken as given. Only the marginals are at the temperature.
+        Preset annotation of the doc is kept. Only the marginals depend on the temperature.
 
         Raises InputError as `predict`.
         """
         return self._posterior([doc]).trellis(0)
 
     def transitions(self) -> Transitions:
-        """Copy the transition scores of the model, before any temperature.
+        """Copy the transition scores of the model, not divided by the temperature.
 
-        Raises ValueError where the model has no weights yet, or its tags are not the labels'.
+        Raises ValueError if the model has no weights yet, or its tags do not match the labels.
         """
         potentials = self._potentials([])
         scores, start, end = map(
@@ -128,7 +127,7 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
         return Posterior(potentials, self.scheme, constraints, self.temperature)
 
     def _potentials(self, docs: Sequence[Doc]) -> Potentials:
-        """Compute the potentials of docs; without any token, these are the transitions alone."""
+        """Compute the potentials of docs; if there is no token, only the transitions."""
         if any(len(doc) for doc in docs):
             require_features(self, docs)
             potentials = self.model.predict(docs)
@@ -141,14 +140,14 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
         return cast(Potentials, potentials)
 
     def _require_valid(self, docs: Sequence[Doc], potentials: Potentials) -> None:
-        """Raise InputError for potentials that are not finite, or not of the tags of the labels."""
+        """Raise InputError for potentials that are not finite or do not match the labels."""
         expected = len(self.scheme.tags)
         C = potentials.emissions.shape[1]
         if C != expected:
             raise InputError(
                 f"[{self.name}] expected a model of {expected} tags for the labels "
                 f"{list(self.labels)} in scheme {self.scheme.name!r}, got one of {C}. Labels, "
-                "scheme and weights are of different pipelines: take all from the same one."
+                "scheme and weights are from different pipelines: use those of one pipeline."
             )
         ops = self.model.ops
         is_finite = ops.xp.isfinite(potentials.emissions).all(1)
@@ -157,6 +156,6 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
             i = int(np.searchsorted(potentials.lengths.cumsum(), token, side="right"))
             raise InputError(
                 f"[{self.name}] doc {i} of the batch, {docs[i].text[:60]!r}: expected finite "
-                "scores, got NaN or infinity. The token vectors below hold such values, or "
+                "scores, got NaN or infinity. The token vectors contain such values, or "
                 "training diverged: check the vectors, or lower the learning rate."
             )

@@ -21,17 +21,17 @@ from .preset import IOB_OUTSIDE
 def collect_labels(examples: Iterable[Example], name: str, negative_key: str | None) -> list[str]:
     """Read all examples once, and check that their entities can be learned.
 
-    name: Of the component, for messages.
+    name: The name of the component, for messages.
     negative_key: The key of the negative spans in `doc.spans` of gold docs; None for none.
 
     Returns the labels in alphabetical order.
-    Raises InputError for an entity that begins or ends in whitespace, or whose label begins in "!".
-    Warns of entities and negative spans that do not align with the predicted tokens.
+    Raises InputError for an entity that begins or ends with whitespace, or whose label begins with
+    "!". Warns about entities and negative spans that do not align with the predicted tokens.
     """
     labels: set[str] = set()
     kinds = {
-        "gold entities": "count as not annotated",
-        f"spans in doc.spans[{negative_key!r}]": "are left out",
+        "gold entities": "are treated as not annotated",
+        f"spans in doc.spans[{negative_key!r}]": "are ignored",
     }
     total, misaligned = Counter[str](), Counter[str]()
     shown = {kind: list[str]() for kind in kinds}
@@ -47,7 +47,7 @@ def collect_labels(examples: Iterable[Example], name: str, negative_key: str | N
         if number:
             warnings.warn(
                 f"[{name}] {number} of {total[kind]} {kind} do not align with the predicted "
-                f"tokens, which {kinds[kind]}: {'; '.join(shown[kind])}"
+                f"tokens and {kinds[kind]}: {'; '.join(shown[kind])}"
                 f"{'; ...' if number > 5 else ''}. "
                 "Use the tokenizer of the corpus, or correct the offsets.",
                 stacklevel=3,
@@ -58,18 +58,18 @@ def collect_labels(examples: Iterable[Example], name: str, negative_key: str | N
 def gold_tags(eg: Example, scheme: TagScheme, name: str) -> NDArray[np.int64]:
     """Convert the gold entities to tag ids of the predicted tokens: (T,), -1 where missing.
 
-    Raises InputError for an entity of an unknown label, or that begins or ends in whitespace.
+    Raises InputError for an entity that has an unknown label, or begins or ends with whitespace.
     """
     gold, ents = eg.reference, _require_text(eg.reference, name)
     try:
         if np.array_equal(eg.predicted.to_array(ORTH), gold.to_array(ORTH)):
-            return _tags(gold, ents, scheme)  # with nothing to align
+            return _tags(gold, ents, scheme)  # same tokens: nothing to align
         biluo = eg.get_aligned_ner()
         if sum(tag is not None and tag[0] in "BU" for tag in biluo) < len(ents):
-            # The message is the same each time, so that Python shows it once.
+            # The message is always the same, so Python shows it once.
             warnings.warn(
-                f"[{name}] some gold entities do not align with the predicted tokens, which "
-                "count as not annotated; nlp.initialize() lists them.",
+                f"[{name}] some gold entities do not align with the predicted tokens and are "
+                "treated as not annotated; nlp.initialize() lists them.",
                 stacklevel=3,
             )
         return scheme.ids(biluo)
@@ -81,7 +81,7 @@ def gold_tags(eg: Example, scheme: TagScheme, name: str) -> NDArray[np.int64]:
 def _tags(gold: Doc, ents: Sequence[Span], scheme: TagScheme) -> NDArray[np.int64]:
     """Convert entities to tag ids of the gold tokens, as `get_aligned_ner` does."""
     iob, is_space = gold.to_array([ENT_IOB, IS_SPACE]).T
-    # Whitespace is outside of entities wherever any token is annotated.
+    # Whitespace is outside of entities if any token is annotated.
     outside = (iob == IOB_OUTSIDE) | ((is_space != 0) & iob.any())
     tags = np.where(outside, TAG_OUTSIDE, TAG_MISSING)
     if ents:
@@ -96,11 +96,11 @@ def _tags(gold: Doc, ents: Sequence[Span], scheme: TagScheme) -> NDArray[np.int6
 def negative_spans(eg: Example, key: str | None, scheme: TagScheme, name: str) -> Iterator[TagMask]:
     """Find the negative spans of an example that align with its predicted tokens.
 
-    key: The key of the spans in `doc.spans` of the gold doc; None for none. A span is no entity of
-        its label, or of any where its label is empty; the label "O" says that some token of the
-        span is in an entity.
+    key: The key of the spans in `doc.spans` of the gold doc; None for none. A span is not an entity
+        of its label, or of any label if it is empty; the label "O" means that at least one token of
+        the span is in an entity.
 
-    Yields for each the tag sequences of the doc without it (see `TagScheme.exclusion_mask`).
+    Yields for each span the tag sequences of the doc without it (see `TagScheme.exclusion_mask`).
     Raises InputError for an unknown label, and for a span that is a gold entity.
     """
     spans = _negatives(eg, key)
@@ -110,8 +110,8 @@ def negative_spans(eg: Example, key: str | None, scheme: TagScheme, name: str) -
         for ent in eg.reference.ents:
             if (ent.start, ent.end) == (span.start, span.end) and span.label_ in ("", ent.label_):
                 raise InputError(
-                    f"[{name}] {_where(ent)}: expected a span that is no gold entity in "
-                    f"doc.spans[{key!r}], got this one. Remove it from doc.ents or doc.spans."
+                    f"[{name}] {_where(ent)}: expected a span that is not a gold entity in "
+                    f"doc.spans[{key!r}], got one that is. Remove it from doc.ents or doc.spans."
                 )
     for span in eg.get_aligned_spans_y2x(spans, allow_overlap=True) if spans else ():
         yield scheme.exclusion_mask(span.start, span.end, span.label_, len(eg.predicted))
@@ -129,7 +129,7 @@ def _unknown(span: Span, scheme: TagScheme, name: str) -> str:
 
 
 def _require_text(doc: Doc, name: str) -> tuple[Span, ...]:
-    """The entities, of which none begins or ends in whitespace, or has a label of spaCy 2's."""
+    """Return the entities; raise InputError if one has whitespace at an edge or a "!" label."""
     ents: tuple[Span, ...] = tuple(doc.ents)
     for ent in ents:
         if ent.label_.startswith("!"):
@@ -139,14 +139,14 @@ def _require_text(doc: Doc, name: str) -> tuple[Span, ...]:
             )
         if ent[0].is_space or ent[-1].is_space:
             raise InputError(
-                f"[{name}] {_where(ent)}: expected an entity that begins and ends in a "
-                f"word, got {ent.text!r}. Trim the whitespace off its ends."
+                f"[{name}] {_where(ent)}: expected an entity that begins and ends with a "
+                f"word, got {ent.text!r}. Remove the whitespace at its ends."
             )
     return ents
 
 
 def _where(ent: Span) -> str:
-    """Name an entity in a message."""
+    """Describe an entity in a message."""
     return (
         f"entity {ent.text[:60]!r} ({ent.label_}, characters {ent.start_char}:{ent.end_char}) "
         f"in the doc {ent.doc.text[:60]!r}"

@@ -1,4 +1,4 @@
-"""Checks that the components a pipe listens to are in the pipeline, and have run."""
+"""Checks that the components that a pipe listens to are in the pipeline and have run."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Load a pipeline to predict with, on a device and in a precision."""
+"""Load a pipeline for prediction, on a device and in a precision."""
 
 import spacy
 from spacy.language import Language
@@ -12,9 +12,9 @@ def load(model: str, gpu_id: int = -1, precision: str | None = None) -> Language
 
     model: Its folder, or the name of a package.
     gpu_id: The GPU to use; -1 for the CPU.
-    precision: As in `spacy_crf_ner.accelerate`; None for what the pipeline was saved with.
+    precision: As in `spacy_crf_ner.accelerate`; None for the one saved with the pipeline.
 
-    Raises InputError where there is no such GPU, for a pipeline that spaCy cannot load, and as
+    Raises InputError if there is no such GPU, for a pipeline that spaCy cannot load, and as
     `accelerate` does; OSError if there is no such pipeline.
     """
     if gpu_id >= 0:

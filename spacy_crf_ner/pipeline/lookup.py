@@ -8,9 +8,9 @@ FACTORY = "crf_ner"
 
 
 def find_recognizer(nlp: Language, name: str | None = None) -> str | None:
-    """Find the name of the component; None where there is none and no name was asked for.
+    """Return the name of the component; None if there is none and no name is given.
 
-    Raises InputError where there are several and no name, or none of this name.
+    Raises InputError if there are several and no name is given, or none has this name.
     """
     found = [each for each in nlp.pipe_names if nlp.get_pipe_meta(each).factory == FACTORY]
     if name is None and len(found) <= 1:
@@ -24,11 +24,11 @@ def find_recognizer(nlp: Language, name: str | None = None) -> str | None:
 
 
 def require_recognizer(nlp: Language, name: str | None = None) -> str:
-    """Find the name of the component; raises InputError for none, and as `find_recognizer`."""
+    """Return the name of the component; raises InputError for none, and as `find_recognizer`."""
     found = find_recognizer(nlp, name)
     if found is None:
         raise InputError(
-            f"component: expected a pipeline with a {FACTORY} component, got one of "
-            f"{nlp.pipe_names}. This needs a {FACTORY} component."
+            f"component: expected a pipeline with a {FACTORY} component, got one with "
+            f"{nlp.pipe_names}. Use a pipeline that has this component."
         )
     return found

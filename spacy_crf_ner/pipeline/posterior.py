@@ -24,8 +24,8 @@ class Trellis(NamedTuple):
     tags: Their names, as in "B-PER".
     emissions: (T, C), the scores of the tags at the tokens.
     best: (T, C), the score of the best legal path that ends in this tag at this token, with its
-        emission and without an end score; -inf where there is none.
-    backpointers: (T, C), the tag before on that path; -1 where there is none.
+        emission and without an end score; -inf if there is none.
+    backpointers: (T, C), the previous tag on that path; -1 if there is none.
     path: (T,), the tags of the best path of the doc.
     marginals: (T, C), the posterior probability of each tag at each token.
     """
@@ -41,9 +41,9 @@ class Trellis(NamedTuple):
 class Posterior:
     """The posterior distribution over the entities of each doc of a batch.
 
-    potentials: Of the docs; their tags are those of the scheme.
-    constraints: What may be predicted of the docs.
-    temperature: Divides all scores. It changes probabilities, and no order of them.
+    potentials: The potentials of the docs, for the tags of the scheme.
+    constraints: The constraints on decoding the docs.
+    temperature: Divides all scores. It changes probabilities, but not the ranking of sequences.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class Posterior:
         self._potentials, self._scheme, self._constraints = potentials, scheme, constraints
         self._lengths, self._temperature = potentials.lengths, temperature
         self._chain = self._chain_at(None)
-        # Where docs begin, and where the last one ends: (B + 1,).
+        # The first token of each doc, and the end of the last doc: (B + 1,).
         self._begins = np.append(0, potentials.lengths.cumsum())
-        # As the constraints have them; nothing goes on over the end of the last doc: (N + 1,).
+        # The boundaries of the constraints, and the end of the last doc: (N + 1,).
         self._boundaries = np.append(constraints.boundaries, True)
 
     def decode(self) -> list[list[SpanOffsets]]:
@@ -86,7 +86,7 @@ class Posterior:
         ]
 
     def trellis(self, doc: int) -> Trellis:
-        """Compute the trellis of a doc, 0 to B - 1; what the constraints forbid is not reached."""
+        """Compute the trellis of a doc, 0 to B - 1, under the constraints."""
         emissions = self._potentials.tensors()[0][self._begins[doc] : self._begins[doc + 1]]
         best, backpointers = crf.trellis(self._chain)
         path, _ = crf.viterbi(self._chain)
@@ -95,7 +95,7 @@ class Posterior:
         return Trellis(self._scheme.tags, *(x.cpu().numpy() for x in (emissions, *of_doc)))
 
     def probabilities(self, spans: Sequence[Sequence[SpanOffsets]]) -> list[list[float]]:
-        """Compute the probability that spans of each doc, exactly these, are entities.
+        """Compute for each span of each doc the probability that exactly it is an entity.
 
         Raises KeyError for an unknown label.
         """
@@ -110,12 +110,12 @@ class Posterior:
         return [list(islice(p, len(of_doc))) for of_doc in spans]
 
     def candidates(self, min_probability: float) -> list[list[tuple[SpanOffsets, float]]]:
-        """Find all spans that are entities with at least a probability; they may overlap.
+        """Find all spans with at least this probability of being an entity; they may overlap.
 
         An entity is at most as probable as the tags of its first tokens. So spans grow to the right
-        from each token for as long as these tags have the probability.
+        from each token while these tags are probable enough.
 
-        min_probability: Over 0.
+        min_probability: A number above 0.
 
         Returns the spans of each doc in order, each with its probability.
         """
@@ -143,7 +143,7 @@ class Posterior:
 
     @cached_property
     def _passes(self) -> crf.ForwardBackward:
-        """The forward-backward pass at the temperature, from which all probabilities come."""
+        """The forward-backward pass at the temperature, for all probabilities."""
         temperature = self._temperature
         return crf.forward_backward(
             self._chain if temperature == 1.0 else self._chain_at(temperature)
@@ -163,7 +163,7 @@ class Posterior:
         return spans.where(~self._constraints.preset[at][spans.starts])
 
     def _by_doc(self, spans: Spans) -> list[list[SpanOffsets]]:
-        """Divide spans, their starts in order, into those of each doc, with offsets in the doc."""
+        """Split spans, sorted by start, by doc, with offsets in the doc."""
         parts = np.searchsorted(spans.starts, self._begins)
         begins = np.repeat(self._begins[:-1], np.diff(parts))
         offsets = self._scheme.offsets(
@@ -172,7 +172,7 @@ class Posterior:
         return [offsets[i:j] for i, j in pairwise(parts.tolist())]
 
     def _segments(self, starts: NDArray[np.int64], tags: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Compute the probability that segments of tokens carry given tags: (S,).
+        """Compute the probability that segments of tokens have given tags: (S,).
 
         starts: (S,) first tokens, among all N. tags: (S, L), negative beyond the end of a segment;
             none crosses the end of its doc.
@@ -185,7 +185,7 @@ class Posterior:
         return p
 
     def _probabilities(self, spans: Spans) -> NDArray[np.float64]:
-        """Compute the probability that exactly these are entities, of spans over all N: (S,).
+        """Compute the probability that exactly each span, over all N, is an entity: (S,).
 
         The tags of an entity may also be part of a longer entity (see `TagScheme.extensions`), so
         by inclusion and exclusion: P(tags) - P(extended to the left) - P(extended to the right)

@@ -1,4 +1,4 @@
-"""Preset annotation: what docs already say of their entities, as constraints on decoding.
+"""Preset annotation: the existing entities of docs, as constraints on decoding.
 
 Axes: N tokens of the batch, one doc after the other, C tags.
 """
@@ -20,11 +20,11 @@ IOB_MISSING, IOB_INSIDE, IOB_OUTSIDE, IOB_BEGIN = 0, 1, 2, 3
 
 @dataclass(frozen=True)
 class DecodingConstraints:
-    """What may be predicted of the docs of a batch.
+    """Constraints on decoding the docs of a batch.
 
     allowed: (N, C) bool, the tags that are allowed at the tokens; None for all.
-    boundaries: (N,) bool, tokens that continue no entity: sentence starts, and the first of a doc.
-    preset: (N,) bool, tokens whose annotation is kept, and so not predicted.
+    boundaries: (N,) bool, tokens that cannot continue an entity: sentence starts and first tokens.
+    preset: (N,) bool, tokens whose annotation is kept, not predicted.
     """
 
     allowed: NDArray[np.bool_] | None
@@ -35,18 +35,18 @@ class DecodingConstraints:
 def preset_constraints(
     docs: Sequence[Doc], scheme: TagScheme, overwrite: bool
 ) -> DecodingConstraints:
-    """Read entities, blocked tokens, sentence starts and whitespace off docs.
+    """Convert entities, blocked tokens, sentence starts and whitespace to constraints.
 
-    Entities are kept, and their neighbours are predicted given them; entities of a label that the
+    Entities are kept, and other tokens are predicted given them. Entities of a label that the
     scheme lacks count as outside. Blocked tokens are outside. Outside tokens are kept only in docs
-    where other tokens are marked as missing: a doc with all of its tokens marked comes from another
-    component, which marks as outside what it does not know.
+    where other tokens are marked as missing. Otherwise another component has annotated the doc, and
+    its outside tokens are only tokens that it did not recognize.
 
-    No predicted entity crosses a sentence start, or begins or ends in whitespace. In BIO and IO,
-    which do not mark where an entity ends, it contains no whitespace either. A preset entity that
-    breaks these rules is kept, with a warning.
+    No predicted entity crosses a sentence start, or begins or ends with whitespace. In BIO and
+    IO, which do not mark the end of an entity, it contains no whitespace either. A preset entity
+    that breaks these rules is kept, with a warning.
 
-    overwrite: Whether entities and outside tokens of the docs are ignored.
+    overwrite: Whether to ignore entities and outside tokens of the docs.
     """
     columns = [doc.to_array([ENT_IOB, SENT_START, IS_SPACE]) for doc in docs]
     iob, sentence, space = np.concatenate(columns).T
@@ -64,7 +64,7 @@ def preset_constraints(
     if not (sentence_starts.any() or is_space.any() or preset.any()):
         return DecodingConstraints(None, boundaries, preset)
     allowed = np.ones((len(iob), len(scheme.tags)), dtype=bool)
-    # A sentence starts as a doc does, and the one before it ends as a doc does.
+    # The first and last tags of a sentence are constrained like those of a doc.
     starts, ends = scheme.constraints.start, scheme.constraints.end
     allowed[sentence_starts] &= starts
     allowed[:-1][sentence_starts[1:]] &= ends
@@ -93,10 +93,10 @@ def _apply_preset(
     for ent in doc.ents:
         crossed = boundaries[ent.start + 1 : ent.end].any()
         if crossed or is_space[ent.start] or is_space[ent.end - 1]:
-            broken = "crosses a sentence start" if crossed else "begins or ends in whitespace"
+            broken = "crosses a sentence start" if crossed else "begins or ends with whitespace"
             warnings.warn(
                 f"The preset entity {ent.text[:60]!r} ({ent.label_}) of the doc {doc.text[:60]!r} "
-                f"{broken}. It is kept; set overwrite to true to predict it anew.",
+                f"{broken}. It is kept; set overwrite to true to ignore it.",
                 stacklevel=2,
             )
         if ent.label_ in scheme.numbers:

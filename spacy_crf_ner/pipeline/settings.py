@@ -1,4 +1,4 @@
-"""Settings of a component: what its config says, until they are set at run time."""
+"""Settings of a component: read from its config, and changeable at run time."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -11,14 +11,13 @@ T = TypeVar("T")
 
 
 class Setting(Generic[T]):
-    """A setting that comes from the config of the pipeline, and is not stored with the weights.
+    """A setting that is stored in the config of the pipeline, not with the weights.
 
-    So it is what `nlp.config` says, also where a trained pipeline is loaded with other settings.
-    Setting the attribute at run time changes `nlp.config` too, so that the change is saved. A dict
-    is read-only: assign a new one.
+    So a trained pipeline can be loaded with other settings. Setting the attribute at run time
+    changes `nlp.config` too, so that the change is saved. A dict is read-only: assign a new one.
 
-    is_valid: Whether a value may be set; one that may not raises InputError.
-    expected: What is expected, for the message.
+    is_valid: Whether a value may be set; other values raise InputError.
+    expected: The expected values, for the message.
     """
 
     def __init__(
@@ -42,7 +41,7 @@ class Setting(Generic[T]):
             write_setting(pipe, self._name, plain)
 
     def _plain(self, pipe: Any, value: Any) -> Any:
-        """The value as a config has it."""
+        """Validate a value, and return it as a config has it."""
         if not self._is_valid(value):
             raise InputError(f"[{pipe.name}] {self._name}: expected {self._expected}, got {value}.")
         return dict(value) if isinstance(value, Mapping) else value
@@ -51,7 +50,7 @@ class Setting(Generic[T]):
 class FittedSetting(Setting[float | None]):
     """A number that is fitted to data, and stored with the weights, in `pipe.cfg`.
 
-    A number in the config goes before the stored one. Without either it is 1.0.
+    A number in the config takes precedence over the stored one. Without either it is 1.0.
     """
 
     def __get__(self, pipe: Any, owner: Any = None) -> float:
@@ -63,6 +62,6 @@ class FittedSetting(Setting[float | None]):
 
     def __set__(self, pipe: Any, value: float | None) -> None:
         if self._name in pipe.settings:
-            # With the weights, not in the config: of it, other weights may be trained.
+            # Store it with the weights: the config may be used to train other weights.
             pipe.cfg[self._name], value = self._plain(pipe, value), None
         super().__set__(pipe, value)

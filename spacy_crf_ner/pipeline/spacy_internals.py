@@ -1,4 +1,4 @@
-"""What this package relies on in spaCy beyond its documented API, with the public way beside it."""
+"""Undocumented parts of spaCy that this package uses, with a public fallback where possible."""
 
 import gc
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from thinc.api import Model
 
 
 def check_lexeme_norms(vocab: Vocab, component_name: str) -> None:
-    """Log that a language's table of norms is not there; only for debugging, so it may be gone."""
+    """Log if the language has no table of norms; do nothing if spaCy lacks this check."""
     check = getattr(util, "check_lexeme_norms", None)
     if check is not None:
         check(vocab, component_name)
@@ -27,7 +27,7 @@ def check_lexeme_norms(vocab: Vocab, component_name: str) -> None:
 
 
 def write_extension(spans: Sequence[Span], name: str, values: Sequence[Any]) -> None:
-    """Set an extension attribute of spans, directly where spaCy keeps it: `span._` takes longer."""
+    """Set an extension attribute of spans in `doc.user_data`, which is faster than `span._`."""
     direct = _keeps_extensions_in_user_data()
     for span, value in zip(spans, values):
         if direct:
@@ -37,7 +37,7 @@ def write_extension(spans: Sequence[Span], name: str, values: Sequence[Any]) -> 
 
 
 def delete_extension(spans: Sequence[Span], name: str) -> None:
-    """Take the values of an extension attribute off spans."""
+    """Delete the values of an extension attribute of spans."""
     for span in spans:
         span.doc.user_data.pop(_extension_key(span, name), None)
 
@@ -62,16 +62,16 @@ _MADE_FOR: "WeakKeyDictionary[TrainablePipe, ReferenceType[Language]]" = WeakKey
 
 
 def remember_pipeline(pipe: TrainablePipe, nlp: Language) -> None:
-    """Remember the pipeline that a component is made for, without keeping it alive."""
+    """Store a weak reference to the pipeline that a component is made for."""
     _MADE_FOR[pipe] = ref(nlp)
 
 
 def write_setting(pipe: TrainablePipe, name: str, value: Any) -> None:
     """Set a setting of a component in the config of each pipeline that holds it.
 
-    A component that was sourced belongs to several pipelines, and does not know them. So these are
-    looked up among all objects, which is slow, and does not find what `gc.freeze` has hidden: only
-    the pipeline that the component was made for is always found.
+    A sourced component belongs to several pipelines and has no references to them. So this searches
+    all objects, which is slow and misses objects that `gc.freeze` has hidden. It always finds the
+    pipeline that the component was made for.
     """
     made_for = _MADE_FOR[pipe]() if pipe in _MADE_FOR else None
     for nlp in (made_for, *gc.get_objects()):
@@ -87,7 +87,7 @@ def write_setting(pipe: TrainablePipe, name: str, value: Any) -> None:
 def listeners(model: Model[Any, Any]) -> Iterator[tuple[str, str]]:
     """Find the listeners in a model.
 
-    Yields the name of the component that each reads, "*" for any, and the factory of that.
+    Yields the name of the component that each reads, "*" for any, and its factory.
     """
     for node in model.walk():
         upstream = getattr(node, "upstream_name", None)

@@ -1,4 +1,4 @@
-"""Temperature scaling: the temperature under which gold tags are most likely."""
+"""Temperature scaling: the temperature that maximizes the likelihood of gold tags."""
 
 import math
 import warnings
@@ -20,7 +20,7 @@ def fit_temperature(
 
     batches: Potentials of docs, and their gold tag ids, (N,); negative where they are missing.
     constraints: The legal tag sequences.
-    name: Of the component, for messages.
+    name: The name of the component, for messages.
     """
 
     def total(log_temperature: float) -> float:
@@ -32,8 +32,8 @@ def fit_temperature(
     if min(found - low, high - found) < 1e-3:
         warnings.warn(
             f"[{name}] expected a best temperature between {LOWEST} and {HIGHEST}, got one at the "
-            "end of this range. The examples are too few, or those of the training: calibrate "
-            "on others.",
+            "end of this range. There are too few examples, or they were used for training: "
+            "calibrate on others.",
             stacklevel=3,
         )
     return math.exp(found)
@@ -42,7 +42,7 @@ def fit_temperature(
 def _minimize(function: Callable[[float], float], low: float, high: float) -> float:
     """Find the minimum of a function with one valley, to 1e-4, by golden-section search.
 
-    Where the valley is flat but for rounding, as a loss near 0 is, it is the leftmost point.
+    If the valley is flat up to rounding, as for a loss near 0, this is its leftmost point.
     """
     share = (math.sqrt(5.0) - 1.0) / 2.0
     left, right = high - share * (high - low), low + share * (high - low)

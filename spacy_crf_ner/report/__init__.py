@@ -12,24 +12,24 @@ from .plots import require_matplotlib
 
 
 def require_report(out: Path) -> None:
-    """Raise InputError where no report can be written.
+    """Raise InputError if the report cannot be written, or the extra `report` is missing.
 
-    out: Its folder. It must not be a file, or below one, and the extra `report` is needed.
+    out: The folder of the report. It must not be a file, or below one.
     """
     require_nervaluate()
     require_matplotlib()
     for path in (out, *out.parents):
         if path.exists() and not path.is_dir():
             raise InputError(
-                f"{path}: expected a folder, or nothing yet, got a file. Name another."
+                f"{path}: expected a new or an existing folder, got a file. Choose another."
             )
 
 
 def write_report(results: dict[str, Any], out: Path) -> list[Path]:
-    """Write results as report.json, report.md and report.html, once all three are made.
+    """Write results as report.json, report.md and report.html, when all three are complete.
 
-    results: What `evaluation.evaluate` or `evaluation.compare` returns.
-    out: Folder; a report in it is replaced.
+    results: The result of `evaluation.evaluate` or `evaluation.compare`.
+    out: Folder; an existing report is replaced.
 
     Returns the three paths. Raises InputError as `require_report`.
     """

@@ -10,9 +10,9 @@ from ..evaluation.matching import Entity, collect_entities
 from ..templates import render
 from . import plots, tables
 
-PAGE_SIZE = 100  # errors, before more are asked for
-MAX_ERRORS = 5_000  # errors that the page has at all
-# Readable behind dark text.
+PAGE_SIZE = 100  # errors shown at first
+MAX_ERRORS = 5_000  # errors in the page
+# Background colours for dark text.
 PALETTE = (
     "#aa9cfc", "#7aecec", "#feca74", "#bfe1d9", "#bfeeb7", "#ffeb80",
     "#ff9561", "#f0a3c4", "#9cc9cc", "#d9c7a3", "#a8d08d", "#8fb8ff",
@@ -26,7 +26,7 @@ Segment = tuple[str, Entity | None]  # a text, and the entity that it is, if any
 
 
 class Plot(NamedTuple):
-    """A figure of the report: an SVG element, its caption, and whether it scrolls in a box."""
+    """A figure of the report; `scrolls` puts it in a scrolling box."""
 
     svg: str
     title: str
@@ -35,11 +35,11 @@ class Plot(NamedTuple):
 
 
 def report_page(results: dict[str, Any]) -> str:
-    """Draw the results of an evaluation as one self-contained page.
+    """Render the results of an evaluation as one self-contained page.
 
-    results: What `evaluation.evaluate` or `evaluation.compare` returns.
+    results: The result of `evaluation.evaluate` or `evaluation.compare`.
 
-    Raises InputError where there is something to plot, and matplotlib is not installed.
+    Raises InputError if there is something to plot and matplotlib is not installed.
     """
     listed = results["errors"]["list"][:MAX_ERRORS]
     ents = [error[side] for error in listed for side in ("gold", "predicted") if error[side]]
@@ -64,13 +64,13 @@ def report_page(results: dict[str, Any]) -> str:
 
 
 def comparison_page(examples: Iterable[Example], title: str) -> str:
-    """Draw the gold entities of each document beside the predicted ones.
+    """Render the gold entities of each document beside the predicted ones.
 
-    examples: Documents whose `predicted` a pipeline has annotated.
+    examples: Examples whose `predicted` docs a pipeline has annotated.
     title: Heading of the page.
 
     Returns one self-contained page.
-    Raises InputError where a predicted and a gold doc differ in their text.
+    Raises InputError if a predicted and a gold doc differ in their text.
     """
     examples = list(examples)
     docs = []
@@ -102,7 +102,7 @@ def _colors(labels: Iterable[str]) -> dict[str, str]:
 
 
 def _segments(text: str, ents: Iterable[Entity]) -> list[Segment]:
-    """Cut a text at its entities, which are in order."""
+    """Split a text at its entities, which are in order."""
     segments: list[Segment] = []
     done = 0
     for ent in ents:
@@ -127,10 +127,10 @@ def _plots(results: dict[str, Any]) -> dict[str, list[Plot]]:
     confidence, transitions = [], []
     if results["reliability"] is not None:
         reliability = plots.reliability_diagram(results["reliability"])
-        about = "On the diagonal, entities are right as often as their confidence says."
+        about = "On the diagonal, accuracy equals confidence."
         confidence.append(Plot(reliability, "Reliability", about))
         curve = plots.precision_recall_curve(results["thresholds"])
-        about = "Of the entities whose confidence is at least the number at the point."
+        about = "For entities with a confidence of at least the number at the point."
         confidence.append(Plot(curve, "Precision and recall", about))
     scores = results["transitions"]
     if scores and scores["tags"]:

@@ -1,4 +1,4 @@
-"""A report in Markdown, in which text and labels are data, never markup."""
+"""The report in Markdown, with texts and labels escaped."""
 
 import re
 from collections.abc import Iterable
@@ -8,12 +8,12 @@ from . import tables
 from .tables import Cell, Table
 
 MAX_ERRORS = 20
-# What may begin markup within a line. An underscore within a word does not.
+# Characters that may begin markup in a line; an underscore in a word does not.
 MARKUP = re.compile(r"[&<>|`*#\[\]\\~$:@]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.", re.IGNORECASE)
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """Write what `evaluation.evaluate` or `compare` returns as short tables in Markdown."""
+    """Render the result of `evaluation.evaluate` or `compare` as short Markdown tables."""
     headline = [f"{name} **{escape(_text(cell))}**" for name, cell in tables.headline(results)]
     parts = [
         f"# {escape(results['model'])} on {escape(results['data'])}",
@@ -35,7 +35,7 @@ def markdown(results: dict[str, Any]) -> str:
 
 
 def escape(text: str) -> str:
-    """Write text so that Markdown shows it as it is, on one line, also in a cell of a table."""
+    """Escape text for Markdown, on one line, also for a table cell."""
     line = re.sub(r"\s+", " ", text)
     return MARKUP.sub(lambda found: f"&#{ord(found[0])};", line).strip()
 
@@ -50,7 +50,7 @@ def _errors(errors: list[dict[str, Any]]) -> list[str]:
     rows = [["Error", "Confidence", "Gold", "Predicted", "Text", "Document"]]
     for error in shown:
         p = error["confidence"]
-        # Two asterisks would be no markup beside some punctuation.
+        # Two asterisks are not markup beside some punctuation.
         before, text, after = (error[part] for part in ("before", "text", "after"))
         context = f"{_part(before)}<b>{_part(text)}</b>{_part(after)}".strip()
         confidence = tables.UNDEFINED if p is None else f"{p:.3f}"
@@ -60,7 +60,7 @@ def _errors(errors: list[dict[str, Any]]) -> list[str]:
 
 
 def _rows(rows: Iterable[list[str]]) -> str:
-    """Write rows of escaped cells; the first is the header."""
+    """Render rows of escaped cells; the first is the header."""
     header, *body = rows
     lines = [header, ["---"] * len(header), *body]
     return "\n".join(f"| {' | '.join(row)} |" for row in lines)
@@ -80,5 +80,5 @@ def _entity(ent: dict[str, Any] | None) -> str:
 
 
 def _part(text: str) -> str:
-    """A part of a line, whose spaces at its ends count."""
+    """Escape a part of a line, and keep spaces at its ends."""
     return f"{' ' * text[:1].isspace()}{escape(text)}{' ' * text[-1:].isspace()}"

@@ -1,4 +1,4 @@
-"""Plots as inline SVG in the colours of the page that holds them; InputError without matplotlib."""
+"""Plots as inline SVG in the colours of the page. They need matplotlib."""
 
 import re
 import warnings
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# What matplotlib draws in these, the page shows in colours of its own, light or dark.
+# The page replaces these colours by its own, light or dark ones.
 INK, ACCENT, MUTED = "#000000", "#3451b2", "#5f6570"
 COLORS = {INK: "currentColor", ACCENT: "var(--accent)", MUTED: "var(--muted)"}
-# Cells have them thin, over the ground of the page, so that text can be read on any.
+# Colours of cells, with an opacity that keeps the text readable.
 FAVOURED, PENALISED, DENSEST = (0.26, 0.40, 0.92), (0.85, 0.30, 0.26), 0.6
 
 SETTINGS: dict[Any, Any] = {
-    "text.parse_math": False,  # a label with two dollars is no formula
+    "text.parse_math": False,  # a label with two dollars is not a formula
     "path.simplify": False,  # draw every point
-    "svg.fonttype": "none",  # text stays text: it can be read aloud, searched and copied
+    "svg.fonttype": "none",  # keep text, to be read aloud, searched and copied
     "font.size": 9,
     "axes.titlesize": 9,
     "axes.spines.top": False,
@@ -37,20 +37,20 @@ SETTINGS: dict[Any, Any] = {
     "lines.linewidth": 1.5,
     "legend.frameon": False,
 }
-SMALL = (4.4, 3.6)  # inches: of the width of a telephone
-MAX_NUMBERED = 33  # tags, as of 8 labels in BILUO: of more, the numbers could not be read
-MAX_LETTERS = 80  # of a label
+SMALL = (4.4, 3.6)  # inches: the width of a phone
+MAX_NUMBERED = 33  # tags, 8 labels in BILUO: with more, numbers are too small
+MAX_LETTERS = 80  # in a label
 UNITS = {"losses": "loss", "scores": "score, %", "speed": "words/s"}
 THRESHOLDS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.99)  # named in the plot
-MIN_DISTANCE = 6  # percent, between points that are named
+MIN_DISTANCE = 6  # percent, between named points
 
 
 def reliability_diagram(reliability: dict[str, Any]) -> str:
-    """Draw how often entities are right against how sure the model is of them.
+    """Draw the accuracy of entities against their confidence.
 
-    reliability: As `calibration.reliability` returns it.
+    reliability: The result of `calibration.reliability`.
 
-    Returns an SVG element: a point for each bin that has entities, over a bar for their number.
+    Returns an SVG element: a point for each bin with entities, over a bar for their number.
     Source: Niculescu-Mizil and Caruana (2005), ICML, figure 1; Guo et al. (2017), ICML, figure 1.
     """
     bins = reliability["bins"]
@@ -72,12 +72,12 @@ def reliability_diagram(reliability: dict[str, Any]) -> str:
 
 
 def precision_recall_curve(thresholds: Sequence[dict[str, Any]]) -> str:
-    """Draw precision against recall, as fewer and fewer entities are kept.
+    """Draw precision against recall for increasing thresholds.
 
-    thresholds: As `calibration.precision_at` returns them.
+    thresholds: The result of `calibration.precision_at`.
 
-    Returns an SVG element: a curve, a point for each threshold that leaves an entity, the
-    common thresholds named.
+    Returns an SVG element: a curve with a point for each threshold that keeps an entity, and names
+    for common thresholds.
     """
     kept = [
         (each["threshold"], 100 * each["recall"], 100 * each["precision"])
@@ -105,10 +105,10 @@ def transition_map(transitions: dict[str, Any]) -> str:
     transitions:
         "tags": Names of the tags, C of them.
         "scores": C rows of C, from the tag of the row to the tag of the column.
-        "start", "end": C each. None anywhere: the transition is forbidden.
+        "start", "end": C each. None is a forbidden transition.
 
-    Returns an SVG element: a row "start" and then one for each tag; a column for each tag, and
-    then one "end". Forbidden cells are crossed. Up to 33 tags, the scores are written in the cells.
+    Returns an SVG element: a row "start" and one for each tag; a column for each tag and one "end".
+    Forbidden cells are crossed. With up to 33 tags, cells show the scores.
     """
     tags = [_plain(tag) for tag in transitions["tags"]]
     C = len(tags)
@@ -116,9 +116,9 @@ def transition_map(transitions: dict[str, Any]) -> str:
     rows += [[*row, end] for row, end in zip(transitions["scores"], transitions["end"])]
     scores = np.array(rows, dtype=float)  # (C + 1, C + 1); NaN where forbidden
     forbidden = np.isnan(scores)
-    forbidden[0, C] = False  # no cell at all: from the start to the end goes an empty doc
+    forbidden[0, C] = False  # not a cell: only an empty doc goes from start to end
     limit = largest(transitions)
-    # (C + 1, C + 1, 4): a colour with its opacity, 0 where forbidden.
+    # (C + 1, C + 1, 4): colours with opacity, 0 if forbidden.
     shades = np.where(scores[..., None] > 0, (*FAVOURED, 0.0), (*PENALISED, 0.0))
     shades[..., 3] = DENSEST * np.abs(np.nan_to_num(scores)) / (limit or 1.0)
     side = (0.36 if C <= MAX_NUMBERED else 0.19) * (C + 1)  # inches
@@ -138,10 +138,10 @@ def transition_map(transitions: dict[str, Any]) -> str:
 def training_curves(training: Sequence[dict[str, Any]], of: str) -> str:
     """Draw the losses, the scores, or the speed of a training over its steps.
 
-    training: As `read_training_log` returns it. None, or no such name, leaves a point out.
-    of: "losses", "scores" or "speed". Speed is among the scores, and on a scale of its own.
+    training: The result of `read_training_log`. Missing values and None are left out.
+    of: "losses", "scores" or "speed", which is one of the scores, with its own scale.
 
-    Returns an SVG element with a curve for each name; "" where there is no name.
+    Returns an SVG element with a curve for each name; "" if there is no name.
     """
     values = [row["losses" if of == "losses" else "scores"] for row in training]
     names = dict.fromkeys(name for row in values for name in row)
@@ -158,14 +158,14 @@ def training_curves(training: Sequence[dict[str, Any]], of: str) -> str:
             ]
             axes.plot(
                 *_columns(points, 2),
-                # Two colours in four kinds of line: told apart without colour, too.
+                # Two colours and four line styles, to be distinguished without colour too.
                 color=(ACCENT, INK)[i % 2],
                 linestyle=("-", "--", ":", "-.")[i // 2 % 4],
                 marker="o" if len(points) <= 30 else "",
                 markersize=3,
                 label="_",
             )
-        # Given here, as a curve whose label begins with an underscore has no place in a legend.
+        # Set here: matplotlib omits curves whose label begins with an underscore from a legend.
         labels = [_plain(name) for name in shown]
         axes.legend(axes.lines, labels, loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
         axes.set(xlabel="step", ylabel=UNITS[of])
@@ -174,18 +174,13 @@ def training_curves(training: Sequence[dict[str, Any]], of: str) -> str:
 
 
 def largest(transitions: dict[str, Any]) -> float:
-    """Find the largest absolute score of the transitions, which has the densest colour.
-
-    transitions: As for `transition_map`.
-
-    Returns it; 0.0 where all are forbidden.
-    """
+    """Return the largest absolute score of the transitions; 0.0 if all are forbidden."""
     rows = [transitions["start"], transitions["end"], *transitions["scores"]]
     return max((abs(each) for row in rows for each in row if each is not None), default=0.0)
 
 
 def require_matplotlib() -> None:
-    """Raise InputError where matplotlib is not installed."""
+    """Raise InputError if matplotlib is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
@@ -197,26 +192,26 @@ def require_matplotlib() -> None:
 
 @contextmanager
 def _figure(width: float, height: float) -> Iterator["Figure"]:
-    """Make a figure without a window, in our style: width and height in inches."""
+    """Make a figure without a window; width and height in inches."""
     require_matplotlib()
     import matplotlib
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(), warnings.catch_warnings():
-        matplotlib.rcdefaults()  # without what a user has set for other plots
+        matplotlib.rcdefaults()  # without the user's settings
         matplotlib.rcParams.update(SETTINGS)
-        # The browser has the characters that matplotlib's font lacks.
+        # The browser has the glyphs that matplotlib's font lacks.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield Figure(figsize=(width, height))
 
 
 def _columns(points: Sequence[Sequence[float]], n: int) -> NDArray[np.float64]:
-    """The n coordinates of points, (n, P), also of no points."""
+    """Return the n coordinates of P points, (n, P); P may be 0."""
     return np.array(points, dtype=float).reshape(-1, n).T
 
 
 def _cross(axes: "Axes", cells: NDArray[np.int64]) -> None:
-    """Cross out cells, (K, 2), by one line: there may be thousands."""
+    """Cross out cells, (K, 2), with one line, because there may be thousands."""
     if len(cells):
         gap = (np.nan, np.nan)
         strokes = np.array([(-1, -1), (1, 1), gap, (-1, 1), (1, -1), gap])
@@ -225,7 +220,7 @@ def _cross(axes: "Axes", cells: NDArray[np.int64]) -> None:
 
 
 def _name_tags(axes: "Axes", rows: Sequence[str], columns: Sequence[str]) -> None:
-    """Name rows and columns, of a large map on all four sides, and part off start and end."""
+    """Label rows and columns, on all four sides of a large map, and separate start and end."""
     C = len(columns) - 1
     large = C > MAX_NUMBERED
     size = 7 if large else 8
@@ -234,7 +229,7 @@ def _name_tags(axes: "Axes", rows: Sequence[str], columns: Sequence[str]) -> Non
     axes.tick_params(length=0, top=True, bottom=False, labeltop=True, labelbottom=large)
     axes.tick_params(axis="y", labelright=large)
     for tick in axes.xaxis.get_major_ticks():
-        # Anchored, as the font that it is shown in has another width than that it is measured in.
+        # Anchored, because the page's font has another width than matplotlib's.
         for text, side in ((tick.label1, "right"), (tick.label2, "left")):
             text.set(rotation=90, rotation_mode="anchor", ha=side, va="center")
     axes.spines[:].set_visible(False)
@@ -243,13 +238,13 @@ def _name_tags(axes: "Axes", rows: Sequence[str], columns: Sequence[str]) -> Non
 
 
 def _signed(score: float, limit: float) -> str:
-    """Write a score in a cell: of scores that reach the limit, as many decimals as have room."""
+    """Format a score for a cell, with the decimals that fit for the largest score."""
     text = f"{score:.2f}" if limit < 10 else f"{score:.1f}"
     return (text if float(text) else text.lstrip("-")).replace("-", "\N{MINUS SIGN}")
 
 
 def _plain(label: str) -> str:
-    """Make a label what XML can hold, on one line; shorten one longer than a line."""
+    """Make a label valid in XML, on one line, and shorten a long one."""
     label = re.sub(r"\s", " ", label)
     label = re.sub(
         r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]", "\N{REPLACEMENT CHARACTER}", label
@@ -258,10 +253,10 @@ def _plain(label: str) -> str:
 
 
 def _svg(figure: "Figure", name: str, about: str) -> str:
-    """Write a figure as an SVG element to stand in a page with others.
+    """Convert a figure to an SVG element for a page with several figures.
 
-    name: Unique in the page: the ids that the element refers to are hashes with it.
-    about: The figure in words, for those who do not see it.
+    name: A unique name in the page, from which ids are hashed.
+    about: A text alternative.
     """
     import matplotlib
 
@@ -270,7 +265,7 @@ def _svg(figure: "Figure", name: str, about: str) -> str:
     with matplotlib.rc_context({"svg.hashsalt": name}):
         figure.savefig(out, format="svg", transparent=True, bbox_inches="tight", metadata=metadata)
     svg = out.getvalue()
-    # Without the stylesheet, which would hold for the whole page.
+    # Remove the stylesheet, which would apply to the whole page.
     svg = re.sub("<style.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     used = set(re.findall(r'(?:url\(|href=")#([^")]*)', svg))
 
@@ -278,9 +273,9 @@ def _svg(figure: "Figure", name: str, about: str) -> str:
         text = re.sub(r"\s+", " ", tag[0]).replace("xlink:href", "href")
         text = re.sub(r' xmlns[^=]*="[^"]*"', "", text)
         text = re.sub(r' id="([^"]*)"', lambda id: id[0] if id[1] in used else "", text)
-        text = re.sub(r'font-family: [^;"]*;? ?', "", text)  # that of the page
+        text = re.sub(r'font-family: [^;"]*;? ?', "", text)  # use the page's font
         return re.sub("#[0-9a-f]{6}", lambda color: COLORS.get(color[0], color[0]), text)
 
-    svg = re.sub("<[^>]*>", for_page, svg)  # a label has no "<": it is escaped
+    svg = re.sub("<[^>]*>", for_page, svg)  # "<" in labels is escaped
     label = f'<svg role="img" aria-label="{escape(about)}" fill="currentColor"'
     return re.sub(r">\s*\n\s*<", "><", svg.replace("<svg", label, 1))

@@ -8,11 +8,11 @@ import numpy as np
 MEASURES = {"precision": "Precision", "recall": "Recall", "f1": "F1"}
 MATCHINGS = {
     "strict": "boundaries and label are right",
-    "exact": "boundaries are right, whatever the label",
+    "exact": "boundaries are right, with any label",
     "partial": "it overlaps a gold entity; half a point if boundaries differ",
     "type": "it overlaps a gold entity of its label",
 }
-LOG_ROWS = 20  # of the training log, at most
+LOG_ROWS = 20  # maximum number of rows of the training log
 UNDEFINED = "\N{EN DASH}"  # a zero denominator
 Interval = Sequence[float] | None
 
@@ -21,7 +21,7 @@ class Cell(NamedTuple):
     """A cell of a table.
 
     detail: Shown small, or in brackets, after the text.
-    kind: CSS classes. "label" is an entity label, "significant" is bold, "bar" is for HTML alone.
+    kind: CSS classes. "label" is an entity label, "significant" is bold, "bar" is only for HTML.
     shade: The density of the background, 0 to 1.
     bar: A score and its interval, drawn on a line from 0 to 1.
     """
@@ -34,11 +34,11 @@ class Cell(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table whose first row is a header, and whose first column names the rows.
+    """A table; the first column has the names of the rows.
 
     foot: Rows below a line, such as means.
     kind: CSS classes.
-    folded: Whether a page shows it only on demand.
+    folded: Whether an HTML page shows it only on demand.
     """
 
     title: str
@@ -50,7 +50,7 @@ class Table(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A section of a report: what its tables mean, and the tables."""
+    """A section of a report: an explanation, and tables."""
 
     title: str
     meaning: str
@@ -58,7 +58,7 @@ class Section(NamedTuple):
 
 
 def sections(results: dict[str, Any]) -> list[Section]:
-    """Arrange what `evaluation.evaluate` or `compare` returns as the sections of a report."""
+    """Convert the result of `evaluation.evaluate` or `compare` to the sections of a report."""
     parts = [_types, _matchings, _confusion, _errors, _confidence, _transitions]
     if results["training"]:
         parts.append(_training)
@@ -68,14 +68,14 @@ def sections(results: dict[str, Any]) -> list[Section]:
 
 
 def headline(results: dict[str, Any]) -> list[tuple[str, Cell]]:
-    """The micro scores, F1 first."""
+    """Return the micro scores, F1 first."""
     scores, intervals = _strict(results, None)
     names = ("f1", "precision", "recall")
     return [(f"{MEASURES[name]}, micro", _score(scores, intervals, name)) for name in names]
 
 
 def size(results: dict[str, Any]) -> str:
-    """Say how much was measured."""
+    """Describe the size of the data."""
     return (
         f"{count(results['docs'], 'document')}, {count(results['tokens'], 'token')}; "
         f"{count(results['gold'], 'gold entity')}, {results['predicted']:,} predicted"
@@ -84,12 +84,12 @@ def size(results: dict[str, Any]) -> str:
 
 
 def left_out(number: int) -> str:
-    """Say how many entities were left out, if any."""
+    """Describe how many entities were left out, if any."""
     return f"; {number:,} more predicted where gold annotation is missing" if number else ""
 
 
 def method(results: dict[str, Any]) -> str:
-    """Say what the scores are."""
+    """Describe the scores."""
     intervals = results["intervals"]
     return (
         "Scores are in percent. An entity is right if its boundaries and its label are right. "
@@ -100,13 +100,13 @@ def method(results: dict[str, Any]) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Write a number and its noun: "1 gold entity", "1,000 tokens"."""
+    """Format a number and its noun: "1 gold entity", "1,000 tokens"."""
     plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"
 
 
 def percent(share: float | None) -> str:
-    """Write a share in percent, with one decimal."""
+    """Format a share in percent, with one decimal."""
     return UNDEFINED if share is None else f"{100 * share:.1f}"
 
 
@@ -144,24 +144,24 @@ def _matchings(results: dict[str, Any]) -> Section:
 def _confusion(results: dict[str, Any]) -> Section:
     labels, counts = results["confusion"]["labels"], results["confusion"]["counts"]
     if not labels:
-        return Section("Confusion", "There are no entities, neither gold nor predicted.")
+        return Section("Confusion", "There are no gold and no predicted entities.")
     heads = [*map(Cell, labels), Cell("spurious", "", "other")]
     rows = []
     for i, (head, numbers) in enumerate(zip(heads, counts)):
         cells = []
         for j, number in enumerate(numbers):
             kinds = [kind for kind, holds in (("right", i == j), ("zero", not number)) if holds]
-            # The square root, so that rare cells are visible beside common ones.
+            # The square root makes rare cells visible.
             density = (number / (sum(numbers) or 1)) ** 0.5
             cells.append(Cell(f"{number:,}", "", " ".join(kinds), density))
         rows.append([head, *cells])
-    rows[-1][-1] = Cell("")  # neither gold nor predicted: there is no such entity
+    rows[-1][-1] = Cell("")  # neither gold nor predicted
     header = _row("Gold \N{RIGHTWARDS ARROW} predicted", *labels, Cell("missed", "", "other"))
     upright = len(labels) > 8 or max(map(len, labels)) > 10
     meaning = (
-        "Rows are gold labels, columns predicted labels, of entities that overlap, whatever their "
-        "boundaries. Missed: no predicted entity overlaps. Spurious: no gold entity overlaps. In "
-        "the page, a denser colour is a greater share of the row."
+        "Rows are gold labels, columns are predicted labels, for entities that overlap. Missed: no "
+        "predicted entity overlaps. Spurious: no gold entity overlaps. In the page, a denser "
+        "colour is a greater share of the row."
     )
     kind = "matrix upright" if upright else "matrix"
     return Section("Confusion", meaning, [Table("Confusion matrix", header, rows, kind=kind)])
@@ -178,7 +178,7 @@ def _errors(results: dict[str, Any]) -> Section:
 def _confidence(results: dict[str, Any]) -> Section:
     reliability, thresholds = results["reliability"], results["thresholds"]
     if reliability is None:
-        return Section("Confidence", "This pipeline gives its entities no confidences.")
+        return Section("Confidence", "This pipeline does not set confidences.")
     bins, brier = reliability["bins"], reliability["brier"]
     meaning = (
         f"Expected calibration error {percent(reliability['ece'])}\N{NO-BREAK SPACE}%, Brier score "
@@ -196,7 +196,7 @@ def _confidence(results: dict[str, Any]) -> Section:
     for each in thresholds:
         shares = percent(each["precision"]), percent(each["recall"])
         rows.append(_row(f"{each['threshold']:.2f}", each["entities"], *shares))
-    title = "Precision and recall of the entities whose confidence reaches a threshold"
+    title = "Precision and recall by confidence threshold"
     return Section("Confidence", meaning, [in_bins, Table(title, header, rows, folded=True)])
 
 
@@ -248,8 +248,8 @@ def _comparison(results: dict[str, Any]) -> Section:
         for kind in results["errors"]["counts"]
     ]
     meaning = (
-        "A difference is the first model minus the second, in percentage points, bold where its "
-        f"interval excludes 0. p is of the {comparison['test']}, with "
+        "A difference is the first model minus the second, in percentage points, bold if its "
+        f"interval excludes 0. p is from the {comparison['test']}, with "
         f"{count(comparison['resamples'], 'resample')}."
     )
     return Section("Comparison", meaning, [
@@ -259,7 +259,7 @@ def _comparison(results: dict[str, Any]) -> Section:
 
 
 def _strict(results: dict[str, Any], label: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The strict scores of a label, or the micro ones, and their intervals."""
+    """Return the strict scores of a label, or the micro ones, and their intervals."""
     strict, intervals = results["matching"]["strict"], results["intervals"]
     if label is None:
         return strict["micro"], intervals["micro"] or {}
@@ -278,13 +278,13 @@ def _difference(values: dict[str, Any], resamples: int) -> list[Cell]:
     low, high = interval or (0.0, 0.0)
     detail = f"{_points(low)} to {_points(high)}" if interval else ""
     kind = "significant" if low > 0 or high < 0 else ""
-    smallest = max(0.001, 1 / resamples)  # that these resamples can show
+    smallest = max(0.001, 1 / resamples)  # for this number of resamples
     shown = UNDEFINED if p is None else f"{p:.3f}" if p >= smallest else f"< {smallest:.3f}"
     return [Cell(_points(difference), detail, kind), Cell(shown)]
 
 
 def _points(difference: float) -> str:
-    """Write a difference in percentage points, with its sign."""
+    """Format a difference in percentage points, with its sign."""
     return f"{100 * difference:+.1f}".replace("-", "\N{MINUS SIGN}")
 
 

@@ -1,4 +1,4 @@
-"""Self-contained HTML pages from Jinja2 templates: every value is escaped."""
+"""Self-contained HTML pages from Jinja2 templates, with all values escaped."""
 
 from base64 import b64encode
 from hashlib import sha256
@@ -21,9 +21,9 @@ def render(template: str, script: str = "", **values: Any) -> str:
     """Render a page that extends `base.html.j2`.
 
     script: Name of the file with its JavaScript, if any.
-    values: What the template names. Strings are data; only `Markup` stays markup.
+    values: The variables of the template. Strings are escaped; `Markup` is not.
 
-    Returns the page. Its policy lets the browser run this script and no other, and load nothing.
+    Returns the page. Its content security policy allows only this script, and no downloads.
     """
     text = _ENVIRONMENT.get_template(script).render() if script else ""
     digest = b64encode(sha256(text.encode()).digest()).decode()
@@ -35,6 +35,6 @@ def render(template: str, script: str = "", **values: Any) -> str:
 
 
 def write_page(path: Path, html: str) -> None:
-    """Write a page, and make its folder; half characters, as in some file names, become "?"."""
+    """Write a page, and create its folder; lone surrogates, as in some file names, become "?"."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(html.encode("utf-8", "replace"))

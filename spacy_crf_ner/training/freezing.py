@@ -16,13 +16,13 @@ def freeze_layers(component: str = "transformer", layers: int = 1) -> Callback:
     """Make `spacy-crf-ner.freeze_layers.v1`, for `[initialize.after_init]`.
 
     The embeddings and the lowest layers of a transformer keep their weights, and no gradients are
-    computed for them. This is not stored: call it on a loaded pipeline again.
+    computed for them. This is not saved with the pipeline: call it again after loading.
 
     component: The component with the transformer.
     layers: The number of frozen layers, from the lowest; 0 for the embeddings alone.
 
-    The callback raises InputError where the component is not there, or has no transformer with
-    more layers, which the names of its weights show.
+    The callback raises InputError if the component is missing, has no transformer with more layers,
+    or has one whose weight names do not identify the layers.
     """
 
     def after_init(nlp: Language) -> None:
@@ -30,7 +30,7 @@ def freeze_layers(component: str = "transformer", layers: int = 1) -> Callback:
         if not modules:
             raise InputError(
                 f"freeze_layers: expected a transformer in {component!r}, got none. Name the "
-                "component that has one, and initialize or load it before."
+                "component that has one, and initialize or load it first."
             )
         for module in modules:
             _freeze(module, layers, component)
@@ -41,8 +41,8 @@ def freeze_layers(component: str = "transformer", layers: int = 1) -> Callback:
 def load_frozen(component: str = "transformer") -> Callback:
     """Make `spacy-crf-ner.load_frozen.v1`, for `[initialize.before_init]`.
 
-    It loads the pretrained weights of a frozen transformer that has none: `spacy train` does not
-    initialize frozen components, and this one is not sourced from a pipeline.
+    It loads the pretrained weights of a frozen transformer that is not sourced from a pipeline:
+    `spacy train` does not initialize frozen components.
 
     component: The component with the transformer; the callback raises InputError without it.
     """
@@ -53,13 +53,13 @@ def load_frozen(component: str = "transformer") -> Callback:
         pipe: Any = nlp.get_pipe(component)
         pipe.initialize(lambda: [], nlp=nlp)
         for _, other in nlp.components:
-            pipe.find_listeners(other)  # they learn its width
+            pipe.find_listeners(other)  # to set their width
 
     return before_init
 
 
 def _transformers(nlp: Language, component: str) -> list[Any]:
-    """Find the modules of Hugging Face in a component, with weights and a number of layers."""
+    """Find the Hugging Face modules with layers in a component."""
     if component not in nlp.component_names:
         raise InputError(
             f"Expected one of the components {nlp.component_names}, got {component!r}. Name the "
@@ -80,7 +80,7 @@ def _freeze(module: Any, layers: int, component: str) -> None:
     )
     if not 0 <= layers < size:
         raise InputError(
-            f"freeze_layers: expected layers of 0 or more, and fewer than the {size} layers of the "
+            f"freeze_layers: expected 0 or more layers, and fewer than the {size} layers of the "
             f"transformer in {component!r}, got {layers}. To freeze all of it, {instead}"
         )
     indices = {name: layer_index(name) for name, _ in module.named_parameters()}

@@ -1,4 +1,4 @@
-"""The step of thinc's Adam in one pass over memory, by torch's fused AdamW."""
+"""The step of thinc's Adam in one pass over memory, with torch's fused AdamW."""
 
 from typing import Any
 
@@ -11,12 +11,12 @@ from torch.optim.adamw import adamw
 
 from ..ml.torch_layer import to_tensor
 
-# For smaller arrays, a call of torch takes more time than it saves.
+# For smaller arrays, a call to torch takes more time than it saves.
 MIN_FUSED_SIZE = 2**15
 
 
 def can_fuse(optimizer: Optimizer, weights: Any, gradient: Any) -> bool:
-    """Whether the step is Adam's, with decoupled decay, on large contiguous arrays of a CPU."""
+    """Whether this is an Adam step with decoupled decay, on large contiguous CPU arrays."""
     return (
         weights.size >= MIN_FUSED_SIZE
         and optimizer.b1 > 0
@@ -31,10 +31,10 @@ def can_fuse(optimizer: Optimizer, weights: Any, gradient: Any) -> bool:
 def fused_step(
     optimizer: Optimizer, key: KeyT, weights: Any, gradient: Any, lr_scale: float
 ) -> None:
-    """Call an optimizer with these arguments, for which `can_fuse` holds; the results are thinc's.
+    """Update weights as thinc's Adam does, with the same result; requires `can_fuse`.
 
-    thinc goes over its arrays many times, with copies of them, on one thread. torch does so once,
-    on all threads, and clips the gradient and decays the weights on the way.
+    thinc makes many passes over its arrays, with copies, on one thread. torch makes one pass, on
+    all threads, which also clips the gradient and decays the weights.
     """
     optimizer.nr_update[key] += 1
     step = optimizer.nr_update[key]
@@ -43,7 +43,7 @@ def fused_step(
         if key not in moments:
             moments[key] = ops.alloc1f(weights.size)
     norm, largest = np.linalg.norm(gradient), optimizer.grad_clip
-    # thinc rounds them, and so what they leave of 1.
+    # thinc rounds beta, and so 1 - beta.
     beta1, beta2 = (float(np.float32(beta)) for beta in (optimizer.b1, optimizer.b2))
     learn_rate = lr_scale * optimizer.learn_rate
     # torch decays weights before the step, thinc after it: (1 - d) (w - s) = (1 - d) w - (1 - d) s.
@@ -62,7 +62,7 @@ def fused_step(
         beta2=beta2,
         lr=kept * learn_rate,
         weight_decay=optimizer.L2 / kept,
-        # torch adds eps to the second moment after the correction of its bias, thinc before.
+        # torch adds eps to the second moment after bias correction, thinc before.
         eps=optimizer.eps / (1 - beta2**step) ** 0.5,
         maximize=False,
     )

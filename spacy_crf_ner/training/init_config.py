@@ -1,4 +1,4 @@
-"""A config to start from: a shipped one, for a language, a machine and a purpose."""
+"""Starter configs: a shipped config, adapted to a language, hardware and purpose."""
 
 from pathlib import Path
 from typing import Any
@@ -16,26 +16,26 @@ Settings = dict[str, Any]  # by dotted names, as in `spacy train`
 GPU: Settings = {"system.gpu_allocator": "pytorch", "training.batcher.size": 2000}
 CPU: Settings = {"system.gpu_allocator": None}
 
-# The shipped configs are those for efficiency. For accuracy: four times the steps, and
+# The shipped configs are for efficiency. For accuracy: four times the steps.
 LONGER: Settings = {
     "training.max_steps": 4000,
     "training.optimizer.learn_rate.total_steps": 4000,
     "training.eval_frequency": 200,
 }
 ACCURACY: dict[str, Settings] = {
-    # twice the text around each token,
+    # Twice the text around each token.
     "transformer": {
         "components.transformer.model.get_spans.window": 256,
         "components.transformer.model.get_spans.stride": 192,
     },
-    # the width, depth and more than the rows of spaCy's own configs for accuracy,
+    # Width and depth as in spaCy's own configs for accuracy, and more rows.
     "cnn": {
         "components.ner.model.tok2vec.width": 256,
         "components.ner.model.tok2vec.depth": 8,
         "components.ner.model.tok2vec.embed_size": 10000,
         "components.ner.model.hidden_width": 200,
     },
-    # or all widths twice.
+    # Twice all widths, and twice the rows of words.
     "char": {
         "components.ner.model.tok2vec.char_width": 100,
         "components.ner.model.tok2vec.char_embed": 60,
@@ -45,7 +45,7 @@ ACCURACY: dict[str, Settings] = {
         "components.ner.model.hidden_width": 200,
     },
 }
-# The setting that takes static vectors.
+# The setting that enables static vectors.
 VECTORS = {
     "cnn": "components.ner.model.tok2vec.pretrained_vectors",
     "char": "components.ner.model.tok2vec.static_vectors",
@@ -75,7 +75,7 @@ def init_config(
         a CNN over characters.
     transformer: A local folder or a name on the hub, for the tok2vec "transformer".
     vectors: Static vectors, a folder or a package, for "cnn" and "char"; None for none.
-    gpu: Share the GPU's memory with torch, and double the batch size.
+    gpu: Let torch allocate GPU memory, and double the batch size.
     optimize: "efficiency", or "accuracy": a larger model, trained for longer.
 
     Raises InputError for an unknown language or choice, and for vectors beside a transformer.
@@ -109,4 +109,4 @@ def init_config(
     try:
         return load_model_from_config(config, auto_fill=True).config
     except ImportError as error:
-        raise InputError(f"lang: {lang!r} needs a package that is not there. {error}") from error
+        raise InputError(f"lang: {lang!r} needs a package that is missing. {error}") from error

@@ -1,4 +1,4 @@
-"""The layer of a transformer that a weight is in, by the name of the weight."""
+"""The transformer layer of a weight, from the name of the weight."""
 
 import re
 

@@ -30,7 +30,7 @@ class LayerwiseAdam(Optimizer):
 
     learn_rate: A number or schedule: the rate of the top layer of a transformer, and of all
         weights outside of one.
-    L2: Times the learning rate, the share of themselves that weights lose in a step.
+    L2: Weight decay: a step shrinks weights by this share of themselves, times the learning rate.
     beta1, beta2, eps: The parameters of Adam.
     grad_clip: The largest norm of the gradient of each parameter; a larger one is scaled down to
         it. 0 for none.
@@ -71,17 +71,17 @@ class LayerwiseAdam(Optimizer):
             use_averages=use_averages,
         )
         if not 0 < layer_decay <= 1:
-            raise InputError(f"layer_decay: expected above 0, 1 at most, got {layer_decay}.")
+            raise InputError(f"layer_decay: expected a number in (0, 1], got {layer_decay}.")
         if layer_decay != 1 and layers is None:
             raise InputError(
                 f"layers: expected the number of layers of the transformer, as layer_decay is "
-                f"{layer_decay}, got none. Take num_hidden_layers of the transformer's config."
+                f"{layer_decay}, got none. Use num_hidden_layers of the transformer's config."
             )
         if layers is not None and layers < 1:
             raise InputError(f"layers: expected 1 or more, got {layers}.")
         self.layer_decay = layer_decay
         self.layers = layers
-        # The highest layer index that was seen in each transformer, by the id in its keys.
+        # The highest layer index seen so far in each transformer, by the id in its keys.
         self._deepest_seen: dict[int, int] = {}
 
     def __call__(
@@ -94,8 +94,8 @@ class LayerwiseAdam(Optimizer):
         weights, gradient: Arrays of one shape.
         lr_scale: Multiplies the learning rate.
 
-        Returns weights and gradient. Raises InputError where `layers` is not the number of layers
-        of the transformer.
+        Returns weights and gradient. Raises InputError if `layers` is not the number of layers of
+        the transformer.
         """
         lr_scale *= self._layer_rate(key) * getattr(key, "lr_scale", 1.0)
         L2 = self.L2
@@ -110,7 +110,7 @@ class LayerwiseAdam(Optimizer):
             self.L2 = L2
 
     def _layer_rate(self, key: KeyT) -> float:
-        """The learning rate of weights, as a share of the optimizer's."""
+        """Return the factor on the optimizer's learning rate for some weights."""
         index = None if self.layers is None or self.layer_decay == 1 else layer_index(key[1])
         if index is None:
             return 1.0
@@ -118,16 +118,16 @@ class LayerwiseAdam(Optimizer):
         expected = f"layers: expected the number of layers of the transformer, got {self.layers}"
         if index > self.layers:
             raise InputError(
-                f"{expected}, but {key[1]!r} is in layer {index}. Take num_hidden_layers of the "
+                f"{expected}, but {key[1]!r} is in layer {index}. Use num_hidden_layers of the "
                 "transformer's config."
             )
         deepest = self._deepest_seen.get(key[0], 0)
         # By its second update, all weights of a transformer have been seen.
         if key in self.nr_update and deepest < self.layers:
             raise InputError(
-                f"{expected}, but the weights that learn are in {deepest} at most, by their names. "
-                "Take num_hidden_layers of the transformer's config; if it is that, the names do "
-                "not show the layers: set layer_decay to 1.0."
+                f"{expected}, but by their names, trained weights are in layer {deepest} at most. "
+                "Use num_hidden_layers of the transformer's config. If you did, the names do not "
+                "identify the layers: set layer_decay to 1.0."
             )
         self._deepest_seen[key[0]] = max(deepest, index)
         return float(self.layer_decay ** (self.layers - index))

@@ -18,17 +18,17 @@ def rehearse(
 ) -> BeforeUpdate:
     """Make `spacy-crf-ner.rehearse.v1`, for `[training.before_update]`.
 
-    Before each update the component learns from a batch of docs to predict what it did when
-    training began; the gradients go into the update. For a component that is sourced from a
+    Before each update, the component trains on a batch of docs to repeat the predictions it made
+    when training began. Its gradients are added to the update. The component must be sourced from a
     trained pipeline.
 
     path: A .spacy file of docs; their annotation is not read.
     component: The component to rehearse.
     labels: Labels to add to it before the first update; the old ones are kept.
-    batch_size: Docs a batch.
+    batch_size: Docs per batch.
 
-    The callback raises InputError for a file without docs, and where the component is not there,
-    cannot rehearse or was not trained before.
+    The callback raises InputError for a file without docs, and if the component is missing, cannot
+    rehearse or is not trained.
     """
     raw: Iterator[Example] | None = None
 
@@ -39,7 +39,7 @@ def rehearse(
             corpus = Corpus(path)
             if next(corpus(nlp), None) is None:
                 raise InputError(f"{path}: expected docs to rehearse, got none with a token.")
-            # Read anew each time: the components below annotate the docs.
+            # Read the file again each time: upstream components annotate the docs.
             raw = chain.from_iterable(corpus(nlp) for _ in count())
         docs = [eg.predicted for eg in islice(raw, batch_size)]
         pipes: Any = nlp.pipeline
@@ -62,8 +62,8 @@ def _begin(nlp: Language, component: str, labels: list[str]) -> None:
     pipe: Any = nlp.get_pipe(component)
     if getattr(pipe, "_rehearsal_model", None) is None:
         raise InputError(
-            f"rehearse: expected a trained {component!r}, got one that training begins with. "
-            f'Take it from a pipeline: [components.{component}] source = "path/to/pipeline".'
+            f"rehearse: expected a trained {component!r}, got an untrained one. "
+            f'Source it from a pipeline: [components.{component}] source = "path/to/pipeline".'
         )
     for label in labels:
         pipe.add_label(label)

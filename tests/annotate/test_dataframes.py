@@ -267,7 +267,7 @@ def test_docs_have_the_confidences(trained) -> None:
 def test_what_cannot_be_cut_between_tokens_is_an_error_where_tokens_are_wanted() -> None:
     frame = pd.DataFrame({"text": ["x" * 5000, "Hanoi"]})
     (annotated,) = annotate_frames([frame], RULED, max_characters=1000, docs=True)
-    assert "cannot be cut" in annotated["error"][0]
+    assert "cannot be split" in annotated["error"][0]
     assert pd.isna(annotated["error"][1])
 
 

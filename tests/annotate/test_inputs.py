@@ -125,19 +125,22 @@ def test_what_is_no_file_is_never_opened(folder: Path) -> None:
 @pytest.mark.parametrize(
     "inputs, expected",
     [
-        (["in/none.txt"], "in/none.txt: expected a file, a folder or a glob, got nothing"),
+        (
+            ["in/none.txt"],
+            "in/none.txt: expected a file, a folder or a glob, got a name that does not exist",
+        ),
         (["in/a/deep/read.me"], "in/a/deep/read.me: expected files whose names end with .txt, "),
         (["in/*.none"], r"in/\*.none: expected files whose names end with .* got 0 others"),
         (["in/a/deep/*.me"], r"in/a/deep/\*.me: expected files .* got 1 others"),
         (["empty"], "empty: expected files .* got 0 others"),
-        (["in/b.txt", "in/b.txt"], "in/b.txt: expected every file once, got it as in/b.txt"),
-        (["in/b.txt", "in/a/../b.txt"], "expected every file once, got it as in/b.txt"),
+        (["in/b.txt", "in/b.txt"], "in/b.txt: expected every file once, got it also as in/b.txt"),
+        (["in/b.txt", "in/a/../b.txt"], "expected every file once, got it also as in/b.txt"),
         (["in", "in/*.txt"], "in/b.txt: expected every file once"),
-        (["in", "link.txt"], "link.txt: expected every file once, got it as in/b.txt"),
+        (["in", "link.txt"], "link.txt: expected every file once, got it also as in/b.txt"),
         (["out/part.txt"], "out/part.txt: expected an input outside of the output"),
         (["**/*.txt"], "expected an input outside of the output"),
-        (["."], "out: expected an output outside of the input, got one within"),
-        (["out"], "out: expected an output outside of the input, got one within out"),
+        (["."], "out: expected an output outside of the input, got one in"),
+        (["out"], "out: expected an output outside of the input, got one in out"),
     ],
 )
 def test_inputs_that_cannot_be_are_refused(folder: Path, inputs: List[str], expected: str) -> None:

@@ -233,7 +233,7 @@ def test_uris_are_read_and_written(tmp_path, model, cluster):
     expected = json.loads(json.dumps(errors(tmp_path / "local")).replace(path, uri))
     assert errors(tmp_path / "far" / "out") == expected
     assert summary["errors"] == len(expected) > 0 and summary["ignored_files"] == 1
-    with pytest.raises(ValueError, match=r"begun.*--resume"):
+    with pytest.raises(ValueError, match=r"an earlier run.*--resume"):
         annotate_on_ray(model, [f"file://{tmp_path}/in"], output, settings)
     lost = sorted((tmp_path / "far" / "out").glob("part-*"))[1]
     (tmp_path / "far" / "out" / "_progress" / f"{lost.stem}.json").unlink()
@@ -364,7 +364,7 @@ def test_a_folder_is_only_cleared_by_restart_and_of_what_was_written(tmp_path, s
     for name in ("part-000000-000000.jsonl", "errors.jsonl", "summary.json", "notes.txt"):
         (path / name).touch()
     (path / "_progress" / "part-000000-000000.json").touch()
-    with pytest.raises(ValueError, match="earlier run has begun"):
+    with pytest.raises(ValueError, match="one with an earlier run"):
         begin({})
     assert (path / "summary.json").exists()
     begin({}, restart=True)
@@ -435,8 +435,8 @@ def test_a_folder_at_a_uri_is_listed_as_one_at_a_path(tmp_path):
 @pytest.mark.parametrize(
     "inputs, expected",
     [
-        (["file://{}/none"], "nothing of that name"),
-        (["file://{}/*.txt"], "nothing of that name.*globs are for paths"),
+        (["file://{}/none"], "a name that does not exist"),
+        (["file://{}/*.txt"], "a name that does not exist.*globs are only for local paths"),
         (["file://{}/empty"], "whose names end with"),
         (["file://{}/a.txt", "file://{}/a.txt"], "every file once"),
         (["file://{}/a.txt", "{}/a.txt"], "every file once"),

@@ -333,7 +333,7 @@ def test_bad_rows_are_told_by_the_line_they_begin_on(tmp_path: Path) -> None:
 def test_a_table_without_a_header_is_unreadable(tmp_path: Path, content: bytes) -> None:
     (item,) = checked(make(tmp_path / "a.csv", content))
     assert item.line is None
-    assert item.reason.startswith("the file is unreadable: expected a first line of different")
+    assert item.reason.startswith("the file is unreadable: expected a first line of distinct")
 
 
 @pytest.mark.parametrize("rest", [b'"d,2\ne,3\n', b'd,"2\ne,3\n', b'd,2\ne,"3', b'd,2\ne,"\n'])
@@ -439,7 +439,7 @@ def test_a_column_that_is_there_twice_is_not_lost_silently(tmp_path: Path) -> No
     table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
     pq.write_table(table, tmp_path / "a.parquet")
     (item,) = checked(find(tmp_path / "a.parquet"))
-    assert "expected columns of different names" in item.reason
+    assert "expected columns with distinct names" in item.reason
 
 
 def test_damaged_parquet_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
@@ -838,8 +838,7 @@ def test_a_text_column_of_a_wrong_name_is_told_before_anything_is_read(
     with pytest.raises(ValueError) as problem:
         require_text_column(source, "text")
     assert str(problem.value) == (
-        f"{source.name}: expected a column 'text', got the columns body, id. "
-        "Name it with --text-column."
+        f"{source.name}: expected a column 'text', got the columns body, id. Set --text-column."
     )
     require_text_column(source, "body")
 

@@ -211,7 +211,7 @@ def test_other_versions_do_not_continue_a_run(model, corpus, tmp_path, package):
     assert before["versions"][package]
     before["versions"][package] = "0.0"
     (output / "_progress" / "fingerprint.json").write_text(json.dumps(before))
-    with pytest.raises(InputError, match="expected the versions of the run"):
+    with pytest.raises(InputError, match="expected the versions of the earlier run"):
         execute(model, corpus, output, resume=True)
 
 
@@ -227,7 +227,7 @@ def test_an_error_of_the_machine_ends_a_run_that_continues(
     model, corpus, tmp_path, error, kind, said
 ):
     output = tmp_path / "out"
-    with pytest.raises(kind, match=f"{said}.* 3 finished shards stay: continue with --resume"):
+    with pytest.raises(kind, match=f"{said}.* 3 finished shards are kept: continue with --resume"):
         execute(model, corpus, output, Loop(error, after=3))
     assert not (output / "summary.json").exists()
     summary = execute(model, corpus, output, resume=True)

@@ -295,9 +295,9 @@ def test_a_pipeline_that_spacy_cannot_load_is_one_sentence(
 @pytest.mark.parametrize(
     "name, content, says",
     [
-        ("gold.txt", b"Hanoi", "expected a file .spacy, or a folder of such"),
+        ("gold.txt", b"Hanoi", "expected a .spacy file, or a folder of them"),
         ("gold.spacy", b"Hanoi", "expected spaCy's binary format, got another"),
-        ("gold.spacy", None, "a part of a file"),
+        ("gold.spacy", None, "an incomplete file"),
     ],
 )
 def test_a_corpus_that_cannot_be_read_is_one_sentence(

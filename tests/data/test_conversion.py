@@ -167,7 +167,7 @@ def test_a_file_that_is_there_is_not_written_over(name: str, tmp_path: Path, nlp
     """Who forgets the output names an input in its place."""
     source = write(tmp_path / "a.conll", "a")
     (tmp_path / name).write_text("mine")
-    with pytest.raises(ValueError, match=f"{name}: expected a folder.*Name what to write last"):
+    with pytest.raises(ValueError, match=f"{name}: expected a folder.*output is the last"):
         data.convert(source, tmp_path / name, nlp=nlp)
     assert (tmp_path / name).read_text() == "mine"
 
@@ -266,7 +266,7 @@ def test_an_output_never_replaces_an_input(tmp_path: Path, nlp: Language) -> Non
     data.convert(source, tmp_path / "out", nlp=nlp)
     before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
     for inputs in (tmp_path / "out" / "dev.spacy", tmp_path / "out"):
-        with pytest.raises(InputError, match="expected an output that is no input"):
+        with pytest.raises(InputError, match="expected an output that is not an input"):
             data.convert(inputs, tmp_path / "out", nlp=nlp)
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
 
@@ -275,7 +275,7 @@ def test_parts_of_two_divisions_are_not_mixed(tmp_path: Path, nlp: Language) -> 
     """Docs of the old test would be in the new train."""
     source = write(tmp_path / "all.conll", *numbered(20))
     data.convert(source, tmp_path / "out", nlp=nlp)
-    with pytest.raises(InputError, match=r"test\.spacy: expected no part but train, dev, got one"):
+    with pytest.raises(InputError, match=r"test\.spacy: expected only the parts train, dev"):
         data.convert(source, tmp_path / "out", nlp=nlp, shares=(0.5, 0.5))
     (tmp_path / "out" / "test.spacy").unlink()
     data.convert(source, tmp_path / "out", nlp=nlp, shares=(0.5, 0.5))
@@ -381,7 +381,7 @@ def test_a_corpus_that_changes_meanwhile_is_refused(
     fake(monkeypatch, read)
     source = write(tmp_path / "a.conll", "a")
     for _ in range(2):
-        with pytest.raises(CorpusError, match="expected 20 docs, as it had at first"):
+        with pytest.raises(CorpusError, match="expected 20 docs, as in the first pass"):
             data.convert(source, tmp_path / "out", nlp=nlp, format="fake")
     assert not (tmp_path / "out").exists()
 

@@ -304,7 +304,7 @@ def test_reading_streams(tmp_path: Path, nlp: Language) -> None:
 MISTAKES = {
     "unclosed bracket": ("inline", "ok\n\nSee [Tim Cook now", 3, r"'[Tim Cook now'.*\["),
     "unopened bracket": ("inline", "See Tim](PER)", 1, r"expected [text](LABEL).*'](PER)'"),
-    "nested brackets": ("inline", "[Bank of [Hanoi](GPE)](ORG)", 1, "nest none"),
+    "nested brackets": ("inline", "[Bank of [Hanoi](GPE)](ORG)", 1, "without nesting"),
     "no label": ("inline", "a\n[Tim Cook] came", 2, "[text](LABEL)"),
     "empty label": ("inline", "[Tim Cook]() came", 1, "[text](LABEL)"),
     "label with a space": ("inline", "[Tim](A B) came", 1, "[text](LABEL)"),
@@ -323,7 +323,7 @@ MISTAKES = {
     ),
     "inline not UTF-8": ("inline", "ok\n\udce9t\udce9", 2, "expected UTF-8.*Save the file"),
     "conll not UTF-8": ("conll", "a O\n\udce9 O", 2, "expected UTF-8"),
-    "one column": ("conll", "EU\nrejects", 1, "expected 2 columns, as most.*got 1"),
+    "one column": ("conll", "EU\nrejects", 1, "expected 2 columns, as in most.*got 1"),
     "a column of its own": ("conll", "a b c O\nd e f O\nEU a b c O", 3, "expected 4.*got 5"),
     "missing column": ("conll", "EU NNP O\n\ncalls VBZ", 3, "expected 3 columns.*['calls', 'VBZ']"),
     "more columns": ("conll", "EU\tO\nNew York\tNNP\tO", 2, "expected 2 columns.*by tabs"),

@@ -736,7 +736,7 @@ def test_truncated_files_of_spacy_are_told(tmp_path: Path, nlp: Language) -> Non
     path = tmp_path / "a.spacy"
     for size in range(0, len(whole), 7):
         path.write_bytes(whole[:size])
-        with pytest.raises(CorpusError, match="or a part of a file"):
+        with pytest.raises(CorpusError, match="or an incomplete file"):
             list(read_spacy(path, nlp))
 
 

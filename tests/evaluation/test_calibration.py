@@ -316,7 +316,7 @@ def test_without_annotation_there_is_nothing_to_fit(nlp: Language) -> None:
 
 def test_examples_that_were_learned_by_heart_warn(nlp: Language) -> None:
     pipe = nlp.get_pipe("crf_ner")
-    with pytest.warns(UserWarning, match="those of the training"):
+    with pytest.warns(UserWarning, match="used for training"):
         assert pipe.fit_temperature(make_examples(nlp, LEARNED)) < 0.051
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -407,7 +407,7 @@ def test_the_command_saves_a_calibrated_pipeline(folder: Path, tmp_path: Path) -
     a, b = (
         [ent._.confidence for doc in nlp.pipe(texts) for ent in doc.ents] for nlp in (first, second)
     )
-    assert f"Entities: {len(a)}, and 0 left out" in output
+    assert f"Entities: {len(a)}; 0 were left out" in output
     assert len(a) == len(b) > 5 and np.mean(b) < np.mean(a) - 0.05
 
 
@@ -471,7 +471,7 @@ def mistake(case: str, folder: Path, tmp_path: Path) -> Tuple[List[Any], str]:
         nlp = spacy.blank("en")
         nlp.add_pipe("sentencizer")
         nlp.to_disk(tmp_path / "model")
-        return [tmp_path / "model", dev, out], "a crf_ner component, got one of ['sentencizer']"
+        return [tmp_path / "model", dev, out], "a crf_ner component, got one with ['sentencizer']"
     if case == "several components":
         nlp = spacy.load(model)
         nlp.add_pipe("crf_ner", name="second", source=spacy.load(model))

@@ -294,7 +294,7 @@ def test_all_parts_of_one_evaluation_count_the_same_entities() -> None:
 
 def test_docs_of_two_texts_are_refused() -> None:
     eg = Example(doc_of(["ab"], []), doc_of(["a", "b"], []))
-    with pytest.raises(ValueError, match="doc 1: expected a predicted and a gold doc of one text"):
+    with pytest.raises(ValueError, match=r"doc 1: .* with the same text"):
         evaluate([example(["a"], [], []), eg])
 
 
@@ -756,7 +756,7 @@ def test_both_logs_of_a_training_are_read(logs: Tuple[Path, Path]) -> None:
         ("E    #    A    A\n---  ---  ---  ---\n", "line 1: expected columns E, #"),
         ("A    B\n---  ---\n", "line 1: expected columns E, #"),
         ("E    #\n---  ---\n  0    1\nE    #\n---  ---\n", "line 5: expected one table"),
-        ("E    #\n---  ---\n", "expected the log of a training, got no row"),
+        ("E    #\n---  ---\n", "expected a training log, got no rows"),
     ],
 )
 def test_what_is_no_log_is_refused_with_its_line(text: str, says: str, tmp_path: Path) -> None:

@@ -413,7 +413,7 @@ def test_an_entity_at_whitespace_is_an_error_that_names_doc_and_span(start, end)
     doc = Doc(nlp.vocab, words=[" ", "Hanoi", "\n"])
     gold = doc.copy()
     gold.set_ents([Span(gold, start, end, "GPE")])
-    expected = re.escape(repr(gold.ents[0].text)) + r" \(GPE, .*begins and ends in a word"
+    expected = re.escape(repr(gold.ents[0].text)) + r" \(GPE, .*begins and ends with a word"
     for act in (nlp.update, lambda examples: nlp.initialize(lambda: examples)):
         with pytest.raises(ValueError, match=expected):
             act([Example(doc, gold)])

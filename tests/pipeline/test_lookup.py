@@ -30,5 +30,5 @@ def test_it_is_found(find: object) -> None:
 
 def test_where_there_is_none_only_one_of_the_two_minds() -> None:
     assert find_recognizer(pipeline()) is None
-    with pytest.raises(ValueError, match=r"got one of \['sentencizer'\]"):
+    with pytest.raises(ValueError, match=r"got one with \['sentencizer'\]"):
         require_recognizer(pipeline())

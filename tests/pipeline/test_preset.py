@@ -371,8 +371,8 @@ def test_whitespace_neither_begins_nor_ends_an_entity(learned: Language) -> None
     "place, starts, words, told",
     [
         ((0, 2), [0, 1], WORDS, "crosses a sentence start"),
-        ((0, 2), [], ["\n", *WORDS], "begins or ends in whitespace"),
-        ((1, 3), [], ["Apple", "hired", " ", *WORDS], "begins or ends in whitespace"),
+        ((0, 2), [], ["\n", *WORDS], "begins or ends with whitespace"),
+        ((1, 3), [], ["Apple", "hired", " ", *WORDS], "begins or ends with whitespace"),
     ],
 )
 @pytest.mark.parametrize("label", ["ORG", UNKNOWN])

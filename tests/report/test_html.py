@@ -546,7 +546,7 @@ def test_what_a_pipeline_does_not_have_is_said(html: Dict[str, str]) -> None:
     assert list(page.sections) == [
         "Types", "Matchings", "Confusion", "Errors", "Confidence", "Transitions",
     ]  # fmt: skip
-    assert "This pipeline gives its entities no confidences." in page.text
+    assert "This pipeline does not set confidences." in page.text
     assert "This pipeline has no transition scores." in page.text
     assert not [each for each in page.all("svg") if each.get("role") == "img"]
     assert "· confidence" not in page.text
@@ -554,7 +554,7 @@ def test_what_a_pipeline_does_not_have_is_said(html: Dict[str, str]) -> None:
 
 def test_no_entities_give_a_page(html: Dict[str, str]) -> None:
     page = Page(html["empty"])
-    assert "There are no entities" in page.text
+    assert "There are no gold and no predicted entities" in page.text
     assert "There are no errors." in page.text
     assert "Expected calibration error - %" in words(page.text)
     assert "F1, micro- " in words(page.text)

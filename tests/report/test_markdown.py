@@ -336,10 +336,10 @@ def mistake(case: str, folder: Path, tmp_path: Path) -> Tuple[List[Any], str]:
         return [model, tmp_path / "bare.spacy", out], "expected docs with gold entities, got 1"
     if case == "file":
         out.touch()
-        return [model, dev, out], "out: expected a folder, or nothing yet, got a file"
+        return [model, dev, out], "out: expected a new or an existing folder, got a file"
     if case == "below a file":
         out.touch()
-        return [model, dev, out / "deep"], "out: expected a folder, or nothing yet, got a file"
+        return [model, dev, out / "deep"], "out: expected a new or an existing folder, got a file"
     if case == "unknown component":
         return [model, dev, out, "--component", "x"], "expected one of ['crf_ner'], got x"
     if case == "no log":

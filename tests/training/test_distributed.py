@@ -380,7 +380,7 @@ def test_a_gradient_that_overflows_in_one_rank_skips_the_step_in_all(
 @pytest.mark.slow
 def test_a_rank_that_is_killed_ends_the_others_with_a_message(killed: Job) -> None:
     assert killed.codes[1] == -signal.SIGKILL and killed.codes[0] not in (0, None)
-    message = "Rank 0: expected an answer of all 2 ranks, got "
+    message = "Rank 0: expected an answer from all 2 ranks, got "
     assert killed.stderr[0].count(message) == 1 and "--resume" in killed.stderr[0]
     assert "Traceback" not in killed.stderr[0]
     assert {path.name for path in killed.output.iterdir()} == {"model-best", "model-last", STATE}

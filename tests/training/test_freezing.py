@@ -262,7 +262,7 @@ def test_settings_that_do_not_fit_are_errors(saved: Path) -> None:
     for component, layers, message in (
         ("bert", 1, r"one of the components \['transformer', 'ner'\], got 'bert'"),
         ("ner", 1, r"expected a transformer in 'ner', got none"),
-        ("transformer", -1, r"layers of 0 or more.* got -1"),
+        ("transformer", -1, r"0 or more layers.* got -1"),
         ("transformer", 3, r"fewer than the 2 layers .* got 3\. .*frozen_components"),
         ("transformer", 2, r"fewer than the 2 layers .* got 2\. .*frozen_components"),
     ):
@@ -275,7 +275,7 @@ def test_settings_that_do_not_fit_are_errors(saved: Path) -> None:
 
 def test_a_transformer_without_weights_yet_is_an_error(corpus: str, tiny_transformer: str) -> None:
     nlp = spacy.util.load_model_from_config(make_config(corpus, tiny_transformer))
-    with pytest.raises(ValueError, match=r"got none.*initialize or load it before"):
+    with pytest.raises(ValueError, match=r"got none.*initialize or load it first"):
         freeze_layers()(nlp)
 
 

@@ -163,7 +163,7 @@ def test_a_file_is_replaced_only_by_force(tmp_path: Path) -> None:
     out.write_text("mine")
     result = runner.invoke(app, ["init-config", str(out)])
     assert result.exit_code == 1
-    assert "expected a new file, got one that is there" in result.output
+    assert "expected a new file, got an existing one" in result.output
     assert out.read_text() == "mine"
     assert runner.invoke(app, ["init-config", str(out), "--force"]).exit_code == 0
     assert load_config(out) == init_config("en", "cnn")

@@ -1,8 +1,8 @@
 """Prediction with a transformer in batches of windows of similar length, from all docs at once.
 
 Axes: W windows of all docs, P their wordpieces, one window after the other, N tokens of all docs,
-A pairs of a token and a wordpiece of it, B windows of a batch, T wordpieces of the longest of some
-windows, H width of the hidden states.
+A pairs of a token and one of its wordpieces, B windows of a batch, T wordpieces of the longest
+window, H width of the hidden states.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +22,7 @@ from ..torch_layer import to_array
 from .spacy_transformers_internals import FullTransformerBatch, TransformerData, WordpieceBatch
 
 Ints = NDArray[np.int64]
-# From ids (B, T), a mask of what is no padding (B, T), and token types (B, T) or None, to hidden
+# From ids (B, T), a mask (B, T), False for padding, and token types (B, T) or None, to the hidden
 # states (B, T, H) on the device of the transformer.
 ForwardFn = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
@@ -35,21 +35,21 @@ class Wordpieces(NamedTuple):
     ids: Ints  # (P,)
     types: Ints  # (P,), the token types
     starts: Ints  # (P,), the first character of each in its window
-    ends: Ints  # (P,), the character after its last; for a special one, its first
+    ends: Ints  # (P,), the character after its last; for a special one, its start
 
 
 class BatchLimits(NamedTuple):
-    """The most wordpieces of a batch; a longer window is a batch alone.
+    """The maximum size of a batch, in wordpieces; a longer window is a batch of its own.
 
-    A further batch reads all weights from memory again, which takes as long as some padding does.
+    Each batch reads all weights from memory, which takes as long as computing some padding.
     """
 
-    wordpieces: int  # padding included
+    wordpieces: int  # including padding
     padding: int
 
 
-CPU = BatchLimits(2048, 85)  # the cost of a further batch
-CPU_BF16 = BatchLimits(2048, 120)  # a batch costs 260, but more than a tenth would be padding
+CPU = BatchLimits(2048, 85)  # a batch costs as much as 85 wordpieces
+CPU_BF16 = BatchLimits(2048, 120)  # a batch costs 260, but then over a tenth would be padding
 GPU = BatchLimits(32768, 1365)
 
 
@@ -71,16 +71,16 @@ def encode_windows(
     """Compute the hidden states of docs, aligned with their tokens.
 
     windows: The windows of each doc, W in all, at least one; a doc may have none.
-    wordpieces: Those of all windows.
+    wordpieces: The wordpieces of all windows.
 
-    Returns hidden states and alignment of all docs, and in `cached_doc_data` of each doc.
+    Returns the hidden states and alignment of all docs; `cached_doc_data` has them for each doc.
     """
     hidden = _encode(wordpieces, padding, forward, limits)
     tokens, aligned = _align(docs, windows, wordpieces)
     data = list(_split(docs, windows, wordpieces, padding, hidden, tokens, aligned))
     return FullTransformerBatch(
         spans=[list(of_doc) for of_doc in windows],
-        # As one long window: readers of a batch read its docs, which are in cached_doc_data.
+        # As one long window: spacy-transformers reads only cached_doc_data.
         wordpieces=_wordpiece_batch(
             [[string for row in wordpieces.strings for string in row]],
             wordpieces.ids[None],
@@ -138,13 +138,13 @@ def batches(lengths: Ints, limits: BatchLimits) -> Iterator[Ints]:
 def _align(
     docs: Sequence[Doc], windows: Sequence[Sequence[Span]], wordpieces: Wordpieces
 ) -> tuple[Ints, Ints]:
-    """Pair each token with the wordpieces that have a character of it.
+    """Pair each token with the wordpieces that overlap it.
 
     A space belongs to the token before it. A token in several windows has wordpieces in each.
 
     Returns token (A,) and wordpiece (A,) of each pair, ordered by token.
     """
-    # Characters are numbered through all docs; each doc ends with one more space.
+    # Characters are numbered across all docs; each doc ends with an additional space.
     columns = [doc.to_array([IDX, LENGTH]).astype(np.int64) for doc in docs]
     sizes = [int(of_doc[-1].sum()) + 1 if len(of_doc) else 0 for of_doc in columns]
     first_chars, first_tokens = _edges(sizes), _edges([len(doc) for doc in docs])
@@ -230,18 +230,18 @@ def _wordpiece_batch(
 
 
 def _pad(flat: Ints, mask: NDArray[np.bool_], fill: int) -> Ints:
-    """Put numbers in the places of a mask, and `fill` in the others."""
+    """Put numbers where a mask is True, and `fill` elsewhere."""
     padded = np.full(mask.shape, fill)
     padded[mask] = flat
     return padded
 
 
 def _ragged(aligned: Ints, tokens: Ints, N: int) -> Ragged:
-    """Gather the wordpieces of each of N tokens."""
+    """Group wordpieces by token, N tokens in all."""
     lengths = np.bincount(tokens, minlength=N)
     return Ragged(cast(Any, aligned.astype(np.int32)), cast(Any, lengths.astype(np.int32)))
 
 
 def _edges(lengths: Any) -> Ints:
-    """Where each of some parts that follow each other begins, and where the last one ends."""
+    """Return the starts of consecutive parts, and the end of the last one."""
     return np.append(0, np.cumsum(lengths)).astype(np.int64)

@@ -1,11 +1,11 @@
-"""What this package takes from transformers beyond its documented interface, each one probed.
+"""Undocumented names of transformers that this package uses, each one probed.
 
-- The submodule `pooler`, a layer over the first subword that only classifiers read. Under another
-  name it is computed too, and prediction is a little slower.
-- `dense` and `intermediate_act_fn` of a feed-forward layer, as in BERT and its kin. Under other
-  names GELU is a pass of its own.
-- `merges_file` and `bpe_ranks` of a slow tokenizer. Without them a pipeline with such a tokenizer
-  is saved as spacy-transformers saves it, which fails once it was loaded.
+- The submodule `pooler`, a layer over the first subword that only classifiers read. If it has
+  another name, it is computed too, and prediction is a little slower.
+- `dense` and `intermediate_act_fn` of a feed-forward layer, as in BERT. If they have other names,
+  GELU is a separate pass.
+- `merges_file` and `bpe_ranks` of a slow tokenizer. Without them, a pipeline with such a tokenizer
+  cannot be saved after it was loaded.
 """
 
 from pathlib import Path
@@ -22,7 +22,7 @@ def drop_pooler(transformer: nn.Module) -> None:
 
 
 def feed_forward_with_gelu(module: nn.Module) -> nn.Linear | None:
-    """The linear layer of the first half of a feed-forward layer, if GELU follows it; or None."""
+    """Return the first linear layer of a feed-forward layer if GELU follows it, else None."""
     activation = getattr(getattr(module, "intermediate_act_fn", None), "act", None)
     linear = getattr(module, "dense", None)
     return linear if activation is F.gelu and isinstance(linear, nn.Linear) else None
@@ -31,7 +31,7 @@ def feed_forward_with_gelu(module: nn.Module) -> nn.Linear | None:
 def restore_merges(tokenizer: Any, folder: Path) -> None:
     """Write the merges of a slow tokenizer into a folder if their file is gone.
 
-    tokenizer: Its `merges_file` is then the new one.
+    tokenizer: Its `merges_file` is set to the new file.
     """
     file, ranks = (getattr(tokenizer, name, None) for name in ("merges_file", "bpe_ranks"))
     if file is None or ranks is None or Path(file).exists():

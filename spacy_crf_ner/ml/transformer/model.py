@@ -34,7 +34,7 @@ class Transformer(theirs.TransformerModel):
         return cast(TransformerShim, theirs.hf_shim(self))
 
     def copy(self) -> "Transformer":
-        """Copy the layer and its weights; the copy aligns as this one does."""
+        """Copy the layer and its weights; the copy is a `Transformer` too."""
         copied = super().copy()  # type: ignore[no-untyped-call]  # of spacy-transformers' class
         convert_layer(copied)
         copied.attrs.update(self.attrs)
@@ -42,7 +42,7 @@ class Transformer(theirs.TransformerModel):
 
 
 def convert_layer(layer: theirs.TransformerModel) -> Transformer:
-    """Make a layer of spacy-transformers one of ours, in place; it keeps its weights."""
+    """Convert a layer of spacy-transformers to ours, in place; it keeps its weights."""
     theirs.change_class(layer, Transformer, TransformerShim, _init, _forward)
     layer.attrs["replace_listener_cfg"] = _own_transformer
     return cast(Transformer, layer)
@@ -61,13 +61,13 @@ def transformer_model(
 
     mixed_precision: True trains in float16 on a GPU, with scaled gradients; "bf16" trains in
         bfloat16, on a GPU that supports it or on a CPU, where it is faster with AMX.
-    precision: The precision of prediction: "fp32", "bf16", "fp16", "int8", or "auto" for the one
-        that is fast here. Windows of similar length then share a batch, and only the last hidden
+    precision: The precision of prediction: "fp32", "bf16", "fp16", "int8", or "auto" for a fast one
+        on this hardware. Windows of similar length then share a batch, and only the last hidden
         state is computed. None predicts as spacy-transformers does. It does not affect training.
         `spacy_crf_ner.accelerate` sets it.
 
-    The other settings are those of `spacy-transformers.TransformerModel.v3`. A slow tokenizer with
-    continuation marks as PhoBERT's is aligned as exactly as a fast one.
+    The other settings are those of `spacy-transformers.TransformerModel.v3`. The alignment is also
+    exact for a slow tokenizer with PhoBERT's continuation marks.
 
     Returns a layer from docs to the output of the transformer.
     Raises InputError for an unknown precision.
@@ -120,7 +120,7 @@ def tok2vec_transformer(
 
 
 def _own_transformer(shared: dict[str, Any], listener: dict[str, Any]) -> dict[str, Any]:
-    """The config of the transformer that takes a listener's place."""
+    """Return the config of the transformer that replaces a listener."""
     config: dict[str, Any] = theirs.replace_listener_cfg(shared, listener)  # type: ignore
     if config["@architectures"] != shared["@architectures"]:
         config["@architectures"] = "spacy-crf-ner.Tok2VecTransformer.v1"
@@ -128,7 +128,7 @@ def _own_transformer(shared: dict[str, Any], listener: dict[str, Any]) -> dict[s
 
 
 def _init(model: Transformer, X: list[Doc] | None = None, Y: Any = None) -> None:
-    limit_kernel_cache()  # which the first prediction, below, sets up
+    limit_kernel_cache()  # before the first prediction, below
     theirs.init(model, X, Y)
 
 
@@ -175,9 +175,9 @@ def _predict(model: Transformer, docs: list[Doc]) -> FullTransformerBatch | None
 
 
 def _tokenize(tokenizer: Any, windows: list[Span]) -> Wordpieces | None:
-    """Tokenize windows, each truncated to what the transformer takes.
+    """Tokenize windows, each truncated to the maximum length of the transformer.
 
-    Returns None without any window, or if not all wordpieces can be found in the texts.
+    Returns None if there is no window, or if a wordpiece is not found in its text.
     """
     if not windows:
         return None
@@ -212,7 +212,7 @@ def _tokenize(tokenizer: Any, windows: list[Span]) -> Wordpieces | None:
 
 
 def _slow_offsets(tokenizer: Any, spans: list[Span]) -> list[list[tuple[int, int]]] | None:
-    """The characters of each wordpiece of each span; None if they are not found in all spans."""
+    """Return the characters of the wordpieces of each span; None if a span lacks some."""
     found = [offsets(tokenizer, span.text) for span in spans]
     known = [of_span for of_span in found if of_span is not None]
     return known if len(known) == len(found) else None

@@ -15,9 +15,9 @@ from .hf_internals import drop_pooler, feed_forward_with_gelu
 
 
 def quantize_transformer(transformer: nn.Module, precision: str) -> nn.Module:
-    """Make a module that computes the last hidden state of a transformer, and nothing else.
+    """Make a module that computes only the last hidden state of a transformer.
 
-    transformer: Of the library transformers; its weights may be shared.
+    transformer: A model of the library transformers; the result may share its weights.
     precision: One of `PRECISIONS`, but not "auto".
     """
     bare = sharing_copy(transformer)
@@ -60,7 +60,7 @@ def _pack(module: nn.Module) -> None:
 
 
 class Int8Transformer(nn.Module):
-    """A transformer on the CPU in ONNX Runtime, its linear layers in int8."""
+    """A transformer in ONNX Runtime on the CPU, with int8 linear layers."""
 
     def __init__(self, transformer: nn.Module) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Int8Transformer(nn.Module):
 
 
 class _Positional(nn.Module):
-    """A transformer as a function of two tensors to one, as the exporter wants it."""
+    """A transformer with positional inputs and one output, for the exporter."""
 
     def __init__(self, transformer: nn.Module) -> None:
         super().__init__()

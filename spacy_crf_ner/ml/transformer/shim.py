@@ -16,10 +16,9 @@ from .spacy_transformers_internals import HFShim
 
 
 class TransformerShim(MixedPrecisionShim, PredictionShim, HFShim):
-    """spacy-transformers' shim, with training and prediction in a precision of their own.
+    """spacy-transformers' shim, with a precision for training and one for prediction.
 
-    It also saves a slow tokenizer after it was loaded, when one of its files is gone: the file is
-    written again.
+    It can also save a slow tokenizer that was loaded: it writes a file that is gone again.
     """
 
     make_inference_module = staticmethod(quantize_transformer)

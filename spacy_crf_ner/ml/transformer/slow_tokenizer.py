@@ -11,14 +11,14 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 CONTINUES = "@@"  # at the end of a subword that is not the last of its word
-# A word, as PhoBERT's tokenizer splits them; a line feed after it is part of it.
+# A word of PhoBERT's tokenizer, with the line feed after it.
 WORD = re.compile(r"\S+\n?")
 
 
 def offsets(tokenizer: Any, text: str) -> list[tuple[int, int]] | None:
-    """Find (first character, last + 1) of each subword; None where they do not spell the text.
+    """Find (first character, last + 1) of each subword; None if they do not make up the text.
 
-    Special ones have the characters (0, 0); those after the text are left out.
+    Special subwords have (0, 0); those after the text are omitted.
     """
     found: list[tuple[int, int]] = []
     for match in WORD.finditer(text):

@@ -1,12 +1,12 @@
-"""What this package takes from spacy-transformers beyond its registered functions.
+"""The internals of spacy-transformers that this package uses.
 
-- `TransformerModel`, its `init` and `forward`, and the shim in its first layer: our layer is
-  theirs, with another class, forward pass and shim (`change_class`).
+- `TransformerModel`, its `init` and `forward`, and the shim in its first layer: our layer is the
+  same with another class, forward pass and shim (`change_class`).
 - `HFShim` and its `_hfmodel`: the tokenizer and the transformer.
 - `FullTransformerBatch`, `TransformerData`, `WordpieceBatch`: the output of the layer.
 - `split_trf_batch`, `trfs2arrays`, `replace_listener_cfg`: a transformer for one component alone.
 - `get_alignment_via_offset_mapping`: the alignment of a slow tokenizer.
-- `TransformerListener`: a component that has one is over a transformer.
+- `TransformerListener`: a component that has one uses a transformer.
 
 None has a public counterpart. tests/ml/test_internals.py names what breaks without each.
 """
@@ -31,7 +31,7 @@ from spacy_transformers.layers.trfs2arrays import trfs2arrays as trfs2arrays
 
 
 def hf_shim(layer: TransformerModel) -> HFShim:
-    """The shim that holds the weights of a transformer layer."""
+    """Return the shim that holds the weights of a transformer layer."""
     return cast(HFShim, layer.layers[0].shims[0])
 
 
@@ -42,6 +42,6 @@ def change_class(
     init: Callable[..., None],
     forward: Callable[..., Any],
 ) -> None:
-    """Give a layer other classes and functions of thinc's Model, in place; it keeps its weights."""
+    """Replace the classes and functions of a layer, in place; it keeps its weights."""
     layer.__class__, layer.init, layer._func = layer_class, init, forward
     hf_shim(layer).__class__ = shim_class

@@ -1,4 +1,4 @@
-"""The state of a training: what the next step depends on, and how it is written."""
+"""Checkpoints of the training state: all that the next step depends on."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,13 +14,13 @@ from ...input_error import InputError
 from .sync import get_weights, parameters, set_weights
 
 STATE = "training_state.pt"
-# What thinc's optimizers keep of each weight matrix: two moments, an average, a number of updates.
+# The state of thinc's optimizers for each weight matrix: moments, average, number of updates.
 _KEPT = ("mom1", "mom2", "averages", "nr_update")
 
 
 @dataclass
 class Progress:
-    """How far a training is.
+    """The progress of a training run.
 
     size: Number of processes.
     steps: Number of complete steps.
@@ -32,7 +32,7 @@ class Progress:
     results: list[tuple[float, int]] = field(default_factory=list)
 
     def is_finished(self, patience: int, max_steps: int) -> bool:
-        """Return whether to stop, by the rules of `spacy train`; a limit of 0 is none."""
+        """Return whether to stop, by the rules of `spacy train`; 0 is no limit."""
         if not self.steps:
             return False
         last = self.steps - 1
@@ -41,7 +41,7 @@ class Progress:
 
 
 def save_state(nlp: Language, optimizer: Optimizer, progress: Progress, output: Path) -> None:
-    """Write what the next step depends on: the weights that learn, moments and progress."""
+    """Write the weights, the optimizer's moments and the progress."""
     kept = {kind: getattr(optimizer, kind) or {} for kind in _KEPT}
     moments = {
         name: {kind: torch.as_tensor(of[key]) for kind, of in kept.items() if key in of}
@@ -53,7 +53,7 @@ def save_state(nlp: Language, optimizer: Optimizer, progress: Progress, output: 
 
 
 def read_state(output: Path | None) -> dict[str, Any]:
-    """Read what `save_state` wrote; raise InputError where there is none."""
+    """Read the file of `save_state`; raise InputError if there is none."""
     if output is None or not (output / STATE).is_file():
         raise InputError(
             f"--resume: expected a file {STATE} in the --output folder, got none in {output}. Give "
@@ -65,9 +65,9 @@ def read_state(output: Path | None) -> dict[str, Any]:
 
 
 def restore(nlp: Language, optimizer: Optimizer, state: dict[str, Any]) -> None:
-    """Give a pipeline and its new optimizer the state of a checkpoint.
+    """Restore a pipeline and its new optimizer from a checkpoint.
 
-    Raises InputError for the state of a pipeline with other weights.
+    Raises InputError if names or shapes of the weights differ.
     """
     set_weights(nlp, state["weights"])
     for _ in range(state["progress"]["steps"]):
@@ -75,7 +75,7 @@ def restore(nlp: Language, optimizer: Optimizer, state: dict[str, Any]) -> None:
     ops: Any = get_current_ops()
     nothing: Any = np.zeros(0, dtype="f")
     for name, key, *_ in parameters(nlp):
-        # This updates nothing, but LayerwiseAdam learns which layers the transformer has.
+        # An empty update: LayerwiseAdam records which layers the transformer has.
         optimizer(key, nothing, nothing)
         for kind, values in state["moments"][name].items():
             kept = ops.asarray(values.numpy()) if values.ndim else values.item()

@@ -1,4 +1,4 @@
-"""The share of the examples that one rank learns from."""
+"""The share of the examples that one rank trains on."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -16,7 +16,7 @@ Batcher = Callable[[Iterable[Example]], Iterable[list[Example]]]
 def shard(corpus: Corpus, group: ProcessGroup) -> Corpus:
     """Wrap a corpus: rank r of N gets the examples whose number is r modulo N.
 
-    The wrapped corpus raises InputError, in all ranks, where there are fewer examples than ranks.
+    The wrapped corpus raises InputError, in all ranks, if there are fewer examples than ranks.
     """
 
     def read(nlp: Language) -> Iterator[Example]:

@@ -1,4 +1,4 @@
-"""The training loop: what `spacy train` does, in step with the other ranks."""
+"""The training loop of `spacy train`, synchronized across ranks."""
 
 import random
 import sys
@@ -46,9 +46,9 @@ def train(
 ) -> Path | None:
     """Train a pipeline, together with the other processes that torchrun started.
 
-    Each rank learns from its share of the examples, gradients are summed, and the weights stay
-    equal in all ranks, bit for bit. Rank 0 alone evaluates, logs and writes. A single process
-    trains as `spacy train` does.
+    Each rank trains on its share of the examples. Gradients are summed, and the weights stay equal
+    in all ranks, bit for bit. Only rank 0 evaluates, logs and writes. A single process trains as
+    `spacy train` does.
 
     config: A config for `spacy train`, not interpolated.
     output: Folder for model-best and model-last, which are replaced; None to write nothing.
@@ -56,9 +56,9 @@ def train(
     resume: Continue the training whose model-last is in the output folder, with the same config.
     timeout: Minutes that a rank waits for another one, which may evaluate or save.
 
-    Returns model-last; None in other ranks than 0 and without an output folder.
-    Raises InputError for fewer GPUs than processes, for fewer examples than ranks, and where
-    there is nothing to resume from; RankError where another rank ended or hangs.
+    Returns model-last; None in ranks other than 0, and without an output folder.
+    Raises InputError for fewer GPUs than processes, for fewer examples than ranks, and if there is
+    nothing to resume from; RankError if another rank ended or hangs.
     """
     group = join(gpu, timeout)
     folder = Path(output) if output is not None and group.rank == 0 else None
@@ -70,7 +70,7 @@ def train(
 
 
 class Trainer:
-    """The training of an initialized pipeline by one rank.
+    """Train an initialized pipeline in one rank.
 
     output: Folder of the checkpoints; None to write none.
     state: Training state to continue from; None to start.
@@ -117,7 +117,7 @@ class Trainer:
                 self._train_batch(batch, {"step": step, "epoch": epoch}, losses)
                 words += sum(len(eg) for eg in batch)
                 if step % T["eval_frequency"]:
-                    log_step(None)  # as spaCy has it, of a step that was not evaluated
+                    log_step(None)  # as in spaCy, for a step without evaluation
                     continue
                 info = {
                     "epoch": epoch,
@@ -136,7 +136,7 @@ class Trainer:
                 self._save(is_best=False)
 
     def _batches(self) -> Iterator[tuple[int, list[Example]]]:
-        """Yield epoch and batch of each step; a resumed training skips those it has had."""
+        """Yield epoch and batch of each step; a resumed training skips those it has used."""
         max_epochs, progress = self.settings["max_epochs"], self.progress
         corpus = shard(self.train_corpus, self.group)
         if max_epochs >= 0:
@@ -144,13 +144,13 @@ class Trainer:
             examples = list(corpus(self.nlp))
             corpus = lambda nlp: examples  # noqa: E731
         if self.group.rank != 0 and self.seed is not None:
-            # Ranks shuffle and drop out differently, but augment a streamed corpus alike.
+            # Ranks shuffle and drop out differently, but must augment a streamed corpus alike.
             fix_random_seed(self.seed + self.group.rank)
             if max_epochs < 0:
                 random.seed(self.seed)
         batcher: Any = lockstep(self.settings["batcher"], self.group)
         batches = create_train_batches(self.nlp, corpus, batcher, max_epochs)
-        # Other shares have other batches: their order begins anew.
+        # Another number of ranks gives other batches: start with the first one.
         skipped = progress.steps if progress.size == self.group.size else 0
         progress.size = self.group.size
         return islice(batches, skipped, None)
@@ -161,7 +161,7 @@ class Trainer:
         if T["before_update"]:
             T["before_update"](nlp, place)
         keys = [parameter.key for parameter in parameters(nlp)]
-        if keys != self._keys:  # before the first step, and where a callback has added labels
+        if keys != self._keys:  # before the first step, and if a callback has added labels
             if self._state is not None:
                 restore(nlp, self.optimizer, self._state)
                 self._state = None
@@ -185,7 +185,7 @@ class Trainer:
         self._can_save = True
 
     def _evaluate(self, info: Info) -> None:
-        """Add the scores to what loggers want to know, and save the pipeline with them."""
+        """Evaluate, add the scores to the logged info, and save the pipeline."""
         score = 0.0
         if self.group.rank == 0:
             with self.nlp.use_params(self.optimizer.averages):
@@ -209,7 +209,7 @@ class Trainer:
         if is_best:
             with atomic_write(self.output / DIR_MODEL_BEST) as part:
                 copytree(last, part)
-        # The state comes last: what it calls the best is then in model-best.
+        # Save the state last: its best step must be in model-best.
         save_state(self.nlp, self.optimizer, self.progress, self.output)
 
 

@@ -1,4 +1,4 @@
-"""The processes that train together, and what they exchange."""
+"""The group of processes that train together, and their communication."""
 
 import os
 import sys
@@ -23,7 +23,7 @@ class RankError(OSError):
 
 
 class ProcessGroup:
-    """The processes that train together, as one of them sees them.
+    """The group of processes that train together, from the view of one of them.
 
     rank: Number of this process, from 0.
     size: Number of processes.
@@ -46,14 +46,14 @@ class ProcessGroup:
         return bool(flags.item())
 
     def broadcast(self, value: T) -> T:
-        """Return the object of rank 0, which can be pickled, in all ranks."""
+        """Return the object of rank 0, which must be picklable, in all ranks."""
         values = [value if self.rank == 0 else None]
         if self.size > 1:
             self._collective(dist.broadcast_object_list, values, 0)
         return values[0]  # type: ignore[return-value]
 
     def leave(self) -> None:
-        """Close the connections, when all processes have done their work."""
+        """Close the connections; call it when all processes have finished."""
         if self.size > 1:
             dist.destroy_process_group()
 
@@ -62,22 +62,22 @@ class ProcessGroup:
             call(*args)
         except RuntimeError as error:
             message = (
-                f"Rank {self.rank}: expected an answer of all {self.size} ranks, got {error} "
+                f"Rank {self.rank}: expected an answer from all {self.size} ranks, got {error} "
                 "Another rank ended or hangs: its output says why. Fix the cause, then run the "
                 "same command with --resume."
             )
-            # Print now: when one rank ends, torchrun ends the others before they can say more.
+            # Print now: when one rank ends, torchrun ends the others before they can report it.
             print(message, file=sys.stderr, flush=True)
             raise RankError(message) from error
 
 
 def join(gpu: bool = False, timeout: float = TIMEOUT) -> ProcessGroup:
-    """Join the processes that torchrun started; a group of one where it started none.
+    """Join the processes that torchrun started; without torchrun, a group of one.
 
     gpu: Whether to use the GPU whose number is LOCAL_RANK, which torchrun sets.
     timeout: Minutes that a rank waits for another one.
 
-    Raises InputError where a machine has fewer GPUs than processes.
+    Raises InputError if a machine has fewer GPUs than processes.
     """
     gpu_id = int(os.environ.get("LOCAL_RANK", 0)) if gpu else -1
     available = torch.cuda.device_count() if gpu else 0

@@ -1,4 +1,4 @@
-"""The weights of a pipeline and their gradients, equal in all ranks."""
+"""Synchronization of weights and gradients across ranks."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ class Parameter(NamedTuple):
 
     name: The component, the number of the layer in it, and the name in the layer.
     key: How optimizers identify the weights; it differs between processes.
-    tensor: Over the memory of the weights.
+    tensor: Shares the memory of the weights.
     owner: The thinc layer, or the parameter of a torch module.
     """
 
@@ -31,14 +31,14 @@ class Parameter(NamedTuple):
 
     @property
     def gradient(self) -> Tensor | None:
-        """The accumulated gradient, which may be sparse; None where there is none."""
+        """The accumulated gradient, which may be sparse; None if there is none."""
         if isinstance(self.owner, nn.Parameter):
             return self.owner.grad
         name = self.key[1]
         return to_tensor(self.owner.get_grad(name)) if self.owner.has_grad(name) else None
 
     def dense_gradient(self) -> Tensor:
-        """The accumulated gradient, to change in place; zeros where there was none."""
+        """Return the accumulated gradient, to change in place; zeros if there was none."""
         found = self.gradient
         gradient = torch.zeros_like(self.tensor) if found is None else found.to_dense()
         if isinstance(self.owner, nn.Parameter):
@@ -65,14 +65,14 @@ def parameters(nlp: Language) -> list[Parameter]:
 
 
 def get_weights(nlp: Language) -> dict[str, Tensor]:
-    """Find all weights by their names, without a copy."""
+    """Return all weights by name, without copying them."""
     return {parameter.name: parameter.tensor for parameter in parameters(nlp)}
 
 
 def set_weights(nlp: Language, weights: dict[str, Tensor]) -> None:
-    """Give a pipeline the weights of another one, as `get_weights` returns them, bit for bit.
+    """Copy weights, as from `get_weights`, into a pipeline.
 
-    Raises InputError where the pipeline has weights of other names or shapes.
+    Raises InputError if names or shapes differ.
     """
     own = get_weights(nlp)
     for name in own | weights:
@@ -87,7 +87,7 @@ def set_weights(nlp: Language, weights: dict[str, Tensor]) -> None:
 
 
 def broadcast_weights(nlp: Language, group: ProcessGroup) -> None:
-    """Give all ranks the weights of rank 0; raises InputError as `set_weights`."""
+    """Copy the weights of rank 0 to all ranks; raises InputError as `set_weights`."""
     if group.size > 1:
         weights = {name: tensor.cpu() for name, tensor in get_weights(nlp).items()}
         set_weights(nlp, group.broadcast(weights))
@@ -96,12 +96,12 @@ def broadcast_weights(nlp: Language, group: ProcessGroup) -> None:
 def sum_gradients(nlp: Language, group: ProcessGroup) -> bool:
     """Replace all gradients by their sums over ranks, in two collective calls.
 
-    The loss of a batch is a sum over its docs, so N ranks with batches of b docs learn as one
+    The loss of a batch is a sum over its docs, so N ranks with batches of b docs train like one
     process with batches of N * b docs. A rank without a gradient for some weights adds zeros.
 
-    Where the gradients of a mixed precision module overflowed in any rank, all ranks skip the
-    step, as torch.amp does over DistributedDataParallel: otherwise the step would lack the docs of
-    that rank, and the scales would drift apart.
+    If the gradients of a mixed precision module overflow in any rank, all ranks skip the step, as
+    torch.amp does with DistributedDataParallel. Otherwise the step would lack the docs of that
+    rank, and the scales would diverge.
 
     Returns whether to update the weights. If not, all gradients are zero.
     """
