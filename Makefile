@@ -54,7 +54,8 @@ lint: .venv/ready
 docs: .venv/ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
 
-# torch first: a range would take its newest build, with several GB of CUDA packages.
+# torch first, and its pinned version: pip would take the newest, with its CUDA packages. On Linux pip
+# takes a build for CPUs only where PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS name one.
 .venv/ready: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch

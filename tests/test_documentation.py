@@ -19,7 +19,7 @@ from nbclient import NotebookClient
 from spacy.tokens import DocBin
 from spacy.vocab import Vocab
 
-from pipelines import train
+from pipelines import LISTENER, train
 from spacy_crf_ner import data
 
 ROOT = Path(__file__).parents[1]
@@ -108,7 +108,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, tiny_transformer: str) -
         DocBin(docs=docs).to_disk(folder / "corpus" / f"{part}.spacy")
     shutil.copy(folder / "corpus" / "train.spacy", folder / "corpus" / "raw.spacy")
     trained = spacy.blank("en")
-    trained.add_pipe("crf_ner", name="ner", config={"model": {"hidden_width": 16}})
+    trained.add_pipe("transformer", config={"model": {"name": tiny_transformer}})
+    trained.add_pipe("crf_ner", name="ner", config={"model": {"tok2vec": LISTENER}})
     train(trained, [spacy.training.Example(nlp.make_doc(doc.text), doc) for doc in docs])
     for name in ("training/model-best", "model", "other/model-best"):
         (folder / name).mkdir(parents=True)

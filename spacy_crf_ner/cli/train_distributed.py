@@ -26,7 +26,7 @@ def train_distributed(
     ] = None,
     gpu: Annotated[bool, typer.Option("--gpu", help="Use one GPU per process.")] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue from model-last in the output folder.")
+        bool, typer.Option("--resume", help="Continue the training in the output folder.")
     ] = False,
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Minutes that a process waits for another one.")

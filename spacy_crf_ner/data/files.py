@@ -1,5 +1,6 @@
 """Find the files of a corpus, by part (train, dev, test)."""
 
+import re
 from pathlib import Path
 from typing import Sequence
 
@@ -60,17 +61,17 @@ def _is_folder(path: Path) -> bool:
 
 
 def _part(path: Path) -> str:
-    """Read the part from a name: train, train.txt, eng.testa, eng.testa.conll.
+    """Read the part from a word of a name: train, my_train.txt, eng.testa, test-00001.conll.
 
-    Returns "corpus" for a folder or a corpus file without a part, and "" for other files.
+    Returns "corpus" if the name of a folder or of a corpus names no part, and "" for other files.
     """
-    stem, _, extension = path.name.lower().rpartition(".")
+    *stem, extension = re.split(r"[._-]+", path.name.lower())
     known = extension in (*EXTENSIONS, SUFFIX[1:], "ann")
-    name = stem.rpartition(".")[2] if known else extension
-    part = ALIASES.get(name, name)
-    if part in SPLITS:
-        return part
-    about = not known or part in ("readme", "license", "licence")
+    words = {ALIASES.get(word, word) for word in (*stem, extension)}
+    parts = words.intersection(SPLITS)
+    if len(parts) == 1:
+        return parts.pop()
+    about = not known or words & {"readme", "license", "licence"}
     return "" if about and path.is_file() else "corpus"
 
 

@@ -569,6 +569,10 @@ def test_a_folder_of_parts_is_kept(tmp_path: Path, nlp: Language) -> None:
             ["eng.train", "eng.testa", "eng.testb.txt", "LICENSE", "notes.md"],
             {"train": "eng.train", "dev": "eng.testa", "test": "eng.testb.txt"},
         ),
+        (
+            ["my_train.txt", "my-dev.txt", "emerging.test.annotated"],
+            {"train": "my_train.txt", "dev": "my-dev.txt", "test": "emerging.test.annotated"},
+        ),
         (["ner_dataset.csv", "README", "readme.txt", "train.spacy"], {"corpus": "ner_dataset.csv"}),
     ],
 )
@@ -591,6 +595,7 @@ def test_files_are_found_by_name(
             ["train.txt", "train.conll", "dev.txt"],
             r"one file for train, got dev\.txt, train\.conll",
         ),
+        (["train-0.txt", "train-1.txt", "test-0.txt"], "one file for train, got .*train-1"),
         (["train.txt", "dev.txt", "valid.txt"], "one file for dev, got .*valid"),
         (["dev.txt", "test.txt"], "one file for train, got none"),
     ],

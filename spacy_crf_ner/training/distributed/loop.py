@@ -53,7 +53,7 @@ def train(
     config: A config for `spacy train`, not interpolated.
     output: Folder for model-best and model-last, which are replaced; None to write nothing.
     gpu: Whether each rank uses a GPU of its own.
-    resume: Continue the training whose model-last is in the output folder, with the same config.
+    resume: Continue the training whose state is in the output folder, with the same config.
     timeout: Minutes that a rank waits for another one, which may evaluate or save.
 
     Returns model-last; None in ranks other than 0, and without an output folder.
