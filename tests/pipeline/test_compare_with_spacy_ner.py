@@ -299,7 +299,9 @@ def test_a_span_that_is_right_and_wrong_is_an_error(label):
     (example,) = examples_of(nlp, KHAN)
     example.reference.spans["wrong"] = [Span(example.reference, 2, 4, label)]
     optimizer = nlp.initialize()
-    expected = r"'Shaka Khan' \(PERSON, characters 7:17\).*not a gold entity in doc.spans\['wrong'\]"
+    expected = (
+        r"'Shaka Khan' \(PERSON, characters 7:17\).*not a gold entity in doc.spans\['wrong'\]"
+    )
     with pytest.raises(ValueError, match=expected):
         nlp.update([example], sgd=optimizer)
 

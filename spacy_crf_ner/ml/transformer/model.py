@@ -120,7 +120,14 @@ def tok2vec_transformer(
 
 
 def _own_transformer(shared: dict[str, Any], listener: dict[str, Any]) -> dict[str, Any]:
-    """Return the config of the transformer that replaces a listener."""
+    """Return the config of the transformer that replaces a listener.
+
+    listener: What spaCy passes: the config of the component's `model.tok2vec`, which may contain
+        the listener as one of several layers.
+    """
+    for layer in listener.get("*", {}).values():
+        if "TransformerListener" in layer.get("@architectures", ""):
+            listener = layer
     config: dict[str, Any] = theirs.replace_listener_cfg(shared, listener)  # type: ignore
     if config["@architectures"] != shared["@architectures"]:
         config["@architectures"] = "spacy-crf-ner.Tok2VecTransformer.v1"

@@ -1,0 +1,51 @@
+"""Token vectors of several layers, side by side."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from spacy.tokens import Doc
+from thinc.api import Model
+from thinc.types import Floats2d
+
+from ..input_error import InputError
+
+Vectors = Model[list[Doc], list[Floats2d]]
+
+
+def concatenate(*layers: Vectors) -> Vectors:
+    """Build `spacy-crf-ner.Concatenate.v1`: the vectors of several layers, concatenated per token.
+
+    thinc's `concatenate.v1` does this for arrays; its layers cannot be initialized with docs.
+
+    layers: Layers from docs to one vector per token, (T, nO) for each doc. The output has the sum
+        of their widths.
+
+    Raises InputError without a layer.
+    """
+    if not layers:
+        raise InputError("Concatenate: expected one layer or more, got none.")
+    return Model("concatenate", _forward, init=_init, dims={"nO": None}, layers=layers)
+
+
+def _forward(
+    model: Vectors, docs: list[Doc], is_train: bool
+) -> tuple[list[Floats2d], Callable[[list[Floats2d]], list[Doc]]]:
+    outputs, callbacks = zip(*(layer(docs, is_train) for layer in model.layers))
+    xp = model.ops.xp
+    Y = [xp.hstack(of_doc) for of_doc in zip(*outputs)]
+    ends = np.cumsum([of_layer[0].shape[1] if docs else 0 for of_layer in outputs]).tolist()
+
+    def backprop(dY: list[Floats2d]) -> list[Doc]:
+        for callback, start, end in zip(callbacks, [0, *ends], ends):
+            callback([xp.ascontiguousarray(dy[:, start:end]) for dy in dY])
+        return docs
+
+    return Y, backprop
+
+
+def _init(model: Vectors, X: list[Doc] | None = None, Y: Any = None) -> None:
+    for layer in model.layers:
+        layer.initialize(X=X)
+    if all(layer.has_dim("nO") for layer in model.layers):
+        model.set_dim("nO", sum(layer.get_dim("nO") for layer in model.layers))

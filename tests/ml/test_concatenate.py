@@ -1,0 +1,132 @@
+"""Vectors side by side: the values and gradients are those of the layers on their own."""
+
+import numpy as np
+import pytest
+import spacy
+from numpy.testing import assert_array_equal
+from thinc.api import Model
+
+from pipelines import LISTENER, ents, make_examples, train
+from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.ml.concatenate import concatenate
+
+TEXTS = ["Tim Cook visited Hanoi.", "", "Apple hired Ada."]
+WORDS = {
+    "@architectures": "spacy-crf-ner.CharWordEmbed.v1",
+    "char_width": 6,
+    "char_embed": 4,
+    "word_width": 5,
+    "shape_width": 3,
+    "word_rows": 50,
+    "shape_rows": 20,
+}
+
+
+@pytest.fixture(scope="module")
+def docs():
+    nlp = spacy.blank("en")
+    return [nlp.make_doc(text) for text in TEXTS]
+
+
+def recording(width, factor):
+    """A layer that gives each token its place times a factor, and keeps the gradients it gets."""
+
+    def forward(model, docs, is_train):
+        def backprop(dY):
+            gradients.extend(dY)
+            return docs
+
+        return [place(len(doc), width) * factor for doc in docs], backprop
+
+    gradients = []
+    return Model("recording", forward, dims={"nO": width}), gradients
+
+
+def place(tokens, width):
+    return np.arange(tokens * width, dtype="f").reshape(tokens, width)
+
+
+def test_vectors_and_gradients_go_to_their_layers(docs):
+    (first, d_first), (second, d_second) = recording(2, 1.0), recording(3, -1.0)
+    model = concatenate(first, second)
+    model.initialize(X=docs)
+    assert model.get_dim("nO") == 5
+    Y, backprop = model.begin_update(docs)
+    for doc, y in zip(docs, Y, strict=True):
+        assert_array_equal(y[:, :2], place(len(doc), 2))
+        assert_array_equal(y[:, 2:], -place(len(doc), 3))
+    dY = [np.random.default_rng(len(doc)).normal(size=(len(doc), 5)).astype("f") for doc in docs]
+    backprop(dY)
+    for dy, left, right in zip(dY, d_first, d_second, strict=True):
+        assert_array_equal(left, dy[:, :2])
+        assert_array_equal(right, dy[:, 2:])
+        assert left.flags.c_contiguous and right.flags.c_contiguous
+
+
+def test_no_docs(docs):
+    model = concatenate(recording(2, 1.0)[0])
+    Y, backprop = model.begin_update([])
+    assert Y == [] and backprop([]) == []
+
+
+def test_without_layers_it_is_an_error():
+    with pytest.raises(InputError, match="one layer or more"):
+        concatenate()
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_transformer):
+    """A pipeline whose crf_ner reads a shared transformer and the words themselves."""
+    nlp = spacy.blank("en")
+    shared = {
+        "@architectures": "spacy-crf-ner.TransformerModel.v1",
+        "name": tiny_transformer,
+        "get_spans": {
+            "@span_getters": "spacy-transformers.strided_spans.v1",
+            "window": 128,
+            "stride": 96,
+        },
+    }
+    nlp.add_pipe("transformer", config={"model": shared})
+    layer = {
+        "@architectures": "spacy-crf-ner.Concatenate.v1",
+        "*": {"transformer": LISTENER, "words": WORDS},
+    }
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": layer}})
+    examples = make_examples(nlp)
+    train(nlp, examples)
+    return nlp, [eg.reference.text for eg in examples]
+
+
+def test_both_layers_learn(trained):
+    nlp, _ = trained
+    modules = [
+        shim._model
+        for name in ("transformer", "crf_ner")
+        for node in nlp.get_pipe(name).model.walk()
+        for shim in node.shims
+    ]
+    assert len(modules) == 3  # the transformer, the words, the head
+    before = [[p.detach().clone() for p in module.parameters()] for module in modules]
+    nlp.update(make_examples(nlp), sgd=nlp.resume_training())
+    for module, old in zip(modules, before, strict=True):
+        assert any((p != q).any() for p, q in zip(module.parameters(), old, strict=True))
+
+
+def test_saved_and_loaded_it_predicts_the_same(trained, tmp_path):
+    nlp, texts = trained
+    expected = [ents(doc) for doc in nlp.pipe(texts)]
+    assert any(expected)
+    nlp.to_disk(tmp_path)
+    assert [ents(doc) for doc in spacy.load(tmp_path).pipe(texts)] == expected
+
+
+def test_the_listener_can_be_replaced(trained, tmp_path):
+    nlp, texts = trained
+    nlp.to_disk(tmp_path / "shared")
+    own = spacy.load(tmp_path / "shared")
+    expected = [ents(doc) for doc in own.pipe(texts)]
+    own.replace_listeners("transformer", "crf_ner", ["model.tok2vec.*.transformer"])
+    own.remove_pipe("transformer")
+    own.to_disk(tmp_path / "own")
+    assert [ents(doc) for doc in spacy.load(tmp_path / "own").pipe(texts)] == expected
