@@ -71,9 +71,9 @@ def _functions(nlp: Language) -> Dict[str, List[Function]]:
             (Transformer, "predict"),
             (FullTransformerBatch, "split_by_doc"),
         ],
-        "vectors of tokens": [(recognizer, "_posterior")],
+        "vectors of tokens": [(recognizer, "_potentials")],
         "BiLSTM, projection": [(TorchShim, "predict")],
-        "Viterbi, confidences": [(recognizer, "predict"), (recognizer, "_posterior_of")],
+        "Viterbi, confidences": [(recognizer, "predict"), (recognizer, "_posterior")],
         "entities set": [(recognizer, "set_annotations")],
     }
 

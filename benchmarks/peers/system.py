@@ -29,7 +29,10 @@ class System(ABC):
     packages: Tuple[str, ...] = ()  # packages whose versions are reported
 
     def train(self, corpus: str, out: str, transformer: str, steps: int, rate: float) -> None:
-        """Train on the `train.jsonl` of a folder, and save to another folder."""
+        """Train on the `train.jsonl` of a folder, and save to another folder.
+
+        `SpacyPipeline`, which `spacy train` trains, and `BareTransformer` do not have it.
+        """
         raise NotImplementedError("it is not trained by this process")
 
     @abstractmethod
@@ -41,7 +44,7 @@ class System(ABC):
         """Find the entities, which is timed; return what a user gets."""
 
     def entities(self, annotated: Any) -> List[List[Entity]]:
-        """Convert the result of `annotate` to character offsets."""
+        """Convert the result of `annotate` to character offsets; `BareTransformer` has none."""
         raise NotImplementedError("it finds no entities")
 
     def seconds(self, texts: List[str], batch_size: int) -> float:

@@ -60,7 +60,7 @@ def convert(
 ) -> None:
     """Convert a corpus to the binary files that `spacy train` reads.
 
-    File names determine the parts: train.txt, dev.conll, eng.testa. A single
+    Words in file names determine the parts: train.txt, my_dev.conll. A single
     file, or files with other names, are one corpus, which is split at random;
     the same seed gives the same split. If only dev is missing, it is split off
     train. If OUTPUT is a file, it gets the whole corpus.

@@ -21,8 +21,8 @@ def find_files(sources: Sequence[Path], as_one: bool = False) -> tuple[Files, li
     """Find the files of a corpus, by part.
 
     sources: Files and folders. A single file is the corpus. In a folder, and for several files,
-        the names determine the parts: train.txt, dev.conll, eng.testa. Files without such names are
-        one corpus, in this order.
+        words in the names determine the parts: train.txt, my_dev.conll, eng.testa. Files without
+        such names are one corpus, in this order.
     as_one: Ignore the parts.
 
     Returns the files of each part, or of "corpus" if there are no parts, and the other files in the
@@ -67,11 +67,10 @@ def _part(path: Path) -> str:
     """
     *stem, extension = re.split(r"[._-]+", path.name.lower())
     known = extension in (*EXTENSIONS, SUFFIX[1:], "ann")
-    words = {ALIASES.get(word, word) for word in (*stem, extension)}
-    parts = words.intersection(SPLITS)
+    parts = {ALIASES.get(word, word) for word in (*stem, extension)}.intersection(SPLITS)
     if len(parts) == 1:
         return parts.pop()
-    about = not known or words & {"readme", "license", "licence"}
+    about = not known or path.stem.lower() in ("readme", "license", "licence")
     return "" if about and path.is_file() else "corpus"
 
 

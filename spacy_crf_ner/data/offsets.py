@@ -27,7 +27,7 @@ class RawSpan(NamedTuple):
     label: Any
     kb_id: Any = None
     id: Any = None
-    where: str = ""  # its place, if it is not that of the text
+    where: str = ""  # its place, if it differs from the place of the text
     text: str | None = None  # the text of the span in the file
 
 

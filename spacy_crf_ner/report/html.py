@@ -114,12 +114,12 @@ def _segments(text: str, ents: Iterable[Entity]) -> list[Segment]:
 def _error_segments(error: dict[str, Any]) -> dict[str, list[Segment]]:
     shift = len(error["before"]) - error["offset"]
     text = error["before"] + error["text"] + error["after"]
-    sides: dict[str, list[Segment]] = {}
-    for side in ("gold", "predicted"):
-        ent = error[side]
-        ents = [Entity(ent["start"] + shift, ent["end"] + shift, ent["label"])] if ent else []
-        sides[side] = _segments(text, ents)
-    return sides
+    return {
+        side: _segments(
+            text, [Entity(ent["start"] + shift, ent["end"] + shift, ent["label"])] if ent else []
+        )
+        for side, ent in (("gold", error["gold"]), ("predicted", error["predicted"]))
+    }
 
 
 def _plots(results: dict[str, Any]) -> dict[str, list[Plot]]:

@@ -573,6 +573,7 @@ def test_a_folder_of_parts_is_kept(tmp_path: Path, nlp: Language) -> None:
             ["my_train.txt", "my-dev.txt", "emerging.test.annotated"],
             {"train": "my_train.txt", "dev": "my-dev.txt", "test": "emerging.test.annotated"},
         ),
+        (["license-contracts.jsonl", "README.txt"], {"corpus": "license-contracts.jsonl"}),
         (["ner_dataset.csv", "README", "readme.txt", "train.spacy"], {"corpus": "ner_dataset.csv"}),
     ],
 )
