@@ -203,51 +203,6 @@ def frozen_part(
 
 
 @app.command()
-def accuracy(
-    folder: Annotated[Path, typer.Argument(help="Folder with wnut17/ and gmb/.")],
-    out: Annotated[Path, typer.Argument(help="Output folder; finished runs are kept.")],
-    transformer: Transformer = str(ROOT / "assets" / "minilm"),
-    steps: Annotated[int, typer.Option(help="Training steps of every run.")] = 200,
-    seeds: Annotated[str, typer.Option(help="Seeds; a run for each.")] = "0,1,2",
-    rates: Annotated[
-        str, typer.Option(help="Learning rates to choose from.")
-    ] = "1e-4,2e-4,4e-4,8e-4",
-    gpu_id: Gpu = -1,
-) -> None:
-    """Compare test scores of crf_ner and spaCy's ner: same transformer, batches, steps.
-
-    Each uses its best learning rate on the dev part with the first seed.
-    """
-    _print_machine(gpu_id)
-    for corpus in ("wnut17", "gmb"):
-        _convert(folder, out, corpus)
-
-    def run(corpus: str, part: str, config: str, rate: str, seed: str) -> Dict[str, float]:
-        path = ROOT / "configs" / f"{config}.cfg"
-        return _run(out, corpus, part, path, rate, seed, transformer, steps, gpu_id)
-
-    rows = []
-    for corpus in ("wnut17", "gmb"):
-        for config in CONFIGS:
-            first, *_ = seeds.split(",")
-            on_dev = {
-                rate: run(corpus, "dev", config, rate, first)["ents_f"] for rate in rates.split(",")
-            }
-            shown = ", ".join(f"{rate}: {f:.2%}" for rate, f in on_dev.items())
-            print(f"{corpus}, {config}, F1 on dev by learning rate: {shown}", flush=True)
-            best = max(on_dev, key=lambda rate: on_dev[rate])
-            results = [run(corpus, "test", config, best, seed) for seed in seeds.split(",")]
-            columns = [[100 * r[f"ents_{x}"] for r in results] for x in "prf"]
-            means = " | ".join(
-                f"{statistics.mean(c):.1f} ± {statistics.stdev(c):.1f}" for c in columns
-            )
-            each = ", ".join(f"{f:.1f}" for f in columns[-1])
-            rows.append(f"| {corpus} | {config}, {best} | {means} | {each} |")
-    print("| corpus | pipeline, rate | precision | recall | F1 | F1 of each seed |")
-    print("|---|---|---|---|---|---|", *rows, sep="\n")
-
-
-@app.command()
 def missing(
     folder: Annotated[Path, typer.Argument(help="Folder with wnut17/ and gmb/.")],
     out: Annotated[Path, typer.Argument(help="Output folder; finished runs are kept.")],
@@ -356,11 +311,30 @@ def _run(
     gpu_id: int,
 ) -> Dict[str, float]:
     """Train, and evaluate on a part, unless done already; return the scores."""
+    model = _train(out, corpus, config, rate, seed, transformer, steps, gpu_id)
+    scores = model.parent / f"{part}.json"
+    if not scores.exists():
+        test = out / corpus / f"{part}.spacy"
+        command = ["evaluate", str(model), str(test), "--output", str(scores)]
+        _spacy([*command, "--gpu-id", str(gpu_id)], model.parent / "log")
+    return dict(srsly.read_json(scores))
+
+
+def _train(
+    out: Path,
+    corpus: str,
+    config: Path,
+    rate: str,
+    seed: str,
+    transformer: str,
+    steps: int,
+    gpu_id: int,
+) -> Path:
+    """Train with `spacy train`, unless done already; return the folder of the pipeline."""
     folder = out / f"{corpus}_{config.stem}_{rate}_{seed}_{steps}"
-    files = {name: str(out / corpus / f"{name}.spacy") for name in data.SPLITS}
     overrides = {
-        "paths.train": files["train"],
-        "paths.dev": files["dev"],
+        "paths.train": str(out / corpus / "train.spacy"),
+        "paths.dev": str(out / corpus / "dev.spacy"),
         "paths.transformer": transformer,
         "system.seed": seed,
         "training.max_steps": str(steps),
@@ -368,26 +342,21 @@ def _run(
         "training.optimizer.learn_rate.total_steps": str(steps),
         "training.optimizer.learn_rate.initial_rate": rate,
     }
-    trained, scores = folder / "trained", folder / f"{part}.json"
-    spacy_cli = [sys.executable, "-m", "spacy"]
-    train = [*spacy_cli, "train", str(config), "--output", str(folder)]
-    train += [word for name, value in overrides.items() for word in (f"--{name}", value)]
-    evaluate = [
-        *spacy_cli,
-        "evaluate",
-        str(folder / "model-last"),
-        files[part],
-        "--output",
-        str(scores),
-    ]
-    for made, command in ((trained, train), (scores, evaluate)):
-        if not made.exists() and not scores.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            with (folder / "log").open("a") as log:
-                command += ["--gpu-id", str(gpu_id)]
-                subprocess.run(command, check=True, stdout=log, stderr=log)
-            made.touch()  # a training that was stopped has left a model too
-    return dict(srsly.read_json(scores))
+    done = folder / "trained"  # a training that was stopped has left a model too
+    if not done.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        settings = [word for name, value in overrides.items() for word in (f"--{name}", value)]
+        command = ["train", str(config), "--output", str(folder), *settings]
+        _spacy([*command, "--gpu-id", str(gpu_id)], folder / "log")
+        done.touch()
+    return folder / "model-last"
+
+
+def _spacy(command: List[str], log: Path) -> None:
+    """Run a command of spaCy, with its output in a log."""
+    with log.open("a") as file:
+        command = [sys.executable, "-m", "spacy", *command]
+        subprocess.run(command, check=True, stdout=file, stderr=file)
 
 
 def _trained_a_little(config: str, transformer: str, gpu_id: int) -> Language:
@@ -534,10 +503,12 @@ def _print_machine(gpu_id: int) -> None:
 
 
 if __name__ == "__main__":
-    import benchmark_learning  # they import from this file
+    import benchmark_accuracy  # they import from this file
+    import benchmark_learning
     import benchmark_parts
     import benchmark_speed
 
+    app.command()(benchmark_accuracy.accuracy)
     app.command()(benchmark_speed.speed)
     app.command("peers")(benchmark_speed.make_peers)
     app.command()(benchmark_parts.parts)

@@ -21,7 +21,7 @@ from spacy.scorer import PRFScore
 from spacy.training import Corpus
 from spacy.util import load_config
 
-from benchmark import ROOT, Transformer, _memory, _run, _spread
+from benchmark import ROOT, Transformer, _memory, _spread, _train
 from spacy_crf_ner import data
 
 PEERS = ROOT / "benchmarks" / "peers"
@@ -85,7 +85,8 @@ RATES = {  # of learning, at which each is best on the dev part of GMB, of these
     "flair": 8e-4,
     "edsnlp": 8e-4,
 }
-OURS = ("transformer", "spacy_ner", "cnn", "spacy_cnn")  # are trained by `spacy train`
+CNNS = ("char", "cnn", "spacy_cnn")
+OURS = ("transformer", "spacy_ner", *CNNS)  # are trained by `spacy train`
 
 Entities = Set[Tuple[int, int, int, str]]  # document, characters, label
 
@@ -123,8 +124,9 @@ def speed(
     chosen = [row for row in SYSTEMS if only in row.name]
     for name in dict.fromkeys(row.model for row in chosen if row.model):
         with comparison.guard(f"training of {name}"):
-            rate = comparison.best_rate(name, folder, transformer, steps) if search else RATES[name]
-            comparison.models[name] = comparison.trained(name, folder, transformer, steps, rate)
+            budget = (folder, transformer, 2 * steps if name in CNNS else steps)
+            rate = comparison.best_rate(name, *budget) if search else RATES[name]
+            comparison.models[name] = comparison.trained(name, *budget, rate)
     comparison.models[""] = Path(transformer)
     ready = [row for row in chosen if row.model in comparison.models]
     measured = {}
@@ -259,32 +261,33 @@ class _Comparison:
         print(f"{model}, F1 on dev by learning rate: {shown}", file=sys.stderr, flush=True)
         return max(found, key=lambda rate: found[rate])
 
-    def trained(self, model: str, corpus: Path, transformer: str, steps: int, rate: float) -> Path:
+    def trained(
+        self, model: str, corpus: Path, transformer: str, steps: int, rate: float, seed: int = 0
+    ) -> Path:
         """Train a model, unless it is trained already; return its folder."""
         if model in OURS:
-            return self._trained_pipeline(model, corpus, transformer, steps, rate)
-        folder = self.out / f"{corpus.name}_{model}_{rate:g}_{steps}"
+            return self._trained_pipeline(model, corpus, transformer, steps, rate, seed)
+        folder = self.out / f"{corpus.name}_{model}_{rate:g}_{seed}_{steps}"
         done = folder.with_name(f"{folder.name}.trained")
         if not done.exists():
             shutil.rmtree(folder, ignore_errors=True)
             process = self.start(_row(model))
             try:
-                process.ask("train", str(corpus), str(folder), transformer, steps, rate)
+                process.ask("train", str(corpus), str(folder), transformer, steps, rate, seed)
             finally:
                 process.stop()
             done.touch()
         return folder
 
     def _trained_pipeline(
-        self, model: str, corpus: Path, transformer: str, steps: int, rate: float
+        self, model: str, corpus: Path, transformer: str, steps: int, rate: float, seed: int
     ) -> Path:
         config = ROOT / "configs" / f"{model}.cfg"
         if model == "spacy_cnn":
             config = self.out / "spacy_cnn.cfg"
             spacys_ner_over_cnn().to_disk(config)
-        steps = steps if model in ("transformer", "spacy_ner") else 2 * steps
-        _run(self.out, corpus.name, "test", config, f"{rate:g}", "0", transformer, steps, -1)
-        return self.out / f"{corpus.name}_{model}_{rate:g}_0_{steps}" / "model-last"
+        own = (config, f"{rate:g}", f"{seed}", transformer, steps, -1)
+        return _train(self.out, corpus.name, *own)
 
     def choose_batch_sizes(
         self,

@@ -6,6 +6,7 @@ import edsnlp
 import edsnlp.pipes as eds
 import torch
 from spacy.tokens import Doc
+from spacy_pipeline import doc_of
 from system import (
     HEAD,
     Entity,
@@ -22,8 +23,10 @@ class EdsTagger(System):
     batch_sizes = (8, 32, 128, 512)
     packages = ("edsnlp", "transformers", "torch")
 
-    def train(self, corpus: str, out: str, transformer: str, steps: int, rate: float) -> None:
-        torch.manual_seed(0)
+    def train(
+        self, corpus: str, out: str, transformer: str, steps: int, rate: float, seed: int
+    ) -> None:
+        torch.manual_seed(seed)
         nlp = edsnlp.blank("en")
         embedding = eds.transformer(model=transformer, window=128, stride=96)
         nlp.add_pipe(
@@ -43,7 +46,7 @@ class EdsTagger(System):
             optimizer, lambda step: learning_rate(step, steps)
         )
         nlp.train(True)
-        for batch in batches(records, steps):
+        for batch in batches(records, steps, seed):
             docs = [self._doc(nlp, record) for record in batch]
             ner(ner.prepare_batch(docs, supervision=True))["loss"].backward()
             torch.nn.utils.clip_grad_norm_(ner.parameters(), 1.0)
@@ -54,7 +57,7 @@ class EdsTagger(System):
         nlp.to_disk(out)
 
     def _doc(self, nlp: Any, record: Record) -> Doc:
-        doc = nlp.make_doc(record["text"])
+        doc = doc_of(nlp.vocab, record)
         spans = [doc.char_span(start, end, label) for start, end, label in record["ents"]]
         doc.ents = [span for span in spans if span is not None]
         return doc
@@ -64,6 +67,10 @@ class EdsTagger(System):
 
     def annotate(self, texts: List[str], batch_size: int) -> Any:
         return list(self.nlp.pipe(texts).set_processing(batch_size=batch_size))
+
+    def find_in_tokens(self, path: str, batch_size: int) -> List[List[Entity]]:
+        docs = [doc_of(self.nlp.vocab, record) for record in read(path)]
+        return self.entities(self.nlp.pipe(docs).set_processing(batch_size=batch_size))
 
     def entities(self, annotated: Any) -> List[List[Entity]]:
         return [

@@ -9,7 +9,7 @@ from flair.datasets import FlairDatapointDataset
 from flair.embeddings import TransformerWordEmbeddings
 from flair.models import SequenceTagger
 from flair.trainers import ModelTrainer
-from system import HEAD, WARMUP, Entity, Record, System, batches, read, serve
+from system import HEAD, WARMUP, Entity, Record, System, batches, read, serve, words
 
 DEV = 40  # sentences that it is evaluated on at the end, which nobody reads
 
@@ -20,11 +20,15 @@ class FlairTagger(System):
     batch_sizes = (8, 32)
     packages = ("flair", "transformers", "torch")
 
-    def train(self, corpus: str, out: str, transformer: str, steps: int, rate: float) -> None:
+    def train(
+        self, corpus: str, out: str, transformer: str, steps: int, rate: float, seed: int
+    ) -> None:
         """An epoch of a number of batches; flair counts sentences, not words."""
-        flair.set_seed(0)
+        flair.set_seed(seed)
         drawn = [
-            record for batch in batches(read(f"{corpus}/train.jsonl"), steps) for record in batch
+            record
+            for batch in batches(read(f"{corpus}/train.jsonl"), steps, seed)
+            for record in batch
         ]
         dev = [self._sentence(record) for record in read(f"{corpus}/dev.jsonl")[:DEV]]
         train = [self._sentence(record) for record in drawn]
@@ -53,7 +57,7 @@ class FlairTagger(System):
         )
 
     def _sentence(self, record: Record) -> Sentence:
-        sentence = Sentence([record["text"][i:j] for i, j in record["tokens"]])
+        sentence = Sentence(words(record))
         starts = {start: i for i, (start, _) in enumerate(record["tokens"])}
         ends = {end: i for i, (_, end) in enumerate(record["tokens"])}
         for start, end, label in record["ents"]:
@@ -68,6 +72,22 @@ class FlairTagger(System):
         sentences = [Sentence(text) for text in texts]
         self.tagger.predict(sentences, mini_batch_size=batch_size)
         return sentences
+
+    def find_in_tokens(self, path: str, batch_size: int) -> List[List[Entity]]:
+        records = read(path)
+        sentences = [Sentence(words(record)) for record in records]
+        self.tagger.predict(sentences, mini_batch_size=batch_size)
+        return [
+            [
+                (
+                    record["tokens"][span.tokens[0].idx - 1][0],
+                    record["tokens"][span.tokens[-1].idx - 1][1],
+                    span.get_label("ner").value,
+                )
+                for span in sentence.get_spans("ner")
+            ]
+            for record, sentence in zip(records, sentences)
+        ]
 
     def entities(self, annotated: Any) -> List[List[Entity]]:
         return [

@@ -7,7 +7,19 @@ parts of "U.S.", need not begin a token.
 from typing import Any, List
 
 import torch
-from system import HEAD, Entity, Record, System, batches, bio, learning_rate, read, serve
+from system import (
+    HEAD,
+    Entity,
+    Record,
+    System,
+    batches,
+    bio,
+    from_bio,
+    learning_rate,
+    read,
+    serve,
+    words,
+)
 from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
 
 IGNORED = -100  # the label of what is no subword
@@ -18,8 +30,10 @@ class HuggingFace(System):
     batch_sizes = (1, 8, 32, 128)
     packages = ("transformers", "torch")
 
-    def train(self, corpus: str, out: str, transformer: str, steps: int, rate: float) -> None:
-        torch.manual_seed(0)
+    def train(
+        self, corpus: str, out: str, transformer: str, steps: int, rate: float, seed: int
+    ) -> None:
+        torch.manual_seed(seed)
         records = read(f"{corpus}/train.jsonl")
         kinds = sorted({label for record in records for *_, label in record["ents"]})
         labels = ["O", *(f"{prefix}-{kind}" for kind in kinds for prefix in "BI")]
@@ -37,7 +51,7 @@ class HuggingFace(System):
             optimizer, lambda step: learning_rate(step, steps)
         )
         model.train()
-        for batch in batches(records, steps):
+        for batch in batches(records, steps, seed):
             model(**self._inputs(batch, tokenizer, model.config.label2id)).loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
@@ -47,10 +61,7 @@ class HuggingFace(System):
         tokenizer.save_pretrained(out)
 
     def _inputs(self, batch: List[Record], tokenizer: Any, ids: Any) -> Any:
-        words = [[record["text"][i:j] for i, j in record["tokens"]] for record in batch]
-        inputs = tokenizer(
-            words, is_split_into_words=True, padding=True, truncation=True, return_tensors="pt"
-        )
+        inputs = _encode(batch, tokenizer)
         labels = torch.full_like(inputs["input_ids"], IGNORED)
         for i, record in enumerate(batch):
             tags, before = bio(record), None
@@ -75,8 +86,35 @@ class HuggingFace(System):
     def annotate(self, texts: List[str], batch_size: int) -> Any:
         return self.pipeline(texts, batch_size=batch_size)
 
+    def find_in_tokens(self, path: str, batch_size: int) -> List[List[Entity]]:
+        """By the tag of the first subword of each token, as Hugging Face's examples do."""
+        records, found = read(path), []
+        model, tokenizer = self.pipeline.model, self.pipeline.tokenizer
+        for i in range(0, len(records), batch_size):
+            batch = records[i : i + batch_size]
+            inputs = _encode(batch, tokenizer)
+            with torch.inference_mode():
+                best = model(**inputs).logits.argmax(-1).tolist()
+            for j, record in enumerate(batch):
+                tags = ["O"] * len(record["tokens"])
+                for word, tag in reversed(list(zip(inputs.word_ids(j), best[j]))):
+                    if word is not None:
+                        tags[word] = model.config.id2label[tag]
+                found.append(from_bio(record, tags))
+        return found
+
     def entities(self, annotated: Any) -> List[List[Entity]]:
         return [[(e["start"], e["end"], e["entity_group"]) for e in found] for found in annotated]
+
+
+def _encode(batch: List[Record], tokenizer: Any) -> Any:
+    return tokenizer(
+        [words(record) for record in batch],
+        is_split_into_words=True,
+        padding=True,
+        truncation=True,
+        return_tensors="pt",
+    )
 
 
 if __name__ == "__main__":

@@ -28,7 +28,9 @@ class System(ABC):
     batch_sizes: Tuple[int, ...] = (0,)  # candidates; 0 if it has no batch size
     packages: Tuple[str, ...] = ()  # packages whose versions are reported
 
-    def train(self, corpus: str, out: str, transformer: str, steps: int, rate: float) -> None:
+    def train(
+        self, corpus: str, out: str, transformer: str, steps: int, rate: float, seed: int
+    ) -> None:
         """Train on the `train.jsonl` of a folder, and save to another folder.
 
         `SpacyPipeline`, which `spacy train` trains, and `BareTransformer` do not have it.
@@ -56,6 +58,10 @@ class System(ABC):
     def find(self, texts: List[str], batch_size: int) -> List[List[Entity]]:
         """Return the entities of each text."""
         return self.entities(self.annotate(texts, batch_size))
+
+    def find_in_tokens(self, path: str, batch_size: int) -> List[List[Entity]]:
+        """Return the entities of the records of a file, whose tokens are given."""
+        raise NotImplementedError("it takes no tokens")
 
     def sizes(self) -> Tuple[int, ...]:
         """Return the candidate batch sizes."""
@@ -86,9 +92,14 @@ def read(path: str) -> List[Record]:
         return [json.loads(line) for line in file]
 
 
-def batches(records: List[Record], steps: int) -> Iterator[List[Record]]:
+def words(record: Record) -> List[str]:
+    """Return the tokens of a record."""
+    return [record["text"][start:end] for start, end in record["tokens"]]
+
+
+def batches(records: List[Record], steps: int, seed: int) -> Iterator[List[Record]]:
     """Yield a number of training batches, each of sentences of similar length."""
-    rng = random.Random(0)
+    rng = random.Random(seed)
     made = 0
     while True:
         for buffer in _shuffled(records, rng):
@@ -115,6 +126,19 @@ def learning_rate(step: int, steps: int) -> float:
     """Return the factor on the learning rate at a step: linear warm-up, then linear decay."""
     warmup = max(1, round(WARMUP * steps))
     return min((step + 1) / warmup, (steps - step) / max(1, steps - warmup))
+
+
+def from_bio(record: Record, tags: List[str]) -> List[Entity]:
+    """Return the entities of the tags of its tokens; an I without its B begins an entity."""
+    ents: List[Entity] = []
+    before = "O"
+    for (start, end), tag in zip(record["tokens"], tags):
+        if tag[:1] == "I" and before[2:] == tag[2:] and ents:
+            ents[-1] = (ents[-1][0], end, tag[2:])
+        elif tag != "O":
+            ents.append((start, end, tag[2:]))
+        before = tag
+    return ents
 
 
 def bio(record: Record) -> List[str]:

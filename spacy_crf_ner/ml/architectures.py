@@ -36,7 +36,6 @@ def bilstm_crf(
     dense_width: int = 0,
     dropout: float | None = None,
     decoder: str = "crf",
-    learn_rate_multiplier: float = 1.0,
     mixed_precision: MixedPrecision = False,
     precision: str | None = None,
     nO: int | None = None,
@@ -53,8 +52,6 @@ def bilstm_crf(
         the update, `training.dropout`.
     decoder: "crf" learns transitions, and gives illegal tag sequences zero probability. "softmax"
         scores each token independently. Both predict a legal sequence.
-    learn_rate_multiplier: Multiplies the optimizer's learning rate for the head. Use 10 or more if
-        the rate is small because of a pretrained transformer below.
     mixed_precision: Train the recurrent encoder on a GPU in float16, with scaled gradients
         (true), or in bfloat16 ("bf16"). It has no effect on a CPU. The CRF runs in float32.
     precision: The precision of the recurrent encoder in prediction: "fp32", "bf16", "fp16" on a
@@ -73,7 +70,6 @@ def bilstm_crf(
         _write_potentials,
         init=partial(init_from_vectors, dims=("nI", "nO")),
         nO=nO,
-        learn_rate_multiplier=learn_rate_multiplier,
         mixed_precision=mixed_precision,
         precision=precision,
     )
@@ -90,7 +86,6 @@ def rnn_encoder(
     depth: int = 1,
     bidirectional: bool = True,
     dropout: float | None = None,
-    learn_rate_multiplier: float = 1.0,
     mixed_precision: MixedPrecision = False,
     precision: str | None = None,
 ) -> Model[list[Doc], list[Floats2d]]:
@@ -111,7 +106,6 @@ def rnn_encoder(
         write_vectors,
         init=partial(init_from_vectors, dims=("nI",)),
         nO=hidden_width * (1 + bidirectional),
-        learn_rate_multiplier=learn_rate_multiplier,
         mixed_precision=mixed_precision,
         precision=precision,
     )

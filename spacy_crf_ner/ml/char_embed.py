@@ -184,7 +184,6 @@ def char_word_embed(
     shape_rows: int = 1000,
     static_vectors: bool = False,
     dropout: float | None = None,
-    learn_rate_multiplier: float = 1.0,
 ) -> Model[list[Doc], list[Floats2d]]:
     """Build `spacy-crf-ner.CharWordEmbed.v1`: word vectors from characters, norm and shape.
 
@@ -205,7 +204,6 @@ def char_word_embed(
         vector of the word, else of its lower case, else zeros. Initializing the model fixes their
         width.
     dropout: Dropout rate on token vectors; None uses the rate of the update, `training.dropout`.
-    learn_rate_multiplier: Multiplies the optimizer's learning rate.
 
     Sources: Ma and Hovy (2016), "End-to-end sequence labeling via bi-directional LSTM-CNNs-CRF",
     for the CNN; Lample et al. (2016), "Neural architectures for named entity recognition", for the
@@ -221,7 +219,6 @@ def char_word_embed(
         write_vectors,
         init=partial(_init_embedding, config=config),
         nO=None if static_vectors else config.learned_width,
-        learn_rate_multiplier=learn_rate_multiplier,
     )
 
 

@@ -21,7 +21,6 @@ from thinc.api import (
     torch2xp,
     xp2torch,
 )
-from thinc.optimizers import KeyT
 from thinc.types import Floats2d, Ints1d
 from thinc.util import get_width
 from torch import Tensor, nn
@@ -59,7 +58,6 @@ def torch_layer(
     *,
     init: Callable[..., None],
     nO: int | None = None,
-    learn_rate_multiplier: float = 1.0,
     mixed_precision: MixedPrecision = False,
     precision: str | None = None,
 ) -> Model[InT, OutT]:
@@ -77,7 +75,7 @@ def torch_layer(
     Raises InputError for an unknown precision.
     """
     require_precision(precision)
-    shim = TorchShim(build, learn_rate_multiplier, mixed_precision)
+    shim = TorchShim(build, mixed_precision)
     shim.precision = precision
     return Model(
         name,
@@ -167,16 +165,11 @@ def cast_recurrent(module: nn.Module, precision: str) -> nn.Module:
 
 
 class TorchShim(MixedPrecisionShim, PredictionShim):
-    """A shim whose module is built when its dimensions are known, with its own learning rate."""
+    """A shim whose module is built when its dimensions are known."""
 
     make_inference_module = staticmethod(cast_recurrent)
 
-    def __init__(
-        self,
-        build: Build,
-        learn_rate_multiplier: float = 1.0,
-        mixed_precision: MixedPrecision = False,
-    ) -> None:
+    def __init__(self, build: Build, mixed_precision: MixedPrecision = False) -> None:
         float16 = mixed_precision is True and on_gpu()
         super().__init__(
             None,
@@ -187,7 +180,6 @@ class TorchShim(MixedPrecisionShim, PredictionShim):
         )
         self.bf16 = mixed_precision == "bf16" and on_gpu()
         self.build = build
-        self.learn_rate_multiplier = learn_rate_multiplier
 
     def build_module(self, **dims: int) -> None:
         """Build the module, with new weights, on the device in use."""
@@ -215,31 +207,17 @@ class TorchShim(MixedPrecisionShim, PredictionShim):
         return get_torch_default_device() if weights is None else weights.device
 
     def finish_update(self, optimizer: Optimizer) -> None:
-        """Update the weights with their gradients, at the multiplied rate."""
+        """Update the weights with their gradients.
+
+        optimizer: Or the function by which `nlp.rehearse` collects gradients. It keeps them, and
+            gets copies, as the shim sets its own to zero.
+        """
         if module_of(self) is None:
             return
-        if isinstance(optimizer, Optimizer):
-            step = partial(optimizer, lr_scale=self.learn_rate_multiplier)
-        else:
-            step = partial(_defer, optimizer, self.learn_rate_multiplier)
-        super().finish_update(cast(Optimizer, step))
-
-
-class ScaledKey(tuple[int, str]):
-    """The key of weights in an optimizer, with the multiplier of their learning rate.
-
-    `nlp.rehearse` collects gradients with a function that takes no rate, and passes the keys to
-    the optimizer later. `LayerwiseAdam` reads the multiplier from the key.
-    """
-
-    lr_scale: float
-
-
-def _defer(collect: Any, lr_scale: float, key: KeyT, weights: Any, gradient: Any) -> Any:
-    """Pass a copy of a gradient to a function that keeps it; the shim zeroes its own."""
-    scaled = ScaledKey(key)
-    scaled.lr_scale = lr_scale
-    return collect(scaled, weights, gradient.copy())
+        if not isinstance(optimizer, Optimizer):
+            collect: Any = optimizer
+            optimizer = cast(Optimizer, lambda key, weights, d: collect(key, weights, d.copy()))
+        super().finish_update(optimizer)
 
 
 def _serialize(module: nn.Module | None) -> bytes:

@@ -1,6 +1,7 @@
-"""Adam with weight decay and learning rates that depend on the names of the weights."""
+"""Adam with settings that depend on the names of the parameters."""
 
 import re
+import warnings
 from typing import Any
 
 from thinc.api import Optimizer
@@ -9,27 +10,57 @@ from thinc.types import FloatsXd
 
 from ..input_error import InputError
 from .fused_adam import can_fuse, fused_step
-from .layer_index import layer_index
 
-# The parameters "b" and "G" are those of thinc's own layers.
-_NO_DECAY = re.compile(
-    r"^[bG]$"
-    r"|(?:^|\.)\w*bias\w*$"
-    r"|(?:^|\.)(?:\w*(?i:norm)\w*|ln_\w+)\.(?:weight|gamma|beta)$"
-    r"|(?:^|\.)(?:start_|end_)?transitions$"
-)
+FACTORS = ("learn_rate", "L2", "grad_clip")
 
 
-class LayerwiseAdam(Optimizer):
-    """`spacy-crf-ner.Adam.v1`: thinc's Adam, with its settings, and two differences.
+class ParameterGroup(Optimizer):
+    """Factors on an optimizer's settings, for the parameters whose names match a pattern.
 
-    L2 does not apply to biases, layer norms and the transitions of a CRF, which are too few to
-    overfit. And each layer of a transformer can learn more slowly than the layer above it. Sources:
-    Howard and Ruder (2018), "Universal language model fine-tuning for text classification",
-    section 3.2; Clark et al. (2020), "ELECTRA", with a layer_decay of 0.8 or 0.9.
+    They can be schedules, which thinc's Optimizer steps.
 
-    learn_rate: A number or schedule: the rate of the top layer of a transformer, and of all
-        weights outside of one.
+    where: The place of the group in the config, for messages.
+    names: The pattern.
+    matched: Whether a parameter has matched it.
+    """
+
+    __slots__ = ["matched", "names", "where"]
+
+    def __init__(self, where: str, settings: dict[str, Any]) -> None:
+        self.where = where
+        self.matched = False
+        unknown = settings.keys() - {"names", *FACTORS}
+        if unknown or "names" not in settings:
+            got = f"also {sorted(unknown)}" if unknown else "no names"
+            raise InputError(
+                f"{where}: expected names, a regular expression, and some of {[*FACTORS]}, got "
+                f"{got}. Example: names = 'projection', learn_rate = 10.0."
+            )
+        try:
+            self.names = re.compile(settings["names"])
+        except (re.error, TypeError) as error:
+            raise InputError(
+                f"{where}.names: expected a regular expression, got {settings['names']!r} "
+                f"({error}). Escape its special characters by a backslash."
+            ) from error
+        learn_rate, L2, grad_clip = (settings.get(name, 1.0) for name in FACTORS)
+        super().__init__(learn_rate, L2=L2, grad_clip=grad_clip, use_averages=False)
+        for name in FACTORS:
+            if getattr(self, name) < 0:
+                raise InputError(
+                    f"{where}.{name}: expected a factor of 0 or more, got {getattr(self, name)}."
+                )
+
+
+class GroupedAdam(Optimizer):
+    """`spacy-crf-ner.Adam.v1`: thinc's Adam, with its settings, and groups of parameters.
+
+    Each group can have its own learning rate, weight decay and clipping, such as a high rate for
+    new layers over a pretrained transformer, a low one for its embeddings, and no decay for biases.
+    Source: Howard and Ruder (2018), "Universal language model fine-tuning for text
+    classification", section 3.2, discriminative fine-tuning.
+
+    learn_rate: A number or schedule.
     L2: Weight decay: a step shrinks weights by this share of themselves, times the learning rate.
     beta1, beta2, eps: The parameters of Adam.
     grad_clip: The largest norm of the gradient of each parameter; a larger one is scaled down to
@@ -37,14 +68,17 @@ class LayerwiseAdam(Optimizer):
     L2_is_weight_decay: Decay weights as AdamW does; else add L2 times the weights to their
         gradient.
     use_averages: Keep averages of the weights. They have no effect in torch modules.
-    layer_decay: Learning rate of a transformer layer divided by the rate of the layer above
-        it; the embeddings are the lowest layer.
-    layers: Number of layers of the transformer, required if layer_decay is not 1.
+    groups: Groups by name. Each has `names`, a regular expression that is searched in the names
+        that parameters have in their torch module or thinc layer, and factors, numbers or
+        schedules, for `learn_rate`, `L2` and `grad_clip`. A parameter in several groups has the
+        product of their factors; one in none has factors of 1. A parameter with a rate of 0 does
+        not change.
 
-    Raises InputError for a setting out of its range.
+    Raises InputError for a setting out of its range. Warns after the first step of groups without
+    parameters.
     """
 
-    __slots__ = ["_deepest_seen", "layer_decay", "layers"]
+    __slots__ = ["_warned", "groups"]
 
     def __init__(
         self,
@@ -57,8 +91,7 @@ class LayerwiseAdam(Optimizer):
         grad_clip: FloatOrSeq = 1.0,
         L2_is_weight_decay: bool = True,
         use_averages: bool = True,
-        layer_decay: float = 1.0,
-        layers: int | None = None,
+        groups: dict[str, dict[str, Any]] | None = None,
     ) -> None:
         super().__init__(
             learn_rate,
@@ -70,64 +103,48 @@ class LayerwiseAdam(Optimizer):
             L2_is_weight_decay=L2_is_weight_decay,
             use_averages=use_averages,
         )
-        if not 0 < layer_decay <= 1:
-            raise InputError(f"layer_decay: expected a number in (0, 1], got {layer_decay}.")
-        if layer_decay != 1 and layers is None:
-            raise InputError(
-                f"layers: expected the number of layers of the transformer, as layer_decay is "
-                f"{layer_decay}, got none. Use num_hidden_layers of the transformer's config."
-            )
-        if layers is not None and layers < 1:
-            raise InputError(f"layers: expected 1 or more, got {layers}.")
-        self.layer_decay = layer_decay
-        self.layers = layers
-        # The highest layer index seen so far in each transformer, by the id in its keys.
-        self._deepest_seen: dict[int, int] = {}
+        self.groups = [
+            ParameterGroup(f"training.optimizer.groups.{name}", settings)
+            for name, settings in (groups or {}).items()
+        ]
+        self._warned = False
 
     def __call__(
         self, key: KeyT, weights: FloatsXd, gradient: FloatsXd, *, lr_scale: float = 1.0
     ) -> Any:
         """Update weights in place, and set their gradient to zero.
 
-        key: The id of the layer, and the name of the weights in it; a `ScaledKey` has a multiplier
-            of the learning rate.
+        key: The id of the layer, and the name of the weights in it.
         weights, gradient: Arrays of one shape.
         lr_scale: Multiplies the learning rate.
 
-        Returns weights and gradient. Raises InputError if `layers` is not the number of layers of
-        the transformer.
+        Returns weights and gradient.
         """
-        lr_scale *= self._layer_rate(key) * getattr(key, "lr_scale", 1.0)
-        L2 = self.L2
-        if _NO_DECAY.search(key[1]):
-            self.L2 = 0.0
+        before = self.L2, self.grad_clip
         try:
+            for group in self.groups:
+                if group.names.search(key[1]):
+                    group.matched = True
+                    lr_scale *= group.learn_rate
+                    self.L2 *= group.L2
+                    self.grad_clip *= group.grad_clip
             if can_fuse(self, weights, gradient):
                 fused_step(self, key, weights, gradient, lr_scale)
                 return weights, gradient
             return super().__call__(key, weights, gradient, lr_scale=lr_scale)
         finally:
-            self.L2 = L2
+            self.L2, self.grad_clip = before
 
-    def _layer_rate(self, key: KeyT) -> float:
-        """Return the factor on the optimizer's learning rate for some weights."""
-        index = None if self.layers is None or self.layer_decay == 1 else layer_index(key[1])
-        if index is None:
-            return 1.0
-        assert self.layers is not None
-        expected = f"layers: expected the number of layers of the transformer, got {self.layers}"
-        if index > self.layers:
-            raise InputError(
-                f"{expected}, but {key[1]!r} is in layer {index}. Use num_hidden_layers of the "
-                "transformer's config."
-            )
-        deepest = self._deepest_seen.get(key[0], 0)
-        # By its second update, all weights of a transformer have been seen.
-        if key in self.nr_update and deepest < self.layers:
-            raise InputError(
-                f"{expected}, but by their names, trained weights are in layer {deepest} at most. "
-                "Use num_hidden_layers of the transformer's config. If you did, the names do not "
-                "identify the layers: set layer_decay to 1.0."
-            )
-        self._deepest_seen[key[0]] = max(deepest, index)
-        return float(self.layer_decay ** (self.layers - index))
+    def step_schedules(self) -> None:
+        """Step the schedules, after an update of all parameters."""
+        super().step_schedules()  # type: ignore[no-untyped-call]
+        for group in self.groups:
+            group.step_schedules()  # type: ignore[no-untyped-call]
+            if self.nr_update and not self._warned and not group.matched:
+                warnings.warn(
+                    f"{group.where}: expected trained parameters whose names match "
+                    f"{group.names.pattern!r}, got none. The group has no effect: correct the "
+                    "pattern, or delete the group if these parameters are frozen.",
+                    stacklevel=2,
+                )
+        self._warned = bool(self.nr_update)

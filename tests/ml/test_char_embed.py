@@ -464,19 +464,6 @@ def test_tokens_are_dropped_each_for_itself_in_training_only(
     assert share == pytest.approx(0.5 * drops, abs=5 * 0.0034)
 
 
-def test_the_multiplier_scales_its_steps() -> None:
-    steps = []
-    for multiplier in (1.0, 7.0):
-        model = make(**ALL, learn_rate_multiplier=multiplier)
-        before = module_of(model).norms.weight.detach().clone()
-        Y, backprop = model.begin_update([doc_of("Tim")])
-        backprop([np.ones_like(y) for y in Y])
-        model.finish_update(SGD(0.1, L2=0.0, grad_clip=0.0, use_averages=False))
-        steps.append(module_of(model).norms.weight.detach() - before)
-    assert steps[0].any()
-    torch.testing.assert_close(steps[1], 7.0 * steps[0], atol=1e-6, rtol=1e-4)
-
-
 def named(endings: Dict[str, str], seed: int, n: int) -> List[Tuple[str, List[Any]]]:
     """Sentences about made-up words, of whose class nothing tells but their endings."""
     random = Random(seed)

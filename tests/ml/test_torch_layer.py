@@ -19,7 +19,7 @@ from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.ml.mixed_precision import MixedPrecision, MixedPrecisionShim, module_of
 from spacy_crf_ner.ml.torch_layer import to_array, to_tensor
 from spacy_crf_ner.training.fused_adam import MIN_FUSED_SIZE
-from spacy_crf_ner.training.optimizer import LayerwiseAdam
+from spacy_crf_ner.training.optimizer import GroupedAdam
 
 SPANS = {"@span_getters": "spacy-transformers.strided_spans.v1", "window": 128, "stride": 96}
 
@@ -57,7 +57,7 @@ def test_a_numpy_array_stays_on_the_cpu(elsewhere: None) -> None:
 
 def test_weights_on_the_cpu_learn_while_a_gpu_is_in_use(elsewhere: None) -> None:
     weights = np.ones(MIN_FUSED_SIZE, dtype="f")
-    LayerwiseAdam(0.1)((1, "W"), weights, np.ones_like(weights))
+    GroupedAdam(0.1)((1, "W"), weights, np.ones_like(weights))
     assert (weights < 1).all()
 
 

@@ -35,7 +35,7 @@ def pipeline(transformer: str, architecture: str = "spacy-crf-ner.TransformerMod
     nlp = spacy.blank("en")
     model = {"@architectures": architecture, "name": transformer, "get_spans": WINDOWS}
     nlp.add_pipe("transformer", config={"model": model, "max_batch_items": 100})
-    head = {"hidden_width": 32, "tok2vec": LISTENER, "learn_rate_multiplier": 10.0}
+    head = {"hidden_width": 32, "tok2vec": LISTENER}
     nlp.add_pipe("crf_ner", config={"model": head})
     return nlp
 
@@ -65,7 +65,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # The transformer stays as it is, and so is asked but once.
     for eg in examples:
         eg.predicted = nlp.get_pipe("transformer")(eg.predicted)
-    optimizer.learn_rate = 5e-4
+    optimizer.learn_rate = 5e-3
     for _ in range(20):
         for batch in minibatch(examples, 32):
             nlp.update(batch, sgd=optimizer, exclude=["transformer"])
@@ -215,7 +215,7 @@ def ready(transformer: str, **settings: Any) -> Language:
     nlp = pipeline(transformer, **settings)
     spacy.util.fix_random_seed(0)
     optimizer = nlp.initialize(lambda: make_examples(nlp))
-    optimizer.learn_rate = 0.002
+    optimizer.learn_rate = 0.01
     for _ in range(20):
         nlp.update(make_examples(nlp), sgd=optimizer)
     return nlp

@@ -15,7 +15,7 @@ from torch import Tensor
 from pipelines import SENTENCES, make_examples, train
 from spacy_crf_ner.ml.potentials import Potentials, distill
 from spacy_crf_ner.tags import TagScheme
-from spacy_crf_ner.training.optimizer import LayerwiseAdam
+from spacy_crf_ner.training.optimizer import GroupedAdam
 
 TEXTS = [text for text, _ in SENTENCES]
 NEW = [
@@ -178,10 +178,11 @@ def test_nlp_rehearse_takes_the_multiplier_of_the_head(large):
         shim.module.projection.bias[0] += 3
     before, raw = ner.to_bytes(), [Example(doc, doc) for doc in map(nlp.make_doc, TEXTS)]
     steps = []
-    for shim.learn_rate_multiplier in (1.0, 5.0):
+    for factor in (1.0, 5.0):
         ner.from_bytes(before)
         state = {name: value.clone() for name, value in shim.module.state_dict().items()}
-        nlp.rehearse(raw, sgd=LayerwiseAdam(0.001, use_averages=False))
+        groups = {"head": {"names": r"\.", "learn_rate": factor}}
+        nlp.rehearse(raw, sgd=GroupedAdam(0.001, use_averages=False, groups=groups))
         after = {name: value - state[name] for name, value in shim.module.state_dict().items()}
         steps.append((after, layer.get_param("W").copy()))
     (once, W), (five, same_W) = steps
@@ -199,7 +200,7 @@ def test_rehearsal_has_the_dropout_rate_that_is_given(drop, learned):
     learned.update(make_examples(learned), drop=0.5 - drop, sgd=False)
     raw = [Example(doc, doc) for doc in map(learned.make_doc, TEXTS)]
     config = {"crf_ner": {"drop": drop}} if drop else {}
-    loss = learned.rehearse(raw, sgd=LayerwiseAdam(0.0), component_cfg=config)["crf_ner"]
+    loss = learned.rehearse(raw, sgd=GroupedAdam(0.0), component_cfg=config)["crf_ner"]
     assert ner.model.get_ref("output_layer").attrs["dropout_rate"] == drop
     assert (loss > 0.1) == (drop > 0)
 

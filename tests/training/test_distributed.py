@@ -39,7 +39,7 @@ from spacy_crf_ner.training.distributed.sync import (
     parameters,
     sum_gradients,
 )
-from spacy_crf_ner.training.optimizer import LayerwiseAdam
+from spacy_crf_ner.training.optimizer import GroupedAdam
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 300  # seconds, for what takes some ten
@@ -209,7 +209,6 @@ def small(train_path: Path, dev_path: Path, batches: dict[str, Any], **settings:
         "paths.train": str(train_path),
         "paths.dev": str(dev_path),
         "components.ner.model.hidden_width": 16,
-        "components.ner.model.learn_rate_multiplier": 2.0,
         "components.ner.model.tok2vec.width": 16,
         "components.ner.model.tok2vec.depth": 1,
         "components.ner.model.tok2vec.embed_size": 200,
@@ -588,7 +587,7 @@ def test_accumulated_gradients_are_summed_to_those_of_the_whole_batch(
     learned = []
     for nlp in nlps:
         for _, pipe in nlp.pipeline:
-            pipe.finish_update(LayerwiseAdam())
+            pipe.finish_update(GroupedAdam())
         learned.append(get_weights(nlp))
     assert_close(learned[0], learned[1], 0.0)
 
@@ -685,45 +684,13 @@ def test_a_rank_whose_share_is_used_gets_empty_batches() -> None:
 
 
 def test_a_state_is_of_one_pipeline_alone(tmp_path: Path) -> None:
-    nlp, optimizer = small_pipeline(), LayerwiseAdam()
+    nlp, optimizer = small_pipeline(), GroupedAdam()
     nlp.update(make_examples(nlp), sgd=optimizer)
     save_state(nlp, optimizer, Progress(1), tmp_path)
     state = torch.load(tmp_path / STATE, weights_only=True)
-    restore(small_pipeline(), LayerwiseAdam(), state)
+    restore(small_pipeline(), GroupedAdam(), state)
     with pytest.raises(InputError, match="expected weights of shape"):
-        restore(small_pipeline(width=9), LayerwiseAdam(), state)
-
-
-def test_layers_that_learn_slowly_are_known_after_a_resume(tmp_path: Path) -> None:
-    """The optimizer refuses a second update before it has seen all layers: they were seen."""
-
-    def make() -> Any:
-        nlp = small_pipeline()
-        shim = nlp.get_pipe("crf_ner").model.get_ref("output_layer").shims[0]
-        shim.module.add_module("bert", named("encoder.layer.1.output.dense.weight"))
-        keys = {p.name: p.key for p in parameters(nlp)}
-        (key,) = (key for name, key in keys.items() if name.endswith("dense.weight"))
-        return nlp, LayerwiseAdam(layer_decay=0.5, layers=2), key
-
-    array = np.ones((2, 2), dtype="f")
-    nlp, optimizer, key = make()
-    optimizer(key, array, array.copy())
-    save_state(nlp, optimizer, Progress(1, 1), tmp_path)
-    again, optimizer, key = make()
-    restore(again, optimizer, torch.load(tmp_path / STATE, weights_only=True))
-    optimizer(key, array, array.copy())
-    assert optimizer.nr_update[key] == 2
-
-
-def named(path: str) -> nn.Module:
-    """A module with one parameter of this name."""
-    first, _, rest = path.partition(".")
-    module = nn.Module()
-    if rest:
-        module.add_module(first, named(rest))
-    else:
-        module.register_parameter(first, nn.Parameter(torch.ones(2, 2)))
-    return module
+        restore(small_pipeline(width=9), GroupedAdam(), state)
 
 
 @pytest.mark.parametrize("is_given", [False, True])

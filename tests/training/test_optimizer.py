@@ -1,8 +1,10 @@
-"""The optimizer: which weights decay, and how fast each layer of a transformer learns."""
+"""The optimizer: thinc's Adam, with settings by groups of parameters."""
 
 import inspect
 import subprocess
 import sys
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from transformers import BertModel
 
 from pipelines import TOK2VEC, make_examples, small_transformers
 from spacy_crf_ner.training.fused_adam import MIN_FUSED_SIZE
-from spacy_crf_ner.training.optimizer import LayerwiseAdam
+from spacy_crf_ner.training.optimizer import GroupedAdam
 
 ROOT = Path(__file__).parents[2]
 RATE, DECAY, EPS, BETAS = 1e-2, 0.1, 1e-8, (0.9, 0.999)
@@ -27,10 +29,21 @@ def arrays(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=shape).astype("f")
 
 
+NO_DECAY = {"no_decay": {"names": "bias|^b$", "L2": 0.0}}
+
+
+def groups_of(config: str) -> dict[str, dict[str, Any]]:
+    """The groups of a shipped config."""
+    section = load_config(ROOT / "configs" / f"{config}.cfg", interpolate=True)
+    groups: dict[str, dict[str, Any]] = section["training"]["optimizer"]["groups"]
+    return groups
+
+
 def decays(name: str, optimizer: Optimizer | None = None) -> bool:
     """Whether weights with no gradient shrink: Adam itself does not move them."""
     weights = np.ones((3, 2), dtype="f")
-    optimizer = optimizer or LayerwiseAdam(RATE, L2=DECAY)
+    groups = {"no_decay": groups_of("transformer")["no_decay"]}
+    optimizer = optimizer or GroupedAdam(RATE, L2=DECAY, groups=groups)
     optimizer((1, name), weights, np.zeros((3, 2), dtype="f"))
     shrunk = np.full((3, 2), 1 - RATE * DECAY, dtype="f")
     assert np.array_equal(weights, np.ones((3, 2))) or np.allclose(weights, shrunk, atol=1e-7)
@@ -62,12 +75,12 @@ def test_a_config_finds_it_without_an_import_of_the_package() -> None:
     assert result.stdout.split()[:3] == ["[]", "True", "spacy_crf_ner.training.optimizer"]
 
 
-def test_its_settings_and_defaults_are_those_of_adam_and_two_more() -> None:
+def test_its_settings_and_defaults_are_those_of_adam_and_one_more() -> None:
     ours, theirs = (
         {name: p.default for name, p in inspect.signature(make).parameters.items()}
-        for make in (LayerwiseAdam, Adam)
+        for make in (GroupedAdam, Adam)
     )
-    assert ours == theirs | {"layer_decay": 1.0, "layers": None}
+    assert ours == theirs | {"groups": None}
 
 
 @pytest.mark.parametrize("name", ["transformer", "cnn", "char", "textcat_rnn"])
@@ -80,16 +93,24 @@ def test_the_shipped_configs_have_it_with_clipping(name: str) -> None:
 def test_a_pipeline_makes_it_of_its_config() -> None:
     config = Config().from_str(
         '[training]\n[training.optimizer]\n@optimizers = "spacy-crf-ner.Adam.v1"\n'
-        "layer_decay = 0.5\nlayers = 2\nL2 = 0.1\n[training.optimizer.learn_rate]\n"
+        "L2 = 0.1\n[training.optimizer.learn_rate]\n"
         '@schedules = "warmup_linear.v1"\nwarmup_steps = 2\ntotal_steps = 4\ninitial_rate = 0.1\n'
+        '[training.optimizer.groups]\n[training.optimizer.groups.head]\nnames = "W"\n'
+        "[training.optimizer.groups.head.learn_rate]\n"
+        '@schedules = "warmup_linear.v1"\nwarmup_steps = 0\ntotal_steps = 4\ninitial_rate = 6.0\n'
     )
-    optimizer = spacy.blank("en", config=config).create_optimizer()
-    rates = []
-    for _ in range(5):
+    optimizer: Any = spacy.blank("en", config=config).create_optimizer()
+    rates, steps = [], []
+    for t in range(5):
         rates.append(optimizer.learn_rate)
+        weights = np.zeros((1, 1), dtype="f")
+        optimizer((t, "W"), weights, np.ones((1, 1), dtype="f"))
+        steps.append(weights.item())  # Adam's first step is the rate, before decay
         optimizer.step_schedules()
     assert rates == pytest.approx([0.0, 0.05, 0.1, 0.05, 0.0])
-    assert (optimizer.layer_decay, optimizer.layers, optimizer.L2) == (0.5, 2, 0.1)
+    expected = [-rate * (1 - 0.1 * rate) for rate in (0.0, 0.05 * 4.5, 0.1 * 3.0, 0.05 * 1.5, 0.0)]
+    assert steps == pytest.approx(expected, rel=1e-5)
+    assert optimizer.L2 == 0.1
 
 
 # thinc's Adam, where no name is special
@@ -109,7 +130,7 @@ def test_a_pipeline_makes_it_of_its_config() -> None:
 def test_it_is_thincs_adam_bit_by_bit(name: str, settings: dict[str, Any]) -> None:
     made = [
         make(warmup_linear(0.1, 2, 10), **settings)  # type: ignore[arg-type]
-        for make in (LayerwiseAdam, Adam)
+        for make in (GroupedAdam, Adam)
     ]
     ours, theirs = (run(optimizer, name, lr_scale=3.0) for optimizer in made)
     np.testing.assert_array_equal(ours, theirs)
@@ -136,10 +157,11 @@ def test_large_arrays_are_updated_as_by_thincs_adam(
     name: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Step by step; gradients that are clipped and that are not, and none; a rate of 0 first."""
+    groups = NO_DECAY if name == "b" else None
     plain = settings | {"L2": 0.0} if name == "b" else settings
     theirs, ours = (
         Adam(warmup_linear(RATE, 2, 10), **plain),
-        LayerwiseAdam(warmup_linear(RATE, 2, 10), **settings),
+        GroupedAdam(warmup_linear(RATE, 2, 10), **settings, groups=groups),
     )
     key, expected, found = (7, name), arrays(0, *LARGE), arrays(0, *LARGE)
     for step, size in enumerate((1.0, 1e-4, 10.0, 0.0, 1e-3, 1e-6)):
@@ -169,7 +191,7 @@ def test_large_arrays_are_left_to_thinc_where_it_is_not_adam_with_decay(
 ) -> None:
     found, expected = arrays(0, *LARGE), arrays(0, *LARGE)
     for optimizer, weights in (
-        (LayerwiseAdam(RATE, **settings), found),
+        (GroupedAdam(RATE, **settings), found),
         (Adam(RATE, **settings), expected),
     ):
         optimizer((7, "W"), weights, arrays(1, *LARGE))
@@ -180,21 +202,22 @@ def test_large_arrays_are_left_to_thinc_where_it_is_not_adam_with_decay(
 def test_large_arrays_that_do_not_lie_in_order_are_left_to_thinc() -> None:
     found, expected = (
         make(RATE)((7, "W"), arrays(0, *LARGE).T, arrays(1, *LARGE).T)[0]
-        for make in (LayerwiseAdam, Adam)
+        for make in (GroupedAdam, Adam)
     )
     np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("is_decay", [True, False])
 def test_without_decay_it_is_thincs_adam_without_l2(is_decay: bool) -> None:
-    ours = run(LayerwiseAdam(RATE, L2=DECAY, L2_is_weight_decay=is_decay), "b")
+    ours = run(GroupedAdam(RATE, L2=DECAY, L2_is_weight_decay=is_decay, groups=NO_DECAY), "b")
     np.testing.assert_array_equal(ours, run(Adam(RATE), "b"))
     assert (ours != run(Adam(RATE, L2=DECAY, L2_is_weight_decay=is_decay), "b")).any()
 
 
 def test_l2_is_left_as_it_was() -> None:
     """A schedule of L2 goes on, a rate that is set holds, and an error changes nothing."""
-    optimizer = LayerwiseAdam(RATE, L2=iter([0.1, 0.2, 0.3]))  # type: ignore[arg-type]
+    schedule: Any = iter([0.1, 0.2, 0.3])
+    optimizer = GroupedAdam(RATE, L2=schedule, groups=NO_DECAY)
     assert not decays("b", optimizer) and optimizer.L2 == 0.1
     optimizer.step_schedules()
     assert not decays("b", optimizer) and optimizer.L2 == 0.2
@@ -237,7 +260,10 @@ def test_torchs_own_transformer() -> None:
 
 def test_hugging_faces_transformers() -> None:
     """In them all, the weights with one axis are biases and layer norms."""
-    more = {"xlnet": {f"layer.{i}.rel_attn.r_{x}_bias" for i in range(3) for x in "rsw"}}
+    more = {
+        "xlnet": {f"layer.{i}.rel_attn.r_{x}_bias" for i in range(3) for x in "rsw"},
+        "mpnet": {"encoder.relative_attention_bias.weight"},
+    }
     for kind, module in small_transformers().items():
         kept = {name for name, _ in module.named_parameters() if not decays(name)}
         one_axis = {name for name, p in module.named_parameters() if p.ndim == 1}
@@ -256,22 +282,28 @@ class Beside:
     before it: here torch does not before the first, and once more after the last.
     """
 
-    def __init__(self, folder: str, layer_decay: float, layers: int | None) -> None:
+    def __init__(self, folder: str, rates: Sequence[float], clips: Sequence[float]) -> None:
         self.model, self.twin = (BertModel.from_pretrained(folder) for _ in range(2))
         self.shim = PyTorchShim(self.model)
-        self.thinc = LayerwiseAdam(
-            RATE, L2=DECAY, use_averages=False, layer_decay=layer_decay, layers=layers
+        self.clips = clips
+        names = ("^embeddings", *(rf"layer\.{i}\." for i in range(len(rates) - 1)))
+        own = {
+            name: {"names": name, "learn_rate": rate, "grad_clip": clip}
+            for name, rate, clip in zip(names, rates, clips)
+        }
+        no_decay = groups_of("transformer")["no_decay"]
+        self.thinc = GroupedAdam(
+            RATE, L2=DECAY, use_averages=False, groups={**own, "no_decay": no_decay}
         )
         parts = [self.twin.embeddings, *self.twin.encoder.layer]
         groups: list[dict[str, Any]] = []
-        for height, part in enumerate(reversed(parts)):
+        for part, factor in zip(parts, rates):
             norms = {id(p) for m in part.modules() if isinstance(m, nn.LayerNorm)
                      for p in m.parameters()}  # fmt: skip
             plain = [p for p in part.parameters() if id(p) in norms or p.ndim == 1]
             shrinking = [p for p in part.parameters() if id(p) not in norms and p.ndim > 1]
             for parameters, decay in ((plain, 0.0), (shrinking, DECAY)):
-                rate = RATE * layer_decay**height
-                groups.append({"params": parameters, "lr": rate, "weight_decay": decay})
+                groups.append({"params": parameters, "lr": RATE * factor, "weight_decay": decay})
         self.torch = torch.optim.AdamW(groups, betas=BETAS)
         self.decays = [group["weight_decay"] for group in groups]
 
@@ -279,11 +311,14 @@ class Beside:
         torch.manual_seed(t)
         hidden = self.model(torch.randint(0, 100, (3, 7))).last_hidden_state
         (hidden * torch.randn_like(hidden)).sum().backward()
+        parts = [self.model.embeddings, *self.model.encoder.layer]
+        clips = {id(p): clip for part, clip in zip(parts, self.clips) for p in part.parameters()}
         for mine, its in zip(self.model.parameters(), self.twin.parameters()):
             if mine.grad is not None:
                 its.grad = mine.grad.clone()
                 # Each by its own norm, as thinc clips.
-                nn.utils.clip_grad_norm_([its], 1.0)
+                if clips[id(mine)]:
+                    nn.utils.clip_grad_norm_([its], clips[id(mine)])
         for group, decay in zip(self.torch.param_groups, self.decays):
             group["eps"] = EPS / (1 - BETAS[1] ** t) ** 0.5
             group["weight_decay"] = decay if t > 1 else 0.0
@@ -300,99 +335,115 @@ class Beside:
         return {name: shrunk.get(id(p), p.detach()) for name, p in self.twin.named_parameters()}
 
 
-@pytest.mark.parametrize("layer_decay, layers", [(1.0, None), (0.5, 2), (0.9, 2)])
+@pytest.mark.parametrize(
+    "rates, clips",
+    [
+        ((1.0, 1.0, 1.0), (1.0, 1.0, 1.0)),
+        ((0.25, 0.5, 1.0), (1.0, 1.0, 1.0)),
+        ((0.0, 0.5, 1.0), (1.0, 0.1, 0.0)),
+    ],
+)
 def test_it_is_torchs_adamw_with_groups(
-    tiny_transformer: str, layer_decay: float, layers: int | None
+    tiny_transformer: str, rates: Sequence[float], clips: Sequence[float]
 ) -> None:
-    beside = Beside(tiny_transformer, layer_decay, layers)
+    beside = Beside(tiny_transformer, rates, clips)
     before = {name: p.detach().clone() for name, p in beside.model.named_parameters()}
     for t in range(1, 11):
         beside.step(t)
     expected = beside.expected()
     for name, p in beside.model.named_parameters():
         np.testing.assert_allclose(p.detach(), expected[name], atol=1e-6, rtol=0, err_msg=name)
-        assert torch.equal(p, before[name]) == name.startswith("pooler."), name  # it is not used
+        still = name.startswith("pooler.")  # it is not used
+        still |= name.startswith("embeddings.") and rates[0] == 0
+        assert torch.equal(p, before[name]) == still, name
 
 
-# Rates
+# Groups
 
 
-def rate_of(name: str, **settings: Any) -> float:
-    """How far a step goes, as a share of that of thinc's Adam."""
-    ours, theirs = (
-        run(make, name, steps=1) - arrays(0, 4, 3)
-        for make in (LayerwiseAdam(RATE, **settings), Adam(RATE))
-    )
-    (rate,) = set(np.round((ours / theirs).ravel(), 3))
-    return float(rate)
+def test_the_factors_of_all_groups_that_match_are_multiplied() -> None:
+    groups = {
+        "head": {"names": "projection|rnn", "learn_rate": 6.0, "L2": 0.5},
+        "projection": {"names": "^projection", "learn_rate": 0.5},
+    }
+    ours = GroupedAdam(RATE, L2=DECAY, use_averages=False, groups=groups)
+    cases = [
+        ("projection.weight", 3.0, 0.5),
+        ("encoder.rnn.weight_ih_l0", 6.0, 0.5),
+        ("embeddings.weight", 1.0, 1.0),
+    ]
+    found = {name: arrays(0, 4, 3) for name, *_ in cases}
+    for t in range(5):
+        for name, weights in found.items():
+            ours((7, name), weights, arrays(1 + t, 4, 3), lr_scale=2.0)
+        ours.step_schedules()
+    for name, rate, L2 in cases:
+        expected = run(Adam(RATE, L2=DECAY * L2), name, lr_scale=2.0 * rate)
+        np.testing.assert_allclose(found[name], expected, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "name, rate",
-    [
-        ("embeddings.word_embeddings.weight", 0.125),
-        ("embeddings.LayerNorm.bias", 0.125),
-        ("encoder.layer.0.attention.self.query.weight", 0.25),
-        ("encoder.layer.1.output.dense.weight", 0.5),
-        ("transformer.layer.1.ffn.lin1.weight", 0.5),  # DistilBERT
-        ("layers.1.mlp.Wi.weight", 0.5),  # ModernBERT
-        ("encoder.layer.2.output.dense.weight", 1.0),
-        ("pooler.dense.weight", 1.0),
-        ("projection.weight", 1.0),
-        ("encoder.rnn.weight_ih_l0", 1.0),
-        ("W", 1.0),
-        ("E", 1.0),
-    ],
-)
-def test_each_layer_learns_more_slowly_than_the_one_above_it(name: str, rate: float) -> None:
-    assert rate_of(name, layer_decay=0.5, layers=3) == rate
-    assert rate_of(name, layers=3) == 1.0
-
-
-def test_the_multiplier_of_the_head_still_holds() -> None:
-    name = "encoder.layer.0.output.dense.weight"
-    scaled = run(LayerwiseAdam(RATE, layer_decay=0.5, layers=2), name, 1, lr_scale=6.0)
-    np.testing.assert_array_equal(scaled, run(Adam(RATE), name, 1, lr_scale=3.0))
+def test_a_rate_of_0_leaves_weights_as_they_are() -> None:
+    groups = {"frozen": {"names": "^embeddings", "learn_rate": 0.0}}
+    for shape in ((4, 3), LARGE):
+        optimizer = GroupedAdam(RATE, L2=DECAY, groups=groups)
+        weights, gradient = arrays(0, *shape), arrays(1, *shape)
+        optimizer((7, "embeddings.weight"), weights, gradient)
+        np.testing.assert_array_equal(weights, arrays(0, *shape))
+        assert not gradient.any()
 
 
 @pytest.mark.parametrize(
     "settings, message",
     [
-        ({"layer_decay": 0.9}, r"layers: expected the number of layers.*layer_decay is 0\.9"),
+        ({}, r"groups\.a: expected names.*got no names"),
+        ({"names": "x", "lr": 1}, r"groups\.a: expected names.*got also \['lr'\]"),
         (
-            {"layer_decay": 0.0, "layers": 2},
-            r"layer_decay: expected a number in \(0, 1\], got 0\.0",
+            {"names": "layer.(0"},
+            r"groups\.a\.names: expected a regular expression, got 'layer\.\(0'",
         ),
+        ({"names": 3}, r"groups\.a\.names: expected a regular expression, got 3"),
         (
-            {"layer_decay": 1.1, "layers": 2},
-            r"layer_decay: expected a number in \(0, 1\], got 1\.1",
+            {"names": "x", "learn_rate": -1},
+            r"groups\.a\.learn_rate: expected a factor of 0 or more",
         ),
-        ({"layer_decay": 0.9, "layers": 0}, r"layers: expected 1 or more, got 0"),
+        ({"names": "x", "L2": -0.1}, r"groups\.a\.L2: expected a factor of 0 or more, got -0\.1"),
     ],
 )
-def test_a_setting_out_of_range_is_an_error(settings: dict[str, Any], message: str) -> None:
+def test_a_group_with_a_fault_is_an_error(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        registry.resolve({"o": {"@optimizers": "spacy-crf-ner.Adam.v1", **settings}})
+        registry.resolve({"o": {"@optimizers": "spacy-crf-ner.Adam.v1", "groups": {"a": settings}}})
 
 
-def test_more_layers_than_were_said_are_an_error(tiny_transformer: str) -> None:
-    with pytest.raises(ValueError, match=r"got 1, but 'encoder\.layer\.1\..*' is in layer 2\."):
-        Beside(tiny_transformer, 0.9, 1).step(1)
+def test_a_group_without_parameters_is_warned_of_once() -> None:
+    """A mistake in a pattern changes nothing else that could be seen."""
+    groups = {"head": {"names": "projection"}, "rnn": {"names": "encoder.lstm", "learn_rate": 9.0}}
+    optimizer = GroupedAdam(RATE, groups=groups)
+    optimizer.step_schedules()  # nothing was updated yet, as when a training is resumed
+    with pytest.warns(
+        UserWarning, match=r"groups\.rnn: .* match 'encoder\.lstm', got none"
+    ) as seen:
+        run(optimizer, "projection.weight")
+    assert len(seen) == 1
 
 
-def test_fewer_layers_than_were_said_are_an_error(tiny_transformer: str) -> None:
-    """All rates would be too small, and nobody would know: the second update shows it."""
-    beside = Beside(tiny_transformer, 0.9, 3)
-    beside.step(1)
-    with pytest.raises(ValueError, match=r"got 3, but .* trained weights are in layer 2 at most"):
-        beside.step(2)
-
-
-def test_two_transformers_of_one_size_may_learn() -> None:
-    optimizer = LayerwiseAdam(RATE, layer_decay=0.5, layers=2)
-    for _ in range(3):
-        for shim in (1, 2):
-            for layer in (0, 1):
-                name = f"encoder.layer.{layer}.output.dense.weight"
-                optimizer((shim, name), arrays(0, 2, 2), arrays(1, 2, 2))
-    assert isinstance(optimizer, Optimizer)
+@pytest.mark.parametrize("config", ["transformer", "cnn", "char", "textcat_rnn"])
+def test_the_groups_of_shipped_configs_have_parameters(config: str, tiny_transformer: str) -> None:
+    nlp = spacy.util.load_model_from_config(
+        load_config(
+            ROOT / "configs" / f"{config}.cfg",
+            overrides={"paths.transformer": tiny_transformer} if config == "transformer" else {},
+        ),
+        auto_fill=True,
+        validate=True,
+    )
+    optimizer: Any = nlp.create_optimizer()
+    categories = {"cats": {"A": 1.0, "B": 0.0}}
+    examples = make_examples(nlp)
+    for example in examples:
+        example.reference.cats = categories["cats"]
+    nlp.initialize(lambda: examples)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        nlp.update(examples, sgd=optimizer)
+        optimizer.step_schedules()
+    assert all(group.matched for group in optimizer.groups)

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from spacy.language import Language
 from thinc.api import Optimizer, get_current_ops
@@ -73,10 +72,7 @@ def restore(nlp: Language, optimizer: Optimizer, state: dict[str, Any]) -> None:
     for _ in range(state["progress"]["steps"]):
         optimizer.step_schedules()  # type: ignore[no-untyped-call]
     ops: Any = get_current_ops()
-    nothing: Any = np.zeros(0, dtype="f")
     for name, key, *_ in parameters(nlp):
-        # An empty update: LayerwiseAdam records which layers the transformer has.
-        optimizer(key, nothing, nothing)
         for kind, values in state["moments"][name].items():
             kept = ops.asarray(values.numpy()) if values.ndim else values.item()
             getattr(optimizer, kind)[key] = kept

@@ -1,0 +1,166 @@
+"""F1 of crf_ner and other recognisers on several corpora."""
+
+import os
+import statistics
+import sys
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated, Any, Dict, List, Sequence, Set, Tuple
+
+import srsly
+import typer
+from spacy.scorer import PRFScore
+
+from benchmark import ROOT, Transformer
+from benchmark_speed import ENVIRONMENTS, System, _Comparison, _machine, _prepared
+
+CORPORA = "wnut17,gmb,wikigold,re3d,anem"
+BATCH_SIZE = 64
+SYSTEMS = (
+    System("crf_ner", "spacy_pipeline", "transformer"),
+    System("spaCy ner", "spacy_pipeline", "spacy_ner"),
+    System("EDS-NLP ner_crf", "eds_tagger", "edsnlp", "edsnlp"),
+    System("flair, RNN + CRF", "flair_tagger", "flair", "flair"),
+    System("Hugging Face", "hugging_face", "hugging_face"),
+    System("crf_ner, char.cfg", "spacy_pipeline", "char"),
+    System("crf_ner, cnn.cfg", "spacy_pipeline", "cnn"),
+    System("spaCy ner, the same CNN", "spacy_pipeline", "spacy_cnn"),
+)
+# The learning rates to choose from on dev. crf_ner has that of its shipped configs.
+RATES: Dict[str, Tuple[float, ...]] = {
+    "transformer": (2e-4,),
+    "char": (4e-3,),
+    "cnn": (2e-3,),
+    "spacy_ner": (2e-4, 4e-4, 8e-4),
+    "spacy_cnn": (2e-3, 4e-3),
+    "edsnlp": (2e-4, 4e-4, 8e-4),
+    "flair": (2e-4, 4e-4, 8e-4),
+    "hugging_face": (2e-4, 4e-4, 8e-4),
+}
+
+Result = Dict[str, Any]
+
+
+def accuracy(
+    folder: Annotated[Path, typer.Argument(help="Folder with the corpora.")],
+    out: Annotated[Path, typer.Argument(help="Output folder; finished runs are kept.")],
+    corpora: Annotated[str, typer.Option(help="Comma-separated names.")] = CORPORA,
+    only: Annotated[str, typer.Option(help="Only systems whose name contains this.")] = "",
+    steps: Annotated[int, typer.Option(help="Training steps of every run.")] = 200,
+    seeds: Annotated[str, typer.Option(help="Seeds; a run for each.")] = "0,1,2",
+    peers: Annotated[Path, typer.Option(help="Output folder of `peers`.")] = ENVIRONMENTS,
+    transformer: Transformer = str(ROOT / "assets" / "minilm"),
+) -> None:
+    """Compare test scores of crf_ner and others: same transformer, batches, steps, tokens, scorer.
+
+    crf_ner has its shipped config. Others have their best learning rate on the dev part, with the
+    first seed. Each run adds a line to runs.jsonl in the output folder.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    runs = _Runs(out, peers, transformer, steps)
+    for corpus in corpora.split(","):
+        of_corpus = _prepared(folder / corpus, out)
+        for system in SYSTEMS:
+            if only in system.name:
+                with runs.comparison.guard(f"{system.name} on {corpus}"):
+                    rate = runs.best_rate(system, of_corpus, int(seeds.split(",")[0]))
+                    for seed in seeds.split(","):
+                        runs.result(system, of_corpus, rate, int(seed), "test")
+    print(table(list(srsly.read_jsonl(out / "runs.jsonl"))))
+
+
+class _Runs:
+    """The runs of one budget: those of an earlier call are read, others are made."""
+
+    def __init__(self, out: Path, peers: Path, transformer: str, steps: int) -> None:
+        self.file = out / "runs.jsonl"
+        self.comparison = _Comparison(out, peers, os.cpu_count() or 1)
+        self.transformer = transformer
+        self.steps = steps
+
+    def best_rate(self, system: System, corpus: Path, seed: int) -> float:
+        """Return the learning rate with the best F1 on dev."""
+        rates = RATES[system.model]
+        if len(rates) == 1:
+            return rates[0]
+        return max(rates, key=lambda rate: self.result(system, corpus, rate, seed, "dev")["f"])
+
+    def result(self, system: System, corpus: Path, rate: float, seed: int, part: str) -> Result:
+        """Return the scores on a part of a corpus after training."""
+        key = {
+            "system": system.name,
+            "corpus": corpus.name,
+            "steps": self.steps,
+            "rate": rate,
+            "seed": seed,
+            "part": part,
+        }
+        known = srsly.read_jsonl(self.file) if self.file.exists() else []
+        for row in known:
+            if key.items() <= row.items():
+                return dict(row)
+        start = perf_counter()
+        model = self.comparison.trained(
+            system.model, corpus, self.transformer, self.steps, rate, seed
+        )
+        trained = perf_counter()
+        process = self.comparison.start(system)
+        try:
+            process.ask("load", str(model), system.settings)
+            versions = process.ask("versions")
+            loaded = perf_counter()
+            path = corpus / f"{part}.jsonl"
+            found = process.ask("find_in_tokens", str(path), BATCH_SIZE)
+            seconds = perf_counter() - loaded
+        finally:
+            process.stop()
+        records = list(srsly.read_jsonl(path))
+        row = {
+            **key,
+            **scores(records, found),
+            "train_seconds": round(trained - start),
+            "words_per_second": round(sum(len(r["tokens"]) for r in records) / seconds),
+            "versions": versions,
+            "machine": _machine(self.comparison.threads),
+        }
+        srsly.write_jsonl(self.file, [row], append=True, append_new_line=False)
+        print(*key.values(), f"F1 {100 * row['f']:.1f}", file=sys.stderr, flush=True)
+        return row
+
+
+def scores(records: Sequence[Result], found: Sequence[Sequence[Any]]) -> Dict[str, float]:
+    """Compute strict precision, recall and F1: same characters and label."""
+
+    def numbered(of_texts: Sequence[Sequence[Any]]) -> Set[Any]:
+        return {(i, *entity) for i, entities in enumerate(of_texts) for entity in entities}
+
+    score = PRFScore()
+    score.score_set(numbered(found), numbered([record["ents"] for record in records]))
+    return {"p": score.precision, "r": score.recall, "f": score.fscore}
+
+
+def table(rows: Sequence[Result]) -> str:
+    """Format F1 on test as Markdown, a table for each number of steps: mean and spread of seeds."""
+    tests = [row for row in rows if row["part"] == "test"]
+    lines: List[str] = []
+    for steps in sorted({row["steps"] for row in tests}):
+        of_steps = [row for row in tests if row["steps"] == steps]
+        corpora = [name for name in CORPORA.split(",") if name in {r["corpus"] for r in of_steps}]
+        lines += [f"| {steps} steps | {' | '.join(corpora)} | mean |", "|---" * (len(corpora) + 2)]
+        lines[-1] += "|"
+        for system in SYSTEMS:
+            own = [row for row in of_steps if row["system"] == system.name]
+            found = {c: [100 * r["f"] for r in own if r["corpus"] == c] for c in corpora}
+            if own:
+                means = [statistics.mean(values) for values in found.values() if values]
+                mean = f"{statistics.mean(means):.1f}" if len(means) == len(corpora) else "-"
+                cells = [_spread(values) for values in found.values()]
+                lines.append(f"| {' | '.join([system.name, *cells, mean])} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _spread(values: Sequence[float]) -> str:
+    if len(values) < 2:
+        return f"{values[0]:.1f} (one seed)" if values else "-"
+    return f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}"
