@@ -58,12 +58,12 @@ def test_no_config_averages_weights(name):
     assert config["training"]["optimizer"]["grad_clip"] > 0
 
 
-def test_the_baseline_differs_in_the_recogniser_and_its_optimizer_only():
+def test_the_baseline_has_the_same_transformer_batches_and_steps():
     ours, theirs = (
         load_config(ROOT / "configs" / f"{name}.cfg") for name in ("transformer", "spacy_ner")
     )
     tok2vecs = [config["components"]["ner"]["model"]["tok2vec"] for config in (ours, theirs)]
-    assert tok2vecs[0] == tok2vecs[1]
+    assert tok2vecs[0]["*"]["transformer"] == tok2vecs[1]
     for config in (ours, theirs):
         config["components"].pop("ner")
         config["training"]["optimizer"]["learn_rate"].pop("initial_rate")

@@ -16,10 +16,15 @@ if TYPE_CHECKING:
     from ..pipeline.crf_ner import CRFEntityRecognizer
 
 BINS = 15
+SPAN_THRESHOLDS = tuple(i / 20 for i in range(1, 15))  # 0.05 to 0.7
 
 
 def calibrate(
-    nlp: Language, examples: Iterable[Example], name: str | None = None
+    nlp: Language,
+    examples: Iterable[Example],
+    name: str | None = None,
+    *,
+    f_beta: float | None = None,
 ) -> dict[str, Any]:
     """Fit the temperature of a `crf_ner` component, and measure the calibration before and after.
 
@@ -27,11 +32,16 @@ def calibrate(
 
     examples: Held-out examples, not used for training.
     name: The component in the pipeline; None for the only one.
+    f_beta: If not None, also switch `decode` to "f_score", and find the `span_threshold` with the
+        best F-score, in which recall weighs beta times as much as precision.
 
-    Returns the "temperature", and the `reliability` "before" and "after".
-    Raises InputError as `require_recognizer`, if `confidence` is false, if no example has
-    annotation, and if a predicted and a gold doc differ in their text.
+    Returns the "temperature", the "span_threshold", None if it was not asked for, and the
+    `reliability`, with "precision", "recall" and "f_beta", "before" and "after".
+    Raises InputError as `require_recognizer`, if `confidence` is false, if f_beta is not over 0, if
+    no example has annotation, and if a predicted and a gold doc differ in their text.
     """
+    if f_beta is not None and f_beta <= 0:
+        raise InputError(f"f_beta: expected a number over 0, got {f_beta}. Use 1 for F1.")
     name = require_recognizer(nlp, name)
     pipe = cast("CRFEntityRecognizer", nlp.get_pipe(name))
     if not pipe.confidence:
@@ -43,9 +53,23 @@ def calibrate(
     pairs = ((eg.predicted.copy(), eg.reference) for eg in examples)
     with nlp.select_pipes(disable=names[names.index(name) :]):
         read = [Example(doc, gold) for doc, gold in nlp.pipe(pairs, as_tuples=True)]
-    before = _measure(pipe, read)
+    beta = 1.0 if f_beta is None else f_beta
+    before = _measure(pipe, read, beta)
     temperature = pipe.fit_temperature(read)
-    return {"temperature": temperature, "before": before, "after": _measure(pipe, read)}
+    threshold = None
+    if f_beta is not None:
+        pipe.decode = "f_score"
+        scores = {}
+        for pipe.span_threshold in SPAN_THRESHOLDS:
+            scores[pipe.span_threshold] = _measure(pipe, read, beta)["f_beta"] or 0.0
+        pipe.span_threshold = threshold = max(scores, key=lambda p: scores[p])
+    after = _measure(pipe, read, beta)
+    return {
+        "temperature": temperature,
+        "span_threshold": threshold,
+        "before": before,
+        "after": after,
+    }
 
 
 def reliability(docs: Iterable[DocEntities]) -> dict[str, Any]:
@@ -105,13 +129,19 @@ def precision_at(
     return rows
 
 
-def _measure(pipe: "CRFEntityRecognizer", examples: Sequence[Example]) -> dict[str, Any]:
+def _measure(
+    pipe: "CRFEntityRecognizer", examples: Sequence[Example], beta: float
+) -> dict[str, Any]:
     """Measure the reliability of a component on docs that the earlier components have processed."""
     docs = [eg.predicted.copy() for eg in examples]
     for _ in pipe.pipe(docs):  # sets the entities in place; error handlers may drop docs
         pass
     annotated = (Example(doc, eg.reference) for doc, eg in zip(docs, examples))
-    return reliability(collect_entities(annotated))
+    collected = collect_entities(annotated)
+    (everything,) = precision_at(collected, [0.0])
+    p, r = everything["precision"] or 0.0, everything["recall"] or 0.0
+    f = (1 + beta**2) * p * r / (beta**2 * p + r) if p * r else 0.0
+    return {**reliability(collected), "precision": p, "recall": r, "f_beta": f}
 
 
 def _confidences(

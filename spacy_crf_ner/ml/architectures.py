@@ -36,6 +36,7 @@ def bilstm_crf(
     dense_width: int = 0,
     dropout: float | None = None,
     decoder: str = "crf",
+    skip: bool = False,
     mixed_precision: MixedPrecision = False,
     precision: str | None = None,
     nO: int | None = None,
@@ -52,6 +53,7 @@ def bilstm_crf(
         the update, `training.dropout`.
     decoder: "crf" learns transitions, and gives illegal tag sequences zero probability. "softmax"
         scores each token independently. Both predict a legal sequence.
+    skip: The layers above the recurrent encoder also read the token vectors, beside its output.
     mixed_precision: Train the recurrent encoder on a GPU in float16, with scaled gradients
         (true), or in bfloat16 ("bf16"). It has no effect on a CPU. The CRF runs in float32.
     precision: The precision of the recurrent encoder in prediction: "fp32", "bf16", "fp16" on a
@@ -62,7 +64,9 @@ def bilstm_crf(
     Source: Huang, Xu and Yu (2015), "Bidirectional LSTM-CRF models for sequence tagging".
     Raises InputError for a setting out of its range.
     """
-    config = BiLSTMCRFConfig(rnn, hidden_width, depth, bidirectional, dropout, dense_width, decoder)
+    config = BiLSTMCRFConfig(
+        rnn, hidden_width, depth, bidirectional, dropout, dense_width, decoder, skip
+    )
     head: Model[list[Floats2d], Potentials] = torch_layer(
         "bilstm_crf",
         partial(BiLSTMCRF, config),

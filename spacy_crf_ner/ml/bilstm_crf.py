@@ -37,6 +37,7 @@ class BiLSTMCRFConfig:
     dropout: float | None
     dense_width: int = 0
     decoder: str = "crf"
+    skip: bool = False
 
     def __post_init__(self) -> None:
         require(self, "rnn", self.rnn in (*RNNS, "none"), f"one of {[*RNNS, 'none']}")
@@ -71,7 +72,7 @@ class Encoder(nn.Module):
             self.rnn = RNNS[config.rnn](
                 nI, config.hidden_width, config.depth, bidirectional=config.bidirectional
             )
-            self.nO = config.hidden_width * (1 + config.bidirectional)
+            self.nO = config.hidden_width * (1 + config.bidirectional) + nI * config.skip
 
     def forward(self, features: Tensor, lengths: Tensor, dropout: float) -> Tensor:
         """Encode the tokens of each doc: (N, nI) -> (N, nO).
@@ -92,7 +93,8 @@ class Encoder(nn.Module):
         encode = _encode_padded if padded else _encode_packed
         encoded = encode(self.rnn, X.to(next(self.rnn.parameters()).dtype), lengths)
         # In mixed precision the encoder returns 16 bits; the layers above may need 32.
-        return F.dropout(encoded.to(X.dtype), rate, self.training)
+        encoded = F.dropout(encoded.to(X.dtype), rate, self.training)
+        return torch.cat([encoded, X], dim=1) if self.config.skip else encoded
 
 
 def _encode_packed(rnn: nn.RNNBase, X: Tensor, lengths: Tensor) -> Tensor:

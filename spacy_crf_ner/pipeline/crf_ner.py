@@ -19,10 +19,13 @@ from ..tags import TAG_OUTSIDE, SpanOffsets, TagScheme
 from .annotation import Prediction, add_confidence_extension, annotate
 from .crf_pipe import CRFPipe
 from .gold import collect_labels, gold_tags, negative_spans
+from .interval_scheduling import best_disjoint
 from .listeners import require_features, require_upstream
 from .settings import FittedSetting, Setting
 from .spacy_internals import check_lexeme_norms, listeners, remember_pipeline
 from .temperature_scaling import fit_temperature
+
+DECODINGS = ("viterbi", "f_score")
 
 DEFAULT_MODEL = """
 [model]
@@ -52,7 +55,7 @@ subword_features = true
     default_score_weights={"ents_f": 1.0, "ents_p": 0.0, "ents_r": 0.0, "ents_per_type": None},
 )
 class CRFEntityRecognizer(CRFPipe):
-    """Set `Doc.ents` by Viterbi decoding of a linear-chain CRF, each entity with its probability.
+    """Set `Doc.ents` by decoding a linear-chain CRF, each entity with its probability.
 
     Preset entities of a doc are kept, and the others are predicted given them. No predicted entity
     crosses a sentence start that is set, or begins or ends with whitespace.
@@ -70,6 +73,11 @@ class CRFEntityRecognizer(CRFPipe):
     thresholds: Thresholds by label, which take precedence over `threshold`.
     temperature: Divides all scores before probabilities are computed. It affects entities only
         through the thresholds. None for the one that `fit_temperature` found, or 1.0.
+    decode: "viterbi" takes the entities of the most probable tag sequence. "f_score" takes the
+        disjoint spans with the largest sum of probability minus `span_threshold`; with the right
+        threshold they have the highest expected F-score.
+    span_threshold: The threshold of "f_score". None for the one that
+        `spacy-crf-ner calibrate --f-beta` found, or 0.4.
     spans_key: If not None, `doc.spans[spans_key]` has all spans with a probability of at least
         `candidate_threshold`, including overlapping ones, and `.attrs["scores"]` their
         probabilities.
@@ -92,7 +100,11 @@ class CRFEntityRecognizer(CRFPipe):
     candidate_threshold = Setting[float](lambda p: 0.0 < p <= 1.0, "a number over 0.0, up to 1.0")
     incorrect_spans_key = Setting[str | None]()
     overwrite = Setting[bool]()
-    temperature = FittedSetting(lambda t: t is None or t > 0.0, "a number over 0")
+    temperature = FittedSetting(1.0, lambda t: t is None or t > 0.0, "a number over 0")
+    decode = Setting[str](lambda name: name in DECODINGS, " or ".join(DECODINGS))
+    span_threshold = FittedSetting(
+        0.4, lambda p: p is None or 0.0 < p < 1.0, "a number between 0.0 and 1.0"
+    )
 
     def __init__(
         self,
@@ -105,6 +117,8 @@ class CRFEntityRecognizer(CRFPipe):
         threshold: float = 0.0,
         thresholds: dict[str, float],
         temperature: float | None = None,
+        decode: str = "viterbi",
+        span_threshold: float | None = None,
         spans_key: str | None = None,
         candidate_threshold: float = 0.05,
         incorrect_spans_key: str | None = None,
@@ -112,11 +126,13 @@ class CRFEntityRecognizer(CRFPipe):
         scorer: Callable[..., Any] | None,
     ) -> None:
         # The results of training. `thresholds` is not read: spacy find-threshold writes to it.
-        super().__init__(nlp.vocab, model, name, labels=[], temperature=None, thresholds={})
+        super().__init__(nlp.vocab, model, name, labels=[], thresholds={})
+        self.cfg["temperature"] = self.cfg["span_threshold"] = None
         self.settings: dict[str, Any] = {}
         self.confidence, self.overwrite = confidence, overwrite
         self.threshold, self.thresholds = threshold, thresholds
         self.temperature = temperature
+        self.decode, self.span_threshold = decode, span_threshold
         self.spans_key, self.candidate_threshold = spans_key, candidate_threshold
         self.incorrect_spans_key = incorrect_spans_key
         self._scheme_name = scheme
@@ -192,7 +208,7 @@ class CRFEntityRecognizer(CRFPipe):
         output_layer = self.model.get_ref("output_layer")
         for node, dim in ((self.model, "nO"), (output_layer, "nO"), (output_layer, "nI")):
             node.set_dim(dim, None, force=True)
-        self.cfg["temperature"] = None
+        self.cfg["temperature"] = self.cfg["span_threshold"] = None
         for label in labels:
             self.add_label(label)
         output_layer.set_dim("nO", len(self.scheme.tags))
@@ -204,7 +220,7 @@ class CRFEntityRecognizer(CRFPipe):
         yield from super().pipe(stream, batch_size=batch_size)
 
     def predict(self, docs: Iterable[Doc]) -> list[Prediction]:
-        """Find the entities of the best legal tag sequence of each doc, and their probabilities.
+        """Find the entities of each doc, and their probabilities.
 
         Raises InputError for docs that lack the features of an upstream component, for features
         that are not finite, for a threshold of an unknown label, and if the model's tags do not
@@ -216,10 +232,17 @@ class CRFEntityRecognizer(CRFPipe):
         self._require_known_labels(self.labels)
         thresholds = {label: self.thresholds.get(label, self.threshold) for label in self.labels}
         posterior = self._posterior(docs)
-        spans = posterior.decode()
-        confidences: list[list[float]] = [[] for _ in docs]
-        if self.confidence or any(thresholds.values()):
-            confidences = posterior.probabilities(spans)
+        if self.decode == "f_score":
+            threshold = self.span_threshold
+            found = [best_disjoint(of_doc, threshold) for of_doc in posterior.candidates(threshold)]
+            spans = [[span for span, _ in of_doc] for of_doc in found]
+            confidences = [[p for _, p in of_doc] for of_doc in found]
+        else:
+            spans = posterior.decode()
+            confidences = [[] for _ in docs]
+            if self.confidence or any(thresholds.values()):
+                confidences = posterior.probabilities(spans)
+        if any(thresholds.values()):
             for of_doc, ps in zip(spans, confidences):
                 kept = [p >= thresholds[label] for (_, _, label), p in zip(of_doc, ps)]
                 of_doc[:] = compress(of_doc, kept)

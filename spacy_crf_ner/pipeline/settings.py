@@ -50,15 +50,20 @@ class Setting(Generic[T]):
 class FittedSetting(Setting[float | None]):
     """A number that is fitted to data, and stored with the weights, in `pipe.cfg`.
 
-    A number in the config takes precedence over the stored one. Without either it is 1.0.
+    A number in the config takes precedence over the stored one. Without either it is the default.
     """
+
+    def __init__(self, default: float, is_valid: Callable[[Any], bool], expected: str) -> None:
+        super().__init__(is_valid, expected)
+        self._default = default
 
     def __get__(self, pipe: Any, owner: Any = None) -> float:
         if pipe is None:
             return self  # type: ignore[return-value]
-        configured, stored = pipe.settings[self._name], pipe.cfg[self._name]
+        # Pipelines that were saved before there was this setting have stored none.
+        configured, stored = pipe.settings[self._name], pipe.cfg.get(self._name)
         value = stored if configured is None else configured
-        return 1.0 if value is None else float(self._plain(pipe, value))
+        return self._default if value is None else float(self._plain(pipe, value))
 
     def __set__(self, pipe: Any, value: float | None) -> None:
         if self._name in pipe.settings:

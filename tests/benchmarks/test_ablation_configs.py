@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[2]
 FILE = ROOT / "benchmarks" / "ablation.yml"
 VARIANTS = srsly.read_yaml(FILE)
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
-WIDTHS = {"../configs/transformer.cfg": 16, "../configs/char.cfg": 175}  # of a token's vector
+# Of a token's vector: 16 of the transformer, 175 of its characters and words.
+WIDTHS = {"../configs/transformer.cfg": 16 + 175, "../configs/char.cfg": 175}
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,7 @@ def test_a_variant_has_the_weights_of_its_settings(variant, make):
     if settings["rnn"] != "none":
         m, directions = settings["hidden_width"], 1 + settings["bidirectional"]
         expected += directions * GATES[settings["rnn"]] * (n + m + 2) * m
-        n = directions * m
+        n = directions * m + n * settings["skip"]
     if settings["dense_width"]:
         expected += (n + 1) * settings["dense_width"]
         n = settings["dense_width"]

@@ -17,7 +17,12 @@ from typer.testing import CliRunner
 
 from pipelines import TOK2VEC, listening, make_examples, train
 from spacy_crf_ner.cli import app
-from spacy_crf_ner.evaluation.calibration import calibrate, precision_at, reliability
+from spacy_crf_ner.evaluation.calibration import (
+    SPAN_THRESHOLDS,
+    calibrate,
+    precision_at,
+    reliability,
+)
 from spacy_crf_ner.evaluation.matching import collect_entities
 from spacy_crf_ner.pipeline.annotation import add_confidence_extension
 
@@ -411,6 +416,38 @@ def test_the_command_saves_a_calibrated_pipeline(folder: Path, tmp_path: Path) -
     assert len(a) == len(b) > 5 and np.mean(b) < np.mean(a) - 0.05
 
 
+@pytest.mark.parametrize("beta", [0.5, 1.0, 3.0])
+def test_with_f_beta_no_other_threshold_has_a_better_score(
+    beta: float, folder: Path, tmp_path: Path
+) -> None:
+    """As spaCy's scorer counts, over all thresholds that the command tries."""
+    code, output = run(folder / "model", folder / "dev.spacy", tmp_path / "out", "--f-beta", beta)
+    assert code == 0, output
+    nlp = spacy.load(tmp_path / "out")
+    ner: Any = nlp.get_pipe("crf_ner")
+    assert ner.decode == "f_score" and nlp.config["components"]["crf_ner"]["decode"] == "f_score"
+
+    def score() -> float:
+        scores = nlp.evaluate(make_examples(nlp, NOISY))
+        p, r = scores["ents_p"], scores["ents_r"]
+        return (1 + beta**2) * p * r / (beta**2 * p + r) if p * r else 0.0
+
+    chosen, saved = score(), ner.span_threshold
+    rows = [line.replace("│", " ").split() for line in output.splitlines()]
+    (row,) = (row for row in rows if row[:1] == [f"F{beta:g}"])
+    assert row[2] == f"{chosen:.4f}"
+    assert f"Threshold of spans: {saved:.2f}" in output
+    scores = []
+    for ner.span_threshold in SPAN_THRESHOLDS:
+        scores.append(score())
+    assert chosen == max(scores) > min(scores)
+
+
+def test_a_beta_of_0_is_refused(folder: Path, tmp_path: Path) -> None:
+    code, output = run(folder / "model", folder / "dev.spacy", tmp_path / "out", "--f-beta", 0)
+    assert code == 1 and "f_beta: expected a number over 0, got 0.0" in output
+
+
 def files(folder: Path) -> Dict[str, bytes]:
     """What is in a folder, but for the temporary folders that spacy-transformers names in it."""
     return {
@@ -455,7 +492,9 @@ def test_docs_that_fail_shift_no_entity_to_another(nlp: Language) -> None:
     pipe.predict = fails
     nlp.set_error_handler(ignore_error)
     found = calibrate(nlp, make_examples(nlp, NOISY[:1] * 128 + NOISY[1:]))
-    assert found["before"] == expected["before"]
+    for name in ("entities", "left_out", "ece", "brier", "bins", "precision"):
+        assert found["before"][name] == expected["before"][name], name
+    assert found["before"]["recall"] < expected["before"]["recall"]  # gold of docs that failed
 
 
 def test_an_empty_folder_is_as_good_as_none(folder: Path, tmp_path: Path) -> None:

@@ -192,6 +192,18 @@ def test_every_parameter_learns_but_a_softmax_has_no_transitions(
         assert torch.equal(network.crf.end_transitions.grad != 0, last)
 
 
+@pytest.mark.parametrize("rnn", ["lstm", "gru", "rnn"])
+def test_with_skip_the_projection_reads_the_encoder_and_the_token_vectors(rnn: str) -> None:
+    network, plain = make(rnn=rnn, skip=True), make(rnn=rnn)
+    plain.encoder.load_state_dict(network.encoder.state_dict())
+    docs = docs_of(3, 0, 5)
+    encoded = plain.encoder(torch.cat(docs), torch.tensor([3, 0, 5]), 0.0)
+    of_encoded, of_vectors = network.projection.weight.split([plain.encoder.nO, N_IN], dim=1)
+    expected = encoded @ of_encoded.T + torch.cat(docs) @ of_vectors.T + network.projection.bias
+    assert_close(run(network, docs)[0], expected)
+    assert not run(network, docs_of(0, 0))[0].numel()
+
+
 # Settings
 
 

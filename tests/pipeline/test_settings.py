@@ -23,6 +23,8 @@ SETTINGS: dict[str, Any] = {
     "threshold": 0.75,
     "thresholds": {"GPE": 0.5},
     "temperature": 2.5,
+    "decode": "f_score",
+    "span_threshold": 0.25,
     "spans_key": "candidates",
     "candidate_threshold": 0.25,
     "incorrect_spans_key": "rejected",
@@ -104,8 +106,9 @@ def test_a_setting_that_is_changed_is_saved(
 ) -> None:
     nlp = spacy.load(saved)
     setattr(ner_of(nlp), name, value)
-    # A temperature belongs to the weights, and is stored with them.
-    assert configured(nlp, name) == (None if name == "temperature" else value)
+    # What is fitted belongs to the weights, and is stored with them.
+    fitted = name in ("temperature", "span_threshold")
+    assert configured(nlp, name) == (None if fitted else value)
     assert getattr(ner_of(stored(nlp, how, tmp_path)), name) == value
 
 

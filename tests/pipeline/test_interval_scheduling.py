@@ -1,0 +1,107 @@
+"""Decoding for the F-score, against all sets of disjoint spans."""
+
+from itertools import combinations, pairwise, product
+from typing import Any
+
+import numpy as np
+import pytest
+import spacy
+
+from pipelines import TOK2VEC, make_examples, train
+from spacy_crf_ner.pipeline.interval_scheduling import Candidate, best_disjoint
+
+
+def spans(seed: int) -> list[Candidate]:
+    """Some spans of 6 tokens and two labels, with any probabilities."""
+    rng = np.random.default_rng(seed)
+    every = [((i, j, label), 0.0) for i, j in combinations(range(7), 2) for label in "AB"]
+    chosen = rng.choice(len(every), size=8, replace=False)
+    return [(every[i][0], float(rng.random())) for i in chosen]
+
+
+def disjoint_sets(candidates: list[Candidate]) -> list[list[Candidate]]:
+    """All sets of spans that do not overlap."""
+    sets = []
+    for kept in product((False, True), repeat=len(candidates)):
+        chosen = sorted(c for c, keep in zip(candidates, kept) if keep)
+        if all(a[0][1] <= b[0][0] for a, b in pairwise(chosen)):
+            sets.append(chosen)
+    return sets
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.3, 0.5, 0.9])
+@pytest.mark.parametrize("seed", range(10))
+def test_no_disjoint_set_has_a_larger_sum(seed: int, threshold: float) -> None:
+    candidates = spans(seed)
+    expected = max(disjoint_sets(candidates), key=lambda of: sum(p - threshold for _, p in of))
+    assert best_disjoint(candidates, threshold) == expected
+
+
+@pytest.mark.parametrize("beta", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("seed", range(10))
+def test_at_the_right_threshold_no_set_has_a_better_expected_f_score(
+    seed: int, beta: float
+) -> None:
+    """Of expected counts: (1 + b^2) E[correct] / (predicted + b^2 E[gold]), as in Ye et al."""
+    candidates = spans(seed)
+    gold = sum(p for _, p in candidates)
+
+    def f_score(of: list[Candidate]) -> float:
+        return (1 + beta**2) * sum(p for _, p in of) / (len(of) + beta**2 * gold)
+
+    best = max(map(f_score, disjoint_sets(candidates)))
+    assert f_score(best_disjoint(candidates, best / (1 + beta**2))) == pytest.approx(best)
+
+
+def test_of_nothing_nothing_is_chosen() -> None:
+    assert best_disjoint([], 0.3) == best_disjoint([((0, 1, "A"), 0.3)], 0.3) == []
+
+
+@pytest.fixture(scope="module")
+def unsure() -> Any:
+    """A pipeline that has learned little."""
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", name="ner", config={"model": {"hidden_width": 8, "tok2vec": TOK2VEC}})
+    train(nlp, make_examples(nlp), steps=15)
+    return nlp
+
+
+@pytest.mark.parametrize("threshold", [0.02, 0.1, 0.4])
+def test_the_component_sets_the_best_disjoint_spans(unsure: Any, threshold: float) -> None:
+    ner = unsure.get_pipe("ner")
+    ner.spans_key, ner.candidate_threshold = "sc", threshold
+    ner.decode, ner.span_threshold = "f_score", threshold
+    n = 0
+    for doc in unsure.pipe([eg.reference.text for eg in make_examples(unsure)]):
+        group = doc.spans["sc"]
+        ps = {(s.start, s.end, s.label_): p for s, p in zip(group, group.attrs["scores"])}
+        chosen = [(ent.start, ent.end, ent.label_) for ent in doc.ents]
+        # By steps: what is chosen, and as good as the best with each other span forced in.
+        total = sum(ps[span] - threshold for span in chosen)
+        for span, p in ps.items():
+            others = [(s, q) for s, q in ps.items() if s[1] <= span[0] or span[1] <= s[0]]
+            forced = sum(q - threshold for _, q in best_disjoint(others, threshold))
+            assert forced + p - threshold <= total + 1e-6
+        assert [ent._.confidence for ent in doc.ents] == pytest.approx([ps[s] for s in chosen])
+        n += len(chosen)
+    assert n
+
+
+def test_thresholds_of_labels_and_preset_entities_hold(unsure: Any) -> None:
+    ner = unsure.get_pipe("ner")
+    ner.spans_key, ner.decode, ner.span_threshold = None, "f_score", 0.05
+    doc = unsure.make_doc("Tim Cook visited Hanoi.")
+    assert ner(doc.copy()).ents
+    ner.thresholds = dict.fromkeys(ner.labels, 1.0)
+    assert not ner(doc.copy()).ents
+    ner.thresholds = {}
+    preset = spacy.tokens.Span(doc, 0, 1, label="ORG")
+    doc.set_ents([preset], default="missing")
+    found = ner(doc).ents
+    assert found[0] == preset and preset._.confidence is None
+    assert all(ent.start >= 1 for ent in found[1:])
+
+
+def test_an_unknown_decoding_is_refused(unsure: Any) -> None:
+    with pytest.raises(ValueError, match=r"\[ner\] decode: expected viterbi or f_score, got best"):
+        unsure.get_pipe("ner").decode = "best"
