@@ -10,6 +10,7 @@ from typing import Annotated, Any, Dict, List, Sequence, Set, Tuple
 import srsly
 import typer
 from spacy.scorer import PRFScore
+from spacy.util import load_config
 
 from benchmark import ROOT, Transformer
 from benchmark_speed import ENVIRONMENTS, System, _Comparison, _machine, _prepared
@@ -26,11 +27,8 @@ SYSTEMS = (
     System("crf_ner, cnn.cfg", "spacy_pipeline", "cnn"),
     System("spaCy ner, the same CNN", "spacy_pipeline", "spacy_cnn"),
 )
-# The learning rates to choose from on dev. crf_ner has that of its shipped configs.
+# The learning rates to choose from on dev. crf_ner has those of its shipped configs.
 RATES: Dict[str, Tuple[float, ...]] = {
-    "transformer": (2e-4,),
-    "char": (4e-3,),
-    "cnn": (2e-3,),
     "spacy_ner": (2e-4, 4e-4, 8e-4),
     "spacy_cnn": (2e-3, 4e-3),
     "edsnlp": (2e-4, 4e-4, 8e-4),
@@ -48,6 +46,9 @@ def accuracy(
     only: Annotated[str, typer.Option(help="Only systems whose name contains this.")] = "",
     steps: Annotated[int, typer.Option(help="Training steps of every run.")] = 200,
     seeds: Annotated[str, typer.Option(help="Seeds; a run for each.")] = "0,1,2",
+    rates: Annotated[
+        str, typer.Option(help="Learning rates to choose from, instead of each system's.")
+    ] = "",
     peers: Annotated[Path, typer.Option(help="Output folder of `peers`.")] = ENVIRONMENTS,
     transformer: Transformer = str(ROOT / "assets" / "minilm"),
 ) -> None:
@@ -58,12 +59,14 @@ def accuracy(
     """
     out.mkdir(parents=True, exist_ok=True)
     runs = _Runs(out, peers, transformer, steps)
+    offered = tuple(map(float, rates.split(","))) if rates else ()
     for corpus in corpora.split(","):
         of_corpus = _prepared(folder / corpus, out)
         for system in SYSTEMS:
             if only in system.name:
                 with runs.comparison.guard(f"{system.name} on {corpus}"):
-                    rate = runs.best_rate(system, of_corpus, int(seeds.split(",")[0]))
+                    first = int(seeds.split(",")[0])
+                    rate = runs.best_rate(system, of_corpus, first, offered)
                     for seed in seeds.split(","):
                         runs.result(system, of_corpus, rate, int(seed), "test")
     print(table(list(srsly.read_jsonl(out / "runs.jsonl"))))
@@ -78,11 +81,16 @@ class _Runs:
         self.transformer = transformer
         self.steps = steps
 
-    def best_rate(self, system: System, corpus: Path, seed: int) -> float:
-        """Return the learning rate with the best F1 on dev."""
-        rates = RATES[system.model]
+    def best_rate(
+        self, system: System, corpus: Path, seed: int, rates: Tuple[float, ...] = ()
+    ) -> float:
+        """Return the learning rate with the best F1 on dev, of those given, or of its own."""
+        rates = rates or RATES.get(system.model, ())
         if len(rates) == 1:
             return rates[0]
+        if not rates:
+            config = load_config(ROOT / "configs" / f"{system.model}.cfg")
+            return float(config["training"]["optimizer"]["learn_rate"]["initial_rate"])
         return max(rates, key=lambda rate: self.result(system, corpus, rate, seed, "dev")["f"])
 
     def result(self, system: System, corpus: Path, rate: float, seed: int, part: str) -> Result:

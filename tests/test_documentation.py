@@ -21,6 +21,7 @@ from spacy.vocab import Vocab
 
 from pipelines import LISTENER, train
 from spacy_crf_ner import data
+from spacy_crf_ner.training.init_config import MINILM
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
@@ -44,7 +45,6 @@ REPLACED = {
     "vinai/phobert-base-v2": "TRANSFORMER",
     "--gpu-id 0": "--gpu-id -1",
     "--vars.gpu 0": "--vars.gpu -1",
-    "optimizer.layers 12": "optimizer.layers 2",
 }
 SHORT = {
     "spacy train": "--training.max_steps 2 --training.eval_frequency 2",
@@ -92,7 +92,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, tiny_transformer: str) -
         (folder / name).symlink_to(ROOT / name)
     (folder / "configs").mkdir()
     for path in (ROOT / "configs").glob("*.cfg"):
-        config = path.read_text("utf-8").replace("roberta-base", tiny_transformer)
+        config = path.read_text("utf-8").replace(MINILM, tiny_transformer)
         (folder / "configs" / path.name).write_text(config, "utf-8")
     (folder / "assets").mkdir()
     for name in ("sample_en", "sample_vi"):

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import srsly
 from spacy.util import get_lang_class, load_config, load_model_from_config
 from thinc.api import Config
 
@@ -45,6 +46,10 @@ ACCURACY: dict[str, Settings] = {
         "components.ner.model.hidden_width": 200,
     },
 }
+# The learning rate of the transformer config is for this one.
+MINILM, MINILM_WIDTH = "sentence-transformers/all-MiniLM-L6-v2", 384
+BASE_WIDTH = 768
+LEARN_RATE = "training.optimizer.learn_rate.initial_rate"
 # The setting that enables static vectors.
 VECTORS = {
     "cnn": "components.ner.model.tok2vec.pretrained_vectors",
@@ -63,7 +68,7 @@ def init_config(
     lang: str,
     tok2vec: str = "cnn",
     *,
-    transformer: str = "roberta-base",
+    transformer: str = MINILM,
     vectors: str | None = None,
     gpu: bool = False,
     optimize: str = "efficiency",
@@ -73,7 +78,8 @@ def init_config(
     lang: spaCy's code of the language.
     tok2vec: The layer below the BiLSTM-CRF: "transformer"; "cnn", spaCy's HashEmbedCNN; or "char",
         a CNN over characters.
-    transformer: A local folder or a name on the hub, for the tok2vec "transformer".
+    transformer: A local folder or a name on the hub, for the tok2vec "transformer". A wider one has
+        a lower learning rate; one on the hub is taken to be as wide as BERT-base.
     vectors: Static vectors, a folder or a package, for "cnn" and "char"; None for none.
     gpu: Let torch allocate GPU memory, and double the batch size.
     optimize: "efficiency", or "accuracy": a larger model, trained for longer.
@@ -94,6 +100,8 @@ def init_config(
     settings: Settings = {"nlp.lang": language.lang, **(GPU if gpu else CPU)}
     if tok2vec == "transformer":
         settings["paths.transformer"] = transformer
+        if (width := _width(transformer)) != MINILM_WIDTH:
+            settings[LEARN_RATE] = round(2e-4 * (MINILM_WIDTH / width) ** 2, 6)
     if vectors is not None:
         if tok2vec not in VECTORS:
             raise InputError(
@@ -110,3 +118,12 @@ def init_config(
         return load_model_from_config(config, auto_fill=True).config
     except ImportError as error:
         raise InputError(f"lang: {lang!r} needs a package that is missing. {error}") from error
+
+
+def _width(transformer: str) -> int:
+    """Find the width of a transformer's vectors in its folder."""
+    if transformer == MINILM:
+        return MINILM_WIDTH
+    file = Path(transformer) / "config.json"
+    stored = srsly.read_json(file) if file.exists() else {}
+    return int(stored.get("hidden_size") or stored.get("dim") or BASE_WIDTH)

@@ -13,6 +13,7 @@ from spacy.cli.train import train
 from spacy.tokens import DocBin
 from spacy.training.initialize import init_nlp
 from spacy.util import load_config
+from transformers import BertConfig
 from typer.testing import CliRunner
 
 from pipelines import make_examples
@@ -80,7 +81,15 @@ def test_without_options_a_config_is_the_shipped_one() -> None:
     assert changes("transformer", transformer="a/b", gpu=True) == {
         "paths.transformer": "a/b",
         "training.batcher.size": 2000,
+        "training.optimizer.learn_rate.initial_rate": 5e-5,
     }
+
+
+@pytest.mark.parametrize("width, rate", [(384, 2e-4), (768, 5e-5), (1024, 2.8e-5)])
+def test_a_wider_transformer_has_a_lower_rate(width: int, rate: float, tmp_path: Path) -> None:
+    BertConfig(hidden_size=width).save_pretrained(tmp_path)
+    config = init_config("en", "transformer", transformer=str(tmp_path))
+    assert config["training"]["optimizer"]["learn_rate"]["initial_rate"] == rate
 
 
 @pytest.mark.parametrize("tok2vec", TOK2VECS)
