@@ -18,10 +18,12 @@ from markdown_it import MarkdownIt
 from nbclient import NotebookClient
 from spacy.tokens import DocBin
 from spacy.vocab import Vocab
+from thinc.api import Config
 
 from pipelines import LISTENER, train
 from spacy_crf_ner import data
 from spacy_crf_ner.training.init_config import MINILM
+from spacy_crf_ner.training.optimizer import GroupedAdam
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
@@ -209,7 +211,12 @@ def test_a_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("block", named("ini"))
 def test_a_block_of_a_config_names_registered_functions(block: Block) -> None:
     functions = re.findall(r'^@(\w+) = "(.+)"$', block.text, re.MULTILINE)
-    assert functions
+    groups = re.findall(r"^\[training\.optimizer\.groups\.\w+\]$", block.text, re.MULTILINE)
+    assert functions or groups
+    if groups:
+        text = "[training]\n[training.optimizer]\n[training.optimizer.groups]\n" + block.text
+        config = Config().from_str(text)["training"]["optimizer"]
+        assert len(GroupedAdam(**config).groups) == len(groups)
     for registry, name in functions:
         assert spacy.registry.has(registry, name), f"{registry}: {name}"
 

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .torch_internals import has_int8
+
 
 def has_onnx() -> bool:
     """Whether the packages for int8 are installed."""
@@ -67,5 +69,7 @@ def _quantize(module: nn.Module, examples: dict[str, Tensor], folder: Path) -> b
             dynamo=False,
         )
     quant_pre_process(whole, prepared, skip_symbolic_shape=True)
-    quantize_dynamic(prepared, quantized, weight_type=QuantType.QInt8, per_channel=True)
+    # Without int8 instructions, ONNX Runtime's sums of 8-bit products overflow: use 7-bit weights.
+    settings = {"per_channel": True, "reduce_range": not has_int8()}
+    quantize_dynamic(prepared, quantized, weight_type=QuantType.QInt8, **settings)
     return Path(quantized).read_bytes()

@@ -292,7 +292,7 @@ def test_steps_down_the_gradient_lower_the_loss(decoder: str) -> None:
     losses = []
     for _ in range(30):
         losses.append(nll_with_gradient(model.predict(docs()), GOLD, BIO.constraints)[0].sum())
-        update(model, 0.05)
+        update(model, 0.2)
     assert losses[-1] < losses[0] / 2
 
 

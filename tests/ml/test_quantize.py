@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pipelines import small_transformers
+from spacy_crf_ner.ml.onnx_int8 import OnnxModule
 from spacy_crf_ner.ml.torch_internals import PackedLinear, has_packed_linear
 from spacy_crf_ner.ml.transformer.quantize import quantize_transformer
 
@@ -51,6 +52,17 @@ def test_int8_is_near(kind: str, inputs: Dict[str, Tensor]) -> None:
     expected = states(KINDS[kind], inputs)
     found = states(quantize_transformer(KINDS[kind], "int8"), inputs)
     assert 0 < (found - expected).norm() < 0.1 * expected.norm()
+
+
+def test_int8_does_not_saturate() -> None:
+    """Without int8 instructions, a CPU adds pairs of products in 16 bits: 2 * 255 * 127 is more."""
+    pytest.importorskip("onnxruntime")
+    linear = torch.nn.Linear(64, 8, bias=False)
+    torch.nn.init.ones_(linear.weight)
+    X = torch.ones(1, 3, 64)
+    X[..., ::8] = 0.0
+    found = OnnxModule(linear, {"X": X})(X=X)
+    torch.testing.assert_close(found, X @ linear.weight.detach().T, rtol=0.02, atol=0.0)
 
 
 def test_int8_knows_one_token_type(inputs: Dict[str, Tensor]) -> None:
