@@ -41,7 +41,8 @@ def calibrate(
     """Calibrate the confidences of entities.
 
     Fits the temperature, one number that divides all scores, to the gold entities.
-    Predicted entities do not change, unless thresholds drop those with low confidence.
+    Predicted entities do not change, unless thresholds drop those with low confidence, or
+    the pipeline chooses entities by --f-beta: give it again then.
     Only the temperature differs in the saved pipeline; --precision is not saved.
     With --f-beta, entities are chosen by their probabilities instead of the most probable tag
     sequence: those over a threshold that is fitted too.

@@ -1,5 +1,6 @@
 """Calibration: do the confidences of entities match their accuracy?"""
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from ..pipeline.crf_ner import CRFEntityRecognizer
 
 BINS = 15
-SPAN_THRESHOLDS = tuple(i / 20 for i in range(1, 15))  # 0.05 to 0.7
+SPAN_THRESHOLDS = tuple(i / 20 for i in range(1, 20))  # 0.05 to 0.95
 
 
 def calibrate(
@@ -40,7 +41,7 @@ def calibrate(
     Raises InputError as `require_recognizer`, if `confidence` is false, if f_beta is not over 0, if
     no example has annotation, and if a predicted and a gold doc differ in their text.
     """
-    if f_beta is not None and f_beta <= 0:
+    if f_beta is not None and not 0 < f_beta < math.inf:
         raise InputError(f"f_beta: expected a number over 0, got {f_beta}. Use 1 for F1.")
     name = require_recognizer(nlp, name)
     pipe = cast("CRFEntityRecognizer", nlp.get_pipe(name))
@@ -62,7 +63,11 @@ def calibrate(
         scores = {}
         for pipe.span_threshold in SPAN_THRESHOLDS:
             scores[pipe.span_threshold] = _measure(pipe, read, beta)["f_beta"] or 0.0
-        pipe.span_threshold = threshold = max(scores, key=lambda p: scores[p])
+        best = max(scores.values())
+        # Of equal ones, that nearest to the threshold of the best expected F-score.
+        equal = [p for p in scores if scores[p] == best]
+        threshold = min(equal, key=lambda p: abs(p - best / (1 + beta**2)))
+        pipe.span_threshold = threshold
     after = _measure(pipe, read, beta)
     return {
         "temperature": temperature,
@@ -138,9 +143,10 @@ def _measure(
         pass
     annotated = (Example(doc, eg.reference) for doc, eg in zip(docs, examples))
     collected = collect_entities(annotated)
-    (everything,) = precision_at(collected, [0.0])
-    p, r = everything["precision"] or 0.0, everything["recall"] or 0.0
-    f = (1 + beta**2) * p * r / (beta**2 * p + r) if p * r else 0.0
+    correct = sum(sum(doc.correct()) for doc in collected)
+    predicted, gold = (sum(map(len, of)) for of in zip(*((d.predicted, d.gold) for d in collected)))
+    p, r = correct / max(predicted, 1), correct / max(gold, 1)
+    f = (1 + beta**2) * correct / max(predicted + beta**2 * gold, 1)
     return {**reliability(collected), "precision": p, "recall": r, "f_beta": f}
 
 

@@ -71,8 +71,8 @@ class CRFEntityRecognizer(CRFPipe):
         span has this label, given the doc. It is None for preset entities.
     threshold: Entities with a lower probability are dropped.
     thresholds: Thresholds by label, which take precedence over `threshold`.
-    temperature: Divides all scores before probabilities are computed. It affects entities only
-        through the thresholds. None for the one that `fit_temperature` found, or 1.0.
+    temperature: Divides all scores before probabilities are computed. With "viterbi", it affects
+        entities only through the thresholds. None for the one that `fit_temperature` found, or 1.0.
     decode: "viterbi" takes the entities of the most probable tag sequence. "f_score" takes the
         disjoint spans with the largest sum of probability minus `span_threshold`; with the right
         threshold they have the highest expected F-score.
@@ -260,9 +260,9 @@ class CRFEntityRecognizer(CRFPipe):
     def fit_temperature(self, examples: Iterable[Example]) -> float:
         """Set the temperature that maximizes the likelihood of the gold entities.
 
-        This calibrates the confidences. It affects entities only through the thresholds. The loss
-        is convex in 1 / temperature if all tokens are annotated. Docs without annotation are
-        ignored.
+        This calibrates the confidences. With decode = "viterbi", it affects entities only through
+        the thresholds. The loss is convex in 1 / temperature if all tokens are annotated. Docs
+        without annotation are ignored.
 
         examples: Examples that were not used for training. The components before this one must
             have processed their `predicted` docs.

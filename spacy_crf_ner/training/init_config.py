@@ -101,7 +101,7 @@ def init_config(
     if tok2vec == "transformer":
         settings["paths.transformer"] = transformer
         if (width := _width(transformer)) != MINILM_WIDTH:
-            settings[LEARN_RATE] = round(2e-4 * (MINILM_WIDTH / width) ** 2, 6)
+            settings[LEARN_RATE] = round(2e-4 * min(1.0, MINILM_WIDTH / width) ** 2, 6)
     if vectors is not None:
         if tok2vec not in VECTORS:
             raise InputError(
@@ -126,4 +126,5 @@ def _width(transformer: str) -> int:
         return MINILM_WIDTH
     file = Path(transformer) / "config.json"
     stored = srsly.read_json(file) if file.exists() else {}
-    return int(stored.get("hidden_size") or stored.get("dim") or BASE_WIDTH)
+    widths = (stored.get(name) for name in ("hidden_size", "dim", "d_model", "n_embd"))
+    return next((width for width in widths if isinstance(width, int)), BASE_WIDTH)

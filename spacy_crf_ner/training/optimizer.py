@@ -12,6 +12,8 @@ from ..input_error import InputError
 from .fused_adam import can_fuse, fused_step
 
 FACTORS = ("learn_rate", "L2", "grad_clip")
+# Where a step overflows in float16, its parameters are not updated.
+STEPS_TO_MATCH = 20
 
 
 class ParameterGroup(Optimizer):
@@ -44,7 +46,10 @@ class ParameterGroup(Optimizer):
                 f"({error}). Escape its special characters by a backslash."
             ) from error
         learn_rate, L2, grad_clip = (settings.get(name, 1.0) for name in FACTORS)
-        super().__init__(learn_rate, L2=L2, grad_clip=grad_clip, use_averages=False)
+        try:
+            super().__init__(learn_rate, L2=L2, grad_clip=grad_clip, use_averages=False)
+        except ValueError as error:
+            raise InputError(f"{where}: expected numbers or schedules, got {error}") from error
         for name in FACTORS:
             if getattr(self, name) < 0:
                 raise InputError(
@@ -72,13 +77,13 @@ class GroupedAdam(Optimizer):
         that parameters have in their torch module or thinc layer, and factors, numbers or
         schedules, for `learn_rate`, `L2` and `grad_clip`. A parameter in several groups has the
         product of their factors; one in none has factors of 1. A parameter with a rate of 0 does
-        not change.
+        not change; a gradient with a grad_clip of 0 is not clipped.
 
-    Raises InputError for a setting out of its range. Warns after the first step of groups without
+    Raises InputError for a setting out of its range. Warns after some steps of groups without
     parameters.
     """
 
-    __slots__ = ["_warned", "groups"]
+    __slots__ = ["_steps", "groups"]
 
     def __init__(
         self,
@@ -107,7 +112,7 @@ class GroupedAdam(Optimizer):
             ParameterGroup(f"training.optimizer.groups.{name}", settings)
             for name, settings in (groups or {}).items()
         ]
-        self._warned = False
+        self._steps = 0
 
     def __call__(
         self, key: KeyT, weights: FloatsXd, gradient: FloatsXd, *, lr_scale: float = 1.0
@@ -138,13 +143,13 @@ class GroupedAdam(Optimizer):
     def step_schedules(self) -> None:
         """Step the schedules, after an update of all parameters."""
         super().step_schedules()  # type: ignore[no-untyped-call]
+        self._steps += bool(self.nr_update)  # not those that a resumed training repeats
         for group in self.groups:
             group.step_schedules()  # type: ignore[no-untyped-call]
-            if self.nr_update and not self._warned and not group.matched:
+            if self._steps == STEPS_TO_MATCH and not group.matched:
                 warnings.warn(
                     f"{group.where}: expected trained parameters whose names match "
                     f"{group.names.pattern!r}, got none. The group has no effect: correct the "
                     "pattern, or delete the group if these parameters are frozen.",
                     stacklevel=2,
                 )
-        self._warned = bool(self.nr_update)

@@ -443,9 +443,27 @@ def test_with_f_beta_no_other_threshold_has_a_better_score(
     assert chosen == max(scores) > min(scores)
 
 
-def test_a_beta_of_0_is_refused(folder: Path, tmp_path: Path) -> None:
-    code, output = run(folder / "model", folder / "dev.spacy", tmp_path / "out", "--f-beta", 0)
-    assert code == 1 and "f_beta: expected a number over 0, got 0.0" in output
+@pytest.mark.parametrize("beta", ["0", "nan", "inf"])
+def test_a_beta_that_is_no_number_over_0_is_refused(
+    beta: str, folder: Path, tmp_path: Path
+) -> None:
+    code, output = run(folder / "model", folder / "dev.spacy", tmp_path / "out", "--f-beta", beta)
+    assert code == 1 and "f_beta: expected a number over 0, got" in output
+
+
+def test_of_equal_thresholds_the_expected_one_is_taken(nlp: Language) -> None:
+    """A model that is always right: half of an F1 of 1."""
+    with pytest.warns(UserWarning, match="best temperature"):  # they were learned by heart
+        fitted = calibrate(nlp, make_examples(nlp, LEARNED), f_beta=1.0)
+    assert fitted["after"]["f_beta"] == 1.0 and fitted["span_threshold"] == 0.5
+
+
+def test_the_f_score_counts_preset_entities(nlp: Language) -> None:
+    examples = make_examples(nlp, NOISY)
+    for eg in examples:
+        gold = [(ent.start_char, ent.end_char, ent.label_) for ent in eg.reference.ents]
+        eg.predicted.set_ents([eg.predicted.char_span(*ent) for ent in gold])
+    assert calibrate(nlp, examples)["before"]["f_beta"] == 1.0
 
 
 def files(folder: Path) -> Dict[str, bytes]:

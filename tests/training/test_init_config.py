@@ -85,7 +85,7 @@ def test_without_options_a_config_is_the_shipped_one() -> None:
     }
 
 
-@pytest.mark.parametrize("width, rate", [(384, 2e-4), (768, 5e-5), (1024, 2.8e-5)])
+@pytest.mark.parametrize("width, rate", [(128, 2e-4), (384, 2e-4), (768, 5e-5), (1024, 2.8e-5)])
 def test_a_wider_transformer_has_a_lower_rate(width: int, rate: float, tmp_path: Path) -> None:
     BertConfig(hidden_size=width).save_pretrained(tmp_path)
     config = init_config("en", "transformer", transformer=str(tmp_path))
