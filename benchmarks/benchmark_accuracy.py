@@ -5,15 +5,23 @@ import statistics
 import sys
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Any, Dict, List, Sequence, Set, Tuple
+from typing import Annotated, Any, Dict, List, Sequence, Tuple
 
 import srsly
 import typer
-from spacy.scorer import PRFScore
 from spacy.util import load_config
 
 from benchmark import ROOT, Transformer
-from benchmark_speed import ENVIRONMENTS, System, _Comparison, _machine, _prepared
+from benchmark_speed import (
+    ENVIRONMENTS,
+    System,
+    _Comparison,
+    _machine,
+    _part,
+    _prepared,
+    numbered,
+    scores,
+)
 
 CORPORA = "wnut17,gmb,wikigold,re3d,anem"
 BATCH_SIZE = 64
@@ -122,29 +130,23 @@ class _Runs:
             seconds = perf_counter() - loaded
         finally:
             process.stop()
-        records = list(srsly.read_jsonl(path))
+        _, gold = _part(corpus, part)
+        score = scores(gold, numbered(found))
+        words = sum(len(record["tokens"]) for record in srsly.read_jsonl(path))
         row = {
             **key,
-            **scores(records, found),
-            "train_seconds": round(trained - start),
-            "words_per_second": round(sum(len(r["tokens"]) for r in records) / seconds),
+            "p": score.precision,
+            "r": score.recall,
+            "f": score.fscore,
+            # None for a model that an earlier row has trained.
+            "train_seconds": round(trained - start) or None,
+            "words_per_second": round(words / seconds),
             "versions": versions,
             "machine": _machine(self.comparison.threads),
         }
         srsly.write_jsonl(self.file, [row], append=True, append_new_line=False)
         print(*key.values(), f"F1 {100 * row['f']:.1f}", file=sys.stderr, flush=True)
         return row
-
-
-def scores(records: Sequence[Result], found: Sequence[Sequence[Any]]) -> Dict[str, float]:
-    """Compute strict precision, recall and F1: same characters and label."""
-
-    def numbered(of_texts: Sequence[Sequence[Any]]) -> Set[Any]:
-        return {(i, *entity) for i, entities in enumerate(of_texts) for entity in entities}
-
-    score = PRFScore()
-    score.score_set(numbered(found), numbered([record["ents"] for record in records]))
-    return {"p": score.precision, "r": score.recall, "f": score.fscore}
 
 
 def table(rows: Sequence[Result]) -> str:

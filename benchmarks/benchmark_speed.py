@@ -11,7 +11,7 @@ import sys
 from contextlib import contextmanager
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Annotated, Any, Dict, Iterator, List, NamedTuple, Set, Tuple
+from typing import Annotated, Any, Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
 
 import spacy
 import srsly
@@ -417,10 +417,15 @@ def spacys_ner_over_cnn() -> Any:
 
 
 def f1(gold: Entities, found: Entities) -> float:
-    """Compute the strict F1 of entities with spaCy's `PRFScore`."""
+    """Compute the strict F1 of entities."""
+    return float(scores(gold, found).fscore)
+
+
+def scores(gold: Entities, found: Entities) -> PRFScore:
+    """Compute strict precision, recall and F1 of entities."""
     score = PRFScore()
     score.score_set(found, gold)
-    return float(score.fscore)
+    return score
 
 
 def _prepared(corpus: Path, out: Path) -> Path:
@@ -448,8 +453,7 @@ def _records(folder: Path, part: str, nlp: Language) -> Iterator[Dict[str, Any]]
 def _part(folder: Path, part: str) -> Tuple[List[str], Entities]:
     """Return the texts of a part of a corpus, and its entities."""
     records = list(srsly.read_jsonl(folder / f"{part}.jsonl"))
-    gold = {(i, *entity) for i, record in enumerate(records) for entity in record["ents"]}
-    return [record["text"] for record in records], gold
+    return [r["text"] for r in records], numbered([r["ents"] for r in records])
 
 
 def _row(model: str) -> System:
@@ -458,8 +462,12 @@ def _row(model: str) -> System:
 
 
 def _entities(process: _Process, texts: List[str], batch_size: int) -> Entities:
-    found = process.ask("find", texts, batch_size)
-    return {(i, *entity) for i, of in enumerate(found) for entity in of}
+    return numbered(process.ask("find", texts, batch_size))
+
+
+def numbered(of_texts: Sequence[Sequence[Any]]) -> Entities:
+    """Return the entities of texts, each with the number of its text."""
+    return {(i, *entity) for i, entities in enumerate(of_texts) for entity in entities}
 
 
 def _python(peers: Path, venv: str) -> Path:

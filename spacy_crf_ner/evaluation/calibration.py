@@ -62,7 +62,7 @@ def calibrate(
         pipe.decode = "f_score"
         scores = {}
         for pipe.span_threshold in SPAN_THRESHOLDS:
-            scores[pipe.span_threshold] = _measure(pipe, read, beta)["f_beta"] or 0.0
+            scores[pipe.span_threshold] = _measure(pipe, read, beta)["f_beta"]
         best = max(scores.values())
         # Of equal ones, that nearest to the threshold of the best expected F-score.
         equal = [p for p in scores if scores[p] == best]

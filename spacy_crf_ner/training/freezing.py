@@ -1,5 +1,6 @@
 """Callbacks that freeze a transformer, or its lower layers."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -7,9 +8,15 @@ from spacy.language import Language
 
 from ..input_error import InputError
 from ..ml.mixed_precision import module_of
-from .layer_index import layer_index
 
 Callback = Callable[[Language], None]
+
+_LAYER = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(\d+)\.")
+# In DeBERTa, `encoder.LayerNorm` is the norm of the embeddings of relative positions.
+_EMBEDDINGS = re.compile(
+    r"(?:^|\.)(?:\w*embeddings\w*|embed_\w+|word_embedding|embedding_hidden_mapping_in"
+    r"|relative_attention_bias|wte|wpe|encoder\.LayerNorm)(?:\.|$)"
+)
 
 
 def freeze_layers(component: str = "transformer", layers: int = 1) -> Callback:
@@ -83,7 +90,7 @@ def _freeze(module: Any, layers: int, component: str) -> None:
             f"freeze_layers: expected 0 or more layers, and fewer than the {size} layers of the "
             f"transformer in {component!r}, got {layers}. To freeze all of it, {instead}"
         )
-    indices = {name: layer_index(name) for name, _ in module.named_parameters()}
+    indices = {name: _layer_index(name) for name, _ in module.named_parameters()}
     found = {index for index in indices.values() if index is not None}
     if found != {*range(size + 1)}:
         raise InputError(
@@ -96,3 +103,17 @@ def _freeze(module: Any, layers: int, component: str) -> None:
         if index is not None and index <= layers:
             parameter.requires_grad_(False)
             parameter.grad = None
+
+
+def _layer_index(name: str) -> int | None:
+    """Return the layer of a weight: 0 for the embeddings, i + 1 for layer i, counted from 0.
+
+    name: The name of the weight in a torch module, in the style of Hugging Face's encoders, such as
+        "encoder.layer.3.output.dense.weight" of BERT or "layers.3.mlp.Wi.weight" of ModernBERT.
+
+    Returns None for a weight above the layers, or outside a transformer.
+    """
+    layer = _LAYER.search(name)
+    if layer:
+        return int(layer[1]) + 1
+    return 0 if _EMBEDDINGS.search(name) else None

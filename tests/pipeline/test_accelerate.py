@@ -111,8 +111,9 @@ def test_fewer_bits_find_the_same_entities(
     )
     for one, other in ((mine, theirs), (theirs, mine)):
         assert {ent for ent, p in one.items() if p >= sure} <= set(other)
+        likely = {ent for ent, p in one.items() if p >= 0.5}
+        assert len(likely & set(other)) > 0.95 * len(likely)
     same = mine.keys() & theirs.keys()
-    assert len(same) > 0.95 * len(theirs)
     changes = [abs(mine[ent] - theirs[ent]) for ent in same]
     assert np.median(changes) < 0.02
     if resolved_precision(nlp) != "fp32":
