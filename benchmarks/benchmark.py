@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Any, Callable, Dict, Iterator, List, Tuple
+from typing import Annotated, Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
 
 import spacy
 import srsly
@@ -226,11 +226,11 @@ def missing(
         for kind in ("whole", "half", "dropped"):
             name = f"{corpus}_{kind}_{limit}"
             _make_incomplete(out / corpus, out / name, kind, limit)
-            results = [
-                100
-                * _run(out, name, "test", config, rate, seed, transformer, steps, gpu_id)["ents_f"]
+            runs = [
+                _Training(out, name, config, rate, seed, transformer, steps, gpu_id)
                 for seed in seeds.split(",")
             ]
+            results = [100 * run.score("test")["ents_f"] for run in runs]
             row.append(f"{statistics.mean(results):.1f} ({', '.join(f'{f:.1f}' for f in results)})")
         print(f"| {corpus} | {' | '.join(row)} |", flush=True)
 
@@ -299,57 +299,50 @@ def _make_incomplete(source: Path, folder: Path, kind: str, limit: int) -> None:
     DocBin(docs=kept).to_disk(folder / "train.spacy")
 
 
-def _run(
-    out: Path,
-    corpus: str,
-    part: str,
-    config: Path,
-    rate: str,
-    seed: str,
-    transformer: str,
-    steps: int,
-    gpu_id: int,
-) -> Dict[str, float]:
-    """Train, and evaluate on a part, unless done already; return the scores."""
-    model = _train(out, corpus, config, rate, seed, transformer, steps, gpu_id)
-    scores = model.parent / f"{part}.json"
-    if not scores.exists():
-        test = out / corpus / f"{part}.spacy"
-        command = ["evaluate", str(model), str(test), "--output", str(scores)]
-        _spacy([*command, "--gpu-id", str(gpu_id)], model.parent / "log")
-    return dict(srsly.read_json(scores))
+class _Training(NamedTuple):
+    """A run of `spacy train`."""
 
+    out: Path
+    corpus: str
+    config: Path
+    rate: str
+    seed: str
+    transformer: str
+    steps: int
+    gpu_id: int
 
-def _train(
-    out: Path,
-    corpus: str,
-    config: Path,
-    rate: str,
-    seed: str,
-    transformer: str,
-    steps: int,
-    gpu_id: int,
-) -> Path:
-    """Train with `spacy train`, unless done already; return the folder of the pipeline."""
-    folder = out / f"{corpus}_{config.stem}_{rate}_{seed}_{steps}"
-    overrides = {
-        "paths.train": str(out / corpus / "train.spacy"),
-        "paths.dev": str(out / corpus / "dev.spacy"),
-        "paths.transformer": transformer,
-        "system.seed": seed,
-        "training.max_steps": str(steps),
-        "training.eval_frequency": str(steps),
-        "training.optimizer.learn_rate.total_steps": str(steps),
-        "training.optimizer.learn_rate.initial_rate": rate,
-    }
-    done = folder / "trained"  # a training that was stopped has left a model too
-    if not done.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        settings = [word for name, value in overrides.items() for word in (f"--{name}", value)]
-        command = ["train", str(config), "--output", str(folder), *settings]
-        _spacy([*command, "--gpu-id", str(gpu_id)], folder / "log")
-        done.touch()
-    return folder / "model-last"
+    def score(self, part: str) -> Dict[str, float]:
+        """Train, and evaluate on a part, unless done already; return the scores."""
+        model = self.trained()
+        scores = model.parent / f"{part}.json"
+        if not scores.exists():
+            test = self.out / self.corpus / f"{part}.spacy"
+            command = ["evaluate", str(model), str(test), "--output", str(scores)]
+            _spacy([*command, "--gpu-id", str(self.gpu_id)], model.parent / "log")
+        return dict(srsly.read_json(scores))
+
+    def trained(self) -> Path:
+        """Train, unless done already; return the folder of the pipeline."""
+        name = f"{self.corpus}_{self.config.stem}_{self.rate}_{self.seed}_{self.steps}"
+        folder = self.out / name
+        overrides = {
+            "paths.train": str(self.out / self.corpus / "train.spacy"),
+            "paths.dev": str(self.out / self.corpus / "dev.spacy"),
+            "paths.transformer": self.transformer,
+            "system.seed": self.seed,
+            "training.max_steps": str(self.steps),
+            "training.eval_frequency": str(self.steps),
+            "training.optimizer.learn_rate.total_steps": str(self.steps),
+            "training.optimizer.learn_rate.initial_rate": self.rate,
+        }
+        done = folder / "trained"  # a training that was stopped has left a model too
+        if not done.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            settings = [word for name, value in overrides.items() for word in (f"--{name}", value)]
+            command = ["train", str(self.config), "--output", str(folder), *settings]
+            _spacy([*command, "--gpu-id", str(self.gpu_id)], folder / "log")
+            done.touch()
+        return folder / "model-last"
 
 
 def _spacy(command: List[str], log: Path) -> None:

@@ -21,7 +21,7 @@ from spacy.scorer import PRFScore
 from spacy.training import Corpus
 from spacy.util import load_config
 
-from benchmark import ROOT, Transformer, _memory, _spread, _train
+from benchmark import ROOT, Transformer, _memory, _spread, _Training
 from spacy_crf_ner import data
 
 PEERS = ROOT / "benchmarks" / "peers"
@@ -287,7 +287,7 @@ class _Comparison:
             config = self.out / "spacy_cnn.cfg"
             spacys_ner_over_cnn().to_disk(config)
         own = (config, f"{rate:g}", f"{seed}", transformer, steps, -1)
-        return _train(self.out, corpus.name, *own)
+        return _Training(self.out, corpus.name, *own).trained()
 
     def choose_batch_sizes(
         self,

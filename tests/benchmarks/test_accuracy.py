@@ -1,0 +1,70 @@
+"""The comparison of F1: entities as seqeval reads them, the table as pandas computes it."""
+
+import random
+import re
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pandas as pd
+import pytest
+from seqeval.metrics.sequence_labeling import get_entities
+
+from benchmark_accuracy import SYSTEMS, _Runs, table
+from peers.system import bio, from_bio
+
+
+def record(words: int) -> Dict[str, Any]:
+    """A record of one-letter tokens, with a space after each."""
+    text = "a " * words
+    return {"text": text, "tokens": [(2 * i, 2 * i + 1) for i in range(words)], "ents": []}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_tags_are_read_as_seqeval_does(seed: int) -> None:
+    rng = random.Random(seed)
+    tags = rng.choices(["O", "B-A", "I-A", "B-B", "I-B"], k=30)
+    own = record(len(tags))
+    found = from_bio(own, tags)
+    assert found == [(2 * first, 2 * last + 1, label) for label, first, last in get_entities(tags)]
+    assert from_bio(own, bio({**own, "ents": found})) == found
+
+
+def rows() -> List[Dict[str, Any]]:
+    rng = random.Random(0)
+    return [
+        {"system": system.name, "corpus": corpus, "seed": seed, "part": part, "steps": steps}
+        | {"f": rng.random()}
+        for system in SYSTEMS[:3]
+        for corpus in ("gmb", "wnut17", "re3d")
+        for seed in range(3)
+        for part in ("dev", "test")
+        for steps in (200, 2000)
+    ]
+
+
+def test_the_table_has_mean_and_spread_of_the_test_part() -> None:
+    frame = pd.DataFrame(rows()).query("part == 'test'")
+    written = table(rows())
+    for (system, steps), group in frame.groupby(["system", "steps"]):
+        of_steps = written[written.index(f"| {steps} steps") :]
+        line = next(line for line in of_steps.splitlines() if line.startswith(f"| {system} |"))
+        figures = [float(figure) for figure in re.findall(r"\d+\.\d", line)]
+        by_corpus = 100 * group.groupby("corpus").f.agg(["mean", "std"])
+        expected = [*by_corpus.loc[["wnut17", "gmb", "re3d"]].to_numpy().ravel()]
+        assert figures == pytest.approx([*expected, by_corpus["mean"].mean()], abs=0.051)
+
+
+def test_the_rate_is_chosen_on_dev(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The others have the rate that is best on dev; crf_ner has that of its config."""
+    asked = []
+
+    def result(self: _Runs, system: Any, corpus: Path, rate: float, seed: int, part: str) -> Any:
+        asked.append((rate, seed, part))
+        return {"f": -abs(rate - 5e-4)}
+
+    monkeypatch.setattr(_Runs, "result", result)
+    runs = _Runs(tmp_path, tmp_path, "minilm", 200)
+    ours, theirs = SYSTEMS[:2]
+    assert runs.best_rate(theirs, tmp_path, 7) == 4e-4
+    assert asked == [(2e-4, 7, "dev"), (4e-4, 7, "dev"), (8e-4, 7, "dev")]
+    assert runs.best_rate(ours, tmp_path, 7) == 2e-4 and len(asked) == 3
