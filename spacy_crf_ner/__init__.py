@@ -3,10 +3,11 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .evaluation.guarantees import guarantees
     from .pipeline.accelerate import accelerate
 
 __version__ = "0.1.0"
-__all__ = ["accelerate"]
+__all__ = ["accelerate", "guarantees"]
 
 
 def __getattr__(name: str) -> Any:
@@ -15,4 +16,8 @@ def __getattr__(name: str) -> Any:
         from .pipeline.accelerate import accelerate
 
         return accelerate
+    if name == "guarantees":
+        from .evaluation.guarantees import guarantees
+
+        return guarantees
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

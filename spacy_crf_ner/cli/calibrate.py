@@ -1,7 +1,7 @@
 """The command `calibrate`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Console
@@ -17,7 +17,26 @@ from .gold_corpus import read_examples
 from .options import Component, GpuId, Model, Precision
 
 if TYPE_CHECKING:
+    from spacy.language import Language
+
     from ..pipeline.crf_ner import CRFEntityRecognizer
+
+# The settings that are fitted.
+FITTED = (
+    "temperature",
+    "decode",
+    "span_threshold",
+    "threshold",
+    "thresholds",
+    "spans_key",
+    "candidate_threshold",
+    "candidate_thresholds",
+)
+COSTS = {
+    "recall": "{:.1f} / entity",
+    "precision": "recall {:.1%}",
+    "analyses": "{:.1f} / doc",
+}
 
 
 def calibrate(
@@ -34,6 +53,22 @@ def calibrate(
             "as precision; 1 for F1.",
         ),
     ] = None,
+    recall: Annotated[
+        float | None,
+        typer.Option(help="Promise that candidates contain this share of the gold entities."),
+    ] = None,
+    ents_precision: Annotated[
+        float | None, typer.Option(help="Promise that this share of the found entities is right.")
+    ] = None,
+    analyses: Annotated[
+        float | None,
+        typer.Option(help="Promise analysis sets that contain the right one this often."),
+    ] = None,
+    certainty: Annotated[
+        float | None,
+        typer.Option(help="Of --recall (else it holds on average) and --ents-precision (0.95)."),
+    ] = None,
+    by_label: Annotated[bool, typer.Option("--by-label", help="--recall for each label.")] = False,
     gpu_id: GpuId = -1,
     precision: Precision = None,
     component: Component = None,
@@ -43,7 +78,7 @@ def calibrate(
     Fits the temperature, one number that divides all scores, to the gold entities.
     Predicted entities do not change, unless thresholds drop those with low confidence, or
     the pipeline chooses entities by --f-beta: give it again then.
-    Only the temperature differs in the saved pipeline; --precision is not saved.
+    Only what was fitted differs in the saved pipeline; --precision is not saved.
     With --f-beta, entities are chosen by their probabilities instead of the most probable tag
     sequence: those over a threshold that is fitted too.
 
@@ -52,9 +87,16 @@ def calibrate(
       ECE    expected calibration error, in 15 bins
       Brier  mean of (confidence - correct)^2, with correct = 0 or 1
 
+    The pipeline keeps its promises on new documents from the source of CORPUS. A half of
+    CORPUS serves them, the other half the temperature. Prints for each its certainty, or
+    that it holds in the mean over corpora; the errors on halves of these documents if
+    fitted to the other half, the mean and the worst of 20; and its cost: candidates per
+    gold entity, the recall that is left, or analyses per document.
+
     \b
-    Example:
+    Examples:
       spacy-crf-ner calibrate training/model-best corpus/dev.spacy calibrated
+      spacy-crf-ner calibrate training/model-best corpus/dev.spacy careful --recall 0.98
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InputError(
@@ -63,13 +105,25 @@ def calibrate(
         )
     nlp = load(model, gpu_id, precision)
     examples = track(read_examples(nlp, corpus), "Calibrating", console=Console(stderr=True))
-    result = fit(nlp, examples, component, f_beta=f_beta)
+    result = fit(
+        nlp,
+        examples,
+        component,
+        f_beta=f_beta,
+        recall=recall,
+        precision=ents_precision,
+        analyses=analyses,
+        certainty=certainty,
+        by_label=by_label,
+    )
+    fitted = _recognizer(nlp, component)
     # Load the pipeline again, to save it without the words of the corpus and settings for speed.
     nlp = load(model)
-    pipe = cast("CRFEntityRecognizer", nlp.get_pipe(require_recognizer(nlp, component)))
-    pipe.temperature = result["temperature"]
-    if f_beta is not None:
-        pipe.decode, pipe.span_threshold = "f_score", result["span_threshold"]
+    pipe = _recognizer(nlp, component)
+    for name in FITTED:
+        if getattr(pipe, name) != getattr(fitted, name):
+            setattr(pipe, name, getattr(fitted, name))
+    pipe.cfg["guarantees"] = fitted.cfg["guarantees"]
     nlp.to_disk(target)
     before, after = result["before"], result["after"]
     table = Table("")
@@ -89,4 +143,30 @@ def calibrate(
     typer.echo(f"Temperature: {result['temperature']:.3f}")
     if f_beta is not None:
         typer.echo(f"Threshold of spans: {result['span_threshold']:.2f}")
+    if result["guarantees"]:
+        print_table(_promises(result["guarantees"]))
     typer.echo(f"Pipeline: {target}")
+
+
+def _recognizer(nlp: "Language", component: str | None) -> "CRFEntityRecognizer":
+    return cast("CRFEntityRecognizer", nlp.get_pipe(require_recognizer(nlp, component)))
+
+
+def _promises(rows: list[dict[str, Any]]) -> Table:
+    table = Table("promise")
+    for title in ("certain", "documents", "threshold", "errors, worst", "cost"):
+        table.add_column(title, justify="right")
+    for row in rows:
+        tried = "few documents"
+        if row["on_halves"] is not None:
+            tried = f"{row['on_halves']:.1%}, {row['worst']:.1%}"
+        certain = "mean" if row["certainty"] is None else f"{row['certainty']:.3g}"
+        table.add_row(
+            f"{row['promise']}: {row['level']:.3g}",
+            certain,
+            f"{row['documents']}",
+            f"{row['threshold']:.3g}",
+            tried,
+            COSTS[row["promise"].split()[0]].format(row["cost"]),
+        )
+    return table

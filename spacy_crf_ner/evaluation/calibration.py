@@ -1,6 +1,7 @@
 """Calibration: do the confidences of entities match their accuracy?"""
 
 import math
+import random
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,6 +12,7 @@ from spacy.training import Example
 
 from ..input_error import InputError
 from ..pipeline.lookup import require_recognizer
+from .guarantees import promise
 from .matching import DocEntities, collect_entities
 
 if TYPE_CHECKING:
@@ -26,20 +28,25 @@ def calibrate(
     name: str | None = None,
     *,
     f_beta: float | None = None,
+    **promised: Any,
 ) -> dict[str, Any]:
     """Fit the temperature of a `crf_ner` component, and measure the calibration before and after.
 
-    The components before it run on copies of the predicted docs.
+    The components before it run on copies of the predicted docs. If there is something to promise,
+    a random half of the examples serves that, and all else is fitted to the other half.
 
     examples: Held-out examples, not used for training.
     name: The component in the pipeline; None for the only one.
     f_beta: If not None, also switch `decode` to "f_score", and find the `span_threshold` with the
         best F-score, in which recall weighs beta times as much as precision.
 
+    promised: What to promise, as arguments of `promise`.
+
     Returns the "temperature", the "span_threshold", None if it was not asked for, and the
-    `reliability`, with "precision", "recall" and "f_beta", "before" and "after".
-    Raises InputError as `require_recognizer`, if `confidence` is false, if f_beta is not over 0, if
-    no example has annotation, and if a predicted and a gold doc differ in their text.
+    `reliability`, with "precision", "recall" and "f_beta", "before" and "after"; and the rows of
+    the "guarantees".
+    Raises InputError as `require_recognizer` and `promise`, if `confidence` is false, if f_beta is
+    not over 0, if no example has annotation, and if a predicted and a gold doc differ in text.
     """
     if f_beta is not None and not 0 < f_beta < math.inf:
         raise InputError(f"f_beta: expected a number over 0, got {f_beta}. Use 1 for F1.")
@@ -54,6 +61,10 @@ def calibrate(
     pairs = ((eg.predicted.copy(), eg.reference) for eg in examples)
     with nlp.select_pipes(disable=names[names.index(name) :]):
         read = [Example(doc, gold) for doc, gold in nlp.pipe(pairs, as_tuples=True)]
+    held_out: list[Example] = []
+    if any(promised.values()):
+        random.Random(0).shuffle(read)
+        held_out, read = read[::2], read[1::2]
     beta = 1.0 if f_beta is None else f_beta
     before = _measure(pipe, read, beta)
     temperature = pipe.fit_temperature(read)
@@ -74,6 +85,7 @@ def calibrate(
         "span_threshold": threshold,
         "before": before,
         "after": after,
+        "guarantees": promise(nlp, name, held_out, **promised) if held_out else [],
     }
 
 

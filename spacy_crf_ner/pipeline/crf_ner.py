@@ -6,6 +6,7 @@ from itertools import compress, islice
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.training import Example, validate_examples, validate_get_examples
@@ -13,7 +14,7 @@ from thinc.api import Config, Model, Optimizer, set_dropout_rate
 
 from ..input_error import InputError
 from ..ml.architectures import grow
-from ..ml.potentials import NegativeSpan, Potentials, distill, nll_with_gradient
+from ..ml.potentials import NegativeSpan, Potentials, distill, nll, nll_with_gradient
 from ..ml.threads import use_one_thread_after_fork
 from ..tags import TAG_OUTSIDE, SpanOffsets, TagScheme
 from .annotation import Prediction, add_confidence_extension, annotate
@@ -50,6 +51,7 @@ subword_features = true
     default_config={
         "model": Config().from_str(DEFAULT_MODEL)["model"],
         "thresholds": {},
+        "candidate_thresholds": {},
         "scorer": {"@scorers": "spacy.ner_scorer.v1"},
     },
     default_score_weights={"ents_f": 1.0, "ents_p": 0.0, "ents_r": 0.0, "ents_per_type": None},
@@ -82,6 +84,7 @@ class CRFEntityRecognizer(CRFPipe):
         `candidate_threshold`, including overlapping ones, and `.attrs["scores"]` their
         probabilities.
     candidate_threshold: The lowest probability of these spans, above 0.
+    candidate_thresholds: The same by label, which take precedence over `candidate_threshold`.
     incorrect_spans_key: If not None, `doc.spans[incorrect_spans_key]` of gold docs has negative
         spans: spans that are not entities of their label, or of any label if it is empty. The label
         "O" means that at least one token of the span is in an entity.
@@ -98,6 +101,9 @@ class CRFEntityRecognizer(CRFPipe):
     )
     spans_key = Setting[str | None]()
     candidate_threshold = Setting[float](lambda p: 0.0 < p <= 1.0, "a number over 0.0, up to 1.0")
+    candidate_thresholds = Setting[Mapping[str, float]](
+        lambda each: all(0.0 < p <= 1.0 for p in each.values()), "numbers over 0.0, up to 1.0"
+    )
     incorrect_spans_key = Setting[str | None]()
     overwrite = Setting[bool]()
     temperature = FittedSetting(1.0, lambda t: t is None or t > 0.0, "a number over 0")
@@ -121,19 +127,21 @@ class CRFEntityRecognizer(CRFPipe):
         span_threshold: float | None = None,
         spans_key: str | None = None,
         candidate_threshold: float = 0.05,
+        candidate_thresholds: dict[str, float],
         incorrect_spans_key: str | None = None,
         overwrite: bool = False,
         scorer: Callable[..., Any] | None,
     ) -> None:
         # The results of training. `thresholds` is not read: spacy find-threshold writes to it.
         super().__init__(nlp.vocab, model, name, labels=[], thresholds={})
-        self.cfg["temperature"] = self.cfg["span_threshold"] = None
+        self._forget_fits()
         self.settings: dict[str, Any] = {}
         self.confidence, self.overwrite = confidence, overwrite
         self.threshold, self.thresholds = threshold, thresholds
         self.temperature = temperature
         self.decode, self.span_threshold = decode, span_threshold
         self.spans_key, self.candidate_threshold = spans_key, candidate_threshold
+        self.candidate_thresholds = candidate_thresholds
         self.incorrect_spans_key = incorrect_spans_key
         self._scheme_name = scheme
         _tag_scheme(scheme, ())  # fail now for an unknown scheme, not at the first doc
@@ -208,7 +216,7 @@ class CRFEntityRecognizer(CRFPipe):
         output_layer = self.model.get_ref("output_layer")
         for node, dim in ((self.model, "nO"), (output_layer, "nO"), (output_layer, "nI")):
             node.set_dim(dim, None, force=True)
-        self.cfg["temperature"] = self.cfg["span_threshold"] = None
+        self._forget_fits()
         for label in labels:
             self.add_label(label)
         output_layer.set_dim("nO", len(self.scheme.tags))
@@ -230,11 +238,14 @@ class CRFEntityRecognizer(CRFPipe):
         if not any(len(doc) for doc in docs):
             return [Prediction([], [], []) for _ in docs]
         self._require_known_labels(self.labels)
+        candidates: list[list[tuple[SpanOffsets, float]]]
         thresholds = {label: self.thresholds.get(label, self.threshold) for label in self.labels}
         posterior = self._posterior(docs)
         if self.decode == "f_score":
             threshold = self.span_threshold
-            found = [best_disjoint(of_doc, threshold) for of_doc in posterior.candidates(threshold)]
+            everywhere = np.full(len(self.labels), threshold)
+            candidates = posterior.candidates(everywhere)
+            found = [best_disjoint(of_doc, threshold) for of_doc in candidates]
             spans = [[span for span, _ in of_doc] for of_doc in found]
             confidences = [[p for _, p in of_doc] for of_doc in found]
         else:
@@ -247,9 +258,11 @@ class CRFEntityRecognizer(CRFPipe):
                 kept = [p >= thresholds[label] for (_, _, label), p in zip(of_doc, ps)]
                 of_doc[:] = compress(of_doc, kept)
                 ps[:] = compress(ps, kept)
-        candidates: list[list[tuple[SpanOffsets, float]]] = [[] for _ in docs]
+        candidates = [[] for _ in docs]
         if self.spans_key is not None:
-            candidates = posterior.candidates(self.candidate_threshold)
+            lowest = self.candidate_threshold
+            by_label = [self.candidate_thresholds.get(label, lowest) for label in self.labels]
+            candidates = posterior.candidates(np.array(by_label))
         return [Prediction(*of_doc) for of_doc in zip(spans, confidences, candidates)]
 
     def set_annotations(self, docs: Iterable[Doc], scores: Sequence[Prediction]) -> None:
@@ -281,12 +294,22 @@ class CRFEntityRecognizer(CRFPipe):
                 "without: the temperature cannot be fitted. Check that the corpus has "
                 "doc.ents."
             )
-        batches = [
-            (self._potentials(docs), np.concatenate(gold))
-            for docs, gold in (zip(*annotated[i : i + 64]) for i in range(0, len(annotated), 64))
-        ]
+        batches = self._batches(annotated)
         self.temperature = fit_temperature(batches, self.scheme.constraints, self.name)
         return self.temperature
+
+    def log_likelihoods(self, examples: Iterable[Example]) -> list[float]:
+        """Compute the log probability of the gold entities of each example, at the temperature.
+
+        It sums over all tags of tokens without annotation. The components before this one must have
+        processed the `predicted` docs.
+
+        Raises InputError as `get_loss`.
+        """
+        pairs = [(eg.predicted, gold_tags(eg, self.scheme, self.name)) for eg in examples]
+        constraints, temperature = self.scheme.constraints, self.temperature
+        losses = [nll(*batch, constraints, temperature) for batch in self._batches(pairs)]
+        return [-float(loss) for of_batch in losses for loss in of_batch]
 
     def get_loss(self, examples: Iterable[Example], scores: Potentials) -> tuple[float, Potentials]:
         """Compute the negative log likelihood of the gold entities, in nats, summed over docs.
@@ -358,9 +381,24 @@ class CRFEntityRecognizer(CRFPipe):
         losses[self.name] += divergence
         return losses
 
+    def _batches(
+        self, pairs: Sequence[tuple[Doc, NDArray[np.int64]]]
+    ) -> list[tuple[Potentials, NDArray[np.int64]]]:
+        """Compute the potentials of docs, in batches, with the gold tag ids of each batch."""
+        return [
+            (self._potentials(docs), np.concatenate(gold))
+            for docs, gold in (zip(*pairs[i : i + 64]) for i in range(0, len(pairs), 64))
+        ]
+
+    def _forget_fits(self) -> None:
+        """Drop what was fitted to other weights."""
+        self.cfg["temperature"] = self.cfg["span_threshold"] = None
+        self.cfg["guarantees"] = {}
+
     def _require_known_labels(self, labels: Sequence[str]) -> None:
         """Raise InputError for a threshold of a label that is not among these."""
-        unknown = [label for label in self.thresholds if label not in labels]
+        given = [*self.thresholds, *self.candidate_thresholds]
+        unknown = [label for label in given if label not in labels]
         if unknown:
             raise InputError(
                 f"[{self.name}] thresholds: expected labels among {[*dict.fromkeys(labels)]}, got "

@@ -79,6 +79,34 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
             result.append(analyses)
         return result
 
+    def analysis_sets(self, docs: Iterable[Doc]) -> list[list[Analysis]]:
+        """Find the most probable analyses of each doc, among which the right one lies.
+
+        How often it does in new docs is the promise of `spacy-crf-ner calibrate --analyses`, which
+        sets the lowest probability of these analyses.
+
+        Returns the analyses of each doc, the best first; at least one.
+        Raises InputError without that promise, and as `predict`.
+        """
+        docs = list(docs)
+        promise = self.cfg["guarantees"].get("analyses")
+        if promise is None:
+            raise InputError(
+                f"[{self.name}] analysis_sets: expected a pipeline that promises to contain the "
+                "right analysis, got one without. Calibrate it: spacy-crf-ner calibrate --analyses."
+            )
+        lowest = math.log(promise["threshold"])
+        sets: list[list[Analysis]] = [[] for _ in docs]
+        left, n = [*range(len(docs))], 4
+        while left:
+            for i, ranked in zip(left, self.nbest([docs[i] for i in left], n)):
+                kept = [each for each in ranked if each.log_probability >= lowest]
+                sets[i] = kept or ranked[:1]
+            # A set may have more of them if all that were asked for belong to it.
+            left = [i for i in left if len(sets[i]) == n]
+            n *= 2
+        return sets
+
     def span_posteriors(self, doc: Doc, spans: Iterable[Span]) -> list[float]:
         """Compute for each span the probability that it is an entity of its label.
 

@@ -109,13 +109,13 @@ class Posterior:
         p = iter(self._probabilities(Spans(*columns)).tolist())
         return [list(islice(p, len(of_doc))) for of_doc in spans]
 
-    def candidates(self, min_probability: float) -> list[list[tuple[SpanOffsets, float]]]:
+    def candidates(self, thresholds: NDArray[np.float64]) -> list[list[tuple[SpanOffsets, float]]]:
         """Find all spans with at least this probability of being an entity; they may overlap.
 
         An entity is at most as probable as the tags of its first tokens. So spans grow to the right
         from each token while these tags are probable enough.
 
-        min_probability: A number above 0.
+        thresholds: A number above 0 for each label.
 
         Returns the spans of each doc in order, each with its probability.
         """
@@ -127,12 +127,13 @@ class Posterior:
         found = []
         while len(spans.starts):
             p = self._probabilities(spans)
-            kept = p >= min_probability
+            kept = p >= thresholds[spans.labels]
             found.append((*spans.where(kept), p[kept]))
             longer = spans.where(~closed[spans.ends])
             longer = longer._replace(ends=longer.ends + 1)
             opened = self._scheme.write(longer.labels, longer.ends - longer.starts)[:, :-1]
-            spans = longer.where(self._segments(longer.starts, opened) >= min_probability)
+            p = self._segments(longer.starts, opened)
+            spans = longer.where(p >= thresholds[longer.labels])
         if not found:
             return [[] for _ in self._lengths]
         *columns, p = map(np.concatenate, zip(*found))

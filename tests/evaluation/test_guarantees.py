@@ -1,0 +1,304 @@
+"""Promises: thresholds against plain loops, what they depend on, and the life of a pipeline."""
+
+import random
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+import numpy as np
+import pytest
+import spacy
+import srsly
+from spacy.language import Language
+from spacy.tokens import Doc, DocBin
+from spacy.training import Example
+from spacy.util import ignore_error
+from typer.testing import CliRunner
+
+from pipelines import TOK2VEC, listening, make_examples, train
+from spacy_crf_ner.cli import app
+from spacy_crf_ner.evaluation.calibration import calibrate
+from spacy_crf_ner.evaluation.guarantees import guarantees, promise
+from spacy_crf_ner.evaluation.risk_control import (
+    coverage_threshold,
+    precision_threshold,
+    recall_threshold,
+)
+from spacy_crf_ner.input_error import InputError
+
+WORDS = ["it", "saw", "came", "Anna", "Bonn", "Bonn Anna"]
+LABELS = {"Anna": ["PER", "PER", "PER", "LOC"], "Bonn": ["LOC"], "Bonn Anna": ["PER", "LOC"]}
+
+
+def drawn(nlp: Language, n: int, seed: int) -> List[Example]:
+    """Documents in which a name has now this label, now that."""
+    rng = random.Random(seed)
+    sentences = []
+    for _ in range(n):
+        text, ents = "", []
+        for word in rng.choices(WORDS, k=rng.randint(1, 7)):
+            if word in LABELS:
+                ents.append((len(text), len(text) + len(word), rng.choice(LABELS[word])))
+            text += f"{word} "
+        sentences.append((text.strip(), ents))
+    return make_examples(nlp, sentences)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+    train(nlp, drawn(nlp, 100, 0), steps=40)
+    folder = tmp_path_factory.mktemp("guarantees")
+    nlp.to_disk(folder / "model")
+    DocBin(docs=[eg.reference for eg in drawn(nlp, 200, 1)]).to_disk(folder / "dev.spacy")
+    return folder
+
+
+@pytest.fixture
+def nlp(folder: Path) -> Language:
+    return spacy.load(folder / "model")
+
+
+def posteriors(nlp: Language, eg: Example) -> List[Tuple[str, float]]:
+    spans = [eg.predicted.char_span(e.start_char, e.end_char, e.label_) for e in eg.reference.ents]
+    found = nlp.get_pipe("crf_ner").span_posteriors(eg.predicted, spans)
+    return [(span.label_, p) for span, p in zip(spans, found)]
+
+
+@pytest.mark.parametrize("certainty", [None, 0.9])
+@pytest.mark.parametrize("by_label", [False, True])
+def test_candidates_have_the_promised_recall(
+    nlp: Language, certainty: float, by_label: bool
+) -> None:
+    examples = drawn(nlp, 150, 2)
+    gold = [posteriors(nlp, eg) for eg in examples]
+    ner = nlp.get_pipe("crf_ner")
+    rows = promise(nlp, "crf_ner", examples, recall=0.9, certainty=certainty, by_label=by_label)
+    assert [row["promise"] for row in rows] == (
+        [f"recall of {label}" for label in ner.labels] if by_label else ["recall"]
+    )
+    docs = list(nlp.pipe([eg.predicted.copy() for eg in examples]))
+    for label, row in zip(ner.labels if by_label else [None], rows):
+        of_label = [[p for each, p in doc if label in (None, each)] for doc in gold]
+        documents = [np.array(ps) for ps in of_label if ps]
+        threshold = recall_threshold(documents, 0.1, certainty)
+        assert row["documents"] == len(documents)
+        assert row["threshold"] == pytest.approx(threshold, rel=2e-6)
+        assert row["threshold"] <= threshold
+        shares = []
+        candidates = 0
+        for doc, eg in zip(docs, examples):
+            found = {(s.start_char, s.end_char, s.label_) for s in doc.spans["sc"]}
+            candidates += sum(label in (None, each) for *_, each in found)
+            wanted = [
+                (e.start_char, e.end_char, e.label_)
+                for e in eg.reference.ents
+                if label in (None, e.label_)
+            ]
+            if wanted:
+                shares.append(sum(ent not in found for ent in wanted) / len(wanted))
+        assert np.mean(shares) == pytest.approx(
+            np.mean([(p < threshold).mean() for p in documents])
+        )
+        assert np.mean(shares) <= 0.1
+        assert row["cost"] == pytest.approx(candidates / sum(map(len, of_label)))
+        assert 0 < row["on_halves"] < 0.12 and row["on_halves"] < row["worst"] < 0.3
+    stored = guarantees(nlp)["recall"]
+    assert stored["level"] == 0.9 and stored["certainty"] == certainty
+    expected = (
+        {r["promise"][10:]: r["threshold"] for r in rows} if by_label else rows[0]["threshold"]
+    )
+    assert stored["threshold"] == expected
+    assert stored["documents"] == min(row["documents"] for row in rows)
+
+
+def test_found_entities_have_the_promised_precision(nlp: Language) -> None:
+    examples = drawn(nlp, 300, 3)
+    nlp.get_pipe("crf_ner").threshold = 0.9
+    (row,) = promise(nlp, "crf_ner", examples, precision=0.75)
+    nlp.get_pipe("crf_ner").threshold = 0.0
+    documents, gold = [], 0
+    for doc, eg in zip(nlp.pipe([eg.predicted.copy() for eg in examples]), examples):
+        wanted = {(e.start, e.end, e.label_) for e in eg.reference.ents}
+        correct = [(e.start, e.end, e.label_) in wanted for e in doc.ents]
+        documents.append((np.array([e._.confidence for e in doc.ents]), np.array(correct, bool)))
+        gold += len(wanted)
+    expected = precision_threshold(documents, 0.25, 0.95)
+    assert row["threshold"] == pytest.approx(expected, rel=2e-6) and expected > 0
+    assert row["certainty"] == 0.95
+    kept = sum(int(correct[p >= row["threshold"]].sum()) for p, correct in documents)
+    assert row["cost"] == pytest.approx(kept / gold)
+    with pytest.raises(InputError, match="got other threshold"):
+        guarantees(nlp)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9])
+def test_analysis_sets_have_the_promised_coverage(nlp: Language, level: float) -> None:
+    examples = drawn(nlp, 100, 4)
+    ner = nlp.get_pipe("crf_ner")
+    with pytest.raises(InputError, match="analysis_sets: expected a pipeline that promises"):
+        ner.analysis_sets([nlp.make_doc("Anna")])
+    (row,) = promise(nlp, "crf_ner", examples, analyses=level)
+    docs = [eg.predicted for eg in examples]
+    ranked, sets = ner.nbest(docs, 200), ner.analysis_sets(docs)
+    gold = []
+    for eg, of_doc in zip(examples, ranked):
+        wanted = [(e.start, e.end, e.label_) for e in eg.reference.ents]
+        found = [[(e.start, e.end, e.label_) for e in each.ents] for each in of_doc]
+        gold.append(of_doc[found.index(wanted)].probability)
+    threshold = coverage_threshold(np.array(gold), 1 - level)
+    assert row["threshold"] == pytest.approx(threshold, rel=2e-6)
+    for of_doc, kept in zip(ranked, sets):
+        expected = [each for each in of_doc if each.probability >= row["threshold"]]
+        assert [a.ents for a in kept] == [a.ents for a in expected or of_doc[:1]]
+    assert row["cost"] == np.mean([len(each) for each in sets])
+    assert max(map(len, sets)) > 4 or level < 0.9  # more than are asked for at first
+    assert np.mean([p >= threshold for p in gold]) >= level
+
+
+def test_what_cannot_be_predicted_is_missed(nlp: Language) -> None:
+    """A label of gold only, and entities within a token, have probability 0."""
+    examples = drawn(nlp, 60, 5)
+    odd = [("Anna saw it", [(0, 4, "ORG")]), ("Bonn came", [(0, 2, "LOC")])]
+    for text, ents in odd:
+        words = [text[:2], *text[2:].split()]
+        gold = Doc(nlp.vocab, words, [False, *[True] * (len(words) - 2), False])
+        gold.ents = [gold.char_span(*ent) for ent in ents]
+        examples.append(Example(nlp.make_doc(text), gold))
+    for kinds in ({"recall": 0.97}, {"analyses": 0.97}):
+        with pytest.raises(InputError, match=r"expected 97 % above a probability of .*, got 0\."):
+            promise(nlp, "crf_ner", examples, **kinds)
+
+
+@pytest.mark.parametrize(
+    "asked, documents, message",
+    [
+        ({"recall": 0.9}, 8, r"recall: expected at least 9 documents with entities .* got 8"),
+        ({"recall": 0.9, "certainty": 0.9}, 21, "recall: expected at least 22 documents .* got 21"),
+        ({"analyses": 0.95}, 18, "analyses: expected at least 19 documents .* got 18"),
+        ({"precision": 0.9}, 56, "precision: expected at least 57 documents .* got 56"),
+        ({"precision": 0.9}, 0, "precision: expected a threshold at which 90 % is certain"),
+        ({"recall": 1.0}, 50, "recall: expected a number between 0 and 1, got 1.0"),
+        ({"recall": 0.5, "certainty": 0.0}, 50, "certainty: expected a number between 0 and 1"),
+    ],
+)
+def test_a_promise_that_cannot_be_given(
+    nlp: Language, asked: Dict[str, float], documents: int, message: str
+) -> None:
+    example = make_examples(nlp, [("Bonn came", [(0, 4, "LOC")])])[0]
+    wrong = make_examples(nlp, [("Bonn came", [])])[0]
+    examples = [example] * documents or [wrong] * 100
+    with pytest.raises(InputError, match=message):
+        promise(nlp, "crf_ner", examples, **asked)
+
+
+def test_a_label_without_documents_is_named(nlp: Language) -> None:
+    examples = make_examples(nlp, [("Bonn came", [(0, 4, "LOC")])]) * 20
+    with pytest.raises(InputError, match=r"recall of PER: expected at least 9 documents .* got 0"):
+        promise(nlp, "crf_ner", examples, recall=0.9, by_label=True)
+
+
+def test_promises_are_bound_to_weights_and_settings(
+    nlp: Language, folder: Path, tmp_path: Path
+) -> None:
+    assert guarantees(nlp) == {}
+    examples = drawn(nlp, 100, 6)
+    promise(nlp, "crf_ner", examples, recall=0.9, analyses=0.8)
+    given = guarantees(nlp)
+    assert list(given) == ["recall", "analyses"]
+    nlp.to_disk(tmp_path)
+    for same in (
+        spacy.load(tmp_path),
+        spacy.blank("en").from_config(nlp.config).from_bytes(nlp.to_bytes()),
+    ):
+        assert guarantees(same) == given
+        same.get_pipe("crf_ner").threshold = 0.3  # of no concern to these
+        assert guarantees(same) == given
+        same.get_pipe("crf_ner").candidate_threshold = 0.5
+        with pytest.raises(InputError, match=r"got other candidate_threshold\. Calibrate it again"):
+            guarantees(same)
+    with pytest.raises(InputError, match="got other temperature"):
+        changed = spacy.load(tmp_path)
+        changed.get_pipe("crf_ner").temperature = 3.0
+        guarantees(changed)
+    optimizer = nlp.resume_training()
+    nlp.update(examples[:2], sgd=optimizer)
+    with pytest.raises(InputError, match=r"recall, analyses were promised, got other weights"):
+        guarantees(nlp)
+    nlp.initialize(lambda: examples)
+    assert guarantees(nlp) == {}
+
+
+def test_the_weights_of_components_before_it_count() -> None:
+    nlp = listening("tok2vec")
+    examples = drawn(nlp, 40, 0)
+    train(nlp, examples, steps=5)
+    nlp.add_pipe("sentencizer", first=True)
+    calibrate(nlp, examples, recall=0.5)
+    assert guarantees(nlp)["recall"]["documents"] <= 20  # a half of them
+    model = nlp.get_pipe("tok2vec").model
+    node = next(node for node in model.walk() if node.param_names)
+    node.set_param(node.param_names[0], node.get_param(node.param_names[0]) + 1e-3)
+    with pytest.raises(InputError, match="got other weights"):
+        guarantees(nlp)
+
+
+def test_all_else_is_fitted_to_other_docs(nlp: Language, monkeypatch: pytest.MonkeyPatch) -> None:
+    ner = nlp.get_pipe("crf_ner")
+    fitted: List[str] = []
+    original = type(ner).fit_temperature
+
+    def fit(self: Any, examples: List[Example]) -> float:
+        fitted.extend(eg.text for eg in examples)
+        return original(self, examples)
+
+    monkeypatch.setattr(type(ner), "fit_temperature", fit)
+    texts = {f"Bonn came {i}": i for i in range(60)}
+    examples = make_examples(nlp, [(text, [(0, 4, "LOC")]) for text in texts])
+    result = calibrate(nlp, examples, recall=0.9)
+    assert result["guarantees"][0]["documents"] == 30 and len(set(fitted)) == 30
+    numbers = sorted(texts[text] for text in fitted)
+    assert numbers != list(range(30)) and numbers != list(range(0, 60, 2))  # at random
+
+
+def test_docs_that_fail_shift_no_candidate_to_another(nlp: Language) -> None:
+    examples = drawn(nlp, 300, 7)
+    expected = promise(nlp, "crf_ner", examples, precision=0.6)
+    ner = nlp.get_pipe("crf_ner")
+    ner.set_error_handler(ignore_error)
+    predict = ner.predict
+
+    def fails(docs: List[Doc]) -> Any:
+        if any(doc.text.startswith("fail") for doc in docs):
+            raise ValueError
+        return predict(docs)
+
+    ner.predict = fails
+    failing = make_examples(nlp, [("fail", [])])
+    found = promise(nlp, "crf_ner", [*examples[:40], *failing, *examples[40:]], precision=0.6)
+    # The batch of the doc that fails has no entities.
+    assert 0 < found[0]["documents"] < expected[0]["documents"]
+    assert found[0]["cost"] < expected[0]["cost"]
+    assert abs(found[0]["threshold"] - expected[0]["threshold"]) < 0.2
+
+
+def test_the_command_saves_the_promise(folder: Path, tmp_path: Path) -> None:
+    arguments = ["calibrate", str(folder / "model"), str(folder / "dev.spacy"), str(tmp_path / "x")]
+    asked = ["--recall", "0.95", "--ents-precision", "0.6", "--analyses", "0.6"]
+    result = CliRunner().invoke(app, [*arguments, *asked])
+    assert result.exit_code == 0, result.output
+    nlp = spacy.load(tmp_path / "x")
+    given = guarantees(nlp)
+    assert {kind: of["level"] for kind, of in given.items()} == {
+        "recall": 0.95,
+        "precision": 0.6,
+        "analyses": 0.6,
+    }
+    for kind in ("recall", "precision", "analyses"):
+        (line,) = (line for line in result.stdout.splitlines() if f" {kind}: " in line)
+        assert f"{given[kind]['threshold']:.3g}" in line
+        assert f"{given[kind]['documents']}" in line
+    doc = nlp("Anna saw Bonn")
+    assert doc.spans["sc"] and nlp.get_pipe("crf_ner").analysis_sets([doc])[0]
+    config = srsly.read_json(tmp_path / "x" / "crf_ner" / "cfg")
+    assert set(config["guarantees"]) == {"recall", "precision", "analyses", "digest"}

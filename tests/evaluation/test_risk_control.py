@@ -1,0 +1,159 @@
+"""Bounds on the errors on new documents: by hand, by scipy, and by simulation."""
+
+import math
+from typing import List
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from spacy_crf_ner.evaluation.risk_control import (
+    GRID,
+    coverage_threshold,
+    documents_needed,
+    hoeffding_bentkus,
+    precision_threshold,
+    recall_threshold,
+)
+
+DRAWS = 2000
+
+
+def draw_documents(rng: np.random.Generator, n: int) -> List[np.ndarray]:
+    """One to five entities in a document, easy ones or hard ones: not independent of each other."""
+    sizes, hard = rng.integers(1, 6, n), rng.random(n) < 0.3
+    return [rng.beta(1 if h else 6, 2, size) for size, h in zip(sizes, hard)]
+
+
+def missed(documents: List[np.ndarray], threshold: float) -> float:
+    return float(np.mean([(p < threshold).mean() for p in documents]))
+
+
+@pytest.mark.parametrize(
+    "risk, certainty, needed",
+    [(0.02, None, 49), (0.1, None, 9), (0.02, 0.95, 149), (0.1, 0.9, 22), (0.07, None, 14)],
+)
+def test_too_few_documents_are_refused(risk: float, certainty: float, needed: int) -> None:
+    """With no error, the bounds are 1 / (n + 1), and (1 - certainty) ** (1 / n)."""
+    assert documents_needed(risk, certainty) == needed
+    smallest = [1 / (n + 1) if certainty is None else 1 - (1 - certainty) ** (1 / n)
+                for n in (needed - 1, needed)]  # fmt: skip
+    assert smallest[0] > risk >= smallest[1]
+    p = [np.array([0.25 + i / 1000]) for i in range(needed)]
+    assert recall_threshold(p[1:], risk, certainty) is None
+    assert recall_threshold(p, risk, certainty) == 0.25  # the lowest: none is below
+
+
+@pytest.mark.parametrize("certainty", [None, 0.9])
+@pytest.mark.parametrize("risk", [0.05, 0.2])
+def test_the_threshold_is_the_highest_safe_one(risk: float, certainty: float) -> None:
+    rng = np.random.default_rng(0)
+    documents = [p.round(2) for p in draw_documents(rng, 120)]  # some are equal
+    n = len(documents)
+    safe = []
+    for threshold in sorted({*np.concatenate(documents)}):
+        mean = missed(documents, threshold)
+        if certainty is None:
+            safe.append((threshold, (n * mean + 1) / (n + 1) <= risk))
+        else:
+            p_value = min(
+                hoeffding(mean, n, risk), math.e * binom.cdf(math.ceil(n * mean - 1e-9), n, risk)
+            )
+            safe.append((threshold, p_value <= 1 - certainty))
+    expected = max(threshold for threshold, is_safe in safe if is_safe)
+    assert recall_threshold(documents, risk, certainty) == expected
+    assert not safe[-1][1]
+
+
+def hoeffding(mean: float, n: int, risk: float) -> float:
+    """As a power instead of a sum of logarithms."""
+    a = min(mean, risk)
+    return (
+        ((risk / a) ** a * ((1 - risk) / (1 - a)) ** (1 - a)) ** n if 0 < a < 1 else (1 - risk) ** n
+    )
+
+
+@pytest.mark.parametrize("n", [1, 30, 1000])
+@pytest.mark.parametrize("mean", [0.0, 0.01, 0.05, 0.1, 0.7, 1.0])
+def test_the_p_value_is_the_smaller_bound(mean: float, n: int) -> None:
+    bentkus = math.e * binom.cdf(math.ceil(round(n * mean, 9)), n, 0.1)
+    expected = min(hoeffding(mean, n, 0.1), bentkus, 1.0)
+    assert hoeffding_bentkus(mean, n, 0.1) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("n, risk", [(49, 0.02), (50, 0.02), (98, 0.02), (99, 0.02), (39, 0.1)])
+def test_the_mean_risk_is_the_promised_one(n: int, risk: float) -> None:
+    """One entity in each document, of uniform p: a threshold t misses the share t of new ones.
+
+    The mean of the k-th of n uniform numbers is k / (n + 1), so this fails for n in place of n + 1.
+    """
+    rng = np.random.default_rng(1)
+    found = [recall_threshold([*rng.random((n, 1))], risk) for _ in range(DRAWS)]
+    k = math.floor(risk * (n + 1) + 1e-9)
+    error = np.std(found) / math.sqrt(DRAWS)
+    assert np.mean(found) == pytest.approx(k / (n + 1), abs=4 * error)
+    assert error < 0.15 * k / (n + 1) / 4
+    same = [coverage_threshold(rng.random(n), risk) for _ in range(DRAWS)]
+    assert np.mean(same) == pytest.approx(k / (n + 1), abs=4 * np.std(same) / math.sqrt(DRAWS))
+
+
+@pytest.mark.parametrize("certainty", [None, 0.9])
+def test_recall_holds_on_new_documents(certainty: float) -> None:
+    rng = np.random.default_rng(2)
+    pool, risk = draw_documents(rng, 20_000), 0.1
+    order = np.sort(np.concatenate(pool))
+    weights = np.concatenate([np.full(len(p), 1 / len(p)) for p in pool])
+    below = np.cumsum(weights[np.argsort(np.concatenate(pool))]) / len(pool)
+    realised = []
+    for _ in range(DRAWS // 4):
+        documents = [pool[i] for i in rng.integers(len(pool), size=200)]
+        threshold = recall_threshold(documents, risk, certainty)
+        rank = np.searchsorted(order, threshold)
+        realised.append(below[rank - 1] if rank else 0.0)
+    if certainty is None:
+        assert (
+            0.85 * risk < np.mean(realised) < risk + 4 * np.std(realised) / math.sqrt(len(realised))
+        )
+    else:
+        share = np.mean(np.array(realised) > risk)
+        assert share < 1 - certainty and np.mean(realised) > 0.6 * risk
+
+
+def test_precision_holds_on_new_documents() -> None:
+    """Entities are correct as often as their probability says, squared: too sure."""
+    rng = np.random.default_rng(3)
+
+    def draw(n: int):
+        found = [np.sqrt(rng.beta(3, 1, rng.integers(0, 5))) for _ in range(n)]
+        return [(p, rng.random(len(p)) < p**2) for p in found]
+
+    pool = draw(4000)
+    realised = {}
+    for threshold in GRID:
+        kept = [correct[p >= threshold] for p, correct in pool]
+        realised[threshold] = np.mean([1 - of.mean() for of in kept if len(of)])
+    found = [precision_threshold(draw(400), 0.2, 0.9) for _ in range(30)]
+    assert None not in found and min(found) > 0
+    assert np.mean([realised[threshold] > 0.2 for threshold in found]) <= 0.1
+    # Not more careful than it has to be: the best one is a few steps lower.
+    lowest = min(threshold for threshold in GRID if realised[threshold] <= 0.2)
+    assert np.median(found) <= lowest + 0.2
+    assert precision_threshold(draw(400), 0.001, 0.9) is None
+
+
+def test_precision_ignores_documents_without_entities() -> None:
+    """They would make any precision look better."""
+    wrong = (np.array([0.9]), np.array([False]))
+    empty = (np.array([]), np.array([], dtype=bool))
+    assert precision_threshold([wrong] * 50 + [empty] * 5000, 0.1, 0.9) is None
+    right = (np.array([0.9]), np.array([True]))
+    needed = documents_needed(0.1, 0.9, len(GRID))
+    assert precision_threshold([right] * needed, 0.1, 0.9) == 0.0
+    assert precision_threshold([right] * (needed - 1) + [empty] * 50, 0.1, 0.9) is None
+
+
+def test_coverage_counts_equal_values() -> None:
+    p = np.array([0.1, 0.1, 0.1, 0.5, 0.9, 0.9, 0.9, 0.9, 0.9])
+    assert coverage_threshold(p, 0.09) is None
+    assert coverage_threshold(p, 0.1) == 0.1
+    assert coverage_threshold(p, 0.4) == 0.5
