@@ -1,0 +1,107 @@
+"""The command `redact`."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import srsly
+import typer
+from rich.console import Console
+from rich.progress import track
+
+from ..annotate.inputs import find_sources
+from ..annotate.readers import read, require_text_column
+from ..annotate.redaction import redact as redact_doc
+from ..annotate.run import require_packages
+from ..annotate.settings import Settings
+from ..annotate.storage import locate
+from ..atomic import atomic_write
+from ..evaluation.guarantees import guarantees
+from ..input_error import InputError
+from ..pipeline.load import load
+from ..pipeline.lookup import require_recognizer
+from .options import Component, GpuId, Model, Precision
+
+
+def redact(
+    model: Model,
+    inputs: Annotated[
+        list[str], typer.Argument(metavar="INPUT", help="Files, globs in quotes, or folders.")
+    ],
+    output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="New .jsonl file.")],
+    labels: Annotated[
+        str, typer.Option(help="Labels to remove, comma-separated; all if none is given.")
+    ] = "",
+    text_column: Annotated[str, typer.Option(help="Column with the texts.")] = "text",
+    id_column: Annotated[
+        str, typer.Option(help="Column with the ids; a missing id becomes file and line.")
+    ] = "id",
+    whole_files: Annotated[
+        bool, typer.Option("--whole-files", help="One document per .txt file, not per line.")
+    ] = False,
+    gpu_id: GpuId = -1,
+    precision: Precision = None,
+    component: Component = None,
+) -> None:
+    """Remove entities from documents, with a promise of how many are missed.
+
+    Replaces all candidates by their label, such as [PERSON]. The pipeline has to promise a
+    recall: `spacy-crf-ner calibrate --recall`. Input formats are those of `annotate`.
+
+    Each output record has the id, the new "text", and "replaced": the start and end of each
+    label in the new text, and of what it replaces in the original one. Nothing of what is
+    removed is written, and no other column. If a document cannot be read, nothing is.
+
+    \b
+    Example:
+      spacy-crf-ner redact careful records/ redacted.jsonl --labels PERSON,DATE
+    """
+    require_packages("annotate", "pandas", "pyarrow")
+    if output.suffix != ".jsonl" or output.exists():
+        raise InputError(f"{output}: expected the name of a new .jsonl file. Choose another one.")
+    nlp = load(model, gpu_id, precision)
+    name = require_recognizer(nlp, component)
+    promise = guarantees(nlp, name).get("recall")
+    if promise is None:
+        raise InputError(
+            f"{model}: expected a pipeline that promises a recall, got one without. Calibrate it: "
+            "spacy-crf-ner calibrate --recall."
+        )
+    pipe: Any = nlp.get_pipe(name)
+    chosen = labels.split(",") if labels else pipe.labels
+    unknown = [label for label in chosen if label not in pipe.labels]
+    if unknown:
+        raise InputError(
+            f"--labels: expected some of {', '.join(pipe.labels)}, got {', '.join(unknown)}."
+        )
+    settings = Settings(text_column=text_column, id_column=id_column, whole_files=whole_files)
+    documents, counts = 0, Counter[str]()
+    with atomic_write(output) as unfinished, unfinished.open("w", encoding="utf-8") as file:
+        docs = nlp.pipe(_texts(inputs, output, settings), as_tuples=True)
+        for doc, key in track(docs, "Redacting", console=Console(stderr=True)):
+            text, replaced = redact_doc(doc, pipe.spans_key, chosen)
+            record = {"id": key, "text": text, "replaced": [each._asdict() for each in replaced]}
+            file.write(srsly.json_dumps(record) + "\n")
+            counts.update(each.label for each in replaced)
+            documents += 1
+    typer.echo(f"Documents: {documents}")
+    for label, count in counts.most_common():
+        typer.echo(f"Replaced by [{label}]: {count}")
+    typer.echo(
+        f"Promise: at most {1 - promise['level']:.3g} of the entities of a document are missed, if "
+        f"documents are like the {promise['documents']} to calibrate on"
+    )
+
+
+def _texts(inputs: list[str], output: Path, settings: Settings) -> Iterator[tuple[str, Any]]:
+    """Read the texts of files, each with its id."""
+    sources = find_sources(inputs, locate(str(output))).sources
+    require_text_column(sources[0], settings.text_column)
+    for source in sources:
+        for item in read(source, settings):
+            if item.reason:
+                line = "" if item.line is None else f", line {item.line}"
+                raise InputError(f"{item.file}{line}: {item.reason}. Correct it, or leave it out.")
+            if item.row is not None:
+                yield item.row[settings.text_column], item.row[settings.id_column]

@@ -1,0 +1,129 @@
+"""Redaction: every candidate is removed, and nothing else."""
+
+import random
+from pathlib import Path
+from typing import Any, List
+
+import numpy as np
+import pytest
+import spacy
+import srsly
+from spacy.language import Language
+from spacy.tokens import Doc, Span, SpanGroup
+from typer.testing import CliRunner
+
+from pipelines import TOK2VEC, make_examples, train
+from spacy_crf_ner.annotate.redaction import redact
+from spacy_crf_ner.cli import app
+from spacy_crf_ner.evaluation.guarantees import promise
+
+LABELS = ["PER", "LOC", "ORG"]
+
+
+def drawn(seed: int) -> Doc:
+    """A doc with overlapping spans; no two characters of its words are the same."""
+    rng = random.Random(seed)
+    letters = [chr(ord("一") + i) for i in range(100)]
+    words = ["".join(letters.pop() for _ in range(rng.randint(1, 3))) for _ in range(12)]
+    doc = Doc(spacy.blank("en").vocab, words)
+    ends = [(start, rng.randint(start + 1, min(start + 4, 12))) for start in range(12)]
+    spans = [Span(doc, *each, rng.choice(LABELS)) for each in rng.choices(ends, k=6)]
+    scores = np.array([rng.random() for _ in spans], dtype=np.float32)
+    doc.spans["x"] = SpanGroup(doc, name="x", spans=spans, attrs={"scores": scores})
+    return doc
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_all_candidates_are_removed_and_nothing_else(seed: int) -> None:
+    doc, labels = drawn(seed), LABELS[: 1 + seed % 3]
+    text, replaced = redact(doc, "x", labels)
+    removed = {
+        i
+        for span in doc.spans["x"]
+        if span.label_ in labels
+        for i in range(span.start_char, span.end_char)
+    }
+    assert not {doc.text[i] for i in removed if doc.text[i] != " "} & set(text)
+    kept = "".join(char for i, char in enumerate(doc.text) if i not in removed)
+    restored, end, without = "", 0, ""
+    for start, stop, new_start, new_end, label in replaced:
+        assert text[new_start:new_end] == f"[{label}]"
+        restored += text[end:new_start] + doc.text[start:stop]
+        without += text[end:new_start]
+        end = new_end
+        inside = [s for s in doc.spans["x"] if s.label_ in labels and start <= s.start_char < stop]
+        scores = dict(zip(doc.spans["x"], doc.spans["x"].attrs["scores"]))
+        assert label == max(inside, key=lambda span: scores[span]).label_
+        assert min(s.start_char for s in inside) == start
+        assert max(s.end_char for s in inside) == stop
+    assert restored + text[end:] == doc.text and without + text[end:] == kept
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+    sentences = [(f"Anna saw Bonn {i}", [(0, 4, "PER"), (9, 13, "LOC")]) for i in range(10)]
+    examples = make_examples(nlp, [*sentences, ("it came", [])])
+    train(nlp, examples)
+    folder = tmp_path_factory.mktemp("redact")
+    nlp.to_disk(folder / "plain")
+    promise(nlp, "crf_ner", examples, recall=0.9)
+    nlp.to_disk(folder / "careful")
+    return folder
+
+
+def run(*arguments: Any) -> Any:
+    return CliRunner().invoke(app, ["redact", *map(str, arguments)])
+
+
+def test_the_command_writes_nothing_that_is_removed(model: Path, tmp_path: Path) -> None:
+    texts = [f"Anna saw Bonn {i % 10}" for i in range(300)]
+    rows = [{"id": f"doc {i}", "text": text, "name": "Anna"} for i, text in enumerate(texts)]
+    srsly.write_jsonl(tmp_path / "texts.jsonl", rows)
+    out = tmp_path / "out.jsonl"
+    result = run(model / "careful", tmp_path / "texts.jsonl", out, "--labels", "PER")
+    assert result.exit_code == 0, result.output
+    records: List[Any] = list(srsly.read_jsonl(out))
+    assert [record["id"] for record in records] == [row["id"] for row in rows]
+    assert "Anna" not in out.read_text()
+    for i, record in enumerate(records):
+        assert record["text"] == f"[PER] saw Bonn {i % 10}"
+        assert record["replaced"] == [
+            {"original_start": 0, "original_end": 4, "start": 0, "end": 5, "label": "PER"}
+        ]
+    assert "Documents: 300" in result.stdout and "Replaced by [PER]: 300" in result.stdout
+    assert "at most 0.1 of the entities" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "name, labels, message",
+    [
+        ("plain", "", "expected a pipeline that promises a recall, got one without"),
+        ("careful", "PER,ORG", "--labels: expected some of LOC, PER, got ORG"),
+    ],
+)
+def test_without_a_promise_nothing_is_written(
+    model: Path, tmp_path: Path, name: str, labels: str, message: str
+) -> None:
+    (tmp_path / "texts.txt").write_text("Anna saw Bonn\n")
+    result = run(model / name, tmp_path / "texts.txt", tmp_path / "x.jsonl", "--labels", labels)
+    assert result.exit_code == 1 and message in result.stderr
+    assert not (tmp_path / "x.jsonl").exists()
+
+
+def test_a_changed_pipeline_is_refused(model: Path, tmp_path: Path) -> None:
+    nlp: Language = spacy.load(model / "careful")
+    nlp.get_pipe("crf_ner").candidate_threshold = 0.9
+    nlp.to_disk(tmp_path / "changed")
+    (tmp_path / "texts.txt").write_text("Anna saw Bonn\n")
+    result = run(tmp_path / "changed", tmp_path / "texts.txt", tmp_path / "x.jsonl")
+    assert result.exit_code == 1 and "got other candidate_threshold" in result.stderr
+
+
+def test_a_record_without_text_ends_it(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts.jsonl").write_text('{"text": "Anna"}\n{"text": 3}\n')
+    result = run(model / "careful", tmp_path / "texts.jsonl", tmp_path / "x.jsonl")
+    assert result.exit_code == 1 and "texts.jsonl, line 2: expected text in 'text'" in result.stderr
+    assert not list(tmp_path.glob("x.jsonl*"))
+    assert run(model / "careful", tmp_path / "texts.jsonl", tmp_path / "x.txt").exit_code == 1
