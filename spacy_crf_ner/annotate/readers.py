@@ -6,11 +6,13 @@ raised, because a later attempt may succeed.
 
 import csv
 import gzip
+import os
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader, TextIOWrapper
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spacy.tokens import Doc, DocBin
@@ -19,9 +21,9 @@ from spacy.vocab import Vocab
 from ..data.json_records import META, decode_json, is_text, shorten
 from ..data.lines import split_lines
 from ..input_error import InputError
-from .inputs import Source
+from .inputs import Source, find_sources
 from .settings import Settings
-from .storage import BUFFER, StorageError
+from .storage import BUFFER, StorageError, locate
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch, Schema
@@ -82,6 +84,27 @@ def read(source: Source, settings: Settings) -> Iterator[Item]:
         # Our own ValueErrors have messages for users; of other errors, include the type.
         why = str(problem) if type(problem) is ValueError else shorten(problem)
     yield Item(None, None, f"{part} is unreadable: {why}", source.size, source.name)
+
+
+def read_texts(
+    inputs: Sequence[str | Path], settings: Settings, output: str = os.devnull
+) -> Iterator[tuple[Any, Any]]:
+    """Read the texts of files, each with its id; those of .spacy files are Docs, as bytes.
+
+    output: Where the result is written; no input may be in it.
+
+    Raises InputError for a record that cannot be read, with its file and line, and as
+    `find_sources` and `require_text_column`.
+    """
+    sources = find_sources(inputs, locate(output)).sources
+    require_text_column(sources[0], settings.text_column)
+    for source in sources:
+        for item in read(source, settings):
+            if item.reason:
+                line = "" if item.line is None else f", line {item.line}"
+                raise InputError(f"{item.file}{line}: {item.reason}. Correct it, or leave it out.")
+            if item.row is not None:
+                yield item.row[settings.text_column], item.row[settings.id_column]
 
 
 def _complete(item: Item, row: Row, kind: str, settings: Settings) -> None:

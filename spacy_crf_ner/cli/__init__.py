@@ -16,6 +16,7 @@ COMMANDS = {
     "explain": "Show how Viterbi decoding finds the entities of a text.",
     "visualize": "Write an HTML page of documents, gold entities beside predicted ones.",
     "calibrate": "Calibrate the confidences of entities.",
+    "monitor": "Test whether new documents are like those that the promises of a pipeline are for.",
     "redact": "Remove entities from documents, with a promise of how many are missed.",
     "report": "Evaluate a pipeline: scores, errors, calibration.",
     "init-config": "Write a complete config for `spacy train`.",

@@ -1,7 +1,6 @@
 """The command `redact`."""
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,12 +9,10 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from ..annotate.inputs import find_sources
-from ..annotate.readers import read, require_text_column
+from ..annotate.readers import read_texts
 from ..annotate.redaction import redact as redact_doc
 from ..annotate.run import require_packages
 from ..annotate.settings import Settings
-from ..annotate.storage import locate
 from ..atomic import atomic_write
 from ..evaluation.guarantees import guarantees
 from ..input_error import InputError
@@ -78,7 +75,7 @@ def redact(
     settings = Settings(text_column=text_column, id_column=id_column, whole_files=whole_files)
     documents, counts = 0, Counter[str]()
     with atomic_write(output) as unfinished, unfinished.open("w", encoding="utf-8") as file:
-        docs = nlp.pipe(_texts(inputs, output, settings), as_tuples=True)
+        docs = nlp.pipe(read_texts(inputs, settings, str(output)), as_tuples=True)
         for doc, key in track(docs, "Redacting", console=Console(stderr=True)):
             text, replaced = redact_doc(doc, pipe.spans_key, chosen)
             record = {"id": key, "text": text, "replaced": [each._asdict() for each in replaced]}
@@ -92,16 +89,3 @@ def redact(
         f"Promise: at most {1 - promise['level']:.3g} of the entities of a document are missed, if "
         f"documents are like the {promise['documents']} to calibrate on"
     )
-
-
-def _texts(inputs: list[str], output: Path, settings: Settings) -> Iterator[tuple[str, Any]]:
-    """Read the texts of files, each with its id."""
-    sources = find_sources(inputs, locate(str(output))).sources
-    require_text_column(sources[0], settings.text_column)
-    for source in sources:
-        for item in read(source, settings):
-            if item.reason:
-                line = "" if item.line is None else f", line {item.line}"
-                raise InputError(f"{item.file}{line}: {item.reason}. Correct it, or leave it out.")
-            if item.row is not None:
-                yield item.row[settings.text_column], item.row[settings.id_column]

@@ -6,7 +6,7 @@ them with its labels; they are bound to its weights and settings.
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from itertools import compress
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -21,6 +21,7 @@ from thinc.api import Model
 from ..input_error import InputError
 from ..ml.digest import weights_digest
 from ..pipeline.lookup import require_recognizer
+from .drift import Difference, compare, describe
 from .matching import collect_entities
 from .risk_control import (
     GRID,
@@ -62,6 +63,7 @@ def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:
     name = require_recognizer(nlp, name)
     pipe = cast("CRFEntityRecognizer", nlp.get_pipe(name))
     stored: dict[str, Any] = deepcopy(pipe.cfg.get("guarantees", {}))
+    stored.pop("reference", None)
     changed = []
     if stored and stored.pop("digest") != _digest(nlp, name):
         changed.append("weights")
@@ -77,6 +79,27 @@ def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:
     for given in stored.values():
         del given["settings"]
     return dict(_rounded(stored))
+
+
+def drift(nlp: Language, docs: Iterable[Doc], name: str | None = None) -> list[Difference]:
+    """Compare docs with those that the promises of a pipeline were fitted to.
+
+    docs: Docs that the components before the recogniser have processed; 500 of them are compared.
+    name: The `crf_ner` component; None for the only one.
+
+    Raises InputError for a pipeline without promises, for no docs with tokens, and as `guarantees`.
+    """
+    name = require_recognizer(nlp, name)
+    if not guarantees(nlp, name):
+        raise InputError(
+            f"[{name}] expected a pipeline with guarantees, got one without. Calibrate it: "
+            "spacy-crf-ner calibrate --recall."
+        )
+    pipe = cast("CRFEntityRecognizer", nlp.get_pipe(name))
+    now = describe(pipe, docs)
+    if not now["tokens"]:
+        raise InputError(f"[{name}] expected documents with text, got none.")
+    return compare(pipe.cfg["guarantees"]["reference"], now)
 
 
 def promise(
@@ -131,7 +154,10 @@ def promise(
     pipe.cfg["guarantees"] = {
         kind: {**{key: row[key] for key in kept}, "settings": _settings(pipe, kind)}
         for kind, row in stored.items()
-    } | {"digest": _digest(nlp, name)}
+    } | {
+        "digest": _digest(nlp, name),
+        "reference": describe(pipe, [eg.predicted for eg in examples]),
+    }
     if analyses is not None:
         docs = [eg.predicted for eg in examples]
         rows[-1]["cost"] = float(np.mean([len(each) for each in pipe.analysis_sets(docs)]))

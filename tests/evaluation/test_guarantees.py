@@ -301,4 +301,4 @@ def test_the_command_saves_the_promise(folder: Path, tmp_path: Path) -> None:
     doc = nlp("Anna saw Bonn")
     assert doc.spans["sc"] and nlp.get_pipe("crf_ner").analysis_sets([doc])[0]
     config = srsly.read_json(tmp_path / "x" / "crf_ner" / "cfg")
-    assert set(config["guarantees"]) == {"recall", "precision", "analyses", "digest"}
+    assert set(config["guarantees"]) == {*given, "digest", "reference"}

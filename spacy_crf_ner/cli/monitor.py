@@ -1,0 +1,66 @@
+"""The command `monitor`."""
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from ..annotate.readers import read_texts
+from ..annotate.run import require_packages
+from ..annotate.settings import Settings
+from ..evaluation.guarantees import drift
+from ..pipeline.load import load
+from ..pipeline.lookup import require_recognizer
+from .console import print_table
+from .options import Component, GpuId, Model, Precision
+
+SIGNIFICANT = 0.01  # of all tests together
+
+
+def monitor(
+    model: Model,
+    inputs: Annotated[
+        list[str], typer.Argument(metavar="INPUT", help="Files, globs in quotes, or folders.")
+    ],
+    text_column: Annotated[str, typer.Option(help="Column with the texts.")] = "text",
+    whole_files: Annotated[
+        bool, typer.Option("--whole-files", help="One document per .txt file, not per line.")
+    ] = False,
+    gpu_id: GpuId = -1,
+    precision: Precision = None,
+    component: Component = None,
+) -> None:
+    """Test whether new documents are like those that the promises of a pipeline are for.
+
+    Compares 500 documents of each: their length, how surprising their best analysis is
+    (minus its log probability, per token), and the mean confidence of its entities, with
+    the Kolmogorov-Smirnov test. Input formats are those of `annotate`.
+
+    If they differ, the exit code is 2: the promises do not hold for the new documents.
+    No difference is no proof that they do.
+
+    \b
+    Example:
+      spacy-crf-ner monitor careful new-records/
+    """
+    require_packages("annotate", "pandas", "pyarrow")
+    nlp = load(model, gpu_id, precision)
+    name = require_recognizer(nlp, component)
+    settings = Settings(text_column=text_column, whole_files=whole_files)
+    texts = (text for text, _ in read_texts(inputs, settings))
+    with nlp.select_pipes(disable=nlp.pipe_names[nlp.pipe_names.index(name) :]):
+        docs = list(nlp.pipe(texts))
+    rows = drift(nlp, docs, name)
+    table = Table("statistic")
+    for title in ("median before", "median now", "distance", "p"):
+        table.add_column(title, justify="right")
+    for row in rows:
+        table.add_row(row.statistic, *(f"{x:.3g}" for x in row[1:]))
+    print_table(table)
+    if any(row.p < SIGNIFICANT / len(rows) for row in rows):
+        typer.echo(
+            "These documents differ from those that the pipeline was calibrated on: its promises "
+            "do not hold for them. Calibrate it on some of them."
+        )
+        raise typer.Exit(2)
+    typer.echo("No difference to the documents that the pipeline was calibrated on.")

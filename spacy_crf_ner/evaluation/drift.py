@@ -1,0 +1,81 @@
+"""Are new documents like those that a promise was fitted to?"""
+
+import math
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from spacy.tokens import Doc
+
+if TYPE_CHECKING:
+    from ..pipeline.crf_ner import CRFEntityRecognizer
+
+SAMPLE = 500  # documents that are compared: with many, any difference is significant
+BATCH = 64
+
+
+class Difference(NamedTuple):
+    """The two-sample Kolmogorov-Smirnov test for a statistic of documents.
+
+    before, now: Its medians, on the documents to calibrate on and on new ones.
+    distance: The largest difference between the two distribution functions, 0 to 1.
+    p: The probability of such a distance if both were of one source.
+    """
+
+    statistic: str
+    before: float
+    now: float
+    distance: float
+    p: float
+
+
+def describe(pipe: "CRFEntityRecognizer", docs: Iterable[Doc]) -> dict[str, list[float]]:
+    """Compute statistics of a random sample of docs that the earlier components have processed.
+
+    Returns, with a value for each doc that has it: its "tokens"; the "surprise", minus the log
+    probability of its best analysis, per token; and the "confidence", the mean of its entities.
+    """
+    filled = [doc for doc in docs if len(doc)]
+    sample = random.Random(0).sample(filled, min(SAMPLE, len(filled)))
+    found: dict[str, list[float]] = {"tokens": [], "surprise": [], "confidence": []}
+    for i in range(0, len(sample), BATCH):
+        batch = sample[i : i + BATCH]
+        for doc, (best,) in zip(batch, pipe.nbest(batch, 1)):
+            found["tokens"].append(float(len(doc)))
+            found["surprise"].append(-best.log_probability / len(doc))
+            confidences = pipe.span_posteriors(doc, best.ents)
+            if confidences:
+                found["confidence"].append(sum(confidences) / len(confidences))
+    return found
+
+
+def compare(
+    before: Mapping[str, Sequence[float]], now: Mapping[str, Sequence[float]]
+) -> list[Difference]:
+    """Test for each statistic whether two samples are of one source.
+
+    before, now: The results of `describe`; statistics that either lacks are left out.
+    """
+    return [
+        Difference(name, float(np.median(x)), float(np.median(y)), *kolmogorov_smirnov(x, y))
+        for name, x in before.items()
+        if x and (y := now[name])
+    ]
+
+
+def kolmogorov_smirnov(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
+    """Compute the distance of two samples, and its asymptotic p-value.
+
+    Source: Press et al. (2007), "Numerical Recipes", section 14.3.3.
+    """
+    at = np.concatenate([x, y])
+    shares = [np.searchsorted(np.sort(each), at, side="right") / len(each) for each in (x, y)]
+    distance = float(np.abs(shares[0] - shares[1]).max())
+    root = math.sqrt(len(x) * len(y) / (len(x) + len(y)))
+    scaled = (root + 0.12 + 0.11 / root) * distance
+    if scaled < 0.2:  # the series below does not converge
+        return distance, 1.0
+    k = np.arange(1, 101)
+    series = 2 * ((-1.0) ** (k - 1) * np.exp(-2 * (k * scaled) ** 2)).sum()
+    return distance, float(min(max(series, 0.0), 1.0))

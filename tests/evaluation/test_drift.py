@@ -1,0 +1,107 @@
+"""Differences between documents: against scipy, and on documents that differ or do not."""
+
+import math
+from pathlib import Path
+from typing import Any, List, Tuple
+
+import numpy as np
+import pytest
+import spacy
+from scipy.stats import ks_2samp
+from spacy.tokens import DocBin
+from typer.testing import CliRunner
+
+from pipelines import TOK2VEC, make_examples, train
+from spacy_crf_ner.cli import app
+from spacy_crf_ner.evaluation.drift import compare, describe, kolmogorov_smirnov
+from spacy_crf_ner.evaluation.guarantees import drift, promise
+from spacy_crf_ner.input_error import InputError
+
+
+@pytest.mark.parametrize("n, m, shift", [(400, 300, 0.0), (400, 300, 0.15), (300, 500, 1.0)])
+def test_the_test_is_that_of_scipy(n: int, m: int, shift: float) -> None:
+    rng = np.random.default_rng(n)
+    x, y = rng.normal(size=n).round(1), rng.normal(shift, size=m).round(1)  # some are equal
+    distance, p = kolmogorov_smirnov(list(x), list(y))
+    expected = ks_2samp(x, y, method="asymp")
+    assert distance == pytest.approx(expected.statistic)
+    assert p == pytest.approx(expected.pvalue, rel=0.2, abs=1e-6)
+    assert kolmogorov_smirnov(list(x), list(x)) == (0.0, 1.0)
+
+
+def test_few_differences_are_found_where_there_is_none() -> None:
+    rng = np.random.default_rng(0)
+    p = [kolmogorov_smirnov(*rng.random((2, 200)).tolist())[1] for _ in range(1000)]
+    assert np.mean(np.array(p) < 0.05) == pytest.approx(0.05, abs=0.021)  # three standard errors
+
+
+def sentences(names: List[str], n: int) -> List[Tuple[str, Any]]:
+    rng = np.random.default_rng(n)
+    made = []
+    for _ in range(n):
+        first, second = rng.choice(names, 2)
+        text = f"{first} saw {second}" + " again" * int(rng.integers(0, 4))
+        start = len(first) + 5
+        made.append((text, [(0, len(first), "PER"), (start, start + len(second), "PER")]))
+    return made
+
+
+NAMES = ["Anna", "Bonn", "Cleo", "Dora"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+    train(nlp, make_examples(nlp, sentences(NAMES, 40)), steps=20)
+    folder = tmp_path_factory.mktemp("drift")
+    nlp.to_disk(folder / "plain")
+    promise(nlp, "crf_ner", make_examples(nlp, sentences(NAMES, 200)), recall=0.9)
+    nlp.to_disk(folder / "careful")
+    return folder
+
+
+def test_the_statistics_of_docs(folder: Path) -> None:
+    nlp = spacy.load(folder / "careful")
+    ner: Any = nlp.get_pipe("crf_ner")
+    texts = [text for text, _ in sentences(NAMES, 30)]
+    found = describe(ner, [nlp.make_doc(text) for text in ["", *texts]])
+    expected: List[Tuple[float, float, float]] = []
+    for text in texts:
+        doc = nlp.make_doc(text)
+        (best,) = ner.nbest([doc], 1)[0]
+        mean = np.mean([ent._.confidence for ent in nlp(text).ents])
+        expected.append((len(doc), -math.log(best.probability) / len(doc), float(mean)))
+    rows = zip(found["tokens"], found["surprise"], found["confidence"])
+    np.testing.assert_allclose(sorted(rows), sorted(expected), rtol=1e-4, atol=1e-6)
+    longer = {**found, "tokens": [x + 10 for x in found["tokens"]], "confidence": []}
+    rows = {row.statistic: row for row in compare(found, longer)}
+    assert set(rows) == {"tokens", "surprise"} and rows["surprise"].p == 1.0
+    assert rows["tokens"].p < 1e-6 and rows["tokens"].now == rows["tokens"].before + 10
+
+
+def run(folder: Path, model: str, docs: List[Tuple[str, Any]], kind: str) -> Any:
+    path = folder / f"texts.{kind}"
+    if kind == "txt":
+        path.write_text("\n".join(text for text, _ in docs), encoding="utf-8")
+    else:
+        nlp = spacy.blank("en")
+        DocBin(docs=[nlp.make_doc(text) for text, _ in docs]).to_disk(path)
+    return CliRunner().invoke(app, ["monitor", str(folder / model), str(path)])
+
+
+@pytest.mark.parametrize("kind", ["txt", "spacy"])
+def test_the_command_tells_documents_apart(folder: Path, kind: str) -> None:
+    same = run(folder, "careful", sentences(NAMES, 150), kind)
+    assert same.exit_code == 0 and "No difference" in same.stdout, same.output
+    strange = [f"{name}{i}" for i, name in enumerate(["xyzzy", "ångström", "q"] * 5)]
+    other = run(folder, "careful", sentences(strange, 150), kind)
+    assert other.exit_code == 2 and "promises do not hold" in " ".join(other.stdout.split())
+    refused = run(folder, "plain", sentences(NAMES, 5), kind)
+    assert refused.exit_code == 1 and "expected a pipeline with guarantees" in refused.stderr
+
+
+def test_without_text_there_is_nothing_to_compare(folder: Path) -> None:
+    nlp = spacy.load(folder / "careful")
+    with pytest.raises(InputError, match="expected documents with text, got none"):
+        drift(nlp, [nlp.make_doc("")])
