@@ -87,11 +87,17 @@ def read(source: Source, settings: Settings) -> Iterator[Item]:
 
 
 def read_texts(
-    inputs: Sequence[str | Path], settings: Settings, output: str = os.devnull
+    inputs: Sequence[str | Path],
+    settings: Settings,
+    output: str = os.devnull,
+    quote: bool = True,
 ) -> Iterator[tuple[Any, Any]]:
     """Read the texts of files, each with its id; those of .spacy files are Docs, as bytes.
 
+    An id is a string or an integer; file and line replace a missing one.
+
     output: Where the result is written; no input may be in it.
+    quote: Whether errors may quote what was read.
 
     Raises InputError for a record that cannot be read, with its file and line, and as
     `find_sources` and `require_text_column`.
@@ -102,9 +108,13 @@ def read_texts(
         for item in read(source, settings):
             if item.reason:
                 line = "" if item.line is None else f", line {item.line}"
-                raise InputError(f"{item.file}{line}: {item.reason}. Correct it, or leave it out.")
+                reason = item.reason if quote else "expected a readable record"
+                raise InputError(f"{item.file}{line}: {reason}. Correct it, or leave it out.")
             if item.row is not None:
-                yield item.row[settings.text_column], item.row[settings.id_column]
+                key = item.row[settings.id_column]
+                if key is None or key != key:  # NaN is a missing value of pandas
+                    key = item.file if item.line is None else f"{item.file}:{item.line}"
+                yield item.row[settings.text_column], key if type(key) is int else str(key)
 
 
 def _complete(item: Item, row: Row, kind: str, settings: Settings) -> None:

@@ -87,7 +87,8 @@ def calibrate(
       ECE    expected calibration error, in 15 bins
       Brier  mean of (confidence - correct)^2, with correct = 0 or 1
 
-    The pipeline keeps its promises on new documents from the source of CORPUS. A half of
+    The pipeline keeps its promises on new documents from the source of CORPUS, if none of
+    these was trained on or chose the checkpoint, as dev.spacy does. A half of
     CORPUS serves them, the other half the temperature. Prints for each its certainty, or
     that it holds in the mean over corpora; the errors on halves of these documents if
     fitted to the other half, the mean and the worst of 20; and its cost: candidates per
@@ -96,7 +97,7 @@ def calibrate(
     \b
     Examples:
       spacy-crf-ner calibrate training/model-best corpus/dev.spacy calibrated
-      spacy-crf-ner calibrate training/model-best corpus/dev.spacy careful --recall 0.98
+      spacy-crf-ner calibrate training/model-best corpus/new.spacy careful --recall 0.98
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InputError(

@@ -1,5 +1,6 @@
 """The command `monitor`."""
 
+import random
 from typing import Annotated
 
 import typer
@@ -8,6 +9,7 @@ from rich.table import Table
 from ..annotate.readers import read_texts
 from ..annotate.run import require_packages
 from ..annotate.settings import Settings
+from ..evaluation.drift import SAMPLE
 from ..evaluation.guarantees import drift
 from ..pipeline.load import load
 from ..pipeline.lookup import require_recognizer
@@ -47,7 +49,8 @@ def monitor(
     nlp = load(model, gpu_id, precision)
     name = require_recognizer(nlp, component)
     settings = Settings(text_column=text_column, whole_files=whole_files)
-    texts = (text for text, _ in read_texts(inputs, settings))
+    texts = [text for text, _ in read_texts(inputs, settings)]
+    texts = random.Random(0).sample(texts, min(SAMPLE, len(texts)))
     with nlp.select_pipes(disable=nlp.pipe_names[nlp.pipe_names.index(name) :]):
         docs = list(nlp.pipe(texts))
     rows = drift(nlp, docs, name)

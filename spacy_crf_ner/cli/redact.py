@@ -67,6 +67,11 @@ def redact(
         )
     pipe: Any = nlp.get_pipe(name)
     chosen = labels.split(",") if labels else pipe.labels
+    if not {*pipe.labels} <= {*chosen} and not promise["by_label"]:
+        raise InputError(
+            f"--labels {labels}: expected all labels, or a promise for each label, got one for all "
+            "together. Calibrate the pipeline with --by-label."
+        )
     unknown = [label for label in chosen if label not in pipe.labels]
     if unknown:
         raise InputError(
@@ -75,7 +80,10 @@ def redact(
     settings = Settings(text_column=text_column, id_column=id_column, whole_files=whole_files)
     documents, counts = 0, Counter[str]()
     with atomic_write(output) as unfinished, unfinished.open("w", encoding="utf-8") as file:
-        docs = nlp.pipe(read_texts(inputs, settings, str(output)), as_tuples=True)
+        texts = read_texts(inputs, settings, str(output), quote=False)
+        # Later components may change tokens or spans.
+        later = nlp.pipe_names[nlp.pipe_names.index(name) + 1 :]
+        docs = nlp.pipe(texts, as_tuples=True, disable=later)
         for doc, key in track(docs, "Redacting", console=Console(stderr=True)):
             text, replaced = redact_doc(doc, pipe.spans_key, chosen)
             record = {"id": key, "text": text, "replaced": [each._asdict() for each in replaced]}
@@ -85,7 +93,10 @@ def redact(
     typer.echo(f"Documents: {documents}")
     for label, count in counts.most_common():
         typer.echo(f"Replaced by [{label}]: {count}")
+    sure = "on average" if promise["certainty"] is None else f"{promise['certainty']:.3g} certain"
+    of_label = " of a label" if promise["by_label"] else ""
     typer.echo(
-        f"Promise: at most {1 - promise['level']:.3g} of the entities of a document are missed, if "
-        f"documents are like the {promise['documents']} to calibrate on"
+        f"Promise: the mean share of missed entities{of_label} in a document is at most "
+        f"{1 - promise['level']:.3g}, {sure}, if documents are like the {promise['documents']} to "
+        "calibrate on"
     )

@@ -12,7 +12,7 @@ from spacy.training import Example
 
 from ..input_error import InputError
 from ..pipeline.lookup import require_recognizer
-from .guarantees import promise
+from .guarantees import promise, require_promise
 from .matching import DocEntities, collect_entities
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def calibrate(
     with nlp.select_pipes(disable=names[names.index(name) :]):
         read = [Example(doc, gold) for doc, gold in nlp.pipe(pairs, as_tuples=True)]
     held_out: list[Example] = []
-    if any(promised.values()):
+    if require_promise(**promised):
         random.Random(0).shuffle(read)
         held_out, read = read[::2], read[1::2]
     beta = 1.0 if f_beta is None else f_beta

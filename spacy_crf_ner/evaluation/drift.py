@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 SAMPLE = 500  # documents that are compared: with many, any difference is significant
 BATCH = 64
+DECIMALS = 4
 
 
 class Difference(NamedTuple):
@@ -43,10 +44,12 @@ def describe(pipe: "CRFEntityRecognizer", docs: Iterable[Doc]) -> dict[str, list
         batch = sample[i : i + BATCH]
         for doc, (best,) in zip(batch, pipe.nbest(batch, 1)):
             found["tokens"].append(float(len(doc)))
-            found["surprise"].append(-best.log_probability / len(doc))
-            confidences = pipe.span_posteriors(doc, best.ents)
+            # Rounded, as they are when saved: equal docs must stay equal.
+            found["surprise"].append(round(-best.log_probability / len(doc), DECIMALS))
+            known = [ent for ent in best.ents if ent.label_ in pipe.labels]
+            confidences = pipe.span_posteriors(doc, known)
             if confidences:
-                found["confidence"].append(sum(confidences) / len(confidences))
+                found["confidence"].append(round(sum(confidences) / len(confidences), DECIMALS))
     return found
 
 

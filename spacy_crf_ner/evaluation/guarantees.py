@@ -8,10 +8,12 @@ import math
 import random
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
+from hashlib import blake2b
 from itertools import compress
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
+import srsly
 from numpy.typing import NDArray
 from spacy.language import Language
 from spacy.tokens import Doc, Span
@@ -20,6 +22,7 @@ from thinc.api import Model
 
 from ..input_error import InputError
 from ..ml.digest import weights_digest
+from ..pipeline.gold import gold_tags
 from ..pipeline.lookup import require_recognizer
 from .drift import Difference, compare, describe
 from .matching import collect_entities
@@ -44,10 +47,16 @@ HALVES = 50  # how often a promise is tried on random halves of the documents
 
 # What a promise depends on, besides the weights.
 SETTINGS = {
-    "recall": ("temperature", "spans_key", "candidate_threshold", "candidate_thresholds"),
-    "precision": ("temperature", "decode", "span_threshold", "threshold", "thresholds"),
-    "analyses": ("temperature",),
+    "recall": ("spans_key", "candidate_threshold", "candidate_thresholds"),
+    "precision": ("decode", "span_threshold", "threshold", "thresholds"),
+    "analyses": (),
 }
+USED = {
+    "recall": "with such entities",
+    "precision": "with found entities",
+    "analyses": "with complete annotation",
+}
+COMMON = ("temperature", "overwrite")
 
 
 def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:
@@ -56,9 +65,10 @@ def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:
     name: The `crf_ner` component; None for the only one.
 
     Returns for each its "level", 0 to 1; its "certainty" over documents to calibrate on, None if it
-    holds on average over them; their number, "documents"; its "threshold", or those by label.
-    Raises InputError as `require_recognizer`, and if weights or settings are no longer those for
-    which the promises were given.
+    holds on average over them; their number, "documents"; its "threshold", or those by label; and
+    for recall whether it is promised "by_label".
+    Raises InputError as `require_recognizer`, and if weights, settings, the vectors of the vocab or
+    the components before it are no longer those for which the promises were given.
     """
     name = require_recognizer(nlp, name)
     pipe = cast("CRFEntityRecognizer", nlp.get_pipe(name))
@@ -66,7 +76,7 @@ def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:
     stored.pop("reference", None)
     changed = []
     if stored and stored.pop("digest") != _digest(nlp, name):
-        changed.append("weights")
+        changed.append("weights or earlier components")
     for kind, given in stored.items():
         now = _settings(pipe, kind)
         changed += [key for key, x in given["settings"].items() if not _is_same(now[key], x)]
@@ -131,16 +141,57 @@ def promise(
     promise would need too many candidates or analyses.
     """
     pipe = cast("CRFEntityRecognizer", nlp.get_pipe(name))
-    for what, level in (("recall", recall), ("precision", precision), ("analyses", analyses),
-                        ("certainty", certainty)):  # fmt: skip
+    require_promise(recall, precision, analyses, certainty, by_label)
+    before = {key: getattr(pipe, key) for key in (*SETTINGS["recall"], *SETTINGS["precision"])}
+    try:
+        return _promise(nlp, name, examples, recall, precision, analyses, certainty, by_label)
+    except Exception:
+        for key, value in before.items():
+            if getattr(pipe, key) != value:
+                setattr(pipe, key, value)
+        raise
+
+
+def require_promise(
+    recall: float | None = None,
+    precision: float | None = None,
+    analyses: float | None = None,
+    certainty: float | None = None,
+    by_label: bool = False,
+) -> bool:
+    """Return whether there is something to promise; arguments and InputErrors as for `promise`."""
+    levels = {"recall": recall, "precision": precision, "analyses": analyses}
+    for what, level in {**levels, "certainty": certainty}.items():
         if level is not None and not 0 < level < 1:
             raise InputError(f"{what}: expected a number between 0 and 1, got {level}.")
+    if (by_label and recall is None) or (certainty and recall is None and precision is None):
+        raise InputError(
+            "certainty, by_label: expected a recall (or, for certainty, a precision) to promise, "
+            "got none. Say which."
+        )
+    return any(level is not None for level in levels.values())
+
+
+def _promise(
+    nlp: Language,
+    name: str,
+    examples: Sequence[Example],
+    recall: float | None,
+    precision: float | None,
+    analyses: float | None,
+    certainty: float | None,
+    by_label: bool,
+) -> list[dict[str, Any]]:
+    pipe = cast("CRFEntityRecognizer", nlp.get_pipe(name))
     stored: dict[str, Any] = {}
     rows = []
     if recall is not None:
+        pipe.spans_key = pipe.spans_key or SPANS_KEY
+        _require_own_key(nlp, name, pipe.spans_key)
         rows += _promise_recall(pipe, examples, recall, certainty, by_label)
         stored["recall"] = {
             **rows[0],
+            "by_label": by_label,
             "documents": min(row["documents"] for row in rows),
             "threshold": dict(pipe.candidate_thresholds) or pipe.candidate_threshold,
         }
@@ -150,9 +201,9 @@ def promise(
     if analyses is not None:
         rows.append(_promise_analyses(pipe, examples, analyses))
         stored["analyses"] = rows[-1]
-    kept = ("level", "certainty", "documents", "threshold")
+    kept = ("level", "certainty", "documents", "threshold", "by_label")
     pipe.cfg["guarantees"] = {
-        kind: {**{key: row[key] for key in kept}, "settings": _settings(pipe, kind)}
+        kind: {key: row[key] for key in kept if key in row} | {"settings": _settings(pipe, kind)}
         for kind, row in stored.items()
     } | {
         "digest": _digest(nlp, name),
@@ -186,14 +237,14 @@ def _promise_recall(
                 lambda ps, threshold: float((ps < threshold).mean()),
             )
         )
-    pipe.spans_key = pipe.spans_key or SPANS_KEY
     pipe.candidate_thresholds = {}
     if by_label:
         pipe.candidate_thresholds = dict(zip(pipe.labels, (row["threshold"] for row in rows)))
     else:
         pipe.candidate_threshold = rows[0]["threshold"]
     docs = _annotated(pipe, examples)
-    candidates = [span.label_ for doc in docs for span in doc.spans[pipe.spans_key]]
+    key = pipe.spans_key
+    candidates = [span.label_ for doc in docs if key in doc.spans for span in doc.spans[key]]
     gold = [label for doc in found for label, _ in doc]
     for label, row in zip(pipe.labels if by_label else (None,), rows):
         number, entities = (
@@ -209,9 +260,14 @@ def _promise_precision(
     pipe.threshold, pipe.thresholds = 0.0, {}
     docs = _annotated(pipe, examples)
     collected = collect_entities(Example(doc, eg.reference) for doc, eg in zip(docs, examples))
-    found = [
-        (np.array([ent.confidence for ent in doc.predicted]), np.array(doc.correct(), dtype=bool))
+    # Preset entities have no confidence.
+    judged = [
+        [(ent.confidence, is_right) for ent, is_right in zip(doc.predicted, doc.correct())]
         for doc in collected
+    ]
+    found = [
+        (np.array([p for p, _ in doc], dtype=float), np.array([x for _, x in doc], dtype=bool))
+        for doc in ([pair for pair in of_doc if pair[0] is not None] for of_doc in judged)
     ]
 
     def wrong(document: tuple[NDArray[Any], NDArray[Any]], threshold: float) -> float:
@@ -238,8 +294,7 @@ def _promise_analyses(
     complete = [
         eg for eg in examples if eg.reference.has_annotation("ENT_IOB", require_complete=True)
     ]
-    # An entity that cannot be predicted is in no analysis.
-    known = [all(p for _, p in _gold_probabilities(pipe, eg)) for eg in complete]
+    known = [_is_analysis(pipe, eg) for eg in complete]
     log_p = iter(pipe.log_likelihoods(compress(complete, known)))
     return _row(
         pipe.name,
@@ -271,8 +326,8 @@ def _row(
     threshold = fit(documents)
     if len(documents) < needed:
         raise InputError(
-            f"[{name}] {what}: expected at least {needed} documents with entities to promise "
-            f"{100 * level:g} %, got {len(documents)}. Calibrate on more, or promise less."
+            f"[{name}] {what}: expected at least {needed} documents to promise {100 * level:g} %, "
+            f"got {len(documents)} {USED[what.split()[0]]}. Calibrate on more, or promise less."
         )
     if threshold is None:
         raise InputError(
@@ -327,8 +382,34 @@ def _gold_probabilities(pipe: "CRFEntityRecognizer", example: Example) -> list[t
     return found + [(span.label_, p) for span, p in zip(asked, posteriors)]
 
 
+def _is_analysis(pipe: "CRFEntityRecognizer", example: Example) -> bool:
+    """Whether the gold entities can be the analysis of a doc, with its preset entities."""
+    if not all(p for _, p in _gold_probabilities(pipe, example)):
+        return False
+    doc = example.predicted
+    gold = set()
+    for ent in example.reference.ents:
+        span = doc.char_span(ent.start_char, ent.end_char)
+        assert span is not None  # it has a probability
+        gold.add((span.start, span.end, ent.label_))
+    preset = () if pipe.overwrite else doc.ents
+    # In the scheme IO, adjacent entities of one label are read as one.
+    read = pipe.scheme.spans(gold_tags(example, pipe.scheme, pipe.name))
+    return set(pipe.scheme.offsets(read)) == gold >= {(e.start, e.end, e.label_) for e in preset}
+
+
+def _require_own_key(nlp: Language, name: str, key: str) -> None:
+    """Raise InputError if another component writes candidates under the same key."""
+    for other, pipe in nlp.pipeline:
+        if other != name and key in (getattr(pipe, "spans_key", None), getattr(pipe, "key", None)):
+            raise InputError(
+                f"[{name}] spans_key: expected a key of its own, got {key!r}, which {other!r} "
+                "writes too. Set another spans_key."
+            )
+
+
 def _settings(pipe: "CRFEntityRecognizer", kind: str) -> dict[str, Any]:
-    values = {name: getattr(pipe, name) for name in SETTINGS[kind]}
+    values = {name: getattr(pipe, name) for name in (*COMMON, *SETTINGS[kind])}
     return {name: dict(x) if name.endswith("thresholds") else x for name, x in values.items()}
 
 
@@ -349,7 +430,18 @@ def _is_same(now: Any, then: Any) -> bool:
 
 
 def _digest(nlp: Language, name: str) -> str:
-    """The digest of the weights of a component, and of those before it."""
-    names = nlp.component_names[: nlp.component_names.index(name) + 1]
-    models = (getattr(nlp.get_pipe(each), "model", None) for each in names)
-    return weights_digest(model for model in models if isinstance(model, Model))
+    """The digest of the weights of a component, and of what comes before it."""
+    names = nlp.component_names[: nlp.component_names.index(name)]
+    names = [each for each in names if each not in nlp.disabled]
+    pipes = [nlp.get_pipe(each) for each in (*names, name)]
+    models = [getattr(pipe, "model", None) for pipe in pipes]
+    weights = weights_digest(model for model in models if isinstance(model, Model))
+    digest = blake2b(weights.encode(), digest_size=16)
+    digest.update(srsly.json_dumps([nlp.lang, *names]).encode())
+    digest.update(nlp.vocab.vectors.data.tobytes())
+    for pipe, model in zip(pipes[:-1], models):
+        if hasattr(pipe, "settings"):
+            digest.update(srsly.json_dumps(pipe.settings, sort_keys=True).encode())
+        elif model is None and hasattr(pipe, "to_bytes"):
+            digest.update(pipe.to_bytes())
+    return digest.hexdigest()

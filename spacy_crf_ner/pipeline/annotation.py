@@ -46,6 +46,7 @@ def annotate(
     overwrite, confidence, spans_key: Settings of the component.
     """
     ents = [Span(doc, *span) for span in prediction.spans]
+    preset = () if overwrite else doc.ents
     if overwrite or not doc.has_annotation("ENT_IOB"):
         delete_extension(doc.ents, CONFIDENCE)
         for ent in doc.ents:
@@ -59,7 +60,10 @@ def annotate(
     if confidence:
         write_extension(ents, CONFIDENCE, prediction.confidences)
     if spans_key is not None:
-        spans = [Span(doc, *span) for span, _ in prediction.candidates]
-        scores = np.array([p for _, p in prediction.candidates], dtype=np.float32)
+        # Preset entities have the probability 1.0.
+        found = [(Span(doc, *span), p) for span, p in prediction.candidates]
+        found = sorted([*found, *((ent, 1.0) for ent in preset)], key=lambda pair: pair[0])
+        spans = [span for span, _ in found]
+        scores = np.array([p for _, p in found], dtype=np.float32)
         group = SpanGroup(doc, name=spans_key, spans=spans, attrs={"scores": scores})
         doc.spans[spans_key] = group

@@ -81,8 +81,8 @@ class CRFEntityRecognizer(CRFPipe):
     span_threshold: The threshold of "f_score". None for the one that
         `spacy-crf-ner calibrate --f-beta` found, or 0.4.
     spans_key: If not None, `doc.spans[spans_key]` has all spans with a probability of at least
-        `candidate_threshold`, including overlapping ones, and `.attrs["scores"]` their
-        probabilities.
+        `candidate_threshold`, including overlapping ones and preset entities, and
+        `.attrs["scores"]` their probabilities.
     candidate_threshold: The lowest probability of these spans, above 0.
     candidate_thresholds: The same by label, which take precedence over `candidate_threshold`.
     incorrect_spans_key: If not None, `doc.spans[incorrect_spans_key]` of gold docs has negative

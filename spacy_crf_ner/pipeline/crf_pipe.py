@@ -83,10 +83,11 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
         """Find the most probable analyses of each doc, among which the right one lies.
 
         How often it does in new docs is the promise of `spacy-crf-ner calibrate --analyses`, which
-        sets the lowest probability of these analyses.
+        sets the lowest probability of these analyses. `spacy_crf_ner.guarantees(nlp)` checks that
+        the weights are those of the promise.
 
         Returns the analyses of each doc, the best first; at least one.
-        Raises InputError without that promise, and as `predict`.
+        Raises InputError without that promise, at another temperature, and as `predict`.
         """
         docs = list(docs)
         promise = self.cfg["guarantees"].get("analyses")
@@ -94,6 +95,12 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
             raise InputError(
                 f"[{self.name}] analysis_sets: expected a pipeline that promises to contain the "
                 "right analysis, got one without. Calibrate it: spacy-crf-ner calibrate --analyses."
+            )
+        then = promise["settings"]["temperature"]
+        if not math.isclose(then, self.temperature, rel_tol=1e-8):
+            raise InputError(
+                f"[{self.name}] analysis_sets: expected the temperature of the promise, {then}, "
+                f"got {self.temperature}. Set it back, or calibrate again."
             )
         lowest = math.log(promise["threshold"])
         sets: list[list[Analysis]] = [[] for _ in docs]

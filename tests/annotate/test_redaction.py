@@ -69,6 +69,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("redact")
     nlp.to_disk(folder / "plain")
     promise(nlp, "crf_ner", examples, recall=0.9)
+    nlp.to_disk(folder / "together")
+    promise(nlp, "crf_ner", examples, recall=0.9, by_label=True)
+    nlp.add_pipe("merge_entities")
     nlp.to_disk(folder / "careful")
     return folder
 
@@ -93,13 +96,15 @@ def test_the_command_writes_nothing_that_is_removed(model: Path, tmp_path: Path)
             {"original_start": 0, "original_end": 4, "start": 0, "end": 5, "label": "PER"}
         ]
     assert "Documents: 300" in result.stdout and "Replaced by [PER]: 300" in result.stdout
-    assert "at most 0.1 of the entities" in result.stdout
+    assert "missed entities of a label in a document is at most 0.1" in result.stdout
+    assert "on average" in result.stdout
 
 
 @pytest.mark.parametrize(
     "name, labels, message",
     [
         ("plain", "", "expected a pipeline that promises a recall, got one without"),
+        ("together", "PER", "expected all labels, or a promise for each label, got one for all"),
         ("careful", "PER,ORG", "--labels: expected some of LOC, PER, got ORG"),
     ],
 )
@@ -114,16 +119,33 @@ def test_without_a_promise_nothing_is_written(
 
 def test_a_changed_pipeline_is_refused(model: Path, tmp_path: Path) -> None:
     nlp: Language = spacy.load(model / "careful")
-    nlp.get_pipe("crf_ner").candidate_threshold = 0.9
+    nlp.get_pipe("crf_ner").candidate_thresholds = {"PER": 0.9}
     nlp.to_disk(tmp_path / "changed")
     (tmp_path / "texts.txt").write_text("Anna saw Bonn\n")
     result = run(tmp_path / "changed", tmp_path / "texts.txt", tmp_path / "x.jsonl")
-    assert result.exit_code == 1 and "got other candidate_threshold" in result.stderr
+    assert result.exit_code == 1 and "got other candidate_thresholds" in result.stderr
 
 
 def test_a_record_without_text_ends_it(model: Path, tmp_path: Path) -> None:
     (tmp_path / "texts.jsonl").write_text('{"text": "Anna"}\n{"text": 3}\n')
     result = run(model / "careful", tmp_path / "texts.jsonl", tmp_path / "x.jsonl")
-    assert result.exit_code == 1 and "texts.jsonl, line 2: expected text in 'text'" in result.stderr
+    expected = "texts.jsonl, line 2: expected a readable record"
+    assert result.exit_code == 1 and expected in result.stderr
     assert not list(tmp_path.glob("x.jsonl*"))
     assert run(model / "careful", tmp_path / "texts.jsonl", tmp_path / "x.txt").exit_code == 1
+
+
+def test_what_is_read_is_not_quoted(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts.jsonl").write_text('{"text": ["Secret"]}\n{"text": "Secret\n')
+    result = run(model / "careful", tmp_path / "texts.jsonl", tmp_path / "x.jsonl")
+    assert result.exit_code == 1 and "Secret" not in result.output
+
+
+def test_a_missing_id_is_file_and_line(model: Path, tmp_path: Path) -> None:
+    rows = [{"text": "it", "id": None}, {"text": "it"}, {"text": "it", "id": 7}]
+    srsly.write_jsonl(tmp_path / "texts.jsonl", [*rows, {"text": "it", "id": [1]}])
+    result = run(model / "together", tmp_path / "texts.jsonl", tmp_path / "x.jsonl")
+    assert result.exit_code == 0, result.output
+    ids = [record["id"] for record in srsly.read_jsonl(tmp_path / "x.jsonl")]
+    path = tmp_path / "texts.jsonl"
+    assert ids == [f"{path}:1", f"{path}:2", 7, "[1]"]

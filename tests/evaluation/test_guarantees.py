@@ -170,14 +170,18 @@ def test_what_cannot_be_predicted_is_missed(nlp: Language) -> None:
             promise(nlp, "crf_ner", examples, **kinds)
 
 
+@pytest.mark.filterwarnings("ignore:.*expected a best temperature")
 @pytest.mark.parametrize(
     "asked, documents, message",
     [
-        ({"recall": 0.9}, 8, r"recall: expected at least 9 documents with entities .* got 8"),
+        ({"recall": 0.9}, 8, r"recall: expected at least 9 documents .* got 8 with such entities"),
         ({"recall": 0.9, "certainty": 0.9}, 21, "recall: expected at least 22 documents .* got 21"),
         ({"analyses": 0.95}, 18, "analyses: expected at least 19 documents .* got 18"),
         ({"precision": 0.9}, 56, "precision: expected at least 57 documents .* got 56"),
         ({"precision": 0.9}, 0, "precision: expected a threshold at which 90 % is certain"),
+        ({"recall": 0.0}, 50, r"recall: expected a number between 0 and 1, got 0\.0"),
+        ({"certainty": 0.9}, 50, "certainty, by_label: expected a recall"),
+        ({"by_label": True, "analyses": 0.5}, 50, "certainty, by_label: expected a recall"),
         ({"recall": 1.0}, 50, "recall: expected a number between 0 and 1, got 1.0"),
         ({"recall": 0.5, "certainty": 0.0}, 50, "certainty: expected a number between 0 and 1"),
     ],
@@ -190,11 +194,15 @@ def test_a_promise_that_cannot_be_given(
     examples = [example] * documents or [wrong] * 100
     with pytest.raises(InputError, match=message):
         promise(nlp, "crf_ner", examples, **asked)
+    with pytest.raises(InputError, match=message):
+        calibrate(nlp, [eg for eg in examples for _ in range(2)], **asked)
 
 
 def test_a_label_without_documents_is_named(nlp: Language) -> None:
     examples = make_examples(nlp, [("Bonn came", [(0, 4, "LOC")])]) * 20
-    with pytest.raises(InputError, match=r"recall of PER: expected at least 9 documents .* got 0"):
+    with pytest.raises(
+        InputError, match=r"recall of PER: expected at least 9 documents .* got 0 with"
+    ):
         promise(nlp, "crf_ner", examples, recall=0.9, by_label=True)
 
 
@@ -217,13 +225,26 @@ def test_promises_are_bound_to_weights_and_settings(
         same.get_pipe("crf_ner").candidate_threshold = 0.5
         with pytest.raises(InputError, match=r"got other candidate_threshold\. Calibrate it again"):
             guarantees(same)
+    changed = spacy.load(tmp_path)
+    changed.get_pipe("crf_ner").temperature = 3.0
     with pytest.raises(InputError, match="got other temperature"):
-        changed = spacy.load(tmp_path)
-        changed.get_pipe("crf_ner").temperature = 3.0
+        guarantees(changed)
+    with pytest.raises(InputError, match="expected the temperature of the promise"):
+        changed.get_pipe("crf_ner").analysis_sets([nlp.make_doc("Anna")])
+    changed = spacy.load(tmp_path, config={"components": {"crf_ner": {"overwrite": True}}})
+    with pytest.raises(InputError, match="got other overwrite"):
+        guarantees(changed)
+    changed = spacy.load(tmp_path)
+    changed.add_pipe("entity_ruler", first=True)
+    with pytest.raises(InputError, match="got other weights or earlier components"):
+        guarantees(changed)
+    changed = spacy.load(tmp_path)
+    changed.vocab.set_vector("Anna", np.ones(4, dtype="f"))
+    with pytest.raises(InputError, match="got other weights"):
         guarantees(changed)
     optimizer = nlp.resume_training()
     nlp.update(examples[:2], sgd=optimizer)
-    with pytest.raises(InputError, match=r"recall, analyses were promised, got other weights"):
+    with pytest.raises(InputError, match="recall, analyses were promised, got other weights"):
         guarantees(nlp)
     nlp.initialize(lambda: examples)
     assert guarantees(nlp) == {}
@@ -302,3 +323,80 @@ def test_the_command_saves_the_promise(folder: Path, tmp_path: Path) -> None:
     assert doc.spans["sc"] and nlp.get_pipe("crf_ner").analysis_sets([doc])[0]
     config = srsly.read_json(tmp_path / "x" / "crf_ner" / "cfg")
     assert set(config["guarantees"]) == {*given, "digest", "reference"}
+
+
+def ruled(nlp: Language, label: str = "PER", word: str = "Anna", **config: Any) -> Language:
+    """With entities that are set before."""
+    ruler = nlp.add_pipe("entity_ruler", before="crf_ner", config=config)
+    ruler.add_patterns([{"label": label, "pattern": word}])
+    return nlp
+
+
+@pytest.mark.filterwarnings("ignore:.*expected a best temperature")
+def test_preset_entities_are_candidates(nlp: Language, tmp_path: Path) -> None:
+    nlp = ruled(nlp)
+    sentences = [("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "LOC")]), ("Bonn came", [(0, 4, "LOC")])]
+    (row,) = calibrate(nlp, make_examples(nlp, sentences) * 50, recall=0.7)["guarantees"]
+    assert row["cost"] >= 1.0
+    nlp.to_disk(tmp_path)
+    for same in (nlp, spacy.load(tmp_path)):
+        assert guarantees(same)["recall"]["level"] == 0.7
+        doc = same("Anna saw Bonn")
+        found = doc.spans["sc"]
+        p = {(s.text, s.label_): p for s, p in zip(found, found.attrs["scores"])}
+        assert p["Anna", "PER"] == 1.0 and ("Bonn", "LOC") in p
+    other = spacy.load(tmp_path)
+    other.get_pipe("entity_ruler").add_patterns([{"label": "PER", "pattern": "it"}])
+    with pytest.raises(InputError, match="got other weights or earlier components"):
+        guarantees(other)
+    with pytest.raises(InputError, match="got other weights or earlier components"):
+        guarantees(spacy.load(tmp_path, exclude=["entity_ruler"]))
+
+
+@pytest.mark.parametrize("asked", [{"precision": 0.5}, {"recall": 0.5}, {"analyses": 0.3}])
+def test_preset_entities_of_other_labels_are_no_problem(
+    nlp: Language, asked: Dict[str, float]
+) -> None:
+    nlp = ruled(nlp, label="URL", word="came")
+    assert calibrate(nlp, drawn(nlp, 200, 9), **asked)["guarantees"]
+
+
+@pytest.mark.filterwarnings("ignore:.*expected a best temperature")
+def test_a_wrong_preset_entity_is_in_no_right_analysis(nlp: Language) -> None:
+    nlp = ruled(nlp, label="LOC", word="saw")
+    examples = make_examples(nlp, [("Bonn saw", [(0, 4, "LOC")]), ("Bonn came", [(0, 4, "LOC")])])
+    with pytest.raises(InputError, match="analyses: expected 70 % above a probability"):
+        calibrate(nlp, examples * 100, analyses=0.7)
+    result = calibrate(nlp, [*examples * 20, *examples[1:] * 100], analyses=0.7)
+    assert result["guarantees"][0]["on_halves"] < 0.3
+
+
+def test_entities_that_io_cannot_tell_apart_are_in_no_analysis() -> None:
+    nlp = spacy.blank("en")
+    model = {"hidden_width": 16, "tok2vec": TOK2VEC}
+    nlp.add_pipe("crf_ner", config={"model": model, "scheme": "io"})
+    adjacent = [("Anna Bonn came", [(0, 4, "PER"), (5, 9, "PER")])]
+    apart = [("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "PER")])]
+    examples = make_examples(nlp, [*apart * 7, *adjacent * 3]) * 5
+    train(nlp, examples, steps=30)
+    with pytest.raises(InputError, match="analyses: expected 80 % above a probability"):
+        promise(nlp, "crf_ner", examples, analyses=0.8)
+    promise(nlp, "crf_ner", examples, analyses=0.6)
+
+
+def test_a_failed_promise_changes_nothing(nlp: Language) -> None:
+    examples = drawn(nlp, 100, 10)
+    promise(nlp, "crf_ner", examples, recall=0.9)
+    given = guarantees(nlp)
+    with pytest.raises(InputError, match="precision: expected at least"):
+        promise(nlp, "crf_ner", examples, recall=0.5, precision=0.999)
+    assert guarantees(nlp) == given
+
+
+def test_another_component_may_not_write_the_candidates(nlp: Language) -> None:
+    nlp.add_pipe("span_ruler", config={"spans_key": "sc"})
+    with pytest.raises(InputError, match="expected a key of its own, got 'sc', which 'span_ruler'"):
+        promise(nlp, "crf_ner", drawn(nlp, 100, 11), recall=0.9)
+    assert nlp.get_pipe("crf_ner").spans_key is None
+    nlp.get_pipe("crf_ner").spans_key = "candidates"
+    promise(nlp, "crf_ner", drawn(nlp, 100, 11), recall=0.9)

@@ -583,8 +583,9 @@ def test_candidates_are_a_span_group_with_scores(learned: Language) -> None:
     group = doc.spans["maybe"]
     scores = group.attrs["scores"]
     assert len(group) == len(scores) > 0 and group.has_overlap
-    assert all(1e-4 <= p <= 1.0 for p in scores) and all(span.start > 0 for span in group)
+    assert all(1e-4 <= p <= 1.0 for p in scores) and list(group) == sorted(group)
     p_of = {(s.start, s.end, s.label_): p for s, p in zip(group, scores.tolist())}
+    assert p_of.pop((0, 1, "ORG")) == 1.0 and all(start > 0 for start, *_ in p_of)
     for ent in doc.ents[1:]:
         assert p_of[ent.start, ent.end, ent.label_] == pytest.approx(ent._.confidence, abs=1e-5)
     fresh = doc_of(learned, ents=[(0, 1, "ORG")])
