@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from spacy.tokens import Doc
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 SAMPLE = 500  # documents that are compared: with many, any difference is significant
 BATCH = 64
-DECIMALS = 4
+EQUAL = 1e-4  # values that differ by less are equal: batches, saving and rounding change them
 
 
 class Difference(NamedTuple):
@@ -44,12 +45,11 @@ def describe(pipe: "CRFEntityRecognizer", docs: Iterable[Doc]) -> dict[str, list
         batch = sample[i : i + BATCH]
         for doc, (best,) in zip(batch, pipe.nbest(batch, 1)):
             found["tokens"].append(float(len(doc)))
-            # Rounded, as they are when saved: equal docs must stay equal.
-            found["surprise"].append(round(-best.log_probability / len(doc), DECIMALS))
+            found["surprise"].append(-best.log_probability / len(doc))
             known = [ent for ent in best.ents if ent.label_ in pipe.labels]
             confidences = pipe.span_posteriors(doc, known)
             if confidences:
-                found["confidence"].append(round(sum(confidences) / len(confidences), DECIMALS))
+                found["confidence"].append(sum(confidences) / len(confidences))
     return found
 
 
@@ -60,14 +60,18 @@ def compare(
 
     before, now: The results of `describe`; statistics that either lacks are left out.
     """
-    return [
-        Difference(name, float(np.median(x)), float(np.median(y)), *kolmogorov_smirnov(x, y))
-        for name, x in before.items()
-        if x and (y := now[name])
-    ]
+    rows = []
+    for name in before:
+        x, y = np.array(before[name]), np.array(now[name])
+        if len(x) and len(y):
+            nearest = x[np.abs(x - y[:, None]).argmin(axis=1)]
+            y = np.where(np.abs(y - nearest) < EQUAL, nearest, y)
+            medians = float(np.median(x)), float(np.median(y))
+            rows.append(Difference(name, *medians, *kolmogorov_smirnov(x, y)))
+    return rows
 
 
-def kolmogorov_smirnov(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
+def kolmogorov_smirnov(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
     """Compute the distance of two samples, and its asymptotic p-value.
 
     Source: Press et al. (2007), "Numerical Recipes", section 14.3.3.

@@ -22,16 +22,16 @@ from spacy_crf_ner.input_error import InputError
 def test_the_test_is_that_of_scipy(n: int, m: int, shift: float) -> None:
     rng = np.random.default_rng(n)
     x, y = rng.normal(size=n).round(1), rng.normal(shift, size=m).round(1)  # some are equal
-    distance, p = kolmogorov_smirnov(list(x), list(y))
+    distance, p = kolmogorov_smirnov(x, y)
     expected = ks_2samp(x, y, method="asymp")
     assert distance == pytest.approx(expected.statistic)
     assert p == pytest.approx(expected.pvalue, rel=0.2, abs=1e-6)
-    assert kolmogorov_smirnov(list(x), list(x)) == (0.0, 1.0)
+    assert kolmogorov_smirnov(x, x) == (0.0, 1.0)
 
 
 def test_few_differences_are_found_where_there_is_none() -> None:
     rng = np.random.default_rng(0)
-    p = [kolmogorov_smirnov(*rng.random((2, 200)).tolist())[1] for _ in range(1000)]
+    p = [kolmogorov_smirnov(*rng.random((2, 200)))[1] for _ in range(1000)]
     assert np.mean(np.array(p) < 0.05) == pytest.approx(0.05, abs=0.021)  # three standard errors
 
 
@@ -74,6 +74,8 @@ def test_the_statistics_of_docs(folder: Path) -> None:
         expected.append((len(doc), -math.log(best.probability) / len(doc), float(mean)))
     for values, column in zip(found.values(), zip(*expected)):
         np.testing.assert_allclose(sorted(values), sorted(column), rtol=1e-4, atol=1e-4)
+    near = {name: [x + 1e-9 for x in values] for name, values in found.items()}
+    assert [row.p for row in compare(found, near)] == [1.0] * 3
     longer = {**found, "tokens": [x + 10 for x in found["tokens"]], "confidence": []}
     rows = {row.statistic: row for row in compare(found, longer)}
     assert set(rows) == {"tokens", "surprise"} and rows["surprise"].p == 1.0
