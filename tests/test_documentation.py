@@ -22,6 +22,7 @@ from thinc.api import Config
 
 from pipelines import LISTENER, train
 from spacy_crf_ner import data
+from spacy_crf_ner.evaluation.calibration import calibrate
 from spacy_crf_ner.training.init_config import MINILM
 from spacy_crf_ner.training.optimizer import GroupedAdam
 
@@ -47,6 +48,7 @@ REPLACED = {
     "vinai/phobert-base-v2": "TRANSFORMER",
     "--gpu-id 0": "--gpu-id -1",
     "--vars.gpu 0": "--vars.gpu -1",
+    " careful --recall 0.95": " new --recall 0.5",  # "careful" exists, and the corpus is small
 }
 SHORT = {
     "spacy train": "--training.max_steps 2 --training.eval_frequency 2",
@@ -112,13 +114,18 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, tiny_transformer: str) -
     trained = spacy.blank("en")
     trained.add_pipe("transformer", config={"model": {"name": tiny_transformer}})
     trained.add_pipe("crf_ner", name="ner", config={"model": {"tok2vec": LISTENER}})
-    train(trained, [spacy.training.Example(nlp.make_doc(doc.text), doc) for doc in docs])
+    examples = [spacy.training.Example(nlp.make_doc(doc.text), doc) for doc in docs]
+    train(trained, examples)
     for name in ("training/model-best", "model", "other/model-best"):
         (folder / name).mkdir(parents=True)
         trained.to_disk(folder / name)
+    DocBin(docs=docs * 4).to_disk(folder / "corpus" / "calibration.spacy")
+    calibrate(trained, examples * 4, recall=0.5, by_label=True)
+    trained.to_disk(folder / "careful")
     (folder / "packages").mkdir()
     (folder / "texts").mkdir()
     (folder / "texts" / "a.txt").write_text("Tim Cook visited Hanoi.\nNothing here.\n")
+    shutil.copytree(folder / "texts", folder / "records")
     (folder / "my_data" / "my_corpus").mkdir(parents=True)
     for part in data.SPLITS:
         for target in (folder / "my_data" / f"{part}.txt", folder / "my_data" / "my_corpus"):
