@@ -23,6 +23,7 @@ from thinc.api import Config
 from pipelines import LISTENER, train
 from spacy_crf_ner import data
 from spacy_crf_ner.evaluation.calibration import calibrate
+from spacy_crf_ner.evaluation.promises import Promises
 from spacy_crf_ner.training.init_config import MINILM
 from spacy_crf_ner.training.optimizer import GroupedAdam
 
@@ -120,7 +121,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, tiny_transformer: str) -
         (folder / name).mkdir(parents=True)
         trained.to_disk(folder / name)
     DocBin(docs=docs * 4).to_disk(folder / "corpus" / "calibration.spacy")
-    calibrate(trained, examples * 4, recall=0.5, by_label=True)
+    calibrate(trained, examples * 4, promises=Promises(recall=0.5, by_label=True))
     trained.to_disk(folder / "careful")
     (folder / "packages").mkdir()
     (folder / "texts").mkdir()

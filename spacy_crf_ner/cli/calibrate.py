@@ -1,7 +1,7 @@
 """The command `calibrate`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -9,29 +9,17 @@ from rich.progress import track
 from rich.table import Table
 
 from ..evaluation.calibration import calibrate as fit
+from ..evaluation.guarantees import SETTINGS_OF
+from ..evaluation.promises import Promises
 from ..input_error import InputError
 from ..pipeline.load import load
-from ..pipeline.lookup import require_recognizer
+from ..pipeline.lookup import recognizer
 from .console import print_table
 from .gold_corpus import read_examples
 from .options import Component, GpuId, Model, Precision
 
-if TYPE_CHECKING:
-    from spacy.language import Language
-
-    from ..pipeline.crf_ner import CRFEntityRecognizer
-
 # The settings that are fitted.
-FITTED = (
-    "temperature",
-    "decode",
-    "span_threshold",
-    "threshold",
-    "thresholds",
-    "spans_key",
-    "candidate_threshold",
-    "candidate_thresholds",
-)
+FITTED = ("temperature", *SETTINGS_OF["precision"], *SETTINGS_OF["recall"])
 COSTS = {
     "recall": "{:.1f} / entity",
     "precision": "recall {:.1%}",
@@ -111,16 +99,12 @@ def calibrate(
         examples,
         component,
         f_beta=f_beta,
-        recall=recall,
-        precision=ents_precision,
-        analyses=analyses,
-        certainty=certainty,
-        by_label=by_label,
+        promises=Promises(recall, ents_precision, analyses, certainty, by_label),
     )
-    fitted = _recognizer(nlp, component)
+    fitted = recognizer(nlp, component)
     # Load the pipeline again, to save it without the words of the corpus and settings for speed.
     nlp = load(model)
-    pipe = _recognizer(nlp, component)
+    pipe = recognizer(nlp, component)
     for name in FITTED:
         if getattr(pipe, name) != getattr(fitted, name):
             setattr(pipe, name, getattr(fitted, name))
@@ -149,25 +133,22 @@ def calibrate(
     typer.echo(f"Pipeline: {target}")
 
 
-def _recognizer(nlp: "Language", component: str | None) -> "CRFEntityRecognizer":
-    return cast("CRFEntityRecognizer", nlp.get_pipe(require_recognizer(nlp, component)))
-
-
 def _promises(rows: list[dict[str, Any]]) -> Table:
     table = Table("promise")
     for title in ("certain", "documents", "threshold", "errors, worst", "cost"):
         table.add_column(title, justify="right")
     for row in rows:
+        what = row["kind"] if row["label"] is None else f"{row['kind']} of {row['label']}"
         tried = "few documents"
         if row["on_halves"] is not None:
             tried = f"{row['on_halves']:.1%}, {row['worst']:.1%}"
         certain = "mean" if row["certainty"] is None else f"{row['certainty']:.3g}"
         table.add_row(
-            f"{row['promise']}: {row['level']:.3g}",
+            f"{what}: {row['level']:.3g}",
             certain,
             f"{row['documents']}",
             f"{row['threshold']:.3g}",
             tried,
-            COSTS[row["promise"].split()[0]].format(row["cost"]),
+            COSTS[row["kind"]].format(row["cost"]),
         )
     return table

@@ -1,22 +1,19 @@
 """Evaluate the entities of a pipeline against gold entities."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from spacy.language import Language
 from spacy.training import Example
 
 from ..input_error import InputError
-from ..pipeline.lookup import find_recognizer
+from ..pipeline.lookup import find_recognizer, recognizer
 from .bootstrap import RESAMPLES, confidence_intervals, paired_bootstrap
 from .calibration import precision_at, reliability
 from .error_analysis import confusion, errors, missed_probabilities
 from .matching import DocEntities, collect_entities, match_entities
 from .scores import count_entities, require_nervaluate, score_matchings
 from .training_log import read_training_log
-
-if TYPE_CHECKING:
-    from ..pipeline.crf_ner import CRFEntityRecognizer
 
 __all__ = ["compare", "evaluate", "read_training_log", "require_gold", "require_nervaluate"]
 
@@ -69,7 +66,7 @@ def evaluate(
     probabilities = transitions = None
     if nlp is not None and (name := find_recognizer(nlp, component)) is not None:
         probabilities = missed_probabilities(nlp, name, [eg.predicted for eg in examples], matches)
-        transitions = cast("CRFEntityRecognizer", nlp.get_pipe(name)).transitions().to_dict()
+        transitions = recognizer(nlp, name).transitions().to_dict()
     has_confidence = any(ent.confidence is not None for doc in docs for ent in doc.predicted)
     return {
         "model": model,

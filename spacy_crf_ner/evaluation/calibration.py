@@ -3,7 +3,7 @@
 import math
 import random
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +11,9 @@ from spacy.language import Language
 from spacy.training import Example
 
 from ..input_error import InputError
-from ..pipeline.lookup import require_recognizer
-from .guarantees import promise, require_promise
+from ..pipeline.lookup import recognizer, require_recognizer
 from .matching import DocEntities, collect_entities
+from .promises import Promises, promise
 
 if TYPE_CHECKING:
     from ..pipeline.crf_ner import CRFEntityRecognizer
@@ -28,7 +28,7 @@ def calibrate(
     name: str | None = None,
     *,
     f_beta: float | None = None,
-    **promised: Any,
+    promises: Promises | None = None,
 ) -> dict[str, Any]:
     """Fit the temperature of a `crf_ner` component, and measure the calibration before and after.
 
@@ -39,8 +39,7 @@ def calibrate(
     name: The component in the pipeline; None for the only one.
     f_beta: If not None, also switch `decode` to "f_score", and find the `span_threshold` with the
         best F-score, in which recall weighs beta times as much as precision.
-
-    promised: What to promise, as arguments of `promise`.
+    promises: What to promise about new documents; None for nothing.
 
     Returns the "temperature", the "span_threshold", None if it was not asked for, and the
     `reliability`, with "precision", "recall" and "f_beta", "before" and "after"; and the rows of
@@ -51,7 +50,7 @@ def calibrate(
     if f_beta is not None and not 0 < f_beta < math.inf:
         raise InputError(f"f_beta: expected a number over 0, got {f_beta}. Use 1 for F1.")
     name = require_recognizer(nlp, name)
-    pipe = cast("CRFEntityRecognizer", nlp.get_pipe(name))
+    pipe = recognizer(nlp, name)
     if not pipe.confidence:
         raise InputError(
             f"[{name}] confidence: expected true, got false. Without it, entities have no "
@@ -62,7 +61,7 @@ def calibrate(
     with nlp.select_pipes(disable=names[names.index(name) :]):
         read = [Example(doc, gold) for doc, gold in nlp.pipe(pairs, as_tuples=True)]
     held_out: list[Example] = []
-    if require_promise(**promised):
+    if promises:
         random.Random(0).shuffle(read)
         held_out, read = read[::2], read[1::2]
     beta = 1.0 if f_beta is None else f_beta
@@ -85,7 +84,7 @@ def calibrate(
         "span_threshold": threshold,
         "before": before,
         "after": after,
-        "guarantees": promise(nlp, name, held_out, **promised) if held_out else [],
+        "guarantees": promise(nlp, name, held_out, promises) if promises else [],
     }
 
 

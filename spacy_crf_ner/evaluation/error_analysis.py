@@ -1,12 +1,13 @@
 """Error analysis: confusion of labels, and each error in its context."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from spacy.language import Language
 from spacy.tokens import Doc
 
+from ..pipeline.lookup import recognizer
 from .matching import DocEntities, Entity, Match
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def missed_probabilities(
     setters = [each for each in nlp.pipe_names if "doc.ents" in nlp.get_pipe_meta(each).assigns]
     if setters != [name]:
         return None
-    pipe = cast("CRFEntityRecognizer", nlp.get_pipe(name))
+    pipe = recognizer(nlp, name)
     missed = [[g for g, p in of_doc if g and p is None] for of_doc in matches]
     return [_of_doc(pipe, doc, ents) for doc, ents in zip(docs, missed)]
 

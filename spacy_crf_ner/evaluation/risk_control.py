@@ -87,16 +87,18 @@ def precision_threshold(
     return None
 
 
-def coverage_threshold(log_p: NDArray[np.float64], risk: float) -> float | None:
-    """Find the highest threshold that a new value is below with a probability of at most `risk`.
+def coverage_threshold(probabilities: NDArray[np.float64], risk: float) -> float | None:
+    """Find the highest threshold that few gold analyses are below.
 
-    log_p: (n,), the values of n documents.
+    The gold analysis of a new document is below it with a probability of at most `risk`.
+
+    probabilities: (n,), those of the gold analyses of n documents.
 
     Returns None if there are too few documents. Source: Vovk et al. (2005), "Algorithmic Learning
     in a Random World": split conformal prediction.
     """
-    k = math.floor(round((len(log_p) + 1) * risk, 9))
-    return float(np.sort(log_p)[k - 1]) if k else None
+    k = math.floor(round((len(probabilities) + 1) * risk, 9))
+    return float(np.sort(probabilities)[k - 1]) if k else None
 
 
 def hoeffding_bentkus(mean: float, n: int, risk: float) -> float:

@@ -3,16 +3,13 @@
 Axes: T tokens, C tags.
 """
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from spacy.language import Language
 
-from ..pipeline.lookup import require_recognizer
-
-if TYPE_CHECKING:
-    from ..pipeline.crf_ner import CRFEntityRecognizer
+from ..pipeline.lookup import recognizer, require_recognizer
 
 MIN_MARGINAL = 0.01  # for a relevant tag
 
@@ -43,7 +40,7 @@ def explain(nlp: Language, text: str, n: int = 5, name: str | None = None) -> di
     Raises ValueError as `require_recognizer`, for n below 1, and as the component's `predict`.
     """
     name = require_recognizer(nlp, name)
-    pipe = cast("CRFEntityRecognizer", nlp.get_pipe(name))
+    pipe = recognizer(nlp, name)
     with nlp.select_pipes(disable=nlp.pipe_names[nlp.pipe_names.index(name) :]):
         doc = nlp(text)
     (ranked,) = pipe.nbest([doc], n)

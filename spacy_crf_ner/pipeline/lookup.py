@@ -1,8 +1,13 @@
 """Find the `crf_ner` component of a pipeline, by its name or as the only one."""
 
+from typing import TYPE_CHECKING, cast
+
 from spacy.language import Language
 
 from ..input_error import InputError
+
+if TYPE_CHECKING:
+    from .crf_ner import CRFEntityRecognizer
 
 FACTORY = "crf_ner"
 
@@ -32,3 +37,8 @@ def require_recognizer(nlp: Language, name: str | None = None) -> str:
             f"{nlp.pipe_names}. Use a pipeline that has this component."
         )
     return found
+
+
+def recognizer(nlp: Language, name: str | None = None) -> "CRFEntityRecognizer":
+    """Return the component; raises InputError as `require_recognizer`."""
+    return cast("CRFEntityRecognizer", nlp.get_pipe(require_recognizer(nlp, name)))

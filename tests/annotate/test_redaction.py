@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from pipelines import TOK2VEC, make_examples, train
 from spacy_crf_ner.annotate.redaction import redact
 from spacy_crf_ner.cli import app
-from spacy_crf_ner.evaluation.guarantees import promise
+from spacy_crf_ner.evaluation.promises import Promises, promise
 
 LABELS = ["PER", "LOC", "ORG"]
 
@@ -68,9 +68,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     train(nlp, examples)
     folder = tmp_path_factory.mktemp("redact")
     nlp.to_disk(folder / "plain")
-    promise(nlp, "crf_ner", examples, recall=0.9)
+    promise(nlp, "crf_ner", examples, Promises(recall=0.9))
     nlp.to_disk(folder / "together")
-    promise(nlp, "crf_ner", examples, recall=0.9, by_label=True)
+    promise(nlp, "crf_ner", examples, Promises(recall=0.9, by_label=True))
     nlp.add_pipe("merge_entities")
     nlp.to_disk(folder / "careful")
     return folder

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 from pipelines import TOK2VEC, make_examples, train
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation.drift import compare, describe, kolmogorov_smirnov
-from spacy_crf_ner.evaluation.guarantees import drift, promise
+from spacy_crf_ner.evaluation.guarantees import drift
+from spacy_crf_ner.evaluation.promises import Promises, promise
 from spacy_crf_ner.input_error import InputError
 
 
@@ -56,7 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     train(nlp, make_examples(nlp, sentences(NAMES, 40)), steps=20)
     folder = tmp_path_factory.mktemp("drift")
     nlp.to_disk(folder / "plain")
-    promise(nlp, "crf_ner", make_examples(nlp, sentences(NAMES, 200)), recall=0.9)
+    promise(nlp, "crf_ner", make_examples(nlp, sentences(NAMES, 200)), Promises(recall=0.9))
     nlp.to_disk(folder / "careful")
     return folder
 
@@ -112,7 +113,7 @@ def test_without_text_there_is_nothing_to_compare(folder: Path) -> None:
 def test_equal_documents_are_equal_after_saving(folder: Path, tmp_path: Path) -> None:
     nlp = spacy.load(folder / "plain")
     examples = make_examples(nlp, [("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "PER")])] * 50)
-    promise(nlp, "crf_ner", examples, recall=0.9)
+    promise(nlp, "crf_ner", examples, Promises(recall=0.9))
     nlp.to_disk(tmp_path)
     nlp = spacy.load(tmp_path)
     assert [row.p for row in drift(nlp, [eg.predicted for eg in examples])] == [1.0] * 3

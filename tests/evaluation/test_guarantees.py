@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 from pipelines import TOK2VEC, listening, make_examples, train
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation.calibration import calibrate
-from spacy_crf_ner.evaluation.guarantees import guarantees, promise
+from spacy_crf_ner.evaluation.guarantees import guarantees
+from spacy_crf_ner.evaluation.promises import Promises, promise
 from spacy_crf_ner.evaluation.risk_control import (
     coverage_threshold,
     precision_threshold,
@@ -73,10 +74,10 @@ def test_candidates_have_the_promised_recall(
     examples = drawn(nlp, 150, 2)
     gold = [posteriors(nlp, eg) for eg in examples]
     ner = nlp.get_pipe("crf_ner")
-    rows = promise(nlp, "crf_ner", examples, recall=0.9, certainty=certainty, by_label=by_label)
-    assert [row["promise"] for row in rows] == (
-        [f"recall of {label}" for label in ner.labels] if by_label else ["recall"]
-    )
+    asked = Promises(recall=0.9, certainty=certainty, by_label=by_label)
+    rows = promise(nlp, "crf_ner", examples, asked)
+    assert {row["kind"] for row in rows} == {"recall"}
+    assert [row["label"] for row in rows] == ([*ner.labels] if by_label else [None])
     docs = list(nlp.pipe([eg.predicted.copy() for eg in examples]))
     for label, row in zip(ner.labels if by_label else [None], rows):
         of_label = [[p for each, p in doc if label in (None, each)] for doc in gold]
@@ -105,9 +106,7 @@ def test_candidates_have_the_promised_recall(
         assert 0 < row["on_halves"] < 0.12 and row["on_halves"] < row["worst"] < 0.3
     stored = guarantees(nlp)["recall"]
     assert stored["level"] == 0.9 and stored["certainty"] == certainty
-    expected = (
-        {r["promise"][10:]: r["threshold"] for r in rows} if by_label else rows[0]["threshold"]
-    )
+    expected = {r["label"]: r["threshold"] for r in rows} if by_label else rows[0]["threshold"]
     assert stored["threshold"] == expected
     assert stored["documents"] == min(row["documents"] for row in rows)
 
@@ -115,7 +114,7 @@ def test_candidates_have_the_promised_recall(
 def test_found_entities_have_the_promised_precision(nlp: Language) -> None:
     examples = drawn(nlp, 300, 3)
     nlp.get_pipe("crf_ner").threshold = 0.9
-    (row,) = promise(nlp, "crf_ner", examples, precision=0.75)
+    (row,) = promise(nlp, "crf_ner", examples, Promises(precision=0.75))
     nlp.get_pipe("crf_ner").threshold = 0.0
     documents, gold = [], 0
     for doc, eg in zip(nlp.pipe([eg.predicted.copy() for eg in examples]), examples):
@@ -138,7 +137,7 @@ def test_analysis_sets_have_the_promised_coverage(nlp: Language, level: float) -
     ner = nlp.get_pipe("crf_ner")
     with pytest.raises(InputError, match="analysis_sets: expected a pipeline that promises"):
         ner.analysis_sets([nlp.make_doc("Anna")])
-    (row,) = promise(nlp, "crf_ner", examples, analyses=level)
+    (row,) = promise(nlp, "crf_ner", examples, Promises(analyses=level))
     docs = [eg.predicted for eg in examples]
     ranked, sets = ner.nbest(docs, 200), ner.analysis_sets(docs)
     gold = []
@@ -167,7 +166,7 @@ def test_what_cannot_be_predicted_is_missed(nlp: Language) -> None:
         examples.append(Example(nlp.make_doc(text), gold))
     for kinds in ({"recall": 0.97}, {"analyses": 0.97}):
         with pytest.raises(InputError, match=r"expected 97 % above a probability of .*, got 0\."):
-            promise(nlp, "crf_ner", examples, **kinds)
+            promise(nlp, "crf_ner", examples, Promises(**kinds))
 
 
 @pytest.mark.filterwarnings("ignore:.*expected a best temperature")
@@ -180,8 +179,8 @@ def test_what_cannot_be_predicted_is_missed(nlp: Language) -> None:
         ({"precision": 0.9}, 56, "precision: expected at least 57 documents .* got 56"),
         ({"precision": 0.9}, 0, "precision: expected a threshold at which 90 % is certain"),
         ({"recall": 0.0}, 50, r"recall: expected a number between 0 and 1, got 0\.0"),
-        ({"certainty": 0.9}, 50, "certainty, by_label: expected a recall"),
-        ({"by_label": True, "analyses": 0.5}, 50, "certainty, by_label: expected a recall"),
+        ({"certainty": 0.9}, 50, "certainty: expected a recall or a precision"),
+        ({"by_label": True, "analyses": 0.5}, 50, "by_label: expected a recall"),
         ({"recall": 1.0}, 50, "recall: expected a number between 0 and 1, got 1.0"),
         ({"recall": 0.5, "certainty": 0.0}, 50, "certainty: expected a number between 0 and 1"),
     ],
@@ -193,9 +192,9 @@ def test_a_promise_that_cannot_be_given(
     wrong = make_examples(nlp, [("Bonn came", [])])[0]
     examples = [example] * documents or [wrong] * 100
     with pytest.raises(InputError, match=message):
-        promise(nlp, "crf_ner", examples, **asked)
+        promise(nlp, "crf_ner", examples, Promises(**asked))
     with pytest.raises(InputError, match=message):
-        calibrate(nlp, [eg for eg in examples for _ in range(2)], **asked)
+        calibrate(nlp, [eg for eg in examples for _ in range(2)], promises=Promises(**asked))
 
 
 def test_a_label_without_documents_is_named(nlp: Language) -> None:
@@ -203,7 +202,7 @@ def test_a_label_without_documents_is_named(nlp: Language) -> None:
     with pytest.raises(
         InputError, match=r"recall of PER: expected at least 9 documents .* got 0 with"
     ):
-        promise(nlp, "crf_ner", examples, recall=0.9, by_label=True)
+        promise(nlp, "crf_ner", examples, Promises(recall=0.9, by_label=True))
 
 
 def test_promises_are_bound_to_weights_and_settings(
@@ -211,7 +210,7 @@ def test_promises_are_bound_to_weights_and_settings(
 ) -> None:
     assert guarantees(nlp) == {}
     examples = drawn(nlp, 100, 6)
-    promise(nlp, "crf_ner", examples, recall=0.9, analyses=0.8)
+    promise(nlp, "crf_ner", examples, Promises(recall=0.9, analyses=0.8))
     given = guarantees(nlp)
     assert list(given) == ["recall", "analyses"]
     nlp.to_disk(tmp_path)
@@ -236,11 +235,15 @@ def test_promises_are_bound_to_weights_and_settings(
         guarantees(changed)
     changed = spacy.load(tmp_path)
     changed.add_pipe("entity_ruler", first=True)
-    with pytest.raises(InputError, match="got other weights or earlier components"):
+    with pytest.raises(InputError, match="got other weights, tokenizer or earlier components"):
         guarantees(changed)
     changed = spacy.load(tmp_path)
     changed.vocab.set_vector("Anna", np.ones(4, dtype="f"))
     with pytest.raises(InputError, match="got other weights"):
+        guarantees(changed)
+    changed = spacy.load(tmp_path)
+    changed.tokenizer.add_special_case("Annas", [{"ORTH": "Anna"}, {"ORTH": "s"}])
+    with pytest.raises(InputError, match="got other weights, tokenizer"):
         guarantees(changed)
     optimizer = nlp.resume_training()
     nlp.update(examples[:2], sgd=optimizer)
@@ -255,7 +258,7 @@ def test_the_weights_of_components_before_it_count() -> None:
     examples = drawn(nlp, 40, 0)
     train(nlp, examples, steps=5)
     nlp.add_pipe("sentencizer", first=True)
-    calibrate(nlp, examples, recall=0.5)
+    calibrate(nlp, examples, promises=Promises(recall=0.5))
     assert guarantees(nlp)["recall"]["documents"] <= 20  # a half of them
     model = nlp.get_pipe("tok2vec").model
     node = next(node for node in model.walk() if node.param_names)
@@ -276,7 +279,7 @@ def test_all_else_is_fitted_to_other_docs(nlp: Language, monkeypatch: pytest.Mon
     monkeypatch.setattr(type(ner), "fit_temperature", fit)
     texts = {f"Bonn came {i}": i for i in range(60)}
     examples = make_examples(nlp, [(text, [(0, 4, "LOC")]) for text in texts])
-    result = calibrate(nlp, examples, recall=0.9)
+    result = calibrate(nlp, examples, promises=Promises(recall=0.9))
     assert result["guarantees"][0]["documents"] == 30 and len(set(fitted)) == 30
     numbers = sorted(texts[text] for text in fitted)
     assert numbers != list(range(30)) and numbers != list(range(0, 60, 2))  # at random
@@ -284,7 +287,7 @@ def test_all_else_is_fitted_to_other_docs(nlp: Language, monkeypatch: pytest.Mon
 
 def test_docs_that_fail_shift_no_candidate_to_another(nlp: Language) -> None:
     examples = drawn(nlp, 300, 7)
-    expected = promise(nlp, "crf_ner", examples, precision=0.6)
+    expected = promise(nlp, "crf_ner", examples, Promises(precision=0.6))
     ner = nlp.get_pipe("crf_ner")
     ner.set_error_handler(ignore_error)
     predict = ner.predict
@@ -296,7 +299,8 @@ def test_docs_that_fail_shift_no_candidate_to_another(nlp: Language) -> None:
 
     ner.predict = fails
     failing = make_examples(nlp, [("fail", [])])
-    found = promise(nlp, "crf_ner", [*examples[:40], *failing, *examples[40:]], precision=0.6)
+    mixed = [*examples[:40], *failing, *examples[40:]]
+    found = promise(nlp, "crf_ner", mixed, Promises(precision=0.6))
     # The batch of the doc that fails has no entities.
     assert 0 < found[0]["documents"] < expected[0]["documents"]
     assert found[0]["cost"] < expected[0]["cost"]
@@ -336,7 +340,8 @@ def ruled(nlp: Language, label: str = "PER", word: str = "Anna", **config: Any) 
 def test_preset_entities_are_candidates(nlp: Language, tmp_path: Path) -> None:
     nlp = ruled(nlp)
     sentences = [("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "LOC")]), ("Bonn came", [(0, 4, "LOC")])]
-    (row,) = calibrate(nlp, make_examples(nlp, sentences) * 50, recall=0.7)["guarantees"]
+    examples = make_examples(nlp, sentences) * 50
+    (row,) = calibrate(nlp, examples, promises=Promises(recall=0.7))["guarantees"]
     assert row["cost"] >= 1.0
     nlp.to_disk(tmp_path)
     for same in (nlp, spacy.load(tmp_path)):
@@ -347,9 +352,9 @@ def test_preset_entities_are_candidates(nlp: Language, tmp_path: Path) -> None:
         assert p["Anna", "PER"] == 1.0 and ("Bonn", "LOC") in p
     other = spacy.load(tmp_path)
     other.get_pipe("entity_ruler").add_patterns([{"label": "PER", "pattern": "it"}])
-    with pytest.raises(InputError, match="got other weights or earlier components"):
+    with pytest.raises(InputError, match="got other weights, tokenizer or earlier components"):
         guarantees(other)
-    with pytest.raises(InputError, match="got other weights or earlier components"):
+    with pytest.raises(InputError, match="got other weights, tokenizer or earlier components"):
         guarantees(spacy.load(tmp_path, exclude=["entity_ruler"]))
 
 
@@ -358,7 +363,7 @@ def test_preset_entities_of_other_labels_are_no_problem(
     nlp: Language, asked: Dict[str, float]
 ) -> None:
     nlp = ruled(nlp, label="URL", word="came")
-    assert calibrate(nlp, drawn(nlp, 200, 9), **asked)["guarantees"]
+    assert calibrate(nlp, drawn(nlp, 200, 9), promises=Promises(**asked))["guarantees"]
 
 
 @pytest.mark.filterwarnings("ignore:.*expected a best temperature")
@@ -366,8 +371,8 @@ def test_a_wrong_preset_entity_is_in_no_right_analysis(nlp: Language) -> None:
     nlp = ruled(nlp, label="LOC", word="saw")
     examples = make_examples(nlp, [("Bonn saw", [(0, 4, "LOC")]), ("Bonn came", [(0, 4, "LOC")])])
     with pytest.raises(InputError, match="analyses: expected 70 % above a probability"):
-        calibrate(nlp, examples * 100, analyses=0.7)
-    result = calibrate(nlp, [*examples * 20, *examples[1:] * 100], analyses=0.7)
+        calibrate(nlp, examples * 100, promises=Promises(analyses=0.7))
+    result = calibrate(nlp, [*examples * 20, *examples[1:] * 100], promises=Promises(analyses=0.7))
     assert result["guarantees"][0]["on_halves"] < 0.3
 
 
@@ -380,23 +385,23 @@ def test_entities_that_io_cannot_tell_apart_are_in_no_analysis() -> None:
     examples = make_examples(nlp, [*apart * 7, *adjacent * 3]) * 5
     train(nlp, examples, steps=30)
     with pytest.raises(InputError, match="analyses: expected 80 % above a probability"):
-        promise(nlp, "crf_ner", examples, analyses=0.8)
-    promise(nlp, "crf_ner", examples, analyses=0.6)
+        promise(nlp, "crf_ner", examples, Promises(analyses=0.8))
+    promise(nlp, "crf_ner", examples, Promises(analyses=0.6))
 
 
 def test_a_failed_promise_changes_nothing(nlp: Language) -> None:
     examples = drawn(nlp, 100, 10)
-    promise(nlp, "crf_ner", examples, recall=0.9)
+    promise(nlp, "crf_ner", examples, Promises(recall=0.9))
     given = guarantees(nlp)
     with pytest.raises(InputError, match="precision: expected at least"):
-        promise(nlp, "crf_ner", examples, recall=0.5, precision=0.999)
+        promise(nlp, "crf_ner", examples, Promises(recall=0.5, precision=0.999))
     assert guarantees(nlp) == given
 
 
 def test_another_component_may_not_write_the_candidates(nlp: Language) -> None:
     nlp.add_pipe("span_ruler", config={"spans_key": "sc"})
     with pytest.raises(InputError, match="expected a key of its own, got 'sc', which 'span_ruler'"):
-        promise(nlp, "crf_ner", drawn(nlp, 100, 11), recall=0.9)
+        promise(nlp, "crf_ner", drawn(nlp, 100, 11), Promises(recall=0.9))
     assert nlp.get_pipe("crf_ner").spans_key is None
     nlp.get_pipe("crf_ner").spans_key = "candidates"
-    promise(nlp, "crf_ner", drawn(nlp, 100, 11), recall=0.9)
+    promise(nlp, "crf_ner", drawn(nlp, 100, 11), Promises(recall=0.9))

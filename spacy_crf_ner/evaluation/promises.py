@@ -1,0 +1,324 @@
+"""Fit thresholds to promises about new documents.
+
+For example: of their entities, at most 2 % are missed. Promises hold for documents from the same
+source as those that they were fitted to.
+"""
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import compress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from spacy.language import Language
+from spacy.tokens import Doc, Span
+from spacy.training import Example
+
+from ..input_error import InputError
+from ..pipeline.gold import gold_tags
+from ..pipeline.lookup import recognizer
+from .guarantees import SETTINGS_OF, store
+from .matching import collect_entities
+from .risk_control import (
+    GRID,
+    coverage_threshold,
+    documents_needed,
+    precision_threshold,
+    recall_threshold,
+)
+
+if TYPE_CHECKING:
+    from ..pipeline.crf_ner import CRFEntityRecognizer
+
+T = TypeVar("T")
+Row = dict[str, Any]
+
+SPANS_KEY = "sc"  # the key of candidates, unless one is set
+# The lowest thresholds, as there may be their reciprocal of candidates at a token, and of analyses.
+LOWEST = {"recall": 1e-5, "precision": 0.0, "analyses": 1e-3}
+CERTAINTY = 0.95  # of precision, unless one is given: it has no bound on average
+HALVES = 50  # how often a promise is tried on random halves of the documents
+USED = {
+    "recall": "with such entities",
+    "precision": "with found entities",
+    "analyses": "with complete annotation",
+}
+
+
+@dataclass(frozen=True)
+class Promises:
+    """What to promise about new documents; None for nothing of that kind.
+
+    recall: Share of the entities of a document that are among its candidates.
+    precision: Share of the predicted entities of a document that are right.
+    analyses: Share of documents whose right analysis is in `analysis_sets`.
+    certainty: Of recall and precision; None for recall on average, and a precision of 95 %.
+    by_label: Promise the recall of each label.
+
+    Raises InputError for a number that is not between 0 and 1, and for a certainty, or `by_label`,
+    of nothing.
+    """
+
+    recall: float | None = None
+    precision: float | None = None
+    analyses: float | None = None
+    certainty: float | None = None
+    by_label: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("recall", "precision", "analyses", "certainty"):
+            number = getattr(self, name)
+            if number is not None and not 0 < number < 1:
+                raise InputError(f"{name}: expected a number between 0 and 1, got {number}.")
+        if self.recall is None and self.by_label:
+            raise InputError("by_label: expected a recall to promise, got none. Say which.")
+        if self.recall is None and self.precision is None and self.certainty is not None:
+            raise InputError(
+                "certainty: expected a recall or a precision to promise, got none. Say which."
+            )
+
+    def __bool__(self) -> bool:
+        return any(level is not None for level in (self.recall, self.precision, self.analyses))
+
+
+def promise(nlp: Language, name: str, examples: Sequence[Example], promises: Promises) -> list[Row]:
+    """Fit the thresholds that keep promises, and store both in the component.
+
+    examples: Those to calibrate on; nothing else may have been fitted to them. The components
+        before this one must have processed their `predicted` docs.
+
+    Returns a row for each promise: its "kind", and the "label" if it is the recall of one; its
+    "level", "certainty", number of "documents" and "threshold"; the mean error "on_halves" of the
+    documents if fitted to the other half, and the "worst" of 20 halves, None if a half has too few;
+    and the "cost": candidates per gold entity, the recall that is left, or analyses per document.
+    Raises InputError for too few documents, and if a promise would need too many candidates or
+    analyses. The component is then as before.
+    """
+    pipe = recognizer(nlp, name)
+    before = {
+        key: getattr(pipe, key) for key in (*SETTINGS_OF["recall"], *SETTINGS_OF["precision"])
+    }
+    try:
+        return _promise(nlp, name, examples, promises)
+    except Exception:
+        for key, value in before.items():
+            if getattr(pipe, key) != value:
+                setattr(pipe, key, value)
+        raise
+
+
+def _promise(
+    nlp: Language, name: str, examples: Sequence[Example], promises: Promises
+) -> list[Row]:
+    pipe = recognizer(nlp, name)
+    rows: list[Row] = []
+    if promises.recall is not None:
+        pipe.spans_key = pipe.spans_key or SPANS_KEY
+        _require_own_key(nlp, name, pipe.spans_key)
+        labels = pipe.labels if promises.by_label else (None,)
+        rows += _promise_recall(pipe, examples, promises.recall, promises.certainty, labels)
+    if promises.precision is not None:
+        certainty = promises.certainty or CERTAINTY
+        rows.append(_promise_precision(pipe, examples, promises.precision, certainty))
+    if promises.analyses is not None:
+        rows.append(_promise_analyses(pipe, examples, promises.analyses))
+    kept = {
+        row["kind"]: {key: row[key] for key in ("level", "certainty", "documents", "threshold")}
+        for row in rows
+    }
+    if promises.recall is not None:
+        kept["recall"] |= {
+            "by_label": promises.by_label,
+            "documents": min(row["documents"] for row in rows if row["kind"] == "recall"),
+            "threshold": dict(pipe.candidate_thresholds) or pipe.candidate_threshold,
+        }
+    docs = [eg.predicted for eg in examples]
+    store(nlp, name, kept, docs)
+    if promises.analyses is not None:  # the sets use the stored threshold
+        rows[-1]["cost"] = float(np.mean([len(each) for each in pipe.analysis_sets(docs)]))
+    return rows
+
+
+def _promise_recall(
+    pipe: "CRFEntityRecognizer",
+    examples: Sequence[Example],
+    level: float,
+    certainty: float | None,
+    labels: Sequence[str | None],
+) -> list[Row]:
+    """Promise the recall of each label; the label None stands for all together."""
+    found = [_gold_probabilities(pipe, eg) for eg in examples]
+    rows = []
+    for label in labels:
+        of_label = [[p for of, p in doc if label in (None, of)] for doc in found]
+        row = _row(
+            pipe.name,
+            {"kind": "recall", "label": label, "level": level, "certainty": certainty},
+            [np.array(ps) for ps in of_label if ps],
+            lambda documents: recall_threshold(documents, 1 - level, certainty),
+            lambda ps, threshold: float((ps < threshold).mean()),
+        )
+        rows.append(row)
+    thresholds = {row["label"]: row["threshold"] for row in rows}
+    pipe.candidate_threshold = thresholds.pop(None, pipe.candidate_threshold)
+    pipe.candidate_thresholds = thresholds
+    docs = _annotated(pipe, examples)
+    key = pipe.spans_key
+    candidates = [span.label_ for doc in docs if key in doc.spans for span in doc.spans[key]]
+    gold = [label for doc in found for label, _ in doc]
+    for row in rows:
+        number, entities = (
+            sum(row["label"] in (None, label) for label in each) for each in (candidates, gold)
+        )
+        row["cost"] = number / entities
+    return rows
+
+
+def _promise_precision(
+    pipe: "CRFEntityRecognizer", examples: Sequence[Example], level: float, certainty: float
+) -> Row:
+    pipe.threshold, pipe.thresholds = 0.0, {}
+    docs = _annotated(pipe, examples)
+    collected = collect_entities(Example(doc, eg.reference) for doc, eg in zip(docs, examples))
+    # Preset entities have no confidence.
+    judged = [
+        [(ent.confidence, is_right) for ent, is_right in zip(doc.predicted, doc.correct())]
+        for doc in collected
+    ]
+    found = [
+        (np.array([p for p, _ in doc], dtype=float), np.array([x for _, x in doc], dtype=bool))
+        for doc in ([pair for pair in of_doc if pair[0] is not None] for of_doc in judged)
+    ]
+
+    def wrong(document: tuple[NDArray[Any], NDArray[Any]], threshold: float) -> float:
+        kept = document[1][document[0] >= threshold]
+        return 1 - float(kept.mean()) if len(kept) else np.nan
+
+    row = _row(
+        pipe.name,
+        {"kind": "precision", "label": None, "level": level, "certainty": certainty},
+        [document for document in found if len(document[0])],
+        lambda documents: precision_threshold(documents, 1 - level, certainty),
+        wrong,
+    )
+    pipe.threshold = row["threshold"]
+    right = sum(int(correct[p >= pipe.threshold].sum()) for p, correct in found)
+    return {**row, "cost": right / sum(len(doc.gold) for doc in collected)}
+
+
+def _promise_analyses(
+    pipe: "CRFEntityRecognizer", examples: Sequence[Example], level: float
+) -> Row:
+    complete = [
+        eg for eg in examples if eg.reference.has_annotation("ENT_IOB", require_complete=True)
+    ]
+    known = [_is_analysis(pipe, eg) for eg in complete]
+    log_p = iter(pipe.log_likelihoods(compress(complete, known)))
+    return _row(
+        pipe.name,
+        {"kind": "analyses", "label": None, "level": level, "certainty": None},
+        [math.exp(next(log_p)) if is_known else 0.0 for is_known in known],
+        lambda p: coverage_threshold(np.array(p), 1 - level),
+        lambda p, threshold: float(p < threshold),
+    )
+
+
+def _row(
+    name: str,
+    promised: Mapping[str, Any],
+    documents: Sequence[T],
+    fit: Callable[[Sequence[T]], float | None],
+    error: Callable[[T, float], float],
+) -> Row:
+    """Fit a threshold to documents, and try it on halves of them.
+
+    promised: The "kind", "label", "level" and "certainty".
+    fit: Finds the threshold, None if there is none. error: The share of errors in a document, NaN
+        if it has nothing to judge.
+    """
+    kind, label, level = (promised[key] for key in ("kind", "label", "level"))
+    what = kind if label is None else f"{kind} of {label}"
+    tests = len(GRID) if kind == "precision" else 1
+    needed = documents_needed(1 - level, promised["certainty"], tests)
+    if len(documents) < needed:
+        raise InputError(
+            f"[{name}] {what}: expected at least {needed} documents to promise {100 * level:g} %, "
+            f"got {len(documents)} {USED[kind]}. Calibrate on more, or promise less."
+        )
+    threshold = fit(documents)
+    if threshold is None:
+        raise InputError(
+            f"[{name}] {what}: expected a threshold at which {100 * level:g} % is certain, got "
+            f"none from {len(documents)} documents. Promise less, or calibrate on more."
+        )
+    if threshold < LOWEST[kind]:
+        raise InputError(
+            f"[{name}] {what}: expected {100 * level:g} % above a probability of {LOWEST[kind]:g}, "
+            f"got {threshold:.2g}. The model does not know these documents well enough: promise "
+            "less, or train on more like them; for analyses, split the documents into sentences."
+        )
+    rng = random.Random(0)
+    errors = []
+    for _ in range(HALVES):
+        shuffled = rng.sample(documents, len(documents))
+        half = len(shuffled) // 2
+        fitted = fit(shuffled[:half])
+        if fitted is not None:
+            errors.append(float(np.nanmean([error(each, fitted) for each in shuffled[half:]])))
+    return {
+        **promised,
+        "documents": len(documents),
+        "threshold": math.floor(threshold * 1e10) / 1e10,  # a saved number has ten decimals
+        "on_halves": float(np.mean(errors)) if errors else None,
+        "worst": float(np.quantile(errors, 0.95)) if errors else None,
+    }
+
+
+def _annotated(pipe: "CRFEntityRecognizer", examples: Sequence[Example]) -> list[Doc]:
+    docs = [eg.predicted.copy() for eg in examples]
+    for _ in pipe.pipe(docs):  # sets the entities in place; error handlers may drop docs
+        pass
+    return docs
+
+
+def _gold_probabilities(pipe: "CRFEntityRecognizer", example: Example) -> list[tuple[str, float]]:
+    """Return the label and the probability of each gold entity; 0 if it cannot be predicted."""
+    asked: list[Span] = []
+    found = []
+    for ent in example.reference.ents:
+        span = example.predicted.char_span(ent.start_char, ent.end_char, label=ent.label_)
+        if span is None or ent.label_ not in pipe.labels:
+            found.append((ent.label_, 0.0))
+        else:
+            asked.append(span)
+    posteriors = pipe.span_posteriors(example.predicted, asked)
+    return found + [(span.label_, p) for span, p in zip(asked, posteriors)]
+
+
+def _is_analysis(pipe: "CRFEntityRecognizer", example: Example) -> bool:
+    """Whether the gold entities can be the analysis of a doc, with its preset entities."""
+    if not all(p for _, p in _gold_probabilities(pipe, example)):
+        return False
+    doc = example.predicted
+    gold = set()
+    for ent in example.reference.ents:
+        span = doc.char_span(ent.start_char, ent.end_char)
+        assert span is not None  # it has a probability
+        gold.add((span.start, span.end, ent.label_))
+    preset = () if pipe.overwrite else doc.ents
+    # In the scheme IO, adjacent entities of one label are read as one.
+    read = pipe.scheme.spans(gold_tags(example, pipe.scheme, pipe.name))
+    return set(pipe.scheme.offsets(read)) == gold >= {(e.start, e.end, e.label_) for e in preset}
+
+
+def _require_own_key(nlp: Language, name: str, key: str) -> None:
+    """Raise InputError if another component writes candidates under the same key."""
+    for other, pipe in nlp.pipeline:
+        if other != name and key in (getattr(pipe, "spans_key", None), getattr(pipe, "key", None)):
+            raise InputError(
+                f"[{name}] spans_key: expected a key of its own, got {key!r}, which {other!r} "
+                "writes too. Set another spans_key."
+            )
