@@ -10,6 +10,7 @@ from torch import Tensor
 import helpers
 from helpers import PREFIXES, SCHEMES, Span, array
 from spacy_crf_ner.ml.potentials import Potentials
+from spacy_crf_ner.pipeline.platt_scaling import PlattScaling
 from spacy_crf_ner.pipeline.posterior import Posterior
 from spacy_crf_ner.pipeline.preset import DecodingConstraints
 from spacy_crf_ner.tags import TagScheme
@@ -67,10 +68,13 @@ class Batch(NamedTuple):
         ends = np.cumsum(self.potentials.lengths).tolist()
         return [slice(end - T, end) for end, T in zip(ends, self.potentials.lengths.tolist())]
 
-    def posterior(self, temperature: float = 1.0) -> Posterior:
-        return Posterior(
-            self.potentials, self.scheme, joined(self.limits, self.scheme), temperature
-        )
+    def posterior(
+        self,
+        temperature: float = 1.0,
+        platt: PlattScaling = PlattScaling(),  # noqa: B008
+    ) -> Posterior:
+        known = joined(self.limits, self.scheme)
+        return Posterior(self.potentials, self.scheme, known, temperature, platt)
 
     def spans(self, doc: int) -> List[Span]:
         """All spans of a doc."""

@@ -9,7 +9,7 @@ from rich.progress import track
 from rich.table import Table
 
 from ..evaluation.calibration import calibrate as fit
-from ..evaluation.guarantees import SETTINGS_OF
+from ..evaluation.guarantees import COMMON, SETTINGS_OF
 from ..evaluation.promises import Promises
 from ..input_error import InputError
 from ..pipeline.load import load
@@ -19,7 +19,7 @@ from .gold_corpus import read_examples
 from .options import Component, GpuId, Model, Precision
 
 # The settings that are fitted.
-FITTED = ("temperature", *SETTINGS_OF["precision"], *SETTINGS_OF["recall"])
+FITTED = (*COMMON, *SETTINGS_OF["precision"], *SETTINGS_OF["recall"])
 COSTS = {
     "recall": "{:.1f} / entity",
     "precision": "recall {:.1%}",
@@ -63,7 +63,8 @@ def calibrate(
 ) -> None:
     """Calibrate the confidences of entities.
 
-    Fits the temperature, one number that divides all scores, to the gold entities.
+    Fits the temperature, one number that divides all scores, to the gold entities, and
+    Platt scaling, a slope and an intercept for log odds, to which predicted entities are right.
     Predicted entities do not change, unless thresholds drop those with low confidence, or
     the pipeline chooses entities by --f-beta: give it again then.
     Only what was fitted differs in the saved pipeline; --precision is not saved.
@@ -77,7 +78,7 @@ def calibrate(
 
     The pipeline keeps its promises on new documents from the source of CORPUS, if none of
     these was trained on or chose the checkpoint, as dev.spacy does. A half of
-    CORPUS serves them, the other half the temperature. Prints for each its certainty, or
+    CORPUS serves them, the other half all else. Prints for each its certainty, or
     that it holds in the mean over corpora; the errors on halves of these documents if
     fitted to the other half, the mean and the worst of 20; and its cost: candidates per
     gold entity, the recall that is left, or analyses per document.
@@ -125,7 +126,10 @@ def calibrate(
         f"Entities: {before['entities']}; {before['left_out']} were left out because gold "
         "annotation is missing"
     )
-    typer.echo(f"Temperature: {result['temperature']:.3f}")
+    typer.echo(
+        f"Temperature: {result['temperature']:.3f}. Platt scaling: slope "
+        f"{result['platt_slope']:.3f}, intercept {result['platt_intercept']:.3f}"
+    )
     if f_beta is not None:
         typer.echo(f"Threshold of spans: {result['span_threshold']:.2f}")
     if result["guarantees"]:

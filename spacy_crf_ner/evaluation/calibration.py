@@ -12,7 +12,7 @@ from spacy.training import Example
 
 from ..input_error import InputError
 from ..pipeline.lookup import recognizer, require_recognizer
-from .matching import DocEntities, collect_entities
+from .matching import DocEntities, annotated, collect_entities
 from .promises import Promises, promise
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def calibrate(
     f_beta: float | None = None,
     promises: Promises | None = None,
 ) -> dict[str, Any]:
-    """Fit the temperature of a `crf_ner` component, and measure the calibration before and after.
+    """Fit temperature and Platt scaling of a `crf_ner` component; measure calibration around it.
 
     The components before it run on copies of the predicted docs. If there is something to promise,
     a random half of the examples serves that, and all else is fitted to the other half.
@@ -41,7 +41,8 @@ def calibrate(
         best F-score, in which recall weighs beta times as much as precision.
     promises: What to promise about new documents; None for nothing.
 
-    Returns the "temperature", the "span_threshold", None if it was not asked for, and the
+    Returns the "temperature", the "platt_slope" and "platt_intercept", the "span_threshold", None
+    if it was not asked for, and the
     `reliability`, with "precision", "recall" and "f_beta", "before" and "after"; and the rows of
     the "guarantees".
     Raises InputError as `require_recognizer` and `promise`, if `confidence` is false, if f_beta is
@@ -67,6 +68,7 @@ def calibrate(
     beta = 1.0 if f_beta is None else f_beta
     before = _measure(pipe, read, beta)
     temperature = pipe.fit_temperature(read)
+    platt = pipe.fit_platt_scaling(read)
     threshold = None
     if f_beta is not None:
         pipe.decode = "f_score"
@@ -81,6 +83,8 @@ def calibrate(
     after = _measure(pipe, read, beta)
     return {
         "temperature": temperature,
+        "platt_slope": platt.slope,
+        "platt_intercept": platt.intercept,
         "span_threshold": threshold,
         "before": before,
         "after": after,
@@ -149,11 +153,7 @@ def _measure(
     pipe: "CRFEntityRecognizer", examples: Sequence[Example], beta: float
 ) -> dict[str, Any]:
     """Measure the reliability of a component on docs that the earlier components have processed."""
-    docs = [eg.predicted.copy() for eg in examples]
-    for _ in pipe.pipe(docs):  # sets the entities in place; error handlers may drop docs
-        pass
-    annotated = (Example(doc, eg.reference) for doc, eg in zip(docs, examples))
-    collected = collect_entities(annotated)
+    collected = collect_entities(annotated(pipe, examples))
     correct = sum(sum(doc.correct()) for doc in collected)
     predicted, gold = (sum(map(len, of)) for of in zip(*((d.predicted, d.gold) for d in collected)))
     p, r = correct / max(predicted, 1), correct / max(gold, 1)

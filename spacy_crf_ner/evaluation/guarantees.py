@@ -28,7 +28,7 @@ SETTINGS_OF = {
     "precision": ("decode", "span_threshold", "threshold", "thresholds"),
     "analyses": (),
 }
-COMMON = ("temperature", "overwrite")
+COMMON = ("temperature", "platt_slope", "platt_intercept", "overwrite")
 
 
 def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:

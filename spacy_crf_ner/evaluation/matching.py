@@ -1,7 +1,7 @@
 """One-to-one matching of gold and predicted entities."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,9 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 
 from ..input_error import InputError
+
+if TYPE_CHECKING:
+    from ..pipeline.crf_ner import CRFEntityRecognizer
 
 
 class Entity(NamedTuple):
@@ -48,6 +51,14 @@ class DocEntities(NamedTuple):
 
 
 Match = tuple[Entity | None, Entity | None]  # gold, predicted
+
+
+def annotated(pipe: "CRFEntityRecognizer", examples: Sequence[Example]) -> list[Example]:
+    """Annotate copies of the predicted docs, which the earlier components have processed."""
+    docs = [eg.predicted.copy() for eg in examples]
+    for _ in pipe.pipe(docs):  # sets the entities in place; error handlers may drop docs
+        pass
+    return [Example(doc, eg.reference) for doc, eg in zip(docs, examples)]
 
 
 def collect_entities(examples: Iterable[Example]) -> list[DocEntities]:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from spacy.language import Language
-from spacy.tokens import Doc, Span
+from spacy.tokens import Span
 from spacy.training import Example
 
 from ..input_error import InputError
 from ..pipeline.gold import gold_tags
 from ..pipeline.lookup import recognizer
 from .guarantees import SETTINGS_OF, store
-from .matching import collect_entities
+from .matching import annotated, collect_entities
 from .risk_control import (
     GRID,
     coverage_threshold,
@@ -37,7 +37,8 @@ T = TypeVar("T")
 Row = dict[str, Any]
 
 SPANS_KEY = "sc"  # the key of candidates, unless one is set
-# The lowest thresholds, as there may be their reciprocal of candidates at a token, and of analyses.
+# The lowest thresholds on posteriors: there may be their reciprocal of candidates at a token, and
+# of analyses.
 LOWEST = {"recall": 1e-5, "precision": 0.0, "analyses": 1e-3}
 CERTAINTY = 0.95  # of precision, unless one is given: it has no bound on average
 HALVES = 50  # how often a promise is tried on random halves of the documents
@@ -155,7 +156,7 @@ def _promise_recall(
     for label in labels:
         of_label = [[p for of, p in doc if label in (None, of)] for doc in found]
         row = _row(
-            pipe.name,
+            pipe,
             {"kind": "recall", "label": label, "level": level, "certainty": certainty},
             [np.array(ps) for ps in of_label if ps],
             lambda documents: recall_threshold(documents, 1 - level, certainty),
@@ -165,7 +166,7 @@ def _promise_recall(
     thresholds = {row["label"]: row["threshold"] for row in rows}
     pipe.candidate_threshold = thresholds.pop(None, pipe.candidate_threshold)
     pipe.candidate_thresholds = thresholds
-    docs = _annotated(pipe, examples)
+    docs = [eg.predicted for eg in annotated(pipe, examples)]
     key = pipe.spans_key
     candidates = [span.label_ for doc in docs if key in doc.spans for span in doc.spans[key]]
     gold = [label for doc in found for label, _ in doc]
@@ -181,8 +182,7 @@ def _promise_precision(
     pipe: "CRFEntityRecognizer", examples: Sequence[Example], level: float, certainty: float
 ) -> Row:
     pipe.threshold, pipe.thresholds = 0.0, {}
-    docs = _annotated(pipe, examples)
-    collected = collect_entities(Example(doc, eg.reference) for doc, eg in zip(docs, examples))
+    collected = collect_entities(annotated(pipe, examples))
     # Preset entities have no confidence.
     judged = [
         [(ent.confidence, is_right) for ent, is_right in zip(doc.predicted, doc.correct())]
@@ -198,7 +198,7 @@ def _promise_precision(
         return 1 - float(kept.mean()) if len(kept) else np.nan
 
     row = _row(
-        pipe.name,
+        pipe,
         {"kind": "precision", "label": None, "level": level, "certainty": certainty},
         [document for document in found if len(document[0])],
         lambda documents: precision_threshold(documents, 1 - level, certainty),
@@ -218,7 +218,7 @@ def _promise_analyses(
     known = [_is_analysis(pipe, eg) for eg in complete]
     log_p = iter(pipe.log_likelihoods(compress(complete, known)))
     return _row(
-        pipe.name,
+        pipe,
         {"kind": "analyses", "label": None, "level": level, "certainty": None},
         [math.exp(next(log_p)) if is_known else 0.0 for is_known in known],
         lambda p: coverage_threshold(np.array(p), 1 - level),
@@ -227,7 +227,7 @@ def _promise_analyses(
 
 
 def _row(
-    name: str,
+    pipe: "CRFEntityRecognizer",
     promised: Mapping[str, Any],
     documents: Sequence[T],
     fit: Callable[[Sequence[T]], float | None],
@@ -241,24 +241,28 @@ def _row(
     """
     kind, label, level = (promised[key] for key in ("kind", "label", "level"))
     what = kind if label is None else f"{kind} of {label}"
+    where = f"[{pipe.name}] {what}:"
     tests = len(GRID) if kind == "precision" else 1
     needed = documents_needed(1 - level, promised["certainty"], tests)
     if len(documents) < needed:
         raise InputError(
-            f"[{name}] {what}: expected at least {needed} documents to promise {100 * level:g} %, "
-            f"got {len(documents)} {USED[kind]}. Calibrate on more, or promise less."
+            f"{where} expected at least {needed} documents to promise {100 * level:g} %, got "
+            f"{len(documents)} {USED[kind]}. Calibrate on more, or promise less."
         )
     threshold = fit(documents)
     if threshold is None:
         raise InputError(
-            f"[{name}] {what}: expected a threshold at which {100 * level:g} % is certain, got "
-            f"none from {len(documents)} documents. Promise less, or calibrate on more."
+            f"{where} expected a threshold at which {100 * level:g} % is certain, got none from "
+            f"{len(documents)} documents. Promise less, or calibrate on more."
         )
-    if threshold < LOWEST[kind]:
+    lowest = np.array(LOWEST[kind])
+    if kind == "recall":
+        lowest = pipe.platt_scaling.apply(lowest)
+    if threshold < lowest:
         raise InputError(
-            f"[{name}] {what}: expected {100 * level:g} % above a probability of {LOWEST[kind]:g}, "
-            f"got {threshold:.2g}. The model does not know these documents well enough: promise "
-            "less, or train on more like them; for analyses, split the documents into sentences."
+            f"{where} expected {100 * level:g} % above a probability of {float(lowest):.2g}, got "
+            f"{threshold:.2g}. The model does not know these documents well enough: promise less, "
+            "or train on more like them; for analyses, split the documents into sentences."
         )
     rng = random.Random(0)
     errors = []
@@ -275,13 +279,6 @@ def _row(
         "on_halves": float(np.mean(errors)) if errors else None,
         "worst": float(np.quantile(errors, 0.95)) if errors else None,
     }
-
-
-def _annotated(pipe: "CRFEntityRecognizer", examples: Sequence[Example]) -> list[Doc]:
-    docs = [eg.predicted.copy() for eg in examples]
-    for _ in pipe.pipe(docs):  # sets the entities in place; error handlers may drop docs
-        pass
-    return docs
 
 
 def _gold_probabilities(pipe: "CRFEntityRecognizer", example: Example) -> list[tuple[str, float]]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import compress, islice
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,14 @@ from .crf_pipe import CRFPipe
 from .gold import collect_labels, gold_tags, negative_spans
 from .interval_scheduling import best_disjoint
 from .listeners import require_features, require_upstream
+from .platt_scaling import UNCHANGED, PlattScaling, fit_platt_scaling
 from .settings import FittedSetting, Setting
 from .spacy_internals import check_lexeme_norms, listeners, remember_pipeline
 from .temperature_scaling import fit_temperature
 
 DECODINGS = ("viterbi", "f_score")
+BATCH = 64  # docs, when something is fitted
+FITTED = ("temperature", "platt_slope", "platt_intercept", "span_threshold")
 
 DEFAULT_MODEL = """
 [model]
@@ -75,6 +79,9 @@ class CRFEntityRecognizer(CRFPipe):
     thresholds: Thresholds by label, which take precedence over `threshold`.
     temperature: Divides all scores before probabilities are computed. With "viterbi", it affects
         entities only through the thresholds. None for the one that `fit_temperature` found, or 1.0.
+    platt_slope, platt_intercept: Multiply the log odds of entities and are added to them, which
+        gives their probabilities, for confidences, thresholds and candidates. None for those that
+        `spacy-crf-ner calibrate` found, or 1.0 and 0.0.
     decode: "viterbi" takes the entities of the most probable tag sequence. "f_score" takes the
         disjoint spans with the largest sum of probability minus `span_threshold`; with the right
         threshold they have the highest expected F-score.
@@ -107,6 +114,8 @@ class CRFEntityRecognizer(CRFPipe):
     incorrect_spans_key = Setting[str | None]()
     overwrite = Setting[bool]()
     temperature = FittedSetting(1.0, lambda t: t is None or t > 0.0, "a number over 0")
+    platt_slope = FittedSetting(1.0, lambda a: a is None or a > 0.0, "a number over 0")
+    platt_intercept = FittedSetting(0.0, lambda b: b is None or isfinite(b), "a finite number")
     decode = Setting[str](lambda name: name in DECODINGS, " or ".join(DECODINGS))
     span_threshold = FittedSetting(
         0.4, lambda p: p is None or 0.0 < p < 1.0, "a number between 0.0 and 1.0"
@@ -123,6 +132,8 @@ class CRFEntityRecognizer(CRFPipe):
         threshold: float = 0.0,
         thresholds: dict[str, float],
         temperature: float | None = None,
+        platt_slope: float | None = None,
+        platt_intercept: float | None = None,
         decode: str = "viterbi",
         span_threshold: float | None = None,
         spans_key: str | None = None,
@@ -139,6 +150,7 @@ class CRFEntityRecognizer(CRFPipe):
         self.confidence, self.overwrite = confidence, overwrite
         self.threshold, self.thresholds = threshold, thresholds
         self.temperature = temperature
+        self.platt_slope, self.platt_intercept = platt_slope, platt_intercept
         self.decode, self.span_threshold = decode, span_threshold
         self.spans_key, self.candidate_threshold = spans_key, candidate_threshold
         self.candidate_thresholds = candidate_thresholds
@@ -298,6 +310,36 @@ class CRFEntityRecognizer(CRFPipe):
         self.temperature = fit_temperature(batches, self.scheme.constraints, self.name)
         return self.temperature
 
+    def fit_platt_scaling(self, examples: Iterable[Example]) -> PlattScaling:
+        """Set the slope and the intercept that maximize the likelihood of which spans are entities.
+
+        They are fitted to all spans with a posterior of at least 0.02 whose tokens are annotated,
+        at the temperature; so fit that first.
+
+        examples: As for `fit_temperature`.
+
+        Warns if spans with a higher posterior are less often entities.
+        """
+        examples = list(examples)
+        validate_examples(examples, "CRFEntityRecognizer.fit_platt_scaling")
+        self.platt_slope, self.platt_intercept = UNCHANGED
+        lowest = np.full(len(self.labels), 0.02)
+        judged = []
+        for i in range(0, len(examples), BATCH):
+            batch = examples[i : i + BATCH]
+            found = self._posterior([eg.predicted for eg in batch]).candidates(lowest)
+            for eg, candidates in zip(batch, found):
+                annotated = gold_tags(eg, self.scheme, self.name) >= 0
+                aligned = eg.get_aligned_spans_y2x(eg.reference.ents)
+                gold = {(ent.start, ent.end, ent.label_) for ent in aligned}
+                judged += [
+                    (p, span in gold) for span, p in candidates if annotated[slice(*span[:2])].all()
+                ]
+        p, correct = np.array(judged, dtype=np.float64).reshape(-1, 2).T
+        scaling = fit_platt_scaling(p, correct, self.name)
+        self.platt_slope, self.platt_intercept = scaling
+        return scaling
+
     def log_likelihoods(self, examples: Iterable[Example]) -> list[float]:
         """Compute the log probability of the gold entities of each example, at the temperature.
 
@@ -387,12 +429,13 @@ class CRFEntityRecognizer(CRFPipe):
         """Compute the potentials of docs, in batches, with the gold tag ids of each batch."""
         return [
             (self._potentials(docs), np.concatenate(gold))
-            for docs, gold in (zip(*pairs[i : i + 64]) for i in range(0, len(pairs), 64))
+            for docs, gold in (zip(*pairs[i : i + BATCH]) for i in range(0, len(pairs), BATCH))
         ]
 
     def _forget_fits(self) -> None:
         """Drop what was fitted to other weights."""
-        self.cfg["temperature"] = self.cfg["span_threshold"] = None
+        for name in FITTED:
+            self.cfg[name] = None
         self.cfg["guarantees"] = {}
 
     def _require_known_labels(self, labels: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ from spacy.tokens import Doc, Span
 from ..input_error import InputError
 from ..ml.potentials import Potentials
 from .listeners import require_features
+from .platt_scaling import PlattScaling
 from .posterior import Posterior, Trellis
 from .preset import preset_constraints
 
@@ -57,8 +58,14 @@ class Analysis(NamedTuple):
 class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
     """A pipe whose model is a CRF. These methods do not change docs or weights.
 
-    A subclass has labels, a scheme, and the settings `temperature` and `overwrite`.
+    A subclass has labels, a scheme, and the settings `temperature`, `platt_slope`,
+    `platt_intercept` and `overwrite`.
     """
+
+    @property
+    def platt_scaling(self) -> PlattScaling:
+        """The calibration of the probabilities of entities."""
+        return PlattScaling(self.platt_slope, self.platt_intercept)
 
     def nbest(self, docs: Iterable[Doc], n: int) -> list[list[Analysis]]:
         """Find the n most probable analyses of each doc, fewer where fewer are legal.
@@ -159,7 +166,7 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
     def _posterior(self, docs: Sequence[Doc]) -> Posterior:
         potentials = self._potentials(docs)
         constraints = preset_constraints(docs, self.scheme, self.overwrite)
-        return Posterior(potentials, self.scheme, constraints, self.temperature)
+        return Posterior(potentials, self.scheme, constraints, self.temperature, self.platt_scaling)
 
     def _potentials(self, docs: Sequence[Doc]) -> Potentials:
         """Compute the potentials of docs; if there is no token, only the transitions."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from .. import crf
 from ..ml.potentials import Potentials
 from ..tags import TAG_MISSING, SpanOffsets, Spans, TagScheme
+from .platt_scaling import UNCHANGED, PlattScaling
 from .preset import DecodingConstraints
 
 
@@ -44,6 +45,7 @@ class Posterior:
     potentials: The potentials of the docs, for the tags of the scheme.
     constraints: The constraints on decoding the docs.
     temperature: Divides all scores. It changes probabilities, but not the ranking of sequences.
+    platt: Calibrates the probabilities of entities.
     """
 
     def __init__(
@@ -52,9 +54,10 @@ class Posterior:
         scheme: TagScheme,
         constraints: DecodingConstraints,
         temperature: float = 1.0,
+        platt: PlattScaling = UNCHANGED,
     ) -> None:
         self._potentials, self._scheme, self._constraints = potentials, scheme, constraints
-        self._lengths, self._temperature = potentials.lengths, temperature
+        self._lengths, self._temperature, self._platt = potentials.lengths, temperature, platt
         self._chain = self._chain_at(None)
         # The first token of each doc, and the end of the last doc: (B + 1,).
         self._begins = np.append(0, potentials.lengths.cumsum())
@@ -95,7 +98,7 @@ class Posterior:
         return Trellis(self._scheme.tags, *(x.cpu().numpy() for x in (emissions, *of_doc)))
 
     def probabilities(self, spans: Sequence[Sequence[SpanOffsets]]) -> list[list[float]]:
-        """Compute for each span of each doc the probability that exactly it is an entity.
+        """Compute for each span of each doc the calibrated probability that it is an entity.
 
         Raises KeyError for an unknown label.
         """
@@ -106,11 +109,11 @@ class Posterior:
             for start, end, label in of_doc
         ]
         columns = np.array(flat, dtype=np.int64).reshape(-1, 3).T
-        p = iter(self._probabilities(Spans(*columns)).tolist())
+        p = iter(self._platt.apply(self._probabilities(Spans(*columns))).tolist())
         return [list(islice(p, len(of_doc))) for of_doc in spans]
 
     def candidates(self, thresholds: NDArray[np.float64]) -> list[list[tuple[SpanOffsets, float]]]:
-        """Find all spans with at least this probability of being an entity; they may overlap.
+        """Find all spans with at least this calibrated probability; they may overlap.
 
         An entity is at most as probable as the tags of its first tokens. So spans grow to the right
         from each token while these tags are probable enough.
@@ -119,6 +122,7 @@ class Posterior:
 
         Returns the spans of each doc in order, each with its probability.
         """
+        thresholds = self._platt.invert(thresholds)
         preset = self._constraints.preset
         free, labels = np.flatnonzero(~preset), np.arange(len(self._scheme.labels))
         starts = np.repeat(free, len(labels))
@@ -138,7 +142,7 @@ class Posterior:
             return [[] for _ in self._lengths]
         *columns, p = map(np.concatenate, zip(*found))
         order = np.argsort(columns[0], kind="stable")
-        ordered = iter(p[order].tolist())
+        ordered = iter(self._platt.apply(p[order]).tolist())
         by_doc = self._by_doc(Spans(*columns).where(order))
         return [sorted(zip(offsets, ordered)) for offsets in by_doc]
 

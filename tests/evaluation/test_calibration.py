@@ -499,7 +499,7 @@ def test_docs_that_fail_shift_no_entity_to_another(nlp: Language) -> None:
     """An error handler lets a pipeline go on: it then yields fewer docs than it was given."""
     pipe: Any = nlp.get_pipe("crf_ner")
     expected = calibrate(nlp, make_examples(nlp, NOISY[1:]))
-    pipe.temperature = 1.0
+    pipe.temperature, pipe.platt_slope, pipe.platt_intercept = 1.0, 1.0, 0.0
     predict = pipe.predict
 
     def fails(docs: List[Doc]) -> Any:

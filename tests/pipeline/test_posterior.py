@@ -18,6 +18,7 @@ from helpers import SCHEMES, Span, properties
 from posteriors import LABELS, NEAR_ZERO, TEMPERATURES, Batch, batches, read
 from spacy_crf_ner import crf
 from spacy_crf_ner.ml.potentials import NegativeSpan, Potentials, nll_with_gradient
+from spacy_crf_ner.pipeline.platt_scaling import PlattScaling
 from spacy_crf_ner.pipeline.posterior import Posterior
 from spacy_crf_ner.pipeline.preset import DecodingConstraints
 from spacy_crf_ner.tags import TagScheme
@@ -65,6 +66,41 @@ def test_candidates_are_all_spans_that_are_probable_enough(
                 assert span not in found
             elif p > least + 2e-5:
                 assert found[span] == pytest.approx(p, abs=2e-5)
+
+
+@given(
+    batch=batches(),
+    slope=st.sampled_from([0.5, 1.0, 2.0]),
+    intercept=st.sampled_from([-1.0, 0.0, 0.7]),
+    least=st.sampled_from([1e-3, 0.05, 0.3, 0.9]),
+)
+@properties
+def test_platt_scaling_changes_probabilities_and_not_their_order(
+    batch: Batch, slope: float, intercept: float, least: float
+) -> None:
+    posterior = batch.posterior(platt=PlattScaling(slope, intercept))
+    docs = range(len(batch.limits))
+    asked = [batch.spans(doc) for doc in docs]
+    found = posterior.probabilities(asked)
+    candidates = posterior.candidates(np.full(len(batch.scheme.labels), least))
+    assert posterior.decode() == batch.posterior().decode()
+    for doc, spans, ps in zip(docs, asked, found):
+        for span, p in zip(spans, ps):
+            exact = batch.probabilities(doc)[span]
+            if exact < 1e-4:  # where the posterior is rounded, its odds are anything
+                assert p <= odds_of(1e-4, slope, intercept) + 1e-3
+                continue
+            assert p == pytest.approx(odds_of(exact, slope, intercept), abs=2e-3)
+            if abs(p - least) > 1e-3 and not batch.limits[doc].preset[span[0]]:
+                assert (span in dict(candidates[doc])) == (p > least)
+        for span, p in candidates[doc]:
+            assert p == pytest.approx(dict(zip(spans, ps))[span], abs=1e-6)
+
+
+def odds_of(p: float, slope: float, intercept: float) -> float:
+    """Platt scaling as a product of odds."""
+    odds = (p / max(1 - p, 1e-6)) ** slope * np.exp(intercept)
+    return float(odds / (1 + odds))
 
 
 @pytest.mark.parametrize("scheme, label", list(product(SCHEMES, LABELS)))

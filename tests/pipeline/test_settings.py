@@ -23,6 +23,8 @@ SETTINGS: dict[str, Any] = {
     "threshold": 0.75,
     "thresholds": {"GPE": 0.5},
     "temperature": 2.5,
+    "platt_slope": 0.5,
+    "platt_intercept": -1.5,
     "decode": "f_score",
     "span_threshold": 0.25,
     "spans_key": "candidates",
@@ -81,6 +83,10 @@ def test_a_loaded_setting_is_validated_too(saved: Path) -> None:
     with pytest.raises(InputError, match=r"\[ner\] temperature: expected a number over 0, got -1"):
         ner_of(nlp).temperature = -1.0
     assert (ner_of(nlp).temperature, configured(nlp, "temperature")) == (1.0, None)
+    with pytest.raises(InputError, match=r"\[ner\] platt_slope: expected a number over 0, got 0"):
+        ner_of(nlp).platt_slope = 0.0
+    with pytest.raises(InputError, match=r"\[ner\] platt_intercept: expected a finite number"):
+        ner_of(nlp).platt_intercept = float("nan")
 
 
 def test_a_damaged_temperature_is_an_error(saved: Path, tmp_path: Path) -> None:
@@ -107,7 +113,7 @@ def test_a_setting_that_is_changed_is_saved(
     nlp = spacy.load(saved)
     setattr(ner_of(nlp), name, value)
     # What is fitted belongs to the weights, and is stored with them.
-    fitted = name in ("temperature", "span_threshold")
+    fitted = name in ("temperature", "platt_slope", "platt_intercept", "span_threshold")
     assert configured(nlp, name) == (None if fitted else value)
     assert getattr(ner_of(stored(nlp, how, tmp_path)), name) == value
 

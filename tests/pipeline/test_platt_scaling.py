@@ -1,0 +1,151 @@
+"""Platt scaling against an optimizer of scipy, and against plain loops over all spans."""
+
+import warnings
+from typing import Any, List, Tuple
+
+import numpy as np
+import pytest
+import spacy
+from scipy.optimize import minimize
+from spacy.language import Language
+from spacy.tokens import Doc, Span
+from spacy.training import Example
+
+from pipelines import SENTENCES, TOK2VEC, make_examples, train
+from spacy_crf_ner.pipeline.platt_scaling import PlattScaling, fit_platt_scaling
+
+
+def drawn(n: int, slope: float, intercept: float, seed: int = 0) -> Tuple[Any, Any]:
+    """Spans whose log odds of being an entity are `slope` times the given ones."""
+    rng = np.random.default_rng(seed)
+    p = rng.uniform(0.01, 1.0, n)
+    p[:3] = 1.0
+    z = slope * np.log(p / np.maximum(1 - p, 1e-6)) + intercept
+    return p, (rng.random(n) < 1 / (1 + np.exp(-z))).astype(float)
+
+
+@pytest.mark.parametrize("n", [0, 1, 12, 400])
+@pytest.mark.parametrize("slope, intercept", [(1.0, 0.0), (0.4, -1.0), (3.0, 0.5)])
+def test_no_other_numbers_fit_better(n: int, slope: float, intercept: float) -> None:
+    p, correct = drawn(n, slope, intercept)
+    clipped = np.minimum(p, 1 - 1e-6)
+
+    def loss(w: Any) -> float:
+        q = 1 / (1 + np.exp(-(w[0] * np.log(clipped / (1 - clipped)) + w[1])))
+        right = np.where(correct == 1, q, 1 - q)
+        return float(-np.log(right).sum() + ((w[0] - 1) ** 2 + w[1] ** 2) / 2)
+
+    expected = minimize(loss, [1.0, 0.0], method="Nelder-Mead", options={"xatol": 1e-7}).x
+    assert fit_platt_scaling(p, correct, "ner") == pytest.approx(tuple(expected), abs=1e-4)
+
+
+def test_many_spans_give_the_numbers_that_they_were_drawn_with() -> None:
+    found = fit_platt_scaling(*drawn(200_000, 0.5, -0.7), "ner")
+    assert found == pytest.approx((0.5, -0.7), abs=0.02)
+
+
+def test_it_is_inverted_and_leaves_nothing_impossible() -> None:
+    scaling = PlattScaling(0.5, -1.0)
+    p = np.array([0.0, 1e-6, 0.02, 0.5, 0.99])
+    changed = scaling.apply(p)
+    assert changed[0] == 0.0 and (np.diff(changed) > 0).all()
+    np.testing.assert_allclose(scaling.invert(changed), p, rtol=1e-9)
+    assert scaling.invert(np.array(1.0)) == 1.0
+    assert 0.99 < PlattScaling(2.0, 0.0).apply(np.array(1.0)) < 1.0  # a rounded posterior
+    assert PlattScaling().apply(p) is p
+
+
+def test_an_opposite_order_warns_and_changes_nothing() -> None:
+    p, correct = drawn(400, 2.0, 0.0)
+    with pytest.warns(UserWarning, match=r"\[ner\] expected spans with a higher posterior to be"):
+        assert fit_platt_scaling(p, 1 - correct, "ner") == (1.0, 0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit_platt_scaling(p, correct, "ner")
+
+
+@pytest.fixture
+def nlp() -> Language:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+    train(nlp, make_examples(nlp), steps=6)
+    return nlp
+
+
+def partly(nlp: Language, cut: int) -> List[Example]:
+    """Examples without annotation in the first `cut` tokens, and one of other tokens."""
+    examples = make_examples(nlp, SENTENCES)
+    for eg in examples[:3]:
+        gold = [ent for ent in eg.reference.ents if ent.start >= cut]
+        eg.reference.set_ents(gold, missing=[eg.reference[:cut]], default="outside")
+    text, ents = SENTENCES[0]
+    words = [text[:1], *text[1:].split()]
+    doc = Doc(nlp.vocab, words, [False, *[True] * (len(words) - 2), False])
+    doc.ents = [span for span in (doc.char_span(*ent) for ent in ents) if span is not None]
+    return [*examples, Example(nlp.make_doc(text), doc)]
+
+
+@pytest.mark.parametrize("cut", [0, 2])
+def test_it_is_fitted_to_all_spans_with_annotation(
+    nlp: Language, cut: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examples = partly(nlp, cut) * 20  # several batches
+    ner: Any = nlp.get_pipe("crf_ner")
+    ner.temperature = 2.0
+    expected = []
+    for eg in examples:
+        doc = eg.predicted
+        tags = eg.get_aligned_ner()
+        spans = [
+            Span(doc, i, j, label)
+            for i in range(len(doc))
+            for j in range(i + 1, len(doc) + 1)
+            for label in ner.labels
+        ]
+        gold = {(ent.start_char, ent.end_char, ent.label_) for ent in eg.reference.ents}
+        expected += [
+            (p, float((span.start_char, span.end_char, span.label_) in gold))
+            for span, p in zip(spans, ner.span_posteriors(doc, spans))
+            if p >= 0.02 and None not in tags[span.start : span.end]
+        ]
+    ner.platt_slope = 7.0  # what is fitted does not depend on what was before
+    seen: List[Any] = []
+
+    def fit(p: Any, correct: Any, name: str) -> PlattScaling:
+        seen.extend([sorted(zip(p, correct)), name])
+        return PlattScaling(0.5, -0.25)
+
+    monkeypatch.setattr("spacy_crf_ner.pipeline.crf_ner.fit_platt_scaling", fit)
+    assert ner.fit_platt_scaling(examples) == ner.platt_scaling == (0.5, -0.25)
+    assert 0 < sum(correct for _, correct in expected) < len(expected) == len(seen[0])
+    assert [y for _, y in seen[0]] == [y for _, y in sorted(expected)]
+    np.testing.assert_allclose(seen[0], sorted(expected), atol=1e-5)
+    assert seen[1] == "crf_ner"
+
+
+def test_confidences_thresholds_and_candidates_have_it(nlp: Language) -> None:
+    ner: Any = nlp.get_pipe("crf_ner")
+    ner.spans_key, ner.candidate_threshold = "sc", 0.01
+    text = SENTENCES[5][0]
+    before, scaling = nlp(text), PlattScaling(0.5, -1.0)
+    ner.platt_slope, ner.platt_intercept = scaling
+    after = nlp(text)
+    assert (
+        [(e.start, e.end, e.label) for e in before.ents]
+        == [(e.start, e.end, e.label) for e in after.ents]
+        != []
+    )
+    now = [ent._.confidence for ent in after.ents]
+    expected = scaling.apply(np.array([ent._.confidence for ent in before.ents]))
+    np.testing.assert_allclose(now, expected, rtol=1e-4)
+    scores = {
+        (s.start, s.end, s.label): p
+        for s, p in zip(after.spans["sc"], after.spans["sc"].attrs["scores"])
+    }
+    for ent, p in zip(after.ents, now):
+        assert scores[ent.start, ent.end, ent.label] == pytest.approx(p, rel=1e-5)
+    assert ner.span_posteriors(nlp.make_doc(text), after.ents) == pytest.approx(now, rel=1e-4)
+    ner.threshold = min(now) + 1e-4
+    assert len(nlp(text).ents) == len(now) - 1
+    nlp.initialize(lambda: make_examples(nlp))  # it belongs to old weights
+    assert ner.platt_scaling == (1.0, 0.0)
