@@ -245,16 +245,25 @@ def confidence(
     _print_machine(-1)
     at = (0.0, 0.5, 0.8, 0.9, 0.95)
     titles = " | ".join(f"P, R at {threshold}" for threshold in at)
-    print(f"| pipeline | temperature | ECE before, after | Brier before, after | {titles} |")
-    print("|---" * (4 + len(at)) + "|")
+    print(
+        "| pipeline | entities | temperature, slope, intercept | ECE: no calibration, temperature, "
+        f"also Platt scaling, by chance | the same for Brier | {titles} |"
+    )
+    print("|---" * (5 + len(at)) + "|")
     for model, dev_file, test_file in zip(models, dev, test):
         nlp = spacy.load(model)
+        ner: Any = nlp.get_pipe("ner")
         before = collect_entities(_predicted(nlp, test_file))
-        fitted = calibrate(nlp, Corpus(dev_file)(nlp))["temperature"]
+        calibrate(nlp, Corpus(dev_file)(nlp))
+        fitted = ner.platt_scaling
         after = collect_entities(_predicted(nlp, test_file))
-        measured = [reliability(docs) for docs in (before, after)]
-        row = [model.parent.name, f"{fitted:.2f}"]
-        row.append(", ".join(f"{100 * m['ece']:.1f} %" for m in measured))
+        ner.platt_slope, ner.platt_intercept = 1.0, 0.0
+        between = collect_entities(_predicted(nlp, test_file))
+        measured = [reliability(docs) for docs in (before, between, after)]
+        row = [model.parent.name, f"{measured[-1]['entities']}"]
+        row.append(f"{ner.temperature:.2f}, {fitted.slope:.2f}, {fitted.intercept:.2f}")
+        chance = f"{100 * measured[-1]['ece_by_chance']:.1f} %"
+        row.append(", ".join([*(f"{100 * m['ece']:.1f} %" for m in measured), chance]))
         row.append(", ".join(f"{m['brier']:.3f}" for m in measured))
         for kept in precision_at(after, at):
             shares = (kept["precision"], kept["recall"])

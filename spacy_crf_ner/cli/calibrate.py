@@ -73,8 +73,9 @@ def calibrate(
 
     \b
     Prints, before and after calibration, over the predicted entities:
-      ECE    expected calibration error, in 15 bins
-      Brier  mean of (confidence - correct)^2, with correct = 0 or 1
+      ECE        expected calibration error, in 15 bins
+      by chance  the ECE of as many entities if every confidence were right
+      Brier      mean of (confidence - correct)^2, with correct = 0 or 1
 
     The pipeline keeps its promises on new documents from the source of CORPUS, if none of
     these was trained on or chose the checkpoint, as dev.spacy does. A half of
@@ -115,7 +116,7 @@ def calibrate(
     table = Table("")
     for name in ("before", "after"):
         table.add_column(name, justify="right")
-    measures = [("ECE", "ece"), ("Brier", "brier")]
+    measures = [("ECE", "ece"), ("by chance", "ece_by_chance"), ("Brier", "brier")]
     if f_beta is not None:
         measures += [("precision", "precision"), ("recall", "recall"), (f"F{f_beta:g}", "f_beta")]
     for name, key in measures:

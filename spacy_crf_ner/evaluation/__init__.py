@@ -10,6 +10,7 @@ from ..input_error import InputError
 from ..pipeline.lookup import find_recognizer, recognizer
 from .bootstrap import RESAMPLES, confidence_intervals, paired_bootstrap
 from .calibration import precision_at, reliability
+from .coverage import coverage
 from .error_analysis import confusion, errors, missed_probabilities
 from .matching import DocEntities, collect_entities, match_entities
 from .scores import count_entities, require_nervaluate, score_matchings
@@ -52,6 +53,7 @@ def evaluate(
         "errors": The mistakes, the most confident first, from `errors`.
         "reliability", "thresholds": The results of `reliability` and `precision_at`; None if no
             entity has a confidence.
+        "coverage": The result of `coverage`; None without candidates and promises.
         "transitions": Those of the component, or None. "training": As given. "comparison": None.
     Raises InputError if there are no examples, if no component has annotated the docs, if a
     predicted and a gold doc differ in their text, as `find_recognizer`, and if nervaluate is not
@@ -63,10 +65,11 @@ def evaluate(
     labels = _labels(docs)
     counts = count_entities(docs, labels)
     matches = [match_entities(doc.gold, doc.predicted) for doc in docs]
-    probabilities = transitions = None
+    probabilities = transitions = covered = None
     if nlp is not None and (name := find_recognizer(nlp, component)) is not None:
         probabilities = missed_probabilities(nlp, name, [eg.predicted for eg in examples], matches)
         transitions = recognizer(nlp, name).transitions().to_dict()
+        covered = coverage(nlp, name, examples, docs)
     has_confidence = any(ent.confidence is not None for doc in docs for ent in doc.predicted)
     return {
         "model": model,
@@ -82,6 +85,7 @@ def evaluate(
         "errors": errors(docs, matches, probabilities),
         "reliability": reliability(docs) if has_confidence else None,
         "thresholds": precision_at(docs, THRESHOLDS) if has_confidence else None,
+        "coverage": covered,
         "transitions": transitions,
         "training": training,
         "comparison": None,

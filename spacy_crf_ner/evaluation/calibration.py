@@ -104,6 +104,8 @@ def reliability(docs: Iterable[DocEntities]) -> dict[str, Any]:
         "ece": Expected calibration error, in 15 bins of equal width: the sum over bins of
             their share of E times |mean confidence - share correct|; None for E = 0.
             Source: Guo et al. (2017), ICML, equation 3.
+        "ece_by_chance": What it is on average for E entities if each confidence is the probability
+            of being correct, in the normal approximation; None for E = 0.
         "brier": The mean of (confidence - correct)^2; None for E = 0.
         "bins": The "count", mean "confidence" and share "correct" of each bin, None if it is
             empty. Bin i has the confidences above i/15, up to (i+1)/15.
@@ -118,10 +120,13 @@ def reliability(docs: Iterable[DocEntities]) -> dict[str, Any]:
         for i in inside
     ]
     gaps = [b["count"] * abs(b["confidence"] - b["correct"]) for b in bins if b["count"]]
+    # A bin's share correct then has a normal distribution around its mean confidence.
+    noise = [math.sqrt(2 / math.pi * float((p[i] * (1 - p[i])).sum())) for i in inside]
     return {
         "entities": len(p),
         "left_out": left_out,
         "ece": sum(gaps) / len(p) if len(p) else None,
+        "ece_by_chance": sum(noise) / len(p) if len(p) else None,
         "brier": _mean((p - correct) ** 2),
         "bins": bins,
     }

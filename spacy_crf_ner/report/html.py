@@ -132,6 +132,11 @@ def _plots(results: dict[str, Any]) -> dict[str, list[Plot]]:
         curve = plots.precision_recall_curve(results["thresholds"])
         about = "For entities with a confidence of at least the number at the point."
         confidence.append(Plot(curve, "Precision and recall", about))
+    candidates = []
+    if results["coverage"] is not None and results["coverage"]["curve"]:
+        about = "A lower threshold finds more of the gold entities, and costs more candidates."
+        curve = plots.coverage_curve(**results["coverage"])
+        candidates.append(Plot(curve, "Coverage of candidates", about))
     scores = results["transitions"]
     if scores and scores["tags"]:
         about = (
@@ -145,4 +150,9 @@ def _plots(results: dict[str, Any]) -> dict[str, list[Plot]]:
         for of, about in CURVES.items()
     ]
     training = [plot for plot in curves if plot.svg]
-    return {"Confidence": confidence, "Transitions": transitions, "Training": training}
+    return {
+        "Confidence": confidence,
+        "Guarantees": candidates,
+        "Transitions": transitions,
+        "Training": training,
+    }

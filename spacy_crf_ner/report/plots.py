@@ -99,6 +99,31 @@ def precision_recall_curve(thresholds: Sequence[dict[str, Any]]) -> str:
         return _svg(figure, "precision-recall", about)
 
 
+def coverage_curve(
+    curve: Sequence[dict[str, Any]], promises: dict[str, dict[str, Any]], **_: Any
+) -> str:
+    """Draw the share of gold entities among candidates against the number of candidates.
+
+    curve, promises: Parts of the result of `coverage.coverage`.
+
+    Returns an SVG element: a curve with a point for each threshold, and a line at the promise.
+    """
+    points = [(at["threshold"], at["per_entity"], 100 * at["coverage"]) for at in curve]
+    with _figure(*SMALL) as figure:
+        axes = figure.subplots()
+        if "recall" in promises:
+            level = 100 * promises["recall"]["level"]
+            axes.axhline(level, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
+            axes.annotate("promised", (0, level), (5, -10), textcoords="offset points", color=MUTED)
+        axes.plot(*_columns(points, 3)[1:], color=ACCENT, marker="o", markersize=3)
+        for threshold, x, y in (points[0], points[-1]):
+            axes.annotate(f"{threshold:.2g}", (x, y), (5, -12), textcoords="offset points")
+        axes.set(xlim=(0, None), xlabel="candidates per gold entity", ylabel="gold entities, %")
+        listed = ", ".join(f"{at:.2g}: {n:.2f} and {share:.1f}" for at, n, share in points)
+        about = f"Coverage; threshold, candidates per gold entity, coverage in percent: {listed}."
+        return _svg(figure, "coverage", about)
+
+
 def transition_map(transitions: dict[str, Any]) -> str:
     """Draw the scores of the transitions of a CRF as a heat map.
 

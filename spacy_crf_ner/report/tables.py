@@ -59,7 +59,10 @@ class Section(NamedTuple):
 
 def sections(results: dict[str, Any]) -> list[Section]:
     """Convert the result of `evaluation.evaluate` or `compare` to the sections of a report."""
-    parts = [_types, _matchings, _confusion, _errors, _confidence, _transitions]
+    parts = [_types, _matchings, _confusion, _errors, _confidence]
+    if results["coverage"] is not None:
+        parts.append(_guarantees)
+    parts.append(_transitions)
     if results["training"]:
         parts.append(_training)
     if results["comparison"] is not None:
@@ -181,7 +184,8 @@ def _confidence(results: dict[str, Any]) -> Section:
         return Section("Confidence", "This pipeline does not set confidences.")
     bins, brier = reliability["bins"], reliability["brier"]
     meaning = (
-        f"Expected calibration error {percent(reliability['ece'])}\N{NO-BREAK SPACE}%, Brier score "
+        f"Expected calibration error {percent(reliability['ece'])}\N{NO-BREAK SPACE}% "
+        f"({percent(reliability['ece_by_chance'])}\N{NO-BREAK SPACE}% by chance), Brier score "
         f"{UNDEFINED if brier is None else f'{brier:.3f}'}, of "
         f"{count(reliability['entities'], 'entity')} in {len(bins)} bins."
     )
@@ -198,6 +202,36 @@ def _confidence(results: dict[str, Any]) -> Section:
         rows.append(_row(f"{each['threshold']:.2f}", each["entities"], *shares))
     title = "Precision and recall by confidence threshold"
     return Section("Confidence", meaning, [in_bins, Table(title, header, rows, folded=True)])
+
+
+def _guarantees(results: dict[str, Any]) -> Section:
+    coverage = results["coverage"]
+    header = _row("Promise", "Level", "Certainty", "Fitted to documents", "Found here")
+    rows = []
+    for kind, promise in coverage["promises"].items():
+        certainty = percent(promise["certainty"]) if promise["certainty"] else "on average"
+        name = f"{kind} of each label" if promise.get("by_label") else kind
+        cells = (
+            percent(promise["level"]),
+            certainty,
+            promise["documents"],
+            percent(promise["found"]),
+        )
+        rows.append(_row(name, *cells))
+    tables = [Table("Promises, in %", header, rows)] if rows else []
+    if coverage["curve"]:
+        header = _row("Threshold", "Candidates per gold entity", "% of gold entities")
+        rows = [
+            _row(f"{at['threshold']:.2g}", f"{at['per_entity']:.2f}", percent(at["coverage"]))
+            for at in coverage["curve"]
+        ]
+        tables.append(Table("Candidates by threshold", header, rows, folded=True))
+    meaning = (
+        "Promises hold for new documents from the source of those that they were fitted to. Found "
+        f"here: the mean share in a document, of {count(coverage['docs'], 'document')} with "
+        "complete annotation."
+    )
+    return Section("Guarantees", meaning, tables)
 
 
 def _transitions(results: dict[str, Any]) -> Section:

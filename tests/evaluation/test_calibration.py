@@ -151,10 +151,21 @@ def test_figures_of_a_case_by_hand() -> None:
     assert [i for i, b in enumerate(found["bins"]) if b["count"]] == [2, 13, 14]
 
 
+@pytest.mark.parametrize("n", [300, 2000])
+def test_the_error_by_chance_is_the_mean_of_drawn_ones(n: int) -> None:
+    random = np.random.default_rng(1)
+    p = random.uniform(0, 1, n) ** 0.3
+    drawn = []
+    for _ in range(20):
+        found = measured(judged(p.tolist(), (random.uniform(0, 1, n) < p).tolist()))
+        drawn.append(found["ece"])
+    assert found["ece_by_chance"] == pytest.approx(np.mean(drawn), rel=0.15)
+
+
 def test_confidences_of_0_and_1_have_a_bin() -> None:
     found = measured(judged([0.0, 1.0], [False, True]))
     assert [b["count"] for b in found["bins"]] == [1, *[0] * 13, 1]
-    assert found["ece"] == found["brier"] == 0.0
+    assert found["ece"] == found["ece_by_chance"] == found["brier"] == 0.0
 
 
 def test_what_lacks_gold_annotation_or_a_confidence_is_left_out() -> None:
@@ -401,8 +412,11 @@ def test_the_command_saves_a_calibrated_pipeline(folder: Path, tmp_path: Path) -
     assert temperature == pytest.approx(expected["temperature"]) != 1.0
     assert second.config["components"]["crf_ner"]["temperature"] is None  # it is with the weights
     rows = [line.replace("│", " ").split() for line in output.splitlines()]
-    for row, key in (("ECE", "ece"), ("Brier", "brier")):
-        assert [row, *(f"{expected[when][key]:.4f}" for when in ("before", "after"))] in rows
+    for row, key in (("ECE", "ece"), ("by chance", "ece_by_chance"), ("Brier", "brier")):
+        assert [
+            *row.split(),
+            *(f"{expected[when][key]:.4f}" for when in ("before", "after")),
+        ] in rows
     assert f"Temperature: {temperature:.3f}" in output
     assert f"Pipeline: {tmp_path / 'out'}" in output
 

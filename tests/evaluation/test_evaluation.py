@@ -658,8 +658,9 @@ def test_spacys_own_ner_has_figures_and_no_confidences() -> None:
     examples = annotated(nlp)
     found = evaluate(examples, nlp=nlp, resamples=2)
     assert found["predicted"] == sum(len(eg.predicted.ents) for eg in examples) > 2
-    for name in ("reliability", "thresholds", "transitions", "training", "comparison"):
+    for name in ("reliability", "thresholds", "coverage", "transitions", "training"):
         assert found[name] is None
+    assert found["comparison"] is None
     assert all(error["confidence"] is None for error in found["errors"]["list"])
 
 

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from pipelines import TOK2VEC, listening, make_examples, train
 from spacy_crf_ner.cli import app
+from spacy_crf_ner.evaluation import evaluate
 from spacy_crf_ner.evaluation.calibration import calibrate
 from spacy_crf_ner.evaluation.guarantees import guarantees
 from spacy_crf_ner.evaluation.promises import Promises, promise
@@ -405,3 +406,68 @@ def test_another_component_may_not_write_the_candidates(nlp: Language) -> None:
     assert nlp.get_pipe("crf_ner").spans_key is None
     nlp.get_pipe("crf_ner").spans_key = "candidates"
     promise(nlp, "crf_ner", drawn(nlp, 100, 11), Promises(recall=0.9))
+
+
+# In reports
+
+
+@pytest.mark.filterwarnings("ignore:.*expected a best temperature")
+@pytest.mark.parametrize("by_label", [False, True])
+def test_a_report_says_what_was_found(nlp: Language, by_label: bool) -> None:
+    asked = Promises(recall=0.9, precision=0.5, analyses=0.7, by_label=by_label)
+    promise(nlp, "crf_ner", drawn(nlp, 150, 12), asked)
+    examples = drawn(nlp, 60, 13)
+    for eg in examples:
+        eg.predicted = nlp(eg.text)
+    partly = drawn(nlp, 1, 14)
+    partly[0].reference.set_ents([], missing=[partly[0].reference[:]])
+    partly[0].predicted = nlp(partly[0].text)
+    found = evaluate([*examples, *partly], nlp=nlp, resamples=2)["coverage"]
+    assert found["docs"] == 60
+    given = guarantees(nlp)
+    assert {kind: {**each, "found": None} for kind, each in given.items()} == {
+        kind: {**each, "found": None} for kind, each in found["promises"].items()
+    }
+
+    def keys(spans: Any) -> List[Tuple[int, int, str]]:
+        return [(span.start_char, span.end_char, span.label_) for span in spans]
+
+    recalls, precisions, right = [], [], []
+    candidates: List[Dict[Tuple[int, int, str], float]] = []
+    gold = [keys(eg.reference.ents) for eg in examples]
+    for eg, ents in zip(examples, gold):
+        group = eg.predicted.spans["sc"]
+        candidates.append(dict(zip(keys(group), group.attrs["scores"])))
+        if ents:
+            recalls.append(np.mean([ent in candidates[-1] for ent in ents]))
+        if eg.predicted.ents:
+            precisions.append(np.mean([ent in ents for ent in keys(eg.predicted.ents)]))
+        (analyses,) = nlp.get_pipe("crf_ner").analysis_sets([nlp.make_doc(eg.text)])
+        right.append(any(keys(each.ents) == ents for each in analyses))
+    for kind, values in (("recall", recalls), ("precision", precisions), ("analyses", right)):
+        assert found["promises"][kind]["found"] == pytest.approx(np.mean(values))
+        assert 0.4 < np.mean(values)
+    assert np.mean(recalls) < 1.0
+    for at in found["curve"]:
+        least = at["threshold"] * (1 - 1e-6)
+        kept = [{c for c, p in of_doc.items() if p >= least} for of_doc in candidates]
+        assert at["per_entity"] == pytest.approx(sum(map(len, kept)) / sum(map(len, gold)))
+        shares = [np.mean([ent in of for ent in ents]) for of, ents in zip(kept, gold) if ents]
+        assert at["coverage"] == pytest.approx(np.mean(shares))
+    thresholds = [at["threshold"] for at in found["curve"]]
+    assert thresholds == sorted(thresholds, reverse=True) and len(thresholds) > 5
+    assert found["curve"][-1]["coverage"] == pytest.approx(np.mean(recalls))
+
+
+def test_a_report_leaves_out_what_no_longer_holds(nlp: Language) -> None:
+    promise(nlp, "crf_ner", drawn(nlp, 100, 15), Promises(recall=0.9))
+    nlp.get_pipe("crf_ner").candidate_threshold = 0.5
+    examples = drawn(nlp, 20, 16)
+    for eg in examples:
+        eg.predicted = nlp(eg.text)
+    with pytest.warns(UserWarning, match="got other candidate_threshold"):
+        found = evaluate(examples, nlp=nlp, resamples=2)["coverage"]
+    assert found["promises"] == {} and found["curve"][-1]["threshold"] == 0.5
+    nlp.get_pipe("crf_ner").spans_key = None
+    with pytest.warns(UserWarning, match="got other"):
+        assert evaluate(examples, nlp=nlp, resamples=2)["coverage"] is None

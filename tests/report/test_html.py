@@ -116,6 +116,7 @@ FIGURES: Dict[str, Any] = {
         "entities": 10,
         "left_out": 2,
         "ece": 0.0712,
+        "ece_by_chance": 0.0312,
         "brier": 0.1834,
         "bins": [{"count": 0, "confidence": None, "correct": None}] * 7
         + [
@@ -136,6 +137,30 @@ FIGURES: Dict[str, Any] = {
         {"threshold": 0.9, "entities": 6, "precision": 0.8333, "recall": 0.4167},
         {"threshold": 0.99, "entities": 0, "precision": None, "recall": 0.0},
     ],
+    "coverage": {
+        "docs": 4,
+        "promises": {
+            "recall": {
+                "level": 0.9,
+                "certainty": 0.95,
+                "documents": 40,
+                "threshold": 0.02,
+                "by_label": True,
+                "found": 0.9244,
+            },
+            "analyses": {
+                "level": 0.8,
+                "certainty": None,
+                "documents": 50,
+                "threshold": 0.01,
+                "found": None,
+            },
+        },
+        "curve": [
+            {"threshold": 0.9, "coverage": 0.41, "per_entity": 0.5},
+            {"threshold": 0.02, "coverage": 0.9244, "per_entity": 1.856},
+        ],
+    },
     "transitions": {
         "tags": ["O", "B-LOC", "I-LOC"],
         "scores": [[1.25, 0.5, None], [-0.75, 0.25, 2.5], [0.0, -1.5, 1.0]],
@@ -148,7 +173,7 @@ FIGURES: Dict[str, Any] = {
     ],
     "comparison": None,
 }
-OPTIONAL = ("reliability", "thresholds", "transitions", "training", "comparison")
+OPTIONAL = ("reliability", "thresholds", "coverage", "transitions", "training", "comparison")
 
 
 def difference(value: float, low: float, high: float, p: float) -> Dict[str, Any]:
@@ -212,6 +237,7 @@ def empty() -> Dict[str, Any]:
             "entities": 0,
             "left_out": 0,
             "ece": None,
+            "ece_by_chance": None,
             "brier": None,
             "bins": [{"count": 0, "confidence": None, "correct": None}] * 15,
         },
@@ -477,9 +503,8 @@ def test_errors_beyond_what_a_page_can_have_are_counted(monkeypatch: pytest.Monk
 
 
 def test_confidence_is_told_in_figures(page: Page) -> None:
-    assert "Expected calibration error 7.1 %, Brier score 0.183, of 10 entities in 15 bins." in (
-        words(page.sections["Confidence"])
-    )
+    told = words(page.sections["Confidence"])
+    assert "Expected calibration error 7.1 % (3.1 % by chance), Brier score 0.183, of 10" in told
     bins, curve = map(cells, page.tables["Confidence"])
     assert bins[1] == ["0.000 to 0.067", "0", "-", "-"]
     assert bins[12] == ["0.733 to 0.800", "2", "77.9", "50.0"]
@@ -539,6 +564,16 @@ def test_few_resamples_claim_no_small_p() -> None:
     figures["comparison"]["resamples"] = 100
     table = Page(report_page(figures)).tables["Comparison"][0]
     assert [row[-1] for row in table[1:3]] == ["< 0.010", "0.094"]
+
+
+def test_promises_and_candidates_are_told_in_figures(page: Page) -> None:
+    promises, candidates = map(cells, page.tables["Guarantees"])
+    assert promises[1:] == [
+        ["recall of each label", "90.0", "95.0", "40", "92.4"],
+        ["analyses", "80.0", "on average", "50", "-"],
+    ]
+    assert candidates[1:] == [["0.9", "0.50", "41.0"], ["0.02", "1.86", "92.4"]]
+    assert "of 4 documents with complete annotation" in words(page.sections["Guarantees"])
 
 
 def test_what_a_pipeline_does_not_have_is_said(html: Dict[str, str]) -> None:

@@ -17,6 +17,7 @@ import pytest
 from numpy.typing import NDArray
 
 from spacy_crf_ner.report.plots import (
+    coverage_curve,
     precision_recall_curve,
     reliability_diagram,
     training_curves,
@@ -47,6 +48,11 @@ THRESHOLDS = [
     {"threshold": 0.9, "entities": 2, "precision": 1.0, "recall": 0.1},
     {"threshold": 0.99, "entities": 0, "precision": None, "recall": 0.0},
 ]
+CURVE = [
+    {"threshold": 0.9, "coverage": 0.41, "per_entity": 0.5},
+    {"threshold": 0.1, "coverage": 0.86, "per_entity": 1.1},
+    {"threshold": 0.02, "coverage": 0.93, "per_entity": 1.9},
+]
 TRAINING = [
     {"step": 0, "epoch": 0, "losses": {"ner": 90.0, "_x": 4.0}, "scores": {"ents_f": 0.0}},
     {"step": 50, "epoch": 1, "losses": {"ner": 31.0}, "scores": {"ents_f": 0.5}},
@@ -55,7 +61,7 @@ TRAINING = [
 LABELS = ["$x^2$", "$", "a_b", "<b>bold</b>", "&amp;", "\"'", "{x}", 'style="fill: #000000"', "\\n"]
 
 
-NAMES = ("reliability", "precision-recall", "transitions", "losses", "scores")
+NAMES = ("reliability", "precision-recall", "transitions", "losses", "scores", "coverage")
 
 
 def plots() -> Dict[str, str]:
@@ -68,6 +74,7 @@ def plots() -> Dict[str, str]:
                 transition_map(TRANSITIONS),
                 training_curves(TRAINING, "losses"),
                 training_curves(TRAINING, "scores"),
+                coverage_curve(CURVE, {"recall": {"level": 0.9}}),
             ),
         )
     )
@@ -136,6 +143,14 @@ def test_thresholds_that_change_nothing_are_marked_once() -> None:
         {"threshold": each, "entities": 5, "precision": 0.7, "recall": 0.6} for each in (0.5, 0.8)
     ]
     assert [each for each in texts(precision_recall_curve(rows)) if "." in each] == ["0.5"]
+
+
+def test_coverage_lies_to_scale_over_the_promise() -> None:
+    line, curve = curves(coverage_curve(CURVE, {"recall": {"level": 0.9}}))
+    assert is_to_scale(curve, [[0.5, 41], [1.1, 86], [1.9, 93]])
+    scale, shift = np.polyfit([41, 86, 93], curve[:, 1], 1)
+    assert line[:, 1] == pytest.approx(scale * 90 + shift, abs=0.1)
+    assert len(curves(coverage_curve(CURVE, {}))) == 1
 
 
 def test_training_lies_to_scale() -> None:
