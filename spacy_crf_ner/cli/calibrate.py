@@ -6,7 +6,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
+from rich.table import Column, Table
+from spacy.training import Example
 
 from ..evaluation.calibration import calibrate as fit
 from ..evaluation.guarantees import COMMON, SETTINGS_OF
@@ -33,6 +34,10 @@ def calibrate(
         Path, typer.Argument(help="Held-out documents with gold entities, not the training data.")
     ],
     target: Annotated[Path, typer.Argument(help="New folder for the calibrated pipeline.")],
+    train: Annotated[
+        Path | None,
+        typer.Option(help="Training data: refuse documents of CORPUS that are in it too."),
+    ] = None,
     f_beta: Annotated[
         float | None,
         typer.Option(
@@ -95,10 +100,12 @@ def calibrate(
             "empty. Choose another folder."
         )
     nlp = load(model, gpu_id, precision)
-    examples = track(read_examples(nlp, corpus), "Calibrating", console=Console(stderr=True))
+    examples = read_examples(nlp, corpus)
+    if train is not None:
+        _require_new(examples, corpus, read_examples(nlp, train), train)
     result = fit(
         nlp,
-        examples,
+        track(examples, "Calibrating", console=Console(stderr=True)),
         component,
         f_beta=f_beta,
         promises=Promises(recall, ents_precision, analyses, certainty, by_label),
@@ -138,9 +145,24 @@ def calibrate(
     typer.echo(f"Pipeline: {target}")
 
 
+def _require_new(
+    examples: list[Example], corpus: Path, trained: list[Example], train: Path
+) -> None:
+    """Raise InputError if documents are in the training data, up to whitespace."""
+    known = {" ".join(eg.text.split()) for eg in trained}
+    shared = [i for i, eg in enumerate(examples) if " ".join(eg.text.split()) in known]
+    if shared:
+        i = shared[0]
+        raise InputError(
+            f"{corpus}: expected other documents than in {train}, got {len(shared)} that are in "
+            f"both: doc {', '.join(map(str, shared[:10]))}{', ...' if shared[10:] else ''}. The "
+            f"first is {examples[i].text[:60]!r}. Remove them: the model knows them by heart."
+        )
+
+
 def _promises(rows: list[dict[str, Any]]) -> Table:
-    table = Table("promise")
-    for title in ("certain", "documents", "threshold", "errors, worst", "cost"):
+    table = Table(Column("promise", no_wrap=True))
+    for title in ("certain", "docs", "threshold", "errors, worst", "cost"):
         table.add_column(title, justify="right")
     for row in rows:
         what = row["kind"] if row["label"] is None else f"{row['kind']} of {row['label']}"

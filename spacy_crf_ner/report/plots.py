@@ -117,7 +117,7 @@ def coverage_curve(
             axes.annotate("promised", (0, level), (5, -10), textcoords="offset points", color=MUTED)
         axes.plot(*_columns(points, 3)[1:], color=ACCENT, marker="o", markersize=3)
         for threshold, x, y in (points[0], points[-1]):
-            axes.annotate(f"{threshold:.2g}", (x, y), (5, -12), textcoords="offset points")
+            axes.annotate(f"{threshold:.2g}", (x, y), (8, -4), textcoords="offset points")
         axes.set(xlim=(0, None), xlabel="candidates per gold entity", ylabel="gold entities, %")
         listed = ", ".join(f"{at:.2g}: {n:.2f} and {share:.1f}" for at, n, share in points)
         about = f"Coverage; threshold, candidates per gold entity, coverage in percent: {listed}."

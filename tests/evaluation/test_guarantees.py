@@ -330,6 +330,30 @@ def test_the_command_saves_the_promise(folder: Path, tmp_path: Path) -> None:
     assert set(config["guarantees"]) == {*given, "digest", "reference"}
 
 
+@pytest.mark.filterwarnings("ignore:.*expected a best temperature")
+def test_documents_of_the_training_data_are_named(folder: Path, tmp_path: Path) -> None:
+    nlp = spacy.blank("en")
+    texts = [f"Bonn came {i}" for i in range(30)]
+    sentences = [(text, [(0, 4, "LOC")]) for text in texts]
+    DocBin(docs=[eg.reference for eg in make_examples(nlp, sentences[:20])]).to_disk(
+        tmp_path / "dev.spacy"
+    )
+    run = ["calibrate", str(folder / "model"), str(tmp_path / "dev.spacy"), str(tmp_path / "x")]
+    other = [("Bonn  came\n7", [(0, 4, "LOC")]), *sentences[18:]]
+    for known, expected in (
+        (other, "got 3 that are in both: doc 7, 18, 19. The first is 'Bonn came 7'"),
+        (sentences, "got 20 that are in both: doc 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ..."),
+    ):
+        path = tmp_path / "train.spacy"
+        DocBin(docs=[eg.reference for eg in make_examples(nlp, known)]).to_disk(path)
+        result = CliRunner().invoke(app, [*run, "--train", str(path)])
+        assert result.exit_code == 1
+        assert expected in " ".join(result.output.split()) and not (tmp_path / "x").exists()
+    DocBin(docs=[eg.reference for eg in make_examples(nlp, sentences[20:])]).to_disk(path)
+    result = CliRunner().invoke(app, [*run, "--train", str(path)])
+    assert result.exit_code == 0, result.output
+
+
 def ruled(nlp: Language, label: str = "PER", word: str = "Anna", **config: Any) -> Language:
     """With entities that are set before."""
     ruler = nlp.add_pipe("entity_ruler", before="crf_ner", config=config)
