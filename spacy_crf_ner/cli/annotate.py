@@ -12,14 +12,12 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from .. import annotate as annotation
 from ..input_error import InputError
-from .options import Model, Precision, numbers
+from .options import IDField, Model, Precision, TextField, Texts, WholeFiles, numbers
 
 
 def annotate(
     model: Model,
-    inputs: Annotated[
-        list[str], typer.Argument(metavar="INPUT", help="Files, globs in quotes, or folders.")
-    ],
+    inputs: Texts,
     output: Annotated[str, typer.Argument(metavar="OUTPUT", help="Folder for the shards.")],
     engine: Annotated[
         str, typer.Option(metavar="local|ray", help="Processes on this machine, or Ray.")
@@ -27,14 +25,9 @@ def annotate(
     format: Annotated[
         str, typer.Option(metavar="jsonl|parquet|spacy", help="Format of the shards.")
     ] = "jsonl",
-    text_column: Annotated[str, typer.Option(help="Column with the texts.")] = "text",
-    id_column: Annotated[
-        str, typer.Option(help="Column with the ids; a missing id becomes file and line.")
-    ] = "id",
-    whole_files: Annotated[
-        bool,
-        typer.Option("--whole-files", help="One document per .txt file, not per line."),
-    ] = False,
+    text_column: TextField = "text",
+    id_column: IDField = "id",
+    whole_files: WholeFiles = False,
     no_text: Annotated[bool, typer.Option("--no-text", help="Do not write the texts.")] = False,
     workers: Annotated[
         int,

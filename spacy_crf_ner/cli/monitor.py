@@ -1,7 +1,6 @@
 """The command `monitor`."""
 
 import random
-from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -14,20 +13,16 @@ from ..evaluation.guarantees import drift
 from ..pipeline.load import load
 from ..pipeline.lookup import require_recognizer
 from .console import print_table
-from .options import Component, GpuId, Model, Precision
+from .options import Component, GpuId, Model, Precision, TextField, Texts, WholeFiles
 
 SIGNIFICANT = 0.01  # of all tests together
 
 
 def monitor(
     model: Model,
-    inputs: Annotated[
-        list[str], typer.Argument(metavar="INPUT", help="Files, globs in quotes, or folders.")
-    ],
-    text_column: Annotated[str, typer.Option(help="Column with the texts.")] = "text",
-    whole_files: Annotated[
-        bool, typer.Option("--whole-files", help="One document per .txt file, not per line.")
-    ] = False,
+    inputs: Texts,
+    text_column: TextField = "text",
+    whole_files: WholeFiles = False,
     gpu_id: GpuId = -1,
     precision: Precision = None,
     component: Component = None,

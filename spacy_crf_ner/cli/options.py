@@ -18,6 +18,16 @@ def _known_precision(value: str | None) -> str | None:
 
 Model = Annotated[str, typer.Argument(help="Pipeline: a folder, or the name of a package.")]
 GoldCorpus = Annotated[Path, typer.Argument(help="Documents with gold entities: a .spacy file.")]
+Texts = Annotated[
+    list[str], typer.Argument(metavar="INPUT", help="Files, globs in quotes, or folders.")
+]
+TextField = Annotated[str, typer.Option(help="Column with the texts.")]
+IDField = Annotated[
+    str, typer.Option(help="Column with the ids; a missing id becomes file and line.")
+]
+WholeFiles = Annotated[
+    bool, typer.Option("--whole-files", help="One document per .txt file, not per line.")
+]
 GpuId = Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")]
 Component = Annotated[
     str | None, typer.Option(help="Name of the crf_ner component, if there are several.")

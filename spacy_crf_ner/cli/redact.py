@@ -18,25 +18,19 @@ from ..evaluation.guarantees import guarantees
 from ..input_error import InputError
 from ..pipeline.load import load
 from ..pipeline.lookup import require_recognizer
-from .options import Component, GpuId, Model, Precision
+from .options import Component, GpuId, IDField, Model, Precision, TextField, Texts, WholeFiles
 
 
 def redact(
     model: Model,
-    inputs: Annotated[
-        list[str], typer.Argument(metavar="INPUT", help="Files, globs in quotes, or folders.")
-    ],
+    inputs: Texts,
     output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="New .jsonl file.")],
     labels: Annotated[
         str, typer.Option(help="Labels to remove, comma-separated; all if none is given.")
     ] = "",
-    text_column: Annotated[str, typer.Option(help="Column with the texts.")] = "text",
-    id_column: Annotated[
-        str, typer.Option(help="Column with the ids; a missing id becomes file and line.")
-    ] = "id",
-    whole_files: Annotated[
-        bool, typer.Option("--whole-files", help="One document per .txt file, not per line.")
-    ] = False,
+    text_column: TextField = "text",
+    id_column: IDField = "id",
+    whole_files: WholeFiles = False,
     gpu_id: GpuId = -1,
     precision: Precision = None,
     component: Component = None,
