@@ -89,6 +89,11 @@ class TagScheme:
         return {label: i for i, label in enumerate(self.labels)}
 
     @cached_property
+    def label_of(self) -> NDArray[np.int64]:
+        """The index of the label of each tag, -1 for "O": (C,)."""
+        return (np.arange(len(self.tags)) - 1) // len(self._prefixes)
+
+    @cached_property
     def constraints(self) -> Constraints:
         """The legal tag sequences: exactly those that encode some set of entities."""
         _, position = self._biluo
@@ -188,7 +193,7 @@ class TagScheme:
             joined[:-1] &= ~boundaries
         starts = np.flatnonzero(inside & ~joined[:-1])
         ends = np.flatnonzero(inside & ~joined[1:]) + 1
-        return Spans(starts, ends, (ids[starts] - 1) // len(self._prefixes))
+        return Spans(starts, ends, self.label_of[ids[starts]])
 
     def offsets(self, spans: Spans) -> list[SpanOffsets]:
         """Convert spans to tuples: first token, last token + 1, label."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from spacy.tokens import Doc
 
 from ..input_error import InputError
+from ..pipeline.label_sets import annotated_labels
 from ..tags import SCHEMES
 from .corpus_rules import (
     Seen,
@@ -74,6 +75,7 @@ def _problems(
     statistics, incorrect: Empty; the docs are added to them.
     """
     first: dict[tuple[str, str], Place] = {}  # the first entity by part and label
+    annotated: dict[tuple[str, str], Place] = {}  # labels that docs say they annotate
     seen: Seen = {}
     forms = SurfaceForms()
     for part, docs in parts.items():
@@ -83,6 +85,8 @@ def _problems(
             forms.add(at)
             for ent in doc.ents:
                 first.setdefault((part, ent.label_), at.place(ent))
+            for label in annotated_labels(doc) or ():
+                annotated.setdefault((part, label), at.doc_place(label))
             for span in doc.spans.get(settings.incorrect_spans_key, []):
                 place = at.place(span, span.label_)
                 incorrect.setdefault((part, span.label_), []).append(place)
@@ -91,6 +95,9 @@ def _problems(
     labels = {part: s.labels for part, s in statistics.items()}
     yield from label_problems(labels, first, settings.rare)
     yield from unknown_label_problems(incorrect, labels["train"])
+    for (part, label), place in annotated.items():
+        if label not in labels[part]:
+            yield "unused-annotated", place
     yield from conflicting_labels(forms)
     yield from sometimes_outside(forms, settings.frequent)
 

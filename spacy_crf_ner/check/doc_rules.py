@@ -5,6 +5,7 @@ from itertools import pairwise
 
 from spacy.tokens import Span, Token
 
+from ..pipeline.label_sets import annotated_labels
 from .findings import CorpusDoc, Problem
 from .settings import CheckSettings
 from .statistics import IOB_MISSING
@@ -34,6 +35,7 @@ def _entity_problems(at: CorpusDoc, settings: CheckSettings) -> Iterator[Problem
     """Find entities that cannot be learned or predicted, or are probably mistakes."""
     incorrect = at.doc.spans.get(settings.incorrect_spans_key, [])
     spans = {(span.start, span.end, span.label_) for span in incorrect}
+    annotated = annotated_labels(at.doc)
     for ent in at.doc.ents:
         place = at.place(ent, ent.label_)
         edges = (ent[0], ent[-1])
@@ -45,6 +47,8 @@ def _entity_problems(at: CorpusDoc, settings: CheckSettings) -> Iterator[Problem
             yield "crosses-sentence", place
         if ent.label_.startswith("!"):
             yield "label-mark", place
+        if annotated is not None and ent.label_ not in annotated:
+            yield "unknown-annotated", place
         if any(_is_stray_punctuation(token, ent) for token in edges):
             yield "punctuation-edge", place
         if spans & {(ent.start, ent.end, label) for label in ("", ent.label_)}:

@@ -10,7 +10,7 @@ from rich.table import Column, Table
 from spacy.training import Example
 
 from ..evaluation.calibration import calibrate as fit
-from ..evaluation.guarantees import COMMON, SETTINGS_OF
+from ..evaluation.guarantees import FITTED_SETTINGS
 from ..evaluation.promises import Promises
 from ..input_error import InputError
 from ..pipeline.load import load
@@ -19,8 +19,6 @@ from .console import print_table
 from .gold_corpus import read_examples
 from .options import Component, GpuId, Model, Precision
 
-# The settings that are fitted.
-FITTED = (*COMMON, *SETTINGS_OF["precision"], *SETTINGS_OF["recall"])
 COSTS = {
     "recall": "{:.1f} / entity",
     "precision": "recall {:.1%}",
@@ -68,8 +66,8 @@ def calibrate(
 ) -> None:
     """Calibrate the confidences of entities.
 
-    Fits the temperature, one number that divides all scores, to the gold entities, and
-    Platt scaling, a slope and an intercept for log odds, to which predicted entities are right.
+    Fits the temperature, one number that divides all scores, to the gold entities, and then
+    Platt scaling, a slope and an intercept for log odds, to which probable spans are entities.
     Predicted entities do not change, unless thresholds drop those with low confidence, or
     the pipeline chooses entities by --f-beta: give it again then.
     Only what was fitted differs in the saved pipeline; --precision is not saved.
@@ -114,7 +112,7 @@ def calibrate(
     # Load the pipeline again, to save it without the words of the corpus and settings for speed.
     nlp = load(model)
     pipe = recognizer(nlp, component)
-    for name in FITTED:
+    for name in FITTED_SETTINGS:
         if getattr(pipe, name) != getattr(fitted, name):
             setattr(pipe, name, getattr(fitted, name))
     pipe.cfg["guarantees"] = fitted.cfg["guarantees"]

@@ -33,6 +33,13 @@ def convert(
     syllables: Annotated[
         str, typer.Option(help=f"Vietnamese: {', '.join(data.SYLLABLES)} the syllables of a word.")
     ] = "keep",
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            help="Labels that this corpus annotates, comma-separated, if it is trained on with "
+            "others; what is outside may then be an entity of another label.",
+        ),
+    ] = None,
     split: Annotated[
         str,
         typer.Option(
@@ -91,6 +98,7 @@ def convert(
       spacy-crf-ner convert export.jsonl corpus --repair --alignment expand
       spacy-crf-ner convert tweets.conllu corpus --token-column 2 --tag-column 4
       spacy-crf-ner convert corpus/dev.spacy dev.jsonl
+      spacy-crf-ner convert places.jsonl places --labels GPE,LOC
     """
     log = data.ConversionLog(repair, alignment)
     if format == "auto":
@@ -110,6 +118,7 @@ def convert(
             format=format,
             n_sents=n_sents,
             syllables=syllables,
+            labels=None if labels is None else labels.split(","),
             shares=_shares(split),
             seed=seed,
             token_column=token_column,

@@ -23,6 +23,7 @@ from .format_detection import FORMATS, Reader, detect_format
 from .iob import DOCUMENT
 from .json_records import META
 from .jsonl import write_jsonl
+from .offsets import set_annotated_labels
 from .repair_log import ConversionLog, error
 from .vietnamese import SYLLABLES
 
@@ -39,6 +40,7 @@ def convert(
     format: str = "auto",
     n_sents: int = 1,
     syllables: str = "keep",
+    labels: Sequence[str] | None = None,
     shares: Sequence[float] = (0.8, 0.1, 0.1),
     seed: int = 0,
     token_column: int = 1,
@@ -57,6 +59,8 @@ def convert(
     format: A key of `FORMATS`, or "auto" to detect it.
     n_sents: Sentences per Doc, as for `group_sentences`; no Doc spans two files.
     syllables: A key of `SYLLABLES`: keep tokens, split words into syllables, or join them to words.
+    labels: The labels that the corpus annotates, stored with each doc; None for all, or those that
+        its docs say.
     shares, seed: As for `split_indices`; a part without a share, or a share of 0, is not written.
     token_column, tag_column: As for `read_conll`; only for this format.
     log: Decides what happens to mistakes, and counts them and what was read of each part ("corpus"
@@ -89,6 +93,8 @@ def convert(
         docs = (doc for each in sentences for doc in group_sentences(each, n_sents))
         for number, doc in enumerate(docs, 1):
             on_progress(part, number, total)
+            if labels is not None:
+                set_annotated_labels(doc, labels, log, f"{part}, doc {number}")
             yield doc
 
     if target.suffix == ".jsonl":

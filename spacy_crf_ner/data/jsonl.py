@@ -9,8 +9,16 @@ from spacy.language import Language
 from spacy.tokens import Doc, Span
 
 from ..atomic import atomic_write
+from ..pipeline.label_sets import annotated_labels
 from .json_records import META, Record, json_lines, pop_typed, records_to_docs, shorten, store_meta
-from .offsets import INCORRECT, raw_span, set_entities, set_incorrect_spans, tokenize
+from .offsets import (
+    INCORRECT,
+    raw_span,
+    set_annotated_labels,
+    set_entities,
+    set_incorrect_spans,
+    tokenize,
+)
 from .repair_log import ConversionLog, error
 
 SPAN = ("start", "end", "label", "kb_id", "id")
@@ -45,6 +53,7 @@ def read_jsonl(path: Path, nlp: Language, log: ConversionLog | None = None) -> I
             applies to the text, and "reject" to the spans,
         "missing": [[9, 17]], the parts of the text that are not annotated,
         "incorrect": spans that are known to be incorrect,
+        "annotated_labels": ["PER"], the labels that are annotated; all if it is missing,
         "sent_starts": [0, 18], the starts of sentences; unknown if it is missing,
         "has_unknown_spaces": true if the spaces between the tokens are unknown,
         "id": no two records may have the same.
@@ -91,6 +100,9 @@ def _to_doc(where: str, record: Record, nlp: Language, log: ConversionLog) -> Do
     if answer == "reject":
         spans, incorrect = [], spans + incorrect
     doc = _tokenized(where, record, nlp)
+    labels = None
+    if record.get("annotated_labels") is not None:
+        labels = pop_typed(where, record, "annotated_labels", list)
     length = len(doc.text)
     missing = [_range(where, length, part) for part in pop_typed(where, record, "missing", list)]
     starts = pop_typed(where, record, "sent_starts", list)
@@ -100,6 +112,8 @@ def _to_doc(where: str, record: Record, nlp: Language, log: ConversionLog) -> Do
     store_meta(where, doc, {**record, **(meta if disjoint else {"meta": meta})})
     partial = answer == "reject" or bool(binary)
     set_entities(doc, spans, log, where, partial=partial, missing=missing)
+    if labels is not None:
+        set_annotated_labels(doc, labels, log, where)
     if incorrect:
         set_incorrect_spans(doc, incorrect, log, where)
     if starts:
@@ -169,8 +183,8 @@ def write_jsonl(docs: Iterable[Doc], path: Path, tokens: bool = False) -> int:
     """Write Docs as JSON lines, from which `read_jsonl` makes the same Docs.
 
     docs: Docs. The file has their text, entities with kb_id and id, parts without annotation,
-        `doc.spans["incorrect_spans"]`, sentence starts if they are known for all tokens, and
-        `doc.user_data["meta"]`. A blocked token is written as outside.
+        `doc.spans["incorrect_spans"]`, the labels that are annotated, sentence starts if they are
+        known for all tokens, and `doc.user_data["meta"]`. A blocked token is written as outside.
     path: File to write; it is created, or replaced, when all Docs are written.
     tokens: Write the tokens of each Doc. False writes them only if spaces are unknown; with another
         tokenizer, entities may then not align.
@@ -196,6 +210,7 @@ def write_jsonl(docs: Iterable[Doc], path: Path, tokens: bool = False) -> int:
 def _record(doc: Doc, tokens: bool) -> Record:
     unknown = doc.has_unknown_spaces
     sentences = doc.has_annotation("SENT_START", require_complete=True)
+    labels = annotated_labels(doc)
     record: Record = {
         "text": doc.text,
         "spans": [_from_span(ent) for ent in doc.ents],
@@ -206,6 +221,7 @@ def _record(doc: Doc, tokens: bool) -> Record:
         "sent_starts": [token.idx for token in doc if token.is_sent_start] if sentences else None,
         "missing": _unannotated(doc) or None,
         "incorrect": [_from_span(span) for span in doc.spans.get(INCORRECT, [])] or None,
+        "annotated_labels": None if labels is None else sorted(labels),
         "meta": doc.user_data.get(META),
     }
     return {key: value for key, value in record.items() if value is not None}

@@ -9,6 +9,7 @@ from spacy.language import Language
 from spacy.tokens import Doc, Span
 
 from ..input_error import CorpusError
+from ..pipeline.label_sets import mark_annotated_labels
 from .json_records import is_text, shorten
 from .repair_log import ConversionLog, error
 
@@ -125,6 +126,23 @@ def set_incorrect_spans(doc: Doc, spans: Iterable[RawSpan], log: ConversionLog, 
         else:
             incorrect.append(aligned)
     doc.spans[INCORRECT] = incorrect
+
+
+def set_annotated_labels(doc: Doc, labels: Sequence[str], log: ConversionLog, where: str) -> None:
+    """Mark a doc as annotated with these labels only; entities of other labels are rejected."""
+    kept = []
+    for ent in doc.ents:
+        if ent.label_ in labels:
+            kept.append(ent)
+        else:
+            span = f"the entity {ent.text[:60]!r} of the label {ent.label_!r}"
+            fix = "Add the label to the annotated ones, or remove the entity"
+            problem = error(where, f"entities of the annotated labels {[*labels]}", span, fix)
+            log.rejected("label", problem, entities=1)
+    if len(kept) < len(doc.ents):
+        missing = [doc[i : i + 1] for i, token in enumerate(doc) if not token.ent_iob]
+        doc.set_ents(kept, missing=missing, default="outside")
+    mark_annotated_labels(doc, labels)
 
 
 def trim_whitespace(pieces: Sequence[str], start: int, end: int) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from spacy.training import Example
 from ..input_error import InputError
 from ..pipeline.lookup import recognizer, require_recognizer
 from .matching import DocEntities, annotated, collect_entities
-from .promises import Promises, promise
+from .promises import Promises, promise, restored_on_error
 
 if TYPE_CHECKING:
     from ..pipeline.crf_ner import CRFEntityRecognizer
@@ -65,22 +65,31 @@ def calibrate(
     if promises:
         random.Random(0).shuffle(read)
         held_out, read = read[::2], read[1::2]
+    with restored_on_error(pipe):
+        fitted = _fit(pipe, read, f_beta)
+        rows = promise(nlp, name, held_out, promises) if promises else []
+    return {**fitted, "guarantees": rows}
+
+
+def _fit(
+    pipe: "CRFEntityRecognizer", examples: Sequence[Example], f_beta: float | None
+) -> dict[str, Any]:
     beta = 1.0 if f_beta is None else f_beta
-    before = _measure(pipe, read, beta)
-    temperature = pipe.fit_temperature(read)
-    platt = pipe.fit_platt_scaling(read)
+    before = _measure(pipe, examples, beta)
+    temperature = pipe.fit_temperature(examples)
+    platt = pipe.fit_platt_scaling(examples)
     threshold = None
     if f_beta is not None:
         pipe.decode = "f_score"
         scores = {}
         for pipe.span_threshold in SPAN_THRESHOLDS:
-            scores[pipe.span_threshold] = _measure(pipe, read, beta)["f_beta"]
+            scores[pipe.span_threshold] = _measure(pipe, examples, beta)["f_beta"]
         best = max(scores.values())
         # Of equal ones, that nearest to the threshold of the best expected F-score.
         equal = [p for p in scores if scores[p] == best]
         threshold = min(equal, key=lambda p: abs(p - best / (1 + beta**2)))
         pipe.span_threshold = threshold
-    after = _measure(pipe, read, beta)
+    after = _measure(pipe, examples, beta)
     return {
         "temperature": temperature,
         "platt_slope": platt.slope,
@@ -88,7 +97,6 @@ def calibrate(
         "span_threshold": threshold,
         "before": before,
         "after": after,
-        "guarantees": promise(nlp, name, held_out, promises) if promises else [],
     }
 
 
@@ -160,7 +168,8 @@ def _measure(
     """Measure the reliability of a component on docs that the earlier components have processed."""
     collected = collect_entities(annotated(pipe, examples))
     correct = sum(sum(doc.correct()) for doc in collected)
-    predicted, gold = (sum(map(len, of)) for of in zip(*((d.predicted, d.gold) for d in collected)))
+    predicted = sum(len(doc.predicted) for doc in collected)
+    gold = sum(len(doc.gold) for doc in collected)
     p, r = correct / max(predicted, 1), correct / max(gold, 1)
     f = (1 + beta**2) * correct / max(predicted + beta**2 * gold, 1)
     return {**reliability(collected), "precision": p, "recall": r, "f_beta": f}

@@ -1,19 +1,26 @@
 """Were promises kept on annotated documents, and what do candidates cover?"""
 
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from spacy.language import Language
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 
 from ..input_error import InputError
 from ..pipeline.lookup import recognizer
-from .guarantees import guarantees
-from .matching import DocEntities, Entity
+from .error_analysis import sets_entities_alone
+from .guarantees import guarantees, require_own_key
+from .matching import DocEntities, Entity, is_complete
 
+if TYPE_CHECKING:
+    from ..pipeline.crf_ner import CRFEntityRecognizer
+
+# Scores of the gold entities of a doc, and of its candidates.
+Scores = tuple[NDArray[np.float64], NDArray[np.float64]]
 # The thresholds of candidates that are compared.
 LEVELS = (*(i / 10 for i in range(9, 0, -1)), 0.05, 0.02, 0.01, 5e-3, 2e-3, 1e-3, 1e-4, 1e-5)
 
@@ -31,61 +38,98 @@ def coverage(
     Returns plain JSON, or None if the component has neither promises nor candidates:
         "docs": The number of docs that count.
         "promises": For each kind, what `guarantees` returns, and what was "found": the mean share
-            over docs, None if there is nothing to judge.
+            over docs, or that for each label if promised by label; None if there is nothing to
+            judge, and for analyses if other components set entities too.
         "curve": For each "threshold" of candidates down to theirs, the mean "coverage" of the gold
-            entities of a doc, and the number of candidates "per_entity".
-    Warns if promises no longer hold, and leaves them out.
+            entities of a doc, and the number of candidates "per_entity". With thresholds by label,
+            the last one is None: it stands for them.
+    Warns if promises no longer hold, or other components have written to the candidates, and leaves
+    them out.
     """
     pipe = recognizer(nlp, name)
+    key = pipe.spans_key
+    promises = {}
     try:
+        require_own_key(nlp, name, key)
         promises = guarantees(nlp, name)
     except InputError as error:
         warnings.warn(str(error), stacklevel=2)
-        promises = {}
-    if not promises and pipe.spans_key is None:
+        if not has_scores([eg.predicted for eg in examples], key):
+            key = None
+    if not promises and key is None:
         return None
-    complete = [
-        (eg.predicted, doc)
-        for eg, doc in zip(examples, docs)
-        if eg.reference.has_annotation("ENT_IOB", require_complete=True)
-    ]
-    covered = [_candidates(doc, gold, pipe.spans_key) for doc, gold in complete]
-    found: dict[str, float | None] = {
-        "recall": _mean([np.mean(p > 0) for p, _ in covered if len(p)]),
-        "precision": _mean([np.mean(gold.correct()) for _, gold in complete if gold.predicted]),
-    }
-    if "analyses" in promises:
-        bare = [doc.copy() for doc, _ in complete]
-        for doc in bare:
-            doc.set_ents([], default="missing")
-        sets = pipe.analysis_sets(bare)
-        found["analyses"] = _mean(
-            [
-                any(_entities(each.ents) == set(gold.gold) for each in of_doc)
-                for of_doc, (_, gold) in zip(sets, complete)
-            ]
-        )
-    entities = sum(len(p) for p, _ in covered)
-    scores = np.concatenate([np.zeros(0), *(scores for _, scores in covered)])
-    lowest = min([pipe.candidate_threshold, *pipe.candidate_thresholds.values()])
-    curve = [
-        {
-            "threshold": level,
-            # Scores are in float32.
-            "coverage": _mean([np.mean(p >= level * (1 - 1e-6)) for p, _ in covered if len(p)]),
-            "per_entity": float((scores >= level * (1 - 1e-6)).sum() / entities),
+    complete = [(eg.predicted, doc) for eg, doc in zip(examples, docs) if is_complete(eg.reference)]
+    covered = [_candidates(doc, gold, key) for doc, gold in complete]
+    labels = [np.array([ent.label for ent in gold.gold]) for _, gold in complete]
+    found: dict[str, Any] = {"recall": _mean([np.mean(p > 0) for p, _ in covered if len(p)])}
+    if promises.get("recall", {}).get("by_label"):
+        found["recall"] = {
+            label: _mean(
+                [np.mean(p[of == label] > 0) for (p, _), of in zip(covered, labels) if label in of]
+            )
+            for label in pipe.labels
         }
-        for level in sorted({*(x for x in LEVELS if x > lowest), lowest}, reverse=True)
-        if pipe.spans_key is not None and entities
+    added = [
+        [is_right for ent, is_right in zip(doc.predicted, doc.correct()) if ent.confidence]
+        for _, doc in complete
     ]
+    found["precision"] = _mean([np.mean(of_doc) for of_doc in added if of_doc])
+    if "analyses" in promises:
+        found["analyses"] = _analyses_found(nlp, name, complete)
     return {
         "docs": len(complete),
-        "promises": {kind: {**promise, "found": found[kind]} for kind, promise in promises.items()},
-        "curve": curve,
+        "promises": {kind: {**each, "found": found[kind]} for kind, each in promises.items()},
+        "curve": _curve(pipe, covered) if key is not None else [],
     }
 
 
-def _candidates(doc: Doc, gold: DocEntities, key: str | None) -> tuple[Any, Any]:
+def has_scores(docs: Iterable[Doc], key: str | None) -> bool:
+    """Whether the candidates of docs have scores: other components may have replaced them."""
+    groups = [doc.spans[key] for doc in docs if key is not None and key in doc.spans]
+    return bool(groups) and all(len(g.attrs.get("scores", ())) == len(g) for g in groups)
+
+
+def _curve(pipe: "CRFEntityRecognizer", covered: Sequence[Scores]) -> list[dict[str, Any]]:
+    entities = sum(len(p) for p, _ in covered)
+    if not entities:
+        return []
+    scores = np.concatenate([scores for _, scores in covered])
+    by_label = pipe.candidate_thresholds
+    used = [by_label.get(label, pipe.candidate_threshold) for label in pipe.labels]
+    levels = sorted({*(x for x in LEVELS if x > max(used)), max(used)}, reverse=True)
+    # Scores are in float32. Below the threshold of a label, its candidates are not known.
+    lowest: list[tuple[float | None, float]] = [(x, x * (1 - 1e-6)) for x in levels]
+    if min(used) < max(used):
+        lowest.append((None, 0.0))
+    return [
+        {
+            "threshold": name,
+            "coverage": _mean([np.mean((p >= level) & (p > 0)) for p, _ in covered if len(p)]),
+            "per_entity": float((scores >= level).sum() / entities),
+        }
+        for name, level in lowest
+    ]
+
+
+def _analyses_found(
+    nlp: Language, name: str, complete: Sequence[tuple[Doc, DocEntities]]
+) -> float | None:
+    """Find how often the gold analysis is in the set; None if other components set entities."""
+    if not sets_entities_alone(nlp, name):
+        return None
+    bare = [doc.copy() for doc, _ in complete]
+    for doc in bare:
+        doc.set_ents([], default="missing")
+    sets = recognizer(nlp, name).analysis_sets(bare)
+    return _mean(
+        [
+            any(_entities(each.ents) == set(gold.gold) for each in of_doc)
+            for of_doc, (_, gold) in zip(sets, complete)
+        ]
+    )
+
+
+def _candidates(doc: Doc, gold: DocEntities, key: str | None) -> Scores:
     """Return the scores of gold entities, 0.0 if they are no candidates, and of all candidates."""
     group = doc.spans[key] if key is not None and key in doc.spans else ()
     scores = np.array(group.attrs["scores"] if group else [], dtype=np.float64)

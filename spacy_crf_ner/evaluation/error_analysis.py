@@ -62,6 +62,12 @@ def errors(
     }
 
 
+def sets_entities_alone(nlp: Language, name: str) -> bool:
+    """Whether no other component of the pipeline sets entities."""
+    setters = [each for each in nlp.pipe_names if "doc.ents" in nlp.get_pipe_meta(each).assigns]
+    return setters == [name]
+
+
 def missed_probabilities(
     nlp: Language, name: str, docs: Sequence[Doc], matches: Sequence[Sequence[Match]]
 ) -> list[Probabilities] | None:
@@ -78,8 +84,7 @@ def missed_probabilities(
     model do not allow the entity. Returns None if other components set entities too: then the
     preset entities of this component are unknown. Docs are assumed to have none.
     """
-    setters = [each for each in nlp.pipe_names if "doc.ents" in nlp.get_pipe_meta(each).assigns]
-    if setters != [name]:
+    if not sets_entities_alone(nlp, name):
         return None
     pipe = recognizer(nlp, name)
     missed = [[g for g, p in of_doc if g and p is None] for of_doc in matches]

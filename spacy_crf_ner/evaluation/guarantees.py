@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import srsly
 from spacy.language import Language
@@ -16,11 +16,9 @@ from thinc.api import Model
 
 from ..input_error import InputError
 from ..ml.digest import weights_digest
+from ..pipeline.crf_ner import FITTED, CRFEntityRecognizer
 from ..pipeline.lookup import recognizer, require_recognizer
 from .drift import Difference, compare, describe
-
-if TYPE_CHECKING:
-    from ..pipeline.crf_ner import CRFEntityRecognizer
 
 # The settings that each kind of promise sets or depends on.
 SETTINGS_OF = {
@@ -29,6 +27,7 @@ SETTINGS_OF = {
     "analyses": (),
 }
 COMMON = ("temperature", "platt_slope", "platt_intercept", "overwrite")
+FITTED_SETTINGS = (*COMMON, *SETTINGS_OF["recall"], *SETTINGS_OF["precision"])
 
 
 def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:
@@ -39,13 +38,16 @@ def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:
     Returns for each its "level", 0 to 1; its "certainty" over documents to calibrate on, None if it
     holds on average over them; their number, "documents"; its "threshold", or those by label; and
     for recall whether it is promised "by_label".
-    Raises InputError as `require_recognizer`, and if weights, settings, vectors, tokenizer or the
+    Raises InputError as `require_recognizer`, if another component writes to the candidates, and if
+    weights, settings, vectors, tokenizer or the
     components before it are no longer those for which the promises were given.
     """
     name = require_recognizer(nlp, name)
     pipe = recognizer(nlp, name)
     stored: dict[str, Any] = deepcopy(pipe.cfg.get("guarantees", {}))
     stored.pop("reference", None)
+    if "recall" in stored:
+        require_own_key(nlp, name, pipe.spans_key)
     changed = []
     if stored and stored.pop("digest") != _digest(nlp, name):
         changed.append("weights, tokenizer or earlier components")
@@ -100,7 +102,17 @@ def store(
     }
 
 
-def _settings(pipe: "CRFEntityRecognizer", kind: str) -> dict[str, Any]:
+def require_own_key(nlp: Language, name: str, key: str | None) -> None:
+    """Raise InputError if another component writes candidates under the same key."""
+    for other, pipe in nlp.pipeline if key is not None else ():
+        if other != name and key in (getattr(pipe, "spans_key", None), getattr(pipe, "key", None)):
+            raise InputError(
+                f"[{name}] spans_key: expected a key of its own, got {key!r}, which {other!r} "
+                "writes too. Set another spans_key."
+            )
+
+
+def _settings(pipe: CRFEntityRecognizer, kind: str) -> dict[str, Any]:
     """The settings that a kind of promise depends on."""
     values = {name: getattr(pipe, name) for name in (*COMMON, *SETTINGS_OF[kind])}
     return {name: dict(x) if name.endswith("thresholds") else x for name, x in values.items()}
@@ -135,8 +147,9 @@ def _digest(nlp: Language, name: str) -> str:
     if hasattr(nlp.tokenizer, "to_bytes"):
         digest.update(nlp.tokenizer.to_bytes(exclude=["vocab"]))
     for pipe, model in zip(pipes[:-1], models):
-        if hasattr(pipe, "settings"):
-            digest.update(srsly.json_dumps(pipe.settings, sort_keys=True).encode())
+        if isinstance(pipe, CRFEntityRecognizer):
+            settings = pipe.settings | {name: getattr(pipe, name) for name in FITTED}
+            digest.update(srsly.json_dumps(_rounded(settings), sort_keys=True).encode())
         elif model is None and hasattr(pipe, "to_bytes"):
-            digest.update(pipe.to_bytes())
+            digest.update(pipe.to_bytes(exclude=["vocab"]))  # it grows with each new word
     return digest.hexdigest()

@@ -9,6 +9,7 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 
 from ..input_error import InputError
+from ..pipeline.label_sets import KEY
 
 if TYPE_CHECKING:
     from ..pipeline.crf_ner import CRFEntityRecognizer
@@ -65,12 +66,18 @@ def collect_entities(examples: Iterable[Example]) -> list[DocEntities]:
     """Read the gold and the predicted entities of examples.
 
     Offsets are in characters, so the two docs may be tokenized differently. A predicted entity is
-    left out if it overlaps a gold token, other than whitespace, without annotation. All gold
-    entities count. All numbers of an evaluation use this definition.
+    left out if it overlaps a gold token, other than whitespace, without annotation, or if its label
+    is not annotated there. All gold entities count. All numbers of an evaluation use this
+    definition.
 
     Raises InputError if the predicted doc and the gold doc differ in their text.
     """
     return [_collect(i, eg.predicted, eg.reference) for i, eg in enumerate(examples)]
+
+
+def is_complete(gold: Doc) -> bool:
+    """Whether all entities of all labels are annotated."""
+    return KEY not in gold.spans and gold.has_annotation("ENT_IOB", require_complete=True)
 
 
 def match_entities(gold: Sequence[Entity], predicted: Sequence[Entity]) -> list[Match]:
@@ -111,9 +118,18 @@ def _collect(i: int, predicted: Doc, gold: Doc) -> DocEntities:
     for ent in predicted.ents:
         confidence = ent._.confidence if has_confidence else None
         found = Entity(ent.start_char, ent.end_char, ent.label_, confidence)
-        (left_out if missing[found.start : found.end].any() else known).append(found)
+        unknown = missing[found.start : found.end].any() or _is_unannotated(gold, found)
+        (left_out if unknown else known).append(found)
     entities = [Entity(ent.start_char, ent.end_char, ent.label_) for ent in gold.ents]
     return DocEntities(gold.text, entities, known, left_out)
+
+
+def _is_unannotated(gold: Doc, ent: Entity) -> bool:
+    """Whether the label of an entity is not annotated in all of its characters."""
+    return KEY in gold.spans and not any(
+        span.label_ == ent.label and span.start_char <= ent.start and ent.end <= span.end_char
+        for span in gold.spans[KEY]
+    )
 
 
 def _missing_characters(gold: Doc) -> NDArray[np.bool_]:

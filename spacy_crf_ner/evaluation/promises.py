@@ -6,7 +6,8 @@ source as those that they were fitted to.
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import compress
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,8 +21,8 @@ from spacy.training import Example
 from ..input_error import InputError
 from ..pipeline.gold import gold_tags
 from ..pipeline.lookup import recognizer
-from .guarantees import SETTINGS_OF, store
-from .matching import annotated, collect_entities
+from .guarantees import FITTED_SETTINGS, require_own_key, store
+from .matching import annotated, collect_entities, is_complete
 from .risk_control import (
     GRID,
     coverage_threshold,
@@ -54,7 +55,7 @@ class Promises:
     """What to promise about new documents; None for nothing of that kind.
 
     recall: Share of the entities of a document that are among its candidates.
-    precision: Share of the predicted entities of a document that are right.
+    precision: Share of the entities of a document that are right, of those that the component adds.
     analyses: Share of documents whose right analysis is in `analysis_sets`.
     certainty: Of recall and precision; None for recall on average, and a precision of 95 %.
     by_label: Promise the recall of each label.
@@ -98,12 +99,16 @@ def promise(nlp: Language, name: str, examples: Sequence[Example], promises: Pro
     Raises InputError for too few documents, and if a promise would need too many candidates or
     analyses. The component is then as before.
     """
-    pipe = recognizer(nlp, name)
-    before = {
-        key: getattr(pipe, key) for key in (*SETTINGS_OF["recall"], *SETTINGS_OF["precision"])
-    }
-    try:
+    with restored_on_error(recognizer(nlp, name)):
         return _promise(nlp, name, examples, promises)
+
+
+@contextmanager
+def restored_on_error(pipe: "CRFEntityRecognizer") -> Iterator[None]:
+    """Give a component its settings back if fitting others fails."""
+    before = {key: getattr(pipe, key) for key in FITTED_SETTINGS}
+    try:
+        yield
     except Exception:
         for key, value in before.items():
             if getattr(pipe, key) != value:
@@ -118,7 +123,7 @@ def _promise(
     rows: list[Row] = []
     if promises.recall is not None:
         pipe.spans_key = pipe.spans_key or SPANS_KEY
-        _require_own_key(nlp, name, pipe.spans_key)
+        require_own_key(nlp, name, pipe.spans_key)
         labels = pipe.labels if promises.by_label else (None,)
         rows += _promise_recall(pipe, examples, promises.recall, promises.certainty, labels)
     if promises.precision is not None:
@@ -212,9 +217,7 @@ def _promise_precision(
 def _promise_analyses(
     pipe: "CRFEntityRecognizer", examples: Sequence[Example], level: float
 ) -> Row:
-    complete = [
-        eg for eg in examples if eg.reference.has_annotation("ENT_IOB", require_complete=True)
-    ]
+    complete = [eg for eg in examples if is_complete(eg.reference)]
     known = [_is_analysis(pipe, eg) for eg in complete]
     log_p = iter(pipe.log_likelihoods(compress(complete, known)))
     return _row(
@@ -257,7 +260,7 @@ def _row(
         )
     lowest = np.array(LOWEST[kind])
     if kind == "recall":
-        lowest = pipe.platt_scaling.apply(lowest)
+        lowest = np.maximum(pipe.platt_scaling.apply(lowest), 1e-9)
     if threshold < lowest:
         raise InputError(
             f"{where} expected {100 * level:g} % above a probability of {float(lowest):.2g}, got "
@@ -309,13 +312,3 @@ def _is_analysis(pipe: "CRFEntityRecognizer", example: Example) -> bool:
     # In the scheme IO, adjacent entities of one label are read as one.
     read = pipe.scheme.spans(gold_tags(example, pipe.scheme, pipe.name))
     return set(pipe.scheme.offsets(read)) == gold >= {(e.start, e.end, e.label_) for e in preset}
-
-
-def _require_own_key(nlp: Language, name: str, key: str) -> None:
-    """Raise InputError if another component writes candidates under the same key."""
-    for other, pipe in nlp.pipeline:
-        if other != name and key in (getattr(pipe, "spans_key", None), getattr(pipe, "key", None)):
-            raise InputError(
-                f"[{name}] spans_key: expected a key of its own, got {key!r}, which {other!r} "
-                "writes too. Set another spans_key."
-            )

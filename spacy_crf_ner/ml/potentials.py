@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot, pad
 
 from .. import crf
-from ..tags import Constraints, TagMask
+from ..tags import TAG_OUTSIDE, Constraints, TagMask
 from .torch_layer import to_array, to_tensor
 
 SCORES = ("emissions", "transitions", "start", "end")
@@ -80,18 +80,21 @@ def nll_with_gradient(
     gold: NDArray[np.int64],
     constraints: Constraints,
     negatives: Sequence[NegativeSpan] = (),
+    hidden: NDArray[np.bool_] | None = None,
 ) -> tuple[NDArray[np.float64], Potentials]:
     """Compute the negative log likelihood of the gold tags, in nats, and its gradient.
 
     gold: (N,) tag ids; negative where the annotation is missing: the loss sums over all tags there.
     constraints: The legal tag sequences.
     negatives: Each adds -log(1 - P), where P is the probability of the span.
+    hidden: (N, C), the tags that the gold tag "O" may stand for, besides itself: the loss sums over
+        them. None for none.
 
     Returns the loss of each doc (B,), and the gradient of their sum for the potentials.
     """
     tensors = [tensor.requires_grad_() for tensor in potentials.tensors()]
     chain = _chain(tensors, potentials.lengths, constraints if potentials.constrained else None)
-    losses = _nll(chain, gold, potentials.lengths).double()
+    losses = _nll(chain, gold, hidden, potentials.lengths).double()
     if negatives:
         losses = losses + _negative_span_loss(chain, negatives)
     losses.sum().backward()  # type: ignore[no-untyped-call]
@@ -103,6 +106,7 @@ def nll_with_gradient(
 def nll(
     potentials: Potentials,
     gold: NDArray[np.int64],
+    hidden: NDArray[np.bool_] | None,
     constraints: Constraints,
     temperature: float = 1.0,
 ) -> NDArray[np.float64]:
@@ -110,22 +114,31 @@ def nll(
 
     As in prediction, illegal tag sequences have zero probability, with either decoder.
 
-    gold: (N,) tag ids; negative where the annotation is missing.
+    gold, hidden: As for `nll_with_gradient`.
     constraints: The legal tag sequences.
     temperature: Divides all scores.
     """
     chain = potentials.chain(constraints, temperature=temperature)
-    losses: NDArray[np.float64] = _nll(chain, gold, potentials.lengths).cpu().numpy()
+    losses: NDArray[np.float64] = _nll(chain, gold, hidden, potentials.lengths).cpu().numpy()
     return losses
 
 
-def _nll(chain: crf.Chain, gold: NDArray[np.int64], lengths: NDArray[np.int64]) -> Tensor:
+def _nll(
+    chain: crf.Chain,
+    gold: NDArray[np.int64],
+    hidden: NDArray[np.bool_] | None,
+    lengths: NDArray[np.int64],
+) -> Tensor:
     """The negative log likelihood of gold tags, (N,), by doc: (B,)."""
     tags, mask = _pad(torch.from_numpy(gold).to(chain.mask.device), lengths)
     missing = (tags < 0) & mask
-    if missing.any():
+    if hidden is not None or missing.any():
         allowed = one_hot(tags.clamp(min=0), chain.emissions.shape[2]).bool()
-        emissions = crf.clamp(chain.emissions, allowed | missing.unsqueeze(2))
+        allowed |= missing.unsqueeze(2)
+        if hidden is not None:
+            others, _ = _pad(torch.from_numpy(hidden).to(chain.mask.device), lengths)
+            allowed |= others & (tags == TAG_OUTSIDE).unsqueeze(2)
+        emissions = crf.clamp(chain.emissions, allowed)
         losses = crf.log_partition(chain) - crf.log_partition(chain._replace(emissions=emissions))
     else:
         losses = -crf.log_likelihood(chain, tags)

@@ -7,7 +7,6 @@ from math import isfinite
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.training import Example, validate_examples, validate_get_examples
@@ -19,17 +18,17 @@ from ..ml.potentials import NegativeSpan, Potentials, distill, nll, nll_with_gra
 from ..ml.threads import use_one_thread_after_fork
 from ..tags import TAG_OUTSIDE, SpanOffsets, TagScheme
 from .annotation import Prediction, add_confidence_extension, annotate
-from .crf_pipe import CRFPipe
+from .crf_pipe import BATCH_SIZE, CRFPipe
 from .gold import collect_labels, gold_tags, negative_spans
 from .interval_scheduling import best_disjoint
+from .label_sets import hidden_tags, unannotated
 from .listeners import require_features, require_upstream
 from .platt_scaling import UNCHANGED, PlattScaling, fit_platt_scaling
 from .settings import FittedSetting, Setting
 from .spacy_internals import check_lexeme_norms, listeners, remember_pipeline
-from .temperature_scaling import fit_temperature
+from .temperature_scaling import Batch, fit_temperature
 
 DECODINGS = ("viterbi", "f_score")
-BATCH = 64  # docs, when something is fitted
 FITTED = ("temperature", "platt_slope", "platt_intercept", "span_threshold")
 
 DEFAULT_MODEL = """
@@ -56,7 +55,7 @@ subword_features = true
         "model": Config().from_str(DEFAULT_MODEL)["model"],
         "thresholds": {},
         "candidate_thresholds": {},
-        "scorer": {"@scorers": "spacy.ner_scorer.v1"},
+        "scorer": {"@scorers": "spacy-crf-ner.ner_scorer.v1"},
     },
     default_score_weights={"ents_f": 1.0, "ents_p": 0.0, "ents_r": 0.0, "ents_per_type": None},
 )
@@ -96,7 +95,7 @@ class CRFEntityRecognizer(CRFPipe):
         spans: spans that are not entities of their label, or of any label if it is empty. The label
         "O" means that at least one token of the span is in an entity.
     overwrite: Ignore and replace preset entities.
-    scorer: Scores examples; default `spacy.ner_scorer.v1`.
+    scorer: Scores examples; default `spacy-crf-ner.ner_scorer.v1`.
 
     Raises InputError for an unknown scheme, and for numbers out of their range.
     """
@@ -298,8 +297,7 @@ class CRFEntityRecognizer(CRFPipe):
         """
         examples = list(examples)
         validate_examples(examples, "CRFEntityRecognizer.fit_temperature")
-        pairs = [(eg.predicted, gold_tags(eg, self.scheme, self.name)) for eg in examples]
-        annotated = [(doc, gold) for doc, gold in pairs if (gold >= 0).any()]
+        annotated = [eg for eg in examples if (gold_tags(eg, self.scheme, self.name) >= 0).any()]
         if not annotated:
             raise InputError(
                 f"[{self.name}] expected examples with annotated entities, got {len(examples)} "
@@ -313,8 +311,8 @@ class CRFEntityRecognizer(CRFPipe):
     def fit_platt_scaling(self, examples: Iterable[Example]) -> PlattScaling:
         """Set the slope and the intercept that maximize the likelihood of which spans are entities.
 
-        They are fitted to all spans with a posterior of at least 0.02 whose tokens are annotated,
-        at the temperature; so fit that first.
+        They are fitted to all spans with a posterior of at least 0.02, at the temperature, whose
+        tokens and label are annotated; so fit the temperature first.
 
         examples: As for `fit_temperature`.
 
@@ -325,18 +323,21 @@ class CRFEntityRecognizer(CRFPipe):
         self.platt_slope, self.platt_intercept = UNCHANGED
         lowest = np.full(len(self.labels), 0.02)
         judged = []
-        for i in range(0, len(examples), BATCH):
-            batch = examples[i : i + BATCH]
+        for i in range(0, len(examples), BATCH_SIZE):
+            batch = examples[i : i + BATCH_SIZE]
             found = self._posterior([eg.predicted for eg in batch]).candidates(lowest)
             for eg, candidates in zip(batch, found):
-                annotated = gold_tags(eg, self.scheme, self.name) >= 0
+                missing = gold_tags(eg, self.scheme, self.name) < 0
+                known = np.tile(~missing[:, None], len(self.labels))
+                if (hidden := unannotated(eg, self.labels)) is not None:
+                    known &= ~hidden
                 aligned = eg.get_aligned_spans_y2x(eg.reference.ents)
                 gold = {(ent.start, ent.end, ent.label_) for ent in aligned}
-                judged += [
-                    (p, span in gold) for span, p in candidates if annotated[slice(*span[:2])].all()
-                ]
-        p, correct = np.array(judged, dtype=np.float64).reshape(-1, 2).T
-        scaling = fit_platt_scaling(p, correct, self.name)
+                for (start, end, label), p in candidates:
+                    if known[start:end, self.labels.index(label)].all():
+                        judged.append((p, (start, end, label) in gold))
+        posteriors, correct = np.array(judged, dtype=np.float64).reshape(-1, 2).T
+        scaling = fit_platt_scaling(posteriors, correct, self.name)
         self.platt_slope, self.platt_intercept = scaling
         return scaling
 
@@ -348,16 +349,17 @@ class CRFEntityRecognizer(CRFPipe):
 
         Raises InputError as `get_loss`.
         """
-        pairs = [(eg.predicted, gold_tags(eg, self.scheme, self.name)) for eg in examples]
         constraints, temperature = self.scheme.constraints, self.temperature
-        losses = [nll(*batch, constraints, temperature) for batch in self._batches(pairs)]
+        batches = self._batches(list(examples))
+        losses = [nll(*batch, constraints, temperature) for batch in batches]
         return [-float(loss) for of_batch in losses for loss in of_batch]
 
     def get_loss(self, examples: Iterable[Example], scores: Potentials) -> tuple[float, Potentials]:
         """Compute the negative log likelihood of the gold entities, in nats, summed over docs.
 
         The loss sums over all tags of tokens without annotation, and of tokens whose gold entity
-        does not align with them.
+        does not align with them; and over the tags of labels that are not annotated where gold says
+        "outside" (see `label_sets`).
 
         scores: The potentials of the predicted docs.
 
@@ -375,8 +377,9 @@ class CRFEntityRecognizer(CRFPipe):
             for doc, eg in enumerate(examples)
             for exclusion in negative_spans(eg, key, self.scheme, self.name)
         ]
+        constraints, hidden = self.scheme.constraints, hidden_tags(examples, self.scheme)
         losses, d_scores = nll_with_gradient(
-            scores, np.concatenate(gold), self.scheme.constraints, negatives
+            scores, np.concatenate(gold), constraints, negatives, hidden
         )
         return float(losses.sum()), d_scores
 
@@ -423,14 +426,15 @@ class CRFEntityRecognizer(CRFPipe):
         losses[self.name] += divergence
         return losses
 
-    def _batches(
-        self, pairs: Sequence[tuple[Doc, NDArray[np.int64]]]
-    ) -> list[tuple[Potentials, NDArray[np.int64]]]:
-        """Compute the potentials of docs, in batches, with the gold tag ids of each batch."""
-        return [
-            (self._potentials(docs), np.concatenate(gold))
-            for docs, gold in (zip(*pairs[i : i + BATCH]) for i in range(0, len(pairs), BATCH))
-        ]
+    def _batches(self, examples: Sequence[Example]) -> list[Batch]:
+        """Compute the potentials of predicted docs, with their gold tags, in batches."""
+        batches = []
+        for i in range(0, len(examples), BATCH_SIZE):
+            batch = examples[i : i + BATCH_SIZE]
+            gold = np.concatenate([gold_tags(eg, self.scheme, self.name) for eg in batch])
+            potentials = self._potentials([eg.predicted for eg in batch])
+            batches.append((potentials, gold, hidden_tags(batch, self.scheme)))
+        return batches
 
     def _forget_fits(self) -> None:
         """Drop what was fitted to other weights."""

@@ -16,6 +16,8 @@ from .platt_scaling import PlattScaling
 from .posterior import Posterior, Trellis
 from .preset import preset_constraints
 
+BATCH_SIZE = 64  # docs, where all are at hand
+
 
 class Transitions(NamedTuple):
     """The transition scores of a model, between C tags.
@@ -110,6 +112,11 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
                 f"got {self.temperature}. Set it back, or calibrate again."
             )
         lowest = math.log(promise["threshold"])
+        batches = (docs[i : i + BATCH_SIZE] for i in range(0, len(docs), BATCH_SIZE))
+        return [found for batch in batches for found in self._analyses_above(batch, lowest)]
+
+    def _analyses_above(self, docs: list[Doc], lowest: float) -> list[list[Analysis]]:
+        """Find the analyses of docs with at least this log probability; at least one of each."""
         sets: list[list[Analysis]] = [[] for _ in docs]
         left, n = [*range(len(docs))], 4
         while left:

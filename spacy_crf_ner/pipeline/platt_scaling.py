@@ -29,10 +29,10 @@ class PlattScaling(NamedTuple):
         return _sigmoid(self.slope * _log_odds(np.minimum(p, HIGHEST)) + self.intercept)
 
     def invert(self, p: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Find the posterior probabilities of calibrated ones."""
+        """Find the lowest posterior probabilities of calibrated ones."""
         if self == UNCHANGED:
             return p
-        return _sigmoid((_log_odds(p) - self.intercept) / self.slope)
+        return np.minimum(_sigmoid((_log_odds(p) - self.intercept) / self.slope), HIGHEST)
 
 
 UNCHANGED = PlattScaling()

@@ -122,7 +122,8 @@ class Posterior:
 
         Returns the spans of each doc in order, each with its probability.
         """
-        thresholds = self._platt.invert(thresholds)
+        # Posteriors to look for, a little below the thresholds: those are compared at the end.
+        lowest = self._platt.invert(thresholds) * (1 - 1e-9)
         preset = self._constraints.preset
         free, labels = np.flatnonzero(~preset), np.arange(len(self._scheme.labels))
         starts = np.repeat(free, len(labels))
@@ -130,19 +131,19 @@ class Posterior:
         closed = self._boundaries | np.append(preset, True)
         found = []
         while len(spans.starts):
-            p = self._probabilities(spans)
+            p = self._platt.apply(self._probabilities(spans))
             kept = p >= thresholds[spans.labels]
             found.append((*spans.where(kept), p[kept]))
             longer = spans.where(~closed[spans.ends])
             longer = longer._replace(ends=longer.ends + 1)
             opened = self._scheme.write(longer.labels, longer.ends - longer.starts)[:, :-1]
             p = self._segments(longer.starts, opened)
-            spans = longer.where(p >= thresholds[longer.labels])
+            spans = longer.where(p >= lowest[longer.labels])
         if not found:
             return [[] for _ in self._lengths]
         *columns, p = map(np.concatenate, zip(*found))
         order = np.argsort(columns[0], kind="stable")
-        ordered = iter(self._platt.apply(p[order]).tolist())
+        ordered = iter(p[order].tolist())
         by_doc = self._by_doc(Spans(*columns).where(order))
         return [sorted(zip(offsets, ordered)) for offsets in by_doc]
 

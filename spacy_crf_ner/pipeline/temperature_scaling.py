@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 from ..ml.potentials import Potentials, nll
 from ..tags import Constraints
 
+Batch = tuple[Potentials, NDArray[np.int64], NDArray[np.bool_] | None]
+
 LOWEST, HIGHEST = 0.05, 20.0
 
 
-def fit_temperature(
-    batches: Sequence[tuple[Potentials, NDArray[np.int64]]], constraints: Constraints, name: str
-) -> float:
+def fit_temperature(batches: Sequence[Batch], constraints: Constraints, name: str) -> float:
     """Find the temperature with the lowest loss, 0.05 to 20. Source: Guo et al. (2017), ICML.
 
-    batches: Potentials of docs, and their gold tag ids, (N,); negative where they are missing.
+    batches: Potentials, gold tags and hidden tags of docs, as `nll` takes them.
     constraints: The legal tag sequences.
     name: The name of the component, for messages.
     """

@@ -108,18 +108,21 @@ def coverage_curve(
 
     Returns an SVG element: a curve with a point for each threshold, and a line at the promise.
     """
-    points = [(at["threshold"], at["per_entity"], 100 * at["coverage"]) for at in curve]
+    points = [(at["per_entity"], 100 * at["coverage"]) for at in curve]
+    names = ["by label" if at["threshold"] is None else f"{at['threshold']:.2g}" for at in curve]
     with _figure(*SMALL) as figure:
         axes = figure.subplots()
         if "recall" in promises:
             level = 100 * promises["recall"]["level"]
             axes.axhline(level, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
             axes.annotate("promised", (0, level), (5, -10), textcoords="offset points", color=MUTED)
-        axes.plot(*_columns(points, 3)[1:], color=ACCENT, marker="o", markersize=3)
-        for threshold, x, y in (points[0], points[-1]):
-            axes.annotate(f"{threshold:.2g}", (x, y), (8, -4), textcoords="offset points")
+        axes.plot(*_columns(points, 2), color=ACCENT, marker="o", markersize=3)
+        for i in (0, -1):
+            axes.annotate(names[i], points[i], (8, -4), textcoords="offset points")
         axes.set(xlim=(0, None), xlabel="candidates per gold entity", ylabel="gold entities, %")
-        listed = ", ".join(f"{at:.2g}: {n:.2f} and {share:.1f}" for at, n, share in points)
+        listed = ", ".join(
+            f"{at}: {n:.2f} and {share:.1f}" for at, (n, share) in zip(names, points)
+        )
         about = f"Coverage; threshold, candidates per gold entity, coverage in percent: {listed}."
         return _svg(figure, "coverage", about)
 

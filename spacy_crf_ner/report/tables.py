@@ -210,28 +210,36 @@ def _guarantees(results: dict[str, Any]) -> Section:
     rows = []
     for kind, promise in coverage["promises"].items():
         certainty = percent(promise["certainty"]) if promise["certainty"] else "on average"
-        name = f"{kind} of each label" if promise.get("by_label") else kind
-        cells = (
-            percent(promise["level"]),
-            certainty,
-            promise["documents"],
-            percent(promise["found"]),
+        told = percent(promise["level"]), certainty, promise["documents"]
+        found = promise["found"]
+        by_name = (
+            {f"{kind} of {label}": share for label, share in found.items()}
+            if isinstance(found, dict)
+            else {kind: found}
         )
-        rows.append(_row(name, *cells))
+        rows += [_row(name, *told, percent(share)) for name, share in by_name.items()]
     tables = [Table("Promises, in %", header, rows)] if rows else []
     if coverage["curve"]:
         header = _row("Threshold", "Candidates per gold entity", "% of gold entities")
         rows = [
-            _row(f"{at['threshold']:.2g}", f"{at['per_entity']:.2f}", percent(at["coverage"]))
+            _row(_level(at["threshold"]), f"{at['per_entity']:.2f}", percent(at["coverage"]))
             for at in coverage["curve"]
         ]
         tables.append(Table("Candidates by threshold", header, rows, folded=True))
-    meaning = (
-        "Promises hold for new documents from the source of those that they were fitted to. Found "
-        f"here: the mean share in a document, of {count(coverage['docs'], 'document')} with "
-        "complete annotation."
-    )
+    if not coverage["promises"]:
+        meaning = "This pipeline promises nothing of new documents."
+    else:
+        meaning = (
+            "Promises hold for new documents from the source of those that they were fitted to. "
+            f"Found here: the mean share in a document, of {count(coverage['docs'], 'document')} "
+            "with complete annotation."
+        )
     return Section("Guarantees", meaning, tables)
+
+
+def _level(threshold: float | None) -> str:
+    """Format a threshold of candidates; None stands for those by label."""
+    return "by label" if threshold is None else f"{threshold:.2g}"
 
 
 def _transitions(results: dict[str, Any]) -> Section:

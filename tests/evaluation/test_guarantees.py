@@ -432,6 +432,88 @@ def test_another_component_may_not_write_the_candidates(nlp: Language) -> None:
     promise(nlp, "crf_ner", drawn(nlp, 100, 11), Promises(recall=0.9))
 
 
+@pytest.mark.parametrize("component", ["attribute_ruler", "lemmatizer"])
+def test_words_that_were_read_since_change_no_promise(
+    nlp: Language, component: str, tmp_path: Path
+) -> None:
+    """The vocab grows with each new word, and a component can store it."""
+    ruler = nlp.add_pipe("attribute_ruler", before="crf_ner")
+    ruler.add([[{"TEXT": "Anna"}]], {"LEMMA": "anna"})
+    if component == "lemmatizer":
+        lemmatizer = nlp.add_pipe("lemmatizer", before="crf_ner", config={"mode": "lookup"})
+        lemmatizer.lookups.add_table("lemma_lookup", {"saw": "see"})
+    promise(nlp, "crf_ner", drawn(nlp, 60, 20), Promises(recall=0.8))
+    nlp.to_disk(tmp_path)
+    for same in (nlp, spacy.load(tmp_path)):
+        same("Someword neverseen")
+        assert guarantees(same)["recall"]["level"] == 0.8
+    ruler.add([[{"TEXT": "Bonn"}]], {"LEMMA": "bonn"})
+    with pytest.raises(InputError, match="got other weights, tokenizer or earlier components"):
+        guarantees(nlp)
+
+
+def test_a_promise_holds_where_probabilities_are_rounded_to_one(nlp: Language) -> None:
+    ner = nlp.get_pipe("crf_ner")
+    ner.platt_slope, ner.temperature = 3.5, 0.2
+    examples = drawn(nlp, 100, 21)
+    (row,) = promise(nlp, "crf_ner", examples, Promises(recall=0.3))
+    assert row["threshold"] > 1 - 1e-6
+    shares = []
+    for eg in examples:
+        doc = nlp(eg.text)
+        found = {(span.start_char, span.end_char, span.label_) for span in doc.spans["sc"]}
+        gold = [(ent.start_char, ent.end_char, ent.label_) for ent in eg.reference.ents]
+        if gold:
+            shares.append(np.mean([ent in found for ent in gold]))
+    assert np.mean(shares) >= 0.3 and row["cost"] > 0
+
+
+def test_a_threshold_that_cannot_be_saved_is_refused(nlp: Language) -> None:
+    ner = nlp.get_pipe("crf_ner")
+    ner.platt_slope, ner.platt_intercept, ner.temperature = 3.0, -3.0, 0.5
+    with pytest.raises(InputError, match="The model does not know these documents well enough"):
+        promise(nlp, "crf_ner", drawn(nlp, 100, 22), Promises(recall=0.97))
+
+
+def test_candidates_that_another_component_replaces_are_no_promise(nlp: Language) -> None:
+    promise(nlp, "crf_ner", drawn(nlp, 60, 23), Promises(recall=0.8))
+    ruler = nlp.add_pipe("span_ruler", config={"spans_key": "sc"})
+    ruler.add_patterns([{"label": "ORG", "pattern": "Anna"}])
+    with pytest.raises(InputError, match="spans_key: expected a key of its own, got 'sc', which"):
+        guarantees(nlp)
+    examples = drawn(nlp, 20, 24)
+    for eg in examples:
+        eg.predicted = nlp(eg.text)
+    with pytest.warns(UserWarning, match="expected a key of its own"):
+        assert evaluate(examples, nlp=nlp, resamples=2)["coverage"] is None
+
+
+def test_what_is_fitted_in_an_earlier_recognizer_counts(nlp: Language) -> None:
+    other = spacy.blank("en")
+    other.add_pipe("crf_ner", name="second", config={"model": {"hidden_width": 8}})
+    other.initialize(lambda: drawn(other, 10, 25))
+    nlp.add_pipe("second", source=other)
+    examples = drawn(nlp, 60, 25)
+    for eg in examples:
+        eg.predicted = nlp.get_pipe("crf_ner")(eg.predicted)
+    promise(nlp, "second", examples, Promises(precision=0.01))
+    assert guarantees(nlp, "second")
+    nlp.get_pipe("crf_ner").platt_intercept = -3.0
+    with pytest.raises(InputError, match="got other weights"):
+        guarantees(nlp, "second")
+
+
+def test_a_failed_calibration_changes_nothing(nlp: Language) -> None:
+    ner = nlp.get_pipe("crf_ner")
+    before = ner.decode, ner.temperature, ner.platt_scaling, ner.spans_key, ner.span_threshold
+    with pytest.raises(InputError, match="recall: expected at least"):
+        calibrate(nlp, drawn(nlp, 40, 26), f_beta=1.0, promises=Promises(recall=0.999))
+    now = ner.decode, ner.temperature, ner.platt_scaling, ner.spans_key, ner.span_threshold
+    assert now == before and ner.cfg["guarantees"] == {}
+    with pytest.raises(InputError, match="expected examples with annotated entities"):
+        calibrate(nlp, drawn(nlp, 1, 27), promises=Promises(recall=0.8))
+
+
 # In reports
 
 
@@ -457,6 +539,7 @@ def test_a_report_says_what_was_found(nlp: Language, by_label: bool) -> None:
         return [(span.start_char, span.end_char, span.label_) for span in spans]
 
     recalls, precisions, right = [], [], []
+    by_name: Dict[str, List[Any]] = {"LOC": [], "PER": []}
     candidates: List[Dict[Tuple[int, int, str], float]] = []
     gold = [keys(eg.reference.ents) for eg in examples]
     for eg, ents in zip(examples, gold):
@@ -464,22 +547,34 @@ def test_a_report_says_what_was_found(nlp: Language, by_label: bool) -> None:
         candidates.append(dict(zip(keys(group), group.attrs["scores"])))
         if ents:
             recalls.append(np.mean([ent in candidates[-1] for ent in ents]))
+        for label in ("LOC", "PER"):
+            found_of = [ent in candidates[-1] for ent in ents if ent[2] == label]
+            by_name[label] += [np.mean(found_of)] if found_of else []
         if eg.predicted.ents:
             precisions.append(np.mean([ent in ents for ent in keys(eg.predicted.ents)]))
         (analyses,) = nlp.get_pipe("crf_ner").analysis_sets([nlp.make_doc(eg.text)])
         right.append(any(keys(each.ents) == ents for each in analyses))
-    for kind, values in (("recall", recalls), ("precision", precisions), ("analyses", right)):
+    recall = found["promises"]["recall"]["found"]
+    if by_label:
+        assert recall == {label: pytest.approx(np.mean(of)) for label, of in by_name.items()}
+    else:
+        assert recall == pytest.approx(np.mean(recalls))
+    for kind, values in (("precision", precisions), ("analyses", right)):
         assert found["promises"][kind]["found"] == pytest.approx(np.mean(values))
         assert 0.4 < np.mean(values)
     assert np.mean(recalls) < 1.0
     for at in found["curve"]:
-        least = at["threshold"] * (1 - 1e-6)
+        least = (at["threshold"] or 0.0) * (1 - 1e-6)
         kept = [{c for c, p in of_doc.items() if p >= least} for of_doc in candidates]
         assert at["per_entity"] == pytest.approx(sum(map(len, kept)) / sum(map(len, gold)))
         shares = [np.mean([ent in of for ent in ents]) for of, ents in zip(kept, gold) if ents]
         assert at["coverage"] == pytest.approx(np.mean(shares))
     thresholds = [at["threshold"] for at in found["curve"]]
-    assert thresholds == sorted(thresholds, reverse=True) and len(thresholds) > 5
+    if by_label:
+        assert thresholds.pop() is None
+        used = nlp.get_pipe("crf_ner").candidate_thresholds.values()
+        assert thresholds[-1] == max(used) > min(used)
+    assert thresholds == sorted(thresholds, reverse=True) and len(thresholds) > 3
     assert found["curve"][-1]["coverage"] == pytest.approx(np.mean(recalls))
 
 
@@ -495,3 +590,24 @@ def test_a_report_leaves_out_what_no_longer_holds(nlp: Language) -> None:
     nlp.get_pipe("crf_ner").spans_key = None
     with pytest.warns(UserWarning, match="got other"):
         assert evaluate(examples, nlp=nlp, resamples=2)["coverage"] is None
+
+
+def test_a_report_counts_what_the_recognizer_adds(nlp: Language) -> None:
+    """As the promise of a precision does: preset entities have no confidence."""
+    nlp = ruled(nlp, "ORG", "it")  # always wrong
+    prepared = [_prepared(nlp, eg) for eg in drawn(nlp, 150, 28)]
+    promise(nlp, "crf_ner", prepared, Promises(precision=0.5))
+    examples = drawn(nlp, 60, 29)
+    for eg in examples:
+        eg.predicted = nlp(eg.text)
+    found = evaluate(examples, nlp=nlp, resamples=2)["coverage"]["promises"]
+    assert found["precision"]["found"] >= 0.5
+    promise(nlp, "crf_ner", [eg for eg in prepared if "it" not in eg.text], Promises(analyses=0.1))
+    # What the ruler had set is not known any more.
+    found = evaluate(examples, nlp=nlp, resamples=2)["coverage"]["promises"]
+    assert found["analyses"]["found"] is None
+
+
+def _prepared(nlp: Language, eg: Example) -> Example:
+    with nlp.select_pipes(disable="crf_ner"):
+        return Example(nlp(eg.text), eg.reference)

@@ -51,7 +51,7 @@ THRESHOLDS = [
 CURVE = [
     {"threshold": 0.9, "coverage": 0.41, "per_entity": 0.5},
     {"threshold": 0.1, "coverage": 0.86, "per_entity": 1.1},
-    {"threshold": 0.02, "coverage": 0.93, "per_entity": 1.9},
+    {"threshold": None, "coverage": 0.93, "per_entity": 1.9},
 ]
 TRAINING = [
     {"step": 0, "epoch": 0, "losses": {"ner": 90.0, "_x": 4.0}, "scores": {"ents_f": 0.0}},
@@ -151,6 +151,7 @@ def test_coverage_lies_to_scale_over_the_promise() -> None:
     scale, shift = np.polyfit([41, 86, 93], curve[:, 1], 1)
     assert line[:, 1] == pytest.approx(scale * 90 + shift, abs=0.1)
     assert len(curves(coverage_curve(CURVE, {}))) == 1
+    assert {"0.9", "by label"} <= set(texts(coverage_curve(CURVE, {})))
 
 
 def test_training_lies_to_scale() -> None:

@@ -1,0 +1,65 @@
+"""Which labels a gold doc annotates, for training on corpora with different labels.
+
+`doc.spans["annotated_labels"]` has a span for each label, over the tokens where the label is
+annotated. So it is stored with the doc, aligned with other tokens, and kept by augmenters. Without
+it, all labels are annotated. Elsewhere, a token that gold says is outside may be in an entity.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from spacy.tokens import Doc, Span
+from spacy.training import Example
+
+from ..input_error import InputError
+from ..tags import TagScheme
+
+KEY = "annotated_labels"
+
+
+def mark_annotated_labels(doc: Doc, labels: Iterable[str]) -> None:
+    """Mark a gold doc as annotated with these labels, and with no others.
+
+    Raises InputError if it has an entity of another label.
+    """
+    labels = list(labels)
+    for ent in doc.ents:
+        if ent.label_ not in labels:
+            raise InputError(
+                f"entity {ent.text[:60]!r} in the doc {doc.text[:60]!r}: expected one of the "
+                f"annotated labels {labels}, got {ent.label_!r}. Add the label to them."
+            )
+    doc.spans[KEY] = [Span(doc, 0, len(doc), label) for label in labels]
+
+
+def annotated_labels(doc: Doc) -> set[str] | None:
+    """Return the labels that a gold doc annotates, somewhere; None for all."""
+    return {span.label_ for span in doc.spans[KEY]} if KEY in doc.spans else None
+
+
+def unannotated(eg: Example, labels: Sequence[str]) -> NDArray[np.bool_] | None:
+    """Find the predicted tokens where a label is not annotated: (T, L); None if all are."""
+    if KEY not in eg.reference.spans:
+        return None
+    hidden = np.ones((len(eg.predicted), len(labels)), dtype=bool)
+    spans = list(eg.reference.spans[KEY])
+    for span in eg.get_aligned_spans_y2x(spans, allow_overlap=True):
+        if span.label_ in labels:
+            hidden[span.start : span.end, labels.index(span.label_)] = False
+    return hidden
+
+
+def hidden_tags(examples: Sequence[Example], scheme: TagScheme) -> NDArray[np.bool_] | None:
+    """Find the tags that "outside" may stand for at the N predicted tokens: (N, C); None for none.
+
+    C is the number of tags. The tag "O" is not among them.
+    """
+    found = [unannotated(eg, scheme.labels) for eg in examples]
+    if all(each is None for each in found):
+        return None
+    nothing = (np.zeros((len(eg.predicted), len(scheme.labels)), dtype=bool) for eg in examples)
+    by_label = np.concatenate([a if b is None else b for a, b in zip(nothing, found)])
+    tags = np.zeros((len(by_label), len(scheme.tags)), dtype=bool)
+    tags[:, 1:] = by_label[:, scheme.label_of[1:]]
+    return tags

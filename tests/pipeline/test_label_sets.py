@@ -1,0 +1,342 @@
+"""Corpora that annotate different labels: losses against enumeration, scores against spaCy's."""
+
+from typing import Any, Dict, List, Sequence, Tuple
+
+import numpy as np
+import pytest
+import spacy
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from spacy.language import Language
+from spacy.scorer import get_ner_prf
+from spacy.tokens import Doc, DocBin
+from spacy.training import Corpus, Example
+from spacy.util import registry
+from typer.testing import CliRunner
+
+import helpers
+from helpers import SCHEMES, properties
+from pipelines import TOK2VEC, make_examples, train
+from posteriors import Batch, batches
+from spacy_crf_ner.check import check
+from spacy_crf_ner.cli import app
+from spacy_crf_ner.data import ConversionLog, convert
+from spacy_crf_ner.data.jsonl import write_jsonl
+from spacy_crf_ner.evaluation.matching import collect_entities, is_complete
+from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.ml.potentials import nll, nll_with_gradient
+from spacy_crf_ner.pipeline import crf_ner as module
+from spacy_crf_ner.pipeline.label_sets import KEY, annotated_labels, mark_annotated_labels
+from spacy_crf_ner.pipeline.scorer import score_entities
+from spacy_crf_ner.training.labelled_corpora import labelled_corpora
+
+# The loss
+
+Drawn = Tuple[Batch, np.ndarray, np.ndarray]
+
+
+@st.composite
+def partly_labelled(draw: st.DrawFn) -> Drawn:
+    """Draw a batch whose docs do not annotate some labels: gold tags, and tags that O may hide."""
+    batch = draw(batches(bounded=False))
+    tags = batch.scheme.tags
+    gold: List[int] = []
+    hidden = np.zeros((0, len(tags)), dtype=bool)
+    for T in batch.potentials.lengths.tolist():
+        paths = helpers.all_paths(T, len(tags))
+        paths = paths[batch.is_legal(paths, None)]
+        path = paths[draw(st.integers(0, len(paths) - 1))].tolist()
+        unknown = draw(st.sets(st.sampled_from(batch.scheme.labels)))
+        of_doc = np.array([tag[2:] in unknown for tag in tags])
+        gold += [-1 if draw(st.integers(0, 4)) == 0 else 0 if of_doc[t] else t for t in path]
+        hidden = np.concatenate([hidden, np.tile(of_doc, (T, 1))])
+    return batch, np.array(gold, dtype=np.int64), hidden
+
+
+@given(partly_labelled())
+@properties
+def test_the_loss_sums_over_all_sequences_that_fit(drawn: Drawn) -> None:
+    batch, gold, hidden = drawn
+    constraints = batch.scheme.constraints
+    losses, gradient = nll_with_gradient(batch.potentials, gold, constraints, hidden=hidden)
+    np.testing.assert_allclose(
+        nll(batch.potentials, gold, hidden, constraints), losses, atol=1e-4, rtol=1e-4
+    )
+    names = ("emissions", "transitions", "start", "end")
+    leaves = [torch.tensor(getattr(batch.potentials, n), requires_grad=True) for n in names]
+    total = sum(leaf.sum() for leaf in leaves) * 0.0
+    for doc, rows in enumerate(batch.rows):
+        paths, scores = helpers.scored_paths(leaves[0][rows], *leaves[1:])
+        legal = batch.is_legal(paths, None)
+        paths, scores = paths[legal], scores[legal]
+        fits = [
+            all(
+                tag < 0 or at == tag or (tag == 0 and unknown[at])
+                for at, tag, unknown in zip(path, gold[rows], hidden[rows])
+            )
+            for path in paths.tolist()
+        ]
+        known = (gold[rows] >= 0).any()
+        loss = scores.logsumexp(0) - scores[torch.tensor(fits)].logsumexp(0)
+        loss = loss if known else torch.zeros(())
+        assert losses[doc] == pytest.approx(loss.item(), abs=1e-4, rel=1e-4)
+        total = total + loss
+    for name, expected in zip(names, torch.autograd.grad(total, leaves)):
+        np.testing.assert_allclose(getattr(gradient, name), expected, atol=1e-4, err_msg=name)
+
+
+@given(partly_labelled())
+@properties
+def test_nothing_hidden_is_as_without(drawn: Drawn) -> None:
+    batch, gold, hidden = drawn
+    constraints = batch.scheme.constraints
+    first, d_first = nll_with_gradient(batch.potentials, gold, constraints)
+    second, d_second = nll_with_gradient(
+        batch.potentials, gold, constraints, hidden=np.zeros_like(hidden)
+    )
+    np.testing.assert_allclose(first, second, atol=1e-5, rtol=1e-5)
+    np.testing.assert_allclose(d_first.emissions, d_second.emissions, atol=1e-5)
+
+
+# In a pipeline
+
+BOTH = [
+    ("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "LOC")]),
+    ("Bonn saw Anna", [(0, 4, "LOC"), (9, 13, "PER")]),
+    ("Carl left Rome", [(0, 4, "PER"), (10, 14, "LOC")]),
+    ("it left", []),
+]
+
+
+def of_labels(labels: Sequence[str]) -> List[Any]:
+    return [(text, [ent for ent in ents if ent[2] in labels]) for text, ents in BOTH]
+
+
+def marked(nlp: Language, labels: Sequence[str]) -> List[Example]:
+    examples = make_examples(nlp, of_labels(labels))
+    for eg in examples:
+        mark_annotated_labels(eg.reference, labels)
+    return examples
+
+
+def blank(scheme: str = "biluo") -> Language:
+    nlp = spacy.blank("en")
+    model = {"hidden_width": 16, "tok2vec": TOK2VEC}
+    nlp.add_pipe("crf_ner", name="ner", config={"model": model, "scheme": scheme})
+    return nlp
+
+
+def found(nlp: Language, text: str) -> List[Tuple[str, str]]:
+    return [(ent.text, ent.label_) for ent in nlp(text).ents]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_loss_is_that_of_all_analyses_that_agree(scheme: str) -> None:
+    nlp = blank(scheme)
+    train(nlp, make_examples(nlp, BOTH), steps=3)
+    ner: Any = nlp.get_pipe("ner")
+    for eg in marked(nlp, ["PER"]):
+        loss, _ = ner.get_loss([eg], ner.model.predict([eg.predicted]))
+        gold = [(ent.start, ent.end, ent.label_) for ent in eg.reference.ents]
+        agree = [
+            each.probability
+            for each in ner.nbest([eg.predicted], 100)[0]
+            if [(e.start, e.end, e.label_) for e in each.ents if e.label_ == "PER"] == gold
+        ]
+        assert 1 < len(agree) < 100
+        assert loss == pytest.approx(-np.log(sum(agree)), rel=1e-4)
+        (log_p,) = ner.log_likelihoods([eg])
+        assert log_p == pytest.approx(-loss, rel=1e-4)
+
+
+def test_a_model_learns_labels_from_separate_corpora(tmp_path: Any) -> None:
+    nlp = blank()
+    for label in ("PER", "LOC"):
+        docs = [eg.reference for eg in make_examples(nlp, of_labels([label]))]
+        DocBin(docs=docs).to_disk(tmp_path / f"{label}.spacy")
+    paths = [str(tmp_path / "PER.spacy"), str(tmp_path / "LOC.spacy")]
+    naive, right = blank(), blank()
+    train(right, list(labelled_corpora(paths, [["PER"], ["LOC"]])(right)), steps=60)
+    train(naive, list(labelled_corpora(paths, [None, None])(naive)), steps=60)
+    for text, ents in BOTH:
+        expected = [(text[start:end], label) for start, end, label in ents]
+        assert found(right, text) == expected
+    text = BOTH[0][0]
+    doc = right.make_doc(text)
+    spans = [doc[0:1], doc[2:3]]
+    for nlp, confident in ((right, True), (naive, False)):
+        ner: Any = nlp.get_pipe("ner")
+        doc = nlp.make_doc(text)
+        spans = [doc.char_span(*ent) for ent in BOTH[0][1]]
+        assert (min(ner.span_posteriors(doc, spans)) > 0.9) == confident
+
+
+def test_the_mark_is_kept_by_files_augmenters_and_other_tokens(tmp_path: Any) -> None:
+    nlp = blank()
+    docs = [eg.reference for eg in marked(nlp, ["PER"])]
+    DocBin(docs=docs).to_disk(tmp_path / "a.spacy")
+    augmenter = registry.augmenters.get("spacy.lower_case.v1")(level=1.0)
+    examples = list(Corpus(tmp_path / "a.spacy", augmenter=augmenter)(nlp))
+    assert len(examples) == 4
+    for eg in examples:
+        assert eg.text.islower() and annotated_labels(eg.reference) == {"PER"}
+    whole = Doc(nlp.vocab, ["An", "na", "saw", "Bonn"], [False, True, True, False])
+    eg = Example(whole, docs[0])
+    nlp.initialize(lambda: make_examples(nlp, BOTH))
+    ner: Any = nlp.get_pipe("ner")
+    loss, d_scores = ner.get_loss([eg], ner.model.predict([whole]))
+    # Of the last token, nothing is known but that it is in no PER.
+    assert loss > 0 and np.abs(d_scores.emissions[3]).max() > 1e-3
+    other, _ = ner.get_loss([Example(whole, make_examples(nlp, BOTH)[0].reference)], d_scores)
+    assert other > 0
+
+
+def test_an_unannotated_label_is_no_mistake() -> None:
+    nlp = blank()
+    examples = marked(nlp, ["PER"])
+    for eg, (_, ents) in zip(examples, BOTH):
+        eg.predicted.ents = [eg.predicted.char_span(*ent) for ent in ents]
+    examples[0].predicted.ents = [examples[0].predicted.char_span(0, 8, "PER")]  # a wrong one
+    scores = score_entities(examples)
+    filtered = marked(nlp, ["PER"])
+    for eg, kept in zip(filtered, examples):
+        ents = [e for e in kept.predicted.ents if e.label_ == "PER"]
+        eg.predicted.set_ents([eg.predicted[e.start : e.end] for e in ents]) if not ents else None
+        eg.predicted.ents = [eg.predicted.char_span(e.start_char, e.end_char, "PER") for e in ents]
+        del eg.reference.spans[KEY]
+    assert scores == get_ner_prf(filtered)
+    assert scores["ents_p"] == pytest.approx(2 / 3) and scores["ents_r"] == pytest.approx(2 / 3)
+    collected = collect_entities(examples)
+    assert [len(doc.left_out) for doc in collected] == [0, 1, 1, 0]
+    assert sum(sum(doc.correct()) for doc in collected) == 2
+    assert not any(is_complete(eg.reference) for eg in examples)
+    unmarked = make_examples(nlp, BOTH)
+    for eg, other in zip(unmarked, examples):
+        eg.predicted = other.predicted
+        assert is_complete(eg.reference)
+    assert score_entities(unmarked) == get_ner_prf(unmarked)
+    assert nlp.get_pipe("ner").scorer is score_entities
+
+
+def test_calibration_reads_only_what_is_annotated(monkeypatch: pytest.MonkeyPatch) -> None:
+    nlp = blank()
+    train(nlp, make_examples(nlp, BOTH), steps=3)
+    ner: Any = nlp.get_pipe("ner")
+    seen: List[int] = []
+    original = module.fit_platt_scaling
+
+    def fit(p: Any, correct: Any, name: str) -> Any:
+        seen.append(len(p))
+        return original(p, correct, name)
+
+    monkeypatch.setattr(module, "fit_platt_scaling", fit)
+    for examples in (make_examples(nlp, BOTH), marked(nlp, ["PER"]), marked(nlp, ["LOC"])):
+        ner.fit_platt_scaling(examples)
+    assert seen[1] + seen[2] == seen[0] and min(seen) > 0
+
+
+# The reader
+
+
+@pytest.fixture
+def paths(tmp_path: Any) -> List[str]:
+    nlp = spacy.blank("en")
+    for label in ("PER", "LOC"):
+        sentences = of_labels([label]) * 25
+        docs = [eg.reference for eg in make_examples(nlp, sentences)]
+        DocBin(docs=docs).to_disk(tmp_path / f"{label}.spacy")
+    return [str(tmp_path / "PER.spacy"), str(tmp_path / "LOC.spacy")]
+
+
+def test_weights_say_how_often_docs_are_read(paths: List[str]) -> None:
+    nlp = spacy.blank("en")
+    reader = registry.readers.get("spacy-crf-ner.LabelledCorpora.v1")(
+        paths, [["PER"], ["LOC", "ORG"]], weights=[2.5, 0.5], seed=1
+    )
+    epochs = [[annotated_labels(eg.reference) for eg in reader(nlp)] for _ in range(2)]
+    for epoch in epochs:
+        assert 215 < epoch.count({"PER"}) < 285
+        assert 25 < epoch.count({"LOC", "ORG"}) < 75
+    assert len(epochs[0]) != len(epochs[1])
+    once = list(labelled_corpora(paths, [["PER"], None])(nlp))
+    assert [annotated_labels(eg.reference) for eg in once] == [{"PER"}] * 100 + [None] * 100
+
+
+def test_a_config_with_the_reader_is_filled_and_read(paths: List[str]) -> None:
+    text = f"""
+    [corpora]
+
+    [corpora.train]
+    @readers = "spacy-crf-ner.LabelledCorpora.v1"
+    paths = {paths}
+    labels = [["PER"], ["LOC"]]
+    """.replace("'", '"')
+    config = spacy.util.load_config_from_str(text)
+    reader = registry.resolve(config)["corpora"]["train"]
+    assert len(list(reader(spacy.blank("en")))) == 200
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"labels": [["PER"]]}, "labels: expected one for each of the 2 paths, got 1"),
+        ({"labels": [["PER"], ["LOC"]], "weights": [1.0]}, "weights: expected one for each"),
+        ({"labels": [["PER"], ["LOC"]], "weights": [1.0, 0.0]}, "weights over 0"),
+        ({"labels": [["PRE"], ["LOC"]]}, r"'Anna' in the doc 'Anna saw Bonn': expected one of the"),
+    ],
+)
+def test_a_wrong_setting_of_the_reader_is_an_error(
+    paths: List[str], settings: Dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        list(labelled_corpora(paths, **settings)(spacy.blank("en")))
+
+
+# Converting and checking
+
+
+def test_convert_stores_the_labels_and_refuses_others(tmp_path: Any) -> None:
+    source = tmp_path / "all.jsonl"
+    nlp = spacy.blank("en")
+    write_jsonl([eg.reference for eg in make_examples(nlp, BOTH)], source)
+    run = ["convert", str(source), str(tmp_path / "out.spacy"), "--labels", "PER,ORG"]
+    result = CliRunner().invoke(app, run)
+    assert result.exit_code == 1 and not (tmp_path / "out.spacy").exists()
+    assert "corpus, doc 1: expected entities of the annotated labels ['PER', 'ORG'], got the" in (
+        " ".join(result.output.split())
+    )
+    result = CliRunner().invoke(app, [*run, "--repair"])
+    assert result.exit_code == 0, result.output
+    log = ConversionLog(repair=True)
+    convert(source, tmp_path / "again.spacy", nlp=nlp, labels=["PER", "ORG"], log=log)
+    assert log.counts["rejected.label"] == log.totals["rejected.entities"] == 3
+    for name in ("out", "again"):
+        docs = list(DocBin().from_disk(tmp_path / f"{name}.spacy").get_docs(nlp.vocab))
+        assert [annotated_labels(doc) for doc in docs] == [{"PER", "ORG"}] * 4
+        assert [[ent.text for ent in doc.ents] for doc in docs] == [
+            ["Anna"],
+            ["Anna"],
+            ["Carl"],
+            [],
+        ]
+    # JSON lines keep the labels, too.
+    convert(tmp_path / "out.spacy", tmp_path / "back.jsonl", nlp=nlp)
+    convert(tmp_path / "back.jsonl", tmp_path / "same.spacy", nlp=nlp)
+    same = DocBin().from_disk(tmp_path / "same.spacy").get_docs(nlp.vocab)
+    assert [annotated_labels(doc) for doc in same] == [{"PER", "ORG"}] * 4
+
+
+def test_a_check_finds_labels_that_are_never_used_and_those_that_are_not_annotated() -> None:
+    nlp = spacy.blank("en")
+    docs = [eg.reference for eg in make_examples(nlp, BOTH)]
+    for doc in docs:
+        mark_annotated_labels(doc, ["PER", "LOC", "ORG"])
+    docs[1].spans[KEY] = [span for span in docs[1].spans[KEY] if span.label_ == "PER"]
+    findings = {each.kind: each for each in check(docs, docs).findings}
+    unused, unknown = findings["unused-annotated"], findings["unknown-annotated"]
+    assert [place.note for place in unused.places] == ["ORG", "ORG"]
+    assert [(place.doc, place.text, place.note) for place in unknown.places] == [
+        (1, "Bonn", "LOC"),
+        (1, "Bonn", "LOC"),
+    ]
