@@ -507,12 +507,14 @@ def _print_machine(gpu_id: int) -> None:
 if __name__ == "__main__":
     import benchmark_accuracy  # they import from this file
     import benchmark_coverage
+    import benchmark_labels
     import benchmark_learning
     import benchmark_parts
     import benchmark_speed
 
     app.command()(benchmark_accuracy.accuracy)
     app.command()(benchmark_coverage.coverage)
+    app.command()(benchmark_labels.labels)
     app.command()(benchmark_speed.speed)
     app.command("peers")(benchmark_speed.make_peers)
     app.command()(benchmark_parts.parts)

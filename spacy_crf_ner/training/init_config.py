@@ -38,11 +38,11 @@ ACCURACY: dict[str, Settings] = {
     },
     # Twice all widths, and twice the rows of words.
     "char": {
-        "components.ner.model.tok2vec.char_width": 100,
-        "components.ner.model.tok2vec.char_embed": 60,
-        "components.ner.model.tok2vec.word_width": 200,
-        "components.ner.model.tok2vec.word_rows": 10000,
-        "components.ner.model.tok2vec.shape_width": 50,
+        "components.ner.model.tok2vec.*.words.char_width": 100,
+        "components.ner.model.tok2vec.*.words.char_embed": 60,
+        "components.ner.model.tok2vec.*.words.word_width": 200,
+        "components.ner.model.tok2vec.*.words.word_rows": 10000,
+        "components.ner.model.tok2vec.*.words.shape_width": 50,
         "components.ner.model.hidden_width": 200,
     },
 }
@@ -53,7 +53,7 @@ LEARN_RATE = "training.optimizer.learn_rate.initial_rate"
 # The setting that enables static vectors.
 VECTORS = {
     "cnn": "components.ner.model.tok2vec.pretrained_vectors",
-    "char": "components.ner.model.tok2vec.static_vectors",
+    "char": "components.ner.model.tok2vec.*.words.static_vectors",
 }
 
 

@@ -371,13 +371,13 @@ def test_the_shipped_config_takes_static_vectors(tmp_path: Path) -> None:
     nlp.to_disk(tmp_path / "vectors")
     overrides = {
         "paths.vectors": str(tmp_path / "vectors"),
-        "components.ner.model.tok2vec.static_vectors": True,
+        "components.ner.model.tok2vec.*.words.static_vectors": True,
     }
     path = Path(__file__).parents[2] / "configs" / "char.cfg"
     nlp = load_model_from_config(load_config(path, overrides), auto_fill=True)
     nlp.initialize(lambda: make_examples(nlp))
     tok2vec = nlp.get_pipe("ner").model.get_ref("tok2vec")
-    assert tok2vec.get_dim("nO") == 50 + 100 + 25 + 4
+    assert tok2vec.get_dim("nO") == 96 + 50 + 100 + 25 + 4
     assert tok2vec.predict([nlp.make_doc("Tim")])[0][0, -4:].tolist() == [9, 10, 11, 12]
     nlp.to_disk(tmp_path / "trained")
     loaded = spacy.load(tmp_path / "trained")
