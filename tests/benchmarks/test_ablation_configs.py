@@ -17,7 +17,8 @@ FILE = ROOT / "benchmarks" / "ablation.yml"
 VARIANTS = srsly.read_yaml(FILE)
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 # Of a token's vector: 16 of the transformer, 175 of its characters and words.
-WIDTHS = {"../configs/transformer.cfg": 16 + 175, "../configs/char.cfg": 175}
+# Without a transformer, another 96 of its affixes.
+WIDTHS = {"../configs/transformer.cfg": 16 + 175, "../configs/char.cfg": 96 + 175}
 
 
 @pytest.fixture(scope="module")

@@ -299,7 +299,12 @@ def test_it_has_the_face_of_spacys_ner():
     assert (a.requires, a.retokenizes) == (b.requires, b.retokenizes)
     assert list(a.assigns) == [*b.assigns, "span._.confidence"]
     assert a.default_score_weights == b.default_score_weights
-    assert a.default_config["scorer"] == b.default_config["scorer"]
+    examples = make_examples(ours)  # the scorers differ where labels are not annotated
+    for eg in examples:
+        eg.predicted.ents = [
+            eg.predicted.char_span(e.start_char, e.end_char, "ORG") for e in eg.y.ents
+        ]
+    assert ours.get_pipe("ner").score(examples) == theirs.get_pipe("ner").score(examples)
 
 
 def test_a_sourced_component_predicts_the_same(trained):
