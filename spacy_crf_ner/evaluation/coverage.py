@@ -54,7 +54,7 @@ def coverage(
         promises = guarantees(nlp, name)
     except InputError as error:
         warnings.warn(str(error), stacklevel=2)
-        if not has_scores([eg.predicted for eg in examples], key):
+        if not _has_scores([eg.predicted for eg in examples], key):
             key = None
     if not promises and key is None:
         return None
@@ -70,7 +70,11 @@ def coverage(
             for label in pipe.labels
         }
     added = [
-        [is_right for ent, is_right in zip(doc.predicted, doc.correct()) if ent.confidence]
+        [
+            is_right
+            for ent, is_right in zip(doc.predicted, doc.correct())
+            if ent.confidence is not None
+        ]
         for _, doc in complete
     ]
     found["precision"] = _mean([np.mean(of_doc) for of_doc in added if of_doc])
@@ -83,7 +87,7 @@ def coverage(
     }
 
 
-def has_scores(docs: Iterable[Doc], key: str | None) -> bool:
+def _has_scores(docs: Iterable[Doc], key: str | None) -> bool:
     """Whether the candidates of docs have scores: other components may have replaced them."""
     groups = [doc.spans[key] for doc in docs if key is not None and key in doc.spans]
     return bool(groups) and all(len(g.attrs.get("scores", ())) == len(g) for g in groups)
