@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from spacy.attrs import ENT_IOB, IDX, ORTH
 from spacy.tokens import Doc
 
+from ..pipeline.label_sets import annotated_labels
 from .findings import CorpusDoc, Place, Problem, join_counts
 from .statistics import IOB_OUTSIDE
 
@@ -47,8 +48,8 @@ def duplicate_problems(at: CorpusDoc, seen: Seen) -> Iterator[Problem]:
 
 
 def _hash_entities(doc: Doc) -> int | None:
-    """Hash the entities, in characters without whitespace; None without annotation."""
-    if not doc.has_annotation("ENT_IOB"):
+    """Hash the entities, in characters without whitespace; None if not all labels are annotated."""
+    if not doc.has_annotation("ENT_IOB") or annotated_labels(doc) is not None:
         return None
     ends = list(accumulate((len("".join(token.text.split())) for token in doc), initial=0))
     return hash(tuple((ends[ent.start], ends[ent.end], ent.label_) for ent in doc.ents))
@@ -112,7 +113,9 @@ class SurfaceForms:
             form = tuple(orth[ent.start : ent.end].tolist())
             self.labels.setdefault(form, Counter())[ent.label_] += 1
             self.first.setdefault((form, ent.label_), at.place(ent))
-        words = np.where(iob == IOB_OUTSIDE, orth, np.uint64(0))
+        # Where not all labels are annotated, a word may be an entity of another one.
+        is_outside = (iob == IOB_OUTSIDE) & (annotated_labels(at.doc) is None)
+        words = np.where(is_outside, orth, np.uint64(0))
         self.outside.append((at.part, at.number, words, offsets.astype(np.uint32)))
 
 

@@ -118,7 +118,7 @@ def convert(
             format=format,
             n_sents=n_sents,
             syllables=syllables,
-            labels=None if labels is None else labels.split(","),
+            labels=None if labels is None else _labels(labels),
             shares=_shares(split),
             seed=seed,
             token_column=token_column,
@@ -128,6 +128,13 @@ def convert(
         )
     print_counts(counts)
     print_conversion_log(log)
+
+
+def _labels(text: str) -> list[str]:
+    labels = [label.strip() for label in text.split(",")]
+    if not all(labels):
+        raise InputError(f"--labels: expected labels such as PERSON,ORG, got {text!r}.")
+    return labels
 
 
 def _shares(text: str) -> tuple[float, ...]:

@@ -17,6 +17,7 @@ from spacy.tokens import Doc
 from ..atomic import atomic_write
 from ..docbin import SUFFIX
 from ..input_error import InputError
+from ..pipeline.label_sets import KEY, annotated_labels, mark_annotated_labels
 from .docbin import CorpusWriter, count_doc
 from .files import SPLITS, find_files
 from .format_detection import FORMATS, Reader, detect_format
@@ -243,12 +244,23 @@ def _join(group: list[Doc]) -> Doc:
         doc.user_data.pop(DOCUMENT, None)
     if len(group) == 1 or not any(map(len, group)):  # spaCy cannot join empty Docs
         return group[0]
+    labels = {frozenset(annotated_labels(doc) or ()) for doc in group}
+    marked = [KEY in doc.spans for doc in group]
+    if len(labels) > 1 or len({*marked}) > 1:
+        raise InputError(
+            f"{group[0].text[:60]!r}: expected sentences with the same annotated labels to join, "
+            f"got {' and '.join(str(sorted(each)) for each in labels)}. Use --n-sents 1."
+        )
+    for doc in group:
+        doc.spans.pop(KEY, None)
     metas = [doc.user_data.pop(META, None) for doc in group]
     joined = Doc.from_docs(group)  # warns about other user data that cannot be joined
     assert joined is not None
     joined.has_unknown_spaces = group[0].has_unknown_spaces
     if any(metas):
         joined.user_data[META] = metas
+    if any(marked):
+        mark_annotated_labels(joined, *labels)
     return joined
 
 

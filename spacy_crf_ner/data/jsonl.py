@@ -10,7 +10,16 @@ from spacy.tokens import Doc, Span
 
 from ..atomic import atomic_write
 from ..pipeline.label_sets import annotated_labels
-from .json_records import META, Record, json_lines, pop_typed, records_to_docs, shorten, store_meta
+from .json_records import (
+    META,
+    Record,
+    is_text,
+    json_lines,
+    pop_typed,
+    records_to_docs,
+    shorten,
+    store_meta,
+)
 from .offsets import (
     INCORRECT,
     raw_span,
@@ -100,9 +109,10 @@ def _to_doc(where: str, record: Record, nlp: Language, log: ConversionLog) -> Do
     if answer == "reject":
         spans, incorrect = [], spans + incorrect
     doc = _tokenized(where, record, nlp)
-    labels = None
-    if record.get("annotated_labels") is not None:
-        labels = pop_typed(where, record, "annotated_labels", list)
+    has_labels = record.get("annotated_labels") is not None
+    labels = pop_typed(where, record, "annotated_labels", list)
+    if not all(is_text(label) and label for label in labels):
+        raise error(where, "a list of labels for 'annotated_labels'", shorten(labels))
     length = len(doc.text)
     missing = [_range(where, length, part) for part in pop_typed(where, record, "missing", list)]
     starts = pop_typed(where, record, "sent_starts", list)
@@ -112,7 +122,7 @@ def _to_doc(where: str, record: Record, nlp: Language, log: ConversionLog) -> Do
     store_meta(where, doc, {**record, **(meta if disjoint else {"meta": meta})})
     partial = answer == "reject" or bool(binary)
     set_entities(doc, spans, log, where, partial=partial, missing=missing)
-    if labels is not None:
+    if has_labels:
         set_annotated_labels(doc, labels, log, where)
     if incorrect:
         set_incorrect_spans(doc, incorrect, log, where)

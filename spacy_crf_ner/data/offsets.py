@@ -130,18 +130,17 @@ def set_incorrect_spans(doc: Doc, spans: Iterable[RawSpan], log: ConversionLog, 
 
 def set_annotated_labels(doc: Doc, labels: Sequence[str], log: ConversionLog, where: str) -> None:
     """Mark a doc as annotated with these labels only; entities of other labels are rejected."""
-    kept = []
     for ent in doc.ents:
-        if ent.label_ in labels:
-            kept.append(ent)
-        else:
+        if ent.label_ not in labels:
             span = f"the entity {ent.text[:60]!r} of the label {ent.label_!r}"
             fix = "Add the label to the annotated ones, or remove the entity"
             problem = error(where, f"entities of the annotated labels {[*labels]}", span, fix)
             log.rejected("label", problem, entities=1)
-    if len(kept) < len(doc.ents):
-        missing = [doc[i : i + 1] for i, token in enumerate(doc) if not token.ent_iob]
-        doc.set_ents(kept, missing=missing, default="outside")
+    outside = [ent for ent in doc.ents if ent.label_ not in labels]
+    for token in (token for ent in outside for token in ent):
+        token.ent_id, token.ent_kb_id = 0, 0  # set_ents keeps them
+    if outside:
+        doc.set_ents([], outside=outside, default="unmodified")
     mark_annotated_labels(doc, labels)
 
 

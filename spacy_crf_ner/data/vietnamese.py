@@ -14,6 +14,7 @@ from spacy.attrs import ENT_ID, ENT_IOB, ENT_KB_ID, ENT_TYPE, SENT_START
 from spacy.tokens import Doc, Token
 
 from ..input_error import InputError
+from ..pipeline.label_sets import annotated_labels, mark_annotated_labels
 
 # For each token of a sentence except the first: whether it continues the previous word.
 Segmenter = Callable[[list[str]], list[bool]]
@@ -106,7 +107,10 @@ def _with_words(doc: Doc, words: list[Word]) -> Doc:
     texts, spaces = [text for text, _, _ in words], [space for _, space, _ in words]
     new = Doc(doc.vocab, texts, spaces=spaces, user_data=dict(doc.user_data))
     new.has_unknown_spaces = doc.has_unknown_spaces
-    return new.from_array(ANNOTATION, annotation)
+    new.from_array(ANNOTATION, annotation)
+    if (labels := annotated_labels(doc)) is not None:
+        mark_annotated_labels(new, labels)
+    return new
 
 
 def _pyvi_segmenter() -> Segmenter:

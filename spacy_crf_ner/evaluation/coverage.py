@@ -58,7 +58,11 @@ def coverage(
             key = None
     if not promises and key is None:
         return None
-    complete = [(eg.predicted, doc) for eg, doc in zip(examples, docs) if is_complete(eg.reference)]
+    complete = [
+        (eg.predicted, doc)
+        for eg, doc in zip(examples, docs)
+        if is_complete(eg.reference, pipe.labels)
+    ]
     covered = [_candidates(doc, gold, key) for doc, gold in complete]
     labels = [np.array([ent.label for ent in gold.gold]) for _, gold in complete]
     found: dict[str, Any] = {"recall": _mean([np.mean(p > 0) for p, _ in covered if len(p)])}

@@ -9,7 +9,7 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 
 from ..input_error import InputError
-from ..pipeline.label_sets import KEY
+from ..pipeline.label_sets import annotated_labels
 
 if TYPE_CHECKING:
     from ..pipeline.crf_ner import CRFEntityRecognizer
@@ -67,17 +67,19 @@ def collect_entities(examples: Iterable[Example]) -> list[DocEntities]:
 
     Offsets are in characters, so the two docs may be tokenized differently. A predicted entity is
     left out if it overlaps a gold token, other than whitespace, without annotation, or if its label
-    is not annotated there. All gold entities count. All numbers of an evaluation use this
-    definition.
+    is not annotated and no gold entity overlaps it. All gold entities count. All numbers of an
+    evaluation use this definition.
 
     Raises InputError if the predicted doc and the gold doc differ in their text.
     """
     return [_collect(i, eg.predicted, eg.reference) for i, eg in enumerate(examples)]
 
 
-def is_complete(gold: Doc) -> bool:
-    """Whether all entities of all labels are annotated."""
-    return KEY not in gold.spans and gold.has_annotation("ENT_IOB", require_complete=True)
+def is_complete(gold: Doc, labels: Iterable[str]) -> bool:
+    """Whether all entities of these labels are annotated."""
+    annotated = annotated_labels(gold)
+    is_whole: bool = gold.has_annotation("ENT_IOB", require_complete=True)
+    return is_whole and (annotated is None or annotated >= {*labels})
 
 
 def match_entities(gold: Sequence[Entity], predicted: Sequence[Entity]) -> list[Match]:
@@ -125,10 +127,12 @@ def _collect(i: int, predicted: Doc, gold: Doc) -> DocEntities:
 
 
 def _is_unannotated(gold: Doc, ent: Entity) -> bool:
-    """Whether the label of an entity is not annotated in all of its characters."""
-    return KEY in gold.spans and not any(
-        span.label_ == ent.label and span.start_char <= ent.start and ent.end <= span.end_char
-        for span in gold.spans[KEY]
+    """Whether the label of an entity is not annotated, and no gold entity overlaps it."""
+    labels = annotated_labels(gold)
+    return not (
+        labels is None
+        or ent.label in labels
+        or any(g.start_char < ent.end and ent.start < g.end_char for g in gold.ents)
     )
 
 

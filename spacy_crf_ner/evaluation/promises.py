@@ -20,6 +20,7 @@ from spacy.training import Example
 
 from ..input_error import InputError
 from ..pipeline.gold import gold_tags
+from ..pipeline.label_sets import annotated_labels
 from ..pipeline.lookup import recognizer
 from .guarantees import FITTED_SETTINGS, require_own_key, store
 from .matching import annotated, collect_entities, is_complete
@@ -171,9 +172,14 @@ def _promise_recall(
     thresholds = {row["label"]: row["threshold"] for row in rows}
     pipe.candidate_threshold = thresholds.pop(None, pipe.candidate_threshold)
     pipe.candidate_thresholds = thresholds
-    docs = [eg.predicted for eg in annotated(pipe, examples)]
     key = pipe.spans_key
-    candidates = [span.label_ for doc in docs if key in doc.spans for span in doc.spans[key]]
+    candidates = [
+        span.label_
+        for eg in annotated(pipe, examples)
+        if key in eg.predicted.spans
+        for span in eg.predicted.spans[key]
+        if span.label_ in (annotated_labels(eg.reference) or pipe.labels)
+    ]
     gold = [label for doc in found for label, _ in doc]
     for row in rows:
         number, entities = (
@@ -217,7 +223,7 @@ def _promise_precision(
 def _promise_analyses(
     pipe: "CRFEntityRecognizer", examples: Sequence[Example], level: float
 ) -> Row:
-    complete = [eg for eg in examples if is_complete(eg.reference)]
+    complete = [eg for eg in examples if is_complete(eg.reference, pipe.labels)]
     known = [_is_analysis(pipe, eg) for eg in complete]
     log_p = iter(pipe.log_likelihoods(compress(complete, known)))
     return _row(

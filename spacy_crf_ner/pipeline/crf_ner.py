@@ -297,7 +297,7 @@ class CRFEntityRecognizer(CRFPipe):
         """
         examples = list(examples)
         validate_examples(examples, "CRFEntityRecognizer.fit_temperature")
-        annotated = [eg for eg in examples if (gold_tags(eg, self.scheme, self.name) >= 0).any()]
+        annotated = [eg for eg in examples if self._is_annotated(eg)]
         if not annotated:
             raise InputError(
                 f"[{self.name}] expected examples with annotated entities, got {len(examples)} "
@@ -328,13 +328,14 @@ class CRFEntityRecognizer(CRFPipe):
             found = self._posterior([eg.predicted for eg in batch]).candidates(lowest)
             for eg, candidates in zip(batch, found):
                 missing = gold_tags(eg, self.scheme, self.name) < 0
-                known = np.tile(~missing[:, None], len(self.labels))
-                if (hidden := unannotated(eg, self.labels)) is not None:
-                    known &= ~hidden
+                hidden = unannotated(eg, self.labels)
                 aligned = eg.get_aligned_spans_y2x(eg.reference.ents)
                 gold = {(ent.start, ent.end, ent.label_) for ent in aligned}
                 for (start, end, label), p in candidates:
-                    if known[start:end, self.labels.index(label)].all():
+                    unknown = missing[start:end].any()
+                    if hidden is not None:
+                        unknown |= hidden[start:end, self.labels.index(label)].all()
+                    if not unknown:
                         judged.append((p, (start, end, label) in gold))
         posteriors, correct = np.array(judged, dtype=np.float64).reshape(-1, 2).T
         scaling = fit_platt_scaling(posteriors, correct, self.name)
@@ -435,6 +436,14 @@ class CRFEntityRecognizer(CRFPipe):
             potentials = self._potentials([eg.predicted for eg in batch])
             batches.append((potentials, gold, hidden_tags(batch, self.scheme)))
         return batches
+
+    def _is_annotated(self, eg: Example) -> bool:
+        """Whether gold says something of a token."""
+        gold, hidden = gold_tags(eg, self.scheme, self.name), hidden_tags([eg], self.scheme)
+        known = gold >= 0
+        if hidden is not None:  # "outside" says nothing if it may be any tag
+            known &= (gold != TAG_OUTSIDE) | ~hidden[:, 1:].all(1)
+        return bool(known.any())
 
     def _forget_fits(self) -> None:
         """Drop what was fitted to other weights."""

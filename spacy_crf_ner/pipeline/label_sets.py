@@ -21,32 +21,48 @@ KEY = "annotated_labels"
 def mark_annotated_labels(doc: Doc, labels: Iterable[str]) -> None:
     """Mark a gold doc as annotated with these labels, and with no others.
 
-    Raises InputError if it has an entity of another label.
+    Raises InputError for a label that is not a non-empty string, if the doc has an entity of
+    another label, and if it is marked already as annotated with fewer labels.
     """
-    labels = list(labels)
+    labels = [*dict.fromkeys(labels)]
+    where = f"the doc {doc.text[:60]!r}"
+    if not all(isinstance(label, str) and label for label in labels):
+        raise InputError(f"{where}: expected annotated labels that are not empty, got {labels}.")
     for ent in doc.ents:
         if ent.label_ not in labels:
             raise InputError(
-                f"entity {ent.text[:60]!r} in the doc {doc.text[:60]!r}: expected one of the "
-                f"annotated labels {labels}, got {ent.label_!r}. Add the label to them."
+                f"entity {ent.text[:60]!r} in {where}: expected one of the annotated labels "
+                f"{labels}, got {ent.label_!r}. Add the label to them."
             )
+    before = annotated_labels(doc)
+    if before is not None and not before >= {*labels}:
+        raise InputError(
+            f"{where}: expected some of its annotated labels {sorted(before)}, got {labels}. "
+            "Leave out the others, or convert the corpus again."
+        )
     doc.spans[KEY] = [Span(doc, 0, len(doc), label) for label in labels]
 
 
 def annotated_labels(doc: Doc) -> set[str] | None:
-    """Return the labels that a gold doc annotates, somewhere; None for all."""
+    """Return the labels that a gold doc annotates; None for all."""
     return {span.label_ for span in doc.spans[KEY]} if KEY in doc.spans else None
 
 
 def unannotated(eg: Example, labels: Sequence[str]) -> NDArray[np.bool_] | None:
-    """Find the predicted tokens where a label is not annotated: (T, L); None if all are."""
+    """Find the predicted tokens of which gold does not say whether they are in an entity.
+
+    Entities do not overlap. So a token of a gold entity is known to be in no other.
+
+    Returns (T, L), for each of L labels; None if all labels are annotated.
+    """
     if KEY not in eg.reference.spans:
         return None
     hidden = np.ones((len(eg.predicted), len(labels)), dtype=bool)
-    spans = list(eg.reference.spans[KEY])
-    for span in eg.get_aligned_spans_y2x(spans, allow_overlap=True):
+    for span in eg.get_aligned_spans_y2x(list(eg.reference.spans[KEY]), allow_overlap=True):
         if span.label_ in labels:
             hidden[span.start : span.end, labels.index(span.label_)] = False
+    for ent in eg.get_aligned_spans_y2x(eg.reference.ents):
+        hidden[ent.start : ent.end] = False
     return hidden
 
 

@@ -13,7 +13,7 @@ def make_ner_scorer() -> Callable[..., dict[str, Any]]:
     """Build `spacy-crf-ner.ner_scorer.v1`: precision, recall and F1 of `doc.ents`.
 
     As `spacy.ner_scorer.v1`, but predicted entities of a label that the gold doc does not annotate
-    do not count as wrong (see `label_sets`).
+    do not count as wrong, unless they overlap a gold entity (see `label_sets`).
     """
     return score_entities
 
@@ -32,6 +32,6 @@ def _judged(eg: Example) -> Example:
     if hidden is None:
         return eg
     doc = eg.predicted.copy()
-    known = [e for e in ents if not hidden[e.start : e.end, labels.index(e.label_)].any()]
+    known = [e for e in ents if not hidden[e.start : e.end, labels.index(e.label_)].all()]
     doc.set_ents(known, default="outside")
     return Example(doc, eg.reference)

@@ -8,8 +8,9 @@ from spacy.language import Language
 from spacy.training import Corpus, Example
 
 from ..input_error import InputError
-from ..pipeline.label_sets import mark_annotated_labels
+from ..pipeline.label_sets import KEY, annotated_labels, mark_annotated_labels
 
+Augmenter = Callable[[Language, Example], Iterable[Example]]
 Reader = Callable[[Language], Iterable[Example]]
 
 
@@ -20,7 +21,7 @@ def labelled_corpora(
     gold_preproc: bool = False,
     max_length: int = 0,
     limit: int = 0,
-    augmenter: Callable[[Language, Example], Iterable[Example]] | None = None,
+    augmenter: Augmenter | None = None,
     seed: int = 0,
 ) -> Reader:
     """Build `spacy-crf-ner.LabelledCorpora.v1`, a reader of corpora with different labels.
@@ -28,13 +29,14 @@ def labelled_corpora(
     paths: A .spacy file, or a folder of them, for each corpus.
     labels: The labels that each corpus annotates; what it says is outside may be in an entity of
         another label. None for all labels, or those that `spacy-crf-ner convert --labels` stored.
-    weights: How often the docs of each corpus are read in an epoch: once, unless given. 0.5 reads a
-        random half of them, 2.5 reads all twice and a half of them once more.
+    weights: How often the docs of each corpus are read in an epoch: once, unless given. 2.5 reads
+        all of them twice, and a random half of them once more.
     gold_preproc, max_length, limit, augmenter: As for `spacy.Corpus.v1`, for each corpus.
-    seed: Of the choice of docs; another choice is made in each epoch.
+    seed: Of the choice of docs, which is the same in each epoch.
 
-    Raises InputError for lists of other lengths than `paths`, for a weight that is not over 0, and
-    when it reads an entity of a label that its corpus is not said to annotate.
+    Raises InputError for lists of other lengths than `paths`, for a path that does not exist, for a
+    weight below 1, for no labels of a corpus whose docs are split, and when it reads an entity of a
+    label that its corpus is not said to annotate.
     """
     weights = [1.0] * len(paths) if weights is None else weights
     for name, values in (("labels", labels), ("weights", weights)):
@@ -43,23 +45,32 @@ def labelled_corpora(
                 f"LabelledCorpora, {name}: expected one for each of the {len(paths)} paths, got "
                 f"{len(values)}."
             )
-    if not paths or not all(weight > 0 for weight in weights):
+    if not paths or not all(weight >= 1 for weight in weights):
         raise InputError(
-            f"LabelledCorpora: expected paths, and weights over 0, got {[*paths]} and {[*weights]}."
+            f"LabelledCorpora: expected paths, and weights of 1 or more, got {[*paths]} and "
+            f"{[*weights]}."
         )
+    for path, known in zip(paths, labels):
+        if not Path(path).exists():
+            raise InputError(f"LabelledCorpora, paths: expected a file or a folder, got {path!r}.")
+        if known is None and (gold_preproc or max_length):
+            raise InputError(
+                f"LabelledCorpora, labels: expected those of {path!r}, got none. Splitting docs "
+                "(gold_preproc, max_length) loses the labels that are stored with them."
+            )
     readers = [
         Corpus(
             Path(path),
             gold_preproc=gold_preproc,
             max_length=max_length,
             limit=limit,
-            augmenter=augmenter,
+            augmenter=None if augmenter is None else _keeping_labels(augmenter),
         )
         for path in paths
     ]
-    rng = random.Random(seed)
 
     def read(nlp: Language) -> Iterator[Example]:
+        rng = random.Random(seed)
         for reader, known, weight in zip(readers, labels, weights):
             for eg in reader(nlp):
                 if known is not None:
@@ -68,3 +79,17 @@ def labelled_corpora(
                 yield from [eg] * times
 
     return read
+
+
+def _keeping_labels(augmenter: Augmenter) -> Augmenter:
+    """Mark augmented docs again: spaCy cannot move spans to a text of another length."""
+
+    def augment(nlp: Language, eg: Example) -> Iterator[Example]:
+        labels = annotated_labels(eg.reference)
+        eg.reference.spans.pop(KEY, None)
+        for each in list(augmenter(nlp, eg)):
+            if labels is not None:
+                mark_annotated_labels(each.reference, labels)
+            yield each
+
+    return augment

@@ -5,6 +5,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 import numpy as np
 import pytest
 import spacy
+import srsly
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,9 +23,10 @@ from posteriors import Batch, batches
 from spacy_crf_ner.check import check
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.data import ConversionLog, convert
+from spacy_crf_ner.data.conversion import SYLLABLES, group_sentences
 from spacy_crf_ner.data.jsonl import write_jsonl
 from spacy_crf_ner.evaluation.matching import collect_entities, is_complete
-from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.input_error import CorpusError, InputError
 from spacy_crf_ner.ml.potentials import nll, nll_with_gradient
 from spacy_crf_ner.pipeline import crf_ner as module
 from spacy_crf_ner.pipeline.label_sets import KEY, annotated_labels, mark_annotated_labels
@@ -210,11 +212,17 @@ def test_an_unannotated_label_is_no_mistake() -> None:
     collected = collect_entities(examples)
     assert [len(doc.left_out) for doc in collected] == [0, 1, 1, 0]
     assert sum(sum(doc.correct()) for doc in collected) == 2
-    assert not any(is_complete(eg.reference) for eg in examples)
+    assert not any(is_complete(eg.reference, ["PER", "LOC"]) for eg in examples)
+    assert all(is_complete(eg.reference, ["PER"]) for eg in examples)
+    # But a gold entity is no entity of another label, annotated or not.
+    examples[0].predicted.ents = [examples[0].predicted.char_span(0, 4, "LOC")]
+    assert score_entities(examples)["ents_p"] == pytest.approx(2 / 3)
+    (first, *_) = collect_entities(examples)
+    assert first.correct() == [False] and not first.left_out
     unmarked = make_examples(nlp, BOTH)
     for eg, other in zip(unmarked, examples):
         eg.predicted = other.predicted
-        assert is_complete(eg.reference)
+        assert is_complete(eg.reference, ["PER", "LOC"])
     assert score_entities(unmarked) == get_ner_prf(unmarked)
     assert nlp.get_pipe("ner").scorer is score_entities
 
@@ -233,7 +241,10 @@ def test_calibration_reads_only_what_is_annotated(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(module, "fit_platt_scaling", fit)
     for examples in (make_examples(nlp, BOTH), marked(nlp, ["PER"]), marked(nlp, ["LOC"])):
         ner.fit_platt_scaling(examples)
-    assert seen[1] + seen[2] == seen[0] and min(seen) > 0
+    # Spans that overlap a gold entity of another label are known to be none.
+    assert seen[1] + seen[2] > seen[0] > max(seen[1:]) > 0
+    with pytest.raises(InputError, match="expected examples with annotated entities"):
+        ner.fit_temperature(marked(nlp, [])[3:])
 
 
 # The reader
@@ -252,15 +263,28 @@ def paths(tmp_path: Any) -> List[str]:
 def test_weights_say_how_often_docs_are_read(paths: List[str]) -> None:
     nlp = spacy.blank("en")
     reader = registry.readers.get("spacy-crf-ner.LabelledCorpora.v1")(
-        paths, [["PER"], ["LOC", "ORG"]], weights=[2.5, 0.5], seed=1
+        paths, [["PER"], ["LOC", "ORG"]], weights=[2.5, 1.0], seed=1
     )
     epochs = [[annotated_labels(eg.reference) for eg in reader(nlp)] for _ in range(2)]
     for epoch in epochs:
         assert 215 < epoch.count({"PER"}) < 285
-        assert 25 < epoch.count({"LOC", "ORG"}) < 75
-    assert len(epochs[0]) != len(epochs[1])
+        assert epoch.count({"LOC", "ORG"}) == 100
+    assert epochs[0] == epochs[1]
     once = list(labelled_corpora(paths, [["PER"], None])(nlp))
     assert [annotated_labels(eg.reference) for eg in once] == [{"PER"}] * 100 + [None] * 100
+
+
+def test_augmenters_that_change_the_length_keep_the_labels(tmp_path: Any) -> None:
+    nlp = spacy.blank("en")
+    doc = make_examples(nlp, [("Anna saw \u0130zmir today", [(0, 4, "PER")])])[0].reference
+    mark_annotated_labels(doc, ["PER"])
+    DocBin(docs=[doc]).to_disk(tmp_path / "a.spacy")
+    augmenter = registry.augmenters.get("spacy.lower_case.v1")(level=1.0)
+    for known in (None, ["PER"]):
+        read = labelled_corpora([str(tmp_path / "a.spacy")], [known], augmenter=augmenter)
+        (eg,) = read(nlp)
+        assert eg.text.islower() and annotated_labels(eg.reference) == {"PER"}
+        assert [span.text for span in eg.reference.spans[KEY]] == [eg.text]
 
 
 def test_a_config_with_the_reader_is_filled_and_read(paths: List[str]) -> None:
@@ -282,7 +306,9 @@ def test_a_config_with_the_reader_is_filled_and_read(paths: List[str]) -> None:
     [
         ({"labels": [["PER"]]}, "labels: expected one for each of the 2 paths, got 1"),
         ({"labels": [["PER"], ["LOC"]], "weights": [1.0]}, "weights: expected one for each"),
-        ({"labels": [["PER"], ["LOC"]], "weights": [1.0, 0.0]}, "weights over 0"),
+        ({"labels": [["PER"], ["LOC"]], "weights": [1.0, 0.5]}, "weights of 1 or more"),
+        ({"labels": [["PER"], [""]]}, "expected annotated labels that are not empty"),
+        ({"labels": [["PER"], None], "max_length": 5}, "labels: expected those of .*LOC.spacy"),
         ({"labels": [["PRE"], ["LOC"]]}, r"'Anna' in the doc 'Anna saw Bonn': expected one of the"),
     ],
 )
@@ -320,6 +346,9 @@ def test_convert_stores_the_labels_and_refuses_others(tmp_path: Any) -> None:
             ["Carl"],
             [],
         ]
+    for wrong in ("PER,,LOC", ""):
+        result = CliRunner().invoke(app, [*run[:-1], wrong])
+        assert result.exit_code == 1 and "--labels: expected labels such as" in result.output
     # JSON lines keep the labels, too.
     convert(tmp_path / "out.spacy", tmp_path / "back.jsonl", nlp=nlp)
     convert(tmp_path / "back.jsonl", tmp_path / "same.spacy", nlp=nlp)
@@ -340,3 +369,34 @@ def test_a_check_finds_labels_that_are_never_used_and_those_that_are_not_annotat
         (1, "Bonn", "LOC"),
         (1, "Bonn", "LOC"),
     ]
+
+
+def test_a_check_does_not_compare_what_is_not_annotated() -> None:
+    nlp = spacy.blank("en")
+    docs = [eg.reference for label in ("PER", "LOC") for eg in marked(nlp, [label])] * 12
+    kinds = {each.kind for each in check(docs).findings}
+    assert not kinds & {"sometimes-outside", "annotated-differently"}
+
+
+def test_joined_and_split_docs_keep_their_labels() -> None:
+    nlp = spacy.blank("en")
+    docs = [eg.reference for eg in marked(nlp, ["PER"])]
+    (joined,) = group_sentences([docs[0], docs[3]], 2)
+    assert [(s.start, s.end, s.label_) for s in joined.spans[KEY]] == [(0, len(joined), "PER")]
+    other = marked(nlp, ["LOC"])[0].reference
+    unmarked = make_examples(nlp, BOTH)[0].reference
+    for pair in ([docs[1], other], [docs[2], unmarked]):
+        with pytest.raises(InputError, match="expected sentences with the same annotated labels"):
+            list(group_sentences(pair, 2))
+    (split,) = SYLLABLES["split"]([marked(nlp, ["PER"])[0].reference])
+    assert annotated_labels(split) == {"PER"}
+    with pytest.raises(InputError, match="expected some of its annotated labels"):
+        mark_annotated_labels(split, ["PER", "LOC"])
+
+
+@pytest.mark.parametrize("wrong", [[1], [""], [None], ["PER", ["x"]], "PER"])
+def test_wrong_labels_in_json_lines_are_an_error(tmp_path: Any, wrong: Any) -> None:
+    path = tmp_path / "a.jsonl"
+    srsly.write_jsonl(path, [{"text": "Anna left", "spans": [], "annotated_labels": wrong}])
+    with pytest.raises(CorpusError, match=r"a.jsonl, line 1: expected a list"):
+        convert(path, tmp_path / "a.spacy", nlp=spacy.blank("en"))
