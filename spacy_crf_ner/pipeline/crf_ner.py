@@ -19,9 +19,9 @@ from ..ml.threads import use_one_thread_after_fork
 from ..tags import TAG_OUTSIDE, SpanOffsets, TagScheme
 from .annotation import Prediction, add_confidence_extension, annotate
 from .crf_pipe import BATCH_SIZE, CRFPipe
-from .gold import collect_labels, gold_tags, negative_spans
+from .gold import collect_labels, gold_tags, is_annotated, judge_spans, negative_spans
 from .interval_scheduling import best_disjoint
-from .label_sets import hidden_tags, unannotated
+from .label_sets import hidden_tags
 from .listeners import require_features, require_upstream
 from .platt_scaling import UNCHANGED, PlattScaling, fit_platt_scaling
 from .settings import FittedSetting, Setting
@@ -297,7 +297,7 @@ class CRFEntityRecognizer(CRFPipe):
         """
         examples = list(examples)
         validate_examples(examples, "CRFEntityRecognizer.fit_temperature")
-        annotated = [eg for eg in examples if self._is_annotated(eg)]
+        annotated = [eg for eg in examples if is_annotated(eg, self.scheme, self.name)]
         if not annotated:
             raise InputError(
                 f"[{self.name}] expected examples with annotated entities, got {len(examples)} "
@@ -309,7 +309,7 @@ class CRFEntityRecognizer(CRFPipe):
         return self.temperature
 
     def fit_platt_scaling(self, examples: Iterable[Example]) -> PlattScaling:
-        """Set the slope and the intercept that maximize the likelihood of which spans are entities.
+        """Set the slope and the intercept by maximum likelihood: are probable spans entities?
 
         They are fitted to all spans with a posterior of at least 0.02, at the temperature, whose
         tokens and label are annotated; so fit the temperature first.
@@ -322,21 +322,12 @@ class CRFEntityRecognizer(CRFPipe):
         validate_examples(examples, "CRFEntityRecognizer.fit_platt_scaling")
         self.platt_slope, self.platt_intercept = UNCHANGED
         lowest = np.full(len(self.labels), 0.02)
-        judged = []
+        judged: list[tuple[float, bool]] = []
         for i in range(0, len(examples), BATCH_SIZE):
             batch = examples[i : i + BATCH_SIZE]
             found = self._posterior([eg.predicted for eg in batch]).candidates(lowest)
             for eg, candidates in zip(batch, found):
-                missing = gold_tags(eg, self.scheme, self.name) < 0
-                hidden = unannotated(eg, self.labels)
-                aligned = eg.get_aligned_spans_y2x(eg.reference.ents)
-                gold = {(ent.start, ent.end, ent.label_) for ent in aligned}
-                for (start, end, label), p in candidates:
-                    unknown = missing[start:end].any()
-                    if hidden is not None:
-                        unknown |= hidden[start:end, self.labels.index(label)].all()
-                    if not unknown:
-                        judged.append((p, (start, end, label) in gold))
+                judged += judge_spans(eg, candidates, self.scheme, self.name)
         posteriors, correct = np.array(judged, dtype=np.float64).reshape(-1, 2).T
         scaling = fit_platt_scaling(posteriors, correct, self.name)
         self.platt_slope, self.platt_intercept = scaling
@@ -436,14 +427,6 @@ class CRFEntityRecognizer(CRFPipe):
             potentials = self._potentials([eg.predicted for eg in batch])
             batches.append((potentials, gold, hidden_tags(batch, self.scheme)))
         return batches
-
-    def _is_annotated(self, eg: Example) -> bool:
-        """Whether gold says something of a token."""
-        gold, hidden = gold_tags(eg, self.scheme, self.name), hidden_tags([eg], self.scheme)
-        known = gold >= 0
-        if hidden is not None:  # "outside" says nothing if it may be any tag
-            known &= (gold != TAG_OUTSIDE) | ~hidden[:, 1:].all(1)
-        return bool(known.any())
 
     def _forget_fits(self) -> None:
         """Drop what was fitted to other weights."""

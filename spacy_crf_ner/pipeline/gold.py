@@ -14,7 +14,8 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 
 from ..input_error import InputError
-from ..tags import TAG_MISSING, TAG_OUTSIDE, TagMask, TagScheme
+from ..tags import TAG_MISSING, TAG_OUTSIDE, SpanOffsets, TagMask, TagScheme
+from .label_sets import hidden_tags, unannotated
 from .preset import IOB_OUTSIDE
 
 
@@ -91,6 +92,35 @@ def _tags(gold: Doc, ents: Sequence[Span], scheme: TagScheme) -> NDArray[np.int6
         tokens = starts[:, None] + np.arange(written.shape[1])
         tags[tokens[tokens < ends[:, None]]] = written[tokens < ends[:, None]]
     return tags
+
+
+def is_annotated(eg: Example, scheme: TagScheme, name: str) -> bool:
+    """Whether gold says something of a token: "outside" says nothing if it may be any tag."""
+    gold, hidden = gold_tags(eg, scheme, name), hidden_tags([eg], scheme)
+    known = gold >= 0
+    if hidden is not None:
+        known &= (gold != TAG_OUTSIDE) | ~hidden[:, 1:].all(1)
+    return bool(known.any())
+
+
+def judge_spans(
+    eg: Example, candidates: Iterable[tuple[SpanOffsets, float]], scheme: TagScheme, name: str
+) -> list[tuple[float, bool]]:
+    """Find for each span with a probability whether it is a gold entity.
+
+    Leaves out spans with tokens without annotation, or of a label that is not annotated there.
+    """
+    missing, hidden = gold_tags(eg, scheme, name) < 0, unannotated(eg, scheme.labels)
+    aligned = eg.get_aligned_spans_y2x(eg.reference.ents)
+    gold = {(ent.start, ent.end, ent.label_) for ent in aligned}
+    judged = []
+    for (start, end, label), p in candidates:
+        unknown = missing[start:end].any()
+        if hidden is not None:
+            unknown |= hidden[start:end, scheme.numbers[label]].all()
+        if not unknown:
+            judged.append((p, (start, end, label) in gold))
+    return judged
 
 
 def negative_spans(eg: Example, key: str | None, scheme: TagScheme, name: str) -> Iterator[TagMask]:

@@ -49,7 +49,7 @@ def annotated_labels(doc: Doc) -> set[str] | None:
 
 
 def unannotated(eg: Example, labels: Sequence[str]) -> NDArray[np.bool_] | None:
-    """Find the predicted tokens of which gold does not say whether they are in an entity.
+    """Find the predicted tokens where gold does not say whether they are in an entity.
 
     Entities do not overlap. So a token of a gold entity is known to be in no other.
 

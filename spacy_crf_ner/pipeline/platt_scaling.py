@@ -41,7 +41,7 @@ UNCHANGED = PlattScaling()
 def fit_platt_scaling(
     p: NDArray[np.float64], correct: NDArray[np.float64], name: str
 ) -> PlattScaling:
-    """Maximize the likelihood of which spans are entities, with Newton's method.
+    """Fit it to whether spans are entities, by maximum likelihood with Newton's method.
 
     A normal prior around no change, of variance 1, keeps a few spans from changing much.
 

@@ -26,6 +26,7 @@ from spacy_crf_ner.data import ConversionLog, convert
 from spacy_crf_ner.data.conversion import SYLLABLES, group_sentences
 from spacy_crf_ner.data.jsonl import write_jsonl
 from spacy_crf_ner.evaluation.matching import collect_entities, is_complete
+from spacy_crf_ner.evaluation.promises import Promises, promise
 from spacy_crf_ner.input_error import CorpusError, InputError
 from spacy_crf_ner.ml.potentials import nll, nll_with_gradient
 from spacy_crf_ner.pipeline import crf_ner as module
@@ -245,6 +246,24 @@ def test_calibration_reads_only_what_is_annotated(monkeypatch: pytest.MonkeyPatc
     assert seen[1] + seen[2] > seen[0] > max(seen[1:]) > 0
     with pytest.raises(InputError, match="expected examples with annotated entities"):
         ner.fit_temperature(marked(nlp, [])[3:])
+
+
+def test_candidates_of_unannotated_labels_cost_nothing() -> None:
+    """The cost of a recall is that of the gold entities and candidates of annotated labels."""
+    nlp = blank()
+    train(nlp, make_examples(nlp, BOTH), steps=10)
+    nlp.get_pipe("ner").temperature = 2.0
+    whole = make_examples(nlp, BOTH * 10)
+    (row,) = promise(nlp, "ner", whole, Promises(recall=0.5))
+    expected = row["threshold"], row["cost"]
+    labels = ("PER", "LOC")
+    parts = [eg for label in labels for eg in marked(nlp, [label]) * 10]
+    nothing = [eg for eg in marked(nlp, []) for _ in range(5)]
+    rows = promise(nlp, "ner", [*parts, *nothing], Promises(recall=0.5, by_label=True))
+    costs = [each["cost"] for each in rows]
+    alone = promise(nlp, "ner", parts, Promises(recall=0.5, by_label=True))
+    assert costs == pytest.approx([each["cost"] for each in alone])
+    assert max(costs) < 2 * expected[1]
 
 
 # The reader
