@@ -16,13 +16,21 @@ FORBIDDEN = -1e30
 
 
 class Chain(NamedTuple):
-    """The potentials of a batch of sequences."""
+    """The potentials of a batch of sequences.
+
+    The sequences share transitions, start and end; or each has its own, in a first axis B.
+    """
 
     emissions: Tensor  # (B, T, C), float32 or float64
-    transitions: Tensor  # (C, C), indexed [from, to]
-    start: Tensor  # (C,)
-    end: Tensor  # (C,)
+    transitions: Tensor  # (C, C), indexed [from, to]; or (B, C, C)
+    start: Tensor  # (C,) or (B, C)
+    end: Tensor  # (C,) or (B, C)
     mask: Tensor  # (B, T) bool, True for the tokens, which come first; a row may be all False
+
+    def select(self, docs: Tensor) -> "Chain":
+        """Select docs by their indices."""
+        scores = (x[docs] if self.transitions.dim() == 3 else x for x in self[1:4])
+        return Chain(self.emissions[docs], *scores, self.mask[docs])
 
 
 def constrain(chain: Chain, transitions: Tensor, start: Tensor, end: Tensor) -> Chain:
@@ -55,10 +63,12 @@ def path_score(chain: Chain, tags: Tensor) -> Tensor:
     inside = tags.masked_fill(~chain.mask, 0).unsqueeze(2)
     emitted = chain.emissions.gather(2, inside).squeeze(2).masked_fill(~chain.mask, 0.0)
     # An additional tag, C, is before the first and after the last token, and in the padding.
-    path = pad(tags.masked_fill(~chain.mask, len(chain.start)), (1, 1), value=len(chain.start))
-    leave = torch.cat([chain.transitions, chain.end.unsqueeze(1)], dim=1)
-    bounded = torch.cat([leave, pad(chain.start, (0, 1)).unsqueeze(0)])
-    moved = bounded[path[:, :-1], path[:, 1:]]
+    B, _, C = chain.emissions.shape
+    path = pad(tags.masked_fill(~chain.mask, C), (1, 1), value=C)
+    leave = torch.cat([chain.transitions, chain.end.unsqueeze(-1)], dim=-1)
+    bounded = torch.cat([leave, pad(chain.start, (0, 1)).unsqueeze(-2)], dim=-2)
+    docs = torch.arange(B, device=tags.device).unsqueeze(1)
+    moved = bounded.expand(B, C + 1, C + 1)[docs, path[:, :-1], path[:, 1:]]
     score = emitted.sum(1, dtype=torch.float64) + moved.sum(1, dtype=torch.float64)
     return score.to(chain.emissions.dtype)
 

@@ -24,8 +24,8 @@ class LogForwardBackward:
         mirrored = mirrored.unsqueeze(2).expand(B, T, C)
         before, after = _LogSumsBefore.apply(  # type: ignore[no-untyped-call]
             torch.stack([self.E, self.E.gather(1, mirrored)]),
-            torch.stack([self.A, self.A.T]),
-            torch.stack([start, end]),
+            torch.stack([self.A, self.A.mT]).view(2, -1, C, C),
+            torch.stack([start, end]).view(2, -1, C),
         )
         self.alpha: Tensor = self.E + before
         self.beta: Tensor = after.gather(1, mirrored)
@@ -48,7 +48,8 @@ class LogForwardBackward:
         doc, token = docs[segment], starts[segment] + at
         left, right = tags[segment, at], tags[segment, at + 1]
         arrive = self.E[doc, token + 1, right] + self.beta[doc, token + 1, right]
-        moves = _possible(self.A[left, right] + arrive - self.beta[doc, token, left])
+        A = self.A.expand(len(self.E), *self.A.shape[-2:])[doc, left, right]
+        moves = _possible(A + arrive - self.beta[doc, token, left])
         return log_p.index_add(0, segment, moves)
 
 
@@ -57,15 +58,15 @@ class _LogSumsBefore(torch.autograd.Function):
 
     before_1(j) = start[j];  before_t+1(j) = logsumexp_i(before_t(i) + E[t, i] + A[i, j])
 
-    Takes E (2, B, T, C), A (2, C, C) and start (2, C), for two directions, and returns
-    (2, B, T, C). The backward pass stores only the log sums of the tags, not of the transitions.
+    Takes E (2, B, T, C), A (2, B, C, C) and start (2, B, C), for two directions, the last two with
+    1 instead of B if the docs share them, and returns (2, B, T, C). The backward pass stores only the log sums of the tags, not of the transitions.
     """
 
     @staticmethod
     def forward(ctx: Any, E: Tensor, A: Tensor, start: Tensor) -> Tensor:
-        before = [start.unsqueeze(1).expand(2, E.shape[1], -1)]
+        before = [start.expand(2, E.shape[1], -1)]
         for emitted in E.unbind(2)[:-1]:
-            moved = (before[-1] + emitted).unsqueeze(3) + A.unsqueeze(1)  # (2, B, C, C)
+            moved = (before[-1] + emitted).unsqueeze(3) + A  # (2, B, C, C)
             before.append(torch.logsumexp(moved, dim=2))
         result = torch.stack(before, 2)[:, :, : E.shape[2]]
         ctx.save_for_backward(E + result, A)
@@ -76,15 +77,16 @@ class _LogSumsBefore(torch.autograd.Function):
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         leave, A = ctx.saved_tensors
         d_E, d_before = torch.zeros_like(leave), upstream[0].clone()
-        counts = leave.new_zeros(*leave.shape[:2], *A.shape[1:])  # (2, B, C, C)
+        counts = leave.new_zeros(*leave.shape[:2], *A.shape[2:])  # (2, B, C, C)
         for t in range(leave.shape[2] - 1, 0, -1):
             # P(y_t-1 = i | y_t = j), times the gradient of j
-            flow = torch.softmax(leave[:, :, t - 1].unsqueeze(3) + A.unsqueeze(1), dim=2)
+            flow = torch.softmax(leave[:, :, t - 1].unsqueeze(3) + A, dim=2)
             flow *= d_before[:, :, t].unsqueeze(2)
             counts += flow
             d_E[:, :, t - 1] = flow.sum(3)
             d_before[:, :, t - 1] += d_E[:, :, t - 1]
-        return d_E, counts.sum(1), d_before[:, :, :1].sum((1, 2))
+        d_start = d_before[:, :, :1].sum(2)  # also if T is 0
+        return d_E, counts.sum_to_size(A.shape), d_start.sum_to_size(A.shape[:3])
 
 
 def _possible(log_p: Tensor) -> Tensor:

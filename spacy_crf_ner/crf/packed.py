@@ -51,10 +51,15 @@ class Packed:
         return rows - np.repeat(self._counts[:-1], self._counts[1:])
 
     @cached_property
+    def rank_of(self) -> Ints:
+        """The doc of each token, an index of the sorted docs: (N,)."""
+        rank: Ints = np.arange(self._ends[-1]) - np.repeat(self._begins, self._counts)
+        return rank
+
+    @cached_property
     def doc_of(self) -> Ints:
         """The doc of each token, a row of the batch: (N,)."""
-        rank = np.arange(self._ends[-1]) - np.repeat(self._begins, self._counts)
-        doc_of: Ints = self.docs[rank]
+        doc_of: Ints = self.docs[self.rank_of]
         return doc_of
 
     @cached_property
@@ -63,7 +68,7 @@ class Packed:
         return self.doc_of * self.shape[1] + np.repeat(np.arange(len(self.counts)), self._counts)
 
     @cached_property
-    def _rank(self) -> Ints:
+    def rank(self) -> Ints:
         """The index of each doc among the sorted docs: (B,)."""
         rank = np.empty(self.shape[0], dtype=np.int64)
         rank[self.docs] = np.arange(len(self.docs))
@@ -71,7 +76,7 @@ class Packed:
 
     def row(self, docs: Ints, tokens: Ints) -> Ints:
         """Return the rows of tokens of docs (rows of the batch): all (S,)."""
-        rows: Ints = self._begins[tokens] + self._rank[docs]
+        rows: Ints = self._begins[tokens] + self.rank[docs]
         return rows
 
     def pack(self, padded: Tensor) -> Tensor:
@@ -87,6 +92,11 @@ class Packed:
     def sort(self, padded: Tensor) -> NDArray[Any]:
         """(B, T, C) -> (D, longest, C)."""
         return padded.numpy()[self.docs, : len(self.counts)]
+
+    def own(self, scores: Tensor, dim: int) -> NDArray[Any]:
+        """Sort scores by doc, if docs have their own: (B, ...) -> (D, ...); dim: without B."""
+        found: NDArray[Any] = scores.numpy()
+        return found if scores.dim() == dim else found[self.docs]
 
     def unsort(self, values: NDArray[Any]) -> Tensor:
         """(D,) -> (B,), or (D, longest) -> (B, T); zeros elsewhere."""

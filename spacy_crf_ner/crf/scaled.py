@@ -25,7 +25,8 @@ class ScaledForwardBackward:
     """Sums of probabilities in float64, rescaled every few tokens instead of taking logs. CPU only.
 
     For N packed tokens, alpha (N, C) sums over the paths up to a tag, including its token, and beta
-    over the paths after it. They are scaled so that alpha * beta is the posterior. K is exp(A).
+    over the paths after it. They are scaled so that alpha * beta is the posterior. K is exp(A),
+    (C, C), or (D, C, C) if each of the D packed docs has its own.
     arrive (N, C) is exp(E) * beta, so that beta_t = K arrive_t+1.
 
     Raises FloatingPointError if float64 may not hold these sums, or if no path is legal.
@@ -38,7 +39,7 @@ class ScaledForwardBackward:
         emissions = packed.pack(chain.emissions).double()
         highest = emissions.amax(1)
         emissions -= highest.unsqueeze(1)
-        kinds = [scores.double().numpy() for scores in chain[1:4]]
+        kinds = [packed.own(scores.double(), dim) for scores, dim in zip(chain[1:4], (2, 1, 1))]
         peaks = [scores.max() for scores in kinds]
         kinds = [scores - peak for scores, peak in zip(kinds, peaks)]
         spread = sum(_spread(scores) for scores in (emissions.numpy(), *kinds))
@@ -47,12 +48,12 @@ class ScaledForwardBackward:
         self.K, start, end = map(np.exp, kinds)
         self.arrive = emissions.exp_().numpy()  # exp(E), until beta is known
         # A token lowers sums by a factor of at most e^spread, and raises them by at most C.
-        rise = math.log(len(self.K) + 1)
+        rise = math.log(self.K.shape[-1] + 1)
         every = max(1, int(min(MAX_SPREAD / (spread + 1), MAX_RISE / rise)))
 
         with np.errstate(all="ignore"):  # checked below
             norms = self._forward(start, every)
-            total = _positive(self.alpha[packed.last] @ end)  # (D,)
+            total = _positive((self.alpha[packed.last] * end).sum(1))  # (D,)
             self._backward(end / total[:, None], norms)
         for sums in (self.alpha, self.arrive):
             if ((sums > 0) & (sums < SMALLEST)).any() or not sums.max() <= 1 / SMALLEST:
@@ -71,7 +72,7 @@ class ScaledForwardBackward:
         here = np.multiply(scores[tokens[0]], start, alpha[tokens[0]])
         for t, now in enumerate(tokens[1:], 1):
             before, here = here, alpha[now]
-            before[: len(here)].dot(self.K, here)
+            _move(before[: len(here)], self.K, here)
             here *= scores[now]
             if t % every == 0:
                 norms[t] = _positive(here.sum(1, keepdims=True))
@@ -83,11 +84,11 @@ class ScaledForwardBackward:
         """Compute beta and arrive. end: (D, C), for each doc."""
         beta, tokens = np.empty_like(self.alpha), self.packed.tokens
         beta[self.packed.last] = end
-        onward, after = self.K.T, None
+        onward, after = self.K.swapaxes(-1, -2), None
         for t in range(len(tokens) - 1, -1, -1):
             here = beta[tokens[t]]
             if after is not None:
-                after.dot(onward, here[: len(after)])
+                _move(after, onward, here[: len(after)])
             after = self.arrive[tokens[t]]
             after *= here
             if t in norms:
@@ -102,12 +103,14 @@ class ScaledForwardBackward:
         """Score one tag sequence of each doc, (B, T), as `path_score`: (B,) float64."""
         packed, tag = self.packed, self._pack(tags)
         E, A, start, end = (scores.numpy() for scores in self.chain[:4])
-        emitted = E.reshape(-1)[packed.padded * len(A) + tag]
-        moved = A[tag[packed.before], tag[len(packed.docs) :]]
-        arrived = np.concatenate([start[tag[: len(packed.docs)]], moved])
-        score = np.bincount(packed.doc_of, emitted, len(E))
-        score += np.bincount(packed.doc_of, arrived, len(E))
-        score[packed.docs] += end[tag[packed.last]]
+        B, _, C = E.shape
+        docs, D = packed.docs, len(packed.docs)
+        emitted = E.reshape(-1)[packed.padded * C + tag]
+        moved = np.broadcast_to(A, (B, C, C))[packed.doc_of[D:], tag[packed.before], tag[D:]]
+        arrived = np.concatenate([np.broadcast_to(start, (B, C))[docs, tag[:D]], moved])
+        score = np.bincount(packed.doc_of, emitted, B)
+        score += np.bincount(packed.doc_of, arrived, B)
+        score[docs] += np.broadcast_to(end, (B, C))[docs, tag[packed.last]]
         return torch.from_numpy(score)
 
     def gradients(self, weights: Tensor, tags: Tensor | None = None) -> tuple[Tensor, ...]:
@@ -117,23 +120,24 @@ class ScaledForwardBackward:
         """
         packed, before, D = self.packed, self.packed.before, len(self.packed.docs)
         of_row = weights.numpy()[packed.doc_of]
-        counts = torch.zeros(self.K.shape, dtype=torch.float64)
+        counts = np.zeros(self.K.shape)
         for begin in range(0, len(before), CHUNK):
             rows = before[begin : begin + CHUNK]
-            leave = torch.from_numpy(self.alpha.take(rows, axis=0))
-            leave *= torch.from_numpy(of_row[rows, None])
-            counts.addmm_(leave.T, torch.from_numpy(self.arrive[D + begin :][: len(rows)]))
-        counts *= torch.from_numpy(self.K)
+            leave = self.alpha.take(rows, axis=0) * of_row[rows, None]
+            self._count(leave, self.arrive[D + begin :][: len(rows)], begin, counts)
+        counts *= self.K
         posterior = np.empty(self.alpha.shape, self.chain.emissions.numpy().dtype)
         np.multiply(self.alpha, self.beta, out=posterior, casting="same_kind")
         if tags is not None:
-            tag, C = self._pack(tags), len(self.K)
+            tag, C = self._pack(tags), self.K.shape[-1]
             posterior[np.arange(len(tag)), tag] -= 1.0
-            moved = np.bincount(tag[before] * C + tag[D:], of_row[D:], C * C)
-            counts -= torch.from_numpy(moved.reshape(C, C))
+            moves = tag[before] * C + tag[D:]
+            if counts.ndim == 3:
+                moves += packed.rank_of[D:] * C * C
+            counts -= np.bincount(moves, of_row[D:], counts.size).reshape(counts.shape)
         torch.from_numpy(posterior).mul_(torch.from_numpy(of_row[:, None]))
-        ends = posterior[packed.tokens[0]].sum(axis=0), posterior[packed.last].sum(axis=0)
-        return (packed.pad(posterior), counts, *map(torch.from_numpy, ends))
+        ends = posterior[packed.tokens[0]], posterior[packed.last]
+        return (packed.pad(posterior), *self._shared(counts, *ends))
 
     def log_messages(self) -> tuple[Tensor, Tensor]:
         """Log alpha and log beta: both (B, T, C)."""
@@ -156,15 +160,39 @@ class ScaledForwardBackward:
             inverse = np.nan_to_num(1.0 / self.beta, posinf=0.0)
         steps = list(zip(packed.tokens, packed.tokens[1:], packed.counts[1:]))
         for here, after, n in reversed(steps):
-            left[here][:n] += (left[after] * ratio[after]) @ self.K.T * self.alpha[here][:n]
+            flow = _move(left[after] * ratio[after], self.K.swapaxes(-1, -2))
+            left[here][:n] += flow * self.alpha[here][:n]
         for here, after, n in steps:
-            arrived[after] = (right[here] * inverse[here])[:n] @ self.K * self.arrive[after]
+            arrived[after] = _move((right[here] * inverse[here])[:n], self.K) * self.arrive[after]
             right[after] += arrived[after]
-        counts = self.alpha[before].T @ (left * ratio)[D:]
-        counts += (right * inverse)[before].T @ self.arrive[D:]
-        ends = left[packed.tokens[0]].sum(0), right[packed.last].sum(0)
-        scores = map(torch.from_numpy, (self.K * counts, *ends))
-        return (packed.pad(left + arrived), *scores)
+        counts = np.zeros(self.K.shape)
+        self._count(self.alpha[before], (left * ratio)[D:], 0, counts)
+        self._count((right * inverse)[before], self.arrive[D:], 0, counts)
+        ends = left[packed.tokens[0]], right[packed.last]
+        return (packed.pad(left + arrived), *self._shared(self.K * counts, *ends))
+
+    def _count(self, leave: Floats, arrive: Floats, begin: int, counts: Floats) -> None:
+        """Add the products of each pair of tags at M tokens, (M, C) and (M, C), to the counts.
+
+        begin: The index of the first of these tokens, among those that are not the first of a doc.
+        """
+        if counts.ndim == 2:
+            torch.from_numpy(counts).addmm_(torch.from_numpy(leave).T, torch.from_numpy(arrive))
+            return
+        rank = self.packed.rank_of[len(self.packed.docs) + begin :][: len(leave)]
+        pairs = torch.from_numpy(leave[:, :, None] * arrive[:, None, :])
+        torch.from_numpy(counts).index_add_(0, torch.from_numpy(rank), pairs)
+
+    def _shared(self, counts: Floats, *ends: Floats) -> tuple[Tensor, ...]:
+        """Give gradients, (D, C) of start and end, the shapes of transitions, start and end."""
+        if counts.ndim == 2:
+            return tuple(torch.from_numpy(x) for x in (counts, *(end.sum(axis=0) for end in ends)))
+        found = []
+        for own in (counts, *ends):
+            by_doc = np.zeros((self.packed.shape[0], *own.shape[1:]), own.dtype)
+            by_doc[self.packed.docs] = own
+            found.append(torch.from_numpy(by_doc))
+        return tuple(found)
 
     def _pack(self, tags: Tensor) -> NDArray[np.int64]:
         """(B, T) -> (N,)."""
@@ -178,13 +206,21 @@ class ScaledForwardBackward:
         doc, token = doc[segment], start[segment] + at
         left, right = tag[segment, at], tag[segment, at + 1]
         arrive = self.arrive[self.packed.row(doc, token + 1), right]
+        K = np.broadcast_to(self.K, (len(self.packed.docs), *self.K.shape[-2:]))
+        move = K[self.packed.rank[doc], left, right]
         with np.errstate(all="ignore"):  # of impossible segments: log(0), 0 / 0
-            moves = np.log(
-                self.K[left, right] * arrive / self.beta[self.packed.row(doc, token), left]
-            )
+            moves = np.log(move * arrive / self.beta[self.packed.row(doc, token), left])
             log_p = np.log(self.alpha[here] * self.beta[here])
         log_p += np.bincount(segment, np.nan_to_num(moves, nan=-np.inf, neginf=-np.inf), len(log_p))
         return torch.from_numpy(log_p).clamp(max=0.0)
+
+
+def _move(sums: Floats, K: Floats, out: Floats | None = None) -> Floats:
+    """Sum over the tags before: (n, C) -> (n, C), for the first n packed docs."""
+    if K.ndim == 2:
+        return np.matmul(sums, K, out=out)
+    moved: Floats = np.einsum("di,dij->dj", sums, K[: len(sums)], out=out)
+    return moved
 
 
 def _spread(scores: Floats) -> float:

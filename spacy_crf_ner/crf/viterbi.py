@@ -71,12 +71,12 @@ def nbest(chain: Chain, n: int) -> tuple[Tensor, Tensor]:
     backpointers = []  # T - 1 times (B, C, n): previous tag and rank, as tag * n + rank
     stay = torch.arange(C * n, device=E.device).view(C, n).expand(B, C, n)
     for t in range(1, T):
-        moved = best.view(B, 1, C * n) + A.T.repeat_interleave(n, dim=1)  # (B, C, C * n)
+        moved = best.view(B, 1, C * n) + A.mT.repeat_interleave(n, dim=-1)  # (B, C, C * n)
         ranked, previous = moved.sort(dim=2, descending=True, stable=True)
         real = chain.mask[:, t, None, None]
         best = torch.where(real, ranked[:, :, :n] + E[:, t, :, None], best)
         backpointers.append(torch.where(real, previous[:, :, :n], stay))
-    final = (best + end[:, None]).view(B, C * n)
+    final = (best + end.unsqueeze(-1)).view(B, C * n)
     ranked, state = final.sort(dim=1, descending=True, stable=True)
     legal = ranked[:, :n] > FORBIDDEN / 2
     empty = is_empty(chain.mask)[:, None]
@@ -100,26 +100,31 @@ def _viterbi_packed(chain: Chain) -> tuple[Tensor, Tensor]:
     counts = packed.counts
     # (T, C, D); they become the scores of the best path to each tag.
     scores = packed.sort(chain.emissions).transpose(1, 2, 0).copy()
-    scores[0] += chain.start.numpy()[:, None]
-    leave = chain.transitions.unsqueeze(2)  # (C, C, 1)
-    for begin, end in _chunks(counts, leave.numel()):
+    A, start, end = (packed.own(x, dim) for x, dim in zip(chain[1:4], (2, 1, 1)))
+    C = A.shape[-1]
+    scores[0] += start.reshape(-1, C).T
+    # (C, C, 1), or (C, C, D) if each doc has its own.
+    leave = torch.from_numpy(A.reshape(-1, C, C).transpose(1, 2, 0).copy())
+    for begin, stop in _chunks(counts, C * C):
         n = counts[begin]
-        moved = leave.new_empty(*leave.shape[:2], n)
+        moved = leave.new_empty(C, C, n)
         moved_numpy, best = moved.numpy(), np.empty_like(scores[0, :, :n])
-        before = torch.from_numpy(scores)[begin - 1 : end - 1, :, None, :n].unbind(0)  # (C, 1, n)
-        for left, here in zip(before, scores[begin:end, :, :n]):
-            torch.add(left, leave, out=moved)
+        before = torch.from_numpy(scores)[begin - 1 : stop - 1, :, None, :n].unbind(0)  # (C, 1, n)
+        move = leave[:, :, :n]
+        for left, here in zip(before, scores[begin:stop, :, :n]):
+            torch.add(left, move, out=moved)
             here += np.maximum.reduce(moved_numpy, axis=0, out=best)
 
     last = packed.lengths - 1, slice(None), np.arange(len(packed.docs))
-    final = scores[last] + chain.end.numpy()  # (D, C)
+    final = scores[last] + end  # (D, C)
     tags = np.zeros((len(counts), len(final)), dtype=np.int64)
     tags[last[::2]] = final.argmax(axis=1)
-    arrive = chain.transitions.T.contiguous().numpy()  # [to, from]
+    arrive = A.swapaxes(-1, -2).reshape(-1, C)  # [to, from], of one doc after the other
+    of_doc = np.arange(len(final)) * C * (A.ndim == 3)
     scratch = np.empty_like(final)
     for n, after, here, best in zip(counts[:0:-1], tags[:0:-1], tags[-2::-1], scores[-2::-1]):
         came = scratch[:n]
-        arrive.take(after[:n], axis=0, out=came, mode="clip")
+        arrive.take(of_doc[:n] + after[:n], axis=0, out=came, mode="clip")
         came += best[:, :n].T
         came.argmax(axis=1, out=here[:n])
     return packed.unsort(tags.T), packed.unsort(final.max(axis=1))

@@ -165,23 +165,24 @@ def _negative_span_loss(chain: crf.Chain, negatives: Sequence[NegativeSpan]) -> 
         device=device,
     ).T
     rows = torch.from_numpy(docs).to(device)
-    E, A, start, end = (scores.double() for scores in chain[:4])
-    E, mask = E[rows], chain.mask[rows]
-    alpha, beta = crf.log_messages(crf.Chain(E, A, start, end, mask))
+    exact = crf.Chain(*(scores.double() for scores in chain[:4]), chain.mask).select(rows)
+    alpha, beta = crf.log_messages(exact)
 
     steps = torch.arange(int(width.max()), device=device)
     within = steps < width[:, None]  # (S, W)
-    E = E[doc[:, None], (first[:, None] + steps).clamp(max=E.shape[1] - 1)]  # (S, W, C)
+    tokens = (first[:, None] + steps).clamp(max=exact.mask.shape[1] - 1)
+    E = exact.emissions[doc[:, None], tokens]  # (S, W, C)
     last = (steps == width[:, None] - 1).unsqueeze(2)
     E = torch.where((steps == 0)[:, None], alpha[doc, first].unsqueeze(1), E)
     E = torch.where(last, E + beta[doc, first + width - 1].unsqueeze(1), E)
-    nothing = torch.zeros_like(start)
-    windows = crf.Chain(E, A, nothing, nothing, within)
+    inner = exact._replace(start=torch.zeros_like(exact.start), end=torch.zeros_like(exact.end))
+    windows = inner.select(doc)._replace(emissions=E, mask=within)
     log_z = crf.log_partition(windows)  # (S,)
     span_of = torch.arange(len(sizes), device=device).repeat_interleave(sizes)
     padded = [pad(mask, (0, 0, 0, len(steps) - mask.shape[1]), value=True) for mask in masks]
-    E = crf.clamp(E[span_of], torch.cat(padded).to(device))
-    log_parts = crf.log_partition(windows._replace(emissions=E, mask=within[span_of]))
+    parts = windows.select(span_of)
+    E = crf.clamp(parts.emissions, torch.cat(padded).to(device))
+    log_parts = crf.log_partition(parts._replace(emissions=E))
     # logsumexp over the sets of each span, around the largest of them.
     largest = log_parts.new_full((len(sizes),), -torch.inf)
     largest = largest.scatter_reduce(0, span_of, log_parts.detach(), "amax")

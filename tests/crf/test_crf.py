@@ -578,3 +578,63 @@ def test_a_student_can_follow_viterbi() -> None:
     # Best is 0.9 at l2, which came from l1, which came from l2.
     tags, score = viterbi(Chain(emissions, transitions, zero, zero, mask))
     assert (tags.tolist(), score.item()) == ([[1, 0, 1]], pytest.approx(0.9))
+
+
+@pytest.mark.parametrize("scale", [1.0, 300.0])  # in float64, and in logs
+@pytest.mark.parametrize("lengths", [(3, 0, 7, 3, 1), (1, 1), (0, 0)])
+def test_docs_may_have_transitions_of_their_own(scale: float, lengths: Tuple[int, ...]) -> None:
+    """Each doc of a batch is as it is alone, with its own transitions."""
+    C, T, B = 4, max(lengths), len(lengths)
+    torch.manual_seed(int(scale))
+    scores = [torch.randn(shape) * scale for shape in ((B, T, C), (B, C, C), (B, C), (B, C))]
+    mask = torch.arange(T) < torch.tensor(lengths)[:, None]
+    weights, tags = torch.rand(B), torch.randint(0, C, (B, T))
+    docs = torch.tensor([b for b in range(B) if lengths[b]], dtype=torch.int64)
+
+    def chains() -> Tuple[List[Tensor], Chain, List[Chain]]:
+        leaves = [x.clone().requires_grad_() for x in scores]
+        E, A, start, end = leaves
+        alone = [
+            Chain(E[b : b + 1, :n], A[b], start[b], end[b], mask[b : b + 1, :n])
+            for b, n in enumerate(lengths)
+        ]
+        return leaves, Chain(E, A, start, end, mask), alone
+
+    def results(chain: Chain, rows: Tensor) -> List[Tensor]:
+        T = chain.mask.shape[1]
+        alpha, beta = log_messages(chain)
+        posterior = ((alpha + beta) * chain.mask.unsqueeze(2)).log_softmax(2)
+        shapes = log_partition(chain), log_likelihood(chain, tags[rows, :T])
+        messages = (posterior.exp()[:, :, 0] * chain.mask).sum(1)
+        return [*shapes, path_score(chain, tags[rows, :T]), messages]
+
+    leaves, batch, _ = chains()
+    found = results(batch, torch.arange(B))
+    sum((weights * each).sum() for each in found).backward()  # type: ignore[union-attr]
+    gradients = [leaf.grad for leaf in leaves]
+    leaves, batch, alone = chains()
+    expected = [results(chain, torch.tensor([b])) for b, chain in enumerate(alone)]
+    for each, of_docs in zip(found, zip(*expected)):
+        assert_close(each, torch.cat(of_docs), atol=1e-4 * scale, rtol=1e-5)
+    total = [w * each.sum() for w, of_doc in zip(weights, expected) for each in of_doc]
+    sum(total).backward()  # type: ignore[union-attr]
+    for gradient, leaf in zip(gradients, leaves):
+        assert_close(gradient, leaf.grad, atol=1e-4, rtol=1e-4)
+
+    batch = Chain(*(x.detach() for x in batch))
+    paths, ranked, p = viterbi(batch)[0], nbest(batch, 3), marginals(batch)
+    segments = log_segment_marginals(
+        batch, docs, torch.zeros_like(docs), torch.full((len(docs), 1), 1)
+    )
+    for at, b in enumerate(docs.tolist()):
+        one, n = Chain(*(x.detach() for x in alone[b])), lengths[b]
+        assert paths[b, :n].tolist() == viterbi(one)[0][0].tolist()
+        assert ranked[0][b, :, :n].tolist() == nbest(one, 3)[0][0].tolist()
+        assert_close(ranked[1][b], nbest(one, 3)[1][0])
+        assert_close(p[b, :n], marginals(one)[0])
+        first = log_segment_marginals(one, torch.tensor([0]), torch.tensor([0]), torch.tensor([[1]]))
+        assert_close(segments[at], first[0], atol=1e-4, rtol=1e-4)
+        assert results_of(batch.select(torch.tensor([b, b]))) == 2 * results_of(one)
+    assert (ScaledForwardBackward if scale == 1.0 and any(lengths) else LogForwardBackward) is type(
+        forward_backward(batch)
+    )
