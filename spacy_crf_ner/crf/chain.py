@@ -29,8 +29,11 @@ class Chain(NamedTuple):
 
     def select(self, docs: Tensor) -> "Chain":
         """Select docs by their indices."""
-        scores = (x[docs] if self.transitions.dim() == 3 else x for x in self[1:4])
-        return Chain(self.emissions[docs], *scores, self.mask[docs])
+        chosen = self._replace(emissions=self.emissions[docs], mask=self.mask[docs])
+        if self.transitions.dim() == 2:
+            return chosen
+        A, start, end = (scores[docs] for scores in self[1:4])
+        return chosen._replace(transitions=A, start=start, end=end)
 
 
 def constrain(chain: Chain, transitions: Tensor, start: Tensor, end: Tensor) -> Chain:

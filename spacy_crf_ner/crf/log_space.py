@@ -59,7 +59,8 @@ class _LogSumsBefore(torch.autograd.Function):
     before_1(j) = start[j];  before_t+1(j) = logsumexp_i(before_t(i) + E[t, i] + A[i, j])
 
     Takes E (2, B, T, C), A (2, B, C, C) and start (2, B, C), for two directions, the last two with
-    1 instead of B if the docs share them, and returns (2, B, T, C). The backward pass stores only the log sums of the tags, not of the transitions.
+    1 instead of B if the docs share them. Returns (2, B, T, C). The backward pass stores only the
+    log sums of the tags, not of the transitions.
     """
 
     @staticmethod

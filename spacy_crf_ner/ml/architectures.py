@@ -118,7 +118,7 @@ def rnn_encoder(
     return model
 
 
-def grow(model: Model[list[Doc], Potentials], nO: int, like: int) -> None:
+def grow(model: Model[list[Doc], Potentials], nO: int, like: int | None) -> None:
     """Add tags to an initialized model, nO in all; see `BiLSTMCRF.with_more_tags`."""
     head = model.get_ref("output_layer")
     shim = shim_of(head)

@@ -208,24 +208,26 @@ class BiLSTMCRF(nn.Module):
         self.projection = nn.Linear(dense_width or width, nO)
         self.crf = CRF(nO, batch_first=True) if config.decoder == "crf" else None
 
-    def with_more_tags(self, nO: int, like: int) -> "BiLSTMCRF":
+    def with_more_tags(self, nO: int, like: int | None) -> "BiLSTMCRF":
         """Copy the network, on its device, and append new tags.
 
         A new tag has the score of the tag `like` minus a margin. So a path scores higher with
         `like` in place of its new tags, and the best path stays the best.
 
         nO: Number of tags, old and new.
-        like: A tag that is legal wherever a new tag is.
+        like: A tag that is legal wherever a new tag is; None for one that scores 0.
         """
         result = BiLSTMCRF(self.config, self.dims["nI"], nO)
         before = self.dims["nO"]
-        copied = torch.tensor([*range(before), *[like] * (nO - before)])
+        copied = torch.tensor([*range(before), *[like or 0] * (nO - before)])
         state = self.state_dict()
         for name, value in state.items():
             if name.startswith(("projection.", "crf.")):
                 state[name] = value[copied]
             if name == "crf.transitions":
                 state[name] = value[copied][:, copied]
+            if like is None and name.startswith(("projection.", "crf.")):
+                state[name][before:] = 0.0
         state["projection.bias"][before:] -= NEW_TAG_MARGIN
         result.load_state_dict(state)
         return result.to(self.projection.weight.device)

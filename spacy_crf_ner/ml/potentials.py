@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from thinc.types import Floats1d, Floats2d
+from thinc.types import Floats1d, Floats2d, Floats3d
 from torch import Tensor
 from torch.nn.functional import one_hot, pad
 
@@ -30,13 +30,13 @@ class Potentials(NamedTuple):
 
     emissions: Floats2d  # (N, C)
     lengths: NDArray[np.int64]  # (B,) on the CPU, tokens of each doc; they sum to N, some may be 0
-    transitions: Floats2d  # (C, C), indexed [from, to]
-    start: Floats1d  # (C,)
-    end: Floats1d  # (C,)
+    transitions: Floats2d | Floats3d  # (C, C), indexed [from, to]; or (B, C, C), of each doc
+    start: Floats1d | Floats2d  # (C,), or (B, C)
+    end: Floats1d | Floats2d  # (C,), or (B, C)
     constrained: bool
 
     def tensors(self) -> list[Tensor]:
-        """Emissions (N, C), transitions (C, C), start and end (C,)."""
+        """Emissions, transitions, start and end."""
         return [to_tensor(getattr(self, name)) for name in SCORES]
 
     def chain(
@@ -165,7 +165,8 @@ def _negative_span_loss(chain: crf.Chain, negatives: Sequence[NegativeSpan]) -> 
         device=device,
     ).T
     rows = torch.from_numpy(docs).to(device)
-    exact = crf.Chain(*(scores.double() for scores in chain[:4]), chain.mask).select(rows)
+    E, A, start, end = (scores.double() for scores in chain[:4])
+    exact = crf.Chain(E, A, start, end, chain.mask).select(rows)
     alpha, beta = crf.log_messages(exact)
 
     steps = torch.arange(int(width.max()), device=device)

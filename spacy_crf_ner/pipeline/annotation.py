@@ -15,9 +15,9 @@ CONFIDENCE = "confidence"  # the name of the extension attribute
 class Prediction(NamedTuple):
     """The prediction for one doc.
 
-    spans: First token, last token + 1 and label of each entity, in order.
+    spans: First token, last token + 1 and label of each entity of `doc.ents`, in order.
     confidences: The probability of each; empty if not requested.
-    candidates: Spans that may overlap, each with its probability.
+    candidates: Spans that may overlap, each with its probability, for `doc.spans`.
     """
 
     spans: list[SpanOffsets]
@@ -61,9 +61,10 @@ def annotate(
         write_extension(ents, CONFIDENCE, prediction.confidences)
     if spans_key is not None:
         # Preset entities have the probability 1.0.
-        found = [(Span(doc, *span), p) for span, p in prediction.candidates]
-        found = sorted([*found, *((ent, 1.0) for ent in preset)], key=lambda pair: pair[0])
-        spans = [span for span, _ in found]
-        scores = np.array([p for _, p in found], dtype=np.float32)
+        found = {(ent.start, ent.end, ent.label_): 1.0 for ent in preset}
+        found = {**dict(prediction.candidates), **found}
+        in_order = sorted(found)
+        spans = [Span(doc, *span) for span in in_order]
+        scores = np.array([found[span] for span in in_order], dtype=np.float32)
         group = SpanGroup(doc, name=spans_key, spans=spans, attrs={"scores": scores})
         doc.spans[spans_key] = group

@@ -14,21 +14,24 @@ from thinc.api import Config, Model, Optimizer, set_dropout_rate
 
 from ..input_error import InputError
 from ..ml.architectures import grow
-from ..ml.potentials import NegativeSpan, Potentials, distill, nll, nll_with_gradient
+from ..ml.label_chains import extended
+from ..ml.potentials import Potentials, distill, nll, nll_with_gradient
 from ..ml.threads import use_one_thread_after_fork
-from ..tags import TAG_OUTSIDE, SpanOffsets, TagScheme
+from ..tags import TAG_OUTSIDE, TagScheme
 from .annotation import Prediction, add_confidence_extension, annotate
 from .crf_pipe import BATCH_SIZE, CRFPipe
-from .gold import collect_labels, gold_tags, is_annotated, judge_spans, negative_spans
-from .interval_scheduling import best_disjoint
-from .label_sets import hidden_tags
+from .flat import FlatChain
+from .gold import collect_labels
+from .interval_scheduling import Candidate, best_beside
 from .listeners import require_features, require_upstream
+from .overlapping import LabelChains
 from .platt_scaling import UNCHANGED, PlattScaling, fit_platt_scaling
 from .settings import FittedSetting, Setting
 from .spacy_internals import check_lexeme_norms, listeners, remember_pipeline
 from .temperature_scaling import Batch, fit_temperature
 
 DECODINGS = ("viterbi", "f_score")
+ENTITIES = ("flat", "overlapping")
 FITTED = ("temperature", "platt_slope", "platt_intercept", "span_threshold")
 
 DEFAULT_MODEL = """
@@ -65,13 +68,21 @@ class CRFEntityRecognizer(CRFPipe):
     Preset entities of a doc are kept, and the others are predicted given them. No predicted entity
     crosses a sentence start that is set, or begins or ends with whitespace.
 
-    All settings except `scheme` are attributes that can be changed at run time; this changes
-    `nlp.config` too. Labels and the fitted temperature are stored with the weights.
+    All settings except `scheme`, `entities` and `layers` are attributes that can be changed at run
+    time; this changes `nlp.config` too. Labels and the fitted temperature are stored with the
+    weights.
 
     nlp, name: The pipeline, and the name of the component in it.
     model: From docs to the potentials of a CRF, as `spacy-crf-ner.BiLSTMCRF.v1` (default, over
         spaCy's HashEmbedCNN) builds it.
     scheme: The tag scheme: "biluo" (default), "bio" or "io".
+    entities: "flat" (default): at most one entity at a token. "overlapping": entities of different
+        labels may overlap, as each label has a chain of its own. All are in `doc.spans[spans_key]`,
+        with their probabilities in `.attrs["scores"]`; `doc.ents` has disjoint ones, those with the
+        largest sum of probability. Gold entities are in `doc.spans[spans_key]`; in `doc.ents` of
+        docs without this key.
+    layers: The number of chains of each label if entities overlap, for entities nested in others of
+        their label; outermost entities are in the first.
     confidence: Set `ent._.confidence` of each predicted entity: the probability that exactly this
         span has this label, given the doc. It is None for preset entities.
     threshold: Entities with a lower probability are dropped.
@@ -88,7 +99,8 @@ class CRFEntityRecognizer(CRFPipe):
         `spacy-crf-ner calibrate --f-beta` found, or 0.4.
     spans_key: If not None, `doc.spans[spans_key]` has all spans with a probability of at least
         `candidate_threshold`, including overlapping ones and preset entities, and
-        `.attrs["scores"]` their probabilities.
+        `.attrs["scores"]` their probabilities. With overlapping entities it has these instead, and
+        None is "sc".
     candidate_threshold: The lowest probability of these spans, above 0.
     candidate_thresholds: The same by label, which take precedence over `candidate_threshold`.
     incorrect_spans_key: If not None, `doc.spans[incorrect_spans_key]` of gold docs has negative
@@ -127,6 +139,8 @@ class CRFEntityRecognizer(CRFPipe):
         model: Model[list[Doc], Potentials],
         *,
         scheme: str = "biluo",
+        entities: str = "flat",
+        layers: int = 1,
         confidence: bool = True,
         threshold: float = 0.0,
         thresholds: dict[str, float],
@@ -144,6 +158,16 @@ class CRFEntityRecognizer(CRFPipe):
     ) -> None:
         # The results of training. `thresholds` is not read: spacy find-threshold writes to it.
         super().__init__(nlp.vocab, model, name, labels=[], thresholds={})
+        if entities not in ENTITIES:
+            raise InputError(
+                f"[{name}] entities: expected {' or '.join(ENTITIES)}, got {entities!r}."
+            )
+        if layers < 1 or (layers > 1 and entities == "flat"):
+            raise InputError(
+                f"[{name}] layers: expected 1 or more, and 1 for flat entities, got {layers} for "
+                f'{entities} ones. Set entities to "overlapping" for more.'
+            )
+        self.entities, self.layers = entities, layers
         self._forget_fits()
         self.settings: dict[str, Any] = {}
         self.confidence, self.overwrite = confidence, overwrite
@@ -155,7 +179,7 @@ class CRFEntityRecognizer(CRFPipe):
         self.candidate_thresholds = candidate_thresholds
         self.incorrect_spans_key = incorrect_spans_key
         self._scheme_name = scheme
-        _tag_scheme(scheme, ())  # fail now for an unknown scheme, not at the first doc
+        TagScheme(scheme, ())  # fail now for an unknown scheme, not at the first doc
         self.scorer = scorer
         # nlp.resume_training() copies the model to this attribute of components that have it.
         self._rehearsal_model: Model[list[Doc], Potentials] | None = None
@@ -174,8 +198,18 @@ class CRFEntityRecognizer(CRFPipe):
 
     @property
     def scheme(self) -> TagScheme:
-        """The tags of the labels."""
-        return _tag_scheme(self._scheme_name, self.labels)
+        """The tags of the model."""
+        return self.chains.tags
+
+    @property
+    def chains(self) -> FlatChain | LabelChains:
+        """How entities are written as tags."""
+        return _chains(self._scheme_name, self.labels, self.layers, self.entities_key, self.name)
+
+    @property
+    def entities_key(self) -> str | None:
+        """The key of overlapping entities in `doc.spans`; None if they do not overlap."""
+        return (self.spans_key or "sc") if self.entities == "overlapping" else None
 
     def add_label(self, label: str) -> int:
         """Add a label. An initialized model gets more tags; its predictions do not change yet.
@@ -189,7 +223,8 @@ class CRFEntityRecognizer(CRFPipe):
         self.cfg["labels"].append(label)
         self.vocab.strings.add(label)
         if self.model.get_ref("output_layer").has_dim("nI"):  # set once there are weights
-            grow(self.model, len(self.scheme.tags), like=TAG_OUTSIDE)
+            like = TAG_OUTSIDE if self.entities_key is None else None
+            grow(self.model, len(self.scheme.tags), like)
         return 1
 
     def initialize(
@@ -216,11 +251,14 @@ class CRFEntityRecognizer(CRFPipe):
         if nlp is not None:
             require_upstream(self, nlp)
         if labels is None:
-            labels = collect_labels(get_examples(), self.name, self.incorrect_spans_key)
+            keys = self.incorrect_spans_key, self.entities_key
+            labels = collect_labels(get_examples(), self.name, *keys)
         if not labels and not self.labels:
             raise InputError(
                 f"[{self.name}] expected examples with entities, got none: there is no label to "
-                "learn. Check that the corpus has doc.ents, or give the labels."
+                "learn. Check that the corpus has doc.ents"
+                f"{f' or doc.spans[{self.entities_key!r}]' if self.entities_key else ''}, or give "
+                "the labels."
             )
         self._require_known_labels([*self.labels, *labels])
         # All checks have passed: reset what belongs to old weights.
@@ -231,6 +269,8 @@ class CRFEntityRecognizer(CRFPipe):
         for label in labels:
             self.add_label(label)
         output_layer.set_dim("nO", len(self.scheme.tags))
+        if isinstance(self.chains, LabelChains):
+            self.chains.warn_of_lost(get_examples())
         self.model.initialize(X=[eg.x for eg in islice(get_examples(), 10)])
 
     def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
@@ -249,28 +289,28 @@ class CRFEntityRecognizer(CRFPipe):
         if not any(len(doc) for doc in docs):
             return [Prediction([], [], []) for _ in docs]
         self._require_known_labels(self.labels)
-        candidates: list[list[tuple[SpanOffsets, float]]]
         thresholds = {label: self.thresholds.get(label, self.threshold) for label in self.labels}
         posterior = self._posterior(docs)
         if self.decode == "f_score":
-            threshold = self.span_threshold
-            everywhere = np.full(len(self.labels), threshold)
-            candidates = posterior.candidates(everywhere)
-            found = [best_disjoint(of_doc, threshold) for of_doc in candidates]
-            spans = [[span for span, _ in of_doc] for of_doc in found]
-            confidences = [[p for _, p in of_doc] for of_doc in found]
+            spans = posterior.decode_f_score(self.span_threshold)
         else:
             spans = posterior.decode()
-            confidences = [[] for _ in docs]
-            if self.confidence or any(thresholds.values()):
-                confidences = posterior.probabilities(spans)
+        confidences: list[list[float]] = [[] for _ in docs]
+        if self.confidence or any(thresholds.values()) or self.entities_key is not None:
+            confidences = posterior.probabilities(spans)
         if any(thresholds.values()):
             for of_doc, ps in zip(spans, confidences):
                 kept = [p >= thresholds[label] for (_, _, label), p in zip(of_doc, ps)]
                 of_doc[:] = compress(of_doc, kept)
                 ps[:] = compress(ps, kept)
-        candidates = [[] for _ in docs]
-        if self.spans_key is not None:
+        candidates: list[list[Candidate]] = [[] for _ in docs]
+        if self.entities_key is not None:
+            candidates = [list(zip(*of_doc)) for of_doc in zip(spans, confidences)]
+            preset = [() if self.overwrite else doc.ents for doc in docs]
+            found = [best_beside(*of_doc) for of_doc in zip(candidates, preset)]
+            spans = [[span for span, _ in of_doc] for of_doc in found]
+            confidences = [[p for _, p in of_doc] for of_doc in found]
+        elif self.spans_key is not None:
             lowest = self.candidate_threshold
             by_label = [self.candidate_thresholds.get(label, lowest) for label in self.labels]
             candidates = posterior.candidates(np.array(by_label))
@@ -279,7 +319,14 @@ class CRFEntityRecognizer(CRFPipe):
     def set_annotations(self, docs: Iterable[Doc], scores: Sequence[Prediction]) -> None:
         """Write the result of `predict`; other tokens without annotation become outside."""
         for doc, prediction in zip(docs, scores):
-            annotate(doc, prediction, self.overwrite, self.confidence, self.spans_key)
+            key = self.entities_key or self.spans_key
+            annotate(doc, prediction, self.overwrite, self.confidence, key)
+
+    def score(self, examples: Iterable[Example], **kwargs: Any) -> dict[str, Any]:
+        """Score examples; see spaCy's `Pipe.score`. The scorer is given the `entities_key`."""
+        key = {} if self.entities_key is None else {"spans_key": self.entities_key}
+        scores: dict[str, Any] = super().score(examples, **key, **kwargs)
+        return scores
 
     def fit_temperature(self, examples: Iterable[Example]) -> float:
         """Set the temperature that maximizes the likelihood of the gold entities.
@@ -297,7 +344,7 @@ class CRFEntityRecognizer(CRFPipe):
         """
         examples = list(examples)
         validate_examples(examples, "CRFEntityRecognizer.fit_temperature")
-        annotated = [eg for eg in examples if is_annotated(eg, self.scheme, self.name)]
+        annotated = [eg for eg in examples if self.chains.is_annotated(eg)]
         if not annotated:
             raise InputError(
                 f"[{self.name}] expected examples with annotated entities, got {len(examples)} "
@@ -305,7 +352,7 @@ class CRFEntityRecognizer(CRFPipe):
                 "doc.ents."
             )
         batches = self._batches(annotated)
-        self.temperature = fit_temperature(batches, self.scheme.constraints, self.name)
+        self.temperature = fit_temperature(batches, self.chains.scheme.constraints, self.name)
         return self.temperature
 
     def fit_platt_scaling(self, examples: Iterable[Example]) -> PlattScaling:
@@ -327,7 +374,7 @@ class CRFEntityRecognizer(CRFPipe):
             batch = examples[i : i + BATCH_SIZE]
             found = self._posterior([eg.predicted for eg in batch]).candidates(lowest)
             for eg, candidates in zip(batch, found):
-                judged += judge_spans(eg, candidates, self.scheme, self.name)
+                judged += self.chains.judge_spans(eg, candidates)
         posteriors, correct = np.array(judged, dtype=np.float64).reshape(-1, 2).T
         scaling = fit_platt_scaling(posteriors, correct, self.name)
         self.platt_slope, self.platt_intercept = scaling
@@ -341,10 +388,11 @@ class CRFEntityRecognizer(CRFPipe):
 
         Raises InputError as `get_loss`.
         """
-        constraints, temperature = self.scheme.constraints, self.temperature
-        batches = self._batches(list(examples))
-        losses = [nll(*batch, constraints, temperature) for batch in batches]
-        return [-float(loss) for of_batch in losses for loss in of_batch]
+        examples = list(examples)
+        constraints, temperature = self.chains.scheme.constraints, self.temperature
+        losses = [nll(*batch, constraints, temperature) for batch in self._batches(examples)]
+        by_doc = np.concatenate(losses).reshape(len(examples), -1) if losses else np.zeros((0, 1))
+        return (-by_doc.sum(1)).tolist()  # type: ignore[no-any-return]
 
     def get_loss(self, examples: Iterable[Example], scores: Potentials) -> tuple[float, Potentials]:
         """Compute the negative log likelihood of the gold entities, in nats, summed over docs.
@@ -362,18 +410,13 @@ class CRFEntityRecognizer(CRFPipe):
         examples = list(examples)
         validate_examples(examples, "CRFEntityRecognizer.get_loss")
         self._require_valid([eg.predicted for eg in examples], scores)
-        gold = [gold_tags(eg, self.scheme, self.name) for eg in examples]
-        key = self.incorrect_spans_key
-        negatives = [
-            NegativeSpan(doc, exclusion)
-            for doc, eg in enumerate(examples)
-            for exclusion in negative_spans(eg, key, self.scheme, self.name)
-        ]
-        constraints, hidden = self.scheme.constraints, hidden_tags(examples, self.scheme)
+        gold, hidden = self.chains.gold(examples)
+        negatives = self.chains.negatives(examples, self.incorrect_spans_key)
+        scores, backprop = self.chains.split(scores)
         losses, d_scores = nll_with_gradient(
-            scores, np.concatenate(gold), constraints, negatives, hidden
+            scores, gold, self.chains.scheme.constraints, negatives, hidden
         )
-        return float(losses.sum()), d_scores
+        return float(losses.sum()), backprop(d_scores)
 
     def rehearse(
         self,
@@ -411,8 +454,12 @@ class CRFEntityRecognizer(CRFPipe):
             scores, backprop = self.model.get_ref("output_layer").begin_update(features)
         else:
             scores, backprop = self.model.begin_update(docs)
-        divergence, d_scores = distill(scores, teacher, self.scheme.constraints)
-        backprop(d_scores)
+        if self.entities_key is not None:  # added labels are their own teachers
+            teacher = extended(teacher, scores)
+        teacher, _ = self.chains.split(teacher)
+        scores, join = self.chains.split(scores)
+        divergence, d_scores = distill(scores, teacher, self.chains.scheme.constraints)
+        backprop(join(d_scores))
         if sgd is not None:
             self.finish_update(sgd)
         losses[self.name] += divergence
@@ -423,13 +470,14 @@ class CRFEntityRecognizer(CRFPipe):
         batches = []
         for i in range(0, len(examples), BATCH_SIZE):
             batch = examples[i : i + BATCH_SIZE]
-            gold = np.concatenate([gold_tags(eg, self.scheme, self.name) for eg in batch])
-            potentials = self._potentials([eg.predicted for eg in batch])
-            batches.append((potentials, gold, hidden_tags(batch, self.scheme)))
+            gold, hidden = self.chains.gold(batch)
+            potentials, _ = self.chains.split(self._potentials([eg.predicted for eg in batch]))
+            batches.append((potentials, gold, hidden))
         return batches
 
     def _forget_fits(self) -> None:
         """Drop what was fitted to other weights."""
+        self.cfg["chains"] = [self.entities, self.layers]
         for name in FITTED:
             self.cfg[name] = None
         self.cfg["guarantees"] = {}
@@ -446,5 +494,9 @@ class CRFEntityRecognizer(CRFPipe):
 
 
 @lru_cache(maxsize=64)
-def _tag_scheme(name: str, labels: tuple[str, ...]) -> TagScheme:
-    return TagScheme(name, labels)
+def _chains(
+    scheme: str, labels: tuple[str, ...], layers: int, key: str | None, name: str
+) -> FlatChain | LabelChains:
+    if key is None:
+        return FlatChain(scheme, labels, name)
+    return LabelChains(scheme, labels, layers, key, name)

@@ -11,10 +11,13 @@ from spacy.tokens import Doc, Span
 
 from ..input_error import InputError
 from ..ml.potentials import Potentials
+from ..tags import TAG_OUTSIDE
+from .flat import FlatChain
 from .listeners import require_features
+from .overlapping import LabelChains
+from .overlapping_posterior import OverlappingPosterior
 from .platt_scaling import PlattScaling
 from .posterior import Posterior, Trellis
-from .preset import preset_constraints
 
 BATCH_SIZE = 64  # docs, where all are at hand
 
@@ -60,9 +63,14 @@ class Analysis(NamedTuple):
 class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
     """A pipe whose model is a CRF. These methods do not change docs or weights.
 
-    A subclass has labels, a scheme, and the settings `temperature`, `platt_slope`,
-    `platt_intercept` and `overwrite`.
+    A subclass has labels, a scheme, an `entities_key`, and the settings `temperature`,
+    `platt_slope`, `platt_intercept` and `overwrite`.
     """
+
+    @property
+    def chains(self) -> FlatChain | LabelChains:
+        """How entities are written as tags."""
+        raise NotImplementedError
 
     @property
     def platt_scaling(self) -> PlattScaling:
@@ -149,14 +157,29 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
         (found,) = self._posterior([doc]).probabilities([asked])
         return [1.0 if span in preset else p for span, p in zip(asked, found)]
 
-    def trellis(self, doc: Doc) -> Trellis:
+    def trellis(self, doc: Doc, label: str | None = None) -> Trellis:
         """Show how Viterbi decoding finds the tags of a doc: scores, back-pointers and path.
 
         Preset annotation of the doc is kept. Only the marginals depend on the temperature.
 
-        Raises InputError as `predict`.
+        label: If entities may overlap, the label whose chain to show, in the outermost layer.
+
+        Raises InputError for a label where there are none, or none where there are, and as
+        `predict`.
         """
-        return self._posterior([doc]).trellis(0)
+        posterior = self._posterior([doc])
+        if isinstance(posterior, Posterior):
+            expected = "no label"
+            if label is None:
+                return posterior.trellis(0)
+        else:
+            expected = f"one of {[*self.labels]}"
+            if label is not None and label in self.labels:
+                return posterior.trellis(0, label)
+        raise InputError(
+            f"[{self.name}] label: expected {expected}, got {label!r}. Overlapping entities have "
+            "a chain for each label, other entities one for all."
+        )
 
     def transitions(self) -> Transitions:
         """Copy the transition scores of the model, not divided by the temperature.
@@ -168,12 +191,15 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
             self.model.ops.to_numpy, (potentials.transitions, potentials.start, potentials.end)
         )
         legal, first, last = (allowed.copy() for allowed in self.scheme.constraints)
+        if self.entities_key is not None:  # entities of different labels do not follow each other
+            label = self.scheme.label_of
+            legal &= (label[:, None] == label) | (label[:, None] < 0) | (label < 0)
+            scores[TAG_OUTSIDE, TAG_OUTSIDE] = start[TAG_OUTSIDE] = end[TAG_OUTSIDE] = 0.0
         return Transitions(self.scheme.tags, scores, start, end, legal, first, last)
 
-    def _posterior(self, docs: Sequence[Doc]) -> Posterior:
-        potentials = self._potentials(docs)
-        constraints = preset_constraints(docs, self.scheme, self.overwrite)
-        return Posterior(potentials, self.scheme, constraints, self.temperature, self.platt_scaling)
+    def _posterior(self, docs: Sequence[Doc]) -> Posterior | OverlappingPosterior:
+        fitted = self.overwrite, self.temperature, self.platt_scaling
+        return self.chains.posterior(docs, self._potentials(docs), *fitted)
 
     def _potentials(self, docs: Sequence[Doc]) -> Potentials:
         """Compute the potentials of docs; if there is no token, only the transitions."""
@@ -190,6 +216,13 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
 
     def _require_valid(self, docs: Sequence[Doc], potentials: Potentials) -> None:
         """Raise InputError for potentials that are not finite or do not match the labels."""
+        trained = self.cfg.get("chains", ["flat", 1])
+        if trained != [self.entities, self.layers]:
+            raise InputError(
+                f"[{self.name}] expected a model of {self.entities} entities in {self.layers} "
+                f"layers, as in the config, got one of {trained[0]} entities in {trained[1]}. Set "
+                "entities and layers to those of the training."
+            )
         expected = len(self.scheme.tags)
         C = potentials.emissions.shape[1]
         if C != expected:

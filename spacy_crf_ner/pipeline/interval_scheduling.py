@@ -3,9 +3,25 @@
 from bisect import bisect_right
 from collections.abc import Iterable
 
+from spacy.tokens import Span
+
 from ..tags import SpanOffsets
 
 Candidate = tuple[SpanOffsets, float]
+
+
+def best_beside(candidates: Iterable[Candidate], kept: Iterable[Span]) -> list[Candidate]:
+    """Choose disjoint spans with the largest sum of probability, none of which overlaps one kept.
+
+    Returns those chosen, in order.
+    """
+    taken = [(span.start, span.end) for span in kept]
+    free = [
+        ((start, end, label), p)
+        for (start, end, label), p in candidates
+        if not any(start < last and first < end for first, last in taken)
+    ]
+    return best_disjoint(free, 0.0)
 
 
 def best_disjoint(candidates: Iterable[Candidate], threshold: float) -> list[Candidate]:

@@ -48,10 +48,12 @@ def annotated_labels(doc: Doc) -> set[str] | None:
     return {span.label_ for span in doc.spans[KEY]} if KEY in doc.spans else None
 
 
-def unannotated(eg: Example, labels: Sequence[str]) -> NDArray[np.bool_] | None:
+def unannotated(
+    eg: Example, labels: Sequence[str], overlapping: bool = False
+) -> NDArray[np.bool_] | None:
     """Find the predicted tokens where gold does not say whether they are in an entity.
 
-    Entities do not overlap. So a token of a gold entity is known to be in no other.
+    overlapping: Whether entities overlap. If not, a token of a gold entity is in no other.
 
     Returns (T, L), for each of L labels; None if all labels are annotated.
     """
@@ -61,7 +63,7 @@ def unannotated(eg: Example, labels: Sequence[str]) -> NDArray[np.bool_] | None:
     for span in eg.get_aligned_spans_y2x(list(eg.reference.spans[KEY]), allow_overlap=True):
         if span.label_ in labels:
             hidden[span.start : span.end, labels.index(span.label_)] = False
-    for ent in eg.get_aligned_spans_y2x(eg.reference.ents):
+    for ent in () if overlapping else eg.get_aligned_spans_y2x(eg.reference.ents):
         hidden[ent.start : ent.end] = False
     return hidden
 

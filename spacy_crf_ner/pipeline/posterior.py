@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from .. import crf
 from ..ml.potentials import Potentials
 from ..tags import TAG_MISSING, SpanOffsets, Spans, TagScheme
+from .interval_scheduling import best_disjoint
 from .platt_scaling import UNCHANGED, PlattScaling
 from .preset import DecodingConstraints
 
@@ -68,6 +69,11 @@ class Posterior:
         """Find the entities of the most probable tag sequence of each doc, with Viterbi."""
         tags, _ = crf.viterbi(self._chain)
         return self._by_doc(self._new_spans(tags[self._chain.mask].cpu().numpy(), 0))
+
+    def decode_f_score(self, threshold: float) -> list[list[SpanOffsets]]:
+        """Find the entities with the highest expected F-score, as `best_disjoint` does."""
+        found = self.candidates(np.full(len(self._scheme.labels), threshold))
+        return [[span for span, _ in best_disjoint(of_doc, threshold)] for of_doc in found]
 
     def nbest(self, n: int) -> list[list[tuple[list[SpanOffsets], float]]]:
         """Find the n most probable sets of entities of each doc, fewer where fewer are legal.

@@ -1,21 +1,24 @@
 """Preset annotation: the existing entities of docs, as constraints on decoding.
 
-Axes: N tokens of the batch, one doc after the other, C tags.
+Axes: N tokens of the batch, one chain of a doc after the other, C tags.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from spacy.attrs import ENT_IOB, IS_SPACE, SENT_START
-from spacy.tokens import Doc
+from spacy.attrs import ENT_IOB, ENT_TYPE, IS_SPACE, SENT_START
+from spacy.tokens import Doc, Span
 
 from ..tags import TAG_OUTSIDE, TagScheme
 
+# The preset entities of a chain, each with its label in the chain.
+Preset = Sequence[tuple[Span, str]]
+
 # The values of token.ent_iob.
-IOB_MISSING, IOB_INSIDE, IOB_OUTSIDE, IOB_BEGIN = 0, 1, 2, 3
+IOB_MISSING, IOB_OUTSIDE, IOB_BEGIN = 0, 2, 3
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,10 @@ class DecodingConstraints:
 
 
 def preset_constraints(
-    docs: Sequence[Doc], scheme: TagScheme, overwrite: bool
+    docs: Sequence[Doc],
+    scheme: TagScheme,
+    overwrite: bool,
+    chains: Callable[[Doc], Sequence[Preset]] | None = None,
 ) -> DecodingConstraints:
     """Convert entities, blocked tokens, sentence starts and whitespace to constraints.
 
@@ -47,10 +53,16 @@ def preset_constraints(
     that breaks these rules is kept, with a warning.
 
     overwrite: Whether to ignore entities and outside tokens of the docs.
+    chains: Returns the preset entities of each chain of a doc; None for one chain with all.
     """
-    columns = [doc.to_array([ENT_IOB, SENT_START, IS_SPACE]) for doc in docs]
-    iob, sentence, space = np.concatenate(columns).T
-    doc_of = np.repeat(np.arange(len(docs)), [len(doc) for doc in docs])
+    if chains is None:
+        presets: list[Sequence[Preset]] = [[[(ent, ent.label_) for ent in d.ents]] for d in docs]
+    else:
+        presets = [chains(doc) for doc in docs]
+    columns = [doc.to_array([ENT_IOB, ENT_TYPE, SENT_START, IS_SPACE]) for doc in docs]
+    columns = [column for column, of_doc in zip(columns, presets) for _ in of_doc]
+    iob, label, sentence, space = np.concatenate(columns).T
+    doc_of = np.repeat(np.arange(len(columns)), [len(column) for column in columns])
     first = np.diff(doc_of, prepend=-1) > 0
     # The array is unsigned: -1, for no sentence start, is a large number in it.
     sentence_starts = (sentence == 1) & ~first
@@ -58,9 +70,15 @@ def preset_constraints(
     is_space = space == 1
     preset = np.zeros(len(iob), dtype=bool)
     if not overwrite:
-        incomplete = np.bincount(doc_of[iob == IOB_MISSING], minlength=len(docs)) > 0
-        preset = (iob == IOB_BEGIN) | (iob == IOB_INSIDE)
+        incomplete = np.bincount(doc_of[iob == IOB_MISSING], minlength=len(columns)) > 0
+        preset = (iob == IOB_BEGIN) & (label == 0)  # blocked
         preset |= (iob == IOB_OUTSIDE) & incomplete[doc_of]
+        stop = 0
+        for doc, of_doc in zip(docs, presets):
+            for ents in of_doc:
+                begin, stop = stop, stop + len(doc)
+                for ent, _ in ents:
+                    preset[begin + ent.start : begin + ent.end] = True
     if not (sentence_starts.any() or is_space.any() or preset.any()):
         return DecodingConstraints(None, boundaries, preset)
     allowed = np.ones((len(iob), len(scheme.tags)), dtype=bool)
@@ -74,23 +92,26 @@ def preset_constraints(
     allowed[is_space] &= within
     if preset.any():
         stop = 0
-        for doc in docs:
-            at = slice(stop, stop := stop + len(doc))
-            _apply_preset(doc, scheme, allowed[at], preset[at], boundaries[at], is_space[at])
+        for doc, of_doc in zip(docs, presets):
+            for ents in of_doc:
+                at = slice(stop, stop := stop + len(doc))
+                kept = allowed[at], preset[at], boundaries[at], is_space[at]
+                _apply_preset(doc, ents, scheme, *kept)
     return DecodingConstraints(allowed, boundaries, preset)
 
 
 def _apply_preset(
     doc: Doc,
+    ents: Preset,
     scheme: TagScheme,
     allowed: NDArray[np.bool_],
     preset: NDArray[np.bool_],
     boundaries: NDArray[np.bool_],
     is_space: NDArray[np.bool_],
 ) -> None:
-    """Restrict the preset tokens of a doc to their tags, and keep their entities from growing."""
+    """Restrict the preset tokens of a chain to their tags, and keep their entities from growing."""
     allowed[preset] = np.arange(allowed.shape[1]) == TAG_OUTSIDE
-    for ent in doc.ents:
+    for ent, label in ents:
         crossed = boundaries[ent.start + 1 : ent.end].any()
         if crossed or is_space[ent.start] or is_space[ent.end - 1]:
             broken = "crosses a sentence start" if crossed else "begins or ends with whitespace"
@@ -99,8 +120,8 @@ def _apply_preset(
                 f"{broken}. It is kept; set overwrite to true to ignore it.",
                 stacklevel=2,
             )
-        if ent.label_ in scheme.numbers:
-            first, tags = scheme.entity_mask(ent.start, ent.end, ent.label_, len(doc))
+        if label in scheme.numbers:
+            first, tags = scheme.entity_mask(ent.start, ent.end, label, len(doc))
             allowed[ent.start : ent.end] = tags[ent.start - first : ent.end - first]
             for neighbour in (ent.start - 1, ent.end):
                 # An entity cannot grow over a sentence start.

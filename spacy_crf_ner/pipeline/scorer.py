@@ -3,9 +3,12 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from spacy.pipeline.spancat import spancat_score
 from spacy.scorer import get_ner_prf
+from spacy.tokens import Span
 from spacy.training import Example
 
+from .label_sets import KEY as ANNOTATED
 from .label_sets import unannotated
 
 
@@ -14,24 +17,45 @@ def make_ner_scorer() -> Callable[..., dict[str, Any]]:
 
     As `spacy.ner_scorer.v1`, but predicted entities of a label that the gold doc does not annotate
     do not count as wrong, unless they overlap a gold entity (see `label_sets`).
+
+    Of a component with overlapping entities, those in `doc.spans` are scored too, as
+    `spacy.spancat_scorer.v1` does.
     """
     return score_entities
 
 
-def score_entities(examples: Iterable[Example], **kwargs: Any) -> dict[str, Any]:
-    """Score examples; returns "ents_p", "ents_r", "ents_f" and "ents_per_type"."""
-    scores: dict[str, Any] = get_ner_prf([_judged(eg) for eg in examples], **kwargs)
+def score_entities(
+    examples: Iterable[Example], spans_key: str | None = None, **kwargs: Any
+) -> dict[str, Any]:
+    """Score examples.
+
+    spans_key: The key of overlapping entities in `doc.spans`; None for none.
+
+    Returns "ents_p", "ents_r", "ents_f" and "ents_per_type"; with a key, say "sc", also
+    "spans_sc_p", "spans_sc_r", "spans_sc_f" and "spans_sc_per_type".
+    """
+    judged = [_judged(eg, spans_key) for eg in examples]
+    scores: dict[str, Any] = get_ner_prf(judged, **kwargs)
+    if spans_key is not None:
+        scores |= spancat_score(judged, spans_key=spans_key, **kwargs)
     return scores
 
 
-def _judged(eg: Example) -> Example:
+def _judged(eg: Example, key: str | None) -> Example:
     """Leave out predicted entities whose label is not annotated."""
-    ents = eg.predicted.ents
-    labels = [*{ent.label_ for ent in ents}]
-    hidden = unannotated(eg, labels)
-    if hidden is None:
+    if ANNOTATED not in eg.reference.spans:
         return eg
     doc = eg.predicted.copy()
-    known = [e for e in ents if not hidden[e.start : e.end, labels.index(e.label_)].all()]
+    known = _known(eg, doc.ents, overlapping=False)
     doc.set_ents(known, default="outside")
+    if key is not None and key in doc.spans:
+        doc.spans[key] = _known(eg, doc.spans[key], overlapping=True)
     return Example(doc, eg.reference)
+
+
+def _known(eg: Example, ents: Iterable[Span], overlapping: bool) -> list[Span]:
+    ents = list(ents)
+    labels = [*{ent.label_ for ent in ents}]
+    hidden = unannotated(eg, labels, overlapping)
+    assert hidden is not None
+    return [e for e in ents if not hidden[e.start : e.end, labels.index(e.label_)].all()]

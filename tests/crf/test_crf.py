@@ -632,7 +632,9 @@ def test_docs_may_have_transitions_of_their_own(scale: float, lengths: Tuple[int
         assert ranked[0][b, :, :n].tolist() == nbest(one, 3)[0][0].tolist()
         assert_close(ranked[1][b], nbest(one, 3)[1][0])
         assert_close(p[b, :n], marginals(one)[0])
-        first = log_segment_marginals(one, torch.tensor([0]), torch.tensor([0]), torch.tensor([[1]]))
+        first = log_segment_marginals(
+            one, torch.tensor([0]), torch.tensor([0]), torch.tensor([[1]])
+        )
         assert_close(segments[at], first[0], atol=1e-4, rtol=1e-4)
         assert results_of(batch.select(torch.tensor([b, b]))) == 2 * results_of(one)
     assert (ScaledForwardBackward if scale == 1.0 and any(lengths) else LogForwardBackward) is type(

@@ -1,0 +1,90 @@
+"""Flat entities: one chain for all labels, with at most one entity at a token."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from spacy.tokens import Doc
+from spacy.training import Example
+
+from ..ml.potentials import NegativeSpan, Potentials
+from ..tags import TAG_OUTSIDE, TagScheme
+from .gold import gold_tags, negative_spans
+from .interval_scheduling import Candidate
+from .label_sets import hidden_tags, unannotated
+from .platt_scaling import PlattScaling
+from .posterior import Posterior
+from .preset import preset_constraints
+
+
+class FlatChain:
+    """The chain of all labels, and how gold entities are written in it.
+
+    scheme: The name of the tag scheme.
+    labels: The labels.
+    name: The name of the component, for messages.
+    """
+
+    def __init__(self, scheme: str, labels: tuple[str, ...], name: str) -> None:
+        self.scheme = self.tags = TagScheme(scheme, labels)
+        self.name = name
+
+    def split(self, scores: Potentials) -> tuple[Potentials, Callable[[Potentials], Potentials]]:
+        """Return the potentials of the chain, and the callback for their gradient."""
+        return scores, lambda d_scores: d_scores
+
+    def gold(
+        self, examples: Sequence[Example]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
+        """Return gold and hidden tags of all tokens, as for `nll_with_gradient`."""
+        gold = np.concatenate([gold_tags(eg, self.scheme, self.name) for eg in examples])
+        return gold, hidden_tags(examples, self.scheme)
+
+    def negatives(self, examples: Sequence[Example], key: str | None) -> list[NegativeSpan]:
+        """Return the negative spans; key: As for `negative_spans`."""
+        return [
+            NegativeSpan(doc, exclusion)
+            for doc, eg in enumerate(examples)
+            for exclusion in negative_spans(eg, key, self.scheme, self.name)
+        ]
+
+    def is_annotated(self, eg: Example) -> bool:
+        """Whether gold says something of a token: "outside" says nothing if it may be any tag."""
+        gold, hidden = self.gold([eg])
+        known = gold >= 0
+        if hidden is not None:
+            known &= (gold != TAG_OUTSIDE) | ~hidden[:, 1:].all(1)
+        return bool(known.any())
+
+    def judge_spans(self, eg: Example, spans: Iterable[Candidate]) -> list[tuple[float, bool]]:
+        """Find for each span with a probability whether it is a gold entity.
+
+        Leaves out spans with tokens without annotation, or of a label that is not annotated there.
+        """
+        missing = gold_tags(eg, self.scheme, self.name) < 0
+        hidden = unannotated(eg, self.scheme.labels)
+        aligned = eg.get_aligned_spans_y2x(eg.reference.ents)
+        gold = {(ent.start, ent.end, ent.label_) for ent in aligned}
+        judged = []
+        for (start, end, label), p in spans:
+            unknown = missing[start:end].any()
+            if hidden is not None:
+                unknown |= hidden[start:end, self.scheme.numbers[label]].all()
+            if not unknown:
+                judged.append((p, (start, end, label) in gold))
+        return judged
+
+    def posterior(
+        self,
+        docs: Sequence[Doc],
+        scores: Potentials,
+        overwrite: bool,
+        temperature: float,
+        platt: PlattScaling,
+    ) -> Posterior:
+        """Return the distribution over the entities of docs.
+
+        overwrite: Whether to ignore their preset entities. The rest as for `Posterior`.
+        """
+        constraints = preset_constraints(docs, self.scheme, overwrite)
+        return Posterior(scores, self.scheme, constraints, temperature, platt)

@@ -1,0 +1,189 @@
+"""Overlapping entities: each label has a chain of its own, and one more for each layer of nesting.
+
+The same span is in one layer only. Chains are independent: an entity of one of them says nothing of
+the others.
+
+Axes: B docs, T tokens of a doc, L labels, K layers, M = L * K chains, all layers of a label, then
+those of the next one.
+"""
+
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+from spacy.attrs import ENT_IOB, IS_SPACE, ORTH
+from spacy.tokens import Doc
+from spacy.training import Example
+
+from ..ml.label_chains import split
+from ..ml.potentials import NegativeSpan, Potentials
+from ..tags import TAG_MISSING, TAG_OUTSIDE, Spans, TagScheme
+from .gold import (
+    aligned_negatives,
+    gold_entities,
+    require_known,
+    require_text,
+    warn_of_misaligned,
+    write_tags,
+)
+from .interval_scheduling import Candidate
+from .label_sets import unannotated
+from .layers import assign_layers
+from .overlapping_posterior import ANY, OverlappingPosterior
+from .platt_scaling import PlattScaling
+from .posterior import Posterior
+from .preset import IOB_MISSING, Preset, preset_constraints
+
+
+class LabelChains:
+    """The chains of labels, and how gold entities are written in them.
+
+    scheme: The name of the tag scheme.
+    labels: The L labels.
+    layers: The number K of chains of each label.
+    key: Gold entities are in `doc.spans[key]`; in `doc.ents` of docs without this key.
+    name: The name of the component, for messages.
+    """
+
+    def __init__(
+        self, scheme: str, labels: tuple[str, ...], layers: int, key: str, name: str
+    ) -> None:
+        self.labels, self.layers, self.key, self.name = labels, layers, key, name
+        self.scheme = TagScheme(scheme, (ANY,))  # of each chain
+        # Of the model, with the tags of all chains.
+        names = (label if not k else f"{label} (layer {k + 1})" for label, k in self._chains())
+        self.tags = TagScheme(scheme, tuple(names))
+
+    def _chains(self) -> Iterable[tuple[str, int]]:
+        return product(self.labels, range(self.layers))
+
+    def gold_tags(self, eg: Example) -> NDArray[np.int64]:
+        """Convert the gold entities to tag ids of the predicted tokens: (M, T), -1 where missing.
+
+        Entities of more layers than there are are left out.
+
+        Raises InputError for an entity of an unknown label, or with whitespace at an end.
+        """
+        gold, T = eg.reference, len(eg.predicted)
+        ents = require_text(gold_entities(gold, self.key), self.name)
+        require_known(ents, self.labels, self.name)
+        tags = np.full((len(self.labels), self.layers, T), TAG_OUTSIDE)
+        hidden = unannotated(eg, self.labels, overlapping=True)
+        if hidden is not None:
+            tags[hidden.T.nonzero()[0], :, hidden.T.nonzero()[1]] = TAG_MISSING
+        same = np.array_equal(eg.predicted.to_array(ORTH), gold.to_array(ORTH))
+        if self.key not in gold.spans:
+            tags[:, :, _missing(eg, same)] = TAG_MISSING
+        by_label = defaultdict[str, set[tuple[int, int]]](set)
+        for ent in ents:
+            aligned = [ent] if same else eg.get_aligned_spans_y2x([ent])
+            if aligned:
+                by_label[ent.label_].add((aligned[0].start, aligned[0].end))
+                continue
+            warn_of_misaligned(self.name)
+            tokens = np.unique(eg.alignment.y2x[ent.start : ent.end])
+            tags[self.labels.index(ent.label_), :, tokens] = TAG_MISSING
+        for label, spans in by_label.items():
+            in_order = np.array(sorted(spans))
+            layer = np.array(assign_layers(in_order.tolist()))
+            for k in range(self.layers):
+                starts, ends = in_order[layer == k].T
+                of_layer = Spans(starts, ends, np.zeros_like(starts))
+                write_tags(tags[self.labels.index(label), k], of_layer, self.scheme)
+        return tags.reshape(len(self.labels) * self.layers, T)
+
+    def split(self, scores: Potentials) -> tuple[Potentials, Callable[[Potentials], Potentials]]:
+        """Return the potentials of the chains, and the callback for their gradient."""
+        return split(scores, len(self.scheme.tags))
+
+    def gold(self, examples: Sequence[Example]) -> tuple[NDArray[np.int64], None]:
+        """Return the gold tags of all tokens of all chains, and no hidden tags."""
+        return np.concatenate([self.gold_tags(eg).ravel() for eg in examples]), None
+
+    def negatives(self, examples: Sequence[Example], key: str | None) -> list[NegativeSpan]:
+        """Return the negative spans of the chains.
+
+        key: As for `aligned_negatives`. A span of label "" is no entity of any label.
+
+        Raises InputError for an unknown label, and for a span that is a gold entity.
+        """
+        M = len(self.labels) * self.layers
+        return [
+            NegativeSpan(
+                doc * M + chain,
+                self.scheme.exclusion_mask(span.start, span.end, ANY, len(eg.predicted)),
+            )
+            for doc, eg in enumerate(examples)
+            for span in aligned_negatives(eg, key, self.labels, self.name, self.key)
+            for chain, (label, _) in enumerate(self._chains())
+            if span.label_ in ("", label)
+        ]
+
+    def is_annotated(self, eg: Example) -> bool:
+        """Whether gold says something of a token, for a label."""
+        return bool((self.gold_tags(eg) != TAG_MISSING).any())
+
+    def presets(self, doc: Doc) -> list[Preset]:
+        """Return the preset entities of each chain: those of its label, in the outermost layer."""
+        return [
+            [(ent, ANY) for ent in doc.ents if ent.label_ == label and k == 0]
+            for label, k in self._chains()
+        ]
+
+    def judge_spans(self, eg: Example, candidates: Iterable[Candidate]) -> list[tuple[float, bool]]:
+        """Find for each span with a probability whether it is a gold entity.
+
+        Leaves out spans with tokens where entities of their label are not annotated.
+        """
+        missing = dict(zip(self.labels, self.gold_tags(eg)[:: self.layers] < 0))  # outermost layers
+        aligned = eg.get_aligned_spans_y2x(gold_entities(eg.reference, self.key), True)
+        gold = {(ent.start, ent.end, ent.label_) for ent in aligned}
+        return [
+            (p, span in gold)
+            for span, p in candidates
+            if not missing[span[2]][span[0] : span[1]].any()
+        ]
+
+    def posterior(
+        self,
+        docs: Sequence[Doc],
+        scores: Potentials,
+        overwrite: bool,
+        temperature: float,
+        platt: PlattScaling,
+    ) -> OverlappingPosterior:
+        """Return the distribution over the entities of docs; arguments as for `FlatChain`."""
+        constraints = preset_constraints(docs, self.scheme, overwrite, self.presets)
+        chains, _ = self.split(scores)
+        chained = Posterior(chains, self.scheme, constraints, temperature, platt)
+        return OverlappingPosterior(chained, self.labels, self.layers)
+
+    def warn_of_lost(self, examples: Iterable[Example]) -> None:
+        """Warn of gold entities that need more layers, with the recall that can be reached."""
+        total = lost = 0
+        for eg in examples:
+            by_label = defaultdict[str, set[tuple[int, int]]](set)
+            for ent in gold_entities(eg.reference, self.key):
+                by_label[ent.label_].add((ent.start, ent.end))
+            layers = [k for spans in by_label.values() for k in assign_layers(spans)]
+            total += len(layers)
+            lost += sum(k >= self.layers for k in layers)
+        if lost:
+            warnings.warn(
+                f"[{self.name}] {lost} of {total} gold entities are nested in more than "
+                f"{self.layers} layers of their label, and cannot be learned: recall is at most "
+                f"{1 - lost / total:.1%}. Set more layers.",
+                stacklevel=3,
+            )
+
+
+def _missing(eg: Example, same: bool) -> NDArray[np.bool_]:
+    """Mark the predicted tokens whose entities are not annotated: (T,)."""
+    if not same:
+        return np.array([tag is None or tag == "-" for tag in eg.get_aligned_ner()], dtype=bool)
+    iob, is_space = eg.reference.to_array([ENT_IOB, IS_SPACE]).T
+    missing: NDArray[np.bool_] = (iob == IOB_MISSING) & ~((is_space != 0) & iob.any())
+    return missing

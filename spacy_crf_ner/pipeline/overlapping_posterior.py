@@ -1,0 +1,114 @@
+"""The posterior distribution over overlapping entities, of which each label has chains of its own.
+
+Axes: B docs, M chains of a doc, K layers of a label.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..tags import SpanOffsets
+from .interval_scheduling import Candidate
+from .posterior import Posterior, Trellis
+
+ANY = ""  # the label of the chain of one label
+
+
+class OverlappingPosterior:
+    """The posterior distribution over the entities of each doc, with a chain for each label.
+
+    As `Posterior`, for entities that overlap.
+
+    posterior: Of the B * M chains, which have one label, ANY.
+    labels, layers: The labels, and the number K of chains that each has.
+    """
+
+    def __init__(self, posterior: Posterior, labels: Sequence[str], layers: int) -> None:
+        self._posterior, self._layers = posterior, layers
+        self._labels = [label for label in labels for _ in range(layers)]  # of the chains
+        self._chains = {
+            label: slice(i * layers, (i + 1) * layers) for i, label in enumerate(labels)
+        }
+
+    def decode(self) -> list[list[SpanOffsets]]:
+        """Find the entities of the most probable tag sequence of each chain."""
+        return [sorted(set(found)) for found in self._by_doc(self._posterior.decode())]
+
+    def decode_f_score(self, threshold: float) -> list[list[SpanOffsets]]:
+        """As `Posterior.decode_f_score`, of each chain."""
+        found = self._posterior.decode_f_score(threshold)
+        return [sorted(set(of_doc)) for of_doc in self._by_doc(found)]
+
+    def nbest(self, n: int) -> list[list[tuple[list[SpanOffsets], float]]]:
+        """Find the n most probable analyses, as `Posterior`; two may differ in layers only."""
+        rows = self._posterior.nbest(n)
+        M = len(self._labels)
+        result = []
+        for i in range(0, len(rows), M):
+            best: list[tuple[list[SpanOffsets], float]] = [([], 0.0)]
+            for label, ranked in zip(self._labels, rows[i : i + M]):
+                joined = [
+                    (spans + [(start, end, label) for start, end, _ in more], p + q)
+                    for spans, p in best
+                    for more, q in ranked
+                ]
+                best = sorted(joined, key=lambda pair: -pair[1])[:n]
+            result.append([(sorted(set(spans)), p) for spans, p in best])
+        return result
+
+    def trellis(self, doc: int, label: str) -> Trellis:
+        """Compute the trellis of the outermost chain of a label."""
+        found = self._posterior.trellis(doc * len(self._labels) + self._chains[label].start)
+        return found._replace(
+            tags=tuple(f"{tag}{label}" if tag != "O" else tag for tag in found.tags)
+        )
+
+    def probabilities(self, spans: Sequence[Sequence[SpanOffsets]]) -> list[list[float]]:
+        """Compute for each span of each doc the probability that a layer of its label has it.
+
+        Raises KeyError for an unknown label.
+        """
+        asked = []
+        for of_doc in spans:
+            of_chains: list[list[SpanOffsets]] = [[] for _ in self._labels]
+            for start, end, label in of_doc:
+                for chain in of_chains[self._chains[label]]:
+                    chain.append((start, end, ANY))
+            asked += of_chains
+        found = map(iter, self._posterior.probabilities(asked))
+        result = []
+        for of_doc in spans:
+            chains = [next(found) for _ in self._labels]
+            result.append(
+                [
+                    1 - math.prod(1 - next(p) for p in chains[self._chains[label]])
+                    for _, _, label in of_doc
+                ]
+            )
+        return result
+
+    def candidates(self, thresholds: NDArray[np.float64]) -> list[list[Candidate]]:
+        """Find all spans with at least this probability, as `Posterior`."""
+        # A span may have it from several layers together.
+        lowest = 1 - (1 - thresholds.min(keepdims=True)) ** (1 / self._layers)
+        rows = self._posterior.candidates(lowest)
+        spans = [sorted(set(of_doc)) for of_doc in self._by_doc([[s for s, _ in r] for r in rows])]
+        of_label = dict(zip(self._chains, thresholds.tolist()))
+        return [
+            [(span, p) for span, p in zip(of_doc, ps) if p >= of_label[span[2]]]
+            for of_doc, ps in zip(spans, self.probabilities(spans))
+        ]
+
+    def _by_doc(self, rows: Sequence[Sequence[SpanOffsets]]) -> list[list[SpanOffsets]]:
+        """Join the spans of the chains of each doc, with their labels."""
+        M = len(self._labels)
+        return [
+            [
+                (start, end, label)
+                for label, row in zip(self._labels, rows[i : i + M])
+                for start, end, _ in row
+            ]
+            for i in range(0, len(rows), M)
+        ]

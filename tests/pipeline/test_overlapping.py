@@ -1,0 +1,587 @@
+"""Overlapping entities: chains of labels against the enumeration of all assignments."""
+
+import math
+from itertools import combinations, pairwise, product
+from typing import Any, Dict, List, Set, Tuple
+
+import numpy as np
+import pytest
+import spacy
+import torch
+from numpy.typing import NDArray
+from spacy.language import Language
+from spacy.pipeline.spancat import spancat_score
+from spacy.tokens import Doc, DocBin, Span
+from spacy.training import Example
+from spacy.vocab import Vocab
+from torch import Tensor
+from torch.testing import assert_close
+
+import helpers
+from helpers import SCHEMES
+from pipelines import TOK2VEC, train
+from posteriors import read
+from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.ml.label_chains import split
+from spacy_crf_ner.ml.potentials import Potentials
+from spacy_crf_ner.pipeline.layers import assign_layers
+from spacy_crf_ner.pipeline.overlapping import LabelChains
+from spacy_crf_ner.pipeline.platt_scaling import UNCHANGED
+from spacy_crf_ner.tags import TagScheme
+
+Spans = Tuple[helpers.Span, ...]
+LABELS = ("PER", "LOC")
+LENGTHS = (3, 0, 2)
+EVERYWHERE = [(scheme, layers) for scheme in SCHEMES for layers in (1, 2)]
+
+
+def of_chains(scheme: str, layers: int, key: str = "sc") -> LabelChains:
+    return LabelChains(scheme, LABELS, layers, key, "ner")
+
+
+def random_potentials(C: int, seed: int = 0) -> Potentials:
+    """Potentials of three docs for C tags, in float64."""
+    rng = np.random.default_rng(seed)
+    shapes = (sum(LENGTHS), C), (C, C), (C,), (C,)
+    E, A, start, end = (rng.normal(0, 1.5, shape) for shape in shapes)
+    return Potentials(E, np.array(LENGTHS), A, start, end, constrained=True)  # type: ignore[arg-type]
+
+
+def of_chain(potentials: Potentials, doc: int, chain: int, n: int) -> List[Tensor]:
+    """The scores of one chain, by their definition: O scores 0, and so does staying there."""
+    tags = [0, *range(1 + chain * (n - 1), 1 + (chain + 1) * (n - 1))]
+    begin = sum(LENGTHS[:doc])
+    tensors = potentials.tensors()
+    E = tensors[0][begin : begin + LENGTHS[doc]][:, tags].clone()
+    A, start, end = (
+        tensors[1][tags][:, tags].clone(),
+        tensors[2][tags].clone(),
+        tensors[3][tags].clone(),
+    )
+    E[:, 0] = A[0, 0] = start[0] = end[0] = 0.0
+    return [E, A, start, end]
+
+
+def paths_of(scheme: TagScheme, scores: List[Tensor]) -> Tuple[Tensor, Tensor]:
+    paths, totals = helpers.scored_paths(*scores)
+    legal = helpers.is_legal(paths, *map(torch.from_numpy, scheme.constraints))
+    return paths[legal], totals[legal]
+
+
+def enumerated(
+    chains: LabelChains, potentials: Potentials, doc: int
+) -> List[List[Tuple[Spans, float]]]:
+    """For each chain of a doc, its sets of entities, with their log probabilities."""
+    n, result = len(chains.scheme.tags), []
+    for chain, (label, _) in enumerate(product(LABELS, range(chains.layers))):
+        paths, scores = paths_of(chains.scheme, of_chain(potentials, doc, chain, n))
+        sets = [
+            tuple(
+                (start, end, label)
+                for start, end, _ in read(
+                    chains.scheme.name,
+                    [chains.scheme.tags[i] for i in path],
+                    [t == 0 for t in range(len(path) + 1)],
+                )
+            )
+            for path in paths.tolist()
+        ]
+        result.append(list(zip(sets, scores.log_softmax(0).tolist())))
+    return result
+
+
+def posterior_of(chains: LabelChains, potentials: Potentials) -> Any:
+    docs = [Doc(Vocab(), words=["a"] * T) for T in LENGTHS]
+    return chains.posterior(docs, potentials, False, 1.0, UNCHANGED)
+
+
+@pytest.mark.parametrize(("scheme", "layers"), EVERYWHERE)
+def test_decoding_and_probabilities_are_those_of_all_assignments(scheme: str, layers: int) -> None:
+    chains = of_chains(scheme, layers)
+    potentials = random_potentials(len(chains.tags.tags))
+    posterior = posterior_of(chains, potentials)
+    all_spans: List[List[helpers.Span]] = []
+    expected: List[List[float]] = []
+    for doc, (T, decoded) in enumerate(zip(LENGTHS, posterior.decode())):
+        by_chain = enumerated(chains, potentials, doc)
+        best: Set[helpers.Span] = set()
+        for found in by_chain:
+            best |= set(max(found, key=lambda pair: pair[1])[0])
+        assert decoded == sorted(best)
+        spans = [(s, e, label) for s in range(T) for e in range(s + 1, T + 1) for label in LABELS]
+        p = []
+        for span in spans:
+            # A span is an entity if a chain of its label has it.
+            absent = [
+                sum(math.exp(q) for found, q in of_chain if span not in found)
+                for of_chain in by_chain
+            ]
+            p.append(1 - math.prod(absent))
+        all_spans.append(spans)
+        expected.append(p)
+    for found, right in zip(posterior.probabilities(all_spans), expected):
+        assert found == pytest.approx(right, abs=1e-9)
+    thresholds = np.array([0.05, 0.2])
+    candidates = posterior.candidates(thresholds)
+    for spans, right, found in zip(all_spans, expected, candidates):
+        kept = {span: p for span, p in zip(spans, right) if p >= thresholds[LABELS.index(span[2])]}
+        assert dict(found) == pytest.approx(kept) and len(found) == len(kept)
+
+
+@pytest.mark.parametrize(("scheme", "layers"), EVERYWHERE)
+def test_nbest_are_the_best_assignments_of_all_chains(scheme: str, layers: int) -> None:
+    chains = of_chains(scheme, layers)
+    potentials = random_potentials(len(chains.tags.tags), seed=1)
+    for doc, ranked in enumerate(posterior_of(chains, potentials).nbest(6)):
+        joint = sorted(
+            (
+                (sum(q for _, q in parts), sorted({span for found, _ in parts for span in found}))
+                for parts in product(*enumerated(chains, potentials, doc))
+            ),
+            key=lambda pair: -pair[0],
+        )
+        assert [p for _, p in ranked] == pytest.approx([p for p, _ in joint[:6]], abs=1e-9)
+        assert [spans for spans, _ in ranked] == [spans for _, spans in joint[: len(ranked)]]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_chains_with_one_label_at_a_token_are_the_flat_chain(scheme: str) -> None:
+    """The product of the chains, restricted to one label a token, is a CRF over all tags."""
+    chains = of_chains(scheme, 1)
+    n, tags = len(chains.scheme.tags), chains.tags
+    potentials = random_potentials(len(tags.tags), seed=2)
+    # Between labels, a tag of the flat chain is left to O in its chain, and entered from O.
+    E, A, start, end = (tensor.clone() for tensor in potentials.tensors())
+    E[:, 0] = A[0, 0] = start[0] = end[0] = 0.0
+    label = torch.from_numpy(tags.label_of)
+    apart = (label[:, None] != label) & (label[:, None] >= 0) & (label >= 0)
+    A = torch.where(apart, A[:, :1] + A[:1], A)
+    begin = 0
+    for doc, T in enumerate(LENGTHS):
+        flat = helpers.scored_paths(E[begin : begin + T], A, start, end)
+        legal = helpers.is_legal(flat[0], *map(torch.from_numpy, tags.constraints))
+        of_flat = {
+            tuple(path): s for path, s in zip(flat[0][legal].tolist(), flat[1][legal].tolist())
+        }
+        joint: Dict[Tuple[int, ...], float] = {}
+        parts = [
+            zip(*(x.tolist() for x in paths_of(chains.scheme, of_chain(potentials, doc, m, n))))
+            for m in range(len(LABELS))
+        ]
+        for assigned in product(*map(list, parts)):
+            at = np.array([path for path, _ in assigned]).reshape(len(LABELS), T)
+            if ((at > 0).sum(0) <= 1).all():
+                shifted = np.where(at > 0, at + np.arange(len(LABELS))[:, None] * (n - 1), 0)
+                joint[tuple(shifted.sum(0).tolist())] = sum(score for _, score in assigned)
+        assert joint.keys() == of_flat.keys()
+        for path, score in joint.items():
+            assert score == pytest.approx(of_flat[path], abs=1e-9)
+        begin += T
+
+
+def test_split_leaves_gradients_where_they_belong() -> None:
+    potentials = random_potentials(1 + 2 * 4)
+    chains, backprop = split(potentials, 5)
+    weights = [torch.randn(tensor.shape, dtype=torch.float64) for tensor in chains.tensors()]
+    d_flat = backprop(chains.with_gradient(weights)).tensors()
+
+    leaves = [tensor.clone().requires_grad_() for tensor in potentials.tensors()]
+    again = Potentials(*leaves[:1], np.array(LENGTHS), *leaves[1:], True)  # type: ignore[arg-type]
+    total: Any = 0.0
+    row = 0
+    for doc, T in enumerate(LENGTHS):
+        begin = 2 * sum(LENGTHS[:doc])
+        for chain in range(2):
+            tags = [0, *range(1 + 4 * chain, 5 + 4 * chain)]
+            first = sum(LENGTHS[:doc])
+            rows = slice(begin + chain * T, begin + (chain + 1) * T)
+            total = (
+                total
+                + (weights[0][rows][:, 1:] * again.emissions[first : first + T][:, tags[1:]]).sum()
+            )
+            own = again.transitions[tags][:, tags]
+            kept = torch.ones(5, 5)
+            kept[0, 0] = 0
+            total = total + (weights[1][row] * own * kept).sum()
+            total = total + (weights[2][row][1:] * again.start[tags[1:]]).sum()
+            total = total + (weights[3][row][1:] * again.end[tags[1:]]).sum()
+            row += 1
+    for found, expected in zip(d_flat, torch.autograd.grad(total, leaves)):
+        assert_close(found, expected)
+
+
+# The component
+
+WORDS = ["the", "king", "of", "France", "met"]
+WORDS += ["University", "of", "Oslo", "president", "in", "Oslo", "."]
+SPANS = [(0, 4, "PER"), (3, 4, "LOC"), (5, 9, "PER"), (5, 8, "ORG"), (7, 8, "LOC")]
+SPANS += [(10, 11, "LOC")]
+
+
+def pipeline(**settings: Any) -> Language:
+    model = {
+        "@architectures": "spacy-crf-ner.BiLSTMCRF.v1",
+        "hidden_width": 16,
+        "tok2vec": TOK2VEC,
+    }
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", config={"entities": "overlapping", "model": model, **settings})
+    return nlp
+
+
+def doc_with(nlp: Language, spans: List[helpers.Span], words: List[str] = WORDS) -> Doc:
+    doc = Doc(nlp.vocab, words=words)
+    doc.spans["sc"] = [Span(doc, *span) for span in spans]
+    return doc
+
+
+def example(nlp: Language, spans: List[helpers.Span] = SPANS, words: List[str] = WORDS) -> Example:
+    return Example(Doc(nlp.vocab, words=words), doc_with(nlp, spans, words))
+
+
+def found(doc: Doc, key: str = "sc") -> List[helpers.Span]:
+    return [(span.start, span.end, span.label_) for span in doc.spans[key]]
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def learned(request: pytest.FixtureRequest) -> Language:
+    nlp = pipeline(layers=request.param)
+    train(nlp, [example(nlp), example(nlp, [], ["nothing", "here"])], steps=80)
+    return nlp
+
+
+def test_it_learns_entities_of_different_labels_that_overlap(learned: Language) -> None:
+    doc = learned(Doc(learned.vocab, words=WORDS))
+    assert found(doc) == sorted(SPANS)
+    scores = doc.spans["sc"].attrs["scores"]
+    assert scores.dtype == np.float32 and (scores > 0.5).all()
+    # doc.ents has the disjoint ones with the largest sum of probability.
+    p = dict(zip(found(doc), scores.tolist()))
+    disjoint = [
+        chosen
+        for r in range(len(SPANS) + 1)
+        for chosen in combinations(sorted(SPANS), r)
+        if all(a[1] <= b[0] for a, b in pairwise(chosen))
+    ]
+    best = max(disjoint, key=lambda chosen: sum(p[span] for span in chosen))
+    assert [(e.start, e.end, e.label_) for e in doc.ents] == list(best)
+    for ent in doc.ents:
+        assert ent._.confidence == pytest.approx(p[ent.start, ent.end, ent.label_], abs=1e-6)
+    nothing = learned(Doc(learned.vocab, words=["nothing", "here"]))
+    assert found(nothing) == [] and not nothing.ents and nothing.has_annotation("ENT_IOB")
+    assert found(learned(Doc(learned.vocab))) == []
+
+
+def test_the_loss_is_that_of_enumeration() -> None:
+    """Missing labels, nesting within a label, and negative spans."""
+    nlp = pipeline(layers=2, incorrect_spans_key="wrong")
+    ner = nlp.get_pipe("crf_ner")
+    for label in LABELS:
+        ner.add_label(label)
+    words = [["a", "b", "c"], [], ["d", "e"]]
+    gold = [[(0, 3, "PER"), (1, 2, "PER"), (2, 3, "LOC")], [], [(0, 1, "PER")]]
+    examples = [example(nlp, spans, of_doc) for spans, of_doc in zip(gold, words)]
+    last = examples[2].reference
+    last.spans["annotated_labels"] = [Span(last, 0, 2, "PER")]
+    first = examples[0].reference
+    first.spans["wrong"] = [Span(first, 0, 1, "LOC"), Span(first, 1, 3, "")]
+    chains = of_chains("biluo", 2)
+    potentials = random_potentials(len(chains.tags.tags), seed=3)
+    potentials = potentials._replace(
+        **{
+            n: getattr(potentials, n).astype("f")
+            for n in ("emissions", "transitions", "start", "end")
+        }
+    )
+    leaves = [tensor.clone().double().requires_grad_() for tensor in potentials.tensors()]
+    again = potentials._replace(
+        emissions=leaves[0], transitions=leaves[1], start=leaves[2], end=leaves[3]
+    )
+    in_chain = {
+        0: [[(0, 3)], [(1, 2)], [(2, 3)], []],
+        1: [[], [], [], []],
+        2: [[(0, 1)], [], None, None],  # LOC is not annotated
+    }
+    wrong = {0: [[(1, 3)], [(1, 3)], [(0, 1), (1, 3)], [(0, 1), (1, 3)]]}
+    loss: Any = torch.zeros((), dtype=torch.float64)
+    for doc, of_doc in in_chain.items():
+        for m, spans in enumerate(of_doc):
+            if spans is None or not LENGTHS[doc]:
+                continue
+            begin = sum(LENGTHS[:doc])
+            tags = [0, *range(1 + 4 * m, 5 + 4 * m)]
+            mask = torch.ones(5, 5)
+            mask[0, 0] = 0.0
+            scores = [
+                again.emissions[begin : begin + LENGTHS[doc]][:, tags] * mask[0],
+                again.transitions[tags][:, tags] * mask,
+                again.start[tags] * mask[0],
+                again.end[tags] * mask[0],
+            ]
+            paths, totals = paths_of(chains.scheme, scores)
+            written = helpers.write("biluo", LENGTHS[doc], [(s, e, "") for s, e in spans])
+            path = torch.tensor([chains.scheme.tags.index(tag) for tag in written])
+            (match,) = torch.where((paths == path).all(1))
+            assert len(match) == 1
+            loss = loss - totals.log_softmax(0)[match[0]]
+            for span in wrong.get(doc, [[]] * 4)[m]:
+                has = torch.tensor(
+                    [
+                        (*span, "")
+                        in read("biluo", [chains.scheme.tags[i] for i in p], [False] * 4)
+                        for p in paths.tolist()
+                    ]
+                )
+                loss = loss - totals.log_softmax(0)[~has].logsumexp(0)
+    found_loss, gradient = ner.get_loss(examples, potentials)
+    assert found_loss == pytest.approx(loss.item(), rel=1e-5)
+    for d_found, d_right in zip(gradient.tensors(), torch.autograd.grad(loss, leaves)):
+        assert_close(d_found.double(), d_right, atol=1e-4, rtol=1e-4)
+    log_p = ner.chains.gold(examples)[0]
+    assert (log_p == -1).sum() == 2 * 2  # two tokens in the two layers of LOC
+
+
+def test_scores_are_those_of_spancat(learned: Language) -> None:
+    gold = [SPANS[:3], [*SPANS, (4, 5, "ORG")]]
+    examples = [example(learned, spans) for spans in gold]
+    scores = learned.evaluate(examples)
+    annotated = [Example(learned(eg.predicted.copy()), eg.reference) for eg in examples]
+    expected = spancat_score(annotated, spans_key="sc")
+    assert 0.5 < expected["spans_sc_f"] < 1.0
+    assert {name: scores[name] for name in expected} == expected
+    assert scores["ents_f"] is None  # gold docs do not annotate doc.ents
+
+
+def test_labels_that_gold_does_not_annotate_do_not_count_as_wrong(learned: Language) -> None:
+    eg = example(learned, [span for span in SPANS if span[2] == "LOC"])
+    assert learned.evaluate([eg])["spans_sc_p"] < 1.0
+    gold = eg.reference
+    gold.spans["annotated_labels"] = [Span(gold, 0, len(gold), "LOC")]
+    assert learned.evaluate([eg])["spans_sc_f"] == 1.0
+
+
+def test_flat_gold_docs_train_it_too() -> None:
+    nlp = pipeline()
+    doc = Doc(nlp.vocab, words=WORDS)
+    doc.set_ents(
+        [Span(doc, 3, 4, "LOC"), Span(doc, 5, 8, "ORG")], missing=[doc[10:12]], default="outside"
+    )
+    eg = Example(Doc(nlp.vocab, words=WORDS), doc)
+    train(nlp, [eg], steps=60)
+    tags = nlp.get_pipe("crf_ner").chains.gold_tags(eg)
+    assert (tags[:, 10:] == -1).all() and (tags[:, :10] >= 0).all()
+    assert {(3, 4, "LOC"), (5, 8, "ORG")} <= set(found(nlp(Doc(nlp.vocab, words=WORDS))))
+
+
+def test_preset_entities_are_kept_by_their_label_only(learned: Language) -> None:
+    doc = Doc(learned.vocab, words=WORDS)
+    doc.set_ents([Span(doc, 2, 4, "ORG")], default="missing")
+    learned(doc)
+    assert (2, 4, "ORG") in found(doc) and (0, 4, "PER") in found(doc)
+    assert (2, 4, "ORG") in [(e.start, e.end, e.label_) for e in doc.ents]
+    assert not any(e.label_ == "PER" and e.start == 0 for e in doc.ents)
+    at = found(doc).index((2, 4, "ORG"))
+    assert doc.spans["sc"].attrs["scores"][at] == 1.0 and len(set(found(doc))) == len(found(doc))
+    blocked = Doc(learned.vocab, words=WORDS)
+    blocked.set_ents([], blocked=[blocked[10:11]], default="unmodified")
+    assert (10, 11, "LOC") not in found(learned(blocked)) and (0, 4, "PER") in found(blocked)
+    free = Doc(learned.vocab, words=WORDS)
+    free.set_ents([Span(free, 2, 4, "ORG")], default="missing")
+    ner = learned.get_pipe("crf_ner")
+    ner.overwrite = True
+    try:
+        assert (2, 4, "ORG") not in found(learned(free))
+    finally:
+        ner.overwrite = False
+
+
+def test_sentences_and_whitespace_bound_every_chain(learned: Language) -> None:
+    doc = Doc(learned.vocab, words=WORDS, sent_starts=[t in (0, 2) for t in range(len(WORDS))])
+    assert all(not start < 2 < end for start, end, _ in found(learned(doc)))
+    words = ["the", "king", "of", " ", "France", " "]
+    for start, end, _ in found(learned(Doc(learned.vocab, words=words))):
+        assert words[start].strip() and words[end - 1].strip()
+
+
+def test_thresholds_and_f_score_decoding(learned: Language) -> None:
+    ner = learned.get_pipe("crf_ner")
+    everything = set(found(learned(Doc(learned.vocab, words=WORDS))))
+    try:
+        ner.thresholds = {"LOC": 1.0}
+        assert set(found(learned(Doc(learned.vocab, words=WORDS)))) == {
+            span for span in everything if span[2] != "LOC"
+        }
+        ner.thresholds, ner.decode, ner.span_threshold = {}, "f_score", 0.5
+        assert set(found(learned(Doc(learned.vocab, words=WORDS)))) == everything
+    finally:
+        ner.thresholds, ner.decode, ner.span_threshold = {}, "viterbi", None
+
+
+def test_confidences_and_candidates_agree_with_posteriors(learned: Language) -> None:
+    ner, fresh = learned.get_pipe("crf_ner"), Doc(learned.vocab, words=WORDS)
+    doc = learned(Doc(learned.vocab, words=WORDS))
+    asked = [Span(fresh, *span) for span in found(doc)]
+    right = doc.spans["sc"].attrs["scores"].tolist()
+    assert ner.span_posteriors(fresh, asked) == pytest.approx(right, abs=1e-6)
+    (analyses,) = ner.nbest([fresh], 3)
+    assert [(s.start, s.end, s.label_) for s in analyses[0].ents] == sorted(SPANS)
+    (log_p,) = ner.log_likelihoods([example(learned)])
+    assert math.exp(log_p) == pytest.approx(analyses[0].probability, rel=1e-4)
+    trellis = ner.trellis(fresh, "LOC")
+    assert trellis.tags == ("O", "B-LOC", "I-LOC", "L-LOC", "U-LOC")
+    assert [t for t, tag in enumerate(trellis.path) if tag] == [3, 7, 10]
+    with pytest.raises(InputError, match=r"one of .*'LOC'.* got None"):
+        ner.trellis(fresh)
+    moves = ner.transitions()
+    label = np.array([tag[2:] for tag in moves.tags])
+    apart = (label[:, None] != label) & (label[:, None] != "") & (label != "")
+    assert not moves.legal[apart].any() and moves.scores[0, 0] == 0.0
+
+
+def test_it_is_stored_and_calibrated(learned: Language, tmp_path: Any) -> None:
+    before = found(learned(Doc(learned.vocab, words=WORDS)))
+    learned.to_disk(tmp_path / "pipeline")
+    again = spacy.load(tmp_path / "pipeline")
+    doc = again(Doc(again.vocab, words=WORDS))
+    assert found(doc) == before
+    docs = DocBin(docs=[doc], store_user_data=True).to_bytes()
+    (stored,) = DocBin().from_bytes(docs).get_docs(again.vocab)
+    assert found(stored) == before
+    texts = [" ".join(WORDS), "nothing here"] * 3
+    one = [found(doc) for doc in again.pipe(texts)]
+    assert [found(doc) for doc in again.pipe(texts, n_process=2, batch_size=2)] == one
+    ner = again.get_pipe("crf_ner")
+    rng = np.random.default_rng(0)
+    noisy = [
+        example(again, [span for span in SPANS if rng.random() < 0.7] or SPANS[:1])
+        for _ in range(20)
+    ]
+    likelihood = sum(ner.log_likelihoods(noisy))
+    assert ner.fit_temperature(noisy) > 1.2  # the model is too sure
+    assert sum(ner.log_likelihoods(noisy)) > likelihood
+    ner.fit_platt_scaling(noisy)
+    doc = again(Doc(again.vocab, words=WORDS))
+    mean = doc.spans["sc"].attrs["scores"].mean()
+    assert mean == pytest.approx(0.7, abs=0.15)
+
+
+def test_weights_of_another_kind_of_entities_are_refused(learned: Language, tmp_path: Any) -> None:
+    learned.to_disk(tmp_path / "pipeline")
+    layers = learned.get_pipe("crf_ner").layers
+    config = {"components": {"crf_ner": {"entities": "flat", "layers": 1}}}
+    other = spacy.load(tmp_path / "pipeline", config=config)
+    with pytest.raises(InputError, match=f"flat entities in 1 .* overlapping entities in {layers}"):
+        other(Doc(other.vocab, words=WORDS))
+
+
+@pytest.mark.parametrize("settings", [{"entities": "nested"}, {"layers": 0}])
+def test_unknown_settings_are_errors(settings: Dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(settings))):
+        pipeline(**settings)
+    with pytest.raises(InputError, match="layers: expected 1 or more, and 1 for flat"):
+        pipeline(entities="flat", layers=2)
+
+
+def test_entities_of_too_many_layers_are_counted() -> None:
+    nlp = pipeline(layers=2)
+    nested = [(0, 6, "PER"), (1, 5, "PER"), (2, 4, "PER"), (2, 3, "LOC")]
+    with pytest.warns(UserWarning, match="1 of 4 gold entities .* 2 layers .* at most 75.0%"):
+        train(nlp, [example(nlp, nested)], steps=80)
+    assert found(nlp(Doc(nlp.vocab, words=WORDS))) == sorted(nested[:2] + nested[3:])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_layers_are_the_fewest_and_outermost_first(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    starts = rng.integers(0, 12, 8)
+    spans = sorted({(int(s), int(s + n)) for s, n in zip(starts, rng.integers(1, 6, 8))})
+    rng.shuffle(spans)
+    layers = assign_layers(spans)
+    at_token = [sum(start <= t < end for start, end in spans) for t in range(20)]
+    assert max(layers) + 1 == max(at_token)
+    for (a, j), (b, k) in product(zip(spans, layers), repeat=2):
+        if a != b and j == k:
+            assert a[1] <= b[0] or b[1] <= a[0]
+
+
+def test_bad_gold_is_an_error() -> None:
+    nlp = pipeline()
+    train(nlp, [example(nlp)], steps=1)
+    with pytest.raises(InputError, match="got 'NEW'"):
+        nlp.update([example(nlp, [(0, 1, "NEW")])])
+    with pytest.raises(InputError, match="begins and ends with a word"):
+        nlp.update([example(nlp, [(0, 2, "LOC")], ["a", " "])])
+
+
+def test_misaligned_entities_are_missing_for_their_label_only() -> None:
+    nlp = pipeline(layers=2)
+    train(nlp, [example(nlp)], steps=1)
+    gold = doc_with(nlp, [(0, 1, "LOC"), (0, 3, "PER")], ["New", "York", "Times"])
+    eg = Example(Doc(nlp.vocab, words=["NewYork", "Times"], spaces=[True, False]), gold)
+    if eg.predicted.text != gold.text:
+        gold = Doc(nlp.vocab, words=["New", "York", "Times"], spaces=[False, True, False])
+        gold.spans["sc"] = [Span(gold, 0, 1, "LOC"), Span(gold, 0, 3, "PER")]
+        eg = Example(eg.predicted, gold)
+    chains = nlp.get_pipe("crf_ner").chains
+    with pytest.warns(UserWarning, match="do not align"):
+        tags = dict(zip(chains.tags.labels, chains.gold_tags(eg).tolist()))
+    names = chains.scheme.tags
+    assert tags["LOC"] == [-1, 0] and tags["LOC (layer 2)"] == [-1, 0]
+    assert [names[t] for t in tags["PER"]] == ["B-", "L-"] and tags["PER (layer 2)"] == [0, 0]
+
+
+def weights(nlp: Language) -> Dict[str, NDArray[Any]]:
+    shim = nlp.get_pipe("crf_ner").model.get_ref("output_layer").shims[0]
+    return {name: x.detach().clone().numpy() for name, x in shim.module.state_dict().items()}
+
+
+def test_a_new_label_leaves_the_others_bit_for_bit() -> None:
+    """With a frozen encoder, a corpus of the new label alone trains only the new label."""
+    model = {"@architectures": "spacy-crf-ner.BiLSTMCRF.v1", "rnn": "none", "tok2vec": TOK2VEC}
+    nlp = pipeline(model=model, layers=2)
+    old = [span for span in SPANS if span[2] != "ORG"]
+    train(nlp, [example(nlp, old)], steps=80)
+    ner = nlp.get_pipe("crf_ner")
+    fresh = Doc(nlp.vocab, words=WORDS)
+    before, p = found(nlp(fresh.copy())), nlp(fresh.copy()).spans["sc"].attrs["scores"].tolist()
+    potentials = ner.model.predict([fresh])
+    assert ner.add_label("ORG") == 1
+    assert found(nlp(fresh.copy())) == before  # a new label is not found before it is learned
+    tok2vec = ner.model.get_ref("tok2vec")
+    kept = tok2vec.to_bytes()
+    eg = example(nlp, [span for span in SPANS if span[2] == "ORG"])
+    gold = eg.reference
+    gold.spans["annotated_labels"] = [Span(gold, 0, len(gold), "ORG")]
+    optimizer = nlp.resume_training()
+    optimizer.L2, optimizer.learn_rate = 0.0, 0.01
+    for _ in range(80):
+        nlp.update([eg], sgd=optimizer)
+        tok2vec.from_bytes(kept)  # frozen
+    doc = nlp(fresh.copy())
+    assert set(found(doc)) == {*before, (5, 8, "ORG")}
+    again = ner.model.predict([fresh])
+    C = len(potentials.start)
+    assert np.array_equal(again.emissions[:, :C], potentials.emissions)
+    assert np.array_equal(again.transitions[:C, :C], potentials.transitions)
+    now = dict(zip(found(doc), doc.spans["sc"].attrs["scores"].tolist()))
+    assert [now[span] for span in before] == p
+
+
+def test_rehearsal_holds_old_labels_and_leaves_new_ones_free() -> None:
+    nlp = pipeline()
+    old = [span for span in SPANS if span[2] != "ORG"]
+    train(nlp, [example(nlp, old)], steps=80)
+    ner, fresh = nlp.get_pipe("crf_ner"), Doc(nlp.vocab, words=WORDS)
+    optimizer = nlp.resume_training()
+    optimizer.learn_rate = 0.005
+    ner.add_label("ORG")
+    losses = nlp.rehearse([Example(fresh, fresh)], sgd=None, losses={})
+    assert losses["crf_ner"] == pytest.approx(0.0, abs=1e-5)
+    for _ in range(30):
+        nlp.update([example(nlp, [(0, 1, "ORG")])], sgd=optimizer)
+    forgot = nlp.rehearse([Example(fresh, fresh)], sgd=None, losses={})["crf_ner"]
+    assert forgot > 0.1
+    for _ in range(60):
+        losses = nlp.rehearse([Example(fresh, fresh)], sgd=optimizer, losses={})
+    assert losses["crf_ner"] < forgot / 10
+    assert {span for span in found(nlp(fresh)) if span[2] != "ORG"} == set(old)
