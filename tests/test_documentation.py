@@ -128,7 +128,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, tiny_transformer: str) -
     (folder / "texts" / "a.txt").write_text("Tim Cook visited Hanoi.\nNothing here.\n")
     shutil.copytree(folder / "texts", folder / "records")
     place = '{"text": "Hanoi is far.", "spans": [{"start": 0, "end": 5, "label": "GPE"}]}\n'
-    (folder / "places.jsonl").write_text(place * 10)
+    for name in ("places", "nested"):
+        (folder / f"{name}.jsonl").write_text(place * 10)
     (folder / "my_data" / "my_corpus").mkdir(parents=True)
     for part in data.SPLITS:
         for target in (folder / "my_data" / f"{part}.txt", folder / "my_data" / "my_corpus"):

@@ -3,10 +3,11 @@
 from .check_corpus import check
 from .findings import SEVERITIES, Finding, Report
 from .settings import CheckSettings, read_settings
-from .statistics import Statistics
+from .statistics import MAX_LAYERS, Statistics
 from .wordpieces import TransformerTokenizer
 
 __all__ = [
+    "MAX_LAYERS",
     "SEVERITIES",
     "CheckSettings",
     "Finding",

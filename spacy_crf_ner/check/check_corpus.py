@@ -2,10 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import Any
 
+from spacy.attrs import ENT_IOB
 from spacy.tokens import Doc
 
 from ..input_error import InputError
+from ..pipeline.gold import gold_entities
 from ..pipeline.label_sets import annotated_labels
 from ..tags import SCHEMES
 from .corpus_rules import (
@@ -20,7 +23,7 @@ from .corpus_rules import (
 from .doc_rules import doc_problems
 from .findings import MESSAGES, SEVERITIES, CorpusDoc, Finding, Place, Problem, Report
 from .settings import CheckSettings
-from .statistics import Statistics
+from .statistics import IOB_INSIDE, IOB_OUTSIDE, Statistics
 
 DEFAULTS = CheckSettings()
 OF_TEXTS = ("conflicting-labels", "sometimes-outside")  # counted over both parts
@@ -80,10 +83,10 @@ def _problems(
     forms = SurfaceForms()
     for part, docs in parts.items():
         for number, doc in enumerate(docs):
-            at = CorpusDoc(part, number, doc)
-            statistics[part].add(doc)
+            at = _read(part, number, doc, settings.spans_key)
+            statistics[part].add(doc, at.ents, at.iob)
             forms.add(at)
-            for ent in doc.ents:
+            for ent in at.ents:
                 first.setdefault((part, ent.label_), at.place(ent))
             for label in annotated_labels(doc) or ():
                 annotated.setdefault((part, label), at.doc_place(label))
@@ -100,6 +103,16 @@ def _problems(
             yield "unused-annotated", place
     yield from conflicting_labels(forms)
     yield from sometimes_outside(forms, settings.frequent)
+
+
+def _read(part: str, number: int, doc: Doc, spans_key: str | None) -> CorpusDoc:
+    ents = gold_entities(doc, spans_key)
+    iob: Any = doc.to_array(ENT_IOB)
+    if spans_key in doc.spans:
+        iob[:] = IOB_OUTSIDE
+        for ent in ents:
+            iob[ent.start : ent.end] = IOB_INSIDE
+    return CorpusDoc(part, number, doc, ents, iob)
 
 
 def _findings(

@@ -8,8 +8,7 @@ from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
-from spacy.attrs import ENT_IOB, IDX, ORTH
-from spacy.tokens import Doc
+from spacy.attrs import IDX, ORTH
 
 from ..pipeline.label_sets import annotated_labels
 from .findings import CorpusDoc, Place, Problem, join_counts
@@ -34,7 +33,7 @@ def duplicate_problems(at: CorpusDoc, seen: Seen) -> Iterator[Problem]:
     words = at.doc.text.split()
     if not words:
         return
-    text, entities = hash(" ".join(words)), _hash_entities(at.doc)
+    text, entities = hash(" ".join(words)), _hash_entities(at)
     if (at.part, text) in seen:
         yield "duplicate", at.doc_place(f"as {at.part} doc {seen[at.part, text][0]}")
     if at.part == "dev" and ("train", text) in seen:
@@ -47,12 +46,12 @@ def duplicate_problems(at: CorpusDoc, seen: Seen) -> Iterator[Problem]:
     seen.setdefault((at.part, text), (at.number, entities))
 
 
-def _hash_entities(doc: Doc) -> int | None:
+def _hash_entities(at: CorpusDoc) -> int | None:
     """Hash the entities, in characters without whitespace; None if not all labels are annotated."""
-    if not doc.has_annotation("ENT_IOB") or annotated_labels(doc) is not None:
+    if not at.iob.any() or annotated_labels(at.doc) is not None:
         return None
-    ends = list(accumulate((len("".join(token.text.split())) for token in doc), initial=0))
-    return hash(tuple((ends[ent.start], ends[ent.end], ent.label_) for ent in doc.ents))
+    ends = list(accumulate((len("".join(token.text.split())) for token in at.doc), initial=0))
+    return hash(tuple(sorted((ends[ent.start], ends[ent.end], ent.label_) for ent in at.ents)))
 
 
 def label_problems(
@@ -108,13 +107,13 @@ class SurfaceForms:
 
     def add(self, at: CorpusDoc) -> None:
         """Add the words of a doc and of its entities."""
-        orth, offsets, iob = at.doc.to_array([ORTH, IDX, ENT_IOB]).T
-        for ent in at.doc.ents:
+        orth, offsets = at.doc.to_array([ORTH, IDX]).T
+        for ent in filter(len, at.ents):
             form = tuple(orth[ent.start : ent.end].tolist())
             self.labels.setdefault(form, Counter())[ent.label_] += 1
             self.first.setdefault((form, ent.label_), at.place(ent))
         # Where not all labels are annotated, a word may be an entity of another one.
-        is_outside = (iob == IOB_OUTSIDE) & (annotated_labels(at.doc) is None)
+        is_outside = (at.iob == IOB_OUTSIDE) & (annotated_labels(at.doc) is None)
         words = np.where(is_outside, orth, np.uint64(0))
         self.outside.append((at.part, at.number, words, offsets.astype(np.uint32)))
 

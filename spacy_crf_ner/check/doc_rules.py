@@ -1,7 +1,6 @@
 """Problems that a single Doc shows."""
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 from spacy.tokens import Span, Token
 
@@ -22,7 +21,7 @@ def doc_problems(at: CorpusDoc, settings: CheckSettings) -> Iterator[Problem]:
     """Find the problems of a doc: its entities, its annotation, its length."""
     yield from _entity_problems(at, settings)
     yield from _length_problems(at, settings)
-    T, missing = len(at.doc), sum(token.ent_iob == IOB_MISSING for token in at.doc)
+    T, missing = len(at.doc), int((at.iob == IOB_MISSING).sum())
     if not at.doc.text.strip():
         yield "empty-doc", at.doc_place()
     elif missing == T:
@@ -36,8 +35,14 @@ def _entity_problems(at: CorpusDoc, settings: CheckSettings) -> Iterator[Problem
     incorrect = at.doc.spans.get(settings.incorrect_spans_key, [])
     spans = {(span.start, span.end, span.label_) for span in incorrect}
     annotated = annotated_labels(at.doc)
-    for ent in at.doc.ents:
+    seen: dict[tuple[int, str], set[int]] = {}  # the starts of entities by end and label
+    for ent in at.ents:
         place = at.place(ent, ent.label_)
+        starts = seen.setdefault((ent.end, ent.label_), set())
+        if ent.start == ent.end or ent.start in starts:
+            yield "invalid-span", place
+            continue
+        starts.add(ent.start)
         edges = (ent[0], ent[-1])
         if any(token.is_space for token in edges):
             yield "whitespace-edge", place
@@ -55,9 +60,9 @@ def _entity_problems(at: CorpusDoc, settings: CheckSettings) -> Iterator[Problem
             yield "right-and-wrong", place
         if len(ent) > settings.long_entity:
             yield "long-entity", place._replace(note=f"{ent.label_}, {len(ent)} tokens")
-    for left, right in pairwise(at.doc.ents if settings.scheme == "io" else ()):
-        if left.end == right.start and left.label == right.label:
-            yield "adjacent", at.place(at.doc[left.start : right.end], left.label_)
+    for ent in at.ents if settings.scheme == "io" else ():
+        if before := seen.get((ent.start, ent.label_)):
+            yield "adjacent", at.place(at.doc[min(before) : ent.end], ent.label_)
 
 
 def _length_problems(at: CorpusDoc, settings: CheckSettings) -> Iterator[Problem]:

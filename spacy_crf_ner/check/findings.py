@@ -1,9 +1,12 @@
 """The result of a check: statistics of the corpus, and findings with their places."""
 
 import tomllib
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from spacy.tokens import Doc, Span
 
 from .statistics import Statistics
@@ -37,11 +40,20 @@ Problem = tuple[str, Place]  # kind of finding, a key of MESSAGES, and place
 
 
 class CorpusDoc(NamedTuple):
-    """A Doc, its part of the corpus, and its number in the part."""
+    """A Doc of a corpus.
+
+    part: "train" or "dev".
+    number: Number of the doc in its part, from 0.
+    doc: The doc.
+    ents: Its gold entities, which may overlap.
+    iob: For each of T tokens: IOB_MISSING, IOB_OUTSIDE, or another value in an entity, (T,).
+    """
 
     part: str
     number: int
     doc: Doc
+    ents: Sequence[Span]
+    iob: NDArray[np.uint64]
 
     def place(self, span: Span, note: str = "") -> Place:
         """Locate a span of the doc."""

@@ -11,6 +11,8 @@ from ..input_error import InputError
 from ..pipeline.lookup import FACTORY
 from .wordpieces import TransformerTokenizer, load_tokenizer
 
+SPANS_KEY = "sc"  # of overlapping entities, as in spaCy's span categorizer
+
 
 class CheckSettings(NamedTuple):
     """How a corpus is used in training, and thresholds of the findings.
@@ -20,6 +22,8 @@ class CheckSettings(NamedTuple):
     incorrect_spans_key: Key of the spans in `doc.spans` that are known to be incorrect, or None.
     window: Tokens that the transformer reads at once; None if its windows have no fixed length.
     tokenizer: Tokenizer of the transformer; None without a transformer.
+    spans_key: Key of the gold entities in `doc.spans`, which may overlap; doc.ents is gold if it is
+        None, and for docs without this key.
     long_entity: Longer entities, in tokens, are noted.
     long_doc: Longer docs, in tokens, are a risk for the memory: a batch contains whole docs.
     rare: A label with fewer entities in train is rare.
@@ -32,6 +36,7 @@ class CheckSettings(NamedTuple):
     incorrect_spans_key: str | None = None
     window: int | None = None
     tokenizer: TransformerTokenizer | None = None
+    spans_key: str | None = None
     long_entity: int = 10
     long_doc: int = 5_000
     rare: int = 10
@@ -61,10 +66,12 @@ def read_settings(path: Path, transformer: str | None = None) -> CheckSettings:
     components = config.get("components", {})
     blocks = (block for block in components.values() if isinstance(block, dict))
     ner = next((block for block in blocks if block.get("factory") == FACTORY), {})
+    overlapping = ner.get("entities") == "overlapping"
     settings = CheckSettings(
         lang=config.get("nlp", {}).get("lang") or "en",
         scheme=ner.get("scheme", "biluo"),
         incorrect_spans_key=ner.get("incorrect_spans_key"),
+        spans_key=(ner.get("spans_key") or SPANS_KEY) if overlapping else None,
     )
     model = next(_transformer_models(components), None)
     if model is None:

@@ -40,6 +40,14 @@ def convert(
             "others; what is outside may then be an entity of another label.",
         ),
     ] = None,
+    spans_key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            help="Entities may overlap: store all in doc.spans[KEY], instead of doc.ents; also the "
+            "key to read from .spacy files.",
+        ),
+    ] = None,
     split: Annotated[
         str,
         typer.Option(
@@ -99,8 +107,9 @@ def convert(
       spacy-crf-ner convert tweets.conllu corpus --token-column 2 --tag-column 4
       spacy-crf-ner convert corpus/dev.spacy dev.jsonl
       spacy-crf-ner convert places.jsonl places --labels GPE,LOC
+      spacy-crf-ner convert nested.jsonl nested --spans-key sc
     """
-    log = data.ConversionLog(repair, alignment)
+    log = data.ConversionLog(repair, alignment, spans_key)
     if format == "auto":
         columns = (token_column, tag_column) != (1, -1)
         format = "conll" if columns else data.detect_format(*inputs)

@@ -24,7 +24,7 @@ from .format_detection import FORMATS, Reader, detect_format
 from .iob import DOCUMENT
 from .json_records import META
 from .jsonl import write_jsonl
-from .offsets import set_annotated_labels
+from .offsets import INCORRECT, set_annotated_labels
 from .repair_log import ConversionLog, error
 from .vietnamese import SYLLABLES
 
@@ -65,7 +65,8 @@ def convert(
     shares, seed: As for `split_indices`; a part without a share, or a share of 0, is not written.
     token_column, tag_column: As for `read_conll`; only for this format.
     log: Decides what happens to mistakes, and counts them and what was read of each part ("corpus"
-        for one that is split); without a log, the first mistake is raised.
+        for one that is split); without a log, the first mistake is raised. Its spans_key is where
+        entities are read from .spacy files, and stored, if they may overlap.
     on_progress: Called before the first doc of a part, and at each doc.
 
     Returns the numbers of docs, sentences, tokens and entities of each part that was written, and
@@ -75,12 +76,17 @@ def convert(
     an older one.
     """
     sources = [source] if isinstance(source, Path) else list(source)
-    read_file = _reader(sources, format, token_column, tag_column)
+    log = log or ConversionLog()
+    read_file = _reader(sources, format, token_column, tag_column, log.spans_key)
+    if log.spans_key in ("", KEY, INCORRECT):
+        got = f"got {log.spans_key!r}. Use another one, such as 'sc'"
+        raise InputError(f"spans_key: expected a key for entities, {got}.")
     if syllables not in SYLLABLES:
         raise InputError(f"syllables: expected {', '.join(SYLLABLES)}, got {syllables!r}.")
+    if log.spans_key is not None and syllables != "keep":
+        raise InputError(f"syllables: expected keep with a spans key, got {syllables!r}.")
     one_file = target.suffix in FILE_SUFFIXES
     files, ignored = find_files(sources, as_one=one_file)
-    log = log or ConversionLog()
     log.skipped("file", len(ignored))
     plan = {"corpus": {"corpus": 1.0}} if one_file else _plan_splits(files, shares)
     names = [name for part in plan.values() for name in part]
@@ -100,10 +106,11 @@ def convert(
 
     if target.suffix == ".jsonl":
         counts: Counter[str] = Counter()
-        write_jsonl((count_doc(doc, counts) for doc in read("corpus", log)), target)
+        docs = (count_doc(doc, counts, log.spans_key) for doc in read("corpus", log))
+        write_jsonl(docs, target, spans_key=log.spans_key)
         return {"corpus": dict(counts)}
     with TemporaryDirectory() as scratch, ExitStack() as stack:
-        writers = {name: CorpusWriter(Path(scratch, name)) for name in names}
+        writers = {name: CorpusWriter(Path(scratch, name), log.spans_key) for name in names}
         for part, wanted in plan.items():
             _split_part(partial(read, part), wanted, seed, log, writers)
         for name, writer in writers.items():
@@ -168,7 +175,7 @@ def _split_part(
             writers[names[0]].add(doc)
         return
     n = sum(1 for _ in read(log))
-    again = read(ConversionLog(log.repair, log.alignment), total=n)
+    again = read(ConversionLog(log.repair, log.alignment, log.spans_key), total=n)
     for i, doc in zip(split_indices(n, list(shares.values()), seed), again):
         writers[names[i]].add(doc)
     if sum(writers[name].counts["docs"] for name in names) < n or next(again, None) is not None:
@@ -203,13 +210,20 @@ def _require_outputs(
         )
 
 
-def _reader(sources: list[Path], format: str, token_column: int, tag_column: int) -> Reader:
+def _reader(
+    sources: list[Path], format: str, token_column: int, tag_column: int, spans_key: str | None
+) -> Reader:
     columns = {"token_column": token_column, "tag_column": tag_column}
     chosen = (token_column, tag_column) != (1, -1)
     if format == "auto":
         format = "conll" if chosen else detect_format(*sources)
     if format not in FORMATS:
         raise InputError(f"format: expected auto, {', '.join(FORMATS)}, got {format!r}.")
+    if spans_key is not None and format in ("conll", "gmb"):
+        raise InputError(
+            f"spans_key: expected a format whose entities may overlap, got {format!r}, which has "
+            "one tag per token. Convert it without a spans key."
+        )
     if format == "conll":
         return partial(FORMATS[format], **columns)
     if chosen:

@@ -9,7 +9,8 @@ from spacy.language import Language
 from spacy.tokens import Doc, DocBin
 
 from ..docbin import SUFFIX, find_docbins, read_docbin
-from .repair_log import ConversionLog
+from ..pipeline.gold import gold_entities
+from .repair_log import ConversionLog, error
 
 ZLIB = b"x"  # the first byte of zlib's output; the second one is not ASCII
 MAX_TOKENS = 1_000_000  # per file; writing them takes about 400 MB of memory
@@ -26,16 +27,22 @@ def read_spacy(path: Path, nlp: Language, log: ConversionLog | None = None) -> I
     path: File of `spacy convert` or `DocBin.to_disk`, or a folder of such files, as written by
         `CorpusWriter`. A whole file is in memory, packed; Docs are made one at a time.
     nlp: Pipeline whose vocabulary the Docs share.
-    log: Counts the Docs; there is nothing to repair.
+    log: Counts the Docs; one without `doc.spans[log.spans_key]` is an error, or left out.
 
     Yields the Docs. Raises CorpusError as `read_docbin` does.
     """
     log = log or ConversionLog()
     for file in find_docbins(path):
         _, docs = read_docbin(file, nlp.vocab)
-        for doc in docs:
-            log.read(entities=len(doc.ents))
-            yield doc
+        for number, doc in enumerate(docs, 1):
+            n = len(gold_entities(doc, log.spans_key))
+            log.read(entities=n)
+            if log.spans_key is None or log.spans_key in doc.spans:
+                yield doc
+                continue
+            where, fix = f"{file}, doc {number}", "Change --spans-key, or convert the corpus again"
+            problem = error(where, f"doc.spans[{log.spans_key!r}]", f"keys {[*doc.spans]}", fix)
+            log.rejected("record", problem, records=1, entities=n)
 
 
 class CorpusWriter:
@@ -44,14 +51,15 @@ class CorpusWriter:
     spaCy's Corpus can read both. So `MAX_TOKENS` limits the memory.
 
     scratch: A new folder for files that are complete before `write` is called.
+    spans_key: Key of the entities in doc.spans; None counts doc.ents.
 
     counts: Number of docs, sentences, tokens, entities, and entities by label ("entities.PERSON").
         Docs with unknown sentence boundaries add no sentences.
     """
 
-    def __init__(self, scratch: Path) -> None:
+    def __init__(self, scratch: Path, spans_key: str | None = None) -> None:
         self.counts: Counter[str] = Counter()
-        self._scratch = scratch
+        self._scratch, self._spans_key = scratch, spans_key
         self._docs = DocBin(store_user_data=True)
         self._tokens = 0
 
@@ -61,7 +69,7 @@ class CorpusWriter:
             self._flush()
         self._docs.add(doc)
         self._tokens += len(doc)
-        count_doc(doc, self.counts)
+        count_doc(doc, self.counts, self._spans_key)
 
     def write(self, path: Path) -> None:
         """Write the file or folder; no Docs can be added afterwards."""
@@ -78,9 +86,10 @@ class CorpusWriter:
         self._docs, self._tokens = DocBin(store_user_data=True), 0
 
 
-def count_doc(doc: Doc, counts: "Counter[str]") -> Doc:
+def count_doc(doc: Doc, counts: "Counter[str]", spans_key: str | None = None) -> Doc:
     """Add the numbers of a Doc to the counts of a `CorpusWriter`, and return the Doc."""
+    ents = gold_entities(doc, spans_key)
     sentences = len(list(doc.sents)) if doc.has_annotation("SENT_START") else 0
-    counts.update(docs=1, sentences=sentences, tokens=len(doc), entities=len(doc.ents))
-    counts.update(f"entities.{ent.label_}" for ent in doc.ents)
+    counts.update(docs=1, sentences=sentences, tokens=len(doc), entities=len(ents))
+    counts.update(f"entities.{ent.label_}" for ent in ents)
     return doc

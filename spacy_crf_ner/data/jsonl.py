@@ -9,6 +9,7 @@ from spacy.language import Language
 from spacy.tokens import Doc, Span
 
 from ..atomic import atomic_write
+from ..pipeline.gold import gold_entities
 from ..pipeline.label_sets import annotated_labels
 from .json_records import (
     META,
@@ -189,7 +190,9 @@ def _set_sentence_starts(where: str, doc: Doc, starts: list[Any], log: Conversio
 # Writing
 
 
-def write_jsonl(docs: Iterable[Doc], path: Path, tokens: bool = False) -> int:
+def write_jsonl(
+    docs: Iterable[Doc], path: Path, tokens: bool = False, spans_key: str | None = None
+) -> int:
     """Write Docs as JSON lines, from which `read_jsonl` makes the same Docs.
 
     docs: Docs. The file has their text, entities with kb_id and id, parts without annotation,
@@ -198,6 +201,7 @@ def write_jsonl(docs: Iterable[Doc], path: Path, tokens: bool = False) -> int:
     path: File to write; it is created, or replaced, when all Docs are written.
     tokens: Write the tokens of each Doc. False writes them only if spaces are unknown; with another
         tokenizer, entities may then not align.
+    spans_key: Write `doc.spans[spans_key]` instead of doc.ents.
 
     Returns the number of Docs. Raises CorpusError for metadata that JSON cannot represent.
     """
@@ -208,7 +212,8 @@ def write_jsonl(docs: Iterable[Doc], path: Path, tokens: bool = False) -> int:
     ):
         for number, doc in enumerate(docs, 1):
             try:
-                line = json.dumps(_record(doc, tokens), ensure_ascii=False, allow_nan=False)
+                record = _record(doc, tokens, spans_key)
+                line = json.dumps(record, ensure_ascii=False, allow_nan=False)
             except (TypeError, ValueError, RecursionError) as problem:
                 where, fix = f"{path}, line {number}", f"Change doc.user_data[{META!r}]"
                 got = shorten(doc.user_data[META])
@@ -217,19 +222,19 @@ def write_jsonl(docs: Iterable[Doc], path: Path, tokens: bool = False) -> int:
     return number
 
 
-def _record(doc: Doc, tokens: bool) -> Record:
+def _record(doc: Doc, tokens: bool, spans_key: str | None) -> Record:
     unknown = doc.has_unknown_spaces
     sentences = doc.has_annotation("SENT_START", require_complete=True)
     labels = annotated_labels(doc)
     record: Record = {
         "text": doc.text,
-        "spans": [_from_span(ent) for ent in doc.ents],
+        "spans": [_from_span(ent) for ent in gold_entities(doc, spans_key)],
         "tokens": [{"text": token.text, "ws": bool(token.whitespace_)} for token in doc]
         if tokens or unknown
         else None,
         "has_unknown_spaces": unknown or None,
         "sent_starts": [token.idx for token in doc if token.is_sent_start] if sentences else None,
-        "missing": _unannotated(doc) or None,
+        "missing": None if spans_key in doc.spans else _unannotated(doc) or None,
         "incorrect": [_from_span(span) for span in doc.spans.get(INCORRECT, [])] or None,
         "annotated_labels": None if labels is None else sorted(labels),
         "meta": doc.user_data.get(META),

@@ -9,6 +9,7 @@ from spacy.language import Language
 from spacy.tokens import Doc, Span
 
 from ..input_error import CorpusError
+from ..pipeline.gold import gold_entities
 from ..pipeline.label_sets import mark_annotated_labels
 from .json_records import is_text, shorten
 from .repair_log import ConversionLog, error
@@ -17,7 +18,9 @@ from .repair_log import ConversionLog, error
 INCORRECT = "incorrect_spans"
 
 WHITESPACE = "an entity without whitespace at its edges", "Move its edges to its words"
+DUPLICATE = "a span once", "Remove one of the two"
 CONFLICT = "Remove this span or the other one, or move its edges"
+OVERLAP = "entities without a common token", f"{CONFLICT}, or keep both with --spans-key"
 
 
 class RawSpan(NamedTuple):
@@ -68,7 +71,7 @@ def set_entities(
     partial: bool = False,
     missing: Iterable[tuple[int, int]] = (),
 ) -> Doc:
-    """Set the entities of a Doc.
+    """Set the entities of a Doc: doc.ents, or `doc.spans[log.spans_key]` in text order.
 
     doc: Doc without entities; it is changed.
     spans: The entities.
@@ -78,28 +81,39 @@ def set_entities(
         "text": the text of the span differs from the one in the file, ignoring whitespace,
         "whitespace": at an edge, which is trimmed; a span of whitespace is rejected,
         "duplicate": the same offsets and label again; one is kept,
-        "overlap": a token is already in another entity,
+        "overlap": a token is already in another entity, unless there is a spans key,
         "alignment": an edge lies inside a token, see `log.alignment`.
     where: The place of the text, for messages.
     partial: Tokens that are not in entities are not annotated, instead of outside.
     missing: (start, end) of the parts of the text that are not annotated, except entities in them.
 
-    Returns the same Doc. Raises CorpusError for the first mistake, unless the log repairs.
+    Returns the same Doc. Raises CorpusError for the first mistake, unless the log repairs; and for
+    parts that are not annotated, if there is a spans key.
     """
+    key, missing = log.spans_key, [*missing]
+    if key is not None and (partial or missing):
+        fix = "Annotate all of it, or convert it without --spans-key"
+        raise error(where, "a completely annotated text", "parts without annotation", fix)
     ents: list[Span] = []
-    taken: set[int] = set()
+    taken: set[int | tuple[int, int, str]] = set()
     parts = (doc.char_span(start, end, alignment_mode="expand") for start, end in missing)
     unknown = {token.i for part in parts for token in part or ()}
     for span in _valid_spans(doc.text, spans, log, where, entities=1):
         ent = _align(doc, span, log, unknown)
-        tokens = {token.i for token in ent or ()}
-        if taken & tokens:
-            problem = _error(doc.text, span, "entities without a common token", CONFLICT)
-            log.rejected("overlap", problem, entities=1)
-        elif ent:
-            taken |= tokens
+        if ent is None:
+            continue
+        # What no other entity may have: the tokens, or the span and the label.
+        own = {token.i for token in ent} if key is None else {(ent.start, ent.end, ent.label_)}
+        if taken & own:
+            kind, why = ("overlap", OVERLAP) if key is None else ("duplicate", DUPLICATE)
+            log.rejected(kind, _error(doc.text, span, *why), entities=1)
+        else:
+            taken |= own
             ents.append(ent)
-    unannotated = [doc[i : i + 1] for i in sorted(unknown - taken)]
+    if key is not None:
+        doc.spans[key] = sorted(ents, key=lambda ent: (ent.start, -ent.end))
+        return doc
+    unannotated = [doc[i : i + 1] for i in sorted(unknown.difference(taken))]
     doc.set_ents(ents, missing=unannotated, default="missing" if partial else "outside")
     return doc
 
@@ -114,7 +128,8 @@ def set_incorrect_spans(doc: Doc, spans: Iterable[RawSpan], log: ConversionLog, 
 
     Raises CorpusError as `set_entities` does, and for a span that is also an entity.
     """
-    entities = {(ent.start, ent.end, label) for ent in doc.ents for label in (ent.label_, "")}
+    gold = gold_entities(doc, log.spans_key)
+    entities = {(ent.start, ent.end, label) for ent in gold for label in (ent.label_, "")}
     incorrect: list[Span] = []
     for span in _valid_spans(doc.text, spans, log, where, entities=0):
         aligned = _char_span(doc, span)
@@ -130,16 +145,18 @@ def set_incorrect_spans(doc: Doc, spans: Iterable[RawSpan], log: ConversionLog, 
 
 def set_annotated_labels(doc: Doc, labels: Sequence[str], log: ConversionLog, where: str) -> None:
     """Mark a doc as annotated with these labels only; entities of other labels are rejected."""
-    for ent in doc.ents:
-        if ent.label_ not in labels:
-            span = f"the entity {ent.text[:60]!r} of the label {ent.label_!r}"
-            fix = "Add the label to the annotated ones, or remove the entity"
-            problem = error(where, f"entities of the annotated labels {[*labels]}", span, fix)
-            log.rejected("label", problem, entities=1)
-    outside = [ent for ent in doc.ents if ent.label_ not in labels]
-    for token in (token for ent in outside for token in ent):
-        token.ent_id, token.ent_kb_id = 0, 0  # set_ents keeps them
-    if outside:
+    gold = gold_entities(doc, log.spans_key)
+    outside = [ent for ent in gold if ent.label_ not in labels]
+    for ent in outside:
+        span = f"the entity {ent.text[:60]!r} of the label {ent.label_!r}"
+        fix = "Add the label to the annotated ones, or remove the entity"
+        problem = error(where, f"entities of the annotated labels {[*labels]}", span, fix)
+        log.rejected("label", problem, entities=1)
+    if outside and log.spans_key is not None:
+        doc.spans[log.spans_key] = [ent for ent in gold if ent.label_ in labels]
+    elif outside:
+        for token in (token for ent in outside for token in ent):
+            token.ent_id, token.ent_kb_id = 0, 0  # set_ents keeps them
         doc.set_ents([], outside=outside, default="unmodified")
     mark_annotated_labels(doc, labels)
 
@@ -172,7 +189,7 @@ def _valid_spans(
             log.repaired("whitespace", _error(text, span, *WHITESPACE))
         span = span._replace(start=start, end=end, label=span.label or "")
         if (key := RawSpan(*span[:3])) in seen:
-            log.repaired("duplicate", _error(text, span, "a span once", "Remove one of the two"))
+            log.repaired("duplicate", _error(text, span, *DUPLICATE))
             continue
         seen.add(key)
         log.read(records=0, entities=entities)

@@ -24,6 +24,8 @@ class ConversionLog:
     alignment: What happens to an entity with an edge inside a token: "strict" (an error; left out
         with `repair`), "expand" to all tokens that it overlaps, "contract" to the tokens that it
         covers, or "missing": its tokens are not annotated.
+    spans_key: Entities may overlap and are all in `doc.spans[spans_key]`; doc.ents is not
+        annotated. None: they are in doc.ents, and an overlap is a mistake.
 
     counts: Number of events of each kind: "repaired.whitespace", "rejected.overlap",
         "aligned.expand", "skipped.comment".
@@ -34,14 +36,21 @@ class ConversionLog:
     messages: The first `MAX_MESSAGES` mistakes, as error messages.
     notes: Decisions of `convert`, as sentences for the user.
 
-    Raises InputError for an unknown alignment.
+    Raises InputError for an unknown alignment, and for "missing" with a spans_key.
     """
 
-    def __init__(self, repair: bool = False, alignment: str = "strict") -> None:
+    def __init__(
+        self, repair: bool = False, alignment: str = "strict", spans_key: str | None = None
+    ) -> None:
         if alignment not in ALIGNMENTS:
             expected = ", ".join(ALIGNMENTS)
             raise InputError(f"alignment: expected one of {expected}, got {alignment!r}.")
-        self.repair, self.alignment = repair, alignment
+        if alignment == "missing" and spans_key is not None:
+            raise InputError(
+                "alignment: expected strict, expand or contract with a spans key, got 'missing'. "
+                "Only doc.ents can have tokens without annotation."
+            )
+        self.repair, self.alignment, self.spans_key = repair, alignment, spans_key
         self.counts: Counter[str] = Counter()
         self.totals: Counter[str] = Counter()
         self.parts: dict[str, Counter[str]] = {}

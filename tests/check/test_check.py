@@ -349,7 +349,21 @@ def test_each_finding_is_there_once_and_alone(kind: str) -> None:
 def test_every_kind_of_finding_has_a_case() -> None:
     elsewhere = {"punctuation-edge", "annotated-differently", "long-word", "unread-word"}
     elsewhere |= {"unused-annotated", "unknown-annotated"}  # tests/pipeline/test_label_sets.py
+    elsewhere |= {"invalid-span"}  # test_overlapping_entities.py
     assert set(MESSAGES) == set(CASES) | elsewhere
+
+
+@pytest.mark.parametrize("kind", sorted({*CASES} - {"partly-annotated"}))
+def test_entities_in_spans_have_the_same_findings(kind: str) -> None:
+    """Only doc.ents can be partially annotated."""
+    _, _, corpus, settings, _ = CASES[kind]
+    train, dev = corpus()
+    expected = check(train, dev, CheckSettings(**settings))
+    for doc in [*train, *dev]:
+        if len(doc) == 0 or doc.has_annotation("ENT_IOB"):
+            doc.spans["sc"] = [*doc.ents][::-1]
+        doc.set_ents([], default="missing")
+    assert check(train, dev, CheckSettings(spans_key="sc", **settings)) == expected
 
 
 @pytest.mark.parametrize(
@@ -593,6 +607,10 @@ def test_statistics_equal_those_counted_by_hand() -> None:
         "labels": {"LOC": 2, "PER": 1},
         "label_tokens": {"LOC": 3, "PER": 2},
         "lengths": {"1": 1, "2": 2},
+        "overlapping": 0,
+        "overlapping_same_label": 0,
+        "layers": {"LOC": [2], "PER": [1]},
+        "layer_shares": [1.0, 1.0, 1.0],
     }
     assert statistics["dev"].docs == statistics["dev"].sentences == statistics["dev"].entities == 1
 

@@ -1,0 +1,211 @@
+"""Checks of corpora whose entities may overlap: doc.spans instead of doc.ents."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import spacy
+from spacy.tokens import Doc, DocBin, Span
+from typer.testing import CliRunner
+
+from spacy_crf_ner.check import CheckSettings, Finding, check, read_settings
+from spacy_crf_ner.cli import app
+from spacy_crf_ner.pipeline.label_sets import mark_annotated_labels
+
+ROOT = Path(__file__).parents[2]
+VOCAB = spacy.blank("en").vocab
+SETTINGS = CheckSettings(spans_key="sc", rare=0)
+Entity = tuple[int, int, str]  # first token, last token + 1, label
+
+
+def make(text: str, *spans: Entity) -> Doc:
+    doc = Doc(VOCAB, words=text.split(" "))
+    doc.spans["sc"] = [Span(doc, *span) for span in spans]
+    return doc
+
+
+def findings(*docs: Doc, **settings: Any) -> dict[str, Finding]:
+    report = check(docs, settings=SETTINGS._replace(**settings))
+    return {finding.kind: finding for finding in report.findings}
+
+
+def places(finding: Finding) -> list[tuple[str, str]]:
+    return [(place.text, place.note) for place in finding.places]
+
+
+# Findings
+
+
+def test_nested_and_crossing_entities_are_no_mistake() -> None:
+    doc = make("the mayor of Ems", (0, 4, "PER"), (0, 2, "PER"), (3, 4, "LOC"), (1, 3, "ROLE"))
+    assert findings(doc) == {}
+    assert findings(doc, scheme="io") == {}
+
+
+def test_a_span_twice_or_without_tokens_is_an_error() -> None:
+    spans = (1, 2, "LOC"), (1, 2, "LOC"), (1, 2, "ORG"), (2, 2, "ORG"), (0, 2, "LOC")
+    found = findings(make("in Ems it is", *spans), make("so Ems is", *[(1, 1, "LOC")] * 5))
+    assert places(found["invalid-span"]) == [("Ems", "LOC"), ("", "ORG"), *[("", "LOC")] * 3]
+    assert found["invalid-span"].severity == "error"
+
+
+def test_entities_of_a_label_that_follow_each_other_merge_in_io() -> None:
+    doc = make("Bad Ems Ulm is", (0, 3, "LOC"), (0, 2, "LOC"), (2, 3, "LOC"), (3, 4, "PER"))
+    found = findings(doc, scheme="io")
+    assert list(found) == ["adjacent"] and places(found["adjacent"]) == [("Bad Ems Ulm", "LOC")]
+
+
+def test_every_span_is_checked() -> None:
+    doc = make("so , Bad \n", (0, 4, "LOC"), (1, 3, "LOC"), (0, 4, "!LOC"))
+    found = findings(doc, long_entity=3)
+    assert places(found["whitespace-edge"]) == [("so , Bad \n", "LOC"), ("so , Bad \n", "!LOC")]
+    assert places(found["punctuation-edge"]) == [(", Bad", "LOC")]
+    assert places(found["label-mark"]) == [("so , Bad \n", "!LOC")]
+    assert [note for _, note in places(found["long-entity"])] == [
+        "LOC, 4 tokens",
+        "!LOC, 4 tokens",
+    ]
+
+
+def test_docs_without_the_key_have_entities() -> None:
+    docs = [make("in Ems", (1, 2, "LOC")), make("he came"), make("she came"), make("who came")]
+    del docs[1].spans["sc"], docs[2].spans["sc"]
+    docs[2].set_ents([Span(docs[2], 0, 1, "PER")])
+    docs[3].set_ents([Span(docs[3], 0, 1, "ORG")])  # not gold
+    report = check(docs, settings=SETTINGS)
+    assert [finding.kind for finding in report.findings] == ["no-annotation"]
+    assert [place.doc for place in report.findings[0].places] == [1]
+    s = report.statistics["train"]
+    assert (s.missing, s.labels) == (2, {"LOC": 1, "PER": 1})
+
+
+def test_the_order_of_spans_is_no_difference() -> None:
+    spans = (0, 4, "PER"), (3, 4, "LOC")
+    same = [make("the mayor of Ems", *spans), make("the mayor of Ems", *spans[::-1])]
+    assert list(findings(*same)) == ["duplicate"]
+    other = make("the mayor of Ems", spans[0])
+    assert list(findings(same[0], other)) == ["annotated-differently", "duplicate"]
+
+
+def test_a_word_is_outside_if_no_span_has_it() -> None:
+    docs = [make(f"so Ems {'so ' * i}is", (1, 2, "LOC")) for i in range(5)]
+    inside = [make(f"of Ems {'of ' * i}is", (0, 2, "PER")) for i in range(5)]
+    assert findings(*docs, *inside) == {}
+    outside = [make(f"in Ems {'in ' * i}is") for i in range(5)]
+    found = findings(*docs, *inside, *outside)
+    assert places(found["sometimes-outside"]) == [("Ems", "LOC 5, outside 5")]
+
+
+def test_annotated_labels_are_compared_with_the_spans() -> None:
+    doc = make("the mayor of Ems", (0, 4, "PER"), (3, 4, "LOC"))
+    mark_annotated_labels(doc, ["PER", "ORG"])
+    found = findings(doc)
+    assert places(found["unknown-annotated"]) == [("Ems", "LOC")]
+    assert places(found["unused-annotated"]) == [("the mayor of Ems ", "ORG")]
+
+
+# Statistics
+
+
+def test_overlaps_and_layers_are_counted() -> None:
+    docs = [
+        make(
+            "the son of the mayor of Ems here",
+            (0, 7, "PER"),
+            (3, 7, "PER"),
+            (3, 5, "PER"),
+            (0, 2, "PER"),
+            (6, 7, "LOC"),
+            (7, 8, "LOC"),
+        ),
+        make("Ems in Ems", (0, 1, "LOC"), (2, 3, "LOC")),
+        make("nobody"),
+    ]
+    s = check(docs, settings=SETTINGS).statistics["train"]
+    # PER 0:7 is outside of 0:2 and 3:7, and this one of 3:5. LOC 6:7 is in two of these.
+    assert (s.overlapping, s.overlapping_same_label) == (5, 4)
+    assert s.layers == {"PER": {0: 1, 1: 2, 2: 1}, "LOC": {0: 4}}
+    assert [s.layer_share(n) for n in (1, 2, 3)] == [5 / 8, 7 / 8, 1]
+    assert s.to_dict()["layers"] == {"LOC": [4], "PER": [1, 2, 1]}
+    assert s.labels == {"PER": 4, "LOC": 4}
+    assert s.label_tokens == {"PER": 7, "LOC": 4}  # each token once
+    assert (s.entities, s.empty_sentences, s.missing) == (8, 1, 0)
+    empty = check([], settings=SETTINGS).statistics["train"]
+    assert empty.layer_share(1) == 0 and json.dumps(empty.to_dict())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_statistics_equal_those_of_all_pairs(seed: int) -> None:
+    rng = random.Random(seed)
+    docs = []
+    for _ in range(30):
+        T = rng.randint(1, 12)
+        starts = [rng.randrange(T) for _ in range(rng.randint(0, 8))]
+        spans = {(start, rng.randint(start + 1, T), rng.choice("AB")) for start in starts}
+        docs.append(make(" ".join("abcdefghijkl"[:T]), *rng.sample(sorted(spans), len(spans))))
+    overlapping = same = 0
+    deepest = {"A": 0, "B": 0}
+    for doc in docs:
+        tokens = [({*range(span.start, span.end)}, span.label_) for span in doc.spans["sc"]]
+        for i, (own, label) in enumerate(tokens):
+            labels = [other for j, (each, other) in enumerate(tokens) if own & each and i != j]
+            overlapping += bool(labels)
+            same += label in labels
+        for label in deepest:
+            # As many layers as there are entities at one token: fewer have no place for them.
+            depths = [sum(t in own for own, name in tokens if name == label) for t in range(12)]
+            deepest[label] = max(deepest[label], *depths)
+    s = check(docs, settings=SETTINGS).statistics["train"]
+    assert (s.overlapping, s.overlapping_same_label) == (overlapping, same)
+    assert {label: len(counts) for label, counts in s.layers.items()} == deepest
+    assert {label: counts.total() for label, counts in s.layers.items()} == s.labels
+
+
+# The config and the command
+
+
+def test_a_config_of_overlapping_entities_has_a_key(tmp_path: Path) -> None:
+    config = spacy.util.load_config(ROOT / "configs" / "cnn.cfg")
+    for settings, key in (
+        ({"spans_key": "mine"}, None),
+        ({"entities": "overlapping"}, "sc"),
+        ({"entities": "overlapping", "spans_key": "mine"}, "mine"),
+    ):
+        config["components"]["ner"].update(settings)
+        config.to_disk(tmp_path / "config.cfg")
+        assert read_settings(tmp_path / "config.cfg").spans_key == key
+        for each in settings:
+            del config["components"]["ner"][each]
+
+
+def test_the_command_prints_layers(tmp_path: Path) -> None:
+    docs = [make(f"mayor{i} of Ems", (0, 3, "PER"), (0, 1, "PER"), (2, 3, "LOC")) for i in range(9)]
+    docs += [make("he came", (0, 1, "PER"))]
+    DocBin(docs=docs).to_disk(tmp_path / "train.spacy")
+    run = ["check", str(tmp_path / "train.spacy")]
+    result = CliRunner().invoke(app, [*run, "--spans-key", "sc"])
+    assert result.exit_code == 0, result.output
+    rows = [
+        [cell.strip() for cell in line.strip("│").split("│")] for line in result.output.splitlines()
+    ]
+    for row in (
+        ["entities", "28"],
+        ["overlapping", "27 (96.4%)"],
+        ["overlapping their label", "18 (64.3%)"],
+        ["in 1 layer per label", "67.9%"],
+        ["in 2 layers per label", "100.0%"],
+        ["in 3 layers per label", "100.0%"],
+        ["PER", "19", "28", "2"],
+        ["LOC", "9", "9", "1"],
+    ):
+        assert row in rows
+    # Without the key, the entities are not found, and the advice names it.
+    result = CliRunner().invoke(app, run)
+    assert result.exit_code == 1 and "doc.spans of --spans-key" in " ".join(result.output.split())
+    assert "layer" not in result.output
+    result = CliRunner().invoke(app, [*run, "--spans-key", "sc", "--json"])
+    statistics = json.loads(result.output)["statistics"]["train"]
+    assert statistics["layers"] == {"LOC": [9], "PER": [10, 9]}
+    assert statistics["layer_shares"] == [pytest.approx(19 / 28), 1, 1]
