@@ -334,24 +334,29 @@ class _Training(NamedTuple):
         """Train, unless done already; return the folder of the pipeline."""
         name = f"{self.corpus}_{self.config.stem}_{self.rate}_{self.seed}_{self.steps}"
         folder = self.out / name
-        overrides = {
-            "paths.train": str(self.out / self.corpus / "train.spacy"),
-            "paths.dev": str(self.out / self.corpus / "dev.spacy"),
-            "paths.transformer": self.transformer,
-            "system.seed": self.seed,
-            "training.max_steps": str(self.steps),
-            "training.eval_frequency": str(self.steps),
-            "training.optimizer.learn_rate.total_steps": str(self.steps),
-            "training.optimizer.learn_rate.initial_rate": self.rate,
-        }
         done = folder / "trained"  # a training that was stopped has left a model too
         if not done.exists():
             folder.mkdir(parents=True, exist_ok=True)
-            settings = [word for name, value in overrides.items() for word in (f"--{name}", value)]
-            command = ["train", str(self.config), "--output", str(folder), *settings]
+            settings = self.overrides().items()
+            words = [word for name, value in settings for word in (f"--{name}", str(value))]
+            command = ["train", str(self.config), "--output", str(folder), *words]
             _spacy([*command, "--gpu-id", str(self.gpu_id)], folder / "log")
             done.touch()
         return folder / "model-last"
+
+    def overrides(self) -> Dict[str, Any]:
+        """Return the settings of the run that the config does not have."""
+        return {
+            "paths.train": str(self.out / self.corpus / "train.spacy"),
+            "paths.dev": str(self.out / self.corpus / "dev.spacy"),
+            "paths.transformer": self.transformer,
+            "system.seed": int(self.seed),
+            "training.max_steps": self.steps,
+            "training.eval_frequency": self.steps,
+            "training.patience": 0,
+            "training.optimizer.learn_rate.total_steps": self.steps,
+            "training.optimizer.learn_rate.initial_rate": float(self.rate),
+        }
 
 
 def _spacy(command: List[str], log: Path) -> None:
@@ -509,12 +514,14 @@ if __name__ == "__main__":
     import benchmark_coverage
     import benchmark_labels
     import benchmark_learning
+    import benchmark_overlapping
     import benchmark_parts
     import benchmark_speed
 
     app.command()(benchmark_accuracy.accuracy)
     app.command()(benchmark_coverage.coverage)
     app.command()(benchmark_labels.labels)
+    app.command()(benchmark_overlapping.overlapping)
     app.command()(benchmark_speed.speed)
     app.command("peers")(benchmark_speed.make_peers)
     app.command()(benchmark_parts.parts)

@@ -11,9 +11,10 @@ import srsly
 import typer
 from spacy.util import load_config
 
-from benchmark import ROOT, Transformer
+from benchmark import ROOT, Transformer, _memory
 from benchmark_speed import (
     ENVIRONMENTS,
+    Entities,
     System,
     _Comparison,
     _machine,
@@ -83,9 +84,11 @@ def accuracy(
 class _Runs:
     """The runs of one budget: those of an earlier call are read, others are made."""
 
-    def __init__(self, out: Path, peers: Path, transformer: str, steps: int) -> None:
+    def __init__(
+        self, out: Path, peers: Path, transformer: str, steps: int, threads: int = 0
+    ) -> None:
         self.file = out / "runs.jsonl"
-        self.comparison = _Comparison(out, peers, os.cpu_count() or 1)
+        self.comparison = _Comparison(out, peers, threads or os.cpu_count() or 1)
         self.transformer = transformer
         self.steps = steps
 
@@ -103,7 +106,25 @@ class _Runs:
 
     def result(self, system: System, corpus: Path, rate: float, seed: int, part: str) -> Result:
         """Return the scores on a part of a corpus after training."""
-        key = {
+        key = self.key(system, corpus, rate, seed, part)
+        known = self.known(key)
+        if known is not None:
+            return known
+        start = perf_counter()
+        model = self.comparison.trained(
+            system.model, corpus, self.transformer, self.steps, rate, seed
+        )
+        # None for a model that an earlier row has trained.
+        training = {"train_seconds": round(perf_counter() - start) or None}
+        found, process = self.predicted(system, model, corpus / f"{part}.jsonl")
+        _, gold = _part(corpus, part)
+        return self.add(key, gold, found, {**training, **process})
+
+    def key(
+        self, system: System, corpus: Path, rate: float, seed: int, part: str
+    ) -> Dict[str, Any]:
+        """Return what identifies a run."""
+        return {
             "system": system.name,
             "corpus": corpus.name,
             "steps": self.steps,
@@ -111,39 +132,38 @@ class _Runs:
             "seed": seed,
             "part": part,
         }
-        known = srsly.read_jsonl(self.file) if self.file.exists() else []
-        for row in known:
-            if key.items() <= row.items():
-                return dict(row)
-        start = perf_counter()
-        model = self.comparison.trained(
-            system.model, corpus, self.transformer, self.steps, rate, seed
-        )
-        trained = perf_counter()
+
+    def known(self, key: Dict[str, Any]) -> Result | None:
+        """Return the row of a run, if it is there."""
+        rows = srsly.read_jsonl(self.file) if self.file.exists() else []
+        return next((dict(row) for row in rows if key.items() <= row.items()), None)
+
+    def predicted(
+        self, system: System, model: Path, path: Path, **settings: Any
+    ) -> Tuple[Entities, Result]:
+        """Find the entities of a file in a process of its own; also return what that took."""
         process = self.comparison.start(system)
         try:
-            process.ask("load", str(model), system.settings)
+            process.ask("load", str(model), {**system.settings, **settings})
             versions = process.ask("versions")
-            loaded = perf_counter()
-            path = corpus / f"{part}.jsonl"
-            found = process.ask("find_in_tokens", str(path), BATCH_SIZE)
-            seconds = perf_counter() - loaded
+            start = perf_counter()
+            found = numbered(process.ask("find_in_tokens", str(path), BATCH_SIZE))
+            seconds = perf_counter() - start
+            peak = _memory("VmHWM", process.pid)
         finally:
             process.stop()
-        _, gold = _part(corpus, part)
-        score = scores(gold, numbered(found))
         words = sum(len(record["tokens"]) for record in srsly.read_jsonl(path))
-        row = {
-            **key,
-            "p": score.precision,
-            "r": score.recall,
-            "f": score.fscore,
-            # None for a model that an earlier row has trained.
-            "train_seconds": round(trained - start) or None,
+        return found, {
             "words_per_second": round(words / seconds),
+            "predict_peak_mb": round(peak),
             "versions": versions,
             "machine": _machine(self.comparison.threads),
         }
+
+    def add(self, key: Dict[str, Any], gold: Entities, found: Entities, figures: Result) -> Result:
+        """Score a run; store, print and return its row."""
+        score = scores(gold, found)
+        row = {**key, "p": score.precision, "r": score.recall, "f": score.fscore, **figures}
         srsly.write_jsonl(self.file, [row], append=True, append_new_line=False)
         print(*key.values(), f"F1 {100 * row['f']:.1f}", file=sys.stderr, flush=True)
         return row

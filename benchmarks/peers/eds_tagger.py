@@ -6,7 +6,7 @@ import edsnlp
 import edsnlp.pipes as eds
 import torch
 from spacy.tokens import Doc
-from spacy_pipeline import doc_of
+from spacy_pipeline import doc_of, entities_of
 from system import (
     HEAD,
     Entity,
@@ -27,15 +27,14 @@ class EdsTagger(System):
         self, corpus: str, out: str, transformer: str, steps: int, rate: float, seed: int
     ) -> None:
         torch.manual_seed(seed)
+        records = read(f"{corpus}/train.jsonl")
+        key = "sc" if "spans" in records[0] else "ents"
         nlp = edsnlp.blank("en")
         embedding = eds.transformer(model=transformer, window=128, stride=96)
         nlp.add_pipe(
-            eds.ner_crf(
-                embedding=embedding, mode="joint", target_span_getter="ents", span_setter="ents"
-            ),
+            eds.ner_crf(embedding=embedding, mode="joint", target_span_getter=key, span_setter=key),
             name="ner",
         )
-        records = read(f"{corpus}/train.jsonl")
         nlp.post_init([self._doc(nlp, record) for record in records])
         ner = nlp.get_pipe("ner")
         body = set(ner.embedding.parameters())
@@ -58,6 +57,9 @@ class EdsTagger(System):
 
     def _doc(self, nlp: Any, record: Record) -> Doc:
         doc = doc_of(nlp.vocab, record)
+        if "spans" in record:  # they may overlap
+            doc.spans["sc"] = [doc.char_span(*span) for span in record["spans"]]
+            return doc
         spans = [doc.char_span(start, end, label) for start, end, label in record["ents"]]
         doc.ents = [span for span in spans if span is not None]
         return doc
@@ -73,9 +75,10 @@ class EdsTagger(System):
         return self.entities(self.nlp.pipe(docs).set_processing(batch_size=batch_size))
 
     def entities(self, annotated: Any) -> List[List[Entity]]:
-        return [
-            [(ent.start_char, ent.end_char, ent.label_) for ent in doc.ents] for doc in annotated
-        ]
+        return [entities_of(doc) for doc in annotated]
+
+    def parameters(self) -> int:
+        return sum(weight.numel() for weight in self.nlp.get_pipe("ner").parameters())
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from typing import Any, List, Optional
 
 import spacy
+from spacy.cli.train import train
 from spacy.tokens import Doc
 from system import Entity, Record, System, read, serve, words
 
@@ -11,8 +12,16 @@ class SpacyPipeline(System):
     batch_sizes = (32, 128, 512)
     packages = ("spacy", "thinc", "spacy-transformers", "transformers", "torch")
 
-    def load(self, model: str, precision: Optional[str] = None) -> None:
+    def train_config(self, config: str, out: str, **overrides: Any) -> None:
+        """Train as `spacy train` does, in this process."""
+        train(config, out, overrides=overrides)
+
+    def load(
+        self, model: str, precision: Optional[str] = None, threshold: Optional[float] = None
+    ) -> None:
         self.nlp = spacy.load(model)
+        if threshold is not None:
+            self.nlp.get_pipe("spancat").cfg["threshold"] = threshold
         if precision is not None:
             from spacy_crf_ner import accelerate
 
@@ -26,9 +35,14 @@ class SpacyPipeline(System):
         return self.entities(self.nlp.pipe(docs, batch_size=batch_size))
 
     def entities(self, annotated: Any) -> List[List[Entity]]:
-        return [
-            [(ent.start_char, ent.end_char, ent.label_) for ent in doc.ents] for doc in annotated
-        ]
+        return [entities_of(doc) for doc in annotated]
+
+    def parameters(self) -> int:
+        nodes = [node for _, pipe in self.nlp.pipeline for node in pipe.model.walk()]
+        arrays = [n.get_param(name) for n in nodes for name in n.param_names if n.has_param(name)]
+        modules = [shim._model for node in nodes for shim in node.shims]
+        weights = [weight.numel() for module in modules for weight in module.parameters()]
+        return sum(array.size for array in arrays) + sum(weights)
 
 
 def doc_of(vocab: Any, record: Record) -> Doc:
@@ -38,6 +52,12 @@ def doc_of(vocab: Any, record: Record) -> Doc:
     doc = Doc(vocab, words(record), spaces)
     assert doc.text == text, (doc.text, text)
     return doc
+
+
+def entities_of(doc: Doc) -> List[Entity]:
+    """Return `doc.spans["sc"]`, which may overlap, or `doc.ents` where there is none."""
+    spans = doc.spans.get("sc", doc.ents)
+    return [(span.start_char, span.end_char, span.label_) for span in spans]
 
 
 if __name__ == "__main__":

@@ -63,6 +63,10 @@ class System(ABC):
         """Return the entities of the records of a file, whose tokens are given."""
         raise NotImplementedError("it takes no tokens")
 
+    def parameters(self) -> int:
+        """Count the parameters of the loaded model."""
+        raise NotImplementedError("its parameters are not counted")
+
     def sizes(self) -> Tuple[int, ...]:
         """Return the candidate batch sizes."""
         return self.batch_sizes

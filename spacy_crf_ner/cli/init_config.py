@@ -27,6 +27,15 @@ def init_config(
     optimize: Annotated[
         str, typer.Option(help=f"One of {', '.join(configs.PURPOSES)}.")
     ] = "efficiency",
+    layers: Annotated[
+        int,
+        typer.Option(
+            "--overlapping",
+            metavar="LAYERS",
+            min=0,
+            help="Entities may overlap; those of one label may be nested in this many layers.",
+        ),
+    ] = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Write a complete config for `spacy train`.
@@ -42,6 +51,8 @@ def init_config(
       --char               all widths twice as large, including the LSTM;
                            10000 rows for words, not 5000
     --vectors            static vectors are used too
+    --overlapping        entities in doc.spans["sc"], not doc.ents; spaCy chooses the
+                         best model by their F1
 
     \b
     Example:
@@ -62,6 +73,7 @@ def init_config(
         vectors=vectors,
         gpu=gpu,
         optimize=optimize,
+        layers=layers,
     )
     if printed:
         typer.echo(config.to_str())

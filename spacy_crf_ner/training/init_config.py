@@ -46,6 +46,11 @@ ACCURACY: dict[str, Settings] = {
         "components.ner.model.hidden_width": 200,
     },
 }
+OVERLAPPING: Settings = {
+    "components.ner.entities": "overlapping",
+    "components.ner.spans_key": "sc",
+}
+OVERLAPPING_WEIGHTS = {"ents_f": None, "ents_p": None, "ents_r": None, "spans_sc_f": 1.0}
 # The learning rate of the transformer config is for this one.
 MINILM, MINILM_WIDTH = "sentence-transformers/all-MiniLM-L6-v2", 384
 BASE_WIDTH = 768
@@ -72,6 +77,7 @@ def init_config(
     vectors: str | None = None,
     gpu: bool = False,
     optimize: str = "efficiency",
+    layers: int = 0,
 ) -> Config:
     """Make a config that is complete but for `paths.train` and `paths.dev`.
 
@@ -83,6 +89,8 @@ def init_config(
     vectors: Static vectors, a folder or a package, for "cnn" and "char"; None for none.
     gpu: Let torch allocate GPU memory, and double the batch size.
     optimize: "efficiency", or "accuracy": a larger model, trained for longer.
+    layers: If entities overlap, the number of layers in which those of one label are nested; 0 for
+        flat entities.
 
     Raises InputError for an unknown language or choice, and for vectors beside a transformer.
     """
@@ -111,7 +119,11 @@ def init_config(
         settings.update({"paths.vectors": vectors, VECTORS[tok2vec]: True})
     if optimize == "accuracy":
         settings.update(LONGER | ACCURACY[tok2vec])
+    if layers:
+        settings.update(OVERLAPPING | {"components.ner.layers": layers})
     config = load_config(shipped(f"{tok2vec}.cfg"), overrides=settings)
+    if layers:
+        config["training"]["score_weights"].update(OVERLAPPING_WEIGHTS)
     if language.lang != "vi":  # the shipped configs split Vietnamese into syllables
         config["nlp"]["tokenizer"] = language.default_config["nlp"]["tokenizer"]
     try:

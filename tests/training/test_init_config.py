@@ -10,7 +10,7 @@ import spacy
 from setuptools import find_packages
 from spacy.cli.init_config import fill_config
 from spacy.cli.train import train
-from spacy.tokens import DocBin
+from spacy.tokens import Doc, DocBin, Span
 from spacy.training.initialize import init_nlp
 from spacy.util import load_config
 from transformers import BertConfig
@@ -18,6 +18,8 @@ from typer.testing import CliRunner
 
 from pipelines import make_examples
 from spacy_crf_ner.cli import app
+from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.training.add_labels import add_labels
 from spacy_crf_ner.training.init_config import ACCURACY, PURPOSES, TOK2VECS, init_config, shipped
 
 ROOT = Path(__file__).parents[2]
@@ -208,3 +210,74 @@ def test_the_configs_are_part_of_the_package() -> None:
     assert files and all(any(path.match(kind) for kind in kinds) for path in files)
     for path in files:
         assert shipped(path.name).read_text("utf-8") == path.read_text("utf-8")
+
+
+def test_overlapping_entities_are_chosen_by_their_f1(tmp_path: Path) -> None:
+    assert changes("cnn", layers=2) == {
+        "components.ner.entities": "overlapping",
+        "components.ner.layers": 2,
+        "components.ner.spans_key": "sc",
+        "training.score_weights.ents_f": None,
+        "training.score_weights.ents_p": None,
+        "training.score_weights.ents_r": None,
+        "training.score_weights.spans_sc_f": 1.0,
+    }
+    # spaCy trains it, and a corpus of a new label extends it.
+    nlp = spacy.blank("en")
+    words = ["the", "mayor", "of", "Lima", "met", "the", "mayor", "of", "Oslo"]
+    docs = {"old": Doc(nlp.vocab, words=words), "new": Doc(nlp.vocab, words=words)}
+    docs["old"].spans["sc"] = [
+        Span(docs["old"], start, end, label)
+        for start, end, label in ((0, 4, "PER"), (3, 4, "LOC"), (5, 9, "PER"), (8, 9, "LOC"))
+    ]
+    docs["new"].spans["sc"] = [Span(docs["new"], 4, 5, "VERB")]
+    for name, doc in docs.items():
+        DocBin(docs=[doc] * 8).to_disk(tmp_path / f"{name}.spacy")
+    overrides = {
+        "paths.train": str(tmp_path / "old.spacy"),
+        "paths.dev": str(tmp_path / "old.spacy"),
+        "training.max_steps": 30,
+        "training.eval_frequency": 30,
+    }
+    config = tmp_path / "config.cfg"
+    shown = runner.invoke(app, ["init-config", str(config), "--overlapping", "2"])
+    assert shown.exit_code == 0, shown.output
+    train(config, tmp_path / "old", overrides=overrides)
+    before = spacy.load(tmp_path / "old/model-best")
+    assert before.meta["performance"]["spans_sc_f"] == 1.0
+    added = load_config(config, overrides=overrides)
+    added["components"] = {"ner": {"source": str(tmp_path / "old/model-best")}}
+    added["training"]["optimizer"]["groups"] = {
+        "frozen": {"names": "^(?!projection|crf)", "learn_rate": 0.0},
+        "new": {"names": "^(projection|crf)", "L2": 0.0},
+    }
+    added["training"]["optimizer"]["learn_rate"] = 0.05
+    added["training"].update({"max_steps": 60, "eval_frequency": 60})
+    added["initialize"]["after_init"] = {
+        "@callbacks": "spacy-crf-ner.add_labels.v1",
+        "labels": ["VERB"],
+    }
+    added["corpora"]["train"] = {
+        "@readers": "spacy-crf-ner.LabelledCorpora.v1",
+        "paths": [str(tmp_path / "new.spacy")],
+        "labels": [["VERB"]],
+    }
+    added["paths"]["dev"] = str(tmp_path / "new.spacy")
+    added.to_disk(tmp_path / "added.cfg")
+    train(tmp_path / "added.cfg", tmp_path / "added")
+    after = spacy.load(tmp_path / "added/model-last")
+    assert after.get_pipe("ner").labels == ("LOC", "PER", "VERB")
+    docs = {"old": before(" ".join(words)), "new": after(" ".join(words))}
+    old, new = (
+        {(span.start, span.end, span.label_): p for span, p in zip(group, group.attrs["scores"])}
+        for group in (docs[name].spans["sc"] for name in ("old", "new"))
+    )
+    assert new.pop((4, 5, "VERB")) > 0.5
+    assert new == old  # bit for bit
+
+
+def test_labels_can_only_be_added_to_a_trained_component() -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", name="ner")
+    with pytest.raises(InputError, match="expected a trained 'ner'"):
+        add_labels(["GPE"])(nlp)
