@@ -15,8 +15,10 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 
 SCHEMES = ("biluo", "bio", "io")
+# The scheme, and the number of layers if entities overlap.
+KINDS = [(scheme, layers) for scheme in SCHEMES for layers in (0, 2)]
 EXAMPLES = int(os.environ.get("SPACY_CRF_NER_EXAMPLES", "300"))  # of all schemes together
-robust = settings(deadline=None, max_examples=max(1, EXAMPLES // len(SCHEMES)))
+robust = settings(deadline=None, max_examples=max(1, EXAMPLES // len(KINDS)))
 
 VOCAB = spacy.blank("en").vocab
 LABELS = ("PER", "LOC")
@@ -27,7 +29,7 @@ SPACES = [" ", "\n", "\t\n", "\u00a0", "\u2028", "\u3000", "\x1c", "\x85"]
 Given = tuple[int, int, str | None]  # of label "" where blocked, of None where outside
 
 
-def blank(scheme: str) -> Language:
+def blank(scheme: str, layers: int) -> Language:
     """A pipeline that finds something everywhere: it has random weights, large ones."""
     nlp = Language(VOCAB)
     model = {
@@ -44,6 +46,8 @@ def blank(scheme: str) -> Language:
         },
     }
     config = {"scheme": scheme, "model": model, "spans_key": "maybe"}
+    if layers:
+        config |= {"entities": "overlapping", "layers": layers}
     ner = nlp.add_pipe("crf_ner", config=config)
     for label in LABELS:
         ner.add_label(label)
@@ -57,7 +61,7 @@ def blank(scheme: str) -> Language:
     return nlp
 
 
-PIPELINES = {scheme: blank(scheme) for scheme in SCHEMES}
+PIPELINES = {kind: blank(*kind) for kind in KINDS}
 
 
 class Input(NamedTuple):
@@ -106,7 +110,7 @@ def inputs(draw: st.DrawFn) -> Input:
     return Input(words, draw(flags), starts, marks, default)
 
 
-def check(drawn: Input, doc: Doc) -> None:
+def check(drawn: Input, doc: Doc, layers: int) -> None:
     """What holds of a doc that the component has seen."""
     found = [(ent.start, ent.end, ent.label_) for ent in doc.ents]
     assert set(drawn.kept) <= set(found)
@@ -116,18 +120,23 @@ def check(drawn: Input, doc: Doc) -> None:
     barred = ["", None] if drawn.default == "missing" and len(marked) < len(doc) else [""]
     forbidden = {t for s, e, label in drawn.marks if label in barred for t in range(s, e)}
     for ent in doc.ents:
-        place = (ent.start, ent.end, ent.label_)
-        if place in drawn.kept:
+        if (ent.start, ent.end, ent.label_) in drawn.kept:
             assert ent._.confidence is None
+        else:
+            assert 0.0 <= ent._.confidence <= 1.0
+    group = doc.spans["maybe"]
+    for ent in (*doc.ents, *(group if layers else ())):
+        if (ent.start, ent.end, ent.label_) in drawn.kept:
             continue
         assert ent.label_ in LABELS
-        assert 0.0 <= ent._.confidence <= 1.0
         assert not (ent[0].text.isspace() or ent[-1].text.isspace())
         assert not forbidden & set(range(ent.start, ent.end))
         if drawn.starts is not None:
             assert not any(drawn.starts[ent.start + 1 : ent.end])
-    group = doc.spans["maybe"]
     assert len(group) == len(group.attrs["scores"])
+    if layers:
+        spans = [(span.start, span.end, span.label_) for span in group]
+        assert set(found) <= set(spans) and len(set(spans)) == len(spans)
     assert all(0.0 < p <= 1.0 for p in group.attrs["scores"])
     assert doc.has_annotation("ENT_IOB", require_complete=True) or not len(doc)
 
@@ -140,25 +149,25 @@ def same(first: Doc, second: Doc) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore:The preset entity")
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("kind", KINDS)
 @given(drawn=st.lists(inputs(), min_size=1, max_size=3))
 @robust
-def test_any_doc_is_annotated_as_promised(scheme: str, drawn: list[Input]) -> None:
-    nlp = PIPELINES[scheme]
+def test_any_doc_is_annotated_as_promised(kind: tuple[str, int], drawn: list[Input]) -> None:
+    nlp = PIPELINES[kind]
     docs = [nlp(each.doc()) for each in drawn]
     for each, doc in zip(drawn, docs):
-        check(each, doc)
+        check(each, doc, kind[1])
     piped = nlp.pipe((each.doc() for each in drawn), batch_size=len(drawn))
     for each, doc, other in zip(drawn, docs, piped):
-        check(each, other)
+        check(each, other, kind[1])
         assert same(doc, other)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_the_pipelines_here_find_much(scheme: str) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_pipelines_here_find_much(kind: tuple[str, int]) -> None:
     """So that what is asked of entities is asked of some."""
     words = Random(0).choices(["Tim", "Cook", "visited", "Hanoi", ".", "a", *ODD], k=400)
-    doc = PIPELINES[scheme](Doc(VOCAB, words=words))
+    doc = PIPELINES[kind](Doc(VOCAB, words=words))
     assert len(doc.ents) > 40
     assert {ent.label_ for ent in doc.ents} == set(LABELS)
-    assert {1, 2, 3} <= {len(ent) for ent in doc.ents}
+    assert {1, 2, 3} <= {len(ent) for ent in (doc.spans["maybe"] if kind[1] else doc.ents)}
