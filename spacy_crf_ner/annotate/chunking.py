@@ -56,18 +56,21 @@ def chunk_text(
 
 
 def merge_entities(
-    chunks: Iterable[tuple[Chunk, Sequence[FoundEntity]]],
+    chunks: Iterable[tuple[Chunk, Sequence[FoundEntity]]], overlapping: bool = False
 ) -> list[FoundEntity]:
     """Merge the entities of the chunks of a text; offsets refer to the text.
 
     An entity is kept from the chunk that its first character belongs to, unless it overlaps with an
     earlier one.
+
+    overlapping: Keep overlapping entities too.
     """
     merged: list[FoundEntity] = []
     for chunk, entities in chunks:
         for entity in entities:
             end_before = merged[-1][1] if merged else 0
-            if chunk.start <= entity[0] < chunk.end and entity[0] >= end_before:
+            disjoint = overlapping or entity[0] >= end_before
+            if chunk.start <= entity[0] < chunk.end and disjoint:
                 merged.append(entity)
     return merged
 

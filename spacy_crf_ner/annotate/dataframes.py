@@ -48,7 +48,8 @@ def annotate_frames(
 
     Yields each frame with its rows, index and columns unchanged, but Docs replaced by their text,
     and these new columns: "entities", a list of {"start", "end", "label", "confidence"} in
-    characters of the text; "error", why the document could not be annotated, or None; with `docs`
+    characters of the text, including all overlapping entities, sorted by start, end and label;
+    "error", why the document could not be annotated, or None; with `docs`
     also "doc", bytes. Its `.attrs["words"]` is the number of tokens.
     Raises InputError for a frame without texts, or with columns of these names; and OSError,
     MemoryError and errors of a GPU, which are not errors of a document.

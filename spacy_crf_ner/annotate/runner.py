@@ -1,19 +1,21 @@
 """Annotate texts with a pipeline: in batches of similar length, long texts in chunks."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 from spacy.language import Language
-from spacy.tokens import Doc
+from spacy.tokens import Doc, SpanGroup
 from spacy.util import raise_error
 from spacy.vocab import Vocab
 
-from .chunking import MAX_CHARACTERS, Chunk, FoundEntity, chunk_text, merge_entities
+from .chunking import MAX_CHARACTERS, Chunk, chunk_text, merge_entities
+from .entities import Groups, group_entities, join_groups, overlapping_keys
 
 # Maximum numbers of characters and of documents in a batch.
 BATCH_CHARACTERS = 50_000
@@ -62,7 +64,7 @@ class _Part:
     document: AnnotatedText
     chunk: Chunk
     text: str | Doc
-    entities: list[FoundEntity] = field(default_factory=list)
+    entities: Groups = field(default_factory=dict)
     words: int = 0
     tokens: list[tuple[str, bool]] = field(default_factory=list)
 
@@ -71,19 +73,10 @@ class _Part:
         """Number of characters for the pipeline."""
         return self.chunk.right - self.chunk.left
 
-    def store(self, doc: Doc, docs: bool) -> None:
-        """Store the annotation of a Doc."""
+    def store(self, doc: Doc, docs: bool, keys: Sequence[str]) -> None:
+        """Store the annotation of a Doc, with overlapping entities under keys in `doc.spans`."""
         start, end, left, right = self.chunk
-        scores = [ent._.confidence if ent.has_extension("confidence") else None for ent in doc.ents]
-        self.entities = [
-            FoundEntity(
-                ent.start_char + left,
-                ent.end_char + left,
-                ent.label_,
-                None if score is None else float(score),
-            )
-            for ent, score in zip(doc.ents, scores)
-        ]
+        self.entities = group_entities(doc, keys, left)
         whole = (start, end) == (left, right)
         own = doc if whole else [token for token in doc if start <= token.idx + left < end]
         self.words = len(own)
@@ -98,14 +91,14 @@ def annotate_texts(
     docs: bool = False,
 ) -> list[AnnotatedText]:
     """Find the entities of documents; arguments and errors as for `annotate_frames`."""
-    documents = [AnnotatedText(text) for text in texts]
+    documents, keys = [AnnotatedText(text) for text in texts], overlapping_keys(nlp)
     max_words = _max_words.setdefault(nlp, len(nlp.vocab.strings) + MAX_NEW_WORDS)
     zone = nlp.memory_zone() if len(nlp.vocab.strings) > max_words else nullcontext()
     with zone, _errors_raised(nlp):
         parts = [_split(document, nlp.vocab, max_characters) for document in documents]
         by_length = sorted(chain.from_iterable(parts), key=lambda part: part.length)
         for batch in _batches(by_length, batch_size):
-            _pipe(nlp, batch, docs)
+            _pipe(nlp, batch, docs, keys)
         for document, own in zip(documents, parts):
             if document.error is None:
                 _merge(document, own, nlp.vocab, docs)
@@ -158,7 +151,7 @@ def _batches(parts: list[_Part], batch_size: int) -> Iterator[list[_Part]]:
         yield batch
 
 
-def _pipe(nlp: Language, batch: list[_Part], docs: bool) -> None:
+def _pipe(nlp: Language, batch: list[_Part], docs: bool, keys: Sequence[str]) -> None:
     """Annotate a batch; if it fails, annotate its halves, to isolate the document that fails."""
     batch = [part for part in batch if part.document.error is None]
     if not batch:
@@ -170,12 +163,12 @@ def _pipe(nlp: Language, batch: list[_Part], docs: bool) -> None:
         if len(annotated) != len(batch):
             raise ValueError(f"expected {len(batch)} Docs from the pipeline, got {len(annotated)}")
         for part, doc in zip(batch, annotated):
-            part.store(doc, docs)
+            part.store(doc, docs, keys)
     except Exception as error:  # components raise errors of all types
         if len(batch) > 1:
             middle = len(batch) // 2
-            _pipe(nlp, batch[:middle], docs)
-            _pipe(nlp, batch[middle:], docs)
+            _pipe(nlp, batch[:middle], docs, keys)
+            _pipe(nlp, batch[middle:], docs, keys)
         elif is_machine_error(error):
             raise
         else:
@@ -184,7 +177,10 @@ def _pipe(nlp: Language, batch: list[_Part], docs: bool) -> None:
 
 def _merge(document: AnnotatedText, parts: list[_Part], vocab: Vocab, docs: bool) -> None:
     """Merge the annotation of the parts of a document."""
-    found = merge_entities([(part.chunk, part.entities) for part in parts])
+    found = {
+        key: merge_entities([(part.chunk, part.entities[key]) for part in parts], key is not None)
+        for key in parts[0].entities
+    }
     if docs:
         tokens = [token for part in parts for token in part.tokens]
         try:
@@ -192,32 +188,36 @@ def _merge(document: AnnotatedText, parts: list[_Part], vocab: Vocab, docs: bool
         except ValueError as error:
             document.fail(error)
             return
-    document.entities = [entity._asdict() for entity in found]
+    document.entities = [entity._asdict() for entity in join_groups(found)]
     document.words = sum(part.words for part in parts)
 
 
-def _make_doc(
-    vocab: Vocab, text: str, tokens: list[tuple[str, bool]], entities: list[FoundEntity]
-) -> Doc:
+def _make_doc(vocab: Vocab, text: str, tokens: list[tuple[str, bool]], groups: Groups) -> Doc:
     """Make a Doc with only tokens and entities."""
     doc = Doc(vocab, [word for word, _ in tokens], [space for _, space in tokens])
     if doc.text != text:
         raise ValueError(
             "expected spaces in a long text, got none: it cannot be split between tokens"
         )
-    ents = []
-    for start, end, label, confidence in entities:
-        ent = doc.char_span(start, end, label)
-        if ent is None:
-            # The end of an entity across a cut is in the next chunk, whose tokens may differ.
-            raise ValueError(
-                f"expected an entity of whole tokens at a cut of the text, got characters "
-                f"{start} to {end}: use another format than spacy"
-            )
-        if confidence is not None:
-            ent._.confidence = confidence
-        ents.append(ent)
-    doc.set_ents(ents)
+    for key, entities in groups.items():
+        spans = []
+        for start, end, label, _ in entities:
+            span = doc.char_span(start, end, label)
+            if span is None:
+                # The end of an entity across a cut is in the next chunk, whose tokens may differ.
+                raise ValueError(
+                    f"expected an entity of whole tokens at a cut of the text, got characters "
+                    f"{start} to {end}: use another format than spacy"
+                )
+            spans.append(span)
+        if key is None:
+            for span, entity in zip(spans, entities):
+                if entity.confidence is not None:
+                    span._.confidence = entity.confidence
+            doc.set_ents(spans)
+        else:
+            scores = np.array([entity.confidence for entity in entities], dtype=np.float32)
+            doc.spans[key] = SpanGroup(doc, name=key, spans=spans, attrs={"scores": scores})
     return doc
 
 

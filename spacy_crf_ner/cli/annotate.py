@@ -65,7 +65,8 @@ def annotate(
       .spacy       the tokens are kept, the entities are ignored
 
     Each output record has the input columns and "entities": the start, end, label and
-    confidence of each entity, in characters. The shards are in the order of the input.
+    confidence of each entity, in characters; all entities if they overlap. The shards are
+    in the order of the input.
 
     A document that cannot be read or annotated is skipped: errors.jsonl lists its file,
     line and reason, and the exit code is 2. If a run is interrupted or fails, its

@@ -22,6 +22,9 @@ def explain(
         Path | None, typer.Option(help="HTML file to write, with a drawing of the trellis.")
     ] = None,
     n: Annotated[int, typer.Option(min=1, help="Number of analyses to show.")] = 5,
+    label: Annotated[
+        str | None, typer.Option(help="The label to explain, if entities may overlap.")
+    ] = None,
     gpu_id: GpuId = -1,
     precision: Precision = None,
     component: Component = None,
@@ -37,11 +40,15 @@ def explain(
     and the most probable analyses. It omits tags with a marginal below 0.01, unless
     they are on the path or a backpointer of a shown tag points to them.
 
+    If entities may overlap, each label has tags and a best path of its own: choose one by
+    --label. The path is that of the outermost entities of this label. The analyses have the
+    entities of all labels.
+
     \b
     Example:
       spacy-crf-ner explain training/model-best "Tim Cook visited Hanoi." --html trellis.html
     """
-    explanation = explanation_of(load(model, gpu_id, precision), text, n, component)
+    explanation = explanation_of(load(model, gpu_id, precision), text, n, component, label)
     if explanation["tokens"]:
         _print_trellis(explanation)
     else:

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 from rich.table import Table
-from spacy.tokens import Span
 
+from ..annotate.entities import group_entities, join_groups, overlapping_keys
 from ..input_error import InputError
 from ..pipeline.load import load
 from .console import print_table
@@ -21,7 +21,7 @@ def predict(
     """Print the entities of texts, each with its label and its confidence.
 
     The confidence is the probability that the label and both boundaries are correct. It is
-    shown for pipelines with a `crf_ner` component.
+    shown for pipelines with a `crf_ner` component. Overlapping entities are all printed.
 
     \b
     Example:
@@ -32,9 +32,13 @@ def predict(
     docs = {i: doc for doc, i in nlp.pipe(zip(texts, range(len(texts))), as_tuples=True)}
     table = Table("Text", "Entity", "Label")
     table.add_column("Confidence", justify="right")
+    keys = overlapping_keys(nlp)
     for doc in docs.values():
-        rows = [(ent.text, ent.label_, _confidence(ent)) for ent in doc.ents] or [("none", "", "")]
-        for i, row in enumerate(rows):
+        rows = [
+            (doc.text[start:end], label, "" if p is None else f"{p:.3f}")
+            for start, end, label, p in join_groups(group_entities(doc, keys))
+        ]
+        for i, row in enumerate(rows or [("none", "", "")]):
             table.add_row("" if i else doc.text, *row)
         table.add_section()
     print_table(table)
@@ -44,8 +48,3 @@ def predict(
             f"{len(dropped)} of {len(texts)} texts: expected a doc for each, but the pipeline's "
             f"error handler dropped {', '.join(map(repr, dropped))}. See its log for the reason."
         )
-
-
-def _confidence(ent: Span) -> str:
-    value = ent._.confidence if Span.has_extension("confidence") else None
-    return "" if value is None else f"{value:.3f}"

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import srsly
 import typer
@@ -17,7 +17,7 @@ from ..atomic import atomic_write
 from ..evaluation.guarantees import guarantees
 from ..input_error import InputError
 from ..pipeline.load import load
-from ..pipeline.lookup import require_recognizer
+from ..pipeline.lookup import recognizer, require_recognizer
 from .options import Component, GpuId, IDField, Model, Precision, TextField, Texts, WholeFiles
 
 
@@ -38,7 +38,8 @@ def redact(
     """Remove entities from documents, with a promise of how many are missed.
 
     Replaces all candidates by their label, such as [PERSON]. The pipeline has to promise a
-    recall: `spacy-crf-ner calibrate --recall`. Input formats are those of `annotate`.
+    recall: `spacy-crf-ner calibrate --recall`; its entities cannot overlap. Input formats are
+    those of `annotate`.
 
     Each output record has the id, the new "text", and "replaced": the start and end of each
     label in the new text, and of what it replaces in the original one. Nothing of what is
@@ -53,13 +54,19 @@ def redact(
         raise InputError(f"{output}: expected the name of a new .jsonl file. Choose another one.")
     nlp = load(model, gpu_id, precision)
     name = require_recognizer(nlp, component)
+    pipe = recognizer(nlp, name)
+    if pipe.entities_key is not None:
+        raise InputError(
+            f"{model}: expected a pipeline with flat entities, got one with overlapping ones, "
+            'which cannot promise a recall. Train one with entities = "flat".'
+        )
     promise = guarantees(nlp, name).get("recall")
     if promise is None:
         raise InputError(
             f"{model}: expected a pipeline that promises a recall, got one without. Calibrate it: "
             "spacy-crf-ner calibrate --recall."
         )
-    pipe: Any = nlp.get_pipe(name)
+    assert pipe.spans_key is not None  # the promise is about these spans
     chosen = labels.split(",") if labels else pipe.labels
     if not {*pipe.labels} <= {*chosen} and not promise["by_label"]:
         raise InputError(

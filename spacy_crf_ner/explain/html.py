@@ -27,7 +27,7 @@ def trellis_page(explanation: dict[str, Any]) -> str:
     widths = [max(MIN_COLUMN_WIDTH, _width(token)) for token in tokens]
     return render(
         "trellis.html.j2",
-        title="Trellis of a text",
+        title=f"Trellis of {explanation['label'] or 'a text'}",
         explanation=explanation,
         tokens=tokens,
         columns=[right - width / 2 for right, width in zip(accumulate(widths), widths)],

@@ -9,12 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 from spacy.language import Language
 
+from ..pipeline.crf_pipe import Transitions
 from ..pipeline.lookup import recognizer, require_recognizer
 
 MIN_MARGINAL = 0.01  # for a relevant tag
 
 
-def explain(nlp: Language, text: str, n: int = 5, name: str | None = None) -> dict[str, Any]:
+def explain(
+    nlp: Language, text: str, n: int = 5, name: str | None = None, label: str | None = None
+) -> dict[str, Any]:
     """Show how a `crf_ner` component finds the entities of a text.
 
     The components before it run; those after it do not.
@@ -22,9 +25,10 @@ def explain(nlp: Language, text: str, n: int = 5, name: str | None = None) -> di
     text: One doc, of any number of sentences.
     n: Maximum number of analyses.
     name: The component in the pipeline; None for the only one.
+    label: The label whose chain to show, in the outermost layer, if entities may overlap.
 
     Returns plain values, with None for illegal scores:
-        "text", "component", "tokens" (T), "tags" (C).
+        "text", "component", "label", "tokens" (T), "tags" (C).
         "transitions" (C, C), indexed [from, to], "start" and "end" (C): the learned scores; all
             zeros if the decoder is a softmax.
         "emissions" (T, C): the score of each tag at each token.
@@ -36,21 +40,24 @@ def explain(nlp: Language, text: str, n: int = 5, name: str | None = None) -> di
         "score": the score of the path, including the end score; None without tokens.
         "marginals" (T, C): the posterior probability of each tag, at the temperature.
         "analyses": the n most probable analyses, the best first: "probability", and "entities",
-            each with "start", "end" (characters), "text" and "label". No thresholds apply.
-    Raises ValueError as `require_recognizer`, for n below 1, and as the component's `predict`.
+            each with "start", "end" (characters), "text" and "label", of all labels. No
+            thresholds apply.
+    Raises ValueError as `require_recognizer`, for n below 1, and as the component's `trellis`.
     """
     name = require_recognizer(nlp, name)
     pipe = recognizer(nlp, name)
     with nlp.select_pipes(disable=nlp.pipe_names[nlp.pipe_names.index(name) :]):
         doc = nlp(text)
     (ranked,) = pipe.nbest([doc], n)
-    trellis, transitions = pipe.trellis(doc), pipe.transitions()
+    trellis = pipe.trellis(doc, label)
+    transitions = _select(pipe.transitions(), trellis.tags)
     learned, score = transitions.to_dict(), None
     if len(doc):
         score = float(trellis.best[-1, trellis.path[-1]] + transitions.end[trellis.path[-1]])
     return {
         "text": doc.text,
         "component": name,
+        "label": label,
         "tokens": [token.text for token in doc],
         "tags": list(trellis.tags),
         "transitions": learned["scores"],
@@ -101,6 +108,21 @@ def visible(token: str) -> str:
 def entities_in_words(analysis: dict[str, Any]) -> str:
     """Format the entities of an analysis on one line."""
     return ", ".join(f"{ent['text']} ({ent['label']})" for ent in analysis["entities"]) or "none"
+
+
+def _select(transitions: Transitions, tags: tuple[str, ...]) -> Transitions:
+    """Select the transitions between some tags."""
+    own = [transitions.tags.index(tag) for tag in tags]
+    between = np.ix_(own, own)
+    return Transitions(
+        tags,
+        transitions.scores[between],
+        transitions.start[own],
+        transitions.end[own],
+        transitions.legal[between],
+        transitions.legal_start[own],
+        transitions.legal_end[own],
+    )
 
 
 def _or_none(values: NDArray[Any], legal: NDArray[np.bool_]) -> list[Any]:

@@ -30,7 +30,7 @@ from .gold import (
     write_tags,
 )
 from .interval_scheduling import Candidate
-from .label_sets import unannotated
+from .label_sets import annotated_labels, unannotated
 from .layers import assign_layers
 from .overlapping_posterior import ANY, OverlappingPosterior
 from .platt_scaling import PlattScaling
@@ -65,11 +65,15 @@ class LabelChains:
 
         Entities of more layers than there are are left out.
 
-        Raises InputError for an entity of an unknown label, or with whitespace at an end.
+        Raises InputError for an entity whose label is unknown or not annotated, or that begins or
+        ends with whitespace.
         """
         gold, T = eg.reference, len(eg.predicted)
         ents = require_text(gold_entities(gold, self.key), self.name)
-        require_known(ents, self.labels, self.name)
+        annotated = annotated_labels(gold)
+        require_known(
+            ents, [x for x in self.labels if annotated is None or x in annotated], self.name
+        )
         tags = np.full((len(self.labels), self.layers, T), TAG_OUTSIDE)
         hidden = unannotated(eg, self.labels, overlapping=True)
         if hidden is not None:

@@ -5,6 +5,7 @@ Axes: B docs, M chains of a doc, K layers of a label.
 
 import math
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,9 @@ from .interval_scheduling import Candidate
 from .posterior import Posterior, Trellis
 
 ANY = ""  # the label of the chain of one label
+
+# Entities and their log probability.
+Analysis = tuple[tuple[SpanOffsets, ...], float]
 
 
 class OverlappingPosterior:
@@ -42,20 +46,24 @@ class OverlappingPosterior:
         return [sorted(set(of_doc)) for of_doc in self._by_doc(found)]
 
     def nbest(self, n: int) -> list[list[tuple[list[SpanOffsets], float]]]:
-        """Find the n most probable analyses, as `Posterior`; two may differ in layers only."""
-        rows = self._posterior.nbest(n)
-        M = len(self._labels)
+        """Find the n most probable analyses of each doc, as `Posterior`.
+
+        With several layers, the same entities can be in other layers. Their probability is the sum
+        over the most probable ways, so slightly too low.
+        """
+        K, M = self._layers, len(self._labels)
+        rows = self._posterior.nbest(n * K)
         result = []
         for i in range(0, len(rows), M):
-            best: list[tuple[list[SpanOffsets], float]] = [([], 0.0)]
-            for label, ranked in zip(self._labels, rows[i : i + M]):
-                joined = [
-                    (spans + [(start, end, label) for start, end, _ in more], p + q)
-                    for spans, p in best
-                    for more, q in ranked
-                ]
-                best = sorted(joined, key=lambda pair: -pair[1])[:n]
-            result.append([(sorted(set(spans)), p) for spans, p in best])
+            best: list[Analysis] = [((), 0.0)]
+            for j in range(0, M, K):
+                label = self._labels[j]
+                of_label: list[Analysis] = [((), 0.0)]
+                for ranked in rows[i + j : i + j + K]:
+                    named = [(tuple((s, e, label) for s, e, _ in spans), p) for spans, p in ranked]
+                    of_label = _joined(of_label, named)[: n * K]
+                best = _joined(best, of_label)[:n]
+            result.append([(list(spans), p) for spans, p in best])
         return result
 
     def trellis(self, doc: int, label: str) -> Trellis:
@@ -112,3 +120,12 @@ class OverlappingPosterior:
             ]
             for i in range(0, len(rows), M)
         ]
+
+
+def _joined(first: Sequence[Analysis], second: Sequence[Analysis]) -> list[Analysis]:
+    """Join each pair of analyses of independent chains; the best first, equal ones as one."""
+    found: dict[tuple[SpanOffsets, ...], float] = {}
+    for (spans, p), (more, q) in product(first, second):
+        joined = tuple(sorted({*spans, *more}))
+        found[joined] = float(np.logaddexp(found.get(joined, -np.inf), p + q))
+    return sorted(found.items(), key=lambda analysis: -analysis[1])

@@ -1,0 +1,66 @@
+"""The entities that a pipeline found in a doc, including overlapping ones."""
+
+from collections.abc import Iterable, Mapping
+from itertools import chain
+
+from spacy.language import Language
+from spacy.tokens import Doc, Span
+
+from ..input_error import InputError
+from ..pipeline.annotation import CONFIDENCE
+from ..pipeline.lookup import FACTORY, recognizer
+from .chunking import FoundEntity
+
+# The entities of `doc.ents`, with the key None, and of each `doc.spans[key]`.
+Groups = dict[str | None, list[FoundEntity]]
+
+
+def overlapping_keys(nlp: Language) -> list[str]:
+    """Find the keys in `doc.spans` of the overlapping entities of a pipeline; none if it is flat.
+
+    Raises InputError if a later component merges tokens: spaCy does not update `doc.spans` then.
+    """
+    keys: list[str] = []
+    for name in nlp.pipe_names:
+        meta = nlp.get_pipe_meta(name)
+        if meta.factory == FACTORY and (key := recognizer(nlp, name).entities_key) is not None:
+            keys.append(key)
+        if keys and meta.retokenizes:
+            raise InputError(
+                f"[{name}] expected no component that merges tokens after overlapping entities, "
+                f"got {name!r}: doc.spans has other tokens then. Remove or disable it."
+            )
+    return keys
+
+
+def group_entities(doc: Doc, keys: Iterable[str], offset: int = 0) -> Groups:
+    """Collect the entities of a doc, with their probabilities.
+
+    keys: Of overlapping entities.
+    offset: Added to all offsets in characters.
+    """
+    has_confidence = Span.has_extension(CONFIDENCE)
+    spans: dict[str | None, list[tuple[Span, float | None]]] = {
+        None: [(ent, ent._.confidence if has_confidence else None) for ent in doc.ents]
+    }
+    for key in keys:
+        group = doc.spans[key]
+        spans[key] = [*zip(group, group.attrs["scores"], strict=True)]
+    return {
+        key: [
+            FoundEntity(
+                span.start_char + offset,
+                span.end_char + offset,
+                span.label_,
+                None if p is None else float(p),
+            )
+            for span, p in found
+        ]
+        for key, found in spans.items()
+    }
+
+
+def join_groups(groups: Mapping[str | None, Iterable[FoundEntity]]) -> list[FoundEntity]:
+    """Return each entity once, sorted by start, end and label; later groups take precedence."""
+    found = {(e.start, e.end, e.label): e for e in chain.from_iterable(groups.values())}
+    return [found[span] for span in sorted(found)]
