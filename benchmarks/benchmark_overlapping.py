@@ -26,6 +26,7 @@ KEY = "sc"  # of doc.spans
 COVERED = 0.99  # of the gold spans of train: spancat sees no longer spans
 SYSTEMS = (
     System("crf_ner, 3 layers", "spacy_pipeline", "layers_3"),
+    System("crf_ner, 3 layers, f_score", "spacy_pipeline", "layers_3"),
     System("crf_ner, 2 layers", "spacy_pipeline", "layers_2"),
     System("crf_ner, 1 layer", "spacy_pipeline", "layers_1"),
     System("spaCy spancat", "spacy_pipeline", "spancat"),
@@ -47,7 +48,10 @@ SPANCATS = {
 }
 # To choose from on dev. crf_ner has the learning rate of transformer.cfg.
 RATES = dict.fromkeys((*SPANCATS, "edsnlp"), (2e-4, 4e-4, 8e-4))
-THRESHOLDS = {"spancat": (0.3, 0.4, 0.5, 0.6, 0.7)}
+THRESHOLDS = {
+    "spaCy spancat": (0.3, 0.4, 0.5, 0.6, 0.7),
+    "crf_ner, 3 layers, f_score": (0.1, 0.2, 0.3, 0.4),  # as `calibrate --f-beta 1` finds it
+}
 PLACES = ("flat", "outer", "nested", "nested in its label")
 COLUMNS = {"train s": "train_seconds", "train MB": "train_peak_mb", "words/s": "words_per_second"}
 COLUMNS |= {"predict MB": "predict_peak_mb", "parameters": "parameters"}
@@ -69,7 +73,8 @@ def overlapping(
     """Compare test scores on overlapping spans: same transformer, batches, steps, tokens, scorer.
 
     A doc is a sentence. crf_ner has the learning rate of its config. Others have their best one on
-    the dev part, with the first seed; spancat also has its best threshold there, for each model.
+    the dev part, with the first seed. spancat and f_score have their best threshold there, for each
+    model.
     Each run adds a line to runs.jsonl in the output folder. A peak of memory is that of a process
     that trains one model, or annotates one part.
     """
@@ -96,7 +101,7 @@ class _SpanRuns(_Runs):
 
     def result(self, system: System, corpus: Path, rate: float, seed: int, part: str) -> Result:
         """Return the scores on a part, at the threshold that is best on dev for this model."""
-        thresholds: Tuple[float | None, ...] = THRESHOLDS.get(system.model, (None,))
+        thresholds: Tuple[float | None, ...] = THRESHOLDS.get(system.name, (None,))
         if len(thresholds) > 1 and part != "dev":
             thresholds = (self.result(system, corpus, rate, seed, "dev")["threshold"],)
         rows = [self._row(system, corpus, rate, seed, part, of) for of in thresholds]

@@ -20,8 +20,11 @@ class SpacyPipeline(System):
         self, model: str, precision: Optional[str] = None, threshold: Optional[float] = None
     ) -> None:
         self.nlp = spacy.load(model)
-        if threshold is not None:
+        if threshold is not None and "spancat" in self.nlp.pipe_names:
             self.nlp.get_pipe("spancat").cfg["threshold"] = threshold
+        elif threshold is not None:
+            ner = self.nlp.get_pipe("ner")
+            ner.decode, ner.span_threshold = "f_score", threshold
         if precision is not None:
             from spacy_crf_ner import accelerate
 
