@@ -85,7 +85,8 @@ def calibrate(
     CORPUS serves them, the other half all else. Prints for each its certainty, or
     that it holds in the mean over corpora; the errors on halves of these documents if
     fitted to the other half, the mean and the worst of 20; and its cost: candidates per
-    gold entity, the recall that is left, or analyses per document.
+    gold entity, the recall that is left, or analyses per document. Promises need flat
+    entities; all else works for overlapping ones too.
 
     \b
     Examples:

@@ -10,6 +10,7 @@ from spacy.training import Corpus, Example
 
 from .. import evaluation
 from ..docbin import SUFFIX, read_docbin
+from ..evaluation.matching import find_entities_key
 from ..input_error import InputError
 from ..pipeline.load import load
 
@@ -26,12 +27,16 @@ def read_examples(nlp: Language, corpus: Path) -> list[Example]:
 
 
 def predict_corpus(
-    model: str, corpus: Path, gpu_id: int, precision: str | None
+    model: str, corpus: Path, component: str | None, gpu_id: int, precision: str | None
 ) -> tuple[Language, list[Example]]:
-    """Load a pipeline and annotate the docs of a corpus that has gold entities."""
+    """Load a pipeline and annotate the docs of a corpus that has gold entities.
+
+    component: The name of the `crf_ner` component, if the pipeline has it; else it is the only one.
+    """
     nlp = load(model, gpu_id, precision)
     examples = read_examples(nlp, corpus)
-    evaluation.require_gold(examples, str(corpus))
+    key = find_entities_key(nlp, component if component in nlp.pipe_names else None)
+    evaluation.require_gold(examples, str(corpus), key)
     annotate_examples(nlp, examples)
     return nlp, examples
 

@@ -31,7 +31,7 @@ def report(
     """Evaluate a pipeline: scores, errors, calibration.
 
     Works for any pipeline that sets doc.ents. Confidences and transitions need a
-    crf_ner component.
+    crf_ner component. If its entities overlap, those in doc.spans are evaluated.
 
     \b
     Writes into the folder:
@@ -46,13 +46,13 @@ def report(
     reports.require_report(out)
     training = evaluation.read_training_log(training_log) if training_log else None
     status = Console(stderr=True).status("Measuring")
-    nlp, examples = predict_corpus(model, corpus, gpu_id, precision)
+    nlp, examples = predict_corpus(model, corpus, component, gpu_id, precision)
     with status:
         results = evaluation.evaluate(
             examples, model=model, data=str(corpus), nlp=nlp, component=component, training=training
         )
     if compare is not None:
-        other, others = predict_corpus(compare, corpus, gpu_id, precision)
+        other, others = predict_corpus(compare, corpus, component, gpu_id, precision)
         named = component if component in other.pipe_names else None
         with status:
             against = evaluation.evaluate(

@@ -5,11 +5,12 @@ from typing import Annotated
 
 import typer
 
+from ..evaluation.matching import find_entities_key
 from ..pipeline.load import load
 from ..report.html import comparison_page
 from ..templates import write_page
 from .gold_corpus import annotate_examples, read_examples
-from .options import GoldCorpus, GpuId, Model, Precision
+from .options import Component, GoldCorpus, GpuId, Model, Precision
 
 
 def visualize(
@@ -18,15 +19,19 @@ def visualize(
     page: Annotated[Path, typer.Argument(help="HTML file to write.")],
     gpu_id: GpuId = -1,
     precision: Precision = None,
+    component: Component = None,
 ) -> None:
     """Write an HTML page of documents, gold entities beside predicted ones.
+
+    Overlapping entities are lines under the text, the gold ones above the predicted ones.
 
     \b
     Example:
       spacy-crf-ner visualize training/model-best corpus/test.spacy page.html
     """
     nlp = load(model, gpu_id, precision)
+    key = find_entities_key(nlp, component)
     examples = read_examples(nlp, corpus)
     annotate_examples(nlp, examples)
-    write_page(page, comparison_page(examples, f"{model} on {corpus}"))
+    write_page(page, comparison_page(examples, f"{model} on {corpus}", key))
     typer.echo(f"Page: {page}")

@@ -7,13 +7,15 @@ from spacy.language import Language
 from spacy.training import Example
 
 from ..input_error import InputError
+from ..pipeline.gold import gold_entities
 from ..pipeline.lookup import find_recognizer, recognizer
 from .bootstrap import RESAMPLES, confidence_intervals, paired_bootstrap
 from .calibration import precision_at, reliability
 from .coverage import coverage
 from .error_analysis import confusion, errors, missed_probabilities
-from .matching import DocEntities, collect_entities, match_entities
-from .scores import count_entities, require_nervaluate, score_matchings
+from .matching import DocEntities, collect_entities, find_entities_key, match_entities
+from .nesting import nesting
+from .scores import count_entities, require_nervaluate, score_matchings, score_strictly
 from .training_log import read_training_log
 
 __all__ = ["compare", "evaluate", "read_training_log", "require_gold", "require_nervaluate"]
@@ -37,7 +39,8 @@ def evaluate(
     examples: Examples whose `predicted` docs a component that sets `doc.ents` has annotated.
     model, data: Names, for a heading.
     nlp: The pipeline that annotated them. If it has a `crf_ner` component, the result has its
-        transitions, and the probabilities of the entities that it missed. None for neither.
+        transitions, and the probabilities of the entities that it missed. If entities of the
+        component overlap, they are those in `doc.spans`. None for none of that.
     component: The name of that component; None for the only one.
     training: The result of `read_training_log`.
     resamples: Number of bootstrap resamples of the docs.
@@ -45,41 +48,53 @@ def evaluate(
 
     Returns plain JSON:
         "model", "data", "docs", "tokens": Names, and the size of the gold docs.
+        "entities_key": The key of overlapping entities in `doc.spans`, or None.
         "gold", "predicted", "left_out": Numbers of entities. Entities predicted where gold
             annotation is missing are left out of all scores.
-        "matching": Precision, recall and F1 under four rules, from `score_matchings`.
+        "matching": Precision, recall and F1 under four rules, from `score_matchings`; for
+            overlapping entities under the strict one alone, from `score_strictly`.
+        "nesting": The result of `nesting` for overlapping entities, or None.
         "intervals": Intervals of the strict scores, from `confidence_intervals`.
         "confusion": Gold against predicted labels, missed and spurious, from `confusion`.
         "errors": The mistakes, the most confident first, from `errors`.
         "reliability", "thresholds": The results of `reliability` and `precision_at`; None if no
             entity has a confidence.
-        "coverage": The result of `coverage`; None without candidates and promises.
+        "coverage": The result of `coverage`; None without candidates and promises, and for
+            overlapping entities.
         "transitions": Those of the component, or None. "training": As given. "comparison": None.
     Raises InputError if there are no examples, if no component has annotated the docs, if a
     predicted and a gold doc differ in their text, as `find_recognizer`, and if nervaluate is not
-    installed.
+    installed and entities do not overlap.
     """
     examples = list(examples)
-    _require_annotated(examples, nlp)
-    docs = collect_entities(examples)
+    key = None if nlp is None else find_entities_key(nlp, component)
+    _require_annotated(examples, nlp, key)
+    docs = collect_entities(examples, key)
     labels = _labels(docs)
     counts = count_entities(docs, labels)
     matches = [match_entities(doc.gold, doc.predicted) for doc in docs]
-    probabilities = transitions = covered = None
+    probabilities = transitions = covered = nested = None
     if nlp is not None and (name := find_recognizer(nlp, component)) is not None:
         probabilities = missed_probabilities(nlp, name, [eg.predicted for eg in examples], matches)
-        transitions = recognizer(nlp, name).transitions().to_dict()
-        covered = coverage(nlp, name, examples, docs)
+        pipe = recognizer(nlp, name)
+        transitions = pipe.transitions().to_dict()
+        if key is None:
+            covered = coverage(nlp, name, examples, docs)
+        else:
+            nested = nesting(docs, labels, pipe.layers)
+    scores = score_matchings(docs, labels) if key is None else score_strictly(counts, labels)
     has_confidence = any(ent.confidence is not None for doc in docs for ent in doc.predicted)
     return {
         "model": model,
         "data": data,
         "docs": len(docs),
         "tokens": sum(len(eg.reference) for eg in examples),
+        "entities_key": key,
         "gold": sum(len(doc.gold) for doc in docs),
         "predicted": sum(len(doc.predicted) for doc in docs),
         "left_out": sum(len(doc.left_out) for doc in docs),
-        "matching": score_matchings(docs, labels),
+        "matching": scores,
+        "nesting": nested,
         "intervals": confidence_intervals(counts, labels, resamples, seed),
         "confusion": confusion(matches, labels),
         "errors": errors(docs, matches, probabilities),
@@ -92,15 +107,16 @@ def evaluate(
     }
 
 
-def require_gold(examples: Sequence[Example], data: str) -> None:
+def require_gold(examples: Sequence[Example], data: str, key: str | None = None) -> None:
     """Raise InputError if no example has a gold entity.
 
     data: The name of the corpus.
+    key: The key of overlapping entities in `doc.spans`; None for those in `doc.ents`.
     """
-    if not any(eg.reference.ents for eg in examples):
+    if not any(gold_entities(eg.reference, key) for eg in examples):
         raise InputError(
-            f"{data}: expected docs with gold entities, got {len(examples)} without. Use an "
-            "annotated corpus."
+            f"{data}: expected docs with gold entities, got {len(examples)} without. Use a corpus "
+            f"with annotation in doc.ents{'' if key is None else f' or doc.spans[{key!r}]'}."
         )
 
 
@@ -122,7 +138,8 @@ def compare(
     (from `paired_bootstrap`), the name of the "test", and its "resamples".
     Raises InputError if the gold docs of the two differ.
     """
-    docs, others = collect_entities(examples), collect_entities(other_examples)
+    docs = collect_entities(examples, results["entities_key"])
+    others = collect_entities(other_examples, other["entities_key"])
     if [(doc.text, doc.gold) for doc in docs] != [(doc.text, doc.gold) for doc in others]:
         raise InputError(
             f"expected two models on the same gold docs, got {len(docs)} and {len(others)} that "
@@ -144,13 +161,15 @@ def _labels(docs: Sequence[DocEntities]) -> list[str]:
     return sorted({ent.label for doc in docs for ent in (*doc.gold, *doc.predicted)})
 
 
-def _require_annotated(examples: Sequence[Example], nlp: Language | None) -> None:
+def _require_annotated(examples: Sequence[Example], nlp: Language | None, key: str | None) -> None:
     if not examples:
         raise InputError("expected examples, got none. Check that the corpus has docs.")
     docs = [eg.predicted for eg in examples if len(eg.predicted)]
-    if docs and not any(doc.has_annotation("ENT_IOB") for doc in docs):
+    annotated = (doc.has_annotation("ENT_IOB") if key is None else key in doc.spans for doc in docs)
+    if docs and not any(annotated):
         components = f" by {nlp.pipe_names}" if nlp is not None else ""
         raise InputError(
             f"expected docs with predicted entities, got {len(docs)}{components} without any. "
-            "Use a pipeline with a component that sets doc.ents."
+            "Use a pipeline with a component that sets "
+            f"{'doc.ents' if key is None else f'doc.spans[{key!r}]'}."
         )

@@ -13,7 +13,7 @@ from spacy.training import Example
 from ..input_error import InputError
 from ..pipeline.lookup import recognizer, require_recognizer
 from .matching import DocEntities, annotated, collect_entities
-from .promises import Promises, promise, restored_on_error
+from .promises import Promises, promise, require_flat, restored_on_error
 
 if TYPE_CHECKING:
     from ..pipeline.crf_ner import CRFEntityRecognizer
@@ -45,14 +45,17 @@ def calibrate(
     if it was not asked for, and the
     `reliability`, with "precision", "recall" and "f_beta", "before" and "after"; and the rows of
     the "guarantees".
-    Raises InputError as `require_recognizer` and `promise`, if `confidence` is false, if f_beta is
-    not over 0, if no example has annotation, and if a predicted and a gold doc differ in text.
+    Raises InputError as `require_recognizer` and `promise`, if `confidence` is false and entities
+    do not overlap, if f_beta is not over 0, if no example has annotation, and if a predicted and a
+    gold doc differ in text.
     """
     if f_beta is not None and not 0 < f_beta < math.inf:
         raise InputError(f"f_beta: expected a number over 0, got {f_beta}. Use 1 for F1.")
     name = require_recognizer(nlp, name)
     pipe = recognizer(nlp, name)
-    if not pipe.confidence:
+    if promises:
+        require_flat(pipe)
+    if not pipe.confidence and pipe.entities_key is None:  # overlapping ones have scores
         raise InputError(
             f"[{name}] confidence: expected true, got false. Without it, entities have no "
             "confidence to calibrate: set it to true."
@@ -166,7 +169,7 @@ def _measure(
     pipe: "CRFEntityRecognizer", examples: Sequence[Example], beta: float
 ) -> dict[str, Any]:
     """Measure the reliability of a component on docs that the earlier components have processed."""
-    collected = collect_entities(annotated(pipe, examples))
+    collected = collect_entities(annotated(pipe, examples), pipe.entities_key)
     correct = sum(sum(doc.correct()) for doc in collected)
     predicted = sum(len(doc.predicted) for doc in collected)
     gold = sum(len(doc.gold) for doc in collected)

@@ -5,11 +5,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from spacy.language import Language
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 
 from ..input_error import InputError
+from ..pipeline.gold import gold_entities
 from ..pipeline.label_sets import annotated_labels
+from ..pipeline.lookup import find_recognizer, recognizer
 
 if TYPE_CHECKING:
     from ..pipeline.crf_ner import CRFEntityRecognizer
@@ -19,7 +22,7 @@ class Entity(NamedTuple):
     """A span with a label.
 
     start, end: Character offsets in the doc.
-    confidence: `ent._.confidence` of a predicted entity; None for a gold one, and if unknown.
+    confidence: The probability of a predicted entity; None for a gold one, and if unknown.
     """
 
     start: int
@@ -34,7 +37,7 @@ class Entity(NamedTuple):
 
 
 class DocEntities(NamedTuple):
-    """The entities of one doc, each list in text order and without overlaps.
+    """The entities of one doc, each list in text order. No two in a list are equal.
 
     predicted: Predicted entities that the gold annotation can confirm or refute.
     left_out: Predicted entities where gold annotation is missing.
@@ -62,7 +65,18 @@ def annotated(pipe: "CRFEntityRecognizer", examples: Sequence[Example]) -> list[
     return [Example(doc, eg.reference) for doc, eg in zip(docs, examples)]
 
 
-def collect_entities(examples: Iterable[Example]) -> list[DocEntities]:
+def find_entities_key(nlp: Language, component: str | None = None) -> str | None:
+    """Find the key of overlapping entities in `doc.spans`; None if entities do not overlap.
+
+    component: The `crf_ner` component; None for the only one, if any.
+
+    Raises InputError as `find_recognizer`.
+    """
+    name = find_recognizer(nlp, component)
+    return None if name is None else recognizer(nlp, name).entities_key
+
+
+def collect_entities(examples: Iterable[Example], key: str | None = None) -> list[DocEntities]:
     """Read the gold and the predicted entities of examples.
 
     Offsets are in characters, so the two docs may be tokenized differently. A predicted entity is
@@ -70,9 +84,13 @@ def collect_entities(examples: Iterable[Example]) -> list[DocEntities]:
     is not annotated and no gold entity overlaps it. All gold entities count. All numbers of an
     evaluation use this definition.
 
+    key: The key of overlapping entities in `doc.spans`; None for those in `doc.ents`. Gold entities
+        are in `doc.ents` of docs without this key. Docs with it have annotation at all tokens. An
+        entity whose label is not annotated is left out, whatever it overlaps.
+
     Raises InputError if the predicted doc and the gold doc differ in their text.
     """
-    return [_collect(i, eg.predicted, eg.reference) for i, eg in enumerate(examples)]
+    return [_collect(i, eg.predicted, eg.reference, key) for i, eg in enumerate(examples)]
 
 
 def is_complete(gold: Doc, labels: Iterable[str]) -> bool:
@@ -85,16 +103,15 @@ def is_complete(gold: Doc, labels: Iterable[str]) -> bool:
 def match_entities(gold: Sequence[Entity], predicted: Sequence[Entity]) -> list[Match]:
     """Match the gold entities of a doc with the predicted ones, one to one.
 
-    Pairs are chosen greedily: most common characters first, then the same label, then text order.
-    Entities that are left over are matched with None. Equal entities always match, because the
-    entities of one doc do not overlap.
+    Pairs are chosen greedily: the same span first, then most common characters, then the same
+    label, then text order. Entities that are left over are matched with None. So equal entities
+    always match.
+
+    gold, predicted: No two entities of one of them have the same span and label.
 
     Returns the matches (gold, predicted) in text order; each entity is in exactly one of them.
     """
-    ranked = sorted(
-        _overlaps(gold, predicted),
-        key=lambda match: (-_common(*match), match[0].label != match[1].label),
-    )
+    ranked = sorted(overlaps(gold, predicted), key=_rank)
     chosen: dict[Entity, Entity] = {}
     taken = set()
     for g, p in ranked:
@@ -106,59 +123,85 @@ def match_entities(gold: Sequence[Entity], predicted: Sequence[Entity]) -> list[
     return sorted(matches, key=lambda match: min(ent.span for ent in match if ent))
 
 
-def _collect(i: int, predicted: Doc, gold: Doc) -> DocEntities:
+def overlaps(
+    gold: Sequence[Entity], predicted: Sequence[Entity]
+) -> Iterator[tuple[Entity, Entity]]:
+    """Find the pairs that share a character, by a sweep over the starts of entities.
+
+    Takes time for each pair, and for sorting the entities.
+    """
+    both = [(ent, side) for side, ents in enumerate((gold, predicted)) for ent in ents]
+    active: tuple[list[Entity], list[Entity]] = ([], [])  # those that have not ended
+    for ent, side in sorted(both, key=lambda each: each[0].start):
+        others = active[1 - side]
+        others[:] = [other for other in others if other.end > ent.start]
+        active[side].append(ent)
+        for other in others:
+            yield (other, ent) if side else (ent, other)
+
+
+def _collect(i: int, predicted: Doc, gold: Doc, key: str | None) -> DocEntities:
     if predicted.text != gold.text:
         raise InputError(
             f"doc {i}: expected a predicted and a gold doc with the same text, got "
             f"{predicted.text[:60]!r} and {gold.text[:60]!r}. Use the same text for both."
         )
-    missing = _missing_characters(gold)
+    missing = _missing_characters(gold, key)
     known: list[Entity] = []
     left_out: list[Entity] = []
+    for found in _predicted(predicted, key):
+        unknown = missing[found.start : found.end].any() or _is_unannotated(gold, found, key)
+        (left_out if unknown else known).append(found)
+    ents = sorted(set(map(_entity, gold_entities(gold, key))))
+    return DocEntities(gold.text, ents, known, left_out)
+
+
+def _predicted(doc: Doc, key: str | None) -> list[Entity]:
     # Only crf_ner registers the extension.
     has_confidence = Span.has_extension("confidence")
-    for ent in predicted.ents:
-        confidence = ent._.confidence if has_confidence else None
-        found = Entity(ent.start_char, ent.end_char, ent.label_, confidence)
-        unknown = missing[found.start : found.end].any() or _is_unannotated(gold, found)
-        (left_out if unknown else known).append(found)
-    entities = [Entity(ent.start_char, ent.end_char, ent.label_) for ent in gold.ents]
-    return DocEntities(gold.text, entities, known, left_out)
-
-
-def _is_unannotated(gold: Doc, ent: Entity) -> bool:
-    """Whether the label of an entity is not annotated, and no gold entity overlaps it."""
-    labels = annotated_labels(gold)
-    return not (
-        labels is None
-        or ent.label in labels
-        or any(g.start_char < ent.end and ent.start < g.end_char for g in gold.ents)
+    ents = [_entity(ent, ent._.confidence if has_confidence else None) for ent in doc.ents]
+    if key is None or key not in doc.spans:
+        return ents if key is None else []
+    # Preset entities have the score 1.0, but no confidence.
+    preset = {ent._replace(confidence=1.0) for ent in ents if ent.confidence is None}
+    group = doc.spans[key]
+    scores = group.attrs.get("scores", ())
+    if len(scores) != len(group):  # another component has replaced the spans
+        scores = [None] * len(group)
+    found = {_entity(span, None if p is None else float(p)) for span, p in zip(group, scores)}
+    return sorted(
+        (ent._replace(confidence=None) if ent in preset else ent for ent in found),
+        key=lambda ent: ent[:3],
     )
 
 
-def _missing_characters(gold: Doc) -> NDArray[np.bool_]:
+def _entity(span: Span, confidence: float | None = None) -> Entity:
+    return Entity(span.start_char, span.end_char, span.label_, confidence)
+
+
+def _is_unannotated(gold: Doc, ent: Entity, key: str | None) -> bool:
+    """Whether the label of an entity is not annotated, and no entity beside it excludes others."""
+    labels = annotated_labels(gold)
+    if labels is None or ent.label in labels:
+        return False
+    beside = gold.ents if key is None else ()
+    return not any(g.start_char < ent.end and ent.start < g.end_char for g in beside)
+
+
+def _missing_characters(gold: Doc, key: str | None) -> NDArray[np.bool_]:
     """Mark the characters of tokens without annotation, except whitespace."""
     missing = np.zeros(len(gold.text), dtype=bool)
+    if key is not None and key in gold.spans:
+        return missing
     for i in np.flatnonzero(gold.to_array("ENT_IOB") == 0).tolist():
         token = gold[i]
         missing[token.idx : token.idx + len(token)] = not token.is_space
     return missing
 
 
-def _overlaps(
-    gold: Sequence[Entity], predicted: Sequence[Entity]
-) -> Iterator[tuple[Entity, Entity]]:
-    """Yield the pairs that share a character, in text order."""
-    g = p = 0
-    while g < len(gold) and p < len(predicted):
-        if _common(gold[g], predicted[p]) > 0:
-            yield gold[g], predicted[p]
-        if gold[g].end < predicted[p].end:
-            g += 1
-        else:
-            p += 1
-
-
-def _common(g: Entity, p: Entity) -> int:
-    """Return the number of common characters; 0 or less if there are none."""
-    return min(g.end, p.end) - max(g.start, p.start)
+def _rank(match: tuple[Entity, Entity]) -> tuple[object, ...]:
+    """Sort key of a pair that shares a character: the best match first."""
+    g, p = match
+    common = min(g.end, p.end) - max(g.start, p.start)
+    # All pairs of one span share as many characters, so the equal ones are first among them.
+    return g.span != p.span, -common, g.label != p.label, g[:3], p[:3]

@@ -97,11 +97,22 @@ def promise(nlp: Language, name: str, examples: Sequence[Example], promises: Pro
     "level", "certainty", number of "documents" and "threshold"; the mean error "on_halves" of the
     documents if fitted to the other half, and the "worst" of 20 halves, None if a half has too few;
     and the "cost": candidates per gold entity, the recall that is left, or analyses per document.
-    Raises InputError for too few documents, and if a promise would need too many candidates or
-    analyses. The component is then as before.
+    Raises InputError as `require_flat`, for too few documents, and if a promise would need too many
+    candidates or analyses. The component is then as before.
     """
+    require_flat(recognizer(nlp, name))
     with restored_on_error(recognizer(nlp, name)):
         return _promise(nlp, name, examples, promises)
+
+
+def require_flat(pipe: "CRFEntityRecognizer") -> None:
+    """Raise InputError if entities of the component overlap: it can promise nothing then."""
+    if pipe.entities_key is not None:
+        raise InputError(
+            f'[{pipe.name}] promises: expected a component with entities = "flat", got '
+            f"{pipe.entities!r}. Calibrate without promises of recall, precision or analyses, or "
+            "train flat entities."
+        )
 
 
 @contextmanager

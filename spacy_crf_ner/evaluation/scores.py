@@ -82,16 +82,26 @@ def score_matchings(docs: Sequence[DocEntities], labels: Sequence[str]) -> dict[
     gold, predicted = [_dicts(doc.gold) for doc in kept], [_dicts(doc.predicted) for doc in kept]
     evaluator = require_nervaluate().Evaluator(gold, predicted, list(labels), loader="dict")
     results: dict[str, Any] = evaluator.evaluate()
-    scores = {}
-    for name, theirs in NERVALUATE_NAMES.items():
-        total = _points(results["overall"][theirs])
-        rows = [_points(results["entities"][label][theirs]) for label in labels]
-        scores[name] = {
-            "micro": _row(by_label(total), total),
-            "macro": _row(macro(np.array(rows).reshape(-1, 3)), total),
-            "per_type": {label: _row(by_label(row), row) for label, row in zip(labels, rows)},
-        }
-    return scores
+    return {
+        name: _scores(
+            _points(results["overall"][theirs]),
+            [_points(results["entities"][label][theirs]) for label in labels],
+            labels,
+        )
+        for name, theirs in NERVALUATE_NAMES.items()
+    }
+
+
+def score_strictly(counts: NDArray[np.int64], labels: Sequence[str]) -> dict[str, Any]:
+    """Compute the strict scores of entities that may overlap, from their counts (D, L, 3).
+
+    The other rules of `score_matchings` are not defined for them: a predicted entity takes the
+    first gold one that it overlaps, so that the order of the entities changes the scores.
+
+    Returns "strict", as `score_matchings` does.
+    """
+    rows = counts.sum(0).astype(np.float64)
+    return {"strict": _scores(rows.sum(0), rows, labels)}
 
 
 def require_nervaluate() -> Any:
@@ -114,6 +124,14 @@ def _dicts(ents: Sequence[Entity]) -> list[dict[str, Any]]:
 def _points(result: Any) -> Floats:
     """Return points, predicted and gold, which nervaluate calls actual and possible."""
     return np.array([result.correct + 0.5 * result.partial, result.actual, result.possible])
+
+
+def _scores(total: Floats, rows: Sequence[Floats], labels: Sequence[str]) -> dict[str, Any]:
+    return {
+        "micro": _row(by_label(total), total),
+        "macro": _row(macro(np.array(rows).reshape(-1, 3)), total),
+        "per_type": {label: _row(by_label(row), row) for label, row in zip(labels, rows)},
+    }
 
 
 def _row(scores: Floats, counts: Floats) -> dict[str, float | None]:

@@ -19,7 +19,7 @@ def make_ner_scorer() -> Callable[..., dict[str, Any]]:
     do not count as wrong, unless they overlap a gold entity (see `label_sets`).
 
     Of a component with overlapping entities, those in `doc.spans` are scored too, as
-    `spacy.spancat_scorer.v1` does.
+    `spacy.spancat_scorer.v1` does. Gold docs without them have theirs in `doc.ents`, if complete.
     """
     return score_entities
 
@@ -43,7 +43,12 @@ def score_entities(
 
 def _judged(eg: Example, key: str | None) -> Example:
     """Leave out predicted entities whose label is not annotated."""
-    if ANNOTATED not in eg.reference.spans:
+    gold = eg.reference
+    if key is not None and key not in gold.spans:
+        eg = Example(eg.predicted, gold.copy())
+        if gold.has_annotation("ENT_IOB", require_complete=True):
+            eg.reference.spans[key] = list(eg.reference.ents)
+    if ANNOTATED not in gold.spans:
         return eg
     doc = eg.predicted.copy()
     known = _known(eg, doc.ents, overlapping=False)

@@ -1,9 +1,12 @@
 """HTML pages of annotated documents: the report, and gold beside predicted entities."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from markupsafe import Markup, escape
+from spacy import displacy
+from spacy.tokens import Doc
 from spacy.training import Example
 
 from ..evaluation.matching import Entity, collect_entities
@@ -63,11 +66,13 @@ def report_page(results: dict[str, Any]) -> str:
     )
 
 
-def comparison_page(examples: Iterable[Example], title: str) -> str:
+def comparison_page(examples: Iterable[Example], title: str, key: str | None = None) -> str:
     """Render the gold entities of each document beside the predicted ones.
 
     examples: Examples whose `predicted` docs a pipeline has annotated.
     title: Heading of the page.
+    key: The key of overlapping entities in `doc.spans`, which are lines under the text, the gold
+        ones above the predicted ones; None for those in `doc.ents`.
 
     Returns one self-contained page.
     Raises InputError if a predicted and a gold doc differ in their text.
@@ -75,25 +80,33 @@ def comparison_page(examples: Iterable[Example], title: str) -> str:
     examples = list(examples)
     docs = []
     counts: Counter[str] = Counter()
-    for found in collect_entities(examples):
+    collected = collect_entities(examples, key)
+    labels = {ent.label for found in collected for ents in found[1:] for ent in ents}
+    colors = _colors(labels)
+    for eg, found in zip(examples, collected):
         sizes = {"gold": len(found.gold), "predicted": len(found.predicted)}
         equal = sum(found.correct())
         counts.update(sizes, equal=equal, left_out=len(found.left_out))
         predicted = sorted(found.predicted + found.left_out, key=lambda ent: ent.start)
-        sides = {
-            "gold": _segments(found.text, found.gold),
-            "predicted": _segments(found.text, predicted),
+        sides = {"gold": (eg.reference, found.gold), "predicted": (eg.predicted, predicted)}
+        shown = {
+            side: _segments(doc.text, ents) if key is None else _lines(doc, ents, colors)
+            for side, (doc, ents) in sides.items()
         }
-        docs.append({"differs": set(sizes.values()) != {equal}, **sides})
+        docs.append({"differs": set(sizes.values()) != {equal}, **shown})
     summary = (
         f"{tables.count(len(examples), 'document')}. {tables.count(counts['gold'], 'gold entity')},"
         f" {counts['predicted']:,} predicted, {counts['equal']:,} of them equal in boundaries and "
         f"label{tables.left_out(counts['left_out'])}. A red edge marks the documents where they "
         "differ."
     )
-    labels = {ent.label_ for eg in examples for doc in (eg.x, eg.y) for ent in doc.ents}
     return render(
-        "comparison.html.j2", title=title, summary=summary, docs=docs, colors=_colors(labels)
+        "comparison.html.j2",
+        title=title,
+        summary=summary,
+        docs=docs,
+        colors=colors,
+        overlapping=key is not None,
     )
 
 
@@ -109,6 +122,23 @@ def _segments(text: str, ents: Iterable[Entity]) -> list[Segment]:
         segments += [(text[done : ent.start], None), (text[ent.start : ent.end], ent)]
         done = ent.end
     return [*segments, (text[done:], None)]
+
+
+def _lines(doc: Doc, ents: Iterable[Entity], colors: Mapping[str, str]) -> Markup:
+    """Draw entities as lines under the text, with displaCy."""
+    spans, shown = [], {}
+    for ent in ents:
+        span = doc.char_span(*ent.span)
+        assert span is not None  # the offsets are those of a span of the doc
+        p = "" if ent.confidence is None else f" {ent.confidence:.3f}"
+        label = str(escape(ent.label + p))  # displaCy escapes the text alone
+        shown[label] = colors[ent.label]
+        spans.append({"start_token": span.start, "end_token": span.end, "label": label})
+    parsed = {"tokens": [token.text for token in doc], "spans": spans}
+    drawn = displacy.render(
+        parsed, style="span", manual=True, jupyter=False, options={"colors": shown}
+    )
+    return Markup(drawn)
 
 
 def _error_segments(error: dict[str, Any]) -> dict[str, list[Segment]]:

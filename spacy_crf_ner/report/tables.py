@@ -60,6 +60,8 @@ class Section(NamedTuple):
 def sections(results: dict[str, Any]) -> list[Section]:
     """Convert the result of `evaluation.evaluate` or `compare` to the sections of a report."""
     parts = [_types, _matchings, _confusion, _errors, _confidence]
+    if results["nesting"] is not None:
+        parts.insert(1, _nesting)
     if results["coverage"] is not None:
         parts.append(_guarantees)
     parts.append(_transitions)
@@ -133,15 +135,37 @@ def _types(results: dict[str, Any]) -> Section:
     return Section("Types", "", [Table("Scores of each label", header, labels, means)])
 
 
+def _nesting(results: dict[str, Any]) -> Section:
+    nesting = results["nesting"]
+
+    def row(head: Cell, counts: dict[str, Any]) -> list[Cell]:
+        kinds = (counts[kind] for kind in ("flat", "overlapping"))
+        cells = [cell for each in kinds for cell in (percent(each["recall"]), each["gold"])]
+        return _row(head, *cells, counts["lost"])
+
+    header = ("Recall, flat", "Gold, flat", "Recall, overlapping", "Gold, overlapping", "Too deep")
+    rows = [row(Cell(label, "", "label"), each) for label, each in nesting["per_type"].items()]
+    meaning = (
+        "Overlapping: another gold entity is inside, around or across the entity. Too deep: nested "
+        f"in more layers of its label than the model has, which is {nesting['layers']}. So recall "
+        f"is at most {percent(nesting['ceiling'])}\N{NO-BREAK SPACE}%."
+    )
+    foot = [row(Cell("all"), nesting["micro"])]
+    table = Table("Recall of flat and overlapping entities", _row("Label", *header), rows, foot)
+    return Section("Nesting", meaning, [table])
+
+
 def _matchings(results: dict[str, Any]) -> Section:
     header = _row("Matching", *MEASURES.values(), "Correct", "A predicted entity is right if")
     rows = []
-    for name, meaning in MATCHINGS.items():
-        micro = results["matching"][name]["micro"]
+    for name, matching in results["matching"].items():
+        micro = matching["micro"]
         scores = [_score(micro, {}, each) for each in MEASURES]
-        rows.append(_row(name, *scores, f"{micro['correct']:g}", meaning))
+        rows.append(_row(name, *scores, f"{micro['correct']:g}", MATCHINGS[name]))
     table = Table("Micro scores by matching rule", header, rows, kind="told")
-    return Section("Matchings", "", [table])
+    left_out = [name for name in MATCHINGS if name not in results["matching"]]
+    meaning = f"Not defined for entities that overlap: {', '.join(left_out)}." if left_out else ""
+    return Section("Matchings", meaning, [table])
 
 
 def _confusion(results: dict[str, Any]) -> Section:
@@ -162,9 +186,10 @@ def _confusion(results: dict[str, Any]) -> Section:
     header = _row("Gold \N{RIGHTWARDS ARROW} predicted", *labels, Cell("missed", "", "other"))
     upright = len(labels) > 8 or max(map(len, labels)) > 10
     meaning = (
-        "Rows are gold labels, columns are predicted labels, for entities that overlap. Missed: no "
-        "predicted entity overlaps. Spurious: no gold entity overlaps. In the page, a denser "
-        "colour is a greater share of the row."
+        "Rows are gold labels, columns are predicted labels, for entities matched one to one: the "
+        "same span first, then the largest overlap. Missed: no predicted entity is left that "
+        "overlaps. Spurious: no gold entity is. In the page, a denser colour is a greater share of "
+        "the row."
     )
     kind = "matrix upright" if upright else "matrix"
     return Section("Confusion", meaning, [Table("Confusion matrix", header, rows, kind=kind)])

@@ -356,6 +356,19 @@ def test_scores_are_those_of_spancat(learned: Language) -> None:
     assert scores["ents_f"] is None  # gold docs do not annotate doc.ents
 
 
+def test_gold_docs_without_the_key_are_scored_by_their_ents(learned: Language) -> None:
+    flat, complete = (example(learned) for _ in range(2))
+    gold = Doc(learned.vocab, words=WORDS)
+    gold.set_ents([Span(gold, *span) for span in SPANS if span[2] == "LOC"], default="outside")
+    flat = Example(flat.predicted, gold)
+    by_type = learned.evaluate([flat, complete])["spans_sc_per_type"]
+    assert by_type["LOC"]["f"] == 1.0
+    # The first doc has no gold entity of another label.
+    assert by_type["PER"]["r"] == by_type["ORG"]["r"] == 1.0
+    assert by_type["PER"]["p"] == by_type["ORG"]["p"] == 0.5
+    assert "sc" not in gold.spans  # unchanged
+
+
 def test_labels_that_gold_does_not_annotate_do_not_count_as_wrong(learned: Language) -> None:
     eg = example(learned, [span for span in SPANS if span[2] == "LOC"])
     assert learned.evaluate([eg])["spans_sc_p"] < 1.0

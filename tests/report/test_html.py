@@ -93,6 +93,7 @@ FIGURES: Dict[str, Any] = {
     "gold": 12,
     "predicted": 10,
     "left_out": 2,
+    "nesting": None,
     "matching": {"strict": STRICT}
     | {name: {"micro": micro, "macro": micro, "per_type": {}} for name, micro in MICROS.items()},
     "intervals": {

@@ -1,0 +1,95 @@
+"""The commands report, calibrate and visualize for a pipeline whose entities overlap."""
+
+import json
+from pathlib import Path
+from typing import Any, Tuple
+
+import pytest
+import spacy
+from spacy.tokens import Doc, DocBin, Span
+from spacy.training import Example
+from typer.testing import CliRunner
+
+from pipelines import TOK2VEC, train
+from spacy_crf_ner.cli import app
+
+WORDS = ["the", "king", "of", "France", "<b>met</b>", "Oslo"]
+LEARNED = [(0, 4, "PER"), (3, 4, "LOC"), (5, 6, "LOC")]
+GOLD = [(0, 4, "PER"), (0, 2, "PER"), (3, 4, "ORG"), (5, 6, "LOC")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trained pipeline, `model`, and gold docs, `dev.spacy`."""
+    root = tmp_path_factory.mktemp("overlapping")
+    nlp = spacy.blank("en")
+    config = {"model": {"hidden_width": 16, "tok2vec": TOK2VEC}, "entities": "overlapping"}
+    nlp.add_pipe("crf_ner", name="ner", config=config).add_label("ORG")  # type: ignore[attr-defined]
+    docs = [Doc(nlp.vocab, words=WORDS) for _ in range(2)]
+    for doc, spans in zip(docs, (LEARNED, GOLD)):
+        doc.spans["sc"] = [Span(doc, *span) for span in spans]
+    train(nlp, [Example(Doc(nlp.vocab, words=WORDS), docs[0])], steps=60)
+    doc = nlp(Doc(nlp.vocab, words=WORDS))
+    assert [(span.start, span.end, span.label_) for span in doc.spans["sc"]] == LEARNED
+    nlp.to_disk(root / "model")
+    DocBin(docs=docs[1:] * 4).to_disk(root / "dev.spacy")
+    return root
+
+
+def run(*arguments: Any) -> Tuple[int, str]:
+    result = CliRunner().invoke(app, [*map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
+
+
+def test_report(folder: Path, tmp_path: Path) -> None:
+    model, dev = folder / "model", folder / "dev.spacy"
+    code, output = run("report", model, dev, tmp_path, "--compare", model, "--component", "ner")
+    assert code == 0, output
+    figures = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert (figures["gold"], figures["predicted"]) == (16, 12)
+    micro = figures["matching"]["strict"]["micro"]
+    assert (micro["precision"], micro["recall"]) == (pytest.approx(2 / 3), 0.5)
+    assert figures["errors"]["counts"]["wrong type"] == figures["errors"]["counts"]["missed"] == 4
+    assert figures["nesting"]["micro"]["lost"] == 4
+    assert figures["comparison"]["difference"]["micro"]["f1"]["difference"] == 0.0
+
+
+def test_a_flat_pipeline_does_not_find_the_gold_entities(folder: Path, tmp_path: Path) -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("ner").add_label("PER")  # type: ignore[attr-defined]
+    nlp.initialize()
+    nlp.to_disk(tmp_path / "flat")
+    code, output = run("report", tmp_path / "flat", folder / "dev.spacy", tmp_path / "out")
+    assert code == 1 and "Use a corpus with annotation in doc.ents." in output
+
+
+def test_calibrate(folder: Path, tmp_path: Path) -> None:
+    model, dev = folder / "model", folder / "dev.spacy"
+    code, output = run("calibrate", model, dev, tmp_path / "new", "--f-beta", "1")
+    assert code == 0, output
+    assert "Entities: 12; 0 were left out" in output
+    nlp = spacy.load(tmp_path / "new")
+    pipe: Any = nlp.get_pipe("ner")
+    assert pipe.temperature > 1.0 and pipe.decode == "f_score"
+
+
+def test_promises_are_one_sentence(folder: Path, tmp_path: Path) -> None:
+    arguments = (folder / "model", folder / "dev.spacy", tmp_path / "new", "--recall", "0.9")
+    code, output = run("calibrate", *arguments)
+    assert code == 1 and not (tmp_path / "new").exists()
+    (error,) = [line for line in output.splitlines() if line.startswith("Error: ")]
+    assert error == (
+        "Error: [ner] promises: expected a component with entities = \"flat\", got 'overlapping'. "
+        "Calibrate without promises of recall, precision or analyses, or train flat entities."
+    )
+
+
+def test_visualize(folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    code, output = run("visualize", folder / "model", folder / "dev.spacy", page)
+    assert code == 0, output
+    html = page.read_text(encoding="utf-8")
+    assert "16 gold entities, 12 predicted, 8 of them equal" in html
+    assert "<b>" not in html and html.count("&lt;b&gt;met&lt;/b&gt;") == 8
+    assert html.count('article class="differs"') == 4

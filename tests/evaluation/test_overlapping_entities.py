@@ -1,0 +1,451 @@
+"""Evaluation of overlapping entities: against spaCy's spancat scorer, and sets of pairs by hand."""
+
+import json
+from itertools import product
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import numpy as np
+import pytest
+import spacy
+from spacy.language import Language
+from spacy.pipeline.spancat import spancat_score
+from spacy.tokens import Doc, Span, SpanGroup
+from spacy.training import Example
+
+from helpers import Span as Offsets
+from pipelines import TOK2VEC, train
+from spacy_crf_ner.evaluation import compare, evaluate, require_gold
+from spacy_crf_ner.evaluation.calibration import calibrate, reliability
+from spacy_crf_ner.evaluation.error_analysis import errors
+from spacy_crf_ner.evaluation.guarantees import FITTED_SETTINGS
+from spacy_crf_ner.evaluation.matching import Entity, collect_entities, match_entities, overlaps
+from spacy_crf_ner.evaluation.nesting import nesting
+from spacy_crf_ner.evaluation.promises import Promises, promise
+from spacy_crf_ner.evaluation.scores import count_entities, score_strictly
+from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.pipeline.annotation import add_confidence_extension
+from spacy_crf_ner.pipeline.label_sets import mark_annotated_labels
+
+LABELS = ("A", "B", "C")
+VOCAB = spacy.blank("en").vocab
+WORDS = [
+    "the", "king", "of", "France", "met", "University", "of", "Oslo", "president", "in", "Oslo",
+]  # fmt: skip
+GOLD = [
+    (0, 4, "PER"), (3, 4, "LOC"), (5, 8, "ORG"), (5, 9, "PER"), (7, 8, "LOC"), (10, 11, "LOC"),
+]  # fmt: skip
+# What was learned, and in part other entities.
+OTHER = [(0, 4, "PER"), (3, 4, "ORG"), (5, 8, "ORG"), (6, 9, "PER"), (7, 8, "LOC"), (9, 10, "LOC")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def confidences() -> None:
+    add_confidence_extension()
+
+
+def doc_of(
+    words: Sequence[str], spans: Sequence[Offsets], scores: Optional[Sequence[float]] = None
+) -> Doc:
+    doc = Doc(VOCAB, words=list(words))
+    attrs = {} if scores is None else {"scores": np.array(scores, dtype=np.float32)}
+    group = SpanGroup(doc, name="sc", spans=[Span(doc, *span) for span in spans], attrs=attrs)
+    doc.spans["sc"] = group
+    return doc
+
+
+def flat(words: Sequence[str], spans: Sequence[Offsets], missing: Sequence[int] = ()) -> Doc:
+    doc = Doc(VOCAB, words=list(words))
+    unknown = [doc[i : i + 1] for i in missing]
+    doc.set_ents([Span(doc, *span) for span in spans], missing=unknown, default="outside")
+    return doc
+
+
+def draw_spans(random: np.random.Generator, T: int) -> List[Offsets]:
+    """Different spans of any lengths, which cross and nest."""
+    spans = set()
+    for _ in range(int(random.integers(0, 7))):
+        start = int(random.integers(0, T))
+        end = int(random.integers(start + 1, min(T, start + 5) + 1))
+        spans.add((start, end, LABELS[int(random.integers(0, 3))]))
+    return sorted(spans)
+
+
+@pytest.fixture(scope="module")
+def drawn() -> List[Example]:
+    """Examples in which about half of the predicted spans are gold ones."""
+    random = np.random.default_rng(0)
+    examples = []
+    for _ in range(300):
+        words = ["w" * int(random.integers(1, 8)) for _ in range(int(random.integers(1, 9)))]
+        gold, other = (draw_spans(random, len(words)) for _ in range(2))
+        other = sorted({span for span in (*gold, *other) if random.random() < 0.5})
+        scores = random.random(len(other)).tolist()
+        examples.append(Example(doc_of(words, other, scores), doc_of(words, gold)))
+    return examples
+
+
+def entities(spans: Sequence[Offsets]) -> List[Entity]:
+    return [Entity(*span) for span in spans]
+
+
+# Reading and matching
+
+
+def test_strict_scores_equal_those_of_spacys_spancat_scorer(drawn: List[Example]) -> None:
+    docs = collect_entities(drawn, "sc")
+    found = score_strictly(count_entities(docs, LABELS), LABELS)["strict"]
+    expected = spancat_score(drawn, spans_key="sc")
+    names = dict(zip("prf", ("precision", "recall", "f1")))
+    for letter, name in names.items():
+        assert found["micro"][name] == pytest.approx(expected[f"spans_sc_{letter}"])
+        for label, row in expected["spans_sc_per_type"].items():
+            assert found["per_type"][label][name] == pytest.approx(row[letter])
+        mean = np.mean([row[letter] for row in expected["spans_sc_per_type"].values()])
+        assert found["macro"][name] == pytest.approx(mean)
+    assert 0.3 < found["micro"]["f1"] < 0.8
+    assert found["micro"]["gold"] == sum(len(eg.reference.spans["sc"]) for eg in drawn)
+    assert not any(doc.left_out for doc in docs)
+
+
+def test_confidences_are_the_scores(drawn: List[Example]) -> None:
+    docs = collect_entities(drawn, "sc")
+    found = [[ent.confidence for ent in doc.predicted] for doc in docs]
+    assert found == [eg.predicted.spans["sc"].attrs["scores"].tolist() for eg in drawn]
+    assert reliability(docs)["entities"] == sum(map(len, found))
+
+
+def test_pairs_that_overlap_are_those_of_all_pairs(drawn: List[Example]) -> None:
+    for doc in collect_entities(drawn, "sc"):
+        expected = {
+            (g, p)
+            for g, p in product(doc.gold, doc.predicted)
+            if {*range(*g.span)} & {*range(*p.span)}
+        }
+        found = list(overlaps(doc.gold, doc.predicted))
+        assert len(found) == len(expected) and set(found) == expected
+
+
+def best_first(gold: List[Entity], predicted: List[Entity]) -> List[Tuple[Any, Any]]:
+    """The rule in words: take the best pair of those that are left, until none overlaps."""
+    gold, predicted, pairs = list(gold), list(predicted), []
+    while True:
+        ranked = []
+        for g, p in product(gold, predicted):
+            common = len({*range(*g.span)} & {*range(*p.span)})
+            if common:
+                ranked.append((g.span == p.span, common, g.label == p.label, g, p))
+        if not ranked:
+            return [*pairs, *((g, None) for g in gold), *((None, p) for p in predicted)]
+        top = max(each[:3] for each in ranked)
+        *_, g, p = min((each for each in ranked if each[:3] == top), key=lambda each: each[3:])
+        pairs.append((g, p))
+        gold.remove(g)
+        predicted.remove(p)
+
+
+def test_matches_are_those_of_the_rule(drawn: List[Example]) -> None:
+    equal = 0
+    for doc in collect_entities(drawn, "sc"):
+        found = match_entities(doc.gold, doc.predicted)
+        key = str
+        assert sorted(found, key=key) == sorted(best_first(doc.gold, doc.predicted), key=key)
+        matched = [p for g, p in found if g and p and g[:3] == p[:3]]
+        assert len(matched) == sum(doc.correct())
+        equal += len(matched)
+    assert equal > 200
+
+
+def test_equal_entities_match_beside_others_of_the_same_span_and_longer_ones() -> None:
+    gold = entities([(0, 20, "PER"), (5, 8, "LOC"), (5, 8, "ORG")])
+    predicted = entities([(0, 19, "PER"), (5, 8, "ORG"), (5, 8, "PER")])
+    assert match_entities(gold, predicted) == [
+        (gold[0], predicted[0]),
+        (gold[1], predicted[2]),
+        (gold[2], predicted[1]),
+    ]
+    # The same span is nearer than a longer one of the label.
+    assert match_entities(gold[:2], predicted[2:]) == [(gold[0], None), (gold[1], predicted[2])]
+
+
+class Counted(int):
+    """A number that counts how often it is compared."""
+
+    compared = 0
+
+    def __gt__(self, other: int) -> bool:
+        Counted.compared += 1
+        return int(self) > other
+
+
+def test_long_docs_take_time_for_their_entities_and_not_for_all_pairs() -> None:
+    n = 2000
+    short = [Entity(10 * i, Counted(10 * i + 5), "A") for i in range(n)]
+    both = [Entity(0, Counted(10 * n), "A"), *short]
+    assert len(list(overlaps(both, both))) == 3 * n + 1
+    assert Counted.compared < 10 * n
+
+
+def test_equal_gold_spans_count_once() -> None:
+    eg = Example(doc_of("abc", [(0, 2, "A")], [0.5]), doc_of("abc", [(0, 2, "A"), (0, 2, "A")]))
+    (doc,) = collect_entities([eg], "sc")
+    assert doc.gold == [Entity(0, 3, "A")] and doc.correct() == [True]
+
+
+def test_gold_docs_without_the_key_are_read_as_flat_ones() -> None:
+    gold = flat("abcd", [(0, 1, "A")], missing=[3])
+    found = [(0, 1, "A"), (0, 2, "B"), (2, 4, "A")]
+    (doc,) = collect_entities([Example(doc_of("abcd", found, [0.5] * 3), gold)], "sc")
+    assert doc.gold == [Entity(0, 1, "A")]
+    assert [ent.span for ent in doc.predicted] == [(0, 1), (0, 3)]
+    assert [ent.span for ent in doc.left_out] == [(4, 7)]  # it has a token without annotation
+
+
+@pytest.mark.parametrize("key", ["sc", None])
+def test_labels_that_are_not_annotated_are_left_out_whatever_they_overlap(
+    key: Optional[str],
+) -> None:
+    gold = doc_of("abc", [(0, 2, "A")]) if key else flat("abc", [(0, 2, "A")])
+    mark_annotated_labels(gold, ["A"])
+    predicted = doc_of("abc", [(0, 1, "B"), (0, 2, "A"), (2, 3, "B")], [0.5] * 3)
+    (doc,) = collect_entities([Example(predicted, gold)], "sc")
+    assert [ent.label for ent in doc.predicted] == ["A"]
+    assert [ent.label for ent in doc.left_out] == ["B", "B"]
+
+
+def test_preset_entities_have_no_confidence() -> None:
+    predicted = doc_of("abc", [(0, 1, "A"), (0, 2, "B"), (2, 3, "A")], [1.0, 0.5, 1.0])
+    predicted.set_ents([predicted.spans["sc"][i] for i in (0, 2)])
+    predicted.ents[1]._.confidence = 1.0
+    (doc,) = collect_entities([Example(predicted, doc_of("abc", []))], "sc")
+    assert [ent.confidence for ent in doc.predicted] == [None, 0.5, 1.0]
+
+
+def test_spans_of_another_component_have_no_confidences() -> None:
+    predicted = doc_of("abc", [(0, 1, "A"), (0, 2, "B")], [0.5])
+    (doc,) = collect_entities([Example(predicted, doc_of("abc", []))], "sc")
+    assert [ent.confidence for ent in doc.predicted] == [None, None]
+    missing = Example(Doc(VOCAB, words=["a"]), doc_of("a", [(0, 1, "A")]))
+    (doc,) = collect_entities([missing], "sc")
+    assert (len(doc.gold), doc.predicted) == (1, [])
+
+
+def test_errors_of_nested_entities_by_hand() -> None:
+    gold = [(0, 4, "PER"), (3, 4, "LOC"), (5, 9, "PER"), (7, 8, "LOC")]
+    predicted = [(0, 4, "PER"), (3, 4, "ORG"), (5, 8, "PER"), (10, 11, "LOC")]
+    eg = Example(doc_of(WORDS, predicted, [0.9, 0.6, 0.7, 0.8]), doc_of(WORDS, gold))
+    docs = collect_entities([eg], "sc")
+    found = errors(docs, [match_entities(doc.gold, doc.predicted) for doc in docs])
+    shown = [
+        (error["kind"], *(error[side] and error[side]["text"] for side in ("gold", "predicted")))
+        for error in found["list"]
+    ]
+    assert shown == [
+        ("spurious", None, "Oslo"),
+        ("wrong boundary", "University of Oslo president", "University of Oslo"),
+        ("wrong type", "France", "France"),
+        ("missed", "Oslo", None),
+    ]
+
+
+# Nesting
+
+
+def test_recall_of_flat_and_overlapping_entities_by_hand() -> None:
+    # A holds B, which holds another B; B crosses C; A is alone, twice.
+    gold = [(0, 4, "A"), (1, 3, "B"), (1, 2, "B"), (5, 7, "B"), (6, 8, "C")]
+    gold += [(8, 9, "A"), (9, 10, "A")]
+    predicted = [(0, 4, "A"), (1, 2, "B"), (6, 8, "C"), (8, 9, "A"), (4, 5, "A")]
+    docs = collect_entities([Example(doc_of("a" * 10, predicted), doc_of("a" * 10, gold))], "sc")
+    found = nesting(docs, LABELS, 1)
+
+    def row(flat: Any, overlapping: Any, lost: int) -> Dict[str, Any]:
+        counts = [{"gold": n, "recall": recall} for n, recall in (flat, overlapping)]
+        return {"flat": counts[0], "overlapping": counts[1], "lost": lost}
+
+    assert found == {
+        "layers": 1,
+        "ceiling": pytest.approx(6 / 7),
+        "micro": row((2, 0.5), (5, 0.6), 1),
+        "per_type": {
+            "A": row((2, 0.5), (1, 1.0), 0),
+            "B": row((0, None), (3, pytest.approx(1 / 3)), 1),
+            "C": row((0, None), (1, 1.0), 0),
+        },
+    }
+    assert nesting(docs, LABELS, 2)["ceiling"] == 1.0
+    assert nesting([], LABELS, 1)["ceiling"] is None
+
+
+def test_the_ceiling_is_the_recall_of_the_best_layers(drawn: List[Example]) -> None:
+    """Brute force: the largest part of the gold spans of a label that fits into the layers."""
+    docs = collect_entities(drawn[:100], "sc")
+    for layers in (1, 2):
+        fits = 0
+        for doc, label in product(docs, LABELS):
+            spans = [ent.span for ent in doc.gold if ent.label == label]
+            # Layers suffice for spans if no character is in more of them.
+            fits += max(
+                bin(chosen).count("1")
+                for chosen in range(2 ** len(spans))
+                if not spans
+                or max(
+                    sum(
+                        chosen >> i & 1 and start <= c < end for i, (start, end) in enumerate(spans)
+                    )
+                    for c in range(len(doc.text))
+                )
+                <= layers
+            )
+        total = sum(len(doc.gold) for doc in docs)
+        found = nesting(docs, LABELS, layers)["ceiling"]
+        # What the greedy layers lose is at least what any must.
+        assert found <= fits / total + 1e-9
+        assert found > 0.9 * fits / total
+
+
+# The pipelines
+
+
+def examples_of(nlp: Language, gold: Sequence[Sequence[Offsets]]) -> List[Example]:
+    examples = []
+    for spans in gold:
+        doc = Doc(nlp.vocab, words=WORDS)
+        doc.spans["sc"] = [Span(doc, *span) for span in spans]
+        examples.append(Example(Doc(nlp.vocab, words=WORDS), doc))
+    return examples
+
+
+def annotated(nlp: Language, gold: Sequence[Sequence[Offsets]]) -> List[Example]:
+    examples = examples_of(nlp, gold)
+    for eg in examples:
+        eg.predicted = nlp(eg.predicted)
+    return examples
+
+
+@pytest.fixture(scope="module")
+def trained() -> bytes:
+    nlp = pipeline()
+    train(nlp, examples_of(nlp, [GOLD]), steps=60)
+    return nlp.to_bytes()
+
+
+def pipeline() -> Language:
+    nlp = spacy.blank("en")
+    config = {"model": {"hidden_width": 16, "tok2vec": TOK2VEC}}
+    nlp.add_pipe("crf_ner", config={**config, "entities": "overlapping", "layers": 1})
+    return nlp
+
+
+@pytest.fixture
+def nlp(trained: bytes) -> Language:
+    return pipeline().from_bytes(trained)
+
+
+def test_the_entities_of_a_pipeline_are_its_spans(nlp: Language) -> None:
+    examples = annotated(nlp, [GOLD, OTHER])
+    found = evaluate(examples, nlp=nlp, resamples=2)
+    assert found["entities_key"] == "sc"
+    assert found["predicted"] == sum(len(eg.predicted.spans["sc"]) for eg in examples) >= 8
+    assert found["gold"] == 12
+    assert list(found["matching"]) == ["strict"]
+    scores = nlp.evaluate(examples_of(nlp, [GOLD, OTHER]))
+    micro = found["matching"]["strict"]["micro"]
+    assert [micro[name] for name in ("precision", "recall", "f1")] == pytest.approx(
+        [scores[f"spans_sc_{letter}"] for letter in "prf"]
+    )
+    assert 0.3 < micro["f1"] < 1
+    assert found["reliability"]["entities"] == found["predicted"]
+    row = found["thresholds"][0]
+    assert (row["precision"], row["recall"]) == (micro["precision"], micro["recall"])
+    assert found["nesting"]["layers"] == 1 and found["nesting"]["ceiling"] == 1.0
+    assert found["coverage"] is None and found["transitions"]["tags"]
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    # Without the pipeline, the entities are those of doc.ents, which gold docs do not annotate.
+    assert evaluate(examples, resamples=2)["gold"] == 0
+
+
+def test_missed_entities_have_the_posterior_of_their_span(nlp: Language) -> None:
+    (*_, eg) = examples = annotated(nlp, [GOLD, OTHER])
+    found = evaluate(examples, nlp=nlp, resamples=2)["errors"]["list"]
+    missed = [error for error in found if error["kind"] == "missed"]
+    assert missed
+    for error in missed:
+        gold = error["gold"]
+        doc = Doc(nlp.vocab, words=WORDS)
+        span = doc.char_span(gold["start"], gold["end"], gold["label"])
+        (p,) = nlp.get_pipe("crf_ner").span_posteriors(doc, [span])  # type: ignore[attr-defined]
+        assert error["confidence"] == pytest.approx(p, rel=1e-4) and p < 0.6
+    assert "sc" in eg.predicted.spans
+
+
+def test_pipelines_are_compared_over_their_spans(nlp: Language) -> None:
+    examples, worse = annotated(nlp, [GOLD, OTHER]), annotated(nlp, [GOLD, OTHER])
+    for eg in worse:
+        eg.predicted.spans["sc"] = []
+    figures, other = (evaluate(each, nlp=nlp, resamples=10) for each in (examples, worse))
+    found = compare(figures, examples, other, worse, resamples=10)["comparison"]["difference"]
+    recall = figures["matching"]["strict"]["micro"]["recall"]
+    assert found["micro"]["recall"]["difference"] == recall > 0
+
+
+def test_a_corpus_without_entities_is_refused(nlp: Language) -> None:
+    examples = examples_of(nlp, [GOLD])
+    require_gold(examples, "corpus", "sc")
+    with pytest.raises(InputError, match=r"got 1 without.*in doc\.ents or doc\.spans\['other'\]"):
+        require_gold(examples, "corpus", "other")
+    with pytest.raises(InputError, match="got 1 without"):
+        require_gold(examples, "corpus")
+    with pytest.raises(
+        InputError, match=r"got 1 by \['crf_ner'\] without.*sets doc\.spans\['sc'\]"
+    ):
+        evaluate(examples, nlp=nlp)
+
+
+def test_calibration_is_measured_on_the_spans(nlp: Language) -> None:
+    pipe: Any = nlp.get_pipe("crf_ner")
+    gold = [GOLD, OTHER] * 4
+    before = reliability(collect_entities(annotated(nlp, gold), "sc"))
+    found = calibrate(nlp, examples_of(nlp, gold))
+    assert found["before"]["entities"] == before["entities"] >= 8 * 4
+    assert found["before"]["ece"] == pytest.approx(before["ece"])
+    after = reliability(collect_entities(annotated(nlp, gold), "sc"))
+    assert found["after"]["ece"] == pytest.approx(after["ece"], abs=1e-6)
+    assert pipe.temperature == found["temperature"] > 1
+    assert found["after"]["brier"] < found["before"]["brier"]
+
+
+def test_the_best_f_score_is_that_of_the_spans(nlp: Language) -> None:
+    pipe: Any = nlp.get_pipe("crf_ner")
+    gold = [GOLD, OTHER] * 4
+    found = calibrate(nlp, examples_of(nlp, gold), f_beta=2)
+    assert (pipe.decode, pipe.span_threshold) == ("f_score", found["span_threshold"])
+    scores = {}
+    for pipe.span_threshold in [i / 20 for i in range(1, 20)]:
+        each = spancat_score(annotated(nlp, gold), spans_key="sc")
+        p, r = each["spans_sc_p"], each["spans_sc_r"]
+        scores[pipe.span_threshold] = 5 * p * r / max(4 * p + r, 1e-9)
+    assert scores[found["span_threshold"]] == pytest.approx(max(scores.values()))
+    assert found["after"]["f_beta"] == pytest.approx(max(scores.values()))
+
+
+def test_calibration_does_not_need_confidences_in_ents(nlp: Language) -> None:
+    nlp.get_pipe("crf_ner").confidence = False  # type: ignore[attr-defined]
+    assert calibrate(nlp, examples_of(nlp, [GOLD, OTHER]))["after"]["entities"] > 0
+
+
+@pytest.mark.parametrize("kind", ["recall", "precision", "analyses"])
+def test_promises_are_refused_before_anything_is_fitted(nlp: Language, kind: str) -> None:
+    pipe: Any = nlp.get_pipe("crf_ner")
+    before = {name: getattr(pipe, name) for name in FITTED_SETTINGS}
+    says = r"\[crf_ner\] promises: expected a component with entities = .flat., got .overlapping"
+
+    def unread() -> Any:
+        raise AssertionError("read examples")
+        yield
+
+    promises = Promises(**{kind: 0.9})
+    with pytest.raises(InputError, match=says):
+        calibrate(nlp, unread(), promises=promises)
+    with pytest.raises(InputError, match=says):
+        promise(nlp, "crf_ner", [], promises)
+    assert {name: getattr(pipe, name) for name in FITTED_SETTINGS} == before

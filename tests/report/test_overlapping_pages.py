@@ -1,0 +1,180 @@
+"""The report and the page of documents, for overlapping entities."""
+
+import re
+from html.parser import HTMLParser
+from typing import Any, Dict, List, Sequence, Tuple
+
+import numpy as np
+import pytest
+import spacy
+from spacy.language import Language
+from spacy.tokens import Doc, Span, SpanGroup
+from spacy.training import Example
+
+from helpers import Span as Offsets
+from spacy_crf_ner.evaluation import evaluate
+from spacy_crf_ner.report.html import comparison_page, report_page
+from spacy_crf_ner.report.markdown import markdown
+
+DASH = "\N{EN DASH}"
+WORDS = ["the", "king", "of", "France", "met", "University", "of", "Oslo", "president"]
+GOLD = [(0, 4, "PER"), (1, 2, "PER"), (3, 4, "LOC"), (5, 9, "PER"), (7, 8, "LOC")]
+PREDICTED = [(0, 4, "PER"), (3, 4, "ORG"), (5, 8, "ORG"), (7, 8, "LOC")]
+
+
+class Page(HTMLParser):
+    """What a browser would see: the elements, and each text with the style of its element."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: List[str] = []
+        self.classes: List[Tuple[str, Any]] = []
+        self.rows: List[List[str]] = []
+        self.shown: List[Tuple[str, str]] = []  # text, style of its element
+        self.text, self.style, self.inside = "", "", False
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.elements.append(tag)
+        self.classes.append((tag, dict(attrs).get("class")))
+        self.style = dict(attrs).get("style") or ""
+        if tag == "tr":
+            self.rows.append([])
+        if tag in {"td", "th"}:
+            self.rows[-1].append("")
+            self.inside = True
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = self.inside and tag not in {"td", "th"}
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        self.shown.append((data.strip(), self.style))
+        if self.inside:
+            self.rows[-1][-1] = (self.rows[-1][-1] + data).strip()
+
+
+@pytest.fixture(scope="module")
+def nlp() -> Language:
+    """A component without training: the docs are annotated by hand."""
+    nlp = spacy.blank("en")
+    pipe: Any = nlp.add_pipe("crf_ner", config={"entities": "overlapping"})
+    doc = Doc(nlp.vocab, words=WORDS)
+    doc.spans["sc"] = [Span(doc, *span) for span in GOLD if span[0] != 1]
+    pipe.initialize(lambda: [Example(Doc(nlp.vocab, words=WORDS), doc)], labels=["LOC", "PER"])
+    return nlp
+
+
+def example(
+    nlp: Language, words: Sequence[str], gold: Sequence[Offsets], predicted: Sequence[Offsets]
+) -> Example:
+    docs = []
+    for spans in (predicted, gold):
+        doc = Doc(nlp.vocab, words=list(words))
+        scores = np.linspace(0.9, 0.6, len(spans), dtype=np.float32)
+        doc.spans["sc"] = SpanGroup(
+            doc, name="sc", spans=[Span(doc, *span) for span in spans], attrs={"scores": scores}
+        )
+        docs.append(doc)
+    return Example(*docs)
+
+
+@pytest.fixture(scope="module")
+def figures(nlp: Language) -> Dict[str, Any]:
+    eg = example(nlp, WORDS, GOLD, PREDICTED)
+    return evaluate([eg], model="m", data="d", nlp=nlp, resamples=2)
+
+
+def test_the_report_has_a_table_of_nested_entities(figures: Dict[str, Any]) -> None:
+    rows = {tuple(row) for row in Page(report_page(figures).replace(DASH, "-")).rows}
+    head = ("Recall, flat", "Gold, flat", "Recall, overlapping", "Gold, overlapping", "Too deep")
+    expected = [
+        ("Label", *head),
+        ("LOC", "-", "0", "50.0", "2", "0"),
+        ("PER", "-", "0", "33.3", "3", "1"),
+        ("ORG", "-", "0", "-", "0", "0"),
+        ("all", "-", "0", "40.0", "5", "1"),
+    ]
+    assert rows >= {*expected}
+    text = markdown(figures).replace(DASH, "-")
+    for row in expected:
+        assert f"| {' | '.join(row)} |" in text
+    assert "than the model has, which is 1. So recall is at most 80.0" in text
+
+
+def test_only_the_strict_matching_is_shown(figures: Dict[str, Any]) -> None:
+    text = markdown(figures)
+    assert "Not defined for entities that overlap: exact, partial, type." in text
+    names = [line.split(" | ")[0] for line in text.splitlines()]
+    assert "| strict" in names and not {"| exact", "| partial", "| type"} & {*names}
+
+
+def test_errors_of_nested_entities_are_listed(figures: Dict[str, Any]) -> None:
+    text = markdown(figures)
+    for error in (
+        "| wrong type | 0.800 | France (LOC) | France (ORG) | the king of <b>France</b>",
+        "| wrong type and boundary | 0.700 | University of Oslo president (PER) "
+        "| University of Oslo (ORG) |",
+    ):
+        assert error in text
+    assert re.search(r"\| missed \| 0\.\d{3} \| king \(PER\) \| . \| the <b>king</b> of", text)
+    assert f"| missed | 1 | {100 / 3:.1f} |" in text
+    page = Page(report_page(figures))
+    assert page.elements.count("article") == 3
+    assert page.elements.count("mark") > 5
+
+
+def test_flat_entities_have_no_such_table(nlp: Language) -> None:
+    eg = example(nlp, WORDS, GOLD, PREDICTED)
+    eg.predicted.set_ents([], default="outside")
+    text = markdown(evaluate([eg], resamples=2))
+    assert "Nesting" not in text and "Not defined" not in text
+
+
+# The page of documents
+
+
+def test_overlapping_entities_are_lines_under_the_text(nlp: Language) -> None:
+    same = example(nlp, ["Hanoi", "sleeps"], [(0, 1, "GPE")], [(0, 1, "GPE")])
+    other = example(nlp, WORDS, GOLD, PREDICTED)
+    html = comparison_page([same, other], "Test", "sc")
+    page = Page(html)
+    assert [c for tag, c in page.classes if tag == "article"] == [None, "differs"]
+    assert ("main", "documents overlapping") in page.classes
+    assert "6 gold entities, 5 predicted, 3 of them equal" in page.text
+    shown = [text for text, _ in page.shown]
+    assert [shown.count(label) for label in ("PER", "LOC", "GPE", "ORG")] == [3, 2, 1, 0]
+    for label in ("GPE 0.900", "PER 0.900", "ORG 0.800", "ORG 0.700", "LOC 0.600"):
+        assert shown.count(label) == 1
+    # Gold stands above predicted, and a label has one colour on both sides.
+    gold, predicted = (html.index(f">{side}</p>") for side in ("Gold", "Predicted"))
+    assert gold < html.index("GPE") < predicted < html.index("GPE 0.900")
+    styles = {text: style for text, style in page.shown}
+    colors = {label: styles[label].split(";")[0] for label in ("PER", "PER 0.900", "LOC", "GPE")}
+    assert colors["PER"] == colors["PER 0.900"] and len({*colors.values()}) == 3
+    # A nested entity is below the entity that holds it.
+    assert html.index("top: 40px") < html.index("top: 57px")
+
+
+def test_texts_and_labels_are_never_markup(nlp: Language) -> None:
+    evil = "<b>bold</b>"
+    label = "<i onclick='x'>L</i>&"
+    eg = example(
+        nlp, [evil, "<u>", "&amp;", "{x}"], [(0, 2, label), (0, 1, label)], [(0, 1, label)]
+    )
+    page = Page(comparison_page([eg], "<s>title</s>", "sc"))
+    assert not {"b", "i", "u", "s", "script"} & {*page.elements}
+    shown = [text for text, _ in page.shown]
+    assert page.text.count(evil) == page.text.count("<u>") == page.text.count("{x}") == 2
+    assert page.text.count("&amp;") == 2
+    assert (shown.count(label), shown.count(f"{label} 0.900")) == (2, 1)
+    assert "<s>title</s>" in page.text
+    # No value ends an attribute.
+    assert all("onclick" not in style for _, style in page.shown)
+
+
+def test_docs_without_entities_have_a_page(nlp: Language) -> None:
+    bare = Example(Doc(nlp.vocab, words=["a"]), Doc(nlp.vocab, words=["a"]))
+    page = Page(comparison_page([bare], "Test", "sc"))
+    assert ("article", "differs") not in page.classes
+    assert "0 gold entities" in page.text
