@@ -521,6 +521,7 @@ if __name__ == "__main__":
     app.command()(benchmark_accuracy.accuracy)
     app.command()(benchmark_coverage.coverage)
     app.command()(benchmark_labels.labels)
+    app.command()(benchmark_labels.new_label)
     app.command()(benchmark_overlapping.overlapping)
     app.command()(benchmark_speed.speed)
     app.command("peers")(benchmark_speed.make_peers)

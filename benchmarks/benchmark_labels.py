@@ -1,15 +1,18 @@
-"""One model of two corpora with different labels, against a model of each and naive mixing."""
+"""Corpora with different labels: one model of two, and a label that is learned later."""
 
 from pathlib import Path
-from typing import Annotated, Dict, List, NamedTuple, Optional
+from typing import Annotated, Any, Dict, List, NamedTuple, Optional
 
 import spacy
 import typer
 from spacy.language import Language
-from spacy.tokens import DocBin, Span
+from spacy.scorer import PRFScore
+from spacy.tokens import Doc, DocBin, Span
 from spacy.training.initialize import init_nlp
 from spacy.training.loop import train
 from spacy.util import load_config
+from spacy.vocab import Vocab
+from thinc.api import Config
 
 from spacy_crf_ner import data
 from spacy_crf_ner.training.labelled_corpora import labelled_corpora
@@ -56,6 +59,87 @@ def labels(
                 for corpus in LABELS
             )
             print(f"| {name} | {seed} | {' | '.join(scores)} |", flush=True)
+
+
+def new_label(
+    folder: Annotated[Path, typer.Argument(help="Folder with gmb/.")],
+    out: Annotated[Path, typer.Argument(help="Output folder.")],
+    label: Annotated[str, typer.Option(help="The label that is learned later.")] = "tim",
+    seeds: Annotated[str, typer.Option(help="Seeds; a run for each.")] = "0",
+) -> None:
+    """Measure test F1 of a label that is learned later, and of the others, with char.cfg.
+
+    Entities overlap, so each label has a chain of its own. The corpus of the new label annotates
+    nothing else. With a frozen encoder, only the chain of the new label is trained; it reads the
+    vectors of the words too (skip), as the encoder has learned nothing of the new label.
+    """
+    corpus = out / "gmb"
+    _prepare(folder / "gmb", corpus)
+    old = [each for each in LABELS["gmb"] if each != label]
+    print(f"| trained on | seed | F1 of {label} | F1 of the others |\n|---|---|---|---|")
+    for seed in seeds.split(","):
+        settings: Dict[str, Any] = {
+            "system.seed": int(seed),
+            "training.eval_frequency": 1000,
+            "components.ner.entities": "overlapping",
+            "components.ner.model.skip": True,
+        }
+        config = load_config(CONFIG, overrides=settings)
+        joint, _ = train(init_nlp(_reading(config, corpus, LABELS["gmb"])))
+        before, _ = train(init_nlp(_reading(config, corpus, old)))
+        before.to_disk(out / "before")
+        later = _reading(config, corpus, [label])
+        later["components"] = {"ner": {"source": str(out / "before")}}
+        callback = {"@callbacks": "spacy-crf-ner.add_labels.v1", "labels": [label]}
+        later["initialize"]["after_init"] = callback
+        frozen_encoder = later.copy()
+        frozen_encoder["training"]["optimizer"]["groups"] = {
+            "frozen": {"names": "^(?!projection|crf)", "learn_rate": 0.0},
+            "new_label": {"names": "^(projection|crf)", "L2": 0.0},
+        }
+        frozen, _ = train(init_nlp(frozen_encoder))
+        later["training"]["before_update"] = {
+            "@callbacks": "spacy-crf-ner.rehearse.v1",
+            "path": str(corpus / f"train_{label}.spacy"),
+        }
+        rehearsed, _ = train(init_nlp(later))
+        rows = {
+            "all labels": joint,
+            f"all but {label}": before,
+            f"then {label} alone, frozen encoder": frozen,
+            f"then {label} alone, rehearsing": rehearsed,
+        }
+        for name, nlp in rows.items():
+            shown = (f"{_f1_of(nlp, corpus, chosen):.1f}" for chosen in ([label], old))
+            print(f"| {name} | {seed} | {' | '.join(shown)} |", flush=True)
+
+
+def _reading(config: Config, corpus: Path, labels: List[str]) -> Config:
+    """Copy a config, to train on the entities of some labels."""
+    config = config.copy()
+    for part in ("train", "dev"):
+        path = corpus / f"{part}_{'_'.join(labels)}.spacy"
+        docs = list(DocBin().from_disk(corpus / f"{part}.spacy").get_docs(Vocab()))
+        for doc in docs:
+            doc.set_ents([ent for ent in doc.ents if ent.label_ in labels], default="outside")
+        DocBin(docs=docs).to_disk(path)
+        reader = {"@readers": "spacy-crf-ner.LabelledCorpora.v1"}
+        config["corpora"][part] = {**reader, "paths": [str(path)], "labels": [labels]}
+    return config
+
+
+def _f1_of(nlp: Language, corpus: Path, labels: List[str]) -> float:
+    """Return the test F1 of some labels."""
+    gold = list(DocBin().from_disk(corpus / "test.spacy").get_docs(nlp.vocab))
+    found = list(nlp.pipe([Doc(nlp.vocab, words=[token.text for token in doc]) for doc in gold]))
+    score = PRFScore()
+    for doc, predicted in zip(gold, found):
+        sides = (
+            {(ent.start, ent.end, ent.label_) for ent in ents if ent.label_ in labels}
+            for ents in (predicted.spans["sc"], doc.ents)
+        )
+        score.score_set(*sides)
+    return 100 * float(score.fscore)
 
 
 def _prepare(source: Path, folder: Path) -> None:

@@ -9,6 +9,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 from spacy.attrs import IDX, ORTH
+from spacy.tokens import Span
 
 from ..pipeline.label_sets import annotated_labels
 from .findings import CorpusDoc, Place, Problem, join_counts
@@ -108,10 +109,14 @@ class SurfaceForms:
     def add(self, at: CorpusDoc) -> None:
         """Add the words of a doc and of its entities."""
         orth, offsets = at.doc.to_array([ORTH, IDX]).T
+        by_span: dict[tuple[int, int], dict[str, Span]] = {}
         for ent in filter(len, at.ents):
-            form = tuple(orth[ent.start : ent.end].tolist())
-            self.labels.setdefault(form, Counter())[ent.label_] += 1
-            self.first.setdefault((form, ent.label_), at.place(ent))
+            by_span.setdefault((ent.start, ent.end), {})[ent.label_] = ent
+        for (start, end), ents in by_span.items():
+            form = tuple(orth[start:end].tolist())
+            label = " + ".join(sorted(ents))  # several, if entities overlap
+            self.labels.setdefault(form, Counter())[label] += 1
+            self.first.setdefault((form, label), at.place(next(iter(ents.values()))))
         # Where not all labels are annotated, a word may be an entity of another one.
         is_outside = (at.iob == IOB_OUTSIDE) & (annotated_labels(at.doc) is None)
         words = np.where(is_outside, orth, np.uint64(0))

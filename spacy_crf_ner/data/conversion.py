@@ -30,6 +30,7 @@ from .vietnamese import SYLLABLES
 
 # Called with the part, its number of docs so far, and their total if known.
 OnProgress = Callable[[str, int, int | None], None]
+KEPT = (KEY, INCORRECT)  # the spans that JSON lines have beside the entities
 FILE_SUFFIXES = (SUFFIX, ".jsonl")
 
 
@@ -106,8 +107,12 @@ def convert(
 
     if target.suffix == ".jsonl":
         counts: Counter[str] = Counter()
+        unwritten: Counter[str] = Counter()
         docs = (count_doc(doc, counts, log.spans_key) for doc in read("corpus", log))
+        docs = (_count_unwritten(doc, unwritten, log.spans_key) for doc in docs)
         write_jsonl(docs, target, spans_key=log.spans_key)
+        for name, number in unwritten.items():
+            log.notes.append(f"Not written: {number} spans of {name}; see --spans-key.")
         return {"corpus": dict(counts)}
     with TemporaryDirectory() as scratch, ExitStack() as stack:
         writers = {name: CorpusWriter(Path(scratch, name), log.spans_key) for name in names}
@@ -124,6 +129,14 @@ def convert(
         numbers = ", ".join(f"{writers[name].counts['docs']} {name}" for name in plan["train"])
         log.notes.append(f"No file for dev: the docs of train were split ({numbers}; seed {seed}).")
     return {name: dict(writers[name].counts) for name in (*SPLITS, "corpus") if name in writers}
+
+
+def _count_unwritten(doc: Doc, counts: "Counter[str]", key: str | None) -> Doc:
+    """Count the entities and spans that JSON lines leave out."""
+    counts.update({f"doc.spans[{k!r}]": len(doc.spans[k]) for k in doc.spans.keys() - {key, *KEPT}})
+    if key is not None and doc.ents:
+        counts["doc.ents"] += len(doc.ents)
+    return doc
 
 
 def blank_pipeline(lang: str, segment: bool = True) -> Language:
@@ -274,7 +287,8 @@ def _join(group: list[Doc]) -> Doc:
     if any(metas):
         joined.user_data[META] = metas
     if any(marked):
-        mark_annotated_labels(joined, *labels)
+        (annotated,) = labels
+        mark_annotated_labels(joined, annotated)
     return joined
 
 

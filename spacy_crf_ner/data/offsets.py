@@ -158,7 +158,7 @@ def set_annotated_labels(doc: Doc, labels: Sequence[str], log: ConversionLog, wh
         for token in (token for ent in outside for token in ent):
             token.ent_id, token.ent_kb_id = 0, 0  # set_ents keeps them
         doc.set_ents([], outside=outside, default="unmodified")
-    mark_annotated_labels(doc, labels)
+    mark_annotated_labels(doc, labels, log.spans_key)
 
 
 def trim_whitespace(pieces: Sequence[str], start: int, end: int) -> tuple[int, int]:

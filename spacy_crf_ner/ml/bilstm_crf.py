@@ -228,6 +228,8 @@ class BiLSTMCRF(nn.Module):
                 state[name] = value[copied][:, copied]
             if like is None and name.startswith(("projection.", "crf.")):
                 state[name][before:] = 0.0
+            if like is None and name == "crf.transitions":
+                state[name][:, before:] = 0.0
         state["projection.bias"][before:] -= NEW_TAG_MARGIN
         result.load_state_dict(state)
         return result.to(self.projection.weight.device)

@@ -214,7 +214,7 @@ def distill(
     expected = torch.autograd.grad(log_z, theirs)
     ours = [tensor.requires_grad_() for tensor in potentials.tensors()]
     emissions, transitions, first, last = ours
-    known = [emissions[:, :C], transitions[:C, :C], first[:C], last[:C]]
+    known = [emissions[:, :C], transitions[..., :C, :C], first[..., :C], last[..., :C]]
     divergence = crf.log_partition(_chain(known, potentials.lengths, legal)).sum() - log_z.detach()
     for counts, own, other in zip(expected, known, theirs):
         divergence = divergence + (counts * (other.detach() - own)).sum()

@@ -61,10 +61,10 @@ def annotate(
         write_extension(ents, CONFIDENCE, prediction.confidences)
     if spans_key is not None:
         # Preset entities have the probability 1.0.
-        found = {(ent.start, ent.end, ent.label_): 1.0 for ent in preset}
-        found = {**dict(prediction.candidates), **found}
-        in_order = sorted(found)
-        spans = [Span(doc, *span) for span in in_order]
-        scores = np.array([found[span] for span in in_order], dtype=np.float32)
+        kept = {(ent.start, ent.end, ent.label_) for ent in preset}
+        found = [(Span(doc, *span), p) for span, p in prediction.candidates if span not in kept]
+        found = sorted([*found, *((ent, 1.0) for ent in preset)], key=lambda pair: pair[0])
+        spans = [span for span, _ in found]
+        scores = np.array([p for _, p in found], dtype=np.float32)
         group = SpanGroup(doc, name=spans_key, spans=spans, attrs={"scores": scores})
         doc.spans[spans_key] = group

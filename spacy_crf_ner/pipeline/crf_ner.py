@@ -242,14 +242,16 @@ class CRFEntityRecognizer(CRFPipe):
             alphabetical order, which reads all of them once.
 
         Raises InputError for examples without entities, for a gold entity that begins or ends with
-        whitespace or whose label begins with "!", for a threshold of an unknown label, and if the
-        component listens to one that is not in the pipeline.
+        whitespace or whose label begins with "!", for a threshold of an unknown label, if the
+        component listens to one that is not in the pipeline, and if another one has its key of
+        overlapping entities.
         Warns about gold entities and negative spans that do not align with the predicted tokens.
         """
         validate_get_examples(get_examples, "CRFEntityRecognizer.initialize")
         check_lexeme_norms(self.vocab, self.name)
         if nlp is not None:
             require_upstream(self, nlp)
+            self._require_own_key(nlp)
         if labels is None:
             keys = self.incorrect_spans_key, self.entities_key
             labels = collect_labels(get_examples(), self.name, *keys)
@@ -266,6 +268,7 @@ class CRFEntityRecognizer(CRFPipe):
         for node, dim in ((self.model, "nO"), (output_layer, "nO"), (output_layer, "nI")):
             node.set_dim(dim, None, force=True)
         self._forget_fits()
+        self.cfg["chains"] = [self.entities, self.layers]
         for label in labels:
             self.add_label(label)
         output_layer.set_dim("nO", len(self.scheme.tags))
@@ -324,8 +327,9 @@ class CRFEntityRecognizer(CRFPipe):
 
     def score(self, examples: Iterable[Example], **kwargs: Any) -> dict[str, Any]:
         """Score examples; see spaCy's `Pipe.score`. The scorer is given the `entities_key`."""
-        key = {} if self.entities_key is None else {"spans_key": self.entities_key}
-        scores: dict[str, Any] = super().score(examples, **key, **kwargs)
+        if self.entities_key is not None:
+            kwargs = {"spans_key": self.entities_key, **kwargs}
+        scores: dict[str, Any] = super().score(examples, **kwargs)
         return scores
 
     def fit_temperature(self, examples: Iterable[Example]) -> float:
@@ -477,10 +481,19 @@ class CRFEntityRecognizer(CRFPipe):
 
     def _forget_fits(self) -> None:
         """Drop what was fitted to other weights."""
-        self.cfg["chains"] = [self.entities, self.layers]
         for name in FITTED:
             self.cfg[name] = None
         self.cfg["guarantees"] = {}
+
+    def _require_own_key(self, nlp: Language) -> None:
+        """Raise InputError if another component has overlapping entities under the same key."""
+        for name, pipe in nlp.components:
+            key = getattr(pipe, "entities_key", None)
+            if pipe is not self and key is not None and key == self.entities_key:
+                raise InputError(
+                    f"[{self.name}] spans_key: expected another key than that of {name!r}, got "
+                    f"{key!r}. Each component replaces the entities in doc.spans."
+                )
 
     def _require_known_labels(self, labels: Sequence[str]) -> None:
         """Raise InputError for a threshold of a label that is not among these."""

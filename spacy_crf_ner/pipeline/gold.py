@@ -173,7 +173,7 @@ def require_text(ents: Sequence[Span], name: str) -> Sequence[Span]:
                 f"[{name}] {_where(ent)}: expected a label, got {ent.label_!r}. Put negative spans "
                 "into doc.spans, under the key that incorrect_spans_key names."
             )
-        if ent[0].is_space or ent[-1].is_space:
+        if not len(ent) or ent[0].is_space or ent[-1].is_space:
             raise InputError(
                 f"[{name}] {_where(ent)}: expected an entity that begins and ends with a "
                 f"word, got {ent.text!r}. Remove the whitespace at its ends."

@@ -18,8 +18,10 @@ from ..tags import TagScheme
 KEY = "annotated_labels"
 
 
-def mark_annotated_labels(doc: Doc, labels: Iterable[str]) -> None:
+def mark_annotated_labels(doc: Doc, labels: Iterable[str], key: str | None = None) -> None:
     """Mark a gold doc as annotated with these labels, and with no others.
+
+    key: The key of overlapping entities in `doc.spans`; None for those in `doc.ents`.
 
     Raises InputError for a label that is not a non-empty string, if the doc has an entity of
     another label, and if it is marked already as annotated with fewer labels.
@@ -28,12 +30,6 @@ def mark_annotated_labels(doc: Doc, labels: Iterable[str]) -> None:
     where = f"the doc {doc.text[:60]!r}"
     if not all(isinstance(label, str) and label for label in labels):
         raise InputError(f"{where}: expected annotated labels that are not empty, got {labels}.")
-    for ent in doc.ents:
-        if ent.label_ not in labels:
-            raise InputError(
-                f"entity {ent.text[:60]!r} in {where}: expected one of the annotated labels "
-                f"{labels}, got {ent.label_!r}. Add the label to them."
-            )
     before = annotated_labels(doc)
     if before is not None and not before >= {*labels}:
         raise InputError(
@@ -41,6 +37,18 @@ def mark_annotated_labels(doc: Doc, labels: Iterable[str]) -> None:
             "Leave out the others, or convert the corpus again."
         )
     doc.spans[KEY] = [Span(doc, 0, len(doc), label) for label in labels]
+    require_annotated(doc, doc.spans[key] if key is not None and key in doc.spans else doc.ents)
+
+
+def require_annotated(doc: Doc, ents: Iterable[Span]) -> None:
+    """Raise InputError for an entity of a label that a gold doc does not annotate."""
+    labels = annotated_labels(doc)
+    for ent in ents:
+        if labels is not None and ent.label_ not in labels:
+            raise InputError(
+                f"entity {ent.text[:60]!r} in the doc {doc.text[:60]!r}: expected one of the "
+                f"annotated labels {[*labels]}, got {ent.label_!r}. Add the label to them."
+            )
 
 
 def annotated_labels(doc: Doc) -> set[str] | None:

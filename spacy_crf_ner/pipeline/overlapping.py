@@ -30,7 +30,7 @@ from .gold import (
     write_tags,
 )
 from .interval_scheduling import Candidate
-from .label_sets import annotated_labels, unannotated
+from .label_sets import require_annotated, unannotated
 from .layers import assign_layers
 from .overlapping_posterior import ANY, OverlappingPosterior
 from .platt_scaling import PlattScaling
@@ -70,10 +70,8 @@ class LabelChains:
         """
         gold, T = eg.reference, len(eg.predicted)
         ents = require_text(gold_entities(gold, self.key), self.name)
-        annotated = annotated_labels(gold)
-        require_known(
-            ents, [x for x in self.labels if annotated is None or x in annotated], self.name
-        )
+        require_known(ents, self.labels, self.name)
+        require_annotated(gold, ents)
         tags = np.full((len(self.labels), self.layers, T), TAG_OUTSIDE)
         hidden = unannotated(eg, self.labels, overlapping=True)
         if hidden is not None:
@@ -162,8 +160,8 @@ class LabelChains:
         """Return the distribution over the entities of docs; arguments as for `FlatChain`."""
         constraints = preset_constraints(docs, self.scheme, overwrite, self.presets)
         chains, _ = self.split(scores)
-        chained = Posterior(chains, self.scheme, constraints, temperature, platt)
-        return OverlappingPosterior(chained, self.labels, self.layers)
+        posterior = Posterior(chains, self.scheme, constraints, temperature)
+        return OverlappingPosterior(posterior, self.labels, self.layers, platt)
 
     def warn_of_lost(self, examples: Iterable[Example]) -> None:
         """Warn of gold entities that need more layers, with the recall that can be reached."""

@@ -5,13 +5,13 @@ Axes: B docs, M chains of a doc, K layers of a label.
 
 import math
 from collections.abc import Sequence
-from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..tags import SpanOffsets
-from .interval_scheduling import Candidate
+from .interval_scheduling import Candidate, best_disjoint
+from .platt_scaling import PlattScaling
 from .posterior import Posterior, Trellis
 
 ANY = ""  # the label of the chain of one label
@@ -25,12 +25,15 @@ class OverlappingPosterior:
 
     As `Posterior`, for entities that overlap.
 
-    posterior: Of the B * M chains, which have one label, ANY.
+    posterior: Of the B * M chains, which have one label, ANY, and are not calibrated.
     labels, layers: The labels, and the number K of chains that each has.
+    platt: Calibrates the probabilities of entities.
     """
 
-    def __init__(self, posterior: Posterior, labels: Sequence[str], layers: int) -> None:
-        self._posterior, self._layers = posterior, layers
+    def __init__(
+        self, posterior: Posterior, labels: Sequence[str], layers: int, platt: PlattScaling
+    ) -> None:
+        self._posterior, self._layers, self._platt = posterior, layers, platt
         self._labels = [label for label in labels for _ in range(layers)]  # of the chains
         self._chains = {
             label: slice(i * layers, (i + 1) * layers) for i, label in enumerate(labels)
@@ -41,9 +44,18 @@ class OverlappingPosterior:
         return [sorted(set(found)) for found in self._by_doc(self._posterior.decode())]
 
     def decode_f_score(self, threshold: float) -> list[list[SpanOffsets]]:
-        """As `Posterior.decode_f_score`, of each chain."""
-        found = self._posterior.decode_f_score(threshold)
-        return [sorted(set(of_doc)) for of_doc in self._by_doc(found)]
+        """As `Posterior.decode_f_score`, for each label; once more for each of its other layers."""
+        result = []
+        for of_doc in self.candidates(np.full(len(self._chains), threshold)):
+            chosen: list[SpanOffsets] = []
+            for label in self._chains:
+                left = {span: p for span, p in of_doc if span[2] == label}
+                for _ in range(self._layers):
+                    best = best_disjoint(left.items(), threshold)
+                    chosen += (span for span, _ in best)
+                    left = dict(left.items() - set(best))
+            result.append(sorted(chosen))
+        return result
 
     def nbest(self, n: int) -> list[list[tuple[list[SpanOffsets], float]]]:
         """Find the n most probable analyses of each doc, as `Posterior`.
@@ -52,7 +64,8 @@ class OverlappingPosterior:
         over the most probable ways, so slightly too low.
         """
         K, M = self._layers, len(self._labels)
-        rows = self._posterior.nbest(n * K)
+        ways = n if K == 1 else 4 * n * K  # of a label
+        rows = self._posterior.nbest(ways)
         result = []
         for i in range(0, len(rows), M):
             best: list[Analysis] = [((), 0.0)]
@@ -61,9 +74,9 @@ class OverlappingPosterior:
                 of_label: list[Analysis] = [((), 0.0)]
                 for ranked in rows[i + j : i + j + K]:
                     named = [(tuple((s, e, label) for s, e, _ in spans), p) for spans, p in ranked]
-                    of_label = _joined(of_label, named)[: n * K]
-                best = _joined(best, of_label)[:n]
-            result.append([(list(spans), p) for spans, p in best])
+                    of_label = _joined(of_label, named, ways)
+                best = _joined(best, of_label, n)
+            result.append([(sorted(spans), p) for spans, p in best])
         return result
 
     def trellis(self, doc: int, label: str) -> Trellis:
@@ -89,18 +102,18 @@ class OverlappingPosterior:
         result = []
         for of_doc in spans:
             chains = [next(found) for _ in self._labels]
-            result.append(
-                [
-                    1 - math.prod(1 - next(p) for p in chains[self._chains[label]])
-                    for _, _, label in of_doc
-                ]
-            )
+            p = [
+                1 - math.prod(1 - next(p) for p in chains[self._chains[label]])
+                for _, _, label in of_doc
+            ]
+            result.append(self._platt.apply(np.array(p)).tolist())
         return result
 
     def candidates(self, thresholds: NDArray[np.float64]) -> list[list[Candidate]]:
         """Find all spans with at least this probability, as `Posterior`."""
-        # A span may have it from several layers together.
-        lowest = 1 - (1 - thresholds.min(keepdims=True)) ** (1 / self._layers)
+        # A span may have it from several layers together. Those found are compared at the end.
+        lowest = self._platt.invert(thresholds.min(keepdims=True)) * (1 - 1e-9)
+        lowest = 1 - (1 - lowest) ** (1 / self._layers)
         rows = self._posterior.candidates(lowest)
         spans = [sorted(set(of_doc)) for of_doc in self._by_doc([[s for s, _ in r] for r in rows])]
         of_label = dict(zip(self._chains, thresholds.tolist()))
@@ -122,10 +135,12 @@ class OverlappingPosterior:
         ]
 
 
-def _joined(first: Sequence[Analysis], second: Sequence[Analysis]) -> list[Analysis]:
-    """Join each pair of analyses of independent chains; the best first, equal ones as one."""
+def _joined(first: Sequence[Analysis], second: Sequence[Analysis], n: int) -> list[Analysis]:
+    """Join analyses of independent chains, sorted by probability: the n best, equal ones as one."""
     found: dict[tuple[SpanOffsets, ...], float] = {}
-    for (spans, p), (more, q) in product(first, second):
-        joined = tuple(sorted({*spans, *more}))
-        found[joined] = float(np.logaddexp(found.get(joined, -np.inf), p + q))
-    return sorted(found.items(), key=lambda analysis: -analysis[1])
+    for i, (spans, p) in enumerate(first):
+        # No pair is among the n best if (i + 1) * (j + 1) pairs are at least as good.
+        for more, q in second[: n // (i + 1)]:
+            joined = spans if not more else tuple(sorted({*spans, *more}))
+            found[joined] = float(np.logaddexp(found.get(joined, -np.inf), p + q))
+    return sorted(found.items(), key=lambda analysis: -analysis[1])[:n]

@@ -23,6 +23,7 @@ def labelled_corpora(
     limit: int = 0,
     augmenter: Augmenter | None = None,
     seed: int = 0,
+    spans_key: str | None = None,
 ) -> Reader:
     """Build `spacy-crf-ner.LabelledCorpora.v1`, a reader of corpora with different labels.
 
@@ -33,10 +34,11 @@ def labelled_corpora(
         all of them twice, and a random half of them once more.
     gold_preproc, max_length, limit, augmenter: As for `spacy.Corpus.v1`, for each corpus.
     seed: Of the choice of docs, which is the same in each epoch.
+    spans_key: The key of overlapping entities in `doc.spans`; None for those in `doc.ents`.
 
     Raises InputError for lists of other lengths than `paths`, for a path that does not exist, for a
-    weight below 1, for no labels of a corpus whose docs are split, and when it reads an entity of a
-    label that its corpus is not said to annotate.
+    weight below 1, for no labels of a corpus whose docs are split, for overlapping entities whose
+    docs are split, and when it reads an entity of a label that its corpus does not annotate.
     """
     weights = [1.0] * len(paths) if weights is None else weights
     for name, values in (("labels", labels), ("weights", weights)):
@@ -49,6 +51,11 @@ def labelled_corpora(
         raise InputError(
             f"LabelledCorpora: expected paths, and weights of 1 or more, got {[*paths]} and "
             f"{[*weights]}."
+        )
+    if spans_key is not None and (gold_preproc or max_length):
+        raise InputError(
+            "LabelledCorpora, spans_key: expected whole docs, got gold_preproc or max_length. "
+            "Splitting docs loses doc.spans: convert the corpus to shorter docs."
         )
     for path, known in zip(paths, labels):
         if not Path(path).exists():
@@ -74,7 +81,7 @@ def labelled_corpora(
         for reader, known, weight in zip(readers, labels, weights):
             for eg in reader(nlp):
                 if known is not None:
-                    mark_annotated_labels(eg.reference, known)
+                    mark_annotated_labels(eg.reference, known, spans_key)
                 times = int(weight) + (rng.random() < weight % 1)
                 yield from [eg] * times
 

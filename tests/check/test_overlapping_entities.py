@@ -209,3 +209,10 @@ def test_the_command_prints_layers(tmp_path: Path) -> None:
     statistics = json.loads(result.output)["statistics"]["train"]
     assert statistics["layers"] == {"LOC": [9], "PER": [10, 9]}
     assert statistics["layer_shares"] == [pytest.approx(19 / 28), 1, 1]
+
+
+def test_two_labels_of_one_span_are_no_conflict() -> None:
+    both, one = make("Oslo won", (0, 1, "LOC"), (0, 1, "ORG")), make("Oslo won", (0, 1, "LOC"))
+    assert "conflicting-labels" not in findings(both, both)
+    conflict = findings(both, both, one)["conflicting-labels"]
+    assert [note for _, note in places(conflict)] == ["LOC + ORG 2, LOC 1"]

@@ -17,7 +17,7 @@ from spacy_crf_ner.cli import app
 from spacy_crf_ner.data import ConversionLog, CorpusError
 from spacy_crf_ner.docbin import read_docbin
 from spacy_crf_ner.input_error import InputError
-from spacy_crf_ner.pipeline.label_sets import annotated_labels
+from spacy_crf_ner.pipeline.label_sets import annotated_labels, mark_annotated_labels
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 KEY = "sc"
@@ -364,3 +364,21 @@ def test_the_command_divides_a_corpus(tmp_path: Path, nlp: Language) -> None:
     wrong = ["convert", str(FIXTURES / "iob2.conll"), str(tmp_path / "a.spacy"), "--spans-key", "a"]
     result = CliRunner().invoke(app, wrong)
     assert result.exit_code == 1 and "one tag per token" in " ".join(result.output.split())
+
+
+def test_spans_that_json_lines_leave_out_are_counted(tmp_path: Path, nlp: Language) -> None:
+    doc = nlp(TEXT)
+    doc.spans[KEY] = [doc.char_span(*span) for span in SPANS]
+    doc.ents = [doc.char_span(25, 29, "PER")]
+    DocBin(docs=[doc, doc]).to_disk(tmp_path / "a.spacy")
+    for key, lost in ((None, f"16 spans of doc.spans['{KEY}']"), (KEY, "2 spans of doc.ents")):
+        log = ConversionLog(spans_key=key)
+        data.convert(tmp_path / "a.spacy", tmp_path / f"{key}.jsonl", nlp=nlp, log=log)
+        assert log.notes == [f"Not written: {lost}; see --spans-key."]
+
+
+def test_labels_that_a_corpus_says_are_checked_in_spans(nlp: Language) -> None:
+    doc = nlp(TEXT)
+    doc.spans[KEY] = [doc.char_span(25, 29, "PER")]
+    with pytest.raises(InputError, match=r"annotated labels \['LOC'\], got 'PER'"):
+        mark_annotated_labels(doc, ["LOC"], KEY)

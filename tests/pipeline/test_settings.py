@@ -101,7 +101,8 @@ def test_a_damaged_temperature_is_an_error(saved: Path, tmp_path: Path) -> None:
 def test_only_what_training_fixed_is_stored_with_the_weights(saved: Path) -> None:
     cfg = srsly.read_json(saved / "ner" / "cfg")
     assert {key: value for key, value in cfg.items() if value} == {
-        "labels": ["GPE", "ORG", "PERSON"]
+        "labels": ["GPE", "ORG", "PERSON"],
+        "chains": ["flat", 1],
     }
 
 
