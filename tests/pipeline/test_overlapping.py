@@ -19,7 +19,7 @@ from torch.testing import assert_close
 
 import helpers
 from helpers import SCHEMES
-from pipelines import TOK2VEC, train
+from pipelines import TOK2VEC, listening, train
 from posteriors import read
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.ml.label_chains import split
@@ -697,3 +697,27 @@ def test_many_analyses_of_many_labels_are_the_best_ones() -> None:
     log_z = np.logaddexp(0, E[0, 1:]).sum()
     assert [p for _, p in ranked] == pytest.approx([score - log_z for score in scores[:20]])
     assert len({tuple(spans) for spans, _ in ranked}) == 20
+
+
+@pytest.mark.parametrize("factory", ["tok2vec", "transformer"])
+def test_it_listens_is_frozen_and_is_given_layers_of_its_own(
+    factory: str, tiny_transformer: str, tmp_path: Any
+) -> None:
+    nlp = listening(factory, tiny_transformer=tiny_transformer)
+    model = nlp.get_pipe_config("crf_ner")["model"]
+    nlp.remove_pipe("crf_ner")
+    nlp.add_pipe("crf_ner", config={"model": model, "entities": "overlapping", "layers": 2})
+    examples = [example(nlp), example(nlp, [], ["nothing", "here"])]
+    train(nlp, examples, steps=40)
+    doc = nlp(Doc(nlp.vocab, words=WORDS))
+    before, scores = found(doc), doc.spans["sc"].attrs["scores"].tolist()
+    assert len(before) >= 2
+    losses = nlp.update(examples, exclude=[factory, "crf_ner"], losses={})
+    assert "crf_ner" not in losses
+    nlp.replace_listeners(factory, "crf_ner", ["model.tok2vec"])
+    nlp.remove_pipe(factory)
+    nlp.to_disk(tmp_path / "own")
+    for again in (nlp, spacy.load(tmp_path / "own")):
+        doc = again(Doc(again.vocab, words=WORDS))
+        assert found(doc) == before
+        assert doc.spans["sc"].attrs["scores"].tolist() == pytest.approx(scores, abs=1e-4)
