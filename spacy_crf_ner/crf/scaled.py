@@ -218,7 +218,7 @@ class ScaledForwardBackward:
 def _move(sums: Floats, K: Floats, out: Floats | None = None) -> Floats:
     """Sum over the tags before: (n, C) -> (n, C), for the first n packed docs."""
     if K.ndim == 2:
-        return np.matmul(sums, K, out=out)
+        return sums.dot(K, out)  # with less overhead than matmul
     moved: Floats = np.einsum("di,dij->dj", sums, K[: len(sums)], out=out)
     return moved
 
