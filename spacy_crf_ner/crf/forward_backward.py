@@ -43,6 +43,7 @@ def log_likelihood(chain: Chain, tags: Tensor) -> Tensor:
     emissions, transitions, start, end = (scores.double() for scores in chain[:4])
     exact = Chain(emissions, transitions, start, end, chain.mask)
     log_p = path_score(exact, tags) - LogForwardBackward(exact).log_z
+    log_p = log_p - log_p.detach().clamp(min=0.0)  # above 0 by rounding
     return log_p.to(chain.emissions.dtype)
 
 
@@ -107,7 +108,9 @@ class _ScaledLoss(torch.autograd.Function):
         ctx: Any, passes: ScaledForwardBackward, tags: Tensor | None, *chain: Tensor
     ) -> Tensor:
         ctx.passes, ctx.tags, ctx.dtype = passes, tags, chain[0].dtype
-        loss: Tensor = passes.log_z if tags is None else passes.log_z - passes.score(tags)
+        loss: Tensor = passes.log_z
+        if tags is not None:
+            loss = (loss - passes.score(tags)).clamp(min=0.0)  # below 0 by rounding
         return loss.to(chain[0].dtype)
 
     @staticmethod

@@ -640,3 +640,18 @@ def test_docs_may_have_transitions_of_their_own(scale: float, lengths: Tuple[int
     assert (ScaledForwardBackward if scale == 1.0 and any(lengths) else LogForwardBackward) is type(
         forward_backward(batch)
     )
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_no_log_probability_is_above_zero_by_rounding(own: bool) -> None:
+    """One tag: its only path is certain, but large scores are rounded."""
+    for emission in torch.linspace(-1e-6, -1e-8, 50):
+        E = torch.stack([torch.zeros(1), emission.view(1), -torch.ones(1)]).unsqueeze(0)
+        A, start, end = torch.full((1, 1), 4096.0), torch.zeros(1), torch.ones(1)
+        if own:
+            A, start, end = A[None], start[None], end[None]
+        chain = Chain(E, A, start, end, torch.ones(1, 3, dtype=torch.bool))
+        tags = torch.zeros(1, 3, dtype=torch.int64)
+        in_logs = chain._replace(transitions=chain.transitions * 1e6)
+        for each in (chain, in_logs):
+            assert -1e-3 < log_likelihood(each, tags).item() <= 0.0
