@@ -260,7 +260,10 @@ def places(span: Tuple[int, int, int, str], spans: Sequence[Any]) -> List[str]:
 
 
 def table(rows: Sequence[Result]) -> str:
-    """Format the test scores as Markdown, a table for each number of steps: mean over seeds."""
+    """Format the test scores as Markdown, a table for each number of steps: mean over seeds.
+
+    Of a system that was run with several learning rates, those of its last run.
+    """
     lines: List[str] = []
     titles = ["precision", "recall", "F1", *(f"recall, {place}" for place in PLACES), *COLUMNS]
     for steps in sorted({row["steps"] for row in rows}):
@@ -272,6 +275,7 @@ def table(rows: Sequence[Result]) -> str:
                 if (row["system"], row["steps"], row["part"]) == (system.name, steps, "test")
             ]
             if own:
+                own = [row for row in own if row["rate"] == own[-1]["rate"]]  # the last one chosen
                 shares = [[row[name] for row in own] for name in "prf"]
                 shares += [[row["recalls"][place] for row in own] for place in PLACES]
                 cells = [_spread([100 * x for x in of if x is not None]) for of in shares]

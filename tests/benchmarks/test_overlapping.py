@@ -136,8 +136,14 @@ def test_the_table_has_the_mean_of_the_test_part() -> None:
     row = {"system": "spaCy spancat", "steps": 200, "part": "test", "p": 0.5, "r": 0.25, "f": 0.3}
     row |= {"recalls": {"flat": 1.0, "outer": 0.0, "nested": None, "nested in its label": None}}
     row |= {"train_seconds": 100, "train_peak_mb": 2000, "words_per_second": 3000}
-    row |= {"predict_peak_mb": 900, "parameters": 23_000_000}
-    rows = [row, {**row, "f": 0.5, "train_seconds": 200}, {**row, "part": "dev", "f": 0.9}]
+    row |= {"predict_peak_mb": 900, "parameters": 23_000_000, "rate": 2e-4}
+    # The first row is of a learning rate that was tried before.
+    rows = [
+        {**row, "rate": 8e-4, "f": 0.0},
+        row,
+        {**row, "f": 0.5, "train_seconds": 200},
+        {**row, "part": "dev", "f": 0.9},
+    ]
     expected = "| spaCy spancat | 50.0 ± 0.0 | 25.0 ± 0.0 | 40.0 ± 14.1 | 100.0 ± 0.0 | 0.0 ± 0.0 "
     expected += "| - | - | 150 | 2,000 | 3,000 | 900 | 23,000,000 |"
     assert expected in table(rows).splitlines()
