@@ -18,7 +18,7 @@ IOB_MISSING = 0
 IOB_INSIDE = 1
 IOB_OUTSIDE = 2
 
-MAX_LAYERS = 3  # of which the shares are reported
+MAX_LAYERS = 3  # the shares of entities in 1 to 3 layers are reported
 
 
 @dataclass

@@ -239,13 +239,15 @@ class CRFEntityRecognizer(CRFPipe):
         get_examples: Returns the training examples.
         nlp: The pipeline.
         labels: Labels as stored by `spacy init labels`; None takes those of the examples, in
-            alphabetical order, which reads all of them once.
+            alphabetical order, which reads all of them once. With overlapping entities, they are
+            read once more, to count the layers.
 
         Raises InputError for examples without entities, for a gold entity that begins or ends with
         whitespace or whose label begins with "!", for a threshold of an unknown label, if the
         component listens to one that is not in the pipeline, and if another one has its key of
         overlapping entities.
-        Warns about gold entities and negative spans that do not align with the predicted tokens.
+        Warns about gold entities and negative spans that do not align with the predicted tokens,
+        and about entities of more layers than there are.
         """
         validate_get_examples(get_examples, "CRFEntityRecognizer.initialize")
         check_lexeme_norms(self.vocab, self.name)

@@ -75,7 +75,8 @@ class LabelChains:
         tags = np.full((len(self.labels), self.layers, T), TAG_OUTSIDE)
         hidden = unannotated(eg, self.labels, overlapping=True)
         if hidden is not None:
-            tags[hidden.T.nonzero()[0], :, hidden.T.nonzero()[1]] = TAG_MISSING
+            token, label = hidden.nonzero()
+            tags[label, :, token] = TAG_MISSING
         same = np.array_equal(eg.predicted.to_array(ORTH), gold.to_array(ORTH))
         if self.key not in gold.spans:
             tags[:, :, _missing(eg, same)] = TAG_MISSING
@@ -88,13 +89,13 @@ class LabelChains:
             warn_of_misaligned(self.name)
             tokens = np.unique(eg.alignment.y2x[ent.start : ent.end])
             tags[self.labels.index(ent.label_), :, tokens] = TAG_MISSING
-        for label, spans in by_label.items():
+        for of_label, spans in by_label.items():
             in_order = np.array(sorted(spans))
             layer = np.array(assign_layers(in_order.tolist()))
             for k in range(self.layers):
                 starts, ends = in_order[layer == k].T
                 of_layer = Spans(starts, ends, np.zeros_like(starts))
-                write_tags(tags[self.labels.index(label), k], of_layer, self.scheme)
+                write_tags(tags[self.labels.index(of_label), k], of_layer, self.scheme)
         return tags.reshape(len(self.labels) * self.layers, T)
 
     def split(self, scores: Potentials) -> tuple[Potentials, Callable[[Potentials], Potentials]]:

@@ -1,4 +1,4 @@
-"""The posterior distribution over overlapping entities, of which each label has chains of its own.
+"""The posterior distribution over overlapping entities: each label has chains of its own.
 
 Axes: B docs, M chains of a doc, K layers of a label.
 """

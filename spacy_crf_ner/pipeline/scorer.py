@@ -42,12 +42,12 @@ def score_entities(
 
 
 def _judged(eg: Example, key: str | None) -> Example:
-    """Leave out predicted entities whose label is not annotated."""
+    """Read flat gold docs as overlapping ones; leave out predictions of unannotated labels."""
     gold = eg.reference
-    if key is not None and key not in gold.spans:
+    complete = gold.has_annotation("ENT_IOB", require_complete=True)
+    if key is not None and key not in gold.spans and complete:
         eg = Example(eg.predicted, gold.copy())
-        if gold.has_annotation("ENT_IOB", require_complete=True):
-            eg.reference.spans[key] = list(eg.reference.ents)
+        eg.reference.spans[key] = list(eg.reference.ents)
     if ANNOTATED not in gold.spans:
         return eg
     doc = eg.predicted.copy()
