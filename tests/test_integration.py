@@ -46,8 +46,12 @@ def save(docs, path):
 
 
 @pytest.mark.slow
-def test_a_package_of_it_is_loaded_by_name(trained, tmp_path):
-    trained.to_disk(tmp_path / "model")
+@pytest.mark.parametrize("entities", ["flat", "overlapping"])
+def test_a_package_of_it_is_loaded_by_name(entities, tmp_path):
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", config={"model": {"tok2vec": TOK2VEC}, "entities": entities})
+    train(nlp, make_examples(nlp, SENTENCES), steps=40)
+    nlp.to_disk(tmp_path / "model")
     package = ["-m", "spacy", "package", tmp_path / "model", tmp_path, "--build", "none"]
     run(*package, "--name", "found", "--version", "0.0.1")
     (source,) = tmp_path.glob("*found-0.0.1")

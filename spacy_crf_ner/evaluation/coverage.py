@@ -11,9 +11,9 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 
 from ..input_error import InputError
-from ..pipeline.lookup import recognizer
+from ..pipeline.lookup import recognizer, require_own_key
 from .error_analysis import sets_entities_alone
-from .guarantees import guarantees, require_own_key
+from .guarantees import guarantees
 from .matching import DocEntities, Entity, is_complete
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def coverage(
     key = pipe.spans_key
     promises = {}
     try:
-        require_own_key(nlp, name, key)
+        require_own_key(nlp, pipe, key)
         promises = guarantees(nlp, name)
     except InputError as error:
         warnings.warn(str(error), stacklevel=2)

@@ -17,7 +17,7 @@ from thinc.api import Model
 from ..input_error import InputError
 from ..ml.digest import weights_digest
 from ..pipeline.crf_ner import FITTED, CRFEntityRecognizer
-from ..pipeline.lookup import recognizer, require_recognizer
+from ..pipeline.lookup import recognizer, require_own_key, require_recognizer
 from .drift import Difference, compare, describe
 
 # The settings that each kind of promise sets or depends on.
@@ -39,15 +39,15 @@ def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:
     holds on average over them; their number, "documents"; its "threshold", or those by label; and
     for recall whether it is promised "by_label".
     Raises InputError as `require_recognizer`, if another component writes to the candidates, and if
-    weights, settings, vectors, tokenizer or the
-    components before it are no longer those for which the promises were given.
+    weights, settings, vectors, tokenizer or the components before it are no longer those for which
+    the promises were given.
     """
     name = require_recognizer(nlp, name)
     pipe = recognizer(nlp, name)
     stored: dict[str, Any] = deepcopy(pipe.cfg.get("guarantees", {}))
     stored.pop("reference", None)
     if "recall" in stored:
-        require_own_key(nlp, name, pipe.spans_key)
+        require_own_key(nlp, pipe, pipe.spans_key)
     changed = []
     if stored and stored.pop("digest") != _digest(nlp, name):
         changed.append("weights, tokenizer or earlier components")
@@ -100,16 +100,6 @@ def store(
         "digest": _digest(nlp, name),
         "reference": describe(pipe, docs),
     }
-
-
-def require_own_key(nlp: Language, name: str, key: str | None) -> None:
-    """Raise InputError if another component writes candidates under the same key."""
-    for other, pipe in nlp.pipeline if key is not None else ():
-        if other != name and key in (getattr(pipe, "spans_key", None), getattr(pipe, "key", None)):
-            raise InputError(
-                f"[{name}] spans_key: expected a key of its own, got {key!r}, which {other!r} "
-                "writes too. Set another spans_key."
-            )
 
 
 def _settings(pipe: CRFEntityRecognizer, kind: str) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from spacy.training import Example
 from ..input_error import InputError
 from ..pipeline.gold import gold_tags
 from ..pipeline.label_sets import annotated_labels
-from ..pipeline.lookup import recognizer
-from .guarantees import FITTED_SETTINGS, require_own_key, store
+from ..pipeline.lookup import recognizer, require_own_key
+from .guarantees import FITTED_SETTINGS, store
 from .matching import annotated, collect_entities, is_complete
 from .risk_control import (
     GRID,
@@ -135,7 +135,7 @@ def _promise(
     rows: list[Row] = []
     if promises.recall is not None:
         pipe.spans_key = pipe.spans_key or SPANS_KEY
-        require_own_key(nlp, name, pipe.spans_key)
+        require_own_key(nlp, pipe, pipe.spans_key)
         labels = pipe.labels if promises.by_label else (None,)
         rows += _promise_recall(pipe, examples, promises.recall, promises.certainty, labels)
     if promises.precision is not None:

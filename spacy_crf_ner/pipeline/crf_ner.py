@@ -24,6 +24,7 @@ from .flat import FlatChain
 from .gold import collect_labels
 from .interval_scheduling import Candidate, best_beside
 from .listeners import require_features, require_upstream
+from .lookup import require_own_key
 from .overlapping import LabelChains
 from .platt_scaling import UNCHANGED, PlattScaling, fit_platt_scaling
 from .settings import FittedSetting, Setting
@@ -244,8 +245,8 @@ class CRFEntityRecognizer(CRFPipe):
 
         Raises InputError for examples without entities, for a gold entity that begins or ends with
         whitespace or whose label begins with "!", for a threshold of an unknown label, if the
-        component listens to one that is not in the pipeline, and if another one has its key of
-        overlapping entities.
+        component listens to one that is not in the pipeline, and if another one writes to its key
+        of overlapping entities.
         Warns about gold entities and negative spans that do not align with the predicted tokens,
         and about entities of more layers than there are.
         """
@@ -253,16 +254,14 @@ class CRFEntityRecognizer(CRFPipe):
         check_lexeme_norms(self.vocab, self.name)
         if nlp is not None:
             require_upstream(self, nlp)
-            self._require_own_key(nlp)
+            require_own_key(nlp, self, self.entities_key)
         if labels is None:
             keys = self.incorrect_spans_key, self.entities_key
             labels = collect_labels(get_examples(), self.name, *keys)
         if not labels and not self.labels:
             raise InputError(
                 f"[{self.name}] expected examples with entities, got none: there is no label to "
-                "learn. Check that the corpus has doc.ents"
-                f"{f' or doc.spans[{self.entities_key!r}]' if self.entities_key else ''}, or give "
-                "the labels."
+                f"learn. {self._where_gold_is}, or give the labels."
             )
         self._require_known_labels([*self.labels, *labels])
         # All checks have passed: reset what belongs to old weights.
@@ -354,8 +353,7 @@ class CRFEntityRecognizer(CRFPipe):
         if not annotated:
             raise InputError(
                 f"[{self.name}] expected examples with annotated entities, got {len(examples)} "
-                "without: the temperature cannot be fitted. Check that the corpus has "
-                "doc.ents."
+                f"without: the temperature cannot be fitted. {self._where_gold_is}."
             )
         batches = self._batches(annotated)
         self.temperature = fit_temperature(batches, self.chains.scheme.constraints, self.name)
@@ -471,6 +469,11 @@ class CRFEntityRecognizer(CRFPipe):
         losses[self.name] += divergence
         return losses
 
+    @property
+    def _where_gold_is(self) -> str:
+        key = self.entities_key
+        return f"Check that the corpus has doc.ents{f' or doc.spans[{key!r}]' if key else ''}"
+
     def _batches(self, examples: Sequence[Example]) -> list[Batch]:
         """Compute the potentials of predicted docs, with their gold tags, in batches."""
         batches = []
@@ -486,16 +489,6 @@ class CRFEntityRecognizer(CRFPipe):
         for name in FITTED:
             self.cfg[name] = None
         self.cfg["guarantees"] = {}
-
-    def _require_own_key(self, nlp: Language) -> None:
-        """Raise InputError if another component has overlapping entities under the same key."""
-        for name, pipe in nlp.components:
-            key = getattr(pipe, "entities_key", None)
-            if pipe is not self and key is not None and key == self.entities_key:
-                raise InputError(
-                    f"[{self.name}] spans_key: expected another key than that of {name!r}, got "
-                    f"{key!r}. Each component replaces the entities in doc.spans."
-                )
 
     def _require_known_labels(self, labels: Sequence[str]) -> None:
         """Raise InputError for a threshold of a label that is not among these."""

@@ -167,19 +167,17 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
         Raises InputError for a label where there are none, or none where there are, and as
         `predict`.
         """
+        expected = [None] if self.entities_key is None else [*self.labels]
+        if label not in expected:
+            raise InputError(
+                f"[{self.name}] label: expected one of {expected}, got {label!r}. Overlapping "
+                "entities have a chain for each label, other entities one for all."
+            )
         posterior = self._posterior([doc])
         if isinstance(posterior, Posterior):
-            expected = "no label"
-            if label is None:
-                return posterior.trellis(0)
-        else:
-            expected = f"one of {[*self.labels]}"
-            if label is not None and label in self.labels:
-                return posterior.trellis(0, label)
-        raise InputError(
-            f"[{self.name}] label: expected {expected}, got {label!r}. Overlapping entities have "
-            "a chain for each label, other entities one for all."
-        )
+            return posterior.trellis(0)
+        assert label is not None
+        return posterior.trellis(0, label)
 
     def transitions(self) -> Transitions:
         """Copy the transition scores of the model, not divided by the temperature.

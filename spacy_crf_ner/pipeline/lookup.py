@@ -1,4 +1,4 @@
-"""Find the `crf_ner` component of a pipeline, by its name or as the only one."""
+"""Find the `crf_ner` component of a pipeline, and those that write to the same spans."""
 
 from typing import TYPE_CHECKING, cast
 
@@ -42,3 +42,14 @@ def require_recognizer(nlp: Language, name: str | None = None) -> str:
 def recognizer(nlp: Language, name: str | None = None) -> "CRFEntityRecognizer":
     """Return the component; raises InputError as `require_recognizer`."""
     return cast("CRFEntityRecognizer", nlp.get_pipe(require_recognizer(nlp, name)))
+
+
+def require_own_key(nlp: Language, pipe: "CRFEntityRecognizer", key: str | None) -> None:
+    """Raise InputError if another component of the pipeline writes to `doc.spans[key]` too."""
+    for name, other in nlp.pipeline if key is not None else ():
+        written = (getattr(other, each, None) for each in ("entities_key", "spans_key", "key"))
+        if other is not pipe and key in written:
+            raise InputError(
+                f"[{pipe.name}] spans_key: expected a key of its own, got {key!r}, which {name!r} "
+                "writes too. Set another spans_key."
+            )

@@ -15,7 +15,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 from spacy.attrs import ENT_IOB, IS_SPACE, ORTH
-from spacy.tokens import Doc
+from spacy.tokens import Doc, Span
 from spacy.training import Example
 
 from ..ml.label_chains import split
@@ -80,16 +80,15 @@ class LabelChains:
         same = np.array_equal(eg.predicted.to_array(ORTH), gold.to_array(ORTH))
         if self.key not in gold.spans:
             tags[:, :, _missing(eg, same)] = TAG_MISSING
-        by_label = defaultdict[str, set[tuple[int, int]]](set)
+        found = []
         for ent in ents:
             aligned = [ent] if same else eg.get_aligned_spans_y2x([ent])
-            if aligned:
-                by_label[ent.label_].add((aligned[0].start, aligned[0].end))
-                continue
-            warn_of_misaligned(self.name)
-            tokens = np.unique(eg.alignment.y2x[ent.start : ent.end])
-            tags[self.labels.index(ent.label_), :, tokens] = TAG_MISSING
-        for of_label, spans in by_label.items():
+            found += aligned
+            if not aligned:
+                warn_of_misaligned(self.name)
+                tokens = np.unique(eg.alignment.y2x[ent.start : ent.end])
+                tags[self.labels.index(ent.label_), :, tokens] = TAG_MISSING
+        for of_label, spans in _by_label(found).items():
             in_order = np.array(sorted(spans))
             layer = np.array(assign_layers(in_order.tolist()))
             for k in range(self.layers):
@@ -168,9 +167,7 @@ class LabelChains:
         """Warn of gold entities that need more layers, with the recall that can be reached."""
         total = lost = 0
         for eg in examples:
-            by_label = defaultdict[str, set[tuple[int, int]]](set)
-            for ent in gold_entities(eg.reference, self.key):
-                by_label[ent.label_].add((ent.start, ent.end))
+            by_label = _by_label(gold_entities(eg.reference, self.key))
             layers = [k for spans in by_label.values() for k in assign_layers(spans)]
             total += len(layers)
             lost += sum(k >= self.layers for k in layers)
@@ -181,6 +178,14 @@ class LabelChains:
                 f"{1 - lost / total:.1%}. Set more layers.",
                 stacklevel=3,
             )
+
+
+def _by_label(ents: Iterable[Span]) -> dict[str, set[tuple[int, int]]]:
+    """Collect the token offsets of the different entities of each label."""
+    by_label = defaultdict[str, set[tuple[int, int]]](set)
+    for ent in ents:
+        by_label[ent.label_].add((ent.start, ent.end))
+    return by_label
 
 
 def _missing(eg: Example, same: bool) -> NDArray[np.bool_]:

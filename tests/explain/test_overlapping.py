@@ -102,4 +102,4 @@ def test_flat_entities_have_one_trellis(tmp_path: Path) -> None:
     nlp.to_disk(tmp_path)
     result = run(tmp_path, "Anna", "--label", "PER")
     assert result.exit_code == 1 and len(result.stderr.splitlines()) == 1
-    assert "label: expected no label, got 'PER'" in result.stderr
+    assert "label: expected one of [None], got 'PER'" in result.stderr

@@ -670,11 +670,22 @@ def test_weights_of_flat_entities_are_refused(tmp_path: Any) -> None:
             spacy.load(tmp_path / "flat", config=config)("Oslo")
 
 
-def test_components_of_one_key_are_an_error() -> None:
+@pytest.mark.parametrize(
+    "factory, config", [("crf_ner", {"entities": "overlapping"}), ("spancat", {"spans_key": "sc"})]
+)
+def test_components_of_one_key_are_an_error(factory: str, config: dict[str, Any]) -> None:
     nlp = pipeline()
-    nlp.add_pipe("crf_ner", name="other", config={"entities": "overlapping"})
-    with pytest.raises(InputError, match="another key than that of 'other', got 'sc'"):
+    nlp.add_pipe(factory, name="other", config=config)
+    with pytest.raises(InputError, match="a key of its own, got 'sc', which 'other' writes too"):
         nlp.initialize(lambda: [example(nlp)])
+
+
+def test_the_temperature_needs_gold_entities() -> None:
+    nlp = pipeline()
+    nlp.initialize(lambda: [example(nlp)])
+    doc = Doc(nlp.vocab, words=WORDS)
+    with pytest.raises(InputError, match=r"doc\.ents or doc\.spans\['sc'\]\.$"):
+        nlp.get_pipe("crf_ner").fit_temperature([Example(doc, doc)])
 
 
 def test_many_analyses_of_many_labels_are_the_best_ones() -> None:

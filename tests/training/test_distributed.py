@@ -247,12 +247,16 @@ def straight(docs: Path, dev: Path, folder: Path) -> Job:
 
 @pytest.fixture(scope="module")
 def one_process(docs: Path, dev: Path, folder: Path) -> Path:
+    return train_alone(docs, dev, folder, "one")
+
+
+def train_alone(docs: Path, dev: Path, folder: Path, name: str, **settings: Any) -> Path:
     """Seven updates by `spacy train`, on batches of eight docs."""
     (folder / "code.py").write_text(CODE, encoding="utf-8")
     spacy.util.import_file("code_of_distributed", folder / "code.py")
-    small(few(docs, folder, 60), dev, {"size": 8}).to_disk(folder / "one.cfg")
-    spacy_train(folder / "one.cfg", folder / "one")
-    return folder / "one" / "model-last"
+    small(few(docs, folder, 60), dev, {"size": 8}, **settings).to_disk(folder / f"{name}.cfg")
+    spacy_train(folder / f"{name}.cfg", folder / name)
+    return folder / name / "model-last"
 
 
 # Two epochs of ten docs, one a batch, shuffled; rank 1 begins with an empty batch.
@@ -305,6 +309,16 @@ def test_two_ranks_that_accumulate_learn_as_one_process_with_the_whole_batch(
     config = small(few(docs, folder, 60), dev, {"size": 4}, **parts)
     job = Job(folder / "accumulated", config).succeeded()
     assert_close(weights(job.output / "model-last"), weights(one_process), 1e-5)
+
+
+@pytest.mark.slow
+def test_two_ranks_learn_overlapping_entities_as_one_process_with_twice_the_batch(
+    docs: Path, dev: Path, folder: Path
+) -> None:
+    some, settings = few(docs, folder, 60), {"components.ner.entities": "overlapping"}
+    ranks = Job(folder / "chains", small(some, dev, {"size": 4}, **settings)).succeeded()
+    alone = train_alone(docs, dev, folder, "one_of_chains", **settings)
+    assert_close(weights(ranks.output / "model-last"), weights(alone), 1e-5)
 
 
 def test_the_calls_of_a_step_are_three_whatever_the_number_of_weights(straight: Job) -> None:
