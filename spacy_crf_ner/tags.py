@@ -37,6 +37,10 @@ class Constraints(NamedTuple):
     start: NDArray[np.bool_]
     end: NDArray[np.bool_]
 
+    def of_first(self, C: int) -> "Constraints":
+        """Return those of the first C tags."""
+        return Constraints(self.transitions[:C, :C], self.start[:C], self.end[:C])
+
 
 class Spans(NamedTuple):
     """S spans of tokens: first tokens, last tokens + 1, and indices of labels, all (S,)."""
@@ -100,8 +104,24 @@ class TagScheme:
         closed, opens = (np.isin(position, list(kind)) for kind in (CLOSED, OPENS))
         follows = (closed[:, None] & opens) | self._biluo_continues
         ids = np.arange(len(self.tags))
-        start, end = (np.isin(ids, self._image[kind]) for kind in (opens, closed))
+        start, end = (np.isin(ids, self.image[kind]) for kind in (opens, closed))
         return Constraints(self._project(follows), start, end)
+
+    @cached_property
+    def in_biluo(self) -> Constraints:
+        """The legal BILUO tag sequences of the entities that this scheme can express.
+
+        `image` maps them one to one to the legal tag sequences of this scheme: in IO, no two
+        entities of one label are adjacent.
+        """
+        legal = TagScheme("biluo", self.labels).constraints
+        same = self.continues[self.image][:, self.image] == self._biluo_continues
+        return legal._replace(transitions=legal.transitions & same)
+
+    @cached_property
+    def image(self) -> NDArray[np.int64]:
+        """The tag id that each BILUO tag has in this scheme: (1 + 4 * labels,)."""
+        return np.append(TAG_OUTSIDE, self._of_position)
 
     @cached_property
     def continues(self) -> NDArray[np.bool_]:
@@ -225,21 +245,16 @@ class TagScheme:
         return first[:, None] + order
 
     @cached_property
-    def _image(self) -> NDArray[np.int64]:
-        """The tag id that each BILUO tag has in this scheme."""
-        return np.append(TAG_OUTSIDE, self._of_position)
-
-    @cached_property
     def _ids_of_biluo(self) -> dict[str | None, int]:
         tags = [f"{position}-{label}" for label in self.labels for position in POSITIONS]
-        ids: dict[str | None, int] = dict(zip(["O", *tags], self._image.tolist()))
+        ids: dict[str | None, int] = dict(zip(["O", *tags], self.image.tolist()))
         return ids | {None: TAG_MISSING, "-": TAG_MISSING}
 
     def _project(self, follows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Map a relation between BILUO tags, (n, n), to the tags of this scheme, (C, C)."""
         projected = np.zeros((len(self.tags), len(self.tags)), dtype=bool)
         before, after = np.nonzero(follows)
-        projected[self._image[before], self._image[after]] = True
+        projected[self.image[before], self.image[after]] = True
         return projected
 
 

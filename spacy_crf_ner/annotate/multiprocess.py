@@ -5,7 +5,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_completed, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -13,7 +13,7 @@ from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any
 
-from .run import OnProgress, Result, Run, Summary
+from .run import Engine, OnProgress, Result, Run, Summary
 from .settings import Settings
 
 # Each worker has a copy of the model.
@@ -61,9 +61,14 @@ def annotate(
     shards are kept.
     """
     run = Run(model, inputs, output, settings, resume, restart, on_progress)
+    return run.execute(processes(workers, gpu_ids))
+
+
+def processes(workers: int, gpu_ids: Sequence[int]) -> AbstractContextManager[Engine]:
+    """Return the context of the local engine; arguments as for `annotate`."""
     affinity = getattr(os, "sched_getaffinity", None)  # cores that this process may use
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    return run.execute(_processes([*gpu_ids] or [-1] * (workers or min(cores, MAX_WORKERS))))
+    return _processes([*gpu_ids] or [-1] * (workers or min(cores, MAX_WORKERS)))
 
 
 @dataclass

@@ -33,6 +33,8 @@ Row = dict[str, Any]  # the columns of a record, by name
 
 MAX_LINE = 256 * 2**20  # bytes; a longer line is rejected, because lines are read into memory
 DELIMITERS = {"csv": ",", "tsv": "\t"}
+GOLD = "gold"  # the kind of .spacy files whose annotation is read too
+DOCBINS = ("spacy", GOLD)
 # Rows of Parquet that are read at once, and their bytes.
 BATCH_ROWS = 1000
 BATCH_BYTES = 16 * 2**20
@@ -122,7 +124,7 @@ def _complete(item: Item, row: Row, kind: str, settings: Settings) -> None:
     column = settings.text_column
     if column not in row:
         item.reason = f"expected a column {column!r}, got {shorten([*row])}"
-    elif kind != "spacy" and not is_text(row[column]):
+    elif kind not in DOCBINS and not is_text(row[column]):
         item.reason = f"expected text in {column!r}, got {shorten(row[column])}"
     if item.reason:
         item.row = None
@@ -333,7 +335,7 @@ def _rows(batch: "RecordBatch") -> list[tuple[Row | None, str]]:
 
 
 def _read_docbin(source: Source, text_column: str) -> Iterator[Item]:
-    """Read Docs with their tokens and metadata, without annotation, which may be gold.
+    """Read Docs with their tokens and metadata; with annotation only from a GOLD source.
 
     A row has the columns that `convert` keeps, and the Doc as bytes.
     """
@@ -341,8 +343,10 @@ def _read_docbin(source: Source, text_column: str) -> Iterator[Item]:
     for number, doc in enumerate(packed.get_docs(Vocab()), 1):
         meta = doc.user_data.get(META)
         row = {**meta} if isinstance(meta, dict) else {}
-        spaces = None if doc.has_unknown_spaces else [bool(token.whitespace_) for token in doc]
-        row[text_column] = Doc(doc.vocab, [token.text for token in doc], spaces).to_bytes()
+        if source.kind != GOLD:
+            spaces = None if doc.has_unknown_spaces else [bool(token.whitespace_) for token in doc]
+            doc = Doc(doc.vocab, [token.text for token in doc], spaces)
+        row[text_column] = doc.to_bytes(exclude=["user_data"])
         yield Item(number, row, "", source.size * number // len(packed))
 
 
@@ -353,4 +357,5 @@ READERS: dict[str, Callable[[Source, str], Iterator[Item]]] = {
     "tsv": _read_table,
     "parquet": _read_parquet,
     "spacy": _read_docbin,
+    GOLD: _read_docbin,
 }

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from ..input_error import InputError
 from .fingerprint import has_auto_precision, load_model, make_fingerprint
 from .inputs import find_sources
-from .output_folder import ShardFolder
+from .output_folder import ShardFolder, ShardReport
 from .readers import require_text_column
 from .settings import Settings, require_settings
 from .shards import annotate_shard, cut_shards
@@ -75,7 +75,20 @@ class Run:
         self.location = locate(str(self.output))
         self.sources = find_sources(self.inputs, self.location)
         require_text_column(self.sources.sources[0], self.settings.text_column)
-        self._load = partial(load_model, model=self.model)
+
+    @property
+    def load(self) -> Callable[[str | None, int], str | None]:
+        """Load the model in a worker; returns its precision."""
+        return partial(load_model, model=self.model)
+
+    @property
+    def work(self) -> Callable[..., ShardReport]:
+        """What a worker does with a shard, a GPU, settings and the output."""
+        return partial(annotate_shard, model=self.model)
+
+    def fingerprint(self, settings: Settings) -> dict[str, Any]:
+        """Describe everything that the shards depend on."""
+        return make_fingerprint(self.model, self.sources, settings)
 
     def execute(self, workers: AbstractContextManager[Engine]) -> Summary:
         """Annotate the corpus, and return the content of summary.json.
@@ -89,8 +102,7 @@ class Run:
         total = sum(source.size for source in self.sources.sources)
         with ShardFolder(self.location) as folder, workers as engine, _failures(folder):
             settings = self._resolve_precision(engine, folder)
-            fingerprint = make_fingerprint(self.model, self.sources, settings)
-            folder.begin(fingerprint, resume=self.resume, restart=self.restart)
+            folder.begin(self.fingerprint(settings), resume=self.resume, restart=self.restart)
             resumed = folder.totals.copy()
 
             def progress() -> Progress:
@@ -101,15 +113,13 @@ class Run:
             shards = cut_shards(self.sources.sources, settings)
             shards = (shard for shard in shards if shard.name not in folder.finished)
             if (first := next(shards, None)) is not None:
-                next(engine.map(self._load, [settings.precision] * engine.size))
+                next(engine.map(self.load, [settings.precision] * engine.size))
                 self.on_progress(progress())
-                work = partial(
-                    annotate_shard, model=self.model, settings=settings, output=self.location
-                )
+                work = partial(self.work, settings=settings, output=self.location)
                 for report in engine.map(work, chain([first], shards)):
                     folder.add(report)
                     self.on_progress(progress())
-            summary = self._summary(folder, progress(), resumed["shards"])
+            summary = self.summary(folder, progress(), resumed["shards"])
             folder.finish(summary)
         return summary
 
@@ -121,10 +131,11 @@ class Run:
         before = folder.read_fingerprint() if self.resume else None
         if before is not None:
             return self.settings._replace(precision=before["precision"])
-        (precision,) = engine.map(self._load, [given])
+        (precision,) = engine.map(self.load, [given])
         return self.settings._replace(precision=precision)
 
-    def _summary(self, folder: ShardFolder, progress: Progress, resumed_shards: int) -> Summary:
+    def summary(self, folder: ShardFolder, progress: Progress, resumed_shards: int) -> Summary:
+        """Return the content of summary.json."""
         totals = folder.totals
         seconds = max(progress.seconds, 1e-3)  # clocks may tick slowly
         return {

@@ -1,11 +1,11 @@
 """Annotate texts with a pipeline: in batches of similar length, long texts in chunks."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -27,6 +27,18 @@ MAX_NEW_WORDS = 50_000
 _max_words: WeakKeyDictionary[Language, int] = WeakKeyDictionary()
 # The start of torch's messages when a GPU or memory allocation fails.
 _DEVICE_ERROR = re.compile(r"(CUDA|HIP|cuDNN|cuBLAS) |.*can't allocate memory", re.DOTALL)
+
+
+class HasLength(Protocol):
+    """Something of a number of characters."""
+
+    @property
+    def length(self) -> int:
+        """The number of characters."""
+
+
+Item = TypeVar("Item")
+Sized = TypeVar("Sized", bound=HasLength)
 
 
 @dataclass
@@ -97,7 +109,7 @@ def annotate_texts(
     with zone, _errors_raised(nlp):
         parts = [_split(document, nlp.vocab, max_characters) for document in documents]
         by_length = sorted(chain.from_iterable(parts), key=lambda part: part.length)
-        for batch in _batches(by_length, batch_size):
+        for batch in batches(by_length, batch_size):
             _pipe(nlp, batch, docs, keys)
         for document, own in zip(documents, parts):
             if document.error is None:
@@ -136,43 +148,60 @@ def _split(document: AnnotatedText, vocab: Vocab, max_characters: int) -> list[_
     return parts
 
 
-def _batches(parts: list[_Part], batch_size: int) -> Iterator[list[_Part]]:
-    """Divide parts, sorted by length, into batches."""
-    batch: list[_Part] = []
+def batches(items: Iterable[Sized], batch_size: int = 0) -> Iterator[list[Sized]]:
+    """Divide items, sorted by length, into batches; arguments as for `annotate_frames`."""
+    batch: list[Sized] = []
     size = 0
-    for part in parts:
-        size += part.length
+    for item in items:
+        size += item.length
         too_long = not batch_size and size > BATCH_CHARACTERS
         if batch and (too_long or len(batch) >= (batch_size or BATCH_DOCS)):
             yield batch
-            batch, size = [], part.length
-        batch.append(part)
+            batch, size = [], item.length
+        batch.append(item)
     if batch:
         yield batch
 
 
-def _pipe(nlp: Language, batch: list[_Part], docs: bool, keys: Sequence[str]) -> None:
-    """Annotate a batch; if it fails, annotate its halves, to isolate the document that fails."""
-    batch = [part for part in batch if part.document.error is None]
-    if not batch:
-        return
+def in_halves(
+    batch: Sequence[Item], work: Callable[[Sequence[Item]], None], fail: Callable[..., None]
+) -> None:
+    """Do the work on a batch; if it fails, on its halves, to isolate the item that fails.
+
+    fail: Is given an item and the error.
+
+    Raises errors of the machine.
+    """
     try:
-        # Annotate a copy: a failure can leave a Doc partly annotated.
-        texts = [part.text.copy() if isinstance(part.text, Doc) else part.text for part in batch]
-        annotated = list(nlp.pipe(texts, batch_size=len(batch)))
-        if len(annotated) != len(batch):
-            raise ValueError(f"expected {len(batch)} Docs from the pipeline, got {len(annotated)}")
-        for part, doc in zip(batch, annotated):
-            part.store(doc, docs, keys)
+        work(batch)
     except Exception as error:  # components raise errors of all types
         if len(batch) > 1:
             middle = len(batch) // 2
-            _pipe(nlp, batch[:middle], docs, keys)
-            _pipe(nlp, batch[middle:], docs, keys)
+            in_halves(batch[:middle], work, fail)
+            in_halves(batch[middle:], work, fail)
         elif is_machine_error(error):
             raise
         else:
-            batch[0].document.fail(error)
+            fail(batch[0], error)
+
+
+def _pipe(nlp: Language, batch: list[_Part], docs: bool, keys: Sequence[str]) -> None:
+    """Annotate a batch."""
+
+    def annotate(parts: Sequence[_Part]) -> None:
+        # Another chunk of the document may have failed.
+        parts = [part for part in parts if part.document.error is None]
+        if not parts:
+            return
+        # Annotate a copy: a failure can leave a Doc partly annotated.
+        texts = [part.text.copy() if isinstance(part.text, Doc) else part.text for part in parts]
+        annotated = list(nlp.pipe(texts, batch_size=len(parts)))
+        if len(annotated) != len(parts):
+            raise ValueError(f"expected {len(parts)} Docs from the pipeline, got {len(annotated)}")
+        for part, doc in zip(parts, annotated):
+            part.store(doc, docs, keys)
+
+    in_halves(batch, annotate, lambda part, error: part.document.fail(error))
 
 
 def _merge(document: AnnotatedText, parts: list[_Part], vocab: Vocab, docs: bool) -> None:

@@ -93,13 +93,14 @@ def annotate_shard(
         words=sum(each.words for each in written),
         entities=sum(len(each.entities) for each in written),
         size=shard.size,
-        errors=[_error(item, settings.id_column) for item in shard.items if item.reason],
+        errors=[error_record(item, settings.id_column) for item in shard.items if item.reason],
     )
     write_report(output, report)
     return report
 
 
-def _error(item: Item, id_column: str) -> dict[str, Any]:
+def error_record(item: Item, id_column: str) -> dict[str, Any]:
+    """Describe a record that is left out: file, line, id and reason."""
     identity = (item.row or {}).get(id_column)
     return {"file": item.file, "line": item.line, "id": identity, "reason": item.reason}
 

@@ -20,6 +20,7 @@ COMMANDS = {
     "redact": "Remove entities from documents, with a promise of how many are missed.",
     "report": "Evaluate a pipeline: scores, errors, calibration.",
     "init-config": "Write a complete config for `spacy train`.",
+    "distill": "Train a small pipeline on what large ones predict.",
     "train-distributed": "Train a pipeline on several GPUs or machines.",
 }
 

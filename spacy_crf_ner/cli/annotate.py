@@ -1,17 +1,15 @@
 """The command `annotate`."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated
 
 import srsly
 import typer
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from .. import annotate as annotation
 from ..input_error import InputError
+from .console import annotation_progress
 from .options import IDField, Model, Precision, TextField, Texts, WholeFiles, numbers
 
 
@@ -100,7 +98,7 @@ def annotate(
         run = partial(annotation.annotate_on_ray, address=ray_address, gpus=bool(gpu_ids))
     again = {"resume": resume, "restart": restart}
     try:
-        with _progress_bar() as on_progress:
+        with annotation_progress("Annotating") as on_progress:
             summary = run(
                 model, inputs, output, settings, workers=workers, on_progress=on_progress, **again
             )
@@ -110,29 +108,3 @@ def annotate(
     typer.echo(srsly.json_dumps(summary, indent=2))
     if summary["errors"]:
         raise typer.Exit(2)
-
-
-@contextmanager
-def _progress_bar() -> Iterator[Callable[[annotation.Progress], None]]:
-    """Draw a progress bar on stderr, with the speed."""
-    console = Console(stderr=True)
-    *columns, time_left = Progress.get_default_columns()
-    columns = [SpinnerColumn(), *columns, TextColumn("{task.fields[speed]}"), time_left]
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("Loading", total=None, speed="")
-        began = None
-
-        def on_progress(run: annotation.Progress) -> None:
-            nonlocal began
-            began = run.seconds if began is None else began
-            seconds = max(run.seconds - began, 1e-3)
-            docs, words = run.documents / seconds, run.words / seconds
-            bar.update(
-                task,
-                description="Annotating",
-                completed=run.size,
-                total=run.total,
-                speed=f"{run.documents:,} docs, {docs:,.0f} docs/s, {words:,.0f} words/s, left",
-            )
-
-        yield on_progress

@@ -1,13 +1,14 @@
 """Terminal output: tables and progress bars."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import typer
 from rich.console import Console
-from rich.progress import Progress, TaskID
+from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table
 
-from .. import data
+from .. import annotate, data
 
 
 def print_counts(counts: Mapping[str, Mapping[str, int | str]]) -> None:
@@ -65,3 +66,29 @@ def progress_callback(progress: Progress) -> Callable[[str, int, int | None], No
             progress.update(tasks[key], completed=number)
 
     return on_progress
+
+
+@contextmanager
+def annotation_progress(description: str) -> Iterator[Callable[[annotate.Progress], None]]:
+    """Draw the progress bar of a run over a corpus on stderr, with the speed."""
+    console = Console(stderr=True)
+    *columns, time_left = Progress.get_default_columns()
+    columns = [SpinnerColumn(), *columns, TextColumn("{task.fields[speed]}"), time_left]
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("Loading", total=None, speed="")
+        began = None
+
+        def on_progress(run: annotate.Progress) -> None:
+            nonlocal began
+            began = run.seconds if began is None else began
+            seconds = max(run.seconds - began, 1e-3)
+            docs, words = run.documents / seconds, run.words / seconds
+            bar.update(
+                task,
+                description=description,
+                completed=run.size,
+                total=run.total,
+                speed=f"{run.documents:,} docs, {docs:,.0f} docs/s, {words:,.0f} words/s, left",
+            )
+
+        yield on_progress

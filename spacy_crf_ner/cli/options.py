@@ -41,6 +41,14 @@ Precision = Annotated[
         "with the pipeline.",
     ),
 ]
+TeacherPrecision = Annotated[
+    str,
+    typer.Option(
+        metavar=PRECISIONS,
+        callback=_known_precision,
+        help="Precision of the teachers; auto: a fast one on this hardware. fp32 changes no score.",
+    ),
+]
 
 
 def numbers(option: str, text: str) -> list[int]:

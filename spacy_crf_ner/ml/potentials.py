@@ -193,33 +193,87 @@ def _negative_span_loss(chain: crf.Chain, negatives: Sequence[NegativeSpan]) -> 
     return losses.index_add(0, rows[doc], log_z - log_without)
 
 
+class Counts(NamedTuple):
+    """The expected counts of tags and transitions under a distribution over tag sequences.
+
+    Those of a mixture are the means of those of its parts, and so is its entropy here.
+    """
+
+    emissions: Tensor  # (N, C), the probability of each tag at each token
+    transitions: Tensor  # (C, C), summed over docs; or (B, C, C)
+    start: Tensor  # (C,), or (B, C)
+    end: Tensor  # (C,), or (B, C)
+    entropy: Tensor  # of the tag sequences, in nats, summed over docs: ()
+
+
+def expected_counts(
+    potentials: Potentials,
+    constraints: Constraints,
+    temperature: float = 1.0,
+    images: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
+) -> Counts:
+    """Compute the expected counts of tags and transitions, the gradient of the log partition.
+
+    constraints: The legal sequences; they hold if the potentials are constrained.
+    temperature: Divides all scores.
+    images: If the constraints are for other tags, the tag of the potentials that each of them is
+        scored as, and the tag that it is counted as: (D,) ids. So one tag scheme is mapped to
+        another.
+    """
+    scores = [tensor / temperature for tensor in potentials.tensors()]
+    if images is not None:
+        E, A, start, end = scores
+        own, counted = (torch.from_numpy(ids).to(E.device) for ids in images)
+        scores = [E[:, own], A[..., own[:, None], own], start[..., own], end[..., own]]
+    for score in scores:
+        score.requires_grad_()
+    chain = _chain(scores, potentials.lengths, constraints if potentials.constrained else None)
+    log_z = crf.log_partition(chain).sum()
+    # Without a second token, it does not depend on the transitions.
+    counts = torch.autograd.grad(log_z, scores, materialize_grads=True, allow_unused=True)
+    entropy = log_z.detach()
+    for count, score in zip(counts, scores):
+        entropy = entropy - (count * score.detach()).sum()
+    E, A, start, end = counts
+    if images is not None:
+        to = one_hot(counted).to(E.dtype)  # (D, C)
+        E, A, start, end = E @ to, to.T @ A @ to, start @ to, end @ to
+    return Counts(E, A, start, end, entropy)
+
+
+def mixture(parts: Sequence[Counts]) -> Counts:
+    """Average distributions, with equal weights."""
+    return Counts(*(torch.stack(each).mean(0) for each in zip(*parts)))
+
+
 def distill(
-    potentials: Potentials, teacher: Potentials, constraints: Constraints
+    potentials: Potentials, teacher: Counts, constraints: Constraints, temperature: float = 1.0
 ) -> tuple[float, Potentials]:
     """Compute the Kullback-Leibler divergence KL(teacher || model), in nats, and its gradient.
 
-    The gradient is the difference of the expected counts of each tag and transition. If the model
-    has more tags than its teacher, its distribution over the teacher's tags is compared.
+    -sum_y p(y) log q(y) = logZ_q - sum of (expected counts under p * potentials of q), so the
+    teacher's expected counts are enough, also for a mixture. For a mixture this is the mean
+    divergence from its parts, which has the same gradient as the divergence from the mixture.
 
-    teacher: Potentials for the first C of the tags.
+    teacher: Counts of the first C of the tags. If the model has more tags, its distribution over
+        these C is compared.
     constraints: The legal sequences of all tags.
+    temperature: Divides the scores of the model.
 
     Returns the divergence, summed over docs, and its gradient for the potentials.
+    Source: Hinton, Vinyals and Dean (2015), arXiv:1503.02531, for a softmax.
     """
     C = teacher.emissions.shape[1]
-    follows, start, end = constraints
-    legal = Constraints(follows[:C, :C], start[:C], end[:C]) if potentials.constrained else None
-    theirs = [tensor.requires_grad_() for tensor in teacher.tensors()]
-    log_z = crf.log_partition(_chain(theirs, teacher.lengths, legal)).sum()
-    expected = torch.autograd.grad(log_z, theirs)
+    legal = constraints.of_first(C) if potentials.constrained else None
     ours = [tensor.requires_grad_() for tensor in potentials.tensors()]
-    emissions, transitions, first, last = ours
-    known = [emissions[:, :C], transitions[..., :C, :C], first[..., :C], last[..., :C]]
-    divergence = crf.log_partition(_chain(known, potentials.lengths, legal)).sum() - log_z.detach()
-    for counts, own, other in zip(expected, known, theirs):
-        divergence = divergence + (counts * (other.detach() - own)).sum()
+    E, A, start, end = ours
+    known = [E[:, :C], A[..., :C, :C], start[..., :C], end[..., :C]]
+    known = [scores / temperature for scores in known]
+    divergence = crf.log_partition(_chain(known, potentials.lengths, legal)).sum()
+    for scores, counts in zip(known, teacher):
+        divergence = divergence - (counts * scores).sum()
     gradients = torch.autograd.grad(divergence, ours, allow_unused=True)
-    return float(divergence.detach()), potentials.with_gradient(gradients)
+    return float(divergence.detach() - teacher.entropy), potentials.with_gradient(gradients)
 
 
 def _chain(

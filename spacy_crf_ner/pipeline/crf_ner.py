@@ -7,6 +7,7 @@ from math import isfinite
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.training import Example, validate_examples, validate_get_examples
@@ -15,7 +16,14 @@ from thinc.api import Config, Model, Optimizer, set_dropout_rate
 from ..input_error import InputError
 from ..ml.architectures import grow
 from ..ml.label_chains import extended
-from ..ml.potentials import Potentials, distill, nll, nll_with_gradient
+from ..ml.potentials import (
+    SCORES,
+    Potentials,
+    distill,
+    expected_counts,
+    nll,
+    nll_with_gradient,
+)
 from ..ml.threads import use_one_thread_after_fork
 from ..tags import TAG_OUTSIDE, TagScheme
 from .annotation import Prediction, add_confidence_extension, annotate
@@ -29,6 +37,7 @@ from .overlapping import LabelChains
 from .platt_scaling import UNCHANGED, PlattScaling, fit_platt_scaling
 from .settings import FittedSetting, Setting
 from .spacy_internals import check_lexeme_norms, listeners, remember_pipeline
+from .teaching import Lesson, Teacher, find_lessons, mixture_counts
 from .temperature_scaling import Batch, fit_temperature
 
 DECODINGS = ("viterbi", "f_score")
@@ -205,7 +214,11 @@ class CRFEntityRecognizer(CRFPipe):
     @property
     def chains(self) -> FlatChain | LabelChains:
         """How entities are written as tags."""
-        return _chains(self._scheme_name, self.labels, self.layers, self.entities_key, self.name)
+        return self.chains_of(self._scheme_name, self.labels)
+
+    def chains_of(self, scheme: str, labels: tuple[str, ...]) -> FlatChain | LabelChains:
+        """How entities are written as tags of another scheme, or of other labels."""
+        return _chains(scheme, labels, self.layers, self.entities_key, self.name)
 
     @property
     def entities_key(self) -> str | None:
@@ -405,11 +418,15 @@ class CRFEntityRecognizer(CRFPipe):
         does not align with them; and over the tags of labels that are not annotated where gold says
         "outside" (see `label_sets`).
 
+        If the gold docs have teachers (see `spacy-crf-ner.TaughtCorpus.v1`), it is the weighted sum
+        of this loss and temperature^2 * KL(teachers || model), at their weight and temperature.
+
         scores: The potentials of the predicted docs.
 
         Returns the loss and its gradient for the potentials.
         Raises InputError for a gold entity that has an unknown label, begins or ends with
-        whitespace, or is also a negative span, and for potentials that are not finite.
+        whitespace, or is also a negative span, for potentials that are not finite, and for teachers
+        of other labels, or only of some docs.
         """
         examples = list(examples)
         validate_examples(examples, "CRFEntityRecognizer.get_loss")
@@ -420,7 +437,46 @@ class CRFEntityRecognizer(CRFPipe):
         losses, d_scores = nll_with_gradient(
             scores, gold, self.chains.scheme.constraints, negatives, hidden
         )
-        return float(losses.sum()), backprop(d_scores)
+        loss = float(losses.sum())
+        lessons = find_lessons(examples, self.name)
+        if lessons:
+            loss, d_scores = self._mix(loss, d_scores, scores, lessons)
+        return loss, backprop(d_scores)
+
+    def _mix(
+        self, loss: float, d_scores: Potentials, scores: Potentials, lessons: Sequence[Lesson]
+    ) -> tuple[float, Potentials]:
+        """Add the loss against teachers to that against gold entities, and their gradients."""
+        teachers, _, weight, temperature = lessons[0]
+        for teacher in teachers:
+            teacher.require_kind(self.labels, self.entities, self.layers, f"[{self.name}]")
+        counts = mixture_counts(
+            lessons, self.labels, self._scheme_name, self.chains_of, self.model.ops
+        )
+        constraints = self.chains.scheme.constraints
+        divergence, d_divergence = distill(scores, counts, constraints, temperature)
+        share = weight * temperature**2
+        mixed = {
+            name: (1 - weight) * getattr(d_scores, name) + share * getattr(d_divergence, name)
+            for name in SCORES
+        }
+        return (1 - weight) * loss + share * divergence, d_scores._replace(**mixed)
+
+    def teach(self, docs: Sequence[Doc]) -> tuple[Teacher, list[NDArray[np.float32]]]:
+        """Compute what a student learns from: the scores of the tags, at the fitted temperature.
+
+        docs: The components before this one must have processed them. Preset entities are ignored.
+
+        Returns the scores that all docs share, and those of the tags at the tokens of each doc,
+        (T, C). Raises InputError as `predict`.
+        """
+        potentials = self._potentials(docs)
+        E, A, start, end = (
+            np.array(self.model.ops.to_numpy(getattr(potentials, name)) / self.temperature, "f")
+            for name in SCORES
+        )
+        kind = self._scheme_name, self.labels, self.entities, self.layers
+        return Teacher(*kind, A, start, end), np.split(E, potentials.lengths.cumsum()[:-1])
 
     def rehearse(
         self,
@@ -462,7 +518,9 @@ class CRFEntityRecognizer(CRFPipe):
             teacher = extended(teacher, scores)
         teacher, _ = self.chains.split(teacher)
         scores, join = self.chains.split(scores)
-        divergence, d_scores = distill(scores, teacher, self.chains.scheme.constraints)
+        constraints = self.chains.scheme.constraints
+        known = constraints.of_first(teacher.emissions.shape[1])
+        divergence, d_scores = distill(scores, expected_counts(teacher, known), constraints)
         backprop(join(d_scores))
         if sgd is not None:
             self.finish_update(sgd)

@@ -1,0 +1,119 @@
+"""The command `distill`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import srsly
+import typer
+
+from ..input_error import InputError
+from .console import annotation_progress
+from .options import Component, TeacherPrecision, TextField, WholeFiles, numbers
+
+
+def distill(
+    *,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="INPUT", help="Files, globs in quotes, or folders of texts."),
+    ] = None,
+    output: Annotated[str, typer.Argument(metavar="OUTPUT", help="Folder for the student.")],
+    teacher: Annotated[
+        list[str],
+        typer.Option(
+            metavar="MODEL", help="Teacher: a folder, or the name of a package. Repeat it for more."
+        ),
+    ],
+    config: Annotated[
+        str, typer.Option(help="Student: a config file, or the name of a shipped one.")
+    ] = "cnn.cfg",
+    gold: Annotated[
+        Path | None,
+        typer.Option(help="Documents with gold entities, to learn from both: a .spacy file."),
+    ] = None,
+    dev: Annotated[
+        Path | None,
+        typer.Option(
+            help="The same, for early stopping. Default: agreement with the teachers on a tenth of "
+            "the documents, or about 1000, which are not trained on."
+        ),
+    ] = None,
+    weight: Annotated[
+        float,
+        typer.Option(help="Weight of the teachers, 0 to 1; gold entities have the rest."),
+    ] = 0.5,
+    temperature: Annotated[
+        float, typer.Option(help="Divides all scores: over 1, improbable entities count more.")
+    ] = 1.0,
+    text_column: TextField = "text",
+    whole_files: WholeFiles = False,
+    component: Component = None,
+    precision: TeacherPrecision = "fp32",
+    workers: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Processes for the teachers, each with its own; 0: one per core, at most 8."
+        ),
+    ] = 0,
+    gpu_id: Annotated[
+        str, typer.Option(help="GPU numbers, comma-separated; the first one trains; -1: the CPU.")
+    ] = "-1",
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue an earlier run and keep its finished shards.")
+    ] = False,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Remove the output of an earlier run.")
+    ] = False,
+) -> None:
+    """Train a small pipeline on what large ones predict.
+
+    The teachers read the texts once. OUTPUT/teachers gets the scores of all tags at all
+    tokens, and the student learns the whole distribution over entities from them: the
+    mean of the distributions of several teachers. Their labels must be the same, tag
+    schemes may differ. `spacy train` trains the student with OUTPUT/config.cfg, which
+    can be changed and used again.
+
+    INPUT has the formats of `annotate`. Documents of --gold are read by the teachers too,
+    so do not repeat them. A text of more than 10,000 characters is cut into several
+    documents, at the ends of sentences.
+
+    A document that cannot be read, or on which a teacher fails, is skipped:
+    OUTPUT/teachers/errors.jsonl lists it, and the exit code is 2. --resume keeps finished
+    shards; the training starts again.
+
+    \b
+    Examples:
+      spacy-crf-ner distill texts/ student --teacher training/model-best
+      spacy-crf-ner distill texts/ student --teacher seed0/model-best \\
+          --teacher seed1/model-best --gold train.spacy --config char.cfg
+      spacy train student/config.cfg --output again --training.max_steps 4000
+    """
+    from .. import distillation
+
+    if not inputs and gold is None:
+        raise InputError(f"expected INPUT, --gold or both, got only OUTPUT, {output}. Add texts.")
+    if resume and restart:
+        raise InputError("expected one of --resume and --restart, got both. Choose one.")
+    settings = distillation.DEFAULTS._replace(
+        text_column=text_column, whole_files=whole_files, precision=precision
+    )
+    try:
+        summary = distillation.distill(
+            *(teacher, inputs or [], output, config, settings),
+            gold=gold,
+            dev=dev,
+            weight=weight,
+            temperature=temperature,
+            component=component,
+            workers=workers,
+            gpu_ids=[gpu for gpu in numbers("--gpu-id", gpu_id) if gpu >= 0],
+            resume=resume,
+            restart=restart,
+            progress=annotation_progress("Teaching"),
+        )
+    except KeyboardInterrupt:
+        typer.echo("Interrupted: --resume continues after the finished shards.", err=True)
+        raise typer.Exit(130) from None
+    typer.echo(srsly.json_dumps(summary, indent=2))
+    if summary["errors"]:
+        raise typer.Exit(2)

@@ -1,0 +1,46 @@
+"""Held-out docs with the entities of the teachers, to measure the student's agreement on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from spacy.language import Language
+from spacy.tokens import Doc, DocBin, Span
+
+from ..atomic import atomic_write
+from ..pipeline.lookup import recognizer
+from ..pipeline.teaching import Lesson, probable_entities
+from ..training.taught_shard import as_example, find_shards, read_shard
+
+MAX_DOCS, LEAST = 1000, 10
+
+
+def interval(docs: int) -> int:
+    """Return n, where every n-th doc is held out: a tenth of the docs, but about 1000 at most."""
+    return max(LEAST, docs // MAX_DOCS)
+
+
+def write_held_out(nlp: Language, shards: Path, hold_out: int, file: Path) -> None:
+    """Write the held-out docs of shards with their teachers' entities.
+
+    An entity is a span with a mean posterior above 0.5.
+
+    nlp: The student, not trained.
+    hold_out: As for `spacy-crf-ner.TaughtCorpus.v1`.
+    """
+    with atomic_write(file) as unfinished:
+        DocBin(docs=_held_out(nlp, shards, hold_out)).to_disk(unfinished)
+
+
+def _held_out(nlp: Language, shards: Path, hold_out: int) -> Iterator[Doc]:
+    ner = recognizer(nlp)
+    for path in find_shards(shards):
+        shard = read_shard(path, nlp.vocab)
+        for gold, emissions in zip(shard.docs[::hold_out], shard.emissions[::hold_out]):
+            doc = as_example(nlp, gold).predicted
+            lesson = Lesson(shard.teachers, emissions, 1.0, 1.0)
+            spans = [Span(doc, *span) for span in probable_entities(doc, lesson, ner.chains_of)]
+            if ner.entities_key is None:
+                doc.set_ents(spans)
+            else:
+                doc.spans[ner.entities_key] = spans
+            yield doc

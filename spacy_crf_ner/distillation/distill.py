@@ -1,0 +1,129 @@
+"""Distillation: the teachers' scores of a corpus, and the training of a student on them."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from spacy.cli.train import train
+from spacy.language import Language
+
+from ..annotate import Settings
+from ..annotate.multiprocess import processes
+from ..annotate.run import OnProgress, require_packages
+from ..docbin import read_docbin
+from ..input_error import InputError
+from ..pipeline.gold import gold_entities
+from ..pipeline.lookup import recognizer
+from ..training.taught_corpus import require_numbers
+from .agreement import interval, write_held_out
+from .shards import MAX_CHARACTERS, SHARD_SIZE, LoadedTeacher, TeachingRun
+from .student import load_student, require_teachers, student_config
+
+Summary = dict[str, Any]
+DEFAULTS = Settings(
+    format="spacy", shard_size=SHARD_SIZE, max_characters=MAX_CHARACTERS, precision="fp32"
+)
+
+
+def distill(
+    teachers: Sequence[str],
+    inputs: Sequence[str | Path],
+    output: str | Path,
+    config: str | Path,
+    settings: Settings = DEFAULTS,
+    *,
+    gold: Path | None = None,
+    dev: Path | None = None,
+    weight: float = 0.5,
+    temperature: float = 1.0,
+    component: str | None = None,
+    workers: int = 0,
+    gpu_ids: Sequence[int] = (),
+    resume: bool = False,
+    restart: bool = False,
+    progress: AbstractContextManager[OnProgress] = nullcontext(lambda progress: None),  # noqa: B008
+) -> Summary:
+    """Train a student pipeline on the distributions of teachers over the entities of texts.
+
+    The teachers' scores are computed once, and written in shards. The student is trained by
+    `spacy train` with the config that is written beside them.
+
+    teachers: Folders or packages of pipelines with a `crf_ner`, of the same labels. The student
+        learns the mean of their distributions.
+    inputs: Texts, as for `annotate`. They may be none if there is a gold corpus.
+    output: Folder for teachers/ with the shards, config.cfg, model-best and model-last.
+    config: The student: a config for `spacy train`, or the name of a shipped one. Its corpora are
+        replaced.
+    settings: How texts are read. Texts longer than `max_characters` are cut into several docs.
+    gold: A .spacy file, or a folder of them: docs with entities, which the teachers read too.
+    dev: The same, for the evaluations; None measures agreement with the teachers on a tenth of the
+        docs, or about 1000, which are not trained on.
+    weight, temperature: As for `spacy-crf-ner.TaughtCorpus.v1`.
+    component: The name of the teachers' component, if they have several.
+    workers, gpu_ids: As for `annotate`; the first GPU also trains.
+    resume: Continue an earlier run: keep its finished shards. The training starts again.
+    restart: Replace the output of an earlier run.
+    progress: A context for the run of the teachers, of a function that is called when a worker has
+        loaded them, and after each shard.
+
+    Returns the counts of the documents, and the folder of the student, "model".
+    Raises InputError for teachers of other labels than each other, the gold corpus or the config,
+    for no document with a token, and as `annotate`; WorkerError and OSError as `annotate`.
+    """
+    require_packages("annotate", "pandas", "pyarrow")
+    require_numbers(weight, temperature)
+    if not teachers:
+        raise InputError("teachers: expected a pipeline, got none. Give one with --teacher.")
+    out = Path(output)
+    nlp = load_student(config)
+    kinds = [LoadedTeacher(each, -1, None, component).common for each in teachers]
+    require_teachers(nlp, kinds, teachers)
+    if gold is not None:
+        _require_labels(nlp, gold, kinds[0].labels)
+    given = [*([] if gold is None else [gold]), *inputs]
+    student = nlp.config.to_str()
+    with progress as on_progress:
+        run = TeachingRun(
+            *(teachers[0], given, out / "teachers", settings, resume, restart, on_progress),
+            gold is not None,
+            teachers,
+            component,
+            student,
+        )
+        summary = run.execute(processes(workers, gpu_ids))
+    docs = summary["out"]
+    if not docs:
+        raise InputError(
+            f"{out}: expected documents with a token, got none of {summary['in']}, and "
+            f"{summary['empty']} that are empty. See {out / 'teachers' / 'errors.jsonl'}."
+        )
+    hold_out = 0
+    if dev is None:
+        hold_out, dev = interval(docs), out / "dev.spacy"
+        write_held_out(nlp, out / "teachers", hold_out, dev)
+    complete = student_config(
+        nlp,
+        kinds[0].labels,
+        out / "teachers",
+        dev,
+        weight=weight,
+        temperature=temperature,
+        hold_out=hold_out,
+    )
+    complete.to_disk(out / "config.cfg")
+    train(out / "config.cfg", out, use_gpu=[*gpu_ids, -1][0])
+    return {**summary, "output": str(out), "model": str(out / "model-best")}
+
+
+def _require_labels(nlp: Language, gold: Path, labels: Sequence[str]) -> None:
+    """Raise InputError for an unreadable gold corpus, and for labels that the teachers lack."""
+    key = recognizer(nlp).entities_key
+    for doc in read_docbin(gold, nlp.vocab)[1]:
+        for ent in gold_entities(doc, key):
+            if ent.label_ not in labels:
+                raise InputError(
+                    f"{gold}, entity {ent.text[:60]!r} in the doc {doc.text[:60]!r}: expected one "
+                    f"of the labels of the teachers, {[*labels]}, got {ent.label_!r}. Rename it, "
+                    "or train a teacher of these labels."
+                )

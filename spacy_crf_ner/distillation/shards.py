@@ -1,0 +1,254 @@
+"""A run of the teachers over a corpus: their scores, in shards."""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from spacy.language import Language
+from spacy.tokens import Doc
+from spacy.util import load_model_from_config
+from thinc.api import Config
+
+from ..annotate.chunking import chunk_text
+from ..annotate.fingerprint import make_fingerprint
+from ..annotate.inputs import find_sources
+from ..annotate.output_folder import ShardFolder, ShardReport, write_report
+from ..annotate.readers import GOLD, Item, require_text_column
+from ..annotate.run import Progress, Run, Summary
+from ..annotate.runner import batches, in_halves, is_machine_error
+from ..annotate.settings import Settings
+from ..annotate.shards import Shard, error_record
+from ..annotate.storage import Location
+from ..input_error import InputError
+from ..pipeline.load import load
+from ..pipeline.lookup import recognizer, require_recognizer
+from ..training import taught_shard
+from ..training.taught_shard import SUFFIX, TaughtShard, as_example, checksum
+
+# Characters of a doc to train on: a longer text is cut into several docs.
+MAX_CHARACTERS = 10_000
+SHARD_SIZE = 500  # documents; the reader has several shards in memory
+
+
+@dataclass
+class TeachingRun(Run):
+    """A corpus, its teachers, and the folder for their scores.
+
+    model: The first teacher. The other arguments of `Run` as for `distill`.
+    gold: Whether the first input has gold entities, which are kept.
+    teachers: All of them.
+    component: The name of their component, if there are several.
+    student: The config of the student, whose tokenizer the teachers are given.
+    """
+
+    gold: bool
+    teachers: Sequence[str]
+    component: str | None
+    student: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        found = self.sources.sources
+        if self.gold:
+            n = len(find_sources(self.inputs[:1], self.location).sources)
+            for i, source in enumerate(found[:n]):
+                if source.kind != "spacy":
+                    raise InputError(
+                        f"{source.name}: expected a .spacy file of gold docs, got another file. "
+                        "Convert it with spacy-crf-ner convert."
+                    )
+                found[i] = source._replace(kind=GOLD)
+            if found[n:]:
+                require_text_column(found[n], self.settings.text_column)
+
+    @property
+    def load(self) -> Callable[[str | None, int], str | None]:
+        """Load the teachers in a worker."""
+        return partial(_load_in_worker, teachers=self.teachers, component=self.component)
+
+    @property
+    def work(self) -> Callable[..., ShardReport]:
+        """What a worker does with a shard, a GPU, settings and the output."""
+        return partial(
+            teach_shard, teachers=self.teachers, component=self.component, student=self.student
+        )
+
+    def fingerprint(self, settings: Settings) -> dict[str, Any]:
+        """Describe everything that the shards depend on."""
+        nlp = Config().from_str(self.student)["nlp"]
+        prints = [make_fingerprint(each, self.sources, settings) for each in self.teachers]
+        return {
+            **prints[0],
+            "model": [each["model"] for each in prints],
+            "component": self.component,
+            "tokenizer": {name: nlp[name] for name in ("lang", "tokenizer", "vectors")},
+        }
+
+    def summary(self, folder: ShardFolder, progress: Progress, resumed_shards: int) -> Summary:
+        """Return the content of summary.json."""
+        summary = super().summary(folder, progress, resumed_shards)
+        del summary["entities"]
+        return {"empty": summary.pop("blank_lines"), **summary}
+
+
+@dataclass
+class _Pupil:
+    """A doc to train on.
+
+    item: The record that it is from.
+    gold: The doc, with its entities, if they are known. predicted: Its tokens for the student.
+    emissions: The scores of each teacher.
+    """
+
+    item: Item
+    gold: Doc
+    predicted: Doc
+    emissions: list[NDArray[np.float32]]
+
+    @property
+    def length(self) -> int:
+        """Number of characters."""
+        return len(self.predicted.text)
+
+
+class LoadedTeacher:
+    """A teacher pipeline, up to its component."""
+
+    def __init__(self, model: str, gpu_id: int, precision: str | None, component: str | None):
+        self.nlp = load(model, gpu_id, precision)
+        name = require_recognizer(self.nlp, component)
+        self.before = self.nlp.pipe_names[: self.nlp.pipe_names.index(name)]
+        self.pipe = recognizer(self.nlp, name)
+        self.common, _ = self.pipe.teach([])
+
+    def teach(self, docs: Sequence[Doc]) -> list[NDArray[np.float32]]:
+        """Return the scores of the tags at the tokens of docs that a student has tokenized.
+
+        Raises ValueError if a component of the teacher merges or splits tokens.
+        """
+        own = [_adopt(self.nlp, doc) for doc in docs]
+        with self.nlp.select_pipes(enable=self.before):
+            own = list(self.nlp.pipe(own, batch_size=len(own)))
+        _, emissions = self.pipe.teach(own)
+        for doc, scores in zip(docs, emissions, strict=True):
+            if len(scores) != len(doc):
+                raise ValueError(
+                    f"expected {len(doc)} tokens, as the student has, got {len(scores)} from the "
+                    "components of the teacher"
+                )
+        return list(emissions)
+
+
+@lru_cache(maxsize=None)
+def load_teachers(
+    teachers: tuple[str, ...], gpu_id: int, precision: str | None, component: str | None
+) -> list[LoadedTeacher]:
+    """Load pipelines, once per process. Raises InputError for one without the component."""
+    return [LoadedTeacher(model, gpu_id, precision, component) for model in teachers]
+
+
+def _load_in_worker(
+    precision: str | None, gpu_id: int, *, teachers: Sequence[str], component: str | None
+) -> str | None:
+    load_teachers(tuple(teachers), gpu_id, precision, component)
+    return precision
+
+
+@lru_cache(maxsize=1)
+def load_tokenizer(config: str) -> Language:
+    """Build a pipeline without components."""
+    blank = Config().from_str(config, interpolate=False)
+    blank["components"], blank["nlp"]["pipeline"], blank["nlp"]["disabled"] = {}, [], []
+    return load_model_from_config(blank, auto_fill=True)
+
+
+def teach_shard(
+    shard: Shard,
+    gpu_id: int,
+    *,
+    teachers: Sequence[str],
+    component: str | None,
+    student: str,
+    settings: Settings,
+    output: Location,
+) -> ShardReport:
+    """Compute the scores of a shard; write the docs without errors, then the report.
+
+    Raises OSError if a file cannot be written, and errors of the machine as `annotate_frames`.
+    """
+    loaded = load_teachers(tuple(teachers), gpu_id, settings.precision, component)
+    nlp = load_tokenizer(student)
+    blank = sum(item.row is None and not item.reason for item in shard.items)
+
+    def teach(batch: Sequence[_Pupil]) -> None:
+        of_teachers = [teacher.teach([pupil.predicted for pupil in batch]) for teacher in loaded]
+        for pupil, emissions in zip(batch, zip(*of_teachers)):
+            pupil.emissions = list(emissions)
+
+    with ExitStack() as zones:
+        for each in (nlp, *(teacher.nlp for teacher in loaded)):
+            zones.enter_context(each.memory_zone())
+        pupils: list[_Pupil] = []
+        for item in shard.items:
+            if item.row is not None and not item.reason:
+                own = _tokenize(nlp, item, item.row[settings.text_column], settings.max_characters)
+                blank += not own and not item.reason
+                pupils += own
+        for batch in batches(sorted(pupils, key=lambda each: each.length), settings.batch_size):
+            in_halves(batch, teach, lambda pupil, error: _fail(pupil.item, error))
+        pupils = [pupil for pupil in pupils if not pupil.item.reason]
+        if pupils:
+            taught = TaughtShard(
+                [pupil.gold for pupil in pupils],
+                [checksum(pupil.predicted) for pupil in pupils],
+                [teacher.common for teacher in loaded],
+                [pupil.emissions for pupil in pupils],
+            )
+            (output / f"{shard.name}{SUFFIX}").write([taught_shard.to_bytes(taught)])
+        words = sum(len(pupil.predicted) for pupil in pupils)
+        del pupils  # docs must not outlive the memory of their words
+    report = ShardReport(
+        name=shard.name,
+        documents=len(shard.items) - blank,
+        blank=blank,
+        words=words,
+        entities=0,
+        size=shard.size,
+        errors=[error_record(item, settings.id_column) for item in shard.items if item.reason],
+    )
+    write_report(output, report)
+    return report
+
+
+def _tokenize(nlp: Language, item: Item, text: Any, max_characters: int) -> list[_Pupil]:
+    """Make the docs of a record: several of a long text, none of a text without a token."""
+    try:
+        if isinstance(text, bytes):
+            docs = [Doc(nlp.vocab).from_bytes(text)]
+        else:
+            chunks = chunk_text(text, max_characters, overlap=0)
+            docs = [nlp.make_doc(text[chunk.start : chunk.end]) for chunk in chunks]
+        return [_Pupil(item, doc, as_example(nlp, doc).predicted, []) for doc in docs if len(doc)]
+    except Exception as error:  # bytes that are not a Doc raise errors of all types
+        _fail(item, error)
+        return []
+
+
+def _fail(item: Item, error: Exception) -> None:
+    if is_machine_error(error):
+        raise error
+    item.reason = f"{type(error).__name__}: {error}"
+
+
+def _adopt(nlp: Language, doc: Doc) -> Doc:
+    """Copy the tokens of a doc; if the tokenizer makes the same ones, with their attributes."""
+    words = [token.text for token in doc]
+    if not doc.has_unknown_spaces:
+        own = nlp.make_doc(doc.text)
+        if [token.text for token in own] == words:
+            return own
+    return Doc(nlp.vocab, words, [bool(token.whitespace_) for token in doc])

@@ -1,0 +1,75 @@
+"""The student: its pipeline without weights, and the config that trains it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from spacy.language import Language
+from spacy.util import load_config, load_model_from_config, registry
+from thinc.api import Config
+
+from ..input_error import InputError
+from ..pipeline.lookup import recognizer
+from ..pipeline.teaching import Teacher
+from ..training.init_config import shipped
+
+READER = "spacy-crf-ner.TaughtCorpus.v1"
+
+
+def load_student(config: str | Path) -> Language:
+    """Build the pipeline of a config.
+
+    config: A path, or the name of a shipped config.
+
+    Raises InputError if there is no such file, and for a pipeline without a `crf_ner`, or several.
+    """
+    path = Path(config) if Path(config).is_file() else shipped(str(config))
+    if not path.is_file():
+        known = sorted(each.name for each in shipped("cnn.cfg").parent.glob("*.cfg"))
+        raise InputError(
+            f"--config: expected a file, or one of {known}, got {str(config)!r}. Write one with "
+            "spacy-crf-ner init-config."
+        )
+    nlp = load_model_from_config(load_config(path), auto_fill=True)
+    recognizer(nlp)
+    return nlp
+
+
+def require_teachers(nlp: Language, teachers: Sequence[Teacher], names: Sequence[str]) -> None:
+    """Raise InputError for teachers of other labels than the first, or than the student has.
+
+    They must also have entities of the kind of the student.
+    """
+    ner = recognizer(nlp)
+    labels = given_labels(nlp) or teachers[0].labels
+    for teacher, name in zip(teachers, names):
+        teacher.require_kind(labels, ner.entities, ner.layers, name)
+
+
+def given_labels(nlp: Language) -> tuple[str, ...]:
+    """Return the labels that the config of the student has in `[initialize]`, if there are any."""
+    settings = nlp.config.interpolate()["initialize"]["components"].get(recognizer(nlp).name, {})
+    labels: Any = settings.get("labels") or []
+    return tuple(registry.resolve({"labels": labels})["labels"])
+
+
+def student_config(
+    nlp: Language, labels: Sequence[str], train: Path, dev: Path, **reader: Any
+) -> Config:
+    """Return the complete config that trains the student on what its teachers say.
+
+    labels: Unless the config has them.
+    train: The folder of the teachers' scores. dev: A .spacy file.
+    reader: Settings of `spacy-crf-ner.TaughtCorpus.v1`.
+    """
+    config = nlp.config.copy()
+    config["paths"].update(train=str(train), dev=str(dev))
+    seed = 0 if config.interpolate()["training"]["seed"] is None else "${training.seed}"
+    train_corpus = {"@readers": READER, "path": "${paths.train}", **reader, "seed": seed}
+    dev_corpus = {"@readers": "spacy.Corpus.v1", "path": "${paths.dev}"}
+    config["corpora"].update(train=train_corpus, dev=dev_corpus)
+    config["training"].update(train_corpus="corpora.train", dev_corpus="corpora.dev", max_epochs=-1)
+    if not given_labels(nlp):
+        of_component = config["initialize"]["components"].setdefault(recognizer(nlp).name, {})
+        of_component["labels"] = [*labels]
+    return load_model_from_config(config, auto_fill=True).config

@@ -1,0 +1,179 @@
+"""Knowledge distillation: the loss against the distributions of teachers.
+
+A gold doc has the scores of its teachers in `doc.user_data`, beside its entities, if it has any.
+
+Axes: T tokens of a doc, C tags of a teacher.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from spacy.tokens import Doc
+from spacy.training import Example
+from thinc.api import NumpyOps, Ops
+
+from ..input_error import InputError
+from ..ml.potentials import Counts, Potentials, expected_counts, mixture
+from ..tags import SpanOffsets
+from .flat import FlatChain
+from .overlapping import LabelChains
+from .platt_scaling import UNCHANGED
+
+KEY = "spacy_crf_ner_lesson"
+
+# Returns the chains of labels in a tag scheme.
+ChainsOf = Callable[[str, tuple[str, ...]], FlatChain | LabelChains]
+
+
+@dataclass(frozen=True, eq=False)
+class Teacher:
+    """What is the same for all docs: the tags of a teacher, and the scores of its transitions.
+
+    All scores of a teacher are divided by the temperature that was fitted to it.
+
+    scheme, labels, entities, layers: As for the component. The labels are in the order of the tags.
+    transitions: (C, C), [from, to]. start, end: (C,).
+    """
+
+    scheme: str
+    labels: tuple[str, ...]
+    entities: str
+    layers: int
+    transitions: NDArray[np.float32]
+    start: NDArray[np.float32]
+    end: NDArray[np.float32]
+
+    def equals(self, other: "Teacher") -> bool:
+        """Whether all fields are equal."""
+        names = [field.name for field in fields(self)]
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
+
+    def require_kind(self, labels: Sequence[str], entities: str, layers: int, where: str) -> None:
+        """Raise InputError for other labels than those of the student, or other entities."""
+        missing, unknown = ({*labels} - {*self.labels}), ({*self.labels} - {*labels})
+        if missing or unknown:
+            raise InputError(
+                f"{where}: expected a teacher of the labels {sorted(labels)}, got one "
+                + " and ".join(
+                    f"{word} {sorted(found)}"
+                    for word, found in (("without", missing), ("also of", unknown))
+                    if found
+                )
+                + ". Use a teacher of the same labels, or rename them."
+            )
+        if (entities, layers) != (self.entities, self.layers):
+            raise InputError(
+                f"{where}: expected a teacher of {entities} entities in {layers} layers, got one "
+                f"of {self.entities} entities in {self.layers}. Set entities and layers of the "
+                "student to those of its teachers."
+            )
+
+    def potentials(
+        self,
+        emissions: Sequence[NDArray[np.float32]],
+        labels: tuple[str, ...],
+        chains_of: ChainsOf,
+        ops: Ops,
+    ) -> Potentials:
+        """Return the potentials of docs, (T, C) each, with the labels in this order."""
+        given = {tag: i for i, tag in enumerate(chains_of(self.scheme, self.labels).tags.tags)}
+        order = [given[tag] for tag in chains_of(self.scheme, labels).tags.tags]
+        to_device: Any = ops.asarray
+        arrays = np.concatenate(emissions)[:, order], self.transitions[np.ix_(order, order)]
+        E, A, start, end = map(to_device, (*arrays, self.start[order], self.end[order]))
+        return Potentials(E, np.array([*map(len, emissions)]), A, start, end, True)
+
+
+class Lesson(NamedTuple):
+    """What the teachers of a doc say, and how much it counts.
+
+    teachers: The same object for all docs of a corpus.
+    emissions: (T, C) for each teacher, with a row for each predicted token.
+    weight: Of the divergence from the teachers; the weight of the gold entities is 1 - weight.
+    temperature: Divides the scores of the teachers and of the student.
+    """
+
+    teachers: Sequence[Teacher]
+    emissions: Sequence[NDArray[np.float32]]
+    weight: float
+    temperature: float
+
+
+def find_lessons(examples: Sequence[Example], name: str) -> list[Lesson]:
+    """Return the lessons of examples; none if no gold doc has one.
+
+    name: The name of the component, for messages.
+
+    Raises InputError for lessons that only some docs have, or of different teachers, and for one
+    that does not have a row for each token.
+    """
+    found: list[Any] = [eg.reference.user_data.get(KEY) for eg in examples]
+    if all(lesson is None for lesson in found):
+        return []
+    for eg, lesson in zip(examples, found):
+        where = f"[{name}] doc {eg.text[:60]!r}"
+        if lesson is None or lesson[0] is not found[0][0] or lesson[2:] != found[0][2:]:
+            raise InputError(
+                f"{where}: expected a teacher, and the same for all docs of a batch, got another "
+                "or none. Train on one corpus with teachers, and on no other beside it."
+            )
+        for emissions in lesson.emissions:
+            if len(emissions) != len(eg.predicted):
+                raise InputError(
+                    f"{where}: expected teachers of {len(eg.predicted)} tokens, got "
+                    f"{len(emissions)}. Run distill with the tokenizer of this pipeline."
+                )
+    return found
+
+
+def mixture_counts(
+    lessons: Sequence[Lesson],
+    labels: tuple[str, ...],
+    scheme: str,
+    chains_of: ChainsOf,
+    ops: Ops,
+) -> Counts:
+    """Compute the expected counts of the student's tags under the mixture of the teachers.
+
+    Tags of another scheme are mapped by way of BILUO, which can express what each scheme can.
+
+    scheme: That of the student.
+    """
+    parts = []
+    student = chains_of(scheme, labels).scheme
+    for k, teacher in enumerate(lessons[0].teachers):
+        emissions = [lesson.emissions[k] for lesson in lessons]
+        chains = chains_of(teacher.scheme, labels)
+        own = chains.scheme
+        potentials, _ = chains.split(teacher.potentials(emissions, labels, chains_of, ops))
+        constraints, images = own.constraints, None
+        if own.name != student.name:
+            constraints, images = own.in_biluo, (own.image, student.image)
+        counts = expected_counts(potentials, constraints, lessons[0].temperature, images)
+        parts.append(counts)
+    return mixture(parts)
+
+
+def probable_entities(
+    doc: Doc, lesson: Lesson, chains_of: ChainsOf, threshold: float = 0.5
+) -> list[SpanOffsets]:
+    """Find the spans whose mean posterior is above a threshold; above 0.5, they are disjoint.
+
+    With entities that overlap, those of one label are nested or disjoint in a layer.
+    """
+    posteriors = []
+    for teacher, emissions in zip(lesson.teachers, lesson.emissions):
+        potentials = teacher.potentials([emissions], teacher.labels, chains_of, NumpyOps())
+        chains = chains_of(teacher.scheme, teacher.labels)
+        posteriors.append(chains.posterior([doc], potentials, True, 1.0, UNCHANGED))
+    spans: set[SpanOffsets] = set()
+    for posterior, teacher in zip(posteriors, lesson.teachers):
+        # A mean above the threshold has a part above it.
+        (found,) = posterior.candidates(np.full(len(teacher.labels), threshold))
+        spans.update(span for span, _ in found)
+    asked = sorted(spans)
+    p = np.mean([posterior.probabilities([asked])[0] for posterior in posteriors], axis=0)
+    return [span for span, p_of in zip(asked, p) if p_of > threshold]

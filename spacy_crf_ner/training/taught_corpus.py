@@ -1,0 +1,106 @@
+"""The corpus of a student: docs with the scores of their teachers, read as a stream."""
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from math import inf
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from spacy.language import Language
+from spacy.tokens import Doc
+from spacy.training import Example
+
+from ..input_error import InputError
+from ..pipeline.teaching import KEY, Lesson, Teacher
+from .taught_shard import as_example, checksum, find_shards, read_shard
+
+# Files that are read at once, to shuffle their docs.
+OPEN_FILES = 8
+
+Reader = Callable[[Language], Iterable[Example]]
+
+
+def taught_corpus(
+    path: str | Path, weight: float = 0.5, temperature: float = 1.0, hold_out: int = 0, seed: int = 0
+) -> Reader:
+    """Build `spacy-crf-ner.TaughtCorpus.v1`, a reader of what `spacy-crf-ner distill` writes.
+
+    It needs `max_epochs = -1` in `[training]`: it shuffles docs, in another order in each epoch,
+    and holds those of eight files in memory.
+
+    path: The folder of the teachers' scores.
+    weight: Of the divergence from the teachers. The weight of the gold entities, in docs that have
+        them, is 1 - weight.
+    temperature: Divides the scores of the teachers and of the student. A higher one gives more
+        weight to less probable entities.
+    hold_out: If not 0, docs 0, n, 2n, ... of each file are left out: agreement is measured on them.
+    seed: Of the order of the docs.
+
+    Raises InputError for numbers out of their range; and when it reads, for a damaged file, and for
+    tokens other than those that the teachers read.
+    """
+    require_numbers(weight, temperature, hold_out)
+    rng = random.Random(seed)
+
+    def read(nlp: Language) -> Iterator[Example]:
+        waiting = find_shards(Path(path))
+        rng.shuffle(waiting)
+        teachers: list[Teacher] = []  # the same objects for all docs
+        opened: list[list[_Row]] = []
+        while waiting or opened:
+            while waiting and len(opened) < OPEN_FILES:
+                file = waiting.pop()
+                shard = read_shard(file, nlp.vocab)
+                teachers = teachers or shard.teachers
+                _require_same(teachers, shard.teachers, file)
+                rows = [_Row(file, *row) for row in zip(*shard[:2], shard.emissions)]
+                rows = [row for i, row in enumerate(rows) if not hold_out or i % hold_out]
+                rng.shuffle(rows)
+                opened += [rows] if rows else []
+            if opened:
+                (i,) = rng.choices(range(len(opened)), [*map(len, opened)])
+                file, doc, expected, emissions = opened[i].pop()
+                if not opened[i]:
+                    del opened[i]
+                eg = as_example(nlp, doc)
+                _require_tokens(eg, expected, file)
+                doc.user_data[KEY] = Lesson(teachers, emissions, weight, temperature)
+                yield eg
+
+    return read
+
+
+def require_numbers(weight: float, temperature: float, hold_out: int = 0) -> None:
+    """Raise InputError for numbers out of their range."""
+    if not 0.0 <= weight <= 1.0 or not 0.0 < temperature < inf or hold_out < 0 or hold_out == 1:
+        raise InputError(
+            "expected a weight from 0.0 to 1.0, a temperature over 0, and hold_out 0 or more than "
+            f"1, got {weight}, {temperature} and {hold_out}."
+        )
+
+
+class _Row(NamedTuple):
+    file: Path
+    doc: Doc
+    checksum: int
+    emissions: list[NDArray[np.float32]]
+
+
+def _require_same(teachers: list[Teacher], others: list[Teacher], file: Path) -> None:
+    pairs = zip(teachers, others)
+    if len(teachers) != len(others) or not all(a.equals(b) for a, b in pairs):
+        raise InputError(
+            f"{file}: expected the teachers of the other files in the folder, got others. Keep the "
+            "files of one run of spacy-crf-ner distill in a folder."
+        )
+
+
+def _require_tokens(eg: Example, expected: int, file: Path) -> None:
+    if checksum(eg.predicted) != expected:
+        raise InputError(
+            f"{file}, doc {eg.text[:60]!r}: expected the tokens that the teachers read, got "
+            f"{[token.text for token in eg.predicted[:10]]} and so on. Use the tokenizer of the "
+            "config that spacy-crf-ner distill was given, or run it again."
+        )
