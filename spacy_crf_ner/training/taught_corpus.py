@@ -23,7 +23,11 @@ Reader = Callable[[Language], Iterable[Example]]
 
 
 def taught_corpus(
-    path: str | Path, weight: float = 0.5, temperature: float = 1.0, hold_out: int = 0, seed: int = 0
+    path: str | Path,
+    weight: float = 0.5,
+    temperature: float = 1.0,
+    hold_out: int = 0,
+    seed: int = 0,
 ) -> Reader:
     """Build `spacy-crf-ner.TaughtCorpus.v1`, a reader of what `spacy-crf-ner distill` writes.
 

@@ -86,7 +86,7 @@ def find_shards(folder: Path) -> list[Path]:
 def read_shard(file: Path, vocab: Vocab) -> TaughtShard:
     """Read a shard. Raises InputError for a damaged one, and OSError for a missing one."""
     try:
-        with np.load(file, allow_pickle=False) as arrays:
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             docs = list(DocBin().from_bytes(arrays["docs"].tobytes()).get_docs(vocab))
             kinds = json.loads(arrays["teachers"].tobytes())
             teachers = [

@@ -1,0 +1,315 @@
+"""The divergence from teachers against the enumeration of all sets of entities.
+
+Axes: T tokens, C tags, n tags of a chain.
+"""
+
+from itertools import pairwise
+from typing import Any, Dict, List, Tuple
+
+import numpy as np
+import pytest
+import spacy
+import torch
+from spacy.tokens import Doc
+from spacy.training import Example
+from torch import Tensor
+
+from helpers import SCHEMES, span_sets, write
+from pipelines import TOK2VEC, make_examples, train
+from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.ml.potentials import SCORES, Potentials
+from spacy_crf_ner.pipeline.teaching import KEY, Lesson, Teacher, probable_entities
+from spacy_crf_ner.tags import TagScheme
+
+LABELS = ("A", "B")
+LENGTHS = (3, 1)
+TEXTS = ["one two three", "four"]
+
+
+def component(scheme: str, labels=LABELS, **settings: Any) -> Any:
+    nlp = spacy.blank("en")
+    model = {"hidden_width": 8, "tok2vec": TOK2VEC}
+    ner: Any = nlp.add_pipe("crf_ner", config={"scheme": scheme, "model": model, **settings})
+    for label in labels:
+        ner.add_label(label)
+    ner.cfg["chains"] = [ner.entities, ner.layers]  # as after `initialize`
+    return nlp, ner
+
+
+def draw(C: int, seed: int) -> Dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    sizes = {"emissions": (sum(LENGTHS), C), "transitions": (C, C), "start": C, "end": C}
+    return {name: rng.normal(0, 1.5, size).astype("f") for name, size in sizes.items()}
+
+
+def examples(nlp, teachers: List[Tuple[Teacher, np.ndarray]], weight=1.0, temperature=1.0):
+    """Examples without entities, with lessons of teachers, (N, C) each."""
+    made = []
+    common = [teacher for teacher, _ in teachers]
+    ends = np.cumsum(LENGTHS)[:-1]
+    of_docs = zip(*(np.split(emissions, ends) for _, emissions in teachers))
+    for text, emissions in zip(TEXTS, of_docs):
+        doc = nlp.make_doc(text)
+        doc.user_data[KEY] = Lesson(common, list(emissions), weight, temperature)
+        made.append(Example(nlp.make_doc(text), doc))
+    return made
+
+
+def as_teacher(scores, scheme, labels=LABELS, entities="flat", layers=1):
+    A, start, end = (scores[name] for name in SCORES[1:])
+    return Teacher(scheme, labels, entities, layers, A, start, end), scores["emissions"]
+
+
+def log_probabilities(
+    E: Tensor, A: Tensor, start: Tensor, end: Tensor, scheme: TagScheme, temperature: float
+) -> Dict[Tuple[str, ...], Tensor]:
+    """The log probability of each tag sequence that encodes some entities."""
+    ids = {tag: i for i, tag in enumerate(scheme.tags)}
+    scores = {}
+    for spans in span_sets(len(E), scheme.labels):
+        tags = tuple(write(scheme.name, len(E), spans))
+        path = [ids[tag] for tag in tags]
+        score = start[path[0]] + end[path[-1]] + sum(E[t, tag] for t, tag in enumerate(path))
+        scores[tags] = score + sum((A[a, b] for a, b in pairwise(path)), torch.zeros(()))
+    log_p = torch.log_softmax(torch.stack([*scores.values()]) / temperature, 0)
+    return dict(zip(scores, log_p))
+
+
+def encoded(tags: Tuple[str, ...], scheme: TagScheme, other: TagScheme) -> Tuple[str, ...]:
+    """Write the entities of a tag sequence in another scheme; of IO, the longest entities."""
+    sets = span_sets(len(tags), scheme.labels)
+    found = [spans for spans in sets if tuple(write(scheme.name, len(tags), spans)) == tags]
+    return tuple(write(other.name, len(tags), min(found, key=len)))
+
+
+def divergence(teacher, student, scheme, other, temperature):
+    """Cross-entropy of the student minus entropy of the teacher, for one chain; in float64."""
+    p = log_probabilities(*teacher, scheme, temperature)
+    q = log_probabilities(*student, other, temperature)
+    return sum(log_p.exp() * (log_p - q[encoded(tags, scheme, other)]) for tags, log_p in p.items())
+
+
+def leaves(scores) -> List[Tensor]:
+    return [torch.from_numpy(scores[name]).double() for name in SCORES]
+
+
+def docs_of(tensors: List[Tensor]) -> List[List[Tensor]]:
+    return [[E, *tensors[1:]] for E in torch.split(tensors[0], list(LENGTHS))]
+
+
+def shuffled(scores, tags, names):
+    """The scores of tags in another order, that of the names."""
+    order = [tags.index(name) for name in names]
+    E, A, start, end = (scores[name] for name in SCORES)
+    return dict(zip(SCORES, (E[:, order], A[np.ix_(order, order)], start[order], end[order])))
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+@pytest.mark.parametrize("student", SCHEMES)
+@pytest.mark.parametrize("teacher", SCHEMES)
+def test_the_divergence_and_its_gradient_are_those_of_the_enumeration(
+    teacher, student, temperature
+):
+    theirs, ours = TagScheme(teacher, LABELS), TagScheme(student, LABELS)
+    given, mine = draw(len(theirs.tags), 1), draw(len(ours.tags), 2)
+    nlp, ner = component(student)
+    # The teacher has its labels in another order.
+    reverse = TagScheme(teacher, LABELS[::-1])
+    there = as_teacher(shuffled(given, theirs.tags, reverse.tags), teacher, LABELS[::-1])
+    egs = examples(nlp, [there], temperature=temperature)
+    lengths = np.array(LENGTHS)
+    loss, gradient = ner.get_loss(egs, Potentials(lengths=lengths, constrained=True, **mine))
+
+    own = [tensor.requires_grad_() for tensor in leaves(mine)]
+    expected = temperature**2 * sum(
+        divergence(p, q, theirs, ours, temperature)
+        for p, q in zip(docs_of(leaves(given)), docs_of(own))
+    )
+    assert loss == pytest.approx(expected.item(), abs=1e-3)
+    assert loss > 0.5
+    expected.backward()
+    for name, leaf in zip(SCORES, own):
+        np.testing.assert_allclose(getattr(gradient, name), leaf.grad.numpy(), atol=1e-4)
+
+
+def test_two_teachers_of_different_schemes_are_a_mixture():
+    """The gradient is that of the divergence from the mixture, which is not a CRF."""
+    schemes = [TagScheme(name, LABELS) for name in ("bio", "io")]
+    ours = TagScheme("biluo", LABELS)
+    given = [draw(len(scheme.tags), seed) for seed, scheme in enumerate(schemes)]
+    mine = draw(len(ours.tags), 2)
+    nlp, ner = component("biluo")
+    egs = examples(nlp, [as_teacher(g, s.name) for g, s in zip(given, schemes)])
+    loss, gradient = ner.get_loss(
+        egs, Potentials(lengths=np.array(LENGTHS), constrained=True, **mine)
+    )
+
+    own = [tensor.requires_grad_() for tensor in leaves(mine)]
+    cross_entropy, mean = torch.zeros(()), torch.zeros(())
+    for i, q in enumerate(docs_of(own)):
+        log_q = log_probabilities(*q, ours, 1.0)
+        mixed = {tags: torch.zeros(()).double() for tags in log_q}
+        for scheme, g in zip(schemes, given):
+            p = docs_of(leaves(g))[i]
+            mean = mean + divergence(p, [x.detach() for x in q], scheme, ours, 1.0) / 2
+            for tags, log_p in log_probabilities(*p, scheme, 1.0).items():
+                mixed[encoded(tags, scheme, ours)] += log_p.exp() / 2
+        assert sum(mixed.values()).item() == pytest.approx(1.0)
+        cross_entropy = cross_entropy - sum(mixed[tags] * log_q[tags] for tags in mixed)
+    cross_entropy.backward()
+    assert loss == pytest.approx(mean.item(), abs=1e-3)
+    for name, leaf in zip(SCORES, own):
+        np.testing.assert_allclose(getattr(gradient, name), leaf.grad.numpy(), atol=1e-4)
+
+
+@pytest.mark.parametrize("student", SCHEMES)
+def test_overlapping_entities_are_compared_chain_by_chain(student):
+    settings = {"entities": "overlapping", "layers": 2}
+    nlp, ner = component(student, **settings)
+    _, other = component("bio", LABELS[::-1], **settings)
+    given, mine = draw(len(other.scheme.tags), 1), draw(len(ner.scheme.tags), 2)
+    lengths = np.array(LENGTHS)
+    scores = Potentials(lengths=lengths, constrained=True, **mine)
+    egs = examples(nlp, [as_teacher(given, "bio", LABELS[::-1], **settings)])
+    loss, _ = ner.get_loss(egs, scores)
+
+    theirs, _ = other.chains.split(Potentials(lengths=lengths, constrained=True, **given))
+    ours, _ = ner.chains.split(scores)
+    expected = 0.0
+    first = np.cumsum(theirs.lengths) - theirs.lengths
+    for row, T in enumerate(theirs.lengths):
+        doc, chain = divmod(row, 4)
+        label, layer = divmod(chain, 2)
+        same = doc * 4 + (1 - label) * 2 + layer  # of the student
+        pairs = (theirs, row), (ours, same)
+        p, q = (
+            [x.double() for x in (E[first[r] : first[r] + T], A[r], start[r], end[r])]
+            for (E, A, start, end), r in ((x.tensors(), r) for x, r in pairs)
+        )
+        schemes = TagScheme("bio", ("",)), TagScheme(student, ("",))
+        expected += divergence(p, q, *schemes, 1.0).item()
+    assert loss == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize("decoder", ["crf", "softmax"])
+@pytest.mark.parametrize("entities", ["flat", "overlapping"])
+def test_nothing_is_learned_from_an_equal_model(entities, decoder):
+    """The teacher is at its temperature, so that of the student is that of the teacher, 1."""
+    nlp = spacy.blank("en")
+    model = {"hidden_width": 8, "tok2vec": TOK2VEC, "decoder": decoder}
+    ner: Any = nlp.add_pipe("crf_ner", config={"entities": entities, "model": model})
+    train(nlp, make_examples(nlp), steps=5)
+    docs = [eg.predicted for eg in make_examples(nlp) if len(eg.predicted)]
+    common, emissions = ner.teach(docs)
+    egs, teachers = [], [common]
+    for doc, own in zip(docs, emissions, strict=True):
+        gold = Doc(nlp.vocab, [token.text for token in doc])
+        gold.user_data[KEY] = Lesson(teachers, [own], 1.0, 1.0)
+        egs.append(Example(doc, gold))
+    loss, gradient = ner.get_loss(egs, ner.model.predict(docs))
+    if decoder == "crf":
+        assert loss == pytest.approx(0.0, abs=1e-3)
+        assert all(abs(getattr(gradient, name)).max() < 1e-5 for name in SCORES)
+    else:  # the teacher's distribution is over legal sequences, which a softmax cannot have
+        assert loss > 0.0
+    ner.temperature = 2.0
+    assert abs(ner.teach(docs)[1][0] - emissions[0] / 2).max() < 1e-6
+    assert ner.teach([])[0].equals(ner.teach(docs)[0])
+    assert ner.teach(docs)[0].equals(common) == (decoder == "softmax")  # all 0
+
+
+def test_the_weight_mixes_both_losses():
+    nlp, ner = component("biluo")
+    tags = len(ner.scheme.tags)
+    scores = Potentials(lengths=np.array(LENGTHS), constrained=True, **draw(tags, 2))
+    taught = as_teacher(draw(tags, 1), "biluo")
+    gold = [[(0, 3, "A")], None]  # the second doc is not annotated
+
+    def loss_of(weight, teachers=True):
+        egs = examples(nlp, [taught], weight, 3.0)
+        for eg, ents in zip(egs, gold):
+            if not teachers:
+                del eg.reference.user_data[KEY]
+            if ents is not None:
+                eg.reference.set_ents([eg.reference.char_span(*ent) for ent in ents])
+        return ner.get_loss(egs, scores)
+
+    plain, whole, mixed = loss_of(0.5, teachers=False), loss_of(1.0), loss_of(0.25)
+    assert plain[0] > 1 and whole[0] > 1
+    assert mixed[0] == pytest.approx(0.75 * plain[0] + 0.25 * whole[0], rel=1e-5)
+    for name in SCORES:
+        of_all = [getattr(each[1], name) for each in (plain, whole, mixed)]
+        np.testing.assert_allclose(of_all[2], 0.75 * of_all[0] + 0.25 * of_all[1], atol=1e-5)
+        np.testing.assert_array_equal(getattr(loss_of(0.0)[1], name), of_all[0])
+    assert loss_of(0.0)[0] == plain[0]
+
+
+@pytest.mark.parametrize("teachers", [1, 2])
+@pytest.mark.parametrize("entities", ["flat", "overlapping"])
+def test_probable_entities_have_a_mean_posterior_above_the_threshold(teachers, entities):
+    nlp = spacy.blank("en")
+    model = {"hidden_width": 8, "tok2vec": TOK2VEC}
+    ner: Any = nlp.add_pipe("crf_ner", config={"entities": entities, "model": model})
+    train(nlp, make_examples(nlp), steps=40)
+    doc = make_examples(nlp)[5].predicted
+    outputs = [ner.teach([doc])]
+    flat = outputs[0][1][0] / 2  # less sure
+    outputs = [*outputs, (outputs[0][0], [flat])][:teachers]
+    lesson = Lesson([each for each, _ in outputs], [of[0] for _, of in outputs], 1.0, 1.0)
+    expected = {}
+    for common, (emissions,) in outputs:
+        A, start, end = common.transitions, common.start, common.end
+        potentials = Potentials(emissions, np.array([len(doc)]), A, start, end, True)
+        posterior = ner.chains.posterior([doc], potentials, True, 1.0, ner.platt_scaling)
+        for span, p in posterior.candidates(np.full(len(ner.labels), 1e-6))[0]:
+            expected[span] = expected.get(span, 0.0) + p / teachers
+    probable = sorted(span for span, p in expected.items() if p > 0.5)
+    assert probable
+    assert probable_entities(doc, lesson, ner.chains_of) == probable
+
+
+@pytest.mark.parametrize(
+    "labels, settings, message",
+    [
+        (("A", "C"), {}, r"without \['B'\] and also of \['C'\]"),
+        (("A",), {}, r"without \['B'\]\. Use"),
+        (LABELS, {"entities": "overlapping", "layers": 2}, "of flat entities in 1 layers, got one"),
+    ],
+)
+def test_teachers_of_another_kind_are_errors(labels, settings, message):
+    nlp, ner = component("biluo")
+    _, other = component("biluo", labels, **settings)
+    C = len(other.scheme.tags)
+    mine = Potentials(lengths=np.array(LENGTHS), constrained=True, **draw(9, 1))
+    egs = examples(nlp, [as_teacher(draw(C, 1), "biluo", labels, **settings)])
+    with pytest.raises(InputError, match=message):
+        ner.get_loss(egs, mine)
+
+
+def test_rows_that_are_not_those_of_the_tokens_are_errors():
+    nlp, ner = component("bio")
+    scores = draw(5, 1)
+    mine = Potentials(lengths=np.array(LENGTHS), constrained=True, **scores)
+    egs = examples(nlp, [as_teacher(scores, "bio")])
+    lessons = [eg.reference.user_data[KEY] for eg in egs]
+    for eg, lesson in zip(egs, reversed(lessons)):
+        eg.reference.user_data[KEY] = lesson
+    with pytest.raises(InputError, match="doc 'one two three': expected teachers of 3 tok"):
+        ner.get_loss(egs, mine)
+
+
+@pytest.mark.parametrize("fault", ["none", "other teacher", "other weight"])
+def test_a_batch_has_the_same_teachers(fault):
+    nlp, ner = component("bio")
+    scores = draw(5, 1)
+    mine = Potentials(lengths=np.array(LENGTHS), constrained=True, **scores)
+    egs = examples(nlp, [as_teacher(scores, "bio")])
+    data = egs[1].reference.user_data
+    if fault == "none":
+        del data[KEY]
+    elif fault == "other teacher":
+        data[KEY] = data[KEY]._replace(teachers=[as_teacher(scores, "bio")[0]])
+    else:
+        data[KEY] = data[KEY]._replace(weight=0.1)
+    with pytest.raises(InputError, match="doc 'four': expected a teacher, and the same for all"):
+        ner.get_loss(egs, mine)

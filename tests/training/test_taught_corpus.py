@@ -1,0 +1,192 @@
+"""The reader of teachers' scores: each doc beside its own, shuffled, a few files at a time."""
+
+import gc
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, List
+
+import numpy as np
+import pytest
+import spacy
+from spacy.tokens import Doc, Span
+
+from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.pipeline.teaching import KEY, Teacher
+from spacy_crf_ner.training import taught_corpus as module
+from spacy_crf_ner.training.taught_corpus import taught_corpus
+from spacy_crf_ner.training.taught_shard import TaughtShard, checksum, read_shard, to_bytes
+
+NLP = spacy.blank("en")
+C = (5, 3)  # tags of two teachers
+
+
+def teachers(seed: int = 0) -> List[Teacher]:
+    rng = np.random.default_rng(seed)
+    kinds = ("biluo", ("A",), "flat", 1), ("io", ("A", "B"), "flat", 1)
+    arrays = [[rng.normal(size=s).astype("f") for s in ((c, c), c, c)] for c in C]
+    return [Teacher(*kind, *scores) for kind, scores in zip(kinds, arrays)]
+
+
+def shard(texts: List[str], seed: int = 0) -> TaughtShard:
+    """The scores of a token are its length and its place, so they show which token they are of."""
+    docs = [NLP.make_doc(text) for text in texts]
+    scores = [[_scores(doc, c) for c in C] for doc in docs]
+    return TaughtShard(docs, [checksum(doc) for doc in docs], teachers(seed), scores)
+
+
+def _scores(doc: Doc, c: int) -> Any:
+    return np.array([[len(t) + t.i / 100 + tag / 10000 for tag in range(c)] for t in doc], "f")
+
+
+def write(folder: Path, number: int, content: TaughtShard) -> Path:
+    path = folder / f"part-{number:06}.npz"
+    path.write_bytes(to_bytes(content))
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for n in range(12):
+        write(tmp_path, n, shard([f"doc {n} of {'x' * i} words." for i in range(n % 3 + 1)]))
+    return tmp_path
+
+
+def test_a_shard_comes_back_and_equal_shards_have_equal_bytes(tmp_path: Path) -> None:
+    given = shard(["one two", "three", "Anna's  house\n"])
+    doc = given.docs[0]
+    doc.set_ents([Span(doc, 0, 1, "A")])
+    doc.spans["sc"] = [Span(doc, 0, 2, "A"), Span(doc, 1, 2, "B")]
+    path = write(tmp_path, 0, given)
+    found = read_shard(path, spacy.blank("en").vocab)
+    assert [d.text for d in found.docs] == [d.text for d in given.docs]
+    assert [str(e) for e in found.docs[0].ents] == ["one"]
+    assert [(str(s), s.label_) for s in found.docs[0].spans["sc"]] == [
+        ("one two", "A"),
+        ("two", "B"),
+    ]
+    assert [t.ent_iob for t in found.docs[1]] == [0]  # not annotated
+    assert [t.ent_iob_ for t in found.docs[0]] == ["B", "O"]
+    assert found.checksums == given.checksums
+    for a, b in zip(found.teachers, given.teachers, strict=True):
+        assert a.equals(b) and a.labels == b.labels
+    for of_doc, expected in zip(found.emissions, given.emissions, strict=True):
+        for mine, theirs in zip(of_doc, expected, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+    assert to_bytes(found) == path.read_bytes()
+
+
+def test_each_doc_has_its_own_scores(folder: Path) -> None:
+    read = taught_corpus(str(folder), weight=0.3, temperature=2.0)
+    found = list(read(NLP))
+    assert Counter(eg.text for eg in found) == Counter(
+        f"doc {n} of {'x' * i} words." for n in range(12) for i in range(n % 3 + 1)
+    )
+    for eg in found:
+        lesson = eg.reference.user_data[KEY]
+        assert lesson.teachers is found[0].reference.user_data[KEY].teachers
+        assert lesson[2:] == (0.3, 2.0)
+        for emissions, c in zip(lesson.emissions, C, strict=True):
+            np.testing.assert_array_equal(emissions, _scores(eg.predicted, c))
+
+
+def test_the_order_changes_with_the_epoch_and_is_that_of_the_seed(folder: Path) -> None:
+    one, same, other = (taught_corpus(folder, seed=seed) for seed in (0, 0, 1))
+    epochs = [[eg.text for eg in one(NLP)] for _ in range(2)]
+    assert epochs == [[eg.text for eg in same(NLP)] for _ in range(2)]
+    orders = [*epochs, [eg.text for eg in other(NLP)]]
+    assert len({tuple(order) for order in orders}) == 3
+    assert len({tuple(sorted(order)) for order in orders}) == 1
+
+
+def test_files_are_mixed(tmp_path: Path) -> None:
+    """Docs of a file, such as the gold ones, are not all together."""
+    for n in range(module.OPEN_FILES):
+        write(tmp_path, n, shard([f"{n} {i}" for i in range(20)]))
+    order = [eg.text[0] for eg in taught_corpus(tmp_path)(NLP)]
+    changes = sum(a != b for a, b in pairwise(order))
+    assert changes > 100  # of 159; by chance 7 in 8
+
+
+def test_few_files_are_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "OPEN_FILES", 3)
+    for n in range(30):
+        write(tmp_path, n, shard([f"{n} {i}" for i in range(10)]))
+    gc.collect()
+    seen = 0
+    for eg in taught_corpus(tmp_path)(NLP):
+        seen += 1
+        if seen % 10 == 0:
+            gc.collect()
+            alive = sum(type(each) is Doc for each in gc.get_objects())
+            assert alive <= 3 * 10 + 10
+        del eg
+    assert seen == 300
+
+
+def test_held_out_docs_are_left_out(folder: Path) -> None:
+    read = taught_corpus(folder, hold_out=2)
+    assert sorted(eg.text for eg in read(NLP)) == sorted(
+        f"doc {n} of {'x' * i} words." for n in range(12) for i in range(n % 3 + 1) if i % 2
+    )
+    assert list(taught_corpus(folder, hold_out=10)(NLP)) != []
+    write(folder, 0, shard(["alone"]))
+    assert "alone" not in [eg.text for eg in taught_corpus(folder, hold_out=10)(NLP)]
+
+
+def test_rows_that_are_shifted_by_a_doc_are_found(folder: Path) -> None:
+    """Also where the docs have as many tokens."""
+    given = shard(["one two", "six ten", "two one"])
+    shifted = given._replace(docs=given.docs[1:] + given.docs[:1])
+    path = write(folder, 5, shifted)
+    with pytest.raises(InputError, match=f"{path}, doc '.*': expected the tokens that"):
+        list(taught_corpus(folder)(NLP))
+
+
+def test_another_tokenizer_is_found(folder: Path) -> None:
+    other = spacy.blank("en")
+    other.tokenizer.suffix_search = None
+    with pytest.raises(InputError, match=r"got \['doc', .* Use the tokenizer of the config"):
+        list(taught_corpus(folder)(other))
+
+
+def test_a_damaged_file_is_named(folder: Path) -> None:
+    path = folder / "part-000007.npz"
+    content = path.read_bytes()
+    middle = content.index(b"emissions_0.npy") + 200
+    damaged = [content[: len(content) // 2], content[:middle] + b"\xff" + content[middle + 1 :]]
+    for each in (*damaged, b"", b"text"):
+        path.write_bytes(each)
+        with pytest.raises(InputError, match=f"{path}: expected docs .* --resume"):
+            list(taught_corpus(folder)(NLP))
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(OSError):
+        list(taught_corpus(folder)(NLP))
+
+
+def test_files_of_other_teachers_are_errors(folder: Path) -> None:
+    path = write(folder, 3, shard(["other"], seed=1))
+    write(folder, 4, shard(["other"]))
+    with pytest.raises(InputError, match="expected the teachers of the other files"):
+        list(taught_corpus(folder)(NLP))
+    one = shard(["one"])
+    parts = [[of_first] for of_first, _ in one.emissions]
+    path.write_bytes(to_bytes(one._replace(teachers=one.teachers[:1], emissions=parts)))
+    with pytest.raises(InputError, match="expected the teachers of the other files"):
+        list(taught_corpus(folder)(NLP))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"weight": 1.5}, {"weight": -0.1}, {"temperature": 0.0}, {"hold_out": 1}, {"hold_out": -1},
+     {"temperature": float("nan")}, {"temperature": float("inf")}],
+)  # fmt: skip
+def test_numbers_out_of_range(settings: Any, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected a weight from"):
+        taught_corpus(tmp_path, **settings)
+
+
+def test_a_folder_without_files(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"expected files part-\*\.npz"):
+        list(taught_corpus(tmp_path)(NLP))
