@@ -1,5 +1,5 @@
 """Knowledge distillation: a student pipeline learns from the distributions of teachers."""
 
-from .distill import DEFAULTS, Summary, distill
+from .run import DEFAULTS, Summary, distill
 
 __all__ = ["DEFAULTS", "Summary", "distill"]

@@ -1,0 +1,407 @@
+"""A student learns from teachers; a run that ended continues to the same bits."""
+
+import json
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, Dict, List
+
+import numpy as np
+import pytest
+import spacy
+from spacy.cli.train import train as spacy_train
+from spacy.tokens import Doc, DocBin
+from thinc.api import Config
+
+from pipelines import SENTENCES, TOK2VEC, ents, make_examples, train
+from spacy_crf_ner.annotate import WorkerError
+from spacy_crf_ner.distillation import DEFAULTS, distill, run, shards
+from spacy_crf_ner.distillation.agreement import interval
+from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.pipeline.teaching import KEY
+from spacy_crf_ner.training.taught_corpus import taught_corpus
+from spacy_crf_ner.training.taught_shard import find_shards, read_shard
+
+TEXTS = [text for text, _ in SENTENCES if text.strip()]
+
+
+class Loop:
+    """An engine of one worker in this process; it fails after that number of shards."""
+
+    size = 1
+
+    def __init__(self, after: int | None = None) -> None:
+        self.after = after
+
+    def map(self, work: Any, items: Any) -> Any:
+        for done, item in enumerate(items):
+            if isinstance(item, shards.Shard) and done == self.after:
+                raise RuntimeError("killed")
+            yield work(item, -1)
+
+
+@pytest.fixture(autouse=True)
+def engine(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The engine of the runs; `engine["after"]` ends them."""
+    settings: Dict[str, Any] = {}
+    monkeypatch.setattr(run, "processes", lambda *args: nullcontext(Loop(**settings)))
+    return settings
+
+
+@pytest.fixture(scope="module")
+def teacher(trained: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("teacher")
+    trained.to_disk(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def student(tmp_path: Path) -> Path:
+    return write_config(tmp_path / "small.cfg")
+
+
+def write_config(path: Path, steps: int = 3, **settings: Any) -> Path:
+    model = {"@architectures": "spacy-crf-ner.BiLSTMCRF.v1", "hidden_width": 8, "tok2vec": TOK2VEC}
+    changes = {
+        "nlp": {"lang": "en", "pipeline": ["ner"]},
+        "components": {"ner": {"factory": "crf_ner", "model": model, **settings}},
+        "training": {
+            "max_steps": steps,
+            "eval_frequency": steps,
+            "optimizer": {"@optimizers": "Adam.v1", "learn_rate": 0.01},
+            "batcher": {"@batchers": "spacy.batch_by_sequence.v1", "size": 2},
+        },
+    }
+    Config(spacy.blank("en").config).merge(changes).to_disk(path)
+    return path
+
+
+def write_texts(path: Path, texts: List[str]) -> Path:
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return path
+
+
+def write_gold(path: Path, times: int = 1) -> Path:
+    examples = make_examples(spacy.blank("en"))
+    DocBin(docs=[eg.reference for eg in examples] * times).to_disk(path)
+    return path
+
+
+def taught_docs(out: Path) -> List[Doc]:
+    vocab = spacy.blank("en").vocab
+    return [doc for file in find_shards(out / "teachers") for doc in read_shard(file, vocab).docs]
+
+
+def contents(folder: Path, *names: str) -> Dict[str, bytes]:
+    files = [each for name in names for each in sorted(folder.glob(name))]
+    assert files
+    return {each.name: each.read_bytes() for each in files}
+
+
+def test_the_student_learns_what_the_teacher_predicts(
+    teacher: str, tmp_path: Path, trained: Any
+) -> None:
+    """Without gold entities, which the texts of the teacher had."""
+    config = write_config(tmp_path / "config.cfg", steps=60, scheme="bio")
+    texts = write_texts(tmp_path / "in.jsonl", TEXTS * 8)
+    summary = distill([teacher], [texts], tmp_path / "out", config, weight=1.0)
+    assert summary["in"] == summary["out"] == len(TEXTS) * 8
+    nlp = spacy.load(summary["model"])
+    assert nlp.get_pipe("ner").labels == trained.get_pipe("crf_ner").labels
+    for text in TEXTS:
+        assert ents(nlp(text)) == ents(trained(text))
+        confidences = ([e._.confidence for e in p(text).ents] for p in (nlp, trained))
+        np.testing.assert_allclose(*confidences, atol=0.15)
+    # The same bits as `spacy train` with its config.
+    spacy_train(tmp_path / "out" / "config.cfg", tmp_path / "again")
+    same = ("ner/model", "ner/cfg", "config.cfg")
+    for name in same:
+        made = (folder / "model-last" / name for folder in (tmp_path / "out", tmp_path / "again"))
+        assert len({each.read_bytes() for each in made}) == 1
+
+
+def test_a_run_that_ended_continues_to_the_same_bits(
+    teacher: str, student: Path, tmp_path: Path, engine: Any
+) -> None:
+    texts = write_texts(tmp_path / "in.jsonl", TEXTS * 3)
+    arguments: Any = [teacher], [texts]
+    settings = DEFAULTS._replace(shard_size=4)
+    paths = tmp_path / "whole", tmp_path / "parts"
+    distill(*arguments, paths[0], student, settings)
+    engine["after"] = 2
+    with pytest.raises(WorkerError, match=r"killed\. 2 finished shards are kept: continue wi"):
+        distill(*arguments, paths[1], student, settings)
+    before = contents(paths[1] / "teachers", "*.npz")
+    assert len(before) == 2 and not (paths[1] / "config.cfg").exists()
+    engine["after"] = None
+    with pytest.raises(InputError, match="Continue that run with --resume"):
+        distill(*arguments, paths[1], student, settings)
+    summary = distill(*arguments, paths[1], student, settings, resume=True)
+    assert (summary["resumed_shards"], summary["shards"]) == (2, 4)
+    names = ("teachers/*.npz", "dev.spacy", "model-last/ner/model")
+    assert contents(paths[0], *names) == contents(paths[1], *names)
+    assert before.items() <= contents(paths[1] / "teachers", "*.npz").items()
+
+
+@pytest.mark.parametrize("changed", ["teacher", "input", "tokenizer", "setting"])
+def test_it_does_not_continue_with_something_else(
+    changed: str, teacher: str, student: Path, tmp_path: Path
+) -> None:
+    texts = write_texts(tmp_path / "in.jsonl", TEXTS)
+    distill([teacher], [texts], tmp_path / "out", student)
+    teachers, settings = [teacher], DEFAULTS
+    if changed == "teacher":
+        teachers = [teacher, teacher]
+    elif changed == "input":
+        write_texts(tmp_path / "in.jsonl", TEXTS * 2)
+    elif changed == "tokenizer":
+        student.write_text(student.read_text().replace('lang = "en"', 'lang = "de"'))
+    else:
+        settings = settings._replace(max_characters=100)
+    with pytest.raises(InputError, match=r"of the earlier run, .* with --restart"):
+        distill(teachers, [texts], tmp_path / "out", student, settings, resume=True)
+    distill(teachers, [texts], tmp_path / "out", student, settings, restart=True)
+
+
+def test_another_student_learns_from_the_same_scores(
+    teacher: str, student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = write_texts(tmp_path / "in.jsonl", TEXTS)
+    distill([teacher], [texts], tmp_path / "out", student)
+    monkeypatch.setattr(shards, "teach_shard", None)
+    other = write_config(tmp_path / "other.cfg", scheme="io")
+    summary = distill([teacher], [texts], tmp_path / "out", other, temperature=2.0, resume=True)
+    assert spacy.load(summary["model"]).get_pipe("ner").scheme.name == "io"
+
+
+def test_the_weight_0_is_plain_training(teacher: str, tmp_path: Path) -> None:
+    """The same bits as `spacy train` on the gold docs in the same order."""
+    config = write_config(tmp_path / "config.cfg", steps=8)
+    gold = write_gold(tmp_path / "gold.spacy", times=4)
+    out = tmp_path / "out"
+    distill([teacher], [], out, config, gold=gold, dev=gold, weight=0.0)
+    order = [eg.reference for eg in taught_corpus(out / "teachers")(spacy.blank("en"))]
+    assert [doc.text for doc in order] != sorted(doc.text for doc in order)
+    DocBin(docs=order).to_disk(tmp_path / "ordered.spacy")
+    plain = Config().from_disk(out / "config.cfg", interpolate=False)
+    plain["paths"]["train"] = str(tmp_path / "ordered.spacy")
+    plain["corpora"]["train"] = {"@readers": "spacy.Corpus.v1", "path": "${paths.train}"}
+    plain.to_disk(tmp_path / "plain.cfg")
+    spacy_train(tmp_path / "plain.cfg", tmp_path / "plain")
+    model = "model-last/ner/model"
+    assert (tmp_path / "plain" / model).read_bytes() == (out / model).read_bytes()
+    distill([teacher], [], out, config, gold=gold, dev=gold, weight=0.5, resume=True)
+    assert (tmp_path / "plain" / model).read_bytes() != (out / model).read_bytes()
+
+
+def test_gold_docs_keep_their_entities_and_are_taught(
+    teacher: str, student: Path, tmp_path: Path
+) -> None:
+    gold, texts = write_gold(tmp_path / "gold.spacy"), tmp_path / "in.spacy"
+    raw = [eg.reference for eg in make_examples(spacy.blank("en"))][:1]  # its entities are not read
+    DocBin(docs=raw).to_disk(texts)
+    summary = distill([teacher], [texts], tmp_path / "out", student, gold=gold, dev=gold)
+    found = list(taught_corpus(tmp_path / "out" / "teachers")(spacy.blank("en")))
+    by_text = {(eg.text, ents(eg.reference) != []) for eg in found}
+    sentences = {(text, entities != []) for text, entities in SENTENCES if text}
+    assert by_text == sentences | {(SENTENCES[0][0], False)}
+    assert all(KEY in eg.reference.user_data for eg in found)
+    assert (summary["empty"], summary["in"]) == (1, len(SENTENCES))  # one is "", one more is raw
+    unannotated = next(eg for eg in found if eg.text == SENTENCES[0][0] and not eg.reference.ents)
+    assert not any(token.ent_iob for token in unannotated.reference)
+
+
+def test_empty_texts_and_failures_are_counted(
+    teacher: str, student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [*TEXTS, "", "poison", "", "poison too"]
+    original = shards._adopt
+
+    def adopt(nlp: Any, doc: Doc) -> Doc:
+        if "poison" in doc.text:
+            raise ValueError("bad doc")
+        return original(nlp, doc)
+
+    monkeypatch.setattr(shards, "_adopt", adopt)
+    path = write_texts(tmp_path / "in.jsonl", texts)
+    with path.open("a") as file:
+        file.write('\n{"text": 3}\n')
+    summary = distill([teacher], [path], tmp_path / "out", student)
+    expected = {"in": len(TEXTS) + 3, "out": len(TEXTS), "errors": 3, "empty": 3}
+    assert expected.items() <= summary.items()
+    lines = (tmp_path / "out" / "teachers" / "errors.jsonl").read_text().splitlines()
+    errors = [(error["line"], error["reason"]) for error in map(json.loads, lines)]
+    n = len(TEXTS)
+    assert [line for line, _ in errors] == [n + 2, n + 4, n + 6]
+    assert errors[0][1] == "ValueError: bad doc"
+    docs = [
+        d
+        for f in find_shards(tmp_path / "out/teachers")
+        for d in read_shard(f, spacy.blank("en").vocab).docs
+    ]
+    assert [doc.text for doc in docs] == TEXTS
+
+
+def test_a_teacher_that_merges_tokens_is_an_error_of_the_doc(
+    trained: Any, student: Path, tmp_path: Path
+) -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("entity_ruler").add_patterns([{"label": "GPE", "pattern": "Nothing to see"}])
+    nlp.add_pipe("merge_entities")
+    nlp.add_pipe("crf_ner", source=trained)
+    nlp.to_disk(tmp_path / "merging")
+    texts = write_texts(tmp_path / "in.jsonl", TEXTS)
+    summary = distill([str(tmp_path / "merging")], [texts], tmp_path / "out", student)
+    assert summary["errors"] == 1
+    text = (tmp_path / "out" / "teachers" / "errors.jsonl").read_text()
+    assert "expected 9 tokens, as the student has, got 7" in text
+
+
+def test_nothing_but_empty_texts(teacher: str, student: Path, tmp_path: Path) -> None:
+    texts = write_texts(tmp_path / "in.jsonl", ["", ""])
+    with pytest.raises(InputError, match="expected documents with a token, got none of 0, and 2"):
+        distill([teacher], [texts], tmp_path / "out", student)
+
+
+def test_a_long_text_is_cut_into_docs(teacher: str, student: Path, tmp_path: Path) -> None:
+    text = "Tim Cook visited Hanoi, and no one else did. " * 23_000  # a megabyte
+    (tmp_path / "in.txt").write_text(f"{text}\n{TEXTS[0]}\n")
+    summary = distill([teacher], [tmp_path / "in.txt"], tmp_path / "out", student)
+    assert summary["out"] == 2
+    vocab = spacy.blank("en").vocab
+    docs = [
+        d for f in find_shards(tmp_path / "out" / "teachers") for d in read_shard(f, vocab).docs
+    ]
+    assert "".join(doc.text for doc in docs[:-1]) == text
+    assert all(len(doc.text) <= 10_000 for doc in docs) and len(docs) > 100
+    assert all(doc.text.startswith("Tim Cook") for doc in docs)
+
+
+def test_the_tokens_are_those_of_the_student(trained: Any, student: Path, tmp_path: Path) -> None:
+    """Not of the teacher, which splits other words."""
+    other = spacy.blank("de")
+    other.add_pipe("crf_ner", source=trained)
+    other.to_disk(tmp_path / "german")
+    texts = write_texts(tmp_path / "in.jsonl", ["I cannot visit Hanoi z.B. today"] * 10)
+    distill([str(tmp_path / "german")], [texts], tmp_path / "out", student)
+    words = [token.text for token in spacy.blank("en")("I cannot visit Hanoi z.B. today")]
+    assert words != [token.text for token in spacy.blank("de")("I cannot visit Hanoi z.B. today")]
+    for eg in taught_corpus(tmp_path / "out" / "teachers")(spacy.blank("en")):
+        assert [token.text for token in eg.predicted] == words
+
+
+def test_agreement_is_measured_on_docs_that_are_not_trained_on(
+    teacher: str, student: Path, tmp_path: Path, trained: Any
+) -> None:
+    texts = write_texts(tmp_path / "in.jsonl", [f"{text} {i}" for i in range(9) for text in TEXTS])
+    out = tmp_path / "out"
+    distill([teacher], [texts], out, student)
+    nlp = spacy.blank("en")
+    held = list(DocBin().from_disk(out / "dev.spacy").get_docs(nlp.vocab))
+    config = Config().from_disk(out / "config.cfg")
+    train_texts = {eg.text for eg in taught_corpus(out / "teachers", hold_out=10)(nlp)}
+    assert config["corpora"]["train"]["hold_out"] == 10
+    assert len(held) == 5 and len(train_texts) == 40
+    assert not train_texts & {doc.text for doc in held}
+    for doc in held:
+        predicted = [ent for ent in trained(doc.text).ents if ent._.confidence > 0.5]
+        assert ents(doc) == [(e.start_char, e.end_char, e.label_) for e in predicted]
+        assert all(token.ent_iob for token in doc)
+    assert (interval(50), interval(9_999), interval(50_000)) == (10, 10, 50)
+
+
+def test_two_teachers_with_other_orders_of_labels(
+    teacher: str, student: Path, tmp_path: Path
+) -> None:
+    other = spacy.blank("en")
+    model = {"hidden_width": 8, "tok2vec": TOK2VEC}
+    other.add_pipe("crf_ner", name="finder", config={"scheme": "io", "model": model})
+    finder: Any = other.get_pipe("finder")
+    for label in ("PERSON", "GPE", "ORG"):
+        finder.add_label(label)
+    train(other, make_examples(other), steps=2)
+    finder.temperature = 1.5
+    other.to_disk(tmp_path / "other")
+    texts = write_texts(tmp_path / "in.jsonl", TEXTS)
+    summary = distill([teacher, str(tmp_path / "other")], [texts], tmp_path / "out", student)
+    (file,) = find_shards(tmp_path / "out" / "teachers")
+    shard = read_shard(file, spacy.blank("en").vocab)
+    assert [t.labels for t in shard.teachers] == [
+        ("GPE", "ORG", "PERSON"),
+        ("PERSON", "GPE", "ORG"),
+    ]
+    docs = [other.make_doc(text) for text in TEXTS]
+    np.testing.assert_array_equal(shard.emissions[0][1], finder.teach(docs)[1][0])
+    assert spacy.load(summary["model"])
+
+
+def test_overlapping_entities(tmp_path: Path) -> None:
+    nlp = spacy.blank("en")
+    model = {"hidden_width": 16, "tok2vec": TOK2VEC}
+    nlp.add_pipe("crf_ner", config={"entities": "overlapping", "model": model, "scheme": "bio"})
+    train(nlp, make_examples(nlp))
+    nlp.to_disk(tmp_path / "teacher")
+    config = write_config(tmp_path / "config.cfg", entities="overlapping", spans_key="sc")
+    texts = write_texts(tmp_path / "in.jsonl", TEXTS * 3)
+    distill([str(tmp_path / "teacher")], [texts], tmp_path / "out", config)
+    (held, *_) = DocBin().from_disk(tmp_path / "out" / "dev.spacy").get_docs(nlp.vocab)
+    assert [(str(s), s.label_) for s in held.spans["sc"]] == [
+        ("Tim Cook", "PERSON"),
+        ("Hanoi", "GPE"),
+    ]
+    assert spacy.load(tmp_path / "out" / "model-best").get_pipe("ner").entities == "overlapping"
+
+
+def with_labels(path: Path, labels: List[str]) -> Path:
+    config = Config().from_disk(path)
+    config["initialize"]["components"] = {"ner": {"labels": labels}}
+    config.to_disk(path)
+    return path
+
+
+def test_labels_that_do_not_match(teacher: str, student: Path, tmp_path: Path) -> None:
+    texts = write_texts(tmp_path / "in.jsonl", TEXTS)
+    nlp = spacy.blank("en")
+    doc = nlp.make_doc("a place")
+    doc.ents = [spacy.tokens.Span(doc, 0, 2, "PLACE")]
+    DocBin(docs=[doc]).to_disk(tmp_path / "gold.spacy")
+    out = tmp_path / "out"
+    with pytest.raises(InputError, match=r"gold.spacy, entity 'a place' .*\['GPE', .* got 'PLACE'"):
+        distill([teacher], [texts], out, student, gold=tmp_path / "gold.spacy")
+    other = spacy.blank("en")
+    ner: Any = other.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": TOK2VEC}})
+    ner.add_label("GPE")
+    other.initialize()
+    other.to_disk(tmp_path / "other")
+    with pytest.raises(InputError, match=r"other: expected a teacher of .* without \['ORG', 'PERS"):
+        distill([teacher, str(tmp_path / "other")], [texts], out, student)
+    overlapping = write_config(tmp_path / "overlapping.cfg", entities="overlapping")
+    with pytest.raises(InputError, match="expected a teacher of overlapping entities in 1 layers"):
+        distill([teacher], [texts], out, overlapping)
+    with_labels(student, ["ORG", "GPE"])
+    with pytest.raises(InputError, match=r"labels \['GPE', 'ORG'\], got one also of \['PERSON'\]"):
+        distill([teacher], [texts], out, student)
+    assert not out.exists()
+    with_labels(student, ["PERSON", "ORG", "GPE"])
+    summary = distill([teacher], [texts], out, student)
+    assert spacy.load(summary["model"]).get_pipe("ner").labels == ("PERSON", "ORG", "GPE")
+
+
+def test_pipelines_without_the_component(teacher: str, student: Path, tmp_path: Path) -> None:
+    texts = write_texts(tmp_path / "in.jsonl", TEXTS)
+    spacy.blank("en").to_disk(tmp_path / "blank")
+    with pytest.raises(InputError, match="expected a pipeline with a crf_ner component, got"):
+        distill([str(tmp_path / "blank")], [texts], tmp_path / "out", student)
+    config = tmp_path / "blank" / "config.cfg"
+    with pytest.raises(InputError, match="expected a pipeline with a crf_ner component, got"):
+        distill([teacher], [texts], tmp_path / "out", config)
+    with pytest.raises(InputError, match=r"--config: expected a file, or one of \['char.cfg'"):
+        distill([teacher], [texts], tmp_path / "out", "cnn")
+    with pytest.raises(InputError, match="teachers: expected a pipeline, got none"):
+        distill([], [texts], tmp_path / "out", student)
+    with pytest.raises(InputError, match=r"expected a weight from 0\.0 to 1\.0"):
+        distill([teacher], [texts], tmp_path / "out", student, weight=2.0)
+    with pytest.raises(InputError, match="expected every file once"):
+        gold = write_gold(tmp_path / "gold.spacy")
+        distill([teacher], [gold], tmp_path / "out", student, gold=gold)
+    with pytest.raises(InputError, match="expected spaCy's binary format"):
+        distill([teacher], [], tmp_path / "out", student, gold=texts)
