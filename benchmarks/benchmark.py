@@ -512,6 +512,7 @@ def _print_machine(gpu_id: int) -> None:
 if __name__ == "__main__":
     import benchmark_accuracy  # they import from this file
     import benchmark_coverage
+    import benchmark_distill
     import benchmark_labels
     import benchmark_learning
     import benchmark_overlapping
@@ -520,6 +521,7 @@ if __name__ == "__main__":
 
     app.command()(benchmark_accuracy.accuracy)
     app.command()(benchmark_coverage.coverage)
+    app.command()(benchmark_distill.distillation)
     app.command()(benchmark_labels.labels)
     app.command()(benchmark_labels.new_label)
     app.command()(benchmark_overlapping.overlapping)

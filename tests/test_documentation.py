@@ -49,6 +49,7 @@ REPLACED = {
     "vinai/phobert-base-v2": "TRANSFORMER",
     "--gpu-id 0": "--gpu-id -1",
     "--vars.gpu 0": "--vars.gpu -1",
+    "--config char.cfg": "--config short.cfg",  # of `distill`
     " careful --recall 0.95": " new --recall 0.5",  # "careful" exists, and the corpus is small
 }
 SHORT = {
@@ -99,6 +100,9 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, tiny_transformer: str) -
     for path in (ROOT / "configs").glob("*.cfg"):
         config = path.read_text("utf-8").replace(MINILM, tiny_transformer)
         (folder / "configs" / path.name).write_text(config, "utf-8")
+    short = Config().from_disk(ROOT / "configs" / "cnn.cfg", interpolate=False)
+    short["training"].update(max_steps=2, eval_frequency=2)
+    short.to_disk(folder / "short.cfg")
     (folder / "assets").mkdir()
     for name in ("sample_en", "sample_vi"):
         shutil.copytree(ROOT / "assets" / name, folder / "assets" / name)

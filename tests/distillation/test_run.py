@@ -262,6 +262,7 @@ def test_nothing_but_empty_texts(teacher: str, student: Path, tmp_path: Path) ->
         distill([teacher], [texts], tmp_path / "out", student)
 
 
+@pytest.mark.slow
 def test_a_long_text_is_cut_into_docs(teacher: str, student: Path, tmp_path: Path) -> None:
     text = "Tim Cook visited Hanoi, and no one else did. " * 23_000  # a megabyte
     (tmp_path / "in.txt").write_text(f"{text}\n{TEXTS[0]}\n")
