@@ -37,8 +37,7 @@ class HasLength(Protocol):
         """The number of characters."""
 
 
-Item = TypeVar("Item")
-Sized = TypeVar("Sized", bound=HasLength)
+Item = TypeVar("Item", bound=HasLength)
 
 
 @dataclass
@@ -148,9 +147,9 @@ def _split(document: AnnotatedText, vocab: Vocab, max_characters: int) -> list[_
     return parts
 
 
-def batches(items: Iterable[Sized], batch_size: int = 0) -> Iterator[list[Sized]]:
+def batches(items: Iterable[Item], batch_size: int = 0) -> Iterator[list[Item]]:
     """Divide items, sorted by length, into batches; arguments as for `annotate_frames`."""
-    batch: list[Sized] = []
+    batch: list[Item] = []
     size = 0
     for item in items:
         size += item.length

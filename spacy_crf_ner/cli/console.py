@@ -2,13 +2,17 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table
 
-from .. import annotate, data
+from .. import data
+
+if TYPE_CHECKING:
+    from .. import annotate
 
 
 def print_counts(counts: Mapping[str, Mapping[str, int | str]]) -> None:
@@ -69,7 +73,7 @@ def progress_callback(progress: Progress) -> Callable[[str, int, int | None], No
 
 
 @contextmanager
-def annotation_progress(description: str) -> Iterator[Callable[[annotate.Progress], None]]:
+def annotation_progress(description: str) -> Iterator[Callable[["annotate.Progress"], None]]:
     """Draw the progress bar of a run over a corpus on stderr, with the speed."""
     console = Console(stderr=True)
     *columns, time_left = Progress.get_default_columns()
@@ -78,7 +82,7 @@ def annotation_progress(description: str) -> Iterator[Callable[[annotate.Progres
         task = bar.add_task("Loading", total=None, speed="")
         began = None
 
-        def on_progress(run: annotate.Progress) -> None:
+        def on_progress(run: "annotate.Progress") -> None:
             nonlocal began
             began = run.seconds if began is None else began
             seconds = max(run.seconds - began, 1e-3)

@@ -9,7 +9,7 @@ from spacy.tokens import Doc, DocBin, Span
 from ..atomic import atomic_write
 from ..pipeline.lookup import recognizer
 from ..pipeline.teaching import Lesson, probable_entities
-from ..training.taught_shard import as_example, find_shards, read_shard
+from ..training.taught_shard import as_example, count_docs, find_shards, read_shard
 
 MAX_DOCS, LEAST = 1000, 10
 
@@ -19,16 +19,19 @@ def interval(docs: int) -> int:
     return max(LEAST, docs // MAX_DOCS)
 
 
-def write_held_out(nlp: Language, shards: Path, hold_out: int, file: Path) -> None:
+def write_held_out(nlp: Language, shards: Path, file: Path) -> int:
     """Write the held-out docs of shards with their teachers' entities.
 
     An entity is a span with a mean posterior above 0.5.
 
     nlp: The student, not trained.
-    hold_out: As for `spacy-crf-ner.TaughtCorpus.v1`.
+
+    Returns `hold_out` for `spacy-crf-ner.TaughtCorpus.v1`.
     """
+    hold_out = interval(sum(map(count_docs, find_shards(shards))))
     with atomic_write(file) as unfinished:
         DocBin(docs=_held_out(nlp, shards, hold_out)).to_disk(unfinished)
+    return hold_out
 
 
 def _held_out(nlp: Language, shards: Path, hold_out: int) -> Iterator[Doc]:

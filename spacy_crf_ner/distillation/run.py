@@ -10,13 +10,13 @@ from spacy.language import Language
 
 from ..annotate import Settings
 from ..annotate.multiprocess import processes
-from ..annotate.run import OnProgress, require_packages
+from ..annotate.run import OnProgress
 from ..docbin import read_docbin
 from ..input_error import InputError
 from ..pipeline.gold import gold_entities
 from ..pipeline.lookup import recognizer
 from ..training.taught_corpus import require_numbers
-from .agreement import interval, write_held_out
+from .agreement import write_held_out
 from .shards import MAX_CHARACTERS, SHARD_SIZE, LoadedTeacher, TeachingRun
 from .student import load_student, require_teachers, student_config
 
@@ -71,7 +71,6 @@ def distill(
     Raises InputError for teachers of other labels than each other, the gold corpus or the config,
     for no document with a token, and as `annotate`; WorkerError and OSError as `annotate`.
     """
-    require_packages("annotate", "pandas", "pyarrow")
     require_numbers(weight, temperature)
     if not teachers:
         raise InputError("teachers: expected a pipeline, got none. Give one with --teacher.")
@@ -81,27 +80,30 @@ def distill(
     require_teachers(nlp, kinds, teachers)
     if gold is not None:
         _require_labels(nlp, gold, kinds[0].labels)
-    given = [*([] if gold is None else [gold]), *inputs]
-    student = nlp.config.to_str()
     with progress as on_progress:
         run = TeachingRun(
-            *(teachers[0], given, out / "teachers", settings, resume, restart, on_progress),
-            gold is not None,
-            teachers,
-            component,
-            student,
+            model=teachers[0],
+            inputs=[*([] if gold is None else [gold]), *inputs],
+            output=out / "teachers",
+            settings=settings,
+            resume=resume,
+            restart=restart,
+            on_progress=on_progress,
+            has_gold=gold is not None,
+            teachers=teachers,
+            component=component,
+            student=nlp.config.to_str(),
         )
         summary = run.execute(processes(workers, gpu_ids))
-    docs = summary["out"]
-    if not docs:
+    if not summary["out"]:
         raise InputError(
             f"{out}: expected documents with a token, got none of {summary['in']}, and "
             f"{summary['empty']} that are empty. See {out / 'teachers' / 'errors.jsonl'}."
         )
     hold_out = 0
     if dev is None:
-        hold_out, dev = interval(docs), out / "dev.spacy"
-        write_held_out(nlp, out / "teachers", hold_out, dev)
+        dev = out / "dev.spacy"
+        hold_out = write_held_out(nlp, out / "teachers", dev)
     complete = student_config(
         nlp,
         kinds[0].labels,

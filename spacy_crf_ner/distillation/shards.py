@@ -39,13 +39,13 @@ class TeachingRun(Run):
     """A corpus, its teachers, and the folder for their scores.
 
     model: The first teacher. The other arguments of `Run` as for `distill`.
-    gold: Whether the first input has gold entities, which are kept.
+    has_gold: Whether the first input has gold entities, which are kept.
     teachers: All of them.
     component: The name of their component, if there are several.
     student: The config of the student, whose tokenizer the teachers are given.
     """
 
-    gold: bool
+    has_gold: bool
     teachers: Sequence[str]
     component: str | None
     student: str
@@ -53,7 +53,7 @@ class TeachingRun(Run):
     def __post_init__(self) -> None:
         super().__post_init__()
         found = self.sources.sources
-        if self.gold:
+        if self.has_gold:
             n = len(find_sources(self.inputs[:1], self.location).sources)
             for i, source in enumerate(found[:n]):
                 if source.kind != "spacy":

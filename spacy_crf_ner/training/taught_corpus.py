@@ -53,6 +53,7 @@ def taught_corpus(
         rng.shuffle(waiting)
         teachers: list[Teacher] = []  # the same objects for all docs
         opened: list[list[_Row]] = []
+        is_empty = True
         while waiting or opened:
             while waiting and len(opened) < OPEN_FILES:
                 file = waiting.pop()
@@ -72,6 +73,12 @@ def taught_corpus(
                 _require_tokens(eg, expected, file)
                 doc.user_data[KEY] = Lesson(teachers, emissions, weight, temperature)
                 yield eg
+                is_empty = False
+        if is_empty:  # spaCy would wait for docs forever
+            raise InputError(
+                f"{path}: expected docs to train on, got none beside those that are held out. Add "
+                "texts, or give gold docs for the evaluations (--dev)."
+            )
 
     return read
 

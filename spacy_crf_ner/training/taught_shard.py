@@ -5,6 +5,8 @@ Axes: B docs, N tokens of the file, one doc after the other, C tags of a teacher
 
 import json
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -83,26 +85,39 @@ def find_shards(folder: Path) -> list[Path]:
     return files
 
 
+def count_docs(file: Path) -> int:
+    """Count the docs of a shard; errors as `read_shard`."""
+    with _opened(file) as arrays:
+        return len(arrays["checksums"])
+
+
 def read_shard(file: Path, vocab: Vocab) -> TaughtShard:
     """Read a shard. Raises InputError for a damaged one, and OSError for a missing one."""
+    with _opened(file) as arrays:
+        docs = list(DocBin().from_bytes(arrays["docs"].tobytes()).get_docs(vocab))
+        kinds = json.loads(arrays["teachers"].tobytes())
+        teachers = [
+            Teacher(
+                **{**kind, "labels": tuple(kind["labels"])},
+                **{name: arrays[f"{name}_{k}"] for name in SCORES},
+            )
+            for k, kind in enumerate(kinds)
+        ]
+        ends = arrays["lengths"].cumsum()
+        parts = [np.split(arrays[f"emissions_{k}"], ends)[:-1] for k in range(len(kinds))]
+        checksums = arrays["checksums"].tolist()
+        emissions = [list(of_doc) for of_doc in zip(*parts, strict=True)]
+        if not len(docs) == len(checksums) == len(emissions):
+            raise ValueError(f"{len(docs)} docs, and scores of {len(emissions)}")
+        return TaughtShard(docs, checksums, teachers, emissions)
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[Any]:
+    """Open the arrays of a file, and convert the errors of a damaged one."""
     try:
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-            docs = list(DocBin().from_bytes(arrays["docs"].tobytes()).get_docs(vocab))
-            kinds = json.loads(arrays["teachers"].tobytes())
-            teachers = [
-                Teacher(
-                    **{**kind, "labels": tuple(kind["labels"])},
-                    **{name: arrays[f"{name}_{k}"] for name in SCORES},
-                )
-                for k, kind in enumerate(kinds)
-            ]
-            ends = arrays["lengths"].cumsum()
-            parts = [np.split(arrays[f"emissions_{k}"], ends)[:-1] for k in range(len(kinds))]
-            checksums = arrays["checksums"].tolist()
-            emissions = [list(of_doc) for of_doc in zip(*parts, strict=True)]
-            if not len(docs) == len(checksums) == len(emissions):
-                raise ValueError(f"{len(docs)} docs, and scores of {len(emissions)}")
-            return TaughtShard(docs, checksums, teachers, emissions)
+            yield arrays
     except (OSError, MemoryError):
         raise
     except Exception as error:  # zip, zlib, msgpack and numpy raise their own errors

@@ -40,6 +40,7 @@ def _scores(doc: Doc, c: int) -> Any:
 
 
 def write(folder: Path, number: int, content: TaughtShard) -> Path:
+    folder.mkdir(exist_ok=True)
     path = folder / f"part-{number:06}.npz"
     path.write_bytes(to_bytes(content))
     return path
@@ -130,6 +131,10 @@ def test_held_out_docs_are_left_out(folder: Path) -> None:
         f"doc {n} of {'x' * i} words." for n in range(12) for i in range(n % 3 + 1) if i % 2
     )
     assert list(taught_corpus(folder, hold_out=10)(NLP)) != []
+    one = write(folder / "one", 0, shard(["alone"])).parent
+    with pytest.raises(InputError, match="one: expected docs to train on, got none beside"):
+        list(taught_corpus(one, hold_out=10)(NLP))
+    assert [eg.text for eg in taught_corpus(one)(NLP)] == ["alone"]
     write(folder, 0, shard(["alone"]))
     assert "alone" not in [eg.text for eg in taught_corpus(folder, hold_out=10)(NLP)]
 
