@@ -63,13 +63,14 @@ class AnnotatedText:
 
 
 @dataclass
-class _Part:
+class Part:
     """A document, or a chunk of one, and its annotation.
 
     text: The text for the pipeline: the chunk with its context.
     entities: Entities, with offsets in the document.
     words: Number of tokens that begin in the chunk. tokens: Their texts, and whether a space
         follows; empty unless Docs are requested.
+    result: What other work than annotation finds in the part.
     """
 
     document: AnnotatedText
@@ -78,6 +79,7 @@ class _Part:
     entities: Groups = field(default_factory=dict)
     words: int = 0
     tokens: list[tuple[str, bool]] = field(default_factory=list)
+    result: Any = None
 
     @property
     def length(self) -> int:
@@ -103,20 +105,65 @@ def annotate_texts(
 ) -> list[AnnotatedText]:
     """Find the entities of documents; arguments and errors as for `annotate_frames`."""
     documents, keys = [AnnotatedText(text) for text in texts], overlapping_keys(nlp)
-    max_words = _max_words.setdefault(nlp, len(nlp.vocab.strings) + MAX_NEW_WORDS)
-    zone = nlp.memory_zone() if len(nlp.vocab.strings) > max_words else nullcontext()
-    with zone, _errors_raised(nlp):
-        parts = [_split(document, nlp.vocab, max_characters) for document in documents]
-        by_length = sorted(chain.from_iterable(parts), key=lambda part: part.length)
-        for batch in batches(by_length, batch_size):
-            _pipe(nlp, batch, docs, keys)
+
+    def store(batch: Sequence[Part]) -> None:
+        for part, doc in zip(batch, pipe_docs(nlp, batch)):
+            part.store(doc, docs, keys)
+
+    with limited_memory(nlp):
+        parts = process(nlp, documents, store, batch_size, max_characters)
         for document, own in zip(documents, parts):
             if document.error is None:
                 _merge(document, own, nlp.vocab, docs)
     return documents
 
 
-def _split(document: AnnotatedText, vocab: Vocab, max_characters: int) -> list[_Part]:
+@contextmanager
+def limited_memory(nlp: Language) -> Iterator[None]:
+    """Free new words at the end, if the vocabulary has many already."""
+    max_words = _max_words.setdefault(nlp, len(nlp.vocab.strings) + MAX_NEW_WORDS)
+    with nlp.memory_zone() if len(nlp.vocab.strings) > max_words else nullcontext():
+        yield
+
+
+def process(
+    nlp: Language,
+    documents: Sequence[AnnotatedText],
+    work: Callable[[Sequence[Part]], None],
+    batch_size: int = 0,
+    max_characters: int = MAX_CHARACTERS,
+) -> list[list[Part]]:
+    """Split documents into parts, and work on batches of them, sorted by length.
+
+    work: Stores its result in the parts of a batch. A document for which it fails gets the error.
+
+    Returns the parts of each document. Raises errors of the machine.
+    """
+
+    def work_on_rest(batch: Sequence[Part]) -> None:
+        # Another chunk of the document may have failed.
+        if rest := [part for part in batch if part.document.error is None]:
+            work(rest)
+
+    with _errors_raised(nlp):
+        parts = [_split(document, nlp.vocab, max_characters) for document in documents]
+        by_length = sorted(chain.from_iterable(parts), key=lambda part: part.length)
+        for batch in batches(by_length, batch_size):
+            in_halves(batch, work_on_rest, lambda part, error: part.document.fail(error))
+    return parts
+
+
+def pipe_docs(nlp: Language, batch: Sequence[Part]) -> list[Doc]:
+    """Make and annotate the Doc of each part. Raises ValueError if the pipeline drops one."""
+    # Annotate a copy: a failure can leave a Doc partly annotated.
+    texts = [part.text.copy() if isinstance(part.text, Doc) else part.text for part in batch]
+    docs = list(nlp.pipe(texts, batch_size=len(batch)))
+    if len(docs) != len(batch):
+        raise ValueError(f"expected {len(batch)} Docs from the pipeline, got {len(docs)}")
+    return docs
+
+
+def _split(document: AnnotatedText, vocab: Vocab, max_characters: int) -> list[Part]:
     """Split a document into parts for the pipeline; replace a Doc by its text."""
     doc = None
     try:
@@ -135,15 +182,15 @@ def _split(document: AnnotatedText, vocab: Vocab, max_characters: int) -> list[_
         return []
     chunks = list(chunk_text(text, max_characters))
     if doc is None:
-        return [_Part(document, chunk, text[chunk.left : chunk.right]) for chunk in chunks]
+        return [Part(document, chunk, text[chunk.left : chunk.right]) for chunk in chunks]
     if len(chunks) == 1:
-        return [_Part(document, chunks[0], doc)]
+        return [Part(document, chunks[0], doc)]
     parts = []
     for chunk in chunks:
         span = doc.char_span(chunk.left, chunk.right, alignment_mode="expand")  # whole tokens
         assert span is not None
         chunk = chunk._replace(left=span.start_char, right=span.end_char)
-        parts.append(_Part(document, chunk, span.as_doc()))
+        parts.append(Part(document, chunk, span.as_doc()))
     return parts
 
 
@@ -184,26 +231,7 @@ def in_halves(
             fail(batch[0], error)
 
 
-def _pipe(nlp: Language, batch: list[_Part], docs: bool, keys: Sequence[str]) -> None:
-    """Annotate a batch."""
-
-    def annotate(parts: Sequence[_Part]) -> None:
-        # Another chunk of the document may have failed.
-        parts = [part for part in parts if part.document.error is None]
-        if not parts:
-            return
-        # Annotate a copy: a failure can leave a Doc partly annotated.
-        texts = [part.text.copy() if isinstance(part.text, Doc) else part.text for part in parts]
-        annotated = list(nlp.pipe(texts, batch_size=len(parts)))
-        if len(annotated) != len(parts):
-            raise ValueError(f"expected {len(parts)} Docs from the pipeline, got {len(annotated)}")
-        for part, doc in zip(parts, annotated):
-            part.store(doc, docs, keys)
-
-    in_halves(batch, annotate, lambda part, error: part.document.fail(error))
-
-
-def _merge(document: AnnotatedText, parts: list[_Part], vocab: Vocab, docs: bool) -> None:
+def _merge(document: AnnotatedText, parts: list[Part], vocab: Vocab, docs: bool) -> None:
     """Merge the annotation of the parts of a document."""
     found = {
         key: merge_entities([(part.chunk, part.entities[key]) for part in parts], key is not None)

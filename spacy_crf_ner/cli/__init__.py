@@ -13,6 +13,8 @@ COMMANDS = {
     "check": "Find mistakes in a corpus before you train on it.",
     "predict": "Print the entities of texts, each with its label and its confidence.",
     "annotate": "Find the entities of many documents, and write them in shards.",
+    "suggest": "Choose the texts that are most worth annotating next, as tasks for a tool.",
+    "review": "Find gold annotation that is probably wrong.",
     "explain": "Show how Viterbi decoding finds the entities of a text.",
     "visualize": "Write an HTML page of documents, gold entities beside predicted ones.",
     "calibrate": "Calibrate the confidences of entities.",

@@ -11,6 +11,8 @@ from rich.table import Table
 
 from .. import data
 
+MERGED = ("answers", "unchanged", "changed", "added")
+
 if TYPE_CHECKING:
     from .. import annotate
 
@@ -39,6 +41,9 @@ def print_conversion_log(log: data.ConversionLog) -> None:
         schemes.setdefault(scheme, []).append(file)
     for scheme, files in schemes.items():
         typer.echo(f"Tags: {scheme} ({', '.join(files)})")
+    if log.merged:
+        merged = ", ".join(f"{log.merged[name]} {name}" for name in MERGED)
+        typer.echo(f"Merged: {merged}")
     for note in log.notes:
         typer.echo(note)
     for kind, number in sorted(log.counts.items()):

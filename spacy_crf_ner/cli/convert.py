@@ -48,6 +48,14 @@ def convert(
             "key to read from .spacy files.",
         ),
     ] = None,
+    merge: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="CORPUS",
+            help="Merge INPUT, as answers of annotators, into the documents of this .spacy file "
+            "with the same text, and write the result to OUTPUT, a new file.",
+        ),
+    ] = None,
     split: Annotated[
         str,
         typer.Option(
@@ -108,6 +116,7 @@ def convert(
       spacy-crf-ner convert corpus/dev.spacy dev.jsonl
       spacy-crf-ner convert places.jsonl places --labels GPE,LOC
       spacy-crf-ner convert nested.jsonl nested --spans-key sc
+      spacy-crf-ner convert answers.jsonl new.spacy --merge corpus/train.spacy
     """
     log = data.ConversionLog(repair, alignment, spans_key)
     if format == "auto":
@@ -128,6 +137,7 @@ def convert(
             n_sents=n_sents,
             syllables=syllables,
             labels=None if labels is None else _labels(labels),
+            merge=merge,
             shares=_shares(split),
             seed=seed,
             token_column=token_column,

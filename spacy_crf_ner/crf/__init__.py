@@ -10,6 +10,7 @@ Axes: B docs, T tokens, C tags. Source: Lafferty, McCallum and Pereira (2001), I
 """
 
 from .chain import FORBIDDEN, Chain, clamp, constrain, path_score
+from .entropy import entropy
 from .forward_backward import (
     ForwardBackward,
     forward_backward,
@@ -27,6 +28,7 @@ __all__ = [
     "ForwardBackward",
     "clamp",
     "constrain",
+    "entropy",
     "forward_backward",
     "log_likelihood",
     "log_messages",

@@ -15,7 +15,7 @@ from spacy.language import Language
 from spacy.tokens import Doc
 
 from ..atomic import atomic_write
-from ..docbin import SUFFIX
+from ..docbin import SUFFIX, read_docbin
 from ..input_error import InputError
 from ..pipeline.label_sets import KEY, annotated_labels, mark_annotated_labels
 from .docbin import CorpusWriter, count_doc
@@ -24,6 +24,7 @@ from .format_detection import FORMATS, Reader, detect_format
 from .iob import DOCUMENT
 from .json_records import META
 from .jsonl import write_jsonl
+from .merging import merge_answers
 from .offsets import INCORRECT, set_annotated_labels
 from .repair_log import ConversionLog, error
 from .vietnamese import SYLLABLES
@@ -43,6 +44,7 @@ def convert(
     n_sents: int = 1,
     syllables: str = "keep",
     labels: Sequence[str] | None = None,
+    merge: Path | None = None,
     shares: Sequence[float] = (0.8, 0.1, 0.1),
     seed: int = 0,
     token_column: int = 1,
@@ -63,6 +65,8 @@ def convert(
     syllables: A key of `SYLLABLES`: keep tokens, split words into syllables, or join them to words.
     labels: The labels that the corpus annotates, stored with each doc; None for all, or those that
         its docs say.
+    merge: Corpus to merge the docs into as answers, see `merge_answers`: a .spacy file or a folder
+        of them. The target is one file, and entities cannot overlap.
     shares, seed: As for `split_indices`; a part without a share, or a share of 0, is not written.
     token_column, tag_column: As for `read_conll`; only for this format.
     log: Decides what happens to mistakes, and counts them and what was read of each part ("corpus"
@@ -87,10 +91,17 @@ def convert(
     if log.spans_key is not None and syllables != "keep":
         raise InputError(f"syllables: expected keep with a spans key, got {syllables!r}.")
     one_file = target.suffix in FILE_SUFFIXES
+    if merge is not None and (not one_file or log.spans_key is not None or n_sents != 1):
+        raise InputError(
+            f"merge: expected one .spacy or .jsonl file as the output, no spans key, and one "
+            f"sentence per doc, got {target}, {log.spans_key} and {n_sents}. Write to a new file."
+        )
     files, ignored = find_files(sources, as_one=one_file)
     log.skipped("file", len(ignored))
     plan = {"corpus": {"corpus": 1.0}} if one_file else _plan_splits(files, shares)
     names = [name for part in plan.values() for name in part]
+    if merge is not None and target.resolve() == merge.resolve():
+        raise InputError(f"{target}: expected an output that is not an input. Choose another file.")
     outputs = {name: target if one_file else target / f"{name}{SUFFIX}" for name in names}
     _require_outputs(target, outputs, files)
 
@@ -98,11 +109,12 @@ def convert(
         log.start_part(part)
         on_progress(part, 0, total)
         sentences = (SYLLABLES[syllables](read_file(file, nlp, log)) for file in files[part])
-        docs = (doc for each in sentences for doc in group_sentences(each, n_sents))
+        grouped = (doc for each in sentences for doc in group_sentences(each, n_sents))
+        docs = _labelled(grouped, labels, part, log)
+        if merge is not None:
+            docs = merge_answers(read_docbin(merge, nlp.vocab)[1], docs, log)
         for number, doc in enumerate(docs, 1):
             on_progress(part, number, total)
-            if labels is not None:
-                set_annotated_labels(doc, labels, log, f"{part}, doc {number}")
             yield doc
 
     if target.suffix == ".jsonl":
@@ -129,6 +141,16 @@ def convert(
         numbers = ", ".join(f"{writers[name].counts['docs']} {name}" for name in plan["train"])
         log.notes.append(f"No file for dev: the docs of train were split ({numbers}; seed {seed}).")
     return {name: dict(writers[name].counts) for name in (*SPLITS, "corpus") if name in writers}
+
+
+def _labelled(
+    docs: Iterable[Doc], labels: Sequence[str] | None, part: str, log: ConversionLog
+) -> Iterator[Doc]:
+    """Mark docs as annotated with these labels; None for all."""
+    for number, doc in enumerate(docs, 1):
+        if labels is not None:
+            set_annotated_labels(doc, labels, log, f"{part}, doc {number}")
+        yield doc
 
 
 def _count_unwritten(doc: Doc, counts: "Counter[str]", key: str | None) -> Doc:

@@ -7,11 +7,13 @@ from spacy.language import Language
 from spacy.tokens import Doc
 
 from .json_records import Record, json_array, pop_typed, records_to_docs, shorten, store_meta
-from .offsets import RawSpan, set_entities, tokenize
+from .offsets import RawSpan, raw_span, set_entities, set_incorrect_spans, tokenize
 from .repair_log import ConversionLog, error
 
 # Keys of a task in JSON-MIN: one of the first three shows that it was annotated.
 ANNOTATED = ("annotation_id", "annotator", "lead_time")
+# Key of a task for the span that it asks about, and the name of the choices for the answer.
+QUESTION, ANSWER = "asked_span", "answer"
 OF_TASK = (*ANNOTATED, "id", "created_at", "updated_at")
 
 
@@ -28,7 +30,8 @@ def read_label_studio(path: Path, nlp: Language, log: ConversionLog | None = Non
         several annotations, the ground truth is read, else the first one. Cancelled annotations,
         tasks without other ones, results other than labels, and predictions are skipped. The text
         is the one that the results refer to; without results, it is "text", or the only string of
-        the data.
+        the data. Of a task of `spacy-crf-ner suggest --unit spans`, which has an "asked_span", the
+        choice "yes" or "no" is read: only this span is annotated.
     nlp, log: As for all readers, see `format_detection.Reader`. For spans see `set_entities`; also
         "utf16": old versions of Label Studio count in UTF-16, where an emoji is two characters. A
         span whose text matches by that count is repaired. A task that cannot be read is left out,
@@ -44,9 +47,15 @@ def read_label_studio(path: Path, nlp: Language, log: ConversionLog | None = Non
         found = _annotation(where, task, log) if full else _short_form(where, task)
         if found is None:
             return None
-        text, values, meta = found
+        text, values, meta, answer = found
         doc = tokenize(text, nlp, where)
         store_meta(where, doc, meta)
+        if answer is not None:
+            asked = [raw_span(value, "start", "end", "label") for value in values]
+            set_entities(doc, asked if answer else [], log, where, partial=True)
+            if not answer:
+                set_incorrect_spans(doc, asked, log, where)
+            return doc
         content = doc.text  # computed at each access
         spans = [_span(where, content, value, log) for value in values]
         return set_entities(doc, spans, log, where)
@@ -54,7 +63,8 @@ def read_label_studio(path: Path, nlp: Language, log: ConversionLog | None = Non
     return records_to_docs(json_array(path), to_doc, log)
 
 
-Found = tuple[object, list[object], Record]  # text, spans, metadata
+# Text, spans, metadata, and the answer about the only span; None for a text without a question.
+Found = tuple[object, list[object], Record, bool | None]
 
 
 def _annotation(where: str, task: Record, log: ConversionLog) -> Found | None:
@@ -70,6 +80,8 @@ def _annotation(where: str, task: Record, log: ConversionLog) -> Found | None:
     log.skipped("task", not results)
     if not results:
         return None
+    if QUESTION in data:
+        return _answer(where, task, data, results[0], log)
     labels = [result for result in results[0] if result.get("type") == "labels"]
     kinds = {str(result.get("type")) for result in results[0]} - {"labels"}
     if others := sorted(kind for kind in kinds if kind.endswith("labels")):
@@ -77,9 +89,27 @@ def _annotation(where: str, task: Record, log: ConversionLog) -> Found | None:
         raise error(where, "labels of text", shorten(others), fix)
     log.skipped("result", len(results[0]) - len(labels))
     text = data.pop(_text_key(where, data, labels))
+    return text, [result.get("value") for result in labels], _meta(task, data), None
+
+
+def _meta(task: Record, data: Record) -> Record:
     meta = {"id": task.get("id"), "data": data or None}
-    spans = [result.get("value") for result in labels]
-    return text, spans, {key: value for key, value in meta.items() if value is not None}
+    return {key: value for key, value in meta.items() if value is not None}
+
+
+def _answer(
+    where: str, task: Record, data: Record, results: list[Record], log: ConversionLog
+) -> Found | None:
+    """Return the asked span and its answer; None if nobody has answered."""
+    values = [each.get("value") for each in results if each.get("from_name") == ANSWER]
+    choices = [value.get("choices") for value in values if isinstance(value, dict)]
+    if not choices:
+        log.skipped("task")
+        return None
+    if choices[0] not in (["yes"], ["no"]):
+        raise error(where, "the answer yes or no", shorten(choices[0]), "Answer the question again")
+    asked = data.pop(QUESTION)
+    return data.pop("text", None), [asked], _meta(task, data), choices[0] == ["yes"]
 
 
 def _pop_objects(where: str, record: Record, key: str) -> list[Record]:
@@ -107,6 +137,9 @@ def _text_key(where: str, data: Record, labels: list[Record]) -> str:
 
 def _short_form(where: str, task: Record) -> Found:
     """Return text, spans and metadata of a task in JSON-MIN."""
+    if QUESTION in task:
+        fix = "Export the project again, as JSON"
+        raise error(where, "an answer about a span, which only JSON has", "JSON-MIN", fix)
     keys = [
         key
         for key, value in task.items()
@@ -119,7 +152,7 @@ def _short_form(where: str, task: Record) -> Found:
     spans = [span for key in keys for span in task.pop(key)]
     data = {key: value for key, value in task.items() if key not in OF_TASK}
     key = "text" if "text" in task else _text_key(where, data, [])
-    return task.pop(key), spans, task
+    return task.pop(key), spans, task, None
 
 
 def _span(where: str, text: str, value: object, log: ConversionLog) -> RawSpan:

@@ -33,6 +33,7 @@ class ConversionLog:
         "rejected.entities". The readers yield the difference.
     parts: The totals of each part of the corpus, by name.
     tag_schemes: The tag scheme of each file that has tags.
+    merged: Numbers of answers, and of docs that these changed, see `merging.merge_answers`.
     messages: The first `MAX_MESSAGES` mistakes, as error messages.
     notes: Decisions of `convert`, as sentences for the user.
 
@@ -55,6 +56,7 @@ class ConversionLog:
         self.totals: Counter[str] = Counter()
         self.parts: dict[str, Counter[str]] = {}
         self.tag_schemes: dict[str, str] = {}
+        self.merged: Counter[str] = Counter()
         self.messages: list[str] = []
         self.notes: list[str] = []
         self._counted = [self.totals]

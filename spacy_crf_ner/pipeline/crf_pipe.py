@@ -13,6 +13,7 @@ from ..input_error import InputError
 from ..ml.potentials import Potentials
 from ..tags import TAG_OUTSIDE
 from .flat import FlatChain
+from .interval_scheduling import Candidate
 from .listeners import require_features
 from .overlapping import LabelChains
 from .overlapping_posterior import OverlappingPosterior
@@ -58,6 +59,24 @@ class Analysis(NamedTuple):
     ents: list[Span]
     probability: float
     log_probability: float
+
+
+class Uncertainty(NamedTuple):
+    """How uncertain a model is of the entities of a doc.
+
+    tokens: The number of tokens.
+    entropy: The entropy of the distribution over all analyses, in nats.
+    entities: The entities of the most probable analysis, each with its probability.
+    candidates: All spans with at least the lowest probability, each with it; they may overlap.
+    log_odds: The log of how much more probable the best analysis is than the second best; inf if
+        there is only one; NaN if not asked for.
+    """
+
+    tokens: int
+    entropy: float
+    entities: list[Candidate]
+    candidates: list[Candidate]
+    log_odds: float
 
 
 class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
@@ -157,6 +176,33 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
         (found,) = self._posterior([doc]).probabilities([asked])
         return [1.0 if span in preset else p for span, p in zip(asked, found)]
 
+    def uncertainty(
+        self, docs: Iterable[Doc], lowest: float = 0.01, log_odds: bool = True
+    ) -> list[Uncertainty]:
+        """Measure how uncertain the model is of each doc; preset entities are not counted.
+
+        docs: Docs that the components before this one have processed.
+        lowest: The lowest probability of a candidate, above 0.
+        log_odds: Whether to find the second best analyses, which takes as long as the rest.
+
+        Raises InputError as `predict`.
+        """
+        docs = list(docs)
+        if not docs:
+            return []
+        posterior = self._posterior(docs)
+        best = posterior.decode()
+        probabilities = posterior.probabilities(best)
+        columns = (
+            posterior.entropy().tolist(),
+            [list(zip(*of_doc)) for of_doc in zip(best, probabilities)],
+            posterior.candidates(np.full(len(self.labels), lowest)),
+            [_log_odds([p for _, p in ranked]) for ranked in posterior.nbest(2)]
+            if log_odds
+            else [math.nan] * len(docs),
+        )
+        return [Uncertainty(len(doc), *of_doc) for doc, *of_doc in zip(docs, *columns)]
+
     def trellis(self, doc: Doc, label: str | None = None) -> Trellis:
         """Show how Viterbi decoding finds the tags of a doc: scores, back-pointers and path.
 
@@ -239,3 +285,8 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
                 "scores, got NaN or infinity. The token vectors contain such values, or "
                 "training diverged: check the vectors, or lower the learning rate."
             )
+
+
+def _log_odds(log_p: Sequence[float]) -> float:
+    """Compare the best analysis with the second best, if there is one."""
+    return log_p[0] - log_p[1] if len(log_p) > 1 else math.inf

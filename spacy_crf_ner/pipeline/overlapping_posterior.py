@@ -79,6 +79,13 @@ class OverlappingPosterior:
             result.append([(sorted(spans), p) for spans, p in best])
         return result
 
+    def entropy(self) -> NDArray[np.float64]:
+        """Compute the entropy of each doc, as `Posterior`.
+
+        With several layers, it also counts which layer has an entity, so it is slightly too high.
+        """
+        return np.asarray(self._posterior.entropy().reshape(-1, len(self._labels)).sum(1))
+
     def trellis(self, doc: int, label: str) -> Trellis:
         """Compute the trellis of the outermost chain of a label."""
         found = self._posterior.trellis(doc * len(self._labels) + self._chains[label].start)

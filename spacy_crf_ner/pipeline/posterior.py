@@ -94,6 +94,10 @@ class Posterior:
             for paths, ps, begin, length in rows
         ]
 
+    def entropy(self) -> NDArray[np.float64]:
+        """Compute the entropy of the distribution over all analyses of each doc: (B,), in nats."""
+        return crf.entropy(self._chain_at(self._temperature))
+
     def trellis(self, doc: int) -> Trellis:
         """Compute the trellis of a doc, 0 to B - 1, under the constraints."""
         emissions = self._potentials.tensors()[0][self._begins[doc] : self._begins[doc + 1]]

@@ -1,7 +1,7 @@
 """HTML pages of annotated documents: the report, and gold beside predicted entities."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from markupsafe import Markup, escape
@@ -108,6 +108,51 @@ def comparison_page(examples: Iterable[Example], title: str, key: str | None = N
         colors=colors,
         overlapping=key is not None,
     )
+
+
+def review_page(findings: Sequence[dict[str, Any]], title: str, summary: str, method: str) -> str:
+    """Render gold annotation that is probably wrong, in this order.
+
+    findings: As in the list of `error_analysis.errors`, each with "gold_probability" and
+        "log_odds".
+    title, summary, method: Heading, and the paragraphs under it.
+
+    Returns one self-contained page.
+    """
+    listed = findings[:MAX_ERRORS]
+    ents = [each[side] for each in listed for side in ("gold", "predicted") if each[side]]
+    labels = sorted({ent["label"] for ent in ents})
+    kinds = sorted({each["kind"] for each in listed})
+    return render(
+        "review.html.j2",
+        "errors.js",
+        title=title,
+        summary=summary,
+        method=method,
+        colors=_colors(labels),
+        errors=[
+            {
+                **each,
+                "confidence": None,
+                "note": _odds(each),
+                "segments": _error_segments(each),
+            }
+            for each in listed
+        ],
+        unlisted=len(findings) - len(listed),
+        page_size=PAGE_SIZE,
+        filters={"Kind": kinds, "Label": labels},
+    )
+
+
+def _odds(finding: Mapping[str, Any]) -> str:
+    """Describe how sure the model is, in words."""
+    names = {"gold_probability": "gold", "confidence": "prediction"}
+    known = {name: finding[key] for key, name in names.items()}
+    if finding["predicted"] is None:
+        del known["prediction"]
+    shown = [f"P({name}) {p:.3f}" for name, p in known.items() if p is not None]
+    return f"log odds {finding['log_odds']:.1f}, {', '.join(shown)}"
 
 
 def _colors(labels: Iterable[str]) -> dict[str, str]:

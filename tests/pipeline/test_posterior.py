@@ -28,6 +28,15 @@ from spacy_crf_ner.tags import TagScheme
 
 @given(batch=batches(), temperature=TEMPERATURES)
 @properties
+def test_entropy_is_that_of_all_analyses(batch: Batch, temperature: float) -> None:
+    found = batch.posterior(temperature).entropy()
+    for doc, H in enumerate(found):
+        p = np.array([share for _, share in batch.analyses(doc, temperature)])
+        assert pytest.approx(-(p[p > 0] * np.log(p[p > 0])).sum(), abs=1e-6) == H
+
+
+@given(batch=batches(), temperature=TEMPERATURES)
+@properties
 def test_a_span_is_as_probable_as_all_sequences_that_have_it(
     batch: Batch, temperature: float
 ) -> None:

@@ -1,0 +1,233 @@
+"""Score texts, or spans of them, by what annotating them is expected to teach a pipeline."""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from spacy.language import Language
+from spacy.pipeline import Sentencizer
+from spacy.tokens import Doc
+
+from ..annotate.chunking import MAX_CHARACTERS, chunk_text
+from ..annotate.runner import (
+    AnnotatedText,
+    Part,
+    is_machine_error,
+    limited_memory,
+    pipe_docs,
+    process,
+)
+from ..annotate.settings import Settings
+from ..input_error import InputError
+from ..pipeline.interval_scheduling import Candidate
+from ..pipeline.lookup import recognizer, require_recognizer
+from .selection import Selection, Unit, random_key
+
+if TYPE_CHECKING:
+    from ..pipeline.crf_ner import CRFEntityRecognizer
+
+UNITS = ("docs", "sentences", "spans")
+STRATEGIES = ("entropy", "errors", "margin", "random")
+UNCERTAIN = 0.05  # the lowest probability of a span to ask about
+
+
+class Options(NamedTuple):
+    """What to choose.
+
+    n: The number of tasks, with the random ones.
+    unit: "docs", "sentences", or "spans", which are questions about single spans.
+    strategy: "entropy" of all analyses per token; expected number of "errors" per token; "margin",
+        the log odds of the best analysis against the second best; or "random". For questions about
+        spans, the first three are the same: probabilities near 0.5 are first.
+    budget: The tokens of all tasks together, at most; None for no limit.
+    repeats: At most this many tasks have the same text as most uncertain span; 0 for no limit.
+    sample: The share of tasks that are a random sample, for evaluation.
+    seed: Of the sample and of "random".
+    exclude: Ids of tasks that are not chosen, see `annotated_ids`.
+    component: The name of the `crf_ner` component; None for the only one.
+    """
+
+    n: int = 200
+    unit: str = "docs"
+    strategy: str = "entropy"
+    budget: int | None = None
+    repeats: int = 3
+    sample: float = 0.1
+    seed: int = 0
+    exclude: frozenset[str] = frozenset()
+    component: str | None = None
+
+    def selection(self) -> Selection:
+        """Make an empty selection."""
+        sample = round(self.n * self.sample)
+        return Selection(self.n - sample, sample, self.repeats, self.seed)
+
+
+def require_options(options: Options) -> None:
+    """Raise InputError for options that are out of range or contradict each other."""
+    for name, known in {"unit": UNITS, "strategy": STRATEGIES}.items():
+        if (got := getattr(options, name)) not in known:
+            raise InputError(f"{name}: expected one of {', '.join(known)}, got {got!r}.")
+    least = {"n": 1, "repeats": 0} | ({} if options.budget is None else {"budget": 1})
+    for name, low in least.items():
+        if getattr(options, name) < low:
+            raise InputError(f"{name}: expected {low} or more, got {getattr(options, name)}.")
+    if not 0 <= options.sample <= 1:
+        raise InputError(f"sample: expected a share from 0 to 1, got {options.sample}.")
+
+
+def rank_texts(
+    nlp: Language,
+    texts: Sequence[str | bytes],
+    options: Options,
+    settings: Settings = Settings(),  # noqa: B008
+) -> tuple[list[list[Unit]], list[AnnotatedText]]:
+    """Score the units of texts.
+
+    texts: Strings, or Docs as bytes, whose tokens are kept.
+
+    Returns the units of each text, and each text with the error of the pipeline, if there is one.
+    Raises InputError for questions about spans of overlapping entities, and errors of the machine.
+    """
+    name = require_recognizer(nlp, options.component)
+    pipe = recognizer(nlp, name)
+    if options.unit == "spans" and pipe.entities_key is not None:
+        raise InputError(
+            f"[{name}] unit: expected docs or sentences for overlapping entities, got spans. "
+            "Answers about single spans are partial annotation, which is for flat entities."
+        )
+    documents = [AnnotatedText(text) for text in texts]
+    pieces: list[AnnotatedText] = []
+    origins: list[tuple[int, int]] = []  # of each piece: its document, and its first character
+    names = nlp.pipe_names
+    with (
+        limited_memory(nlp),
+        nlp.select_pipes(disable=names[names.index(name) :]),
+    ):
+        for i, document in enumerate(documents):
+            for start, content in _pieces(nlp, document, options.unit):
+                pieces.append(AnnotatedText(content))
+                origins.append((i, start))
+        work = partial(_measure, nlp, pipe, options.strategy == "margin")
+        batch = settings.batch_size, settings.max_characters
+        parts = process(nlp, pieces, work, *batch)
+    found: list[list[Unit]] = [[] for _ in documents]
+    for piece, (i, start), own in zip(pieces, origins, parts):
+        documents[i].error = documents[i].error or piece.error
+        if piece.error is None:
+            found[i] += _units(piece.text, start, own, options)
+    for document, units in zip(documents, found):
+        document.words = sum(len(unit.tokens) for unit in units)
+        if document.error is not None:
+            units.clear()
+    return found, documents
+
+
+def identify(text: str, question: Sequence[Any] = ()) -> str:
+    """Return the id of a text, or of a question about a span: start, end and label."""
+    return hashlib.sha256(json.dumps([text, *question]).encode()).hexdigest()[:16]
+
+
+def _pieces(
+    nlp: Language, document: AnnotatedText, unit: str
+) -> Iterator[tuple[int, str | bytes | Any]]:
+    """Yield the texts of a document to score, each with its first character."""
+    if unit == "docs" or not isinstance(document.text, (str, bytes)):
+        yield 0, document.text
+        return
+    try:
+        if isinstance(document.text, bytes):
+            doc = Doc(nlp.vocab).from_bytes(document.text)
+            yield from ((start, each.to_bytes()) for start, each in _sentences(doc))
+            return
+        for start, end, *_ in chunk_text(document.text, MAX_CHARACTERS, 0):
+            doc = nlp.make_doc(document.text[start:end])
+            yield from ((start + first, each.text) for first, each in _sentences(doc))
+    except Exception as error:  # tokenizers raise errors of all types
+        if is_machine_error(error):
+            raise
+        document.fail(error)
+
+
+def _sentences(doc: Doc) -> Iterator[tuple[int, Doc]]:
+    """Split a Doc into sentences without whitespace at their ends."""
+    for sentence in Sentencizer()(doc).sents:
+        words = [token.i for token in sentence if not token.is_space]
+        if words:
+            span = doc[words[0] : words[-1] + 1]
+            own = [(token.text, bool(token.whitespace_)) for token in span]
+            spaces = [space for _, space in own[:-1]] + [False]
+            yield span.start_char, Doc(doc.vocab, [word for word, _ in own], spaces)
+
+
+class _Measured(NamedTuple):
+    """What the model finds in a part; spans are in characters of the piece.
+
+    tokens: Those that begin in the part.
+    """
+
+    tokens: list[tuple[str, bool]]
+    entropy: float
+    entities: list[Candidate]
+    candidates: list[Candidate]
+    log_odds: float
+
+
+def _measure(
+    nlp: Language, pipe: "CRFEntityRecognizer", log_odds: bool, batch: Sequence[Part]
+) -> None:
+    docs = pipe_docs(nlp, batch)
+    for part, doc, found in zip(batch, docs, pipe.uncertainty(docs, log_odds=log_odds)):
+        start, end, left, _ = part.chunk
+        own = [token for token in doc if start <= token.idx + left < end]
+        entities, candidates = (
+            [
+                ((doc[i].idx + left, doc[j - 1].idx + len(doc[j - 1]) + left, label), p)
+                for (i, j, label), p in each
+                if start <= doc[i].idx + left < end
+            ]
+            for each in (found.entities, found.candidates)
+        )
+        tokens = [(token.text, bool(token.whitespace_)) for token in own]
+        entropy = found.entropy * len(own) / max(len(doc), 1)  # without the context of the part
+        part.result = _Measured(tokens, entropy, entities, candidates, found.log_odds)
+
+
+def _units(text: str, start: int, parts: Iterable[Part], options: Options) -> Iterator[Unit]:
+    """Make the units of a piece of a document, which begins at a character of it."""
+    found: list[_Measured] = [part.result for part in parts]
+    tokens = [token for each in found for token in each.tokens]
+    entities = sorted(each for part in found for each in part.entities)
+    candidates = sorted(each for part in found for each in part.candidates)
+    if not any(word.strip() for word, _ in tokens):
+        return
+    if options.unit == "spans":
+        for span, p in candidates:
+            if UNCERTAIN <= p <= 1 - UNCERTAIN:
+                first, last, _ = span
+                score = _scored(options, identity := identify(text, span), 0.5 - abs(p - 0.5))
+                surface = text[first:last].casefold()
+                source = {"offset": start}
+                yield Unit(identity, text, tokens, [(span, p)], score, surface, source, span)
+        return
+    decoded = {span for span, _ in entities}
+    by_strategy = {
+        "entropy": sum(each.entropy for each in found) / len(tokens),
+        "errors": sum(1 - p if span in decoded else p for span, p in candidates) / len(tokens),
+        "margin": -min(each.log_odds for each in found),
+        "random": 0.0,
+    }
+    uncertain = [(0.5 - abs(p - 0.5), span) for span, p in candidates]
+    worst, (first, last, _) = max(uncertain, default=(0.0, (0, 0, "")))
+    surface = text[first:last].casefold() if worst >= UNCERTAIN else ""
+    score = _scored(options, identity := identify(text), by_strategy[options.strategy])
+    yield Unit(identity, text, tokens, entities, score, surface, {"offset": start})
+
+
+def _scored(options: Options, identity: str, score: float) -> float:
+    if options.strategy != "random":
+        return score if math.isfinite(score) else math.copysign(1e300, score)
+    return int(random_key(options.seed + 1, identity)[:12], 16) / 16**12

@@ -1,0 +1,129 @@
+"""The best candidates for annotation, of any number, in memory for as many as are chosen."""
+
+import hashlib
+from bisect import insort
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..tags import SpanOffsets
+
+
+@dataclass(slots=True)
+class Unit:
+    """A text, or a question about a span of it, that can be annotated.
+
+    id: A hash of the text and the question, the same in every run.
+    tokens: Their texts, and whether a space follows.
+    entities: The predicted entities, in order: start, end and label in characters, and probability;
+        gold ones have none.
+    score: How much annotating it is expected to teach; comparable for one strategy.
+    surface: The text of the most uncertain span, without case; "" for none.
+    source: "file", "line", "id" and "offset": where the text begins, in characters.
+    question: The span to ask about; None for all entities of the text.
+    """
+
+    id: str
+    text: str
+    tokens: list[tuple[str, bool]]
+    entities: Sequence[tuple[SpanOffsets, float | None]]
+    score: float
+    surface: str
+    source: dict[str, Any] = field(default_factory=dict)
+    question: SpanOffsets | None = None
+
+    @property
+    def rank(self) -> tuple[float, str, str]:
+        """Sort key: the highest score first. Equal texts differ in their source."""
+        return -self.score, self.id, str(self.source)
+
+
+class Selection:
+    """The units with the highest scores, and a random sample of the others.
+
+    The result is that of sorting all units: it does not depend on the order in which they are
+    added, or on the division of a corpus into parts whose selections are added. At most `repeats`
+    units have the same surface, so that similar ones are not all chosen; this is a matroid, for
+    which dropping the worst unit that breaks a limit is optimal.
+
+    n: The number of units with high scores. aside: The size of the random sample.
+    repeats: 0 for no limit.
+    seed: Of the sample.
+
+    duplicates: The number of units that were not added because an equal one is chosen.
+    """
+
+    def __init__(self, n: int, aside: int = 0, repeats: int = 0, seed: int = 0) -> None:
+        self._n, self._aside, self._repeats, self._seed = n, aside, repeats, seed
+        self._ranked: list[Unit] = []
+        self._sample: list[tuple[str, Unit]] = []
+        self._surfaces: Counter[str] = Counter()
+        self._ids: dict[str, tuple[float, str, str]] = {}
+        self.duplicates = 0
+
+    @property
+    def ranked(self) -> list[Unit]:
+        """The units with the highest scores, the best first."""
+        return list(self._ranked)
+
+    @property
+    def sample(self) -> list[Unit]:
+        """The random sample, in random order; no unit is also in `ranked`."""
+        return [unit for _, unit in self._sample]
+
+    def add(self, units: Iterable[Unit]) -> None:
+        """Add units."""
+        for unit in units:
+            known = self._ids.get(unit.id)
+            if known is not None:
+                self.duplicates += 1
+                if known <= unit.rank:
+                    continue
+                self._remove(unit.id)
+            entry = random_key(self._seed, unit.id), unit
+            if self._aside and (len(self._sample) < self._aside or entry[0] < self._sample[-1][0]):
+                insort(self._sample, entry, key=lambda pair: pair[0])
+                self._ids[unit.id] = unit.rank
+                if len(self._sample) > self._aside:
+                    _, left = self._sample.pop()
+                    del self._ids[left.id]
+                    self._add_ranked(left)
+            else:
+                self._add_ranked(unit)
+
+    def _add_ranked(self, unit: Unit) -> None:
+        if len(self._ranked) >= self._n and (not self._n or unit.rank > self._ranked[-1].rank):
+            return
+        insort(self._ranked, unit, key=lambda each: each.rank)
+        self._ids[unit.id] = unit.rank
+        self._surfaces[unit.surface] += 1
+        if self._repeats and unit.surface and self._surfaces[unit.surface] > self._repeats:
+            same = (each for each in reversed(self._ranked) if each.surface == unit.surface)
+            self._remove(next(same).id)
+        elif len(self._ranked) > self._n:
+            self._remove(self._ranked[-1].id)
+
+    def _remove(self, identity: str) -> None:
+        del self._ids[identity]
+        self._sample = [pair for pair in self._sample if pair[1].id != identity]
+        for i, unit in enumerate(self._ranked):
+            if unit.id == identity:
+                self._surfaces[unit.surface] -= 1
+                del self._ranked[i]
+                return
+
+
+def random_key(seed: int, identity: str) -> str:
+    """Return a random number, as text, that depends only on a seed and a unit."""
+    return hashlib.sha256(f"{seed} {identity}".encode()).hexdigest()
+
+
+def within_budget(units: Iterable[Unit], budget: int | None) -> list[Unit]:
+    """Return the units, in order, that fit into a number of tokens together."""
+    chosen, left = [], budget
+    for unit in units:
+        if left is None or len(unit.tokens) <= left:
+            chosen.append(unit)
+            left = None if left is None else left - len(unit.tokens)
+    return chosen

@@ -1,0 +1,167 @@
+"""Choose the texts of a corpus of any size that are most worth annotating, and write tasks."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import srsly
+from spacy.vocab import Vocab
+
+from ..annotate.dataframes import load
+from ..annotate.inputs import find_sources
+from ..annotate.multiprocess import processes
+from ..annotate.readers import require_text_column
+from ..annotate.run import Progress, require_packages
+from ..annotate.settings import Settings
+from ..annotate.shards import Shard, cut_shards, error_record
+from ..annotate.storage import locate
+from ..atomic import atomic_write
+from ..docbin import read_docbin
+from ..input_error import InputError
+from ..pipeline.lookup import recognizer
+from .ranking import Options, identify, rank_texts, require_options
+from .selection import Selection, Unit, within_budget
+from .tasks import require_tool, write_tasks
+
+TASKS, SAMPLE, ERRORS, SUMMARY = "tasks", "sample", "errors.jsonl", "summary.json"
+
+
+class ShardUnits(NamedTuple):
+    """The units of a shard that are among its best, its counts and its errors."""
+
+    units: list[Unit]
+    counts: "Counter[str]"
+    errors: list[dict[str, Any]]
+    size: int
+
+
+def suggest(
+    model: str,
+    inputs: Sequence[str | Path],
+    output: Path,
+    options: Options = Options(),  # noqa: B008
+    settings: Settings = Settings(),  # noqa: B008
+    *,
+    tool: str = "jsonl",
+    workers: int = 0,
+    gpu_ids: Sequence[int] = (),
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> dict[str, Any]:
+    """Choose the texts, or spans of them, that are most worth annotating, and write tasks.
+
+    model: Folder or package of a pipeline.
+    inputs, settings, workers, gpu_ids: As for `annotate`.
+    output: New folder for "tasks", the most valuable first; "sample", the random ones;
+        errors.jsonl, the documents that could not be read or scored; and summary.json.
+    tool: The format of the tasks, one of `TOOLS`.
+    on_progress: Called after each shard; its words are the tokens of the units.
+
+    Returns the content of summary.json: the numbers of "documents", "errors" and "blank" lines; of
+    "units", which are "tasks", "sample", "duplicates" of these, "over_budget", or "not_chosen"; and
+    of texts that are "empty" or "excluded", and so no units.
+    Raises InputError for invalid options, inputs and outputs, and as `annotate`.
+    """
+    require_packages("annotate", "pandas", "pyarrow")
+    require_options(options)
+    require_tool(tool, options.unit == "spans")
+    if output.exists():
+        raise InputError(f"{output}: expected the name of a new folder. Choose another one.")
+    sources = find_sources(inputs, locate(str(output))).sources
+    require_text_column(sources[0], settings.text_column)
+    selection, counts = options.selection(), Counter[str]()
+    work = partial(_rank_shard, model=model, settings=settings, options=options)
+    total = sum(source.size for source in sources)
+    size = 0
+    with atomic_write(output) as folder:
+        folder.mkdir()
+        with (
+            (folder / ERRORS).open("w", encoding="utf-8") as errors,
+            processes(workers, gpu_ids) as engine,
+        ):
+            for found in engine.map(work, cut_shards(sources, settings)):
+                selection.add(found.units)
+                counts += found.counts
+                errors.writelines(srsly.json_dumps(error) + "\n" for error in found.errors)
+                size += found.size
+                on_progress(Progress(size, total, counts["documents"], counts["tokens"], 0.0))
+        chosen = choose(selection, options)
+        labels = sorted(recognizer(load(model, -1, None), options.component).labels)
+        for name, units in zip((TASKS, SAMPLE), chosen):
+            write_tasks(folder, name, units, tool, labels, options.unit == "spans")
+        summary = _summarize(counts, selection, *chosen)
+        srsly.write_json(folder / SUMMARY, summary)
+    return summary
+
+
+def choose(selection: Selection, options: Options) -> tuple[list[Unit], list[Unit]]:
+    """Return the tasks and the random sample, within the budget, which both share."""
+    if options.budget is None:
+        return selection.ranked, selection.sample
+    of_sample = round(options.budget * options.sample)
+    return (
+        within_budget(selection.ranked, options.budget - of_sample),
+        within_budget(selection.sample, of_sample),
+    )
+
+
+def annotated_ids(path: Path, incorrect_key: str) -> Iterator[str]:
+    """Yield the ids of what a corpus annotates: texts without gaps, and spans.
+
+    path: A .spacy file or a folder of them.
+    incorrect_key: The key in `doc.spans` of spans that are not entities.
+    """
+    _, docs = read_docbin(path, Vocab())
+    for doc in docs:
+        if all(token.ent_iob for token in doc):
+            yield identify(doc.text)
+        for span in (*doc.ents, *doc.spans.get(incorrect_key, ())):
+            yield identify(doc.text, (span.start_char, span.end_char, span.label_))
+
+
+def _rank_shard(
+    shard: Shard, gpu_id: int, *, model: str, settings: Settings, options: Options
+) -> ShardUnits:
+    nlp = load(model, gpu_id, settings.precision)
+    given = [item for item in shard.items if item.row is not None]
+    texts = [(item.row or {})[settings.text_column] for item in given]
+    found, documents = rank_texts(nlp, texts, options, settings)
+    selection, counts = options.selection(), Counter[str]()
+    for item, units, document in zip(given, found, documents):
+        if document.error is not None:
+            item.reason = document.error
+            continue
+        counts["empty"] += not units
+        counts["tokens"] += document.words
+        identity = (item.row or {}).get(settings.id_column)
+        for unit in units:
+            if unit.id in options.exclude:
+                counts["excluded"] += 1
+                continue
+            unit.source = {"file": item.file, "line": item.line, "id": identity, **unit.source}
+            counts["units"] += 1
+            selection.add([unit])
+    errors = [error_record(item, settings.id_column) for item in shard.items if item.reason]
+    blank = sum(item.row is None and not item.reason for item in shard.items)
+    counts.update(documents=len(shard.items) - blank, blank=blank, errors=len(errors))
+    counts["duplicates"] = selection.duplicates
+    return ShardUnits([*selection.ranked, *selection.sample], counts, errors, shard.size)
+
+
+def _summarize(
+    counts: "Counter[str]", selection: Selection, tasks: list[Unit], sample: list[Unit]
+) -> dict[str, Any]:
+    names = ("documents", "errors", "blank", "empty", "excluded", "units")
+    over = len(selection.ranked) + len(selection.sample) - len(tasks) - len(sample)
+    duplicates = counts["duplicates"] + selection.duplicates
+    used = len(tasks) + len(sample) + over + duplicates
+    return {
+        **{name: counts[name] for name in names},
+        "tasks": len(tasks),
+        "sample": len(sample),
+        "duplicates": duplicates,
+        "over_budget": over,
+        "not_chosen": counts["units"] - used,
+        "tokens": sum(len(unit.tokens) for unit in (*tasks, *sample)),
+    }

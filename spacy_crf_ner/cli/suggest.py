@@ -1,0 +1,129 @@
+"""The command `suggest`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import srsly
+import typer
+
+from .. import active_learning
+from ..active_learning.suggestion import annotated_ids
+from ..annotate import Settings
+from ..data.offsets import INCORRECT
+from .console import annotation_progress
+from .options import Component, IDField, Model, Precision, TextField, Texts, WholeFiles, numbers
+
+
+def suggest(
+    model: Model,
+    inputs: Texts,
+    output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="New folder for the tasks.")],
+    n: Annotated[int, typer.Option(min=1, help="Number of tasks, with the random ones.")] = 200,
+    unit: Annotated[
+        str,
+        typer.Option(metavar="|".join(active_learning.UNITS), help="What a task is about."),
+    ] = "docs",
+    tool: Annotated[
+        str,
+        typer.Option(
+            "--for", metavar="|".join(active_learning.TOOLS), help="The tool to annotate with."
+        ),
+    ] = "jsonl",
+    strategy: Annotated[
+        str,
+        typer.Option(metavar="|".join(active_learning.STRATEGIES), help="How tasks are ranked."),
+    ] = "entropy",
+    budget: Annotated[
+        int | None, typer.Option(min=1, help="Tokens of all tasks together, at most.")
+    ] = None,
+    repeats: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Tasks whose most uncertain span has the same text, at most; 0: no limit.",
+        ),
+    ] = 3,
+    sample: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE", help="Share of the tasks that are a random sample, for evaluation."
+        ),
+    ] = 0.1,
+    seed: Annotated[int, typer.Option(help="Seed of the random sample.")] = 0,
+    exclude: Annotated[
+        list[Path] | None,
+        typer.Option(help="Corpus, .spacy: what it annotates is not asked. May be repeated."),
+    ] = None,
+    text_column: TextField = "text",
+    id_column: IDField = "id",
+    whole_files: WholeFiles = False,
+    workers: Annotated[
+        int,
+        typer.Option(min=0, help="Processes, each with its own model; 0: one per core, at most 8."),
+    ] = 0,
+    gpu_id: Annotated[
+        str, typer.Option(help="GPU numbers, comma-separated, one worker each; -1 for the CPU.")
+    ] = "-1",
+    precision: Precision = None,
+    component: Component = None,
+) -> None:
+    """Choose the texts that are most worth annotating next, as tasks for a tool.
+
+    Reads what `annotate` reads. The tasks have the predicted entities, to be corrected.
+
+    \b
+    Units:
+      docs       whole documents
+      sentences  sentences of documents
+      spans      questions such as "is this span a PERSON?"; not for doccano, nor for
+                 overlapping entities
+
+    \b
+    Strategies:
+      entropy    entropy of the distribution over all analyses, per token
+      errors     expected number of wrong and missed entities, per token
+      margin     the best analysis is hardly more probable than the second best
+      random     at random, to compare with
+    For spans, the first three are the same: probabilities near 0.5 come first.
+
+    \b
+    Writes into the folder:
+      tasks         the tasks, the most valuable first: .jsonl, or .json for Label Studio
+      sample        random tasks, to evaluate on: never train on them
+      labeling.xml  the labeling configuration, for Label Studio
+      errors.jsonl  documents that cannot be read or scored
+      summary.json  the number of documents, and where each of their units is
+
+    `convert ANSWERS OUTPUT --merge CORPUS` adds the answers to a corpus.
+
+    \b
+    Examples:
+      spacy-crf-ner suggest training/model-best texts/ tasks --for prodigy
+      spacy-crf-ner suggest training/model-best texts/ questions --unit spans --n 500
+    """
+    settings = Settings(
+        text_column=text_column,
+        id_column=id_column,
+        whole_files=whole_files,
+        precision=precision,
+    )
+    known = (each for corpus in exclude or () for each in annotated_ids(corpus, INCORRECT))
+    options = active_learning.Options(
+        n, unit, strategy, budget, repeats, sample, seed, frozenset(known), component
+    )
+    gpu_ids = [gpu for gpu in numbers("--gpu-id", gpu_id) if gpu >= 0]
+    with annotation_progress("Scoring") as on_progress:
+        summary = active_learning.suggest(
+            model,
+            inputs,
+            output,
+            options,
+            settings,
+            tool=tool,
+            workers=workers,
+            gpu_ids=gpu_ids,
+            on_progress=on_progress,
+        )
+    typer.echo(srsly.json_dumps(summary, indent=2))
+    if summary["errors"]:
+        raise typer.Exit(2)

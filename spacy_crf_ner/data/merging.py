@@ -1,0 +1,172 @@
+"""Merge answers of annotators into a corpus: what they say replaces what it said.
+
+Answers are Docs. Each says something of its annotated tokens, and of its incorrect spans, and
+nothing of other tokens.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+from spacy.tokens import Doc, Span
+
+from ..pipeline.label_sets import annotated_labels
+from ..tags import SpanOffsets
+from .json_records import shorten
+from .offsets import INCORRECT
+from .repair_log import ConversionLog, error
+
+
+def merge_answers(
+    corpus: Iterable[Doc], answers: Iterable[Doc], log: ConversionLog
+) -> Iterator[Doc]:
+    """Merge answers into the docs with the same text.
+
+    corpus: Docs; they are changed. Their tokens are kept.
+    answers: Docs with the same vocabulary; all are in memory. A later one that contradicts an
+        earlier one is an error, or left out: an entity or outside token against another entity, or
+        an entity against an incorrect span.
+    log: Decides about contradictions, "contradiction", entities that do not align with the tokens
+        of the corpus, "alignment", and docs of other labels, "label". It counts in `merged`:
+        "answers", "unchanged" docs of the corpus, "changed" docs, and "added" ones, whose texts the
+        corpus does not have.
+
+    Yields the docs of the corpus in order, then the added ones.
+    """
+    by_text: dict[str, list[Doc]] = {}
+    for answer in answers:
+        log.merged["answers"] += 1
+        by_text.setdefault(answer.text, []).append(answer)
+    unused = dict.fromkeys(by_text)
+    for doc in corpus:
+        unused.pop(doc.text, None)
+        changed = _merge(doc, by_text.get(doc.text, ()), log)
+        log.merged["changed" if changed else "unchanged"] += 1
+        yield doc
+    for text in unused:
+        blank = by_text[text][0].copy()
+        blank.set_ents([], default="missing")
+        blank.spans.pop(INCORRECT, None)
+        _merge(blank, by_text[text], log)
+        log.merged["added"] += 1
+        yield blank
+
+
+def _merge(doc: Doc, answers: Iterable[Doc], log: ConversionLog) -> bool:
+    """Merge answers into a doc, and return whether it changed."""
+    before = _content(doc)
+    known = np.zeros(len(doc), dtype=bool)  # tokens that an answer annotates
+    denied: set[SpanOffsets] = set()  # the incorrect spans of answers
+    for answer in answers:
+        if not _contradicts(doc, answer, known, denied, log):
+            _apply(doc, answer)
+            known |= _covered(doc, answer)
+            denied |= {_key(span) for span in _aligned(doc, answer.spans.get(INCORRECT, ()))}
+    return _content(doc) != before
+
+
+def _contradicts(
+    doc: Doc,
+    answer: Doc,
+    known: NDArray[np.bool_],
+    denied: set[SpanOffsets],
+    log: ConversionLog,
+) -> bool:
+    """Whether an answer cannot be used; if so, the log counts it."""
+    kind, expected, got, fix = "", "", "", ""
+    labels, own = (sorted(annotated_labels(each) or ()) for each in (doc, answer))
+    given = [*answer.ents, *answer.spans.get(INCORRECT, ())]
+    if labels != own:
+        kind, expected, got = "label", f"the annotated labels {labels}", f"{own}"
+        fix = "Convert it with the same --labels"
+    elif len(_aligned(doc, given)) < len(given):
+        kind, expected, got = "alignment", "spans of whole tokens of the corpus", shorten(given)
+        fix = "Use the tokenizer of the corpus, or leave the answer out"
+    elif contested := _contested(doc, answer, known, denied):
+        start, end, label = min(contested)
+        kind, expected = "contradiction", "answers that agree"
+        got = f"two that differ in {shorten(doc[start:end].text)} ({label})"
+        fix = "Correct one of them, or keep the first with --repair"
+    if kind:
+        problem = error(f"the answer about {shorten(doc.text)}", expected, got, fix)
+        log.rejected(kind, problem, records=1, entities=len(answer.ents))
+    return bool(kind)
+
+
+def _contested(
+    doc: Doc, answer: Doc, known: NDArray[np.bool_], denied: set[SpanOffsets]
+) -> set[SpanOffsets]:
+    """Find the entities about which an answer differs from earlier ones."""
+    now = _covered(doc, answer)
+    ents = {_key(ent) for ent in _aligned(doc, answer.ents)}
+    before = {_key(ent) for ent in doc.ents if known[ent.start : ent.end].all()}
+    no = {_key(span) for span in _aligned(doc, answer.spans.get(INCORRECT, ()))}
+    return (
+        {ent for ent in before - ents if now[ent[0] : ent[1]].any()}
+        | {ent for ent in ents - before if known[ent[0] : ent[1]].any()}
+        | {ent for ent in ents if _is_among(ent, denied)}
+        | {ent for ent in before if _is_among(ent, no)}
+    )
+
+
+def _apply(doc: Doc, answer: Doc) -> None:
+    """Replace the annotation of a doc where an answer has one."""
+    now = _covered(doc, answer)
+    wrong = _aligned(doc, answer.spans.get(INCORRECT, ()))
+    denied = {_key(span) for span in wrong}
+    unknown = {token.i for token in doc if not token.ent_iob}
+    kept = []
+    for ent in doc.ents:
+        if not now[ent.start : ent.end].any() and not _is_among(_key(ent), denied):
+            kept.append(ent)
+            continue
+        for token in ent:  # nothing is known about them; set_ents keeps old ids
+            unknown.add(token.i)
+            token.ent_id, token.ent_kb_id = 0, 0
+    blank = [doc[i : i + 1] for i in sorted(unknown.difference(np.flatnonzero(now).tolist()))]
+    doc.set_ents([*kept, *_aligned(doc, answer.ents)], missing=blank, default="outside")
+    found = {_key(span): span for span in (*doc.spans.get(INCORRECT, ()), *wrong)}
+    for ent in doc.ents:
+        for label in (ent.label_, ""):
+            found.pop((ent.start, ent.end, label), None)
+    if found or INCORRECT in doc.spans:
+        doc.spans[INCORRECT] = [found[key] for key in sorted(found)]
+
+
+def _is_among(ent: SpanOffsets, incorrect: set[SpanOffsets]) -> bool:
+    """Whether an entity is denied, under its label or under any."""
+    return ent in incorrect or (*ent[:2], "") in incorrect
+
+
+def _covered(doc: Doc, answer: Doc) -> NDArray[np.bool_]:
+    """Mark the tokens of a doc whose characters an answer annotates all."""
+    characters = np.ones(len(doc.text) + 1, dtype=bool)
+    for token, is_known in zip(answer, _annotated(answer)):
+        characters[token.idx : token.idx + len(token)] &= is_known
+    return np.array(
+        [characters[token.idx : token.idx + len(token)].all() for token in doc], dtype=bool
+    )
+
+
+def _annotated(doc: Doc) -> NDArray[np.bool_]:
+    return np.array([token.ent_iob != 0 for token in doc], dtype=bool)
+
+
+def _aligned(doc: Doc, spans: Iterable[Span]) -> list[Span]:
+    """Find spans of another doc with the same text; those that do not align are left out."""
+    found = (
+        doc.char_span(
+            span.start_char, span.end_char, span.label_, kb_id=span.kb_id_, span_id=span.id_
+        )
+        for span in spans
+    )
+    return [span for span in found if span is not None]
+
+
+def _key(span: Span) -> SpanOffsets:
+    return span.start, span.end, span.label_
+
+
+def _content(doc: Doc) -> object:
+    incorrect = sorted(_key(span) for span in doc.spans.get(INCORRECT, ()))
+    return [(token.ent_iob, token.ent_type_) for token in doc], incorrect

@@ -1,0 +1,43 @@
+"""A pipeline that is unsure, in a folder."""
+
+import pytest
+import spacy
+
+from pipelines import TOK2VEC, make_examples, train
+
+
+@pytest.fixture(scope="session")
+def unsure():
+    """A pipeline of two labels that has learned little; not to be changed."""
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": TOK2VEC}})
+    texts = [("Anna saw Bonn.", [(0, 4, "PER"), (9, 13, "LOC")]), ("It came.", [])]
+    train(nlp, make_examples(nlp, texts), steps=8)
+    return nlp
+
+
+@pytest.fixture(scope="session")
+def model(unsure, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("unsure") / "model"
+    unsure.to_disk(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def loop(monkeypatch):
+    """Workers that are a loop in this process."""
+    from contextlib import contextmanager
+
+    from spacy_crf_ner.active_learning import suggestion
+
+    class Loop:
+        size = 1
+
+        def map(self, work, items):
+            return (work(item, -1) for item in items)
+
+    @contextmanager
+    def processes(workers=0, gpu_ids=()):
+        yield Loop()
+
+    monkeypatch.setattr(suggestion, "processes", processes)

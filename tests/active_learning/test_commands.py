@@ -1,0 +1,82 @@
+"""The commands write what the functions find."""
+
+import json
+from pathlib import Path
+
+import pytest
+import spacy
+from spacy.tokens import DocBin, Span
+from typer.testing import CliRunner
+
+from spacy_crf_ner.cli import app
+
+SCRIPT = "<script>alert(1)</script>"
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    nlp = spacy.blank("en")
+    doc = nlp.make_doc(f"Tim Cook visited Hanoi {SCRIPT}")
+    doc.set_ents([doc.char_span(0, 8, "ORG"), Span(doc, 4, 5, SCRIPT)], default="outside")
+    DocBin(docs=[doc]).to_disk(tmp_path / "gold.spacy")
+    return tmp_path / "gold.spacy"
+
+
+@pytest.fixture
+def pipeline(trained, tmp_path):
+    trained.to_disk(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.mark.parametrize("tool, suffix", [("prodigy", "jsonl"), ("label-studio", "json")])
+def test_review_writes_page_findings_and_tasks(pipeline, corpus, tmp_path, tool, suffix):
+    out = tmp_path / "out"
+    result = run("review", pipeline, corpus, out, "--folds", 0, "--for", tool)
+    assert result.exit_code == 0, result.output
+    assert "learned" in result.output and "their errors" in result.output
+    names = {"review.html", "findings.jsonl", f"tasks.{suffix}"}
+    names |= {"labeling.xml"} if suffix == "json" else set()
+    assert {path.name for path in out.iterdir()} == names
+    page = (out / "review.html").read_text("utf-8")
+    assert SCRIPT not in page and "&lt;script&gt;alert" in page
+    findings = [json.loads(line) for line in (out / "findings.jsonl").read_text().splitlines()]
+    assert page.count("<article") == len(findings) > 0
+    assert "log odds" in page
+
+
+def test_review_refuses_what_it_cannot_do(pipeline, corpus, tmp_path):
+    for arguments in (["--folds", "1"], ["--for", "paper"]):
+        result = run("review", pipeline, corpus, tmp_path / "out", *arguments)
+        assert result.exit_code == 1 and "expected" in result.output
+    assert run("review", pipeline, corpus, tmp_path).exit_code == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_suggest_and_merge(pipeline, corpus, tmp_path, loop):
+    (tmp_path / "texts.txt").write_text("Tim Cook came.\nWashington\nNothing\n")
+    out = tmp_path / "tasks"
+    arguments = [pipeline, tmp_path / "texts.txt", out, "--n", 3, "--sample", 0]
+    result = run("suggest", *arguments, "--strategy", "margin")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout[result.stdout.index("{") :])["tasks"] == 3
+    lines = (out / "tasks.jsonl").read_text().splitlines()
+    answers = [{**json.loads(line), "answer": "accept", "spans": []} for line in lines]
+    (tmp_path / "answers.jsonl").write_text("\n".join(map(json.dumps, answers)))
+    merged = tmp_path / "merged.spacy"
+    result = run("convert", tmp_path / "answers.jsonl", merged, "--merge", corpus)
+    assert result.exit_code == 0, result.output
+    assert "Merged: 3 answers, 1 unchanged, 0 changed, 3 added" in result.output
+    again = tmp_path / "again"
+    result = run("suggest", *arguments[:2], again, "--exclude", merged)
+    assert json.loads(result.stdout[result.stdout.index("{") :])["excluded"] == 3
+    assert Path(again / "tasks.jsonl").read_text() == ""
+
+
+def test_a_document_that_fails_is_an_exit_code(pipeline, tmp_path, loop):
+    (tmp_path / "texts.jsonl").write_text('{"text": "Tim Cook"}\n{"text": 3}\n')
+    result = run("suggest", pipeline, tmp_path / "texts.jsonl", tmp_path / "out")
+    assert result.exit_code == 2, result.output

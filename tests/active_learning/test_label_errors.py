@@ -1,0 +1,151 @@
+"""Gold that models contradict is found, by models that have not seen it."""
+
+import math
+import random
+
+import pytest
+import spacy
+from spacy.tokens import Doc, DocBin, Span
+
+from pipelines import TOK2VEC
+from spacy_crf_ner.active_learning import label_errors, review
+from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.training import cross_validation
+from spacy_crf_ner.training.cross_validation import divide, train_folds
+
+
+def sentences(number):
+    rng = random.Random(0)
+    people, places = ["Anna", "Bob", "Carla", "Dora"], ["Bonn", "Paris", "Hanoi", "Oslo"]
+    for i in range(number):
+        words = [rng.choice(people), "went", "to", rng.choice(places), f"in{i}", "."]
+        yield words, [(0, 1, "PER"), (3, 4, "LOC")]
+
+
+def write_corpus(path, wrong):
+    """Gold docs; `wrong` replaces the entities of some."""
+    nlp = spacy.blank("en")
+    docs = []
+    for i, (words, ents) in enumerate(sentences(60)):
+        doc = Doc(nlp.vocab, words)
+        doc.set_ents([Span(doc, *ent) for ent in wrong.get(i, ents)], default="outside")
+        docs.append(doc)
+    docs.insert(7, Doc(nlp.vocab, []))
+    DocBin(docs=docs).to_disk(path)
+    return docs
+
+
+WRONG = {
+    3: [(0, 1, "LOC"), (3, 4, "LOC")],  # label
+    20: [(0, 1, "PER")],  # missing
+    31: [(0, 2, "PER"), (3, 4, "LOC")],  # boundary
+    44: [(0, 1, "PER"), (2, 3, "PER"), (3, 4, "LOC")],  # spurious
+}
+KINDS = {3: "other type", 21: "not in gold", 32: "other boundary", 45: "only in gold"}
+
+
+def config():
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+    filled = nlp.config
+    filled["training"].update(max_steps=40, eval_frequency=20, patience=0)
+    filled["training"]["optimizer"]["learn_rate"] = 0.01
+    filled["training"]["batcher"] = {
+        "@batchers": "spacy.batch_by_sequence.v1", "size": 16, "get_length": None,
+    }  # fmt: skip
+    return nlp
+
+
+@pytest.mark.slow
+def test_errors_are_the_first_findings(tmp_path):
+    write_corpus(tmp_path / "gold.spacy", WRONG)
+    done = []
+    found = review(config(), tmp_path / "gold.spacy", 2, on_fold=done.append)
+    first = {each["doc"]: each["kind"] for each in found.findings[:4]}
+    assert first == KINDS
+    assert done == [1, 2] and found.docs == 61
+    odds = [each["log_odds"] for each in found.findings]
+    assert odds == sorted(odds, reverse=True)
+    units = [*found.units()]
+    assert {unit.source["doc"] for unit in units[:4]} == {*KINDS}
+    assert [unit.score for unit in units] == sorted((u.score for u in units), reverse=True)
+    assert all(p is None for unit in units for _, p in unit.entities)
+
+
+def test_log_odds_compare_prediction_and_gold(trained, tmp_path):
+    nlp = spacy.blank("en")
+    doc = nlp.make_doc("Tim Cook visited Hanoi.")
+    doc.set_ents([doc.char_span(0, 8, "ORG")], default="outside")
+    other = nlp.make_doc("Washington")
+    other.set_ents([Span(other, 0, 1, "ORG")], default="outside")
+    DocBin(docs=[nlp.make_doc(""), doc, other]).to_disk(tmp_path / "gold.spacy")
+    found = review(trained, tmp_path / "gold.spacy", 0)
+    ner = trained.get_pipe("crf_ner")
+    expected = {}
+    for i, gold, wrong, right in [
+        (1, doc, (0, 2, "ORG"), (0, 2, "PERSON")),
+        (1, doc, None, (3, 4, "GPE")),
+        (2, other, (0, 1, "ORG"), (0, 1, "GPE")),
+    ]:
+        bare = trained.make_doc(gold.text)
+        (p,) = ner.span_posteriors(bare, [Span(bare, *right)])
+        q = None if wrong is None else ner.span_posteriors(bare, [Span(bare, *wrong)])[0]
+        expected[i, right[2]] = math.log(p / (1 - p)), q
+    for each in found.findings:
+        log_odds, q = expected.pop((each["doc"], each["predicted"]["label"]))
+        assert each["log_odds"] == pytest.approx(log_odds, rel=1e-3)
+        assert each["gold_probability"] == pytest.approx(q, abs=1e-6)
+    assert not expected
+
+
+@pytest.mark.parametrize("q, miss_rate, p", [(0.2, 0.0, 0.8), (0.0, 0.4, 0.6), (0.5, 0.4, 0.5)])
+def test_absence_is_no_surer_than_the_recall_of_the_label(q, miss_rate, p):
+    finding = {"predicted": None, "gold_probability": q, "confidence": q}
+    assert label_errors.log_odds(finding, miss_rate) == pytest.approx(math.log(p / (1 - p)))
+
+
+def test_equal_texts_are_in_one_fold():
+    texts = [f"text {i % 10}" for i in range(40)]
+    folds = divide(texts, 3, seed=1)
+    assert {*folds} == {0, 1, 2}
+    assert len({*zip(texts, folds)}) == 10
+    assert folds == divide(texts, 3, seed=1) != divide(texts, 3, seed=2)
+    for number in (1, 11):
+        with pytest.raises(InputError, match="folds"):
+            divide(texts, number)
+
+
+def test_a_fold_is_not_trained_on(tmp_path, monkeypatch):
+    docs = write_corpus(tmp_path / "gold.spacy", {})
+    fold_of = divide([doc.text for doc in docs], 3)
+    seen = []
+
+    def train(nlp, path, **others):
+        parts = (spacy.tokens.DocBin().from_disk(path / f"{p}.spacy") for p in ("train", "dev"))
+        seen.append([{doc.text for doc in part.get_docs(nlp.vocab)} for part in parts])
+        nlp.to_disk(path / "model-best")
+
+    monkeypatch.setattr(cross_validation, "train", train)
+    nlp = config()
+    held_out = [[docs[i].text for i in rows] for _, rows in train_folds(nlp.config, docs, fold_of)]
+    assert sorted(text for rows in held_out for text in rows) == sorted(doc.text for doc in docs)
+    for (train_texts, dev_texts), rows in zip(seen, held_out, strict=True):
+        assert train_texts | dev_texts | {*rows} == {doc.text for doc in docs}
+        assert not (train_texts & dev_texts) and not (train_texts | dev_texts) & {*rows}
+
+
+def test_what_cannot_be_reviewed_is_an_error(trained, tmp_path):
+    nlp = spacy.blank("en")
+    DocBin(docs=[nlp.make_doc("It came")]).to_disk(tmp_path / "none.spacy")
+    with pytest.raises(InputError, match="docs with entities"):
+        review(trained, tmp_path / "none.spacy", 0)
+    write_corpus(tmp_path / "gold.spacy", {})
+    ruled = spacy.blank("en")
+    ruled.add_pipe("crf_ner", source=trained)
+    ruled.add_pipe("entity_ruler")
+    with pytest.raises(InputError, match="no other component sets entities"):
+        review(ruled, tmp_path / "gold.spacy", 0)
+    with pytest.raises(InputError, match="a reader with a path"):
+        plain = config()
+        plain.config["corpora"]["train"] = {"@readers": "other"}
+        review(plain, tmp_path / "gold.spacy", 2)

@@ -1,0 +1,100 @@
+"""What is kept of a stream of units is what sorting all of them would give."""
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers import properties
+from spacy_crf_ner.active_learning.selection import Selection, Unit, random_key, within_budget
+
+
+def unit(number, score=0.0, surface="", size=1, source=""):
+    tokens = [("w", True)] * size
+    return Unit(f"{number:03}", "text", tokens, [], score, surface, {"file": source})
+
+
+UNITS = st.lists(
+    st.builds(
+        unit,
+        st.integers(0, 20),
+        st.integers(0, 3).map(float),
+        st.sampled_from(["", "hanoi", "bonn"]),
+        st.integers(1, 4),
+    ),
+    max_size=30,
+)
+
+
+def by_sorting(units, n, aside, repeats, seed):
+    """The definition: of equal ids the best, a random sample, then the best of the others."""
+    best = {}
+    for each in sorted(units, key=lambda each: each.rank):
+        best.setdefault(each.id, each)
+    sample = sorted(best, key=lambda identity: random_key(seed, identity))[:aside]
+    used, chosen = Counter(), []
+    for each in sorted(best.values(), key=lambda each: each.rank):
+        if each.id in sample or len(chosen) == n:
+            continue
+        if not (repeats and each.surface and used[each.surface] == repeats):
+            used[each.surface] += 1
+            chosen.append(each.id)
+    return chosen, sample
+
+
+def ids(units):
+    return [each.id for each in units]
+
+
+@properties
+@given(UNITS, st.integers(0, 6), st.integers(0, 4), st.integers(0, 3), st.randoms())
+def test_a_selection_is_that_of_sorting_everything(units, n, aside, repeats, rng):
+    same_id = {}
+    for each in units:  # equal texts have equal spans
+        each.surface = same_id.setdefault(each.id, each.surface)
+    selection = Selection(n, aside, repeats, seed=3)
+    rng.shuffle(units)
+    selection.add(units)
+    expected = by_sorting(units, n, aside, repeats, 3)
+    assert (ids(selection.ranked), ids(selection.sample)) == expected
+
+    parts = [Selection(n, aside, repeats, seed=3) for _ in range(3)]
+    for each in units:
+        rng.choice(parts).add([each])
+    joined = Selection(n, aside, repeats, seed=3)
+    for part in rng.sample(parts, 3):
+        joined.add([*part.ranked, *part.sample])
+    assert (ids(joined.ranked), ids(joined.sample)) == expected
+
+
+def test_a_name_of_many_texts_is_asked_three_times():
+    selection = Selection(n=5, repeats=3)
+    selection.add(unit(i, 9.0, "hanoi") for i in range(50))
+    selection.add(unit(50 + i, 1.0, "bonn") for i in range(50))
+    assert Counter(each.surface for each in selection.ranked) == {"hanoi": 3, "bonn": 2}
+
+
+def test_memory_is_that_of_the_chosen():
+    selection = Selection(n=3, aside=2, repeats=1)
+    selection.add(unit(i % 1000, random.Random(i).random(), str(i % 7)) for i in range(5000))
+    assert len(selection._ids) == 5
+    assert len(selection._ranked) == 3 and len(selection._sample) == 2
+
+
+def test_another_seed_gives_another_sample_but_the_same_ranking():
+    units = [unit(i, float(i)) for i in range(100)]
+    samples = []
+    for seed in (0, 0, 1):
+        selection = Selection(n=0, aside=10, seed=seed)
+        selection.add(units)
+        samples.append(ids(selection.sample))
+    assert samples[0] == samples[1] != samples[2]
+
+
+@pytest.mark.parametrize("budget, chosen", [(None, "abc"), (6, "ab"), (5, "ac"), (2, "c"), (0, "")])
+def test_a_budget_is_never_exceeded(budget, chosen):
+    units = [unit(0, size=3), unit(1, size=3), unit(2, size=2)]
+    named = dict(zip(ids(units), "abc"))
+    assert "".join(named[each.id] for each in within_budget(units, budget)) == chosen

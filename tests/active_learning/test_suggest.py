@@ -1,0 +1,247 @@
+"""Texts are ranked by the whole distribution, and each is in the output or counted."""
+
+import json
+import math
+from itertools import pairwise
+
+import pytest
+import spacy
+from spacy.tokens import DocBin
+
+from overlapping import make_overlapping
+from spacy_crf_ner.active_learning import Options, suggest
+from spacy_crf_ner.active_learning.ranking import identify, rank_texts
+from spacy_crf_ner.active_learning.suggestion import annotated_ids
+from spacy_crf_ner.annotate import Settings
+from spacy_crf_ner.data.offsets import INCORRECT
+from spacy_crf_ner.input_error import InputError
+
+TEXTS = ["Anna saw Bonn", "Bonn came", "It", "Élan 🙂 Bonn", "saw Anna saw", "It came", "Zoë it"]
+
+
+def enumerated(nlp, text):
+    """All analyses of a short text, each with its probability."""
+    (analyses,) = nlp.get_pipe("crf_ner").nbest([nlp.make_doc(text)], 10**5)
+    assert math.fsum(each.probability for each in analyses) == pytest.approx(1, abs=1e-6)
+    return [
+        ({(e.start_char, e.end_char, e.label_) for e in each.ents}, each.probability)
+        for each in analyses
+    ]
+
+
+def by_definition(strategy, nlp, text):
+    analyses, T = enumerated(nlp, text), len(nlp.make_doc(text))
+    p = [each for _, each in analyses]
+    if strategy == "margin":
+        return -math.log(p[0] / p[1])
+    if strategy == "entropy":
+        return -math.fsum(each * math.log(each) for each in p if each) / T
+    best = analyses[0][0]
+    spans = {span for ents, _ in analyses for span in ents}
+    probability = {s: math.fsum(q for ents, q in analyses if s in ents) for s in spans}
+    kept = [s for s in spans if probability[s] >= 0.01]
+    return math.fsum(1 - probability[s] if s in best else probability[s] for s in kept) / T
+
+
+def only(found):
+    """The one unit of each text."""
+    return [unit for units in found for unit in units]
+
+
+@pytest.mark.parametrize("strategy", ["entropy", "errors", "margin"])
+def test_the_ranking_is_that_of_the_enumeration(unsure, strategy):
+    found, _ = rank_texts(unsure, TEXTS, Options(strategy=strategy))
+    units = only(found)
+    scores = [by_definition(strategy, unsure, text) for text in TEXTS]
+    assert [unit.text for unit in units] == TEXTS  # no score is of another text
+    assert [unit.score for unit in units] == pytest.approx(scores, abs=1e-5)
+    selection = Options(n=len(TEXTS), sample=0, repeats=0, strategy=strategy).selection()
+    selection.add(units)
+    best_first = sorted(zip(scores, TEXTS), reverse=True)
+    assert [unit.text for unit in selection.ranked] == [text for _, text in best_first]
+
+
+def test_questions_are_the_spans_nearest_to_one_half(unsure):
+    found, _ = rank_texts(unsure, TEXTS, Options(unit="spans"))
+    asked = {(unit.text, unit.question): unit for unit in only(found)}
+    expected = {}
+    for text in TEXTS:
+        analyses = enumerated(unsure, text)
+        for span in {span for ents, _ in analyses for span in ents}:
+            p = math.fsum(q for ents, q in analyses if span in ents)
+            if 0.05 <= p <= 0.95:
+                expected[text, span] = 0.5 - abs(p - 0.5)
+    assert expected
+    assert {key: unit.score for key, unit in asked.items()} == pytest.approx(expected, abs=1e-5)
+    for (text, (start, end, _)), unit in asked.items():
+        assert unit.surface == text[start:end].casefold()
+
+
+def test_random_scores_depend_on_seed_and_text_alone(unsure):
+    def scores(texts, seed):
+        found, _ = rank_texts(unsure, texts, Options(strategy="random", seed=seed))
+        return {unit.text: unit.score for unit in only(found)}
+
+    assert scores(TEXTS, 0) == scores(TEXTS[::-1], 0)
+    assert scores(TEXTS, 0) != scores(TEXTS, 1)
+    assert scores(TEXTS[:2], 0).items() <= scores(TEXTS, 0).items()
+
+
+def test_sentences_are_ranked_alone_and_know_their_place(unsure):
+    text = "Anna saw Bonn.  It came!\n\nBonn"
+    (units,), _ = rank_texts(unsure, [text], Options(unit="sentences"))
+    assert [unit.text for unit in units] == ["Anna saw Bonn.", "It came!", "Bonn"]
+    for unit in units:
+        start = unit.source["offset"]
+        assert text[start : start + len(unit.text)] == unit.text
+    alone, _ = rank_texts(unsure, [unit.text for unit in units], Options())
+    assert [unit.score for unit in units] == pytest.approx([u.score for u in only(alone)], abs=1e-5)
+
+
+def test_tokens_of_docs_are_kept_and_annotation_is_not_needed(unsure):
+    doc = spacy.tokens.Doc(unsure.vocab, ["An", "na", "came"], [False, True, False])
+    ((unit,),), _ = rank_texts(unsure, [doc.to_bytes()], Options())
+    assert unit.text == "Anna came"
+    assert unit.tokens == [("An", False), ("na", True), ("came", False)]
+
+
+def test_a_long_text_is_scored_in_chunks(unsure):
+    text = "Anna saw Bonn. It came. " * 40
+    options, settings = Options(), Settings(max_characters=200)
+    ((whole,),), _ = rank_texts(unsure, [text], options)
+    ((parts,),), _ = rank_texts(unsure, [text], options, settings)
+    assert parts.tokens == whole.tokens
+    assert [span for span, _ in parts.entities] == [span for span, _ in whole.entities]
+    assert parts.score == pytest.approx(whole.score, rel=0.05)
+
+
+def test_empty_texts_are_no_units(unsure):
+    for unit in ("docs", "sentences", "spans"):
+        found, documents = rank_texts(unsure, ["", " \n", "It"], Options(unit=unit))
+        assert found[:2] == [[], []]
+        assert [document.error for document in documents] == [None] * 3
+
+
+def test_a_text_that_fails_keeps_the_others(unsure):
+    nlp = spacy.blank("en").from_config(unsure.config).from_bytes(unsure.to_bytes())
+    nlp.add_pipe("fails_at_suggest", first=True)
+    found, documents = rank_texts(nlp, ["It came", "poison", "Bonn"], Options())
+    assert [len(units) for units in found] == [1, 0, 1]
+    assert [document.error for document in documents] == [None, "RuntimeError: bad", None]
+    alone, _ = rank_texts(unsure, ["It came", "Bonn"], Options())
+    assert [u.score for u in only(found)] == pytest.approx([u.score for u in only(alone)], abs=1e-5)
+
+
+@spacy.language.Language.component("fails_at_suggest")
+def fails_at_suggest(doc):
+    if "poison" in doc.text:
+        raise RuntimeError("bad")
+    return doc
+
+
+def test_overlapping_entities_have_no_questions_about_spans():
+    nlp = make_overlapping()
+    (units,), _ = rank_texts(nlp, ["Oslo won"], Options())
+    assert {span[2] for span, _ in units[0].entities} == {"LOC", "ORG"}
+    with pytest.raises(InputError, match="docs or sentences"):
+        rank_texts(nlp, ["Oslo won"], Options(unit="spans"))
+
+
+def write_corpus(folder):
+    rows = [{"id": i, "text": text} for i, text in enumerate(TEXTS)]
+    rows += [{"id": 90, "text": "It came"}, {"id": 91, "text": " "}, {"id": 92, "text": ""}]
+    lines = [json.dumps(row) for row in rows]
+    (folder / "texts.jsonl").write_text("\n".join([*lines, "", "not json", '{"id": 1}']) + "\n")
+    return folder / "texts.jsonl"
+
+
+def read_lines(path):
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("shard_size", [1, 3, 100])
+@pytest.mark.parametrize("unit", ["docs", "sentences", "spans"])
+def test_every_document_is_counted(model, loop, tmp_path, unit, shard_size):
+    options = Options(n=5, unit=unit, sample=0.4, budget=30)
+    settings = Settings(shard_size=shard_size)
+    summary = suggest(model, [write_corpus(tmp_path)], tmp_path / "out", options, settings)
+    assert (summary["documents"], summary["errors"], summary["blank"]) == (12, 2, 1)
+    parts = ("tasks", "sample", "duplicates", "over_budget", "not_chosen")
+    assert summary["units"] == sum(summary[name] for name in parts)
+    if unit != "spans":  # the one of two equal texts that is not chosen is a duplicate
+        assert summary["empty"] == 2 and summary["units"] == 8
+    tasks, sample = (read_lines(tmp_path / "out" / f"{n}.jsonl") for n in ("tasks", "sample"))
+    assert (len(tasks), len(sample)) == (summary["tasks"], summary["sample"])
+    assert sum(len(each["tokens"]) for each in tasks + sample) == summary["tokens"] <= 30
+    scores = [task["meta"]["score"] for task in tasks]
+    assert all(a >= b for a, b in pairwise(scores))
+    errors = read_lines(tmp_path / "out" / "errors.jsonl")
+    assert [error["line"] for error in errors] == [12, 13]
+    assert json.loads((tmp_path / "out" / "summary.json").read_text()) == summary
+    for task in tasks + sample:
+        assert TEXTS[task["meta"]["id"]] == task["text"] or task["meta"]["id"] == 90
+
+
+def test_the_division_into_shards_changes_nothing(model, loop, tmp_path):
+    outputs = []
+    for shard_size in (1, 4):
+        out = tmp_path / f"out{shard_size}"
+        settings = Settings(shard_size=shard_size)
+        suggest(model, [write_corpus(tmp_path)], out, Options(n=4, sample=0.5), settings)
+        outputs.append([[t["meta"]["task_id"] for t in read_lines(out / f"{name}.jsonl")]
+                        for name in ("tasks", "sample")])  # fmt: skip
+    assert outputs[0] == outputs[1]
+
+
+def test_what_a_corpus_annotates_is_not_asked(model, unsure, loop, tmp_path):
+    docs = [unsure.make_doc(text) for text in TEXTS[:2]]
+    docs[0].set_ents([docs[0].char_span(0, 4, "PER")])
+    docs[1].spans[INCORRECT] = [docs[1].char_span(0, 4, "PER")]
+    DocBin(docs=docs, store_user_data=True).to_disk(tmp_path / "known.spacy")
+    known = frozenset(annotated_ids(tmp_path / "known.spacy", INCORRECT))
+    assert known == {
+        identify(TEXTS[0]),
+        identify(TEXTS[0], (0, 4, "PER")),
+        identify(TEXTS[1], (0, 4, "PER")),
+    }
+    options = Options(n=100, sample=0, exclude=known)
+    summary = suggest(model, [write_corpus(tmp_path)], tmp_path / "out", options)
+    assert summary["excluded"] == 1
+    texts = {task["text"] for task in read_lines(tmp_path / "out" / "tasks.jsonl")}
+    assert texts == {*TEXTS[1:]}
+
+
+def test_ids_are_the_same_in_every_run():
+    assert identify("Bonn 🙂") == "4639f237310e49fd"
+    assert identify("Bonn") != identify("Bonn", (0, 4, "LOC")) != identify("Bonn", (0, 4, "PER"))
+    assert identify("half \ud83d") == identify("half \ud83d")
+
+
+@pytest.mark.parametrize(
+    "options, tool",
+    [
+        (Options(unit="words"), "jsonl"),
+        (Options(strategy="best"), "jsonl"),
+        (Options(n=0), "jsonl"),
+        (Options(sample=1.5), "jsonl"),
+        (Options(budget=0), "jsonl"),
+        (Options(repeats=-1), "jsonl"),
+        (Options(), "paper"),
+        (Options(unit="spans"), "doccano"),
+    ],
+)
+def test_what_cannot_be_done_is_an_error(model, tmp_path, options, tool):
+    with pytest.raises(InputError, match="expected"):
+        suggest(model, [write_corpus(tmp_path)], tmp_path / "out", options, tool=tool)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_processes_choose_what_one_process_chooses(model, tmp_path):
+    found = []
+    for workers in (1, 2):
+        out = tmp_path / f"out{workers}"
+        settings = Settings(shard_size=2)
+        suggest(model, [write_corpus(tmp_path)], out, Options(n=4), settings, workers=workers)
+        found.append([task["meta"]["task_id"] for task in read_lines(out / "tasks.jsonl")])
+    assert found[0] == found[1]

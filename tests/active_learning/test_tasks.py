@@ -1,0 +1,178 @@
+"""Tasks, answered in each tool and exported, come back as exactly what was answered."""
+
+import json
+from xml.etree import ElementTree
+
+import pytest
+import spacy
+
+from spacy_crf_ner import data
+from spacy_crf_ner.active_learning import TOOLS, Options, suggest
+from spacy_crf_ner.active_learning.selection import Unit
+from spacy_crf_ner.active_learning.tasks import write_tasks
+from spacy_crf_ner.data.offsets import INCORRECT
+from spacy_crf_ner.docbin import read_docbin
+from spacy_crf_ner.input_error import CorpusError
+
+TEXTS = ["Anna saw Bonn", "Bonn 🙂 came, Anna", "It came", 'Zoë "saw" Élan & <it>']
+
+
+def tasks_of(folder, tool):
+    path = next(folder.glob("tasks.*"))
+    if tool == "label-studio":
+        return json.loads(path.read_text("utf-8"))
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def suggested(model, tmp_path, tool, unit):
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    out = tmp_path / "tasks"
+    suggest(model, [tmp_path / "texts.txt"], out, Options(n=50, unit=unit, sample=0), tool=tool)
+    return tasks_of(out, tool)
+
+
+def exported(tool, task, number, spans):
+    """What the tool exports for a text with these spans."""
+    if tool == "prodigy":
+        return {**task, "spans": spans, "answer": "accept", "_input_hash": number}
+    if tool == "jsonl":
+        return {**task, "spans": spans, "answer": "accept"}
+    if tool == "doccano":
+        label = [[span["start"], span["end"], span["label"]] for span in spans]
+        return {**task, "id": number, "label": label, "Comments": []}
+    results = [
+        {
+            "from_name": "label",
+            "to_name": "text",
+            "type": "labels",
+            "value": {"start": s["start"], "end": s["end"], "labels": [s["label"]]},
+        }
+        for s in spans
+    ]
+    annotation = {"was_cancelled": False, "result": results}
+    return {"id": number, "data": task["data"], "annotations": [annotation]}
+
+
+def answered(tool, task, number, yes):
+    """What the tool exports for a question."""
+    if tool == "prodigy":
+        return {**task, "answer": "accept" if yes else "reject", "_task_hash": number}
+    if tool == "jsonl":
+        return {**task, "answer": "accept" if yes else "reject"}
+    highlighted = task["predictions"][0]["result"]
+    choice = {"from_name": "answer", "to_name": "text", "type": "choices"}
+    choice["value"] = {"choices": ["yes" if yes else "no"]}
+    annotation = {"was_cancelled": False, "result": [*highlighted, choice]}
+    return {"id": number, "data": task["data"], "annotations": [annotation], "predictions": []}
+
+
+def converted(tmp_path, tool, answers, merge=None):
+    path = tmp_path / ("answers.json" if tool == "label-studio" else "answers.jsonl")
+    text = json.dumps(answers) if tool == "label-studio" else "\n".join(map(json.dumps, answers))
+    path.write_text(text, encoding="utf-8")
+    nlp, log = spacy.blank("en"), data.ConversionLog()
+    out = tmp_path / "answered.spacy"
+    data.convert(path, out, nlp=nlp, merge=merge, log=log)
+    return {doc.text: doc for doc in read_docbin(out, nlp.vocab)[1]}, log
+
+
+def keys(spans):
+    return {(span.start_char, span.end_char, span.label_) for span in spans}
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("unit", ["docs", "sentences"])
+def test_corrected_texts_come_back(model, loop, tmp_path, tool, unit):
+    tasks = suggested(model, tmp_path, tool, unit)
+    answers, expected = [], {}
+    for i, task in enumerate(tasks):
+        text = task["data"]["text"] if tool == "label-studio" else task["text"]
+        words = [word for word in ("Anna", "Bonn", "Élan") if word in text]
+        spans = [{"start": text.index(w), "end": text.index(w) + 4, "label": "X"} for w in words]
+        expected[text] = {(span["start"], span["end"], "X") for span in spans}
+        answers.append(exported(tool, task, i, spans))
+    assert expected.keys() == {*TEXTS}
+    docs, _ = converted(tmp_path, tool, answers)
+    assert {text: keys(doc.ents) for text, doc in docs.items()} == expected
+    for doc in docs.values():
+        assert doc.has_annotation("ENT_IOB", require_complete=True)
+        meta = doc.user_data["meta"]
+        assert len(meta.get("data", meta)["task_id"]) == 16
+
+
+@pytest.mark.parametrize("tool", [tool for tool in TOOLS if tool != "doccano"])
+@pytest.mark.parametrize("known", [True, False])
+def test_answers_to_questions_come_back(model, loop, tmp_path, tool, known):
+    tasks = suggested(model, tmp_path, tool, "spans")
+    gold = {TEXTS[0]: {(0, 4, "PER"), (9, 13, "LOC")}, TEXTS[1]: {(0, 4, "LOC")}}
+    answers, right, wrong = [], {}, {}
+    for i, task in enumerate(tasks):
+        if tool == "label-studio":
+            text, span = task["data"]["text"], task["data"]["asked_span"]
+        else:
+            text, (span,) = task["text"], task["spans"]
+        span = span["start"], span["end"], span["label"]
+        yes = span in gold.get(text, set())
+        (right if yes else wrong).setdefault(text, set()).add(span)
+        answers.append(answered(tool, task, i, yes))
+    assert right and wrong
+    merge = tmp_path / "known.spacy"
+    nlp = spacy.blank("en")
+    other = nlp.make_doc("Not asked")
+    other.set_ents([], default="outside")
+    blank = [nlp.make_doc(TEXTS[0])] if known else []
+    spacy.tokens.DocBin(docs=[*blank, other]).to_disk(merge)
+    docs, log = converted(tmp_path, tool, answers, merge)
+    assert log.merged["answers"] == len(tasks)
+    assert log.merged["unchanged"] == 1 and log.merged["changed"] == len(blank)
+    assert list(docs.pop("Not asked").ents) == []
+    for text, doc in docs.items():
+        assert keys(doc.ents) == right.get(text, set())
+        assert keys(doc.spans.get(INCORRECT, [])) == wrong.get(text, set())
+        of_ents = {token.i for ent in doc.ents for token in ent}
+        assert {token.i for token in doc if token.ent_iob} == of_ents
+
+
+def test_tasks_that_nobody_answered_are_skipped(model, loop, tmp_path):
+    for unit in ("docs", "spans"):
+        folder = tmp_path / unit
+        folder.mkdir()
+        tasks = suggested(model, folder, "jsonl", unit)
+        log = data.ConversionLog()
+        path = folder / "tasks" / "tasks.jsonl"
+        assert not [*data.format_detection.FORMATS["jsonl"](path, spacy.blank("en"), log)]
+        assert log.counts == {"skipped.answer": len(tasks)}
+
+
+def test_label_studio_answers_have_mistakes(tmp_path):
+    asked = {"text": "Bonn", "asked_span": {"start": 0, "end": 4, "label": "LOC"}}
+    unanswered = {"id": 1, "data": asked, "annotations": [{"result": []}]}
+    choice = {"from_name": "answer", "type": "choices", "value": {"choices": ["yes"]}}
+    yes = {"id": 2, "data": asked, "annotations": [{"result": [choice]}]}
+    docs, log = converted(tmp_path, "label-studio", [unanswered, yes])
+    assert log.counts == {"skipped.task": 1}
+    assert keys(docs["Bonn"].ents) == {(0, 4, "LOC")}
+    both = {**choice, "value": {"choices": ["yes", "no"]}}
+    odd = {"id": 3, "data": asked, "annotations": [{"result": [both]}]}
+    short = {"id": 4, "annotator": 1, **asked, "answer": "yes"}
+    for task in (odd, short):
+        (tmp_path / "answered.spacy").unlink(missing_ok=True)
+        with pytest.raises(CorpusError, match="expected"):
+            converted(tmp_path, "label-studio", [task])
+
+
+def test_prodigy_gets_the_tokens_of_spans(model, loop, tmp_path):
+    for task in suggested(model, tmp_path, "prodigy", "docs"):
+        for token in task["tokens"]:
+            assert task["text"][token["start"] : token["end"]] == token["text"]
+        for span in task["spans"]:
+            first, last = (task["tokens"][span[f"token_{at}"]] for at in ("start", "end"))
+            assert (first["start"], last["end"]) == (span["start"], span["end"])
+
+
+def test_labels_are_no_markup(tmp_path):
+    unit = Unit("id", 'a "b" <c>', [], [], 0.5, "", {}, (2, 5, "<X> & 'Y'"))
+    write_tasks(tmp_path, "tasks", [unit], "label-studio", ["<X> & 'Y'", '"'], binary=True)
+    root = ElementTree.parse(tmp_path / "labeling.xml").getroot()
+    assert [each.get("value") for each in root.iter("Label")] == ["<X> & 'Y'", '"']
+    assert [each.get("value") for each in root.iter("Choice")] == ["yes", "no"]

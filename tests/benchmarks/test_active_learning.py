@@ -1,0 +1,50 @@
+"""The parts of the simulation that do not train."""
+
+import random
+
+import spacy
+from spacy.tokens import Doc, Span
+
+from benchmark_active_learning import KINDS, _is_about, _name, corrupt, table
+from spacy_crf_ner.active_learning import Unit
+from spacy_crf_ner.active_learning.ranking import identify
+
+
+def row(strategy, tokens, f1, seed=0):
+    return {"strategy": strategy, "seed": seed, "tokens": tokens, "decisions": None, "f1": f1}
+
+
+def test_the_table_has_the_first_round_that_reaches_a_share():
+    rows = [row("all", 900, 50.0), row("all", 900, 60.0, 1)]
+    rows += [row("entropy", t, f) for t, f in ((100, 10.0), (200, 45.0), (300, 48.0))]
+    rows += [row("entropy", t, f, 1) for t, f in ((100, 10.0), (220, 54.0), (320, 56.0))]
+    (line,) = [line for line in table(rows).splitlines() if line.startswith("| entropy")]
+    assert line == "| entropy | 210 | 300 (1 never) | - (2 never) | - |"
+
+
+def test_corrupted_entities_are_returned_and_no_others_change():
+    nlp, rng = spacy.blank("en"), random.Random(0)
+    docs, before = [], []
+    for _ in range(60):
+        doc = Doc(nlp.vocab, ["w"] * 12)
+        ents = [Span(doc, i, i + rng.choice((1, 2)), rng.choice("ABC")) for i in (1, 4, 8)]
+        doc.set_ents(ents, default="outside")
+        docs.append(doc)
+        before.append({(ent.start_char, ent.end_char, ent.label_) for ent in ents})
+    changed = corrupt(docs, 0.2, seed=1)
+    assert len(changed) == 36 and {kind for *_, kind in changed} == {*KINDS}
+    for i, doc in enumerate(docs):
+        now = {(ent.start_char, ent.end_char, ent.label_) for ent in doc.ents}
+        own = [each for each in changed if each[0] == i]
+        differing = now ^ before[i]
+        assert bool(differing) == bool(own)
+        for start, end, label in differing:
+            ent = {"start": start, "end": end, "label": label}
+            finding = {"doc": i, "gold": ent, "predicted": None}
+            assert any(_is_about(finding, *each[:3]) for each in own)
+
+
+def test_a_question_is_named_by_its_tokens():
+    tokens = [("An", False), ("na", True), ("saw", True), ("Bonn", False)]
+    unit = Unit("id", "Anna saw Bonn", tokens, [], 0.0, "", {}, (0, 4, "PER"))
+    assert _name(unit) == f"{identify('Anna saw Bonn')} 0 2 PER"

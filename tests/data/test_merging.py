@@ -1,0 +1,150 @@
+"""Answers replace what a corpus says of the same tokens; contradictions are found."""
+
+import pytest
+import spacy
+from spacy.tokens import Doc, Span
+
+from spacy_crf_ner import data
+from spacy_crf_ner.data.merging import merge_answers
+from spacy_crf_ner.data.offsets import INCORRECT
+from spacy_crf_ner.input_error import CorpusError, InputError
+from spacy_crf_ner.pipeline.label_sets import mark_annotated_labels
+
+VOCAB = spacy.blank("en").vocab
+
+
+def doc(ents="", missing=(), incorrect="", words="New York City saw Bonn"):
+    """A doc of five words; spans are such as "0:2 LOC, 4:5 PER"."""
+    made = Doc(VOCAB, words.split(), [True] * (len(words.split()) - 1) + [False])
+    blank = [made[i : i + 1] for i in missing]
+    made.set_ents(spans(made, ents), missing=blank, default="outside")
+    if incorrect:
+        made.spans[INCORRECT] = spans(made, incorrect)
+    return made
+
+
+def spans(made, text):
+    found = []
+    for each in filter(None, text.split(", ")):
+        at, _, label = each.partition(" ")
+        start, end = map(int, at.split(":"))
+        found.append(Span(made, start, end, label))
+    return found
+
+
+def answer(ents="", incorrect=""):
+    """A yes or no about a span: all else is unknown."""
+    made = doc()
+    made.set_ents(spans(made, ents), default="missing")
+    if incorrect:
+        made.spans[INCORRECT] = spans(made, incorrect)
+    return made
+
+
+def content(made):
+    ents = ", ".join(f"{e.start}:{e.end} {e.label_}" for e in made.ents)
+    wrong = [f"{e.start}:{e.end} {e.label_}" for e in made.spans.get(INCORRECT, ())]
+    return ents, {t.i for t in made if not t.ent_iob}, ", ".join(wrong)
+
+
+def merged(base, *answers, repair=False):
+    log = data.ConversionLog(repair)
+    (found,) = merge_answers([base], answers, log)
+    return content(found), log
+
+
+@pytest.mark.parametrize(
+    "base, given, expected",
+    [
+        # A whole answer replaces everything.
+        (doc("0:2 LOC"), doc("0:3 LOC, 4:5 PER"), ("0:3 LOC, 4:5 PER", set(), "")),
+        (doc("0:2 LOC", incorrect="4:5 LOC"), doc("4:5 LOC"), ("4:5 LOC", set(), "")),
+        # A yes is an entity, and nothing else is known.
+        (doc("4:5 PER", missing=[0, 1]), answer("0:2 LOC"), ("0:2 LOC, 4:5 PER", set(), "")),
+        # The rest of an entity that the answer replaces is unknown.
+        (doc("0:3 LOC"), answer("0:2 LOC"), ("0:2 LOC", {2}, "")),
+        # A no removes the entity, and says no more.
+        (doc("4:5 PER"), answer(incorrect="4:5 PER"), ("", {4}, "4:5 PER")),
+        (doc("4:5 PER"), answer(incorrect="4:5 "), ("", {4}, "4:5 ")),
+        (doc("4:5 PER"), answer(incorrect="4:5 LOC"), ("4:5 PER", set(), "4:5 LOC")),
+        (doc("", missing=range(5)), answer(incorrect="0:1 LOC"), ("", set(range(5)), "0:1 LOC")),
+    ],
+)
+def test_an_answer_replaces_what_it_is_about(base, given, expected):
+    assert merged(base, given)[0] == expected
+
+
+def test_several_answers_about_a_text_are_joined():
+    base = doc(missing=range(5))
+    found, log = merged(base, answer("0:3 LOC"), answer(incorrect="4:5 PER"), answer("4:5 LOC"))
+    assert found == ("0:3 LOC, 4:5 LOC", {3}, "4:5 PER")
+    assert log.merged == {"answers": 3, "changed": 1}
+
+
+@pytest.mark.parametrize(
+    "first, second",
+    [
+        (answer("0:2 LOC"), answer("0:3 LOC")),
+        (answer("0:2 LOC"), answer("0:2 PER")),
+        (answer("0:2 LOC"), answer(incorrect="0:2 LOC")),
+        (answer(incorrect="0:2 LOC"), answer("0:2 LOC")),
+        (answer(incorrect="0:2 "), answer("0:2 LOC")),
+        (doc(""), answer("0:2 LOC")),
+        (answer("0:2 LOC"), doc("")),
+        (doc("0:2 LOC"), doc("0:2 LOC, 4:5 PER")),
+    ],
+)
+@pytest.mark.parametrize("known", [True, False])
+def test_answers_that_contradict_each_other_are_found(first, second, known):
+    corpus = [doc("4:5 PER")] if known else []
+    with pytest.raises(CorpusError, match="answers that agree"):
+        list(merge_answers(corpus, [first, second], data.ConversionLog()))
+    log = data.ConversionLog(repair=True)
+    (found,) = merge_answers(corpus, [first, second], log)
+    assert log.counts == {"rejected.contradiction": 1}
+    (alone,) = merge_answers([doc("4:5 PER")] if known else [], [first], data.ConversionLog())
+    assert content(found) == content(alone)
+
+
+def test_equal_answers_do_not_contradict():
+    both = answer("0:2 LOC"), answer("0:2 LOC")
+    assert merged(doc(missing=range(5)), *both)[0] == ("0:2 LOC", {2, 3, 4}, "")
+
+
+def test_docs_are_counted_and_none_is_lost():
+    same, other = doc("0:3 LOC"), doc("", words="Nothing here")
+    new = [doc("0:1 PER", words="Anna came"), answer("4:5 LOC"), answer("0:3 LOC")]
+    log = data.ConversionLog()
+    found = [*merge_answers([same, other, doc("0:3 LOC")], new, log)]
+    texts = ["New York City saw Bonn", "Nothing here", "New York City saw Bonn", "Anna came"]
+    assert [each.text for each in found] == texts
+    assert log.merged == {"answers": 3, "changed": 2, "unchanged": 1, "added": 1}
+
+
+def test_tokens_are_those_of_the_corpus():
+    split = Doc(VOCAB, ["New", "York", "City", "saw", "Bo", "nn"], [True] * 4 + [False] * 2)
+    split.set_ents([Span(split, 4, 6, "LOC")], default="missing")
+    assert merged(doc(missing=range(5)), split)[0] == ("4:5 LOC", {0, 1, 2, 3}, "")
+    split.set_ents([Span(split, 4, 5, "LOC")], default="missing")
+    with pytest.raises(CorpusError, match="whole tokens"):
+        merged(doc(), split)
+
+
+def test_annotated_labels_must_be_equal():
+    some = doc("0:3 LOC")
+    mark_annotated_labels(some, ["LOC"])
+    with pytest.raises(CorpusError, match="annotated labels"):
+        merged(doc(), some)
+
+
+def test_convert_refuses_to_replace_the_corpus(tmp_path):
+    path = tmp_path / "a.spacy"
+    answers = tmp_path / "b.jsonl"
+    answers.write_text('{"text": "Hanoi", "spans": []}\n')
+    for target, more in (
+        (path, {}),
+        (tmp_path / "folder", {}),
+        (tmp_path / "n.spacy", {"n_sents": 2}),
+    ):
+        with pytest.raises(InputError):
+            data.convert(answers, target, nlp=spacy.blank("en"), merge=path, **more)

@@ -1,0 +1,54 @@
+"""What `uncertainty` returns is what the other queries return."""
+
+import math
+
+import numpy as np
+import pytest
+
+from overlapping import TEXT, make_overlapping
+from spacy_crf_ner.pipeline.crf_ner import CRFEntityRecognizer
+
+
+def recognizer_of(nlp) -> CRFEntityRecognizer:
+    return nlp.get_pipe("crf_ner")
+
+
+def test_uncertainty_agrees_with_the_other_queries(trained) -> None:
+    pipe = recognizer_of(trained)
+    docs = [trained.make_doc(text) for text in ("Tim Cook saw Apple", "", "an Ada", "it")]
+    found = pipe.uncertainty(docs, 0.02)
+    assert [each.tokens for each in found] == [4, 0, 2, 1]
+    for doc, each in zip(docs, found):
+        analyses = pipe.nbest([doc], 10**4)[0]
+        p = np.array([analysis.probability for analysis in analyses])
+        assert each.log_odds == pytest.approx(
+            math.log(p[0] / p[1]) if len(p) > 1 else math.inf, rel=1e-5
+        )
+        if len(doc) < 3:
+            entropy = -(p[p > 0] * np.log(p[p > 0])).sum()
+            assert each.entropy == pytest.approx(entropy, abs=1e-6)
+        assert [span for span, _ in each.entities] == [
+            (ent.start, ent.end, ent.label_) for ent in analyses[0].ents
+        ]
+        for span, probability in (*each.entities, *each.candidates):
+            asked = doc[span[0] : span[1]]
+            asked.label_ = span[2]
+            assert pipe.span_posteriors(doc, [asked]) == pytest.approx([probability], abs=1e-6)
+        assert {s for s, p in each.entities if p >= 0.02} <= {s for s, _ in each.candidates}
+        assert all(probability >= 0.02 for _, probability in each.candidates)
+    assert not any(doc.ents for doc in docs)
+    assert pipe.uncertainty([]) == []
+    assert math.isnan(pipe.uncertainty(docs[:1], log_odds=False)[0].log_odds)
+
+
+def test_entropy_of_overlapping_entities_is_that_of_all_their_chains() -> None:
+    pipe, nlp = recognizer_of(make_overlapping()), make_overlapping()
+    docs = [nlp.make_doc("Oslo won"), nlp.make_doc(""), nlp.make_doc(TEXT)]
+    posterior = pipe._posterior(docs)
+    chains = posterior._posterior.nbest(1000)  # of Oslo won, all
+    M = len(posterior._labels)
+    expected = -sum(math.exp(p) * p for row in chains[:M] for _, p in row)
+    found = pipe.uncertainty(docs)
+    assert found[0].entropy == pytest.approx(expected, rel=1e-5)
+    assert found[1].entropy == 0.0
+    assert {span for span, _ in found[0].entities} == {(0, 1, "LOC"), (0, 1, "ORG")}
