@@ -6,6 +6,7 @@ from .conversion import blank_pipeline, convert, group_sentences, split_indices
 from .files import SPLITS
 from .format_detection import FORMATS, detect_format
 from .gmb import read_gmb
+from .hugging_face import download
 from .inline import read_inline
 from .repair_log import ALIGNMENTS, MAX_MESSAGES, ConversionLog
 from .vietnamese import SYLLABLES
@@ -21,6 +22,7 @@ __all__ = [
     "blank_pipeline",
     "convert",
     "detect_format",
+    "download",
     "group_sentences",
     "read_conll",
     "read_gmb",
