@@ -154,6 +154,15 @@ def _labels(writers: Mapping[str, CorpusWriter]) -> set[str]:
     return {label for _, dot, label in kinds if dot}
 
 
+def read_corpus(sources: Sequence[Path], nlp: Language, log: ConversionLog) -> Iterator[Doc]:
+    """Read a corpus in any format, all parts as one; arguments as for `convert`."""
+    files, ignored = find_files(sources, as_one=True)
+    log.skipped("file", len(ignored))
+    read_file = FORMATS[detect_format(*sources)]
+    for file in files["corpus"]:
+        yield from group_sentences(read_file(file, nlp, log), 1)
+
+
 def _note_unwritten(log: ConversionLog, counts: Mapping[str, int], advice: str = "") -> None:
     for name, number in counts.items():
         if number:
