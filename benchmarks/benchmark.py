@@ -511,6 +511,7 @@ def _print_machine(gpu_id: int) -> None:
 
 if __name__ == "__main__":
     import benchmark_accuracy  # they import from this file
+    import benchmark_combine
     import benchmark_coverage
     import benchmark_distill
     import benchmark_labels
@@ -520,6 +521,7 @@ if __name__ == "__main__":
     import benchmark_speed
 
     app.command()(benchmark_accuracy.accuracy)
+    app.command()(benchmark_combine.combine)
     app.command()(benchmark_coverage.coverage)
     app.command()(benchmark_distill.distillation)
     app.command()(benchmark_labels.labels)

@@ -1,38 +1,37 @@
-"""What agreement of noisy annotations is worth: agreed only, majority, and Dawid-Skene.
+"""What agreement of noisy annotations is worth: agreed by all, by most, and Dawid-Skene.
 
-python benchmarks/benchmark_combine.py data
-
-Three sources are copies of the gold entities of a corpus, of which 10, 20 and 30 % have another
-boundary, another label, or are missing. What `spacy-crf-ner combine` makes of them is compared with
-the gold entities, and with the model of Dawid and Skene (1979) over the BIO tags of the tokens,
-where each source has a confusion matrix, fitted by EM.
+Three sources are copies of the gold entities of a corpus, with changed ones. What
+`spacy-crf-ner combine` makes of them is compared with the model of Dawid and Skene (1979) over the
+BIO tags of the tokens, where each source has a confusion matrix, fitted by EM.
 """
 
 import random
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from tempfile import TemporaryDirectory
-from typing import Annotated, List, NamedTuple
+from typing import Annotated, Dict, List, NamedTuple
 
 import numpy as np
 import spacy
 import typer
 from numpy.typing import NDArray
 from spacy.tokens import Doc, DocBin, Span
+from spacy.training import Example
+from spacy.training.initialize import init_nlp
+from spacy.training.loop import train
+from spacy.util import load_config
 
 from spacy_crf_ner import data
 from spacy_crf_ner.data.iob import decode_tags
 
-SHARES: dict[str, tuple[tuple[float, ...], bool]] = {
-    "10, 20, 30 %": ((0.1, 0.2, 0.3), False),
-    "10, 20, 30 %, and spurious ones": ((0.1, 0.2, 0.3), True),
-    "20, 20, 20 %, and spurious ones": ((0.2, 0.2, 0.2), True),
-}
+CONFIG = Path(__file__).parent.parent / "configs" / "char.cfg"
+LIMIT = 1700  # train docs
+SHARES = (0.1, 0.2, 0.3)  # of the entities that a source changes
 CERTAIN = 0.95  # posterior from which a tag of Dawid-Skene is annotated
 
 
 class Scores(NamedTuple):
-    """Shares: of the annotated tokens that are right, and so on."""
+    """Of the annotated tokens those that are right; of all tokens those annotated; of entities."""
 
     token_precision: float
     token_coverage: float
@@ -41,60 +40,90 @@ class Scores(NamedTuple):
     f1: float
 
 
-def main(
+def combine(
     folder: Annotated[Path, typer.Argument(help="Folder with wikigold/ and gmb/.")],
-    seeds: int = 5,
+    out: Annotated[Path, typer.Argument(help="Output folder.")],
+    seeds: Annotated[str, typer.Option(help="Seeds; a run for each.")] = "0,1",
+    steps: Annotated[int, typer.Option(help="Training steps; 0: do not train.")] = 150,
 ) -> None:
-    nlp = spacy.blank("en")
-    files = {"wikigold": folder / "wikigold" / "wikigold.conll", "gmb": folder / "gmb"}
-    print("| corpus | changed | method | token precision | token coverage | P | R | F1 |")
+    """Measure combined annotations of three noisy sources, and the models that they train.
+
+    10, 20 and 30 % of the entities of a source have another boundary, another label, or are
+    missing, a third each; a third as many are added. The models are of char.cfg.
+    """
+    print("| corpus | annotation | token precision | coverage | P | R | F1 | F1 of the model |")
     print("|---|---|---|---|---|---|---|---|")
-    for corpus, path in files.items():
-        (path,) = path.glob("*.csv") if path.is_dir() else [path]
-        read = data.FORMATS[data.detect_format(path)]
-        gold = [doc for doc in read(path, nlp, None)]
-        random.Random(0).shuffle(gold)
-        gold = gold[:1700]
-        for changed, (shares, spurious) in SHARES.items():
-            runs = [measure(gold, shares, spurious, seed) for seed in range(seeds)]
-            for method in runs[0]:
-                cells = zip(*(run[method] for run in runs))
-                shown = " | ".join(f"{100 * mean(c):.1f} ± {100 * stdev(c):.1f}" for c in cells)
-                print(f"| {corpus} | {changed} | {method} | {shown} |", flush=True)
+    nlp = spacy.blank("en")
+    for corpus in ("wikigold", "gmb"):
+        parts = out / corpus
+        if not parts.exists():
+            data.convert(folder / corpus, parts, nlp=nlp)
+        gold = read(parts / "train.spacy")[:LIMIT]
+        runs = []
+        for seed in map(int, seeds.split(",")):
+            sets = annotations(gold, seed)
+            scores = {name: [*map(float, score(gold, docs))] for name, docs in sets.items()}
+            for name, docs in sets.items():
+                scores[name].append(model_f1(docs, parts, steps, seed) if steps else 0.0)
+            runs.append(scores)
+        for name in runs[0]:
+            *labels, f1 = zip(*(run[name] for run in runs))
+            shown = " | ".join(f"{100 * mean(each):.1f}" for each in labels)
+            models = ", ".join(f"{100 * each:.1f}" for each in f1)
+            print(f"| {corpus} | {name} | {shown} | {models} |", flush=True)
 
 
-def measure(
-    gold: List[Doc], shares: tuple[float, ...], spurious: bool, seed: int
-) -> dict[str, Scores]:
+def read(path: Path) -> List[Doc]:
+    return list(DocBin().from_disk(path).get_docs(spacy.blank("en").vocab))
+
+
+def annotations(gold: List[Doc], seed: int) -> Dict[str, List[Doc]]:
+    """Annotate docs in all ways that are compared."""
     rng = random.Random(seed)
     labels = sorted({ent.label_ for doc in gold for ent in doc.ents})
-    sources = [[corrupt(doc, share, labels, rng, spurious) for doc in gold] for share in shares]
+    sources = [[corrupt(doc, share, labels, rng) for doc in gold] for share in SHARES]
+    sets = {"gold": gold, "the best source": sources[0]}
     with TemporaryDirectory() as scratch:
         paths = [Path(scratch, f"{i}.spacy") for i in range(len(sources))]
         for path, docs in zip(paths, sources):
             DocBin(docs=docs).to_disk(path)
-        combined = {}
         for needed in range(len(sources), 1, -1):
             target = Path(scratch, f"combined-{needed}.spacy")
             data.combine(paths, target, nlp=spacy.blank("en"), min_agree=needed)
-            docs = list(DocBin().from_disk(target).get_docs(gold[0].vocab))
-            combined[f"{needed} of {len(sources)} agree"] = docs
+            sets[f"{needed} of {len(sources)} agree"] = read(target)
     tags = dawid_skene(sources, labels)
-    combined["Dawid-Skene"] = [annotate(doc, *each, 0.0) for doc, each in zip(gold, tags)]
-    name = f"Dawid-Skene, posterior at least {CERTAIN}"
-    combined[name] = [annotate(doc, *each, CERTAIN) for doc, each in zip(gold, tags)]
-    best = min(range(len(shares)), key=lambda i: shares[i])
-    return {"the best source": score(gold, sources[best])} | {
-        name: score(gold, docs) for name, docs in combined.items()
-    }
+    for name, certain in (("", 0.0), (f", posterior at least {CERTAIN}", CERTAIN)):
+        docs = [annotate(doc, *each, certain) for doc, each in zip(gold, tags)]
+        sets[f"Dawid-Skene{name}"] = docs
+    return sets
+
+
+def model_f1(docs: List[Doc], parts: Path, steps: int, seed: int) -> float:
+    """Train on docs, and return the test F1."""
+    with TemporaryDirectory() as scratch:
+        path = Path(scratch, "train.spacy")
+        DocBin(docs=docs).to_disk(path)
+        overrides = {
+            "system.seed": seed,
+            "paths.train": str(path),
+            "paths.dev": str(parts / "dev.spacy"),
+            "training.max_steps": steps,
+            "training.eval_frequency": steps,
+            "training.optimizer.learn_rate.total_steps": steps,
+        }
+        nlp, _ = train(init_nlp(load_config(CONFIG, overrides=overrides)))
+    test = [
+        Example(Doc(nlp.vocab, [t.text for t in doc]), doc) for doc in read(parts / "test.spacy")
+    ]
+    return float(nlp.evaluate(test)["ents_f"])
 
 
 def copy(doc: Doc) -> Doc:
     return Doc(doc.vocab, [token.text for token in doc])
 
 
-def corrupt(doc: Doc, share: float, labels: List[str], rng: random.Random, spurious: bool) -> Doc:
-    """Change some entities: a boundary, the label, or all of the entity; add some if `spurious`."""
+def corrupt(doc: Doc, share: float, labels: List[str], rng: random.Random) -> Doc:
+    """Change some entities, a boundary, the label, or all of the entity, and add others."""
     changed, taken, ents = copy(doc), set(), []
     for ent in doc.ents:
         start, end, label = ent.start, ent.end, ent.label_
@@ -112,7 +141,7 @@ def corrupt(doc: Doc, share: float, labels: List[str], rng: random.Random, spuri
         if not taken & {*range(start, end)}:
             taken |= {*range(start, end)}
             ents.append(Span(changed, start, end, label))
-    for _ in range(sum(rng.random() < share / 3 for _ in doc.ents) if spurious else 0):
+    for _ in range(sum(rng.random() < share / 3 for _ in doc.ents)):
         at = rng.randrange(len(doc))
         if at not in taken:
             taken.add(at)
@@ -178,7 +207,3 @@ def score(gold: List[Doc], docs: List[Doc]) -> Scores:
     precision, recall = found / predicted, found / entities
     f1 = 2 * precision * recall / (precision + recall)
     return Scores(right / annotated, annotated / tokens, precision, recall, f1)
-
-
-if __name__ == "__main__":
-    typer.run(main)

@@ -1,7 +1,7 @@
 """Convert annotated corpora in many formats to Docs and to spaCy's binary files."""
 
 from ..input_error import CorpusError
-from .combine import combine
+from .combination import combine
 from .conll import read_conll
 from .conversion import blank_pipeline, convert, group_sentences, split_indices
 from .files import SPLITS

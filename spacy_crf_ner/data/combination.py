@@ -19,6 +19,7 @@ from ..input_error import InputError
 from ..pipeline.label_sets import KEY
 from .conversion import read_corpus
 from .docbin import CorpusWriter
+from .json_records import shorten
 from .repair_log import ConversionLog
 
 COMBINED = "combined"
@@ -54,7 +55,7 @@ def combine(
     nlp: As for `convert`.
     min_agree: Number of sources that have to say the same about a token: that it is in the same
         entity, or outside; and more have to than say anything else. Other tokens are not annotated.
-        An entity is agreed if all of its tokens are. None: all sources.
+        An entity is agreed if all of its tokens are. None: more than half of the sources.
     log: As for `convert`, without a spans_key. By default, the tokens of an entity that begins or
         ends inside a token are not annotated, and all other mistakes are errors.
 
@@ -67,7 +68,7 @@ def combine(
     if target.suffix != SUFFIX or target.exists():
         got = "an existing file" if target.exists() else f"{target.name!r}"
         raise InputError(f"{target}: expected the name of a new {SUFFIX} file, got {got}.")
-    needed = len(names) if min_agree is None else min_agree
+    needed = len(names) // 2 + 1 if min_agree is None else min_agree
     if not 1 <= needed <= len(names):
         raise InputError(f"min_agree: expected 1 to {len(names)}, all sources, got {needed}.")
     log = log or ConversionLog(alignment="missing")
@@ -85,6 +86,9 @@ def combine(
         for docs in found.values():
             for name in (*docs, COMBINED):
                 counts[name].update({"docs": 1, "docs, not in all": len(docs) < len(names)})
+            if len(docs) < len(names) and not log.notes:
+                text = next(iter(docs.values())).text
+                log.notes.append(f"Not in all: {shorten(text)}, which is in {' and '.join(docs)}.")
             writer.add(_combine(docs, needed, counts))
         with atomic_write(target) as unfinished:
             writer.write(unfinished)
@@ -163,11 +167,13 @@ def _tags(
         # Whether its edges are edges of tokens.
         before, after = owners[max(start - 1, 0) : start], owners[end : end + 1]
         aligned = bool(own) and own[:1] != before and own[-1:] != after
-        counts["entities, not aligned"] += not aligned
-        if aligned:
-            entity = Entity(own[0], own[-1] + 1, ent.label_)
-            entities.update(dict.fromkeys(own, entity))
-            if not any(ids.get(entity, ())):
-                ids[entity] = ent.kb_id_, ent.id_
-    counts["doc.spans, not used"] += sum(len(doc.spans[key]) for key in doc.spans.keys() - {KEY})
+        if not aligned:
+            counts["entities, not aligned"] += 1
+            continue
+        entity = Entity(own[0], own[-1] + 1, ent.label_)
+        entities.update(dict.fromkeys(own, entity))
+        if not any(ids.get(entity, ())):
+            ids[entity] = ent.kb_id_, ent.id_
+    if others := sum(len(doc.spans[key]) for key in doc.spans.keys() - {KEY}):
+        counts["doc.spans, not used"] += others
     return {i: each for i, each in tags.items() if i not in unknown} | entities
