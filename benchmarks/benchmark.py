@@ -512,6 +512,7 @@ def _print_machine(gpu_id: int) -> None:
 if __name__ == "__main__":
     import benchmark_accuracy  # they import from this file
     import benchmark_active_learning
+    import benchmark_combine
     import benchmark_coverage
     import benchmark_distill
     import benchmark_labels
@@ -523,6 +524,7 @@ if __name__ == "__main__":
     app.command()(benchmark_accuracy.accuracy)
     app.command()(benchmark_active_learning.active_learning)
     app.command()(benchmark_active_learning.label_errors)
+    app.command()(benchmark_combine.combine)
     app.command()(benchmark_coverage.coverage)
     app.command()(benchmark_distill.distillation)
     app.command()(benchmark_labels.labels)

@@ -40,6 +40,7 @@ NOT_RUN = {
     "python -c .*cupy": "needs a GPU",
     "spacy project run ablation": "trains all variants: tests/benchmarks/test_ablation.py",
     "python benchmarks": "takes long, and needs corpora that are not part of the project",
+    "spacy-crf-ner convert --hub": "needs the hub: tests/data/test_hugging_face.py",
     ".* s3://": "needs a cluster and a store: tests/annotate/test_ray_engine.py",
 }
 # Models of the hub are replaced by a local one, other paths by those of the workspace.
@@ -204,6 +205,9 @@ def _make_inputs(folder: Path) -> None:
     (folder / "export.jsonl").write_text("\n".join(rows))
     for part in ("train", "dev"):
         shutil.copy(folder / "corpus" / f"{part}.spacy", folder / f"{part}.spacy")
+    for name in ("rules", "model"):
+        shutil.copy(folder / "corpus" / "dev.spacy", folder / f"{name}.spacy")
+    shutil.copy(folder / "export.jsonl", folder / "llm.jsonl")
     vectors = Vocab(strings=["visited"])
     vectors.set_vector("visited", np.ones(3, dtype="f"))
     spacy.blank("en", vocab=vectors).to_disk(folder / "my_vectors")

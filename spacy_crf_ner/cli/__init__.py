@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 # imported only when it runs, because importing spaCy and torch takes seconds.
 COMMANDS = {
     "convert": "Convert a corpus to the binary files that `spacy train` reads.",
+    "combine": "Join annotations of the same texts: what they agree on is gold.",
     "check": "Find mistakes in a corpus before you train on it.",
     "predict": "Print the entities of texts, each with its label and its confidence.",
     "annotate": "Find the entities of many documents, and write them in shards.",

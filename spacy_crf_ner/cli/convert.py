@@ -1,6 +1,7 @@
 """The command `convert`."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -15,15 +16,28 @@ from .console import print_conversion_log, print_counts, progress_callback
 def convert(
     inputs: Annotated[
         list[Path],
-        typer.Argument(metavar="INPUT", help="Corpus: files, or folders with train, dev, test."),
+        typer.Argument(
+            metavar="INPUT",
+            default_factory=list,
+            help="Corpus: files, or folders with train, dev, test.",
+        ),
     ],
     output: Annotated[
         Path,
         typer.Argument(
             metavar="OUTPUT",
-            help="Folder for train.spacy, dev.spacy, test.spacy; or a new file, .spacy or .jsonl.",
+            help="Folder for train.spacy, dev.spacy, test.spacy; or a new file, .spacy, .jsonl or "
+            ".parquet.",
         ),
     ],
+    hub: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Instead of INPUT: a dataset on the Hugging Face hub, user/name, or "
+            "user/name:config.",
+        ),
+    ] = None,
     format: Annotated[str, typer.Option(help=f"One of auto, {', '.join(data.FORMATS)}.")] = "auto",
     lang: Annotated[str, typer.Option(help="Language of the tokenizer.")] = "en",
     n_sents: Annotated[
@@ -77,9 +91,20 @@ def convert(
         ),
     ] = "strict",
     tag_column: Annotated[
-        int, typer.Option(help="Column of the tags, from 1; -1: the last. Only for conll.")
-    ] = -1,
-    token_column: Annotated[int, typer.Option(help="Column of the tokens. Only for conll.")] = 1,
+        str | None,
+        typer.Option(
+            help="Column of the tags. conll: its number, from 1, or -1, the last (the default). "
+            "hugging_face: its name; ner_tags by default.",
+        ),
+    ] = None,
+    token_column: Annotated[
+        str | None,
+        typer.Option(help="Column of the tokens: its number, or its name; 1 or tokens by default."),
+    ] = None,
+    parquet: Annotated[
+        bool,
+        typer.Option("--parquet", help="Write .parquet files for the library datasets."),
+    ] = False,
 ) -> None:
     """Convert a corpus to the binary files that `spacy train` reads.
 
@@ -105,6 +130,8 @@ def convert(
       label_studio  [{"data": {"text": "Hanoi."}, "annotations": ...}]     JSON or
                     JSON-MIN export
       brat          T1<tab>GPE 0 5<tab>Hanoi     a folder of name.txt and name.ann
+      hugging_face  {"tokens": ["Hanoi"], "ner_tags": [1]}     a folder of
+                    save_to_disk, .parquet or .arrow, from the library datasets
       spacy         corpus.spacy     spaCy's binary format
 
     \b
@@ -114,21 +141,31 @@ def convert(
       spacy-crf-ner convert export.jsonl corpus --repair --alignment expand
       spacy-crf-ner convert tweets.conllu corpus --token-column 2 --tag-column 4
       spacy-crf-ner convert corpus/dev.spacy dev.jsonl
+      spacy-crf-ner convert corpus for_datasets --parquet
       spacy-crf-ner convert places.jsonl places --labels GPE,LOC
       spacy-crf-ner convert nested.jsonl nested --spans-key sc
       spacy-crf-ner convert answers.jsonl new.spacy --merge corpus/train.spacy
     """
     log = data.ConversionLog(repair, alignment, spans_key)
-    if format == "auto":
-        columns = (token_column, tag_column) != (1, -1)
-        format = "conll" if columns else data.detect_format(*inputs)
-    typer.echo(f"Format: {format}")
+    if (hub is None) != bool(inputs):
+        raise InputError("convert: expected INPUT, or --hub NAME, got both or none of them.")
+    chosen = {"token_column": _column(token_column), "tag_column": _column(tag_column)}
     nlp = data.blank_pipeline(lang, segment=syllables == "keep")
     console = Console(stderr=True)
     columns_shown = (*Progress.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(
-        *columns_shown, console=console, transient=True, disable=not console.is_terminal
-    ) as progress:
+    with (
+        TemporaryDirectory() as scratch,
+        Progress(
+            *columns_shown, console=console, transient=True, disable=not console.is_terminal
+        ) as progress,
+    ):
+        if hub is not None:
+            inputs = [Path(scratch, hub.replace("/", "--"))]
+            data.download(hub, inputs[0])
+        if format == "auto":
+            columns = [column for column in chosen.values() if column is not None]
+            format = data.detect_format(*inputs, columns=columns)
+        typer.echo(f"Format: {format}")
         counts = data.convert(
             inputs,
             output,
@@ -140,13 +177,17 @@ def convert(
             merge=merge,
             shares=_shares(split),
             seed=seed,
-            token_column=token_column,
-            tag_column=tag_column,
+            **chosen,
+            parquet=parquet,
             log=log,
             on_progress=progress_callback(progress),
         )
     print_counts(counts)
     print_conversion_log(log)
+
+
+def _column(text: str | None) -> int | str | None:
+    return int(text) if text is not None and text.lstrip("-").isdecimal() else text
 
 
 def _labels(text: str) -> list[str]:

@@ -18,9 +18,11 @@ from ..atomic import atomic_write
 from ..docbin import SUFFIX, read_docbin
 from ..input_error import InputError
 from ..pipeline.label_sets import KEY, annotated_labels, mark_annotated_labels
-from .docbin import CorpusWriter, count_doc
+from . import hugging_face
+from .docbin import CorpusWriter, count_doc, read_spacy
 from .files import SPLITS, find_files
 from .format_detection import FORMATS, Reader, detect_format
+from .hugging_face import write_parquet
 from .iob import DOCUMENT
 from .json_records import META
 from .jsonl import write_jsonl
@@ -32,7 +34,7 @@ from .vietnamese import SYLLABLES
 # Called with the part, its number of docs so far, and their total if known.
 OnProgress = Callable[[str, int, int | None], None]
 KEPT = (KEY, INCORRECT)  # the spans that JSON lines have beside the entities
-FILE_SUFFIXES = (SUFFIX, ".jsonl")
+FILE_SUFFIXES = (SUFFIX, ".jsonl", hugging_face.SUFFIX)
 
 
 def convert(
@@ -47,8 +49,9 @@ def convert(
     merge: Path | None = None,
     shares: Sequence[float] = (0.8, 0.1, 0.1),
     seed: int = 0,
-    token_column: int = 1,
-    tag_column: int = -1,
+    token_column: int | str | None = None,
+    tag_column: int | str | None = None,
+    parquet: bool = False,
     log: ConversionLog | None = None,
     on_progress: OnProgress = lambda part, number, total: None,
 ) -> dict[str, dict[str, int]]:
@@ -56,7 +59,8 @@ def convert(
 
     source: Files and folders, see `find_files`. A corpus without parts is split by `shares`. If
         only dev is missing, it is split off train, by the shares of these two.
-    target: Folder for the three files; or a new file, .spacy or .jsonl, for the whole corpus.
+    target: Folder for the three files; or a new file, .spacy, .jsonl or .parquet, for the whole
+        corpus.
         Nothing is written unless the whole corpus can be read. For a part of more than
         `docbin.MAX_TOKENS` tokens, see `CorpusWriter`.
     nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
@@ -68,7 +72,9 @@ def convert(
     merge: Corpus to merge the docs into as answers, see `merge_answers`: a .spacy file or a folder
         of them. The target is one file, and entities cannot overlap.
     shares, seed: As for `split_indices`; a part without a share, or a share of 0, is not written.
-    token_column, tag_column: As for `read_conll`; only for this format.
+    token_column, tag_column: Numbers, as for `read_conll`, or names, as for `read_hugging_face`;
+        only for these formats.
+    parquet: Write .parquet files, see `write_parquet`, instead of .spacy.
     log: Decides what happens to mistakes, and counts them and what was read of each part ("corpus"
         for one that is split); without a log, the first mistake is raised. Its spans_key is where
         entities are read from .spacy files, and stored, if they may overlap.
@@ -82,7 +88,8 @@ def convert(
     """
     sources = [source] if isinstance(source, Path) else list(source)
     log = log or ConversionLog()
-    read_file = _reader(sources, format, token_column, tag_column, log.spans_key)
+    columns = {"token_column": token_column, "tag_column": tag_column}
+    read_file = _reader(sources, format, columns, log.spans_key)
     if log.spans_key in ("", KEY, INCORRECT):
         got = f"got {log.spans_key!r}. Use another one, such as 'sc'"
         raise InputError(f"spans_key: expected a key for entities, {got}.")
@@ -96,14 +103,18 @@ def convert(
             f"merge: expected one .spacy or .jsonl file as the output, no spans key, and one "
             f"sentence per doc, got {target}, {log.spans_key} and {n_sents}. Write to a new file."
         )
+    suffix = target.suffix if one_file else hugging_face.SUFFIX if parquet else SUFFIX
+    if suffix == hugging_face.SUFFIX and log.spans_key is not None:
+        got = f"got {str(target)!r}. Write .spacy or .jsonl"
+        raise InputError(f"spans_key: expected an output with entities that may overlap, {got}.")
     files, ignored = find_files(sources, as_one=one_file)
     log.skipped("file", len(ignored))
     plan = {"corpus": {"corpus": 1.0}} if one_file else _plan_splits(files, shares)
     names = [name for part in plan.values() for name in part]
     if merge is not None and target.resolve() == merge.resolve():
         raise InputError(f"{target}: expected an output that is not an input. Choose another file.")
-    outputs = {name: target if one_file else target / f"{name}{SUFFIX}" for name in names}
-    _require_outputs(target, outputs, files)
+    outputs = {name: target if one_file else target / f"{name}{suffix}" for name in names}
+    _require_outputs(target, outputs, files, suffix)
 
     def read(part: str, log: ConversionLog, total: int | None = None) -> Iterator[Doc]:
         log.start_part(part)
@@ -117,14 +128,13 @@ def convert(
             on_progress(part, number, total)
             yield doc
 
-    if target.suffix == ".jsonl":
+    if suffix == ".jsonl":
         counts: Counter[str] = Counter()
         unwritten: Counter[str] = Counter()
         docs = (count_doc(doc, counts, log.spans_key) for doc in read("corpus", log))
         docs = (_count_unwritten(doc, unwritten, log.spans_key) for doc in docs)
         write_jsonl(docs, target, spans_key=log.spans_key)
-        for name, number in unwritten.items():
-            log.notes.append(f"Not written: {number} spans of {name}; see --spans-key.")
+        _note_unwritten(log, unwritten, "; see --spans-key")
         return {"corpus": dict(counts)}
     with TemporaryDirectory() as scratch, ExitStack() as stack:
         writers = {name: CorpusWriter(Path(scratch, name), log.spans_key) for name in names}
@@ -136,7 +146,15 @@ def convert(
                 raise error(f"{where}, {name}", "at least one doc", "none", fix)
         # Write all parts before the first is renamed.
         for name, path in outputs.items():
-            writers[name].write(stack.enter_context(atomic_write(path)))
+            unfinished = stack.enter_context(atomic_write(path))
+            if suffix == SUFFIX:
+                writers[name].write(unfinished)
+            else:
+                complete = Path(scratch, f"{name}{SUFFIX}")
+                writers[name].write(complete)
+                labels_found = _labels(writers)
+                unwritten = write_parquet(read_spacy(complete, nlp), unfinished, labels_found)
+                _note_unwritten(log, unwritten)
     if len(plan.get("train", {})) > 1:
         numbers = ", ".join(f"{writers[name].counts['docs']} {name}" for name in plan["train"])
         log.notes.append(f"No file for dev: the docs of train were split ({numbers}; seed {seed}).")
@@ -153,11 +171,32 @@ def _labelled(
         yield doc
 
 
+def _labels(writers: Mapping[str, CorpusWriter]) -> set[str]:
+    kinds = (kind.partition(".") for writer in writers.values() for kind in writer.counts)
+    return {label for _, dot, label in kinds if dot}
+
+
+def read_corpus(sources: Sequence[Path], nlp: Language, log: ConversionLog) -> Iterator[Doc]:
+    """Read a corpus in any format, all parts as one; arguments as for `convert`."""
+    files, ignored = find_files(sources, as_one=True)
+    log.skipped("file", len(ignored))
+    read_file = FORMATS[detect_format(*sources)]
+    for file in files["corpus"]:
+        yield from group_sentences(read_file(file, nlp, log), 1)
+
+
+def _note_unwritten(log: ConversionLog, counts: Mapping[str, int], advice: str = "") -> None:
+    for name, number in counts.items():
+        if number:
+            log.notes.append(f"Not written: {number} {name}{advice}.")
+
+
 def _count_unwritten(doc: Doc, counts: "Counter[str]", key: str | None) -> Doc:
     """Count the entities and spans that JSON lines leave out."""
-    counts.update({f"doc.spans[{k!r}]": len(doc.spans[k]) for k in doc.spans.keys() - {key, *KEPT}})
+    others = doc.spans.keys() - {key, *KEPT}
+    counts.update({f"spans of doc.spans[{k!r}]": len(doc.spans[k]) for k in others})
     if key is not None and doc.ents:
-        counts["doc.ents"] += len(doc.ents)
+        counts["spans of doc.ents"] += len(doc.ents)
     return doc
 
 
@@ -219,7 +258,7 @@ def _split_part(
 
 
 def _require_outputs(
-    target: Path, outputs: Mapping[str, Path], files: Mapping[str, list[Path]]
+    target: Path, outputs: Mapping[str, Path], files: Mapping[str, list[Path]], suffix: str
 ) -> None:
     """Raise InputError for an output that would replace an input or an unrelated file.
 
@@ -237,7 +276,7 @@ def _require_outputs(
         raise InputError(
             f"{both[0]}: expected an output that is not an input. Choose another folder."
         )
-    old = [target / f"{name}{SUFFIX}" for name in SPLITS if name not in outputs]
+    old = [target / f"{name}{suffix}" for name in SPLITS if name not in outputs]
     if found := [path for path in old if path.exists() and target.is_dir()]:
         raise InputError(
             f"{found[0]}: expected only the parts {', '.join(outputs)}, got one of an earlier "
@@ -246,24 +285,26 @@ def _require_outputs(
 
 
 def _reader(
-    sources: list[Path], format: str, token_column: int, tag_column: int, spans_key: str | None
+    sources: list[Path], format: str, columns: Mapping[str, int | str | None], spans_key: str | None
 ) -> Reader:
-    columns = {"token_column": token_column, "tag_column": tag_column}
-    chosen = (token_column, tag_column) != (1, -1)
+    chosen = {name: column for name, column in columns.items() if column is not None}
     if format == "auto":
-        format = "conll" if chosen else detect_format(*sources)
+        format = detect_format(*sources, columns=[*chosen.values()])
     if format not in FORMATS:
         raise InputError(f"format: expected auto, {', '.join(FORMATS)}, got {format!r}.")
-    if spans_key is not None and format in ("conll", "gmb"):
+    if spans_key is not None and format in ("conll", "gmb", "hugging_face"):
         raise InputError(
             f"spans_key: expected a format whose entities may overlap, got {format!r}, which has "
             "one tag per token. Convert it without a spans key."
         )
-    if format == "conll":
-        return partial(FORMATS[format], **columns)
-    if chosen:
-        raise InputError(f"format: expected conll, which has columns, got {format!r}.")
-    return FORMATS[format]
+    kind = {"conll": int, "hugging_face": str}.get(format)
+    for name, column in chosen.items():
+        if kind is None or not isinstance(column, kind):
+            raise InputError(
+                f"{name}: expected the number of a column of conll, or the name of one of "
+                f"hugging_face, got {column!r} and the format {format!r}."
+            )
+    return partial(FORMATS[format], **chosen)
 
 
 # Join sentences to longer Docs

@@ -7,7 +7,7 @@ from spacy.language import Language
 from spacy.tokens import Doc
 
 from .json_records import Record, json_lines, pop_typed, records_to_docs, shorten, store_meta
-from .offsets import raw_span, set_entities, tokenize
+from .offsets import RawSpan, raw_span, set_entities, tokenize
 from .repair_log import ConversionLog, error
 
 TEXT_KEYS = ("text", "data")
@@ -34,8 +34,10 @@ def read_doccano(path: Path, nlp: Language, log: ConversionLog | None = None) ->
             {"start_offset": 0, "end_offset": 8, "label": "PER"}; all other tokens are outside,
         "relations": skipped,
         "id": no two records may have the same.
-    nlp, log: As for all readers, see `format_detection.Reader`. For spans see `set_entities`;
-        a record that cannot be read is left out.
+    nlp, log: As for all readers, see `format_detection.Reader`. For spans see `set_entities`; also
+        "utf16": doccano counts in UTF-16, where an emoji is two characters. The spans of a text are
+        repaired if only by that count all of them are whole tokens. A record that cannot be read is
+        left out.
 
     Yields a Doc for each record, with unknown sentence boundaries. All other keys are in
     `doc.user_data["meta"]`. Raises CorpusError for an invalid record.
@@ -54,6 +56,28 @@ def read_doccano(path: Path, nlp: Language, log: ConversionLog | None = None) ->
         doc = tokenize(record.pop(texts[0]), nlp, where)
         store_meta(where, doc, record)
         log.skipped("relation", len(relations))
-        return set_entities(doc, spans, log, where)
+        return set_entities(doc, _code_points(doc, spans, log, where), log, where)
 
     return records_to_docs(json_lines(path), to_doc, log)
+
+
+def _code_points(doc: Doc, spans: list[RawSpan], log: ConversionLog, where: str) -> list[RawSpan]:
+    """Count in Unicode characters, as Python does, what doccano has counted in UTF-16."""
+    text = doc.text
+    if not any(ord(character) > 0xFFFF for character in text):
+        return spans
+    units = [i for i, each in enumerate(text) for _ in range(1 + (ord(each) > 0xFFFF))]
+    units.append(len(text))
+    edges = {token.idx for token in doc}, {token.idx + len(token) for token in doc}
+
+    def aligned(spans: list[RawSpan]) -> bool:
+        return all(span.start in edges[0] and span.end in edges[1] for span in spans)
+
+    known = [span for span in spans if type(span.start) is int and type(span.end) is int]
+    inside = [span for span in known if 0 <= span.start < span.end < len(units)]
+    found = [span._replace(start=units[span.start], end=units[span.end]) for span in inside]
+    if len(found) < len(spans) or aligned(spans) or not aligned(found):
+        return spans
+    problem = error(where, "offsets that count characters", "UTF-16", "Convert them with --repair")
+    log.repaired("utf16", problem)
+    return found

@@ -6,13 +6,17 @@ from typing import Sequence
 
 from ..docbin import SUFFIX
 from .brat import looks_like_brat
+from .hugging_face import STATE
 from .repair_log import error
 
 SPLITS = ("train", "dev", "test")
 ALIASES = dict.fromkeys(("val", "valid", "validation", "development", "testa"), "dev")
 ALIASES["testb"] = "test"
 PARTS = ("corpus", *SPLITS)
-EXTENSIONS = ("txt", "conll", "conllu", "iob", "bio", "csv", "tsv", "json", "jsonl")
+TEXT = ("txt", "conll", "conllu", "iob", "bio", "csv", "tsv", "json", "jsonl")
+EXTENSIONS = (*TEXT, "parquet", "arrow")
+SPLIT_NAMES = "dataset_dict.json"  # of a folder of DatasetDict.save_to_disk; its folders say it too
+SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.\w+")  # train-00000-of-00002.parquet
 
 Files = dict[str, list[Path]]  # the files of each part, in reading order
 
@@ -26,7 +30,9 @@ def find_files(sources: Sequence[Path], as_one: bool = False) -> tuple[Files, li
     as_one: Ignore the parts.
 
     Returns the files of each part, or of "corpus" if there are no parts, and the other files in the
-    folders, such as a README. A folder of brat counts as a file, and so does a folder named .spacy.
+    folders, such as a README. A folder of brat counts as a file, and so do a folder named .spacy
+    and one of `Dataset.save_to_disk`. The shards train-00000-of-00002.parquet and so on, if there
+    are all of them, are the files of one part.
     Raises CorpusError for a file that is given twice, for two files for one part, for files with
     and without parts, for a corpus without train, and for a folder with several files but no parts.
     """
@@ -50,14 +56,30 @@ def find_files(sources: Sequence[Path], as_one: bool = False) -> tuple[Files, li
             got = ", ".join(map(str, parts["corpus"]))
             raise error(where, f"parts named {', '.join(SPLITS)}", got, fix)
         for name, files in {"train": [], **parts}.items():
-            if len(files) != 1:
+            if not _is_complete(files):
                 got = " and ".join(map(str, files)) or "none"
                 raise error(where, f"one file for {name}", got, fix)
     return {name: parts[name] for name in PARTS if name in parts}, ignored
 
 
 def _is_folder(path: Path) -> bool:
-    return path.is_dir() and path.suffix != SUFFIX and not looks_like_brat(path)
+    return (
+        path.is_dir()
+        and path.suffix != SUFFIX
+        and not looks_like_brat(path)
+        and not (path / STATE).is_file()
+    )
+
+
+def _is_complete(files: Sequence[Path]) -> bool:
+    """Return whether the files of a part are one file, or all shards of one."""
+    shards = [SHARD.fullmatch(path.name) for path in files]
+    if not any(shards):
+        return len(files) == 1
+    found = [(shard[1], shard[3], int(shard[2])) for shard in shards if shard]
+    name, total, _ = found[0]
+    all_of_them = [(name, total, number) for number in range(int(total))]
+    return len(found) == len(files) and found == all_of_them
 
 
 def _part(path: Path) -> str:
@@ -75,7 +97,8 @@ def _part(path: Path) -> str:
 
 
 def _in_folder(folder: Path) -> tuple[Files, list[Path]]:
-    paths = [path for path in sorted(folder.iterdir()) if not _is_folder(path)]
+    entries = (path for path in sorted(folder.iterdir()) if path.name != SPLIT_NAMES)
+    paths = [path for path in entries if not _is_folder(path)]
     # .spacy files may come from an earlier conversion, so read them only if there are no others.
     text = [path for path in paths if path.suffix != SUFFIX and _part(path)]
     named = [(_part(path), path) for path in text or paths]
@@ -83,7 +106,7 @@ def _in_folder(folder: Path) -> tuple[Files, list[Path]]:
     parts = {name: files for name, files in parts.items() if files}
     if len(parts) > 1:
         parts.pop("corpus", None)
-    crowded = [name for name, files in parts.items() if len(files) > 1]
+    crowded = [name for name, files in parts.items() if not _is_complete(files)]
     if crowded or not parts:
         got = ", ".join(path.name for path in paths) or "none"
         fix = f"Name them train.txt and so on (.{', .'.join(EXTENSIONS)}), or list the files"

@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Callable, Iterator
+from typing import Callable, Iterator, Sequence
 
 from spacy.tokens import Doc
 
@@ -13,6 +13,7 @@ from .docbin import looks_like_spacy, read_spacy
 from .doccano import looks_like_doccano, read_doccano
 from .files import find_files
 from .gmb import GMB_HEADER, read_gmb
+from .hugging_face import looks_like_hugging_face, read_hugging_face
 from .inline import MARKUP, read_inline
 from .json_records import decode_json
 from .jsonl import looks_like_jsonl, read_jsonl
@@ -38,17 +39,21 @@ FORMATS: dict[str, Reader] = {
     "doccano": read_doccano,
     "label_studio": read_label_studio,
     "brat": read_brat,
+    "hugging_face": read_hugging_face,
     "spacy": read_spacy,
 }
 
 
-def detect_format(*sources: Path) -> str:
+def detect_format(*sources: Path, columns: Sequence[int | str] = ()) -> str:
     """Detect the format of a corpus, a key of `FORMATS`, from its first lines.
 
     sources: Files and folders as for `convert`, all in one format.
+    columns: Numbers or names of columns that were chosen, which only one format has.
 
     Raises CorpusError for an unknown format.
     """
+    if columns:
+        return "conll" if isinstance(columns[0], int) else "hugging_face"
     files, _ = find_files(sources, as_one=True)
     formats = {file: _format_of(file) for file in files["corpus"]}
     if len(set(formats.values())) > 1:
@@ -63,6 +68,8 @@ def _format_of(path: Path) -> str:
         return "brat"
     if path.is_dir() and path.suffix == SUFFIX:
         return "spacy"
+    if looks_like_hugging_face(path):
+        return "hugging_face"
     with path.open("rb") as file:
         head = file.read(1000)
     if looks_like_spacy(head):

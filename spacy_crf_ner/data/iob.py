@@ -17,7 +17,7 @@ DOCUMENT = "spacy_crf_ner.document"
 TokenSpan = tuple[int, int, str]  # first token, last token + 1, label
 InvalidTag = tuple[int, str]  # its token, and the tags that a closed scheme allows
 
-TAG = re.compile(r"O|[BIMLUES]-\S+")
+TAG = re.compile(r"O|[BIMLUES]-\S(?:.*\S)?")
 # Closed schemes mark the end of an entity; each has prefixes that no other scheme has.
 CLOSED = {"BILUO": "LU", "BIOES": "ES", "BMES": "M"}
 CLOSED_SCHEMES = "BILUO (BIOES, BMES) has B- I- L- (B- I- E-, B- M- E-), or U- (S-) for one token"
@@ -25,6 +25,9 @@ CLOSED_SCHEMES = "BILUO (BIOES, BMES) has B- I- L- (B- I- E-, B- M- E-), or U- (
 
 class TaggedToken(NamedTuple):
     """A token and its tag, their place, and the numbers of the sentence and document.
+
+    missing: The token is not annotated; `tag` is "O".
+    space: Whether a space follows the token; None if that is unknown, as in columns.
 
     If a row cannot be read, `tag` is "O", and `problem` is the reason.
     """
@@ -35,6 +38,8 @@ class TaggedToken(NamedTuple):
     sentence: int
     document: int = 0  # before the first document boundary, and in formats without documents
     problem: Problem | None = None
+    missing: bool = False
+    space: bool | None = None
 
 
 def tagged_docs(
@@ -65,15 +70,17 @@ def tagged_docs(
             row = [*rows, end][token]
             got = f"{row.tag} ({row.word})"
             log.repaired("tags", error(row.where, expected, got, CLOSED_SCHEMES))
-        # Spaces are unknown, so spaCy trains on these tokens instead of tokenizing again.
+        # If spaces are unknown, spaCy trains on these tokens instead of tokenizing again.
         doc = Doc(
             nlp.vocab,
             [row.word for row in rows],
+            spaces=None if end.space is None else [bool(row.space) for row in rows],
             user_data={DOCUMENT: end.document} if end.document else {},
             sent_starts=[row is rows[0] for row in rows],
         )
         spans = filter(None, (_trim(rows, span, log) for span in found))
-        doc.set_ents([Span(doc, *span) for span in spans], default="outside")
+        missing = [doc[i : i + 1] for i, row in enumerate(rows) if row.missing]
+        doc.set_ents([Span(doc, *span) for span in spans], missing=missing, default="outside")
         yield doc
 
 

@@ -28,10 +28,11 @@ def read_label_studio(path: Path, nlp: Language, log: ConversionLog | None = Non
 
     path: File, UTF-8, which is read into memory: see `json_records.MAX_ARRAY_BYTES`. If a task has
         several annotations, the ground truth is read, else the first one. Cancelled annotations,
-        tasks without other ones, results other than labels, and predictions are skipped. The text
-        is the one that the results refer to; without results, it is "text", or the only string of
-        the data. Of a task of `spacy-crf-ner suggest --unit spans`, which has an "asked_span", the
-        choice "yes" or "no" is read: only this span is annotated.
+        tasks without other ones, results other than labels, and predictions are skipped. A result
+        with several labels is an entity of each, if there is a spans key. The text is the one that
+        the results refer to; without results, it is "text", or the only string of the data. Of a
+        task of `spacy-crf-ner suggest --unit spans`, which has an "asked_span", the choice "yes" or
+        "no" is read: only this span is annotated.
     nlp, log: As for all readers, see `format_detection.Reader`. For spans see `set_entities`; also
         "utf16": old versions of Label Studio count in UTF-16, where an emoji is two characters. A
         span whose text matches by that count is repaired. A task that cannot be read is left out,
@@ -57,7 +58,9 @@ def read_label_studio(path: Path, nlp: Language, log: ConversionLog | None = Non
                 set_incorrect_spans(doc, asked, log, where)
             return doc
         content = doc.text  # computed at each access
-        spans = [_span(where, content, value, log) for value in values]
+        spans = [
+            _span(where, content, each, log) for value in values for each in _by_label(value, log)
+        ]
         return set_entities(doc, spans, log, where)
 
     return records_to_docs(json_array(path), to_doc, log)
@@ -153,6 +156,14 @@ def _short_form(where: str, task: Record) -> Found:
     data = {key: value for key, value in task.items() if key not in OF_TASK}
     key = "text" if "text" in task else _text_key(where, data, [])
     return task.pop(key), spans, task, None
+
+
+def _by_label(value: object, log: ConversionLog) -> list[object]:
+    """Divide a result with several labels, if entities may overlap."""
+    labels = value.get("labels") if isinstance(value, dict) else None
+    if log.spans_key is None or not isinstance(value, dict) or not isinstance(labels, list):
+        return [value]
+    return [{**value, "labels": [label]} for label in labels] or [value]
 
 
 def _span(where: str, text: str, value: object, log: ConversionLog) -> RawSpan:

@@ -81,7 +81,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_1(
 def test_a_bug_is_not_shown_as_a_mistake_of_the_user(
     bug: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(path: Path) -> str:
+    def fail(*path: Path, columns: list[int]) -> str:
         raise bug
 
     monkeypatch.setattr("spacy_crf_ner.data.detect_format", fail)

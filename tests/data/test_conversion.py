@@ -601,8 +601,11 @@ def test_columns_are_for_one_format(tmp_path: Path, nlp: Language) -> None:
     source = HERE / "fixtures" / "columns.conllu"
     data.convert(source, tmp_path / "a.spacy", nlp=nlp, token_column=2, tag_column=4)
     assert len(load(tmp_path / "a.spacy", nlp)) == 3
-    with pytest.raises(ValueError, match="expected conll, which has columns, got 'gmb'"):
-        data.convert(source, tmp_path / "b.spacy", nlp=nlp, format="gmb", tag_column=4)
+    chosen: list[tuple[str, int | str]] = [("gmb", 4), ("conll", "tags"), ("hugging_face", 4)]
+    for format, column in chosen:
+        says = f"tag_column: expected the number of a column of conll.*'{format}'"
+        with pytest.raises(ValueError, match=says):
+            data.convert(source, tmp_path / "b.spacy", nlp=nlp, format=format, tag_column=column)
 
 
 # The command

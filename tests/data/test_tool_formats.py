@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin
 
-from spacy_crf_ner.data import ConversionLog, CorpusError, json_records
+from spacy_crf_ner.data import ConversionLog, CorpusError, format_detection, json_records
 from spacy_crf_ner.data.brat import looks_like_brat, read_brat
 from spacy_crf_ner.data.docbin import looks_like_spacy, read_spacy
 from spacy_crf_ner.data.doccano import looks_like_doccano, read_doccano
@@ -156,6 +156,98 @@ def test_formats_are_told_apart() -> None:
     assert not looks_like_brat(DATA) and not looks_like_brat(DATA / "inline.txt")
     assert looks_like_spacy(DocBin().to_bytes()[:2]) and not looks_like_spacy(b"[]")
     assert not looks_like_spacy(b"x is text")
+
+
+# As the tools write them: doccano's exporters, and the interfaces of Prodigy's documentation
+
+DOCCANO = [
+    {"id": 1, "text": "Anna in Bonn", "label": [[0, 4, "PER"], [8, 12, "LOC"]], "Comments": []},
+    {"doc_id": 2, "text": "Anna in Bonn", "labels": [[0, 4, "PER"], [8, 12, "LOC"]]},
+    {"id": 3, "text": "Anna in Bonn", "cats": ["a"], "entities": [[0, 4, "PER"], [8, 12, "LOC"]]},
+    {
+        "id": 4,
+        "text": "Anna in Bonn",
+        "entities": [
+            {"id": 7, "label": "PER", "start_offset": 0, "end_offset": 4},
+            {"id": 8, "label": "LOC", "start_offset": 8, "end_offset": 12},
+        ],
+        "relations": [{"id": 1, "from_id": 7, "to_id": 8, "type": "in"}],
+        "Comments": [],
+    },
+]
+
+
+@pytest.mark.parametrize("record", DOCCANO, ids=str)
+def test_all_exports_of_doccano_are_read(record: Any, tmp_path: Path, nlp: Language) -> None:
+    path = jsonl(tmp_path / "a.jsonl", record)
+    reader = format_detection.FORMATS[format_detection.detect_format(path)]
+    assert said(list(reader(path, nlp, None))) == [
+        ("Anna in Bonn", [("Anna", "PER"), ("Bonn", "LOC")])
+    ]
+
+
+def test_doccano_counts_in_utf16(tmp_path: Path, nlp: Language) -> None:
+    """As its issue 2290 says; where both counts give whole tokens, characters are counted."""
+    text = "👨‍🚒 firemen 🎉 drive firetrucks"
+    utf16 = text.encode("utf-16-le")
+    spans = []
+    for word in ("firemen", "firetrucks"):
+        start = utf16.index(word.encode("utf-16-le")) // 2
+        spans.append([start, start + len(word), "X"])
+    path = jsonl(tmp_path / "a.jsonl", {"id": 1, "text": text, "label": spans})
+    with pytest.raises(CorpusError, match=r"line 1: expected offsets that count char.*--repair"):
+        list(read_doccano(path, nlp))
+    log = ConversionLog(repair=True)
+    expected = [(text, [("firemen", "X"), ("firetrucks", "X")])]
+    assert said(list(read_doccano(path, nlp, log))) == expected
+    assert log.counts == {"repaired.utf16": 1}
+    at = [text.index(word) for word in ("firemen", "firetrucks")]
+    right = [[at[0], at[0] + 7, "X"], [at[1], at[1] + 10, "X"]]
+    path = jsonl(tmp_path / "b.jsonl", {"id": 1, "text": text, "label": right})
+    assert said(list(read_doccano(path, nlp))) == expected
+    inside = jsonl(tmp_path / "c.jsonl", {"id": 1, "text": text, "label": [*right, [99, 100, "X"]]})
+    log = ConversionLog(repair=True)
+    assert said(list(read_doccano(inside, nlp, log))) == expected
+    assert log.counts == {"rejected.offsets": 1}
+
+
+PRODIGY: list[tuple[dict[str, Any], str | None]] = [
+    ({"_view_id": "ner_manual", "_is_binary": False, "answer": "accept"}, "BOB"),
+    ({"_view_id": "ner_manual", "answer": "reject"}, None),
+    ({"_view_id": "ner_manual", "answer": "ignore"}, None),
+    ({"_view_id": "ner", "_is_binary": True, "answer": "accept"}, "B-B"),
+    ({"_view_id": "ner", "answer": "reject"}, "---"),
+    ({"_view_id": "spans_manual", "answer": "accept"}, "BOB"),
+    ({"_view_id": "blocks", "answer": "accept"}, "BOB"),
+    ({"_view_id": "review", "answer": "accept", "sessions": ["a"], "versions": []}, "BOB"),
+]
+
+
+@pytest.mark.parametrize("answer, annotated", PRODIGY, ids=str)
+def test_answers_of_prodigys_interfaces_are_read(
+    answer: dict[str, Any], annotated: str | None, tmp_path: Path, nlp: Language
+) -> None:
+    """With all that `db-out` writes; the end of a span in tokens is inclusive there."""
+    tokens = [
+        {"text": text, "start": start, "end": start + len(text), "id": i, "ws": i < 2}
+        for i, (text, start) in enumerate((("Anna", 0), ("in", 5), ("Bonn", 8)))
+    ]
+    spans = [
+        {"start": 0, "end": 4, "token_start": 0, "token_end": 0, "label": "PER", "text": "Anna"},
+        {"start": 8, "end": 12, "token_start": 2, "token_end": 2, "label": "LOC", "score": 0.5,
+         "source": "en_core_web_lg", "input_hash": 885944384},
+    ]  # fmt: skip
+    keys = {"_input_hash": 1, "_task_hash": -2, "_session_id": None, "_annotator_id": "s-a"}
+    record = {"text": "Anna in Bonn", "tokens": tokens, "spans": spans, "meta": {"score": 0.1}}
+    log = ConversionLog()
+    path = jsonl(tmp_path / "a", {**record, **keys, **answer, "_timestamp": 1633999979})
+    docs = list(read_jsonl(path, nlp, log))
+    assert [tags(doc) for doc in docs] == ([] if annotated is None else [annotated])
+    assert log.counts == ({"skipped.answer": 1} if annotated is None else {})
+    for doc in docs if annotated == "---" else ():
+        assert [(span.text, span.label_) for span in doc.spans["incorrect_spans"]] == [
+            ("Anna", "PER"), ("Bonn", "LOC"),
+        ]  # fmt: skip
 
 
 # JSON lines

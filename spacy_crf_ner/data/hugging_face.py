@@ -1,0 +1,342 @@
+"""Datasets of Hugging Face: rows with a list of tokens and a list of tags, in Arrow or Parquet."""
+
+import json
+from collections import Counter
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, NamedTuple
+
+from spacy.language import Language
+from spacy.tokens import Doc
+
+from ..input_error import InputError
+from .iob import TAG, TaggedToken, tagged_docs
+from .json_records import META, shorten
+from .lines import Problem
+from .repair_log import ConversionLog, error
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch, Schema
+
+SUFFIX = ".parquet"
+PARQUET, ARROW = b"PAR1", b"\xff\xff\xff\xff"  # the first bytes of these files
+STATE = "state.json"  # of a folder that Dataset.save_to_disk has written
+TOKENS, TAGS = "tokens", "ner_tags"  # the usual names of the columns
+SPACES = "spaces"  # a column of `write_parquet`: whether a space follows each token
+NOT_ANNOTATED = (None, -1, -100)  # -1 in a ClassLabel; the loss of PyTorch ignores -100
+BATCH_ROWS = 1000
+BUFFER = 2**20  # bytes
+
+
+class Table(NamedTuple):
+    """The columns of a dataset.
+
+    names: The name of each tag id; None for tags that are strings.
+    plain: Whether the tags are labels without a prefix, as PER instead of I-PER.
+    """
+
+    names: list[str] | None
+    plain: bool
+
+
+def looks_like_hugging_face(path: Path) -> bool:
+    """Return whether a path is a folder of `Dataset.save_to_disk`, or an Arrow or Parquet file."""
+    if path.is_dir():
+        return (path / STATE).is_file()
+    with path.open("rb") as file:
+        return file.read(4) in (PARQUET, ARROW)
+
+
+def read_hugging_face(
+    path: Path,
+    nlp: Language,
+    log: ConversionLog | None = None,
+    *,
+    token_column: str = TOKENS,
+    tag_column: str = TAGS,
+) -> Iterator[Doc]:
+    """Read the rows of a dataset, each as a sentence; its tokens are kept, as in `read_conll`.
+
+    path: A folder of `Dataset.save_to_disk`, or a file of Parquet or of Arrow's stream format. A
+        few rows are in memory at a time. Tags are ids, whose names are in the metadata of the
+        schema (`ClassLabel`), or strings, in any tag scheme of `read_conll`; if none of them has
+        a prefix, as in O and PER, adjacent tokens of one label are one entity. A tag that is
+        null, -1 or -100 is not annotated. The column "spaces" of `write_parquet` is read too.
+    nlp, log: As for all readers, see `format_detection.Reader`.
+    token_column, tag_column: Names of the columns.
+
+    Yields a Doc for each row that has tokens; the others are skipped and counted. Raises
+    CorpusError for a damaged file, other columns, tag ids without names, and, as `read_conll` does,
+    for rows; InputError without pyarrow.
+    """
+    _require_pyarrow()
+    log = log or ConversionLog()
+    columns = token_column, tag_column
+    if token_column == tag_column:
+        fix = "Choose two columns"
+        raise error(str(path), "a column of tokens and one of tags", shorten(columns), fix)
+    tables = {file: _table(file, *columns) for file in _files(path)}
+    names = {tuple(table.names or ()) for table in tables.values()}
+    if len(names) > 1:
+        got = " and ".join(shorten([*each]) for each in names)
+        raise error(str(path), "the same names of tags in all files", got, "Save it again")
+    return tagged_docs(path, nlp, log, partial(_rows, tables, columns))
+
+
+def _require_pyarrow() -> None:
+    try:
+        import pyarrow.parquet  # noqa: F401
+    except ImportError as problem:
+        raise InputError(
+            "expected pyarrow, which reads and writes datasets of Hugging Face, got none. "
+            "Install spacy-crf-ner[datasets]."
+        ) from problem
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    state = path / STATE
+    try:
+        return [path / each["filename"] for each in json.loads(state.read_bytes())["_data_files"]]
+    except (ValueError, KeyError, TypeError) as problem:
+        got = f"{type(problem).__name__}: {problem}"
+        raise error(str(state), "a file of save_to_disk", got, "Save the dataset again") from None
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[Any]:
+    """Open a file: yield its reader, of Parquet or Arrow. An error of its data has its name."""
+    import pyarrow
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        with file.open("rb") as opened:
+            parquet = opened.read(4) == PARQUET
+        if parquet:
+            # Only with a buffer and without pre_buffer are row groups not completely in memory.
+            with ParquetFile(file, pre_buffer=False, buffer_size=BUFFER) as table:
+                yield table
+        else:
+            with pyarrow.memory_map(str(file)) as mapped, pyarrow.ipc.open_stream(mapped) as table:
+                yield table
+    except (pyarrow.ArrowException, OSError) as problem:
+        if isinstance(problem, OSError) and problem.errno is not None:
+            raise  # an error of the machine
+        fix = "Download it again, or save it again with the library datasets"
+        raise error(str(file), "a complete file of Arrow or Parquet", str(problem), fix) from None
+
+
+def _schema(table: Any) -> "Schema":
+    return table.schema_arrow if hasattr(table, "schema_arrow") else table.schema
+
+
+def _table(file: Path, token_column: str, tag_column: str) -> Table:
+    """Check the columns of a file, and find the names of its tags."""
+    from pyarrow import types
+
+    with _opened(file) as opened:
+        schema = _schema(opened)
+        kinds = {}
+        for option, column in (("--token-column", token_column), ("--tag-column", tag_column)):
+            if schema.names.count(column) != 1:
+                fix = f"Set {option} to the name of a column"
+                raise error(str(file), f"a column {column!r}", shorten(schema.names), fix)
+            kinds[column] = kind = schema.field(column).type
+            if not (types.is_list(kind) or types.is_large_list(kind)):
+                fix = f"Set {option} to a column of lists"
+                raise error(f"{file}, column {column!r}", "lists", str(kind), fix)
+        for column, kind in kinds.items():
+            items = kind.value_type
+            text = types.is_string(items) or types.is_large_string(items)
+            if not text and not (column == tag_column and types.is_integer(items)):
+                fix = "Choose another column"
+                expected = "lists of strings" + " or of ids" * (column == tag_column)
+                raise error(f"{file}, column {column!r}", expected, str(kind), fix)
+        if text:
+            found = {tag for batch in _batches(opened, [tag_column]) for tag in _distinct(batch)}
+            return Table(None, _is_plain(found))
+        names = _class_names(schema, tag_column)
+        if names is None:
+            fix = "Name the ids: cast_column with Sequence(ClassLabel(names=[...])), and save it"
+            got = "none in the metadata"
+            raise error(f"{file}, column {tag_column!r}", "the names of the tag ids", got, fix)
+        return Table(names, _is_plain(names))
+
+
+def _is_plain(names: Iterable[str | None]) -> bool:
+    return not any(TAG.fullmatch(name) for name in names if name and name != "O")
+
+
+def _distinct(batch: "RecordBatch") -> list[str | None]:
+    from pyarrow import compute
+
+    tags: list[str | None] = compute.unique(compute.list_flatten(batch.column(0))).to_pylist()
+    return tags
+
+
+def _class_names(schema: "Schema", column: str) -> list[str] | None:
+    """Read the names of a ClassLabel from what the library datasets has put into the metadata."""
+    try:
+        feature = json.loads(schema.metadata[b"huggingface"])["info"]["features"][column]
+        while "names" not in feature:  # a list of them: Sequence, List, LargeList, or [...]
+            feature = feature[0] if isinstance(feature, list) else feature["feature"]
+        return [str(name) for name in feature["names"]]
+    except (ValueError, KeyError, IndexError, TypeError):
+        return None
+
+
+def _batches(table: Any, columns: list[str]) -> Iterator["RecordBatch"]:
+    """Read some columns, a few rows at a time, and check that strings are UTF-8."""
+    if hasattr(table, "iter_batches"):
+        batches = table.iter_batches(BATCH_ROWS, columns=columns)
+    else:
+        batches = (
+            batch.slice(start, BATCH_ROWS).select(columns)
+            for batch in table
+            for start in range(0, batch.num_rows, BATCH_ROWS)
+        )
+    for batch in batches:
+        batch.validate(full=True)
+        yield batch.select(columns)
+
+
+def _rows(
+    tables: dict[Path, Table], columns: tuple[str, str], log: ConversionLog
+) -> Iterator[TaggedToken]:
+    sentence = 0
+    for file, table in tables.items():
+        with _opened(file) as opened:
+            spaces = [SPACES] if SPACES in _schema(opened).names else []
+            number = 0
+            for batch in _batches(opened, [*columns, *spaces]):
+                for values in zip(*(column.to_pylist() for column in batch.columns)):
+                    number += 1
+                    sentence += 1
+                    log.skipped("empty row", int(values[0] == []))
+                    yield from _row(f"{file}, row {number}", values, table, columns, sentence)
+
+
+def _row(
+    where: str, values: tuple[Any, ...], table: Table, columns: tuple[str, str], sentence: int
+) -> Iterator[TaggedToken]:
+    words, tags = values[:2]
+    spaces = values[2] if len(values) > 2 and values[2] is not None else [None] * len(words or ())
+    if words is None or tags is None or not len(words) == len(tags) == len(spaces):
+        sizes = (
+            f"{len(each)} {name}" if each is not None else f"no {name}"
+            for name, each in zip((*columns, SPACES), (words, tags, spaces))
+        )
+        lengths = error(where, "a tag for each token", ", ".join(sizes), "Correct the row")
+        yield TaggedToken(where, "", "O", sentence, problem=("row", lengths))
+        return
+    for word, value, space in zip(words, tags, spaces):
+        problem: Problem | None = None
+        missing = value in NOT_ANNOTATED
+        tag = "O" if missing else value
+        if table.names is not None and not missing:
+            if 0 <= value < len(table.names):
+                tag = table.names[value]
+            else:
+                expected = f"a tag id below {len(table.names)}, or -1"
+                problem = "tag", error(where, expected, f"{value} ({word})", "Correct the row")
+                tag = "O"
+        if table.plain and tag != "O":
+            tag = f"I-{tag}"
+        yield TaggedToken(
+            where, word or "", tag, sentence, problem=problem, missing=missing, space=space
+        )
+
+
+# Writing
+
+
+def write_parquet(docs: Iterable[Doc], path: Path, labels: Iterable[str]) -> "Counter[str]":
+    """Write Docs as a dataset, which `datasets.load_dataset` and `read_hugging_face` read.
+
+    docs: Docs with entities in doc.ents. A row has the columns "tokens"; "ner_tags", a ClassLabel
+        of O, B-X and I-X for each label, -1 where a token is not annotated; and "spaces", whether
+        a space follows each token, null if that is unknown.
+    path: File to write.
+    labels: Labels of all entities; the same ones for all parts of a corpus.
+
+    Returns how many of each of the other annotations of the Docs were not written.
+    Raises InputError without pyarrow.
+    """
+    _require_pyarrow()
+    import pyarrow
+    from pyarrow.parquet import ParquetWriter
+
+    labels = sorted(labels)
+    names = ["O", *(f"{prefix}-{label}" for label in labels for prefix in "BI")]
+    kinds = {
+        TOKENS: {"dtype": "string", "_type": "Value"},
+        TAGS: {"names": names, "_type": "ClassLabel"},
+        SPACES: {"dtype": "bool", "_type": "Value"},
+    }
+    features = {column: {"feature": kind, "_type": "Sequence"} for column, kind in kinds.items()}
+    types = pyarrow.string(), pyarrow.int64(), pyarrow.bool_()
+    schema = pyarrow.schema(
+        [(column, pyarrow.list_(kind)) for column, kind in zip(kinds, types)],
+        metadata={"huggingface": json.dumps({"info": {"features": features}})},
+    )
+    unwritten = Counter[str]()
+    ids = {name: number for number, name in enumerate(names)}
+    with ParquetWriter(path, schema) as writer:
+        rows: list[dict[str, Any]] = []
+        for doc in docs:
+            unwritten.update(_other_annotation(doc))
+            rows.append(_to_row(doc, ids))
+            if len(rows) == BATCH_ROWS:
+                writer.write_batch(pyarrow.RecordBatch.from_pylist(rows, schema))
+                rows.clear()
+        writer.write_batch(pyarrow.RecordBatch.from_pylist(rows, schema))
+    return unwritten
+
+
+def _to_row(doc: Doc, ids: dict[str, int]) -> dict[str, Any]:
+    tags = (f"{token.ent_iob_}-{token.ent_type_}" if token.ent_type else "O" for token in doc)
+    return {
+        TOKENS: [token.text for token in doc],
+        TAGS: [ids[tag] if token.ent_iob else -1 for token, tag in zip(doc, tags)],
+        SPACES: None if doc.has_unknown_spaces else [bool(token.whitespace_) for token in doc],
+    }
+
+
+def _other_annotation(doc: Doc) -> dict[str, int]:
+    return {
+        "ids of entities": sum(bool(ent.kb_id or ent.id) for ent in doc.ents),
+        "sentence starts in a row": sum(bool(token.is_sent_start) for token in doc[1:]),
+        "docs with metadata": int(META in doc.user_data),
+        **{f"spans of doc.spans[{key!r}]": len(spans) for key, spans in doc.spans.items()},
+    }
+
+
+# The hub
+
+
+def download(name: str, folder: Path) -> None:
+    """Load a dataset from the Hugging Face hub, and save it for `read_hugging_face`.
+
+    name: Its name, such as "user/corpus", with ":config" if it has several configurations.
+    folder: A new folder.
+
+    Raises InputError if the library datasets is missing, or cannot load the dataset.
+    """
+    try:
+        from datasets import load_dataset
+    except ImportError as problem:
+        raise InputError(
+            "--hub: expected the library datasets, got none. Install spacy-crf-ner[datasets]."
+        ) from problem
+    path, _, config = name.partition(":")
+    try:
+        dataset = load_dataset(path, config or None)
+    except (OSError, RuntimeError, ValueError) as problem:
+        raise InputError(
+            f"--hub {name}: expected a dataset that can be loaded, got {type(problem).__name__}: "
+            f"{problem}. Check its name, the network and the variable HF_HUB_OFFLINE; without a "
+            "network, convert a folder with its files."
+        ) from problem
+    dataset.save_to_disk(folder)

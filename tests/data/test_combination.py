@@ -1,0 +1,283 @@
+"""Joining annotations: what enough sources say, by a direct count of what each says."""
+
+import json
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from spacy.language import Language
+from spacy.tokens import Doc, DocBin, Span
+from typer.testing import CliRunner
+
+from helpers import annotations, properties
+from spacy_crf_ner import data
+from spacy_crf_ner.cli import app
+from spacy_crf_ner.data import ConversionLog
+from spacy_crf_ner.input_error import InputError
+
+LABELS = ("LOC", "PER")
+runner = CliRunner()
+Ents = list[tuple[int, int, str]]  # first token, last token + 1, label
+
+
+def annotate(doc: Doc, ents: Ents, missing: Iterable[int] = ()) -> Doc:
+    unknown = [doc[i : i + 1] for i in sorted(missing)]
+    doc.set_ents([Span(doc, *ent) for ent in ents], missing=unknown, default="outside")
+    return doc
+
+
+def save(path: Path, *docs: Doc) -> Path:
+    DocBin(docs=docs, store_user_data=True).to_disk(path)
+    return path
+
+
+def combine(nlp: Language, folder: Path, *sources: list[Doc], **options: Any) -> list[Doc]:
+    paths = [save(folder / f"{i}.spacy", *docs) for i, docs in enumerate(sources)]
+    target = folder / "out.spacy"
+    target.unlink(missing_ok=True)
+    data.combine(paths, target, nlp=nlp, **options)
+    return list(DocBin(store_user_data=True).from_disk(target).get_docs(nlp.vocab))
+
+
+def tags(doc: Doc) -> str:
+    return "".join(token.ent_iob_ or "-" for token in doc)
+
+
+def spans(doc: Doc) -> Ents:
+    return [(ent.start, ent.end, ent.label_) for ent in doc.ents]
+
+
+# The rule
+
+
+@st.composite
+def sources(draw: st.DrawFn) -> tuple[int, list[tuple[Ents, set[int]]], int]:
+    """Draw a number of tokens, what some sources say about them, and how many have to agree.
+
+    Sources repeat each other often, so that they agree.
+    """
+    T = draw(st.integers(1, 5))
+    some = []
+    for _ in range(2):
+        _, ents = draw(annotations(LABELS, max_pieces=3))
+        ents = [ent for ent in ents if ent[1] <= T]
+        outside = {*range(T)} - {i for start, end, _ in ents for i in range(start, end)}
+        some.append((ents, draw(st.sets(st.sampled_from(sorted(outside)))) if outside else set()))
+    said = draw(st.lists(st.sampled_from(some), min_size=2, max_size=4))
+    return T, said, draw(st.integers(1, len(said)))
+
+
+def expected(T: int, said: list[tuple[Ents, set[int]]], needed: int) -> tuple[Ents, set[int]]:
+    """Count for each token what the sources say, and return the entities and the missing tokens."""
+    winners: dict[int, Any] = {}
+    for i in range(T):
+        votes: Counter[Any] = Counter()
+        for ents, missing in said:
+            if i not in missing:
+                votes[next((ent for ent in ents if ent[0] <= i < ent[1]), "O")] += 1
+        best = [each for each in votes if votes[each] == max(votes.values())]
+        if len(best) == 1 and votes[best[0]] >= needed:
+            winners[i] = best[0]
+    entities = {ent for ents, _ in said for ent in ents}
+    agreed = [e for e in entities if all(winners.get(i) == e for i in range(e[0], e[1]))]
+    known = {i for i, each in winners.items() if each == "O" or each in agreed}
+    return sorted(agreed), {*range(T)} - known
+
+
+@given(drawn=sources())
+@properties
+def test_a_token_has_the_annotation_that_enough_sources_give_it(
+    nlp: Language, scratch: Path, drawn: tuple[int, list[tuple[Ents, set[int]]], int]
+) -> None:
+    T, said, needed = drawn
+    docs = [[annotate(Doc(nlp.vocab, ["w"] * T), *each)] for each in said]
+    scratch.mkdir(exist_ok=True)
+    (doc,) = combine(nlp, scratch, *docs, min_agree=needed)
+    ents, missing = expected(T, said, needed)
+    assert spans(doc) == ents
+    assert {i for i, tag in enumerate(tags(doc)) if tag == "-"} == missing
+
+
+WORDS = ["Anna", "saw", "New", "York", "City"]
+
+
+@pytest.mark.parametrize(
+    "said, needed, result",
+    [
+        ([[(2, 5, "LOC")], [(2, 5, "LOC")]], None, "OOBII"),
+        ([[(2, 5, "LOC")], [(2, 4, "LOC")]], None, "OO---"),
+        ([[(2, 5, "LOC")], [(2, 5, "PER")]], None, "OO---"),
+        ([[(2, 5, "LOC")], []], None, "OO---"),
+        ([[(2, 5, "LOC")], [(2, 4, "LOC")], [(2, 5, "LOC")]], None, "OOBII"),
+        ([[(2, 5, "LOC")], [(2, 4, "LOC")], [(2, 5, "LOC")]], 3, "OO---"),
+        ([[(2, 5, "LOC")], [(2, 4, "LOC")], []], None, "OO--O"),
+        ([[(2, 5, "LOC")], [], []], None, "OOOOO"),
+        ([[(2, 5, "LOC")], [(2, 4, "LOC")], [(3, 5, "LOC")]], 1, "OO---"),
+        ([[(2, 5, "LOC")], [(0, 1, "PER")]], 1, "-O---"),
+    ],
+)
+def test_who_disagrees_makes_tokens_missing(
+    said: list[Ents], needed: int | None, result: str, tmp_path: Path, nlp: Language
+) -> None:
+    docs = [[annotate(Doc(nlp.vocab, WORDS), ents)] for ents in said]
+    (doc,) = combine(nlp, tmp_path, *docs, min_agree=needed)
+    assert tags(doc) == result
+
+
+def test_a_source_that_annotates_some_labels_says_nothing_of_the_others(
+    tmp_path: Path, nlp: Language
+) -> None:
+    some = annotate(Doc(nlp.vocab, WORDS), [(0, 1, "PER")])
+    some.spans["annotated_labels"] = [Span(some, 0, 5, "PER")]
+    full = annotate(Doc(nlp.vocab, WORDS), [(0, 1, "PER"), (2, 5, "LOC")])
+    (doc,) = combine(nlp, tmp_path, [some], [full])
+    assert tags(doc) == "B----"
+
+
+# Documents
+
+
+def test_documents_are_matched_by_text_and_order(tmp_path: Path, nlp: Language) -> None:
+    def docs(*words: str) -> list[Doc]:
+        made = [nlp(word.strip("*")) for word in words]
+        return [annotate(d, [(0, 1, "PER")] if w[-1] == "*" else []) for d, w in zip(made, words)]
+
+    log = ConversionLog(alignment="missing")
+    first, second = docs("a", "twice", "twice*", "only"), docs("twice", "other", "twice*", "a")
+    found = combine(nlp, tmp_path, first, second, log=log)
+    assert [(doc.text, tags(doc)) for doc in found] == [
+        ("a", "O"), ("twice", "O"), ("twice", "B"), ("only", "-"), ("other", "-"),
+    ]  # fmt: skip
+    assert log.notes == [f"Not in all: 'only', which is in {tmp_path / '0.spacy'}."]
+
+
+def test_tokens_and_spaces_may_differ(tmp_path: Path, nlp: Language) -> None:
+    """A column file has no spaces, JSON lines have the text, and a person has typed two spaces."""
+    (tmp_path / "a.conll").write_text("Anna B-PER\nlives O\nin O\nNew-York B-LOC\n. O\n")
+    texts = {
+        "b": ("Anna lives in New-York.", [[0, 4, "PER"], [14, 22, "LOC"]]),
+        "c": (" Anna lives  in New-York .", [[1, 5, "PER"], [16, 19, "LOC"]]),
+    }
+    for name, (text, entities) in texts.items():
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"text": text, "entities": entities}))
+    paths = [tmp_path / name for name in ("a.conll", "b.jsonl", "c.jsonl")]
+    counts = data.combine(paths, tmp_path / "out.spacy", nlp=nlp)
+    (doc,) = DocBin().from_disk(tmp_path / "out.spacy").get_docs(nlp.vocab)
+    assert [token.text for token in doc] == ["Anna", "lives", "in", "New-York", "."]
+    assert tags(doc) == "BOOBO"
+    # "New" is not a token of the first one: its source says nothing about "New-York".
+    assert counts[str(paths[2])]["entities, not aligned"] == 1
+    assert counts[str(paths[2])]["tokens, missing"] == 1
+    assert counts["combined"]["tokens, missing"] == 0
+
+
+@given(
+    text=st.text("ab \n\u00a0", min_size=1, max_size=12).filter(str.strip),
+    cuts=st.lists(st.sets(st.integers(1, 11)), min_size=2, max_size=2),
+    drawn=st.data(),
+)
+@properties
+def test_entities_are_the_same_characters_in_all_tokenizations(
+    nlp: Language, scratch: Path, text: str, cuts: list[set[int]], drawn: st.DataObject
+) -> None:
+    """Two sources that say the same of the same characters agree on all that aligns."""
+    letters = [i for i, each in enumerate(text) if not each.isspace()]
+    start, end = (drawn.draw(st.sampled_from(letters)) for _ in range(2))
+    start, end = min(start, end), max(start, end) + 1
+    docs = []
+    for each in cuts:
+        edges = sorted({0, start, end, len(text), *(at for at in each if at < len(text))})
+        words = [text[i:j] for i, j in pairwise(edges)]
+        doc = Doc(nlp.vocab, words, spaces=[False] * len(words))
+        doc.set_ents([doc.char_span(start, end, "PER")], default="outside")
+        docs.append(doc)
+    scratch.mkdir(exist_ok=True)
+    (doc,) = combine(nlp, scratch, *([each] for each in docs))
+    assert [(ent.start_char, ent.end_char, ent.label_) for ent in doc.ents] == [(start, end, "PER")]
+    assert doc.text == text
+    blank = [token for token in doc if token.text.isspace()]
+    assert all(token.ent_iob for token in doc if token not in blank)
+
+
+def test_what_else_the_first_source_says_is_kept(tmp_path: Path, nlp: Language) -> None:
+    first, second = (annotate(nlp("Anna saw Bonn"), []) for _ in range(2))
+    first.set_ents([Span(first, 0, 1, "PER"), Span(first, 2, 3, "LOC", kb_id="Q9")])
+    second.set_ents([Span(second, 0, 1, "PER", kb_id="Q1", span_id="x")])
+    first.user_data["meta"] = {"id": 1}
+    second.spans["incorrect_spans"] = [second[1:2]]
+    paths = [save(tmp_path / "a.spacy", first), save(tmp_path / "b.spacy", second)]
+    counts = data.combine(paths, tmp_path / "out.spacy", nlp=nlp)
+    (doc,) = DocBin(store_user_data=True).from_disk(tmp_path / "out.spacy").get_docs(nlp.vocab)
+    assert [(ent.text, ent.kb_id_, ent.id_) for ent in doc.ents] == [("Anna", "Q1", "x")]
+    assert [token.ent_kb_id_ for token in doc] == ["Q1", "", ""]
+    assert doc.user_data["meta"] == {"id": 1} and not doc.spans
+    assert counts[str(paths[1])]["doc.spans, not used"] == 1
+
+
+def test_documents_without_tokens_are_kept(tmp_path: Path, nlp: Language) -> None:
+    empty = [nlp(""), annotate(nlp("a"), [])]
+    assert [doc.text for doc in combine(nlp, tmp_path, empty, [nlp("")])] == ["", "a"]
+
+
+# The command
+
+
+def test_the_counts_are_those_of_a_direct_count(tmp_path: Path, nlp: Language) -> None:
+    said: list[list[Ents]] = [
+        [[(0, 1, "PER"), (2, 5, "LOC")], [(2, 5, "LOC")]],
+        [[(0, 1, "PER"), (2, 4, "LOC")], [(2, 5, "LOC")]],
+        [[(2, 5, "LOC")], []],
+    ]
+    texts = [WORDS, [*WORDS[:4], "Town"]]
+    docs = [[annotate(Doc(nlp.vocab, w), e) for w, e in zip(texts, each)] for each in said]
+    paths = [str(save(tmp_path / f"{i}.spacy", *each)) for i, each in enumerate(docs)]
+    result = runner.invoke(
+        app, ["combine", *paths, str(tmp_path / "all.spacy"), "--min-agree", "3"]
+    )
+    assert result.exit_code == 0, result.output
+    rows = [line.replace("│", " ").split()[-6:] for line in result.output.splitlines()]
+    # docs, docs not in all, tokens, missing tokens, agreed entities, other entities
+    for numbers in ("2 0 10 0 0 3", "2 0 10 0 0 3", "2 0 10 0 0 1", "2 0 10 7 0 4"):
+        rows.remove(numbers.split())
+    result = runner.invoke(app, ["combine", *paths, str(tmp_path / "two.spacy")])
+    assert "Not in all" not in result.output
+    for doc, ents in zip(
+        DocBin().from_disk(tmp_path / "two.spacy").get_docs(nlp.vocab),
+        ([(0, 1, "PER"), (2, 5, "LOC")], [(2, 5, "LOC")]),
+    ):
+        assert spans(doc) == ents and "-" not in tags(doc)
+
+
+def test_mistakes_in_a_source_are_counted_or_raised(tmp_path: Path, nlp: Language) -> None:
+    """A language model may give offsets that are not in the text."""
+    good = '{"text": "Anna came", "spans": [{"start": 0, "end": 4, "label": "PER"}]}\n'
+    bad = '{"text": "Bob came", "spans": [{"start": 0, "end": 40, "label": "PER"}]}\n'
+    inside = '{"text": "Annabel", "spans": [{"start": 0, "end": 4, "label": "PER"}]}\n'
+    (tmp_path / "a.jsonl").write_text(good + inside)
+    (tmp_path / "b.jsonl").write_text(good + bad)
+    args = [*(str(tmp_path / name) for name in ("a.jsonl", "b.jsonl")), str(tmp_path / "o.spacy")]
+    result = runner.invoke(app, ["combine", *args])
+    assert result.exit_code == 1 and "b.jsonl, line 2: expected whole numbers" in result.output
+    result = runner.invoke(app, ["combine", *args, "--repair"])
+    assert result.exit_code == 0, result.output
+    assert "Rejected: offsets 1" in result.output and "Aligned: missing 1" in result.output
+
+
+def test_wrong_arguments_are_errors(tmp_path: Path, nlp: Language) -> None:
+    a, b = (save(tmp_path / f"{name}.spacy", annotate(nlp("a"), [])) for name in "ab")
+    new = tmp_path / "new.spacy"
+    for sources, target, needed, says in (
+        ([a], new, None, "two or more different sources"),
+        ([a, a], new, None, "two or more different sources"),
+        ([a, b], b, None, "the name of a new .spacy file, got an existing file"),
+        ([a, b], tmp_path / "new.jsonl", None, "the name of a new .spacy file, got 'new.jsonl'"),
+        ([a, b], new, 0, "min_agree: expected 1 to 2, all sources, got 0"),
+        ([a, b], new, 3, "min_agree: expected 1 to 2, all sources, got 3"),
+    ):
+        with pytest.raises(InputError, match=says):
+            data.combine(sources, target, nlp=nlp, min_agree=needed)
+    assert not new.exists()
