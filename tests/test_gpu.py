@@ -1,18 +1,36 @@
-"""On a GPU: training in mixed precision, and the same entities as on the CPU."""
+"""On a GPU: training in mixed precision, and the same entities as on the CPU.
 
+`make test-gpu` runs these on a GPU. tests/gpu runs them without one, in a stand-in.
+"""
+
+import json
+import subprocess
+import sys
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 import spacy
 import torch
-from thinc.api import get_current_ops, set_current_ops
+from spacy.cli.train import train as spacy_train
+from spacy.tokens import DocBin
+from spacy.training import Example
+from spacy.util import import_file, load_config
+from spacy_transformers.layers.trfs2arrays import forward as pool_by_doc
+from thinc.api import Adam, NumpyOps, Relu, get_current_ops, set_current_ops
 from thinc.compat import has_cupy_gpu, has_torch_cuda_gpu
+from typer.testing import CliRunner
 
-from pipelines import LISTENER, SENTENCES, make_examples
-from spacy_crf_ner import crf
+from pipelines import LISTENER, SENTENCES, ents, make_examples
+from spacy_crf_ner import accelerate, crf
+from spacy_crf_ner.cli import app
+from spacy_crf_ner.explain import explain
+from spacy_crf_ner.ml.mixed_precision import has_fast_bf16, module_of
 from spacy_crf_ner.tags import TagScheme
+from spacy_crf_ner.training.distributed.loop import train
+from spacy_crf_ner.training.optimizer import GroupedAdam
 
 pytestmark = [
     pytest.mark.gpu,
@@ -20,7 +38,9 @@ pytestmark = [
         not (has_cupy_gpu and has_torch_cuda_gpu), reason="no GPU that torch and cupy can use"
     ),
 ]
+ROOT = Path(__file__).parents[1]
 TEXTS = [text for text, _ in SENTENCES]
+two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 
 
 @pytest.fixture
@@ -37,74 +57,424 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 ON_GPU = {"@misc": "spacy-crf-ner.on_gpu.v1"}
 
 
-def pipeline(tiny_transformer, mixed_precision=ON_GPU):
+def pipeline(tiny_transformer, mixed_precision=ON_GPU, heads=("crf_ner",)):
     nlp = spacy.blank("en")
     transformer = {"@architectures": "spacy-crf-ner.TransformerModel.v1", "get_spans": SPANS}
     transformer |= {"name": tiny_transformer, "mixed_precision": mixed_precision}
     transformer["transformer_config"] = NO_DROPOUT
     nlp.add_pipe("transformer", config={"model": transformer})
     model = {"hidden_width": 32, "tok2vec": LISTENER, "mixed_precision": mixed_precision}
-    nlp.add_pipe("crf_ner", config={"model": model})
+    for name in heads:
+        nlp.add_pipe("crf_ner", name, config={"model": model})
     return nlp
 
 
+def initialized(nlp):
+    spacy.util.fix_random_seed(0)
+    return nlp.initialize(partial(make_examples, nlp))
+
+
+def step(nlp, optimizer, examples=None):
+    """A step as in `spacy train`; returns the losses."""
+    losses = nlp.update(examples or make_examples(nlp), sgd=False)
+    for _, pipe in nlp.pipeline:
+        pipe.finish_update(optimizer)
+    optimizer.step_schedules()
+    return losses
+
+
+def shims(nlp):
+    return [shim for _, pipe in nlp.pipeline for node in pipe.model.walk() for shim in node.shims]
+
+
+def head(nlp, name="crf_ner"):
+    return nlp.get_pipe(name).model.get_ref("output_layer").shims[0]
+
+
+def weights(nlp):
+    return {
+        f"{i}.{name}": value.detach().cpu().clone()
+        for i, shim in enumerate(shims(nlp))
+        for name, value in module_of(shim).named_parameters()
+    }
+
+
+def gradients(nlp):
+    return {
+        f"{i}.{name}": value.grad.detach().float().cpu().clone()
+        for i, shim in enumerate(shims(nlp))
+        for name, value in module_of(shim).named_parameters()
+        if value.grad is not None
+    }
+
+
+def assert_close(found, expected, tolerance):
+    assert found.keys() == expected.keys() and found
+    for name, value in expected.items():
+        largest = float(value.abs().max())
+        torch.testing.assert_close(
+            found[name], value, rtol=tolerance, atol=tolerance * max(largest, 1e-6), msg=name
+        )
+
+
 def test_trains_in_mixed_precision_and_predicts_as_on_the_cpu(gpu, tiny_transformer, tmp_path):
-    spacy.util.fix_random_seed(0)
     nlp = pipeline(tiny_transformer)
-    shim = nlp.get_pipe("crf_ner").model.get_ref("output_layer").shims[0]
-    assert shim._mixed_precision
-    examples = make_examples(nlp)
-    optimizer = nlp.initialize(lambda: examples)
+    optimizer = initialized(nlp)
     optimizer.learn_rate = 0.005
-    losses = [nlp.update(examples, sgd=optimizer)["crf_ner"] for _ in range(60)]
+    losses = [step(nlp, optimizer)["crf_ner"] for _ in range(30)]
     assert np.isfinite(losses).all() and losses[-1] < losses[0] / 5
-    assert next(shim.module.parameters()).is_cuda
+    assert next(head(nlp).module.parameters()).is_cuda
     nlp.to_disk(tmp_path)
-    on_gpu = [[(e.start, e.end, e.label_) for e in doc.ents] for doc in nlp.pipe(TEXTS)]
+    found = {"as trained": [ents(doc) for doc in nlp.pipe(TEXTS)]}
+    for precision in ("fp32", "bf16", "fp16"):
+        if precision != "bf16" or has_fast_bf16():
+            accelerate(nlp, precision)
+            found[precision] = [ents(doc) for doc in nlp.pipe(TEXTS)]
     spacy.require_cpu()
-    loaded = spacy.load(tmp_path)
-    on_cpu = [[(e.start, e.end, e.label_) for e in doc.ents] for doc in loaded.pipe(TEXTS)]
-    assert on_gpu == on_cpu
+    on_cpu = [ents(doc) for doc in spacy.load(tmp_path).pipe(TEXTS)]
     assert any(on_cpu)
+    for precision, of_texts in found.items():
+        assert of_texts == on_cpu, precision
 
 
-def test_bf16_trains_in_bfloat16_without_a_scaler(gpu, tiny_transformer):
-    """Each update moves the weights, where a scaler would skip the first ones."""
-    spacy.util.fix_random_seed(0)
-    nlp = pipeline(tiny_transformer, "bf16")
-    optimizer = nlp.initialize(lambda: make_examples(nlp))
-    transformer, head = (
-        next(shim for node in nlp.get_pipe(name).model.walk() for shim in node.shims)
-        for name in ("transformer", "crf_ner")
-    )
+def test_recurrent_layers_predict_in_float16(gpu, tiny_transformer):
+    """Also where the transformer predicts in bfloat16, in which cuDNN has none."""
+    nlp = pipeline(tiny_transformer)
+    initialized(nlp)
+    accelerate(nlp, "bf16" if has_fast_bf16() else "fp16")
+    list(nlp.pipe(TEXTS))
+    rnn = head(nlp).inference_module().encoder.rnn
+    assert {weight.dtype for weight in rnn.parameters()} == {torch.float16}
+
+
+@pytest.mark.parametrize("mixed_precision", [True, "bf16"])
+def test_mixed_precision_is_bfloat16_where_the_gpu_has_it(gpu, tiny_transformer, mixed_precision):
+    """The first update moves all weights: no scaler discards it."""
+    if mixed_precision == "bf16" and not has_fast_bf16():
+        nlp = pipeline(tiny_transformer, mixed_precision)
+        optimizer = initialized(nlp)
+        with pytest.raises(ValueError, match="expected a GPU that supports bfloat16"):
+            step(nlp, optimizer)
+        return
+    nlp = pipeline(tiny_transformer, mixed_precision)
+    optimizer = initialized(nlp)
+    transformer = next(nlp.get_pipe("transformer").model.walk()).layers[0].shims[0]
     kinds = set()
-    for module in (transformer._model.encoder.layer[0].output.dense, head._model.projection):
+    for module in (transformer._model.encoder.layer[0].output.dense, head(nlp)._model.projection):
         module.register_forward_hook(lambda module, inputs, output: kinds.add(output.dtype))
-    for shim in (transformer, head):
-        assert not shim._grad_scaler._enabled
-    before = head._model.projection.weight.detach().clone()
-    loss = nlp.update(make_examples(nlp), sgd=optimizer)["crf_ner"]
-    assert kinds == {torch.bfloat16}
-    assert np.isfinite(loss) and (head._model.projection.weight != before).any()
+    before = weights(nlp)
+    loss = step(nlp, optimizer)["crf_ner"]
+    bf16 = has_fast_bf16()
+    assert kinds == {torch.bfloat16 if bf16 else torch.float16} and np.isfinite(loss)
+    assert {shim._grad_scaler._enabled for shim in (transformer, head(nlp))} == {not bf16}
+    still = [name for name, value in weights(nlp).items() if torch.equal(value, before[name])]
+    # No gradient reaches the pooler, nor the embeddings of positions and words that do not occur.
+    assert all("pooler" in name for name in still)
 
 
-@pytest.mark.parametrize("mixed_precision", [False, True, "bf16"])
-def test_gradients_of_parts_add_up(gpu, tiny_transformer, mixed_precision):
-    """In the precision of the gradients of one batch."""
+def test_auto_precision_is_not_emulated(gpu, tiny_transformer):
+    nlp = pipeline(tiny_transformer)
+    initialized(nlp)
+    accelerate(nlp, "auto")
+    assert head(nlp).resolved_precision == ("bf16" if has_fast_bf16() else "fp16")
+
+
+@pytest.mark.parametrize("mixed_precision", [False, True])
+def test_gradients_of_parts_add_up_in_each_precision(gpu, tiny_transformer, mixed_precision):
     found = []
     for parts in ([0, 7], [0, 3, 5, 7]):
-        spacy.util.fix_random_seed(0)
         nlp = pipeline(tiny_transformer, mixed_precision)
         examples = make_examples(nlp)
-        nlp.initialize(partial(make_examples, nlp))
-        head = nlp.get_pipe("crf_ner").model.get_ref("output_layer").shims[0]
-        head._grad_scaler._scale.fill_(64.0)  # the first updates overflow otherwise
+        initialized(nlp)
         for begin, end in pairwise(parts):
             nlp.update(examples[begin:end], sgd=False)
-        assert not head._grad_scaler.found_inf
-        found.append(head.module.projection.weight.grad.float().cpu())
+        assert not any(shim._grad_scaler.found_inf for shim in shims(nlp))
+        found.append(gradients(nlp)["1.projection.weight"])
     whole, summed = found
     torch.testing.assert_close(summed, whole, rtol=0.05, atol=0.05 * float(whole.abs().max()))
+
+
+@pytest.mark.parametrize("mixed_precision", [False, True])
+def test_gradients_of_rehearsal_are_added_in_each_precision(gpu, mixed_precision):
+    def trained():
+        nlp = spacy.blank("en")
+        nlp.add_pipe("crf_ner", config={"model": {"mixed_precision": mixed_precision}})
+        initialized(nlp)
+        nlp.resume_training()
+        module = head(nlp).module
+        with torch.no_grad():  # now it has something to rehearse
+            module.projection.bias.copy_(torch.linspace(-1, 1, len(module.projection.bias)))
+        return nlp, nlp.get_pipe("crf_ner"), make_examples(nlp)
+
+    found = []
+    for rehearses, updates in ((True, False), (False, True), (True, True)):
+        nlp, pipe, examples = trained()
+        if rehearses:
+            pipe.rehearse(examples)
+        if updates:
+            pipe.update(examples)
+        found.append(gradients(nlp)["0.projection.weight"])
+    assert float(found[0].abs().max()) > 0.1
+    tolerance = 0.05 * float(found[2].abs().max())
+    torch.testing.assert_close(found[2], found[0] + found[1], rtol=0.05, atol=tolerance)
+
+
+def test_weights_of_the_cpu_learn_while_a_gpu_is_in_use(gpu):
+    """Some layers of spaCy stay on the CPU. Large and small arrays take different ways."""
+    for size in (8, 256):
+        layer = Relu(size, size)
+        layer.ops = NumpyOps()
+        layer.initialize()
+        before = layer.get_param("W").copy()
+        layer.set_grad("W", np.ones((size, size), dtype="f"))
+        layer.finish_update(GroupedAdam(0.1))
+        assert isinstance(layer.get_param("W"), np.ndarray)
+        assert (layer.get_param("W") != before).all() and not layer.get_grad("W").any()
+
+
+def test_a_pipeline_that_was_made_on_the_cpu_predicts_and_learns(tiny_transformer):
+    ops = get_current_ops()
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16}})
+    optimizer = initialized(nlp)
+    expected = [ents(doc) for doc in nlp.pipe(TEXTS)]
+    spacy.require_gpu()
+    try:
+        assert [ents(doc) for doc in nlp.pipe(TEXTS)] == expected
+        before = weights(nlp)
+        step(nlp, optimizer)
+        assert any(not torch.equal(value, before[name]) for name, value in weights(nlp).items())
+    finally:
+        set_current_ops(ops)
+
+
+def run_optimizer(device, settings, steps=4):
+    """Weights, moments and averages after some steps on made-up gradients."""
+    groups = {"slow": {"names": "bias", "learn_rate": 0.5, "L2": 0.0, "grad_clip": 0.1}}
+    optimizer = GroupedAdam(0.01, groups=groups, **settings)
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.LayerNorm(4)).to(device)
+    named = {(1, name): weight for name, weight in module.named_parameters()}
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(steps):
+        for scale, weight in zip((3.0, 0.01, 1.0, 0.1), named.values()):
+            weight.grad = (scale * torch.randn(weight.shape, generator=generator)).to(device)
+        if device == "cuda":
+            assert optimizer.update_together(named)
+        else:
+            for key, weight in named.items():
+                optimizer(key, weight.data.numpy(), weight.grad.numpy())
+        optimizer.step_schedules()
+    kept = optimizer.mom1, optimizer.mom2, optimizer.averages or {}
+    results = [named, *kept]
+    return [
+        {f"{i}.{key}": torch.as_tensor(x).detach().cpu().reshape(-1) for key, x in each.items()}
+        for i, each in enumerate(results)
+    ]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"L2": 0.1, "grad_clip": 1.0},
+        {"L2": 0.0, "grad_clip": 0.0, "use_averages": False, "eps": 1e-3, "beta2": 0.9},
+    ],
+)
+def test_the_optimizer_computes_as_on_the_cpu(gpu, settings):
+    for found, expected in zip(run_optimizer("cuda", settings), run_optimizer("cpu", settings)):
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value, rtol=1e-6, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("settings", [{"beta1": 0.0, "beta2": 0.0}, {"L2_is_weight_decay": False}])
+def test_other_settings_take_the_way_of_thinc(gpu, tiny_transformer, settings):
+    nlp = pipeline(tiny_transformer, False)
+    initialized(nlp)
+    before = weights(nlp)
+    step(nlp, GroupedAdam(0.1, L2=0.1, **settings))
+    after = weights(nlp)
+    assert not torch.equal(before["1.projection.weight"], after["1.projection.weight"])
+    assert all(weight.grad.any().item() is False for weight in head(nlp).module.parameters())
+
+
+def test_weights_stay_in_one_buffer_for_cudnn(gpu, tiny_transformer):
+    """A warning, which is an error here, says that it copies them."""
+    nlp = pipeline(tiny_transformer, False)
+    optimizer = initialized(nlp)
+    for update in (optimizer, Adam(0.001)):  # together, and one after the other
+        step(nlp, update)
+        rnn = head(nlp).module.encoder.rnn
+        assert len({weight.untyped_storage().data_ptr() for weight in rnn.parameters()}) == 1
+    nlp.resume_training()  # copies the model
+    docs = [eg.predicted for eg in make_examples(nlp)]
+    nlp.get_pipe("crf_ner").rehearse(
+        [Example(doc, doc) for doc in nlp.get_pipe("transformer").pipe(docs)]
+    )
+    for precision in ("fp32", "fp16"):
+        accelerate(nlp, precision)
+        list(nlp.pipe(TEXTS))
+
+
+def transformer_gradients(tiny_transformer, heads, by_doc, sentences):
+    nlp = pipeline(tiny_transformer, False, heads)
+    initialized(nlp)
+    if by_doc:
+        for _, pipe in nlp.pipeline:
+            for node in pipe.model.walk():
+                if node.name == "trfs2arrays":
+                    node._func = pool_by_doc
+    losses = nlp.update(make_examples(nlp, sentences), sgd=False)
+    found = [ents(doc) for doc in nlp.pipe(text for text, _ in sentences)]
+    return gradients(nlp), losses, found
+
+
+FULL = [sentence for sentence in SENTENCES if sentence[0].strip()]
+LONG = (" ".join(text for text, _ in FULL * 6), [])  # of several windows
+
+
+@pytest.mark.parametrize("heads", [("crf_ner",), ("crf_ner", "second")])
+@pytest.mark.parametrize("sentences", [SENTENCES, FULL, [*FULL, LONG, ("", [])]])
+def test_pooling_a_batch_is_pooling_its_docs(gpu, tiny_transformer, heads, sentences):
+    at_once, by_doc = (
+        transformer_gradients(tiny_transformer, heads, by_doc, sentences)
+        for by_doc in (False, True)
+    )
+    assert_close(at_once[0], by_doc[0], 1e-5)
+    assert at_once[1] == pytest.approx(by_doc[1], rel=1e-5) and at_once[2] == by_doc[2]
+
+
+def test_every_query_works(gpu, tmp_path):
+    """Also for docs without a token."""
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16}})
+    initialized(nlp)
+    pipe = nlp.get_pipe("crf_ner")
+    docs = [nlp.make_doc(text) for text in TEXTS]
+    assert [len(of_doc) for of_doc in pipe.nbest(docs, 2)] == [2, 1, 2, 1, 2, 2, 2]
+    transitions = pipe.transitions().scores
+    assert len(pipe.span_posteriors(docs[0], [docs[0].char_span(0, 8, "PERSON")])) == 1
+    assert [len(pipe.trellis(doc).path) for doc in docs[:2]] == [len(doc) for doc in docs[:2]]
+    assert explain(nlp, TEXTS[0]) and explain(nlp, "")
+    assert pipe.fit_temperature(make_examples(nlp)) > 0
+    assert pipe.add_label("NEW") and len(pipe.transitions().scores) == len(transitions) + 4
+    nlp.to_disk(tmp_path)
+    assert [ents(doc) for doc in spacy.load(tmp_path).pipe(TEXTS)] == [
+        ents(doc) for doc in nlp.pipe(TEXTS)
+    ]
+
+
+def test_overlapping_entities_learn(gpu):
+    nlp = spacy.blank("en")
+    settings = {"entities": "overlapping", "layers": 2, "model": {"hidden_width": 16}}
+    nlp.add_pipe("crf_ner", config=settings)
+    optimizer = initialized(nlp)
+    losses = [step(nlp, optimizer)["crf_ner"] for _ in range(5)]
+    assert losses[-1] < losses[0] and len(list(nlp.pipe(TEXTS))) == len(TEXTS)
+
+
+def save_corpus(folder):
+    nlp = spacy.blank("en")
+    for name in ("train", "dev"):
+        gold = [eg.reference for eg in make_examples(nlp, FULL * 2)]
+        for doc in gold:
+            doc.cats = {"short": float(len(doc) < 6), "long": float(len(doc) >= 6)}
+        DocBin(docs=gold).to_disk(folder / f"{name}.spacy")
+    limits = {"training.max_steps": 3, "training.eval_frequency": 2, "training.batcher.size": 40}
+    return {f"paths.{name}": str(folder / f"{name}.spacy") for name in ("train", "dev")} | limits
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "configs").glob("*.cfg")))
+def test_spacy_train_trains_each_shipped_config(gpu, name, tiny_transformer, tmp_path):
+    overrides = save_corpus(tmp_path) | {"paths.transformer": tiny_transformer}
+    spacy_train(ROOT / "configs" / f"{name}.cfg", tmp_path, use_gpu=0, overrides=overrides)
+    on_gpu = [(ents(doc), doc.cats) for doc in spacy.load(tmp_path / "model-last").pipe(TEXTS)]
+    spacy.require_cpu()
+    nlp = spacy.load(tmp_path / "model-last")
+    for doc, (entities, cats) in zip(nlp.pipe(TEXTS), on_gpu):
+        assert ents(doc) == entities and doc.cats == pytest.approx(cats, abs=0.01)
+
+
+RECORD = """
+import os, torch
+from pathlib import Path
+from spacy.util import registry
+from spacy_crf_ner.training.distributed.sync import get_weights
+
+@registry.callbacks("test.record.v1")
+def record(folder: str):
+    def before_update(nlp, info):
+        weights = {name: weight.cpu() for name, weight in get_weights(nlp).items()}
+        torch.save(weights, Path(folder) / f"{os.environ.get('RANK', 'one')}-{info['step']}.pt")
+    return before_update
+"""
+
+
+@two_gpus
+def test_processes_of_a_distributed_training_keep_equal_weights(gpu, tiny_transformer, tmp_path):
+    """Two with a batch each learn what one learns with twice the batch; also when resumed."""
+    (tmp_path / "record.py").write_text(RECORD, encoding="utf-8")
+    config = load_config(ROOT / "configs" / "transformer.cfg", overrides=save_corpus(tmp_path))
+    config["paths"]["transformer"] = tiny_transformer
+    for name, model in (
+        (name, config["components"][name]["model"]) for name in ("transformer", "ner")
+    ):
+        model["mixed_precision"] = False
+        model |= (
+            {"transformer_config": NO_DROPOUT} if name == "transformer" else {"hidden_width": 16}
+        )
+    T = config["training"]
+    T["before_update"] = {"@callbacks": "test.record.v1", "folder": str(tmp_path)}
+    # A large eps: Adam would amplify gradients that are 0 but for rounding.
+    T["dropout"], T["optimizer"]["learn_rate"], T["optimizer"]["eps"] = 0.0, 0.001, 1e-3
+    T["batcher"] = {"@batchers": "spacy.batch_by_sequence.v1", "size": 5}
+    T["batcher"] |= {"get_length": None}
+
+    config.to_disk(tmp_path / "config.cfg")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command += ["-m", "spacy_crf_ner", "train-distributed", str(tmp_path / "config.cfg"), "--gpu"]
+    command += ["--code", str(tmp_path / "record.py"), "--output", str(tmp_path / "two")]
+    subprocess.run(command, check=True, timeout=300)
+    import_file("record", tmp_path / "record.py")
+    T["batcher"]["size"] *= 2
+    for T["max_steps"], resume in ((1, False), (3, True)):
+        train(config, tmp_path / "one", gpu=True, resume=resume)
+    for i in (0, 1, 3):  # before step 2, it has not resumed yet
+        ranks = [torch.load(tmp_path / f"{rank}-{i}.pt") for rank in ("0", "1", "one")]
+        assert_close(ranks[0], ranks[1], 0.0)
+        assert_close(ranks[0], ranks[2], 1e-5)
+
+
+@two_gpus
+def test_processes_of_annotate_share_two_gpus(tmp_path):
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16}})
+    initialized(nlp)
+    nlp.to_disk(tmp_path / "model")
+    (tmp_path / "texts.txt").write_text("\n".join(text for text, _ in FULL * 3), encoding="utf-8")
+    command = [
+        "annotate",
+        str(tmp_path / "model"),
+        str(tmp_path / "texts.txt"),
+        str(tmp_path / "out"),
+    ]
+    options = ["--gpu-id", "0,1", "--workers", "2", "--shard-size", "5"]
+    result = CliRunner().invoke(app, [*command, *options])
+    assert result.exit_code == 0, result.output
+    shards = sorted((tmp_path / "out").glob("part-*.jsonl"))
+    lines = [line for shard in shards for line in shard.read_text("utf-8").splitlines()]
+    records = [json.loads(line) for line in lines]
+    assert len(shards) == 3
+    for record, doc in zip(records, nlp.pipe(record["text"] for record in records), strict=True):
+        expected = [(start, end, label) for start, end, label in ents(doc)]
+        assert [(e["start"], e["end"], e["label"]) for e in record["entities"]] == expected
+
+
+def test_info_names_each_gpu_and_what_auto_chooses(gpu):
+    result = CliRunner().invoke(app, ["info"])
+    assert result.exit_code == 0 and torch.cuda.get_device_name() in result.output
+    assert f"auto      {'bf16' if has_fast_bf16() else 'fp16'}" in result.output
+    assert "none can be used" not in result.output
 
 
 def test_scores_agree_with_the_cpu(gpu, tmp_path):

@@ -54,8 +54,9 @@ def bilstm_crf(
     decoder: "crf" learns transitions, and gives illegal tag sequences zero probability. "softmax"
         scores each token independently. Both predict a legal sequence.
     skip: The layers above the recurrent encoder also read the token vectors, beside its output.
-    mixed_precision: Train the recurrent encoder on a GPU in float16, with scaled gradients
-        (true), or in bfloat16 ("bf16"). It has no effect on a CPU. The CRF runs in float32.
+    mixed_precision: True trains in bfloat16 on a GPU of compute capability 8.0 or later, and in
+        float16 on an older one, with scaled gradients; "bf16" is an error there. It has no effect
+        on a CPU, on the CRF, and in bfloat16 on the recurrent encoder.
     precision: The precision of the recurrent encoder in prediction: "fp32", "bf16", "fp16" on a
         GPU, or "auto" for a fast one on this hardware; None for the precision of its weights.
         `spacy_crf_ner.accelerate` sets it. It does not affect training.
@@ -77,6 +78,7 @@ def bilstm_crf(
         mixed_precision=mixed_precision,
         precision=precision,
     )
+    _pool_at_once(tok2vec)
     model: Model[list[Doc], Potentials] = chain(tok2vec, head)
     model.set_ref("tok2vec", tok2vec)
     model.set_ref("output_layer", head)
@@ -113,9 +115,18 @@ def rnn_encoder(
         mixed_precision=mixed_precision,
         precision=precision,
     )
+    _pool_at_once(tok2vec)
     model: Model[list[Doc], list[Floats2d]] = chain(tok2vec, encoder)
     model.set_dim("nO", encoder.get_dim("nO"))
     return model
+
+
+def _pool_at_once(tok2vec: Model[list[Doc], list[Floats2d]]) -> None:
+    """Let the listeners in a tok2vec pool a batch at once on a GPU."""
+    if any(layer.name == "trfs2arrays" for layer in tok2vec.walk()):
+        from .transformer.pooling import pool_at_once  # imports transformers
+
+        pool_at_once(tok2vec)
 
 
 def grow(model: Model[list[Doc], Potentials], nO: int, like: int | None) -> None:

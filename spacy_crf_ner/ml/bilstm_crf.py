@@ -91,10 +91,29 @@ class Encoder(nn.Module):
         self.rnn.dropout = rate if self.rnn.num_layers > 1 else 0.0
         padded = X.device.type == "cpu" and (self.training or self.rnn.mode == "LSTM")
         encode = _encode_padded if padded else _encode_packed
-        encoded = encode(self.rnn, X.to(next(self.rnn.parameters()).dtype), lengths)
+        X_own = X.to(next(self.rnn.parameters()).dtype)
+        if X.is_cuda:
+            flatten_weights(self.rnn)
+            # cuDNN has no bfloat16: autocast would take float16, whose gradients need a scaler.
+            in_bf16 = torch.get_autocast_dtype("cuda") is torch.bfloat16
+            enabled = torch.is_autocast_enabled("cuda") and not in_bf16
+            with torch.autocast("cuda", enabled=enabled):
+                encoded = encode(self.rnn, X_own, lengths)
+        else:
+            encoded = encode(self.rnn, X_own, lengths)
         # In mixed precision the encoder returns 16 bits; the layers above may need 32.
         encoded = F.dropout(encoded.to(X.dtype), rate, self.training)
         return torch.cat([encoded, X], dim=1) if self.config.skip else encoded
+
+
+def flatten_weights(rnn: nn.RNNBase) -> None:
+    """Put the weights of an encoder on a GPU into one buffer, if they are not in one already.
+
+    cuDNN otherwise copies them at every call. Those of a copied module are not.
+    """
+    weights = [*rnn.parameters()]
+    if weights[0].is_cuda and len({w.untyped_storage().data_ptr() for w in weights}) > 1:
+        rnn.flatten_parameters()
 
 
 def _encode_packed(rnn: nn.RNNBase, X: Tensor, lengths: Tensor) -> Tensor:
@@ -107,7 +126,7 @@ def _encode_packed(rnn: nn.RNNBase, X: Tensor, lengths: Tensor) -> Tensor:
     starts = (lengths.cumsum(0) - lengths)[order]
     steps = torch.arange(int(lengths.max()))[:, None]
     mask = steps < lengths[order]  # (T, B)
-    tokens = (starts + steps)[mask].to(X.device)
+    tokens = (starts + steps)[mask].to(X.device, non_blocking=True)
     # index_select copies whole rows; indexing with brackets copies single numbers.
     packed = PackedSequence(X.index_select(0, tokens), mask.sum(1))
     return _unsort(rnn(packed)[0].data, tokens)

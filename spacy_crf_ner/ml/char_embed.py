@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from ..input_error import InputError
-from .bilstm_crf import require, require_dropout
+from .bilstm_crf import flatten_weights, require, require_dropout
 from .torch_layer import shim_of, to_tensor, torch_layer, write_vectors
 
 CHARS = ("cnn", "lstm", "none")
@@ -110,6 +110,11 @@ class CharCNN(nn.Module):
         rows = torch.cat([before, here + bias, after])
         padded, K = F.pad(chars, (1, 1)), len(letters)
         triples = torch.stack([padded[:, :-2], chars + K, padded[:, 2:] + 2 * K], 2)  # (U, L, 3)
+        if chars.is_cuda:  # with the padding: the host need not wait for the number of characters
+            read = F.embedding_bag(triples.flatten(0, 1), rows, mode="sum")
+            read = read.view(*chars.shape, read.shape[1])
+            # ReLU of a maximum is the maximum with 0, so that padding of 0 does not count.
+            return torch.relu(read.masked_fill((chars == 0).unsqueeze(2), 0.0).amax(1))
         read = F.embedding_bag(triples[chars > 0], rows, mode="sum")
         lengths = (chars > 0).sum(1)
         return torch.relu(torch.segment_reduce(read, "max", lengths=lengths))
@@ -128,6 +133,7 @@ class CharLSTM(nn.Module):
         packed = pack_padded_sequence(
             F.embedding(chars, letters), lengths, batch_first=True, enforce_sorted=False
         )
+        flatten_weights(self.lstm)
         last = self.lstm(packed)[1][0]  # (2, U, nO / 2)
         return cast(Tensor, last.transpose(0, 1).flatten(1))
 
@@ -250,11 +256,12 @@ def _read_docs(
     """Convert docs to arguments: distinct words, the word of each token, dropout rate."""
     shim = shim_of(model)
     words, tokens = read_words(X, cast(WordEmbedding, shim.module))
-    words = Words(*(numbers.to(shim.device) for numbers in words))
+    words = Words(*(numbers.to(shim.device, non_blocking=True) for numbers in words))
     # torch needs an input that takes a gradient, even if no weights do.
     words.vectors.requires_grad_(is_train)
     # thinc's set_dropout_rate does not reach inside a torch module: pass the rate along.
-    args = (words, tokens.to(shim.device), model.attrs["dropout_rate"])
+    tokens = tokens.to(shim.device, non_blocking=True)
+    args = (words, tokens, model.attrs["dropout_rate"])
     return ArgsKwargs(args=args, kwargs={}), lambda d_inputs: []
 
 

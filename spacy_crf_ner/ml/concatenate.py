@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from spacy.tokens import Doc
-from thinc.api import Model
+from thinc.api import Model, NumpyOps
 from thinc.types import Floats2d
 
 from ..input_error import InputError
@@ -33,7 +33,11 @@ def _forward(
 ) -> tuple[list[Floats2d], Callable[[list[Floats2d]], list[Doc]]]:
     outputs, callbacks = zip(*(layer(docs, is_train) for layer in model.layers))
     xp = model.ops.xp
-    Y = [xp.hstack(of_doc) for of_doc in zip(*outputs)]
+    if isinstance(model.ops, NumpyOps):
+        Y = [xp.hstack(of_doc) for of_doc in zip(*outputs)]
+    else:  # in one kernel, not in one for each doc
+        flat = xp.hstack([model.ops.flatten(of_layer) for of_layer in outputs])
+        Y = xp.split(flat, np.cumsum([len(doc) for doc in docs])[:-1].tolist())
     ends = np.cumsum([of_layer[0].shape[1] if docs else 0 for of_layer in outputs]).tolist()
 
     def backprop(dY: list[Floats2d]) -> list[Doc]:

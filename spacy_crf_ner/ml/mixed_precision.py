@@ -19,15 +19,54 @@ from .threads import use_one_thread_after_fork
 MixedPrecision = bool | Literal["bf16"]
 
 
+# The first scale of gradients in float16. Losses are sums over tokens: with thinc's scale, 2^16,
+# gradients overflow in the first updates of a training, which then have no effect.
+FIRST_SCALE = 2.0**5
+
+
 def on_gpu() -> bool:
     """Return whether a GPU is in use: `spacy-crf-ner.on_gpu.v1`, a value for `mixed_precision`."""
     return bool(get_torch_default_device().type == "cuda")
+
+
+def has_fast_bf16() -> bool:
+    """Return whether the GPU computes in bfloat16; older ones emulate it."""
+    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+
+
+def in_bfloat16(mixed_precision: MixedPrecision) -> bool:
+    """Return whether this setting is bfloat16 on the device in use."""
+    return mixed_precision == "bf16" or (mixed_precision is True and on_gpu() and has_fast_bf16())
+
+
+def in_float16(mixed_precision: MixedPrecision) -> bool:
+    """Return whether this setting is float16, with scaled gradients, on the device in use."""
+    return mixed_precision is True and not in_bfloat16(mixed_precision)
 
 
 def module_of(shim: Any) -> nn.Module | None:
     """Return the torch module of a shim; None if it has none, or not yet."""
     module = getattr(shim, "_model", None)
     return module if isinstance(module, nn.Module) else None
+
+
+def update_together(shim: PyTorchShim, optimizer: Any) -> bool:
+    """Update all weights of a module on a GPU at once, if the optimizer has `update_together`.
+
+    Returns whether it did. thinc updates one array at a time, in eleven kernels.
+    """
+    update = getattr(optimizer, "update_together", None)
+    if update is None or shim.device.type != "cuda":
+        return False
+    named = shim._model.named_parameters()
+    learning = {(shim.id, name): weights for name, weights in named if weights.grad is not None}
+    if learning:
+        # After an overflow, no weights are updated.
+        if not shim._grad_scaler.found_inf and not update(learning):
+            return False
+        torch._foreach_zero_([weights.grad for weights in learning.values()])
+    shim._grad_scaler.update()  # type: ignore[no-untyped-call]
+    return True
 
 
 class MixedPrecisionShim(PyTorchShim):
@@ -64,7 +103,7 @@ class MixedPrecisionShim(PyTorchShim):
     def _autocast(self) -> Iterator[None]:
         """Run a module in bfloat16."""
         device = self.device.type
-        if device == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        if device == "cuda" and not has_fast_bf16():
             raise InputError(
                 'mixed_precision: expected a GPU that supports bfloat16 for "bf16", got '
                 f"{torch.cuda.get_device_name()}. Set it to true, for float16, or to false."

@@ -18,6 +18,7 @@ from torch import nn
 
 from ..input_error import InputError
 from .memory import keep_storage
+from .mixed_precision import has_fast_bf16, update_together
 from .onnx_int8 import OnnxModule, has_onnx
 from .threads import use_one_thread_after_fork
 from .torch_internals import PackedLinear, has_bf16, has_int8, has_packed_linear
@@ -61,7 +62,7 @@ def fastest_precision(device: torch.device, sizes: tuple[int, int], int8: bool =
     int8: Whether int8 may be chosen.
     """
     if device.type == "cuda":
-        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp16"
+        return "bf16" if has_fast_bf16() else "fp16"
     best, others = "fp32", []  # the most exact one first
     if device.type == "cpu" and has_bf16():
         others.append("bf16")
@@ -198,6 +199,8 @@ class PredictionShim(PyTorchShim):
     def finish_update(self, optimizer: Optimizer) -> None:
         """Update the weights with their gradients."""
         self.invalidate()
+        if update_together(self, optimizer):
+            return
         with keep_storage(self._model):
             super().finish_update(optimizer)
 

@@ -26,7 +26,15 @@ from thinc.util import get_width
 from torch import Tensor, nn
 
 from ..input_error import InputError
-from .mixed_precision import MixedPrecision, MixedPrecisionShim, module_of, on_gpu
+from .mixed_precision import (
+    FIRST_SCALE,
+    MixedPrecision,
+    MixedPrecisionShim,
+    in_bfloat16,
+    in_float16,
+    module_of,
+    on_gpu,
+)
 from .precision import DTYPES, PredictionShim, require_precision, sharing_copy
 
 InT = TypeVar("InT")
@@ -153,14 +161,17 @@ def write_vectors(
 
 
 def cast_recurrent(module: nn.Module, precision: str) -> nn.Module:
-    """Copy a module and cast its recurrent layers, the most expensive ones; not to int8."""
+    """Copy a module and cast its recurrent layers, the most expensive ones; not to int8.
+
+    On a GPU, bfloat16 becomes float16, because cuDNN has no bfloat16 for them.
+    """
     dtype = DTYPES.get(precision, torch.float32)
     if dtype is torch.float32:
         return sharing_copy(module)
     copied = deepcopy(module)
     for layer in copied.modules():
         if isinstance(layer, nn.RNNBase):
-            layer.to(dtype)
+            layer.to(torch.float16 if layer.all_weights[0][0].is_cuda else dtype)
     return copied
 
 
@@ -170,15 +181,15 @@ class TorchShim(MixedPrecisionShim, PredictionShim):
     make_inference_module = staticmethod(cast_recurrent)
 
     def __init__(self, build: Build, mixed_precision: MixedPrecision = False) -> None:
-        float16 = mixed_precision is True and on_gpu()
+        float16 = on_gpu() and in_float16(mixed_precision)
         super().__init__(
             None,
             mixed_precision=float16,
-            grad_scaler=PyTorchGradScaler(float16),
+            grad_scaler=PyTorchGradScaler(float16, init_scale=FIRST_SCALE),
             serialize_model=_serialize,
             deserialize_model=partial(_deserialize, build),
         )
-        self.bf16 = mixed_precision == "bf16" and on_gpu()
+        self.bf16 = on_gpu() and in_bfloat16(mixed_precision)
         self.build = build
 
     def build_module(self, **dims: int) -> None:

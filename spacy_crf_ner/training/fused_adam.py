@@ -1,62 +1,134 @@
 """The step of thinc's Adam in one pass over memory, with torch's fused AdamW."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
 import torch
 from thinc.api import Optimizer
 from thinc.backends import get_array_ops
 from thinc.optimizers import KeyT
+from torch import Tensor
 from torch.optim.adamw import adamw
 
+from ..ml.torch_internals import norms
 from ..ml.torch_layer import to_tensor
 
 # For smaller arrays, a call to torch takes more time than it saves.
 MIN_FUSED_SIZE = 2**15
 
 
-def can_fuse(optimizer: Optimizer, weights: Any, gradient: Any) -> bool:
-    """Whether this is an Adam step with decoupled decay, on large contiguous CPU arrays."""
+def can_fuse(optimizer: Optimizer) -> bool:
+    """Whether this is Adam with decoupled decay."""
+    decoupled = optimizer.L2_is_weight_decay or not optimizer.L2
+    return optimizer.b1 > 0 and optimizer.b2 > 0 and bool(decoupled)
+
+
+def is_large(weights: Any, gradient: Any) -> bool:
+    """Whether weights and gradient are large contiguous arrays of the CPU."""
     return (
         weights.size >= MIN_FUSED_SIZE
-        and optimizer.b1 > 0
-        and optimizer.b2 > 0
-        and (optimizer.L2_is_weight_decay or not optimizer.L2)
         and weights.shape == gradient.shape
         and all(isinstance(a, np.ndarray) and a.dtype == np.float32 for a in (weights, gradient))
         and all(a.flags.carray for a in (weights, gradient))
     )
 
 
+def is_plain(tensor: Tensor | None) -> bool:
+    """Whether a tensor is of float32, dense and contiguous."""
+    return (
+        tensor is not None
+        and tensor.dtype is torch.float32
+        and tensor.layout is torch.strided
+        and tensor.is_contiguous()
+    )
+
+
 def fused_step(
     optimizer: Optimizer, key: KeyT, weights: Any, gradient: Any, lr_scale: float
 ) -> None:
-    """Update weights as thinc's Adam does, with the same result; requires `can_fuse`.
+    """Update weights as thinc's Adam does, with the same result.
 
     thinc makes many passes over its arrays, with copies, on one thread. torch makes one pass, on
     all threads, which also clips the gradient and decays the weights.
+
+    weights, gradient: Arrays for which `is_large` is true.
     """
     optimizer.nr_update[key] += 1
-    step = optimizer.nr_update[key]
     ops: Any = get_array_ops(weights)  # type: ignore[no-untyped-call]
     for moments in (optimizer.mom1, optimizer.mom2):
         if key not in moments:
             moments[key] = ops.alloc1f(weights.size)
     norm, largest = np.linalg.norm(gradient), optimizer.grad_clip
+    scale = torch.tensor(norm / largest) if 0 < largest <= norm else None
+    _adamw(optimizer, [key], [to_tensor(weights)], [to_tensor(gradient)], lr_scale, scale)
+    gradient.fill(0.0)
+    if optimizer.averages is not None:
+        if key not in optimizer.averages:
+            optimizer.averages[key] = ops.alloc(weights.shape)
+        ops.update_averages(optimizer.averages[key], weights, optimizer.nr_update[key])
+
+
+def fused_steps(
+    optimizer: Optimizer,
+    keys: Sequence[KeyT],
+    weights: list[Tensor],
+    gradients: list[Tensor],
+    lr_scale: float,
+) -> None:
+    """Do the step of `fused_step` for many weights on a GPU, in few kernels and without a wait.
+
+    weights, gradients: Contiguous float32 tensors, with as many updates before as one another. The
+        gradients are not set to zero.
+    """
+    # thinc reads none of them, so that they can be tensors.
+    averages: Any = optimizer.averages
+    tables: list[dict[KeyT, Any]] = [cast(Any, optimizer.mom1), cast(Any, optimizer.mom2)]
+    for key, of_key in zip(keys, weights):
+        optimizer.nr_update[key] += 1
+        for kept in tables:
+            if key not in kept:
+                kept[key] = torch.zeros_like(of_key).view(-1)
+            elif not isinstance(kept[key], Tensor):  # of a resumed training
+                kept[key] = to_tensor(kept[key])
+    if optimizer.grad_clip:
+        factors = optimizer.grad_clip / norms(gradients).clamp(min=optimizer.grad_clip)
+        for gradient, factor in zip(gradients, factors.unbind()):
+            gradient.mul_(factor)
+    _adamw(optimizer, keys, weights, gradients, lr_scale, None)
+    if averages is not None:
+        step = optimizer.nr_update[keys[0]]
+        for key, of_key in zip(keys, weights):
+            if key not in averages:
+                averages[key] = torch.zeros_like(of_key)
+            # As thinc's Ops.update_averages.
+            averages[key].lerp_(of_key, 1.0 - min((1.0 + step) / (10.0 + step), 0.9999))
+
+
+def _adamw(
+    optimizer: Optimizer,
+    keys: Sequence[KeyT],
+    weights: list[Tensor],
+    gradients: list[Tensor],
+    lr_scale: float,
+    scale: Tensor | None,
+) -> None:
+    """Do a step, whose number is already counted; gradients are divided by the scale."""
+    step = optimizer.nr_update[keys[0]]
     # thinc rounds beta, and so 1 - beta.
     beta1, beta2 = (float(np.float32(beta)) for beta in (optimizer.b1, optimizer.b2))
     learn_rate = lr_scale * optimizer.learn_rate
     # torch decays weights before the step, thinc after it: (1 - d) (w - s) = (1 - d) w - (1 - d) s.
     kept = 1 - learn_rate * optimizer.L2
     adamw(
-        [to_tensor(weights).view(-1)],
-        [to_tensor(gradient).view(-1)],
-        [to_tensor(optimizer.mom1[key])],
-        [to_tensor(optimizer.mom2[key])],
+        [tensor.view(-1) for tensor in weights],
+        [tensor.view(-1) for tensor in gradients],
+        [_moment(optimizer.mom1[key]) for key in keys],
+        [_moment(optimizer.mom2[key]) for key in keys],
         max_exp_avg_sqs=[],
-        state_steps=[torch.tensor(step - 1.0)],
+        state_steps=[*torch.full((len(keys),), step - 1.0, device=weights[0].device).unbind()],
         fused=True,
-        grad_scale=torch.tensor(norm / largest) if 0 < largest <= norm else None,
+        grad_scale=scale,
         amsgrad=False,
         beta1=beta1,
         beta2=beta2,
@@ -66,8 +138,7 @@ def fused_step(
         eps=optimizer.eps / (1 - beta2**step) ** 0.5,
         maximize=False,
     )
-    gradient.fill(0.0)
-    if optimizer.averages is not None:
-        if key not in optimizer.averages:
-            optimizer.averages[key] = ops.alloc(weights.shape)
-        ops.update_averages(optimizer.averages[key], weights, step)
+
+
+def _moment(kept: Any) -> Tensor:
+    return kept if isinstance(kept, Tensor) else to_tensor(kept)

@@ -2,14 +2,17 @@
 
 import re
 import warnings
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
 
 from thinc.api import Optimizer
 from thinc.optimizers import FloatOrSeq, KeyT
 from thinc.types import FloatsXd
+from torch import Tensor, nn
 
 from ..input_error import InputError
-from .fused_adam import can_fuse, fused_step
+from .fused_adam import can_fuse, fused_step, fused_steps, is_large, is_plain
 
 FACTORS = ("learn_rate", "L2", "grad_clip")
 # Where a step overflows in float16, its parameters are not updated.
@@ -125,18 +128,49 @@ class GroupedAdam(Optimizer):
 
         Returns weights and gradient.
         """
-        before = self.L2, self.grad_clip
-        try:
-            for group in self.groups:
-                if group.names.search(key[1]):
-                    group.matched = True
-                    lr_scale *= group.learn_rate
-                    self.L2 *= group.L2
-                    self.grad_clip *= group.grad_clip
-            if can_fuse(self, weights, gradient):
+        with self._factors_of(key) as factor:
+            lr_scale *= factor
+            if can_fuse(self) and is_large(weights, gradient):
                 fused_step(self, key, weights, gradient, lr_scale)
                 return weights, gradient
             return super().__call__(key, weights, gradient, lr_scale=lr_scale)
+
+    def update_together(self, parameters: dict[KeyT, nn.Parameter]) -> bool:
+        """Update the parameters of a module on a GPU, all of a group in a few kernels.
+
+        parameters: With gradients, which are not set to zero.
+
+        Returns whether it did: not for other settings than those of Adam with decoupled decay, nor
+        for arrays that are not contiguous and of float32.
+        """
+        tensors = [x for each in parameters.values() for x in (each, each.grad)]
+        if not can_fuse(self) or not all(is_plain(tensor) for tensor in tensors):
+            return False
+        alike: dict[tuple[float, float, float, int], list[KeyT]] = {}
+        for key in parameters:
+            with self._factors_of(key) as factor:
+                settings = factor, self.L2, self.grad_clip, self.nr_update[key]
+            alike.setdefault(settings, []).append(key)
+        for keys in alike.values():
+            weights = [parameters[key].detach() for key in keys]
+            gradients = [cast(Tensor, parameters[key].grad) for key in keys]
+            with self._factors_of(keys[0]) as factor:
+                fused_steps(self, keys, weights, gradients, factor)
+        return True
+
+    @contextmanager
+    def _factors_of(self, key: KeyT) -> Iterator[float]:
+        """Apply the factors of a parameter to L2 and grad_clip; yield its learning rate factor."""
+        before = self.L2, self.grad_clip
+        factor = 1.0
+        for group in self.groups:
+            if group.names.search(key[1]):
+                group.matched = True
+                factor *= group.learn_rate
+                self.L2 *= group.L2
+                self.grad_clip *= group.grad_clip
+        try:
+            yield factor
         finally:
             self.L2, self.grad_clip = before
 

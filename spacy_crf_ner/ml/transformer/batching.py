@@ -109,11 +109,15 @@ def _encode(
         places = (firsts[windows, None] + steps)[mask]
         padded = torch.full(mask.shape, padding.id).masked_scatter_(mask, ids[places])
         segments = torch.zeros_like(padded).masked_scatter_(mask, types[places]) if typed else None
-        states = forward(padded, mask, segments)
-        states = states[mask.to(states.device)]
+        states = forward(padded, mask, segments).flatten(0, 1)  # (B * T, H)
+        # Indices, not masks: the host would wait for the number of cells in a mask on a GPU.
+        cells, places = (
+            each.to(states.device, non_blocking=True)
+            for each in (mask.view(-1).nonzero()[:, 0], places)
+        )
         if hidden is None:
             hidden = states.new_empty((len(ids), states.shape[1]))
-        hidden[places.to(states.device)] = states
+        hidden.index_copy_(0, places, states.index_select(0, cells))
     assert hidden is not None  # there is a window, and a window has a wordpiece
     return hidden
 
@@ -180,8 +184,22 @@ def _split(
 
     hidden: (P, H). tokens, aligned: (A,), as `_align` returns them.
     """
-    of_docs = [_edges([len(of_doc) for of_doc in windows]), _edges([len(doc) for doc in docs])]
-    of_docs.append(_edges(wordpieces.lengths)[of_docs[0]])
+    sizes = [len(of_doc) for of_doc in windows]
+    doc_of = np.repeat(np.arange(len(docs)), sizes)  # (W,)
+    longest = np.zeros(len(docs), dtype=np.int64)
+    np.maximum.at(longest, doc_of, wordpieces.lengths)
+    # The cells of each window in arrays that are padded for each doc, and those of each wordpiece.
+    padded_to = _edges(longest[doc_of])
+    unpadded = _edges(wordpieces.lengths)
+    cells = np.arange(unpadded[-1])
+    cells += np.repeat(padded_to[:-1] - unpadded[:-1], wordpieces.lengths)
+    if len(cells) < padded_to[-1]:
+        rows = torch.from_numpy(cells).to(hidden.device, non_blocking=True)
+        empty = hidden.new_zeros((int(padded_to[-1]), hidden.shape[1]))
+        hidden = empty.index_copy_(0, rows, hidden)
+    states: Any = to_array(hidden)
+    of_docs = [_edges(sizes), _edges([len(doc) for doc in docs])]
+    of_docs.append(unpadded[of_docs[0]])
     of_docs.append(np.searchsorted(tokens, of_docs[1]))
     for (begin, end), (token, next_token), (first, next_first), (pair, next_pair) in zip(
         *(pairwise(edges.tolist()) for edges in of_docs)
@@ -193,11 +211,8 @@ def _split(
         lengths = wordpieces.lengths[begin:end]
         T = int(lengths.max())
         mask = np.arange(T) < lengths[:, None]
-        places = np.flatnonzero(mask)
-        states = hidden[own]
-        if not mask.all():
-            states = states.new_zeros((mask.size, states.shape[1]))
-            states[torch.from_numpy(places).to(states.device)] = hidden[own]
+        places = cells[own] - padded_to[begin]
+        own_states = states[padded_to[begin] : padded_to[end]]
         strings = wordpieces.strings[begin:end]
         yield TransformerData(
             wordpieces=_wordpiece_batch(
@@ -207,7 +222,7 @@ def _split(
                 mask,
             ),
             model_output=BaseModelOutput(
-                last_hidden_state=to_array(states.view(*mask.shape, states.shape[1]))
+                last_hidden_state=own_states.reshape(*mask.shape, hidden.shape[1])
             ),
             align=_ragged(
                 places[aligned[pair:next_pair] - first],

@@ -12,10 +12,11 @@ from thinc.types import Floats2d, Ragged
 from torch import Tensor
 
 from ..memory import limit_kernel_cache
-from ..mixed_precision import MixedPrecision
+from ..mixed_precision import FIRST_SCALE, MixedPrecision, in_bfloat16, in_float16
 from ..precision import require_precision
 from . import spacy_transformers_internals as theirs
 from .batching import CPU, CPU_BF16, GPU, Padding, Wordpieces, encode_windows
+from .pooling import TransformerBatch, pool_at_once
 from .shim import TransformerShim
 from .slow_tokenizer import offsets
 from .spacy_transformers_internals import FullTransformerBatch
@@ -59,8 +60,9 @@ def transformer_model(
 ) -> Model[list[Doc], FullTransformerBatch]:
     """Build `spacy-crf-ner.TransformerModel.v1`: a transformer with exact alignment.
 
-    mixed_precision: True trains in float16 on a GPU, with scaled gradients; "bf16" trains in
-        bfloat16, on a GPU that supports it or on a CPU, where it is faster with AMX.
+    mixed_precision: True trains in bfloat16 on a GPU of compute capability 8.0 or later, and in
+        float16 on an older one, with scaled gradients. "bf16" trains in bfloat16, also on a CPU,
+        where it is faster with AMX.
     precision: The precision of prediction: "fp32", "bf16", "fp16", "int8", or "auto" for a fast one
         on this hardware. Windows of similar length then share a batch, and only the last hidden
         state is computed. None predicts as spacy-transformers does. It does not affect training.
@@ -78,11 +80,11 @@ def transformer_model(
         get_spans,
         dict(tokenizer_config),
         dict(transformer_config),
-        mixed_precision is True,
-        dict(grad_scaler_config),
+        in_float16(mixed_precision),
+        {"init_scale": FIRST_SCALE, **grad_scaler_config},
     )
     layer = convert_layer(theirs_alone)
-    layer.shim.bf16 = mixed_precision == "bf16"
+    layer.shim.bf16 = in_bfloat16(mixed_precision)
     layer.shim.precision = precision
     return layer
 
@@ -116,7 +118,11 @@ def tok2vec_transformer(
         precision,
     )
     # Nested as `nlp.replace_listeners` nests them.
-    return chain(chain(shared, theirs.split_trf_batch()), theirs.trfs2arrays(pooling, grad_factor))
+    model: Model[list[Doc], list[Floats2d]] = chain(
+        chain(shared, theirs.split_trf_batch()), theirs.trfs2arrays(pooling, grad_factor)
+    )
+    pool_at_once(model)
+    return model
 
 
 def _own_transformer(shared: dict[str, Any], listener: dict[str, Any]) -> dict[str, Any]:
@@ -156,6 +162,8 @@ def _forward(
             row[: len(of_span)] = of_span[:width]
         align = theirs.get_alignment_via_offset_mapping(spans, cast(Any, mapping))
         output = replace(output, align=align)
+    if is_train:
+        output.__class__ = TransformerBatch
     return output, backprop
 
 
@@ -169,9 +177,10 @@ def _predict(model: Transformer, docs: list[Doc]) -> FullTransformerBatch | None
     device = model.shim.device
 
     def forward(ids: Tensor, mask: Tensor, types: Tensor | None) -> Tensor:
-        inputs = {"input_ids": ids.to(device), "attention_mask": mask.to(device, ids.dtype)}
+        inputs = {"input_ids": ids, "attention_mask": mask.to(ids.dtype)}
         if types is not None:
-            inputs["token_type_ids"] = types.to(device)
+            inputs["token_type_ids"] = types
+        inputs = {name: given.to(device, non_blocking=True) for name, given in inputs.items()}
         output = model.shim.predict(ArgsKwargs(args=(), kwargs=inputs))
         return cast(Tensor, output.last_hidden_state)
 

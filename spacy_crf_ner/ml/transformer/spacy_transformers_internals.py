@@ -5,6 +5,7 @@
 - `HFShim` and its `_hfmodel`: the tokenizer and the transformer.
 - `FullTransformerBatch`, `TransformerData`, `WordpieceBatch`: the output of the layer.
 - `split_trf_batch`, `trfs2arrays`, `replace_listener_cfg`: a transformer for one component alone.
+- `forward` of `trfs2arrays`: our own does the same for a whole batch, on a GPU.
 - `get_alignment_via_offset_mapping`: the alignment of a slow tokenizer.
 - `TransformerListener`: a component that has one uses a transformer.
 
@@ -27,7 +28,10 @@ from spacy_transformers.layers.split_trf import split_trf_batch as split_trf_bat
 from spacy_transformers.layers.transformer_model import TransformerModel as TransformerModel
 from spacy_transformers.layers.transformer_model import forward as forward
 from spacy_transformers.layers.transformer_model import init as init
+from spacy_transformers.layers.trfs2arrays import forward as _pool_by_doc
 from spacy_transformers.layers.trfs2arrays import trfs2arrays as trfs2arrays
+
+pool_by_doc: Callable[..., Any] = _pool_by_doc
 
 
 def hf_shim(layer: TransformerModel) -> HFShim:
