@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_completed, wait
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from itertools import cycle, islice
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.queues import SimpleQueue
@@ -50,8 +51,9 @@ def annotate(
     output: Folder for part-000000.jsonl and so on, errors.jsonl and summary.json.
     settings: How documents are read, annotated and written.
     workers: Processes, each with one thread and its own copy of the model; 0 for one per core, at
-        most 8.
-    gpu_ids: If not empty, one worker for each of these GPUs instead.
+        most 8, or at most 8 for each GPU.
+    gpu_ids: The GPUs that the workers share; empty for none. Most of the time of a worker is spent
+        on the CPU.
     resume: Continue an earlier, interrupted run and keep its finished shards.
     restart: Remove the output of an earlier run.
     on_progress: Called when a worker has loaded the model, and after each shard.
@@ -68,7 +70,14 @@ def processes(workers: int, gpu_ids: Sequence[int]) -> AbstractContextManager[En
     """Return the context of the local engine; arguments as for `annotate`."""
     affinity = getattr(os, "sched_getaffinity", None)  # cores that this process may use
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    return _processes([*gpu_ids] or [-1] * (workers or min(cores, MAX_WORKERS)))
+    return _processes(worker_devices(workers, gpu_ids, cores))
+
+
+def worker_devices(workers: int, gpu_ids: Sequence[int], cores: int) -> list[int]:
+    """Return the device of each worker: the GPUs in turn, or -1 for the CPU."""
+    devices = [*dict.fromkeys(gpu_ids)] or [-1]
+    workers = workers or len(devices) * max(1, min(cores // len(devices), MAX_WORKERS))
+    return [*islice(cycle(devices), workers)]
 
 
 @dataclass

@@ -25,6 +25,7 @@ COMMANDS = {
     "init-config": "Write a complete config for `spacy train`.",
     "distill": "Train a small pipeline on what large ones predict.",
     "train-distributed": "Train a pipeline on several GPUs or machines.",
+    "info": "Show versions, devices, their precisions, and which of them `auto` chooses.",
 }
 
 

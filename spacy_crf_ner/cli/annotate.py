@@ -29,10 +29,13 @@ def annotate(
     no_text: Annotated[bool, typer.Option("--no-text", help="Do not write the texts.")] = False,
     workers: Annotated[
         int,
-        typer.Option(min=0, help="Processes, each with its own model; 0: one per core, at most 8."),
+        typer.Option(
+            min=0,
+            help="Processes, each with its own model; 0: one per core, at most 8 for each device.",
+        ),
     ] = 0,
     gpu_id: Annotated[
-        str, typer.Option(help="GPU numbers, comma-separated, one worker each; -1 for the CPU.")
+        str, typer.Option(help="GPU numbers, comma-separated; -1 for the CPU.")
     ] = "-1",
     precision: Precision = None,
     batch_size: Annotated[

@@ -2,9 +2,9 @@
 
 import spacy
 from spacy.language import Language
-from thinc.api import require_gpu
 
 from ..input_error import InputError
+from ..ml.hardware import use_gpu
 
 
 def load(model: str, gpu_id: int = -1, precision: str | None = None) -> Language:
@@ -18,12 +18,7 @@ def load(model: str, gpu_id: int = -1, precision: str | None = None) -> Language
     `accelerate` does; OSError if there is no such pipeline.
     """
     if gpu_id >= 0:
-        try:
-            require_gpu(gpu_id)
-        except ValueError as error:
-            raise InputError(
-                f"--gpu-id {gpu_id}: expected a GPU, got none ({error}). Use -1 for the CPU."
-            ) from error
+        use_gpu(gpu_id)
     try:
         nlp = spacy.load(model)
     except InputError:

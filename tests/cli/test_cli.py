@@ -271,13 +271,13 @@ def test_a_pipeline_that_is_not_there_is_one_sentence(command: str, tmp_path: Pa
 
 
 def test_a_gpu_that_is_not_there_is_one_sentence(tmp_path: Path, monkeypatch: Any) -> None:
-    def no_gpu(gpu_id: int) -> None:
-        raise ValueError("Cannot use GPU, CuPy is not installed")
-
-    monkeypatch.setattr("spacy_crf_ner.pipeline.load.require_gpu", no_gpu)
+    monkeypatch.setattr("spacy_crf_ner.ml.hardware.gpu_problems", lambda: ["CuPy is missing."])
     result = runner.invoke(app, ["predict", str(tmp_path), "text", "--gpu-id", "0"])
     assert (result.exit_code, result.exception.__class__) == (1, SystemExit)
-    assert "Error: --gpu-id 0: expected a GPU, got none" in result.output
+    assert (
+        "Error: expected a GPU with the number 0, got none that can be used. CuPy" in result.output
+    )
+    assert "CuPy is missing." in runner.invoke(app, ["info"]).output
 
 
 def test_a_pipeline_that_spacy_cannot_load_is_one_sentence(

@@ -741,7 +741,7 @@ def test_each_process_takes_the_gpu_of_its_local_rank(monkeypatch: pytest.Monkey
     taken: list[int] = []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", taken.append)
-    monkeypatch.setattr(process_group, "require_gpu", taken.append)
+    monkeypatch.setattr(process_group, "use_gpu", taken.append)
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert join().gpu_id == -1 and not taken
@@ -749,3 +749,7 @@ def test_each_process_takes_the_gpu_of_its_local_rank(monkeypatch: pytest.Monkey
     monkeypatch.setenv("LOCAL_RANK", "2")
     with pytest.raises(InputError, match="number 2, got a machine with 2"):
         join(gpu=True)
+    # A launcher shows each process its own GPU alone.
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+    assert join(gpu=True).gpu_id == 0

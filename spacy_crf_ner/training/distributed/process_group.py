@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from thinc.api import require_gpu
 from torch import Tensor
 
 from ...input_error import InputError
+from ...ml.hardware import use_gpu
 
 T = TypeVar("T")
 
@@ -74,23 +74,30 @@ class ProcessGroup:
 def join(gpu: bool = False, timeout: float = TIMEOUT) -> ProcessGroup:
     """Join the processes that torchrun started; without torchrun, a group of one.
 
-    gpu: Whether to use the GPU whose number is LOCAL_RANK, which torchrun sets.
+    gpu: Whether to use the GPU whose number is LOCAL_RANK, which torchrun sets; or the only one, if
+        CUDA_VISIBLE_DEVICES hides the others.
     timeout: Minutes that a rank waits for another one.
 
-    Raises InputError if a machine has fewer GPUs than processes.
+    Raises InputError if no GPU can be used, or a machine has fewer than processes.
     """
-    gpu_id = int(os.environ.get("LOCAL_RANK", 0)) if gpu else -1
     available = torch.cuda.device_count() if gpu else 0
-    if gpu_id >= available:
+    # Slurm, for example, can show each process its own GPU alone, which then has the number 0.
+    shown = available == 1 and "CUDA_VISIBLE_DEVICES" in os.environ
+    gpu_id = -1 if not gpu else 0 if shown else int(os.environ.get("LOCAL_RANK", 0))
+    if gpu_id >= available > 0:
         raise InputError(
             f"--gpu: expected a GPU with the number {gpu_id}, got a machine with {available}. "
             "Start at most one process per GPU (torchrun --nproc-per-node), or omit --gpu."
         )
     if gpu:
+        use_gpu(gpu_id)
         torch.cuda.set_device(gpu_id)
-        require_gpu(gpu_id)
     size = int(os.environ.get("WORLD_SIZE", 1))
     if size == 1:
         return ProcessGroup(gpu_id=gpu_id)
-    dist.init_process_group("nccl" if gpu else "gloo", timeout=timedelta(minutes=timeout))
+    dist.init_process_group(
+        "nccl" if gpu else "gloo",
+        timeout=timedelta(minutes=timeout),
+        device_id=torch.device("cuda", gpu_id) if gpu else None,
+    )
     return ProcessGroup(dist.get_rank(), size, gpu_id)

@@ -1,0 +1,24 @@
+"""The device of each worker of the local engine."""
+
+import pytest
+
+from spacy_crf_ner.annotate.multiprocess import worker_devices
+
+
+@pytest.mark.parametrize(
+    "workers, gpu_ids, cores, expected",
+    [
+        (0, [], 4, [-1] * 4),
+        (0, [], 64, [-1] * 8),
+        (3, [], 1, [-1] * 3),
+        (0, [0], 6, [0] * 6),
+        (0, [0, 2], 7, [0, 2, 0, 2, 0, 2]),
+        (0, [0, 1], 64, [0, 1] * 8),
+        (0, [0, 1, 2, 3], 2, [0, 1, 2, 3]),
+        (3, [0, 1], 64, [0, 1, 0]),
+        (0, [1, 1], 4, [1] * 4),
+    ],
+)
+def test_workers_share_the_gpus(workers, gpu_ids, cores, expected):
+    """One for each core, at most eight for each device, and at least one."""
+    assert worker_devices(workers, gpu_ids, cores) == expected

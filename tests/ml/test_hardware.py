@@ -1,0 +1,87 @@
+"""What the machine has: the CPU of this one, and GPUs that are missing in every way."""
+
+import types
+from typing import Any
+
+import pytest
+import torch
+
+from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.ml import hardware
+from spacy_crf_ner.ml.precision import fastest_precision
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
+    """A Linux machine with a GPU, a torch for CUDA 13, and CuPy; parts can be taken away."""
+    runtime = types.SimpleNamespace(getDeviceCount=lambda: 1, CUDARuntimeError=OSError)
+    cupy = types.SimpleNamespace(cuda=types.SimpleNamespace(runtime=runtime))
+    machine = types.SimpleNamespace(runtime=runtime, missing={}, available=True)
+
+    def import_module(name: str) -> Any:
+        if name in machine.missing:
+            raise machine.missing[name]
+        return cupy
+
+    monkeypatch.setattr(hardware.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(hardware, "import_module", import_module)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: machine.available)
+    return machine
+
+
+def test_a_complete_machine_has_no_problem(machine: Any) -> None:
+    assert hardware.gpu_problems() == []
+
+
+def test_each_missing_part_is_named_with_what_to_do(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.missing["cupy"] = ModuleNotFoundError("No module named 'cupy'", name="cupy")
+    (problem,) = hardware.gpu_problems()
+    assert problem == 'CuPy is not installed: pip install "spacy-crf-ner[cuda13x]".'
+    machine.missing = {"cupy.cublas": ImportError("libcublas.so.12: not found\nand more")}
+    (problem,) = hardware.gpu_problems()
+    assert "cannot be imported (libcublas.so.12: not found): pip install" in problem
+    machine.missing, machine.available = {}, False
+
+    def old_driver() -> int:
+        raise OSError("CUDA driver version is insufficient")
+
+    machine.runtime.getDeviceCount = old_driver
+    of_torch, of_cupy = hardware.gpu_problems()
+    assert "driver for CUDA 13.0" in of_torch and "driver version is insufficient" in of_cupy
+    monkeypatch.setattr(torch.version, "cuda", None)
+    of_torch, _ = hardware.gpu_problems()
+    assert "is built for CPUs" in of_torch
+
+
+def test_the_error_of_a_gpu_that_cannot_be_used_has_all_problems(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.missing["cupy"] = ModuleNotFoundError("No module named 'cupy'", name="cupy")
+    with pytest.raises(InputError, match=r"number 1, got none.*CuPy is not installed.*`.* info`"):
+        hardware.use_gpu(1)
+
+    def no_such_gpu(gpu_id: int) -> None:
+        raise RuntimeError("cudaErrorInvalidDevice")
+
+    machine.missing = {}
+    monkeypatch.setattr(hardware, "require_gpu", no_such_gpu)
+    with pytest.raises(InputError, match=r"number 7, got none.*cudaErrorInvalidDevice"):
+        hardware.use_gpu(7)
+
+
+def test_the_cpu_has_a_row_for_each_precision() -> None:
+    cpu = next(iter(hardware.devices()))
+    assert cpu.name.startswith("CPU: ")
+    assert [*cpu.facts] == ["fp32", "bf16", "fp16", "int8", "auto", "training"]
+    chosen = fastest_precision(torch.device("cpu"), hardware.SIZES)
+    assert cpu.facts["auto"].split(":")[0] == chosen
+    assert cpu.facts[chosen] == "yes"
+
+
+def test_versions_are_of_this_environment() -> None:
+    found = hardware.versions()
+    assert found["torch"].startswith(torch.__version__.split("+")[0])
+    assert [*found] == ["python", *hardware.PACKAGES]
