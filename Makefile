@@ -1,6 +1,7 @@
 # make demo         trains on the sample corpus, and shows what the pipeline finds
 # make test         runs the fast tests
 # make test-slow    runs the others; make test-all runs both
+# make test-gpu     runs the tests for GPUs, on a machine that has one
 # make test-lowest  runs the fast tests on the lowest versions that setup.cfg admits
 # make lint         checks style, types and imports
 # make docs         builds the documentation into site/
@@ -14,7 +15,7 @@ export TOKENIZERS_PARALLELISM := false
 
 PYTEST := python -m pytest --numprocesses auto --dist worksteal
 
-.PHONY: demo test test-slow test-all test-lowest lint docs clean
+.PHONY: demo test test-slow test-all test-gpu test-lowest lint docs clean
 
 demo: .venv/ready $(MINILM)
 	$(BIN)/spacy project run all .
@@ -41,6 +42,10 @@ test-slow: .venv/ready $(MINILM)
 	$(BIN)/$(PYTEST) -m slow
 
 test-all: test test-slow
+
+# In an environment with CuPy: docs/gpus.md. A test that skips has no GPU, or only one.
+test-gpu: .venv/ready
+	$(BIN)/python -m pytest tests/test_gpu.py -rs
 
 test-lowest: .venv-lowest/ready $(MINILM)
 	.venv-lowest/bin/$(PYTEST) -m "not slow" --pythonwarnings default

@@ -37,7 +37,6 @@ NOT_RUN = {
     "make ": "is run by CI",
     "(MODEL=\\S+ )?uvicorn|curl ": "needs a server: tests/test_serving.py calls the app",
     "torchrun ": "starts several processes: tests/training/test_distributed.py",
-    "python -c .*cupy": "needs a GPU",
     "spacy project run ablation": "trains all variants: tests/benchmarks/test_ablation.py",
     "python benchmarks": "takes long, and needs corpora that are not part of the project",
     "spacy-crf-ner convert --hub": "needs the hub: tests/data/test_hugging_face.py",

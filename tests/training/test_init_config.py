@@ -82,8 +82,11 @@ def test_without_options_a_config_is_the_shipped_one() -> None:
     assert changes("transformer") == {"system.gpu_allocator": None}
     assert changes("transformer", transformer="a/b", gpu=True) == {
         "paths.transformer": "a/b",
-        "training.batcher.size": 2000,
-        "training.optimizer.learn_rate.initial_rate": 5e-5,
+        "training.batcher.size": 4000,
+        "training.max_steps": 500,
+        "training.eval_frequency": 50,
+        "training.optimizer.learn_rate.total_steps": 500,
+        "training.optimizer.learn_rate.initial_rate": 7.5e-5,
     }
 
 
@@ -97,7 +100,7 @@ def test_a_wider_transformer_has_a_lower_rate(width: int, rate: float, tmp_path:
 @pytest.mark.parametrize("tok2vec", TOK2VECS)
 def test_accuracy_is_larger_and_takes_longer(tok2vec: str) -> None:
     plain = init_config("en", tok2vec).interpolate()
-    larger = changes(tok2vec, optimize="accuracy", gpu=True)
+    larger = changes(tok2vec, optimize="accuracy")
     assert larger["training.max_steps"] == larger["training.optimizer.learn_rate.total_steps"]
     grown = {*larger} - {"system.gpu_allocator"}
     assert grown > {*ACCURACY[tok2vec]}
