@@ -21,7 +21,7 @@ PURPOSES = ("efficiency", "accuracy")
 Settings = dict[str, Any]  # by dotted names, as in `spacy train`
 
 LEARN_RATE = "training.optimizer.learn_rate.initial_rate"
-# A step on a GPU costs little more with four times as many words. Half as many steps then read twice
+# A step on a GPU costs little more with four times as many words. Half the steps then read twice
 # as many words. By the rule of the square root, the learning rate would double: we stay below.
 ON_GPU = {
     "training.batcher.size": 4,
