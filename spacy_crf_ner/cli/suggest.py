@@ -62,7 +62,7 @@ def suggest(
         typer.Option(min=0, help="Processes, each with its own model; 0: one per core, at most 8."),
     ] = 0,
     gpu_id: Annotated[
-        str, typer.Option(help="GPU numbers, comma-separated, one worker each; -1 for the CPU.")
+        str, typer.Option(help="GPU numbers, comma-separated; -1 for the CPU.")
     ] = "-1",
     precision: Precision = None,
     component: Component = None,
