@@ -225,9 +225,9 @@ def test_the_weight_mixes_both_losses():
     taught = as_teacher(draw(tags, 1), "biluo")
     gold = [[(0, 3, "A")], None]  # the second doc is not annotated
 
-    def loss_of(weight, teachers=True):
+    def loss_of(weight, teachers=True, annotation=gold):
         egs = examples(nlp, [taught], weight, 3.0)
-        for eg, ents in zip(egs, gold):
+        for eg, ents in zip(egs, annotation):
             if not teachers:
                 del eg.reference.user_data[KEY]
             if ents is not None:
@@ -242,6 +242,10 @@ def test_the_weight_mixes_both_losses():
         np.testing.assert_allclose(of_all[2], 0.75 * of_all[0] + 0.25 * of_all[1], atol=1e-5)
         np.testing.assert_array_equal(getattr(loss_of(0.0)[1], name), of_all[0])
     assert loss_of(0.0)[0] == plain[0]
+    without = loss_of(1.0, annotation=[None, None])
+    assert without[0] == whole[0]
+    for name in SCORES:
+        np.testing.assert_array_equal(getattr(without[1], name), getattr(whole[1], name))
 
 
 @pytest.mark.parametrize("teachers", [1, 2])

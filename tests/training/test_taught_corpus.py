@@ -100,6 +100,12 @@ def test_the_order_changes_with_the_epoch_and_is_that_of_the_seed(folder: Path) 
     assert len({tuple(sorted(order)) for order in orders}) == 1
 
 
+def test_the_docs_of_a_file_are_shuffled(tmp_path: Path) -> None:
+    write(tmp_path, 0, shard([f"doc {i}" for i in range(20)]))
+    order = [int(eg.text.split()[1]) for eg in taught_corpus(tmp_path)(NLP)]
+    assert sorted(order) == [*range(20)] and order not in ([*range(20)], [*range(20)][::-1])
+
+
 def test_files_are_mixed(tmp_path: Path) -> None:
     """Docs of a file, such as the gold ones, are not all together."""
     for n in range(module.OPEN_FILES):
