@@ -209,6 +209,11 @@ def test_doccano_counts_in_utf16(tmp_path: Path, nlp: Language) -> None:
     log = ConversionLog(repair=True)
     assert said(list(read_doccano(inside, nlp, log))) == expected
     assert log.counts == {"rejected.offsets": 1}
+    both = jsonl(tmp_path / "d.jsonl", {"id": 1, "text": "🎉 (x)", "label": [[3, 4, "X"]]})
+    assert said(list(read_doccano(both, nlp))) == [("🎉 (x)", [("x", "X")])]
+    neither = jsonl(tmp_path / "e.jsonl", {"id": 1, "text": "🎉 firemen", "label": [[4, 6, "X"]]})
+    with pytest.raises(CorpusError, match="an entity of whole tokens"):
+        list(read_doccano(neither, nlp))
 
 
 PRODIGY: list[tuple[dict[str, Any], str | None]] = [
