@@ -158,6 +158,20 @@ def test_formats_are_told_apart() -> None:
     assert not looks_like_spacy(b"x is text")
 
 
+def test_a_span_of_label_studio_with_several_labels_is_an_entity_of_each(
+    tmp_path: Path, nlp: Language
+) -> None:
+    value = {"start": 0, "end": 5, "labels": ["LOC", "ORG"], "text": "Hanoi"}
+    path = tmp_path / "a.json"
+    log = ConversionLog(spans_key="sc")
+    (doc,) = read_label_tasks(path, nlp, task("Hanoi", value), log=log)
+    assert [(span.text, span.label_) for span in doc.spans["sc"]] == [
+        ("Hanoi", "LOC"), ("Hanoi", "ORG"),
+    ]  # fmt: skip
+    with pytest.raises(CorpusError, match="strings for the label and the ids, got"):
+        read_label_tasks(path, nlp, task("Hanoi", value))
+
+
 # As the tools write them: doccano's exporters, and the interfaces of Prodigy's documentation
 
 DOCCANO = [
