@@ -19,6 +19,7 @@ def convert(
         typer.Argument(
             metavar="INPUT",
             default_factory=list,
+            show_default=False,
             help="Corpus: files, or folders with train, dev, test.",
         ),
     ],

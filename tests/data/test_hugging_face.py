@@ -496,11 +496,13 @@ def test_memory_does_not_grow_with_the_file(suffix: str, tmp_path: Path) -> None
         else:
             write_arrow(table, path)
         del words, lists, table
-        before, highest = pa.total_allocated_bytes(), 0
+        before, highest, number = pa.total_allocated_bytes(), 0, 0
         with hugging_face._opened(path) as opened:
             for batch in hugging_face._batches(opened, ["tokens", "ner_tags"]):
                 assert batch.num_rows <= hugging_face.BATCH_ROWS
+                number += batch.num_rows
                 highest = max(highest, pa.total_allocated_bytes() - before)
+        assert number == rows  # nothing is lost between two batches
         return highest
 
     assert peak(20000) < 1.5 * peak(4000) + 2**20

@@ -20,6 +20,8 @@ import spacy
 from spacy.tokens import Doc
 
 from spacy_crf_ner import data
+from spacy_crf_ner.active_learning.selection import Unit
+from spacy_crf_ner.active_learning.tasks import LABELING, write_tasks
 from spacy_crf_ner.data import ConversionLog
 from spacy_crf_ner.data.label_studio import read_label_studio
 
@@ -30,7 +32,6 @@ CONFIG = """<View>
     <Label value="PER"/><Label value="LOC"/><Label value="ORG"/>
   </Labels>
   <Text name="text" value="$text"/>
-  <Choices name="answer" toName="text"><Choice value="yes"/><Choice value="no"/></Choices>
 </View>"""
 # Texts, and the entities that are annotated, by the words that they cover.
 CORPUS: list[tuple[str, list[tuple[str, str]]]] = [
@@ -100,9 +101,11 @@ def results(text: str, entities: list[tuple[str, str]]) -> list[dict[str, Any]]:
     return [result(text, at, at + len(words), [label]) for at, words, label in starts]
 
 
-def import_tasks(server: httpx.Client, tasks: list[dict[str, Any]]) -> tuple[int, list[int]]:
+def import_tasks(
+    server: httpx.Client, tasks: list[dict[str, Any]], config: str = CONFIG
+) -> tuple[int, list[int]]:
     """Make a project of these tasks, and return its id, and those of the tasks."""
-    project = send(server, "projects/", {"title": "tests", "label_config": CONFIG})["id"]
+    project = send(server, "projects/", {"title": "tests", "label_config": config})["id"]
     assert send(server, f"projects/{project}/import", tasks)["task_count"] == len(tasks)
     found = server.get("tasks", params={"project": project, "page_size": 100}).json()["tasks"]
     assert [task["total_predictions"] for task in found] == [
@@ -163,25 +166,25 @@ def test_overlapping_spans_come_back(server: httpx.Client, tmp_path: Path) -> No
         assert found == [(at, label) for at, labels in OVERLAPS for label in labels]
 
 
-def test_choices_come_back_beside_the_data_of_the_question(
-    server: httpx.Client, tmp_path: Path
-) -> None:
-    """They are answers about a span, not annotation: `convert` skips and counts them."""
-    question = {"start": 0, "end": 4, "label": "PER"}
-    tasks = [{"data": {"text": f"Anna {answer}", "asked": question}} for answer in ("yes", "no")]
-    project, ids = import_tasks(server, tasks)
-    for task, answer in zip(ids, ("yes", "no")):
+def test_answers_about_spans_come_back(server: httpx.Client, tmp_path: Path) -> None:
+    """Of tasks of `suggest --unit spans`, imported with their labeling configuration."""
+    text = "🎉 Anna & <Bob>"
+    asked = [(2, 6, "PER"), (10, 13, "A&B")]
+    units = [
+        Unit(str(i), text + " " * i, [(text, False)], [(span, 0.5)], 0.1, "", question=span)
+        for i, span in enumerate(asked)
+    ]
+    write_tasks(tmp_path, "tasks", units, "label-studio", ["PER", "A&B"], binary=True)
+    tasks = json.loads((tmp_path / "tasks.json").read_text("utf-8"))
+    project, ids = import_tasks(server, tasks, (tmp_path / LABELING).read_text("utf-8"))
+    for task, id_, answer in zip(tasks, ids, ("yes", "no")):
         choice = {"from_name": "answer", "to_name": "text", "type": "choices"}
-        send(
-            server,
-            f"tasks/{task}/annotations/",
-            {"result": [{**choice, "value": {"choices": [answer]}}]},
-        )
+        highlighted = task["predictions"][0]["result"]
+        answers = [*highlighted, {**choice, "value": {"choices": [answer]}}]
+        send(server, f"tasks/{id_}/annotations/", {"result": answers})
     path = export(server, project, "JSON", tmp_path / "a")
-    for task, answer in zip(json.loads(path.read_bytes()), ("yes", "no")):
-        assert task["data"] == {"text": f"Anna {answer}", "asked": question}
-        (found,) = task["annotations"][0]["result"]
-        assert (found["from_name"], found["value"]) == ("answer", {"choices": [answer]})
-    log = ConversionLog()
-    assert len(list(read_label_studio(path, spacy.blank("en"), log))) == 2
-    assert log.counts == {"skipped.result": 2}
+    yes, no = read_label_studio(path, spacy.blank("en"))
+    assert [(ent.text, ent.label_) for ent in yes.ents] == [("Anna", "PER")]
+    assert [(span.text, span.label_) for span in no.spans["incorrect_spans"]] == [("Bob", "A&B")]
+    assert not no.ents and {token.ent_iob for token in no} == {0}
+    assert {token.text for token in yes if token.ent_iob} == {"Anna"}

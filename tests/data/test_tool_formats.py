@@ -158,6 +158,20 @@ def test_formats_are_told_apart() -> None:
     assert not looks_like_spacy(b"x is text")
 
 
+def test_a_span_of_label_studio_with_several_labels_is_an_entity_of_each(
+    tmp_path: Path, nlp: Language
+) -> None:
+    value = {"start": 0, "end": 5, "labels": ["LOC", "ORG"], "text": "Hanoi"}
+    path = tmp_path / "a.json"
+    log = ConversionLog(spans_key="sc")
+    (doc,) = read_label_tasks(path, nlp, task("Hanoi", value), log=log)
+    assert [(span.text, span.label_) for span in doc.spans["sc"]] == [
+        ("Hanoi", "LOC"), ("Hanoi", "ORG"),
+    ]  # fmt: skip
+    with pytest.raises(CorpusError, match="strings for the label and the ids, got"):
+        read_label_tasks(path, nlp, task("Hanoi", value))
+
+
 # As the tools write them: doccano's exporters, and the interfaces of Prodigy's documentation
 
 DOCCANO = [
@@ -209,6 +223,11 @@ def test_doccano_counts_in_utf16(tmp_path: Path, nlp: Language) -> None:
     log = ConversionLog(repair=True)
     assert said(list(read_doccano(inside, nlp, log))) == expected
     assert log.counts == {"rejected.offsets": 1}
+    both = jsonl(tmp_path / "d.jsonl", {"id": 1, "text": "🎉 (x)", "label": [[3, 4, "X"]]})
+    assert said(list(read_doccano(both, nlp))) == [("🎉 (x)", [("x", "X")])]
+    neither = jsonl(tmp_path / "e.jsonl", {"id": 1, "text": "🎉 firemen", "label": [[4, 6, "X"]]})
+    with pytest.raises(CorpusError, match="an entity of whole tokens"):
+        list(read_doccano(neither, nlp))
 
 
 PRODIGY: list[tuple[dict[str, Any], str | None]] = [
