@@ -1,8 +1,7 @@
-"""The number of torch's threads in forked processes."""
+"""The number of threads that compute predictions."""
 
 import os
-
-import torch
+import sys
 
 _process = os.getpid()
 
@@ -17,4 +16,5 @@ def use_one_thread_after_fork() -> None:
     global _process
     if _process != os.getpid():
         _process = os.getpid()
-        torch.set_num_threads(1)
+        if "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(1)
