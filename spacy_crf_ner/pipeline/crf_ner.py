@@ -16,6 +16,7 @@ from thinc.api import Config, Model, Optimizer, set_dropout_rate
 from ..extras import required
 from ..input_error import InputError
 from ..ml.label_chains import extended
+from ..ml.onnx_shim import require_trainable
 from ..ml.potentials import SCORES, Potentials, nll
 from ..ml.threads import use_one_thread_after_fork
 from ..tags import TAG_OUTSIDE, TagScheme
@@ -227,6 +228,7 @@ class CRFEntityRecognizer(CRFPipe):
             raise InputError(f"[{self.name}] label: expected a non-empty string, got {label!r}.")
         if label in self.labels:
             return 0
+        require_trainable(self.model)
         self.cfg["labels"].append(label)
         self.vocab.strings.add(label)
         if self.model.get_ref("output_layer").has_dim("nI"):  # set once there are weights
@@ -258,6 +260,7 @@ class CRFEntityRecognizer(CRFPipe):
         Warns about gold entities and negative spans that do not align with the predicted tokens,
         and about entities of more layers than there are.
         """
+        require_trainable(self.model)
         validate_get_examples(get_examples, "CRFEntityRecognizer.initialize")
         check_lexeme_norms(self.vocab, self.name)
         if nlp is not None:
