@@ -26,7 +26,7 @@ from spacy.util import load_config, minibatch
 from spacy_crf_ner import crf, data
 from spacy_crf_ner.evaluation.calibration import calibrate, precision_at, reliability
 from spacy_crf_ner.evaluation.matching import collect_entities
-from spacy_crf_ner.pipeline import crf_ner as component
+from spacy_crf_ner.ml import losses as ml_losses
 from spacy_crf_ner.pipeline.posterior import Posterior
 from spacy_crf_ner.training import freezing
 
@@ -448,7 +448,7 @@ def _crf_shares(nlp: Language, texts: List[str]) -> Dict[str, float]:
     optimizer.learn_rate = 1e-5
     acts = {
         "training": (
-            component,
+            ml_losses,
             ["nll_with_gradient"],
             lambda: nlp.update(_examples(nlp)[:64], sgd=optimizer),
         ),

@@ -13,7 +13,10 @@ __all__ = ["accelerate", "guarantees"]
 def __getattr__(name: str) -> Any:
     """Import attributes lazily: spaCy imports this package whenever it starts."""
     if name == "accelerate":
-        from .pipeline.accelerate import accelerate
+        from .extras import required
+
+        with required("train"):
+            from .pipeline.accelerate import accelerate
 
         return accelerate
     if name == "guarantees":

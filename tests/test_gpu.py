@@ -510,6 +510,6 @@ def test_crf_arithmetic_is_that_of_the_cpu(gpu):
         where = [torch.tensor(x, device=device) for x in ([0, 4], [3, 11], [[0, 0], [0, -1]])]
         segments = crf.log_segment_marginals(moved, *where)
         results = [best, score, log_p[legal], *gradients, *crf.nbest(moved, 3), segments]
-        return [result.detach().cpu() for result in results]
+        return [torch.as_tensor(result).detach().cpu() for result in results]
 
     torch.testing.assert_close(everything("cuda"), everything("cpu"), rtol=1e-4, atol=1e-4)

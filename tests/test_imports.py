@@ -15,6 +15,7 @@ PACKAGE_DIR = Path(__file__).parents[1] / "spacy_crf_ner"
     [
         ("spacy_crf_ner", {"torch", "transformers", "spacy", "thinc"}),
         ("spacy_crf_ner.tags", {"torch", "transformers", "spacy", "thinc"}),
+        ("spacy_crf_ner.crf", {"torch", "transformers", "spacy", "thinc"}),
         ("spacy_crf_ner.pipeline.crf_ner", {"transformers", "spacy_crf_ner.cli"}),
         ("spacy_crf_ner.pipeline.load", {"transformers"}),
     ],

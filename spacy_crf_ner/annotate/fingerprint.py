@@ -39,14 +39,13 @@ def has_auto_precision(model: str) -> bool:
 
 def load_model(precision: str | None, gpu_id: int, *, model: str) -> str | None:
     """Load a pipeline in a worker; return its precision, with "auto" resolved, or None."""
-    from ..ml.precision import PredictionShim
-
     nlp = load(model, gpu_id, precision)
     for _, pipe in nlp.pipeline:
         for node in pipe.model.walk() if hasattr(pipe, "model") else ():
             for shim in node.shims:
-                if isinstance(shim, PredictionShim) and shim.precision is not None:
-                    return shim.resolved_precision
+                resolved = getattr(shim, "resolved_precision", None)  # of a `PredictionShim`
+                if resolved is not None:
+                    return str(resolved)
     return None
 
 

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from ..extras import required
+
 # The commands in the order of the help, each with the first line of its own help. A command is
 # imported only when it runs, because importing spaCy and torch takes seconds.
 COMMANDS = {
@@ -22,6 +24,7 @@ COMMANDS = {
     "monitor": "Test whether new documents are like those that the promises of a pipeline are for.",
     "redact": "Remove entities from documents, with a promise of how many are missed.",
     "report": "Evaluate a pipeline: scores, errors, calibration.",
+    "export": "Export a pipeline that predicts without torch and transformers.",
     "init-config": "Write a complete config for `spacy train`.",
     "distill": "Train a small pipeline on what large ones predict.",
     "train-distributed": "Train a pipeline on several GPUs or machines.",
@@ -41,7 +44,8 @@ class Commands(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
-        module = import_module(f".{name}", __name__)
+        with required("train"):
+            module = import_module(f".{name}", __name__)
         single = typer.Typer(rich_markup_mode=None, add_completion=False)
         single.command(cmd_name, context_settings=getattr(module, "SETTINGS", None))(
             getattr(module, name)

@@ -10,11 +10,10 @@ Transactions on Information Theory, for a hidden Markov model.
 """
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from .chain import FORBIDDEN, Chain
-from .forward_backward import log_messages
+from .forward_backward import forward_backward
 
 Floats = NDArray[np.float64]
 
@@ -26,14 +25,14 @@ def entropy(chain: Chain) -> Floats:
 
     Returns (B,) in nats, 0 for an empty doc; undefined for a doc without a legal path.
     """
-    with torch.no_grad():
-        messages = log_messages(chain)
+    chain = chain.arrays()
+    messages = forward_backward(chain).log_messages()
     # Forbidden scores become -inf, so that they are not subtracted from each other.
     alpha, beta, E, A = (
         np.where(x < FORBIDDEN / 2, -np.inf, x)
-        for x in (each.double().cpu().numpy() for each in (*messages, *chain[:2]))
+        for x in (each.astype(np.float64) for each in (*messages, *chain[:2]))
     )
-    mask = chain.mask.cpu().numpy()
+    mask = chain.mask
     p = _softmax(np.where(mask[..., None], alpha + beta, 0.0))
     here = np.where(mask, _of_distribution(p), 0.0)  # H(y_t), (B, T)
     if mask.shape[1] < 2:

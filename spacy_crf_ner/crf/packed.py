@@ -1,13 +1,15 @@
-"""A batch without its padding, for recursions on a CPU."""
+"""A batch without its padding, for recursions."""
 
+import math
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from .chain import Chain
+
+Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
 
@@ -17,18 +19,18 @@ class Packed:
     Docs are sorted by length, the longest first. So the docs with a token t come first, and a
     recursion reads one slice for each t. Docs without tokens are left out; D docs remain.
 
-    mask: (B, T) bool, as in a chain, on the CPU.
+    mask: (B, T) bool, as in a chain.
     docs: (D,), the docs that have tokens, rows of the batch, longest first.
     lengths: (D,), their numbers of tokens.
     counts: For each token t of the longest doc, the number of docs that have it; descending.
     """
 
-    def __init__(self, mask: Tensor) -> None:
-        self.shape = mask.shape
-        lengths = mask.numpy().sum(1)
+    def __init__(self, mask: Bools) -> None:
+        self.shape: tuple[int, ...] = mask.shape
+        lengths = mask.sum(1)
         self.docs: Ints = np.argsort(-lengths, kind="stable")[: np.count_nonzero(lengths)]
         self.lengths: Ints = lengths[self.docs]
-        self._counts: Ints = mask.numpy().sum(0)[: lengths.max(initial=0)]
+        self._counts: Ints = mask.sum(0)[: lengths.max(initial=0)]
         self._ends = self._counts.cumsum()
         self._begins = self._ends - self._counts
         self.counts: list[int] = self._counts.tolist()
@@ -79,28 +81,41 @@ class Packed:
         rows: Ints = self._begins[tokens] + self.rank[docs]
         return rows
 
-    def pack(self, padded: Tensor) -> Tensor:
-        """(B, T, C) -> (N, C)."""
-        return torch.from_numpy(padded.flatten(0, 1).numpy().take(self.padded, axis=0))
+    def pack(self, padded: NDArray[Any]) -> NDArray[Any]:
+        """(B, T) -> (N,), or (B, T, C) -> (N, C)."""
+        flat = padded.reshape(math.prod(self.shape), *padded.shape[2:])
+        return flat.take(self.padded, axis=0)
 
-    def pad(self, packed: NDArray[Any]) -> Tensor:
+    def pad(self, packed: NDArray[Any]) -> NDArray[Any]:
         """(N, C) -> (B, T, C), zeros in the padding."""
-        padded = np.zeros((self.shape.numel(), packed.shape[1]), packed.dtype)
+        padded = np.zeros((math.prod(self.shape), packed.shape[1]), packed.dtype)
         padded[self.padded] = packed
-        return torch.from_numpy(padded.reshape(*self.shape, -1))
+        return padded.reshape(*self.shape, -1)
 
-    def sort(self, padded: Tensor) -> NDArray[Any]:
+    def sort(self, padded: NDArray[Any]) -> NDArray[Any]:
         """(B, T, C) -> (D, longest, C)."""
-        return padded.numpy()[self.docs, : len(self.counts)]
+        return padded[self.docs, : len(self.counts)]
 
-    def own(self, scores: Tensor, dim: int) -> NDArray[Any]:
+    def own(self, scores: NDArray[Any], dim: int) -> NDArray[Any]:
         """Sort scores by doc, if docs have their own: (B, ...) -> (D, ...); dim: without B."""
-        found: NDArray[Any] = scores.numpy()
-        return found if scores.dim() == dim else found[self.docs]
+        return scores if scores.ndim == dim else scores[self.docs]
 
-    def unsort(self, values: NDArray[Any]) -> Tensor:
+    def unsort(self, values: NDArray[Any]) -> NDArray[Any]:
         """(D,) -> (B,), or (D, longest) -> (B, T); zeros elsewhere."""
         result = np.zeros(self.shape[: values.ndim], values.dtype)
         at: tuple[Any, ...] = (self.docs, *map(slice, values.shape[1:]))
         result[at] = values
-        return torch.from_numpy(result)
+        return result
+
+    def score(self, chain: Chain, tags: Ints) -> NDArray[np.float64]:
+        """Score one tag sequence of each doc, (B, T), as `path_score`: (B,)."""
+        E, A, start, end = chain[:4]
+        B, _, C = E.shape
+        docs, D, tag = self.docs, len(self.docs), self.pack(tags)
+        emitted = E.reshape(-1)[self.padded * C + tag]
+        moved = np.broadcast_to(A, (B, C, C))[self.doc_of[D:], tag[self.before], tag[D:]]
+        arrived = np.concatenate([np.broadcast_to(start, (B, C))[docs, tag[:D]], moved])
+        score: Any = np.bincount(self.doc_of, emitted, B)
+        score += np.bincount(self.doc_of, arrived, B)
+        score[docs] += np.broadcast_to(end, (B, C))[docs, tag[self.last]]
+        return cast(NDArray[np.float64], score)

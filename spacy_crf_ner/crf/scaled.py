@@ -1,14 +1,12 @@
-"""The forward-backward algorithm in float64 without logs, on a CPU, for scores of limited range."""
+"""The forward-backward algorithm in float64 without logs, for scores of limited range."""
 
 import math
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from .chain import FORBIDDEN, Chain, Indices
-from .packed import Packed
+from .chain import FORBIDDEN, Chain
+from .packed import Ints, Packed
 
 Floats = NDArray[np.float64]
 
@@ -22,31 +20,34 @@ CHUNK = 4096  # tokens whose transitions are counted at once, to keep their copi
 
 
 class ScaledForwardBackward:
-    """Sums of probabilities in float64, rescaled every few tokens instead of taking logs. CPU only.
+    """Sums of probabilities in float64, rescaled every few tokens instead of taking logs.
 
     For N packed tokens, alpha (N, C) sums over the paths up to a tag, including its token, and beta
     over the paths after it. They are scaled so that alpha * beta is the posterior. K is exp(A),
     (C, C), or (D, C, C) if each of the D packed docs has its own.
     arrive (N, C) is exp(E) * beta, so that beta_t = K arrive_t+1.
 
+    chain: Arrays.
+
     Raises FloatingPointError if float64 may not hold these sums, or if no path is legal.
     """
 
     def __init__(self, chain: Chain) -> None:
-        self.chain = chain = Chain(*(tensor.detach() for tensor in chain))
+        self.chain = chain
         self.packed = packed = Packed(chain.mask)
         # Subtract the highest score of each token or kind, so that all scores are at most 0.
-        emissions = packed.pack(chain.emissions).double()
-        highest = emissions.amax(1)
-        emissions -= highest.unsqueeze(1)
-        kinds = [packed.own(scores.double(), dim) for scores, dim in zip(chain[1:4], (2, 1, 1))]
+        emissions = packed.pack(chain.emissions).astype(np.float64)
+        highest = np.ascontiguousarray(emissions.T).max(0)  # faster than max(1)
+        emissions -= highest[:, None]
+        parts = zip(chain[1:4], (2, 1, 1))
+        kinds = [packed.own(scores, dim).astype(np.float64) for scores, dim in parts]
         peaks = [scores.max() for scores in kinds]
         kinds = [scores - peak for scores, peak in zip(kinds, peaks)]
-        spread = sum(_spread(scores) for scores in (emissions.numpy(), *kinds))
+        spread = sum(_spread(scores) for scores in (emissions, *kinds))
         if not spread <= MAX_SPREAD:
             raise FloatingPointError(f"Scores spread over {spread:.0f} in one step.")
         self.K, start, end = map(np.exp, kinds)
-        self.arrive = emissions.exp_().numpy()  # exp(E), until beta is known
+        self.arrive: Floats = np.exp(emissions, out=emissions)  # exp(E), until beta is known
         # A token lowers sums by a factor of at most e^spread, and raises them by at most C.
         rise = math.log(self.K.shape[-1] + 1)
         every = max(1, int(min(MAX_SPREAD / (spread + 1), MAX_RISE / rise)))
@@ -62,8 +63,8 @@ class ScaledForwardBackward:
         log_z = np.log(total) + peaks[0] * (packed.lengths - 1) + peaks[1] + peaks[2]
         for t, norm in norms.items():
             log_z[: packed.counts[t]] += np.log(norm[:, 0])
-        self.log_z = packed.unsort(log_z)
-        self.log_z.index_add_(0, torch.from_numpy(packed.doc_of), highest)
+        self.log_z: Floats = packed.unsort(log_z)
+        self.log_z += np.bincount(packed.doc_of, highest, len(self.log_z))
 
     def _forward(self, start: Floats, every: int) -> dict[int, Floats]:
         """Compute alpha. Returns the divisors of the sums, (n, 1), for each rescaled token."""
@@ -95,65 +96,49 @@ class ScaledForwardBackward:
                 after /= norms[t]
         self.beta = beta
 
-    def marginals(self) -> Tensor:
+    def marginals(self) -> Floats:
         """Posterior probability of each tag: (B, T, C), 0 in the padding."""
         return self.packed.pad(self.alpha * self.beta)
 
-    def score(self, tags: Tensor) -> Tensor:
-        """Score one tag sequence of each doc, (B, T), as `path_score`: (B,) float64."""
-        packed, tag = self.packed, self._pack(tags)
-        E, A, start, end = (scores.numpy() for scores in self.chain[:4])
-        B, _, C = E.shape
-        docs, D = packed.docs, len(packed.docs)
-        emitted = E.reshape(-1)[packed.padded * C + tag]
-        moved = np.broadcast_to(A, (B, C, C))[packed.doc_of[D:], tag[packed.before], tag[D:]]
-        arrived = np.concatenate([np.broadcast_to(start, (B, C))[docs, tag[:D]], moved])
-        score = np.bincount(packed.doc_of, emitted, B)
-        score += np.bincount(packed.doc_of, arrived, B)
-        score[docs] += np.broadcast_to(end, (B, C))[docs, tag[packed.last]]
-        return torch.from_numpy(score)
-
-    def gradients(self, weights: Tensor, tags: Tensor | None = None) -> tuple[Tensor, ...]:
+    def gradients(
+        self, weights: Floats, tags: Ints | None = None
+    ) -> tuple[NDArray[np.floating], ...]:
         """Gradients of sum(weights * log_z) for emissions, transitions, start and end.
 
         weights: (B,). tags: (B, T); with them, of sum(weights * (log_z - score(tags))).
         """
         packed, before, D = self.packed, self.packed.before, len(self.packed.docs)
-        of_row = weights.numpy()[packed.doc_of]
-        counts = np.zeros(self.K.shape)
-        for begin in range(0, len(before), CHUNK):
-            rows = before[begin : begin + CHUNK]
-            leave = self.alpha.take(rows, axis=0) * of_row[rows, None]
-            self._count(leave, self.arrive[D + begin :][: len(rows)], begin, counts)
+        of_row = weights[packed.doc_of]
+        counts = self._count(self.alpha * of_row[:, None], self.arrive)
         counts *= self.K
-        posterior = np.empty(self.alpha.shape, self.chain.emissions.numpy().dtype)
+        posterior = np.empty(self.alpha.shape, self.chain.emissions.dtype)
         np.multiply(self.alpha, self.beta, out=posterior, casting="same_kind")
         if tags is not None:
-            tag, C = self._pack(tags), self.K.shape[-1]
+            tag, C = packed.pack(tags), self.K.shape[-1]
             posterior[np.arange(len(tag)), tag] -= 1.0
             moves = tag[before] * C + tag[D:]
             if counts.ndim == 3:
                 moves += packed.rank_of[D:] * C * C
             counts -= np.bincount(moves, of_row[D:], counts.size).reshape(counts.shape)
-        torch.from_numpy(posterior).mul_(torch.from_numpy(of_row[:, None]))
+        posterior *= of_row[:, None].astype(posterior.dtype)
         ends = posterior[packed.tokens[0]], posterior[packed.last]
         return (packed.pad(posterior), *self._shared(counts, *ends))
 
-    def log_messages(self) -> tuple[Tensor, Tensor]:
+    def log_messages(self) -> tuple[Floats, Floats]:
         """Log alpha and log beta: both (B, T, C)."""
         with np.errstate(divide="ignore"):
             alpha, beta = (np.log(sums).clip(FORBIDDEN) for sums in (self.alpha, self.beta))
         return self.packed.pad(alpha), self.packed.pad(beta)
 
-    def message_gradients(self, d_alpha: Tensor, d_beta: Tensor) -> tuple[Tensor, ...]:
+    def message_gradients(self, d_alpha: Floats, d_beta: Floats) -> tuple[Floats, ...]:
         """Gradients of sum(d_alpha * log alpha + d_beta * log beta), in the order of `gradients`.
 
         Gradients of alpha move to the left with P(y_t = i | y_t+1 = j) = alpha_t(i) K_ij r_t+1(j),
         where r = arrive / (alpha * beta). Gradients of beta move to the right with
         P(y_t+1 = j | y_t = i) = K_ij arrive_t+1(j) / beta_t(i).
         """
-        packed, before, D = self.packed, self.packed.before, len(self.packed.docs)
-        left, right = (packed.pack(gradient).numpy() for gradient in (d_alpha, d_beta))
+        packed = self.packed
+        left, right = packed.pack(d_alpha), packed.pack(d_beta)
         arrived = np.zeros_like(right)
         with np.errstate(all="ignore"):  # if a divisor is 0, no path uses the tag
             ratio = np.nan_to_num(self.arrive / self.beta / self.alpha, posinf=0.0)
@@ -165,46 +150,44 @@ class ScaledForwardBackward:
         for here, after, n in steps:
             arrived[after] = _move((right[here] * inverse[here])[:n], self.K) * self.arrive[after]
             right[after] += arrived[after]
-        counts = np.zeros(self.K.shape)
-        self._count(self.alpha[before], (left * ratio)[D:], 0, counts)
-        self._count((right * inverse)[before], self.arrive[D:], 0, counts)
+        counts = self._count(self.alpha, left * ratio)
+        counts += self._count(right * inverse, self.arrive)
         ends = left[packed.tokens[0]], right[packed.last]
         return (packed.pad(left + arrived), *self._shared(self.K * counts, *ends))
 
-    def _count(self, leave: Floats, arrive: Floats, begin: int, counts: Floats) -> None:
-        """Add the products of each pair of tags at M tokens, (M, C) and (M, C), to the counts.
+    def _count(self, leave: Floats, arrive: Floats) -> Floats:
+        """Sum the products of each pair of tags at successive tokens: the shape of K.
 
-        begin: The index of the first of these tokens, among those that are not the first of a doc.
+        leave, arrive: (N, C), of the first and of the second token.
         """
-        if counts.ndim == 2:
-            torch.from_numpy(counts).addmm_(torch.from_numpy(leave).T, torch.from_numpy(arrive))
-            return
-        rank = self.packed.rank_of[len(self.packed.docs) + begin :][: len(leave)]
-        pairs = torch.from_numpy(leave[:, :, None] * arrive[:, None, :])
-        torch.from_numpy(counts).index_add_(0, torch.from_numpy(rank), pairs)
+        packed, counts = self.packed, np.zeros(self.K.shape)
+        if counts.ndim == 3:
+            for before, here, n in zip(packed.tokens, packed.tokens[1:], packed.counts[1:]):
+                counts[:n] += leave[before][:n, :, None] * arrive[here][:, None, :]
+            return counts
+        arrivals = arrive[len(packed.docs) :]
+        for begin in range(0, len(packed.before), CHUNK):
+            rows = packed.before[begin : begin + CHUNK]
+            counts += leave.take(rows, axis=0).T @ arrivals[begin : begin + CHUNK]
+        return counts
 
-    def _shared(self, counts: Floats, *ends: Floats) -> tuple[Tensor, ...]:
+    def _shared(self, counts: Floats, *ends: NDArray[np.floating]) -> tuple[Floats, ...]:
         """Give gradients, (D, C) of start and end, the shapes of transitions, start and end."""
         if counts.ndim == 2:
-            return tuple(torch.from_numpy(x) for x in (counts, *(end.sum(axis=0) for end in ends)))
+            return (counts, *(end.sum(axis=0) for end in ends))
         found = []
         for own in (counts, *ends):
             by_doc = np.zeros((self.packed.shape[0], *own.shape[1:]), own.dtype)
             by_doc[self.packed.docs] = own
-            found.append(torch.from_numpy(by_doc))
+            found.append(by_doc)
         return tuple(found)
 
-    def _pack(self, tags: Tensor) -> NDArray[np.int64]:
-        """(B, T) -> (N,)."""
-        return tags.numpy().reshape(-1)[self.packed.padded]
-
-    def log_segment_marginals(self, docs: Indices, starts: Indices, tags: Indices) -> Tensor:
+    def log_segment_marginals(self, docs: Ints, starts: Ints, tags: Ints) -> Floats:
         """Log probabilities of segments, as the function `log_segment_marginals`: (S,)."""
-        doc, start, tag = map(np.asarray, (docs, starts, tags))
-        here = self.packed.row(doc, start), tag[:, 0]
-        segment, at = np.nonzero(tag[:, 1:] >= 0)
-        doc, token = doc[segment], start[segment] + at
-        left, right = tag[segment, at], tag[segment, at + 1]
+        here = self.packed.row(docs, starts), tags[:, 0]
+        segment, at = np.nonzero(tags[:, 1:] >= 0)
+        doc, token = docs[segment], starts[segment] + at
+        left, right = tags[segment, at], tags[segment, at + 1]
         arrive = self.arrive[self.packed.row(doc, token + 1), right]
         K = np.broadcast_to(self.K, (len(self.packed.docs), *self.K.shape[-2:]))
         move = K[self.packed.rank[doc], left, right]
@@ -212,7 +195,7 @@ class ScaledForwardBackward:
             moves = np.log(move * arrive / self.beta[self.packed.row(doc, token), left])
             log_p = np.log(self.alpha[here] * self.beta[here])
         log_p += np.bincount(segment, np.nan_to_num(moves, nan=-np.inf, neginf=-np.inf), len(log_p))
-        return torch.from_numpy(log_p).clamp(max=0.0)
+        return np.minimum(log_p, 0.0)
 
 
 def _move(sums: Floats, K: Floats, out: Floats | None = None) -> Floats:

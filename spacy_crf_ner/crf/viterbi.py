@@ -3,117 +3,49 @@
 from collections.abc import Iterator
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
-from .chain import FORBIDDEN, Chain, is_empty
-from .packed import Packed
+from .chain import FORBIDDEN, Chain
+from .packed import Ints, Packed
+
+Floats = NDArray[np.floating]
 
 # The overhead of one more chunk of tokens, in additions of scores.
 CHUNK_COST = 100_000
 
 
-def viterbi(chain: Chain) -> tuple[Tensor, Tensor]:
+def viterbi(chain: Chain) -> tuple[Ints, Floats]:
     """Find the best tag sequence of each doc.
 
-    Ties are broken towards the lower tag index: first of the last tag, and so on backwards.
+    Ties are broken towards the lower tag index: first of the last tag, and so on backwards. The
+    search stores no back-pointers; it computes them along the best path.
 
     Returns tags (B, T) int64, 0 where the mask is False, and their scores (B,).
     """
-    chain = Chain(*(tensor.detach() for tensor in chain))
-    if chain.emissions.device.type == "cpu" and chain.mask.any():
-        return _viterbi_packed(chain)
-    return _viterbi_padded(chain)
-
-
-def trellis(chain: Chain) -> tuple[Tensor, Tensor]:
-    """Score the best path to each tag at each token, with its back-pointer.
-
-    Ties are broken as in `viterbi`. The back-pointers from the best last tag, end score included,
-    give the path of `viterbi`.
-
-    Returns best (B, T, C), the score of the best path to the tag, -inf if no legal path leads to
-    it; and backpointers (B, T, C) int64, the previous tag on that path, -1 if there is none. Values
-    in the padding are undefined.
-    """
-    chain = Chain(*(tensor.detach() for tensor in chain))
-    scores = torch.empty_like(chain.emissions)
-    pointers = torch.empty_like(scores, dtype=torch.int64)
-    for t, (best, backpointers) in enumerate(_steps(chain)):
-        scores[:, t], pointers[:, t] = best, backpointers
-    unreached = scores <= FORBIDDEN / 2
-    pointers[:, :1] = -1
-    return scores.masked_fill(unreached, -torch.inf), pointers.masked_fill(unreached, -1)
-
-
-def nbest(chain: Chain, n: int) -> tuple[Tensor, Tensor]:
-    """Find the n best tag sequences of each doc, best first, all distinct.
-
-    Viterbi with n scores for each tag instead of one. Source: Seshadri and Sundberg (1994), "List
-    Viterbi decoding algorithms with applications".
-
-    Returns tags (B, n, T) int64, 0 where the mask is False, and scores (B, n), -inf if a doc
-    has fewer legal sequences. An empty doc has one, with score 0.
-    Raises ValueError for n below 1.
-    """
-    if n < 1:
-        raise ValueError(f"n: expected 1 or more, got {n}.")
-    E, A, start, end = (x.detach() for x in chain[:4])
-    B, T, C = E.shape
-    tags = torch.zeros((B, n, T), dtype=torch.int64, device=E.device)
-    scores = E.new_full((B, n), -torch.inf)
-    scores[:, 0] = 0.0
-    if T == 0:
-        return tags, scores
-    # best: (B, C, n); one path to each first tag.
-    best = E.new_full((B, C, n), -torch.inf)
-    best[:, :, 0] = start + E[:, 0]
-    backpointers = []  # T - 1 times (B, C, n): previous tag and rank, as tag * n + rank
-    stay = torch.arange(C * n, device=E.device).view(C, n).expand(B, C, n)
-    for t in range(1, T):
-        moved = best.view(B, 1, C * n) + A.mT.repeat_interleave(n, dim=-1)  # (B, C, C * n)
-        ranked, previous = moved.sort(dim=2, descending=True, stable=True)
-        real = chain.mask[:, t, None, None]
-        best = torch.where(real, ranked[:, :, :n] + E[:, t, :, None], best)
-        backpointers.append(torch.where(real, previous[:, :, :n], stay))
-    final = (best + end.unsqueeze(-1)).view(B, C * n)
-    ranked, state = final.sort(dim=1, descending=True, stable=True)
-    legal = ranked[:, :n] > FORBIDDEN / 2
-    empty = is_empty(chain.mask)[:, None]
-    scores = torch.where(empty, scores, ranked[:, :n].masked_fill(~legal, -torch.inf))
-    state = state[:, :n]  # (B, n)
-    tags[:, :, -1] = state // n
-    for t in range(T - 1, 0, -1):
-        state = backpointers[t - 1].reshape(B, C * n).gather(1, state)
-        tags[:, :, t - 1] = state // n
-    return tags.masked_fill(~chain.mask[:, None, :], 0), scores
-
-
-def _viterbi_packed(chain: Chain) -> tuple[Tensor, Tensor]:
-    """Viterbi without back-pointers; it recomputes them along the best path.
-
-    On a CPU, function calls cost more than the additions for a token. So there are few calls, all
-    in place, on docs sorted by length, as the innermost axis. torch adds faster, numpy takes maxima
-    faster.
-    """
+    chain = chain.arrays()
     packed = Packed(chain.mask)
     counts = packed.counts
-    # (T, C, D); they become the scores of the best path to each tag.
+    if not counts:  # no doc has a token
+        tags = np.zeros(chain.mask.shape, dtype=np.int64)
+        return tags, np.zeros(len(tags), chain.emissions.dtype)
+    # Function calls cost more than the additions for a token. So there are few calls, all in place,
+    # on docs sorted by length, as the innermost axis: (T, C, D). They become the scores of the best
+    # path to each tag.
     scores = packed.sort(chain.emissions).transpose(1, 2, 0).copy()
     A, start, end = (packed.own(x, dim) for x, dim in zip(chain[1:4], (2, 1, 1)))
     C = A.shape[-1]
     scores[0] += start.reshape(-1, C).T
     # (C, C, 1), or (C, C, D) if each doc has its own.
-    leave = torch.from_numpy(A.reshape(-1, C, C).transpose(1, 2, 0).copy())
+    leave = A.reshape(-1, C, C).transpose(1, 2, 0)
     for begin, stop in _chunks(counts, C * C):
         n = counts[begin]
-        moved = leave.new_empty(C, C, n)
-        moved_numpy, best = moved.numpy(), np.empty_like(scores[0, :, :n])
-        before = torch.from_numpy(scores)[begin - 1 : stop - 1, :, None, :n].unbind(0)  # (C, 1, n)
-        move = leave[:, :, :n]
-        for left, here in zip(before, scores[begin:stop, :, :n]):
-            torch.add(left, move, out=moved)
-            here += np.maximum.reduce(moved_numpy, axis=0, out=best)
+        # Copies of all operands in full size: to add broadcast ones takes twice as long.
+        move = np.broadcast_to(leave[:, :, :n], (C, C, n)).copy()
+        moved, best = np.empty_like(move), np.empty_like(scores[0, :, :n])
+        for left, here in zip(scores[begin - 1 : stop - 1], scores[begin:stop, :, :n]):
+            np.copyto(moved, left[:, None, :n])
+            moved += move
+            here += np.maximum.reduce(moved, axis=0, out=best)
 
     last = packed.lengths - 1, slice(None), np.arange(len(packed.docs))
     final = scores[last] + end  # (D, C)
@@ -148,38 +80,68 @@ def _chunks(counts: list[int], sums: int) -> Iterator[tuple[int, int]]:
         yield begin, len(counts)
 
 
-def _viterbi_padded(chain: Chain) -> tuple[Tensor, Tensor]:
-    """Viterbi with back-pointers, on any device."""
-    B, T, _ = chain.emissions.shape
-    tags = torch.zeros((B, T), dtype=torch.int64, device=chain.emissions.device)
-    if T == 0:
-        return tags, chain.emissions.new_zeros(B)
-    steps = list(_steps(chain))
-    last = steps[-1][0] + chain.end
-    tag = last.argmax(dim=1)
-    tags[:, -1] = tag
-    for t in range(T - 1, 0, -1):
-        tag = steps[t][1].gather(1, tag.unsqueeze(1)).squeeze(1)
-        tags[:, t - 1] = tag
-    score = last.amax(dim=1).masked_fill(is_empty(chain.mask), 0.0)
-    return tags.masked_fill(~chain.mask, 0), score
+def trellis(chain: Chain) -> tuple[Floats, Ints]:
+    """Score the best path to each tag at each token, with its back-pointer.
 
+    Ties are broken as in `viterbi`. The back-pointers from the best last tag, end score included,
+    give the path of `viterbi`.
 
-def _steps(chain: Chain) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield for each token the score of the best path to each tag, and its back-pointer: (B, C).
-
-    At the first token, and after the end of its doc, a tag points to itself and keeps its score.
+    Returns best (B, T, C), the score of the best path to the tag, -inf if no legal path leads to
+    it; and backpointers (B, T, C) int64, the previous tag on that path, -1 if there is none. Values
+    in the padding are undefined.
     """
-    B, T, C = chain.emissions.shape
+    E, A, start, _, _ = chain.arrays()
+    best, pointers = E.copy(), np.full(E.shape, -1)
+    best[:, :1] += start.reshape(-1, 1, E.shape[2])
+    for t in range(1, E.shape[1]):
+        moved = best[:, t - 1, :, None] + A  # (B, C, C)
+        pointers[:, t] = moved.argmax(1)
+        best[:, t] += moved.max(1)
+    unreached = best <= FORBIDDEN / 2
+    return np.where(unreached, -np.inf, best), np.where(unreached, -1, pointers)
+
+
+def nbest(chain: Chain, n: int) -> tuple[Ints, Floats]:
+    """Find the n best tag sequences of each doc, best first, all distinct.
+
+    Viterbi with n scores for each tag instead of one. Source: Seshadri and Sundberg (1994), "List
+    Viterbi decoding algorithms with applications".
+
+    Returns tags (B, n, T) int64, 0 where the mask is False, and scores (B, n), -inf if a doc
+    has fewer legal sequences. An empty doc has one, with score 0.
+    Raises ValueError for n below 1.
+    """
+    if n < 1:
+        raise ValueError(f"n: expected 1 or more, got {n}.")
+    E, A, start, end, mask = chain.arrays()
+    B, T, C = E.shape
+    tags = np.zeros((B, n, T), dtype=np.int64)
+    scores = np.full((B, n), -np.inf, E.dtype)
+    scores[:, 0] = 0.0
     if T == 0:
-        return
-    best = chain.start + chain.emissions[:, 0]
-    stay = torch.arange(C, device=best.device).expand(B, C)
-    yield best, stay
+        return tags, scores
+    # best: (B, C, n); one path to each first tag.
+    best = np.full((B, C, n), -np.inf, E.dtype)
+    best[:, :, 0] = start + E[:, 0]
+    arrive = A.swapaxes(-1, -2).repeat(n, axis=-1)  # ([B,] C, C * n)
+    backpointers = []  # T - 1 times (B, C * n): previous tag and rank, as tag * n + rank
+    stay = np.arange(C * n).reshape(C, n)
     for t in range(1, T):
-        moved = best.unsqueeze(2) + chain.transitions  # (B, C, C)
-        # Not max(dim=1): it starts all of torch's threads even for the smallest tensor.
-        step, previous = moved.amax(dim=1), moved.argmax(dim=1)
-        real = chain.mask[:, t, None]
-        best = torch.where(real, step + chain.emissions[:, t], best)
-        yield best, torch.where(real, previous, stay)
+        ranked, previous = _highest(best.reshape(B, 1, C * n) + arrive, n)
+        real = mask[:, t, None, None]
+        best = np.where(real, ranked + E[:, t, :, None], best)
+        backpointers.append(np.where(real, previous, stay).reshape(B, C * n))
+    ranked, state = _highest((best + end[..., None]).reshape(B, C * n), n)
+    found = np.where(ranked > FORBIDDEN / 2, ranked, -np.inf)
+    scores = np.where(mask.any(1)[:, None], found, scores)
+    tags[:, :, -1] = state // n
+    for t in range(T - 1, 0, -1):
+        state = np.take_along_axis(backpointers[t - 1], state, 1)
+        tags[:, :, t - 1] = state // n
+    return np.where(mask[:, None, :], tags, 0), scores
+
+
+def _highest(scores: Floats, n: int) -> tuple[Floats, Ints]:
+    """Find the n highest scores in the last axis, and their indices, of ties the lower first."""
+    order = np.argsort(-scores, axis=-1, kind="stable")[..., :n]
+    return np.take_along_axis(scores, order, -1), order

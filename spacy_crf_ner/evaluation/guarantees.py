@@ -102,6 +102,11 @@ def store(
     }
 
 
+def renew(nlp: Language, name: str) -> None:
+    """Bind the promises of a component to its weights, where they only changed their form."""
+    recognizer(nlp, name).cfg["guarantees"]["digest"] = _digest(nlp, name)
+
+
 def _settings(pipe: CRFEntityRecognizer, kind: str) -> dict[str, Any]:
     """The settings that a kind of promise depends on."""
     values = {name: getattr(pipe, name) for name in (*COMMON, *SETTINGS_OF[kind])}

@@ -4,7 +4,7 @@ Axes: B docs, T tokens of the longest doc, N tokens of the batch, one doc after 
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -12,13 +12,12 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 from torchcrf import CRF
 
-from ..input_error import InputError
+from .buckets import bucket_by_length
+from .require import require, require_dropout
 
 RNNS = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 DECODERS = ("crf", "softmax")
 
-# Docs share a padded batch while its size is at most this multiple of its tokens.
-MAX_PADDING_RATIO = 1.25
 # A new tag scores this much lower than the tag it is copied from: e^-5 = 1 / 148 of its odds.
 NEW_TAG_MARGIN = 5.0
 
@@ -45,18 +44,6 @@ class BiLSTMCRFConfig:
             require(self, name, getattr(self, name) >= least, f"{least} or more")
         require_dropout(self)
         require(self, "decoder", self.decoder in DECODERS, f"one of {[*DECODERS]}")
-
-
-def require(config: Any, name: str, fits: bool, expected: str) -> None:
-    """Raise InputError, with the expected values, unless a setting is valid."""
-    if not fits:
-        raise InputError(f"{name}: expected {expected}, got {getattr(config, name)!r}.")
-
-
-def require_dropout(config: Any) -> None:
-    """Raise InputError unless the dropout rate of a config is None or in [0, 1)."""
-    fits = config.dropout is None or 0 <= config.dropout < 1
-    require(config, "dropout", fits, "null, or from 0 to below 1")
 
 
 class Encoder(nn.Module):
@@ -140,49 +127,44 @@ def _encode_padded(rnn: nn.RNNBase, X: Tensor, lengths: Tensor) -> Tensor:
     padded.
     """
     starts = lengths.cumsum(0) - lengths
-    buckets = [torch.tensor(bucket) for bucket in _bucket_by_length(lengths)]
+    buckets = [torch.tensor(bucket) for bucket in bucket_by_length(lengths.tolist())]
     pairs = [_encode_bucket(rnn, X, starts[docs], lengths[docs]) for docs in buckets]
     encoded, tokens = (torch.cat(of_buckets) for of_buckets in zip(*pairs))
     return _unsort(encoded, tokens)
 
 
-def _bucket_by_length(lengths: Tensor) -> list[list[int]]:
-    """Group docs by length, the longest first, with padding within MAX_PADDING_RATIO."""
-    of_docs = lengths.tolist()
-    buckets: list[list[int]] = []
-    room = 0.0
-    for doc in sorted(range(len(of_docs)), key=of_docs.__getitem__, reverse=True):
-        if not of_docs[doc]:
-            break
-        if buckets:
-            # The padding that still fits: each doc adds its allowance and uses its own padding.
-            room += MAX_PADDING_RATIO * of_docs[doc] - of_docs[buckets[-1][0]]
-        if not buckets or room < 0:
-            buckets.append([])
-            room = (MAX_PADDING_RATIO - 1) * of_docs[doc]
-        buckets[-1].append(doc)
-    return buckets
-
-
 def _encode_bucket(
     rnn: nn.RNNBase, X: Tensor, starts: Tensor, lengths: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Encode the docs of a bucket; the backward direction reads reversed docs, padding last.
+    """Encode the docs of a bucket.
 
     starts: (B,), row of the first token of each doc.
     lengths: (B,), tokens of each doc, the longest first.
 
     Returns the encoded tokens (M, nO) of these docs, and their rows in the batch (M,).
     """
-    docs = torch.arange(len(lengths))
     steps = torch.arange(int(lengths[0]))[:, None]
-    within = steps < lengths  # (T, B)
-    cells = steps * len(docs) + docs
-    # The token at each step of the backward direction, (T * B,): its own inverse.
-    mirrored = torch.where(within, (lengths - 1 - steps) * len(docs) + docs, cells).view(-1)
     rows = (starts + steps.minimum(lengths - 1)).view(-1)
-    X = X.index_select(0, rows)  # (T * B, nI)
-    zeros = X.new_zeros(1, len(docs), rnn.hidden_size)
+    encoded = read_padded(rnn, X.index_select(0, rows), lengths)
+    kept = (steps < lengths).view(-1).nonzero()[:, 0]
+    return encoded.index_select(0, kept), rows[kept]
+
+
+def read_padded(rnn: nn.RNNBase, X: Tensor, lengths: Tensor) -> Tensor:
+    """Encode padded docs; the backward direction reads reversed docs, padding last.
+
+    X: (T * B, nI), the first tokens of all docs, then all second ones, and so on.
+    lengths: (B,), tokens of each doc.
+
+    Returns (T * B, nO).
+    """
+    docs = torch.arange(lengths.shape[0])
+    steps = torch.arange(X.shape[0] // lengths.shape[0])[:, None]
+    within = steps < lengths  # (T, B)
+    cells = steps * lengths.shape[0] + docs
+    # The token at each step of the backward direction, (T * B,): its own inverse.
+    mirrored = torch.where(within, (lengths - 1 - steps) * lengths.shape[0] + docs, cells).view(-1)
+    zeros = X.new_zeros(1, lengths.shape[0], rnn.hidden_size)
     encode: Any = getattr(torch, rnn.mode.lower())  # torch.lstm, torch.gru or torch.rnn_tanh
     state = (zeros, zeros) if rnn.mode == "LSTM" else zeros
     weights = iter(rnn.all_weights)
@@ -196,8 +178,7 @@ def _encode_bucket(
             Y = Y.flatten(0, 1)
             read.append(Y.index_select(0, mirrored) if from_right else Y)
         X = torch.cat(read, dim=1)
-    kept = within.view(-1).nonzero()[:, 0]
-    return X.index_select(0, kept), rows[kept]
+    return X
 
 
 def _unsort(encoded: Tensor, tokens: Tensor) -> Tensor:
@@ -260,12 +241,15 @@ class BiLSTMCRF(nn.Module):
 
         Returns emissions (N, C), transitions (C, C), start and end transitions (C,), in float32.
         """
-        X = self.encoder(features, lengths, dropout)
-        if self.dense is not None:
-            X = torch.relu(self.dense(X))
-        emissions = self.projection(X).float()
+        emissions = self.project(self.encoder(features, lengths, dropout)).float()
         if self.crf is None:
             zeros = emissions.new_zeros(emissions.shape[1], emissions.shape[1])
             return emissions, zeros, zeros[0], zeros[0]
         crf = self.crf
         return emissions, crf.transitions, crf.start_transitions, crf.end_transitions
+
+    def project(self, X: Tensor) -> Tensor:
+        """Score the tags of encoded tokens: (N, width) -> (N, C)."""
+        if self.dense is not None:
+            X = torch.relu(self.dense(X))
+        return cast(Tensor, self.projection(X))

@@ -1,14 +1,14 @@
 """A digest of weights, to tell whether they have changed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import Any
 
-import torch
-from thinc.api import Model
+import numpy as np
+from thinc.api import Model, Shim
+from thinc.util import to_numpy
 
-from .mixed_precision import module_of
-from .torch_layer import to_tensor
+from .onnx_shim import OnnxShim
 
 
 def weights_digest(models: Iterable[Model[Any, Any]]) -> str:
@@ -17,13 +17,23 @@ def weights_digest(models: Iterable[Model[Any, Any]]) -> str:
     for model in models:
         for node in model.walk():
             for name in sorted(filter(node.has_param, node.param_names)):
-                digest.update(_bytes(to_tensor(node.get_param(name))))
+                weights = to_numpy(node.get_param(name))  # type: ignore[no-untyped-call]
+                digest.update(np.ascontiguousarray(weights).tobytes())
             for shim in node.shims:
-                module = module_of(shim)
-                for _, tensor in sorted(module.state_dict().items() if module else ()):
-                    digest.update(_bytes(tensor))
+                for weights in _weights(shim):
+                    digest.update(weights)
     return digest.hexdigest()
 
 
-def _bytes(tensor: torch.Tensor) -> bytes:
-    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+def _weights(shim: Shim) -> Iterator[bytes]:
+    """Yield the weights of a shim in the order of their names."""
+    if isinstance(shim, OnnxShim):
+        yield shim.to_bytes()
+        return
+    import torch
+
+    from .mixed_precision import module_of
+
+    module = module_of(shim)
+    for _, tensor in sorted(module.state_dict().items() if module else ()):
+        yield tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()

@@ -12,7 +12,7 @@ import torch
 from thinc.api import require_gpu
 
 from ..input_error import InputError
-from .onnx_int8 import has_onnx
+from .onnx_export import has_onnx
 from .precision import fastest_precision, measure_linear
 from .torch_internals import cpu_has, has_bf16, has_int8
 

@@ -8,14 +8,12 @@ Axes: B docs, N tokens of the batch, C tags, M labels, n tags of the chain of a 
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.nn.functional import pad
+from thinc.util import get_array_module
 
-from .potentials import Potentials
-from .torch_layer import to_array
+from .potentials import SCORES, Potentials
 
 
 def split(potentials: Potentials, n: int) -> tuple[Potentials, Callable[[Potentials], Potentials]]:
@@ -28,34 +26,43 @@ def split(potentials: Potentials, n: int) -> tuple[Potentials, Callable[[Potenti
     gradient for them and returns that for the given ones.
     """
     B, M = len(potentials.lengths), (len(potentials.start) - 1) // (n - 1)
+    xp: Any = get_array_module(potentials.emissions)  # type: ignore[no-untyped-call]
+    emissions, transitions, start, end = (getattr(potentials, name) for name in SCORES)
     lengths = np.repeat(potentials.lengths, M)
-    leaves = [tensor.detach().requires_grad_() for tensor in potentials.tensors()]
-    emissions, transitions, start, end = leaves
     # For each row, its token among all N, and its label.
     begins = np.repeat(potentials.lengths.cumsum() - potentials.lengths, M) - (
         lengths.cumsum() - lengths
     )
     token = np.repeat(begins, lengths) + np.arange(lengths.sum())
     label = np.repeat(np.tile(np.arange(M), B), lengths)
-    source = torch.from_numpy(token * M + label).to(emissions.device)
-    with torch.enable_grad():
-        of_labels = emissions[:, 1:].reshape(-1, n - 1).index_select(0, source)
-        blocks = transitions[1:, 1:].reshape(M, n - 1, M, n - 1)
-        A = pad(blocks.diagonal(dim1=0, dim2=2).permute(2, 0, 1), (1, 0, 1, 0))
-        A = A + pad(transitions[0, 1:].reshape(M, 1, n - 1), (1, 0, 0, n - 1))
-        A = A + pad(transitions[1:, 0].reshape(M, n - 1, 1), (0, n - 1, 1, 0))
-        outputs = [
-            pad(of_labels, (1, 0)),
-            A.repeat(B, 1, 1),
-            *(_of_docs(scores, M, B) for scores in (start, end)),
-        ]
-    E, A, start, end = map(to_array, outputs)
-    rows = Potentials(E, lengths, A, start, end, potentials.constrained)
+    source, own = xp.asarray(token * M + label), xp.arange(M)
+
+    E = xp.zeros((len(source), n), emissions.dtype)
+    E[:, 1:] = emissions[:, 1:].reshape(-1, n - 1)[source]
+    A = xp.zeros((M, n, n), transitions.dtype)
+    A[:, 1:, 1:] = transitions[1:, 1:].reshape(M, n - 1, M, n - 1)[own, :, own]
+    A[:, 0, 1:] = transitions[0, 1:].reshape(M, n - 1)
+    A[:, 1:, 0] = transitions[1:, 0].reshape(M, n - 1)
+    first, last = xp.zeros((2, M, n), start.dtype)
+    first[:, 1:], last[:, 1:] = start[1:].reshape(M, n - 1), end[1:].reshape(M, n - 1)
+    A, first, last = xp.tile(A, (B, 1, 1)), xp.tile(first, (B, 1)), xp.tile(last, (B, 1))
+    rows = Potentials(E, lengths, A, first, last, potentials.constrained)
 
     def backprop(gradient: Potentials) -> Potentials:
-        return potentials.with_gradient(
-            torch.autograd.grad(outputs, leaves, gradient.tensors(), allow_unused=True)
-        )
+        d_rows, d_chains, d_first, d_last = (getattr(gradient, name) for name in SCORES)
+        d_E, d_A = xp.zeros_like(emissions), xp.zeros_like(transitions)
+        of_labels = xp.empty((len(source), n - 1), emissions.dtype)
+        of_labels[source] = d_rows[:, 1:]
+        d_E[:, 1:] = of_labels.reshape(len(emissions), -1)
+        d_chains = d_chains.reshape(B, M, n, n).sum(0)
+        blocks = xp.zeros((M, n - 1, M, n - 1), transitions.dtype)
+        blocks[own, :, own] = d_chains[:, 1:, 1:]
+        d_A[1:, 1:] = blocks.reshape(len(d_A) - 1, -1)
+        d_A[0, 1:], d_A[1:, 0] = d_chains[:, 0, 1:].ravel(), d_chains[:, 1:, 0].ravel()
+        d_start, d_end = xp.zeros_like(start), xp.zeros_like(end)
+        d_start[1:] = d_first.reshape(B, M, n).sum(0)[:, 1:].ravel()
+        d_end[1:] = d_last.reshape(B, M, n).sum(0)[:, 1:].ravel()
+        return potentials._replace(emissions=d_E, transitions=d_A, start=d_start, end=d_end)
 
     return rows, backprop
 
@@ -63,14 +70,8 @@ def split(potentials: Potentials, n: int) -> tuple[Potentials, Callable[[Potenti
 def extended(teacher: Potentials, scores: Potentials) -> Potentials:
     """Give a teacher of the first labels the potentials of other labels."""
     C = len(teacher.start)
-    whole = [tensor.detach().clone() for tensor in scores.tensors()]
-    emissions, transitions, start, end = whole
-    known = emissions[:, :C], transitions[:C, :C], start[:C], end[:C]
-    for place, taught in zip(known, teacher.tensors()):
-        place.copy_(taught)
-    return scores.with_gradient(whole)
-
-
-def _of_docs(scores: Tensor, M: int, B: int) -> Tensor:
-    """(C,) -> (B * M, n)."""
-    return pad(scores[1:].reshape(M, -1), (1, 0)).repeat(B, 1)
+    whole = {name: getattr(scores, name).copy() for name in SCORES}
+    whole["emissions"][:, :C] = teacher.emissions
+    whole["transitions"][:C, :C] = teacher.transitions
+    whole["start"][:C], whole["end"][:C] = teacher.start, teacher.end
+    return scores._replace(**whole)

@@ -19,7 +19,7 @@ from torch import nn
 from ..input_error import InputError
 from .memory import keep_storage
 from .mixed_precision import has_fast_bf16, update_together
-from .onnx_int8 import OnnxModule, has_onnx
+from .onnx_export import OnnxModule, has_onnx
 from .threads import use_one_thread_after_fork
 from .torch_internals import PackedLinear, has_bf16, has_int8, has_packed_linear
 

@@ -13,17 +13,11 @@ from spacy.tokens import Doc
 from spacy.training import Example, validate_examples, validate_get_examples
 from thinc.api import Config, Model, Optimizer, set_dropout_rate
 
+from ..extras import required
 from ..input_error import InputError
-from ..ml.architectures import grow
 from ..ml.label_chains import extended
-from ..ml.potentials import (
-    SCORES,
-    Potentials,
-    distill,
-    expected_counts,
-    nll,
-    nll_with_gradient,
-)
+from ..ml.onnx_shim import require_trainable
+from ..ml.potentials import SCORES, Potentials, nll
 from ..ml.threads import use_one_thread_after_fork
 from ..tags import TAG_OUTSIDE, TagScheme
 from .annotation import Prediction, add_confidence_extension, annotate
@@ -234,9 +228,12 @@ class CRFEntityRecognizer(CRFPipe):
             raise InputError(f"[{self.name}] label: expected a non-empty string, got {label!r}.")
         if label in self.labels:
             return 0
+        require_trainable(self.model)
         self.cfg["labels"].append(label)
         self.vocab.strings.add(label)
         if self.model.get_ref("output_layer").has_dim("nI"):  # set once there are weights
+            with required("train"):
+                from ..ml.architectures import grow
             like = TAG_OUTSIDE if self.entities_key is None else None
             grow(self.model, len(self.scheme.tags), like)
         return 1
@@ -263,6 +260,7 @@ class CRFEntityRecognizer(CRFPipe):
         Warns about gold entities and negative spans that do not align with the predicted tokens,
         and about entities of more layers than there are.
         """
+        require_trainable(self.model)
         validate_get_examples(get_examples, "CRFEntityRecognizer.initialize")
         check_lexeme_norms(self.vocab, self.name)
         if nlp is not None:
@@ -428,6 +426,8 @@ class CRFEntityRecognizer(CRFPipe):
         whitespace, or is also a negative span, for potentials that are not finite, and for teachers
         of other labels, or only of some docs.
         """
+        with required("train"):
+            from ..ml.losses import nll_with_gradient
         examples = list(examples)
         validate_examples(examples, "CRFEntityRecognizer.get_loss")
         self._require_valid([eg.predicted for eg in examples], scores)
@@ -447,6 +447,8 @@ class CRFEntityRecognizer(CRFPipe):
         self, loss: float, d_scores: Potentials, scores: Potentials, lessons: Sequence[Lesson]
     ) -> tuple[float, Potentials]:
         """Add the loss against teachers to that against gold entities, and their gradients."""
+        from ..ml.losses import distill
+
         teachers, _, weight, temperature = lessons[0]
         for teacher in teachers:
             teacher.require_kind(self.labels, self.entities, self.layers, f"[{self.name}]")
@@ -498,6 +500,8 @@ class CRFEntityRecognizer(CRFPipe):
 
         Returns the losses.
         """
+        with required("train"):
+            from ..ml.losses import distill, expected_counts
         losses = {} if losses is None else losses
         losses.setdefault(self.name, 0.0)
         examples = list(examples)

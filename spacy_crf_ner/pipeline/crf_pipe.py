@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from spacy.pipeline import TrainablePipe
 from spacy.tokens import Doc, Span
+from thinc.util import get_array_module
 
 from ..input_error import InputError
 from ..ml.potentials import Potentials
@@ -275,8 +276,8 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
                 f"{list(self.labels)} in scheme {self.scheme.name!r}, got one of {C}. Labels, "
                 "scheme and weights are from different pipelines: use those of one pipeline."
             )
-        ops = self.model.ops
-        is_finite = ops.xp.isfinite(potentials.emissions).all(1)
+        xp: Any = get_array_module(potentials.emissions)  # type: ignore[no-untyped-call]
+        is_finite = xp.isfinite(potentials.emissions).all(1)
         if not is_finite.all():
             token = int(is_finite.argmin())
             i = int(np.searchsorted(potentials.lengths.cumsum(), token, side="right"))

@@ -2,9 +2,10 @@
 
 import spacy
 from spacy.language import Language
+from spacy.util import registry
 
+from ..extras import required
 from ..input_error import InputError
-from ..ml.hardware import use_gpu
 
 
 def load(model: str, gpu_id: int = -1, precision: str | None = None) -> Language:
@@ -18,17 +19,27 @@ def load(model: str, gpu_id: int = -1, precision: str | None = None) -> Language
     `accelerate` does; OSError if there is no such pipeline.
     """
     if gpu_id >= 0:
+        with required("train"):
+            from ..ml.hardware import use_gpu
+
         use_gpu(gpu_id)
     try:
         nlp = spacy.load(model)
     except InputError:
         raise
     except ValueError as error:
+        hint = ""
+        if not registry.has("factories", "transformer"):
+            hint = (
+                " A pipeline that is not exported needs torch and spacy-transformers: "
+                'pip install "spacy-crf-ner[train]".'
+            )
         raise InputError(
-            f"{model}: expected a pipeline that spaCy can load, got one that fails: {error}"
+            f"{model}: expected a pipeline that spaCy can load, got one that fails: {error}{hint}"
         ) from error
     if precision is not None:
-        from .accelerate import accelerate
+        with required("train"):
+            from .accelerate import accelerate
 
         accelerate(nlp, precision)
     return nlp

@@ -7,7 +7,7 @@ L tokens of the longest segment.
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import islice, pairwise, product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,7 +68,7 @@ class Posterior:
     def decode(self) -> list[list[SpanOffsets]]:
         """Find the entities of the most probable tag sequence of each doc, with Viterbi."""
         tags, _ = crf.viterbi(self._chain)
-        return self._by_doc(self._new_spans(tags[self._chain.mask].cpu().numpy(), 0))
+        return self._by_doc(self._new_spans(tags[self._chain.mask], 0))
 
     def decode_f_score(self, threshold: float) -> list[list[SpanOffsets]]:
         """Find the entities with the highest expected F-score, as `best_disjoint` does."""
@@ -83,8 +83,8 @@ class Posterior:
         """
         chain = self._chain_at(self._temperature)
         tags, scores = crf.nbest(chain, n)
-        log_p = (scores - crf.forward_backward(chain).log_z[:, None]).clamp(max=0.0)
-        rows = zip(tags.cpu().numpy(), log_p.tolist(), self._begins.tolist(), self._lengths)
+        log_p = np.minimum(scores - crf.forward_backward(chain).log_z[:, None], 0.0)
+        rows = zip(tags, log_p.tolist(), self._begins.tolist(), self._lengths)
         return [
             [
                 (self._scheme.offsets(self._new_spans(path[:length], begin)), p)
@@ -100,12 +100,13 @@ class Posterior:
 
     def trellis(self, doc: int) -> Trellis:
         """Compute the trellis of a doc, 0 to B - 1, under the constraints."""
-        emissions = self._potentials.tensors()[0][self._begins[doc] : self._begins[doc + 1]]
+        emissions = self._potentials.arrays()[0][self._begins[doc] : self._begins[doc + 1]]
         best, backpointers = crf.trellis(self._chain)
         path, _ = crf.viterbi(self._chain)
-        marginals = self._passes.marginals().float()
-        of_doc = (x[doc, : len(emissions)] for x in (best, backpointers, path, marginals))
-        return Trellis(self._scheme.tags, *(x.cpu().numpy() for x in (emissions, *of_doc)))
+        marginals = self._passes.marginals().astype(np.float32)
+        arrays: tuple[NDArray[Any], ...] = best, backpointers, path, marginals
+        of_doc = (array[doc, : len(emissions)] for array in arrays)
+        return Trellis(self._scheme.tags, emissions, *of_doc)
 
     def probabilities(self, spans: Sequence[Sequence[SpanOffsets]]) -> list[list[float]]:
         """Compute for each span of each doc the calibrated probability that it is an entity.
@@ -197,7 +198,7 @@ class Posterior:
             return np.zeros(0)
         docs = np.searchsorted(self._begins, starts, side="right") - 1
         log_p = self._passes.log_segment_marginals(docs, starts - self._begins[docs], tags)
-        p: NDArray[np.float64] = log_p.exp().cpu().numpy()
+        p: NDArray[np.float64] = np.exp(log_p)
         return p
 
     def _probabilities(self, spans: Spans) -> NDArray[np.float64]:

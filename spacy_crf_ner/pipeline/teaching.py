@@ -7,7 +7,7 @@ Axes: T tokens of a doc, C tags of a teacher.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +16,14 @@ from spacy.training import Example
 from thinc.api import NumpyOps, Ops
 
 from ..input_error import InputError
-from ..ml.potentials import Counts, Potentials, expected_counts, mixture
+from ..ml.potentials import Potentials
 from ..tags import SpanOffsets
 from .flat import FlatChain
 from .overlapping import LabelChains
 from .platt_scaling import UNCHANGED
+
+if TYPE_CHECKING:
+    from ..ml.losses import Counts
 
 KEY = "spacy_crf_ner_lesson"
 
@@ -135,13 +138,15 @@ def mixture_counts(
     scheme: str,
     chains_of: ChainsOf,
     ops: Ops,
-) -> Counts:
+) -> "Counts":
     """Compute the expected counts of the student's tags under the mixture of the teachers.
 
     Tags of another scheme are mapped by way of BILUO, which can express what each scheme can.
 
     scheme: That of the student.
     """
+    from ..ml.losses import expected_counts, mixture
+
     parts = []
     student = chains_of(scheme, labels).scheme
     for k, teacher in enumerate(lessons[0].teachers):

@@ -32,7 +32,8 @@ from helpers import (
 from spacy_crf_ner import crf
 from spacy_crf_ner.ml.architectures import bilstm_crf
 from spacy_crf_ner.ml.bilstm_crf import BiLSTMCRF
-from spacy_crf_ner.ml.potentials import Potentials, nll_with_gradient
+from spacy_crf_ner.ml.losses import nll_with_gradient
+from spacy_crf_ner.ml.potentials import Potentials
 from spacy_crf_ner.ml.torch_layer import TorchShim
 from spacy_crf_ner.tags import TAG_MISSING, TagScheme
 
@@ -158,7 +159,7 @@ def test_softmax_loss_is_the_cross_entropy_of_each_token(
 def decode(potentials: Potentials, scheme: TagScheme) -> List[np.ndarray]:
     """The most probable legal tags of each doc."""
     tags, _ = crf.viterbi(potentials.chain(scheme.constraints))
-    return [row[:length].numpy() for row, length in zip(tags, potentials.lengths)]
+    return [row[:length] for row, length in zip(tags, potentials.lengths)]
 
 
 @pytest.mark.parametrize("lengths", [(), (0,), (0, 0)])

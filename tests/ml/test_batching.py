@@ -17,6 +17,7 @@ from helpers import properties
 from phobert import make_over_phobert
 from spacy_crf_ner.ml.transformer import batching
 from spacy_crf_ner.ml.transformer import model as transformer
+from spacy_crf_ner.ml.transformer import windows as windows_of
 
 TEXTS = [
     "Tim Cook visited Hanoi.",
@@ -96,7 +97,7 @@ def test_windows_may_overlap_and_be_too_long(
 
 
 def test_many_batches_are_as_one(tiny_transformer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transformer, "CPU", batching.BatchLimits(40, 2))
+    monkeypatch.setattr(transformer, "CPU", windows_of.BatchLimits(40, 2))
     require_same(pipeline(tiny_transformer), TEXTS[::-1])
 
 
@@ -133,7 +134,7 @@ def test_a_slow_tokenizer_is_aligned_as_well(phobert: str) -> None:
 
 def test_token_types_go_along() -> None:
     """Some transformers, as XLNet, know the token at the end of a text by its type."""
-    wordpieces = batching.Wordpieces(
+    wordpieces = windows_of.Wordpieces(
         strings=[["a", "<cls>"], ["b", "c", "<cls>"]],
         lengths=np.array([2, 3]),
         ids=np.array([5, 1, 6, 7, 1]),
@@ -145,13 +146,15 @@ def test_token_types_go_along() -> None:
     docs = [nlp("a"), nlp("b c")]
     seen = []
 
-    def forward_fn(ids: torch.Tensor, mask: torch.Tensor, types: Any) -> torch.Tensor:
+    def forward_fn(ids: np.ndarray, mask: np.ndarray, types: Any) -> np.ndarray:
         seen.append((ids.tolist(), mask.tolist(), types.tolist()))
-        return ids[..., None].float()
+        return ids[..., None].astype("f")
 
     windows = [[doc[:]] for doc in docs]
-    padding = batching.Padding("<pad>", 9)
-    encoded = batching.encode_windows(docs, windows, wordpieces, padding, forward_fn, batching.CPU)
+    padding = windows_of.Padding("<pad>", 9)
+    encoded = batching.encode_windows(
+        docs, windows, wordpieces, padding, forward_fn, windows_of.CPU
+    )
     assert seen == [
         ([[6, 7, 1], [5, 1, 9]], [[True] * 3, [True, True, False]], [[0, 0, 2], [0, 2, 0]])
     ]
@@ -167,8 +170,8 @@ def test_token_types_go_along() -> None:
 def test_batches_hold_each_window_once_and_little_padding(
     lengths: List[int], most: int, padding: int
 ) -> None:
-    limits = batching.BatchLimits(most, padding)
-    found = [batch.tolist() for batch in batching.batches(np.array(lengths), limits)]
+    limits = windows_of.BatchLimits(most, padding)
+    found = [batch.tolist() for batch in windows_of.batches(np.array(lengths), limits)]
     assert sorted(i for batch in found for i in batch) == list(range(len(lengths)))
     in_order = [lengths[i] for batch in found for i in batch]
     assert in_order == sorted(in_order, reverse=True)
@@ -179,10 +182,10 @@ def test_batches_hold_each_window_once_and_little_padding(
         assert padded - sum(sizes) <= padding
 
 
-@pytest.mark.parametrize("limits", [batching.CPU, batching.CPU_BF16])
-def test_real_lengths_have_little_padding(limits: batching.BatchLimits) -> None:
+@pytest.mark.parametrize("limits", [windows_of.CPU, windows_of.CPU_BF16])
+def test_real_lengths_have_little_padding(limits: windows_of.BatchLimits) -> None:
     lengths = np.random.default_rng(0).gamma(2.0, 15.0, 512).astype(int) + 3
-    padded = sum(lengths[batch].max() * len(batch) for batch in batching.batches(lengths, limits))
+    padded = sum(lengths[batch].max() * len(batch) for batch in windows_of.batches(lengths, limits))
     assert padded < 1.1 * lengths.sum()
 
 

@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from spacy_crf_ner.ml.bilstm_crf import BiLSTMCRF, BiLSTMCRFConfig
-from spacy_crf_ner.ml.potentials import Potentials, nll_with_gradient
+from spacy_crf_ner.ml.losses import nll_with_gradient
+from spacy_crf_ner.ml.potentials import Potentials
 from spacy_crf_ner.tags import TagScheme
 
 RNNS = ("lstm", "gru", "rnn", "none")

@@ -23,14 +23,9 @@ from thinc.api import SGD, HashEmbed, Model, set_dropout_rate
 from torch import Tensor
 
 from pipelines import make_examples, train
-from spacy_crf_ner.ml import char_embed as features
-from spacy_crf_ner.ml.char_embed import (
-    WordEmbedding,
-    Words,
-    char_word_embed,
-    number_characters,
-    read_words,
-)
+from spacy_crf_ner.ml import words as features
+from spacy_crf_ner.ml.char_embed import WordEmbedding, char_word_embed, read_words
+from spacy_crf_ner.ml.words import Words, number_characters
 
 ARCHITECTURE = "spacy-crf-ner.CharWordEmbed.v1"
 VOCAB = spacy.blank("en").vocab

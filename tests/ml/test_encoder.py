@@ -19,6 +19,7 @@ from torch import nn
 
 from pipelines import TOK2VEC
 from spacy_crf_ner.ml import bilstm_crf as network
+from spacy_crf_ner.ml import buckets
 from spacy_crf_ner.ml.architectures import rnn_encoder
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +39,7 @@ def packed(monkeypatch: pytest.MonkeyPatch) -> None:
 def in_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read all docs at once: 15 tokens of 9."""
     monkeypatch.undo()
-    monkeypatch.setattr(network, "MAX_PADDING_RATIO", 2.0)
+    monkeypatch.setattr(buckets, "MAX_PADDING_RATIO", 2.0)
 
 
 def in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +195,7 @@ def test_what_is_dropped_between_layers_is_torchs_choice(
 
 @given(st.lists(st.integers(0, 40), max_size=30))
 def test_docs_are_grouped_by_length_within_the_bound(lengths: List[int]) -> None:
-    groups = network._bucket_by_length(torch.tensor(lengths, dtype=torch.int64))
+    groups = buckets.bucket_by_length(lengths)
     longest_first = [[lengths[doc] for doc in docs] for docs in groups]
     filled = sorted((n for n in lengths if n), reverse=True)
     assert [n for of_group in longest_first for n in of_group] == filled

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pipelines import small_transformers
-from spacy_crf_ner.ml.onnx_int8 import OnnxModule
+from spacy_crf_ner.ml.onnx_export import OnnxModule
 from spacy_crf_ner.ml.torch_internals import PackedLinear, has_packed_linear
 from spacy_crf_ner.ml.transformer.quantize import quantize_transformer
 

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from pipelines import LISTENER, TOK2VEC, make_examples
 from spacy_crf_ner import accelerate, cli, data
 from spacy_crf_ner.cli import options
-from spacy_crf_ner.ml import onnx_int8, precision
+from spacy_crf_ner.ml import onnx_export, precision
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "assets" / "sample_en"
@@ -374,7 +374,7 @@ def test_what_cannot_be_is_said(tiny_transformer: str, monkeypatch: pytest.Monke
     with pytest.raises(ValueError, match=r"fp16 is for GPUs, got a CPU\. Choose bf16"):
         accelerate(nlp, "fp16")
     with monkeypatch.context() as without:
-        without.setattr(onnx_int8, "find_spec", lambda name: None)
+        without.setattr(onnx_export, "find_spec", lambda name: None)
         message = r'packages onnx and onnxruntime.*pip install "spacy-crf'
         with pytest.raises(ValueError, match=message):
             accelerate(nlp, "int8")

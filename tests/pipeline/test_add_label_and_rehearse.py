@@ -13,7 +13,8 @@ from thinc.api import Config
 from torch import Tensor
 
 from pipelines import SENTENCES, make_examples, train
-from spacy_crf_ner.ml.potentials import Potentials, distill, expected_counts
+from spacy_crf_ner.ml.losses import distill, expected_counts
+from spacy_crf_ner.ml.potentials import Potentials
 from spacy_crf_ner.tags import TagScheme
 from spacy_crf_ner.training.optimizer import GroupedAdam
 

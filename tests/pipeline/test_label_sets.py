@@ -28,7 +28,8 @@ from spacy_crf_ner.data.jsonl import write_jsonl
 from spacy_crf_ner.evaluation.matching import collect_entities, is_complete
 from spacy_crf_ner.evaluation.promises import Promises, promise
 from spacy_crf_ner.input_error import CorpusError, InputError
-from spacy_crf_ner.ml.potentials import nll, nll_with_gradient
+from spacy_crf_ner.ml.losses import nll_with_gradient
+from spacy_crf_ner.ml.potentials import nll
 from spacy_crf_ner.pipeline import crf_ner as module
 from spacy_crf_ner.pipeline.label_sets import KEY, annotated_labels, mark_annotated_labels
 from spacy_crf_ner.pipeline.scorer import score_entities

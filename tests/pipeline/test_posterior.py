@@ -17,7 +17,8 @@ import helpers
 from helpers import SCHEMES, Span, properties
 from posteriors import LABELS, NEAR_ZERO, TEMPERATURES, Batch, batches, read
 from spacy_crf_ner import crf
-from spacy_crf_ner.ml.potentials import NegativeSpan, Potentials, nll_with_gradient
+from spacy_crf_ner.ml.losses import nll_with_gradient
+from spacy_crf_ner.ml.potentials import NegativeSpan, Potentials
 from spacy_crf_ner.pipeline.platt_scaling import PlattScaling
 from spacy_crf_ner.pipeline.posterior import Posterior
 from spacy_crf_ner.pipeline.preset import DecodingConstraints

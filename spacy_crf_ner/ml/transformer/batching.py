@@ -7,57 +7,32 @@ window, H width of the hidden states.
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from spacy.attrs import IDX, LENGTH
 from spacy.tokens import Doc, Span
-from thinc.types import Ragged
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
 from ..torch_layer import to_array
 from .spacy_transformers_internals import FullTransformerBatch, TransformerData, WordpieceBatch
+from .windows import (
+    BatchLimits,
+    Ints,
+    Padding,
+    Wordpieces,
+    align,
+    batches,
+    edges,
+    pad,
+    ragged,
+)
 
-Ints = NDArray[np.int64]
 # From ids (B, T), a mask (B, T), False for padding, and token types (B, T) or None, to the hidden
 # states (B, T, H) on the device of the transformer.
 ForwardFn = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-
-
-class Wordpieces(NamedTuple):
-    """The wordpieces of windows, special ones included."""
-
-    strings: list[list[str]]  # of each window
-    lengths: Ints  # (W,), the number of wordpieces of each window
-    ids: Ints  # (P,)
-    types: Ints  # (P,), the token types
-    starts: Ints  # (P,), the first character of each in its window
-    ends: Ints  # (P,), the character after its last; for a special one, its start
-
-
-class BatchLimits(NamedTuple):
-    """The maximum size of a batch, in wordpieces; a longer window is a batch of its own.
-
-    Each batch reads all weights from memory, which takes as long as computing some padding.
-    """
-
-    wordpieces: int  # including padding
-    padding: int
-
-
-CPU = BatchLimits(2048, 85)  # a batch costs as much as 85 wordpieces
-CPU_BF16 = BatchLimits(2048, 120)  # a batch costs 260, but then over a tenth would be padding
-GPU = BatchLimits(32768, 1365)
-
-
-class Padding(NamedTuple):
-    """The wordpiece that fills up shorter windows."""
-
-    string: str
-    id: int
 
 
 def encode_windows(
@@ -76,7 +51,7 @@ def encode_windows(
     Returns the hidden states and alignment of all docs; `cached_doc_data` has them for each doc.
     """
     hidden = _encode(wordpieces, padding, forward, limits)
-    tokens, aligned = _align(docs, windows, wordpieces)
+    tokens, aligned = align(docs, windows, wordpieces)
     data = list(_split(docs, windows, wordpieces, padding, hidden, tokens, aligned))
     return FullTransformerBatch(
         spans=[list(of_doc) for of_doc in windows],
@@ -88,7 +63,7 @@ def encode_windows(
             np.ones((1, len(wordpieces.ids)), dtype=bool),
         ),
         model_output=BaseModelOutput(last_hidden_state=cast(Any, hidden[None])),
-        align=_ragged(aligned, tokens, sum(map(len, docs))),
+        align=ragged(aligned, tokens, sum(map(len, docs))),
         cached_doc_data=data,
     )
 
@@ -122,55 +97,6 @@ def _encode(
     return hidden
 
 
-def batches(lengths: Ints, limits: BatchLimits) -> Iterator[Ints]:
-    """Divide windows of (W,) wordpieces into batches of similar length, the longest first.
-
-    Yields the windows of each batch, the longest first.
-    """
-    order = np.argsort(-lengths, kind="stable")
-    begin, padding = 0, 0
-    falling = lengths[order].tolist()
-    for i, length in enumerate(falling):
-        padding += falling[begin] - length
-        if (i + 1 - begin) * falling[begin] > limits.wordpieces or padding > limits.padding:
-            if i > begin:
-                yield order[begin:i]
-            begin, padding = i, 0
-    yield order[begin:]
-
-
-def _align(
-    docs: Sequence[Doc], windows: Sequence[Sequence[Span]], wordpieces: Wordpieces
-) -> tuple[Ints, Ints]:
-    """Pair each token with the wordpieces that overlap it.
-
-    A space belongs to the token before it. A token in several windows has wordpieces in each.
-
-    Returns token (A,) and wordpiece (A,) of each pair, ordered by token.
-    """
-    # Characters are numbered across all docs; each doc ends with an additional space.
-    columns = [doc.to_array([IDX, LENGTH]).astype(np.int64) for doc in docs]
-    sizes = [int(of_doc[-1].sum()) + 1 if len(of_doc) else 0 for of_doc in columns]
-    first_chars, first_tokens = _edges(sizes), _edges([len(doc) for doc in docs])
-    starts = np.concatenate([of_doc[:, 0] + c for of_doc, c in zip(columns, first_chars)])  # (N,)
-    of_window = np.array(
-        [
-            (c + span.start_char, t + span.start, t + span.end - 1)
-            for of_doc, c, t in zip(windows, first_chars.tolist(), first_tokens.tolist())
-            for span in of_doc
-        ]
-    )
-    char, lowest, highest = np.repeat(of_window, wordpieces.lengths, axis=0).T  # each (P,)
-    first = np.searchsorted(starts, char + wordpieces.starts, side="right") - 1
-    last = np.searchsorted(starts, char + wordpieces.ends - 1, side="right") - 1
-    first, last = first.clip(lowest, highest), last.clip(lowest, highest)
-    counts = np.where(wordpieces.starts < wordpieces.ends, last + 1 - first, 0)
-    aligned = np.repeat(np.arange(len(counts)), counts)
-    tokens = np.repeat(first - _edges(counts)[:-1], counts) + np.arange(len(aligned))
-    order = np.argsort(tokens, kind="stable")
-    return tokens[order], aligned[order]
-
-
 def _split(
     docs: Sequence[Doc],
     windows: Sequence[Sequence[Span]],
@@ -182,15 +108,15 @@ def _split(
 ) -> Iterator[TransformerData]:
     """Yield the wordpieces, hidden states and alignment of each doc, with a row for each window.
 
-    hidden: (P, H). tokens, aligned: (A,), as `_align` returns them.
+    hidden: (P, H). tokens, aligned: (A,), as `align` returns them.
     """
     sizes = [len(of_doc) for of_doc in windows]
     doc_of = np.repeat(np.arange(len(docs)), sizes)  # (W,)
     longest = np.zeros(len(docs), dtype=np.int64)
     np.maximum.at(longest, doc_of, wordpieces.lengths)
     # The cells of each window in arrays that are padded for each doc, and those of each wordpiece.
-    padded_to = _edges(longest[doc_of])
-    unpadded = _edges(wordpieces.lengths)
+    padded_to = edges(longest[doc_of])
+    unpadded = edges(wordpieces.lengths)
     cells = np.arange(unpadded[-1])
     cells += np.repeat(padded_to[:-1] - unpadded[:-1], wordpieces.lengths)
     if len(cells) < padded_to[-1]:
@@ -198,11 +124,11 @@ def _split(
         empty = hidden.new_zeros((int(padded_to[-1]), hidden.shape[1]))
         hidden = empty.index_copy_(0, rows, hidden)
     states: Any = to_array(hidden)
-    of_docs = [_edges(sizes), _edges([len(doc) for doc in docs])]
+    of_docs = [edges(sizes), edges([len(doc) for doc in docs])]
     of_docs.append(unpadded[of_docs[0]])
     of_docs.append(np.searchsorted(tokens, of_docs[1]))
     for (begin, end), (token, next_token), (first, next_first), (pair, next_pair) in zip(
-        *(pairwise(edges.tolist()) for edges in of_docs)
+        *(pairwise(firsts.tolist()) for firsts in of_docs)
     ):
         if end == begin:
             yield TransformerData.empty()
@@ -217,14 +143,14 @@ def _split(
         yield TransformerData(
             wordpieces=_wordpiece_batch(
                 [row + [padding.string] * (T - len(row)) for row in strings],
-                _pad(wordpieces.ids[own], mask, padding.id),
-                _pad(wordpieces.types[own], mask, 0),
+                pad(wordpieces.ids[own], mask, padding.id),
+                pad(wordpieces.types[own], mask, 0),
                 mask,
             ),
             model_output=BaseModelOutput(
                 last_hidden_state=own_states.reshape(*mask.shape, hidden.shape[1])
             ),
-            align=_ragged(
+            align=ragged(
                 places[aligned[pair:next_pair] - first],
                 tokens[pair:next_pair] - token,
                 next_token - token,
@@ -242,21 +168,3 @@ def _wordpiece_batch(
         lengths=mask.sum(1).tolist(),
         token_type_ids=cast(Any, types),
     )
-
-
-def _pad(flat: Ints, mask: NDArray[np.bool_], fill: int) -> Ints:
-    """Put numbers where a mask is True, and `fill` elsewhere."""
-    padded = np.full(mask.shape, fill)
-    padded[mask] = flat
-    return padded
-
-
-def _ragged(aligned: Ints, tokens: Ints, N: int) -> Ragged:
-    """Group wordpieces by token, N tokens in all."""
-    lengths = np.bincount(tokens, minlength=N)
-    return Ragged(cast(Any, aligned.astype(np.int32)), cast(Any, lengths.astype(np.int32)))
-
-
-def _edges(lengths: Any) -> Ints:
-    """Return the starts of consecutive parts, and the end of the last one."""
-    return np.append(0, np.cumsum(lengths)).astype(np.int64)

@@ -15,11 +15,12 @@ from ..memory import limit_kernel_cache
 from ..mixed_precision import FIRST_SCALE, MixedPrecision, in_bfloat16, in_float16
 from ..precision import require_precision
 from . import spacy_transformers_internals as theirs
-from .batching import CPU, CPU_BF16, GPU, Padding, Wordpieces, encode_windows
+from .batching import encode_windows
 from .pooling import TransformerBatch, pool_at_once
 from .shim import TransformerShim
 from .slow_tokenizer import offsets
 from .spacy_transformers_internals import FullTransformerBatch
+from .windows import CPU, CPU_BF16, GPU, Padding, Wordpieces
 
 SpanGetter = Callable[[list[Doc]], list[list[Span]]]
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 
 from ...input_error import InputError
-from ..onnx_int8 import OnnxModule
+from ..onnx_export import OnnxModule
 from ..precision import DTYPES, sharing_copy
 from ..torch_internals import PackedLinear, has_packed_linear
 from .hf_internals import drop_pooler, feed_forward_with_gelu
@@ -66,7 +66,7 @@ class Int8Transformer(nn.Module):
         super().__init__()
         example = torch.ones((2, 8), dtype=torch.int64)
         examples = {"input_ids": example, "attention_mask": example}
-        self.onnx = OnnxModule(_Positional(transformer), examples)
+        self.onnx = OnnxModule(Positional(transformer), examples)
 
     def forward(self, **inputs: Tensor) -> BaseModelOutput:
         """Compute the last hidden state, (B, T, H) float32, of the transformer's inputs.
@@ -83,7 +83,7 @@ class Int8Transformer(nn.Module):
         return BaseModelOutput(last_hidden_state=cast(Any, hidden))
 
 
-class _Positional(nn.Module):
+class Positional(nn.Module):
     """A transformer with positional inputs and one output, for the exporter."""
 
     def __init__(self, transformer: nn.Module) -> None:
@@ -91,5 +91,6 @@ class _Positional(nn.Module):
         self.transformer = transformer
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Compute the last hidden state: (B, T) and (B, T) -> (B, T, H)."""
         output = self.transformer(input_ids=input_ids, attention_mask=attention_mask)
         return cast(Tensor, output.last_hidden_state)

@@ -1,0 +1,209 @@
+"""Export a trained pipeline to one that predicts without torch and transformers."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import spacy
+from spacy.language import Language
+from spacy.util import registry, split_requirement
+from thinc.api import Model, PyTorchShim
+
+from . import __version__
+from .evaluation.guarantees import guarantees, renew
+from .extras import required
+from .input_error import InputError
+from .ml.concatenate import concatenate
+from .ml.onnx_layers import onnx_bilstm_crf, onnx_char_word_embed, onnx_shim
+from .ml.transformer.onnx_transformer import onnx_transformer
+from .pipeline.lookup import FACTORY, recognizer
+
+PRECISIONS = ("fp32", "int8")
+BATCH_SIZE = 512  # docs in a batch of nlp.pipe, as `accelerate` sets it
+# Blocks of a config that only training reads. Their functions may need torch.
+TRAINING = ("corpora", "training", "pretraining", "initialize")
+SPANS = {f"spacy-transformers.{name}_spans.v1": name for name in ("strided", "sent", "doc")}
+TORCH_PACKAGES = {"torch", "transformers", "spacy-transformers", "spacy-crf-ner"}
+
+Block = dict[str, Any]
+Layer = Model[Any, Any]
+
+
+def export_pipeline(nlp: Language, precision: str = "fp32") -> Language:
+    """Convert a trained pipeline to one that predicts without torch and transformers.
+
+    The transformer, the recurrent encoder and the layer over characters run in ONNX Runtime. A
+    transformer that only `crf_ner` components listen to becomes a part of each of them. Settings
+    and calibration stay; the result can no longer be trained.
+
+    nlp: A trained pipeline with a `crf_ner` component; it is changed.
+    precision: "fp32" changes no entity and keeps guarantees. "int8" quantizes the linear layers of
+        the transformer, and drops guarantees: calibrate the result.
+
+    Returns the pipeline, for `nlp.to_disk`.
+    Raises InputError for a pipeline without `crf_ner`, for other components and layers that need
+    torch, for an unknown precision, for missing packages of the extras `train` and `int8`, for int8
+    without a transformer, for a network that ONNX cannot express, and as `guarantees`.
+    """
+    if precision not in PRECISIONS:
+        raise InputError(f"precision: expected one of {[*PRECISIONS]}, got {precision!r}.")
+    with required("train"), required("int8"):
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+        import torch  # noqa: F401
+    names = [each for each in nlp.component_names if nlp.get_pipe_meta(each).factory == FACTORY]
+    if not names:
+        raise InputError(
+            f"component: expected a pipeline with a {FACTORY} component, got one with "
+            f"{nlp.component_names}. Export a pipeline that has this component."
+        )
+    shared = _shared_transformers(nlp, names)
+    export = _Export(nlp, precision == "int8")
+    made = {name: export.model(name) for name in names}
+    if precision == "int8" and not export.has_transformer:
+        raise InputError(
+            "precision: int8 is for pipelines with a transformer, got one without. Choose fp32."
+        )
+    promising = [name for name in names if guarantees(nlp, name)]
+    for name, (block, model) in made.items():
+        nlp.get_pipe_config(name)["model"] = block
+        recognizer(nlp, name).model = model
+    for name in shared:
+        nlp.remove_pipe(name)
+    for name in promising:
+        if precision == "fp32":
+            renew(nlp, name)
+        else:
+            recognizer(nlp, name).cfg["guarantees"] = {}
+    blank = spacy.blank(str(nlp.lang)).config
+    nlp.config.update({section: blank[section] for section in TRAINING})
+    if shared:
+        nlp.batch_size = nlp.config["nlp"]["batch_size"] = max(nlp.batch_size, BATCH_SIZE)
+    # For `spacy package`.
+    needed = nlp.meta.get("requirements", [])
+    kept = [each for each in needed if split_requirement(each)[0] not in TORCH_PACKAGES]
+    nlp.meta["requirements"] = [*kept, f"spacy-crf-ner[runtime]>={__version__}"]
+    return nlp
+
+
+def _shared_transformers(nlp: Language, recognizers: list[str]) -> list[str]:
+    """Find the transformers that recognizers listen to; raise InputError for other use of torch."""
+    found = []
+    for name, pipe in nlp.components:
+        model = getattr(pipe, "model", None)
+        if name in recognizers or not isinstance(model, Model) or not _has_torch(model):
+            continue
+        listeners = getattr(pipe, "listening_components", [])
+        others = [each for each in listeners if each not in recognizers]
+        if not listeners or others:
+            needing = f"{', '.join(others)}, which need" if others else f"{name!r}, which needs"
+            raise InputError(
+                f"expected no component that needs torch but {FACTORY}, and a transformer for it "
+                f"alone, got {needing} torch. Remove it from the pipeline: nlp.remove_pipe, or "
+                "export a pipeline without it."
+            )
+        found.append(name)
+    return found
+
+
+def _has_torch(model: Layer) -> bool:
+    return any(isinstance(shim, PyTorchShim) for node in model.walk() for shim in node.shims)
+
+
+@dataclass
+class _Export:
+    """Converts the models of a pipeline: the blocks of their configs, and their layers.
+
+    int8: Whether to quantize transformers.
+    has_transformer: Whether one was converted.
+    """
+
+    nlp: Language
+    int8: bool
+    has_transformer: bool = False
+
+    def model(self, name: str) -> tuple[Block, Layer]:
+        """Convert the model of a `crf_ner` component."""
+        from .ml.onnx_states import bilstm_crf_state
+
+        block, model = self.nlp.get_pipe_config(name)["model"], recognizer(self.nlp, name).model
+        architecture = block["@architectures"]
+        if architecture != "spacy-crf-ner.BiLSTMCRF.v1":
+            raise InputError(
+                f"[{name}] expected a trained model of the architecture "
+                f"'spacy-crf-ner.BiLSTMCRF.v1', got {architecture!r}. Export that one."
+            )
+        decoder, head = block.get("decoder", "crf"), model.get_ref("output_layer")
+        state = bilstm_crf_state(head)
+        tok2vec_block, tok2vec = self.tok2vec(name, block["tok2vec"], model.get_ref("tok2vec"))
+        made = onnx_bilstm_crf(tok2vec, decoder)
+        for dim in ("nI", "nO"):
+            made.get_ref("output_layer").set_dim(dim, head.get_dim(dim))
+        onnx_shim(made.get_ref("output_layer")).state = state
+        exported = {"@architectures": "spacy-crf-ner.OnnxBiLSTMCRF.v1", "decoder": decoder}
+        return {**exported, "tok2vec": tok2vec_block}, made
+
+    def tok2vec(self, name: str, block: Block, layer: Layer) -> tuple[Block, Layer]:
+        """Convert a layer of the component `name`, from docs to vectors."""
+        architecture = block.get("@architectures", "")
+        if architecture == "spacy-crf-ner.Concatenate.v1":
+            parts = [self.tok2vec(name, *each) for each in zip(block["*"].values(), layer.layers)]
+            blocks, layers = zip(*parts)
+            made: Layer = concatenate(*layers)
+            made.set_dim("nO", layer.get_dim("nO"))
+            return {**block, "*": dict(zip(block["*"], blocks))}, made
+        if architecture == "spacy-crf-ner.CharWordEmbed.v1":
+            return self._words(block, layer)
+        if architecture.startswith("spacy-transformers.TransformerListener."):
+            ((upstream, pipe),) = (
+                (each, pipe)
+                for each, pipe in self.nlp.components
+                if any(node in getattr(pipe, "listeners", ()) for node in layer.walk())
+            )
+            shared: Any = pipe
+            whole = self.nlp.get_pipe_config(upstream)["model"]
+            return self._transformer(name, block, layer, whole, shared.model)
+        if "Tok2VecTransformer." in architecture:
+            return self._transformer(name, block, layer, block, layer)
+        if _has_torch(layer):
+            raise InputError(
+                f"[{name}] expected token vectors of spaCy, a transformer or "
+                f"'spacy-crf-ner.CharWordEmbed.v1', got {architecture!r}, which needs torch and "
+                "cannot be exported."
+            )
+        return block, layer
+
+    def _words(self, block: Block, layer: Layer) -> tuple[Block, Layer]:
+        from .ml.onnx_states import char_word_embed_state
+
+        settings = {key: value for key, value in block.items() if not key.startswith("@")}
+        made = onnx_char_word_embed(**settings)
+        made.set_dim("nO", layer.get_dim("nO"))
+        onnx_shim(made).state = char_word_embed_state(layer)
+        return {"@architectures": "spacy-crf-ner.OnnxCharWordEmbed.v1", **settings}, made
+
+    def _transformer(
+        self, name: str, block: Block, layer: Layer, whole: Block, model: Layer
+    ) -> tuple[Block, Layer]:
+        """Convert a transformer, with the pooling of its listener.
+
+        block, layer: From docs to vectors. whole, model: The transformer; perhaps the same.
+        """
+        from .ml.onnx_states import transformer_state
+        from .ml.transformer.spacy_transformers_internals import TransformerModel
+
+        self.has_transformer = True
+        spans = dict(whole["get_spans"])
+        getter = spans.pop("@span_getters", None)
+        if getter not in SPANS:
+            raise InputError(
+                f"[{name}] get_spans: expected one of {[*SPANS]}, got {getter!r}. Train the "
+                "pipeline with one of them to export it."
+            )
+        spans["@misc"] = f"spacy-crf-ner.{SPANS[getter]}_spans.v1"
+        (pooling,) = (node.layers[0] for node in layer.walk() if node.name == "trfs2arrays")
+        (transformer,) = (node for node in model.walk() if isinstance(node, TransformerModel))
+        made = onnx_transformer(registry.resolve({"spans": spans})["spans"], pooling)
+        made.set_dim("nO", transformer.get_dim("nO"))
+        onnx_shim(made).state = transformer_state(transformer, self.int8)
+        exported = {"@architectures": "spacy-crf-ner.OnnxTransformer.v1", "get_spans": spans}
+        return {**exported, "pooling": block["pooling"]}, made

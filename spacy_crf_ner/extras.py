@@ -1,0 +1,50 @@
+"""Packages that only an extra installs: what needs them imports them when it is used."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from .input_error import InputError
+
+PACKAGES = {
+    "train": {"torch", "torchcrf", "transformers", "spacy_transformers"},
+    "runtime": {"onnxruntime", "tokenizers"},
+    "int8": {"onnx", "onnxruntime"},
+}
+# The registered functions that need torch, with their modules. The entry points in setup.cfg name
+# this module, since spaCy's registries show an ImportError of a module as it is.
+REGISTERED = {
+    "bilstm_crf": "ml.architectures",
+    "rnn_encoder": "ml.architectures",
+    "char_word_embed": "ml.char_embed",
+    "transformer_model": "ml.transformer.model",
+    "tok2vec_transformer": "ml.transformer.model",
+    "on_gpu": "ml.mixed_precision",
+    "freeze_layers": "training.freezing",
+    "load_frozen": "training.freezing",
+    "GroupedAdam": "training.optimizer",
+}
+
+
+@contextmanager
+def required(extra: str) -> Iterator[None]:
+    """Raise InputError, with the extra to install, if an import lacks a package of the extra."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in PACKAGES[extra]:
+            raise
+        raise InputError(
+            f"expected the package {package}, which the extra {extra!r} installs, got none. "
+            f'Install it: pip install "spacy-crf-ner[{extra}]".'
+        ) from error
+
+
+def __getattr__(name: str) -> Any:
+    if name not in REGISTERED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    with required("train"):
+        module = import_module(f".{REGISTERED[name]}", __package__)
+    return getattr(module, name)

@@ -1,0 +1,87 @@
+"""Networks of torch in ONNX, in float32 or with int8 linear layers."""
+
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from torch import Tensor, nn
+
+from ..input_error import InputError
+from .onnx_shim import ProcessSession
+from .torch_internals import has_int8
+
+MAX_BYTES = 2**31  # of a network in ONNX
+MAX_DIFFERENCE = 1e-3  # of the outputs of a network in ONNX, to those of torch
+
+
+def has_onnx() -> bool:
+    """Whether the packages for int8 are installed."""
+    return all(find_spec(name) is not None for name in ("onnx", "onnxruntime"))
+
+
+class OnnxModule(nn.Module):
+    """A module in ONNX Runtime; weights are quantized once, the inputs of a layer at each call.
+
+    module: A module on the CPU; it takes tensors by position and returns one tensor.
+    examples: An example of each input, by name: (B, T) or (B, T, nI). B and T may vary in calls.
+    """
+
+    def __init__(self, module: nn.Module, examples: dict[str, Tensor]) -> None:
+        super().__init__()
+        self.quantized = to_onnx(module, examples, dict.fromkeys([*examples, "Y"], "BT"), True)
+        self._session = ProcessSession()
+
+    def forward(self, **inputs: Tensor) -> Tensor:
+        """Compute the output, (B, T, nO) float32, from the named inputs."""
+        arrays = {name: given.numpy() for name, given in inputs.items()}
+        (Y,) = self._session.start(self.quantized).run(None, arrays)
+        return torch.from_numpy(Y)
+
+
+def to_onnx(
+    module: nn.Module, examples: dict[str, Tensor], axes: dict[str, str], int8: bool = False
+) -> bytes:
+    """Convert a module to ONNX.
+
+    module: It takes tensors by position and returns one tensor, "Y".
+    examples: An example of each input, by name.
+    axes: The first axes of each input and of "Y", a letter for each, which may have any size.
+    int8: Whether to quantize linear layers: weights once, inputs at each call.
+
+    Raises InputError for a network of more than 2 GB.
+    """
+    size = sum(weight.numel() * weight.element_size() for weight in module.parameters())
+    if size >= MAX_BYTES:
+        raise InputError(
+            f"expected a network of less than 2 GB, which ONNX can store, got {size / 1e9:.1f} GB. "
+            "Export a pipeline with a smaller transformer."
+        )
+    with TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter warns about itself
+        whole = Path(folder) / "whole.onnx"
+        torch.onnx.export(
+            module.eval(),
+            tuple(examples.values()),
+            str(whole),
+            input_names=[*examples],
+            output_names=["Y"],
+            dynamic_axes={name: dict(enumerate(letters)) for name, letters in axes.items()},
+            opset_version=17,
+            dynamo=False,
+        )
+        return (_quantize(whole) if int8 else whole).read_bytes()
+
+
+def _quantize(whole: Path) -> Path:
+    """Quantize a network to int8; returns its file, beside the given one."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    prepared, quantized = (whole.with_name(f"{step}.onnx") for step in ("prepared", "quantized"))
+    quant_pre_process(str(whole), str(prepared), skip_symbolic_shape=True)
+    # Without int8 instructions, ONNX Runtime's sums of 8-bit products overflow: use 7-bit weights.
+    settings = {"per_channel": True, "reduce_range": not has_int8()}
+    quantize_dynamic(str(prepared), str(quantized), weight_type=QuantType.QInt8, **settings)
+    return quantized

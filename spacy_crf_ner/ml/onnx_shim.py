@@ -1,0 +1,107 @@
+"""Networks that only predict, in ONNX Runtime."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import srsly
+from numpy.typing import NDArray
+from thinc.api import Model, Shim
+
+from ..extras import required
+from ..input_error import InputError
+from .threads import number_of_threads
+
+
+class OnnxShim(Shim):
+    """A shim whose network runs in ONNX Runtime on the CPU.
+
+    state: "onnx", the network as bytes, and what else the layer stores: arrays, texts, numbers.
+        Empty before it is loaded.
+    """
+
+    def __init__(self, state: dict[str, Any] | None = None) -> None:
+        super().__init__(None)
+        self.state = state or {}
+        self._session = ProcessSession()
+
+    def run(self, **inputs: NDArray[Any]) -> NDArray[np.float32]:
+        """Compute the output of the network from its named inputs; it need not read all of them.
+
+        Raises InputError if onnxruntime is not installed.
+        """
+        session = self._session.start(self["onnx"])
+        names = {each.name for each in session.get_inputs()}
+        (Y,) = session.run(None, {name: x for name, x in inputs.items() if name in names})
+        return Y  # type: ignore[no-any-return]
+
+    def __getitem__(self, name: str) -> Any:
+        if not self.state:
+            raise InputError(
+                "The model has no weights yet: expected an exported pipeline. Load one with "
+                "spacy.load(), or train with the config of the pipeline that it was exported from."
+            )
+        return self.state[name]
+
+    def to_bytes(self) -> bytes:
+        """Write network and values."""
+        state: bytes = srsly.msgpack_dumps(self.state)
+        return state
+
+    def from_bytes(self, data: bytes) -> "OnnxShim":
+        """Read network and values."""
+        self.state, self._session = srsly.msgpack_loads(data), ProcessSession()
+        return self
+
+    def to_device(self, device_type: str, device_id: int) -> None:
+        """Stay on the CPU."""
+
+    def finish_update(self, optimizer: Any) -> None:
+        """Change nothing: there is no gradient."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state to copy, without the session."""
+        return {**self.__dict__, "_session": ProcessSession()}
+
+
+class ProcessSession:
+    """A session of ONNX Runtime on the CPU, started when it is needed, once in each process.
+
+    A forked process has no copy of its parent's threads, so it needs a session of its own. It keeps
+    that of its parent, because the destructor would wait for these threads forever.
+    """
+
+    def __init__(self) -> None:
+        self._sessions: dict[int, Any] = {}
+
+    def start(self, network: bytes) -> Any:
+        """Return the session of this process.
+
+        Raises InputError if onnxruntime is not installed.
+        """
+        if os.getpid() not in self._sessions:
+            with required("runtime"):
+                from onnxruntime import InferenceSession, SessionOptions
+            options = SessionOptions()
+            options.intra_op_num_threads = number_of_threads()
+            self._sessions[os.getpid()] = InferenceSession(
+                network, options, providers=["CPUExecutionProvider"]
+            )
+        return self._sessions[os.getpid()]
+
+
+def require_trainable(model: Model[Any, Any]) -> None:
+    """Raise InputError if a layer, or one in it, only predicts."""
+    if any(isinstance(shim, OnnxShim) for node in model.walk() for shim in node.shims):
+        raise InputError(
+            "expected a pipeline that can be trained, got an exported one, which only predicts. "
+            "Train the pipeline that it was exported from, and export it again."
+        )
+
+
+def no_backprop(model: Model[Any, Any], is_train: bool) -> Callable[[Any], Any]:
+    """Return the callback for the backward pass of a layer; raise InputError in training."""
+    if is_train:
+        require_trainable(model)
+    return lambda d_outputs: []

@@ -1,0 +1,62 @@
+"""Transformers of all kinds in ONNX, and what is refused."""
+
+from typing import Dict
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pipelines import small_transformers
+
+onnx_states = pytest.importorskip("spacy_crf_ner.ml.onnx_states")
+pytest.importorskip("onnx")
+
+from spacy_crf_ner.ml import onnx_export  # noqa: E402
+from spacy_crf_ner.ml.onnx_shim import OnnxShim  # noqa: E402
+from spacy_crf_ner.ml.transformer.quantize import Positional  # noqa: E402
+
+KINDS = small_transformers()
+AXES = dict.fromkeys(["input_ids", "attention_mask", "Y"], "BT")
+
+
+def inputs(B: int, T: int) -> Dict[str, Tensor]:
+    mask = (torch.arange(T) < torch.arange(T, T - B, -1)[:, None]).long()
+    return {"input_ids": torch.randint(2, 50, (B, T)), "attention_mask": mask}
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_transformer_computes_the_same_or_is_refused(kind: str) -> None:
+    module = Positional(KINDS[kind]).eval()
+    try:
+        shim = OnnxShim({"onnx": onnx_states.checked(module, inputs, AXES)})
+    except ValueError as error:
+        assert "expected a network that" in str(error)
+        assert kind not in ("bert", "roberta", "electra", "distilbert", "mpnet", "deberta-v2")
+        return
+    torch.manual_seed(0)
+    for B, T in ((1, 1), (5, 21)):
+        given = inputs(B, T)
+        with torch.no_grad():
+            expected = module(**given).numpy()
+        found = shim.run(**{name: x.numpy() for name, x in given.items()})
+        real = given["attention_mask"].bool().numpy()
+        np.testing.assert_allclose(found[real], expected[real], atol=1e-4)
+
+
+class DependsOnSize(nn.Module):
+    """Code that the exporter sees for one size only."""
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        return (input_ids * len(input_ids)).float()[..., None]
+
+
+def test_a_network_whose_code_depends_on_the_size_is_refused() -> None:
+    with pytest.raises(ValueError, match="computes the same in ONNX, got one whose results differ"):
+        onnx_states.checked(DependsOnSize(), inputs, AXES)
+
+
+def test_a_network_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_export, "MAX_BYTES", 1000)
+    with pytest.raises(ValueError, match="expected a network of less than 2 GB"):
+        onnx_states.checked(Positional(KINDS["bert"]), inputs, AXES)

@@ -1,0 +1,505 @@
+"""Exported pipelines predict what the pipelines of torch do, also where torch is not installed."""
+
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import spacy
+import srsly
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from spacy.language import Language
+from spacy.tokens import Doc, Span
+from spacy.training import Example
+from typer.testing import CliRunner
+
+from overlapping import TEXT, make_overlapping
+from phobert import make_over_phobert
+from pipelines import LISTENER, SENTENCES, TOK2VEC, make_examples, train
+from spacy_crf_ner.cli import app
+from spacy_crf_ner.evaluation.calibration import calibrate
+from spacy_crf_ner.evaluation.guarantees import guarantees
+from spacy_crf_ner.evaluation.promises import Promises
+from spacy_crf_ner.export import export_pipeline
+
+WORDS = {"@architectures": "spacy-crf-ner.CharWordEmbed.v1", "char_width": 16, "word_width": 16}
+SPANS = {"@span_getters": "spacy-transformers.strided_spans.v1", "window": 6, "stride": 4}
+MODEL = {"hidden_width": 16}
+TEXTS = [text for text, _ in SENTENCES] + [
+    "So Tim Cook flew on to Paris Texas. " * 9,
+    "né 😀 Hanoi?",
+]
+
+
+def transformer_block(name: str, **more: Any) -> dict[str, Any]:
+    block = {"@architectures": "spacy-crf-ner.TransformerModel.v1", "name": name}
+    return {**block, "get_spans": SPANS, **more}
+
+
+def make(kind: str, tiny_transformer: str) -> Language:
+    """Train a pipeline of a kind for a few steps."""
+    nlp = spacy.blank("en")
+    if kind in ("transformer", "both"):
+        model = transformer_block(tiny_transformer)
+        nlp.add_pipe("transformer", config={"model": model})
+    if kind == "tok2vec":
+        nlp.add_pipe("tok2vec", config={"model": TOK2VEC})
+    own = {"@architectures": "spacy-crf-ner.Tok2VecTransformer.v1", "name": tiny_transformer}
+    own |= {"get_spans": SPANS, "tokenizer_config": {}, "pooling": {"@layers": "reduce_mean.v1"}}
+    parts = {"words": WORDS, "transformer": LISTENER}
+    tok2vec = {
+        "cnn": TOK2VEC,
+        "char": WORDS,
+        "char_lstm": {**WORDS, "chars": "lstm"},
+        "transformer": LISTENER,
+        "both": {"@architectures": "spacy-crf-ner.Concatenate.v1", "*": parts},
+        "own": own,
+        "tok2vec": {"@architectures": "spacy.Tok2VecListener.v1", "width": 32, "upstream": "*"},
+    }
+    nlp.add_pipe("crf_ner", config={"model": {**MODEL, "tok2vec": tok2vec[kind], "skip": True}})
+    train(nlp, make_examples(nlp), steps=12)
+    return nlp
+
+
+KINDS = ("cnn", "char", "char_lstm", "transformer", "both", "own", "tok2vec")
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def pair(
+    request: pytest.FixtureRequest, tiny_transformer: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Language, Language]:
+    """A pipeline, and the same one exported, saved and loaded."""
+    nlp = make(request.param, tiny_transformer)
+    folder = tmp_path_factory.mktemp(request.param)
+    nlp.to_disk(folder / "trained")
+    export_pipeline(spacy.load(folder / "trained")).to_disk(folder / "exported")
+    return nlp, spacy.load(folder / "exported")
+
+
+def found(doc: Doc) -> list[tuple[int, int, str]]:
+    return [(ent.start, ent.end, ent.label_) for ent in doc.ents]
+
+
+def require_same(expected: Doc, doc: Doc, within: float = 1e-4) -> None:
+    assert found(doc) == found(expected)
+    p, q = ([ent._.confidence for ent in each.ents] for each in (expected, doc))
+    assert [each is None for each in p] == [each is None for each in q]  # of preset entities
+    confident = [each for each in zip(p, q) if each[0] is not None]
+    assert [a for a, _ in confident] == pytest.approx([b for _, b in confident], abs=within)
+
+
+word = st.sampled_from(["Tim", "Cook", "Hanoi", "Apple", "visited", "Paris", ".", " ", "\n"])
+odd = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> list[tuple[list[str], list[bool], list[tuple[int, int, str]]]]:
+    """Draw docs, empty ones and ones of several windows too: words, spaces, preset entities."""
+    docs = []
+    for _ in range(draw(st.integers(1, 4))):
+        words = draw(st.lists(word | word | odd, max_size=20))
+        spaces = draw(st.lists(st.booleans(), min_size=len(words), max_size=len(words)))
+        preset = []
+        if len(words) > 3 and draw(st.booleans()):
+            start = draw(st.integers(0, len(words) - 2))
+            if not any(each.isspace() for each in words[start : start + 2]):
+                preset = [(start, start + 2, draw(st.sampled_from(["GPE", "NEW"])))]
+        docs.append((words, spaces, preset))
+    return docs
+
+
+def doc_of(nlp: Language, words: list[str], spaces: list[bool], preset: list[Any]) -> Doc:
+    doc = Doc(nlp.vocab, words=words, spaces=spaces)
+    if preset:
+        doc.set_ents([Span(doc, *span) for span in preset], default="missing")
+    return doc
+
+
+@settings(deadline=None, max_examples=25)
+@given(drawn=documents())
+@pytest.mark.filterwarnings("ignore:The preset entity")
+def test_entities_and_confidences_are_those_of_torch(
+    pair: tuple[Language, Language], drawn: list[Any]
+) -> None:
+    docs = [list(nlp.pipe([doc_of(nlp, *each) for each in drawn])) for nlp in pair]
+    for expected, doc in zip(*docs, strict=True):
+        require_same(expected, doc)
+
+
+def test_potentials_are_those_of_torch(pair: tuple[Language, Language]) -> None:
+    """Nothing of padding or of other docs is in them."""
+    potentials = []
+    for nlp in pair:
+        docs = [nlp.make_doc(text) for text in TEXTS]
+        for name, pipe in nlp.pipeline:
+            if name != "crf_ner":
+                docs = list(pipe.pipe(docs))
+        model: Any = nlp.get_pipe("crf_ner").model
+        potentials.append(model.predict(docs))
+    expected, exported = potentials
+    assert exported.constrained == expected.constrained
+    np.testing.assert_array_equal(exported.lengths, expected.lengths)
+    for a, b in zip(exported.arrays(), expected.arrays(), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-4)
+    alone = model.predict(docs[5:6])
+    begin = int(expected.lengths[:5].sum())
+    np.testing.assert_allclose(
+        alone.emissions, exported.emissions[begin : begin + len(docs[5])], atol=1e-4
+    )
+
+
+def test_what_else_predicts_gives_the_results_of_torch(pair: tuple[Language, Language]) -> None:
+    results: list[Any] = []
+    for nlp in pair:
+        doc = nlp.make_doc("Tim Cook visited Hanoi.")
+        for name, pipe in nlp.pipeline:
+            doc = doc if name == "crf_ner" else pipe(doc)
+        ner: Any = nlp.get_pipe("crf_ner")
+        examples = make_examples(nlp)
+        for name, pipe in nlp.pipeline:
+            for eg in examples if name != "crf_ner" else ():
+                eg.predicted = pipe(eg.predicted)
+        results.append(
+            [
+                [each.log_probability for each in ner.nbest([doc], 3)[0]],
+                ner.span_posteriors(doc, [Span(doc, 0, 2, "PERSON"), Span(doc, 3, 4, "GPE")]),
+                ner.trellis(doc).marginals.ravel().tolist(),
+                ner.transitions().scores.ravel().tolist(),
+                ner.log_likelihoods(examples),
+            ]
+        )
+    for expected, exported in zip(*results, strict=True):
+        assert exported == pytest.approx(expected, abs=1e-3)
+
+
+def test_it_is_saved_and_copied_as_any_pipeline(
+    pair: tuple[Language, Language], tmp_path: Path
+) -> None:
+    nlp = pair[1]
+    nlp.to_disk(tmp_path / "again")
+    copies = [
+        spacy.load(tmp_path / "again"),
+        spacy.blank("en").from_config(nlp.config).from_bytes(nlp.to_bytes()),
+    ]
+    docs = [nlp(text) for text in TEXTS]
+    for copy in copies:
+        for expected, doc in zip(docs, copy.pipe(TEXTS), strict=True):
+            require_same(expected, doc, 1e-6)
+    model = nlp.get_pipe("crf_ner").model.copy()
+    first = [model.predict(docs[:1]), nlp.get_pipe("crf_ner").model.predict(docs[:1])]
+    if "tok2vec" not in nlp.pipe_names:
+        np.testing.assert_array_equal(*(each.emissions for each in first))
+
+
+@pytest.mark.parametrize("kind", ["both"])
+def test_processes_share_the_work(kind: str, tiny_transformer: str) -> None:
+    nlp = export_pipeline(make(kind, tiny_transformer))
+    expected = [nlp(text) for text in TEXTS]
+    for one, two in zip(expected, nlp.pipe(TEXTS, n_process=2, batch_size=3), strict=True):
+        require_same(one, two, 1e-6)
+
+
+HEADS = [
+    {"rnn": "gru"},
+    {"rnn": "rnn", "bidirectional": False, "dense_width": 8},
+    {"rnn": "none", "decoder": "softmax"},
+    {"rnn": "lstm", "depth": 2, "skip": True},
+]
+
+
+@pytest.mark.parametrize("head", HEADS, ids=[each["rnn"] for each in HEADS])
+def test_every_head_is_exported(head: dict[str, Any]) -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", config={"model": {**MODEL, "tok2vec": TOK2VEC, **head}})
+    train(nlp, make_examples(nlp), steps=2)
+    docs = [nlp.make_doc(text) for text in TEXTS]
+    before = nlp.get_pipe("crf_ner").model.predict(docs)
+    after = export_pipeline(nlp).get_pipe("crf_ner").model.predict(docs)
+    assert after.constrained == before.constrained
+    for a, b in zip(after.arrays(), before.arrays(), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_static_vectors_are_those_of_the_vocab() -> None:
+    nlp = spacy.blank("en")
+    rng = np.random.default_rng(0)
+    for name in ("Tim", "hanoi", "apple"):
+        nlp.vocab.set_vector(name, rng.normal(size=5).astype("f"))
+    words = {**WORDS, "chars": "none", "word_width": 0, "shape_width": 0, "static_vectors": True}
+    nlp.add_pipe("crf_ner", config={"model": {**MODEL, "tok2vec": words}})
+    train(nlp, make_examples(nlp), steps=2)
+    docs = [nlp.make_doc(text) for text in TEXTS]
+    before = nlp.get_pipe("crf_ner").model.predict(docs)
+    after = export_pipeline(nlp).get_pipe("crf_ner").model.predict(docs)
+    np.testing.assert_allclose(after.emissions, before.emissions, atol=1e-5)
+
+
+def test_overlapping_entities_are_those_of_torch(tmp_path: Path) -> None:
+    make_overlapping().to_disk(tmp_path)
+    expected, exported = make_overlapping(), export_pipeline(spacy.load(tmp_path))
+    docs = [nlp(TEXT) for nlp in (expected, exported)]
+    spans = [[(each.start, each.end, each.label_) for each in doc.spans["sc"]] for doc in docs]
+    assert spans[0] == spans[1] and len(spans[0]) == 7
+    scores = [doc.spans["sc"].attrs["scores"] for doc in docs]
+    np.testing.assert_allclose(*scores, atol=1e-4)
+
+
+def test_int8_is_near_and_smaller(tiny_transformer: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    nlp = make("transformer", tiny_transformer)
+    nlp.to_disk(tmp_path)
+    docs = list(nlp.get_pipe("transformer").pipe([nlp.make_doc(text) for text in TEXTS]))
+    expected = nlp.get_pipe("crf_ner").model.predict(docs).emissions
+    sizes = []
+    for precision in ("fp32", "int8"):
+        again = export_pipeline(spacy.load(tmp_path), precision)
+        model = again.get_pipe("crf_ner").model
+        emissions = model.predict([again.make_doc(text) for text in TEXTS]).emissions
+        difference = np.linalg.norm(emissions - expected) / np.linalg.norm(expected)
+        assert difference < {"fp32": 1e-5, "int8": 0.1}[precision]
+        assert difference > {"fp32": -1, "int8": 1e-5}[precision]
+        sizes.append(len(model.to_bytes()))
+    assert sizes[1] < sizes[0]
+
+
+def calibrated(tiny_transformer: str) -> Language:
+    nlp = make("transformer", tiny_transformer)
+    examples = make_examples(nlp, SENTENCES * 20)
+    calibrate(nlp, examples, promises=Promises(recall=0.5))
+    return nlp
+
+
+def test_promises_are_kept_in_fp32_and_dropped_in_int8(
+    tiny_transformer: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("onnx")
+    nlp = calibrated(tiny_transformer)
+    nlp.to_disk(tmp_path / "trained")
+    promised = guarantees(nlp)
+    assert promised
+    exported = export_pipeline(spacy.load(tmp_path / "trained"))
+    exported.to_disk(tmp_path / "exported")
+    assert guarantees(spacy.load(tmp_path / "exported")) == promised
+    temperatures = [each.get_pipe("crf_ner").temperature for each in (exported, nlp)]
+    assert temperatures[0] == pytest.approx(temperatures[1])
+    assert guarantees(export_pipeline(spacy.load(tmp_path / "trained"), "int8")) == {}
+    # Of other weights they are not.
+    head: Any = exported.get_pipe("crf_ner").model.get_ref("output_layer")
+    head.shims[0].state["start"] += 1.0
+    with pytest.raises(ValueError, match="got other weights"):
+        guarantees(exported)
+
+
+def test_the_config_names_nothing_of_torch(tiny_transformer: str) -> None:
+    nlp = make("both", tiny_transformer)
+    nlp.meta["requirements"] = ["spacy-transformers>=1.4", "other>=1"]
+    text = export_pipeline(nlp).config.to_str()
+    for name in ("spacy-transformers", "BiLSTMCRF.v1", "Adam.v1", "CharWordEmbed.v1"):
+        assert f'"spacy-crf-ner.{name}' not in text and f'"{name}' not in text.replace(
+            '"Adam.v1', ""
+        )
+    assert nlp.pipe_names == ["crf_ner"]
+    assert nlp.meta["requirements"] == ["other>=1", "spacy-crf-ner[runtime]>=0.1.0"]
+    assert nlp.batch_size == nlp.config["nlp"]["batch_size"] >= 512
+
+
+# Without torch
+
+BLOCKED = """
+import sys
+import catalogue
+
+PACKAGES = ("torch", "torchcrf", "transformers", "spacy_transformers")
+
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in PACKAGES:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, Blocked())
+found = catalogue.AVAILABLE_ENTRY_POINTS
+catalogue.AVAILABLE_ENTRY_POINTS = {
+    group: [each for each in found.select(group=group) if "spacy_transformers" not in each.value]
+    for group in found.groups
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def without_torch(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return a function that runs a command of Python in processes that cannot import torch."""
+    folder = tmp_path_factory.mktemp("blocked")
+    (folder / "sitecustomize.py").write_text(BLOCKED)
+    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "default"}
+    environment["OMP_NUM_THREADS"] = "2"  # threads that a forked process does not have
+    return partial(subprocess.run, env=environment, capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def exported(tiny_transformer: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an exported pipeline with a promise."""
+    folder = tmp_path_factory.mktemp("exported")
+    nlp = calibrated(tiny_transformer)
+    nlp.to_disk(folder / "trained")
+    export_pipeline(nlp).to_disk(folder / "exported")
+    return folder / "exported"
+
+
+CODE = """
+import sys
+import spacy
+import spacy_crf_ner
+from spacy.training import Example
+
+nlp = spacy.load(sys.argv[1])
+docs = [*nlp.pipe(eval(sys.argv[2])), *nlp.pipe(eval(sys.argv[2]), n_process=2)]
+print([[(ent.start, ent.end, ent.label_) for ent in doc.ents] for doc in docs])
+assert spacy_crf_ner.guarantees(nlp)["recall"]["level"] == 0.5
+ner = nlp.get_pipe("crf_ner")
+examples = [Example(nlp.make_doc(doc.text), doc) for doc in docs if doc.ents]
+assert 0.05 <= ner.fit_temperature(examples) <= 20.0
+ner.fit_platt_scaling(examples)
+for mistake in (
+    lambda: nlp.update(examples),
+    lambda: nlp.initialize(),
+    lambda: ner.add_label("NEW"),
+    lambda: ner.get_loss(examples, None),
+    lambda: spacy.blank("en").add_pipe("crf_ner"),
+    lambda: spacy_crf_ner.accelerate,
+):
+    try:
+        mistake()
+    except ValueError as error:
+        print(error)
+assert not {"torch", "transformers", "spacy_transformers"} & {*sys.modules}
+"""
+
+
+def test_it_predicts_where_torch_is_not_installed(without_torch: Any, exported: Path) -> None:
+    run = without_torch([sys.executable, "-c", CODE, str(exported), repr(TEXTS)])
+    assert run.returncode == 0, run.stderr
+    entities, *errors = run.stdout.splitlines()
+    nlp = spacy.load(exported.with_name("trained"))
+    assert eval(entities) == 2 * [found(doc) for doc in nlp.pipe(TEXTS)]
+    assert len(errors) == 6, errors
+    assert all("got an exported one" in error for error in errors[:3])
+    assert all('pip install "spacy-crf-ner[train]"' in error for error in errors[3:])
+
+
+@pytest.mark.slow
+def test_commands_run_where_torch_is_not_installed(
+    without_torch: Any, exported: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "texts.txt").write_text("\n".join(text for text in TEXTS if text.strip()))
+    commands = [
+        ["annotate", exported, tmp_path / "texts.txt", tmp_path / "out", "--workers", "2"],
+        ["predict", exported, TEXTS[0]],
+        ["explain", exported, TEXTS[0]],
+    ]
+    for command in commands:
+        run = without_torch([sys.executable, "-m", "spacy_crf_ner", *map(str, command)])
+        assert run.returncode == 0, run.stderr
+    rows = [row for path in tmp_path.glob("out/*.jsonl") for row in srsly.read_jsonl(path)]
+    assert any("entities" in row for row in rows)
+    trained = exported.with_name("trained")
+    run = without_torch([sys.executable, "-m", "spacy_crf_ner", "predict", str(trained), "a"])
+    assert run.returncode == 1
+    assert 'needs torch and spacy-transformers: pip install "spacy-crf-ner[train]"' in run.stderr
+
+
+# What cannot be exported
+
+
+def test_the_command_writes_a_folder(pair: tuple[Language, Language], tmp_path: Path) -> None:
+    pair[0].to_disk(tmp_path / "trained")
+    arguments = ["export", str(tmp_path / "trained"), str(tmp_path / "exported")]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert "MB, fp32" in result.output
+    assert found(spacy.load(tmp_path / "exported")(TEXTS[0])) == found(pair[0](TEXTS[0]))
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 1
+    assert "expected a new or an empty folder" in result.output
+
+
+def refused(nlp: Language, match: str, precision: str = "fp32") -> None:
+    config, names = nlp.config.to_str(), nlp.pipe_names
+    with pytest.raises(ValueError, match=match):
+        export_pipeline(nlp, precision)
+    assert (nlp.config.to_str(), nlp.pipe_names) == (config, names)
+
+
+def test_a_pipeline_without_a_recogniser_is_refused() -> None:
+    refused(spacy.blank("en"), "expected a pipeline with a crf_ner component")
+
+
+def test_an_unknown_precision_is_refused(trained: Language) -> None:
+    refused(trained, r"expected one of \['fp32', 'int8'\], got 'bf16'", "bf16")
+
+
+def test_int8_needs_a_transformer(trained: Language) -> None:
+    refused(trained, "int8 is for pipelines with a transformer", "int8")
+
+
+@pytest.mark.parametrize("package, extra", [("onnx", "int8"), ("onnxruntime", "int8")])
+def test_missing_packages_are_named(
+    package: str, extra: str, trained: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    refused(trained, rf"the package {package}, .*\"spacy-crf-ner\[{extra}\]\"", "int8")
+
+
+def test_another_listener_is_named(tiny_transformer: str) -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("transformer", config={"model": transformer_block(tiny_transformer)})
+    nlp.add_pipe("crf_ner", config={"model": {**MODEL, "tok2vec": LISTENER}})
+    nlp.add_pipe("tagger", config={"model": {"tok2vec": LISTENER}})
+    gold = Doc(nlp.vocab, words=["Tim", "ran"], tags=["N", "V"], ents=["B-PER", "O"])
+    nlp.initialize(lambda: [Example(nlp.make_doc("Tim ran"), gold)])
+    refused(nlp, "got tagger, which need torch")
+
+
+def test_a_transformer_that_nothing_listens_to_is_named(tiny_transformer: str) -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("transformer", config={"model": transformer_block(tiny_transformer)})
+    nlp.add_pipe("crf_ner", config={"model": {**MODEL, "tok2vec": TOK2VEC}})
+    nlp.initialize(lambda: make_examples(nlp))
+    refused(nlp, "got 'transformer', which needs torch")
+
+
+def test_other_vectors_of_torch_are_named() -> None:
+    nlp = spacy.blank("en")
+    layer = {"@architectures": "spacy-crf-ner.RNNEncoder.v1", **MODEL, "tok2vec": TOK2VEC}
+    nlp.add_pipe("crf_ner", config={"model": {**MODEL, "tok2vec": layer}})
+    nlp.initialize(lambda: make_examples(nlp))
+    refused(nlp, "got 'spacy-crf-ner.RNNEncoder.v1', which needs torch")
+
+
+def test_a_slow_tokenizer_is_named(phobert: str) -> None:
+    nlp = make_over_phobert(phobert)
+    nlp.add_pipe("crf_ner", config={"model": {**MODEL, "tok2vec": LISTENER}})
+    with nlp.select_pipes(disable=[]):
+        nlp.get_pipe("crf_ner").initialize(lambda: make_examples(nlp), nlp=nlp)
+    refused(nlp, "expected a transformer with a fast tokenizer, got PhobertTokenizer")
+
+
+def test_an_exported_pipeline_is_refused_and_not_trained(pair: tuple[Language, Language]) -> None:
+    nlp = pair[1]
+    refused(nlp, "got 'spacy-crf-ner.OnnxBiLSTMCRF.v1'")
+    examples = [Example(nlp.make_doc("Tim Cook"), nlp.make_doc("Tim Cook"))]
+    ner: Any = nlp.get_pipe("crf_ner")
+    for mistake in (
+        lambda: nlp.update(examples),
+        lambda: nlp.initialize(lambda: make_examples(nlp)),
+        lambda: ner.add_label("NEW"),
+    ):
+        with pytest.raises(ValueError, match="got an exported one, which only predicts"):
+            mistake()
