@@ -101,7 +101,24 @@ def test_log_odds_compare_prediction_and_gold(trained, tmp_path):
 @pytest.mark.parametrize("q, miss_rate, p", [(0.2, 0.0, 0.8), (0.0, 0.4, 0.6), (0.5, 0.4, 0.5)])
 def test_absence_is_no_surer_than_the_recall_of_the_label(q, miss_rate, p):
     finding = {"predicted": None, "gold_probability": q, "confidence": q}
-    assert label_errors.log_odds(finding, miss_rate) == pytest.approx(math.log(p / (1 - p)))
+    expected = math.log(p / (1 - p)) + math.log(label_errors.INVENTED)
+    assert label_errors.log_odds(finding, miss_rate) == pytest.approx(expected)
+
+
+def test_names_that_no_other_text_has_are_no_surprise():
+    nlp, findings, gold = spacy.blank("en"), [], []
+    for i, word in enumerate(["Bonn"] * 9 + ["Oslo", "Paris", "Rome"]):
+        doc = nlp.make_doc(f"{word} {i}")
+        doc.set_ents([Span(doc, 0, 1, "LOC")], default="outside")
+        gold.append(doc)
+        if i in (0, 9, 10, 11):
+            ent = {"start": 0, "end": len(word), "label": "LOC", "text": word}
+            common = {"predicted": None, "gold_probability": 1e-9, "confidence": 1e-9}
+            findings.append({"kind": "only in gold", "doc": i, "gold": ent, **common})
+    label_errors._rank(findings, gold)
+    assert findings[0]["gold"]["text"] == "Bonn"  # 1 of 9 is missed, and 3 of the 3 others
+    odds = [each["log_odds"] - math.log(label_errors.INVENTED) for each in findings]
+    assert odds == pytest.approx([math.log(9 / 2)] + [math.log(1 / 4)] * 3)
 
 
 def test_equal_texts_are_in_one_fold():
