@@ -141,8 +141,8 @@ class _Simulation:
         selection = options.selection()
         done = {*asked}
         names: Dict[str, str] = {}
-        for unit in (unit for units in found for unit in units):
-            names[unit.id] = _name(unit)
+        for doc, unit in ((doc, unit) for doc, units in zip(pool, found) for unit in units):
+            names[unit.id] = _name(doc, unit)
             if names[unit.id] not in done:
                 selection.add([unit])
         chosen: List[str] = []
@@ -200,17 +200,13 @@ class _Simulation:
         print(srsly.json_dumps(row), flush=True)
 
 
-def _name(unit: Unit) -> str:
-    """Name a sentence by its id, and a question by its sentence and the tokens of its span."""
+def _name(doc: Doc, unit: Unit) -> str:
+    """Name a sentence by its id, and a question by its doc and the tokens of its span."""
     if unit.question is None:
         return unit.id
     start, end, label = unit.question
-    at = 0
-    starts, ends = {}, {}
-    for i, (text, space) in enumerate(unit.tokens):
-        starts[at], ends[at + len(text)] = i, i + 1
-        at += len(text) + space
-    return f"{identify(unit.text)} {starts[start]} {ends[end]} {label}"
+    span = doc.char_span(start + unit.source["offset"], end + unit.source["offset"])
+    return f"{identify(doc.text)} {span.start} {span.end} {label}"
 
 
 def table(rows: List[Row]) -> str:

@@ -21,6 +21,9 @@ from .ranking import identify
 from .selection import Unit
 
 LEAST = 1e-12  # probabilities are rounded
+# How often annotation has an entity where there is none, for one that is wrong or overlooked: an
+# assumption, so that findings without a better analysis come later.
+INVENTED = 0.1
 # The kinds of errors of a pipeline, as what gold has.
 KINDS = {
     "spurious": "not in gold",
@@ -117,7 +120,7 @@ def review(
             findings += found
             left_out += unknown
             on_fold(done)
-    _rank(findings, Counter(ent.label_ for doc in gold for ent in doc.ents))
+    _rank(findings, gold)
     chosen = {each["doc"] for each in findings}
     return Review(findings, len(gold), {i: gold[i] for i in sorted(chosen)}, left_out)
 
@@ -182,27 +185,40 @@ def log_odds(finding: dict[str, Any], miss_rate: float) -> float:
     """Estimate the log odds of a model against gold annotation.
 
     For a prediction with the probability p, log p / (1 - p). For a gold entity with the probability
-    q that the model does not find, log (1 - q) / q; but a model that misses half of the entities of
-    a label is as sure of the absence of each of them, so q counts as at least the miss rate.
+    q that the model does not find, log (1 - q) / q + log INVENTED; but a model that misses half of
+    such entities is as sure of the absence of each of them, so q is at least the miss rate.
     """
     if finding["predicted"]:
         return _logit(finding["confidence"])
-    return _logit(1 - max(finding["gold_probability"], miss_rate))
+    return _logit(1 - max(finding["gold_probability"], miss_rate)) + math.log(INVENTED)
 
 
 def _logit(p: float) -> float:
     return math.log(max(p, LEAST) / max(1 - p, LEAST))
 
 
-def _rank(findings: list[dict[str, Any]], gold: "Counter[str]") -> None:
+def _rank(findings: list[dict[str, Any]], gold: Sequence[Doc]) -> None:
     """Set the log odds, and sort by them; of equal ones, the least probable gold is first.
 
-    gold: The number of gold entities of each label.
+    A model misses entities that it has never seen, so there are two miss rates for each label.
     """
-    missed = Counter(each["gold"]["label"] for each in findings if not each["predicted"])
-    for each in findings:
-        label = each["gold"]["label"] if each["gold"] else ""
-        each["log_odds"] = log_odds(each, (missed[label] + 1) / (gold[label] + 2))
+    texts: dict[tuple[str, str], set[str]] = {}
+    for doc in gold:
+        for ent in doc.ents:
+            texts.setdefault((ent.text.casefold(), ent.label_), set()).add(doc.text)
+
+    def group(text: str, label: str) -> tuple[str, bool]:
+        """Return the label, and whether the entity is in another text, too."""
+        return label, len(texts[text.casefold(), label]) > 1
+
+    total = Counter(group(ent.text, ent.label_) for doc in gold for ent in doc.ents)
+    groups = [
+        group(each["gold"]["text"], each["gold"]["label"]) if each["gold"] else ("", False)
+        for each in findings
+    ]
+    missed = Counter(own for own, each in zip(groups, findings) if not each["predicted"])
+    for own, each in zip(groups, findings):
+        each["log_odds"] = log_odds(each, (missed[own] + 1) / (total[own] + 2))
     findings.sort(
         key=lambda each: (-each["log_odds"], each["gold_probability"] or 0.0, each["doc"])
     )

@@ -131,9 +131,7 @@ def identify(text: str, question: Sequence[Any] = ()) -> str:
     return hashlib.sha256(json.dumps([text, *question]).encode()).hexdigest()[:16]
 
 
-def _pieces(
-    nlp: Language, document: AnnotatedText, unit: str
-) -> Iterator[tuple[int, str | bytes | Any]]:
+def _pieces(nlp: Language, document: AnnotatedText, unit: str) -> Iterator[tuple[int, Any]]:
     """Yield the texts of a document to score, each with its first character."""
     if unit == "docs" or not isinstance(document.text, (str, bytes)):
         yield 0, document.text
@@ -159,7 +157,7 @@ def _sentences(doc: Doc) -> Iterator[tuple[int, Doc]]:
         if words:
             span = doc[words[0] : words[-1] + 1]
             own = [(token.text, bool(token.whitespace_)) for token in span]
-            spaces = [space for _, space in own[:-1]] + [False]
+            spaces = [*(space for _, space in own[:-1]), False]
             yield span.start_char, Doc(doc.vocab, [word for word, _ in own], spaces)
 
 
@@ -217,6 +215,7 @@ def _units(text: str, start: int, parts: Iterable[Part], options: Options) -> It
     by_strategy = {
         "entropy": sum(each.entropy for each in found) / len(tokens),
         "errors": sum(1 - p if span in decoded else p for span, p in candidates) / len(tokens),
+        # Parts are analysed apart: the second best analysis differs in one of them.
         "margin": -min(each.log_odds for each in found),
         "random": 0.0,
     }

@@ -2,8 +2,11 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any, NamedTuple
 
 import srsly
@@ -13,7 +16,7 @@ from ..annotate.dataframes import load
 from ..annotate.inputs import find_sources
 from ..annotate.multiprocess import processes
 from ..annotate.readers import require_text_column
-from ..annotate.run import Progress, require_packages
+from ..annotate.run import Progress, WorkerError, require_packages
 from ..annotate.settings import Settings
 from ..annotate.shards import Shard, cut_shards, error_record
 from ..annotate.storage import locate
@@ -29,11 +32,15 @@ TASKS, SAMPLE, ERRORS, SUMMARY = "tasks", "sample", "errors.jsonl", "summary.jso
 
 
 class ShardUnits(NamedTuple):
-    """The units of a shard that are among its best, its counts and its errors."""
+    """The units of a shard that are among its best, and what it adds to the summary.
+
+    labels: Those of the model. size: Bytes of the input.
+    """
 
     units: list[Unit]
     counts: "Counter[str]"
     errors: list[dict[str, Any]]
+    labels: tuple[str, ...]
     size: int
 
 
@@ -59,9 +66,10 @@ def suggest(
     on_progress: Called after each shard; its words are the tokens of the units.
 
     Returns the content of summary.json: the numbers of "documents", "errors" and "blank" lines; of
-    "units", which are "tasks", "sample", "duplicates" of these, "over_budget", or "not_chosen"; and
-    of texts that are "empty" or "excluded", and so no units.
-    Raises InputError for invalid options, inputs and outputs, and as `annotate`.
+    "units", which are "tasks", "sample", "duplicates" of these, "over_budget", or "not_chosen"; of
+    "excluded" ones; and of "empty" documents, which have none.
+    Raises InputError for invalid options, inputs and outputs, OSError if a file cannot be read or
+    written, and WorkerError if a worker dies.
     """
     require_packages("annotate", "pandas", "pyarrow")
     require_options(options)
@@ -72,22 +80,24 @@ def suggest(
     require_text_column(sources[0], settings.text_column)
     selection, counts = options.selection(), Counter[str]()
     work = partial(_rank_shard, model=model, settings=settings, options=options)
-    total = sum(source.size for source in sources)
+    total, began = sum(source.size for source in sources), monotonic()
     size = 0
+    labels: tuple[str, ...] = ()
     with atomic_write(output) as folder:
         folder.mkdir()
         with (
             (folder / ERRORS).open("w", encoding="utf-8") as errors,
+            _dead_workers(),
             processes(workers, gpu_ids) as engine,
         ):
             for found in engine.map(work, cut_shards(sources, settings)):
                 selection.add(found.units)
                 counts += found.counts
                 errors.writelines(srsly.json_dumps(error) + "\n" for error in found.errors)
-                size += found.size
-                on_progress(Progress(size, total, counts["documents"], counts["tokens"], 0.0))
+                size, labels = size + found.size, found.labels
+                done = counts["documents"], counts["tokens"], monotonic() - began
+                on_progress(Progress(size, total, *done))
         chosen = choose(selection, options)
-        labels = sorted(recognizer(load(model, -1, None), options.component).labels)
         for name, units in zip((TASKS, SAMPLE), chosen):
             write_tasks(folder, name, units, tool, labels, options.unit == "spans")
         summary = _summarize(counts, selection, *chosen)
@@ -136,7 +146,7 @@ def _rank_shard(
         counts["tokens"] += document.words
         identity = (item.row or {}).get(settings.id_column)
         for unit in units:
-            if unit.id in options.exclude:
+            if not options.exclude.isdisjoint((unit.id, identify(unit.text))):
                 counts["excluded"] += 1
                 continue
             unit.source = {"file": item.file, "line": item.line, "id": identity, **unit.source}
@@ -146,7 +156,17 @@ def _rank_shard(
     blank = sum(item.row is None and not item.reason for item in shard.items)
     counts.update(documents=len(shard.items) - blank, blank=blank, errors=len(errors))
     counts["duplicates"] = selection.duplicates
-    return ShardUnits([*selection.ranked, *selection.sample], counts, errors, shard.size)
+    labels = recognizer(nlp, options.component).labels
+    units = [*selection.ranked, *selection.sample]
+    return ShardUnits(units, counts, errors, labels, shard.size)
+
+
+@contextmanager
+def _dead_workers() -> Iterator[None]:
+    try:
+        yield
+    except BrokenExecutor as error:
+        raise WorkerError(f"A worker died: {error}. Use fewer workers, or more memory.") from error
 
 
 def _summarize(

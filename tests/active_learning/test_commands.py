@@ -60,7 +60,7 @@ def test_suggest_and_merge(pipeline, corpus, tmp_path, loop):
     (tmp_path / "texts.txt").write_text("Tim Cook came.\nWashington\nNothing\n")
     out = tmp_path / "tasks"
     arguments = [pipeline, tmp_path / "texts.txt", out, "--n", 3, "--sample", 0]
-    result = run("suggest", *arguments, "--strategy", "margin")
+    result = run("suggest", *arguments, "--strategy", "errors")
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout[result.stdout.index("{") :])["tasks"] == 3
     lines = (out / "tasks.jsonl").read_text().splitlines()
@@ -74,6 +74,11 @@ def test_suggest_and_merge(pipeline, corpus, tmp_path, loop):
     result = run("suggest", *arguments[:2], again, "--exclude", merged)
     assert json.loads(result.stdout[result.stdout.index("{") :])["excluded"] == 3
     assert Path(again / "tasks.jsonl").read_text() == ""
+
+
+def test_suggest_offers_what_is_worth_it(pipeline, tmp_path):
+    result = run("suggest", pipeline, tmp_path, tmp_path / "out", "--strategy", "margin")
+    assert result.exit_code == 1 and "entropy, errors, random" in result.output
 
 
 def test_a_document_that_fails_is_an_exit_code(pipeline, tmp_path, loop):

@@ -9,10 +9,10 @@ import spacy
 from spacy.tokens import DocBin
 
 from overlapping import make_overlapping
-from spacy_crf_ner.active_learning import Options, suggest
+from spacy_crf_ner.active_learning import Options, suggest, suggestion
 from spacy_crf_ner.active_learning.ranking import identify, rank_texts
 from spacy_crf_ner.active_learning.suggestion import annotated_ids
-from spacy_crf_ner.annotate import Settings
+from spacy_crf_ner.annotate import Settings, WorkerError
 from spacy_crf_ner.data.offsets import INCORRECT
 from spacy_crf_ner.input_error import InputError
 
@@ -209,6 +209,30 @@ def test_what_a_corpus_annotates_is_not_asked(model, unsure, loop, tmp_path):
     assert summary["excluded"] == 1
     texts = {task["text"] for task in read_lines(tmp_path / "out" / "tasks.jsonl")}
     assert texts == {*TEXTS[1:]}
+    options = options._replace(unit="spans")
+    suggest(model, [write_corpus(tmp_path)], tmp_path / "questions", options)
+    asked = read_lines(tmp_path / "questions" / "tasks.jsonl")
+    assert asked and all(task["text"] != TEXTS[0] for task in asked)
+    of_second = [task["spans"][0] for task in asked if task["text"] == TEXTS[1]]
+    assert of_second and all((s["start"], s["label"]) != (0, "PER") for s in of_second)
+
+
+def test_a_dead_worker_is_named(model, tmp_path, monkeypatch):
+    from concurrent.futures.process import BrokenProcessPool
+    from contextlib import contextmanager
+
+    @contextmanager
+    def processes(workers, gpu_ids):
+        class Broken:
+            def map(self, work, items):
+                raise BrokenProcessPool("killed")
+
+        yield Broken()
+
+    monkeypatch.setattr(suggestion, "processes", processes)
+    with pytest.raises(WorkerError, match="killed"):
+        suggest(model, [write_corpus(tmp_path)], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_ids_are_the_same_in_every_run():

@@ -45,6 +45,7 @@ def test_corrupted_entities_are_returned_and_no_others_change():
 
 
 def test_a_question_is_named_by_its_tokens():
-    tokens = [("An", False), ("na", True), ("saw", True), ("Bonn", False)]
-    unit = Unit("id", "Anna saw Bonn", tokens, [], 0.0, "", {}, (0, 4, "PER"))
-    assert _name(unit) == f"{identify('Anna saw Bonn')} 0 2 PER"
+    doc = Doc(spacy.blank("en").vocab, ["It", ".", "An", "na", "saw", "Bonn"], [True] * 5 + [False])
+    text = doc.text.removeprefix("It . ")
+    unit = Unit("id", text, [], [], 0.0, "", {"offset": 5}, (0, 5, "PER"))
+    assert _name(doc, unit) == f"{identify(doc.text)} 2 4 PER"
