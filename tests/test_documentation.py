@@ -52,6 +52,7 @@ REPLACED = {
     "--config char.cfg": "--config short.cfg",  # of `distill`
     " --folds 2": " --folds 0",  # training takes long
     " careful --recall 0.95": " new --recall 0.5",  # "careful" exists, and the corpus is small
+    "export training/model-best exported": "export training/model-best new",  # so does "exported"
 }
 SHORT = {
     "spacy train": "--training.max_steps 2 --training.eval_frequency 2",
@@ -122,7 +123,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, tiny_transformer: str) -
     trained.add_pipe("crf_ner", name="ner", config={"model": {"tok2vec": LISTENER}})
     examples = [spacy.training.Example(nlp.make_doc(doc.text), doc) for doc in docs]
     train(trained, examples)
-    for name in ("training/model-best", "model", "other/model-best"):
+    for name in ("training/model-best", "model", "other/model-best", "exported"):
         (folder / name).mkdir(parents=True)
         trained.to_disk(folder / name)
     DocBin(docs=docs * 4).to_disk(folder / "corpus" / "calibration.spacy")

@@ -33,7 +33,7 @@ def export(
     Transformer, recurrent encoder and characters run in ONNX Runtime. The exported
     pipeline has the same entities, and confidences within 1e-4 in fp32. All that predicts
     works, such as annotate, calibrate and n-best; it can no longer be trained.
-    Where it runs, only the extra `runtime` is needed, about a tenth of the disk space.
+    Where it runs, only the extra `runtime` is needed.
 
     \b
     Examples:

@@ -31,11 +31,11 @@ def load(model: str, gpu_id: int = -1, precision: str | None = None) -> Language
         hint = ""
         if not registry.has("factories", "transformer"):
             hint = (
-                " A pipeline that is not exported needs torch and spacy-transformers: "
-                'pip install "spacy-crf-ner[train]".'
+                "A pipeline that is not exported needs torch and spacy-transformers: "
+                'pip install "spacy-crf-ner[train]". '
             )
         raise InputError(
-            f"{model}: expected a pipeline that spaCy can load, got one that fails: {error}{hint}"
+            f"{model}: expected a pipeline that spaCy can load, got one that fails. {hint}{error}"
         ) from error
     if precision is not None:
         with required("train"):

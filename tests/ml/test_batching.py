@@ -146,9 +146,9 @@ def test_token_types_go_along() -> None:
     docs = [nlp("a"), nlp("b c")]
     seen = []
 
-    def forward_fn(ids: np.ndarray, mask: np.ndarray, types: Any) -> np.ndarray:
+    def forward_fn(ids: torch.Tensor, mask: torch.Tensor, types: Any) -> torch.Tensor:
         seen.append((ids.tolist(), mask.tolist(), types.tolist()))
-        return ids[..., None].astype("f")
+        return ids[..., None].float()
 
     windows = [[doc[:]] for doc in docs]
     padding = windows_of.Padding("<pad>", 9)
