@@ -17,22 +17,20 @@ from ..extras import required
 from ..input_error import InputError
 from ..ml.label_chains import extended
 from ..ml.onnx_shim import require_trainable
-from ..ml.potentials import SCORES, Potentials, nll
+from ..ml.potentials import SCORES, Potentials
 from ..ml.threads import use_one_thread_after_fork
 from ..tags import TAG_OUTSIDE, TagScheme
 from .annotation import Prediction, add_confidence_extension, annotate
-from .crf_pipe import BATCH_SIZE, CRFPipe
+from .calibrated_pipe import CalibratedPipe
 from .flat import FlatChain
 from .gold import collect_labels
 from .interval_scheduling import Candidate, best_beside
 from .listeners import require_features, require_upstream
 from .lookup import require_own_key
 from .overlapping import LabelChains
-from .platt_scaling import UNCHANGED, PlattScaling, fit_platt_scaling
 from .settings import FittedSetting, Setting
 from .spacy_internals import check_lexeme_norms, listeners, remember_pipeline
 from .teaching import Lesson, Teacher, find_lessons, mixture_counts
-from .temperature_scaling import Batch, fit_temperature
 
 DECODINGS = ("viterbi", "f_score")
 ENTITIES = ("flat", "overlapping")
@@ -66,7 +64,7 @@ subword_features = true
     },
     default_score_weights={"ents_f": 1.0, "ents_p": 0.0, "ents_r": 0.0, "ents_per_type": None},
 )
-class CRFEntityRecognizer(CRFPipe):
+class CRFEntityRecognizer(CalibratedPipe):
     """Set `Doc.ents` by decoding a linear-chain CRF, each entity with its probability.
 
     Preset entities of a doc are kept, and the others are predicted given them. No predicted entity
@@ -344,71 +342,6 @@ class CRFEntityRecognizer(CRFPipe):
         scores: dict[str, Any] = super().score(examples, **kwargs)
         return scores
 
-    def fit_temperature(self, examples: Iterable[Example]) -> float:
-        """Set the temperature that maximizes the likelihood of the gold entities.
-
-        This calibrates the confidences. With decode = "viterbi", it affects entities only through
-        the thresholds. The loss is convex in 1 / temperature if all tokens are annotated. Docs
-        without annotation are ignored.
-
-        examples: Examples that were not used for training. The components before this one must
-            have processed their `predicted` docs.
-
-        Returns the temperature, 0.05 to 20. Source: Guo et al. (2017), ICML, for a softmax.
-        Raises InputError if no example has annotation, and as `get_loss`.
-        Warns if the best temperature is outside this range.
-        """
-        examples = list(examples)
-        validate_examples(examples, "CRFEntityRecognizer.fit_temperature")
-        annotated = [eg for eg in examples if self.chains.is_annotated(eg)]
-        if not annotated:
-            raise InputError(
-                f"[{self.name}] expected examples with annotated entities, got {len(examples)} "
-                f"without: the temperature cannot be fitted. {self._where_gold_is}."
-            )
-        batches = self._batches(annotated)
-        self.temperature = fit_temperature(batches, self.chains.scheme.constraints, self.name)
-        return self.temperature
-
-    def fit_platt_scaling(self, examples: Iterable[Example]) -> PlattScaling:
-        """Set the slope and the intercept by maximum likelihood: are probable spans entities?
-
-        They are fitted to all spans with a posterior of at least 0.02, at the temperature, whose
-        tokens and label are annotated; so fit the temperature first.
-
-        examples: As for `fit_temperature`.
-
-        Warns if spans with a higher posterior are less often entities.
-        """
-        examples = list(examples)
-        validate_examples(examples, "CRFEntityRecognizer.fit_platt_scaling")
-        self.platt_slope, self.platt_intercept = UNCHANGED
-        lowest = np.full(len(self.labels), 0.02)
-        judged: list[tuple[float, bool]] = []
-        for i in range(0, len(examples), BATCH_SIZE):
-            batch = examples[i : i + BATCH_SIZE]
-            found = self._posterior([eg.predicted for eg in batch]).candidates(lowest)
-            for eg, candidates in zip(batch, found):
-                judged += self.chains.judge_spans(eg, candidates)
-        posteriors, correct = np.array(judged, dtype=np.float64).reshape(-1, 2).T
-        scaling = fit_platt_scaling(posteriors, correct, self.name)
-        self.platt_slope, self.platt_intercept = scaling
-        return scaling
-
-    def log_likelihoods(self, examples: Iterable[Example]) -> list[float]:
-        """Compute the log probability of the gold entities of each example, at the temperature.
-
-        It sums over all tags of tokens without annotation. The components before this one must have
-        processed the `predicted` docs.
-
-        Raises InputError as `get_loss`.
-        """
-        examples = list(examples)
-        constraints, temperature = self.chains.scheme.constraints, self.temperature
-        losses = [nll(*batch, constraints, temperature) for batch in self._batches(examples)]
-        by_doc = np.concatenate(losses).reshape(len(examples), -1) if losses else np.zeros((0, 1))
-        return (-by_doc.sum(1)).tolist()  # type: ignore[no-any-return]
-
     def get_loss(self, examples: Iterable[Example], scores: Potentials) -> tuple[float, Potentials]:
         """Compute the negative log likelihood of the gold entities, in nats, summed over docs.
 
@@ -530,21 +463,6 @@ class CRFEntityRecognizer(CRFPipe):
             self.finish_update(sgd)
         losses[self.name] += divergence
         return losses
-
-    @property
-    def _where_gold_is(self) -> str:
-        key = self.entities_key
-        return f"Check that the corpus has doc.ents{f' or doc.spans[{key!r}]' if key else ''}"
-
-    def _batches(self, examples: Sequence[Example]) -> list[Batch]:
-        """Compute the potentials of predicted docs, with their gold tags, in batches."""
-        batches = []
-        for i in range(0, len(examples), BATCH_SIZE):
-            batch = examples[i : i + BATCH_SIZE]
-            gold, hidden = self.chains.gold(batch)
-            potentials, _ = self.chains.split(self._potentials([eg.predicted for eg in batch]))
-            batches.append((potentials, gold, hidden))
-        return batches
 
     def _forget_fits(self) -> None:
         """Drop what was fitted to other weights."""

@@ -1,0 +1,96 @@
+"""A CRF pipe whose probabilities are calibrated on examples."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from spacy.training import Example, validate_examples
+
+from ..input_error import InputError
+from ..ml.potentials import nll
+from .crf_pipe import BATCH_SIZE, CRFPipe
+from .platt_scaling import UNCHANGED, PlattScaling, fit_platt_scaling
+from .temperature_scaling import Batch, fit_temperature
+
+
+class CalibratedPipe(CRFPipe):
+    """A CRF pipe that fits its temperature and its Platt scaling."""
+
+    def fit_temperature(self, examples: Iterable[Example]) -> float:
+        """Set the temperature that maximizes the likelihood of the gold entities.
+
+        This calibrates the confidences. With decode = "viterbi", it affects entities only through
+        the thresholds. The loss is convex in 1 / temperature if all tokens are annotated. Docs
+        without annotation are ignored.
+
+        examples: Examples that were not used for training. The components before this one must
+            have processed their `predicted` docs.
+
+        Returns the temperature, 0.05 to 20. Source: Guo et al. (2017), ICML, for a softmax.
+        Raises InputError if no example has annotation, and as `get_loss`.
+        Warns if the best temperature is outside this range.
+        """
+        examples = list(examples)
+        validate_examples(examples, "CRFEntityRecognizer.fit_temperature")
+        annotated = [eg for eg in examples if self.chains.is_annotated(eg)]
+        if not annotated:
+            raise InputError(
+                f"[{self.name}] expected examples with annotated entities, got {len(examples)} "
+                f"without: the temperature cannot be fitted. {self._where_gold_is}."
+            )
+        batches = self._batches(annotated)
+        self.temperature = fit_temperature(batches, self.chains.scheme.constraints, self.name)
+        return self.temperature
+
+    def fit_platt_scaling(self, examples: Iterable[Example]) -> PlattScaling:
+        """Set the slope and the intercept by maximum likelihood: are probable spans entities?
+
+        They are fitted to all spans with a posterior of at least 0.02, at the temperature, whose
+        tokens and label are annotated; so fit the temperature first.
+
+        examples: As for `fit_temperature`.
+
+        Warns if spans with a higher posterior are less often entities.
+        """
+        examples = list(examples)
+        validate_examples(examples, "CRFEntityRecognizer.fit_platt_scaling")
+        self.platt_slope, self.platt_intercept = UNCHANGED
+        lowest = np.full(len(self.labels), 0.02)
+        judged: list[tuple[float, bool]] = []
+        for i in range(0, len(examples), BATCH_SIZE):
+            batch = examples[i : i + BATCH_SIZE]
+            found = self._posterior([eg.predicted for eg in batch]).candidates(lowest)
+            for eg, candidates in zip(batch, found):
+                judged += self.chains.judge_spans(eg, candidates)
+        posteriors, correct = np.array(judged, dtype=np.float64).reshape(-1, 2).T
+        scaling = fit_platt_scaling(posteriors, correct, self.name)
+        self.platt_slope, self.platt_intercept = scaling
+        return scaling
+
+    def log_likelihoods(self, examples: Iterable[Example]) -> list[float]:
+        """Compute the log probability of the gold entities of each example, at the temperature.
+
+        It sums over all tags of tokens without annotation. The components before this one must have
+        processed the `predicted` docs.
+
+        Raises InputError as `get_loss`.
+        """
+        examples = list(examples)
+        constraints, temperature = self.chains.scheme.constraints, self.temperature
+        losses = [nll(*batch, constraints, temperature) for batch in self._batches(examples)]
+        by_doc = np.concatenate(losses).reshape(len(examples), -1) if losses else np.zeros((0, 1))
+        return (-by_doc.sum(1)).tolist()  # type: ignore[no-any-return]
+
+    @property
+    def _where_gold_is(self) -> str:
+        key = self.entities_key
+        return f"Check that the corpus has doc.ents{f' or doc.spans[{key!r}]' if key else ''}"
+
+    def _batches(self, examples: Sequence[Example]) -> list[Batch]:
+        """Compute the potentials of predicted docs, with their gold tags, in batches."""
+        batches = []
+        for i in range(0, len(examples), BATCH_SIZE):
+            batch = examples[i : i + BATCH_SIZE]
+            gold, hidden = self.chains.gold(batch)
+            potentials, _ = self.chains.split(self._potentials([eg.predicted for eg in batch]))
+            batches.append((potentials, gold, hidden))
+        return batches
