@@ -115,7 +115,7 @@ def test_it_is_fitted_to_all_spans_with_annotation(
         seen.extend([sorted(zip(p, correct)), name])
         return PlattScaling(0.5, -0.25)
 
-    monkeypatch.setattr("spacy_crf_ner.pipeline.crf_ner.fit_platt_scaling", fit)
+    monkeypatch.setattr("spacy_crf_ner.pipeline.calibrated_pipe.fit_platt_scaling", fit)
     assert ner.fit_platt_scaling(examples) == ner.platt_scaling == (0.5, -0.25)
     assert 0 < sum(correct for _, correct in expected) < len(expected) == len(seen[0])
     assert [y for _, y in seen[0]] == [y for _, y in sorted(expected)]
