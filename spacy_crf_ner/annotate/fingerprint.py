@@ -5,6 +5,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from spacy.language import Language
 from spacy.util import get_package_path, is_package
 
 from ..input_error import InputError
@@ -19,13 +20,14 @@ PACKAGES = ("spacy-crf-ner", "spacy", "thinc", "torch", "transformers")
 def make_fingerprint(model: str, sources: Sources, settings: Settings) -> dict[str, Any]:
     """Describe a run by the content of the model, the files of the input, settings and versions.
 
-    Size and modification time represent the content of an input file.
+    Size and modification time represent the content of an input file. The names of shards depend
+    on the order of the files.
     settings: Settings with a precision other than "auto".
     """
     assert settings.precision != "auto"
     return {
         "model": _digest(_find_model(model)),
-        "input": {each.name: [each.size, each.modified] for each in sources.sources},
+        "input": [[each.name, each.kind, each.size, each.modified] for each in sources.sources],
         **settings._asdict(),
         "versions": {name: version(name) for name in PACKAGES},
     }
@@ -39,7 +41,11 @@ def has_auto_precision(model: str) -> bool:
 
 def load_model(precision: str | None, gpu_id: int, *, model: str) -> str | None:
     """Load a pipeline in a worker; return its precision, with "auto" resolved, or None."""
-    nlp = load(model, gpu_id, precision)
+    return resolved_precision(load(model, gpu_id, precision))
+
+
+def resolved_precision(nlp: Language) -> str | None:
+    """Return the precision that a pipeline predicts in; None if it was not accelerated."""
     for _, pipe in nlp.pipeline:
         for node in pipe.model.walk() if hasattr(pipe, "model") else ():
             for shim in node.shims:

@@ -14,7 +14,7 @@ from spacy.util import load_model_from_config
 from thinc.api import Config
 
 from ..annotate.chunking import chunk_text
-from ..annotate.fingerprint import make_fingerprint
+from ..annotate.fingerprint import make_fingerprint, resolved_precision
 from ..annotate.inputs import find_sources
 from ..annotate.output_folder import ShardFolder, ShardReport, write_report
 from ..annotate.readers import GOLD, Item, require_text_column
@@ -154,8 +154,10 @@ def load_teachers(
 def _load_in_worker(
     precision: str | None, gpu_id: int, *, teachers: Sequence[str], component: str | None
 ) -> str | None:
-    load_teachers(tuple(teachers), gpu_id, precision, component)
-    return precision
+    """Load the teachers; return their precision: fp32, which all of them have, if they differ."""
+    loaded = load_teachers(tuple(teachers), gpu_id, precision, component)
+    found = {resolved_precision(teacher.nlp) for teacher in loaded} - {None}
+    return found.pop() if len(found) == 1 else "fp32" if found else None
 
 
 @lru_cache(maxsize=1)

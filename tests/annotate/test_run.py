@@ -252,6 +252,20 @@ def test_of_a_shard_that_was_done_twice_the_last_report_counts(tmp_path):
     assert errors(tmp_path / "out") == [{"line": 9}]
 
 
+def test_inputs_in_another_order_do_not_continue_a_run(model, corpus, tmp_path):
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"text": "in Hanoi"}\n')
+
+    def annotate(*inputs, resume=False):
+        run = Run(model, inputs, tmp_path / "out", Settings(), resume, False, lambda progress: None)
+        return run.execute(nullcontext(Loop()))
+
+    annotate(corpus, other)
+    with pytest.raises(InputError, match="expected the input of the earlier run"):
+        annotate(other, corpus, resume=True)
+    assert annotate(corpus, other, resume=True)["in"] == 11
+
+
 def test_a_shard_without_a_report_is_done_again(model, corpus, tmp_path):
     output = tmp_path / "out"
     execute(model, corpus, output)

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -142,24 +143,50 @@ def test_a_run_that_ended_continues_to_the_same_bits(
     assert before.items() <= contents(paths[1] / "teachers", "*.npz").items()
 
 
-@pytest.mark.parametrize("changed", ["teacher", "input", "tokenizer", "setting"])
+@pytest.mark.parametrize("changed", ["teacher", "input", "order", "gold", "tokenizer", "setting"])
 def test_it_does_not_continue_with_something_else(
     changed: str, teacher: str, student: Path, tmp_path: Path
 ) -> None:
     texts = write_texts(tmp_path / "in.jsonl", TEXTS)
-    distill([teacher], [texts], tmp_path / "out", student)
+    inputs, gold = [write_gold(tmp_path / "gold.spacy"), texts], None
+    distill([teacher], inputs, tmp_path / "out", student)
     teachers, settings = [teacher], DEFAULTS
     if changed == "teacher":
         teachers = [teacher, teacher]
     elif changed == "input":
         write_texts(tmp_path / "in.jsonl", TEXTS * 2)
+    elif changed == "order":
+        inputs = inputs[::-1]
+    elif changed == "gold":
+        gold, *inputs = inputs
     elif changed == "tokenizer":
         student.write_text(student.read_text().replace('lang = "en"', 'lang = "de"'))
     else:
         settings = settings._replace(max_characters=100)
     with pytest.raises(InputError, match=r"of the earlier run, .* with --restart"):
-        distill(teachers, [texts], tmp_path / "out", student, settings, resume=True)
-    distill(teachers, [texts], tmp_path / "out", student, settings, restart=True)
+        distill(teachers, inputs, tmp_path / "out", student, settings, gold=gold, resume=True)
+    distill(teachers, inputs, tmp_path / "out", student, settings, gold=gold, restart=True)
+
+
+def test_auto_precision_is_that_of_all_teachers(
+    teacher: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = partial(shards._load_in_worker, "auto", -1, teachers=[teacher, teacher], component=None)
+    for of_teachers, expected in (
+        (["bf16", "bf16"], "bf16"),
+        ([None, "int8"], "int8"),
+        (["bf16", "int8"], "fp32"),
+        ([None, None], None),
+    ):
+        precisions = iter(of_teachers)
+        monkeypatch.setattr(shards, "resolved_precision", lambda nlp: next(precisions))
+        assert load() == expected
+
+
+def test_the_precision_auto_of_a_run(teacher: str, student: Path, tmp_path: Path) -> None:
+    texts = write_texts(tmp_path / "in.jsonl", TEXTS)
+    settings = DEFAULTS._replace(precision="auto")
+    assert distill([teacher], [texts], tmp_path / "out", student, settings)["out"] == len(TEXTS)
 
 
 def test_another_student_learns_from_the_same_scores(
