@@ -1,6 +1,6 @@
 """Distillation: the teachers' scores of a corpus, and the training of a student on them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from spacy.language import Language
 
 from ..annotate import Settings
 from ..annotate.multiprocess import processes
+from ..annotate.output_folder import FINGERPRINT, STATE
 from ..annotate.run import OnProgress
 from ..docbin import read_docbin
 from ..input_error import InputError
@@ -75,6 +76,9 @@ def distill(
     if not teachers:
         raise InputError("teachers: expected a pipeline, got none. Give one with --teacher.")
     out = Path(output)
+    _require_free(
+        out, {"--teacher": teachers, "--config": [config], "--gold": [gold], "--dev": [dev]}
+    )
     nlp = load_student(config)
     kinds = [LoadedTeacher(each, -1, None, component).common for each in teachers]
     require_teachers(nlp, kinds, teachers)
@@ -116,6 +120,28 @@ def distill(
     complete.to_disk(out / "config.cfg")
     train(out / "config.cfg", out, use_gpu=[*gpu_ids, -1][0])
     return {**summary, "output": str(out), "model": str(out / "model-best")}
+
+
+def _require_free(out: Path, read: Mapping[str, Sequence[str | Path | None]]) -> None:
+    """Raise InputError if the training would replace what is not of an earlier run, or is read."""
+    written = [out / name for name in ("config.cfg", "model-best", "model-last", "dev.spacy")]
+    found = [path.name for path in written if path.exists()]
+    if found and not (out / "teachers" / STATE / FINGERPRINT).exists():
+        raise InputError(
+            f"{out}: expected a new folder, or one of an earlier run, got one with {found}. Choose "
+            "another folder."
+        )
+    if any(read["--dev"]):
+        written.pop()
+    for option, given in read.items():
+        for each in filter(None, given):
+            source = Path(each).resolve()
+            for path in (path.resolve() for path in written):
+                if source.is_relative_to(path) or path.is_relative_to(source):
+                    raise InputError(
+                        f"{option} {each}: expected a path that the run does not write to, got one "
+                        f"that it replaces, in {out}. Choose another folder for the output."
+                    )
 
 
 def _require_labels(nlp: Language, gold: Path, labels: Sequence[str]) -> None:

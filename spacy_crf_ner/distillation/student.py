@@ -21,7 +21,8 @@ def load_student(config: str | Path) -> Language:
 
     config: A path, or the name of a shipped config.
 
-    Raises InputError if there is no such file, and for a pipeline without a `crf_ner`, or several.
+    Raises InputError if there is no such file, and for a pipeline without a `crf_ner`, or several,
+    and for a training that ends after some epochs, or never.
     """
     path = Path(config) if Path(config).is_file() else shipped(str(config))
     if not path.is_file():
@@ -32,6 +33,12 @@ def load_student(config: str | Path) -> Language:
         )
     nlp = load_model_from_config(load_config(path), auto_fill=True)
     recognizer(nlp)
+    training = nlp.config.interpolate()["training"]
+    if training["max_epochs"] > 0 or not (training["max_steps"] or training["patience"]):
+        raise InputError(
+            f"{config}: expected max_steps or patience in [training], and max_epochs 0, as the "
+            f"corpus is a stream, got max_epochs {training['max_epochs']}. Set max_steps."
+        )
     return nlp
 
 

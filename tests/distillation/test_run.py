@@ -1,6 +1,7 @@
 """A student learns from teachers; a run that ended continues to the same bits."""
 
 import json
+import shutil
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import spacy
 from spacy.cli.train import train as spacy_train
+from spacy.language import Language
 from spacy.tokens import Doc, DocBin
 from thinc.api import Config
 
@@ -178,8 +180,9 @@ def test_auto_precision_is_that_of_all_teachers(
         (["bf16", "int8"], "fp32"),
         ([None, None], None),
     ):
-        precisions = iter(of_teachers)
-        monkeypatch.setattr(shards, "resolved_precision", lambda nlp: next(precisions))
+        monkeypatch.setattr(
+            shards, "resolved_precision", lambda nlp, found=iter(of_teachers): next(found)
+        )
         assert load() == expected
 
 
@@ -280,7 +283,31 @@ def test_a_teacher_that_merges_tokens_is_an_error_of_the_doc(
     summary = distill([str(tmp_path / "merging")], [texts], tmp_path / "out", student)
     assert summary["errors"] == 1
     text = (tmp_path / "out" / "teachers" / "errors.jsonl").read_text()
-    assert "expected 9 tokens, as the student has, got 7" in text
+    assert "expected the 9 tokens of the student, got 7 others" in text
+
+
+@Language.component("merge_and_split")
+def merge_and_split(doc: Doc) -> Doc:
+    """Keep the number of tokens."""
+    if doc.text.startswith("Tim Cook visited"):
+        with doc.retokenize() as retokenizer:
+            retokenizer.merge(doc[:2])
+            retokenizer.split(doc[2], ["vis", "ited"], [doc[2], doc[2]])
+    return doc
+
+
+def test_a_teacher_that_shifts_tokens_is_an_error_of_the_doc(
+    trained: Any, student: Path, tmp_path: Path
+) -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("merge_and_split")
+    nlp.add_pipe("crf_ner", source=trained)
+    nlp.to_disk(tmp_path / "shifting")
+    texts = write_texts(tmp_path / "in.jsonl", ["Tim Cook visited Hanoi", *TEXTS[1:]])
+    summary = distill([str(tmp_path / "shifting")], [texts], tmp_path / "out", student)
+    assert summary["errors"] >= 1
+    text = (tmp_path / "out" / "teachers" / "errors.jsonl").read_text()
+    assert "expected the 4 tokens of the student, got 4 others" in text
 
 
 def test_nothing_but_empty_texts(teacher: str, student: Path, tmp_path: Path) -> None:
@@ -433,3 +460,45 @@ def test_pipelines_without_the_component(teacher: str, student: Path, tmp_path: 
         distill([teacher], [gold], tmp_path / "out", student, gold=gold)
     with pytest.raises(InputError, match="expected spaCy's binary format"):
         distill([teacher], [], tmp_path / "out", student, gold=texts)
+
+
+def test_no_file_that_is_read_or_of_someone_else_is_replaced(
+    teacher: str, student: Path, tmp_path: Path
+) -> None:
+    texts, gold = write_texts(tmp_path / "in.jsonl", TEXTS), write_gold(tmp_path / "gold.spacy")
+    out = tmp_path / "training"
+    shutil.copytree(teacher, out / "model-best")
+    with pytest.raises(InputError, match=r"training: expected a new folder, .* \['model-best'\]"):
+        distill([teacher], [texts], out, student)
+    state = out / "teachers" / "_progress"
+    state.mkdir(parents=True)
+    (state / "fingerprint.json").write_text("{}")
+    shutil.copy(student, out / "config.cfg")
+    gold.rename(out / "dev.spacy")
+    paths: Any = {"gold": out / "dev.spacy"}
+    for teachers, config, given, option in (
+        ([teacher, f"{out}/../training/model-best"], student, {}, "--teacher"),
+        ([teacher, str(out)], student, {}, "--teacher"),
+        ([teacher], out / "config.cfg", {}, "--config"),
+        ([teacher], student, paths, "--gold"),
+        ([teacher], student, {"dev": out / "model-best" / "dev.spacy"}, "--dev"),
+    ):
+        with pytest.raises(InputError, match=f"{option} .*: expected a path that the run does not"):
+            distill(teachers, [texts], out, config, restart=True, **given)
+    summary = distill([teacher], [texts], out, student, dev=out / "dev.spacy", restart=True)
+    assert summary["out"] == len(TEXTS)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"max_epochs": 2}, {"max_steps": 0, "patience": 0}], ids=["epochs", "endless"]
+)
+def test_a_training_that_a_stream_does_not_end(
+    settings: Any, teacher: str, student: Path, tmp_path: Path
+) -> None:
+    config = Config().from_disk(student)
+    config["training"].update(settings)
+    config.to_disk(student)
+    texts = write_texts(tmp_path / "in.jsonl", TEXTS)
+    with pytest.raises(InputError, match=r"small.cfg: expected max_steps or patience .* Set max_s"):
+        distill([teacher], [texts], tmp_path / "out", student)
+    assert not (tmp_path / "out").exists()
