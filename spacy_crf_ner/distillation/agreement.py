@@ -36,9 +36,12 @@ def write_held_out(nlp: Language, shards: Path, file: Path) -> int:
 
 def _held_out(nlp: Language, shards: Path, hold_out: int) -> Iterator[Doc]:
     ner = recognizer(nlp)
+    number = 0
     for path in find_shards(shards):
         shard = read_shard(path, nlp.vocab)
-        for gold, emissions in zip(shard.docs[::hold_out], shard.emissions[::hold_out]):
+        held = slice(-number % hold_out, None, hold_out)
+        number += len(shard.docs)
+        for gold, emissions in zip(shard.docs[held], shard.emissions[held]):
             doc = as_example(nlp, gold).predicted
             lesson = Lesson(shard.teachers, emissions, 1.0, 1.0)
             spans = [Span(doc, *span) for span in probable_entities(doc, lesson, ner.chains_of)]

@@ -12,11 +12,12 @@ from ..annotate import Settings
 from ..annotate.multiprocess import processes
 from ..annotate.output_folder import FINGERPRINT, STATE
 from ..annotate.run import OnProgress
-from ..docbin import read_docbin
+from ..docbin import SUFFIX, read_docbin
 from ..input_error import InputError
 from ..pipeline.gold import gold_entities
 from ..pipeline.lookup import recognizer
 from ..training.taught_corpus import require_numbers
+from ..training.taught_shard import as_example
 from .agreement import write_held_out
 from .shards import MAX_CHARACTERS, SHARD_SIZE, LoadedTeacher, TeachingRun
 from .student import load_student, require_teachers, student_config
@@ -82,8 +83,8 @@ def distill(
     nlp = load_student(config)
     kinds = [LoadedTeacher(each, -1, None, component).common for each in teachers]
     require_teachers(nlp, kinds, teachers)
-    if gold is not None:
-        _require_labels(nlp, gold, kinds[0].labels)
+    for corpus in filter(None, (gold, dev)):
+        _require_gold(nlp, corpus, kinds[0].labels)
     with progress as on_progress:
         run = TeachingRun(
             model=teachers[0],
@@ -134,7 +135,7 @@ def _require_free(out: Path, read: Mapping[str, Sequence[str | Path | None]]) ->
     if any(read["--dev"]):
         written.pop()
     for option, given in read.items():
-        for each in filter(None, given):
+        for each in (each for each in given if each):
             source = Path(each).resolve()
             for path in (path.resolve() for path in written):
                 if source.is_relative_to(path) or path.is_relative_to(source):
@@ -144,14 +145,24 @@ def _require_free(out: Path, read: Mapping[str, Sequence[str | Path | None]]) ->
                     )
 
 
-def _require_labels(nlp: Language, gold: Path, labels: Sequence[str]) -> None:
-    """Raise InputError for an unreadable gold corpus, and for labels that the teachers lack."""
-    key = recognizer(nlp).entities_key
+def _require_gold(nlp: Language, gold: Path, labels: Sequence[str]) -> None:
+    """Raise InputError for a corpus that the student cannot read, or with unknown labels."""
+    ner = recognizer(nlp)
+    chains = ner.chains_of(ner.scheme.name, tuple(labels))
+    if not gold.is_dir() and gold.suffix != SUFFIX:
+        raise InputError(
+            f"{gold}: expected spaCy's binary format, a {SUFFIX} file, got another. Convert it "
+            "with spacy-crf-ner convert."
+        )
     for doc in read_docbin(gold, nlp.vocab)[1]:
-        for ent in gold_entities(doc, key):
+        for ent in gold_entities(doc, ner.entities_key):
             if ent.label_ not in labels:
                 raise InputError(
                     f"{gold}, entity {ent.text[:60]!r} in the doc {doc.text[:60]!r}: expected one "
                     f"of the labels of the teachers, {[*labels]}, got {ent.label_!r}. Rename it, "
                     "or train a teacher of these labels."
                 )
+        if len(doc):
+            examples = [as_example(nlp, doc)]
+            chains.gold(examples)
+            chains.negatives(examples, ner.incorrect_spans_key)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from spacy.language import Language
-from spacy.util import load_config, load_model_from_config, registry
+from spacy.util import get_sourced_components, load_config, load_model_from_config, registry
 from thinc.api import Config
 
 from ..input_error import InputError
@@ -13,7 +13,7 @@ from ..pipeline.lookup import recognizer
 from ..pipeline.teaching import Teacher
 from ..training.init_config import shipped
 
-READER = "spacy-crf-ner.TaughtCorpus.v1"
+READER, COPY = "spacy-crf-ner.TaughtCorpus.v1", "spacy.copy_from_base_model.v1"
 
 
 def load_student(config: str | Path) -> Language:
@@ -22,7 +22,8 @@ def load_student(config: str | Path) -> Language:
     config: A path, or the name of a shipped config.
 
     Raises InputError if there is no such file, and for a pipeline without a `crf_ner`, or several,
-    and for a training that ends after some epochs, or never.
+    for a sourced component, for a tokenizer that is changed in `[initialize]`, and for a training
+    that ends after some epochs, or never.
     """
     path = Path(config) if Path(config).is_file() else shipped(str(config))
     if not path.is_file():
@@ -31,8 +32,22 @@ def load_student(config: str | Path) -> Language:
             f"--config: expected a file, or one of {known}, got {str(config)!r}. Write one with "
             "spacy-crf-ner init-config."
         )
-    nlp = load_model_from_config(load_config(path), auto_fill=True)
+    given = load_config(path)
+    if sourced := [*get_sourced_components(given)]:
+        raise InputError(
+            f"{config}: expected components with a factory, got {sourced} with a source, whose "
+            "weights would be lost. Load weights in [initialize] instead."
+        )
+    nlp = load_model_from_config(given, auto_fill=True)
     recognizer(nlp)
+    initialize, default = (each["initialize"] for each in (nlp.config, type(nlp)().config))
+    before = initialize["before_init"] or {}
+    copies = before.get("@callbacks") == COPY and before.get("tokenizer")
+    if copies or initialize["tokenizer"] != default["tokenizer"]:
+        raise InputError(
+            f"{config}: expected a tokenizer that [nlp] describes, got a tokenizer or {COPY} "
+            "in [initialize], which the teachers do not have. Set nlp.tokenizer."
+        )
     training = nlp.config.interpolate()["training"]
     if training["max_epochs"] > 0 or not (training["max_steps"] or training["patience"]):
         raise InputError(
@@ -76,6 +91,13 @@ def student_config(
     dev_corpus = {"@readers": "spacy.Corpus.v1", "path": "${paths.dev}"}
     config["corpora"].update(train=train_corpus, dev=dev_corpus)
     config["training"].update(train_corpus="corpora.train", dev_corpus="corpora.dev", max_epochs=-1)
+    key, scores = recognizer(nlp).entities_key, config["training"]["score_weights"]
+    if (
+        key
+        and reader["hold_out"]
+        and not any(scores[name] for name in scores if not name.startswith("ents_"))
+    ):
+        scores.update(dict.fromkeys(scores), **{f"spans_{key}_f": 1.0})
     if not given_labels(nlp):
         of_component = config["initialize"]["components"].setdefault(recognizer(nlp).name, {})
         of_component["labels"] = [*labels]

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate, repeat
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from spacy.training import Example
 
 from ..input_error import InputError
 from ..pipeline.teaching import KEY, Lesson, Teacher
-from .taught_shard import as_example, checksum, find_shards, read_shard
+from .taught_shard import as_example, checksum, count_docs, find_shards, read_shard
 
 # Files that are read at once, to shuffle their docs.
 OPEN_FILES = 8
@@ -39,7 +40,7 @@ def taught_corpus(
         them, is 1 - weight.
     temperature: Divides the scores of the teachers and of the student. A higher one gives more
         weight to less probable entities.
-    hold_out: If not 0, docs 0, n, 2n, ... of each file are left out: agreement is measured on them.
+    hold_out: If not 0, docs 0, n, 2n, ... of the corpus are left out, to measure agreement on.
     seed: Of the order of the docs.
 
     Raises InputError for numbers out of their range; and when it reads, for a damaged file, and for
@@ -50,6 +51,8 @@ def taught_corpus(
 
     def read(nlp: Language) -> Iterator[Example]:
         waiting = find_shards(Path(path))
+        counts = map(count_docs, waiting) if hold_out else repeat(0)
+        first = dict(zip(waiting, accumulate(counts, initial=0)))  # index in the corpus
         rng.shuffle(waiting)
         teachers: list[Teacher] = []  # the same objects for all docs
         opened: list[list[_Row]] = []
@@ -61,7 +64,8 @@ def taught_corpus(
                 teachers = teachers or shard.teachers
                 _require_same(teachers, shard.teachers, file)
                 rows = [_Row(file, *row) for row in zip(*shard[:2], shard.emissions)]
-                rows = [row for i, row in enumerate(rows) if not hold_out or i % hold_out]
+                numbered = enumerate(rows, first[file])
+                rows = [row for i, row in numbered if not hold_out or i % hold_out]
                 rng.shuffle(rows)
                 opened += [rows] if rows else []
             if opened:

@@ -180,9 +180,7 @@ def test_auto_precision_is_that_of_all_teachers(
         (["bf16", "int8"], "fp32"),
         ([None, None], None),
     ):
-        monkeypatch.setattr(
-            shards, "resolved_precision", lambda nlp, found=iter(of_teachers): next(found)
-        )
+        monkeypatch.setattr(shards, "resolved_precision", partial(next, iter(of_teachers)))
         assert load() == expected
 
 
@@ -403,7 +401,11 @@ def test_overlapping_entities(tmp_path: Path) -> None:
         ("Tim Cook", "PERSON"),
         ("Hanoi", "GPE"),
     ]
-    assert spacy.load(tmp_path / "out" / "model-best").get_pipe("ner").entities == "overlapping"
+    nlp = spacy.load(tmp_path / "out" / "model-best")
+    assert nlp.get_pipe("ner").entities == "overlapping"
+    assert nlp.meta["performance"]["spans_sc_f"] is not None
+    weights = nlp.config["training"]["score_weights"]
+    assert {name for name, weight in weights.items() if weight} == {"spans_sc_f"}
 
 
 def with_labels(path: Path, labels: List[str]) -> Path:
@@ -502,3 +504,58 @@ def test_a_training_that_a_stream_does_not_end(
     with pytest.raises(InputError, match=r"small.cfg: expected max_steps or patience .* Set max_s"):
         distill([teacher], [texts], tmp_path / "out", student)
     assert not (tmp_path / "out").exists()
+
+
+def test_many_small_files_hold_out_a_tenth(teacher: str, student: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for i in range(20):
+        (folder / f"{i:02}.csv").write_text(f"text\nTim Cook visited Hanoi {i}\n")
+    out = tmp_path / "out"
+    distill([teacher], [folder], out, student)
+    held = list(DocBin().from_disk(out / "dev.spacy").get_docs(spacy.blank("en").vocab))
+    assert [doc.text.split()[-1] for doc in held] == ["0", "10"]
+    rest = {eg.text for eg in taught_corpus(out / "teachers", hold_out=10)(spacy.blank("en"))}
+    assert len(rest) == 18 and not rest & {doc.text for doc in held}
+
+
+def test_gold_corpora_are_checked_before_the_teachers_read(
+    teacher: str, student: Path, tmp_path: Path
+) -> None:
+    texts, out = write_texts(tmp_path / "in.jsonl", TEXTS), tmp_path / "out"
+    nlp = spacy.blank("en")
+    doc = nlp.make_doc("in Hanoi  today")
+    doc.ents = [spacy.tokens.Span(doc, 1, 3, "GPE")]
+    DocBin(docs=[doc]).to_disk(tmp_path / "space.spacy")
+    for option in ("gold", "dev"):
+        for name, error, message in (
+            ("none.spacy", OSError, "none.spacy"),
+            ("in.jsonl", InputError, "expected spaCy's binary format, a .spacy file"),
+            ("space.spacy", InputError, "begins and ends with a word"),
+        ):
+            given: Any = {option: tmp_path / name}
+            with pytest.raises(error, match=message):
+                distill([teacher], [texts], out, student, **given)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    "section, content, message",
+    [
+        ("components", {"first": {"source": "teacher"}}, r"got \['first'\] with a source"),
+        (
+            "initialize",
+            {"before_init": {"@callbacks": "spacy.copy_from_base_model.v1", "tokenizer": "en"}},
+            "got a tokenizer or spacy.copy",
+        ),
+        ("initialize", {"tokenizer": {"pkuseg_model": "mixed"}}, "got a tokenizer or spacy.copy"),
+    ],
+)
+def test_students_that_would_be_others_than_trained(
+    section: str, content: Any, message: str, teacher: str, student: Path, tmp_path: Path
+) -> None:
+    config = Config().from_disk(student)
+    config[section].update(content)
+    config.to_disk(student)
+    with pytest.raises(InputError, match=message):
+        distill([teacher], [], tmp_path / "out", student)
