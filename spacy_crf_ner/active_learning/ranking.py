@@ -181,13 +181,16 @@ def _measure(
     for part, doc, found in zip(batch, docs, pipe.uncertainty(docs, log_odds=log_odds)):
         start, end, left, _ = part.chunk
         own = [token for token in doc if start <= token.idx + left < end]
+        # Annotators answer about whole texts, so they also see what earlier components found.
+        kept = () if pipe.overwrite else doc.ents
+        preset = {(ent.start, ent.end, ent.label_): 1.0 for ent in kept}
         entities, candidates = (
             [
                 ((doc[i].idx + left, doc[j - 1].idx + len(doc[j - 1]) + left, label), p)
                 for (i, j, label), p in each
                 if start <= doc[i].idx + left < end
             ]
-            for each in (found.entities, found.candidates)
+            for each in ((dict(found.entities) | preset).items(), found.candidates)
         )
         tokens = [(token.text, bool(token.whitespace_)) for token in own]
         entropy = found.entropy * len(own) / max(len(doc), 1)  # without the context of the part

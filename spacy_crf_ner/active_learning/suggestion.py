@@ -98,6 +98,8 @@ def suggest(
                 done = counts["documents"], counts["tokens"], monotonic() - began
                 on_progress(Progress(size, total, *done))
         chosen = choose(selection, options)
+        used = {span[2] for units in chosen for unit in units for span, _ in unit.entities}
+        labels = (*labels, *sorted(used.difference(labels)))  # also of earlier components
         for name, units in zip((TASKS, SAMPLE), chosen):
             write_tasks(folder, name, units, tool, labels, options.unit == "spans")
         summary = _summarize(counts, selection, *chosen)

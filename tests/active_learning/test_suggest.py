@@ -139,6 +139,37 @@ def fails_at_suggest(doc):
     return doc
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_entities_of_earlier_components_are_in_the_tasks(unsure, overwrite):
+    nlp = spacy.blank("en").from_config(unsure.config).from_bytes(unsure.to_bytes())
+    ruler = nlp.add_pipe("entity_ruler", first=True)
+    ruler.add_patterns([{"label": "DATE", "pattern": "Monday"}])
+    nlp.get_pipe("crf_ner").overwrite = overwrite
+    text = "Anna saw Bonn Monday. " * 20
+    for settings in (Settings(), Settings(max_characters=100)):
+        ((unit,),), _ = rank_texts(nlp, [text], Options(), settings)
+        preset = [(span, p) for span, p in unit.entities if span[2] == "DATE"]
+        starts = range(14, len(text), 22) if not overwrite else []
+        assert preset == [((start, start + 6, "DATE"), 1.0) for start in starts]
+        spans = [span for span, _ in unit.entities]
+        assert spans == sorted({*spans})
+        if settings == Settings():
+            assert spans == [(e.start_char, e.end_char, e.label_) for e in nlp(text).ents]
+    (asked,), _ = rank_texts(nlp, [text], Options(unit="spans"))
+    assert asked and all(unit.question[2] != "DATE" for unit in asked)
+
+
+def test_the_interface_has_the_labels_of_earlier_components(unsure, loop, tmp_path):
+    nlp = spacy.blank("en").from_config(unsure.config).from_bytes(unsure.to_bytes())
+    ruler = nlp.add_pipe("entity_ruler", first=True)
+    ruler.add_patterns([{"label": "DATE", "pattern": "It"}])
+    nlp.to_disk(tmp_path / "model")
+    out = tmp_path / "out"
+    suggest(str(tmp_path / "model"), [write_corpus(tmp_path)], out, tool="label-studio")
+    found = (out / "labeling.xml").read_text("utf-8")
+    assert [found.count(f'<Label value="{label}"/>') for label in ("DATE", "LOC", "PER")] == [1] * 3
+
+
 def test_overlapping_entities_have_no_questions_about_spans():
     nlp = make_overlapping()
     (units,), _ = rank_texts(nlp, ["Oslo won"], Options())
