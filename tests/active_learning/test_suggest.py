@@ -224,6 +224,11 @@ def test_the_division_into_shards_changes_nothing(model, loop, tmp_path):
     assert outputs[0] == outputs[1]
 
 
+def test_a_small_corpus_has_more_tasks_than_samples(model, loop, tmp_path):
+    summary = suggest(model, [write_corpus(tmp_path)], tmp_path / "out", Options(n=200))
+    assert (summary["tasks"], summary["sample"], summary["not_chosen"]) == (6, 1, 0)
+
+
 def test_what_a_corpus_annotates_is_not_asked(model, unsure, loop, tmp_path):
     docs = [unsure.make_doc(text) for text in TEXTS[:2]]
     docs[0].set_ents([docs[0].char_span(0, 4, "PER")])
