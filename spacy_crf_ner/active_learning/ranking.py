@@ -118,7 +118,11 @@ def rank_texts(
     for piece, (i, start), own in zip(pieces, origins, parts):
         documents[i].error = documents[i].error or piece.error
         if piece.error is None:
-            found[i] += _units(piece.text, start, own, options)
+            try:
+                found[i] += _units(piece.text, start, own, options)
+            except ValueError as error:
+                piece.fail(error)
+                documents[i].error = documents[i].error or piece.error
     for document, units in zip(documents, found):
         document.words = sum(len(unit.tokens) for unit in units)
         if document.error is not None:
@@ -198,9 +202,16 @@ def _measure(
 
 
 def _units(text: str, start: int, parts: Iterable[Part], options: Options) -> Iterator[Unit]:
-    """Make the units of a piece of a document, which begins at a character of it."""
+    """Make the units of a piece of a document, which begins at a character of it.
+
+    Raises ValueError if it was cut within a token.
+    """
     found: list[_Measured] = [part.result for part in parts]
     tokens = [token for each in found for token in each.tokens]
+    if "".join(word + " " * space for word, space in tokens) != text:
+        raise ValueError(
+            "expected spaces in a long text, got none: it cannot be split between tokens"
+        )
     entities = sorted(each for part in found for each in part.entities)
     candidates = sorted(each for part in found for each in part.candidates)
     if not any(word.strip() for word, _ in tokens):

@@ -115,6 +115,16 @@ def test_a_long_text_is_scored_in_chunks(unsure):
     assert parts.score == pytest.approx(whole.score, rel=0.05)
 
 
+@pytest.mark.parametrize("unit", ["docs", "sentences", "spans"])
+def test_a_token_across_a_cut_is_an_error(unsure, unit):
+    options, settings = Options(unit=unit), Settings(max_characters=2000)
+    texts = ["Bonn came", f"Anna {'x' * 7000} came"]
+    found, documents = rank_texts(unsure, texts, options, settings)
+    assert found[0] and not found[1]
+    assert documents[0].error is None
+    assert documents[1].error.startswith("ValueError: expected spaces in a long text")
+
+
 def test_empty_texts_are_no_units(unsure):
     for unit in ("docs", "sentences", "spans"):
         found, documents = rank_texts(unsure, ["", " \n", "It"], Options(unit=unit))
