@@ -118,7 +118,11 @@ def rank_texts(
     for piece, (i, start), own in zip(pieces, origins, parts):
         documents[i].error = documents[i].error or piece.error
         if piece.error is None:
-            found[i] += _units(piece.text, start, own, options)
+            try:
+                found[i] += _units(piece.text, start, own, options)
+            except ValueError as error:
+                piece.fail(error)
+                documents[i].error = documents[i].error or piece.error
     for document, units in zip(documents, found):
         document.words = sum(len(unit.tokens) for unit in units)
         if document.error is not None:
@@ -181,13 +185,16 @@ def _measure(
     for part, doc, found in zip(batch, docs, pipe.uncertainty(docs, log_odds=log_odds)):
         start, end, left, _ = part.chunk
         own = [token for token in doc if start <= token.idx + left < end]
+        # Annotators answer about whole texts, so they also see what earlier components found.
+        kept = () if pipe.overwrite else doc.ents
+        preset = {(ent.start, ent.end, ent.label_): 1.0 for ent in kept}
         entities, candidates = (
             [
                 ((doc[i].idx + left, doc[j - 1].idx + len(doc[j - 1]) + left, label), p)
                 for (i, j, label), p in each
                 if start <= doc[i].idx + left < end
             ]
-            for each in (found.entities, found.candidates)
+            for each in ((dict(found.entities) | preset).items(), found.candidates)
         )
         tokens = [(token.text, bool(token.whitespace_)) for token in own]
         entropy = found.entropy * len(own) / max(len(doc), 1)  # without the context of the part
@@ -195,9 +202,16 @@ def _measure(
 
 
 def _units(text: str, start: int, parts: Iterable[Part], options: Options) -> Iterator[Unit]:
-    """Make the units of a piece of a document, which begins at a character of it."""
+    """Make the units of a piece of a document, which begins at a character of it.
+
+    Raises ValueError if it was cut within a token.
+    """
     found: list[_Measured] = [part.result for part in parts]
     tokens = [token for each in found for token in each.tokens]
+    if "".join(word + " " * space for word, space in tokens) != text:
+        raise ValueError(
+            "expected spaces in a long text, got none: it cannot be split between tokens"
+        )
     entities = sorted(each for part in found for each in part.entities)
     candidates = sorted(each for part in found for each in part.candidates)
     if not any(word.strip() for word, _ in tokens):

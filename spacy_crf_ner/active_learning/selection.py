@@ -92,6 +92,17 @@ class Selection:
             else:
                 self._add_ranked(unit)
 
+    def balance(self, share: float) -> None:
+        """Limit the sample to a share of all, after the last `add`, if there are too few units.
+
+        The rest of the sample is ranked as other units are.
+        """
+        size = round(share * (len(self._ranked) + len(self._sample)))
+        for _, unit in self._sample[size:]:
+            del self._ids[unit.id]
+            self._add_ranked(unit)
+        del self._sample[size:]
+
     def _add_ranked(self, unit: Unit) -> None:
         if len(self._ranked) >= self._n and (not self._n or unit.rank > self._ranked[-1].rank):
             return

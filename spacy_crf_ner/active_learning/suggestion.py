@@ -97,7 +97,10 @@ def suggest(
                 size, labels = size + found.size, found.labels
                 done = counts["documents"], counts["tokens"], monotonic() - began
                 on_progress(Progress(size, total, *done))
+        selection.balance(options.sample)
         chosen = choose(selection, options)
+        used = {span[2] for units in chosen for unit in units for span, _ in unit.entities}
+        labels = (*labels, *sorted(used.difference(labels)))  # also of earlier components
         for name, units in zip((TASKS, SAMPLE), chosen):
             write_tasks(folder, name, units, tool, labels, options.unit == "spans")
         summary = _summarize(counts, selection, *chosen)

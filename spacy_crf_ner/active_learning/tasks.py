@@ -21,7 +21,7 @@ def write_tasks(
 
     For Label Studio, also write its labeling configuration, labeling.xml.
 
-    labels: The labels of the model.
+    labels: Those of the model, and of other predicted entities.
     binary: Whether the tasks are questions about spans.
     """
     records = map(TOOLS[tool], units)
@@ -47,13 +47,12 @@ def require_tool(tool: str, binary: bool) -> None:
 
 def _jsonl(unit: Unit) -> Record:
     """Until somebody answers "accept" or "reject", `convert` skips a task."""
-    binary = {"_is_binary": True} if unit.question else {}
     tokens = [{"text": text, "ws": space} for text, space in unit.tokens]
     return {
         "text": unit.text,
         "spans": _spans(unit),
         "tokens": tokens,
-        **binary,
+        "_is_binary": unit.question is not None,
         "answer": "ignore",
         "meta": _meta(unit),
     }

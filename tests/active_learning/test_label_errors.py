@@ -74,6 +74,15 @@ def test_errors_are_the_first_findings(tmp_path):
     assert all(p is None for unit in units for _, p in unit.entities)
 
 
+def test_a_label_of_one_fold_is_a_finding(tmp_path):
+    write_corpus(tmp_path / "gold.spacy", {3: [(0, 1, "PER"), (3, 4, "RARE")]})
+    nlp = config()
+    nlp.config["training"].update(max_steps=2, eval_frequency=1)
+    found = review(nlp, tmp_path / "gold.spacy", 2)
+    rare = [each for each in found.findings if each["gold"] and each["gold"]["label"] == "RARE"]
+    assert [(each["doc"], each["gold_probability"]) for each in rare] == [(3, 0.0)]
+
+
 def test_log_odds_compare_prediction_and_gold(trained, tmp_path):
     nlp = spacy.blank("en")
     doc = nlp.make_doc("Tim Cook visited Hanoi.")

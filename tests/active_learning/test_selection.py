@@ -83,6 +83,22 @@ def test_memory_is_that_of_the_chosen():
     assert len(selection._ranked) == 3 and len(selection._sample) == 2
 
 
+@pytest.mark.parametrize(
+    "pool, share, ranked, sample",
+    [(100, 0.1, 90, 10), (20, 0.1, 18, 2), (8, 0.1, 7, 1), (0, 0.1, 0, 0), (8, 1.0, 0, 8)],
+)
+def test_the_sample_of_a_small_pool_is_small_too(pool, share, ranked, sample):
+    aside = round(100 * share)
+    selection = Selection(100 - aside, aside)
+    selection.add(unit(i, float(i)) for i in range(pool))
+    drawn = ids(selection.sample)
+    selection.balance(share)
+    assert (len(selection.ranked), len(selection.sample)) == (ranked, sample)
+    assert ids(selection.sample) == drawn[:sample]  # the first of a random order
+    assert ids(selection.ranked) == sorted(ids(selection.ranked), reverse=True)
+    assert len({*ids(selection.ranked), *drawn[:sample]}) == pool
+
+
 def test_another_seed_gives_another_sample_but_the_same_ranking():
     units = [unit(i, float(i)) for i in range(100)]
     samples = []

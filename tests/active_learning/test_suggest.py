@@ -115,6 +115,16 @@ def test_a_long_text_is_scored_in_chunks(unsure):
     assert parts.score == pytest.approx(whole.score, rel=0.05)
 
 
+@pytest.mark.parametrize("unit", ["docs", "sentences", "spans"])
+def test_a_token_across_a_cut_is_an_error(unsure, unit):
+    options, settings = Options(unit=unit), Settings(max_characters=2000)
+    texts = ["Bonn came", f"Anna {'x' * 7000} came"]
+    found, documents = rank_texts(unsure, texts, options, settings)
+    assert found[0] and not found[1]
+    assert documents[0].error is None
+    assert documents[1].error.startswith("ValueError: expected spaces in a long text")
+
+
 def test_empty_texts_are_no_units(unsure):
     for unit in ("docs", "sentences", "spans"):
         found, documents = rank_texts(unsure, ["", " \n", "It"], Options(unit=unit))
@@ -137,6 +147,37 @@ def fails_at_suggest(doc):
     if "poison" in doc.text:
         raise RuntimeError("bad")
     return doc
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_entities_of_earlier_components_are_in_the_tasks(unsure, overwrite):
+    nlp = spacy.blank("en").from_config(unsure.config).from_bytes(unsure.to_bytes())
+    ruler = nlp.add_pipe("entity_ruler", first=True)
+    ruler.add_patterns([{"label": "DATE", "pattern": "Monday"}])
+    nlp.get_pipe("crf_ner").overwrite = overwrite
+    text = "Anna saw Bonn Monday. " * 20
+    for settings in (Settings(), Settings(max_characters=100)):
+        ((unit,),), _ = rank_texts(nlp, [text], Options(), settings)
+        preset = [(span, p) for span, p in unit.entities if span[2] == "DATE"]
+        starts = range(14, len(text), 22) if not overwrite else []
+        assert preset == [((start, start + 6, "DATE"), 1.0) for start in starts]
+        spans = [span for span, _ in unit.entities]
+        assert spans == sorted({*spans})
+        if settings == Settings():
+            assert spans == [(e.start_char, e.end_char, e.label_) for e in nlp(text).ents]
+    (asked,), _ = rank_texts(nlp, [text], Options(unit="spans"))
+    assert asked and all(unit.question[2] != "DATE" for unit in asked)
+
+
+def test_the_interface_has_the_labels_of_earlier_components(unsure, loop, tmp_path):
+    nlp = spacy.blank("en").from_config(unsure.config).from_bytes(unsure.to_bytes())
+    ruler = nlp.add_pipe("entity_ruler", first=True)
+    ruler.add_patterns([{"label": "DATE", "pattern": "It"}])
+    nlp.to_disk(tmp_path / "model")
+    out = tmp_path / "out"
+    suggest(str(tmp_path / "model"), [write_corpus(tmp_path)], out, tool="label-studio")
+    found = (out / "labeling.xml").read_text("utf-8")
+    assert [found.count(f'<Label value="{label}"/>') for label in ("DATE", "LOC", "PER")] == [1] * 3
 
 
 def test_overlapping_entities_have_no_questions_about_spans():
@@ -191,6 +232,11 @@ def test_the_division_into_shards_changes_nothing(model, loop, tmp_path):
         outputs.append([[t["meta"]["task_id"] for t in read_lines(out / f"{name}.jsonl")]
                         for name in ("tasks", "sample")])  # fmt: skip
     assert outputs[0] == outputs[1]
+
+
+def test_a_small_corpus_has_more_tasks_than_samples(model, loop, tmp_path):
+    summary = suggest(model, [write_corpus(tmp_path)], tmp_path / "out", Options(n=200))
+    assert (summary["tasks"], summary["sample"], summary["not_chosen"]) == (6, 1, 0)
 
 
 def test_what_a_corpus_annotates_is_not_asked(model, unsure, loop, tmp_path):

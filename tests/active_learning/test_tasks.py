@@ -144,6 +144,17 @@ def test_tasks_that_nobody_answered_are_skipped(model, loop, tmp_path):
         assert log.counts == {"skipped.answer": len(tasks)}
 
 
+def test_a_rejected_text_changes_no_annotation(model, loop, tmp_path):
+    for task in suggested(model, tmp_path, "jsonl", "docs"):
+        assert task["_is_binary"] is False
+        task |= {"spans": [{"start": 0, "end": 2, "label": "PER"}], "answer": "reject"}
+        log = data.ConversionLog()
+        path = tmp_path / "answers.jsonl"
+        path.write_text(json.dumps(task), encoding="utf-8")
+        assert not [*data.format_detection.FORMATS["jsonl"](path, spacy.blank("en"), log)]
+        assert log.counts == {"skipped.answer": 1}
+
+
 def test_label_studio_answers_have_mistakes(tmp_path):
     asked = {"text": "Bonn", "asked_span": {"start": 0, "end": 4, "label": "LOC"}}
     unanswered = {"id": 1, "data": asked, "annotations": [{"result": []}]}
