@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 from functools import partial
-from itertools import pairwise
+from itertools import cycle, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +28,7 @@ from spacy_crf_ner import accelerate, crf
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.explain import explain
 from spacy_crf_ner.ml.mixed_precision import module_of
+from spacy_crf_ner.ml.torch_layer import to_array
 from spacy_crf_ner.tags import TagScheme
 from spacy_crf_ner.training.distributed.loop import train
 from spacy_crf_ner.training.optimizer import GroupedAdam
@@ -252,6 +253,8 @@ def test_a_pipeline_that_was_made_on_the_cpu_predicts_and_learns(tiny_transforme
 def run_optimizer(device, settings, steps=4):
     """Weights, moments and averages after some steps on made-up gradients."""
     groups = {"slow": {"names": "bias", "learn_rate": 0.5, "L2": 0.0, "grad_clip": 0.1}}
+    if changes := isinstance(settings["L2"], list):
+        settings = settings | {"L2": cycle(settings["L2"])}
     optimizer = GroupedAdam(0.01, groups=groups, **settings)
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.LayerNorm(4)).to(device)
@@ -261,10 +264,11 @@ def run_optimizer(device, settings, steps=4):
         for scale, weight in zip((3.0, 0.01, 1.0, 0.1), named.values()):
             weight.grad = (scale * torch.randn(weight.shape, generator=generator)).to(device)
         if device == "cuda":
-            assert optimizer.update_together(named)
-        else:
+            together = optimizer.update_together(named)
+            assert together == (not changes or not optimizer.L2)
+        if device == "cpu" or not together:
             for key, weight in named.items():
-                optimizer(key, weight.data.numpy(), weight.grad.numpy())
+                optimizer(key, to_array(weight), to_array(weight.grad))
         optimizer.step_schedules()
     kept = optimizer.mom1, optimizer.mom2, optimizer.averages or {}
     results = [named, *kept]
@@ -279,6 +283,7 @@ def run_optimizer(device, settings, steps=4):
     [
         {"L2": 0.1, "grad_clip": 1.0},
         {"L2": 0.0, "grad_clip": 0.0, "use_averages": False, "eps": 1e-3, "beta2": 0.9},
+        {"L2": [0.1, 0.0], "L2_is_weight_decay": False},  # by thinc, together, by thinc, together
     ],
 )
 def test_the_optimizer_computes_as_on_the_cpu(gpu, settings):

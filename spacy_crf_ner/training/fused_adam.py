@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from ..ml.torch_internals import norms
-from ..ml.torch_layer import to_tensor
+from ..ml.torch_layer import to_array, to_tensor
 
 # For smaller arrays, a call to torch takes more time than it saves.
 MIN_FUSED_SIZE = 2**15
@@ -81,15 +81,14 @@ def fused_steps(
     weights, gradients: Contiguous float32 tensors, with as many updates before as one another. The
         gradients are not set to zero.
     """
-    # thinc reads none of them, so that they can be tensors.
     averages: Any = optimizer.averages
-    tables: list[dict[KeyT, Any]] = [cast(Any, optimizer.mom1), cast(Any, optimizer.mom2)]
     for key, of_key in zip(keys, weights):
         optimizer.nr_update[key] += 1
-        for kept in tables:
+        for kept in _tables(optimizer):
             if key not in kept:
-                kept[key] = torch.zeros_like(of_key).view(-1)
-            elif not isinstance(kept[key], Tensor):  # of a resumed training
+                zeros = torch.zeros_like(of_key)
+                kept[key] = zeros if kept is averages else zeros.view(-1)
+            elif not isinstance(kept[key], Tensor):  # of a resumed training, or a step of thinc
                 kept[key] = to_tensor(kept[key])
     if optimizer.grad_clip:
         factors = optimizer.grad_clip / norms(gradients).clamp(min=optimizer.grad_clip)
@@ -99,10 +98,21 @@ def fused_steps(
     if averages is not None:
         step = optimizer.nr_update[keys[0]]
         for key, of_key in zip(keys, weights):
-            if key not in averages:
-                averages[key] = torch.zeros_like(of_key)
             # As thinc's Ops.update_averages.
             averages[key].lerp_(of_key, 1.0 - min((1.0 + step) / (10.0 + step), 0.9999))
+
+
+def give_to_thinc(optimizer: Optimizer, key: KeyT) -> None:
+    """Make arrays of the tensors that `fused_steps` keeps for some weights, over their memory."""
+    for kept in _tables(optimizer):
+        if isinstance(kept.get(key), Tensor):
+            kept[key] = to_array(kept[key])
+
+
+def _tables(optimizer: Optimizer) -> list[dict[KeyT, Any]]:
+    """The moments and averages, by the weights."""
+    kept = optimizer.mom1, optimizer.mom2, optimizer.averages
+    return [cast(Any, of) for of in kept if of is not None]
 
 
 def _adamw(

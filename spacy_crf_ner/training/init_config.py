@@ -26,6 +26,7 @@ LEARN_RATE = "training.optimizer.learn_rate.initial_rate"
 ON_GPU = {
     "training.batcher.size": 4,
     "training.max_steps": 0.5,
+    "training.patience": 0.5,
     "training.optimizer.learn_rate.total_steps": 0.5,
     "training.eval_frequency": 0.5,
     LEARN_RATE: 1.5,

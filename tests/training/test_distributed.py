@@ -752,4 +752,10 @@ def test_each_process_takes_the_gpu_of_its_local_rank(monkeypatch: pytest.Monkey
     # A launcher shows each process its own GPU alone.
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     assert join(gpu=True).gpu_id == 0
+    # Processes of torchrun see the same GPUs.
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    with pytest.raises(InputError, match="number 1, got a machine with 1"):
+        join(gpu=True)

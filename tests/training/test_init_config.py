@@ -84,6 +84,7 @@ def test_without_options_a_config_is_the_shipped_one() -> None:
         "paths.transformer": "a/b",
         "training.batcher.size": 4000,
         "training.max_steps": 500,
+        "training.patience": 800,
         "training.eval_frequency": 50,
         "training.optimizer.learn_rate.total_steps": 500,
         "training.optimizer.learn_rate.initial_rate": 7.5e-5,

@@ -75,14 +75,16 @@ def join(gpu: bool = False, timeout: float = TIMEOUT) -> ProcessGroup:
     """Join the processes that torchrun started; without torchrun, a group of one.
 
     gpu: Whether to use the GPU whose number is LOCAL_RANK, which torchrun sets; or the only one, if
-        CUDA_VISIBLE_DEVICES hides the others.
+        CUDA_VISIBLE_DEVICES hides the others and LOCAL_WORLD_SIZE is not over 1.
     timeout: Minutes that a rank waits for another one.
 
     Raises InputError if no GPU can be used, or a machine has fewer than processes.
     """
     available = torch.cuda.device_count() if gpu else 0
     # Slurm, for example, can show each process its own GPU alone, which then has the number 0.
-    shown = available == 1 and "CUDA_VISIBLE_DEVICES" in os.environ
+    # Processes of torchrun share what they see, and it sets LOCAL_WORLD_SIZE.
+    alone = int(os.environ.get("LOCAL_WORLD_SIZE", 1)) == 1
+    shown = alone and available == 1 and "CUDA_VISIBLE_DEVICES" in os.environ
     gpu_id = -1 if not gpu else 0 if shown else int(os.environ.get("LOCAL_RANK", 0))
     if gpu_id >= available > 0:
         raise InputError(
