@@ -69,7 +69,7 @@ class ProcessSession:
     """A session of ONNX Runtime on the CPU, started when it is needed, once in each process.
 
     A forked process has no copy of its parent's threads, so it needs a session of its own. It keeps
-    that of its parent, because the destructor would wait for these threads forever.
+    its parent's, because the destructor would wait for these threads forever.
     """
 
     def __init__(self) -> None:

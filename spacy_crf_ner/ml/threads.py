@@ -24,7 +24,7 @@ def use_one_thread_after_fork() -> None:
 def number_of_threads() -> int:
     """Return the number of threads for a network that does not run in torch.
 
-    It is torch's, if torch is imported; 1 in a forked process; else that of OMP_NUM_THREADS, or one
+    It is torch's, if torch is imported; 1 in a forked process; else OMP_NUM_THREADS, or one
     for each core that this process may use.
     """
     use_one_thread_after_fork()

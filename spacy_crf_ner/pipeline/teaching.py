@@ -143,7 +143,7 @@ def mixture_counts(
 
     Tags of another scheme are mapped by way of BILUO, which can express what each scheme can.
 
-    scheme: That of the student.
+    scheme: The student's.
     """
     from ..ml.losses import expected_counts, mixture
 

@@ -11,7 +11,7 @@ SpanGetter = Callable[[Sequence[Doc]], list[list[Span]]]
 def strided_spans(window: int, stride: int) -> SpanGetter:
     """Make `spacy-crf-ner.strided_spans.v1`: windows of equal length that may overlap.
 
-    window: Tokens of a window. stride: Tokens from the start of a window to that of the next one.
+    window: Tokens of a window. stride: Tokens between the starts of two windows.
     """
     return partial(_of_docs, partial(_strided, window=window, stride=stride))
 
