@@ -81,7 +81,10 @@ def _prodigy(unit: Unit) -> Record:
 
 def _doccano(unit: Unit) -> Record:
     label = [[span["start"], span["end"], span["label"]] for span in _spans(unit)]
-    return {"text": unit.text, "label": label, **_meta(unit)}
+    meta = _meta(unit)
+    if "id" in meta:  # doccano has its own, which it would export with this value
+        meta["source_id"] = meta.pop("id")
+    return {"text": unit.text, "label": label, **meta}
 
 
 def _label_studio(unit: Unit) -> Record:

@@ -56,7 +56,10 @@ def suggest(
     seed: Annotated[int, typer.Option(help="Seed of the random sample.")] = 0,
     exclude: Annotated[
         list[Path] | None,
-        typer.Option(help="Corpus, .spacy: what it annotates is not asked. May be repeated."),
+        typer.Option(
+            help="Corpus, .spacy: texts and questions that it answers are left out. "
+            "Name the annotated random sample too. Whole texts are compared. May be repeated."
+        ),
     ] = None,
     text_column: TextField = "text",
     id_column: IDField = "id",

@@ -172,6 +172,15 @@ def test_label_studio_answers_have_mistakes(tmp_path):
             converted(tmp_path, "label-studio", [task])
 
 
+def test_doccano_keeps_its_own_ids(model, loop, tmp_path):
+    row = {"id": 7, "text": "Anna saw Bonn. It came."}
+    (tmp_path / "texts.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    options = Options(unit="sentences", sample=0)
+    suggest(model, [tmp_path / "texts.jsonl"], tmp_path / "tasks", options, tool="doccano")
+    tasks = tasks_of(tmp_path / "tasks", "doccano")
+    assert [(task.get("id"), task["source_id"]) for task in tasks] == [(None, 7)] * 2
+
+
 def test_prodigy_gets_the_tokens_of_spans(model, loop, tmp_path):
     for task in suggested(model, tmp_path, "prodigy", "docs"):
         for token in task["tokens"]:
