@@ -139,8 +139,8 @@ def expected_counts(
         scored as, and the tag that it is counted as: (D,) ids. So one tag scheme is mapped to
         another.
     """
-    # On the CPU, as `Potentials.leaves`.
-    scores = [tensor.cpu() / temperature for tensor in potentials.tensors()]
+    # On the CPU, as `Potentials.leaves`; in float64, as `distill`.
+    scores = [tensor.cpu().double() / temperature for tensor in potentials.tensors()]
     if images is not None:
         E, A, start, end = scores
         own, counted = (torch.from_numpy(ids).to(E.device) for ids in images)
@@ -188,7 +188,8 @@ def distill(
     ours = potentials.leaves()
     E, A, start, end = ours
     known = [E[:, :C], A[..., :C, :C], start[..., :C], end[..., :C]]
-    known = [scores / temperature for scores in known]
+    # The divergence is a small difference of large sums.
+    known = [scores.double() / temperature for scores in known]
     divergence = crf.log_partition(_chain(known, potentials.lengths, legal)).sum()
     for scores, counts in zip(known, teacher):
         divergence = divergence - (counts * scores).sum()
