@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any, List, Optional
 
@@ -181,7 +182,7 @@ def test_predict_shows_a_text_that_an_error_handler_dropped(
     nlp.add_pipe("fails_on_boom")
     nlp.add_pipe("entity_ruler").add_patterns([{"label": "GPE", "pattern": "Hanoi"}])
     nlp.set_error_handler(ignore_error)
-    module = sys.modules["spacy_crf_ner.cli.predict"]  # its name is that of the command, too
+    module = import_module("spacy_crf_ner.cli.predict")  # the command has the same name
     monkeypatch.setattr(module, "load", lambda *arguments: nlp)
     result = runner.invoke(app, ["predict", "model", "boom in Hanoi", "in Hanoi"])
     assert result.exit_code == 1

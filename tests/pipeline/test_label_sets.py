@@ -30,7 +30,7 @@ from spacy_crf_ner.evaluation.promises import Promises, promise
 from spacy_crf_ner.input_error import CorpusError, InputError
 from spacy_crf_ner.ml.losses import nll_with_gradient
 from spacy_crf_ner.ml.potentials import nll
-from spacy_crf_ner.pipeline import crf_ner as module
+from spacy_crf_ner.pipeline import calibrated_pipe as module
 from spacy_crf_ner.pipeline.label_sets import KEY, annotated_labels, mark_annotated_labels
 from spacy_crf_ner.pipeline.scorer import score_entities
 from spacy_crf_ner.training.labelled_corpora import labelled_corpora
