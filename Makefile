@@ -48,7 +48,7 @@ test-gpu: .venv/ready
 	$(BIN)/python -m pytest tests/test_gpu.py -rs
 
 test-lowest: .venv-lowest/ready $(MINILM)
-	.venv-lowest/bin/$(PYTEST) -m "not slow" --pythonwarnings default
+	PYTEST_ADDOPTS="--pythonwarnings default" .venv-lowest/bin/$(PYTEST) -m "not slow"
 
 lint: .venv/ready
 	$(BIN)/ruff check .
