@@ -9,6 +9,7 @@ from rich.progress import track
 from rich.table import Column, Table
 from spacy.training import Example
 
+from ..atomic import atomic_write
 from ..evaluation.calibration import calibrate as fit
 from ..evaluation.guarantees import FITTED_SETTINGS
 from ..evaluation.promises import Promises
@@ -60,6 +61,9 @@ def calibrate(
         typer.Option(help="Of --recall (else it holds on average) and --ents-precision (0.95)."),
     ] = None,
     by_label: Annotated[bool, typer.Option("--by-label", help="--recall for each label.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a pipeline that TARGET contains.")
+    ] = False,
     gpu_id: GpuId = -1,
     precision: Precision = None,
     component: Component = None,
@@ -93,10 +97,11 @@ def calibrate(
       spacy-crf-ner calibrate training/model-best corpus/dev.spacy calibrated
       spacy-crf-ner calibrate training/model-best corpus/new.spacy careful --recall 0.98
     """
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+    is_replaced = force and (target / "meta.json").exists()
+    if not is_replaced and target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InputError(
             f"{target}: expected a new or an empty folder, got a file, or a folder that is not "
-            "empty. Choose another folder."
+            "empty. Choose another folder; --force replaces a pipeline."
         )
     nlp = load(model, gpu_id, precision)
     examples = read_examples(nlp, corpus)
@@ -117,7 +122,8 @@ def calibrate(
         if getattr(pipe, name) != getattr(fitted, name):
             setattr(pipe, name, getattr(fitted, name))
     pipe.cfg["guarantees"] = fitted.cfg["guarantees"]
-    nlp.to_disk(target)
+    with atomic_write(target) as unfinished:
+        nlp.to_disk(unfinished)
     before, after = result["before"], result["after"]
     table = Table("")
     for name in ("before", "after"):

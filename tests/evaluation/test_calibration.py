@@ -2,6 +2,7 @@
 
 import math
 import re
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -428,6 +429,24 @@ def test_the_command_saves_a_calibrated_pipeline(folder: Path, tmp_path: Path) -
     )
     assert f"Entities: {len(a)}; 0 were left out" in output
     assert len(a) == len(b) > 5 and np.mean(b) < np.mean(a) - 0.05
+
+
+def test_force_replaces_a_pipeline_and_nothing_else(folder: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    shutil.copytree(folder / "model", target)
+    (target / "stale").write_text("of the first pipeline")
+    code, output = run(folder / "model", folder / "dev.spacy", target)
+    assert code == 1 and "--force" in output and (target / "stale").exists()
+    code, output = run(folder / "model", folder / "dev.spacy", target, "--force")
+    assert code == 0, output
+    assert spacy.load(target).get_pipe("crf_ner").temperature != 1.0
+    assert not (target / "stale").exists()
+
+    (notes := tmp_path / "notes").mkdir()
+    (notes / "text").write_text("kept")
+    code, output = run(folder / "model", folder / "dev.spacy", notes, "--force")
+    assert code == 1 and f"{notes}: expected a new or an empty folder" in output.replace("\n", "")
+    assert (notes / "text").read_text() == "kept"
 
 
 @pytest.mark.parametrize("beta", [0.5, 1.0, 3.0])
