@@ -210,7 +210,8 @@ def table(rows: Sequence[Result]) -> str:
             mean = statistics.mean(row["f"] for row in own)
             cells.append(f"{100 * mean / teacher:.0f} %" if teacher else "-")
             cells += [_spread([100 * row[name] for row in own]) for name in ("agreement", "ece")]
-            cells.append(f"{statistics.mean(row['words_per_second'] for row in own):,.0f}")
+            speeds = [row["words_per_second"] for row in own if "words_per_second" in row]
+            cells.append(f"{statistics.mean(speeds):,.0f}" if speeds else "-")
             lines.append(f"| {' | '.join(cells)} |")
         lines.append("")
     return "\n".join(lines)
