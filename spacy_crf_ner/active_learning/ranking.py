@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spacy.language import Language
 from spacy.pipeline import Sentencizer
-from spacy.tokens import Doc
+from spacy.tokens import Doc, Span
 
 from ..annotate.chunking import MAX_CHARACTERS, chunk_text
 from ..annotate.runner import (
@@ -21,6 +21,7 @@ from ..annotate.runner import (
     process,
 )
 from ..annotate.settings import Settings
+from ..data.offsets import trim_whitespace
 from ..input_error import InputError
 from ..pipeline.interval_scheduling import Candidate
 from ..pipeline.lookup import recognizer, require_recognizer
@@ -46,7 +47,7 @@ class Options(NamedTuple):
     repeats: At most this many tasks have the same text as most uncertain span; 0 for no limit.
     sample: The share of tasks that are a random sample, for evaluation.
     seed: Of the sample and of "random".
-    exclude: Ids of tasks that are not chosen, see `annotated_ids`.
+    exclude: What is not asked again, see `annotated_ids`.
     component: The name of the `crf_ner` component; None for the only one.
     """
 
@@ -143,26 +144,30 @@ def _pieces(nlp: Language, document: AnnotatedText, unit: str) -> Iterator[tuple
     try:
         if isinstance(document.text, bytes):
             doc = Doc(nlp.vocab).from_bytes(document.text)
-            yield from ((start, each.to_bytes()) for start, each in _sentences(doc))
+            yield from ((each.start_char, _alone(each).to_bytes()) for each in sentences(doc))
             return
         for start, end, *_ in chunk_text(document.text, MAX_CHARACTERS, 0):
             doc = nlp.make_doc(document.text[start:end])
-            yield from ((start + first, each.text) for first, each in _sentences(doc))
+            yield from ((start + each.start_char, each.text) for each in sentences(doc))
     except Exception as error:  # tokenizers raise errors of all types
         if is_machine_error(error):
             raise
         document.fail(error)
 
 
-def _sentences(doc: Doc) -> Iterator[tuple[int, Doc]]:
-    """Split a Doc into sentences without whitespace at their ends."""
-    for sentence in Sentencizer()(doc).sents:
-        words = [token.i for token in sentence if not token.is_space]
-        if words:
-            span = doc[words[0] : words[-1] + 1]
-            own = [(token.text, bool(token.whitespace_)) for token in span]
-            spaces = [*(space for _, space in own[:-1]), False]
-            yield span.start_char, Doc(doc.vocab, [word for word, _ in own], spaces)
+def sentences(doc: Doc) -> Iterator[Span]:
+    """Split a Doc into sentences without whitespace at their ends; its own ones are replaced."""
+    words = [token.text for token in doc]
+    for sentence in Sentencizer(overwrite=True)(doc).sents:
+        start, end = trim_whitespace(words, sentence.start, sentence.end)
+        if start < end:
+            yield doc[start:end]
+
+
+def _alone(span: Span) -> Doc:
+    """Make a Doc of the tokens of a span, without a space at the end."""
+    spaces = [*(bool(token.whitespace_) for token in span[:-1]), False]
+    return Doc(span.vocab, [token.text for token in span], spaces)
 
 
 class _Measured(NamedTuple):

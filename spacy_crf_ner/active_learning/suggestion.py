@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
 import srsly
-from spacy.vocab import Vocab
+from spacy import blank
 
 from ..annotate.dataframes import load
 from ..annotate.inputs import find_sources
@@ -21,10 +22,12 @@ from ..annotate.settings import Settings
 from ..annotate.shards import Shard, cut_shards, error_record
 from ..annotate.storage import locate
 from ..atomic import atomic_write
+from ..data.offsets import INCORRECT
 from ..docbin import read_docbin
 from ..input_error import InputError
+from ..pipeline.label_sets import KEY
 from ..pipeline.lookup import recognizer
-from .ranking import Options, identify, rank_texts, require_options
+from .ranking import Options, identify, rank_texts, require_options, sentences
 from .selection import Selection, Unit, within_budget
 from .tasks import require_tool, write_tasks
 
@@ -119,18 +122,43 @@ def choose(selection: Selection, options: Options) -> tuple[list[Unit], list[Uni
     )
 
 
-def annotated_ids(path: Path, incorrect_key: str) -> Iterator[str]:
-    """Yield the ids of what a corpus annotates: texts without gaps, and spans.
+def annotated_ids(path: Path, unit: str) -> Iterator[str]:
+    """Yield the ids of what a corpus answers, for `Options.exclude`.
 
     path: A .spacy file or a folder of them.
-    incorrect_key: The key in `doc.spans` of spans that are not entities.
+    unit: "docs", or another of `UNITS` to compare the sentences of docs too.
+
+    Yields the id of each text that is annotated: all of its tokens, or under any key in `doc.spans`
+    if none is. Of other texts, for questions: the ids of the first characters of annotated tokens,
+    and of spans that are known to be incorrect. Texts have no whitespace at their ends.
     """
-    _, docs = read_docbin(path, Vocab())
+    _, docs = read_docbin(path, blank("xx").vocab)
     for doc in docs:
-        if all(token.ent_iob for token in doc):
-            yield identify(doc.text)
-        for span in (*doc.ents, *doc.spans.get(incorrect_key, ())):
-            yield identify(doc.text, (span.start_char, span.end_char, span.label_))
+        tokens = [token for token in doc if not token.is_space]
+        keys = doc.spans.keys() - {KEY, INCORRECT}
+        in_spans = bool(keys) and not any(token.ent_iob for token in tokens)
+        incorrect = doc.spans.get(INCORRECT, ())
+        whole = (doc[tokens[0].i : tokens[-1].i + 1] for _ in tokens[:1])
+        for part in chain(whole, () if unit == "docs" else sentences(doc)):
+            text, at = part.text, part.start_char
+            if in_spans or all(token.ent_iob or token.is_space for token in part):
+                yield identify(text)
+            elif unit == "spans":
+                yield from (identify(text, [t.idx - at]) for t in part if t.ent_iob)
+                for span in incorrect:
+                    yield identify(text, (span.start_char - at, span.end_char - at, span.label_))
+
+
+def _is_excluded(unit: Unit, known: frozenset[str]) -> bool:
+    if not known:
+        return False
+    ids = [identify(unit.text.strip())]
+    if unit.question is not None:
+        start, end, _ = unit.question
+        # No entity of any label overlaps an annotated one, or has a token that is outside.
+        ids += [identify(unit.text, [at]) for at in range(start, end)]
+        ids += [unit.id, identify(unit.text, (start, end, ""))]
+    return not known.isdisjoint(ids)
 
 
 def _rank_shard(
@@ -149,7 +177,7 @@ def _rank_shard(
         counts["tokens"] += document.words
         identity = (item.row or {}).get(settings.id_column)
         for unit in units:
-            if not options.exclude.isdisjoint((unit.id, identify(unit.text))):
+            if _is_excluded(unit, options.exclude):
                 counts["excluded"] += 1
                 continue
             unit.source = {"file": item.file, "line": item.line, "id": identity, **unit.source}

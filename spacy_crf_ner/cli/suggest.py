@@ -9,7 +9,6 @@ import typer
 from .. import active_learning
 from ..active_learning.suggestion import annotated_ids
 from ..annotate import Settings
-from ..data.offsets import INCORRECT
 from ..input_error import InputError
 from .console import annotation_progress
 from .options import Component, IDField, Model, Precision, TextField, Texts, WholeFiles, numbers
@@ -57,8 +56,8 @@ def suggest(
     exclude: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Corpus, .spacy: texts and questions that it answers are left out. "
-            "Name the annotated random sample too. Whole texts are compared. May be repeated."
+            help="Corpus, .spacy: what it annotates is left out, see below. Name the annotated "
+            "random sample too. May be repeated."
         ),
     ] = None,
     text_column: TextField = "text",
@@ -103,6 +102,14 @@ def suggest(
     `convert ANSWERS OUTPUT --merge CORPUS` adds the answers to a corpus.
 
     \b
+    --exclude compares texts, without whitespace at their ends, and leaves out:
+      docs       documents that are completely annotated
+      sentences  sentences of which each token is annotated, in any document
+      spans      the same, and questions whose span has an annotated token, or is
+                 known to be incorrect
+    A document that has only entities in doc.spans is completely annotated.
+
+    \b
     Examples:
       spacy-crf-ner suggest training/model-best texts/ tasks --for prodigy
       spacy-crf-ner suggest training/model-best texts/ questions --unit spans --n 500
@@ -116,7 +123,7 @@ def suggest(
         whole_files=whole_files,
         precision=precision,
     )
-    known = (each for corpus in exclude or () for each in annotated_ids(corpus, INCORRECT))
+    known = (each for corpus in exclude or () for each in annotated_ids(corpus, unit))
     options = active_learning.Options(
         n, unit, strategy, budget, repeats, sample, seed, frozenset(known), component
     )

@@ -16,6 +16,7 @@ from spacy_crf_ner.annotate import Settings, WorkerError
 from spacy_crf_ner.data.offsets import INCORRECT
 from spacy_crf_ner.input_error import InputError
 
+LABELS = "LOC", "PER"
 TEXTS = ["Anna saw Bonn", "Bonn came", "It", "Élan 🙂 Bonn", "saw Anna saw", "It came", "Zoë it"]
 
 
@@ -239,28 +240,65 @@ def test_a_small_corpus_has_more_tasks_than_samples(model, loop, tmp_path):
     assert (summary["tasks"], summary["sample"], summary["not_chosen"]) == (6, 1, 0)
 
 
-def test_what_a_corpus_annotates_is_not_asked(model, unsure, loop, tmp_path):
-    docs = [unsure.make_doc(text) for text in TEXTS[:2]]
-    docs[0].set_ents([docs[0].char_span(0, 4, "PER")])
-    docs[1].spans[INCORRECT] = [docs[1].char_span(0, 4, "PER")]
-    DocBin(docs=docs, store_user_data=True).to_disk(tmp_path / "known.spacy")
-    known = frozenset(annotated_ids(tmp_path / "known.spacy", INCORRECT))
-    assert known == {
-        identify(TEXTS[0]),
-        identify(TEXTS[0], (0, 4, "PER")),
-        identify(TEXTS[1], (0, 4, "PER")),
-    }
-    options = Options(n=100, sample=0, exclude=known)
-    summary = suggest(model, [write_corpus(tmp_path)], tmp_path / "out", options)
-    assert summary["excluded"] == 1
-    texts = {task["text"] for task in read_lines(tmp_path / "out" / "tasks.jsonl")}
-    assert texts == {*TEXTS[1:]}
-    options = options._replace(unit="spans")
-    suggest(model, [write_corpus(tmp_path)], tmp_path / "questions", options)
-    asked = read_lines(tmp_path / "questions" / "tasks.jsonl")
-    assert asked and all(task["text"] != TEXTS[0] for task in asked)
-    of_second = [task["spans"][0] for task in asked if task["text"] == TEXTS[1]]
-    assert of_second and all((s["start"], s["label"]) != (0, "PER") for s in of_second)
+def known_ids(folder, docs, unit):
+    DocBin(docs=docs, store_user_data=True).to_disk(folder / "known.spacy")
+    return frozenset(annotated_ids(folder / "known.spacy", unit))
+
+
+def asked_again(model, folder, docs, texts, unit):
+    """The tasks about texts that remain when docs are excluded."""
+    (folder / "pool.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
+    tasks = []
+    for name, known in (("all", frozenset()), ("rest", known_ids(folder, docs, unit))):
+        options = Options(n=1000, unit=unit, sample=0, repeats=0, exclude=known)
+        summary = suggest(model, [folder / "pool.jsonl"], folder / name, options)
+        tasks.append({(t["text"], *((t["spans"][0]["start"], t["spans"][0]["end"],
+                       t["spans"][0]["label"]) if unit == "spans" else ()))
+                      for t in read_lines(folder / name / "tasks.jsonl")})  # fmt: skip
+    assert summary["excluded"] == len(tasks[0]) - len(tasks[1])
+    return tasks
+
+
+def test_an_annotated_text_is_not_asked_again(model, unsure, loop, tmp_path):
+    whole, under_key, denied = (unsure.make_doc(text) for text in TEXTS[:3])
+    whole.set_ents([whole.char_span(0, 4, "PER")])
+    under_key.spans["sc"] = [under_key.char_span(0, 4, "PER")]
+    denied.spans[INCORRECT] = [denied[:1]]  # says nothing about the rest of a text
+    # As in CoNLL, there is a space after each token.
+    columns = spacy.tokens.Doc(unsure.vocab, TEXTS[5].split())
+    columns.set_ents([], default="outside")
+    assert columns.text == TEXTS[5] + " "
+    docs = [whole, under_key, denied, columns]
+    pool, left = asked_again(model, tmp_path, docs, [*TEXTS, f"\n{TEXTS[0]} "], "docs")
+    assert {text for (text,) in pool - left} == {TEXTS[0], f"\n{TEXTS[0]} ", TEXTS[1], TEXTS[5]}
+
+
+def test_a_sentence_of_an_annotated_document_is_not_asked_again(model, unsure, loop, tmp_path):
+    whole = unsure.make_doc("\nAnna saw Bonn. \n\n It came! Bonn came")
+    whole.set_ents([whole[1:2]], default="outside")
+    for token in whole[1:]:
+        token.is_sent_start = False  # the pool is divided without the sentences of the corpus
+    partial = unsure.make_doc("Zoë came. Anna came.")
+    partial.set_ents([], outside=[partial[:3]], default="missing")
+    pool = ["Anna saw Bonn. Bonn saw Anna.", "It came!", "Zoë came. Anna came.", "Bonn came"]
+    _, left = asked_again(model, tmp_path, [whole, partial], pool, "sentences")
+    assert left == {("Bonn saw Anna.",), ("Anna came.",)}
+
+
+def test_an_answered_question_is_not_asked_again(model, unsure, loop, tmp_path):
+    text = "Élan 🙂 Bonn"
+    pool = [text, "Anna saw Bonn", "Bonn came"]
+    yes, no = unsure.make_doc(f"It came. {text}"), unsure.make_doc(text)
+    yes.set_ents([yes.char_span(16, 20, "LOC")], default="missing")
+    no.spans[INCORRECT] = [no.char_span(0, 4, "PER"), no.char_span(5, 6, "")]
+    whole = unsure.make_doc("Bonn came")
+    whole.set_ents([], default="outside")
+    questions, left = asked_again(model, tmp_path, [yes, no, whole], pool, "spans")
+    assert {q[0] for q in questions} == {*pool}
+    of_text = {q for q in questions if q[0] == text}
+    assert of_text == {(text, *at, label) for at in ((0, 4), (5, 6), (7, 11)) for label in LABELS}
+    assert left - of_text == {q for q in questions if q[0] == "Anna saw Bonn"}
+    assert left & of_text == {(text, 0, 4, "LOC")}
 
 
 def test_a_dead_worker_is_named(model, tmp_path, monkeypatch):
