@@ -21,6 +21,7 @@ from ..annotate.run import Progress, WorkerError, require_packages
 from ..annotate.settings import Settings
 from ..annotate.shards import Shard, cut_shards, error_record
 from ..annotate.storage import locate
+from ..annotate.writers import json_line
 from ..atomic import atomic_write
 from ..data.offsets import INCORRECT
 from ..docbin import read_docbin
@@ -28,7 +29,7 @@ from ..input_error import InputError
 from ..pipeline.label_sets import KEY
 from ..pipeline.lookup import recognizer
 from .ranking import Options, identify, rank_texts, require_options, sentences
-from .selection import Selection, Unit, within_budget
+from .selection import Selection, Unit, until_enough, within_budget
 from .tasks import require_tool, write_tasks
 
 TASKS, SAMPLE, ERRORS, SUMMARY = "tasks", "sample", "errors.jsonl", "summary.json"
@@ -89,14 +90,14 @@ def suggest(
     with atomic_write(output) as folder:
         folder.mkdir()
         with (
-            (folder / ERRORS).open("w", encoding="utf-8") as errors,
+            (folder / ERRORS).open("wb") as errors,
             _dead_workers(),
             processes(workers, gpu_ids) as engine,
         ):
             for found in engine.map(work, cut_shards(sources, settings)):
                 selection.add(found.units)
                 counts += found.counts
-                errors.writelines(srsly.json_dumps(error) + "\n" for error in found.errors)
+                errors.writelines(map(json_line, found.errors))
                 size, labels = size + found.size, found.labels
                 done = counts["documents"], counts["tokens"], monotonic() - began
                 on_progress(Progress(size, total, *done))
@@ -115,11 +116,10 @@ def choose(selection: Selection, options: Options) -> tuple[list[Unit], list[Uni
     """Return the tasks and the random sample, within the budget, which both share."""
     if options.budget is None:
         return selection.ranked, selection.sample
-    of_sample = round(options.budget * options.sample)
-    return (
-        within_budget(selection.ranked, options.budget - of_sample),
-        within_budget(selection.sample, of_sample),
-    )
+    share = round(options.budget * options.sample)
+    sample = until_enough(selection.sample, share, options.budget)
+    left = options.budget - sum(len(unit.tokens) for unit in sample)
+    return within_budget(selection.ranked, left), sample
 
 
 def annotated_ids(path: Path, unit: str) -> Iterator[str]:

@@ -2,10 +2,14 @@
 
 import json
 import math
+from datetime import UTC, datetime
+from decimal import Decimal
 from itertools import pairwise
 
+import pyarrow
 import pytest
 import spacy
+from pyarrow import parquet
 from spacy.tokens import DocBin
 
 from overlapping import make_overlapping
@@ -299,6 +303,36 @@ def test_an_answered_question_is_not_asked_again(model, unsure, loop, tmp_path):
     assert of_text == {(text, *at, label) for at in ((0, 4), (5, 6), (7, 11)) for label in LABELS}
     assert left - of_text == {q for q in questions if q[0] == "Anna saw Bonn"}
     assert left & of_text == {(text, 0, 4, "LOC")}
+
+
+@pytest.mark.parametrize(
+    "value, expected",
+    [
+        (datetime(2020, 1, 2, tzinfo=UTC), "2020-01-02T00:00:00+00:00"),
+        (Decimal("1.50"), "1.50"),
+        (b"ab\xff", "YWL/"),
+        (math.nan, None),
+        ({"day": datetime(2020, 1, 2)}, {"day": "2020-01-02T00:00:00"}),
+    ],
+)
+@pytest.mark.parametrize("tool", ["jsonl", "label-studio", "doccano"])
+def test_ids_that_json_lacks_are_text(model, loop, tmp_path, value, expected, tool):
+    table = pyarrow.table({"text": ["It came", "Bonn", f"x{'x' * 7000}"], "id": [value] * 3})
+    parquet.write_table(table, tmp_path / "texts.parquet")
+    settings = Settings(max_characters=2000)
+    inputs = [tmp_path / "texts.parquet"]
+    suggest(model, inputs, tmp_path / "out", Options(n=2, sample=0.5), settings, tool=tool)
+    suffix = "json" if tool == "label-studio" else "jsonl"
+    tasks, sample = (
+        (tmp_path / "out" / f"{name}.{suffix}").read_text("utf-8") for name in ("tasks", "sample")
+    )
+    assert "NaN" not in tasks
+    for content in (tasks, sample):
+        (task,) = json.loads(content) if suffix == "json" else [json.loads(content)]
+        meta = task.get("meta") or task.get("data") or {"id": task.get("source_id")}
+        assert meta["id"] == expected
+    (error,) = read_lines(tmp_path / "out" / "errors.jsonl")
+    assert error["id"] == expected
 
 
 def test_a_dead_worker_is_named(model, tmp_path, monkeypatch):
