@@ -11,7 +11,18 @@ from ..active_learning.suggestion import annotated_ids
 from ..annotate import Settings
 from ..input_error import InputError
 from .console import annotation_progress
-from .options import Component, IDField, Model, Precision, TextField, Texts, WholeFiles, numbers
+from .options import (
+    Component,
+    GpuIds,
+    IDField,
+    Model,
+    Precision,
+    TextField,
+    Texts,
+    WholeFiles,
+    Workers,
+    gpu_numbers,
+)
 
 # Without "margin": in a simulation it taught less than the entropy, at half the speed.
 STRATEGIES = ("entropy", "errors", "random")
@@ -63,13 +74,8 @@ def suggest(
     text_column: TextField = "text",
     id_column: IDField = "id",
     whole_files: WholeFiles = False,
-    workers: Annotated[
-        int,
-        typer.Option(min=0, help="Processes, each with its own model; 0: one per core, at most 8."),
-    ] = 0,
-    gpu_id: Annotated[
-        str, typer.Option(help="GPU numbers, comma-separated; -1 for the CPU.")
-    ] = "-1",
+    workers: Workers = 0,
+    gpu_id: GpuIds = "-1",
     precision: Precision = None,
     component: Component = None,
 ) -> None:
@@ -127,7 +133,7 @@ def suggest(
     options = active_learning.Options(
         n, unit, strategy, budget, repeats, sample, seed, frozenset(known), component
     )
-    gpu_ids = [gpu for gpu in numbers("--gpu-id", gpu_id) if gpu >= 0]
+    gpu_ids = gpu_numbers(gpu_id)
     with annotation_progress("Scoring") as on_progress:
         summary = active_learning.suggest(
             model,
