@@ -117,7 +117,7 @@ def review(
     findings: list[dict[str, Any]] = []
     left_out = 0
     key = pipe.incorrect_spans_key
-    negatives = [span.label_ for doc in gold for span in doc.spans.get(key, ()) if key]
+    negatives = [span.label_ for doc in gold if key for span in doc.spans.get(key, ())]
     lost: set[str] = set()  # labels of negative spans that a fold does not have
     if folds == 0:
         findings, left_out = _compare(nlp, name, gold, [*range(len(gold))])
@@ -128,8 +128,8 @@ def review(
         ):
             own = [gold[i] for i in held_out]
             labels = {*recognizer(trained, name).labels}
-            # A label may be only in this fold: nothing is known about it.
             lost |= {*negatives} - labels - {"", "O"}
+            # A label may be only in this fold: nothing is known about it.
             known = [
                 known_negatives(doc, key, labels)
                 for doc in own

@@ -141,10 +141,11 @@ def within_budget(units: Iterable[Unit], budget: int) -> list[Unit]:
 
 
 def until_enough(units: Iterable[Unit], enough: int, most: int) -> list[Unit]:
-    """Return the first units: until they have enough tokens together, and at most some number.
+    """Return the first units, until they have enough tokens together, but not too many.
 
-    So the last unit may exceed what is enough. Without it, or with shorter ones in its place, long
-    texts would be rarer among the chosen ones than among all (this is Wald's equation).
+    enough: Number of tokens. The last unit may exceed it: without this one, or with shorter ones in
+        its place, long texts would be rarer than among all units (Wald's equation).
+    most: Number of tokens that is never exceeded.
     """
     chosen: list[Unit] = []
     tokens = 0

@@ -149,7 +149,7 @@ def _table(file: Path, token_column: str, tag_column: str) -> Table:
                 fix = f"Set {option} to the name of a column"
                 raise error(str(file), f"a column {column!r}", shorten(schema.names), fix)
             kinds[column] = kind = schema.field(column).type
-            if not (types.is_list(kind) or types.is_large_list(kind)):
+            if not _is_list(kind):
                 fix = f"Set {option} to a column of lists"
                 raise error(f"{file}, column {column!r}", "lists", str(kind), fix)
         for column, kind in kinds.items():
@@ -240,7 +240,13 @@ def _has_spaces(schema: "Schema") -> bool:
     from pyarrow import types
 
     kinds = [field.type for field in schema if field.name == SPACES]
-    return len(kinds) == 1 and types.is_list(kinds[0]) and types.is_boolean(kinds[0].value_type)
+    return len(kinds) == 1 and _is_list(kinds[0]) and types.is_boolean(kinds[0].value_type)
+
+
+def _is_list(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_list(kind) or types.is_large_list(kind))
 
 
 def _row(

@@ -97,6 +97,8 @@ def test_sentences_are_ranked_alone_and_know_their_place(unsure):
     for unit in units:
         start = unit.source["offset"]
         assert text[start : start + len(unit.text)] == unit.text
+    (same,), _ = rank_texts(unsure, [unsure.make_doc(text).to_bytes()], Options(unit="sentences"))
+    assert same == units
     alone, _ = rank_texts(unsure, [unit.text for unit in units], Options())
     assert [unit.score for unit in units] == pytest.approx([u.score for u in only(alone)], abs=1e-5)
 
