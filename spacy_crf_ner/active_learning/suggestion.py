@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import srsly
 from spacy import blank
+from spacy.tokens import Doc, Span
 
 from ..annotate.dataframes import load
 from ..annotate.inputs import find_sources
@@ -132,14 +133,15 @@ def annotated_ids(path: Path, unit: str) -> Iterator[str]:
     if none is. Of other texts, for questions: the ids of the first characters of annotated tokens,
     and of spans that are known to be incorrect. Texts have no whitespace at their ends.
     """
-    _, docs = read_docbin(path, blank("xx").vocab)
+    nlp = blank("xx")
+    _, docs = read_docbin(path, nlp.vocab)
     for doc in docs:
         tokens = [token for token in doc if not token.is_space]
         keys = doc.spans.keys() - {KEY, INCORRECT}
         in_spans = bool(keys) and not any(token.ent_iob for token in tokens)
         incorrect = doc.spans.get(INCORRECT, ())
         whole = (doc[tokens[0].i : tokens[-1].i + 1] for _ in tokens[:1])
-        for part in chain(whole, () if unit == "docs" else sentences(doc)):
+        for part in chain(whole, () if unit == "docs" else _all_sentences(doc, nlp.tokenizer)):
             text, at = part.text, part.start_char
             if in_spans or all(token.ent_iob or token.is_space for token in part):
                 yield identify(text)
@@ -147,6 +149,14 @@ def annotated_ids(path: Path, unit: str) -> Iterator[str]:
                 yield from (identify(text, [t.idx - at]) for t in part if t.ent_iob)
                 for span in incorrect:
                     yield identify(text, (span.start_char - at, span.end_char - at, span.label_))
+
+
+def _all_sentences(doc: Doc, tokenizer: Callable[[str], Doc]) -> Iterator[Span]:
+    """Yield the sentences of a doc, and those that its text has with other tokens."""
+    yield from sentences(doc)
+    for sentence in sentences(tokenizer(doc.text)):
+        if span := doc.char_span(sentence.start_char, sentence.end_char):
+            yield span
 
 
 def _is_excluded(unit: Unit, known: frozenset[str]) -> bool:

@@ -284,8 +284,13 @@ def test_a_sentence_of_an_annotated_document_is_not_asked_again(model, unsure, l
         token.is_sent_start = False  # the pool is divided without the sentences of the corpus
     partial = unsure.make_doc("Zoë came. Anna came.")
     partial.set_ents([], outside=[partial[:3]], default="missing")
+    words = ["Bonn", "saw", "No.", "It", "saw", "Anna", "."]  # "." is a token of the pool
+    tokens = spacy.tokens.Doc(unsure.vocab, words)
+    tokens.set_ents([], default="outside")
     pool = ["Anna saw Bonn. Bonn saw Anna.", "It came!", "Zoë came. Anna came.", "Bonn came"]
-    _, left = asked_again(model, tmp_path, [whole, partial], pool, "sentences")
+    pool.append("Bonn saw No. It saw Anna .")
+    docs = [whole, partial, tokens]
+    _, left = asked_again(model, tmp_path, docs, pool, "sentences")
     assert left == {("Bonn saw Anna.",), ("Anna came.",)}
 
 
