@@ -16,7 +16,7 @@ from ..evaluation.error_analysis import errors, missed_probabilities, sets_entit
 from ..evaluation.matching import Entity, Match, collect_entities, match_entities
 from ..input_error import InputError
 from ..pipeline.lookup import recognizer, require_recognizer
-from ..training.cross_validation import divide, train_folds
+from ..training.cross_validation import divide, known_negatives, train_folds
 from .ranking import identify
 from .selection import Unit
 
@@ -43,12 +43,15 @@ class Review(NamedTuple):
     docs: The number of gold docs.
     docs_of: The gold docs with a finding, by index.
     left_out: The number of predicted entities in tokens without annotation.
+    negatives: The number of negative spans that a fold was trained without, since it does not have
+        their label.
     """
 
     findings: list[dict[str, Any]]
     docs: int
     docs_of: dict[int, Doc]
     left_out: int
+    negatives: int
 
     def units(self) -> Iterator[Unit]:
         """Yield the docs with findings, with their gold entities, the most suspicious first."""
@@ -88,13 +91,19 @@ def review(
     on_fold: Called with the number of folds that are done.
 
     Raises InputError as `require_recognizer`, `divide` and `train_folds`, for a corpus without
-    entities, and for a pipeline with other components that set entities.
+    entities, and for a pipeline without confidences, or with other components that set entities.
     """
     name = require_recognizer(nlp, component)
-    if recognizer(nlp, name).entities_key is not None:
+    pipe = recognizer(nlp, name)
+    if pipe.entities_key is not None:
         raise InputError(
             f"[{name}] review: expected a pipeline with flat entities, got one with overlapping "
             "ones. An entity that overlaps gold is no contradiction to it there."
+        )
+    if not pipe.confidence:
+        raise InputError(
+            f"[{name}] confidence: expected true, got false. Findings are sorted by the confidence "
+            "of entities: set it to true in the config of the pipeline."
         )
     if not sets_entities_alone(nlp, name):
         raise InputError(
@@ -107,17 +116,25 @@ def review(
         raise InputError(f"{corpus}: expected docs with entities, got {len(gold)} without.")
     findings: list[dict[str, Any]] = []
     left_out = 0
+    key = pipe.incorrect_spans_key
+    negatives = [span.label_ for doc in gold if key for span in doc.spans.get(key, ())]
+    lost: set[str] = set()  # labels of negative spans that a fold does not have
     if folds == 0:
         findings, left_out = _compare(nlp, name, gold, [*range(len(gold))])
     else:
         fold_of = divide([doc.text for doc in gold], folds, seed)
         for done, (trained, held_out) in enumerate(
-            train_folds(nlp.config, gold, fold_of, gpu_id, seed), 1
+            train_folds(nlp.config, gold, fold_of, gpu_id, seed, key), 1
         ):
             own = [gold[i] for i in held_out]
             labels = {*recognizer(trained, name).labels}
+            lost |= {*negatives} - labels - {"", "O"}
             # A label may be only in this fold: nothing is known about it.
-            known = [doc for doc in own if labels.issuperset(ent.label_ for ent in doc.ents)]
+            known = [
+                known_negatives(doc, key, labels)
+                for doc in own
+                if labels.issuperset(ent.label_ for ent in doc.ents)
+            ]
             if any(doc.has_annotation("ENT_IOB") for doc in known):
                 calibrate(trained, _examples(trained, known), name)
             found, unknown = _compare(trained, name, own, held_out)
@@ -126,7 +143,8 @@ def review(
             on_fold(done)
     _rank(findings, gold)
     chosen = {each["doc"] for each in findings}
-    return Review(findings, len(gold), {i: gold[i] for i in sorted(chosen)}, left_out)
+    docs_of = {i: gold[i] for i in sorted(chosen)}
+    return Review(findings, len(gold), docs_of, left_out, sum(each in lost for each in negatives))
 
 
 def _compare(

@@ -2,14 +2,13 @@
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spacy.language import Language
 from spacy.pipeline import Sentencizer
-from spacy.tokens import Doc
+from spacy.tokens import Doc, Span
 
 from ..annotate.chunking import MAX_CHARACTERS, chunk_text
 from ..annotate.runner import (
@@ -21,6 +20,7 @@ from ..annotate.runner import (
     process,
 )
 from ..annotate.settings import Settings
+from ..data.offsets import trim_whitespace
 from ..input_error import InputError
 from ..pipeline.interval_scheduling import Candidate
 from ..pipeline.lookup import recognizer, require_recognizer
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..pipeline.crf_ner import CRFEntityRecognizer
 
 UNITS = ("docs", "sentences", "spans")
-STRATEGIES = ("entropy", "errors", "margin", "random")
+STRATEGIES = ("entropy", "errors", "random")
 UNCERTAIN = 0.05  # the lowest probability of a span to ask about
 
 
@@ -39,14 +39,14 @@ class Options(NamedTuple):
 
     n: The number of tasks, with the random ones.
     unit: "docs", "sentences", or "spans", which are questions about single spans.
-    strategy: "entropy" of all analyses per token; expected number of "errors" per token; "margin",
-        the log odds of the best analysis against the second best; or "random". For questions about
-        spans, the first three are the same: probabilities near 0.5 are first.
+    strategy: "entropy" of all analyses per token; expected number of "errors" per token; or
+        "random". For questions about spans, the first two are the same: probabilities near 0.5 are
+        first.
     budget: The tokens of all tasks together, at most; None for no limit.
     repeats: At most this many tasks have the same text as most uncertain span; 0 for no limit.
     sample: The share of tasks that are a random sample, for evaluation.
     seed: Of the sample and of "random".
-    exclude: Ids of tasks that are not chosen, see `annotated_ids`.
+    exclude: What is not asked again, see `annotated_ids`.
     component: The name of the `crf_ner` component; None for the only one.
     """
 
@@ -111,9 +111,8 @@ def rank_texts(
             for start, content in _pieces(nlp, document, options.unit):
                 pieces.append(AnnotatedText(content))
                 origins.append((i, start))
-        work = partial(_measure, nlp, pipe, options.strategy == "margin")
-        batch = settings.batch_size, settings.max_characters
-        parts = process(nlp, pieces, work, *batch)
+        work = partial(_measure, nlp, pipe)
+        parts = process(nlp, pieces, work, settings.batch_size, settings.max_characters)
     found: list[list[Unit]] = [[] for _ in documents]
     for piece, (i, start), own in zip(pieces, origins, parts):
         documents[i].error = documents[i].error or piece.error
@@ -137,32 +136,36 @@ def identify(text: str, question: Sequence[Any] = ()) -> str:
 
 def _pieces(nlp: Language, document: AnnotatedText, unit: str) -> Iterator[tuple[int, Any]]:
     """Yield the texts of a document to score, each with its first character."""
-    if unit == "docs" or not isinstance(document.text, (str, bytes)):
+    if unit == "docs":
         yield 0, document.text
         return
     try:
         if isinstance(document.text, bytes):
             doc = Doc(nlp.vocab).from_bytes(document.text)
-            yield from ((start, each.to_bytes()) for start, each in _sentences(doc))
+            yield from ((each.start_char, _alone(each).to_bytes()) for each in sentences(doc))
             return
         for start, end, *_ in chunk_text(document.text, MAX_CHARACTERS, 0):
             doc = nlp.make_doc(document.text[start:end])
-            yield from ((start + first, each.text) for first, each in _sentences(doc))
+            yield from ((start + each.start_char, each.text) for each in sentences(doc))
     except Exception as error:  # tokenizers raise errors of all types
         if is_machine_error(error):
             raise
         document.fail(error)
 
 
-def _sentences(doc: Doc) -> Iterator[tuple[int, Doc]]:
-    """Split a Doc into sentences without whitespace at their ends."""
-    for sentence in Sentencizer()(doc).sents:
-        words = [token.i for token in sentence if not token.is_space]
-        if words:
-            span = doc[words[0] : words[-1] + 1]
-            own = [(token.text, bool(token.whitespace_)) for token in span]
-            spaces = [*(space for _, space in own[:-1]), False]
-            yield span.start_char, Doc(doc.vocab, [word for word, _ in own], spaces)
+def sentences(doc: Doc) -> Iterator[Span]:
+    """Split a Doc into sentences without whitespace at their ends; its own ones are replaced."""
+    words = [token.text for token in doc]
+    for sentence in Sentencizer(overwrite=True)(doc).sents:
+        start, end = trim_whitespace(words, sentence.start, sentence.end)
+        if start < end:
+            yield doc[start:end]
+
+
+def _alone(span: Span) -> Doc:
+    """Make a Doc of the tokens of a span, without a space at the end."""
+    spaces = [*(bool(token.whitespace_) for token in span[:-1]), False]
+    return Doc(span.vocab, [token.text for token in span], spaces)
 
 
 class _Measured(NamedTuple):
@@ -175,14 +178,11 @@ class _Measured(NamedTuple):
     entropy: float
     entities: list[Candidate]
     candidates: list[Candidate]
-    log_odds: float
 
 
-def _measure(
-    nlp: Language, pipe: "CRFEntityRecognizer", log_odds: bool, batch: Sequence[Part]
-) -> None:
+def _measure(nlp: Language, pipe: "CRFEntityRecognizer", batch: Sequence[Part]) -> None:
     docs = pipe_docs(nlp, batch)
-    for part, doc, found in zip(batch, docs, pipe.uncertainty(docs, log_odds=log_odds)):
+    for part, doc, found in zip(batch, docs, pipe.uncertainty(docs, log_odds=False)):
         start, end, left, _ = part.chunk
         own = [token for token in doc if start <= token.idx + left < end]
         # Annotators answer about whole texts, so they also see what earlier components found.
@@ -198,7 +198,7 @@ def _measure(
         )
         tokens = [(token.text, bool(token.whitespace_)) for token in own]
         entropy = found.entropy * len(own) / max(len(doc), 1)  # without the context of the part
-        part.result = _Measured(tokens, entropy, entities, candidates, found.log_odds)
+        part.result = _Measured(tokens, entropy, entities, candidates)
 
 
 def _units(text: str, start: int, parts: Iterable[Part], options: Options) -> Iterator[Unit]:
@@ -229,8 +229,6 @@ def _units(text: str, start: int, parts: Iterable[Part], options: Options) -> It
     by_strategy = {
         "entropy": sum(each.entropy for each in found) / len(tokens),
         "errors": sum(1 - p if span in decoded else p for span, p in candidates) / len(tokens),
-        # Parts are analysed apart: the second best analysis differs in one of them.
-        "margin": -min(each.log_odds for each in found),
         "random": 0.0,
     }
     uncertain = [(0.5 - abs(p - 0.5), span) for span, p in candidates]
@@ -242,5 +240,5 @@ def _units(text: str, start: int, parts: Iterable[Part], options: Options) -> It
 
 def _scored(options: Options, identity: str, score: float) -> float:
     if options.strategy != "random":
-        return score if math.isfinite(score) else math.copysign(1e300, score)
+        return score
     return int(random_key(options.seed + 1, identity)[:12], 16) / 16**12

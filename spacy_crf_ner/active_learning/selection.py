@@ -130,11 +130,28 @@ def random_key(seed: int, identity: str) -> str:
     return hashlib.sha256(f"{seed} {identity}".encode()).hexdigest()
 
 
-def within_budget(units: Iterable[Unit], budget: int | None) -> list[Unit]:
+def within_budget(units: Iterable[Unit], budget: int) -> list[Unit]:
     """Return the units, in order, that fit into a number of tokens together."""
-    chosen, left = [], budget
+    chosen = []
     for unit in units:
-        if left is None or len(unit.tokens) <= left:
+        if len(unit.tokens) <= budget:
             chosen.append(unit)
-            left = None if left is None else left - len(unit.tokens)
+            budget -= len(unit.tokens)
+    return chosen
+
+
+def until_enough(units: Iterable[Unit], enough: int, most: int) -> list[Unit]:
+    """Return the first units, until they have enough tokens together, but not too many.
+
+    enough: Number of tokens. The last unit may exceed it: without this one, or with shorter ones in
+        its place, long texts would be rarer than among all units (Wald's equation).
+    most: Number of tokens that is never exceeded.
+    """
+    chosen: list[Unit] = []
+    tokens = 0
+    for unit in units:
+        if tokens >= enough or tokens + len(unit.tokens) > most:
+            break
+        chosen.append(unit)
+        tokens += len(unit.tokens)
     return chosen

@@ -5,12 +5,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
 import srsly
-from spacy.vocab import Vocab
+from spacy import blank
+from spacy.tokens import Doc, Span
 
 from ..annotate.dataframes import load
 from ..annotate.inputs import find_sources
@@ -20,12 +22,15 @@ from ..annotate.run import Progress, WorkerError, require_packages
 from ..annotate.settings import Settings
 from ..annotate.shards import Shard, cut_shards, error_record
 from ..annotate.storage import locate
+from ..annotate.writers import json_line
 from ..atomic import atomic_write
+from ..data.offsets import INCORRECT
 from ..docbin import read_docbin
 from ..input_error import InputError
+from ..pipeline.label_sets import KEY
 from ..pipeline.lookup import recognizer
-from .ranking import Options, identify, rank_texts, require_options
-from .selection import Selection, Unit, within_budget
+from .ranking import Options, identify, rank_texts, require_options, sentences
+from .selection import Selection, Unit, until_enough, within_budget
 from .tasks import require_tool, write_tasks
 
 TASKS, SAMPLE, ERRORS, SUMMARY = "tasks", "sample", "errors.jsonl", "summary.json"
@@ -86,14 +91,14 @@ def suggest(
     with atomic_write(output) as folder:
         folder.mkdir()
         with (
-            (folder / ERRORS).open("w", encoding="utf-8") as errors,
+            (folder / ERRORS).open("wb") as errors,
             _dead_workers(),
             processes(workers, gpu_ids) as engine,
         ):
             for found in engine.map(work, cut_shards(sources, settings)):
                 selection.add(found.units)
                 counts += found.counts
-                errors.writelines(srsly.json_dumps(error) + "\n" for error in found.errors)
+                errors.writelines(map(json_line, found.errors))
                 size, labels = size + found.size, found.labels
                 done = counts["documents"], counts["tokens"], monotonic() - began
                 on_progress(Progress(size, total, *done))
@@ -112,25 +117,58 @@ def choose(selection: Selection, options: Options) -> tuple[list[Unit], list[Uni
     """Return the tasks and the random sample, within the budget, which both share."""
     if options.budget is None:
         return selection.ranked, selection.sample
-    of_sample = round(options.budget * options.sample)
-    return (
-        within_budget(selection.ranked, options.budget - of_sample),
-        within_budget(selection.sample, of_sample),
-    )
+    share = round(options.budget * options.sample)
+    sample = until_enough(selection.sample, share, options.budget)
+    left = options.budget - sum(len(unit.tokens) for unit in sample)
+    return within_budget(selection.ranked, left), sample
 
 
-def annotated_ids(path: Path, incorrect_key: str) -> Iterator[str]:
-    """Yield the ids of what a corpus annotates: texts without gaps, and spans.
+def annotated_ids(path: Path, unit: str) -> Iterator[str]:
+    """Yield the ids of what a corpus answers, for `Options.exclude`.
 
     path: A .spacy file or a folder of them.
-    incorrect_key: The key in `doc.spans` of spans that are not entities.
+    unit: "docs", or another of `UNITS` to compare the sentences of docs too.
+
+    Yields the id of each text that is annotated: all of its tokens, or under any key in `doc.spans`
+    if none is. Of other texts, for questions: the ids of the first characters of annotated tokens,
+    and of spans that are known to be incorrect. Texts have no whitespace at their ends.
     """
-    _, docs = read_docbin(path, Vocab())
+    nlp = blank("xx")
+    _, docs = read_docbin(path, nlp.vocab)
     for doc in docs:
-        if all(token.ent_iob for token in doc):
-            yield identify(doc.text)
-        for span in (*doc.ents, *doc.spans.get(incorrect_key, ())):
-            yield identify(doc.text, (span.start_char, span.end_char, span.label_))
+        tokens = [token for token in doc if not token.is_space]
+        keys = doc.spans.keys() - {KEY, INCORRECT}
+        in_spans = bool(keys) and not any(token.ent_iob for token in tokens)
+        incorrect = doc.spans.get(INCORRECT, ())
+        whole = (doc[tokens[0].i : tokens[-1].i + 1] for _ in tokens[:1])
+        for part in chain(whole, () if unit == "docs" else _all_sentences(doc, nlp.tokenizer)):
+            text, at = part.text, part.start_char
+            if in_spans or all(token.ent_iob or token.is_space for token in part):
+                yield identify(text)
+            elif unit == "spans":
+                yield from (identify(text, [t.idx - at]) for t in part if t.ent_iob)
+                for span in incorrect:
+                    yield identify(text, (span.start_char - at, span.end_char - at, span.label_))
+
+
+def _all_sentences(doc: Doc, tokenizer: Callable[[str], Doc]) -> Iterator[Span]:
+    """Yield the sentences of a doc, and those that its text has with other tokens."""
+    yield from sentences(doc)
+    for sentence in sentences(tokenizer(doc.text)):
+        if span := doc.char_span(sentence.start_char, sentence.end_char):
+            yield span
+
+
+def _is_excluded(unit: Unit, known: frozenset[str]) -> bool:
+    if not known:
+        return False
+    ids = [identify(unit.text.strip())]
+    if unit.question is not None:
+        start, end, _ = unit.question
+        # No entity of any label overlaps an annotated one, or has a token that is outside.
+        ids += [identify(unit.text, [at]) for at in range(start, end)]
+        ids += [unit.id, identify(unit.text, (start, end, ""))]
+    return not known.isdisjoint(ids)
 
 
 def _rank_shard(
@@ -149,7 +187,7 @@ def _rank_shard(
         counts["tokens"] += document.words
         identity = (item.row or {}).get(settings.id_column)
         for unit in units:
-            if not options.exclude.isdisjoint((unit.id, identify(unit.text))):
+            if _is_excluded(unit, options.exclude):
                 counts["excluded"] += 1
                 continue
             unit.source = {"file": item.file, "line": item.line, "id": identity, **unit.source}

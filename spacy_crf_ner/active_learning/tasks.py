@@ -1,11 +1,11 @@
 """Tasks for annotation tools, in their import formats, with predicted entities."""
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
+from ..annotate.writers import json_line
 from ..data.label_studio import ANSWER, QUESTION
 from ..input_error import InputError
 from .selection import Unit
@@ -26,12 +26,10 @@ def write_tasks(
     """
     records = map(TOOLS[tool], units)
     if tool == "label-studio":
-        text = json.dumps([*records], ensure_ascii=False, indent=1)
-        (folder / f"{name}.json").write_text(text, encoding="utf-8")
+        (folder / f"{name}.json").write_bytes(b"[" + b",".join(map(json_line, records)) + b"]\n")
         (folder / LABELING).write_text(_labeling_config(labels, binary), encoding="utf-8")
         return
-    with (folder / f"{name}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(json.dumps(each, ensure_ascii=False) + "\n" for each in records)
+    (folder / f"{name}.jsonl").write_bytes(b"".join(map(json_line, records)))
 
 
 def require_tool(tool: str, binary: bool) -> None:

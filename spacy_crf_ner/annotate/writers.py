@@ -23,11 +23,8 @@ Written = tuple[bytes, dict[int, str]]
 
 
 def to_jsonl(rows: list[Row], docs: list[bytes], schema: "Schema | None") -> Written:
-    """Write one row per line, as an object of its columns.
-
-    Values that JSON lacks become text: times in ISO 8601, bytes in Base64. NaN becomes null.
-    """
-    return b"".join(map(_line, rows)), {}
+    """Write one row per line, as an object of its columns."""
+    return b"".join(map(json_line, rows)), {}
 
 
 def to_parquet(rows: list[Row], docs: list[bytes], schema: "Schema | None") -> Written:
@@ -53,7 +50,7 @@ def to_docbin(rows: list[Row], docs: list[bytes], schema: "Schema | None") -> Wr
     for row, content in zip(rows, docs):
         doc = Doc(vocab).from_bytes(content)
         meta = {name: value for name, value in row.items() if name != ENTITIES}
-        doc.user_data[META] = json.loads(_line(meta))
+        doc.user_data[META] = json.loads(json_line(meta))
         packed.add(doc)
     return packed.to_bytes(), {}
 
@@ -66,7 +63,11 @@ WRITERS: dict[str, Callable[[list[Row], list[bytes], "Schema | None"], Written]]
 }
 
 
-def _line(row: Row) -> bytes:
+def json_line(row: Row) -> bytes:
+    """Write an object as a line of JSON.
+
+    Values that JSON lacks become text: times in ISO 8601, bytes in Base64. NaN becomes null.
+    """
     try:
         line = json.dumps(row, ensure_ascii=False, allow_nan=False, default=_plain)
     except ValueError:

@@ -10,7 +10,21 @@ import typer
 from .. import annotate as annotation
 from ..input_error import InputError
 from .console import annotation_progress
-from .options import IDField, Model, Precision, TextField, Texts, WholeFiles, numbers
+from .options import (
+    GpuIds,
+    IDField,
+    Model,
+    Precision,
+    Restart,
+    Resume,
+    TextField,
+    Texts,
+    WholeFiles,
+    Workers,
+    gpu_numbers,
+    numbers,
+    resumable,
+)
 
 
 def annotate(
@@ -27,16 +41,8 @@ def annotate(
     id_column: IDField = "id",
     whole_files: WholeFiles = False,
     no_text: Annotated[bool, typer.Option("--no-text", help="Do not write the texts.")] = False,
-    workers: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="Processes, each with its own model; 0: one per core, at most 8 for each device.",
-        ),
-    ] = 0,
-    gpu_id: Annotated[
-        str, typer.Option(help="GPU numbers, comma-separated; -1 for the CPU.")
-    ] = "-1",
+    workers: Workers = 0,
+    gpu_id: GpuIds = "-1",
     precision: Precision = None,
     batch_size: Annotated[
         str, typer.Option(help="Documents per batch; auto: depends on their length.")
@@ -44,12 +50,8 @@ def annotate(
     shard_size: Annotated[
         int, typer.Option(min=1, help="Maximum number of documents in a shard.")
     ] = 2000,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue an earlier run and keep its finished shards.")
-    ] = False,
-    restart: Annotated[
-        bool, typer.Option("--restart", help="Remove the output of an earlier run.")
-    ] = False,
+    resume: Resume = False,
+    restart: Restart = False,
     ray_address: Annotated[
         str | None,
         typer.Option(help="Address of a Ray cluster; without it, start Ray on this machine."),
@@ -83,8 +85,6 @@ def annotate(
     if engine not in annotation.ENGINES:
         expected = ", ".join(annotation.ENGINES)
         raise InputError(f"--engine: expected one of {expected}, got {engine!r}. Choose one.")
-    if resume and restart:
-        raise InputError("expected one of --resume and --restart, got both. Choose one.")
     settings = annotation.Settings(
         format=format,
         text_column=text_column,
@@ -95,19 +95,15 @@ def annotate(
         batch_size=0 if batch_size == "auto" else numbers("--batch-size", batch_size)[0],
         precision=precision,
     )
-    gpu_ids = [gpu for gpu in numbers("--gpu-id", gpu_id) if gpu >= 0]
+    gpu_ids = gpu_numbers(gpu_id)
     run: Callable[..., annotation.Summary] = partial(annotation.annotate, gpu_ids=gpu_ids)
     if engine == "ray":
         run = partial(annotation.annotate_on_ray, address=ray_address, gpus=bool(gpu_ids))
     again = {"resume": resume, "restart": restart}
-    try:
-        with annotation_progress("Annotating") as on_progress:
-            summary = run(
-                model, inputs, output, settings, workers=workers, on_progress=on_progress, **again
-            )
-    except KeyboardInterrupt:
-        typer.echo("Interrupted: --resume continues after the finished shards.", err=True)
-        raise typer.Exit(130) from None
+    with resumable(resume, restart), annotation_progress("Annotating") as on_progress:
+        summary = run(
+            model, inputs, output, settings, workers=workers, on_progress=on_progress, **again
+        )
     typer.echo(srsly.json_dumps(summary, indent=2))
     if summary["errors"]:
         raise typer.Exit(2)

@@ -7,6 +7,7 @@ import typer
 
 from .. import data
 from .console import print_conversion_log, print_counts
+from .options import Lang, Repair
 
 
 def combine(
@@ -19,11 +20,8 @@ def combine(
         int | None,
         typer.Option(help="Number of corpora that have to agree. Default: more than half."),
     ] = None,
-    lang: Annotated[str, typer.Option(help="Language of the tokenizer.")] = "en",
-    repair: Annotated[
-        bool,
-        typer.Option("--repair", help="Fix mistakes, leave out what cannot be fixed, count both."),
-    ] = False,
+    lang: Lang = "en",
+    repair: Repair = False,
 ) -> None:
     """Join annotations of the same texts: what they agree on is gold.
 

@@ -11,6 +11,7 @@ from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 from .. import data
 from ..input_error import InputError
 from .console import print_conversion_log, print_counts, progress_callback
+from .options import Lang, Repair
 
 
 def convert(
@@ -40,7 +41,7 @@ def convert(
         ),
     ] = None,
     format: Annotated[str, typer.Option(help=f"One of auto, {', '.join(data.FORMATS)}.")] = "auto",
-    lang: Annotated[str, typer.Option(help="Language of the tokenizer.")] = "en",
+    lang: Lang = "en",
     n_sents: Annotated[
         int,
         typer.Option(min=0, help="Sentences per doc; 0: all between two -DOCSTART- lines."),
@@ -79,10 +80,7 @@ def convert(
         ),
     ] = "0.8,0.1,0.1",
     seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
-    repair: Annotated[
-        bool,
-        typer.Option("--repair", help="Fix mistakes, leave out what cannot be fixed, count both."),
-    ] = False,
+    repair: Repair = False,
     alignment: Annotated[
         str,
         typer.Option(

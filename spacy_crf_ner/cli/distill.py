@@ -8,7 +8,18 @@ import typer
 
 from ..input_error import InputError
 from .console import annotation_progress
-from .options import Component, TeacherPrecision, TextField, WholeFiles, numbers
+from .options import (
+    Component,
+    GpuIds,
+    Restart,
+    Resume,
+    TeacherPrecision,
+    TextField,
+    WholeFiles,
+    Workers,
+    gpu_numbers,
+    resumable,
+)
 
 
 def distill(
@@ -49,21 +60,10 @@ def distill(
     whole_files: WholeFiles = False,
     component: Component = None,
     precision: TeacherPrecision = "fp32",
-    workers: Annotated[
-        int,
-        typer.Option(
-            min=0, help="Processes for the teachers, each with its own; 0: one per core, at most 8."
-        ),
-    ] = 0,
-    gpu_id: Annotated[
-        str, typer.Option(help="GPU numbers, comma-separated; the first one trains; -1: the CPU.")
-    ] = "-1",
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue an earlier run and keep its finished shards.")
-    ] = False,
-    restart: Annotated[
-        bool, typer.Option("--restart", help="Remove the output of an earlier run.")
-    ] = False,
+    workers: Workers = 0,
+    gpu_id: GpuIds = "-1",
+    resume: Resume = False,
+    restart: Restart = False,
 ) -> None:
     """Train a small pipeline on what large ones predict.
 
@@ -79,7 +79,7 @@ def distill(
 
     A document that cannot be read, or on which a teacher fails, is skipped:
     OUTPUT/teachers/errors.jsonl lists it, and the exit code is 2. --resume keeps finished
-    shards; the training starts again.
+    shards; the training starts again. Of several GPUs, the first one trains.
 
     \b
     Examples:
@@ -92,12 +92,10 @@ def distill(
 
     if not inputs and gold is None:
         raise InputError(f"expected INPUT, --gold or both, got only OUTPUT, {output}. Add texts.")
-    if resume and restart:
-        raise InputError("expected one of --resume and --restart, got both. Choose one.")
     settings = distillation.DEFAULTS._replace(
         text_column=text_column, whole_files=whole_files, precision=precision
     )
-    try:
+    with resumable(resume, restart):
         summary = distillation.distill(
             *(teacher, inputs or [], output, config, settings),
             gold=gold,
@@ -106,14 +104,11 @@ def distill(
             temperature=temperature,
             component=component,
             workers=workers,
-            gpu_ids=[gpu for gpu in numbers("--gpu-id", gpu_id) if gpu >= 0],
+            gpu_ids=gpu_numbers(gpu_id),
             resume=resume,
             restart=restart,
             progress=annotation_progress("Teaching"),
         )
-    except KeyboardInterrupt:
-        typer.echo("Interrupted: --resume continues after the finished shards.", err=True)
-        raise typer.Exit(130) from None
     typer.echo(srsly.json_dumps(summary, indent=2))
     if summary["errors"]:
         raise typer.Exit(2)

@@ -1,5 +1,7 @@
 """Arguments and options that several commands share."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +31,23 @@ WholeFiles = Annotated[
     bool, typer.Option("--whole-files", help="One document per .txt file, not per line.")
 ]
 GpuId = Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")]
+GpuIds = Annotated[str, typer.Option(help="GPU numbers, comma-separated; -1 for the CPU.")]
+Workers = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        help="Processes, each with its own model; 0: one per core, at most 8 for each device.",
+    ),
+]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Continue an earlier run and keep its finished shards.")
+]
+Restart = Annotated[bool, typer.Option("--restart", help="Remove the output of an earlier run.")]
+Lang = Annotated[str, typer.Option(help="Language of the tokenizer.")]
+Repair = Annotated[
+    bool,
+    typer.Option("--repair", help="Fix mistakes, leave out what cannot be fixed, count both."),
+]
 Component = Annotated[
     str | None, typer.Option(help="Name of the crf_ner component, if there are several.")
 ]
@@ -49,6 +68,23 @@ TeacherPrecision = Annotated[
         help="Precision of the teachers; auto: a fast one on this hardware. fp32 changes no score.",
     ),
 ]
+
+
+@contextmanager
+def resumable(resume: bool, restart: bool) -> Iterator[None]:
+    """Run in shards: refuse both options together, and explain how an interrupted run continues."""
+    if resume and restart:
+        raise InputError("expected one of --resume and --restart, got both. Choose one.")
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("Interrupted: --resume continues after the finished shards.", err=True)
+        raise typer.Exit(130) from None
+
+
+def gpu_numbers(text: str) -> list[int]:
+    """Read the GPUs of --gpu-id; none for the CPU."""
+    return [gpu for gpu in numbers("--gpu-id", text) if gpu >= 0]
 
 
 def numbers(option: str, text: str) -> list[int]:

@@ -93,6 +93,8 @@ def review(
         f"{', '.join(f'{number:,} {kind}' for kind, number in kinds.most_common())}. "
         f"{found.left_out:,} predictions in text without annotation are left out."
     )
+    if found.negatives:
+        summary += f" {found.negatives:,} negative spans have a label that is not in all folds."
     method = CALIBRATED.format(folds=folds - 1, model=model) if folds else SEEN.format(model=model)
     with atomic_write(output) as folder:
         folder.mkdir()

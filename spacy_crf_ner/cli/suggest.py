@@ -9,13 +9,19 @@ import typer
 from .. import active_learning
 from ..active_learning.suggestion import annotated_ids
 from ..annotate import Settings
-from ..data.offsets import INCORRECT
-from ..input_error import InputError
 from .console import annotation_progress
-from .options import Component, IDField, Model, Precision, TextField, Texts, WholeFiles, numbers
-
-# Without "margin": in a simulation it taught less than the entropy, at half the speed.
-STRATEGIES = ("entropy", "errors", "random")
+from .options import (
+    Component,
+    GpuIds,
+    IDField,
+    Model,
+    Precision,
+    TextField,
+    Texts,
+    WholeFiles,
+    Workers,
+    gpu_numbers,
+)
 
 
 def suggest(
@@ -35,7 +41,7 @@ def suggest(
     ] = "jsonl",
     strategy: Annotated[
         str,
-        typer.Option(metavar="|".join(STRATEGIES), help="How tasks are ranked."),
+        typer.Option(metavar="|".join(active_learning.STRATEGIES), help="How tasks are ranked."),
     ] = "entropy",
     budget: Annotated[
         int | None, typer.Option(min=1, help="Tokens of all tasks together, at most.")
@@ -57,20 +63,15 @@ def suggest(
     exclude: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Corpus, .spacy: texts and questions that it answers are left out. "
-            "Name the annotated random sample too. Whole texts are compared. May be repeated."
+            help="Corpus, .spacy: what it annotates is left out, see below. Name the annotated "
+            "random sample too. May be repeated."
         ),
     ] = None,
     text_column: TextField = "text",
     id_column: IDField = "id",
     whole_files: WholeFiles = False,
-    workers: Annotated[
-        int,
-        typer.Option(min=0, help="Processes, each with its own model; 0: one per core, at most 8."),
-    ] = 0,
-    gpu_id: Annotated[
-        str, typer.Option(help="GPU numbers, comma-separated; -1 for the CPU.")
-    ] = "-1",
+    workers: Workers = 0,
+    gpu_id: GpuIds = "-1",
     precision: Precision = None,
     component: Component = None,
 ) -> None:
@@ -103,24 +104,29 @@ def suggest(
     `convert ANSWERS OUTPUT --merge CORPUS` adds the answers to a corpus.
 
     \b
+    --exclude compares texts, without whitespace at their ends, and leaves out:
+      docs       documents that are completely annotated
+      sentences  sentences of which each token is annotated, in any document
+      spans      the same, and questions whose span has an annotated token, or is
+                 known to be incorrect
+    A document that has only entities in doc.spans is completely annotated.
+
+    \b
     Examples:
       spacy-crf-ner suggest training/model-best texts/ tasks --for prodigy
       spacy-crf-ner suggest training/model-best texts/ questions --unit spans --n 500
     """
-    if strategy not in STRATEGIES:
-        expected = ", ".join(STRATEGIES)
-        raise InputError(f"--strategy: expected one of {expected}, got {strategy!r}. Choose one.")
     settings = Settings(
         text_column=text_column,
         id_column=id_column,
         whole_files=whole_files,
         precision=precision,
     )
-    known = (each for corpus in exclude or () for each in annotated_ids(corpus, INCORRECT))
+    known = (each for corpus in exclude or () for each in annotated_ids(corpus, unit))
     options = active_learning.Options(
         n, unit, strategy, budget, repeats, sample, seed, frozenset(known), component
     )
-    gpu_ids = [gpu for gpu in numbers("--gpu-id", gpu_id) if gpu >= 0]
+    gpu_ids = gpu_numbers(gpu_id)
     with annotation_progress("Scoring") as on_progress:
         summary = active_learning.suggest(
             model,

@@ -85,7 +85,7 @@ def combine(
         writer = CorpusWriter(Path(scratch, "docs"))
         for docs in found.values():
             for name in (*docs, COMBINED):
-                counts[name].update({"docs": 1, "docs, not in all": len(docs) < len(names)})
+                counts[name].update({"docs": 1, "docs, not in all": int(len(docs) < len(names))})
             if len(docs) < len(names) and not log.notes:
                 text = next(iter(docs.values())).text
                 log.notes.append(f"Not in all: {shorten(text)}, which is in {' and '.join(docs)}.")

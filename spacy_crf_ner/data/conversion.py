@@ -70,7 +70,7 @@ def convert(
     labels: The labels that the corpus annotates, stored with each doc; None for all, or those that
         its docs say.
     merge: Corpus to merge the docs into as answers, see `merge_answers`: a .spacy file or a folder
-        of them. The target is one file, and entities cannot overlap.
+        of them. The target is one .spacy or .jsonl file, and entities cannot overlap.
     shares, seed: As for `split_indices`; a part without a share, or a share of 0, is not written.
     token_column, tag_column: Numbers, as for `read_conll`, or names, as for `read_hugging_face`;
         only for these formats.
@@ -98,7 +98,9 @@ def convert(
     if log.spans_key is not None and syllables != "keep":
         raise InputError(f"syllables: expected keep with a spans key, got {syllables!r}.")
     one_file = target.suffix in FILE_SUFFIXES
-    if merge is not None and (not one_file or log.spans_key is not None or n_sents != 1):
+    # A table has no place for answers that a span is no entity.
+    can_merge = target.suffix in (SUFFIX, ".jsonl") and log.spans_key is None and n_sents == 1
+    if merge is not None and not can_merge:
         raise InputError(
             f"merge: expected one .spacy or .jsonl file as the output, no spans key, and one "
             f"sentence per doc, got {target}, {log.spans_key} and {n_sents}. Write to a new file."

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch, Schema
 
 SUFFIX = ".parquet"
-PARQUET, ARROW = b"PAR1", b"\xff\xff\xff\xff"  # the first bytes of these files
+# The first bytes of files; Arrow has a format for streams, and one for files (Feather).
+PARQUET, STREAM, ARROW = b"PAR1", b"\xff\xff\xff\xff", b"ARROW1"
 STATE = "state.json"  # of a folder that Dataset.save_to_disk has written
 TOKENS, TAGS = "tokens", "ner_tags"  # the usual names of the columns
 SPACES = "spaces"  # a column of `write_parquet`: whether a space follows each token
@@ -44,8 +45,12 @@ def looks_like_hugging_face(path: Path) -> bool:
     """Return whether a path is a folder of `Dataset.save_to_disk`, or an Arrow or Parquet file."""
     if path.is_dir():
         return (path / STATE).is_file()
+    return _head(path).startswith((PARQUET, STREAM, ARROW))
+
+
+def _head(path: Path) -> bytes:
     with path.open("rb") as file:
-        return file.read(4) in (PARQUET, ARROW)
+        return file.read(len(ARROW))
 
 
 def read_hugging_face(
@@ -58,7 +63,7 @@ def read_hugging_face(
 ) -> Iterator[Doc]:
     """Read the rows of a dataset, each as a sentence; its tokens are kept, as in `read_conll`.
 
-    path: A folder of `Dataset.save_to_disk`, or a file of Parquet or of Arrow's stream format. A
+    path: A folder of `Dataset.save_to_disk`, or a file of Parquet or of one of Arrow's formats. A
         few rows are in memory at a time. Tags are ids, whose names are in the metadata of the
         schema (`ClassLabel`), or strings, in any tag scheme of `read_conll`; if none of them has
         a prefix, as in O and PER, adjacent tokens of one label are one entity. A tag that is
@@ -67,8 +72,8 @@ def read_hugging_face(
     token_column, tag_column: Names of the columns.
 
     Yields a Doc for each row that has tokens; the others are skipped and counted. Raises
-    CorpusError for a damaged file, other columns, tag ids without names, and, as `read_conll` does,
-    for rows; InputError without pyarrow.
+    CorpusError for a damaged file, other columns, tag ids without names, tags without prefixes and
+    O, and, as `read_conll` does, for rows; InputError without pyarrow.
     """
     _require_pyarrow()
     log = log or ConversionLog()
@@ -112,14 +117,14 @@ def _opened(file: Path) -> Iterator[Any]:
     from pyarrow.parquet import ParquetFile
 
     try:
-        with file.open("rb") as opened:
-            parquet = opened.read(4) == PARQUET
-        if parquet:
+        head = _head(file)
+        if head.startswith(PARQUET):
             # Only with a buffer and without pre_buffer are row groups not completely in memory.
             with ParquetFile(file, pre_buffer=False, buffer_size=BUFFER) as table:
                 yield table
         else:
-            with pyarrow.memory_map(str(file)) as mapped, pyarrow.ipc.open_stream(mapped) as table:
+            read = pyarrow.ipc.open_file if head == ARROW else pyarrow.ipc.open_stream
+            with pyarrow.memory_map(str(file)) as mapped, read(mapped) as table:
                 yield table
     except (pyarrow.ArrowException, OSError) as problem:
         if isinstance(problem, OSError) and problem.errno is not None:
@@ -144,7 +149,7 @@ def _table(file: Path, token_column: str, tag_column: str) -> Table:
                 fix = f"Set {option} to the name of a column"
                 raise error(str(file), f"a column {column!r}", shorten(schema.names), fix)
             kinds[column] = kind = schema.field(column).type
-            if not (types.is_list(kind) or types.is_large_list(kind)):
+            if not _is_list(kind):
                 fix = f"Set {option} to a column of lists"
                 raise error(f"{file}, column {column!r}", "lists", str(kind), fix)
         for column, kind in kinds.items():
@@ -156,17 +161,26 @@ def _table(file: Path, token_column: str, tag_column: str) -> Table:
                 raise error(f"{file}, column {column!r}", expected, str(kind), fix)
         if text:
             found = {tag for batch in _batches(opened, [tag_column]) for tag in _distinct(batch)}
-            return Table(None, _is_plain(found))
+            return Table(None, _is_plain(found, f"{file}, column {tag_column!r}"))
         names = _class_names(schema, tag_column)
         if names is None:
             fix = "Name the ids: cast_column with Sequence(ClassLabel(names=[...])), and save it"
             got = "none in the metadata"
             raise error(f"{file}, column {tag_column!r}", "the names of the tag ids", got, fix)
-        return Table(names, _is_plain(names))
+        return Table(names, _is_plain(names, f"{file}, column {tag_column!r}"))
 
 
-def _is_plain(names: Iterable[str | None]) -> bool:
-    return not any(TAG.fullmatch(name) for name in names if name and name != "O")
+def _is_plain(names: Iterable[str | None], where: str) -> bool:
+    """Whether tags are labels. Raises CorpusError if they are no tags of any other kind either."""
+    given = {name for name in names if name}
+    labels = sorted(given - {"O"})
+    if any(map(TAG.fullmatch, labels)):
+        return False
+    is_lower = all(TAG.fullmatch(label[:1].upper() + label[1:]) for label in labels)
+    if labels and (is_lower or "O" not in given):
+        fix = "Rename the tags; O is for tokens outside of entities"
+        raise error(where, "tags as O, B-PER and I-PER, or as O and PER", shorten(labels), fix)
+    return True
 
 
 def _distinct(batch: "RecordBatch") -> list[str | None]:
@@ -192,9 +206,12 @@ def _batches(table: Any, columns: list[str]) -> Iterator["RecordBatch"]:
     if hasattr(table, "iter_batches"):
         batches = table.iter_batches(BATCH_ROWS, columns=columns)
     else:
+        stored = table
+        if hasattr(table, "num_record_batches"):  # a file, which has no iterator
+            stored = map(table.get_batch, range(table.num_record_batches))
         batches = (
             batch.slice(start, BATCH_ROWS).select(columns)
-            for batch in table
+            for batch in stored
             for start in range(0, batch.num_rows, BATCH_ROWS)
         )
     for batch in batches:
@@ -208,7 +225,7 @@ def _rows(
     sentence = 0
     for file, table in tables.items():
         with _opened(file) as opened:
-            spaces = [SPACES] if SPACES in _schema(opened).names else []
+            spaces = [SPACES] if _has_spaces(_schema(opened)) else []
             number = 0
             for batch in _batches(opened, [*columns, *spaces]):
                 for values in zip(*(column.to_pylist() for column in batch.columns)):
@@ -216,6 +233,20 @@ def _rows(
                     sentence += 1
                     log.skipped("empty row", int(values[0] == []))
                     yield from _row(f"{file}, row {number}", values, table, columns, sentence)
+
+
+def _has_spaces(schema: "Schema") -> bool:
+    """Whether there is the column of `write_parquet`, and no other one of its name."""
+    from pyarrow import types
+
+    kinds = [field.type for field in schema if field.name == SPACES]
+    return len(kinds) == 1 and _is_list(kinds[0]) and types.is_boolean(kinds[0].value_type)
+
+
+def _is_list(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_list(kind) or types.is_large_list(kind))
 
 
 def _row(

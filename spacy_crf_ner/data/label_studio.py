@@ -1,5 +1,6 @@
 """Label Studio's JSON exports: an array of annotated tasks."""
 
+import json
 from pathlib import Path
 from typing import Iterator
 
@@ -27,13 +28,14 @@ def read_label_studio(path: Path, nlp: Language, log: ConversionLog | None = Non
     """Read Label Studio's JSON or JSON-MIN export of a project that labels text.
 
     path: File, UTF-8, which is read into memory: see `json_records.MAX_ARRAY_BYTES`. If a task has
-        several annotations, the ground truth is read, else the first one. Cancelled annotations,
+        several annotations, the ground truth is read; without one, they must agree. Cancelled ones,
         tasks without other ones, results other than labels, and predictions are skipped. A result
         with several labels is an entity of each, if there is a spans key. The text is the one that
         the results refer to; without results, it is "text", or the only string of the data. Of a
         task of `spacy-crf-ner suggest --unit spans`, which has an "asked_span", the choice "yes" or
         "no" is read: only this span is annotated.
     nlp, log: As for all readers, see `format_detection.Reader`. For spans see `set_entities`; also
+        "contradiction": annotations of a task that do not agree, of which the first is kept; and
         "utf16": old versions of Label Studio count in UTF-16, where an emoji is two characters. A
         span whose text matches by that count is repaired. A task that cannot be read is left out,
         but invalid JSON makes the whole file unreadable.
@@ -77,13 +79,22 @@ def _annotation(where: str, task: Record, log: ConversionLog) -> Found | None:
     annotations = _pop_objects(where, task, key)
     valid = [each for each in annotations if not pop_typed(where, each, "was_cancelled", bool)]
     truth = [each for each in valid if pop_typed(where, each, "ground_truth", bool)]
-    results = [_pop_objects(where, each, "result") for each in (truth or valid)[:1]]
+    results = [_pop_objects(where, each, "result") for each in truth or valid]
+    kind = "choices" if QUESTION in data else "labels"
+    if kind == "choices":  # somebody may have seen the question without an answer
+        results = [each for each in results if _said(each, kind)]
     log.skipped("cancelled", len(annotations) - len(valid))
-    log.skipped("annotation", len(valid[1:]))
     log.skipped("task", not results)
     if not results:
         return None
-    if QUESTION in data:
+    said = [_said(each, kind) for each in results]
+    differing = [each for each in said if each != said[0]]
+    log.skipped("annotation", len(valid[1:]) - len(differing))
+    for other in differing:
+        got = f"{shorten(said[0])} and {shorten(other)}"
+        fix = "Mark one of them as the ground truth, or keep the first with --repair"
+        log.rejected("contradiction", error(where, "annotations that agree", got, fix))
+    if kind == "choices":
         return _answer(where, task, data, results[0], log)
     labels = [result for result in results[0] if result.get("type") == "labels"]
     kinds = {str(result.get("type")) for result in results[0]} - {"labels"}
@@ -93,6 +104,17 @@ def _annotation(where: str, task: Record, log: ConversionLog) -> Found | None:
     log.skipped("result", len(results[0]) - len(labels))
     text = data.pop(_text_key(where, data, labels))
     return text, [result.get("value") for result in labels], _meta(task, data), None
+
+
+def _said(results: list[Record], kind: str) -> list[str]:
+    """Describe what an annotation says with results of a kind, to compare it."""
+    key, name = ("from_name", ANSWER) if kind == "choices" else ("type", kind)
+    values = [each.get("value") for each in results if each.get(key) == name]
+    return sorted(
+        json.dumps([value.get("start"), value.get("end"), value.get(kind)])
+        for value in values
+        if isinstance(value, dict)
+    )
 
 
 def _meta(task: Record, data: Record) -> Record:

@@ -12,8 +12,9 @@ from ..input_error import InputError
 from ..pipeline.lookup import recognizer
 from ..pipeline.teaching import Teacher
 from ..training.init_config import shipped
+from ..training.taught_corpus import READER
 
-READER, COPY = "spacy-crf-ner.TaughtCorpus.v1", "spacy.copy_from_base_model.v1"
+COPY = "spacy.copy_from_base_model.v1"
 
 
 def load_student(config: str | Path) -> Language:

@@ -2,19 +2,20 @@
 
 import io
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from copy import deepcopy
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import spacy
 from spacy.language import Language
-from spacy.tokens import Doc, DocBin
+from spacy.tokens import Doc, DocBin, Span
 from spacy.training.initialize import init_nlp
 from spacy.training.loop import train
 from thinc.api import Config
 
 from ..input_error import InputError
+from .taught_corpus import READER as TAUGHT
 
 DEV = 0.1  # the share of the training docs that choose the checkpoint
 
@@ -35,14 +36,21 @@ def divide(texts: Sequence[str], folds: int, seed: int = 0) -> list[int]:
 
 
 def train_folds(
-    config: Config, docs: Sequence[Doc], fold_of: Sequence[int], gpu_id: int = -1, seed: int = 0
+    config: Config,
+    docs: Sequence[Doc],
+    fold_of: Sequence[int],
+    gpu_id: int = -1,
+    seed: int = 0,
+    negative_key: str | None = None,
 ) -> Iterator[tuple[Language, list[int]]]:
     """Train with a config on all docs but those of a fold, for each fold.
 
     config: As for `spacy train`, with readers of the training and the dev corpus that have a path.
-        Other paths in it, such as those of vectors, must exist.
+        Other paths in it, such as those of vectors, must exist. A student is trained on gold alone.
     docs: Gold docs. A tenth of those to train on chooses the checkpoint.
     fold_of: The fold of each doc.
+    negative_key: The key in `doc.spans` of negative spans; None for none. Those with a label that
+        no entity has in the docs to train on are left out.
 
     Yields each pipeline, with the indices of the docs that it has not seen.
     Raises InputError for a config whose corpora have no path.
@@ -51,15 +59,28 @@ def train_folds(
         held_out = [i for i, each in enumerate(fold_of) if each == fold]
         rest = [i for i, each in enumerate(fold_of) if each != fold]
         dev = {*random.Random(seed + fold).sample(rest, max(1, round(DEV * len(rest))))}
+        labels = {ent.label_ for i in rest if i not in dev for ent in docs[i].ents}
         with TemporaryDirectory() as name:
             folder = Path(name)
             for part in ("train", "dev"):
-                chosen = (docs[i] for i in rest if (i in dev) == (part == "dev"))
+                own_docs = (docs[i] for i in rest if (i in dev) == (part == "dev"))
+                chosen = (known_negatives(doc, negative_key, labels) for doc in own_docs)
                 DocBin(docs=chosen, store_user_data=True).to_disk(folder / f"{part}.spacy")
             own = _with_corpora(config, folder)
             nlp = init_nlp(own, use_gpu=gpu_id)
             train(nlp, folder, use_gpu=gpu_id, stdout=io.StringIO())
             yield spacy.load(folder / "model-best"), held_out
+
+
+def known_negatives(doc: Doc, key: str | None, labels: Collection[str]) -> Doc:
+    """Return a gold doc without the negative spans of other labels; if it has some, a copy."""
+    spans = [] if key is None else doc.spans.get(key, [])
+    known = [span for span in spans if span.label_ in ("", "O", *labels)]
+    if key is None or len(known) == len(spans):
+        return doc
+    own = doc.copy()
+    own.spans[key] = [Span(own, span.start, span.end, span.label_) for span in known]
+    return own
 
 
 def _with_corpora(config: Config, folder: Path) -> Config:
@@ -71,6 +92,10 @@ def _with_corpora(config: Config, folder: Path) -> Config:
         block = own
         for key in reader:
             block = block.get(key, {})
+        if block.get("@readers") == TAUGHT:  # it has the scores of teachers of other docs
+            block.clear()
+            block.update({"@readers": "spacy.Corpus.v1", "path": path})
+            own["training"]["max_epochs"] = 0
         if "path" not in block:
             raise InputError(
                 f"[{'.'.join(reader)}] expected a reader with a path, such as spacy.Corpus.v1, got "

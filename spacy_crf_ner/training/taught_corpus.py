@@ -17,6 +17,7 @@ from ..input_error import InputError
 from ..pipeline.teaching import KEY, Lesson, Teacher
 from .taught_shard import as_example, checksum, count_docs, find_shards, read_shard
 
+READER = "spacy-crf-ner.TaughtCorpus.v1"
 # Files that are read at once, to shuffle their docs.
 OPEN_FILES = 8
 

@@ -76,7 +76,7 @@ def test_suggest_and_merge(pipeline, corpus, tmp_path, loop):
     assert Path(again / "tasks.jsonl").read_text() == ""
 
 
-def test_suggest_offers_what_is_worth_it(pipeline, tmp_path):
+def test_suggest_refuses_an_unknown_strategy(pipeline, tmp_path):
     result = run("suggest", pipeline, tmp_path, tmp_path / "out", "--strategy", "margin")
     assert result.exit_code == 1 and "entropy, errors, random" in result.output
 

@@ -9,9 +9,10 @@ from spacy.tokens import Doc, DocBin, Span
 
 from pipelines import TOK2VEC
 from spacy_crf_ner.active_learning import label_errors, review
+from spacy_crf_ner.data.offsets import INCORRECT
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.training import cross_validation
-from spacy_crf_ner.training.cross_validation import divide, train_folds
+from spacy_crf_ner.training.cross_validation import divide, known_negatives, train_folds
 
 
 def sentences(number):
@@ -81,6 +82,38 @@ def test_a_label_of_one_fold_is_a_finding(tmp_path):
     found = review(nlp, tmp_path / "gold.spacy", 2)
     rare = [each for each in found.findings if each["gold"] and each["gold"]["label"] == "RARE"]
     assert [(each["doc"], each["gold_probability"]) for each in rare] == [(3, 0.0)]
+
+
+def test_negative_spans_of_a_label_that_a_fold_does_not_have_are_counted(tmp_path):
+    docs = write_corpus(tmp_path / "gold.spacy", {3: [(0, 1, "PER"), (3, 4, "RARE")]})
+    for i, label in enumerate(["RARE", "RARE", "NONE", "LOC", "", "O"], 10):
+        docs[i].spans[INCORRECT] = [Span(docs[i], 1, 2, label)]
+    DocBin(docs=docs, store_user_data=True).to_disk(tmp_path / "gold.spacy")
+    nlp = config()
+    nlp.config["training"].update(max_steps=2, eval_frequency=1)
+    nlp.get_pipe("crf_ner").incorrect_spans_key = INCORRECT
+    found = review(nlp, tmp_path / "gold.spacy", 2)
+    assert found.findings and found.negatives == 3
+
+
+def test_negative_spans_of_known_labels_are_kept():
+    doc = Doc(spacy.blank("en").vocab, ["a", "b", "c"])
+    doc.set_ents([Span(doc, 0, 1, "PER")], default="outside")
+    doc.spans[INCORRECT] = [Span(doc, 1, 2, label) for label in ("PER", "LOC", "", "O")]
+    assert known_negatives(doc, INCORRECT, {"PER", "LOC"}) is doc
+    assert known_negatives(doc, None, {}) is doc
+    kept = known_negatives(doc, INCORRECT, {"PER"})
+    assert [span.label_ for span in kept.spans[INCORRECT]] == ["PER", "", "O"]
+    assert len(doc.spans[INCORRECT]) == 4 and kept.ents[0].label_ == "PER"
+
+
+def test_a_student_is_reviewed_without_its_teachers(tmp_path):
+    write_corpus(tmp_path / "gold.spacy", {})
+    nlp = config()
+    nlp.config["training"].update(max_steps=2, eval_frequency=1, max_epochs=-1)
+    reader = {"@readers": "spacy-crf-ner.TaughtCorpus.v1", "path": "teachers", "weight": 0.5}
+    nlp.config["corpora"]["train"] = reader
+    assert review(nlp, tmp_path / "gold.spacy", 2).docs == 61
 
 
 def test_log_odds_compare_prediction_and_gold(trained, tmp_path):
@@ -173,6 +206,10 @@ def test_what_cannot_be_reviewed_is_an_error(trained, tmp_path):
     ruled.add_pipe("entity_ruler")
     with pytest.raises(InputError, match="no other component sets entities"):
         review(ruled, tmp_path / "gold.spacy", 0)
+    plain = config()
+    plain.get_pipe("crf_ner").confidence = False
+    with pytest.raises(InputError, match="confidence: expected true"):
+        review(plain, tmp_path / "gold.spacy", 0)
     with pytest.raises(InputError, match="a reader with a path"):
         plain = config()
         plain.config["corpora"]["train"] = {"@readers": "other"}

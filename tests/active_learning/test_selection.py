@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import properties
-from spacy_crf_ner.active_learning.selection import Selection, Unit, random_key, within_budget
+from spacy_crf_ner.active_learning import Options
+from spacy_crf_ner.active_learning.selection import (
+    Selection,
+    Unit,
+    random_key,
+    until_enough,
+    within_budget,
+)
+from spacy_crf_ner.active_learning.suggestion import choose
 
 
 def unit(number, score=0.0, surface="", size=1, source=""):
@@ -109,8 +117,33 @@ def test_another_seed_gives_another_sample_but_the_same_ranking():
     assert samples[0] == samples[1] != samples[2]
 
 
-@pytest.mark.parametrize("budget, chosen", [(None, "abc"), (6, "ab"), (5, "ac"), (2, "c"), (0, "")])
+@pytest.mark.parametrize("budget, chosen", [(8, "abc"), (6, "ab"), (5, "ac"), (2, "c"), (0, "")])
 def test_a_budget_is_never_exceeded(budget, chosen):
     units = [unit(0, size=3), unit(1, size=3), unit(2, size=2)]
     named = dict(zip(ids(units), "abc"))
     assert "".join(named[each.id] for each in within_budget(units, budget)) == chosen
+
+
+def test_the_random_sample_has_as_many_long_texts_as_the_corpus():
+    units = [unit(i, float(i), size=30 if i % 2 else 2) for i in range(400)]
+    drawn = Counter()
+    for seed in range(600):
+        options = Options(n=24, sample=0.5, budget=200, seed=seed)
+        selection = options.selection()
+        selection.add(units)
+        tasks, sample = choose(selection, options)
+        assert ids(sample) == ids(selection.sample)[: len(sample)]
+        assert sum(len(each.tokens) for each in (*tasks, *sample)) <= 200
+        assert sum(len(each.tokens) for each in sample) >= 100 or len(sample) == 12
+        drawn.update(len(each.tokens) for each in sample)
+    assert drawn[30] / drawn.total() == pytest.approx(0.5, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    "enough, most, chosen",
+    [(0, 9, ""), (1, 9, "a"), (3, 9, "a"), (4, 9, "ab"), (4, 5, "a"), (9, 2, "")],
+)
+def test_a_sample_ends_when_it_is_large_enough(enough, most, chosen):
+    units = [unit(0, size=3), unit(1, size=3), unit(2, size=2)]
+    named = dict(zip(ids(units), "abc"))
+    assert "".join(named[each.id] for each in until_enough(units, enough, most)) == chosen

@@ -2,10 +2,14 @@
 
 import json
 import math
+from datetime import UTC, datetime
+from decimal import Decimal
 from itertools import pairwise
 
+import pyarrow
 import pytest
 import spacy
+from pyarrow import parquet
 from spacy.tokens import DocBin
 
 from overlapping import make_overlapping
@@ -16,6 +20,7 @@ from spacy_crf_ner.annotate import Settings, WorkerError
 from spacy_crf_ner.data.offsets import INCORRECT
 from spacy_crf_ner.input_error import InputError
 
+LABELS = "LOC", "PER"
 TEXTS = ["Anna saw Bonn", "Bonn came", "It", "Élan 🙂 Bonn", "saw Anna saw", "It came", "Zoë it"]
 
 
@@ -32,8 +37,6 @@ def enumerated(nlp, text):
 def by_definition(strategy, nlp, text):
     analyses, T = enumerated(nlp, text), len(nlp.make_doc(text))
     p = [each for _, each in analyses]
-    if strategy == "margin":
-        return -math.log(p[0] / p[1])
     if strategy == "entropy":
         return -math.fsum(each * math.log(each) for each in p if each) / T
     best = analyses[0][0]
@@ -48,7 +51,7 @@ def only(found):
     return [unit for units in found for unit in units]
 
 
-@pytest.mark.parametrize("strategy", ["entropy", "errors", "margin"])
+@pytest.mark.parametrize("strategy", ["entropy", "errors"])
 def test_the_ranking_is_that_of_the_enumeration(unsure, strategy):
     found, _ = rank_texts(unsure, TEXTS, Options(strategy=strategy))
     units = only(found)
@@ -94,6 +97,8 @@ def test_sentences_are_ranked_alone_and_know_their_place(unsure):
     for unit in units:
         start = unit.source["offset"]
         assert text[start : start + len(unit.text)] == unit.text
+    (same,), _ = rank_texts(unsure, [unsure.make_doc(text).to_bytes()], Options(unit="sentences"))
+    assert same == units
     alone, _ = rank_texts(unsure, [unit.text for unit in units], Options())
     assert [unit.score for unit in units] == pytest.approx([u.score for u in only(alone)], abs=1e-5)
 
@@ -239,28 +244,100 @@ def test_a_small_corpus_has_more_tasks_than_samples(model, loop, tmp_path):
     assert (summary["tasks"], summary["sample"], summary["not_chosen"]) == (6, 1, 0)
 
 
-def test_what_a_corpus_annotates_is_not_asked(model, unsure, loop, tmp_path):
-    docs = [unsure.make_doc(text) for text in TEXTS[:2]]
-    docs[0].set_ents([docs[0].char_span(0, 4, "PER")])
-    docs[1].spans[INCORRECT] = [docs[1].char_span(0, 4, "PER")]
-    DocBin(docs=docs, store_user_data=True).to_disk(tmp_path / "known.spacy")
-    known = frozenset(annotated_ids(tmp_path / "known.spacy", INCORRECT))
-    assert known == {
-        identify(TEXTS[0]),
-        identify(TEXTS[0], (0, 4, "PER")),
-        identify(TEXTS[1], (0, 4, "PER")),
-    }
-    options = Options(n=100, sample=0, exclude=known)
-    summary = suggest(model, [write_corpus(tmp_path)], tmp_path / "out", options)
-    assert summary["excluded"] == 1
-    texts = {task["text"] for task in read_lines(tmp_path / "out" / "tasks.jsonl")}
-    assert texts == {*TEXTS[1:]}
-    options = options._replace(unit="spans")
-    suggest(model, [write_corpus(tmp_path)], tmp_path / "questions", options)
-    asked = read_lines(tmp_path / "questions" / "tasks.jsonl")
-    assert asked and all(task["text"] != TEXTS[0] for task in asked)
-    of_second = [task["spans"][0] for task in asked if task["text"] == TEXTS[1]]
-    assert of_second and all((s["start"], s["label"]) != (0, "PER") for s in of_second)
+def known_ids(folder, docs, unit):
+    DocBin(docs=docs, store_user_data=True).to_disk(folder / "known.spacy")
+    return frozenset(annotated_ids(folder / "known.spacy", unit))
+
+
+def asked_again(model, folder, docs, texts, unit):
+    """The tasks about texts that remain when docs are excluded."""
+    (folder / "pool.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
+    tasks = []
+    for name, known in (("all", frozenset()), ("rest", known_ids(folder, docs, unit))):
+        options = Options(n=1000, unit=unit, sample=0, repeats=0, exclude=known)
+        summary = suggest(model, [folder / "pool.jsonl"], folder / name, options)
+        tasks.append({(t["text"], *((t["spans"][0]["start"], t["spans"][0]["end"],
+                       t["spans"][0]["label"]) if unit == "spans" else ()))
+                      for t in read_lines(folder / name / "tasks.jsonl")})  # fmt: skip
+    assert summary["excluded"] == len(tasks[0]) - len(tasks[1])
+    return tasks
+
+
+def test_an_annotated_text_is_not_asked_again(model, unsure, loop, tmp_path):
+    whole, under_key, denied = (unsure.make_doc(text) for text in TEXTS[:3])
+    whole.set_ents([whole.char_span(0, 4, "PER")])
+    under_key.spans["sc"] = [under_key.char_span(0, 4, "PER")]
+    denied.spans[INCORRECT] = [denied[:1]]  # says nothing about the rest of a text
+    # As in CoNLL, there is a space after each token.
+    columns = spacy.tokens.Doc(unsure.vocab, TEXTS[5].split())
+    columns.set_ents([], default="outside")
+    assert columns.text == TEXTS[5] + " "
+    docs = [whole, under_key, denied, columns]
+    pool, left = asked_again(model, tmp_path, docs, [*TEXTS, f"\n{TEXTS[0]} "], "docs")
+    assert {text for (text,) in pool - left} == {TEXTS[0], f"\n{TEXTS[0]} ", TEXTS[1], TEXTS[5]}
+
+
+def test_a_sentence_of_an_annotated_document_is_not_asked_again(model, unsure, loop, tmp_path):
+    whole = unsure.make_doc("\nAnna saw Bonn. \n\n It came! Bonn came")
+    whole.set_ents([whole[1:2]], default="outside")
+    for token in whole[1:]:
+        token.is_sent_start = False  # the pool is divided without the sentences of the corpus
+    partial = unsure.make_doc("Zoë came. Anna came.")
+    partial.set_ents([], outside=[partial[:3]], default="missing")
+    words = ["Bonn", "saw", "No.", "It", "saw", "Anna", "."]  # "." is a token of the pool
+    tokens = spacy.tokens.Doc(unsure.vocab, words)
+    tokens.set_ents([], default="outside")
+    pool = ["Anna saw Bonn. Bonn saw Anna.", "It came!", "Zoë came. Anna came.", "Bonn came"]
+    pool.append("Bonn saw No. It saw Anna .")
+    docs = [whole, partial, tokens]
+    _, left = asked_again(model, tmp_path, docs, pool, "sentences")
+    assert left == {("Bonn saw Anna.",), ("Anna came.",)}
+
+
+def test_an_answered_question_is_not_asked_again(model, unsure, loop, tmp_path):
+    text = "Élan 🙂 Bonn"
+    pool = [text, "Anna saw Bonn", "Bonn came"]
+    yes, no = unsure.make_doc(f"It came. {text}"), unsure.make_doc(text)
+    yes.set_ents([yes.char_span(16, 20, "LOC")], default="missing")
+    no.spans[INCORRECT] = [no.char_span(0, 4, "PER"), no.char_span(5, 6, "")]
+    whole = unsure.make_doc("Bonn came")
+    whole.set_ents([], default="outside")
+    questions, left = asked_again(model, tmp_path, [yes, no, whole], pool, "spans")
+    assert {q[0] for q in questions} == {*pool}
+    of_text = {q for q in questions if q[0] == text}
+    assert of_text == {(text, *at, label) for at in ((0, 4), (5, 6), (7, 11)) for label in LABELS}
+    assert left - of_text == {q for q in questions if q[0] == "Anna saw Bonn"}
+    assert left & of_text == {(text, 0, 4, "LOC")}
+
+
+@pytest.mark.parametrize(
+    "value, expected",
+    [
+        (datetime(2020, 1, 2, tzinfo=UTC), "2020-01-02T00:00:00+00:00"),
+        (Decimal("1.50"), "1.50"),
+        (b"ab\xff", "YWL/"),
+        (math.nan, None),
+        ({"day": datetime(2020, 1, 2)}, {"day": "2020-01-02T00:00:00"}),
+    ],
+)
+@pytest.mark.parametrize("tool", ["jsonl", "label-studio", "doccano"])
+def test_ids_that_json_lacks_are_text(model, loop, tmp_path, value, expected, tool):
+    table = pyarrow.table({"text": ["It came", "Bonn", f"x{'x' * 7000}"], "id": [value] * 3})
+    parquet.write_table(table, tmp_path / "texts.parquet")
+    settings = Settings(max_characters=2000)
+    inputs = [tmp_path / "texts.parquet"]
+    suggest(model, inputs, tmp_path / "out", Options(n=2, sample=0.5), settings, tool=tool)
+    suffix = "json" if tool == "label-studio" else "jsonl"
+    tasks, sample = (
+        (tmp_path / "out" / f"{name}.{suffix}").read_text("utf-8") for name in ("tasks", "sample")
+    )
+    assert "NaN" not in tasks
+    for content in (tasks, sample):
+        (task,) = json.loads(content) if suffix == "json" else [json.loads(content)]
+        meta = task.get("meta") or task.get("data") or {"id": task.get("source_id")}
+        assert meta["id"] == expected
+    (error,) = read_lines(tmp_path / "out" / "errors.jsonl")
+    assert error["id"] == expected
 
 
 def test_a_dead_worker_is_named(model, tmp_path, monkeypatch):

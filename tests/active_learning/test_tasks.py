@@ -66,11 +66,11 @@ def answered(tool, task, number, yes):
     return {"id": number, "data": task["data"], "annotations": [annotation], "predictions": []}
 
 
-def converted(tmp_path, tool, answers, merge=None):
+def converted(tmp_path, tool, answers, merge=None, repair=False):
     path = tmp_path / ("answers.json" if tool == "label-studio" else "answers.jsonl")
     text = json.dumps(answers) if tool == "label-studio" else "\n".join(map(json.dumps, answers))
     path.write_text(text, encoding="utf-8")
-    nlp, log = spacy.blank("en"), data.ConversionLog()
+    nlp, log = spacy.blank("en"), data.ConversionLog(repair)
     out = tmp_path / "answered.spacy"
     data.convert(path, out, nlp=nlp, merge=merge, log=log)
     return {doc.text: doc for doc in read_docbin(out, nlp.vocab)[1]}, log
@@ -163,6 +163,19 @@ def test_label_studio_answers_have_mistakes(tmp_path):
     docs, log = converted(tmp_path, "label-studio", [unanswered, yes])
     assert log.counts == {"skipped.task": 1}
     assert keys(docs["Bonn"].ents) == {(0, 4, "LOC")}
+    no = {**choice, "value": {"choices": ["no"]}}
+    ticks = [{"result": each} for each in ([], [choice], [no])]
+    for given, skipped in (([0, 1], 1), ([1, 1], 1), ([0, 1, 2], 1), ([1, 2], 0)):
+        task = {"data": {**asked}, "annotations": [ticks[i] for i in given]}
+        (tmp_path / "answered.spacy").unlink()
+        if 2 in given:
+            with pytest.raises(CorpusError, match="annotations that agree"):
+                converted(tmp_path, "label-studio", [task])
+        docs, log = converted(tmp_path, "label-studio", [task], repair=True)
+        assert keys(docs["Bonn"].ents) == {(0, 4, "LOC")}
+        assert (log.counts["skipped.annotation"], log.counts["rejected.contradiction"]) == (
+            skipped, 2 in given,
+        )  # fmt: skip
     both = {**choice, "value": {"choices": ["yes", "no"]}}
     odd = {"id": 3, "data": asked, "annotations": [{"result": [both]}]}
     short = {"id": 4, "annotator": 1, **asked, "answer": "yes"}

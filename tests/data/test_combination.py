@@ -173,6 +173,7 @@ def test_tokens_and_spaces_may_differ(tmp_path: Path, nlp: Language) -> None:
     assert counts[str(paths[2])]["entities, not aligned"] == 1
     assert counts[str(paths[2])]["tokens, missing"] == 1
     assert counts["combined"]["tokens, missing"] == 0
+    assert all(type(number) is int for each in counts.values() for number in each.values())
 
 
 @given(

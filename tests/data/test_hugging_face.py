@@ -11,7 +11,7 @@ import spacy
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 from hypothesis import given
 from hypothesis import strategies as st
-from pyarrow import parquet
+from pyarrow import feather, parquet
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin, Span
 from typer.testing import CliRunner
@@ -80,11 +80,13 @@ def load(path: Path, nlp: Language) -> list[Doc]:
 # Reading what the library writes
 
 
-@pytest.mark.parametrize("form", ["folder", "shards", "parquet", "arrow"])
+@pytest.mark.parametrize("form", ["folder", "shards", "parquet", "arrow", "feather"])
 def test_all_forms_on_disk_say_the_same(form: str, tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "corpus"
     if form == "parquet":
         dataset(ROWS).to_parquet(path)
+    elif form == "feather":
+        feather.write_feather(dataset(ROWS).data.table, path, chunksize=1)
     else:
         dataset(ROWS).save_to_disk(path, num_shards=2 if form == "shards" else 1)
     if form == "arrow":
@@ -121,7 +123,7 @@ def test_entities_are_those_of_the_tags(
         (["O", "B-a-b", "I-a-b", "E-a-b", "S-a-b"], ["S-a-b", "B-a-b", "E-a-b"], ["x", "y z"]),
         (["I-PER", "O", "I-LOC"], ["I-PER", "I-PER", "I-LOC"], ["x y", "z"]),
         (["O", "PER", "product or service"], ["PER", "O", "product or service"], ["x", "z"]),
-        (["O", "art-film", "PER"], ["art-film", "art-film", "PER"], ["x y", "z"]),
+        (["O", "art-film", "PER"], ["art-film", "art-film", "O"], ["x y"]),
         (["O", "B-PER", "I-PER"], ["O", "O", "O"], []),
     ],
 )
@@ -237,6 +239,34 @@ def test_columns_of_other_types_are_an_error(
         list(read_hugging_face(tmp_path / "a.parquet", nlp))
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["O", "b-PER", "i-PER"],
+        ["o", "PER", "LOC"],
+        ["PER", "LOC"],
+        ["OUT", "PER"],
+    ],
+)
+@pytest.mark.parametrize("strings", [True, False])
+def test_tags_of_no_known_kind_are_an_error(
+    names: list[str], strings: bool, tmp_path: Path, nlp: Language
+) -> None:
+    path = folder(tmp_path / "d", [(["x", "y"], names[:2])], None if strings else names)
+    with pytest.raises(CorpusError, match=r"column 'ner_tags': expected tags as O, B-PER and I-PE"):
+        list(read_hugging_face(path, nlp))
+
+
+@pytest.mark.parametrize("spaces", [[1, 2], [["a"], ["b"]], [[True] * 5, [None, False]]])
+def test_a_column_of_spaces_is_read_if_it_is_one(
+    spaces: Any, tmp_path: Path, nlp: Language
+) -> None:
+    dataset(ROWS, spaces=spaces).to_parquet(tmp_path / "a.parquet")
+    docs = list(read_hugging_face(tmp_path / "a.parquet", nlp))
+    assert said(docs) == SAID
+    assert docs[0].has_unknown_spaces == (spaces[0] != [True] * 5)
+
+
 def test_files_with_different_names_are_an_error(tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "d"
     dataset(ROWS).save_to_disk(path, num_shards=2)
@@ -247,7 +277,7 @@ def test_files_with_different_names_are_an_error(tmp_path: Path, nlp: Language) 
         list(read_hugging_face(path, nlp))
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+@pytest.mark.parametrize("suffix", ["parquet", "arrow", "feather"])
 def test_damaged_files_are_a_mistake_with_the_name_of_the_file(
     suffix: str, tmp_path: Path, nlp: Language
 ) -> None:
@@ -255,6 +285,8 @@ def test_damaged_files_are_a_mistake_with_the_name_of_the_file(
     rows = ROWS * 50
     if suffix == "parquet":
         dataset(rows).to_parquet(tmp_path / "whole")
+    elif suffix == "feather":
+        feather.write_feather(dataset(rows).data.table, tmp_path / "whole")
     else:
         folder(tmp_path / "folder", rows)
         next((tmp_path / "folder").glob("*.arrow")).rename(tmp_path / "whole")

@@ -137,14 +137,16 @@ def test_annotated_labels_must_be_equal():
         merged(doc(), some)
 
 
-def test_convert_refuses_to_replace_the_corpus(tmp_path):
+def test_convert_refuses_what_it_cannot_merge(tmp_path):
     path = tmp_path / "a.spacy"
     answers = tmp_path / "b.jsonl"
     answers.write_text('{"text": "Hanoi", "spans": []}\n')
     for target, more in (
         (path, {}),
         (tmp_path / "folder", {}),
+        (tmp_path / "new.parquet", {}),
         (tmp_path / "n.spacy", {"n_sents": 2}),
     ):
         with pytest.raises(InputError):
             data.convert(answers, target, nlp=spacy.blank("en"), merge=path, **more)
+        assert not target.exists()

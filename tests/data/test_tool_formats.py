@@ -724,6 +724,36 @@ def test_tasks_that_cannot_be_read_are_told_or_counted(
     assert log.counts["rejected.record"] == 1
 
 
+def two_annotations(text: str, first: Any, second: Any, **others: Any) -> Any:
+    """A task of two annotators; each says some values of labels."""
+    made = [task(text, *values)["annotations"][0] for values in (first, second)]
+    return {"data": {"text": text}, "annotations": [{**made[0]}, {**made[1], **others}]}
+
+
+def test_annotators_who_contradict_each_other_are_told_or_counted(
+    tmp_path: Path, nlp: Language
+) -> None:
+    loc, per = ({"start": 0, "end": 5, "labels": [label]} for label in ("LOC", "PER"))
+    now = {"start": 6, "end": 9, "labels": ["DATE"]}
+    for other in ([per], [], [loc, now]):
+        both = two_annotations("Hanoi now", [loc], other)
+        with pytest.raises(CorpusError, match="record 1: expected annotations that agree"):
+            read_label_tasks(tmp_path / "a", nlp, both)
+        log = ConversionLog(repair=True)
+        (doc,) = read_label_tasks(tmp_path / "a", nlp, both, log=log)
+        assert said([doc]) == [("Hanoi now", [("Hanoi", "LOC")])]
+        assert log.counts == {"rejected.contradiction": 1} and len(log.messages) == 1
+    same = {**loc, "text": "Hanoi"}
+    for both in (
+        two_annotations("Hanoi now", [now, loc], [same, now]),
+        two_annotations("Hanoi now", [per], [loc, now], ground_truth=True),
+    ):
+        log = ConversionLog()
+        (doc,) = read_label_tasks(tmp_path / "a", nlp, both, log=log)
+        assert said([doc]) == [("Hanoi now", [("Hanoi", "LOC"), ("now", "DATE")])]
+        assert log.counts == {"skipped.annotation": 1}
+
+
 def test_a_task_that_nobody_annotated_is_left_out(tmp_path: Path, nlp: Language) -> None:
     log = ConversionLog()
     tasks = [{"data": {"text": "a"}, "annotations": []}, task("b")]
