@@ -20,7 +20,7 @@ from .repair_log import ConversionLog, error
 def merge_answers(
     corpus: Iterable[Doc], answers: Iterable[Doc], log: ConversionLog
 ) -> Iterator[Doc]:
-    """Merge answers into the docs with the same text.
+    """Merge answers into the docs with the same text, up to whitespace at its end.
 
     corpus: Docs; they are changed. Their tokens are kept.
     answers: Docs with the same vocabulary; all are in memory. A later one that contradicts an
@@ -36,11 +36,12 @@ def merge_answers(
     by_text: dict[str, list[Doc]] = {}
     for answer in answers:
         log.merged["answers"] += 1
-        by_text.setdefault(answer.text, []).append(answer)
+        by_text.setdefault(answer.text.rstrip(), []).append(answer)
     unused = dict.fromkeys(by_text)
     for doc in corpus:
-        unused.pop(doc.text, None)
-        changed = _merge(doc, by_text.get(doc.text, ()), log)
+        text = doc.text.rstrip()  # converters write it, and annotation tools drop it
+        unused.pop(text, None)
+        changed = _merge(doc, by_text.get(text, ()), log)
         log.merged["changed" if changed else "unchanged"] += 1
         yield doc
     for text in unused:
@@ -140,7 +141,7 @@ def _is_among(ent: SpanOffsets, incorrect: set[SpanOffsets]) -> bool:
 
 def _covered(doc: Doc, answer: Doc) -> NDArray[np.bool_]:
     """Mark the tokens of a doc whose characters an answer annotates all."""
-    characters = np.ones(len(doc.text) + 1, dtype=bool)
+    characters = np.arange(len(doc.text) + 1) < len(answer.text)
     for token, is_known in zip(answer, _annotated(answer)):
         characters[token.idx : token.idx + len(token)] &= is_known
     return np.array(
@@ -153,7 +154,7 @@ def _annotated(doc: Doc) -> NDArray[np.bool_]:
 
 
 def _aligned(doc: Doc, spans: Iterable[Span]) -> list[Span]:
-    """Find spans of another doc with the same text; those that do not align are left out."""
+    """Find spans of another doc with the same characters; those that do not align are left out."""
     found = (
         doc.char_span(
             span.start_char, span.end_char, span.label_, kb_id=span.kb_id_, span_id=span.id_

@@ -74,6 +74,23 @@ def test_an_answer_replaces_what_it_is_about(base, given, expected):
     assert merged(base, given)[0] == expected
 
 
+@pytest.mark.parametrize("has_space", [(True, False), (False, True)])
+def test_whitespace_at_the_end_of_a_text_does_not_matter(has_space):
+    """Converters of columns write a space after the last token, and annotation tools drop it."""
+    words = ["Bonn", "is", "big"]
+    corpus, given = (Doc(VOCAB, words, [True, True, space], ents=["O"] * 3) for space in has_space)
+    given.set_ents([Span(given, 0, 1, "LOC")], default="outside")
+    found, log = merged(corpus, given)
+    assert found == ("0:1 LOC", set(), "")
+    assert log.merged == {"answers": 1, "changed": 1}
+
+
+def test_a_token_of_whitespace_that_an_answer_does_not_have_stays_as_it_is():
+    longer = Doc(VOCAB, ["Bonn", "\n"], [False, False], ents=["O", ""])
+    given = Doc(VOCAB, ["Bonn"], [False], ents=["B-LOC"])
+    assert merged(longer, given)[0] == ("0:1 LOC", {1}, "")
+
+
 def test_several_answers_about_a_text_are_joined():
     base = doc(missing=range(5))
     found, log = merged(base, answer("0:3 LOC"), answer(incorrect="4:5 PER"), answer("4:5 LOC"))
