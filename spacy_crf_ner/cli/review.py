@@ -87,10 +87,10 @@ def review(
             on_fold=lambda done: status.update(f"Training fold {done + 1}"),
         )
     kinds = Counter(each["kind"] for each in found.findings)
+    by_kind = ", ".join(f"{number:,} {kind}" for kind, number in kinds.most_common())
     summary = (
         f"{found.docs:,} documents. {len(found.findings):,} disagreements in "
-        f"{len(found.docs_of):,} of them: "
-        f"{', '.join(f'{number:,} {kind}' for kind, number in kinds.most_common())}. "
+        f"{len(found.docs_of):,} of them{f': {by_kind}' if by_kind else ''}. "
         f"{found.left_out:,} predictions in text without annotation are left out."
     )
     if found.negatives:
