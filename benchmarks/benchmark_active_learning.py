@@ -29,6 +29,7 @@ CONFIG = ROOT / "configs" / "char.cfg"
 SPANS = "spans"  # questions about spans, instead of whole sentences
 SHARES = (0.9, 0.95, 0.98)
 KINDS = ("label", "boundary", "deleted")
+TOPS = (0.01, 0.02, 0.05)  # of findings, as shares of the gold entities
 
 Row = Dict[str, Any]
 Corpus = Annotated[str, typer.Option(help="A folder: gmb, wikigold or wnut17.")]
@@ -269,36 +270,40 @@ def label_errors(
     steps: Steps = 300,
     folds: Annotated[int, typer.Option(help="As for `review`.")] = 5,
     share: Annotated[float, typer.Option(help="Share of the entities that is corrupted.")] = 0.05,
+    config: Annotated[Path, typer.Option(help="Config of the pipelines.")] = CONFIG,
     seeds: Seeds = "0",
 ) -> None:
     """Corrupt gold entities at random, and measure how many of them `review` ranks first.
 
-    As many findings as 5 % of the entities are counted. Findings of real errors count as wrong.
+    Counts as many findings as 1, 2 and 5 % of the entities, and the recall among the last. Findings
+    of real errors count as wrong.
     """
     _print_machine(-1)
     _convert(folder, out, corpus)
-    print(
-        "| seed | corrupted | findings | precision | recall | recall by kind |\n" + "|---" * 6 + "|"
-    )
+    precisions = " | ".join(f"precision at {top:.0%}" for top in TOPS)
+    print(f"| seed | corrupted | {precisions} | recall | recall by kind |\n" + "|---" * 7 + "|")
     for seed in map(int, seeds.split(",")):
         docs = _read(out / corpus / "train.spacy")
         corrupted = corrupt(docs, share, seed)
         path = out / f"{corpus}_corrupted_{seed}.spacy"
         DocBin(docs=docs).to_disk(path)
-        nlp = trained(docs, 1, seed)
+        nlp = trained(docs, 1, seed, config)
         nlp.config["training"].update(_schedule(steps))
         nlp.config["training"]["optimizer"]["learn_rate"]["total_steps"] = steps
         findings = review(nlp, path, folds, seed=seed).findings
-        top = findings[: round(0.05 * sum(len(doc.ents) for doc in docs))]
-        hits = [each for each in corrupted if any(_is_about(found, *each[:3]) for found in top)]
-        right = [f for f in top if any(_is_about(f, *each[:3]) for each in corrupted)]
+        entities = sum(len(doc.ents) for doc in docs)
+        cells = [f"{seed}", f"{len(corrupted)}"]
+        for top in TOPS:
+            first = findings[: round(top * entities)]
+            right = [f for f in first if any(_is_about(f, *each[:3]) for each in corrupted)]
+            cells.append(f"{len(right) / len(first):.2f}")
+        hits = [each for each in corrupted if any(_is_about(found, *each[:3]) for found in first)]
         by_kind = []
         for kind in KINDS:
             own = [each for each in corrupted if each[3] == kind]
             by_kind.append(f"{kind} {sum(e in hits for e in own)} of {len(own)}")
-        cells = [f"{seed}", f"{len(corrupted)}", f"{len(top)}"]
-        cells += [f"{len(right) / len(top):.2f}", f"{len(hits) / len(corrupted):.2f}"]
-        print(f"| {' | '.join(cells)} | {', '.join(by_kind)} |", flush=True)
+        cells += [f"{len(hits) / len(corrupted):.2f}", ", ".join(by_kind)]
+        print(f"| {' | '.join(cells)} |", flush=True)
 
 
 def corrupt(docs: List[Doc], share: float, seed: int) -> List[Tuple[int, int, int, str]]:
@@ -351,9 +356,9 @@ def _is_about(finding: Row, doc: int, start: int, end: int) -> bool:
     return finding["doc"] == doc and any(e["start"] < end and start < e["end"] for e in ents)
 
 
-def trained(docs: Sequence[Doc], steps: int, seed: int) -> Language:
-    """Train char.cfg on docs for a number of steps."""
-    config = load_config(CONFIG, overrides={"system.seed": seed})
+def trained(docs: Sequence[Doc], steps: int, seed: int, base: Path = CONFIG) -> Language:
+    """Train the pipeline of a config on docs for a number of steps."""
+    config = load_config(base, overrides={"system.seed": seed})
     config["training"].update(_schedule(steps))
     config["training"]["optimizer"]["learn_rate"]["total_steps"] = steps
     with TemporaryDirectory() as name:

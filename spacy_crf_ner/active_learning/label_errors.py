@@ -1,14 +1,16 @@
 """Find gold annotation that is probably wrong, with models that have not seen it."""
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spacy.language import Language
-from spacy.tokens import Doc
+from spacy.matcher import PhraseMatcher
+from spacy.tokens import Doc, Span
 from spacy.training import Example
+from spacy.vocab import Vocab
 
 from ..docbin import read_docbin
 from ..evaluation.calibration import calibrate
@@ -16,14 +18,21 @@ from ..evaluation.error_analysis import errors, missed_probabilities, sets_entit
 from ..evaluation.matching import Entity, Match, collect_entities, match_entities
 from ..input_error import InputError
 from ..pipeline.lookup import recognizer, require_recognizer
+from ..pipeline.preset import IOB_OUTSIDE
 from ..training.cross_validation import divide, known_negatives, train_folds
 from .ranking import identify
 from .selection import Unit
 
-LEAST = 1e-12  # probabilities are rounded
-# How often annotation has an entity where there is none, for one that is wrong or overlooked: an
-# assumption, so that findings without a better analysis come later.
-INVENTED = 0.1
+if TYPE_CHECKING:
+    from ..pipeline.crf_ner import CRFEntityRecognizer
+
+# A log likelihood ratio counts up to this: models are too sure of names that they have not seen.
+LIMIT = 5.0
+# The log of how often annotators overlook an entity, and annotate one where there is none, for one
+# that gets this label or boundary instead of its own: assumptions.
+OVERLOOKED = math.log(10)
+INVENTED = math.log(0.01)
+BATCH_SIZE = 128  # docs
 # The kinds of errors of a pipeline, as what gold has.
 KINDS = {
     "spurious": "not in gold",
@@ -38,8 +47,8 @@ class Review(NamedTuple):
     """The disagreements of gold annotation and models, the most suspicious first.
 
     findings: As in the list of `evaluation.error_analysis.errors`, with a "kind" of `KINDS`, the
-        index "doc" in the corpus, the "gold_probability" of the gold entity, and "log_odds", see
-        the function.
+        index "doc" in the corpus, the "gold_probability" of the gold entity, and its `log_odds`,
+        with the "log_likelihood_ratio" and the "support" of both sides.
     docs: The number of gold docs.
     docs_of: The gold docs with a finding, by index.
     left_out: The number of predicted entities in tokens without annotation.
@@ -141,7 +150,10 @@ def review(
             findings += found
             left_out += unknown
             on_fold(done)
-    _rank(findings, gold)
+    for each, counts in zip(findings, _support(findings, gold, nlp.vocab)):
+        each["support"] = counts
+        each["log_odds"] = log_odds(each)
+    findings.sort(key=lambda each: (-each["log_odds"], each["doc"]))
     chosen = {each["doc"] for each in findings}
     docs_of = {i: gold[i] for i in sorted(chosen)}
     return Review(findings, len(gold), docs_of, left_out, sum(each in lost for each in negatives))
@@ -164,14 +176,15 @@ def _compare(
     matches = [match_entities(doc.gold, doc.predicted) for doc in docs]
     known = _gold_probabilities(nlp, name, examples, matches)
     listed: list[dict[str, Any]] = errors(docs, matches, known)["list"]
+    ratios = _log_likelihood_ratios(recognizer(nlp, name), examples, listed)
     findings = []
-    for each in listed:
+    for each, ratio in zip(listed, ratios):
         q = None
         if each["gold"]:
             of_gold = each["gold"]
             q = known[each["doc"]][Entity(of_gold["start"], of_gold["end"], of_gold["label"])]
         place = {"kind": KINDS[each["kind"]], "doc": numbers[each["doc"]]}
-        findings.append({**each, **place, "gold_probability": q})
+        findings.append({**each, **place, "gold_probability": q, "log_likelihood_ratio": ratio})
     return findings, sum(len(doc.left_out) for doc in docs)
 
 
@@ -203,47 +216,100 @@ def _gold_probabilities(
     return found
 
 
-def log_odds(finding: dict[str, Any], miss_rate: float) -> float:
-    """Estimate the log odds of a model against gold annotation.
+def _log_likelihood_ratios(
+    pipe: "CRFEntityRecognizer", examples: Sequence[Example], findings: Sequence[dict[str, Any]]
+) -> list[float]:
+    """Compute how much more likely gold is with the prediction of each finding in its place.
 
-    For a prediction with the probability p, log p / (1 - p). For a gold entity with the probability
-    q that the model does not find, log (1 - q) / q + log INVENTED; but a model that misses half of
-    such entities is as sure of the absence of each of them, so q is at least the miss rate.
+    Only the entities of the finding change. The ratios are at most LIMIT; so is the ratio of a gold
+    entity whose label the model lacks. Other entities of such labels count as not annotated.
     """
-    if finding["predicted"]:
-        return _logit(finding["confidence"])
-    return _logit(1 - max(finding["gold_probability"], miss_rate)) + math.log(INVENTED)
+    known = {each["doc"]: _known(examples[each["doc"]], pipe.labels) for each in findings}
+    before = dict(zip(known, _log_likelihoods(pipe, known.values())))
+    after = _log_likelihoods(pipe, (_replaced(known[each["doc"]], each) for each in findings))
+    ratios = []
+    for each, log_p in zip(findings, after):
+        is_known = each["gold"] is None or each["gold"]["label"] in pipe.labels
+        ratios.append(min(log_p - before[each["doc"]], LIMIT) if is_known else LIMIT)
+    return ratios
 
 
-def _logit(p: float) -> float:
-    return math.log(max(p, LEAST) / max(1 - p, LEAST))
+def _log_likelihoods(pipe: "CRFEntityRecognizer", examples: Iterable[Example]) -> Iterator[float]:
+    """Compute them for a few docs at a time: the scores of all tags stay in memory."""
+    left = iter(examples)
+    while batch := [*islice(left, BATCH_SIZE)]:
+        yield from pipe.log_likelihoods(batch)
 
 
-def _rank(findings: list[dict[str, Any]], gold: Sequence[Doc]) -> None:
-    """Set the log odds, and sort by them; of equal ones, the least probable gold is first.
+def _known(eg: Example, labels: Sequence[str]) -> Example:
+    """Copy gold; entities of other labels become tokens without annotation."""
+    gold = eg.reference.copy()
+    others = [ent for ent in gold.ents if ent.label_ not in labels]
+    gold.set_ents([], missing=others, default="unmodified")
+    return Example(eg.predicted, gold)
 
-    A model misses entities that it has never seen, so there are two miss rates for each label.
+
+def _replaced(eg: Example, finding: dict[str, Any]) -> Example:
+    """Copy gold, with the predicted entity in place of those that it overlaps."""
+    gold = eg.reference.copy()
+    spans = list(filter(None, [_span(gold, finding["predicted"])]))
+    start, end = finding["offset"], finding["offset"] + len(finding["text"])
+    old = [ent for ent in gold.ents if ent.start_char < end and start < ent.end_char]
+    outside = {t for ent in old for t in range(ent.start, ent.end)}
+    outside -= {t for span in spans for t in range(span.start, span.end)}
+    tokens = [gold[t : t + 1] for t in sorted(outside)]
+    gold.set_ents(spans, outside=tokens, default="unmodified")
+    return Example(eg.predicted, gold)
+
+
+def _support(
+    findings: Sequence[dict[str, Any]], gold: Sequence[Doc], vocab: Vocab
+) -> list[dict[str, int]]:
+    """Count the other texts that annotate the same words as "predicted", and as "gold" does.
+
+    Case is ignored. Where one side has no entity, the words of the other side are looked up, and
+    support it in texts where they are outside of entities. Equal texts are one text.
     """
+    matcher = PhraseMatcher(vocab, attr="LOWER")
+    for each in findings:
+        spans = [_span(gold[each["doc"]], each[side]) for side in ("predicted", "gold")]
+        for span in filter(None, spans):
+            matcher.add(span.text.lower(), [Doc(vocab, [token.text for token in span])])
     texts: dict[tuple[str, str], set[str]] = {}
     for doc in gold:
-        for ent in doc.ents:
-            texts.setdefault((ent.text.casefold(), ent.label_), set()).add(doc.text)
+        labels = {(ent.start, ent.end): ent.label_ for ent in doc.ents}
+        for key, start, end in matcher(doc):
+            label = labels.get((start, end))
+            if label is None and all(token.ent_iob == IOB_OUTSIDE for token in doc[start:end]):
+                label = ""
+            if label is not None:
+                texts.setdefault((vocab.strings[key], label), set()).add(doc.text)
 
-    def group(text: str, label: str) -> tuple[str, bool]:
-        """Return the label, and whether the entity is in another text, too."""
-        return label, len(texts[text.casefold(), label]) > 1
+    def count(finding: dict[str, Any], side: str) -> int:
+        ent = finding[side] or finding["gold"] or finding["predicted"]
+        label = ent["label"] if finding[side] else ""
+        found = texts.get((ent["text"].lower(), label), set())
+        return len(found) - (gold[finding["doc"]].text in found)
 
-    total = Counter(group(ent.text, ent.label_) for doc in gold for ent in doc.ents)
-    groups = [
-        group(each["gold"]["text"], each["gold"]["label"]) if each["gold"] else ("", False)
-        for each in findings
-    ]
-    missed = Counter(own for own, each in zip(groups, findings) if not each["predicted"])
-    for own, each in zip(groups, findings):
-        each["log_odds"] = log_odds(each, (missed[own] + 1) / (total[own] + 2))
-    findings.sort(
-        key=lambda each: (-each["log_odds"], each["gold_probability"] or 0.0, each["doc"])
-    )
+    return [{side: count(each, side) for side in ("predicted", "gold")} for each in findings]
+
+
+def _span(doc: Doc, ent: dict[str, Any] | None) -> Span | None:
+    return doc.char_span(ent["start"], ent["end"], ent["label"]) if ent else None
+
+
+def log_odds(finding: dict[str, Any]) -> float:
+    """Estimate the log odds that the prediction of a finding is right, and not gold.
+
+    The sum of the log likelihood ratio of the model, the log ratio of the texts that support each
+    side, and the log of how often annotators make this kind of error.
+    """
+    support = finding["support"]
+    odds: float = finding["log_likelihood_ratio"]
+    odds += math.log((1 + support["predicted"]) / (1 + support["gold"]))
+    if finding["gold"] is None:
+        return odds + OVERLOOKED
+    return odds + INVENTED if finding["predicted"] is None else odds
 
 
 def _note(finding: dict[str, Any]) -> str:

@@ -114,7 +114,7 @@ def review_page(findings: Sequence[dict[str, Any]], title: str, summary: str, me
     """Render gold annotation that is probably wrong, in this order.
 
     findings: As in the list of `error_analysis.errors`, each with "gold_probability" and
-        "log_odds".
+        "log_odds" and "support".
     title, summary, method: Heading, and the paragraphs under it.
 
     Returns one self-contained page.
@@ -148,11 +148,13 @@ def review_page(findings: Sequence[dict[str, Any]], title: str, summary: str, me
 def _odds(finding: Mapping[str, Any]) -> str:
     """Describe how sure the model is, in words."""
     names = {"gold_probability": "gold", "confidence": "prediction"}
+    support = finding["support"]
     known = {name: finding[key] for key, name in names.items()}
     if finding["predicted"] is None:
         del known["prediction"]
     shown = [f"P({name}) {p:.3f}" for name, p in known.items() if p is not None]
-    return f"log odds {finding['log_odds']:.1f}, {', '.join(shown)}"
+    texts = f"texts like prediction : gold {support['predicted']:,} : {support['gold']:,}"
+    return f"log odds {finding['log_odds']:.1f}, {', '.join(shown)}, {texts}"
 
 
 def _colors(labels: Iterable[str]) -> dict[str, str]:

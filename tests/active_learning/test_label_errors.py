@@ -6,6 +6,7 @@ import random
 import pytest
 import spacy
 from spacy.tokens import Doc, DocBin, Span
+from spacy.training import Example
 
 from pipelines import TOK2VEC
 from spacy_crf_ner.active_learning import label_errors, review
@@ -116,7 +117,7 @@ def test_a_student_is_reviewed_without_its_teachers(tmp_path):
     assert review(nlp, tmp_path / "gold.spacy", 2).docs == 61
 
 
-def test_log_odds_compare_prediction_and_gold(trained, tmp_path):
+def test_log_odds_compare_gold_with_the_prediction_in_its_place(trained, tmp_path):
     nlp = spacy.blank("en")
     doc = nlp.make_doc("Tim Cook visited Hanoi.")
     doc.set_ents([doc.char_span(0, 8, "ORG")], default="outside")
@@ -125,44 +126,103 @@ def test_log_odds_compare_prediction_and_gold(trained, tmp_path):
     DocBin(docs=[nlp.make_doc(""), doc, other]).to_disk(tmp_path / "gold.spacy")
     found = review(trained, tmp_path / "gold.spacy", 0)
     ner = trained.get_pipe("crf_ner")
-    expected = {}
-    for i, gold, wrong, right in [
-        (1, doc, (0, 2, "ORG"), (0, 2, "PERSON")),
-        (1, doc, None, (3, 4, "GPE")),
-        (2, other, (0, 1, "ORG"), (0, 1, "GPE")),
-    ]:
-        bare = trained.make_doc(gold.text)
-        (p,) = ner.span_posteriors(bare, [Span(bare, *right)])
-        q = None if wrong is None else ner.span_posteriors(bare, [Span(bare, *wrong)])[0]
-        expected[i, right[2]] = math.log(p / (1 - p)), q
-    for each in found.findings:
-        log_odds, q = expected.pop((each["doc"], each["predicted"]["label"]))
-        assert each["log_odds"] == pytest.approx(log_odds, rel=1e-3)
-        assert each["gold_probability"] == pytest.approx(q, abs=1e-6)
-    assert not expected
+    bare = trained.make_doc(doc.text)
+    log_p = log_probabilities(ner, bare)
+    gold = log_p[frozenset([(0, 2, "ORG")])]
+    person = log_p[frozenset([(0, 2, "PERSON")])] - gold
+    hanoi = log_p[frozenset([(0, 2, "ORG"), (3, 4, "GPE")])] - gold
+    of_doc = {f["predicted"]["label"]: f for f in found.findings if f["doc"] == 1}
+    assert {*of_doc} == {"PERSON", "GPE"}
+    for label, ratio, prior in (("PERSON", person, 1), ("GPE", hanoi, 10)):
+        limited = min(ratio, label_errors.LIMIT)
+        assert of_doc[label]["log_likelihood_ratio"] == pytest.approx(limited, abs=1e-3)
+        assert of_doc[label]["log_odds"] == pytest.approx(limited + math.log(prior), abs=1e-3)
+    (q,) = ner.span_posteriors(bare, [Span(bare, 0, 2, "ORG")])
+    assert of_doc["PERSON"]["gold_probability"] == pytest.approx(q, abs=1e-6)
+    assert of_doc["GPE"]["gold_probability"] is None
+    assert {each["doc"] for each in found.findings} == {1, 2}
 
 
-@pytest.mark.parametrize("q, miss_rate, p", [(0.2, 0.0, 0.8), (0.0, 0.4, 0.6), (0.5, 0.4, 0.5)])
-def test_absence_is_no_surer_than_the_recall_of_the_label(q, miss_rate, p):
-    finding = {"predicted": None, "gold_probability": q, "confidence": q}
-    expected = math.log(p / (1 - p)) + math.log(label_errors.INVENTED)
-    assert label_errors.log_odds(finding, miss_rate) == pytest.approx(expected)
+def side(doc, start, end, label):
+    """One side of a finding, of tokens of a doc."""
+    span = Span(doc, start, end, label)
+    place = {"start": span.start_char, "end": span.end_char, "label": label}
+    return {**place, "text": span.text}
 
 
-def test_names_that_no_other_text_has_are_no_surprise():
-    nlp, findings, gold = spacy.blank("en"), [], []
-    for i, word in enumerate(["Bonn"] * 9 + ["Oslo", "Paris", "Rome"]):
-        doc = nlp.make_doc(f"{word} {i}")
-        doc.set_ents([Span(doc, 0, 1, "LOC")], default="outside")
+def log_probabilities(ner, doc):
+    """The log probabilities of all analyses of a short doc, from the n-best list."""
+    (ranked,) = ner.nbest([doc], 10_000)
+    return {
+        frozenset((ent.start, ent.end, ent.label_) for ent in each.ents): each.log_probability
+        for each in ranked
+    }
+
+
+@pytest.mark.parametrize(
+    "gold, predicted, text, changed",
+    [
+        ((0, 2, "ORG"), (0, 1, "PERSON"), "Tim Cook", [(0, 1, "PERSON"), (3, 4, "GPE")]),
+        # The prediction overlaps two gold entities, and is matched with one of them.
+        ((0, 2, "ORG"), (1, 4, "GPE"), "Tim Cook visited Hanoi", [(1, 4, "GPE")]),
+        ((3, 4, "GPE"), None, "Hanoi", [(0, 2, "ORG")]),
+        (None, (2, 3, "ORG"), "visited", [(0, 2, "ORG"), (2, 3, "ORG"), (3, 4, "GPE")]),
+    ],
+)
+def test_only_the_entities_of_a_finding_change(
+    trained, monkeypatch, gold, predicted, text, changed
+):
+    monkeypatch.setattr(label_errors, "LIMIT", math.inf)
+    ner = trained.get_pipe("crf_ner")
+    doc = trained.make_doc("Tim Cook visited Hanoi.")
+    before = [(0, 2, "ORG"), (3, 4, "GPE")]
+    doc.set_ents([Span(doc, *ent) for ent in before], default="outside")
+    eg = Example(trained.make_doc(doc.text), doc)
+    each = {
+        "doc": 0,
+        "gold": gold and side(doc, *gold),
+        "predicted": predicted and side(doc, *predicted),
+        "text": text,
+        "offset": doc.text.index(text),
+    }
+    log_p = log_probabilities(ner, eg.predicted)
+    expected = log_p[frozenset(changed)] - log_p[frozenset(before)]
+    (found,) = label_errors._log_likelihood_ratios(ner, [eg], [each])
+    assert found == pytest.approx(expected, abs=1e-3)
+
+
+def test_support_counts_the_other_texts():
+    nlp = spacy.blank("en")
+    gold = []
+    for text, label in [
+        ("Bonn here", "PER"),  # the finding
+        ("in Bonn", "LOC"), ("by bonn", "LOC"), ("by bonn", "LOC"),  # equal texts count once
+        ("at Bonn", "PER"), ("Bonn", ""), ("of Bonn", ""), ("a Bonn", ""), ("x Bonn", "missing"),
+        ("Bonner", "LOC"),
+    ]:  # fmt: skip
+        doc = nlp.make_doc(text)
+        ents = [Span(doc, t.i, t.i + 1, label) for t in doc if label and t.lower_[:4] == "bonn"]
+        missing = label == "missing"
+        doc.set_ents([] if missing else ents, default="missing" if missing else "outside")
         gold.append(doc)
-        if i in (0, 9, 10, 11):
-            ent = {"start": 0, "end": len(word), "label": "LOC", "text": word}
-            common = {"predicted": None, "gold_probability": 1e-9, "confidence": 1e-9}
-            findings.append({"kind": "only in gold", "doc": i, "gold": ent, **common})
-    label_errors._rank(findings, gold)
-    assert findings[0]["gold"]["text"] == "Bonn"  # 1 of 9 is missed, and 3 of the 3 others
-    odds = [each["log_odds"] - math.log(label_errors.INVENTED) for each in findings]
-    assert odds == pytest.approx([math.log(9 / 2)] + [math.log(1 / 4)] * 3)
+    person, place = side(gold[0], 0, 1, "PER"), side(gold[0], 0, 1, "LOC")
+    findings = [
+        {"doc": 0, "gold": person, "predicted": place},
+        {"doc": 0, "gold": None, "predicted": place},
+        {"doc": 0, "gold": person, "predicted": None},
+    ]
+    found = label_errors._support(findings, gold, nlp.vocab)
+    assert [(each["predicted"], each["gold"]) for each in found] == [(2, 1), (2, 3), (3, 1)]
+
+
+@pytest.mark.parametrize("sides, prior", [("gp", 1), ("p", 10), ("g", 0.01)])
+def test_log_odds_are_those_of_the_errors_of_annotators(sides, prior):
+    each = {
+        "gold": {"label": "A"} if "g" in sides else None,
+        "predicted": {"label": "A"} if "p" in sides else None,
+    }
+    each |= {"log_likelihood_ratio": 1.5, "support": {"predicted": 5, "gold": 1}}
+    assert label_errors.log_odds(each) == pytest.approx(1.5 + math.log(3) + math.log(prior))
 
 
 def test_equal_texts_are_in_one_fold():
