@@ -162,11 +162,11 @@ def log_probabilities(ner, doc):
 @pytest.mark.parametrize(
     "gold, predicted, text, changed",
     [
-        ((0, 2, "ORG"), (0, 1, "PERSON"), "Tim Cook", [(0, 1, "PERSON"), (3, 4, "GPE")]),
+        ((0, 2, "ORG"), (0, 1, "PERSON"), "Tim Cook", [(0, 1, "PERSON"), (3, 5, "GPE")]),
         # The prediction overlaps two gold entities, and is matched with one of them.
         ((0, 2, "ORG"), (1, 4, "GPE"), "Tim Cook visited Hanoi", [(1, 4, "GPE")]),
-        ((3, 4, "GPE"), None, "Hanoi", [(0, 2, "ORG")]),
-        (None, (2, 3, "ORG"), "visited", [(0, 2, "ORG"), (2, 3, "ORG"), (3, 4, "GPE")]),
+        ((3, 5, "GPE"), None, "Hanoi.", [(0, 2, "ORG")]),
+        (None, (2, 3, "ORG"), "visited", [(0, 2, "ORG"), (2, 3, "ORG"), (3, 5, "GPE")]),
     ],
 )
 def test_only_the_entities_of_a_finding_change(
@@ -175,7 +175,7 @@ def test_only_the_entities_of_a_finding_change(
     monkeypatch.setattr(label_errors, "LIMIT", math.inf)
     ner = trained.get_pipe("crf_ner")
     doc = trained.make_doc("Tim Cook visited Hanoi.")
-    before = [(0, 2, "ORG"), (3, 4, "GPE")]
+    before = [(0, 2, "ORG"), (3, 5, "GPE")]
     doc.set_ents([Span(doc, *ent) for ent in before], default="outside")
     eg = Example(trained.make_doc(doc.text), doc)
     each = {
@@ -194,18 +194,19 @@ def test_only_the_entities_of_a_finding_change(
 def test_support_counts_the_other_texts():
     nlp = spacy.blank("en")
     gold = []
-    for text, label in [
-        ("Bonn here", "PER"),  # the finding
-        ("in Bonn", "LOC"), ("by bonn", "LOC"), ("by bonn", "LOC"),  # equal texts count once
-        ("at Bonn", "PER"), ("Bonn", ""), ("of Bonn", ""), ("a Bonn", ""), ("x Bonn", "missing"),
-        ("Bonner", "LOC"),
+    for text, length, label in [
+        ("Bad Bonn", 2, "PER"),  # the finding
+        ("in Bad Bonn", 2, "LOC"), ("by bad bonn", 2, "LOC"), ("by bad bonn", 2, "LOC"),  # 1 text
+        ("at Bad Bonn", 2, "PER"), ("Bad Bonn .", 0, ""), ("of Bad Bonn", 0, ""),
+        ("a Bad Bonn", 0, ""), ("x Bad Bonn", 0, "missing"), ("y Bad Bonn", 1, "LOC"),
+        ("Bad Bonner", 2, "LOC"),
     ]:  # fmt: skip
         doc = nlp.make_doc(text)
-        ents = [Span(doc, t.i, t.i + 1, label) for t in doc if label and t.lower_[:4] == "bonn"]
-        missing = label == "missing"
-        doc.set_ents([] if missing else ents, default="missing" if missing else "outside")
+        (start,) = (token.i for token in doc if token.lower_ == "bad")
+        ents = [Span(doc, start, start + length, label)] if length else []
+        doc.set_ents(ents, default="missing" if label == "missing" else "outside")
         gold.append(doc)
-    person, place = side(gold[0], 0, 1, "PER"), side(gold[0], 0, 1, "LOC")
+    person, place = side(gold[0], 0, 2, "PER"), side(gold[0], 0, 2, "LOC")
     findings = [
         {"doc": 0, "gold": person, "predicted": place},
         {"doc": 0, "gold": None, "predicted": place},
