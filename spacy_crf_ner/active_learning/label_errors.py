@@ -302,11 +302,11 @@ def log_odds(finding: dict[str, Any]) -> float:
     """Estimate the log odds that the prediction of a finding is right, and not gold.
 
     The sum of the log likelihood ratio of the model, the log ratio of the texts that support each
-    side, and the log of how often annotators make this kind of error.
+    side, each with a half of a text added, and the log of how often annotators make this error.
     """
     support = finding["support"]
     odds: float = finding["log_likelihood_ratio"]
-    odds += math.log((1 + support["predicted"]) / (1 + support["gold"]))
+    odds += math.log((0.5 + support["predicted"]) / (0.5 + support["gold"]))
     if finding["gold"] is None:
         return odds + OVERLOOKED
     return odds + INVENTED if finding["predicted"] is None else odds

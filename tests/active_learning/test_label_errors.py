@@ -222,8 +222,8 @@ def test_log_odds_are_those_of_the_errors_of_annotators(sides, prior):
         "gold": {"label": "A"} if "g" in sides else None,
         "predicted": {"label": "A"} if "p" in sides else None,
     }
-    each |= {"log_likelihood_ratio": 1.5, "support": {"predicted": 5, "gold": 1}}
-    assert label_errors.log_odds(each) == pytest.approx(1.5 + math.log(3) + math.log(prior))
+    each |= {"log_likelihood_ratio": 1.5, "support": {"predicted": 5, "gold": 0}}
+    assert label_errors.log_odds(each) == pytest.approx(1.5 + math.log(11) + math.log(prior))
 
 
 def test_equal_texts_are_in_one_fold():
