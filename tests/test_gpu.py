@@ -489,7 +489,7 @@ def test_scores_agree_with_the_cpu(gpu, tmp_path):
     nlp.initialize(lambda: make_examples(nlp))
     nlp.to_disk(tmp_path)
     docs = [nlp.make_doc(text) for text in TEXTS]
-    on_gpu = nlp.get_pipe("crf_ner").model.predict(docs).emissions.get()
+    on_gpu = nlp.get_pipe("crf_ner").model.predict(docs).emissions
     spacy.require_cpu()
     loaded = spacy.load(tmp_path)
     on_cpu = loaded.get_pipe("crf_ner").model.predict(docs).emissions
