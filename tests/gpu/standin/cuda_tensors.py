@@ -200,17 +200,16 @@ class _CudnnRNN(torch.autograd.Function):
         X_own, *own = (on_cpu(x).float().requires_grad_() for x in (X, *weights))
         with torch.enable_grad():
             Y, *state = call(X_own, own)
-        ctx.graph, ctx.dtypes = (Y, [X_own, *own]), [x.dtype for x in (X, *weights)]
+        ctx.graph, ctx.dtypes = ([Y, *state], [X_own, *own]), [x.dtype for x in (X, *weights)]
         COUNTS.launch("cudnn")
-        state = [CudaTensor(x.detach().to(X.dtype)) for x in state]
-        ctx.mark_non_differentiable(*state)
-        return (CudaTensor(Y.detach().to(X.dtype)), *state)
+        return tuple(CudaTensor(x.detach().to(X.dtype)) for x in (Y, *state))
 
     @staticmethod
-    def backward(ctx, dY, *_):
-        Y, leaves = ctx.graph
+    def backward(ctx, *d_outputs):
+        outputs, leaves = ctx.graph
         COUNTS.launch("cudnn", 2)  # of data, of weights
-        gradients = torch.autograd.grad(Y, leaves, on_cpu(dY).float(), allow_unused=True)
+        d_own = [on_cpu(d).float() for d in d_outputs]
+        gradients = torch.autograd.grad(outputs, leaves, d_own, allow_unused=True)
         return (None, *(CudaTensor(d.to(t)) for d, t in zip(gradients, ctx.dtypes)))
 
 
