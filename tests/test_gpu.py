@@ -120,11 +120,12 @@ def weights(nlp):
 
 
 def gradients(nlp):
+    """Without biases of keys: they shift all scores of a row alike, so that theirs are rounding."""
     return {
         f"{i}.{name}": value.grad.detach().float().cpu().clone()
         for i, shim in enumerate(shims(nlp))
         for name, value in module_of(shim).named_parameters()
-        if value.grad is not None
+        if value.grad is not None and not name.endswith("key.bias")
     }
 
 
@@ -666,6 +667,7 @@ def test_processes_of_annotate_share_two_gpus(tmp_path):
         str(tmp_path / "out"),
     ]
     options = ["--gpu-id", "0,1", "--workers", "2", "--shard-size", "5"]
+    options += ["--precision", "fp16"]  # an error on a CPU
     result = CliRunner().invoke(app, [*command, *options])
     assert result.exit_code == 0, result.output
     shards = sorted((tmp_path / "out").glob("part-*.jsonl"))
