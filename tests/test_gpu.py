@@ -700,11 +700,14 @@ def test_scores_agree_with_the_cpu(gpu, tmp_path):
     np.testing.assert_allclose(on_gpu, on_cpu, atol=1e-3)
 
 
-def test_crf_arithmetic_is_that_of_the_cpu(gpu):
+@pytest.mark.parametrize("scale", [1.0, 300.0])  # of the second, exp overflows: it needs logs
+def test_crf_arithmetic_is_that_of_the_cpu(gpu, scale):
     torch.manual_seed(0)
     B, T, C = 6, 20, 9
     mask = torch.arange(T)[None, :] < torch.tensor([20, 7, 1, 0, 13, 20])[:, None]
-    free = crf.Chain(*(torch.randn(*size) for size in [(B, T, C), (C, C), (C,), (C,)]), mask)
+    free = crf.Chain(
+        *(scale * torch.randn(*size) for size in [(B, T, C), (C, C), (C,), (C,)]), mask
+    )
     scheme = TagScheme("biluo", ("A", "B"))
     chain = crf.constrain(free, *map(torch.from_numpy, scheme.constraints))
     tags = torch.randint(0, C, (B, T))

@@ -1,8 +1,9 @@
 """torch tensors that say they are on a GPU, and are computed on the CPU.
 
 They enforce what CUDA does: tensors of two devices meet only where torch admits it (a number or an
-index on the CPU), none becomes a numpy array, float16 has the range of float16. `COUNTS` counts
-what makes a GPU slow. They do not show the rounding of CUDA, its memory, its streams or any time.
+index on the CPU), none becomes a numpy array, float16 has the range of float16. As on a Mac, there
+is no float64. `COUNTS` counts what makes a GPU slow. They do not show the rounding of CUDA, its
+memory, its streams or any time.
 """
 
 import contextlib
@@ -41,6 +42,8 @@ class CudaTensor(torch.Tensor):
 
     @staticmethod
     def __new__(cls, values, requires_grad=False):
+        if values.dtype is torch.float64:  # as MPS; slow elsewhere
+            raise TypeError("Cannot convert a tensor to float64: the GPU has no float64.")
         made = torch.Tensor._make_wrapper_subclass(
             cls,
             values.size(),

@@ -68,6 +68,8 @@ class ndarray:
         return wrap(self.own.astype(dtype, copy=copy))
 
     def toDlpack(self):
+        if not self.size:  # cupy asks CUDA about its pointer, which is null
+            raise RuntimeError("cudaErrorInvalidValue: invalid argument")
         return Capsule(self.own)
 
     def __len__(self):
