@@ -396,6 +396,16 @@ def test_weights_stay_in_one_buffer_for_cudnn(gpu, tiny_transformer):
         list(nlp.pipe(TEXTS))
 
 
+def test_an_lstm_over_characters_has_its_weights_in_one_buffer(gpu):
+    """Also that of a copied model: a warning is an error here."""
+    nlp = spacy.blank("en")
+    tok2vec = {"@architectures": "spacy-crf-ner.CharWordEmbed.v1", "chars": "lstm"}
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": tok2vec}})
+    initialized(nlp)
+    nlp.resume_training()
+    assert nlp.get_pipe("crf_ner").rehearse(make_examples(nlp))
+
+
 def transformer_gradients(tiny_transformer, heads, by_doc, sentences):
     """Of heads of which some pool doc by doc, as those of other packages do."""
     nlp = pipeline(tiny_transformer, False, heads)
