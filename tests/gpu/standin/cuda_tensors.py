@@ -42,7 +42,8 @@ class CudaTensor(torch.Tensor):
 
     @staticmethod
     def __new__(cls, values, requires_grad=False):
-        if values.dtype is torch.float64:  # as MPS; slow elsewhere
+        # As MPS, where no gradients are scaled; the scale is one number.
+        if values.dtype is torch.float64 and values.numel() > 1:
             raise TypeError("Cannot convert a tensor to float64: the GPU has no float64.")
         made = torch.Tensor._make_wrapper_subclass(
             cls,
