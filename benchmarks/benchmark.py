@@ -516,6 +516,7 @@ if __name__ == "__main__":
     import benchmark_coverage
     import benchmark_distill
     import benchmark_export
+    import benchmark_host
     import benchmark_labels
     import benchmark_learning
     import benchmark_overlapping
@@ -529,6 +530,7 @@ if __name__ == "__main__":
     app.command()(benchmark_coverage.coverage)
     app.command()(benchmark_distill.distillation)
     app.command()(benchmark_export.export)
+    app.command()(benchmark_host.host)
     app.command()(benchmark_labels.labels)
     app.command()(benchmark_labels.new_label)
     app.command()(benchmark_overlapping.overlapping)

@@ -19,8 +19,20 @@ from spacy.tokens import DocBin
 from spacy.training import Example
 from spacy.util import import_file, load_config
 from spacy_transformers.layers.trfs2arrays import forward as pool_by_doc
-from thinc.api import Adam, NumpyOps, Relu, get_current_ops, set_current_ops
+from thinc.api import (
+    Adam,
+    NumpyOps,
+    Ragged,
+    Relu,
+    get_current_ops,
+    reduce_mean,
+    reduce_sum,
+    set_current_ops,
+    use_ops,
+)
 from thinc.compat import has_cupy_gpu, has_torch_cuda_gpu
+from thinc.util import to_numpy
+from transformers.modeling_outputs import BaseModelOutput
 from typer.testing import CliRunner
 
 from pipelines import LISTENER, SENTENCES, ents, make_examples
@@ -29,6 +41,12 @@ from spacy_crf_ner.cli import app
 from spacy_crf_ner.explain import explain
 from spacy_crf_ner.ml.mixed_precision import module_of
 from spacy_crf_ner.ml.torch_layer import to_array
+from spacy_crf_ner.ml.transformer.pooling import DocData, pool_at_once
+from spacy_crf_ner.ml.transformer.spacy_transformers_internals import (
+    TransformerData,
+    WordpieceBatch,
+    trfs2arrays,
+)
 from spacy_crf_ner.tags import TagScheme
 from spacy_crf_ner.training.distributed.loop import train
 from spacy_crf_ner.training.optimizer import GroupedAdam
@@ -102,11 +120,12 @@ def weights(nlp):
 
 
 def gradients(nlp):
+    """Without biases of keys: they shift all scores of a row alike, so that theirs are rounding."""
     return {
         f"{i}.{name}": value.grad.detach().float().cpu().clone()
         for i, shim in enumerate(shims(nlp))
         for name, value in module_of(shim).named_parameters()
-        if value.grad is not None
+        if value.grad is not None and not name.endswith("key.bias")
     }
 
 
@@ -139,6 +158,57 @@ def test_trains_in_mixed_precision_and_predicts_as_on_the_cpu(gpu, tiny_transfor
         assert of_texts == on_cpu, precision
 
 
+@pytest.mark.parametrize("overflows", ["transformer", "crf_ner"])
+def test_an_overflow_in_mixed_precision_skips_the_step_and_halves_the_scale(
+    gpu, tiny_transformer, monkeypatch, overflows
+):
+    """In float16, with all weights of a module updated at once; the next step learns."""
+    monkeypatch.setattr("spacy_crf_ner.ml.mixed_precision.has_fast_bf16", lambda: False)
+    nlp = pipeline(tiny_transformer, True)
+    initialized(nlp)
+    optimizer = GroupedAdam(0.01)
+    module_name = "0." if overflows == "transformer" else "1."
+    shim = shims(nlp)[int(module_name[0])]
+    step(nlp, optimizer)
+    before, scale = weights(nlp), float(shim._grad_scaler._scale)
+    updates = dict(optimizer.nr_update)
+    last = [weight for weight in shim._model.parameters() if weight.grad is not None][-1]
+    handle = last.register_hook(lambda gradient: gradient * torch.inf)
+    step(nlp, optimizer)
+    handle.remove()
+    after = weights(nlp)
+    own = [name for name in before if name.startswith(module_name)]
+    assert all(torch.equal(after[name], before[name]) for name in own)
+    assert not any(
+        weight.grad.any() for weight in shim._model.parameters() if weight.grad is not None
+    )
+    assert float(shim._grad_scaler._scale) == scale / 2
+    counted = {key: optimizer.nr_update[key] for key in updates if key[0] == shim.id}
+    assert counted == {key: updates[key] for key in counted} and counted
+    step(nlp, optimizer)
+    learned = weights(nlp)
+    assert any(not torch.equal(learned[name], before[name]) for name in own)
+    assert all(value.isfinite().all() for value in learned.values())
+    assert float(shim._grad_scaler._scale) == scale / 2
+
+
+@pytest.mark.parametrize("mixed_precision", [False, True, "float16"])
+def test_precision_of_the_recurrent_encoder_in_training(
+    gpu, tiny_transformer, monkeypatch, mixed_precision
+):
+    """float32, also where the layers around it train in bfloat16; float16 with scaled gradients."""
+    if mixed_precision == "float16":
+        monkeypatch.setattr("spacy_crf_ner.ml.mixed_precision.has_fast_bf16", lambda: False)
+    nlp = pipeline(tiny_transformer, bool(mixed_precision))
+    optimizer = initialized(nlp)
+    found = []
+    rnn = head(nlp).module.encoder.rnn
+    rnn.register_forward_hook(lambda module, X, Y: found.extend([X[0].data.dtype, Y[0].data.dtype]))
+    step(nlp, optimizer)
+    in_float16 = mixed_precision == "float16" or (mixed_precision and not HAS_BF16)
+    assert found == [torch.float32, torch.float16 if in_float16 else torch.float32]
+
+
 def test_recurrent_layers_predict_in_float16(gpu, tiny_transformer):
     """Also where the transformer predicts in bfloat16, in which cuDNN has none."""
     nlp = pipeline(tiny_transformer)
@@ -165,7 +235,12 @@ def test_mixed_precision_is_bfloat16_where_the_gpu_has_it(gpu, tiny_transformer,
     for module in (transformer._model.encoder.layer[0].output.dense, head(nlp)._model.projection):
         module.register_forward_hook(lambda module, inputs, output: kinds.add(output.dtype))
     before = weights(nlp)
-    loss = step(nlp, optimizer)["crf_ner"]
+    loss = nlp.update(make_examples(nlp), sgd=False)["crf_ner"]
+    stored = [w for shim in shims(nlp) for w in shim._model.parameters()]
+    stored += [w.grad for w in stored if w.grad is not None]
+    assert {w.dtype for w in stored} == {torch.float32} and all(w.is_cuda for w in stored)
+    for _, pipe in nlp.pipeline:
+        pipe.finish_update(optimizer)
     bf16 = HAS_BF16
     assert kinds == {torch.bfloat16 if bf16 else torch.float16} and np.isfinite(loss)
     assert {shim._grad_scaler._enabled for shim in (transformer, head(nlp))} == {not bf16}
@@ -250,7 +325,7 @@ def test_a_pipeline_that_was_made_on_the_cpu_predicts_and_learns(tiny_transforme
         set_current_ops(ops)
 
 
-def run_optimizer(device, settings, steps=4):
+def run_optimizer(device, settings, steps=12):
     """Weights, moments and averages after some steps on made-up gradients."""
     groups = {"slow": {"names": "bias", "learn_rate": 0.5, "L2": 0.0, "grad_clip": 0.1}}
     if changes := isinstance(settings["L2"], list):
@@ -260,14 +335,15 @@ def run_optimizer(device, settings, steps=4):
     module = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.LayerNorm(4)).to(device)
     named = {(1, name): weight for name, weight in module.named_parameters()}
     generator = torch.Generator().manual_seed(1)
-    for _ in range(steps):
+    for i in range(steps):
+        learning = dict([*named.items()][0 if i else 1 :])  # one learns later
         for scale, weight in zip((3.0, 0.01, 1.0, 0.1), named.values()):
             weight.grad = (scale * torch.randn(weight.shape, generator=generator)).to(device)
         if device == "cuda":
-            together = optimizer.update_together(named)
+            together = optimizer.update_together(learning)
             assert together == (not changes or not optimizer.L2)
         if device == "cpu" or not together:
-            for key, weight in named.items():
+            for key, weight in learning.items():
                 optimizer(key, to_array(weight), to_array(weight.grad))
         optimizer.step_schedules()
     kept = optimizer.mom1, optimizer.mom2, optimizer.averages or {}
@@ -322,6 +398,16 @@ def test_weights_stay_in_one_buffer_for_cudnn(gpu, tiny_transformer):
         list(nlp.pipe(TEXTS))
 
 
+def test_an_lstm_over_characters_has_its_weights_in_one_buffer(gpu):
+    """Also that of a copied model: a warning is an error here."""
+    nlp = spacy.blank("en")
+    tok2vec = {"@architectures": "spacy-crf-ner.CharWordEmbed.v1", "chars": "lstm"}
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": tok2vec}})
+    initialized(nlp)
+    nlp.resume_training()
+    assert nlp.get_pipe("crf_ner").rehearse(make_examples(nlp))
+
+
 def transformer_gradients(tiny_transformer, heads, by_doc, sentences):
     """Of heads of which some pool doc by doc, as those of other packages do."""
     nlp = pipeline(tiny_transformer, False, heads)
@@ -347,6 +433,135 @@ def test_pooling_a_batch_is_pooling_its_docs(gpu, tiny_transformer, heads, sente
         found = transformer_gradients(tiny_transformer, heads, by_doc, sentences)
         assert_close(found[0], expected[0], 1e-5)
         assert found[1] == pytest.approx(expected[1], rel=1e-5) and found[2] == expected[2]
+
+
+# Wordpieces of each token, and the shape of the hidden states: windows, wordpieces of a window.
+ALIGNED = {
+    "plain": ([[1], [2, 3]], (1, 5)),
+    "shared": ([[1, 2], [2, 3], [], [3]], (1, 5)),  # and a token that has none
+    "windows": ([[1], [4, 6], [8, 9, 9]], (2, 5)),
+    "longer": ([[1, 5, 6], [2]], (1, 7)),
+    "no wordpiece": ([[], []], (1, 5)),
+    "no token": ([], (0, 0)),
+}
+
+
+def pooled(device, docs, grad_factor, pooling, listeners):
+    """Vectors of the tokens, and the gradient of all hidden states, by spacy-transformers or us."""
+    rng = np.random.default_rng(0)
+    with use_ops(device):
+        layer = trfs2arrays(pooling(), grad_factor)
+        if device == "cupy":
+            pool_at_once(layer)
+        outputs = DocData()
+        for pieces, shape in map(ALIGNED.get, docs):
+            states = layer.ops.asarray(rng.normal(size=(*shape, 4)).astype("f"))
+            indices = np.array([piece for token in pieces for piece in token], dtype="i")
+            align = Ragged(indices, np.array([len(token) for token in pieces], dtype="i"))
+            output = BaseModelOutput(last_hidden_state=states) if pieces else BaseModelOutput()
+            outputs.append(TransformerData(WordpieceBatch.empty(), output, align))
+        outputs.listeners = listeners
+        Y, backprop = layer(outputs, True)
+        found = [layer.ops.to_numpy(y) for y in Y]
+        dY = [layer.ops.asarray(rng.normal(size=y.shape).astype("f")) for y in Y]
+        d_states = [d.model_output.last_hidden_state for d in backprop(dY)]
+        return found, [layer.ops.to_numpy(d) for d in d_states]
+
+
+@pytest.mark.parametrize("pooling", [reduce_mean, reduce_sum])
+@pytest.mark.parametrize("grad_factor", [1.0, 0.25, 0.0])
+@pytest.mark.parametrize("listeners", [1, 2])
+@pytest.mark.parametrize(
+    "docs",
+    [
+        ["plain"],
+        ["plain", "no token", "shared", "windows"],
+        ["shared", "longer", "plain"],
+        ["plain", "no wordpiece", "shared"],
+    ],
+    ids=", ".join,
+)
+def test_pooling_is_that_of_spacy_transformers_on_the_cpu(
+    gpu, docs, listeners, grad_factor, pooling
+):
+    expected, d_expected = pooled("numpy", docs, grad_factor, pooling, 2)
+    found, d_found = pooled("cupy", docs, grad_factor, pooling, listeners)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6)
+    if listeners > 1:  # a gradient of each doc, to be added to those of other listeners
+        assert [d.shape for d in d_found] == [d.shape for d in d_expected]
+    rows, expected_rows = (
+        np.concatenate([np.zeros((0, 4)), *(d.reshape(-1, 4) for d in ds)])
+        for ds in (d_found, d_expected)
+    )
+    np.testing.assert_allclose(rows, expected_rows, rtol=1e-6, atol=1e-6)
+
+
+def without_dropout(section):
+    """Let a config train in float32, with the same result each time."""
+    for key, value in section.items():
+        if key in ("dropout", "mixed_precision"):
+            section[key] = 0.0 if key == "dropout" else False
+        elif isinstance(value, dict):
+            without_dropout(value)
+    return section
+
+
+def all_gradients(nlp):
+    """Of the weights in torch modules and in thinc's layers."""
+    nodes = [node for _, pipe in nlp.pipeline for node in pipe.model.walk()]
+    found = gradients(nlp)
+    for i, node in enumerate(nodes):
+        for name in node.grad_names:
+            found[f"layer {i} {name}"] = torch.from_numpy(to_numpy(node.get_grad(name)).copy())
+    return found
+
+
+CONFIGS = sorted(path.stem for path in (ROOT / "configs").glob("*.cfg"))
+CRF_CONFIGS = ["cnn", "char", "transformer"]
+
+
+@pytest.mark.parametrize(
+    "name, chars, size",
+    [
+        *((name, "cnn", 7) for name in CONFIGS),
+        ("char", "lstm", 7),
+        *((name, "cnn", 1) for name in CRF_CONFIGS),  # the losses of others are means
+    ],
+)
+def test_gradients_of_shipped_configs_are_those_of_the_cpu(
+    gpu, name, chars, size, tiny_transformer, monkeypatch
+):
+    """Also where each doc is a batch, of which one has no token, and one only whitespace."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    config = load_config(ROOT / "configs" / f"{name}.cfg")
+    config["paths"]["transformer"] = tiny_transformer
+    components = without_dropout(config["components"])
+    if name == "transformer":
+        components["transformer"]["model"]["transformer_config"] = NO_DROPOUT
+    if name == "char":
+        components["ner"]["model"]["tok2vec"]["*"]["words"]["chars"] = chars
+    weights, found = None, []
+    for device in (spacy.require_cpu, spacy.require_gpu):
+        device()
+        nlp = spacy.util.load_model_from_config(config, auto_fill=True)
+        examples = make_examples(nlp)
+        for eg in examples:
+            eg.reference.cats = {"short": float(len(eg.x) < 6), "long": float(len(eg.x) >= 6)}
+        spacy.util.fix_random_seed(0)
+        if weights is None:
+            nlp.initialize(partial(list, examples))
+            weights = nlp.to_bytes()
+        nlp.from_bytes(weights)
+        spacy.util.fix_random_seed(0)  # spaCy's ner draws the docs that it cuts
+        losses, docs = {}, len(examples) if device is spacy.require_cpu else size
+        for i in range(0, len(examples), docs):
+            nlp.update(examples[i : i + docs], sgd=False, drop=0.0, losses=losses)
+        losses.pop("transformer", None)  # the squares of its gradients
+        found.append((all_gradients(nlp), losses))
+    (expected, losses), (of_gpu, losses_of_gpu) = found
+    assert_close(of_gpu, expected, 1e-4)
+    assert losses_of_gpu == pytest.approx(losses, rel=1e-4)
 
 
 def test_every_query_works(gpu, tmp_path):
@@ -389,7 +604,7 @@ def save_corpus(folder):
     return {f"paths.{name}": str(folder / f"{name}.spacy") for name in ("train", "dev")} | limits
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "configs").glob("*.cfg")))
+@pytest.mark.parametrize("name", CONFIGS)
 def test_spacy_train_trains_each_shipped_config(gpu, name, tiny_transformer, tmp_path):
     overrides = save_corpus(tmp_path) | {"paths.transformer": tiny_transformer}
     spacy_train(ROOT / "configs" / f"{name}.cfg", tmp_path, use_gpu=0, overrides=overrides)
@@ -464,6 +679,7 @@ def test_processes_of_annotate_share_two_gpus(tmp_path):
         str(tmp_path / "out"),
     ]
     options = ["--gpu-id", "0,1", "--workers", "2", "--shard-size", "5"]
+    options += ["--precision", "fp16"]  # an error on a CPU
     result = CliRunner().invoke(app, [*command, *options])
     assert result.exit_code == 0, result.output
     shards = sorted((tmp_path / "out").glob("part-*.jsonl"))
@@ -489,18 +705,21 @@ def test_scores_agree_with_the_cpu(gpu, tmp_path):
     nlp.initialize(lambda: make_examples(nlp))
     nlp.to_disk(tmp_path)
     docs = [nlp.make_doc(text) for text in TEXTS]
-    on_gpu = nlp.get_pipe("crf_ner").model.predict(docs).emissions.get()
+    on_gpu = nlp.get_pipe("crf_ner").model.predict(docs).emissions
     spacy.require_cpu()
     loaded = spacy.load(tmp_path)
     on_cpu = loaded.get_pipe("crf_ner").model.predict(docs).emissions
     np.testing.assert_allclose(on_gpu, on_cpu, atol=1e-3)
 
 
-def test_crf_arithmetic_is_that_of_the_cpu(gpu):
+@pytest.mark.parametrize("scale", [1.0, 300.0])  # of the second, exp overflows: it needs logs
+def test_crf_arithmetic_is_that_of_the_cpu(gpu, scale):
     torch.manual_seed(0)
     B, T, C = 6, 20, 9
     mask = torch.arange(T)[None, :] < torch.tensor([20, 7, 1, 0, 13, 20])[:, None]
-    free = crf.Chain(*(torch.randn(*size) for size in [(B, T, C), (C, C), (C,), (C,)]), mask)
+    free = crf.Chain(
+        *(scale * torch.randn(*size) for size in [(B, T, C), (C, C), (C,), (C,)]), mask
+    )
     scheme = TagScheme("biluo", ("A", "B"))
     chain = crf.constrain(free, *map(torch.from_numpy, scheme.constraints))
     tags = torch.randint(0, C, (B, T))

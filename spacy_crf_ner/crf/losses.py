@@ -5,6 +5,7 @@ The sums over paths run on the CPU, where they are faster; tensors on a GPU are 
 
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -36,9 +37,9 @@ def log_likelihood(chain: Chain, tags: Tensor) -> Tensor:
     passes = forward_backward(chain)
     if isinstance(passes, ScaledForwardBackward):
         return -_Loss.apply(passes, to_array(tags), *chain[:4])  # type: ignore
-    E, A, start, end = (scores.double() for scores in chain[:4])
-    exact = Chain(E, A, start, end, chain.mask)
-    log_p: Tensor = path_score(exact, tags) - _Loss.apply(passes, None, *exact[:4])  # type: ignore
+    E, A, start, end = (scores.cpu().double() for scores in chain[:4])  # MPS has no float64
+    exact = Chain(E, A, start, end, chain.mask.cpu())
+    log_p: Tensor = path_score(exact, tags.cpu()) - _Loss.apply(passes, None, *exact[:4])  # type: ignore
     log_p = log_p - log_p.detach().clamp(min=0.0)  # above 0 by rounding
     return log_p.to(chain.emissions)
 
@@ -91,7 +92,7 @@ class _Loss(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        weights = to_array(upstream[0].double())
+        weights = to_array(upstream[0]).astype(np.float64)
         tags = () if ctx.tags is None else (ctx.tags,)
         return None, None, *_to_tensors(ctx.passes.gradients(weights, *tags), ctx.like)
 

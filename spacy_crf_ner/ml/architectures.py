@@ -8,6 +8,7 @@ from functools import partial
 from typing import cast
 
 import numpy as np
+import torch
 from spacy.tokens import Doc
 from thinc.api import ArgsKwargs, Model, chain
 from thinc.types import Floats2d
@@ -21,7 +22,6 @@ from .torch_layer import (
     init_from_vectors,
     read_vectors,
     shim_of,
-    to_array,
     torch_layer,
     write_vectors,
 )
@@ -144,15 +144,24 @@ def _write_potentials(
     is_train: bool,
 ) -> tuple[Potentials, Callable[[Potentials], ArgsKwargs]]:
     X, outputs = inputs_outputs
-    # Copies: an optimizer changes the transitions in place, but predictions must not change.
-    emissions, transitions, start, end = (to_array(output.clone()) for output in outputs)
+    # A copy: an optimizer changes the transitions in place, but predictions must not change. One
+    # for all: each copy from a GPU waits.
+    flat = torch.cat([output.detach().reshape(-1) for output in outputs]).cpu()
+    parts = torch.split(flat, [output.numel() for output in outputs])
+    emissions, transitions, start, end = (
+        part.view(output.shape).numpy() for part, output in zip(parts, outputs)
+    )
     lengths = np.array([len(x) for x in X], dtype=np.int64)
     constrained = cast(BiLSTMCRF, shim_of(model).module).crf is not None
     Y = Potentials(emissions, lengths, transitions, start, end, constrained)
 
     def backprop(dY: Potentials) -> ArgsKwargs:
         # The transitions of a softmax decoder are constants.
-        learned = [(y, dy) for y, dy in zip(outputs, dY.tensors()) if y.requires_grad]
+        learned = [
+            (y, dy.to(y.device, non_blocking=True))
+            for y, dy in zip(outputs, dY.tensors())
+            if y.requires_grad
+        ]
         return ArgsKwargs(
             args=([y for y, _ in learned],), kwargs={"grad_tensors": [dy for _, dy in learned]}
         )

@@ -8,10 +8,8 @@ Axes: B docs, N tokens of the batch, C tags, M labels, n tags of the chain of a 
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from thinc.util import get_array_module
 
 from .potentials import SCORES, Potentials
 
@@ -26,7 +24,6 @@ def split(potentials: Potentials, n: int) -> tuple[Potentials, Callable[[Potenti
     gradient for them and returns that for the given ones.
     """
     B, M = len(potentials.lengths), (len(potentials.start) - 1) // (n - 1)
-    xp: Any = get_array_module(potentials.emissions)  # type: ignore[no-untyped-call]
     emissions, transitions, start, end = (getattr(potentials, name) for name in SCORES)
     lengths = np.repeat(potentials.lengths, M)
     # For each row, its token among all N, and its label.
@@ -35,31 +32,31 @@ def split(potentials: Potentials, n: int) -> tuple[Potentials, Callable[[Potenti
     )
     token = np.repeat(begins, lengths) + np.arange(lengths.sum())
     label = np.repeat(np.tile(np.arange(M), B), lengths)
-    source, own = xp.asarray(token * M + label), xp.arange(M)
+    source, own = token * M + label, np.arange(M)
 
-    E = xp.zeros((len(source), n), emissions.dtype)
+    E = np.zeros((len(source), n), emissions.dtype)
     E[:, 1:] = emissions[:, 1:].reshape(-1, n - 1)[source]
-    A = xp.zeros((M, n, n), transitions.dtype)
+    A = np.zeros((M, n, n), transitions.dtype)
     A[:, 1:, 1:] = transitions[1:, 1:].reshape(M, n - 1, M, n - 1)[own, :, own]
     A[:, 0, 1:] = transitions[0, 1:].reshape(M, n - 1)
     A[:, 1:, 0] = transitions[1:, 0].reshape(M, n - 1)
-    first, last = xp.zeros((2, M, n), start.dtype)
+    first, last = np.zeros((2, M, n), start.dtype)
     first[:, 1:], last[:, 1:] = start[1:].reshape(M, n - 1), end[1:].reshape(M, n - 1)
-    A, first, last = xp.tile(A, (B, 1, 1)), xp.tile(first, (B, 1)), xp.tile(last, (B, 1))
+    A, first, last = np.tile(A, (B, 1, 1)), np.tile(first, (B, 1)), np.tile(last, (B, 1))
     rows = Potentials(E, lengths, A, first, last, potentials.constrained)
 
     def backprop(gradient: Potentials) -> Potentials:
         d_rows, d_chains, d_first, d_last = (getattr(gradient, name) for name in SCORES)
-        d_E, d_A = xp.zeros_like(emissions), xp.zeros_like(transitions)
-        of_labels = xp.empty((len(source), n - 1), emissions.dtype)
+        d_E, d_A = np.zeros_like(emissions), np.zeros_like(transitions)
+        of_labels = np.empty((len(source), n - 1), emissions.dtype)
         of_labels[source] = d_rows[:, 1:]
         d_E[:, 1:] = of_labels.reshape(len(emissions), -1)
         d_chains = d_chains.reshape(B, M, n, n).sum(0)
-        blocks = xp.zeros((M, n - 1, M, n - 1), transitions.dtype)
+        blocks = np.zeros((M, n - 1, M, n - 1), transitions.dtype)
         blocks[own, :, own] = d_chains[:, 1:, 1:]
         d_A[1:, 1:] = blocks.reshape(len(d_A) - 1, -1)
         d_A[0, 1:], d_A[1:, 0] = d_chains[:, 0, 1:].ravel(), d_chains[:, 1:, 0].ravel()
-        d_start, d_end = xp.zeros_like(start), xp.zeros_like(end)
+        d_start, d_end = np.zeros_like(start), np.zeros_like(end)
         d_start[1:] = d_first.reshape(B, M, n).sum(0)[:, 1:].ravel()
         d_end[1:] = d_last.reshape(B, M, n).sum(0)[:, 1:].ravel()
         return potentials._replace(emissions=d_E, transitions=d_A, start=d_start, end=d_end)

@@ -56,7 +56,7 @@ def _score_tags(
             scores = shim.run(X=flat[tokens], lengths=lengths[docs])
             emissions[tokens[mask]] = scores[mask]
     constrained = model.attrs["constrained"]
-    return Potentials(cast(Any, emissions), lengths, transitions, start, end, constrained), backprop
+    return Potentials(emissions, lengths, transitions, start, end, constrained), backprop
 
 
 def onnx_char_word_embed(

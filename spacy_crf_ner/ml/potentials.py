@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from thinc.types import Floats1d, Floats2d, Floats3d
-from thinc.util import to_numpy
 
 from .. import crf
 from ..crf.packed import Packed
@@ -19,40 +17,41 @@ from ..tags import TAG_OUTSIDE, Constraints, TagMask
 if TYPE_CHECKING:
     from torch import Tensor
 
+Floats = NDArray[np.floating]
+
 SCORES = ("emissions", "transitions", "start", "end")
 
 
 class Potentials(NamedTuple):
     """The output of the model: the potentials of a linear-chain CRF for each doc of a batch.
 
+    They are on the CPU. A GPU would need dozens of kernels for each token of the longest doc, and
+    wait for each one to be launched. A CPU needs less time for a whole batch of usual size.
+
     constrained: Whether the loss gives illegal tag sequences zero probability: true for a CRF,
         false for a softmax, which scores each token independently.
     """
 
-    emissions: Floats2d  # (N, C)
-    lengths: NDArray[np.int64]  # (B,) on the CPU, tokens of each doc; they sum to N, some may be 0
-    transitions: Floats2d | Floats3d  # (C, C), indexed [from, to]; or (B, C, C), of each doc
-    start: Floats1d | Floats2d  # (C,), or (B, C)
-    end: Floats1d | Floats2d  # (C,), or (B, C)
+    emissions: Floats  # (N, C)
+    lengths: NDArray[np.int64]  # (B,), tokens of each doc; they sum to N, some may be 0
+    transitions: Floats  # (C, C), indexed [from, to]; or (B, C, C), of each doc
+    start: Floats  # (C,), or (B, C)
+    end: Floats  # (C,), or (B, C)
     constrained: bool
 
     def arrays(self) -> list[NDArray[Any]]:
-        """Emissions, transitions, start and end, on the CPU."""
-        return [to_numpy(getattr(self, name)) for name in SCORES]  # type: ignore[no-untyped-call]
+        """Emissions, transitions, start and end."""
+        return [getattr(self, name) for name in SCORES]
 
     def tensors(self) -> "list[Tensor]":
         """Emissions, transitions, start and end, as tensors over the same memory."""
         from .torch_layer import to_tensor
 
-        return [to_tensor(getattr(self, name)) for name in SCORES]
+        return [to_tensor(array) for array in self.arrays()]
 
     def leaves(self) -> "list[Tensor]":
-        """The tensors, on the CPU and with gradients.
-
-        A GPU would need dozens of kernels for each token of the longest doc, and wait for each one
-        to be launched. A CPU needs less time for a whole batch of usual size.
-        """
-        return [tensor.cpu().requires_grad_() for tensor in self.tensors()]
+        """The tensors, with gradients."""
+        return [tensor.requires_grad_() for tensor in self.tensors()]
 
     def chain(
         self,
@@ -60,7 +59,7 @@ class Potentials(NamedTuple):
         allowed: NDArray[np.bool_] | None = None,
         temperature: float | None = None,
     ) -> crf.Chain:
-        """Build the chain for decoding and for probabilities: arrays on the CPU.
+        """Build the chain for decoding and for probabilities.
 
         constraints: The legal tag sequences; all others are forbidden, with either decoder.
         allowed: (N, C), the tags that are allowed at the tokens; None for all.
@@ -77,11 +76,11 @@ class Potentials(NamedTuple):
         """Build the gradient for these potentials from those for `tensors`; None is zero."""
         from .torch_layer import to_array
 
-        filled = {}
-        for name, tensor, gradient in zip(SCORES, self.tensors(), gradients):
-            d = tensor.new_zeros(tensor.shape) if gradient is None else gradient
-            filled[name] = to_array(d.to(tensor.device, non_blocking=True))
-        return self._replace(**filled)
+        E, A, start, end = (
+            np.zeros_like(array) if gradient is None else to_array(gradient)
+            for array, gradient in zip(self.arrays(), gradients)
+        )
+        return self._replace(emissions=E, transitions=A, start=start, end=end)
 
 
 class NegativeSpan(NamedTuple):

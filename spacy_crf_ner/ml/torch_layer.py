@@ -55,7 +55,11 @@ def to_array(tensor: Tensor) -> Any:
 def to_tensor(array: Any) -> Tensor:
     """Return a tensor over the memory of an array, on the device of the array."""
     # xp2torch alone would copy a numpy array to the GPU in use.
-    return torch.from_numpy(array) if isinstance(array, np.ndarray) else xp2torch(array)
+    if isinstance(array, np.ndarray):
+        return torch.from_numpy(array)
+    if not array.size:  # without memory, which cupy would ask CUDA about
+        return torch.from_numpy(array.get()).to(get_torch_default_device())
+    return xp2torch(array)
 
 
 def torch_layer(
@@ -136,7 +140,7 @@ def read_vectors(
     """Convert the vectors of docs to arguments: features (N, nI), lengths (B,), dropout rate."""
     lengths = np.array([len(x) for x in X], dtype=np.int64)
     flat = model.ops.flatten(X)
-    features = xp2torch(flat, requires_grad=is_train, device=shim_of(model).device)
+    features = to_tensor(flat).to(shim_of(model).device).requires_grad_(is_train)
 
     def backprop(d_inputs: ArgsKwargs) -> list[Floats2d]:
         return model.ops.unflatten(to_array(d_inputs.args[0]), cast(Ints1d, lengths))

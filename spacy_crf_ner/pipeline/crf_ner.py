@@ -385,9 +385,7 @@ class CRFEntityRecognizer(CalibratedPipe):
         teachers, _, weight, temperature = lessons[0]
         for teacher in teachers:
             teacher.require_kind(self.labels, self.entities, self.layers, f"[{self.name}]")
-        counts = mixture_counts(
-            lessons, self.labels, self._scheme_name, self.chains_of, self.model.ops
-        )
+        counts = mixture_counts(lessons, self.labels, self._scheme_name, self.chains_of)
         constraints = self.chains.scheme.constraints
         divergence, d_divergence = distill(scores, counts, constraints, temperature)
         share = weight * temperature**2
@@ -406,10 +404,7 @@ class CRFEntityRecognizer(CalibratedPipe):
         (T, C). Raises InputError as `predict`.
         """
         potentials = self._potentials(docs)
-        E, A, start, end = (
-            np.array(self.model.ops.to_numpy(getattr(potentials, name)) / self.temperature, "f")
-            for name in SCORES
-        )
+        E, A, start, end = ((array / self.temperature).astype("f") for array in potentials.arrays())
         kind = self._scheme_name, self.labels, self.entities, self.layers
         return Teacher(*kind, A, start, end), np.split(E, potentials.lengths.cumsum()[:-1])
 

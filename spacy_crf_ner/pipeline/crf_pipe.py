@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from spacy.pipeline import TrainablePipe
 from spacy.tokens import Doc, Span
-from thinc.util import get_array_module
 
 from ..input_error import InputError
 from ..ml.potentials import Potentials
@@ -232,9 +231,7 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
         Raises ValueError if the model has no weights yet, or its tags do not match the labels.
         """
         potentials = self._potentials([])
-        scores, start, end = map(
-            self.model.ops.to_numpy, (potentials.transitions, potentials.start, potentials.end)
-        )
+        _, scores, start, end = potentials.arrays()
         legal, first, last = (allowed.copy() for allowed in self.scheme.constraints)
         if self.entities_key is not None:  # entities of different labels do not follow each other
             label = self.scheme.label_of
@@ -276,8 +273,7 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
                 f"{list(self.labels)} in scheme {self.scheme.name!r}, got one of {C}. Labels, "
                 "scheme and weights are from different pipelines: use those of one pipeline."
             )
-        xp: Any = get_array_module(potentials.emissions)  # type: ignore[no-untyped-call]
-        is_finite = xp.isfinite(potentials.emissions).all(1)
+        is_finite = np.isfinite(potentials.emissions).all(1)
         if not is_finite.all():
             token = int(is_finite.argmin())
             i = int(np.searchsorted(potentials.lengths.cumsum(), token, side="right"))

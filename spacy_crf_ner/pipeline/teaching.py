@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 from spacy.tokens import Doc
 from spacy.training import Example
-from thinc.api import NumpyOps, Ops
 
 from ..input_error import InputError
 from ..ml.potentials import Potentials
@@ -79,14 +78,13 @@ class Teacher:
         emissions: Sequence[NDArray[np.float32]],
         labels: tuple[str, ...],
         chains_of: ChainsOf,
-        ops: Ops,
     ) -> Potentials:
         """Return the potentials of docs, (T, C) each, with the labels in this order."""
         given = {tag: i for i, tag in enumerate(chains_of(self.scheme, self.labels).tags.tags)}
         order = [given[tag] for tag in chains_of(self.scheme, labels).tags.tags]
-        to_device: Any = ops.asarray
-        arrays = np.concatenate(emissions)[:, order], self.transitions[np.ix_(order, order)]
-        E, A, start, end = map(to_device, (*arrays, self.start[order], self.end[order]))
+        E = np.concatenate(emissions)[:, order]
+        A = self.transitions[np.ix_(order, order)]
+        start, end = self.start[order], self.end[order]
         return Potentials(E, np.array([*map(len, emissions)]), A, start, end, True)
 
 
@@ -137,7 +135,6 @@ def mixture_counts(
     labels: tuple[str, ...],
     scheme: str,
     chains_of: ChainsOf,
-    ops: Ops,
 ) -> "Counts":
     """Compute the expected counts of the student's tags under the mixture of the teachers.
 
@@ -153,7 +150,7 @@ def mixture_counts(
         emissions = [lesson.emissions[k] for lesson in lessons]
         chains = chains_of(teacher.scheme, labels)
         own = chains.scheme
-        potentials, _ = chains.split(teacher.potentials(emissions, labels, chains_of, ops))
+        potentials, _ = chains.split(teacher.potentials(emissions, labels, chains_of))
         constraints, images = own.constraints, None
         if own.name != student.name:
             constraints, images = own.in_biluo, (own.image, student.image)
@@ -171,7 +168,7 @@ def probable_entities(
     """
     posteriors = []
     for teacher, emissions in zip(lesson.teachers, lesson.emissions):
-        potentials = teacher.potentials([emissions], teacher.labels, chains_of, NumpyOps())
+        potentials = teacher.potentials([emissions], teacher.labels, chains_of)
         chains = chains_of(teacher.scheme, teacher.labels)
         posteriors.append(chains.posterior([doc], potentials, True, 1.0, UNCHANGED))
     spans: set[SpanOffsets] = set()

@@ -25,9 +25,9 @@ LABELS = {"Anna": "PER", "Bonn": "LOC", "Paris": "LOC", "Apple": "ORG"}
 # Half of the launches of cnn and char are of spaCy's layers: a copy for each doc, and the step of
 # thinc's Adam for each array.
 BOUNDS = {
-    "transformer": ((1150, 15), (240, 9)),
-    "cnn": ((750, 12), (380, 11)),
-    "char": ((430, 12), (220, 11)),
+    "transformer": ((1100, 3), (225, 2)),
+    "cnn": ((740, 7), (365, 6)),
+    "char": ((415, 7), (210, 6)),
 }
 
 

@@ -91,4 +91,5 @@ def test_spacy_transformers_has_what_we_take() -> None:
     shim = theirs.hf_shim(layer)
     assert isinstance(shim, theirs.HFShim), "the first layer of the model holds the weights"
     assert shim._hfmodel.tokenizer is None, "slow tokenizers are saved by way of it"
+    assert "convert_inputs" in layer.layers[0].attrs, "each input would wait for the GPU"
     assert layer.init is theirs.init and layer._func is theirs.forward

@@ -14,6 +14,7 @@ from torch import Tensor
 from ..memory import limit_kernel_cache
 from ..mixed_precision import FIRST_SCALE, MixedPrecision, in_bfloat16, in_float16
 from ..precision import require_precision
+from ..torch_layer import to_tensor
 from . import spacy_transformers_internals as theirs
 from .batching import encode_windows
 from .pooling import TransformerBatch, pool_at_once
@@ -45,7 +46,7 @@ class Transformer(theirs.TransformerModel):
 
 def convert_layer(layer: theirs.TransformerModel) -> Transformer:
     """Convert a layer of spacy-transformers to ours, in place; it keeps its weights."""
-    theirs.change_class(layer, Transformer, TransformerShim, _init, _forward)
+    theirs.change_class(layer, Transformer, TransformerShim, _init, _forward, _convert_inputs)
     layer.attrs["replace_listener_cfg"] = _own_transformer
     return cast(Transformer, layer)
 
@@ -166,6 +167,24 @@ def _forward(
     if is_train:
         output.__class__ = TransformerBatch
     return output, backprop
+
+
+def _convert_inputs(
+    model: Model[Any, Any], wordpieces: theirs.WordpieceBatch, is_train: bool
+) -> tuple[ArgsKwargs, Callable[[Any], Any]]:
+    """Convert wordpieces to arguments. As theirs, but the copies to a GPU do not wait."""
+    inputs = {
+        "input_ids": wordpieces.input_ids,
+        "attention_mask": wordpieces.attention_mask,
+        "token_type_ids": wordpieces.token_type_ids,
+    }
+    shim = cast(TransformerShim, model.shims[0])
+    kwargs = {
+        name: to_tensor(given).to(shim.device, non_blocking=True)
+        for name, given in inputs.items()
+        if given is not None
+    }
+    return ArgsKwargs(args=(), kwargs=kwargs), lambda d_inputs: []
 
 
 def _predict(model: Transformer, docs: list[Doc]) -> FullTransformerBatch | None:

@@ -1,7 +1,7 @@
 """Pooling of wordpieces to tokens for all docs of a batch at once, for GPUs.
 
 spacy-transformers pools one doc after the other, each with several kernels and copies to the GPU,
-and in training a wait. The result is the same here.
+and in training a wait; thinc's mean waits twice, to check lengths. The result is the same here.
 
 Axes: P wordpieces of all docs, padding included, A pairs of a token and one of its wordpieces,
 N tokens, H width of the hidden states.
@@ -12,10 +12,12 @@ from itertools import compress
 from typing import Any, cast
 
 import numpy as np
+import torch
 from thinc.api import Model, NumpyOps
 from thinc.types import Floats2d, Ragged
 from transformers.modeling_outputs import BaseModelOutput
 
+from ..torch_layer import to_array, to_tensor
 from .spacy_transformers_internals import FullTransformerBatch, TransformerData, pool_by_doc
 
 POOLING = "trfs2arrays"  # the name of the layer
@@ -66,7 +68,8 @@ def _forward(
     rows = [doc.align.dataXd + end for doc, end in zip(full, [0, *ends[:-1].tolist()])]
     indices = ops.asarray1i(np.concatenate(rows))  # (A,)
     lengths = ops.asarray1i(np.concatenate([doc.align.lengths for doc in full]))  # (N,)
-    pooled, backprop_pooling = model.layers[0](Ragged(flat[indices], lengths), is_train)
+    pool = _mean if model.layers[0].name == "reduce_mean" else model.layers[0]
+    pooled, backprop_pooling = pool(Ragged(flat[indices], lengths), is_train)
     tokens = np.cumsum([len(doc.align.lengths) for doc in full])
     by_doc = iter(ops.xp.split(pooled, tokens[:-1].tolist()))
     Y = [next(by_doc) if each else ops.alloc2f(0, 0) for each in is_full]
@@ -86,6 +89,20 @@ def _forward(
         ]
 
     return Y, backprop
+
+
+def _mean(X: Ragged, is_train: bool) -> tuple[Floats2d, Callable[[Floats2d], Ragged]]:
+    """Compute the mean of the rows of each token, 0 for a token without rows, and do not wait."""
+    rows = to_tensor(X.dataXd).requires_grad_(is_train)
+    means = torch.segment_reduce(
+        rows, "mean", lengths=to_tensor(X.lengths), unsafe=True, initial=0.0
+    )
+
+    def backprop(d_means: Floats2d) -> Ragged:
+        (d_rows,) = torch.autograd.grad(means, rows, to_tensor(d_means))
+        return Ragged(to_array(d_rows), X.lengths)
+
+    return to_array(means), backprop
 
 
 def _with_states(doc: TransformerData, states: Any) -> TransformerData:

@@ -1,7 +1,7 @@
 """The internals of spacy-transformers that this package uses.
 
-- `TransformerModel`, its `init` and `forward`, and the shim in its first layer: our layer is the
-  same with another class, forward pass and shim (`change_class`).
+- `TransformerModel`, its `init` and `forward`, the shim and `convert_inputs` of its first layer:
+  ours is the same with another class, forward pass, shim and inputs (`change_class`).
 - `HFShim` and its `_hfmodel`: the tokenizer and the transformer.
 - `FullTransformerBatch`, `TransformerData`, `WordpieceBatch`: the output of the layer.
 - `split_trf_batch`, `trfs2arrays`, `replace_listener_cfg`: a transformer for one component alone.
@@ -45,7 +45,12 @@ def change_class(
     shim_class: type[HFShim],
     init: Callable[..., None],
     forward: Callable[..., Any],
+    convert_inputs: Callable[..., Any],
 ) -> None:
-    """Replace the classes and functions of a layer, in place; it keeps its weights."""
+    """Replace the classes and functions of a layer, in place; it keeps its weights.
+
+    convert_inputs: Converts wordpieces to arguments of the transformer.
+    """
     layer.__class__, layer.init, layer._func = layer_class, init, forward
+    layer.layers[0].attrs["convert_inputs"] = convert_inputs
     hf_shim(layer).__class__ = shim_class

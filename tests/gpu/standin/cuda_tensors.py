@@ -1,8 +1,9 @@
 """torch tensors that say they are on a GPU, and are computed on the CPU.
 
 They enforce what CUDA does: tensors of two devices meet only where torch admits it (a number or an
-index on the CPU), none becomes a numpy array, float16 has the range of float16. `COUNTS` counts
-what makes a GPU slow. They do not show the rounding of CUDA, its memory, its streams or any time.
+index on the CPU), none becomes a numpy array, float16 has the range of float16. As on a Mac, there
+is no float64. `COUNTS` counts what makes a GPU slow. They do not show the rounding of CUDA, its
+memory, its streams or any time.
 """
 
 import contextlib
@@ -41,6 +42,9 @@ class CudaTensor(torch.Tensor):
 
     @staticmethod
     def __new__(cls, values, requires_grad=False):
+        # As MPS, where no gradients are scaled; the scale is one number.
+        if values.dtype is torch.float64 and values.numel() > 1:
+            raise TypeError("Cannot convert a tensor to float64: the GPU has no float64.")
         made = torch.Tensor._make_wrapper_subclass(
             cls,
             values.size(),
@@ -200,17 +204,16 @@ class _CudnnRNN(torch.autograd.Function):
         X_own, *own = (on_cpu(x).float().requires_grad_() for x in (X, *weights))
         with torch.enable_grad():
             Y, *state = call(X_own, own)
-        ctx.graph, ctx.dtypes = (Y, [X_own, *own]), [x.dtype for x in (X, *weights)]
+        ctx.graph, ctx.dtypes = ([Y, *state], [X_own, *own]), [x.dtype for x in (X, *weights)]
         COUNTS.launch("cudnn")
-        state = [CudaTensor(x.detach().to(X.dtype)) for x in state]
-        ctx.mark_non_differentiable(*state)
-        return (CudaTensor(Y.detach().to(X.dtype)), *state)
+        return tuple(CudaTensor(x.detach().to(X.dtype)) for x in (Y, *state))
 
     @staticmethod
-    def backward(ctx, dY, *_):
-        Y, leaves = ctx.graph
+    def backward(ctx, *d_outputs):
+        outputs, leaves = ctx.graph
         COUNTS.launch("cudnn", 2)  # of data, of weights
-        gradients = torch.autograd.grad(Y, leaves, on_cpu(dY).float(), allow_unused=True)
+        d_own = [on_cpu(d).float() for d in d_outputs]
+        gradients = torch.autograd.grad(outputs, leaves, d_own, allow_unused=True)
         return (None, *(CudaTensor(d.to(t)) for d, t in zip(gradients, ctx.dtypes)))
 
 

@@ -10,6 +10,7 @@ import types
 from functools import partial
 
 import numpy as np
+import torch
 from counts import COUNTS
 from cuda_tensors import GPUS, Capsule, CudaTensor, on_cpu
 
@@ -67,6 +68,8 @@ class ndarray:
         return wrap(self.own.astype(dtype, copy=copy))
 
     def toDlpack(self):
+        if not self.size:  # cupy asks CUDA about its pointer, which is null
+            raise RuntimeError("cudaErrorInvalidValue: invalid argument")
         return Capsule(self.own)
 
     def __len__(self):
@@ -288,12 +291,25 @@ def install():
     cuda.stream = _module("cupy.cuda.stream", Stream=cuda.Stream)
     cuda.MemoryPool = lambda allocator=None: types.SimpleNamespace(malloc=None)
     cupy.cuda = cuda
+    _replace_as_tensor()
     _module("cupyx", scatter_add=_scatter_add)
 
     import thinc.backends._custom_kernels as kernels
     from thinc.api import NumpyOps
 
     _replace_kernels(kernels, NumpyOps())
+
+
+def _replace_as_tensor():
+    """torch takes an array of cupy by its `__cuda_array_interface__`."""
+    real = torch.as_tensor
+
+    def as_tensor(data, *args, **kwargs):
+        if isinstance(data, ndarray):
+            data = CudaTensor(torch.from_numpy(data.own))
+        return real(data, *args, **kwargs)
+
+    torch.as_tensor = as_tensor
 
 
 def _scatter_add(table, index, values):

@@ -1,0 +1,128 @@
+"""What the host computes beside a GPU: the share of the CRF in it."""
+
+import random
+import shutil
+from collections import Counter
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import process_time
+from typing import Annotated, Any, Callable, Iterator, List, Tuple
+from unittest.mock import patch
+
+import spacy
+import torch
+import typer
+from spacy.tokens import Doc, Span
+from spacy.training import Corpus, Example
+from spacy.training.batchers import minibatch_by_padded_size
+from spacy.util import load_config
+from transformers import BertConfig, BertModel
+
+from spacy_crf_ner import accelerate, crf
+from spacy_crf_ner.ml import losses
+from spacy_crf_ner.ml.mixed_precision import MixedPrecisionShim
+from spacy_crf_ner.ml.precision import PredictionShim
+
+ROOT = Path(__file__).parent.parent
+
+
+def host(
+    corpus: Annotated[Path, typer.Argument(help="Sentences with entities: a .spacy file.")],
+    labels: Annotated[int, typer.Option(min=1, help="Labels, drawn for the entities.")] = 4,
+    words: Annotated[int, typer.Option(min=1, help="Words of a batch, with padding.")] = 4000,
+    batches: Annotated[int, typer.Option(min=1, help="Batches to measure.")] = 3,
+    rounds: Annotated[int, typer.Option(min=2, help="Rounds; figures are minima.")] = 6,
+) -> None:
+    """Measure CPU milliseconds of `transformer.cfg` on one thread, without its torch modules.
+
+    These would run on a GPU, as would the optimizer; here they are narrow. The CRF is measured by
+    itself; the rest is tokens, subwords, alignment, gold tags, spans and entities.
+    """
+    torch.set_num_threads(1)
+    with TemporaryDirectory() as folder:
+        nlp = spacy.util.load_model_from_config(
+            load_config(
+                ROOT / "configs" / "transformer.cfg",
+                overrides={"paths.transformer": _narrow_transformer(Path(folder))},
+            ),
+            auto_fill=True,
+        )
+        examples = [_relabelled(eg.reference, labels) for eg in Corpus(corpus)(nlp)]
+        nlp.initialize(lambda: examples)
+    optimizer = nlp.create_optimizer()
+    chosen = list(minibatch_by_padded_size(examples, size=words, buffer=len(examples)))
+    random.Random(0).shuffle(chosen)
+    tags = len(nlp.get_pipe("ner").scheme.tags)
+
+    def update(batch: List[Example]) -> None:
+        own = [Example(nlp.make_doc(eg.reference.text), eg.reference) for eg in batch]
+        nlp.update(own, sgd=optimizer, drop=0.1)
+
+    def predict(batch: List[Example]) -> None:
+        list(nlp.pipe([eg.reference.text for eg in batch], batch_size=len(batch)))
+
+    print("| | tags | docs | words | CRF | the rest |\n|---|---|---|---|---|---|")
+    for what, act in (("update", update), ("prediction", predict)):
+        for batch in chosen[:batches]:
+            crf_ms, rest_ms = _measured(lambda act=act, batch=batch: act(batch), rounds)
+            size = f"{len(batch)} | {sum(len(eg.x) for eg in batch)}"
+            print(f"| {what} | {tags} | {size} | {crf_ms:.1f} | {rest_ms:.1f} |", flush=True)
+        accelerate(nlp, "fp32")
+
+
+def _narrow_transformer(folder: Path) -> str:
+    """Make a transformer with MiniLM's tokenizer and number of layers."""
+    for path in (ROOT / "assets" / "minilm").glob("*"):
+        if path.name.startswith(("tokenizer", "vocab", "special_tokens")):
+            shutil.copy(path, folder)
+    size = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}
+    BertModel(BertConfig(num_hidden_layers=6, **size)).save_pretrained(folder)
+    return str(folder)
+
+
+def _relabelled(gold: Doc, labels: int) -> Example:
+    rng = random.Random(gold.text)
+    for ent in gold.ents:
+        label = f"L{rng.randrange(labels)}"
+        gold.set_ents([Span(gold, ent.start, ent.end, label)], default="unmodified")
+    return Example(gold.copy(), gold)
+
+
+def _measured(act: Callable[[], None], rounds: int) -> Tuple[float, float]:
+    """Return the milliseconds of the CRF, and those of the rest without the torch modules."""
+    found = []
+    for _ in range(rounds):
+        with _apart() as seconds:
+            start = process_time()
+            act()
+            whole = process_time() - start
+        found.append((1000 * seconds["crf"], 1000 * (whole - sum(seconds.values()))))
+    return min(of_crf for of_crf, _ in found), min(rest for _, rest in found)
+
+
+@contextmanager
+def _apart() -> Iterator[Counter]:
+    """Sum the seconds in the CRF, and in what a GPU computes."""
+    seconds: Counter = Counter()
+
+    def timed(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            start = process_time()
+            try:
+                result = function(*args, **kwargs)
+            finally:
+                seconds[part] += process_time() - start
+            if function.__name__ == "begin_update":
+                return result[0], timed(part, result[1])
+            return result
+
+        return call
+
+    parts = [("crf", losses, "nll_with_gradient"), ("crf", crf, "viterbi")]
+    parts += [("crf", crf, "forward_backward"), ("gpu", MixedPrecisionShim, "begin_update")]
+    parts += [("gpu", PredictionShim, "predict"), ("gpu", PredictionShim, "finish_update")]
+    with ExitStack() as stack:
+        for part, owner, name in parts:
+            stack.enter_context(patch.object(owner, name, timed(part, getattr(owner, name))))
+        yield seconds
