@@ -9,7 +9,6 @@ from rich.progress import track
 from rich.table import Column, Table
 from spacy.training import Example
 
-from ..atomic import atomic_write
 from ..evaluation.calibration import calibrate as fit
 from ..evaluation.guarantees import FITTED_SETTINGS
 from ..evaluation.promises import Promises
@@ -62,7 +61,7 @@ def calibrate(
     ] = None,
     by_label: Annotated[bool, typer.Option("--by-label", help="--recall for each label.")] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace a pipeline that TARGET contains.")
+        bool, typer.Option("--force", help="Write over a pipeline in TARGET; other files stay.")
     ] = False,
     gpu_id: GpuId = -1,
     precision: Precision = None,
@@ -97,11 +96,12 @@ def calibrate(
       spacy-crf-ner calibrate training/model-best corpus/dev.spacy calibrated
       spacy-crf-ner calibrate training/model-best corpus/new.spacy careful --recall 0.98
     """
-    is_replaced = force and (target / "meta.json").exists()
-    if not is_replaced and target.exists() and (not target.is_dir() or any(target.iterdir())):
+    has_pipeline = all((target / name).is_file() for name in ("config.cfg", "meta.json"))
+    is_free = force and has_pipeline
+    if not is_free and target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InputError(
             f"{target}: expected a new or an empty folder, got a file, or a folder that is not "
-            "empty. Choose another folder; --force replaces a pipeline."
+            "empty. Choose another folder; --force writes over a pipeline."
         )
     nlp = load(model, gpu_id, precision)
     examples = read_examples(nlp, corpus)
@@ -122,8 +122,7 @@ def calibrate(
         if getattr(pipe, name) != getattr(fitted, name):
             setattr(pipe, name, getattr(fitted, name))
     pipe.cfg["guarantees"] = fitted.cfg["guarantees"]
-    with atomic_write(target) as unfinished:
-        nlp.to_disk(unfinished)
+    nlp.to_disk(target)
     before, after = result["before"], result["after"]
     table = Table("")
     for name in ("before", "after"):

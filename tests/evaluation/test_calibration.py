@@ -431,22 +431,23 @@ def test_the_command_saves_a_calibrated_pipeline(folder: Path, tmp_path: Path) -
     assert len(a) == len(b) > 5 and np.mean(b) < np.mean(a) - 0.05
 
 
-def test_force_replaces_a_pipeline_and_nothing_else(folder: Path, tmp_path: Path) -> None:
+def test_force_writes_over_a_pipeline_and_nothing_else(folder: Path, tmp_path: Path) -> None:
     target = tmp_path / "out"
     shutil.copytree(folder / "model", target)
-    (target / "stale").write_text("of the first pipeline")
-    code, output = run(folder / "model", folder / "dev.spacy", target)
-    assert code == 1 and "--force" in output and (target / "stale").exists()
-    code, output = run(folder / "model", folder / "dev.spacy", target, "--force")
+    shutil.copy(folder / "dev.spacy", target)
+    code, output = run(folder / "model", target / "dev.spacy", target)
+    assert code == 1 and "--force" in output
+    assert spacy.load(target).get_pipe("crf_ner").temperature == 1.0
+    code, output = run(target, target / "dev.spacy", target, "--force")  # its own source
     assert code == 0, output
     assert spacy.load(target).get_pipe("crf_ner").temperature != 1.0
-    assert not (target / "stale").exists()
+    assert (target / "dev.spacy").read_bytes() == (folder / "dev.spacy").read_bytes()
 
     (notes := tmp_path / "notes").mkdir()
-    (notes / "text").write_text("kept")
+    (notes / "meta.json").write_text("{}")
     code, output = run(folder / "model", folder / "dev.spacy", notes, "--force")
     assert code == 1 and f"{notes}: expected a new or an empty folder" in output.replace("\n", "")
-    assert (notes / "text").read_text() == "kept"
+    assert [path.name for path in notes.iterdir()] == ["meta.json"]
 
 
 @pytest.mark.parametrize("beta", [0.5, 1.0, 3.0])
