@@ -296,7 +296,7 @@ def label_errors(
         for top in TOPS:
             first = findings[: round(top * entities)]
             right = [f for f in first if any(_is_about(f, *each[:3]) for each in corrupted)]
-            cells.append(f"{len(right) / len(first):.2f}")
+            cells.append(f"{len(right) / len(first):.2f}" if first else "-")
         hits = [each for each in corrupted if any(_is_about(found, *each[:3]) for found in first)]
         by_kind = []
         for kind in KINDS:

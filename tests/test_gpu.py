@@ -39,6 +39,7 @@ from pipelines import LISTENER, SENTENCES, ents, make_examples
 from spacy_crf_ner import accelerate, crf
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.explain import explain
+from spacy_crf_ner.ml.char_embed import char_word_embed
 from spacy_crf_ner.ml.mixed_precision import module_of
 from spacy_crf_ner.ml.torch_layer import to_array
 from spacy_crf_ner.ml.transformer.pooling import DocData, pool_at_once
@@ -712,6 +713,17 @@ def test_scores_agree_with_the_cpu(gpu, tmp_path):
     np.testing.assert_allclose(on_gpu, on_cpu, atol=1e-3)
 
 
+@pytest.mark.parametrize("chars", ["cnn", "lstm"])
+def test_words_of_empty_docs_have_no_float64(gpu, chars):
+    """MPS has none. A `tok2vec` component learns from batches of empty docs, too."""
+    nlp = spacy.blank("en")
+    model = char_word_embed(chars)
+    model.initialize(X=[nlp.make_doc("a b")])
+    vectors, backprop = model.begin_update([nlp.make_doc("")] * 2)
+    assert [each.shape for each in vectors] == [(0, model.get_dim("nO"))] * 2
+    backprop(vectors)
+
+
 @pytest.mark.parametrize("scale", [1.0, 300.0])  # of the second, exp overflows: it needs logs
 def test_crf_arithmetic_is_that_of_the_cpu(gpu, scale):
     torch.manual_seed(0)
@@ -734,6 +746,8 @@ def test_crf_arithmetic_is_that_of_the_cpu(gpu, scale):
         where = [torch.tensor(x, device=device) for x in ([0, 4], [3, 11], [[0, 0], [0, -1]])]
         segments = crf.log_segment_marginals(moved, *where)
         results = [best, score, log_p[legal], *gradients, *crf.nbest(moved, 3), segments]
+        results.append(crf.path_score(moved, tags.to(device))[legal])
+        results += [x.cpu()[mask].double() for x in crf.log_messages(moved)]
         return [torch.as_tensor(result).detach().cpu() for result in results]
 
     torch.testing.assert_close(everything("cuda"), everything("cpu"), rtol=1e-4, atol=1e-4)

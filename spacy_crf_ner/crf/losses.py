@@ -45,7 +45,9 @@ def log_likelihood(chain: Chain, tags: Tensor) -> Tensor:
 
 
 def log_messages(chain: Chain) -> tuple[Tensor, Tensor]:
-    """Compute log alpha and log beta, both (B, T, C) in float64, up to a constant for each token.
+    """Compute log alpha and log beta, (B, T, C), up to a constant for each token.
+
+    Both are in float64, and on the CPU.
 
     alpha_s and beta_e summarize the tokens outside s..e: the log partition of the tokens s..e, with
     log alpha_s as the emissions of s and log beta_e added to those of e, equals the log partition
@@ -73,7 +75,8 @@ def path_score(chain: Chain, tags: Tensor) -> Tensor:
     bounded = torch.cat([leave, pad(chain.start, (0, 1)).unsqueeze(-2)], dim=-2)
     docs = torch.arange(B, device=tags.device).unsqueeze(1)
     moved = bounded.expand(B, C + 1, C + 1)[docs, path[:, :-1], path[:, 1:]]
-    score: Tensor = emitted.sum(1, dtype=torch.float64) + moved.sum(1, dtype=torch.float64)
+    score: Tensor = emitted.cpu().sum(1, dtype=torch.float64)
+    score = score + moved.cpu().sum(1, dtype=torch.float64)
     return score.to(chain.emissions)
 
 
@@ -103,7 +106,7 @@ class _Messages(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, passes: ForwardBackward, *scores: Tensor) -> tuple[Tensor, ...]:
         ctx.passes, ctx.like = passes, scores[0].new_empty(0)
-        return tuple(torch.from_numpy(x).to(ctx.like.device) for x in passes.log_messages())
+        return tuple(map(torch.from_numpy, passes.log_messages()))
 
     @staticmethod
     @once_differentiable

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..input_error import InputError
 from .bilstm_crf import BiLSTMCRF, BiLSTMCRFConfig, Encoder
+from .device import to_device
 from .mixed_precision import MixedPrecision
 from .potentials import Potentials
 from .torch_layer import (
@@ -158,9 +159,7 @@ def _write_potentials(
     def backprop(dY: Potentials) -> ArgsKwargs:
         # The transitions of a softmax decoder are constants.
         learned = [
-            (y, dy.to(y.device, non_blocking=True))
-            for y, dy in zip(outputs, dY.tensors())
-            if y.requires_grad
+            (y, to_device(dy, y.device)) for y, dy in zip(outputs, dY.tensors()) if y.requires_grad
         ]
         return ArgsKwargs(
             args=([y for y, _ in learned],), kwargs={"grad_tensors": [dy for _, dy in learned]}

@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torchcrf import CRF
 
 from .buckets import bucket_by_length
+from .device import to_device
 from .require import require, require_dropout
 
 RNNS = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
@@ -113,7 +114,7 @@ def _encode_packed(rnn: nn.RNNBase, X: Tensor, lengths: Tensor) -> Tensor:
     starts = (lengths.cumsum(0) - lengths)[order]
     steps = torch.arange(int(lengths.max()))[:, None]
     mask = steps < lengths[order]  # (T, B)
-    tokens = (starts + steps)[mask].to(X.device, non_blocking=True)
+    tokens = to_device((starts + steps)[mask], X.device)
     # index_select copies whole rows; indexing with brackets copies single numbers.
     packed = PackedSequence(X.index_select(0, tokens), mask.sum(1))
     return _unsort(rnn(packed)[0].data, tokens)

@@ -19,6 +19,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from ..input_error import InputError
 from .bilstm_crf import flatten_weights
+from .device import to_device
 from .torch_layer import shim_of, to_tensor, torch_layer, write_vectors
 from .words import CHAR_ROWS, N_HASHES, WordEmbeddingConfig, Words, distinct_words
 
@@ -197,12 +198,11 @@ def _read_docs(
     """Convert docs to arguments: distinct words, the word of each token, dropout rate."""
     shim = shim_of(model)
     words, tokens = read_words(X, cast(WordEmbedding, shim.module))
-    words = Words(*(numbers.to(shim.device, non_blocking=True) for numbers in words))
+    words = Words(*(to_device(numbers, shim.device) for numbers in words))
     # torch needs an input that takes a gradient, even if no weights do.
     words.vectors.requires_grad_(is_train)
     # thinc's set_dropout_rate does not reach inside a torch module: pass the rate along.
-    tokens = tokens.to(shim.device, non_blocking=True)
-    args = (words, tokens, model.attrs["dropout_rate"])
+    args = (words, to_device(tokens, shim.device), model.attrs["dropout_rate"])
     return ArgsKwargs(args=args, kwargs={}), lambda d_inputs: []
 
 

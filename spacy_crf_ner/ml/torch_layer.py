@@ -26,6 +26,7 @@ from thinc.util import get_width
 from torch import Tensor, nn
 
 from ..input_error import InputError
+from .device import to_device
 from .mixed_precision import (
     FIRST_SCALE,
     MixedPrecision,
@@ -158,7 +159,7 @@ def write_vectors(
     lengths = cast(Ints1d, np.array([len(doc) for doc in docs], dtype=np.int64))
 
     def backprop(dY: list[Floats2d]) -> ArgsKwargs:
-        d_flat = xp2torch(model.ops.flatten(dY), device=Y.device)
+        d_flat = to_device(to_tensor(model.ops.flatten(dY)), Y.device)
         return ArgsKwargs(args=([Y],), kwargs={"grad_tensors": [d_flat]})
 
     return model.ops.unflatten(to_array(Y), lengths), backprop

@@ -98,8 +98,9 @@ def distinct_words(
     Raises InputError if the static vectors do not have this width.
     """
     if not any(len(doc) for doc in docs):
-        nothing = np.zeros((0, 0))
-        return Words(*[nothing] * len(Words._fields)), np.zeros(0, dtype=np.int64)
+        nothing = np.zeros((0, 0), dtype=np.int64)
+        vectors = nothing.astype(np.float32)
+        return Words(nothing, nothing, nothing, nothing, vectors), np.zeros(0, dtype=np.int64)
     vocab = docs[0].vocab
     attributes = [ORTH, NORM, getattr(vocab.vectors, "attr", ORTH), SHAPE, LOWER]
     columns = cast(IDs, np.concatenate([doc.to_array(attributes) for doc in docs]))

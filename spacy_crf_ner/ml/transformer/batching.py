@@ -16,6 +16,7 @@ from spacy.tokens import Doc, Span
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
+from ..device import to_device
 from ..torch_layer import to_array
 from .spacy_transformers_internals import FullTransformerBatch, TransformerData, WordpieceBatch
 from .windows import (
@@ -87,8 +88,7 @@ def _encode(
         states = forward(padded, mask, segments).flatten(0, 1)  # (B * T, H)
         # Indices, not masks: the host would wait for the number of cells in a mask on a GPU.
         cells, places = (
-            each.to(states.device, non_blocking=True)
-            for each in (mask.view(-1).nonzero()[:, 0], places)
+            to_device(each, states.device) for each in (mask.view(-1).nonzero()[:, 0], places)
         )
         if hidden is None:
             hidden = states.new_empty((len(ids), states.shape[1]))
@@ -120,7 +120,7 @@ def _split(
     cells = np.arange(unpadded[-1])
     cells += np.repeat(padded_to[:-1] - unpadded[:-1], wordpieces.lengths)
     if len(cells) < padded_to[-1]:
-        rows = torch.from_numpy(cells).to(hidden.device, non_blocking=True)
+        rows = to_device(torch.from_numpy(cells), hidden.device)
         empty = hidden.new_zeros((int(padded_to[-1]), hidden.shape[1]))
         hidden = empty.index_copy_(0, rows, hidden)
     states: Any = to_array(hidden)

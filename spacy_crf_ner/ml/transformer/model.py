@@ -11,6 +11,7 @@ from thinc.api import ArgsKwargs, Model, chain
 from thinc.types import Floats2d, Ragged
 from torch import Tensor
 
+from ..device import to_device
 from ..memory import limit_kernel_cache
 from ..mixed_precision import FIRST_SCALE, MixedPrecision, in_bfloat16, in_float16
 from ..precision import require_precision
@@ -180,7 +181,7 @@ def _convert_inputs(
     }
     shim = cast(TransformerShim, model.shims[0])
     kwargs = {
-        name: to_tensor(given).to(shim.device, non_blocking=True)
+        name: to_device(to_tensor(given), shim.device)
         for name, given in inputs.items()
         if given is not None
     }
@@ -200,7 +201,7 @@ def _predict(model: Transformer, docs: list[Doc]) -> FullTransformerBatch | None
         inputs = {"input_ids": ids, "attention_mask": mask.to(ids.dtype)}
         if types is not None:
             inputs["token_type_ids"] = types
-        inputs = {name: given.to(device, non_blocking=True) for name, given in inputs.items()}
+        inputs = {name: to_device(given, device) for name, given in inputs.items()}
         output = model.shim.predict(ArgsKwargs(args=(), kwargs=inputs))
         return cast(Tensor, output.last_hidden_state)
 

@@ -99,7 +99,7 @@ def _mean(X: Ragged, is_train: bool) -> tuple[Floats2d, Callable[[Floats2d], Rag
     )
 
     def backprop(d_means: Floats2d) -> Ragged:
-        (d_rows,) = torch.autograd.grad(means, rows, to_tensor(d_means))
+        (d_rows,) = torch.autograd.grad(means, rows, to_tensor(d_means), retain_graph=True)
         return Ragged(to_array(d_rows), X.lengths)
 
     return to_array(means), backprop

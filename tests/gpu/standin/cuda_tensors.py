@@ -170,7 +170,7 @@ def _count(name, func, args, kwargs, cuda, cpu, device):
         non_blocking = (len(args) > 2 and args[2]) or kwargs.get("non_blocking")
         if not (up and non_blocking):
             COUNTS.wait("blocking copy" if up else "copy to the host")
-    elif name in _WAITING:
+    elif name in _WAITING or (name == "segment_reduce" and not kwargs.get("unsafe")):
         COUNTS.wait(name)
     elif name in _INDEXED:
         for index in args[1]:
