@@ -277,13 +277,14 @@ def _support(
             matcher.add(span.text.lower(), [Doc(vocab, [token.text for token in span])])
     texts: dict[tuple[str, str], set[str]] = {}
     for doc in gold:
+        text = doc.text  # built at each access
         labels = {(ent.start, ent.end): ent.label_ for ent in doc.ents}
         for key, start, end in matcher(doc):
             label = labels.get((start, end))
             if label is None and all(token.ent_iob == IOB_OUTSIDE for token in doc[start:end]):
                 label = ""
             if label is not None:
-                texts.setdefault((vocab.strings[key], label), set()).add(doc.text)
+                texts.setdefault((vocab.strings[key], label), set()).add(text)
 
     def count(finding: dict[str, Any], side: str) -> int:
         ent = finding[side] or finding["gold"] or finding["predicted"]
