@@ -17,6 +17,7 @@ from ..evaluation.calibration import calibrate
 from ..evaluation.error_analysis import errors, missed_probabilities, sets_entities_alone
 from ..evaluation.matching import Entity, Match, collect_entities, match_entities
 from ..input_error import InputError
+from ..pipeline.label_sets import annotated_labels
 from ..pipeline.lookup import recognizer, require_recognizer
 from ..pipeline.preset import IOB_OUTSIDE
 from ..training.cross_validation import divide, known_negatives, train_folds
@@ -268,28 +269,34 @@ def _support(
     """Count the other texts that annotate the same words as "predicted", and as "gold" does.
 
     Case is ignored. Where one side has no entity, the words of the other side are looked up, and
-    support it in texts where they are outside of entities. Equal texts are one text.
+    support it in texts that annotate their label, where they are outside of entities. Equal texts
+    are one text.
     """
     matcher = PhraseMatcher(vocab, attr="LOWER")
+    asked: dict[str, set[str]] = {}  # the labels of words
     for each in findings:
         spans = [_span(gold[each["doc"]], each[side]) for side in ("predicted", "gold")]
         for span in filter(None, spans):
             matcher.add(span.text.lower(), [Doc(vocab, [token.text for token in span])])
-    texts: dict[tuple[str, str], set[str]] = {}
+            asked.setdefault(span.text.lower(), set()).add(span.label_)
+    # By words, label, and whether they are an entity of this label, or of none.
+    texts: dict[tuple[str, str, bool], set[str]] = {}
     for doc in gold:
         text = doc.text  # built at each access
-        labels = {(ent.start, ent.end): ent.label_ for ent in doc.ents}
+        annotated = annotated_labels(doc)
+        label_of = {(ent.start, ent.end): ent.label_ for ent in doc.ents}
         for key, start, end in matcher(doc):
-            label = labels.get((start, end))
+            words = vocab.strings[key]
+            label = label_of.get((start, end))
+            labels = set() if label is None else {label}
             if label is None and all(token.ent_iob == IOB_OUTSIDE for token in doc[start:end]):
-                label = ""
-            if label is not None:
-                texts.setdefault((vocab.strings[key], label), set()).add(text)
+                labels = asked[words] if annotated is None else asked[words] & annotated
+            for asked_for in labels:
+                texts.setdefault((words, asked_for, label is not None), set()).add(text)
 
     def count(finding: dict[str, Any], side: str) -> int:
         ent = finding[side] or finding["gold"] or finding["predicted"]
-        label = ent["label"] if finding[side] else ""
-        found = texts.get((ent["text"].lower(), label), set())
+        found = texts.get((ent["text"].lower(), ent["label"], finding[side] is not None), set())
         return len(found) - (gold[finding["doc"]].text in found)
 
     return [{side: count(each, side) for side in ("predicted", "gold")} for each in findings]

@@ -12,6 +12,7 @@ from pipelines import TOK2VEC
 from spacy_crf_ner.active_learning import label_errors, review
 from spacy_crf_ner.data.offsets import INCORRECT
 from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.pipeline.label_sets import mark_annotated_labels
 from spacy_crf_ner.training import cross_validation
 from spacy_crf_ner.training.cross_validation import divide, known_negatives, train_folds
 
@@ -234,6 +235,23 @@ def test_support_builds_the_text_of_a_doc_once_for_all_matches():
     (found,) = label_errors._support([finding], [other, *docs], vocab)
     assert found == {"predicted": 0, "gold": 2}
     assert docs[0].built == docs[1].built
+
+
+def test_texts_that_do_not_annotate_a_label_do_not_support_no_entity():
+    nlp = spacy.blank("en")
+    gold = [nlp.make_doc(f"{word} saw Bonn") for word in ("Anna", "Bob", "Carla", "Dora")]
+    for doc, labels in zip(gold, (None, ["PER"], ["PER", "LOC"], None)):
+        doc.set_ents([], default="outside")
+        if labels is not None:
+            mark_annotated_labels(doc, labels)
+    place, person = side(gold[0], 2, 3, "LOC"), side(gold[0], 2, 3, "PER")
+    findings = [
+        {"doc": 0, "gold": place, "predicted": None},
+        {"doc": 0, "gold": None, "predicted": place},
+        {"doc": 0, "gold": None, "predicted": person},
+    ]
+    found = label_errors._support(findings, gold, nlp.vocab)
+    assert [(each["predicted"], each["gold"]) for each in found] == [(2, 0), (0, 2), (0, 3)]
 
 
 @pytest.mark.parametrize("sides, prior", [("gp", 1), ("p", 10), ("g", 0.01)])
