@@ -153,7 +153,9 @@ def review(
             on_fold(done)
     for each, counts in zip(findings, _support(findings, gold, nlp.vocab)):
         each["support"] = counts
-        each["log_odds"] = log_odds(each)
+        span = _span(gold[each["doc"]], each["predicted"])
+        is_apart = span is not None and not any(token.ent_type for token in span)
+        each["log_odds"] = log_odds(each, is_apart)
     findings.sort(key=lambda each: (-each["log_odds"], each["doc"]))
     chosen = {each["doc"] for each in findings}
     docs_of = {i: gold[i] for i in sorted(chosen)}
@@ -306,16 +308,19 @@ def _span(doc: Doc, ent: dict[str, Any] | None) -> Span | None:
     return doc.char_span(ent["start"], ent["end"], ent["label"]) if ent else None
 
 
-def log_odds(finding: dict[str, Any]) -> float:
+def log_odds(finding: dict[str, Any], is_apart: bool) -> float:
     """Estimate the log odds that the prediction of a finding is right, and not gold.
 
     The sum of the log likelihood ratio of the model, the log ratio of the texts that support each
     side, each with a half of a text added, and the log of how often annotators make this error.
+
+    is_apart: Whether the predicted entity overlaps no gold one. If it overlaps one that another
+        finding is about, annotators did not overlook it.
     """
     support = finding["support"]
     odds: float = finding["log_likelihood_ratio"]
     odds += math.log((0.5 + support["predicted"]) / (0.5 + support["gold"]))
-    if finding["gold"] is None:
+    if is_apart:
         return odds + OVERLOOKED
     return odds + INVENTED if finding["predicted"] is None else odds
 

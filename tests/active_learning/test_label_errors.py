@@ -254,14 +254,30 @@ def test_texts_that_do_not_annotate_a_label_do_not_support_no_entity():
     assert [(each["predicted"], each["gold"]) for each in found] == [(2, 0), (0, 2), (0, 3)]
 
 
-@pytest.mark.parametrize("sides, prior", [("gp", 1), ("p", 10), ("g", 0.01)])
-def test_log_odds_are_those_of_the_errors_of_annotators(sides, prior):
+@pytest.mark.parametrize(
+    "sides, is_apart, prior",
+    [("gp", False, 1), ("p", True, 10), ("p", False, 1), ("g", False, 0.01)],
+)
+def test_log_odds_are_those_of_the_errors_of_annotators(sides, is_apart, prior):
     each = {
         "gold": {"label": "A"} if "g" in sides else None,
         "predicted": {"label": "A"} if "p" in sides else None,
     }
     each |= {"log_likelihood_ratio": 1.5, "support": {"predicted": 5, "gold": 0}}
-    assert label_errors.log_odds(each) == pytest.approx(1.5 + math.log(11) + math.log(prior))
+    found = label_errors.log_odds(each, is_apart)
+    assert found == pytest.approx(1.5 + math.log(11) + math.log(prior))
+
+
+def test_an_entity_within_a_gold_entity_is_not_overlooked(trained, tmp_path):
+    nlp = spacy.blank("en")
+    doc = nlp.make_doc("Tim Cook visited Hanoi.")
+    doc.set_ents([Span(doc, 0, 4, "ORG")], default="outside")
+    DocBin(docs=[doc]).to_disk(tmp_path / "gold.spacy")
+    found = review(trained, tmp_path / "gold.spacy", 0).findings
+    assert {(each["kind"], each["predicted"]["text"]) for each in found} == {
+        ("other type and boundary", "Tim Cook"), ("not in gold", "Hanoi"),
+    }  # fmt: skip
+    assert all(each["log_odds"] == each["log_likelihood_ratio"] for each in found)
 
 
 def test_equal_texts_are_in_one_fold():
