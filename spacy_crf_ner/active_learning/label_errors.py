@@ -17,6 +17,7 @@ from ..evaluation.calibration import calibrate
 from ..evaluation.error_analysis import errors, missed_probabilities, sets_entities_alone
 from ..evaluation.matching import Entity, Match, collect_entities, match_entities
 from ..input_error import InputError
+from ..pipeline.gold import require_text
 from ..pipeline.label_sets import annotated_labels
 from ..pipeline.lookup import recognizer, require_recognizer
 from ..pipeline.preset import IOB_OUTSIDE
@@ -101,7 +102,8 @@ def review(
     on_fold: Called with the number of folds that are done.
 
     Raises InputError as `require_recognizer`, `divide` and `train_folds`, for a corpus without
-    entities, and for a pipeline without confidences, or with other components that set entities.
+    entities, for gold entities that begin or end with whitespace, and for a pipeline without
+    confidences, or with other components that set entities.
     """
     name = require_recognizer(nlp, component)
     pipe = recognizer(nlp, name)
@@ -124,6 +126,7 @@ def review(
     gold = list(docs)
     if not any(doc.ents for doc in gold):
         raise InputError(f"{corpus}: expected docs with entities, got {len(gold)} without.")
+    _require_learnable(gold, corpus, name)
     findings: list[dict[str, Any]] = []
     left_out = 0
     key = pipe.incorrect_spans_key
@@ -160,6 +163,21 @@ def review(
     chosen = {each["doc"] for each in findings}
     docs_of = {i: gold[i] for i in sorted(chosen)}
     return Review(findings, len(gold), docs_of, left_out, sum(each in lost for each in negatives))
+
+
+def _require_learnable(gold: Sequence[Doc], corpus: Path, name: str) -> None:
+    """Raise InputError with all entities that `require_text` refuses."""
+    wrong = []
+    for ent in (ent for doc in gold for ent in doc.ents):
+        try:
+            require_text([ent], name)
+        except InputError as error:
+            wrong.append(f"\n{error}")
+    if wrong:
+        raise InputError(
+            f"{corpus}: expected entities that can be learned, got {len(wrong)} others:"
+            + "".join(wrong)
+        )
 
 
 def _compare(

@@ -280,6 +280,27 @@ def test_an_entity_within_a_gold_entity_is_not_overlooked(trained, tmp_path):
     assert all(each["log_odds"] == each["log_likelihood_ratio"] for each in found)
 
 
+@pytest.mark.parametrize("folds", [0, 2])
+def test_gold_that_cannot_be_learned_is_an_error_before_any_prediction(
+    trained, tmp_path, monkeypatch, folds
+):
+    nlp = spacy.blank("en")
+    docs = []
+    for start, end in ((0, 2), (2, 3), (0, 1)):
+        doc = Doc(nlp.vocab, ["Anna", "\n", "Bonn"])
+        doc.set_ents([Span(doc, start, end, "GPE")], default="outside")
+        docs.append(doc)
+    docs[1].set_ents([Span(docs[1], 1, 2, "GPE")])
+    DocBin(docs=docs).to_disk(tmp_path / "gold.spacy")
+    monkeypatch.setattr(label_errors, "_compare", None)
+    monkeypatch.setattr(label_errors, "train_folds", None)
+    with pytest.raises(InputError) as error:
+        review(trained, tmp_path / "gold.spacy", folds)
+    first, *lines = str(error.value).splitlines()
+    assert "got 2" in first and len(lines) == 2
+    assert "characters 0:6" in lines[0] and "characters 5:6" in lines[1]
+
+
 def test_equal_texts_are_in_one_fold():
     texts = [f"text {i % 10}" for i in range(40)]
     folds = divide(texts, 3, seed=1)
