@@ -1,8 +1,8 @@
 """Find gold annotation that is probably wrong, with models that have not seen it."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,7 +34,6 @@ LIMIT = 5.0
 # that gets this label or boundary instead of its own: assumptions.
 OVERLOOKED = math.log(10)
 INVENTED = math.log(0.01)
-BATCH_SIZE = 128  # docs
 # The kinds of errors of a pipeline, as what gold has.
 KINDS = {
     "spurious": "not in gold",
@@ -245,34 +244,32 @@ def _log_likelihood_ratios(
     Only the entities of the finding change. The ratios are at most LIMIT; so is the ratio of a gold
     entity whose label the model lacks. Other entities of such labels count as not annotated.
     """
-    known = {each["doc"]: _known(examples[each["doc"]], pipe.labels) for each in findings}
-    before = dict(zip(known, _log_likelihoods(pipe, known.values())))
-    after = _log_likelihoods(pipe, (_replaced(known[each["doc"]], each) for each in findings))
-    ratios = []
-    for each, log_p in zip(findings, after):
-        is_known = each["gold"] is None or each["gold"]["label"] in pipe.labels
-        ratios.append(min(log_p - before[each["doc"]], LIMIT) if is_known else LIMIT)
+    of_doc: dict[int, list[int]] = {}
+    for k, each in enumerate(findings):
+        of_doc.setdefault(each["doc"], []).append(k)
+    ratios = [LIMIT] * len(findings)
+    for i, own in of_doc.items():
+        gold = _known(examples[i].reference, pipe.labels)
+        changed = (_replaced(gold, findings[k]) for k in own)
+        before, *after = pipe.log_likelihoods_of(examples[i].predicted, chain([gold], changed))
+        for k, log_p in zip(own, after):
+            side = findings[k]["gold"]
+            if side is None or side["label"] in pipe.labels:
+                ratios[k] = min(log_p - before, LIMIT)
     return ratios
 
 
-def _log_likelihoods(pipe: "CRFEntityRecognizer", examples: Iterable[Example]) -> Iterator[float]:
-    """Compute them for a few docs at a time: the scores of all tags stay in memory."""
-    left = iter(examples)
-    while batch := [*islice(left, BATCH_SIZE)]:
-        yield from pipe.log_likelihoods(batch)
-
-
-def _known(eg: Example, labels: Sequence[str]) -> Example:
+def _known(gold: Doc, labels: Sequence[str]) -> Doc:
     """Copy gold; entities of other labels become tokens without annotation."""
-    gold = eg.reference.copy()
+    gold = gold.copy()
     others = [ent for ent in gold.ents if ent.label_ not in labels]
     gold.set_ents([], missing=others, default="unmodified")
-    return Example(eg.predicted, gold)
+    return gold
 
 
-def _replaced(eg: Example, finding: dict[str, Any]) -> Example:
+def _replaced(gold: Doc, finding: dict[str, Any]) -> Doc:
     """Copy gold, with the predicted entity in place of those that it overlaps."""
-    gold = eg.reference.copy()
+    gold = gold.copy()
     spans = list(filter(None, [_span(gold, finding["predicted"])]))
     start, end = finding["offset"], finding["offset"] + len(finding["text"])
     old = [ent for ent in gold.ents if ent.start_char < end and start < ent.end_char]
@@ -280,7 +277,7 @@ def _replaced(eg: Example, finding: dict[str, Any]) -> Example:
     outside -= {t for span in spans for t in range(span.start, span.end)}
     tokens = [gold[t : t + 1] for t in sorted(outside)]
     gold.set_ents(spans, outside=tokens, default="unmodified")
-    return Example(eg.predicted, gold)
+    return gold
 
 
 def _support(

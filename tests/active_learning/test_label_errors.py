@@ -12,6 +12,7 @@ from pipelines import TOK2VEC
 from spacy_crf_ner.active_learning import label_errors, review
 from spacy_crf_ner.data.offsets import INCORRECT
 from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.pipeline import calibrated_pipe
 from spacy_crf_ner.pipeline.label_sets import mark_annotated_labels
 from spacy_crf_ner.training import cross_validation
 from spacy_crf_ner.training.cross_validation import divide, known_negatives, train_folds
@@ -190,6 +191,61 @@ def test_only_the_entities_of_a_finding_change(
     expected = log_p[frozenset(changed)] - log_p[frozenset(before)]
     (found,) = label_errors._log_likelihood_ratios(ner, [eg], [each])
     assert found == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize("tokens", [1, 10, 10_000])  # of a batch: 1, 2 or all annotations
+def test_a_doc_is_scored_once_for_all_of_its_findings(trained, monkeypatch, tokens):
+    ner = trained.get_pipe("crf_ner")
+    examples, findings = [], []
+    for i, text in enumerate(["Tim Cook visited Hanoi.", "Washington"]):
+        doc = trained.make_doc(text)
+        doc.set_ents([Span(doc, 0, 1, "ORG")], default="outside")
+        examples.append(Example(trained.make_doc(text), doc))
+        predicted = [side(doc, 0, 1, label) for label in ("GPE", "PERSON", "ORG")]
+        findings += [
+            {
+                "doc": i,
+                "gold": side(doc, 0, 1, "ORG"),
+                "predicted": p,
+                "offset": 0,
+                "text": p["text"],
+            }
+            for p in predicted
+        ]
+    findings = findings[::2] + findings[1::2]
+    expected = []
+    for each in findings:
+        log_p = log_probabilities(ner, examples[each["doc"]].predicted)
+        labels = each["gold"]["label"], each["predicted"]["label"]
+        gold, other = (log_p[frozenset([(0, 1, label)])] for label in labels)
+        expected.append(min(other - gold, label_errors.LIMIT))
+    scored, sizes = [], []
+    potentials, nll = ner._potentials, calibrated_pipe.nll
+    monkeypatch.setattr(
+        ner, "_potentials", lambda docs: scored.append(len(docs)) or potentials(docs)
+    )
+    monkeypatch.setattr(
+        calibrated_pipe, "nll", lambda p, *rest: sizes.append(p.lengths.sum()) or nll(p, *rest)
+    )
+    monkeypatch.setattr(calibrated_pipe, "BATCH_TOKENS", tokens)
+    found = label_errors._log_likelihood_ratios(ner, examples, findings)
+    assert found == pytest.approx(expected, abs=1e-3)
+    assert scored == [1, 1]
+    assert max(sizes) <= max(tokens, 5)
+
+
+def test_annotations_of_one_doc_have_the_likelihoods_of_several_docs():
+    nlp = spacy.blank("en")
+    settings = {"entities": "overlapping", "model": {"hidden_width": 16, "tok2vec": TOK2VEC}}
+    ner = nlp.add_pipe("crf_ner", config=settings)
+    doc, golds = nlp.make_doc("Anna saw Bonn"), []
+    for ents in ([(0, 1, "PER"), (0, 3, "LOC")], [(2, 3, "LOC")], []):
+        gold = nlp.make_doc(doc.text)
+        gold.spans["sc"] = [Span(gold, *ent) for ent in ents]
+        golds.append(gold)
+    nlp.initialize(lambda: [Example(doc, golds[0])])
+    expected = ner.log_likelihoods([Example(doc.copy(), gold) for gold in golds])
+    assert [*ner.log_likelihoods_of(doc, golds)] == pytest.approx(expected)
 
 
 def test_support_counts_the_other_texts():
