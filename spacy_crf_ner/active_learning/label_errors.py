@@ -1,8 +1,8 @@
 """Find gold annotation that is probably wrong, with models that have not seen it."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +17,8 @@ from ..evaluation.calibration import calibrate
 from ..evaluation.error_analysis import errors, missed_probabilities, sets_entities_alone
 from ..evaluation.matching import Entity, Match, collect_entities, match_entities
 from ..input_error import InputError
+from ..pipeline.gold import require_text
+from ..pipeline.label_sets import annotated_labels
 from ..pipeline.lookup import recognizer, require_recognizer
 from ..pipeline.preset import IOB_OUTSIDE
 from ..training.cross_validation import divide, known_negatives, train_folds
@@ -32,7 +34,6 @@ LIMIT = 5.0
 # that gets this label or boundary instead of its own: assumptions.
 OVERLOOKED = math.log(10)
 INVENTED = math.log(0.01)
-BATCH_SIZE = 128  # docs
 # The kinds of errors of a pipeline, as what gold has.
 KINDS = {
     "spurious": "not in gold",
@@ -100,7 +101,8 @@ def review(
     on_fold: Called with the number of folds that are done.
 
     Raises InputError as `require_recognizer`, `divide` and `train_folds`, for a corpus without
-    entities, and for a pipeline without confidences, or with other components that set entities.
+    entities, for gold entities that begin or end with whitespace, and for a pipeline without
+    confidences, or with other components that set entities.
     """
     name = require_recognizer(nlp, component)
     pipe = recognizer(nlp, name)
@@ -123,6 +125,7 @@ def review(
     gold = list(docs)
     if not any(doc.ents for doc in gold):
         raise InputError(f"{corpus}: expected docs with entities, got {len(gold)} without.")
+    _require_learnable(gold, corpus, name)
     findings: list[dict[str, Any]] = []
     left_out = 0
     key = pipe.incorrect_spans_key
@@ -152,11 +155,28 @@ def review(
             on_fold(done)
     for each, counts in zip(findings, _support(findings, gold, nlp.vocab)):
         each["support"] = counts
-        each["log_odds"] = log_odds(each)
+        span = _span(gold[each["doc"]], each["predicted"])
+        is_apart = span is not None and not any(token.ent_type for token in span)
+        each["log_odds"] = log_odds(each, is_apart)
     findings.sort(key=lambda each: (-each["log_odds"], each["doc"]))
     chosen = {each["doc"] for each in findings}
     docs_of = {i: gold[i] for i in sorted(chosen)}
     return Review(findings, len(gold), docs_of, left_out, sum(each in lost for each in negatives))
+
+
+def _require_learnable(gold: Sequence[Doc], corpus: Path, name: str) -> None:
+    """Raise InputError with all entities that `require_text` refuses."""
+    wrong = []
+    for ent in (ent for doc in gold for ent in doc.ents):
+        try:
+            require_text([ent], name)
+        except InputError as error:
+            wrong.append(f"\n{error}")
+    if wrong:
+        raise InputError(
+            f"{corpus}: expected entities that can be learned, got {len(wrong)} others:"
+            + "".join(wrong)
+        )
 
 
 def _compare(
@@ -224,34 +244,32 @@ def _log_likelihood_ratios(
     Only the entities of the finding change. The ratios are at most LIMIT; so is the ratio of a gold
     entity whose label the model lacks. Other entities of such labels count as not annotated.
     """
-    known = {each["doc"]: _known(examples[each["doc"]], pipe.labels) for each in findings}
-    before = dict(zip(known, _log_likelihoods(pipe, known.values())))
-    after = _log_likelihoods(pipe, (_replaced(known[each["doc"]], each) for each in findings))
-    ratios = []
-    for each, log_p in zip(findings, after):
-        is_known = each["gold"] is None or each["gold"]["label"] in pipe.labels
-        ratios.append(min(log_p - before[each["doc"]], LIMIT) if is_known else LIMIT)
+    of_doc: dict[int, list[int]] = {}
+    for k, each in enumerate(findings):
+        of_doc.setdefault(each["doc"], []).append(k)
+    ratios = [LIMIT] * len(findings)
+    for i, own in of_doc.items():
+        gold = _known(examples[i].reference, pipe.labels)
+        changed = (_replaced(gold, findings[k]) for k in own)
+        before, *after = pipe.log_likelihoods_of(examples[i].predicted, chain([gold], changed))
+        for k, log_p in zip(own, after):
+            side = findings[k]["gold"]
+            if side is None or side["label"] in pipe.labels:
+                ratios[k] = min(log_p - before, LIMIT)
     return ratios
 
 
-def _log_likelihoods(pipe: "CRFEntityRecognizer", examples: Iterable[Example]) -> Iterator[float]:
-    """Compute them for a few docs at a time: the scores of all tags stay in memory."""
-    left = iter(examples)
-    while batch := [*islice(left, BATCH_SIZE)]:
-        yield from pipe.log_likelihoods(batch)
-
-
-def _known(eg: Example, labels: Sequence[str]) -> Example:
+def _known(gold: Doc, labels: Sequence[str]) -> Doc:
     """Copy gold; entities of other labels become tokens without annotation."""
-    gold = eg.reference.copy()
+    gold = gold.copy()
     others = [ent for ent in gold.ents if ent.label_ not in labels]
     gold.set_ents([], missing=others, default="unmodified")
-    return Example(eg.predicted, gold)
+    return gold
 
 
-def _replaced(eg: Example, finding: dict[str, Any]) -> Example:
+def _replaced(gold: Doc, finding: dict[str, Any]) -> Doc:
     """Copy gold, with the predicted entity in place of those that it overlaps."""
-    gold = eg.reference.copy()
+    gold = gold.copy()
     spans = list(filter(None, [_span(gold, finding["predicted"])]))
     start, end = finding["offset"], finding["offset"] + len(finding["text"])
     old = [ent for ent in gold.ents if ent.start_char < end and start < ent.end_char]
@@ -259,7 +277,7 @@ def _replaced(eg: Example, finding: dict[str, Any]) -> Example:
     outside -= {t for span in spans for t in range(span.start, span.end)}
     tokens = [gold[t : t + 1] for t in sorted(outside)]
     gold.set_ents(spans, outside=tokens, default="unmodified")
-    return Example(eg.predicted, gold)
+    return gold
 
 
 def _support(
@@ -268,27 +286,34 @@ def _support(
     """Count the other texts that annotate the same words as "predicted", and as "gold" does.
 
     Case is ignored. Where one side has no entity, the words of the other side are looked up, and
-    support it in texts where they are outside of entities. Equal texts are one text.
+    support it in texts that annotate their label, where they are outside of entities. Equal texts
+    are one text.
     """
     matcher = PhraseMatcher(vocab, attr="LOWER")
+    asked: dict[str, set[str]] = {}  # the labels of words
     for each in findings:
         spans = [_span(gold[each["doc"]], each[side]) for side in ("predicted", "gold")]
         for span in filter(None, spans):
             matcher.add(span.text.lower(), [Doc(vocab, [token.text for token in span])])
-    texts: dict[tuple[str, str], set[str]] = {}
+            asked.setdefault(span.text.lower(), set()).add(span.label_)
+    # By words, label, and whether they are an entity of this label, or of none.
+    texts: dict[tuple[str, str, bool], set[str]] = {}
     for doc in gold:
-        labels = {(ent.start, ent.end): ent.label_ for ent in doc.ents}
+        text = doc.text  # built at each access
+        annotated = annotated_labels(doc)
+        label_of = {(ent.start, ent.end): ent.label_ for ent in doc.ents}
         for key, start, end in matcher(doc):
-            label = labels.get((start, end))
+            words = vocab.strings[key]
+            label = label_of.get((start, end))
+            labels = set() if label is None else {label}
             if label is None and all(token.ent_iob == IOB_OUTSIDE for token in doc[start:end]):
-                label = ""
-            if label is not None:
-                texts.setdefault((vocab.strings[key], label), set()).add(doc.text)
+                labels = asked[words] if annotated is None else asked[words] & annotated
+            for asked_for in labels:
+                texts.setdefault((words, asked_for, label is not None), set()).add(text)
 
     def count(finding: dict[str, Any], side: str) -> int:
         ent = finding[side] or finding["gold"] or finding["predicted"]
-        label = ent["label"] if finding[side] else ""
-        found = texts.get((ent["text"].lower(), label), set())
+        found = texts.get((ent["text"].lower(), ent["label"], finding[side] is not None), set())
         return len(found) - (gold[finding["doc"]].text in found)
 
     return [{side: count(each, side) for side in ("predicted", "gold")} for each in findings]
@@ -298,16 +323,19 @@ def _span(doc: Doc, ent: dict[str, Any] | None) -> Span | None:
     return doc.char_span(ent["start"], ent["end"], ent["label"]) if ent else None
 
 
-def log_odds(finding: dict[str, Any]) -> float:
+def log_odds(finding: dict[str, Any], is_apart: bool) -> float:
     """Estimate the log odds that the prediction of a finding is right, and not gold.
 
     The sum of the log likelihood ratio of the model, the log ratio of the texts that support each
     side, each with a half of a text added, and the log of how often annotators make this error.
+
+    is_apart: Whether the predicted entity overlaps no gold one. If it overlaps one that another
+        finding is about, annotators did not overlook it.
     """
     support = finding["support"]
     odds: float = finding["log_likelihood_ratio"]
     odds += math.log((0.5 + support["predicted"]) / (0.5 + support["gold"]))
-    if finding["gold"] is None:
+    if is_apart:
         return odds + OVERLOOKED
     return odds + INVENTED if finding["predicted"] is None else odds
 

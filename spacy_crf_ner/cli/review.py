@@ -55,7 +55,8 @@ def review(
 
     Trains the pipeline without a fold of the corpus, with its own config, and lists where it is
     most sure of the contrary of the gold annotation of this fold: by the log odds of its
-    prediction against gold.
+    prediction against gold, from its probabilities, from how other texts annotate the same words,
+    and from how often annotators make such an error.
 
     \b
     Writes into the folder:

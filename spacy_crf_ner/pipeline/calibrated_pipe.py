@@ -1,8 +1,10 @@
 """A CRF pipe whose probabilities are calibrated on examples."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 import numpy as np
+from spacy.tokens import Doc
 from spacy.training import Example, validate_examples
 
 from ..input_error import InputError
@@ -10,6 +12,8 @@ from ..ml.potentials import nll
 from .crf_pipe import BATCH_SIZE, CRFPipe
 from .platt_scaling import UNCHANGED, PlattScaling, fit_platt_scaling
 from .temperature_scaling import Batch, fit_temperature
+
+BATCH_TOKENS = 10_000  # of annotations of one doc
 
 
 class CalibratedPipe(CRFPipe):
@@ -79,6 +83,22 @@ class CalibratedPipe(CRFPipe):
         losses = [nll(*batch, constraints, temperature) for batch in self._batches(examples)]
         by_doc = np.concatenate(losses).reshape(len(examples), -1) if losses else np.zeros((0, 1))
         return (-by_doc.sum(1)).tolist()  # type: ignore[no-any-return]
+
+    def log_likelihoods_of(self, doc: Doc, golds: Iterable[Doc]) -> Iterator[float]:
+        """Compute them for several annotations of one doc, as `log_likelihoods`.
+
+        The model runs once, and memory is needed for a few annotations at a time.
+        """
+        constraints, temperature = self.chains.scheme.constraints, self.temperature
+        scores = self._potentials([doc])
+        left = (Example(doc, gold) for gold in golds)
+        while batch := [*islice(left, max(1, BATCH_TOKENS // max(1, len(doc))))]:
+            n = len(batch)
+            emissions, lengths = np.tile(scores.emissions, (n, 1)), np.tile(scores.lengths, n)
+            repeated = scores._replace(emissions=emissions, lengths=lengths)
+            potentials, _ = self.chains.split(repeated)
+            losses = nll(potentials, *self.chains.gold(batch), constraints, temperature)
+            yield from (-losses.reshape(n, -1).sum(1)).tolist()
 
     @property
     def _where_gold_is(self) -> str:

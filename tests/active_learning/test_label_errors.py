@@ -12,6 +12,8 @@ from pipelines import TOK2VEC
 from spacy_crf_ner.active_learning import label_errors, review
 from spacy_crf_ner.data.offsets import INCORRECT
 from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.pipeline import calibrated_pipe
+from spacy_crf_ner.pipeline.label_sets import mark_annotated_labels
 from spacy_crf_ner.training import cross_validation
 from spacy_crf_ner.training.cross_validation import divide, known_negatives, train_folds
 
@@ -191,6 +193,61 @@ def test_only_the_entities_of_a_finding_change(
     assert found == pytest.approx(expected, abs=1e-3)
 
 
+@pytest.mark.parametrize("tokens", [1, 10, 10_000])  # of a batch: 1, 2 or all annotations
+def test_a_doc_is_scored_once_for_all_of_its_findings(trained, monkeypatch, tokens):
+    ner = trained.get_pipe("crf_ner")
+    examples, findings = [], []
+    for i, text in enumerate(["Tim Cook visited Hanoi.", "Washington"]):
+        doc = trained.make_doc(text)
+        doc.set_ents([Span(doc, 0, 1, "ORG")], default="outside")
+        examples.append(Example(trained.make_doc(text), doc))
+        predicted = [side(doc, 0, 1, label) for label in ("GPE", "PERSON", "ORG")]
+        findings += [
+            {
+                "doc": i,
+                "gold": side(doc, 0, 1, "ORG"),
+                "predicted": p,
+                "offset": 0,
+                "text": p["text"],
+            }
+            for p in predicted
+        ]
+    findings = findings[::2] + findings[1::2]
+    expected = []
+    for each in findings:
+        log_p = log_probabilities(ner, examples[each["doc"]].predicted)
+        labels = each["gold"]["label"], each["predicted"]["label"]
+        gold, other = (log_p[frozenset([(0, 1, label)])] for label in labels)
+        expected.append(min(other - gold, label_errors.LIMIT))
+    scored, sizes = [], []
+    potentials, nll = ner._potentials, calibrated_pipe.nll
+    monkeypatch.setattr(
+        ner, "_potentials", lambda docs: scored.append(len(docs)) or potentials(docs)
+    )
+    monkeypatch.setattr(
+        calibrated_pipe, "nll", lambda p, *rest: sizes.append(p.lengths.sum()) or nll(p, *rest)
+    )
+    monkeypatch.setattr(calibrated_pipe, "BATCH_TOKENS", tokens)
+    found = label_errors._log_likelihood_ratios(ner, examples, findings)
+    assert found == pytest.approx(expected, abs=1e-3)
+    assert scored == [1, 1]
+    assert max(sizes) <= max(tokens, 5)
+
+
+def test_annotations_of_one_doc_have_the_likelihoods_of_several_docs():
+    nlp = spacy.blank("en")
+    settings = {"entities": "overlapping", "model": {"hidden_width": 16, "tok2vec": TOK2VEC}}
+    ner = nlp.add_pipe("crf_ner", config=settings)
+    doc, golds = nlp.make_doc("Anna saw Bonn"), []
+    for ents in ([(0, 1, "PER"), (0, 3, "LOC")], [(2, 3, "LOC")], []):
+        gold = nlp.make_doc(doc.text)
+        gold.spans["sc"] = [Span(gold, *ent) for ent in ents]
+        golds.append(gold)
+    nlp.initialize(lambda: [Example(doc, golds[0])])
+    expected = ner.log_likelihoods([Example(doc.copy(), gold) for gold in golds])
+    assert [*ner.log_likelihoods_of(doc, golds)] == pytest.approx(expected)
+
+
 def test_support_counts_the_other_texts():
     nlp = spacy.blank("en")
     gold = []
@@ -216,14 +273,88 @@ def test_support_counts_the_other_texts():
     assert [(each["predicted"], each["gold"]) for each in found] == [(2, 1), (2, 3), (3, 1)]
 
 
-@pytest.mark.parametrize("sides, prior", [("gp", 1), ("p", 10), ("g", 0.01)])
-def test_log_odds_are_those_of_the_errors_of_annotators(sides, prior):
+def test_support_builds_the_text_of_a_doc_once_for_all_matches():
+    class Counted(Doc):
+        built = 0
+
+        @property
+        def text(self):
+            self.built += 1
+            return super().text
+
+    vocab = spacy.blank("en").vocab
+    docs = [Counted(vocab, ["Bonn"] * number) for number in (2, 200)]
+    for doc in docs:
+        doc.set_ents([], default="outside")
+    other = Doc(vocab, ["Bonn"])
+    finding = {"doc": 0, "gold": None, "predicted": side(other, 0, 1, "LOC")}
+    (found,) = label_errors._support([finding], [other, *docs], vocab)
+    assert found == {"predicted": 0, "gold": 2}
+    assert docs[0].built == docs[1].built
+
+
+def test_texts_that_do_not_annotate_a_label_do_not_support_no_entity():
+    nlp = spacy.blank("en")
+    gold = [nlp.make_doc(f"{word} saw Bonn") for word in ("Anna", "Bob", "Carla", "Dora")]
+    for doc, labels in zip(gold, (None, ["PER"], ["PER", "LOC"], None)):
+        doc.set_ents([], default="outside")
+        if labels is not None:
+            mark_annotated_labels(doc, labels)
+    place, person = side(gold[0], 2, 3, "LOC"), side(gold[0], 2, 3, "PER")
+    findings = [
+        {"doc": 0, "gold": place, "predicted": None},
+        {"doc": 0, "gold": None, "predicted": place},
+        {"doc": 0, "gold": None, "predicted": person},
+    ]
+    found = label_errors._support(findings, gold, nlp.vocab)
+    assert [(each["predicted"], each["gold"]) for each in found] == [(2, 0), (0, 2), (0, 3)]
+
+
+@pytest.mark.parametrize(
+    "sides, is_apart, prior",
+    [("gp", False, 1), ("p", True, 10), ("p", False, 1), ("g", False, 0.01)],
+)
+def test_log_odds_are_those_of_the_errors_of_annotators(sides, is_apart, prior):
     each = {
         "gold": {"label": "A"} if "g" in sides else None,
         "predicted": {"label": "A"} if "p" in sides else None,
     }
     each |= {"log_likelihood_ratio": 1.5, "support": {"predicted": 5, "gold": 0}}
-    assert label_errors.log_odds(each) == pytest.approx(1.5 + math.log(11) + math.log(prior))
+    found = label_errors.log_odds(each, is_apart)
+    assert found == pytest.approx(1.5 + math.log(11) + math.log(prior))
+
+
+def test_an_entity_within_a_gold_entity_is_not_overlooked(trained, tmp_path):
+    nlp = spacy.blank("en")
+    doc = nlp.make_doc("Tim Cook visited Hanoi.")
+    doc.set_ents([Span(doc, 0, 4, "ORG")], default="outside")
+    DocBin(docs=[doc]).to_disk(tmp_path / "gold.spacy")
+    found = review(trained, tmp_path / "gold.spacy", 0).findings
+    assert {(each["kind"], each["predicted"]["text"]) for each in found} == {
+        ("other type and boundary", "Tim Cook"), ("not in gold", "Hanoi"),
+    }  # fmt: skip
+    assert all(each["log_odds"] == each["log_likelihood_ratio"] for each in found)
+
+
+@pytest.mark.parametrize("folds", [0, 2])
+def test_gold_that_cannot_be_learned_is_an_error_before_any_prediction(
+    trained, tmp_path, monkeypatch, folds
+):
+    nlp = spacy.blank("en")
+    docs = []
+    for start, end in ((0, 2), (2, 3), (0, 1)):
+        doc = Doc(nlp.vocab, ["Anna", "\n", "Bonn"])
+        doc.set_ents([Span(doc, start, end, "GPE")], default="outside")
+        docs.append(doc)
+    docs[1].set_ents([Span(docs[1], 1, 2, "GPE")])
+    DocBin(docs=docs).to_disk(tmp_path / "gold.spacy")
+    monkeypatch.setattr(label_errors, "_compare", None)
+    monkeypatch.setattr(label_errors, "train_folds", None)
+    with pytest.raises(InputError) as error:
+        review(trained, tmp_path / "gold.spacy", folds)
+    first, *lines = str(error.value).splitlines()
+    assert "got 2" in first and len(lines) == 2
+    assert "characters 0:6" in lines[0] and "characters 5:6" in lines[1]
 
 
 def test_equal_texts_are_in_one_fold():
