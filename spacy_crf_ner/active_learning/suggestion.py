@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 import srsly
-from spacy import blank
+from spacy.language import Language
 from spacy.tokens import Doc, Span
 
 from ..annotate.dataframes import load
@@ -27,8 +27,8 @@ from ..atomic import atomic_write
 from ..data.offsets import INCORRECT
 from ..docbin import read_docbin
 from ..input_error import InputError
-from ..pipeline.label_sets import KEY
-from ..pipeline.lookup import recognizer
+from ..pipeline.label_sets import KEY, annotated_labels
+from ..pipeline.lookup import recognizer, require_recognizer
 from .ranking import Options, identify, rank_texts, require_options, sentences
 from .selection import Selection, Unit, until_enough, within_budget
 from .tasks import require_tool, write_tasks
@@ -123,30 +123,43 @@ def choose(selection: Selection, options: Options) -> tuple[list[Unit], list[Uni
     return within_budget(selection.ranked, left), sample
 
 
-def annotated_ids(path: Path, unit: str) -> Iterator[str]:
+def annotated_ids(
+    path: Path, unit: str, nlp: Language, component: str | None = None
+) -> Iterator[str]:
     """Yield the ids of what a corpus answers, for `Options.exclude`.
 
     path: A .spacy file or a folder of them.
     unit: "docs", or another of `UNITS` to compare the sentences of docs too.
+    nlp, component: The pipeline that asks, and the name of its `crf_ner` component.
 
-    Yields the id of each text that is annotated: all of its tokens, or under any key in `doc.spans`
-    if none is. Of other texts, for questions: the ids of the first characters of annotated tokens,
-    and of spans that are known to be incorrect. Texts have no whitespace at their ends.
+    Yields the id of each text that is annotated, for all labels of the component: all of its
+    tokens, or under any key in `doc.spans` if none is. Of other texts, for questions: the ids of
+    the first characters of annotated tokens, with each annotated label if these are not all and the
+    token is outside; and of spans that are known to be incorrect. Texts have no whitespace at their
+    ends. Raises InputError if the pipeline has no such component.
     """
-    nlp = blank("xx")
+    pipe = recognizer(nlp, require_recognizer(nlp, component))
     _, docs = read_docbin(path, nlp.vocab)
     for doc in docs:
         tokens = [token for token in doc if not token.is_space]
         keys = doc.spans.keys() - {KEY, INCORRECT}
         in_spans = bool(keys) and not any(token.ent_iob for token in tokens)
         incorrect = doc.spans.get(INCORRECT, ())
+        some = annotated_labels(doc)
+        if some is not None and some.issuperset(pipe.labels):
+            some = None
         whole = (doc[tokens[0].i : tokens[-1].i + 1] for _ in tokens[:1])
         for part in chain(whole, () if unit == "docs" else _all_sentences(doc, nlp.tokenizer)):
             text, at = part.text, part.start_char
-            if in_spans or all(token.ent_iob or token.is_space for token in part):
+            is_whole = in_spans or all(token.ent_iob or token.is_space for token in part)
+            if is_whole and some is None:
                 yield identify(text)
             elif unit == "spans":
-                yield from (identify(text, [t.idx - at]) for t in part if t.ent_iob)
+                for token in (token for token in part if token.ent_iob):
+                    if some is None or token.ent_type:
+                        yield identify(text, [token.idx - at])
+                    else:
+                        yield from (identify(text, [token.idx - at, label]) for label in some)
                 for span in incorrect:
                     yield identify(text, (span.start_char - at, span.end_char - at, span.label_))
 
@@ -164,9 +177,13 @@ def _is_excluded(unit: Unit, known: frozenset[str]) -> bool:
         return False
     ids = [identify(unit.text.strip())]
     if unit.question is not None:
-        start, end, _ = unit.question
+        start, end, label = unit.question
         # No entity of any label overlaps an annotated one, or has a token that is outside.
-        ids += [identify(unit.text, [at]) for at in range(start, end)]
+        ids += [
+            identify(unit.text, [at, *about])
+            for at in range(start, end)
+            for about in ((), (label,))
+        ]
         ids += [unit.id, identify(unit.text, (start, end, ""))]
     return not known.isdisjoint(ids)
 
