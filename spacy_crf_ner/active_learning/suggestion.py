@@ -19,6 +19,7 @@ from ..annotate.inputs import find_sources
 from ..annotate.multiprocess import processes
 from ..annotate.readers import require_text_column
 from ..annotate.run import Progress, WorkerError, require_packages
+from ..annotate.runner import AnnotatedText
 from ..annotate.settings import Settings
 from ..annotate.shards import Shard, cut_shards, error_record
 from ..annotate.storage import locate
@@ -28,8 +29,8 @@ from ..data.offsets import INCORRECT
 from ..docbin import read_docbin
 from ..input_error import InputError
 from ..pipeline.label_sets import KEY, annotated_labels
-from ..pipeline.lookup import recognizer, require_recognizer
-from .ranking import Options, identify, rank_texts, require_options, sentences
+from ..pipeline.lookup import recognizer
+from .ranking import Options, divide, identify, rank_texts, require_options, sentences
 from .selection import Selection, Unit, until_enough, within_budget
 from .tasks import require_tool, write_tasks
 
@@ -133,23 +134,26 @@ def annotated_ids(
     nlp, component: The pipeline that asks, and the name of its `crf_ner` component.
 
     Yields the id of each text that is annotated, for all labels of the component: all of its
-    tokens, or under any key in `doc.spans` if none is. Of other texts, for questions: the ids of
-    the first characters of annotated tokens, with each annotated label if these are not all and the
-    token is outside; and of spans that are known to be incorrect. Texts have no whitespace at their
-    ends. Raises InputError if the pipeline has no such component.
+    tokens; if none is, spans under any key in `doc.spans`, or an empty group under the component's
+    key. Of other texts, for questions: the ids of the first characters of annotated tokens, with
+    each annotated label if these are not all and the token is outside; and of spans that are known
+    to be incorrect. Texts have no whitespace at their ends.
+
+    Raises InputError if the pipeline has no such component.
     """
-    pipe = recognizer(nlp, require_recognizer(nlp, component))
+    pipe = recognizer(nlp, component)
     _, docs = read_docbin(path, nlp.vocab)
     for doc in docs:
         tokens = [token for token in doc if not token.is_space]
-        keys = doc.spans.keys() - {KEY, INCORRECT}
-        in_spans = bool(keys) and not any(token.ent_iob for token in tokens)
+        groups = doc.spans.items()
+        keys = {key for key, spans in groups if spans or key == pipe.entities_key}
+        in_spans = bool(keys - {KEY, INCORRECT}) and not any(token.ent_iob for token in tokens)
         incorrect = doc.spans.get(INCORRECT, ())
         some = annotated_labels(doc)
         if some is not None and some.issuperset(pipe.labels):
             some = None
         whole = (doc[tokens[0].i : tokens[-1].i + 1] for _ in tokens[:1])
-        for part in chain(whole, () if unit == "docs" else _all_sentences(doc, nlp.tokenizer)):
+        for part in chain(whole, () if unit == "docs" else _all_sentences(doc, nlp)):
             text, at = part.text, part.start_char
             is_whole = in_spans or all(token.ent_iob or token.is_space for token in part)
             if is_whole and some is None:
@@ -164,11 +168,11 @@ def annotated_ids(
                     yield identify(text, (span.start_char - at, span.end_char - at, span.label_))
 
 
-def _all_sentences(doc: Doc, tokenizer: Callable[[str], Doc]) -> Iterator[Span]:
-    """Yield the sentences of a doc, and those that its text has with other tokens."""
+def _all_sentences(doc: Doc, nlp: Language) -> Iterator[Span]:
+    """Yield the sentences of a doc, and those that its text has in the input of the pipeline."""
     yield from sentences(doc)
-    for sentence in sentences(tokenizer(doc.text)):
-        if span := doc.char_span(sentence.start_char, sentence.end_char):
+    for start, text in divide(nlp, AnnotatedText(doc.text), "sentences"):
+        if span := doc.char_span(start, start + len(text)):
             yield span
 
 

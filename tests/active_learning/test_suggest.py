@@ -273,7 +273,9 @@ def test_an_annotated_text_is_not_asked_again(model, unsure, loop, tmp_path):
     columns = spacy.tokens.Doc(unsure.vocab, TEXTS[5].split())
     columns.set_ents([], default="outside")
     assert columns.text == TEXTS[5] + " "
-    docs = [whole, under_key, denied, columns]
+    empty = unsure.make_doc(TEXTS[6])
+    empty.spans["sc"] = []
+    docs = [whole, under_key, denied, columns, empty]
     pool, left = asked_again(model, tmp_path, docs, [*TEXTS, f"\n{TEXTS[0]} "], "docs")
     assert {text for (text,) in pool - left} == {TEXTS[0], f"\n{TEXTS[0]} ", TEXTS[1], TEXTS[5]}
 
@@ -293,6 +295,24 @@ def test_a_sentence_of_an_annotated_document_is_not_asked_again(model, unsure, l
     docs = [whole, partial, tokens]
     _, left = asked_again(model, tmp_path, docs, pool, "sentences")
     assert left == {("Bonn saw Anna.",), ("Anna came.",)}
+
+
+def test_an_empty_group_is_annotation_under_the_key_of_the_component(tmp_path):
+    nlp = spacy.blank("en")
+    key = nlp.add_pipe("crf_ner", config={"entities": "overlapping"}).entities_key
+    docs = [nlp.make_doc("It came"), nlp.make_doc("Bonn")]
+    docs[0].spans[key], docs[1].spans["other"] = [], []
+    DocBin(docs=docs).to_disk(tmp_path / "known.spacy")
+    assert {*annotated_ids(tmp_path / "known.spacy", "docs", nlp)} == {identify("It came")}
+
+
+def test_sentences_of_a_corpus_are_those_of_the_tokenizer(model, unsure, loop, tmp_path):
+    text = "Mr. Smith saw Bonn e.g. now. It came."
+    whole = spacy.blank("xx").make_doc(text)
+    assert [token.text for token in whole[:2]] == ["Mr", "."] and unsure(text)[0].text == "Mr."
+    whole.set_ents([], default="outside")
+    pool, left = asked_again(model, tmp_path, [whole], [text], "sentences")
+    assert pool == {("Mr. Smith saw Bonn e.g. now.",), ("It came.",)} and not left
 
 
 def test_an_answered_question_is_not_asked_again(model, unsure, loop, tmp_path):
