@@ -110,7 +110,8 @@ def suggest(
       sentences  sentences of which each token is annotated, in any document
       spans      the same, and questions whose span has an annotated token, or is
                  known to be incorrect
-    A document that has only entities in doc.spans is completely annotated.
+    A document that has only entities in doc.spans is completely annotated. One
+    that annotates only some labels is not: the others are asked.
 
     \b
     Examples:
