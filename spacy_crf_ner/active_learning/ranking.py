@@ -108,7 +108,7 @@ def rank_texts(
         nlp.select_pipes(disable=names[names.index(name) :]),
     ):
         for i, document in enumerate(documents):
-            for start, content in _pieces(nlp, document, options.unit):
+            for start, content in divide(nlp, document, options.unit):
                 pieces.append(AnnotatedText(content))
                 origins.append((i, start))
         work = partial(_measure, nlp, pipe)
@@ -134,7 +134,7 @@ def identify(text: str, question: Sequence[Any] = ()) -> str:
     return hashlib.sha256(json.dumps([text, *question]).encode()).hexdigest()[:16]
 
 
-def _pieces(nlp: Language, document: AnnotatedText, unit: str) -> Iterator[tuple[int, Any]]:
+def divide(nlp: Language, document: AnnotatedText, unit: str) -> Iterator[tuple[int, Any]]:
     """Yield the texts of a document to score, each with its first character."""
     if unit == "docs":
         yield 0, document.text

@@ -9,6 +9,7 @@ import typer
 from .. import active_learning
 from ..active_learning.suggestion import annotated_ids
 from ..annotate import Settings
+from ..pipeline.load import load
 from .console import annotation_progress
 from .options import (
     Component,
@@ -109,7 +110,8 @@ def suggest(
       sentences  sentences of which each token is annotated, in any document
       spans      the same, and questions whose span has an annotated token, or is
                  known to be incorrect
-    A document that has only entities in doc.spans is completely annotated.
+    A document that has only entities in doc.spans is completely annotated. One
+    that annotates only some labels is not: the others are asked.
 
     \b
     Examples:
@@ -122,7 +124,11 @@ def suggest(
         whole_files=whole_files,
         precision=precision,
     )
-    known = (each for corpus in exclude or () for each in annotated_ids(corpus, unit))
+    known: set[str] = set()
+    if exclude:
+        nlp = load(model)
+        for corpus in exclude:
+            known.update(annotated_ids(corpus, unit, nlp, component))
     options = active_learning.Options(
         n, unit, strategy, budget, repeats, sample, seed, frozenset(known), component
     )

@@ -30,14 +30,14 @@ BATCH_ROWS = 1000
 BUFFER = 2**20  # bytes
 
 
-class Table(NamedTuple):
-    """The columns of a dataset.
+class Tags(NamedTuple):
+    """The tags of a dataset.
 
     names: The name of each tag id; None for tags that are strings.
     plain: Whether the tags are labels without a prefix, as PER instead of I-PER.
     """
 
-    names: list[str] | None
+    names: tuple[str, ...] | None
     plain: bool
 
 
@@ -81,12 +81,18 @@ def read_hugging_face(
     if token_column == tag_column:
         fix = "Choose two columns"
         raise error(str(path), "a column of tokens and one of tags", shorten(columns), fix)
-    tables = {file: _table(file, *columns) for file in _files(path)}
-    names = {tuple(table.names or ()) for table in tables.values()}
-    if len(names) > 1:
-        got = " and ".join(shorten([*each]) for each in names)
+    files = _files(path)
+    found, used = set[tuple[str, ...] | None](), set[str | None]()
+    for file in files:
+        names, own = _names(file, *columns)
+        found.add(None if names is None else tuple(names))
+        used.update(own)
+    if len(found) > 1:
+        got = " and ".join(shorten([*(each or ())]) for each in found)
         raise error(str(path), "the same names of tags in all files", got, "Save it again")
-    return tagged_docs(path, nlp, log, partial(_rows, tables, columns))
+    is_plain = _is_plain(used, f"{path}, column {tag_column!r}")
+    tags = Tags(next(iter(found), None), is_plain)
+    return tagged_docs(path, nlp, log, partial(_rows, files, tags, columns))
 
 
 def _require_pyarrow() -> None:
@@ -137,8 +143,10 @@ def _schema(table: Any) -> "Schema":
     return table.schema_arrow if hasattr(table, "schema_arrow") else table.schema
 
 
-def _table(file: Path, token_column: str, tag_column: str) -> Table:
-    """Check the columns of a file, and find the names of its tags."""
+def _names(
+    file: Path, token_column: str, tag_column: str
+) -> tuple[list[str] | None, Iterable[str | None]]:
+    """Check the columns of a file. Returns the names of the tag ids, None for strings; and tags."""
     from pyarrow import types
 
     with _opened(file) as opened:
@@ -161,13 +169,13 @@ def _table(file: Path, token_column: str, tag_column: str) -> Table:
                 raise error(f"{file}, column {column!r}", expected, str(kind), fix)
         if text:
             found = {tag for batch in _batches(opened, [tag_column]) for tag in _distinct(batch)}
-            return Table(None, _is_plain(found, f"{file}, column {tag_column!r}"))
+            return None, found
         names = _class_names(schema, tag_column)
         if names is None:
             fix = "Name the ids: cast_column with Sequence(ClassLabel(names=[...])), and save it"
             got = "none in the metadata"
             raise error(f"{file}, column {tag_column!r}", "the names of the tag ids", got, fix)
-        return Table(names, _is_plain(names, f"{file}, column {tag_column!r}"))
+        return names, names
 
 
 def _is_plain(names: Iterable[str | None], where: str) -> bool:
@@ -176,7 +184,10 @@ def _is_plain(names: Iterable[str | None], where: str) -> bool:
     labels = sorted(given - {"O"})
     if any(map(TAG.fullmatch, labels)):
         return False
-    is_lower = all(TAG.fullmatch(label[:1].upper() + label[1:]) for label in labels)
+    # A label may begin like a tag, as "e-mail"; but no scheme has L-, E- or M- only.
+    is_lower = all(TAG.fullmatch(label[:1].upper() + label[1:]) for label in labels) and any(
+        label.startswith(("b-", "i-", "u-", "s-")) for label in labels
+    )
     if labels and (is_lower or "O" not in given):
         fix = "Rename the tags; O is for tokens outside of entities"
         raise error(where, "tags as O, B-PER and I-PER, or as O and PER", shorten(labels), fix)
@@ -220,10 +231,10 @@ def _batches(table: Any, columns: list[str]) -> Iterator["RecordBatch"]:
 
 
 def _rows(
-    tables: dict[Path, Table], columns: tuple[str, str], log: ConversionLog
+    files: list[Path], tags: Tags, columns: tuple[str, str], log: ConversionLog
 ) -> Iterator[TaggedToken]:
     sentence = 0
-    for file, table in tables.items():
+    for file in files:
         with _opened(file) as opened:
             spaces = [SPACES] if _has_spaces(_schema(opened)) else []
             number = 0
@@ -232,7 +243,7 @@ def _rows(
                     number += 1
                     sentence += 1
                     log.skipped("empty row", int(values[0] == []))
-                    yield from _row(f"{file}, row {number}", values, table, columns, sentence)
+                    yield from _row(f"{file}, row {number}", values, tags, columns, sentence)
 
 
 def _has_spaces(schema: "Schema") -> bool:
@@ -250,7 +261,7 @@ def _is_list(kind: Any) -> bool:
 
 
 def _row(
-    where: str, values: tuple[Any, ...], table: Table, columns: tuple[str, str], sentence: int
+    where: str, values: tuple[Any, ...], scheme: Tags, columns: tuple[str, str], sentence: int
 ) -> Iterator[TaggedToken]:
     words, tags = values[:2]
     spaces = values[2] if len(values) > 2 and values[2] is not None else [None] * len(words or ())
@@ -266,14 +277,14 @@ def _row(
         problem: Problem | None = None
         missing = value in NOT_ANNOTATED
         tag = "O" if missing else value
-        if table.names is not None and not missing:
-            if 0 <= value < len(table.names):
-                tag = table.names[value]
+        if scheme.names is not None and not missing:
+            if 0 <= value < len(scheme.names):
+                tag = scheme.names[value]
             else:
-                expected = f"a tag id below {len(table.names)}, or -1"
+                expected = f"a tag id below {len(scheme.names)}, or -1"
                 problem = "tag", error(where, expected, f"{value} ({word})", "Correct the row")
                 tag = "O"
-        if table.plain and tag != "O":
+        if scheme.plain and tag != "O":
             tag = f"I-{tag}"
         yield TaggedToken(
             where, word or "", tag, sentence, problem=problem, missing=missing, space=space

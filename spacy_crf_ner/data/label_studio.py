@@ -8,7 +8,7 @@ from spacy.language import Language
 from spacy.tokens import Doc
 
 from .json_records import Record, json_array, pop_typed, records_to_docs, shorten, store_meta
-from .offsets import RawSpan, raw_span, set_entities, set_incorrect_spans, tokenize
+from .offsets import RawSpan, raw_span, set_entities, set_incorrect_spans, tokenize, trim_whitespace
 from .repair_log import ConversionLog, error
 
 # Keys of a task in JSON-MIN: one of the first three shows that it was annotated.
@@ -82,39 +82,52 @@ def _annotation(where: str, task: Record, log: ConversionLog) -> Found | None:
     results = [_pop_objects(where, each, "result") for each in truth or valid]
     kind = "choices" if QUESTION in data else "labels"
     if kind == "choices":  # somebody may have seen the question without an answer
-        results = [each for each in results if _said(each, kind)]
+        results = [each for each in results if _choices(each)]
     log.skipped("cancelled", len(annotations) - len(valid))
     log.skipped("task", not results)
     if not results:
         return None
-    said = [_said(each, kind) for each in results]
+    others = len(valid) - 1
+    if kind == "choices":
+        _require_agreement(where, [_choices(each) for each in results], others, log)
+        return _answer(where, task, data, results[0], log)
+    labels = [result for result in results[0] if result.get("type") == "labels"]
+    kinds = {str(result.get("type")) for result in results[0]} - {"labels"}
+    if unread := sorted(kind for kind in kinds if kind.endswith("labels")):
+        fix = "Export a project that labels plain text"
+        raise error(where, "labels of text", shorten(unread), fix)
+    log.skipped("result", len(results[0]) - len(labels))
+    text = data.pop(_text_key(where, data, labels))
+    _require_agreement(where, [_spans(where, text, each) for each in results], others, log)
+    return text, [result.get("value") for result in labels], _meta(task, data), None
+
+
+def _require_agreement(where: str, said: list[list[str]], others: int, log: ConversionLog) -> None:
+    """Compare what annotations say with the first one, and count all `others`."""
     differing = [each for each in said if each != said[0]]
-    log.skipped("annotation", len(valid[1:]) - len(differing))
+    log.skipped("annotation", others - len(differing))
     for other in differing:
         got = f"{shorten(said[0])} and {shorten(other)}"
         fix = "Mark one of them as the ground truth, or keep the first with --repair"
         log.rejected("contradiction", error(where, "annotations that agree", got, fix))
-    if kind == "choices":
-        return _answer(where, task, data, results[0], log)
-    labels = [result for result in results[0] if result.get("type") == "labels"]
-    kinds = {str(result.get("type")) for result in results[0]} - {"labels"}
-    if others := sorted(kind for kind in kinds if kind.endswith("labels")):
-        fix = "Export a project that labels plain text"
-        raise error(where, "labels of text", shorten(others), fix)
-    log.skipped("result", len(results[0]) - len(labels))
-    text = data.pop(_text_key(where, data, labels))
-    return text, [result.get("value") for result in labels], _meta(task, data), None
 
 
-def _said(results: list[Record], kind: str) -> list[str]:
-    """Describe what an annotation says with results of a kind, to compare it."""
-    key, name = ("from_name", ANSWER) if kind == "choices" else ("type", kind)
-    values = [each.get("value") for each in results if each.get(key) == name]
-    return sorted(
-        json.dumps([value.get("start"), value.get("end"), value.get(kind)])
-        for value in values
-        if isinstance(value, dict)
-    )
+def _choices(results: list[Record]) -> list[str]:
+    values = [each.get("value") for each in results if each.get("from_name") == ANSWER]
+    return sorted(json.dumps(value.get("choices")) for value in values if isinstance(value, dict))
+
+
+def _spans(where: str, text: object, results: list[Record]) -> list[str]:
+    """Describe the spans of an annotation as they are read: trimmed, by label, each one once."""
+    said: set[str] = set()
+    content, log = text if isinstance(text, str) else "", ConversionLog(repair=True, spans_key="")
+    for value in (each.get("value") for each in results if each.get("type") == "labels"):
+        for part in _by_label(value, log):
+            start, end, label, *_ = _span(where, content, part, log)
+            if type(start) is type(end) is int and 0 <= start < end <= len(content):
+                start, end = trim_whitespace(content, start, end)
+            said.add(json.dumps([start, end, label]))
+    return sorted(said)
 
 
 def _meta(task: Record, data: Record) -> Record:

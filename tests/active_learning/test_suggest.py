@@ -19,6 +19,7 @@ from spacy_crf_ner.active_learning.suggestion import annotated_ids
 from spacy_crf_ner.annotate import Settings, WorkerError
 from spacy_crf_ner.data.offsets import INCORRECT
 from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.pipeline.label_sets import mark_annotated_labels
 
 LABELS = "LOC", "PER"
 TEXTS = ["Anna saw Bonn", "Bonn came", "It", "Élan 🙂 Bonn", "saw Anna saw", "It came", "Zoë it"]
@@ -244,16 +245,16 @@ def test_a_small_corpus_has_more_tasks_than_samples(model, loop, tmp_path):
     assert (summary["tasks"], summary["sample"], summary["not_chosen"]) == (6, 1, 0)
 
 
-def known_ids(folder, docs, unit):
+def known_ids(model, folder, docs, unit):
     DocBin(docs=docs, store_user_data=True).to_disk(folder / "known.spacy")
-    return frozenset(annotated_ids(folder / "known.spacy", unit))
+    return frozenset(annotated_ids(folder / "known.spacy", unit, spacy.load(model)))
 
 
 def asked_again(model, folder, docs, texts, unit):
     """The tasks about texts that remain when docs are excluded."""
     (folder / "pool.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
     tasks = []
-    for name, known in (("all", frozenset()), ("rest", known_ids(folder, docs, unit))):
+    for name, known in (("all", frozenset()), ("rest", known_ids(model, folder, docs, unit))):
         options = Options(n=1000, unit=unit, sample=0, repeats=0, exclude=known)
         summary = suggest(model, [folder / "pool.jsonl"], folder / name, options)
         tasks.append({(t["text"], *((t["spans"][0]["start"], t["spans"][0]["end"],
@@ -272,7 +273,9 @@ def test_an_annotated_text_is_not_asked_again(model, unsure, loop, tmp_path):
     columns = spacy.tokens.Doc(unsure.vocab, TEXTS[5].split())
     columns.set_ents([], default="outside")
     assert columns.text == TEXTS[5] + " "
-    docs = [whole, under_key, denied, columns]
+    empty = unsure.make_doc(TEXTS[6])
+    empty.spans["sc"] = []
+    docs = [whole, under_key, denied, columns, empty]
     pool, left = asked_again(model, tmp_path, docs, [*TEXTS, f"\n{TEXTS[0]} "], "docs")
     assert {text for (text,) in pool - left} == {TEXTS[0], f"\n{TEXTS[0]} ", TEXTS[1], TEXTS[5]}
 
@@ -294,6 +297,24 @@ def test_a_sentence_of_an_annotated_document_is_not_asked_again(model, unsure, l
     assert left == {("Bonn saw Anna.",), ("Anna came.",)}
 
 
+def test_an_empty_group_is_annotation_under_the_key_of_the_component(tmp_path):
+    nlp = spacy.blank("en")
+    key = nlp.add_pipe("crf_ner", config={"entities": "overlapping"}).entities_key
+    docs = [nlp.make_doc("It came"), nlp.make_doc("Bonn")]
+    docs[0].spans[key], docs[1].spans["other"] = [], []
+    DocBin(docs=docs).to_disk(tmp_path / "known.spacy")
+    assert {*annotated_ids(tmp_path / "known.spacy", "docs", nlp)} == {identify("It came")}
+
+
+def test_sentences_of_a_corpus_are_those_of_the_tokenizer(model, unsure, loop, tmp_path):
+    text = "Mr. Smith saw Bonn e.g. now. It came."
+    whole = spacy.blank("xx").make_doc(text)
+    assert [token.text for token in whole[:2]] == ["Mr", "."] and unsure(text)[0].text == "Mr."
+    whole.set_ents([], default="outside")
+    pool, left = asked_again(model, tmp_path, [whole], [text], "sentences")
+    assert pool == {("Mr. Smith saw Bonn e.g. now.",), ("It came.",)} and not left
+
+
 def test_an_answered_question_is_not_asked_again(model, unsure, loop, tmp_path):
     text = "Élan 🙂 Bonn"
     pool = [text, "Anna saw Bonn", "Bonn came"]
@@ -308,6 +329,24 @@ def test_an_answered_question_is_not_asked_again(model, unsure, loop, tmp_path):
     assert of_text == {(text, *at, label) for at in ((0, 4), (5, 6), (7, 11)) for label in LABELS}
     assert left - of_text == {q for q in questions if q[0] == "Anna saw Bonn"}
     assert left & of_text == {(text, 0, 4, "LOC")}
+
+
+def test_a_text_annotated_for_some_labels_is_asked_about_the_others(model, unsure, loop, tmp_path):
+    text = "Anna saw Bonn"
+    some, every = unsure.make_doc(text), unsure.make_doc("It came")
+    some.set_ents([some.char_span(0, 4, "PER")], default="outside")
+    some.spans[INCORRECT] = [some.char_span(9, 13, "LOC")]
+    every.set_ents([], default="outside")
+    mark_annotated_labels(some, ["PER", "ORG"])
+    mark_annotated_labels(every, [*LABELS, "ORG"])
+    for unit in ("docs", "sentences"):
+        (tmp_path / unit).mkdir()
+        _, left = asked_again(model, tmp_path / unit, [some, every], [text, "It came"], unit)
+        assert left == {(text,)}
+    questions, left = asked_again(model, tmp_path, [some, every], [text], "spans")
+    assert {(text, *at, label) for at in ((5, 8), (9, 13)) for label in LABELS} <= questions
+    assert left == {q for q in questions if q[1] > 4 and q[3] == "LOC"} - {(text, 9, 13, "LOC")}
+    assert left
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,16 @@ def test_tags_may_be_ids_or_strings_in_any_scheme(
     assert {ent.label_ for ent in doc.ents} == labels
 
 
+@pytest.mark.parametrize("label", ["PER", "e-mail"])
+def test_labels_without_prefix_are_found_over_all_shards(
+    label: str, tmp_path: Path, nlp: Language
+) -> None:
+    rows: Rows = [(["Ann", "saw"], [label, "O"]), (["Ann"], [label]), ([".", "."], ["O", "O"])]
+    dataset(rows, None).save_to_disk(tmp_path / "d", num_shards=3)
+    docs = list(read_hugging_face(tmp_path / "d", nlp))
+    assert said(docs) == [[f"Ann {label}"], [f"Ann {label}"], []]
+
+
 def test_tags_that_are_null_or_negative_are_not_annotated(tmp_path: Path, nlp: Language) -> None:
     rows: Rows = [(["a", "b", "c", "d", "e"], ["B-PER", -1, "O", None, -1])]
     (doc,) = read_hugging_face(folder(tmp_path / "ids", rows), nlp)

@@ -754,6 +754,43 @@ def test_annotators_who_contradict_each_other_are_told_or_counted(
         assert log.counts == {"skipped.annotation": 1}
 
 
+@pytest.mark.parametrize(
+    "first, second",
+    [
+        ([(2, 6, ["PER"])], [(2, 6, ["PER"]), (2, 6, ["PER"])]),
+        ([(2, 6, ["PER"])], [(2, 7, ["PER"])]),
+        ([(2, 6, ["PER", "ORG"])], [(2, 6, ["ORG", "PER"])]),
+        ([(2, 6, ["PER", "ORG"])], [(2, 6, ["ORG"]), (2, 6, ["PER"])]),
+        ([(2, 6, ["PER"], "Anna")], [(3, 7, ["PER"], "Anna")]),  # counted in UTF-16
+    ],
+)
+def test_annotators_agree_if_the_same_is_read(
+    first: Any, second: Any, tmp_path: Path, nlp: Language
+) -> None:
+    def values(spans: Any) -> Any:
+        return [dict(zip(("start", "end", "labels", "text"), each)) for each in spans]
+
+    both = two_annotations("🙂 Anna saw", values(first), values(second))
+    log = ConversionLog(spans_key="sc")
+    (doc,) = read_label_tasks(tmp_path / "a", nlp, both, log=log)
+    assert {(span.text, span.label_) for span in doc.spans["sc"]} == {
+        ("Anna", label) for label in first[0][2]
+    }
+    assert log.counts == {"skipped.annotation": 1}
+
+
+@pytest.mark.parametrize("other", [(0, 400, "LOC"), (0, 5, None), ("0", 5, "LOC")])
+def test_annotators_disagree_if_a_span_cannot_be_read(
+    other: Any, tmp_path: Path, nlp: Language
+) -> None:
+    start, end, label = other
+    values = [{"start": 0, "end": 5, "labels": ["LOC"]}]
+    extra = {"start": start, "end": end, "labels": [label]}
+    both = two_annotations("Hanoi now", values, [*values, extra])
+    with pytest.raises(CorpusError, match="record 1: expected annotations that agree"):
+        read_label_tasks(tmp_path / "a", nlp, both)
+
+
 def test_a_task_that_nobody_annotated_is_left_out(tmp_path: Path, nlp: Language) -> None:
     log = ConversionLog()
     tasks = [{"data": {"text": "a"}, "annotations": []}, task("b")]
