@@ -46,7 +46,7 @@ class Options(NamedTuple):
     repeats: At most this many tasks have the same text as most uncertain span; 0 for no limit.
     sample: The share of tasks that are a random sample, for evaluation.
     seed: Of the sample and of "random".
-    exclude: What is not asked again, see `annotated_ids`.
+    exclude: What is not asked again, see `exclusion.annotated_ids`.
     component: The name of the `crf_ner` component; None for the only one.
     """
 

@@ -5,32 +5,26 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
 import srsly
-from spacy.language import Language
-from spacy.tokens import Doc, Span
 
 from ..annotate.dataframes import load
 from ..annotate.inputs import find_sources
 from ..annotate.multiprocess import processes
 from ..annotate.readers import require_text_column
 from ..annotate.run import Progress, WorkerError, require_packages
-from ..annotate.runner import AnnotatedText
 from ..annotate.settings import Settings
 from ..annotate.shards import Shard, cut_shards, error_record
 from ..annotate.storage import locate
 from ..annotate.writers import json_line
 from ..atomic import atomic_write
-from ..data.offsets import INCORRECT
-from ..docbin import read_docbin
 from ..input_error import InputError
-from ..pipeline.label_sets import KEY, annotated_labels
 from ..pipeline.lookup import recognizer
-from .ranking import Options, divide, identify, rank_texts, require_options, sentences
+from .exclusion import is_excluded
+from .ranking import Options, rank_texts, require_options
 from .selection import Selection, Unit, until_enough, within_budget
 from .tasks import require_tool, write_tasks
 
@@ -124,74 +118,6 @@ def choose(selection: Selection, options: Options) -> tuple[list[Unit], list[Uni
     return within_budget(selection.ranked, left), sample
 
 
-def annotated_ids(
-    path: Path, unit: str, nlp: Language, component: str | None = None
-) -> Iterator[str]:
-    """Yield the ids of what a corpus answers, for `Options.exclude`.
-
-    path: A .spacy file or a folder of them.
-    unit: "docs", or another of `UNITS` to compare the sentences of docs too.
-    nlp, component: The pipeline that asks, and the name of its `crf_ner` component.
-
-    Yields the id of each text that is annotated, for all labels of the component: all of its
-    tokens; if none is, spans under any key in `doc.spans`, or an empty group under the component's
-    key. Of other texts, for questions: the ids of the first characters of annotated tokens, with
-    each annotated label if these are not all and the token is outside; and of spans that are known
-    to be incorrect. Texts have no whitespace at their ends.
-
-    Raises InputError if the pipeline has no such component.
-    """
-    pipe = recognizer(nlp, component)
-    _, docs = read_docbin(path, nlp.vocab)
-    for doc in docs:
-        tokens = [token for token in doc if not token.is_space]
-        groups = doc.spans.items()
-        keys = {key for key, spans in groups if spans or key == pipe.entities_key}
-        in_spans = bool(keys - {KEY, INCORRECT}) and not any(token.ent_iob for token in tokens)
-        incorrect = doc.spans.get(INCORRECT, ())
-        some = annotated_labels(doc)
-        if some is not None and some.issuperset(pipe.labels):
-            some = None
-        whole = (doc[tokens[0].i : tokens[-1].i + 1] for _ in tokens[:1])
-        for part in chain(whole, () if unit == "docs" else _all_sentences(doc, nlp)):
-            text, at = part.text, part.start_char
-            is_whole = in_spans or all(token.ent_iob or token.is_space for token in part)
-            if is_whole and some is None:
-                yield identify(text)
-            elif unit == "spans":
-                for token in (token for token in part if token.ent_iob):
-                    if some is None or token.ent_type:
-                        yield identify(text, [token.idx - at])
-                    else:
-                        yield from (identify(text, [token.idx - at, label]) for label in some)
-                for span in incorrect:
-                    yield identify(text, (span.start_char - at, span.end_char - at, span.label_))
-
-
-def _all_sentences(doc: Doc, nlp: Language) -> Iterator[Span]:
-    """Yield the sentences of a doc, and those that its text has in the input of the pipeline."""
-    yield from sentences(doc)
-    for start, text in divide(nlp, AnnotatedText(doc.text), "sentences"):
-        if span := doc.char_span(start, start + len(text)):
-            yield span
-
-
-def _is_excluded(unit: Unit, known: frozenset[str]) -> bool:
-    if not known:
-        return False
-    ids = [identify(unit.text.strip())]
-    if unit.question is not None:
-        start, end, label = unit.question
-        # No entity of any label overlaps an annotated one, or has a token that is outside.
-        ids += [
-            identify(unit.text, [at, *about])
-            for at in range(start, end)
-            for about in ((), (label,))
-        ]
-        ids += [unit.id, identify(unit.text, (start, end, ""))]
-    return not known.isdisjoint(ids)
-
-
 def _rank_shard(
     shard: Shard, gpu_id: int, *, model: str, settings: Settings, options: Options
 ) -> ShardUnits:
@@ -208,7 +134,7 @@ def _rank_shard(
         counts["tokens"] += document.words
         identity = (item.row or {}).get(settings.id_column)
         for unit in units:
-            if _is_excluded(unit, options.exclude):
+            if is_excluded(unit, options.exclude):
                 counts["excluded"] += 1
                 continue
             unit.source = {"file": item.file, "line": item.line, "id": identity, **unit.source}

@@ -7,7 +7,7 @@ import srsly
 import typer
 
 from .. import active_learning
-from ..active_learning.suggestion import annotated_ids
+from ..active_learning.exclusion import annotated_ids
 from ..annotate import Settings
 from ..pipeline.load import load
 from .console import annotation_progress

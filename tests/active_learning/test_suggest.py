@@ -14,8 +14,8 @@ from spacy.tokens import DocBin
 
 from overlapping import make_overlapping
 from spacy_crf_ner.active_learning import Options, suggest, suggestion
+from spacy_crf_ner.active_learning.exclusion import annotated_ids
 from spacy_crf_ner.active_learning.ranking import identify, rank_texts
-from spacy_crf_ner.active_learning.suggestion import annotated_ids
 from spacy_crf_ner.annotate import Settings, WorkerError
 from spacy_crf_ner.data.offsets import INCORRECT
 from spacy_crf_ner.input_error import InputError
