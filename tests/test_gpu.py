@@ -400,7 +400,7 @@ def test_weights_stay_in_one_buffer_for_cudnn(gpu, tiny_transformer):
 
 
 def test_an_lstm_over_characters_has_its_weights_in_one_buffer(gpu):
-    """Also that of a copied model: a warning is an error here."""
+    """In a copied model, too: a warning is an error here."""
     nlp = spacy.blank("en")
     tok2vec = {"@architectures": "spacy-crf-ner.CharWordEmbed.v1", "chars": "lstm"}
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": tok2vec}})
@@ -533,7 +533,7 @@ CRF_CONFIGS = ["cnn", "char", "transformer"]
 def test_gradients_of_shipped_configs_are_those_of_the_cpu(
     gpu, name, chars, size, tiny_transformer, monkeypatch
 ):
-    """Also where each doc is a batch, of which one has no token, and one only whitespace."""
+    """Also where each doc is a batch, one without tokens and one with whitespace only."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     config = load_config(ROOT / "configs" / f"{name}.cfg")
     config["paths"]["transformer"] = tiny_transformer

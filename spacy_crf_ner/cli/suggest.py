@@ -107,7 +107,7 @@ def suggest(
     \b
     --exclude compares texts, without whitespace at their ends, and leaves out:
       docs       documents that are completely annotated
-      sentences  sentences of which each token is annotated, in any document
+      sentences  sentences whose tokens are all annotated, in any document
       spans      the same, and questions whose span has an annotated token, or is
                  known to be incorrect
     A document that has only entities in doc.spans is completely annotated. One

@@ -35,7 +35,7 @@ def read_label_studio(path: Path, nlp: Language, log: ConversionLog | None = Non
         task of `spacy-crf-ner suggest --unit spans`, which has an "asked_span", the choice "yes" or
         "no" is read: only this span is annotated.
     nlp, log: As for all readers, see `format_detection.Reader`. For spans see `set_entities`; also
-        "contradiction": annotations of a task that do not agree, of which the first is kept; and
+        "contradiction": annotations of a task that do not agree, where the first is kept; and
         "utf16": old versions of Label Studio count in UTF-16, where an emoji is two characters. A
         span whose text matches by that count is repaired. A task that cannot be read is left out,
         but invalid JSON makes the whole file unreadable.
