@@ -139,11 +139,11 @@ def expected_counts(
         scored as, and the tag that it is counted as: (D,) ids. So one tag scheme is mapped to
         another.
     """
-    # On the CPU, as `Potentials.leaves`; in float64, as `distill`.
-    scores = [tensor.cpu().double() / temperature for tensor in potentials.tensors()]
+    # In float64, as `distill`.
+    scores = [tensor.double() / temperature for tensor in potentials.tensors()]
     if images is not None:
         E, A, start, end = scores
-        own, counted = (torch.from_numpy(ids).to(E.device) for ids in images)
+        own, counted = map(torch.from_numpy, images)
         scores = [E[:, own], A[..., own[:, None], own], start[..., own], end[..., own]]
     for score in scores:
         score.requires_grad_()
