@@ -20,12 +20,12 @@ PYTEST := python -m pytest --numprocesses auto --dist worksteal
 demo: .venv/ready $(MINILM)
 	$(BIN)/spacy project run all .
 	@echo
-	$(BIN)/spacy-crf-ner predict training/sample_en_transformer/calibrated \
+	$(BIN)/spacy-crf-ner predict training/sample_en_transformer/model-best \
 		"Ngozi Adeyemi flew from Lagos to Oslo on Friday." \
 		"apple pie is fine, but i would rather work at apple." \
 		"The Kestrel 5 was shown at the Leipzig Book Fair by Harbour Books."
 	@echo
-	@echo "Pipeline: training/sample_en_transformer/calibrated"
+	@echo "Pipeline: training/sample_en_transformer/model-best"
 	@echo "Figures:  metrics/sample_en_transformer.json"
 	@echo "Page:     pages/sample_en_transformer.html"
 	@echo

@@ -359,7 +359,7 @@ def _is_about(finding: Row, doc: int, start: int, end: int) -> bool:
 def trained(docs: Sequence[Doc], steps: int, seed: int, base: Path = CONFIG) -> Language:
     """Train the pipeline of a config on docs for a number of steps."""
     config = load_config(base, overrides={"system.seed": seed})
-    config["training"].update(_schedule(steps))
+    config["training"].update(_schedule(steps), before_to_disk=None)  # dev is not held out
     config["training"]["optimizer"]["learn_rate"]["total_steps"] = steps
     with TemporaryDirectory() as name:
         path = str(Path(name) / "train.spacy")

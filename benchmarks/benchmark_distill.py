@@ -148,6 +148,7 @@ class _Runs:
             "training.max_steps": self.steps,
             "training.eval_frequency": self.steps,
             "training.patience": 0,
+            "training.before_to_disk": None,
             "training.optimizer.learn_rate.total_steps": self.steps,
             "corpora.dev.limit": 1,  # the last model does not depend on dev
         }

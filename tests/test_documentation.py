@@ -52,7 +52,6 @@ REPLACED = {
     "--config char.cfg": "--config short.cfg",  # of `distill`
     " --folds 2": " --folds 0",  # training takes long
     " careful --recall 0.95": " new --recall 0.5",  # "careful" exists, and the corpus is small
-    "visualize training/calibrated": "visualize training/model-best",  # a block before makes it
     "export training/model-best exported": "export training/model-best new",  # so does "exported"
 }
 SHORT = {

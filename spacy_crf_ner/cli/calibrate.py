@@ -60,9 +60,6 @@ def calibrate(
         typer.Option(help="Of --recall (else it holds on average) and --ents-precision (0.95)."),
     ] = None,
     by_label: Annotated[bool, typer.Option("--by-label", help="--recall for each label.")] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Write over a pipeline in TARGET; other files stay.")
-    ] = False,
     gpu_id: GpuId = -1,
     precision: Precision = None,
     component: Component = None,
@@ -96,12 +93,10 @@ def calibrate(
       spacy-crf-ner calibrate training/model-best corpus/dev.spacy calibrated
       spacy-crf-ner calibrate training/model-best corpus/new.spacy careful --recall 0.98
     """
-    has_pipeline = all((target / name).is_file() for name in ("config.cfg", "meta.json"))
-    is_free = force and has_pipeline
-    if not is_free and target.exists() and (not target.is_dir() or any(target.iterdir())):
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InputError(
             f"{target}: expected a new or an empty folder, got a file, or a folder that is not "
-            "empty. Choose another folder; --force writes over a pipeline."
+            "empty. Choose another folder."
         )
     nlp = load(model, gpu_id, precision)
     examples = read_examples(nlp, corpus)

@@ -14,6 +14,7 @@ from ..pipeline.teaching import Teacher
 from ..training.init_config import shipped
 from ..training.taught_corpus import READER
 
+CALIBRATE = "spacy-crf-ner.calibrate_on_dev.v1"
 COPY = "spacy.copy_from_base_model.v1"
 
 
@@ -92,6 +93,9 @@ def student_config(
     dev_corpus = {"@readers": "spacy.Corpus.v1", "path": "${paths.dev}"}
     config["corpora"].update(train=train_corpus, dev=dev_corpus)
     config["training"].update(train_corpus="corpora.train", dev_corpus="corpora.dev", max_epochs=-1)
+    before_to_disk = config["training"]["before_to_disk"] or {}
+    if reader["hold_out"] and before_to_disk.get("@callbacks") == CALIBRATE:
+        config["training"]["before_to_disk"] = None  # the dev corpus is not gold
     key, scores = recognizer(nlp).entities_key, config["training"]["score_weights"]
     if (
         key

@@ -11,6 +11,7 @@ from spacy.language import Language
 from spacy.training import Example
 
 from ..input_error import InputError
+from ..pipeline.calibrated_pipe import read_by_earlier
 from ..pipeline.lookup import recognizer, require_recognizer
 from .matching import DocEntities, annotated, collect_entities
 from .promises import Promises, promise, require_flat, restored_on_error
@@ -60,10 +61,7 @@ def calibrate(
             f"[{name}] confidence: expected true, got false. Without it, entities have no "
             "confidence to calibrate: set it to true."
         )
-    names = nlp.pipe_names
-    pairs = ((eg.predicted.copy(), eg.reference) for eg in examples)
-    with nlp.select_pipes(disable=names[names.index(name) :]):
-        read = [Example(doc, gold) for doc, gold in nlp.pipe(pairs, as_tuples=True)]
+    read = read_by_earlier(nlp, name, examples)
     held_out: list[Example] = []
     if promises:
         random.Random(0).shuffle(read)

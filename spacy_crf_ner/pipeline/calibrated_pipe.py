@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
+from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.training import Example, validate_examples
 
@@ -114,3 +115,11 @@ class CalibratedPipe(CRFPipe):
             potentials, _ = self.chains.split(self._potentials([eg.predicted for eg in batch]))
             batches.append((potentials, gold, hidden))
         return batches
+
+
+def read_by_earlier(nlp: Language, name: str, examples: Iterable[Example]) -> list[Example]:
+    """Let the components before one process copies of the predicted docs."""
+    names = nlp.pipe_names
+    pairs = ((eg.predicted.copy(), eg.reference) for eg in examples)
+    with nlp.select_pipes(disable=names[names.index(name) :]):
+        return [Example(doc, gold) for doc, gold in nlp.pipe(pairs, as_tuples=True)]

@@ -35,8 +35,9 @@ class Setting(Generic[T]):
         return MappingProxyType(value) if isinstance(value, dict) else value  # type: ignore
 
     def __set__(self, pipe: Any, value: T) -> None:
-        is_change = self._name in pipe.settings
-        pipe.settings[self._name] = plain = self._plain(pipe, value)
+        known, plain = self._name in pipe.settings, self._plain(pipe, value)
+        is_change = known and plain != pipe.settings[self._name]
+        pipe.settings[self._name] = plain
         if is_change:
             write_setting(pipe, self._name, plain)
 

@@ -2,7 +2,6 @@
 
 import math
 import re
-import shutil
 import warnings
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -429,25 +428,6 @@ def test_the_command_saves_a_calibrated_pipeline(folder: Path, tmp_path: Path) -
     )
     assert f"Entities: {len(a)}; 0 were left out" in output
     assert len(a) == len(b) > 5 and np.mean(b) < np.mean(a) - 0.05
-
-
-def test_force_writes_over_a_pipeline_and_nothing_else(folder: Path, tmp_path: Path) -> None:
-    target = tmp_path / "out"
-    shutil.copytree(folder / "model", target)
-    shutil.copy(folder / "dev.spacy", target)
-    code, output = run(folder / "model", target / "dev.spacy", target)
-    assert code == 1 and "--force" in output
-    assert spacy.load(target).get_pipe("crf_ner").temperature == 1.0
-    code, output = run(target, target / "dev.spacy", target, "--force")  # its own source
-    assert code == 0, output
-    assert spacy.load(target).get_pipe("crf_ner").temperature != 1.0
-    assert (target / "dev.spacy").read_bytes() == (folder / "dev.spacy").read_bytes()
-
-    (notes := tmp_path / "notes").mkdir()
-    (notes / "meta.json").write_text("{}")
-    code, output = run(folder / "model", folder / "dev.spacy", notes, "--force")
-    assert code == 1 and f"{notes}: expected a new or an empty folder" in output.replace("\n", "")
-    assert [path.name for path in notes.iterdir()] == ["meta.json"]
 
 
 @pytest.mark.parametrize("beta", [0.5, 1.0, 3.0])

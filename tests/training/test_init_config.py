@@ -35,6 +35,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.filterwarnings("ignore:.* best temperature")  # dev is what it learns
 @pytest.mark.parametrize("gpu", [False, True])
 @pytest.mark.parametrize("optimize", PURPOSES)
 @pytest.mark.parametrize("tok2vec", TOK2VECS)
@@ -216,6 +217,7 @@ def test_the_configs_are_part_of_the_package() -> None:
         assert shipped(path.name).read_text("utf-8") == path.read_text("utf-8")
 
 
+@pytest.mark.filterwarnings("ignore:.* best temperature")  # dev is what it learns
 def test_overlapping_entities_are_chosen_by_their_f1(tmp_path: Path) -> None:
     assert changes("cnn", layers=2) == {
         "components.ner.entities": "overlapping",
