@@ -81,6 +81,7 @@ def new_label(
         settings: Dict[str, Any] = {
             "system.seed": int(seed),
             "training.eval_frequency": 1000,
+            "training.before_to_disk": None,
             "components.ner.entities": "overlapping",
             "components.ner.model.skip": True,
         }

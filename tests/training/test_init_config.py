@@ -259,6 +259,7 @@ def test_overlapping_entities_are_chosen_by_their_f1(tmp_path: Path) -> None:
     }
     added["training"]["optimizer"]["learn_rate"] = 0.05
     added["training"].update({"max_steps": 60, "eval_frequency": 60})
+    added["training"]["before_to_disk"] = None  # calibrated on VERB alone, all would change
     added["initialize"]["after_init"] = {
         "@callbacks": "spacy-crf-ner.add_labels.v1",
         "labels": ["VERB"],
