@@ -253,6 +253,7 @@ def confidence(
     for model, dev_file, test_file in zip(models, dev, test):
         nlp = spacy.load(model)
         ner: Any = nlp.get_pipe("ner")
+        ner.temperature = ner.platt_slope = ner.platt_intercept = None  # the fits of its training
         before = collect_entities(_predicted(nlp, test_file))
         calibrate(nlp, Corpus(dev_file)(nlp))
         fitted = ner.platt_scaling
