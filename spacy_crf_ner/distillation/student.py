@@ -11,10 +11,10 @@ from thinc.api import Config
 from ..input_error import InputError
 from ..pipeline.lookup import recognizer
 from ..pipeline.teaching import Teacher
+from ..training.calibration import without_calibration
 from ..training.init_config import shipped
 from ..training.taught_corpus import READER
 
-CALIBRATE = "spacy-crf-ner.calibrate_on_dev.v1"
 COPY = "spacy.copy_from_base_model.v1"
 
 
@@ -93,9 +93,8 @@ def student_config(
     dev_corpus = {"@readers": "spacy.Corpus.v1", "path": "${paths.dev}"}
     config["corpora"].update(train=train_corpus, dev=dev_corpus)
     config["training"].update(train_corpus="corpora.train", dev_corpus="corpora.dev", max_epochs=-1)
-    before_to_disk = config["training"]["before_to_disk"] or {}
-    if reader["hold_out"] and before_to_disk.get("@callbacks") == CALIBRATE:
-        config["training"]["before_to_disk"] = None  # the dev corpus is not gold
+    if reader["hold_out"]:  # the dev corpus is not gold
+        without_calibration(config)
     key, scores = recognizer(nlp).entities_key, config["training"]["score_weights"]
     if (
         key

@@ -35,9 +35,8 @@ class Setting(Generic[T]):
         return MappingProxyType(value) if isinstance(value, dict) else value  # type: ignore
 
     def __set__(self, pipe: Any, value: T) -> None:
-        known, plain = self._name in pipe.settings, self._plain(pipe, value)
-        is_change = known and plain != pipe.settings[self._name]
-        pipe.settings[self._name] = plain
+        is_change = self._name in pipe.settings
+        pipe.settings[self._name] = plain = self._plain(pipe, value)
         if is_change:
             write_setting(pipe, self._name, plain)
 
@@ -70,4 +69,6 @@ class FittedSetting(Setting[float | None]):
         if self._name in pipe.settings:
             # Store it with the weights: the config may be used to train other weights.
             pipe.cfg[self._name], value = self._plain(pipe, value), None
+            if pipe.settings[self._name] is None:
+                return  # the config has no number to remove, and to write to it is slow
         super().__set__(pipe, value)

@@ -2,53 +2,117 @@
 
 import random
 import warnings
-from collections.abc import Callable, Iterable
-from itertools import count
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 
 from spacy.language import Language
 from spacy.training import Example
 from spacy.util import resolve_dot_names
+from thinc.api import Config
 
+from ..input_error import InputError
 from ..pipeline.calibrated_pipe import read_by_earlier
+from ..pipeline.gold import gold_entities
 from ..pipeline.lookup import FACTORY, recognizer
 
+CALLBACK = "spacy-crf-ner.calibrate_on_dev.v1"
+FITS = ("temperature", "platt_slope", "platt_intercept")
 
-def calibrate_on_dev(max_docs: int = 1000) -> Callable[[Language], Language]:
+
+def calibrate_on_dev(max_words: int = 10_000) -> Callable[[Language], Language]:
     """Make `spacy-crf-ner.calibrate_on_dev.v1`, for `[training.before_to_disk]`.
 
     Each time that the pipeline is saved, temperature and Platt scaling of its `crf_ner` components
-    are fitted to `training.dev_corpus`. Entities stay the same, unless they depend on confidences:
-    with a threshold, or with `decode = "f_score"`. Frozen components, and those with a temperature
-    in the config, are left as they are.
+    are fitted to `training.dev_corpus`. Some are left as they are: frozen ones; those with one of
+    these numbers in the config; and those whose entities depend on confidences, by a threshold or
+    `decode = "f_score"`, as the scores of the training would be of other entities.
 
-    max_docs: The number of docs, chosen at random from a larger corpus; 0 for all.
+    max_words: The number of tokens in random dev docs, about; 0 for all docs.
 
-    The callback raises InputError if no doc has annotated entities. It warns as `fit_temperature`
-    and `fit_platt_scaling`, but for the first time, when the pipeline has learned nothing yet.
+    Warns about dev docs whose entities the component cannot learn, which are left out; if no dev
+    doc has entities, and then calibrates nothing; and as `fit_temperature` and `fit_platt_scaling`,
+    but for the first time, when a pipeline has mostly learned nothing yet.
     """
-    saves = count()
+    chosen: dict[str, list[Example]] | None = None
 
     def before_to_disk(nlp: Language) -> Language:
-        config = nlp.config.interpolate()
-        frozen = config["training"]["frozen_components"]
-        (dev,) = resolve_dot_names(config, [config["training"]["dev_corpus"]])
-        examples = list(dev(nlp))
-        if 0 < max_docs < len(examples):
-            examples = random.Random(0).sample(examples, max_docs)
+        nonlocal chosen
+        if chosen is not None:
+            _fit(nlp, chosen)
+            return nlp
+        examples = _read_dev(nlp)
+        chosen = {name: _choose(nlp, name, examples, max_words) for name in _calibrated(nlp)}
         with warnings.catch_warnings():
-            if next(saves) == 0:
-                warnings.simplefilter("ignore")
-            for name in nlp.pipe_names:
-                if nlp.get_pipe_meta(name).factory == FACTORY and name not in frozen:
-                    _calibrate(nlp, name, examples)
+            warnings.simplefilter("ignore")
+            _fit(nlp, chosen)
         return nlp
 
     return before_to_disk
 
 
-def _calibrate(nlp: Language, name: str, examples: Iterable[Example]) -> None:
+def without_calibration(config: Config) -> None:
+    """Remove the callback from a config whose dev corpus is not gold, or not held out."""
+    if (config["training"].get("before_to_disk") or {}).get("@callbacks") == CALLBACK:
+        config["training"]["before_to_disk"] = None
+
+
+def _read_dev(nlp: Language) -> list[Example]:
+    """Read the dev corpus; a reader that shuffles must not change the random numbers of others."""
+    config = nlp.config.interpolate()
+    state = random.getstate()
+    (dev,) = resolve_dot_names(config, [config["training"]["dev_corpus"]])
+    examples = list(dev(nlp))
+    random.setstate(state)
+    return examples
+
+
+def _calibrated(nlp: Language) -> Iterator[str]:
+    """Yield the names of the components to calibrate."""
+    frozen = nlp.config.interpolate()["training"]["frozen_components"]
+    for name in nlp.pipe_names:
+        if nlp.get_pipe_meta(name).factory == FACTORY and name not in frozen:
+            pipe = recognizer(nlp, name)
+            is_given = any(pipe.settings[each] is not None for each in FITS)
+            cut = pipe.threshold or any(pipe.thresholds.values()) or pipe.decode == "f_score"
+            if not is_given and not cut:
+                yield name
+
+
+def _choose(nlp: Language, name: str, examples: Sequence[Example], words: int) -> list[Example]:
+    """Choose random docs of so many words that are annotated, and with what can be learned."""
     pipe = recognizer(nlp, name)
-    if pipe.settings["temperature"] is None:
-        read = read_by_earlier(nlp, name, examples)
-        pipe.fit_temperature(read)
-        pipe.fit_platt_scaling(read)
+    found: list[Example] = []
+    problems: list[InputError] = []
+    for eg in examples:
+        try:
+            if pipe.chains.is_annotated(eg):
+                found.append(eg)
+        except InputError as problem:
+            problems.append(problem)
+    if problems:
+        warnings.warn(
+            f"[{name}] calibration leaves out {len(problems)} of {len(examples)} docs of the dev "
+            f"corpus, for an entity that cannot be learned. The first: {problems[0]}",
+            stacklevel=2,
+        )
+    random.Random(0).shuffle(found)
+    ends = accumulate(len(eg.predicted) for eg in found)
+    chosen = [eg for eg, end in zip(found, ends) if not words or end - len(eg.predicted) < words]
+    if any(gold_entities(eg.reference, pipe.entities_key) for eg in chosen):
+        return chosen
+    warnings.warn(
+        f"[{name}] calibration: expected entities in the dev corpus, got none in {len(chosen)} "
+        "docs. The confidences are not calibrated. Annotate some docs, or set "
+        "training.before_to_disk to null.",
+        stacklevel=2,
+    )
+    return []
+
+
+def _fit(nlp: Language, chosen: dict[str, list[Example]]) -> None:
+    for name, examples in chosen.items():
+        if examples:
+            pipe = recognizer(nlp, name)
+            read = read_by_earlier(nlp, name, examples)
+            pipe.fit_temperature(read)
+            pipe.fit_platt_scaling(read)

@@ -15,6 +15,7 @@ from spacy.training.loop import train
 from thinc.api import Config
 
 from ..input_error import InputError
+from .calibration import without_calibration
 from .taught_corpus import READER as TAUGHT
 
 DEV = 0.1  # the share of the training docs that choose the checkpoint
@@ -84,8 +85,9 @@ def known_negatives(doc: Doc, key: str | None, labels: Collection[str]) -> Doc:
 
 
 def _with_corpora(config: Config, folder: Path) -> Config:
-    """Replace the paths of both corpora."""
+    """Replace the paths of both corpora; who holds out a fold calibrates on it."""
     own = deepcopy(config)
+    without_calibration(own)
     for part in ("train", "dev"):
         path = str(folder / f"{part}.spacy")
         reader = own["training"][f"{part}_corpus"].split(".")

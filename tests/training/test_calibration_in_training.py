@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import spacy
 from spacy.language import Language
-from spacy.tokens import DocBin
+from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Corpus, Example
 from spacy.training.initialize import init_nlp
 from spacy.training.loop import train
@@ -18,8 +18,8 @@ from thinc.api import Config
 from pipelines import make_examples
 from spacy_crf_ner.distillation.student import student_config
 from spacy_crf_ner.evaluation.calibration import calibrate
-from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.training.calibration import calibrate_on_dev
+from spacy_crf_ner.training.cross_validation import train_folds
 
 ROOT = Path(__file__).parents[2]
 TRAIN = [
@@ -111,13 +111,15 @@ def test_the_training_is_the_same_to_the_bit(corpus: Path, tmp_path: Path) -> No
 
 
 def test_a_random_part_of_a_larger_corpus(corpus: Path, tmp_path: Path) -> None:
-    config = make_config(corpus, **{"training.before_to_disk.max_docs": 3})
+    config = make_config(corpus, **{"training.before_to_disk.max_words": 7})  # the third is cut
     nlp = trained(config, tmp_path)
     found = fits(nlp)
-    examples = random.Random(0).sample(list(Corpus(corpus / "dev.spacy")(nlp)), 3)
-    assert found == pytest.approx(expected(nlp, examples), rel=1e-5)
+    examples = list(Corpus(corpus / "dev.spacy")(nlp))
+    random.Random(0).shuffle(examples)
+    assert sum(len(eg.predicted) for eg in examples[:2]) < 7
+    assert found == pytest.approx(expected(nlp, examples[:3]), rel=1e-5)
     assert found != pytest.approx(expected(nlp, corpus / "dev.spacy"), rel=1e-2)
-    config["training"]["before_to_disk"]["max_docs"] = 0
+    config["training"]["before_to_disk"]["max_words"] = 0
     nlp = trained(config, tmp_path)
     assert fits(nlp) == pytest.approx(expected(nlp, corpus / "dev.spacy"), rel=1e-5)
 
@@ -170,15 +172,96 @@ def test_only_the_first_save_is_silent(corpus: Path) -> None:
         callback(nlp)
 
 
-def test_a_dev_corpus_without_annotation_is_an_error(corpus: Path, tmp_path: Path) -> None:
+def write(docs: list[Doc], path: Path) -> str:
+    DocBin(docs=docs).to_disk(path)
+    return str(path)
+
+
+@pytest.mark.parametrize("has_entities", [False, None])
+def test_without_entities_in_dev_nothing_is_calibrated(
+    has_entities: bool | None, corpus: Path, tmp_path: Path
+) -> None:
+    """The docs are not annotated, or without an entity; spaCy trains as ever."""
     nlp = spacy.blank("en")
     docs = [nlp("Anna saw Bonn"), nlp("it came")]
-    DocBin(docs=docs).to_disk(tmp_path / "dev.spacy")
-    config = make_config(corpus, **{"paths.dev": str(tmp_path / "dev.spacy")})
-    with pytest.raises(
-        InputError, match="expected examples with annotated entities, got 2 without"
-    ):
-        train(init_nlp(config), tmp_path)
+    for doc in docs if has_entities is False else ():
+        doc.set_ents([], default="outside")
+    config = make_config(corpus, **{"paths.dev": write(docs, tmp_path / "dev.spacy")})
+    with pytest.warns(UserWarning, match=r"\[ner\] calibration: expected entities .* got none"):
+        assert fits(trained(config, tmp_path / "out")) == [1.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("entities", ["flat", "overlapping"])
+@pytest.mark.parametrize("space, label", [("there", "DOG"), ("\n", "PER")])
+def test_what_cannot_be_learned_is_left_out(
+    space: str, label: str, entities: str, corpus: Path, tmp_path: Path
+) -> None:
+    """spaCy scores such docs, and so do we."""
+    nlp = spacy.blank("en")
+    docs = list(DocBin().from_disk(corpus / "dev.spacy").get_docs(nlp.vocab))
+    odd = Doc(nlp.vocab, ["Anna", "saw", space, "Rex"])
+    odd.set_ents([Span(odd, 2, 4, label)], default="outside")
+    settings = {"paths.dev": write([odd, *docs], tmp_path / "dev.spacy")}
+    settings["components.ner.entities"] = entities
+    with pytest.warns(UserWarning, match="leaves out 1 of 7 docs") as caught:
+        found = trained(make_config(corpus, **settings), tmp_path / "out")
+    assert "Rex" in str(next(w.message for w in caught if "leaves out" in str(w.message)))
+    assert fits(found) == pytest.approx(expected(found, corpus / "dev.spacy"), rel=1e-5)
+
+
+def test_docs_without_annotation_do_not_count(corpus: Path, tmp_path: Path) -> None:
+    nlp = spacy.blank("en")
+    docs = list(DocBin().from_disk(corpus / "dev.spacy").get_docs(nlp.vocab))
+    path = write([*(nlp("Anna saw Bonn again") for _ in range(40)), *docs], tmp_path / "dev.spacy")
+    settings = {"paths.dev": path, "training.before_to_disk.max_words": 15}
+    found = trained(make_config(corpus, **settings), tmp_path / "out")
+    few = {**settings, "paths.dev": str(corpus / "dev.spacy")}
+    assert fits(found) == fits(trained(make_config(corpus, **few), tmp_path / "few"))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"threshold": 0.5},
+        {"thresholds": {"PER": 0.5}},
+        {"decode": "f_score"},
+        {"platt_slope": 2.0},
+        {"platt_intercept": 1.0},
+    ],
+)
+def test_scores_are_of_the_saved_entities(
+    settings: dict[str, Any], corpus: Path, tmp_path: Path
+) -> None:
+    """spaCy scores a pipeline before it is calibrated: that must not change entities."""
+    config = make_config(corpus)
+    config["components"]["ner"].update(settings)
+    nlp = trained(config, tmp_path)
+    given = [settings.get(name, value) for name, value in zip(FITS, (1.0, 1.0, 0.0))]
+    assert fits(nlp) == given
+    scores = nlp.evaluate(list(Corpus(corpus / "dev.spacy")(nlp)))
+    assert nlp.meta["performance"]["ents_f"] == pytest.approx(scores["ents_f"])
+
+
+def test_a_reader_that_draws_random_numbers_takes_none_from_the_training(
+    corpus: Path, tmp_path: Path
+) -> None:
+    weights = []
+    for key, more in (("with", {}), ("without", UNCALIBRATED)):
+        config = make_config(corpus, **more)
+        config["corpora"]["dev"]["augmenter"] = {"@augmenters": "spacy.lower_case.v1", "level": 0.5}
+        ner: Any = trained(config, tmp_path / key).get_pipe("ner")
+        weights.append(ner.model.to_bytes())
+    assert weights[0] == weights[1]
+
+
+def test_folds_are_trained_without(corpus: Path) -> None:
+    """The tenth that chooses the checkpoint can have a label that the others lack."""
+    nlp = spacy.blank("en")
+    docs = [eg.reference for eg in make_examples(nlp, TRAIN * 3)]
+    for i, doc in enumerate(docs):
+        doc.set_ents([Span(doc, 0, 1, f"RARE{i}"), *(ent for ent in doc.ents if ent.start > 0)])
+    for trained_nlp, _ in train_folds(make_config(corpus), docs, [i % 2 for i in range(12)]):
+        assert fits(trained_nlp) == [1.0, 1.0, 0.0]
 
 
 @pytest.mark.parametrize("hold_out", [0, 10])
