@@ -102,6 +102,8 @@ class _Simulation:
     def run(self, strategy: str, seed: int, rounds: int) -> None:
         """Ask, answer and train in rounds."""
         known = self._known(strategy, seed)
+        if len(known) > rounds:
+            return
         ids = random.Random(seed).sample(sorted(self.by_id), self.sentences)
         asked: List[str] = []  # ids of sentences, or questions
         for row in known:
