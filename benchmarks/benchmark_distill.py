@@ -110,6 +110,7 @@ class _Runs:
             return known
         config = self.out / f"{student}.cfg"
         shipped = load_config(ROOT / "configs" / f"{student}.cfg", overrides=self._overrides(seed))
+        shipped["training"]["before_to_disk"] = None  # dev is one doc
         shipped.to_disk(config)
         gold, dev = corpus / f"{of.gold}.spacy", corpus / "dev.spacy"
         # The scores of a teacher are those of all students of a condition.
@@ -148,7 +149,6 @@ class _Runs:
             "training.max_steps": self.steps,
             "training.eval_frequency": self.steps,
             "training.patience": 0,
-            "training.before_to_disk": None,
             "training.optimizer.learn_rate.total_steps": self.steps,
             "corpora.dev.limit": 1,  # the last model does not depend on dev
         }

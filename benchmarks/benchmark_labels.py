@@ -81,11 +81,11 @@ def new_label(
         settings: Dict[str, Any] = {
             "system.seed": int(seed),
             "training.eval_frequency": 1000,
-            "training.before_to_disk": None,
             "components.ner.entities": "overlapping",
             "components.ner.model.skip": True,
         }
         config = load_config(CONFIG, overrides=settings)
+        config["training"]["before_to_disk"] = None
         joint, _ = train(init_nlp(_reading(config, corpus, LABELS["gmb"])))
         before, _ = train(init_nlp(_reading(config, corpus, old)))
         before.to_disk(out / "before")

@@ -62,7 +62,11 @@ def make_config(corpus: Path, name: str = "cnn", **overrides: Any) -> Config:
         "training.optimizer.learn_rate.warmup_steps": 1,
         "training.optimizer.learn_rate.initial_rate": 0.01,
     }
-    return load_config(ROOT / "configs" / f"{name}.cfg", overrides={**small, **overrides})
+    callback = overrides.pop("training.before_to_disk", ...)
+    config = load_config(ROOT / "configs" / f"{name}.cfg", overrides={**small, **overrides})
+    if callback is None:  # old versions of confection do not override a block with it
+        config["training"]["before_to_disk"] = None
+    return config
 
 
 def trained(config: Config, output: Path) -> Language:
