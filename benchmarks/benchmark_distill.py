@@ -21,6 +21,7 @@ from benchmark_accuracy import CORPORA, _spread
 from benchmark_speed import _prepared
 from spacy_crf_ner.evaluation.calibration import reliability
 from spacy_crf_ner.evaluation.matching import collect_entities
+from spacy_crf_ner.training.calibration import without_calibration
 
 TEACHER = "teacher"
 SHARE = 10  # one in so many train docs has gold entities in the conditions with a part of them
@@ -110,7 +111,7 @@ class _Runs:
             return known
         config = self.out / f"{student}.cfg"
         shipped = load_config(ROOT / "configs" / f"{student}.cfg", overrides=self._overrides(seed))
-        shipped["training"]["before_to_disk"] = None  # dev is one doc
+        without_calibration(shipped)  # dev is one doc
         shipped.to_disk(config)
         gold, dev = corpus / f"{of.gold}.spacy", corpus / "dev.spacy"
         # The scores of a teacher are those of all students of a condition.

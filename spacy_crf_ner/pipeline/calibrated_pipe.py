@@ -14,6 +14,7 @@ from .crf_pipe import BATCH_SIZE, CRFPipe
 from .platt_scaling import UNCHANGED, PlattScaling, fit_platt_scaling
 from .temperature_scaling import Batch, fit_temperature
 
+CALIBRATION = ("temperature", "platt_slope", "platt_intercept")
 BATCH_TOKENS = 10_000  # of annotations of one doc
 
 

@@ -21,7 +21,7 @@ from ..ml.potentials import SCORES, Potentials
 from ..ml.threads import use_one_thread_after_fork
 from ..tags import TAG_OUTSIDE, TagScheme
 from .annotation import Prediction, add_confidence_extension, annotate
-from .calibrated_pipe import CalibratedPipe
+from .calibrated_pipe import CALIBRATION, CalibratedPipe
 from .flat import FlatChain
 from .gold import collect_labels
 from .interval_scheduling import Candidate, best_beside
@@ -34,7 +34,7 @@ from .teaching import Lesson, Teacher, find_lessons, mixture_counts
 
 DECODINGS = ("viterbi", "f_score")
 ENTITIES = ("flat", "overlapping")
-FITTED = ("temperature", "platt_slope", "platt_intercept", "span_threshold")
+FITTED = (*CALIBRATION, "span_threshold")
 
 DEFAULT_MODEL = """
 [model]

@@ -11,12 +11,11 @@ from spacy.util import resolve_dot_names
 from thinc.api import Config
 
 from ..input_error import InputError
-from ..pipeline.calibrated_pipe import read_by_earlier
+from ..pipeline.calibrated_pipe import CALIBRATION, read_by_earlier
 from ..pipeline.gold import gold_entities
 from ..pipeline.lookup import FACTORY, recognizer
 
 CALLBACK = "spacy-crf-ner.calibrate_on_dev.v1"
-FITS = ("temperature", "platt_slope", "platt_intercept")
 
 
 def calibrate_on_dev(max_words: int = 10_000) -> Callable[[Language], Language]:
@@ -40,8 +39,9 @@ def calibrate_on_dev(max_words: int = 10_000) -> Callable[[Language], Language]:
         if chosen is not None:
             _fit(nlp, chosen)
             return nlp
-        examples = _read_dev(nlp)
-        chosen = {name: _choose(nlp, name, examples, max_words) for name in _calibrated(nlp)}
+        names = [*_calibrated(nlp)]
+        examples = _read_dev(nlp) if names else []
+        chosen = {name: _choose(nlp, name, examples, max_words) for name in names}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             _fit(nlp, chosen)
@@ -72,14 +72,14 @@ def _calibrated(nlp: Language) -> Iterator[str]:
     for name in nlp.pipe_names:
         if nlp.get_pipe_meta(name).factory == FACTORY and name not in frozen:
             pipe = recognizer(nlp, name)
-            is_given = any(pipe.settings[each] is not None for each in FITS)
+            is_given = any(pipe.settings[each] is not None for each in CALIBRATION)
             cut = pipe.threshold or any(pipe.thresholds.values()) or pipe.decode == "f_score"
             if not is_given and not cut:
                 yield name
 
 
 def _choose(nlp: Language, name: str, examples: Sequence[Example], words: int) -> list[Example]:
-    """Choose random docs of so many words that are annotated, and with what can be learned."""
+    """Choose random docs, of about these words, that are annotated with what can be learned."""
     pipe = recognizer(nlp, name)
     found: list[Example] = []
     problems: list[InputError] = []

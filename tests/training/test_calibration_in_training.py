@@ -128,14 +128,20 @@ def test_a_random_part_of_a_larger_corpus(corpus: Path, tmp_path: Path) -> None:
     assert fits(nlp) == pytest.approx(expected(nlp, corpus / "dev.spacy"), rel=1e-5)
 
 
+def calibrated_to(temperature: float, corpus: Path, folder: Path) -> str:
+    """The path of a trained pipeline with a temperature of its own."""
+    nlp = trained(make_config(corpus), folder)
+    nlp.get_pipe("ner").temperature = temperature  # type: ignore[attr-defined]
+    nlp.to_disk(folder / "changed")
+    return str(folder / "changed")
+
+
 def test_what_is_not_trained_or_given_is_left_alone(corpus: Path, tmp_path: Path) -> None:
-    source = trained(make_config(corpus), tmp_path / "source")
-    source.get_pipe("ner").temperature = 1.5  # type: ignore[attr-defined]
-    source.to_disk(tmp_path / "source" / "changed")
+    source = calibrated_to(1.5, corpus, tmp_path / "source")
     config = make_config(corpus)
     config["components"]["given"] = {**config["components"]["ner"], "temperature": 2.0}
     config["components"]["frozen"] = {
-        "source": str(tmp_path / "source" / "changed"),
+        "source": source,
         "component": "ner",
     }
     config["nlp"]["pipeline"] = ["frozen", "given", "ner"]
@@ -148,11 +154,9 @@ def test_what_is_not_trained_or_given_is_left_alone(corpus: Path, tmp_path: Path
 
 def test_a_fit_of_earlier_weights_is_replaced(corpus: Path, tmp_path: Path) -> None:
     """A sourced component was calibrated; training goes on."""
-    source = trained(make_config(corpus), tmp_path / "source")
-    source.get_pipe("ner").temperature = 7.0  # type: ignore[attr-defined]
-    source.to_disk(tmp_path / "source" / "changed")
+    source = calibrated_to(7.0, corpus, tmp_path / "source")
     config = make_config(corpus)
-    config["components"]["ner"] = {"source": str(tmp_path / "source" / "changed")}
+    config["components"]["ner"] = {"source": source}
     nlp = trained(config, tmp_path / "out")
     found = fits(nlp)
     assert found[0] != pytest.approx(7.0, rel=0.1)
