@@ -36,16 +36,19 @@ class Condition(NamedTuple):
     texts: Train parts whose texts the teacher reads besides: "pool" for all other corpora, "rest"
         for what is not in the tenth; "" for none.
     is_taught: Whether a teacher reads the docs.
+    folds: Of the gold docs, for teachers that have not seen what they read; 0: the teacher has.
     """
 
     gold: str
     texts: str
     is_taught: bool
+    folds: int = 0
 
 
 CONDITIONS = {
     "gold": Condition("train", "", False),
     "gold, distilled": Condition("train", "", True),
+    "gold, distilled by folds": Condition("train", "", True, folds=3),
     "gold, distilled on all texts": Condition("train", "pool", True),
     "a tenth of gold": Condition("tenth", "", False),
     "a tenth of gold, distilled on the rest": Condition("tenth", "rest", True),
@@ -124,6 +127,7 @@ class _Runs:
             words = ["distill", *map(str, texts), str(folder), "--teacher", str(teacher)]
             words += ["--gold", str(gold), "--dev", str(dev), "--config", str(config)]
             words += ["--weight", str(self.weight), "--temperature", str(self.temperature)]
+            words += ["--folds", str(of.folds)]
             _ours([*words, "--resume"], folder / "log")
         else:
             words = ["train", str(config), "--output", str(folder)]

@@ -28,6 +28,7 @@ class Source(NamedTuple):
     kind: "txt", "jsonl", "csv", "tsv", "parquet" or "spacy".
     compression: "", "gz" or "zst".
     size: Bytes, as stored. modified: Time of the last change, in nanoseconds.
+    group: Files of different groups are in different shards.
     """
 
     location: Location
@@ -35,6 +36,7 @@ class Source(NamedTuple):
     compression: str
     size: int
     modified: int
+    group: int = 0
 
     @property
     def name(self) -> str:

@@ -39,8 +39,8 @@ class Shard(NamedTuple):
 def cut_shards(sources: list[Source], settings: Settings) -> Iterator[Shard]:
     """Split a corpus into shards, which depend only on the files and settings.
 
-    A shard may contain several files with the same columns, but never several kinds of files, and
-    never more than one .parquet, .csv or .tsv file.
+    A shard may contain several files with the same columns, but never several kinds or groups of
+    files, and never more than one .parquet, .csv or .tsv file.
     """
     names = (f"part-{number:06}" for number in count())
     typed = settings.format == "parquet"
@@ -106,10 +106,10 @@ def error_record(item: Item, id_column: str) -> dict[str, Any]:
 
 
 def _groups(sources: list[Source]) -> Iterator[list[Source]]:
-    """Group consecutive files with the same columns."""
+    """Group consecutive files of a group with the same columns."""
     alone = ("parquet", "csv", "tsv")
     keys = ((i if source.kind in alone else -1, source) for i, source in enumerate(sources))
-    for _, group in groupby(keys, lambda each: (each[0], each[1].kind)):
+    for _, group in groupby(keys, lambda each: (each[0], each[1].kind, each[1].group)):
         yield [source for _, source in group]
 
 

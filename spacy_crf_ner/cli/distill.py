@@ -56,6 +56,14 @@ def distill(
     temperature: Annotated[
         float, typer.Option(help="Divides all scores: over 1, improbable entities count more.")
     ] = 1.0,
+    folds: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Train the teachers again, once for each fold of the --gold documents, which is "
+            "read by those that have not seen it; 0: the given teachers read all.",
+        ),
+    ] = 0,
     text_column: TextField = "text",
     whole_files: WholeFiles = False,
     component: Component = None,
@@ -81,6 +89,10 @@ def distill(
     OUTPUT/teachers/errors.jsonl lists it, and the exit code is 2. --resume keeps finished
     shards; the training starts again. Of several GPUs, the first one trains.
 
+    Teachers are sure of documents that they were trained on, and teach little about them.
+    With --folds 3 they are trained again, with their own configs, on two thirds of the
+    documents of --gold, and read the other third.
+
     \b
     Examples:
       spacy-crf-ner distill texts/ student --teacher training/model-best
@@ -102,12 +114,14 @@ def distill(
             dev=dev,
             weight=weight,
             temperature=temperature,
+            folds=folds,
             component=component,
             workers=workers,
             gpu_ids=gpu_numbers(gpu_id),
             resume=resume,
             restart=restart,
             progress=annotation_progress("Teaching"),
+            on_fold=lambda k: typer.echo(f"Training without fold {k} of {folds}", err=True),
         )
     typer.echo(srsly.json_dumps(summary, indent=2))
     if summary["errors"]:

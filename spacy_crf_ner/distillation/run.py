@@ -1,6 +1,6 @@
 """Distillation: the teachers' scores of a corpus, and the training of a student on them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from ..pipeline.lookup import recognizer
 from ..training.taught_corpus import require_numbers
 from ..training.taught_shard import as_example
 from .agreement import write_held_out
+from .folds import train_fold_teachers
 from .shards import MAX_CHARACTERS, SHARD_SIZE, LoadedTeacher, TeachingRun
 from .student import load_student, require_teachers, student_config
 
@@ -39,12 +40,14 @@ def distill(
     dev: Path | None = None,
     weight: float = 0.5,
     temperature: float = 1.0,
+    folds: int = 0,
     component: str | None = None,
     workers: int = 0,
     gpu_ids: Sequence[int] = (),
     resume: bool = False,
     restart: bool = False,
     progress: AbstractContextManager[OnProgress] = nullcontext(lambda progress: None),  # noqa: B008
+    on_fold: Callable[[int], None] = lambda number: None,
 ) -> Summary:
     """Train a student pipeline on the distributions of teachers over the entities of texts.
 
@@ -62,16 +65,20 @@ def distill(
     dev: The same, for the evaluations; None measures agreement with the teachers on a tenth of the
         docs, or about 1000, which are not trained on.
     weight, temperature: As for `spacy-crf-ner.TaughtCorpus.v1`.
+    folds: If not 0, each fold of the gold docs is read by teachers that are trained, with the
+        configs of the given ones, on the other folds. They stay in the output, in folds/.
     component: The name of the teachers' component, if they have several.
     workers, gpu_ids: As for `annotate`; the first GPU also trains.
     resume: Continue an earlier run: keep its finished shards. The training starts again.
     restart: Replace the output of an earlier run.
     progress: A context for the run of the teachers, of a function that is called when a worker has
         loaded them, and after each shard.
+    on_fold: Called with the number of a fold, from 1, before its teachers are trained.
 
     Returns the counts of the documents, and the folder of the student, "model".
     Raises InputError for teachers of other labels than each other, the gold corpus or the config,
-    for no document with a token, and as `annotate`; WorkerError and OSError as `annotate`.
+    for no document with a token, for folds without a gold corpus, for teachers whose config cannot
+    be trained again, and as `annotate`; WorkerError and OSError as `annotate`.
     """
     require_numbers(weight, temperature)
     if not teachers:
@@ -80,22 +87,38 @@ def distill(
     _require_free(
         out, {"--teacher": teachers, "--config": [config], "--gold": [gold], "--dev": [dev]}
     )
+    if folds and gold is None:
+        raise InputError(
+            f"folds: expected a gold corpus, to divide into {folds}, got none. Add it."
+        )
     nlp = load_student(config)
-    kinds = [LoadedTeacher(each, -1, None, component).common for each in teachers]
+    loaded = [LoadedTeacher(each, -1, None, component) for each in teachers]
+    kinds = [each.common for each in loaded]
     require_teachers(nlp, kinds, teachers)
     for corpus in filter(None, (gold, dev)):
         _require_gold(nlp, corpus, kinds[0].labels)
+    golds = [] if gold is None else [gold]
+    of_folds: list[list[str]] = []
+    if folds and gold is not None:
+        golds, of_folds = train_fold_teachers(
+            *(loaded, gold, folds, out / "folds"),
+            gpu_id=[*gpu_ids, -1][0],
+            again=restart,
+            on_fold=on_fold,
+        )
+    del loaded
     with progress as on_progress:
         run = TeachingRun(
             model=teachers[0],
-            inputs=[*([] if gold is None else [gold]), *inputs],
+            inputs=[*golds, *inputs],
             output=out / "teachers",
             settings=settings,
             resume=resume,
             restart=restart,
             on_progress=on_progress,
-            has_gold=gold is not None,
+            gold=len(golds),
             teachers=teachers,
+            of_folds=of_folds,
             component=component,
             student=nlp.config.to_str(),
         )

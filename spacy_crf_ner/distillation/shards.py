@@ -1,9 +1,10 @@
 """A run of the teachers over a corpus: their scores, in shards."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -39,31 +40,35 @@ class TeachingRun(Run):
     """A corpus, its teachers, and the folder for their scores.
 
     model: The first teacher. The other arguments of `Run` as for `distill`.
-    has_gold: Whether the first input has gold entities, which are kept.
+    gold: The number of the first inputs that have gold entities, which are kept.
     teachers: All of them.
+    of_folds: If not empty, the teachers of each of the inputs with gold entities, instead of these.
     component: The name of their component, if there are several.
     student: The config of the student, whose tokenizer the teachers are given.
     """
 
-    has_gold: bool
+    gold: int
     teachers: Sequence[str]
+    of_folds: Sequence[Sequence[str]]
     component: str | None
     student: str
 
     def __post_init__(self) -> None:
         super().__post_init__()
         found = self.sources.sources
-        if self.has_gold:
-            n = len(find_sources(self.inputs[:1], self.location).sources)
+        if self.gold:
+            n = len(find_sources(self.inputs[: self.gold], self.location).sources)
             for i, source in enumerate(found[:n]):
                 if source.kind != "spacy":
                     raise InputError(
                         f"{source.name}: expected a .spacy file of gold docs, got another file. "
                         "Convert it with spacy-crf-ner convert."
                     )
-                found[i] = source._replace(kind=GOLD)
+                found[i] = source._replace(kind=GOLD, group=i if self.of_folds else 0)
             if found[n:]:
                 require_text_column(found[n], self.settings.text_column)
+        names = (source.name for source in found)
+        self.teachers_of = dict(zip(names, self.of_folds))
 
     @property
     def load(self) -> Callable[[str | None, int], str | None]:
@@ -74,13 +79,18 @@ class TeachingRun(Run):
     def work(self) -> Callable[..., ShardReport]:
         """What a worker does with a shard, a GPU, settings and the output."""
         return partial(
-            teach_shard, teachers=self.teachers, component=self.component, student=self.student
+            teach_shard,
+            teachers=self.teachers,
+            teachers_of=self.teachers_of,
+            component=self.component,
+            student=self.student,
         )
 
     def fingerprint(self, settings: Settings) -> dict[str, Any]:
         """Describe everything that the shards depend on."""
         nlp = Config().from_str(self.student)["nlp"]
-        prints = [make_fingerprint(each, self.sources, settings) for each in self.teachers]
+        names = [*self.teachers, *chain.from_iterable(self.of_folds)]
+        prints = [make_fingerprint(each, self.sources, settings) for each in names]
         return {
             **prints[0],
             "model": [each["model"] for each in prints],
@@ -142,11 +152,14 @@ class LoadedTeacher:
         return list(self.pipe.teach(own)[1])
 
 
-@lru_cache(maxsize=None)
+@lru_cache(maxsize=1)
 def load_teachers(
     teachers: tuple[str, ...], gpu_id: int, precision: str | None, component: str | None
 ) -> list[LoadedTeacher]:
-    """Load pipelines, once per process. Raises InputError for one without the component."""
+    """Load pipelines, once if they are the ones of the last shard of the process.
+
+    Raises InputError for one without the component.
+    """
     return [LoadedTeacher(model, gpu_id, precision, component) for model in teachers]
 
 
@@ -172,6 +185,7 @@ def teach_shard(
     gpu_id: int,
     *,
     teachers: Sequence[str],
+    teachers_of: Mapping[str, Sequence[str]],
     component: str | None,
     student: str,
     settings: Settings,
@@ -179,9 +193,12 @@ def teach_shard(
 ) -> ShardReport:
     """Compute the scores of a shard; write the docs without errors, then the report.
 
+    teachers_of: The teachers of some files, which are in shards of their own.
+
     Raises OSError if a file cannot be written, and errors of the machine as `annotate_frames`.
     """
-    loaded = load_teachers(tuple(teachers), gpu_id, settings.precision, component)
+    names = (teachers_of.get(item.file, teachers) for item in shard.items)
+    loaded = load_teachers(tuple(next(names, ())), gpu_id, settings.precision, component)
     nlp = load_tokenizer(student)
     blank = sum(item.row is None and not item.reason for item in shard.items)
 

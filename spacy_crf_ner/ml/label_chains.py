@@ -21,9 +21,9 @@ def split(potentials: Potentials, n: int) -> tuple[Potentials, Callable[[Potenti
 
     Returns potentials of B * M docs, all labels of a doc, then those of the next one: emissions
     (N * M, n), transitions (B * M, n, n), start and end (B * M, n); and a callback that takes the
-    gradient for them and returns that for the given ones.
+    gradient for them and returns that for the given ones, if their transitions are (C, C).
     """
-    B, M = len(potentials.lengths), (len(potentials.start) - 1) // (n - 1)
+    B, M = len(potentials.lengths), (potentials.start.shape[-1] - 1) // (n - 1)
     emissions, transitions, start, end = (getattr(potentials, name) for name in SCORES)
     lengths = np.repeat(potentials.lengths, M)
     # For each row, its token among all N, and its label.
@@ -32,17 +32,22 @@ def split(potentials: Potentials, n: int) -> tuple[Potentials, Callable[[Potenti
     )
     token = np.repeat(begins, lengths) + np.arange(lengths.sum())
     label = np.repeat(np.tile(np.arange(M), B), lengths)
-    source, own = token * M + label, np.arange(M)
+    source, own, docs = token * M + label, np.arange(M), start.shape[:-1]
 
     E = np.zeros((len(source), n), emissions.dtype)
     E[:, 1:] = emissions[:, 1:].reshape(-1, n - 1)[source]
-    A = np.zeros((M, n, n), transitions.dtype)
-    A[:, 1:, 1:] = transitions[1:, 1:].reshape(M, n - 1, M, n - 1)[own, :, own]
-    A[:, 0, 1:] = transitions[0, 1:].reshape(M, n - 1)
-    A[:, 1:, 0] = transitions[1:, 0].reshape(M, n - 1)
-    first, last = np.zeros((2, M, n), start.dtype)
-    first[:, 1:], last[:, 1:] = start[1:].reshape(M, n - 1), end[1:].reshape(M, n - 1)
-    A, first, last = np.tile(A, (B, 1, 1)), np.tile(first, (B, 1)), np.tile(last, (B, 1))
+    A = np.zeros((*docs, M, n, n), transitions.dtype)
+    blocks = transitions[..., 1:, 1:].reshape(*docs, M, n - 1, M, n - 1)
+    A[..., 1:, 1:] = np.einsum("...mamb->...mab", blocks)
+    A[..., 0, 1:] = transitions[..., 0, 1:].reshape(*docs, M, n - 1)
+    A[..., 1:, 0] = transitions[..., 1:, 0].reshape(*docs, M, n - 1)
+    first, last = np.zeros((2, *docs, M, n), start.dtype)
+    first[..., 1:] = start[..., 1:].reshape(*docs, M, n - 1)
+    last[..., 1:] = end[..., 1:].reshape(*docs, M, n - 1)
+    A, first, last = (
+        np.array(np.broadcast_to(each, (B, *shape))).reshape(B * M, *shape[1:])
+        for each, shape in ((each, each.shape[len(docs) :]) for each in (A, first, last))
+    )
     rows = Potentials(E, lengths, A, first, last, potentials.constrained)
 
     def backprop(gradient: Potentials) -> Potentials:

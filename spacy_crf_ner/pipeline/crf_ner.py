@@ -351,6 +351,7 @@ class CRFEntityRecognizer(CalibratedPipe):
 
         If the gold docs have teachers (see `spacy-crf-ner.TaughtCorpus.v1`), it is the weighted sum
         of this loss and temperature^2 * KL(teachers || model), at their weight and temperature.
+        Each doc may have teachers of its own, of the same kind.
 
         scores: The potentials of the predicted docs.
 
@@ -382,7 +383,7 @@ class CRFEntityRecognizer(CalibratedPipe):
         """Add the loss against teachers to that against gold entities, and their gradients."""
         from ..ml.losses import distill
 
-        teachers, _, weight, temperature = lessons[0]
+        teachers, _, weight, temperature = lessons[0]  # those of others are of the same kind
         for teacher in teachers:
             teacher.require_kind(self.labels, self.entities, self.layers, f"[{self.name}]")
         counts = mixture_counts(lessons, self.labels, self._scheme_name, self.chains_of)

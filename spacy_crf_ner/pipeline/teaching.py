@@ -7,6 +7,7 @@ Axes: T tokens of a doc, C tags of a teacher.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -47,6 +48,11 @@ class Teacher:
     transitions: NDArray[np.float32]
     start: NDArray[np.float32]
     end: NDArray[np.float32]
+
+    @property
+    def kind(self) -> tuple[str, tuple[str, ...], str, int]:
+        """All but the scores."""
+        return self.scheme, self.labels, self.entities, self.layers
 
     def equals(self, other: "Teacher") -> bool:
         """Whether all fields are equal."""
@@ -91,7 +97,7 @@ class Teacher:
 class Lesson(NamedTuple):
     """What the teachers of a doc say, and how much it counts.
 
-    teachers: The same object for all docs of a corpus.
+    teachers: Of one kind each for all docs of a corpus; one object for all docs of a teacher.
     emissions: (T, C) for each teacher, with a row for each predicted token.
     weight: Of the divergence from the teachers; the weight of the gold entities is 1 - weight.
     temperature: Divides the scores of the teachers and of the student.
@@ -108,18 +114,24 @@ def find_lessons(examples: Sequence[Example], name: str) -> list[Lesson]:
 
     name: The name of the component, for messages.
 
-    Raises InputError for lessons that only some docs have, or of different teachers, and for one
-    that does not have a row for each token.
+    Raises InputError for lessons that only some docs have, or of other kinds of teachers, and for
+    one that does not have a row for each token.
     """
     found: list[Any] = [eg.reference.user_data.get(KEY) for eg in examples]
     if all(lesson is None for lesson in found):
         return []
+    first = next(lesson for lesson in found if lesson is not None)
+    kinds = [teacher.kind for teacher in first.teachers]
     for eg, lesson in zip(examples, found):
         where = f"[{name}] doc {eg.text[:60]!r}"
-        if lesson is None or lesson[0] is not found[0][0] or lesson[2:] != found[0][2:]:
+        if (
+            lesson is None
+            or [teacher.kind for teacher in lesson.teachers] != kinds
+            or lesson[2:] != first[2:]
+        ):
             raise InputError(
-                f"{where}: expected a teacher, and the same for all docs of a batch, got another "
-                "or none. Train on one corpus with teachers, and on no other beside it."
+                f"{where}: expected a teacher, of the same kind for all docs of a batch, got "
+                "another or none. Train on one corpus with teachers, and on no other beside it."
             )
         for emissions in lesson.emissions:
             if len(emissions) != len(eg.predicted):
@@ -147,16 +159,35 @@ def mixture_counts(
     parts = []
     student = chains_of(scheme, labels).scheme
     for k, teacher in enumerate(lessons[0].teachers):
-        emissions = [lesson.emissions[k] for lesson in lessons]
         chains = chains_of(teacher.scheme, labels)
         own = chains.scheme
-        potentials, _ = chains.split(teacher.potentials(emissions, labels, chains_of))
+        potentials, _ = chains.split(_potentials(lessons, k, labels, chains_of))
         constraints, images = own.constraints, None
         if own.name != student.name:
             constraints, images = own.in_biluo, (own.image, student.image)
         counts = expected_counts(potentials, constraints, lessons[0].temperature, images)
         parts.append(counts)
     return mixture(parts)
+
+
+def _potentials(
+    lessons: Sequence[Lesson], k: int, labels: tuple[str, ...], chains_of: ChainsOf
+) -> Potentials:
+    """Return the potentials of docs by the k-th teacher of each."""
+    found = []
+    for _, group in groupby(lessons, lambda lesson: id(lesson.teachers[k])):
+        of_teacher = list(group)
+        emissions = [lesson.emissions[k] for lesson in of_teacher]
+        found.append(of_teacher[0].teachers[k].potentials(emissions, labels, chains_of))
+    if len(found) == 1:
+        return found[0]
+    E = np.concatenate([each.emissions for each in found])
+    lengths = np.concatenate([each.lengths for each in found])
+    A, start, end = (
+        np.concatenate([np.repeat(array[None], len(p.lengths), 0) for p, array in zip(found, of)])
+        for of in zip(*(each.arrays()[1:] for each in found))
+    )
+    return Potentials(E, lengths, A, start, end, True)
 
 
 def probable_entities(

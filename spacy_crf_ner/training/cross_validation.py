@@ -43,6 +43,7 @@ def train_folds(
     gpu_id: int = -1,
     seed: int = 0,
     negative_key: str | None = None,
+    only: Collection[int] | None = None,
 ) -> Iterator[tuple[Language, list[int]]]:
     """Train with a config on all docs but those of a fold, for each fold.
 
@@ -52,11 +53,12 @@ def train_folds(
     fold_of: The fold of each doc.
     negative_key: The key in `doc.spans` of negative spans; None for none. Those with a label that
         no entity has in the docs to train on are left out.
+    only: The folds to leave out, one after the other; None for all.
 
     Yields each pipeline, with the indices of the docs that it has not seen.
     Raises InputError for a config whose corpora have no path.
     """
-    for fold in sorted(set(fold_of)):
+    for fold in sorted(set(fold_of) if only is None else only):
         held_out = [i for i, each in enumerate(fold_of) if each == fold]
         rest = [i for i, each in enumerate(fold_of) if each != fold]
         dev = {*random.Random(seed + fold).sample(rest, max(1, round(DEV * len(rest))))}

@@ -7,8 +7,6 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
 from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.training import Example
@@ -55,28 +53,33 @@ def taught_corpus(
         counts = map(count_docs, waiting) if hold_out else repeat(0)
         first = dict(zip(waiting, accumulate(counts, initial=0)))  # index in the corpus
         rng.shuffle(waiting)
-        teachers: list[Teacher] = []  # the same objects for all docs
+        known: list[Teacher] = []  # one object for all docs of a teacher
+        kinds: list[object] = []
         opened: list[list[_Row]] = []
         is_empty = True
         while waiting or opened:
             while waiting and len(opened) < OPEN_FILES:
                 file = waiting.pop()
                 shard = read_shard(file, nlp.vocab)
-                teachers = teachers or shard.teachers
-                _require_same(teachers, shard.teachers, file)
-                rows = [_Row(file, *row) for row in zip(*shard[:2], shard.emissions)]
+                teachers = [_shared(teacher, known) for teacher in shard.teachers]
+                kinds = kinds or [teacher.kind for teacher in teachers]
+                _require_kinds(kinds, teachers, file)
+                rows = [
+                    _Row(file, doc, expected, Lesson(teachers, emissions, weight, temperature))
+                    for doc, expected, emissions in zip(*shard[:2], shard.emissions)
+                ]
                 numbered = enumerate(rows, first[file])
                 rows = [row for i, row in numbered if not hold_out or i % hold_out]
                 rng.shuffle(rows)
                 opened += [rows] if rows else []
             if opened:
                 (i,) = rng.choices(range(len(opened)), [*map(len, opened)])
-                file, doc, expected, emissions = opened[i].pop()
+                file, doc, expected, lesson = opened[i].pop()
                 if not opened[i]:
                     del opened[i]
                 eg = as_example(nlp, doc)
                 _require_tokens(eg, expected, file)
-                doc.user_data[KEY] = Lesson(teachers, emissions, weight, temperature)
+                doc.user_data[KEY] = lesson
                 yield eg
                 is_empty = False
         if is_empty:  # spaCy would wait for docs forever
@@ -101,15 +104,22 @@ class _Row(NamedTuple):
     file: Path
     doc: Doc
     checksum: int
-    emissions: list[NDArray[np.float32]]
+    lesson: Lesson
 
 
-def _require_same(teachers: list[Teacher], others: list[Teacher], file: Path) -> None:
-    pairs = zip(teachers, others)
-    if len(teachers) != len(others) or not all(a.equals(b) for a, b in pairs):
+def _shared(teacher: Teacher, known: list[Teacher]) -> Teacher:
+    for each in known:
+        if each.equals(teacher):
+            return each
+    known.append(teacher)
+    return teacher
+
+
+def _require_kinds(kinds: list[object], teachers: list[Teacher], file: Path) -> None:
+    if [teacher.kind for teacher in teachers] != kinds:
         raise InputError(
-            f"{file}: expected the teachers of the other files in the folder, got others. Keep the "
-            "files of one run of spacy-crf-ner distill in a folder."
+            f"{file}: expected the kinds of teachers of the other files in the folder, got others. "
+            "Keep the files of one run of spacy-crf-ner distill in a folder."
         )
 
 

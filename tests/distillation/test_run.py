@@ -17,7 +17,7 @@ from thinc.api import Config
 
 from pipelines import SENTENCES, TOK2VEC, ents, make_examples, train
 from spacy_crf_ner.annotate import WorkerError
-from spacy_crf_ner.distillation import DEFAULTS, distill, run, shards
+from spacy_crf_ner.distillation import DEFAULTS, distill, folds, run, shards
 from spacy_crf_ner.distillation.agreement import interval
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.teaching import KEY
@@ -236,6 +236,108 @@ def test_gold_docs_keep_their_entities_and_are_taught(
     assert (summary["empty"], summary["in"]) == (1, len(SENTENCES))  # one is "", one more is raw
     unannotated = next(eg for eg in found if eg.text == SENTENCES[0][0] and not eg.reference.ents)
     assert not any(token.ent_iob for token in unannotated.reference)
+
+
+@pytest.fixture(scope="module")
+def trainable(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A teacher that `spacy train` has made, so that its config has corpora."""
+    folder = tmp_path_factory.mktemp("trainable")
+    gold = write_gold(folder / "gold.spacy", 2)
+    config = write_config(folder / "teacher.cfg", steps=8)
+    paths = {"paths.train": str(gold), "paths.dev": str(gold)}
+    spacy_train(config, folder, overrides=paths)
+    return str(folder / "model-last")
+
+
+def test_each_fold_of_gold_has_teachers_that_have_not_seen_it(
+    trainable: str, student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gold, texts = write_gold(tmp_path / "gold.spacy"), tmp_path / "in.jsonl"
+    write_texts(texts, TEXTS[:2])
+    seen: List[List[str]] = []
+    read = folds.train_folds
+
+    def train_folds(config: Any, docs: Any, *args: Any, **settings: Any) -> Any:
+        for nlp, held_out in read(config, docs, *args, **settings):
+            seen.append([doc.text for i, doc in enumerate(docs) if i not in held_out])
+            yield nlp, held_out
+
+    monkeypatch.setattr(folds, "train_folds", train_folds)
+    numbers: List[int] = []
+    out = tmp_path / "out"
+    two = [trainable, trainable]
+    settings = {"gold": gold, "dev": gold, "folds": 3, "on_fold": numbers.append}
+    summary = distill(two, [texts], out, student, **settings)
+    assert numbers == [1, 1, 2, 2, 3, 3]
+    assert (summary["in"], summary["empty"]) == (len(SENTENCES) + 1, 1)
+    (folder,) = (out / "folds").iterdir()
+    vocab = spacy.blank("en").vocab
+    readings = [list(DocBin().from_disk(each).get_docs(vocab)) for each in folder.glob("*.spacy")]
+    assert sorted(doc.text for docs in readings for doc in docs) == sorted(t for t, _ in SENTENCES)
+    # The scores of each doc are those of the teachers that were trained without it.
+    given = spacy.load(trainable)
+    found = 0
+    for file in find_shards(out / "teachers"):
+        shard = read_shard(file, vocab)
+        names = [trainable] * 2
+        for fold, docs in enumerate(sorted(folder.glob("*.spacy"))):
+            of_fold = [doc.text for doc in DocBin().from_disk(docs).get_docs(vocab)]
+            if {doc.text for doc in shard.docs if doc.ents} & {*of_fold}:
+                names = [str(folder / f"fold-{fold}-teacher-{k}") for k in (0, 1)]
+                assert not {*of_fold} & {*seen[2 * fold], *seen[2 * fold + 1]}
+                assert {*of_fold} | {*seen[2 * fold]} == {text for text, _ in SENTENCES}
+        for k, name in enumerate(names):
+            nlp = spacy.load(name)
+            assert nlp.get_pipe("ner").labels == given.get_pipe("ner").labels
+            for doc, emissions in zip(shard.docs, shard.emissions, strict=True):
+                _, (expected,) = nlp.get_pipe("ner").teach([nlp.make_doc(doc.text)])
+                np.testing.assert_allclose(emissions[k], expected, atol=1e-5)
+                found += 1
+    assert found == 2 * (sum(map(bool, dict(SENTENCES))) + 2)
+    assert spacy.load(folder / "fold-0-teacher-0").get_pipe("ner").temperature != 1.0
+    # What is there is not trained again, and the result is the same.
+    before = contents(out, "teachers/part-*", "model-last/ner/model")
+    distill(two, [texts], out, student, **settings, resume=True)
+    assert len(numbers) == 6
+    assert contents(out, "teachers/part-*", "model-last/ner/model") == before
+    distill(two, [texts], out, student, **settings, restart=True)
+    assert len(numbers) == 12
+
+
+def test_folds_that_were_trained_are_kept(
+    trainable: str, student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gold = write_gold(tmp_path / "gold.spacy")
+
+    def killed_in(last: int) -> Any:
+        def on_fold(number: int) -> None:
+            numbers.append(number)
+            if number == last:
+                raise KeyboardInterrupt
+
+        return on_fold
+
+    for last, expected in ((2, [1, 2]), (3, [2, 3]), (0, [3])):
+        numbers: List[int] = []
+        ended = pytest.raises(KeyboardInterrupt) if last else nullcontext()
+        with ended:
+            settings = {"gold": gold, "dev": gold, "folds": 3, "on_fold": killed_in(last)}
+            distill([trainable], [], tmp_path / "out", student, **settings)
+        assert numbers == expected
+    # Other gold docs have other folds.
+    other = write_gold(tmp_path / "other.spacy", 2)
+    settings = {"gold": other, "dev": gold, "folds": 3, "on_fold": numbers.append}
+    distill([trainable], [], tmp_path / "another", student, **settings)
+    assert numbers == [3, 1, 2, 3]
+
+
+def test_numbers_of_folds_that_are_errors(trainable: str, student: Path, tmp_path: Path) -> None:
+    gold, texts = write_gold(tmp_path / "gold.spacy"), write_texts(tmp_path / "in.jsonl", TEXTS)
+    with pytest.raises(InputError, match="folds: expected a gold corpus, to divide into 2, got no"):
+        distill([trainable], [texts], tmp_path / "out", student, folds=2)
+    for number in (1, 100):
+        with pytest.raises(InputError, match=f"folds: expected 2 to .*, got {number}"):
+            distill([trainable], [], tmp_path / "out", student, gold=gold, folds=number)
 
 
 def test_empty_texts_and_failures_are_counted(

@@ -302,8 +302,44 @@ def test_rows_that_are_not_those_of_the_tokens_are_errors():
         ner.get_loss(egs, mine)
 
 
-@pytest.mark.parametrize("fault", ["none", "other teacher", "other weight"])
-def test_a_batch_has_the_same_teachers(fault):
+@pytest.mark.parametrize("scheme", ["biluo", "io"])
+@pytest.mark.parametrize("settings", [{}, {"entities": "overlapping", "layers": 2}])
+def test_docs_may_have_teachers_of_their_own(settings, scheme):
+    """The loss of a batch is that of its docs alone, for which there is an enumeration."""
+    nlp, ner = component("biluo", **settings)
+    _, other = component(scheme, **settings)
+    kinds = (("biluo", ner), (scheme, other))
+    texts, order = ["one two three", "four", "five six", "seven eight"], [0, 1, 1, 0]
+    seeds = [
+        [draw(len(n.scheme.tags), 10 * i + k) for k, (_, n) in enumerate(kinds)] for i in (0, 1)
+    ]
+    common = [[as_teacher(g, s, **settings)[0] for g, (s, _) in zip(of, kinds)] for of in seeds]
+    rng, egs = np.random.default_rng(3), []
+    for text, i in zip(texts, order):
+        doc = nlp.make_doc(text)
+        sizes = [(len(doc), len(n.scheme.tags)) for _, n in kinds]
+        own = [rng.normal(0, 1.5, size).astype("f") for size in sizes]
+        doc.user_data[KEY] = Lesson(common[i], own, 1.0, 2.0)
+        egs.append(Example(nlp.make_doc(text), doc))
+    lengths = np.array([len(eg.predicted) for eg in egs])
+    mine = draw(len(ner.scheme.tags), 2)
+    mine["emissions"] = rng.normal(0, 1.5, (lengths.sum(), len(ner.scheme.tags))).astype("f")
+    loss, gradient = ner.get_loss(egs, Potentials(lengths=lengths, constrained=True, **mine))
+    alone = []
+    for eg, E in zip(egs, np.split(mine["emissions"], lengths.cumsum()[:-1])):
+        one = {**mine, "emissions": E}
+        own_length = np.array([len(E)])
+        alone.append(ner.get_loss([eg], Potentials(lengths=own_length, constrained=True, **one)))
+    assert loss == pytest.approx(sum(each for each, _ in alone), rel=1e-6)
+    together = np.concatenate([each.emissions for _, each in alone])
+    np.testing.assert_allclose(gradient.emissions, together, atol=1e-5)
+    for name in SCORES[1:]:
+        total = sum(getattr(each, name) for _, each in alone)
+        np.testing.assert_allclose(getattr(gradient, name), total, atol=1e-5)
+
+
+@pytest.mark.parametrize("fault", ["none", "other kind", "other weight"])
+def test_a_batch_has_the_same_kind_of_teachers(fault):
     nlp, ner = component("bio")
     scores = draw(5, 1)
     mine = Potentials(lengths=np.array(LENGTHS), constrained=True, **scores)
@@ -311,9 +347,9 @@ def test_a_batch_has_the_same_teachers(fault):
     data = egs[1].reference.user_data
     if fault == "none":
         del data[KEY]
-    elif fault == "other teacher":
-        data[KEY] = data[KEY]._replace(teachers=[as_teacher(scores, "bio")[0]])
+    elif fault == "other kind":
+        data[KEY] = data[KEY]._replace(teachers=[as_teacher(scores, "io")[0]])
     else:
         data[KEY] = data[KEY]._replace(weight=0.1)
-    with pytest.raises(InputError, match="doc 'four': expected a teacher, and the same for all"):
+    with pytest.raises(InputError, match="doc 'four': expected a teacher, of the same kind"):
         ner.get_loss(egs, mine)

@@ -85,7 +85,8 @@ def test_each_doc_has_its_own_scores(folder: Path) -> None:
     )
     for eg in found:
         lesson = eg.reference.user_data[KEY]
-        assert lesson.teachers is found[0].reference.user_data[KEY].teachers
+        first = found[0].reference.user_data[KEY]
+        assert all(a is b for a, b in zip(lesson.teachers, first.teachers, strict=True))
         assert lesson[2:] == (0.3, 2.0)
         for emissions, c in zip(lesson.emissions, C, strict=True):
             np.testing.assert_array_equal(emissions, _scores(eg.predicted, c))
@@ -179,15 +180,28 @@ def test_a_damaged_file_is_named(folder: Path) -> None:
         list(taught_corpus(folder)(NLP))
 
 
-def test_files_of_other_teachers_are_errors(folder: Path) -> None:
+def test_files_may_have_teachers_of_their_own(folder: Path) -> None:
+    write(folder, 3, shard(["other"], seed=1))
+    write(folder, 4, shard(["another"], seed=1))
+    lessons = {eg.text: eg.reference.user_data[KEY] for eg in taught_corpus(folder)(NLP)}
+    own = [lessons.pop(name).teachers for name in ("other", "another")]
+    for lesson in lessons.values():
+        assert all(a.equals(b) for a, b in zip(lesson.teachers, teachers(0), strict=True))
+    for ours in own:
+        assert all(a.equals(b) for a, b in zip(ours, teachers(1), strict=True))
+    assert all(a is b for a, b in zip(*own))
+
+
+def test_files_of_other_kinds_of_teachers_are_errors(folder: Path) -> None:
     path = write(folder, 3, shard(["other"], seed=1))
-    write(folder, 4, shard(["other"]))
-    with pytest.raises(InputError, match="expected the teachers of the other files"):
-        list(taught_corpus(folder)(NLP))
     one = shard(["one"])
     parts = [[of_first] for of_first, _ in one.emissions]
     path.write_bytes(to_bytes(one._replace(teachers=one.teachers[:1], emissions=parts)))
-    with pytest.raises(InputError, match="expected the teachers of the other files"):
+    with pytest.raises(InputError, match="expected the kinds of teachers of the other files"):
+        list(taught_corpus(folder)(NLP))
+    swapped = [[b, a] for a, b in one.emissions]
+    path.write_bytes(to_bytes(one._replace(teachers=one.teachers[::-1], emissions=swapped)))
+    with pytest.raises(InputError, match="expected the kinds of teachers of the other files"):
         list(taught_corpus(folder)(NLP))
 
 
