@@ -136,7 +136,7 @@ def review(
     else:
         fold_of = divide([doc.text for doc in gold], folds, seed)
         for done, (trained, held_out) in enumerate(
-            train_folds(nlp.config, gold, fold_of, gpu_id, seed, key), 1
+            train_folds(nlp.config, gold, fold_of, gpu_id, seed, key, source=nlp), 1
         ):
             own = [gold[i] for i in held_out]
             labels = {*recognizer(trained, name).labels}

@@ -84,6 +84,22 @@ class ShardFolder:
             return None
         return dict(json.loads((self.state / FINGERPRINT).read()))
 
+    @property
+    def not_empty(self) -> InputError:
+        """The error of a folder with an earlier run, that is neither continued nor replaced."""
+        return InputError(
+            f"{self.location.name}: expected a new or an empty folder, got one with an earlier "
+            "run. Continue that run with --resume, or replace it with --restart."
+        )
+
+    def clear(self) -> None:
+        """Remove the output of an earlier run."""
+        for folder in (self.location, self.state):
+            for name in _names(folder):
+                ours = folder is self.state or name.startswith("part-") or name in (ERRORS, SUMMARY)
+                if ours and name != LOCK:
+                    folder.filesystem.delete_file((folder / name).path)
+
     def begin(self, fingerprint: dict[str, Any], *, resume: bool, restart: bool) -> None:
         """Begin a run in the folder, and find the finished shards.
 
@@ -93,19 +109,13 @@ class ShardFolder:
         Raises InputError for an earlier run if neither was given, or if it had another fingerprint.
         """
         self._remove_unfinished()
-        for folder in (self.location, self.state) if restart else ():
-            for name in _names(folder):
-                ours = folder is self.state or name.startswith("part-") or name in (ERRORS, SUMMARY)
-                if ours and name != LOCK:
-                    folder.filesystem.delete_file((folder / name).path)
+        if restart:
+            self.clear()
         before = self.read_fingerprint()
         if before is None:
             (self.state / FINGERPRINT).write([json.dumps(fingerprint, indent=2).encode()])
         elif not resume:
-            raise InputError(
-                f"{self.location.name}: expected a new or an empty folder, got one with an earlier "
-                "run. Continue that run with --resume, or replace it with --restart."
-            )
+            raise self.not_empty
         else:
             _require_same(self.location.name, before, json.loads(json.dumps(fingerprint)))
         for report in self._reports(n for n in _names(self.state) if n.startswith("part-")):

@@ -2,78 +2,103 @@
 
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
+from importlib.metadata import version
 from pathlib import Path
 
-from spacy.language import Language
-from spacy.tokens import Doc, DocBin
+from spacy.tokens import DocBin
 
+from ..annotate.fingerprint import PACKAGES
 from ..atomic import atomic_write
 from ..docbin import read_docbin
+from ..input_error import InputError
+from ..ml.onnx_shim import require_trainable
 from ..pipeline.calibrated_pipe import read_by_earlier
+from ..pipeline.crf_ner import CRFEntityRecognizer
+from ..pipeline.gold import gold_entities
 from ..pipeline.lookup import recognizer
-from ..training.cross_validation import divide, train_folds
+from ..training.cross_validation import divide, train_folds, with_corpora
 from ..training.taught_shard import as_example
 from .shards import LoadedTeacher
 
 
-def train_fold_teachers(
-    teachers: Sequence[LoadedTeacher],
-    gold: Path,
-    folds: int,
-    output: Path,
-    *,
-    gpu_id: int = -1,
-    again: bool = False,
-    on_fold: Callable[[int], None] = lambda number: None,
-) -> tuple[list[Path], list[list[str]]]:
-    """Train teachers again, once for each fold of a gold corpus, on its other folds.
+class FoldTeachers:
+    """Teachers that are trained again, once for each fold of gold docs, on the other folds.
 
-    Their configs and labels are those of the given ones. The temperature of each is fitted to the
-    fold that it has not seen.
+    Their configs and labels, and the weights of frozen components, are those of the given ones. The
+    temperature of each is fitted to the fold that it has not seen.
 
-    gold: A .spacy file, or a folder of them.
-    output: Folder for the folds, .spacy files, and for the pipelines. Those of an earlier call with
-        the same docs and configs are kept, unless `again`.
-    gpu_id: To train on; -1 for the CPU.
-    on_fold: Called with the number of a fold, from 1, before each training.
+    teachers: The given ones.
+    gold: .spacy files.
+    folds: Their number.
+    output: Folder for all folds. What an earlier run has written for the same docs and configs is
+        kept.
 
-    Returns the files of the folds, and the folders of the teachers of each.
-    Raises InputError as `divide` and `train_folds`.
+    files: The .spacy file of each fold. pipelines: The folders of its teachers.
+
+    Raises InputError as `divide`, and for teachers whose config cannot be trained.
     """
-    _, found = read_docbin(gold, teachers[0].nlp.vocab)
-    docs = list(found)
-    fold_of = divide([doc.text for doc in docs], folds)
-    configs = [teacher.nlp.config.copy() for teacher in teachers]
-    for teacher, config in zip(teachers, configs):  # a label may be in one fold only
-        labels = {"labels": [*teacher.pipe.labels]}
-        config["initialize"]["components"][teacher.pipe.name] = labels
-    content = DocBin(docs=docs, store_user_data=True).to_bytes()
-    settings = [f"{folds}", *(config.to_str() for config in configs)]
-    digest = blake2b(content + "\n".join(settings).encode(), digest_size=8).hexdigest()
-    files = [output / digest / f"fold-{fold}.spacy" for fold in range(folds)]
-    pipelines = [
-        [str(output / digest / f"fold-{fold}-teacher-{k}") for k in range(len(teachers))]
-        for fold in range(folds)
-    ]
-    for fold, file in enumerate(files):
-        if not file.exists():
-            own = [doc for doc, of in zip(docs, fold_of) if of == fold]
-            with atomic_write(file) as unfinished:
-                DocBin(docs=own, store_user_data=True).to_disk(unfinished)
-        for teacher, config, name in zip(teachers, configs, pipelines[fold]):
-            if again or not Path(name).exists():
-                on_fold(fold + 1)
-                ((trained, held_out),) = train_folds(config, docs, fold_of, gpu_id, only=[fold])
-                _fit(trained, teacher.pipe.name, [docs[i] for i in held_out])
-                with atomic_write(Path(name)) as unfinished:
-                    trained.to_disk(unfinished)
-    return files, pipelines
 
+    def __init__(
+        self, teachers: Sequence[LoadedTeacher], gold: Sequence[str], folds: int, output: Path
+    ) -> None:
+        self.teachers, self.output = teachers, output
+        self.docs = [
+            doc for file in gold for doc in read_docbin(Path(file), teachers[0].nlp.vocab)[1]
+        ]
+        of_text = dict(zip(texts := [d.text for d in self.docs if len(d)], divide(texts, folds)))
+        self.fold_of = [of_text.get(doc.text, 0) for doc in self.docs]
+        self.configs = [teacher.nlp.config.copy() for teacher in teachers]
+        for teacher, config in zip(teachers, self.configs):
+            require_trainable(teacher.pipe.model)
+            with_corpora(config, output)
+            # A label may be in one fold only.
+            labels = {"labels": [*teacher.pipe.labels]}
+            config["initialize"]["components"][teacher.pipe.name] = labels
+        digest = blake2b(DocBin(docs=self.docs, store_user_data=True).to_bytes(), digest_size=8)
+        settings = [f"{folds}", *(teacher.pipe.name for teacher in teachers)]
+        settings += [config.to_str() for config in self.configs]
+        settings += [version(name) for name in PACKAGES]
+        digest.update("\n".join(settings).encode())
+        folder = output / digest.hexdigest()
+        self.files = [folder / f"fold-{fold}.spacy" for fold in range(folds)]
+        self.pipelines = [
+            [str(folder / f"fold-{fold}-teacher-{k}") for k in range(len(teachers))]
+            for fold in range(folds)
+        ]
 
-def _fit(nlp: Language, name: str, held_out: Sequence[Doc]) -> None:
-    """Fit the temperature to gold docs that the pipeline was not trained on."""
-    pipe = recognizer(nlp, name)
-    examples = [as_example(nlp, doc) for doc in held_out if len(doc)]
-    annotated = [eg for eg in examples if pipe.chains.is_annotated(eg)]
-    if annotated:
-        pipe.fit_temperature(read_by_earlier(nlp, name, annotated))
+    def train(self, gpu_id: int, on_fold: Callable[[int], None]) -> None:
+        """Write the folds, and train the teachers that are not there yet.
+
+        gpu_id: To train on; -1 for the CPU.
+        on_fold: Called with the number of a fold, from 1, before each training.
+
+        Raises InputError as `train_folds`.
+        """
+        for fold, file in enumerate(self.files):
+            if not file.exists():
+                own = [doc for doc, of in zip(self.docs, self.fold_of) if of == fold]
+                with atomic_write(file) as unfinished:
+                    DocBin(docs=own, store_user_data=True).to_disk(unfinished)
+            for teacher, config, path in zip(self.teachers, self.configs, self.pipelines[fold]):
+                if not Path(path).exists():
+                    on_fold(fold + 1)
+                    ((nlp, held_out),) = train_folds(
+                        config, self.docs, self.fold_of, gpu_id, only=[fold], source=teacher.nlp
+                    )
+                    pipe = recognizer(nlp, teacher.pipe.name)
+                    examples = [as_example(nlp, d) for i in held_out if len(d := self.docs[i])]
+                    annotated = [eg for eg in examples if pipe.chains.is_annotated(eg)]
+                    if any(gold_entities(eg.reference, pipe.entities_key) for eg in annotated):
+                        pipe.fit_temperature(read_by_earlier(nlp, pipe.name, annotated))
+                    with atomic_write(Path(path)) as unfinished:
+                        nlp.to_disk(unfinished)
+
+    def require_key(self, student: CRFEntityRecognizer) -> None:
+        """Raise InputError if gold entities of the student are not where a teacher reads them."""
+        for teacher in self.teachers:
+            if teacher.pipe.entities_key != student.entities_key:
+                raise InputError(
+                    f"folds: expected teachers with the spans_key {student.entities_key!r} of the "
+                    f"student, got one with {teacher.pipe.entities_key!r}, which would be trained "
+                    "on other spans. Change the spans_key of the student."
+                )

@@ -1,7 +1,9 @@
 """Distillation: the teachers' scores of a corpus, and the training of a student on them."""
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ from spacy.language import Language
 
 from ..annotate import Settings
 from ..annotate.multiprocess import processes
-from ..annotate.output_folder import FINGERPRINT, STATE
+from ..annotate.output_folder import STATE, ShardFolder
 from ..annotate.run import OnProgress
 from ..docbin import SUFFIX, read_docbin
 from ..input_error import InputError
@@ -19,7 +21,7 @@ from ..pipeline.lookup import recognizer
 from ..training.taught_corpus import require_numbers
 from ..training.taught_shard import as_example
 from .agreement import write_held_out
-from .folds import train_fold_teachers
+from .folds import FoldTeachers
 from .shards import MAX_CHARACTERS, SHARD_SIZE, LoadedTeacher, TeachingRun
 from .student import load_student, require_teachers, student_config
 
@@ -97,31 +99,30 @@ def distill(
     require_teachers(nlp, kinds, teachers)
     for corpus in filter(None, (gold, dev)):
         _require_gold(nlp, corpus, kinds[0].labels)
-    golds = [] if gold is None else [gold]
-    of_folds: list[list[str]] = []
-    if folds and gold is not None:
-        golds, of_folds = train_fold_teachers(
-            *(loaded, gold, folds, out / "folds"),
-            gpu_id=[*gpu_ids, -1][0],
-            again=restart,
-            on_fold=on_fold,
-        )
+    run = TeachingRun(
+        model=teachers[0],
+        inputs=[*([] if gold is None else [gold]), *inputs],
+        output=out / "teachers",
+        settings=settings,
+        resume=resume,
+        restart=restart,
+        on_progress=lambda progress: None,
+        gold=0 if gold is None else 1,
+        teachers=teachers,
+        of_folds=(),
+        component=component,
+        student=nlp.config.to_str(),
+    )
+    gpu_id = [*gpu_ids, -1][0]
+    if folds:
+        of_folds = FoldTeachers(loaded, run.gold_files, folds, out / "folds")
+        of_folds.require_key(recognizer(nlp))
+        _train(of_folds, run, gpu_id, on_fold)
+        files = [*of_folds.files, *inputs]
+        run = replace(run, inputs=files, gold=folds, of_folds=of_folds.pipelines)
     del loaded
     with progress as on_progress:
-        run = TeachingRun(
-            model=teachers[0],
-            inputs=[*golds, *inputs],
-            output=out / "teachers",
-            settings=settings,
-            resume=resume,
-            restart=restart,
-            on_progress=on_progress,
-            gold=len(golds),
-            teachers=teachers,
-            of_folds=of_folds,
-            component=component,
-            student=nlp.config.to_str(),
-        )
+        run.on_progress = on_progress
         summary = run.execute(processes(workers, gpu_ids))
     if not summary["out"]:
         raise InputError(
@@ -142,15 +143,42 @@ def distill(
         hold_out=hold_out,
     )
     complete.to_disk(out / "config.cfg")
-    train(out / "config.cfg", out, use_gpu=[*gpu_ids, -1][0])
+    train(out / "config.cfg", out, use_gpu=gpu_id)
     return {**summary, "output": str(out), "model": str(out / "model-best")}
+
+
+def _train(
+    of_folds: FoldTeachers, run: TeachingRun, gpu_id: int, on_fold: Callable[[int], None]
+) -> None:
+    """Train teachers for the run that follows; nothing else may write to its output meanwhile."""
+    with ShardFolder(run.location) as folder:
+        before = folder.read_fingerprint()
+        if run.restart:
+            folder.clear()
+            if of_folds.output.exists():
+                shutil.rmtree(of_folds.output)
+        elif before is not None and not run.resume:
+            raise folder.not_empty
+        elif before is not None:
+            names = [name for name, *_ in before["input"]]
+            if [*map(str, of_folds.files)] != names[: len(of_folds.files)]:
+                raise InputError(
+                    f"{run.location.name}: expected the gold docs, teachers and folds of the "
+                    "earlier run, got others. Use the earlier ones, or replace the run with "
+                    "--restart."
+                )
+        if gpu_id >= 0:
+            from ..ml.hardware import use_gpu
+
+            use_gpu(gpu_id)
+        of_folds.train(gpu_id, on_fold)
 
 
 def _require_free(out: Path, read: Mapping[str, Sequence[str | Path | None]]) -> None:
     """Raise InputError if the training would replace what is not of an earlier run, or is read."""
     written = [out / name for name in ("config.cfg", "model-best", "model-last", "dev.spacy")]
     found = [path.name for path in written if path.exists()]
-    if found and not (out / "teachers" / STATE / FINGERPRINT).exists():
+    if found and not (out / "teachers" / STATE).exists():
         raise InputError(
             f"{out}: expected a new folder, or one of an earlier run, got one with {found}. Choose "
             "another folder."

@@ -56,6 +56,7 @@ class TeachingRun(Run):
     def __post_init__(self) -> None:
         super().__post_init__()
         found = self.sources.sources
+        self.gold_files: list[str] = []
         if self.gold:
             n = len(find_sources(self.inputs[: self.gold], self.location).sources)
             for i, source in enumerate(found[:n]):
@@ -65,6 +66,7 @@ class TeachingRun(Run):
                         "Convert it with spacy-crf-ner convert."
                     )
                 found[i] = source._replace(kind=GOLD, group=i if self.of_folds else 0)
+            self.gold_files = [source.name for source in found[:n]]
             if found[n:]:
                 require_text_column(found[n], self.settings.text_column)
         names = (source.name for source in found)
@@ -152,15 +154,21 @@ class LoadedTeacher:
         return list(self.pipe.teach(own)[1])
 
 
-@lru_cache(maxsize=1)
+_loaded: dict[Any, list[LoadedTeacher]] = {}
+
+
 def load_teachers(
     teachers: tuple[str, ...], gpu_id: int, precision: str | None, component: str | None
 ) -> list[LoadedTeacher]:
-    """Load pipelines, once if they are the ones of the last shard of the process.
+    """Load pipelines, and keep them for the next shard of the process.
 
     Raises InputError for one without the component.
     """
-    return [LoadedTeacher(model, gpu_id, precision, component) for model in teachers]
+    key = teachers, gpu_id, precision, component
+    if key not in _loaded:
+        _loaded.clear()  # before others are in memory
+        _loaded[key] = [LoadedTeacher(model, gpu_id, precision, component) for model in teachers]
+    return _loaded[key]
 
 
 def _load_in_worker(

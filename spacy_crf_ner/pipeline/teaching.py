@@ -173,9 +173,12 @@ def mixture_counts(
 def _potentials(
     lessons: Sequence[Lesson], k: int, labels: tuple[str, ...], chains_of: ChainsOf
 ) -> Potentials:
-    """Return the potentials of docs by the k-th teacher of each."""
+    """Return the potentials of docs by the k-th teacher of each.
+
+    Their transitions are those of each doc, for all k, if any of the teachers differ.
+    """
     found = []
-    for _, group in groupby(lessons, lambda lesson: id(lesson.teachers[k])):
+    for _, group in groupby(lessons, lambda lesson: [*map(id, lesson.teachers)]):
         of_teacher = list(group)
         emissions = [lesson.emissions[k] for lesson in of_teacher]
         found.append(of_teacher[0].teachers[k].potentials(emissions, labels, chains_of))

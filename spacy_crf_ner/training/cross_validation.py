@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from copy import deepcopy
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import spacy
 from spacy.language import Language
@@ -44,6 +45,7 @@ def train_folds(
     seed: int = 0,
     negative_key: str | None = None,
     only: Collection[int] | None = None,
+    source: Language | None = None,
 ) -> Iterator[tuple[Language, list[int]]]:
     """Train with a config on all docs but those of a fold, for each fold.
 
@@ -54,13 +56,20 @@ def train_folds(
     negative_key: The key in `doc.spans` of negative spans; None for none. Those with a label that
         no entity has in the docs to train on are left out.
     only: The folds to leave out, one after the other; None for all.
+    source: The pipeline that the config is of: its frozen components keep their weights.
 
     Yields each pipeline, with the indices of the docs that it has not seen.
-    Raises InputError for a config whose corpora have no path.
+    Raises InputError for a config whose corpora have no path, and for fewer than 2 docs with a
+    token to train on.
     """
     for fold in sorted(set(fold_of) if only is None else only):
         held_out = [i for i, each in enumerate(fold_of) if each == fold]
-        rest = [i for i, each in enumerate(fold_of) if each != fold]
+        rest = [i for i, each in enumerate(fold_of) if each != fold and len(docs[i])]
+        if len(rest) < 2:
+            raise InputError(
+                f"folds: expected at least 2 docs with tokens to train on, got {len(rest)}. Add "
+                "gold docs."
+            )
         dev = {*random.Random(seed + fold).sample(rest, max(1, round(DEV * len(rest))))}
         labels = {ent.label_ for i in rest if i not in dev for ent in docs[i].ents}
         with TemporaryDirectory() as name:
@@ -69,8 +78,13 @@ def train_folds(
                 own_docs = (docs[i] for i in rest if (i in dev) == (part == "dev"))
                 chosen = (known_negatives(doc, negative_key, labels) for doc in own_docs)
                 DocBin(docs=chosen, store_user_data=True).to_disk(folder / f"{part}.spacy")
-            own = _with_corpora(config, folder)
+            own = with_corpora(config, folder)
             nlp = init_nlp(own, use_gpu=gpu_id)
+            for each in own["training"]["frozen_components"]:
+                pipe: Any = nlp.get_pipe(each)
+                if source is not None and hasattr(pipe, "from_bytes"):
+                    given: Any = source.get_pipe(each)
+                    pipe.from_bytes(given.to_bytes())
             train(nlp, folder, use_gpu=gpu_id, stdout=io.StringIO())
             yield spacy.load(folder / "model-best"), held_out
 
@@ -86,8 +100,11 @@ def known_negatives(doc: Doc, key: str | None, labels: Collection[str]) -> Doc:
     return own
 
 
-def _with_corpora(config: Config, folder: Path) -> Config:
-    """Replace the paths of both corpora; who holds out a fold calibrates on it."""
+def with_corpora(config: Config, folder: Path) -> Config:
+    """Replace the paths of both corpora; who holds out a fold calibrates on it.
+
+    Raises InputError for a config whose corpora have no path.
+    """
     own = deepcopy(config)
     without_calibration(own)
     for part in ("train", "dev"):
