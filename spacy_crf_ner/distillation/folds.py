@@ -41,7 +41,7 @@ class FoldTeachers:
     def __init__(
         self, teachers: Sequence[LoadedTeacher], gold: Sequence[str], folds: int, output: Path
     ) -> None:
-        self.teachers, self.output = teachers, output
+        self.teachers = teachers
         self.docs = [
             doc for file in gold for doc in read_docbin(Path(file), teachers[0].nlp.vocab)[1]
         ]
@@ -59,12 +59,16 @@ class FoldTeachers:
         settings += [config.to_str() for config in self.configs]
         settings += [version(name) for name in PACKAGES]
         digest.update("\n".join(settings).encode())
-        folder = output / digest.hexdigest()
-        self.files = [folder / f"fold-{fold}.spacy" for fold in range(folds)]
+        self.folder = output / digest.hexdigest()
+        self.files = [self.folder / f"fold-{fold}.spacy" for fold in range(folds)]
         self.pipelines = [
-            [str(folder / f"fold-{fold}-teacher-{k}") for k in range(len(teachers))]
+            [str(self.folder / f"fold-{fold}-teacher-{k}") for k in range(len(teachers))]
             for fold in range(folds)
         ]
+
+    def earlier(self) -> list[Path]:
+        """Find what earlier runs have written, for these or for other folds."""
+        return [file.parent for file in self.folder.parent.glob(f"*/{self.files[0].name}")]
 
     def train(self, gpu_id: int, on_fold: Callable[[int], None]) -> None:
         """Write the folds, and train the teachers that are not there yet.

@@ -117,9 +117,8 @@ def distill(
     if folds:
         of_folds = FoldTeachers(loaded, run.gold_files, folds, out / "folds")
         of_folds.require_key(recognizer(nlp))
-        _train(of_folds, run, gpu_id, on_fold)
-        files = [*of_folds.files, *inputs]
-        run = replace(run, inputs=files, gold=folds, of_folds=of_folds.pipelines)
+        run = _train(of_folds, run, gpu_id, on_fold)
+        del of_folds
     del loaded
     with progress as on_progress:
         run.on_progress = on_progress
@@ -149,14 +148,17 @@ def distill(
 
 def _train(
     of_folds: FoldTeachers, run: TeachingRun, gpu_id: int, on_fold: Callable[[int], None]
-) -> None:
-    """Train teachers for the run that follows; nothing else may write to its output meanwhile."""
+) -> TeachingRun:
+    """Train the teachers of the folds, and return the run in which they read them.
+
+    Nothing else may write to its output meanwhile.
+    """
     with ShardFolder(run.location) as folder:
         before = folder.read_fingerprint()
         if run.restart:
             folder.clear()
-            if of_folds.output.exists():
-                shutil.rmtree(of_folds.output)
+            for earlier in of_folds.earlier():
+                shutil.rmtree(earlier)
         elif before is not None and not run.resume:
             raise folder.not_empty
         elif before is not None:
@@ -172,6 +174,8 @@ def _train(
 
             use_gpu(gpu_id)
         of_folds.train(gpu_id, on_fold)
+    inputs = [*of_folds.files, *run.inputs[1:]]
+    return replace(run, inputs=inputs, gold=len(of_folds.files), of_folds=of_folds.pipelines)
 
 
 def _require_free(out: Path, read: Mapping[str, Sequence[str | Path | None]]) -> None:
