@@ -112,14 +112,14 @@ class _Runs:
             key |= {"weight": self.weight, "temperature": self.temperature}
         if (known := self._known(key)) is not None:
             return known
-        config = self.out / f"{student}.cfg"
+        # The scores of a teacher are those of all students of a condition.
+        folder = self.out / f"{corpus.name} {condition}".replace(" ", "_").replace(",", "")
+        folder.mkdir(exist_ok=True)
+        config = folder / f"{student}.cfg"
         shipped = load_config(ROOT / "configs" / f"{student}.cfg", overrides=self._overrides(seed))
         without_calibration(shipped)  # dev is one doc
         shipped.to_disk(config)
         gold, dev = corpus / f"{of.gold}.spacy", corpus / "dev.spacy"
-        # The scores of a teacher are those of all students of a condition.
-        folder = self.out / f"{corpus.name} {condition}".replace(" ", "_").replace(",", "")
-        folder.mkdir(exist_ok=True)
         if of.is_taught:
             texts = {"": [], "rest": [corpus / "rest.spacy"]}.get(of.texts)
             if texts is None:
