@@ -32,7 +32,7 @@ class Mix(NamedTuple):
     """What a model is trained on.
 
     corpora: Keys of `LABELS`; "gmb_names" and "gmb_others" are the even and the odd docs of gmb.
-    says_labels: Whether the reader is told which labels each of them annotates.
+    says_labels: Whether the reader knows which labels each of them annotates.
     steps: Of training.
     entities: As for `crf_ner`.
     """

@@ -5,7 +5,8 @@ from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
 
-from spacy.tokens import DocBin
+from spacy.language import Language
+from spacy.tokens import Doc, DocBin
 
 from ..annotate.fingerprint import PACKAGES
 from ..atomic import atomic_write
@@ -89,11 +90,7 @@ class FoldTeachers:
                     ((nlp, held_out),) = train_folds(
                         config, self.docs, self.fold_of, gpu_id, only=[fold], source=teacher.nlp
                     )
-                    pipe = recognizer(nlp, teacher.pipe.name)
-                    examples = [as_example(nlp, d) for i in held_out if len(d := self.docs[i])]
-                    annotated = [eg for eg in examples if pipe.chains.is_annotated(eg)]
-                    if any(gold_entities(eg.reference, pipe.entities_key) for eg in annotated):
-                        pipe.fit_temperature(read_by_earlier(nlp, pipe.name, annotated))
+                    _fit(nlp, teacher.pipe.name, [self.docs[i] for i in held_out])
                     with atomic_write(Path(path)) as unfinished:
                         nlp.to_disk(unfinished)
 
@@ -106,3 +103,12 @@ class FoldTeachers:
                     f"student, got one with {teacher.pipe.entities_key!r}, which would be trained "
                     "on other spans. Change the spans_key of the student."
                 )
+
+
+def _fit(nlp: Language, name: str, held_out: Sequence[Doc]) -> None:
+    """Fit the temperature to gold docs that were not trained on, if they have entities."""
+    pipe = recognizer(nlp, name)
+    examples = [as_example(nlp, doc) for doc in held_out if len(doc)]
+    annotated = [eg for eg in examples if pipe.chains.is_annotated(eg)]
+    if any(gold_entities(eg.reference, pipe.entities_key) for eg in annotated):
+        pipe.fit_temperature(read_by_earlier(nlp, name, annotated))

@@ -305,7 +305,7 @@ def test_rows_that_are_not_those_of_the_tokens_are_errors():
 @pytest.mark.parametrize("scheme", ["biluo", "io"])
 @pytest.mark.parametrize("settings", [{}, {"entities": "overlapping", "layers": 2}])
 def test_docs_may_have_teachers_of_their_own(settings, scheme):
-    """The loss of a batch is that of its docs alone, for which there is an enumeration."""
+    """The loss of a batch is the sum over its docs alone, for which there is an enumeration."""
     nlp, ner = component("biluo", **settings)
     _, other = component(scheme, **settings)
     kinds = (("biluo", ner), (scheme, other))
