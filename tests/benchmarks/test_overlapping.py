@@ -115,7 +115,8 @@ def test_the_threshold_is_chosen_on_dev(monkeypatch: pytest.MonkeyPatch, tmp_pat
     runs = _SpanRuns(tmp_path, tmp_path, "minilm", 200)
     ours, spancat = SYSTEMS[0], SYSTEMS[4]
     assert runs.result(spancat, tmp_path, 2e-4, 0, "test")["threshold"] == 0.4
-    assert asked == [*(("dev", at) for at in (0.3, 0.4, 0.5, 0.6, 0.7)), ("test", 0.4)]
+    offered = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+    assert asked == [*(("dev", at) for at in offered), ("test", 0.4)]
     asked.clear()
     runs.result(ours, tmp_path, 2e-4, 0, "test")
     assert asked == [("test", None)]
