@@ -50,7 +50,8 @@ SPANCATS = {
 RATES = dict.fromkeys((*SPANCATS, "edsnlp"), (2e-4, 4e-4, 8e-4))
 THRESHOLDS = {
     "spaCy spancat": (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7),
-    "crf_ner, 3 layers, f_score": (0.02, 0.05, 0.1, 0.2, 0.3, 0.4),  # as `calibrate --f-beta 1` finds it
+    # As `calibrate --f-beta 1` finds it.
+    "crf_ner, 3 layers, f_score": (0.02, 0.05, 0.1, 0.2, 0.3, 0.4),
 }
 PLACES = ("flat", "outer", "nested", "nested in its label")
 COLUMNS = {"train s": "train_seconds", "train MB": "train_peak_mb", "words/s": "words_per_second"}

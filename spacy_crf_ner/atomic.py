@@ -3,6 +3,7 @@
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Iterator
 
 
@@ -12,17 +13,32 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
     path: File or folder; an existing one is replaced, a missing parent folder is created. If
         writing fails, it is unchanged and the temporary file or folder is removed.
+
+    A folder cannot be replaced in one step: if the process is killed between two renames, the old
+    one is in a folder beside it whose name begins with `path`.old.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{path.name}.part")
     _remove(unfinished)
     try:
         yield unfinished
-        if path.is_dir() or unfinished.is_dir():
-            _remove(path)  # a rename replaces files only
-        unfinished.replace(path)
+        if path.exists() and (path.is_dir() or unfinished.is_dir()):
+            _replace(path, unfinished)
+        else:
+            unfinished.replace(path)
     finally:
         _remove(unfinished)
+
+
+def _replace(path: Path, finished: Path) -> None:
+    """Replace what a rename cannot: a folder, or a file by a folder."""
+    with TemporaryDirectory(prefix=f"{path.name}.old-", dir=path.parent) as aside:
+        old = path.replace(Path(aside) / path.name)
+        try:
+            finished.replace(path)
+        except OSError:
+            old.replace(path)
+            raise
 
 
 def _remove(path: Path) -> None:

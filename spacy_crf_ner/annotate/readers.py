@@ -47,6 +47,7 @@ class Item:
     line: Its first line, from 1; its number in .parquet and .spacy; None for a whole file.
     row: The record; None if it cannot be read, and for a blank line.
     reason: Why it cannot be read; "" for a record, and for a blank line.
+    id: That of a record without a text.
     position: Approximate number of stored bytes of the file read so far.
     file: Path or URI, as it was found.
     """
@@ -56,6 +57,7 @@ class Item:
     reason: str
     position: int
     file: str = ""
+    id: Any = None
 
 
 def read(source: Source, settings: Settings) -> Iterator[Item]:
@@ -127,7 +129,7 @@ def _complete(item: Item, row: Row, kind: str, settings: Settings) -> None:
     elif kind not in DOCBINS and not is_text(row[column]):
         item.reason = f"expected text in {column!r}, got {shorten(row[column])}"
     if item.reason:
-        item.row = None
+        item.id, item.row = row.get(settings.id_column), None
     else:
         row.setdefault(
             settings.id_column, item.file if item.line is None else f"{item.file}:{item.line}"

@@ -101,7 +101,7 @@ def annotate_shard(
 
 def error_record(item: Item, id_column: str) -> dict[str, Any]:
     """Describe a record that is left out: file, line, id and reason."""
-    identity = (item.row or {}).get(id_column)
+    identity = item.id if item.row is None else item.row[id_column]
     return {"file": item.file, "line": item.line, "id": identity, "reason": item.reason}
 
 

@@ -158,6 +158,15 @@ def test_a_row_that_does_not_fit_the_types_of_the_first_is_an_error(model, tmp_p
     assert (error["line"], error["id"]) == (2, 8) and "expected int64" in error["reason"]
 
 
+def test_the_id_of_a_record_without_text_is_reported(model, tmp_path):
+    rows = [{"id": 6, "text": "in Hanoi"}, {"id": 7, "body": "x"}, {"id": 8, "text": None}, 9]
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    execute(model, str(path), tmp_path / "out")
+    found = [(error["line"], error["id"]) for error in errors(tmp_path / "out")]
+    assert found == [(2, 7), (3, 8), (4, None)]
+
+
 @pytest.mark.parametrize("columns", [("entities", "id"), ("text", "entities"), ("text", "text")])
 def test_names_that_columns_cannot_have_are_refused(model, corpus, tmp_path, columns):
     with pytest.raises(InputError, match="text_column, id_column: expected two names"):
