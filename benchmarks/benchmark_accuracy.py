@@ -136,6 +136,7 @@ class _Runs:
     def known(self, key: Dict[str, Any]) -> Result | None:
         """Return the row of a run, if it is there."""
         rows = srsly.read_jsonl(self.file) if self.file.exists() else []
+        key = srsly.json_loads(srsly.json_dumps(key))  # reading changes the last bit of some floats
         return next((dict(row) for row in rows if key.items() <= row.items()), None)
 
     def predicted(

@@ -47,7 +47,7 @@ SPANCATS = {
     "spancat_singlelabel": DEFAULT_SPANCAT_SINGLELABEL_MODEL,
 }
 # To choose from on dev. crf_ner has the learning rate of transformer.cfg.
-RATES = dict.fromkeys((*SPANCATS, "edsnlp"), (2e-4, 4e-4, 8e-4))
+RATES = dict.fromkeys((*SPANCATS, "edsnlp"), (1e-4, 2e-4, 4e-4, 8e-4))
 THRESHOLDS = {
     "spaCy spancat": (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7),
     # As `calibrate --f-beta 1` finds it.

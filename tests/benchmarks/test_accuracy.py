@@ -54,6 +54,16 @@ def test_the_table_has_mean_and_spread_of_the_test_part() -> None:
         assert figures == pytest.approx([*expected, by_corpus["mean"].mean()], abs=0.051)
 
 
+@pytest.mark.parametrize("threshold", [0.3, 0.6, 0.7, 1e-4, None])
+def test_a_finished_run_is_found_again(tmp_path: Path, threshold: float | None) -> None:
+    runs = _Runs(tmp_path, tmp_path, "minilm", 200)
+    key = {"system": "spancat", "threshold": threshold}
+    runs.add(key, {(0, 0, 1, "A")}, {(0, 0, 1, "A")}, {})
+    known = runs.known(key)
+    assert known is not None and known["f"] == 1.0
+    assert runs.known({**key, "threshold": 0.35}) is None
+
+
 def test_the_rate_is_chosen_on_dev(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The others have the rate that is best on dev; crf_ner has that of its config."""
     asked = []
