@@ -29,8 +29,9 @@ def calibrate_on_dev(max_words: int = 10_000) -> Callable[[Language], Language]:
     max_words: The number of tokens in random dev docs, about; 0 for all docs.
 
     Warns about dev docs whose entities the component cannot learn, which are left out; if no dev
-    doc has entities, and then calibrates nothing; and as `fit_temperature` and `fit_platt_scaling`,
-    but for the first time, when a pipeline has mostly learned nothing yet.
+    doc has entities, or scores are not finite, and then calibrates nothing; and as
+    `fit_temperature` and `fit_platt_scaling`, but for the first time, when a pipeline has mostly
+    learned nothing yet.
     """
     chosen: dict[str, list[Example]] | None = None
 
@@ -114,5 +115,8 @@ def _fit(nlp: Language, chosen: dict[str, list[Example]]) -> None:
         if examples:
             pipe = recognizer(nlp, name)
             read = read_by_earlier(nlp, name, examples)
-            pipe.fit_temperature(read)
-            pipe.fit_platt_scaling(read)
+            try:
+                pipe.fit_temperature(read)
+                pipe.fit_platt_scaling(read)
+            except InputError as problem:  # a training that diverged is saved too
+                warnings.warn(f"[{name}] calibration failed: {problem}", stacklevel=2)

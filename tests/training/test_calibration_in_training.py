@@ -18,6 +18,7 @@ from thinc.api import Config
 from pipelines import make_examples
 from spacy_crf_ner.distillation.student import student_config
 from spacy_crf_ner.evaluation.calibration import calibrate
+from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.training.calibration import calibrate_on_dev
 from spacy_crf_ner.training.cross_validation import train_folds
 
@@ -178,6 +179,32 @@ def test_only_the_first_save_is_silent(corpus: Path) -> None:
     assert callback(nlp) is nlp
     with pytest.warns(UserWarning, match="they were used for training"):
         callback(nlp)
+
+
+def test_what_a_training_has_at_its_failure_is_saved(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As without calibration. The error is that of the training."""
+    nlp = init_nlp(make_config(corpus))
+    pipe, steps = nlp.get_pipe("ner"), iter(range(100))
+    get_loss = pipe.get_loss
+
+    def fail(*args: Any) -> Any:
+        if next(steps) == 8:
+            for node in pipe.model.walk():
+                for name in node.param_names:
+                    if node.has_param(name):
+                        node.set_param(name, node.get_param(name) * np.nan)
+        return get_loss(*args)
+
+    monkeypatch.setattr(pipe, "get_loss", fail)
+    with (
+        pytest.warns(UserWarning, match=r"\[ner\] calibration failed: .* expected finite"),
+        pytest.raises(InputError, match="expected finite") as caught,
+    ):
+        train(nlp, tmp_path)
+    assert caught.value.__context__ is None
+    assert (tmp_path / "model-last").exists() and (tmp_path / "model-best").exists()
 
 
 def write(docs: list[Doc], path: Path) -> str:
