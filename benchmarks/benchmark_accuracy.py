@@ -14,12 +14,14 @@ from spacy.util import load_config
 from benchmark import ROOT, Transformer, _memory
 from benchmark_speed import (
     ENVIRONMENTS,
+    RATES,
     Entities,
     System,
     _Comparison,
     _machine,
     _part,
     _prepared,
+    best_rate,
     numbered,
     scores,
 )
@@ -36,15 +38,6 @@ SYSTEMS = (
     System("crf_ner, cnn.cfg", "spacy_pipeline", "cnn"),
     System("spaCy ner, the same CNN", "spacy_pipeline", "spacy_cnn"),
 )
-# The learning rates to choose from on dev. crf_ner has those of its shipped configs.
-RATES: Dict[str, Tuple[float, ...]] = {
-    "spacy_ner": (2e-4, 4e-4, 8e-4),
-    "spacy_cnn": (2e-3, 4e-3),
-    "edsnlp": (2e-4, 4e-4, 8e-4),
-    "flair": (2e-4, 4e-4, 8e-4),
-    "hugging_face": (2e-4, 4e-4, 8e-4),
-}
-
 Result = Dict[str, Any]
 
 
@@ -55,27 +48,24 @@ def accuracy(
     only: Annotated[str, typer.Option(help="Only systems whose name contains this.")] = "",
     steps: Annotated[int, typer.Option(help="Training steps of every run.")] = 200,
     seeds: Annotated[str, typer.Option(help="Seeds; a run for each.")] = "0,1,2",
-    rates: Annotated[
-        str, typer.Option(help="Learning rates to choose from, instead of each system's.")
-    ] = "",
     peers: Annotated[Path, typer.Option(help="Output folder of `peers`.")] = ENVIRONMENTS,
     transformer: Transformer = str(ROOT / "assets" / "minilm"),
 ) -> None:
     """Compare test scores of crf_ner and others: same transformer, batches, steps, tokens, scorer.
 
     crf_ner has its shipped config. Others have their best learning rate on the dev part, with the
-    first seed. Each run adds a line to runs.jsonl in the output folder.
+    first seed: it is doubled or halved while that is better. Each run adds a line to runs.jsonl in
+    the output folder.
     """
     out.mkdir(parents=True, exist_ok=True)
     runs = _Runs(out, peers, transformer, steps)
-    offered = tuple(map(float, rates.split(","))) if rates else ()
     for corpus in corpora.split(","):
         of_corpus = _prepared(folder / corpus, out)
         for system in SYSTEMS:
             if only in system.name:
                 with runs.comparison.guard(f"{system.name} on {corpus}"):
                     first = int(seeds.split(",")[0])
-                    rate = runs.best_rate(system, of_corpus, first, offered)
+                    rate = runs.best_rate(system, of_corpus, first)
                     for seed in seeds.split(","):
                         runs.result(system, of_corpus, rate, int(seed), "test")
     print(table(list(srsly.read_jsonl(out / "runs.jsonl"))))
@@ -92,17 +82,19 @@ class _Runs:
         self.transformer = transformer
         self.steps = steps
 
-    def best_rate(
-        self, system: System, corpus: Path, seed: int, rates: Tuple[float, ...] = ()
-    ) -> float:
-        """Return the learning rate with the best F1 on dev, of those given, or of its own."""
-        rates = rates or RATES.get(system.model, ())
-        if len(rates) == 1:
-            return rates[0]
-        if not rates:
-            config = load_config(ROOT / "configs" / f"{system.model}.cfg")
+    def best_rate(self, system: System, corpus: Path, seed: int) -> float:
+        """Return the learning rate of our config; of another system, the best one on dev."""
+        if system.name.startswith("crf_ner"):
+            config = load_config(self.config(system))
             return float(config["training"]["optimizer"]["learn_rate"]["initial_rate"])
-        return max(rates, key=lambda rate: self.result(system, corpus, rate, seed, "dev")["f"])
+        return best_rate(
+            RATES[system.model],
+            lambda rate: self.result(system, corpus, rate, seed, "dev")["f"],
+        )
+
+    def config(self, system: System) -> Path:
+        """Return the config of a crf_ner."""
+        return ROOT / "configs" / f"{system.model}.cfg"
 
     def result(self, system: System, corpus: Path, rate: float, seed: int, part: str) -> Result:
         """Return the scores on a part of a corpus after training."""

@@ -33,8 +33,8 @@ SYSTEMS = (
     System("spaCy single-label spancat", "spacy_pipeline", "spancat_singlelabel"),
     System("EDS-NLP ner_crf", "eds_tagger", "edsnlp", "edsnlp"),
 )
-# Overrides of transformer.cfg.
-OURS: Dict[str, Dict[str, Any]] = {
+CONFIG = ROOT / "configs" / "transformer.cfg"
+OURS: Dict[str, Dict[str, Any]] = {  # overrides of it
     f"layers_{layers}": {
         "components.ner.entities": "overlapping",
         "components.ner.layers": layers,
@@ -46,9 +46,7 @@ SPANCATS = {
     "spancat": DEFAULT_SPANCAT_MODEL,
     "spancat_singlelabel": DEFAULT_SPANCAT_SINGLELABEL_MODEL,
 }
-# To choose from on dev. crf_ner has the learning rate of transformer.cfg.
-RATES = dict.fromkeys((*SPANCATS, "edsnlp"), (1e-4, 2e-4, 4e-4, 8e-4))
-THRESHOLDS = {
+THRESHOLDS = {  # to choose from on dev
     "spaCy spancat": (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7),
     # As `calibrate --f-beta 1` finds it.
     "crf_ner, 3 layers, f_score": (0.02, 0.05, 0.1, 0.2, 0.3, 0.4),
@@ -64,9 +62,6 @@ def overlapping(
     only: Annotated[str, typer.Option(help="Only systems whose name contains this.")] = "",
     steps: Annotated[int, typer.Option(help="Training steps of every run.")] = 200,
     seeds: Annotated[str, typer.Option(help="Seeds; a run for each.")] = "0,1,2",
-    rates: Annotated[
-        str, typer.Option(help="Learning rates to choose from, instead of each system's.")
-    ] = "",
     threads: Annotated[int, typer.Option(help="Threads of each system.")] = 2,
     peers: Annotated[Path, typer.Option(help="Output folder of `peers`.")] = ENVIRONMENTS,
     transformer: Transformer = str(ROOT / "assets" / "minilm"),
@@ -83,14 +78,10 @@ def overlapping(
     if not (corpus / "test.jsonl").exists():
         convert(folder, corpus)
     runs = _SpanRuns(out, peers, transformer, steps, threads)
-    config = load_config(ROOT / "configs" / "transformer.cfg")
-    own = (config["training"]["optimizer"]["learn_rate"]["initial_rate"],)
-    offered = tuple(map(float, rates.split(","))) if rates else ()
     for system in SYSTEMS:
         if only in system.name:
             with runs.comparison.guard(system.name):
-                candidates = offered or RATES.get(system.model, own)
-                rate = runs.best_rate(system, corpus, int(seeds.split(",")[0]), candidates)
+                rate = runs.best_rate(system, corpus, int(seeds.split(",")[0]))
                 for seed in seeds.split(","):
                     runs.result(system, corpus, rate, int(seed), "test")
     if runs.file.exists():
@@ -99,6 +90,9 @@ def overlapping(
 
 class _SpanRuns(_Runs):
     """The runs of one budget, with training and prediction in a process of their own."""
+
+    def config(self, system: System) -> Path:
+        return CONFIG
 
     def result(self, system: System, corpus: Path, rate: float, seed: int, part: str) -> Result:
         """Return the scores on a part, at the threshold that is best on dev for this model."""
@@ -166,7 +160,7 @@ class _SpanRuns(_Runs):
 def _config(model: str, corpus: Path) -> Any:
     """Return the config of a spaCy pipeline; spancat replaces `ner` in `spacy_ner.cfg`."""
     if model in OURS:
-        return load_config(ROOT / "configs" / "transformer.cfg", overrides=OURS[model])
+        return load_config(CONFIG, overrides=OURS[model])
     config = load_config(ROOT / "configs" / "spacy_ner.cfg")
     tok2vec = config["components"].pop("ner")["model"]["tok2vec"]
     docs = DocBin().from_disk(corpus / "train.spacy").get_docs(Vocab())

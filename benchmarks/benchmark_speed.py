@@ -9,9 +9,10 @@ import statistics
 import subprocess
 import sys
 from contextlib import contextmanager
+from functools import cache
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Annotated, Any, Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
+from typing import Annotated, Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
 
 import spacy
 import srsly
@@ -76,7 +77,8 @@ TARGETS = (
     (BF16, BARE, 0.8),
     (CNN, SPACY_CNN, 1.0),
 )
-RATES = {  # of learning, at which each is best on the dev part of GMB, of these, half and twice
+# Learning rates at which each is best on the dev part of GMB, spancat on that of GUM.
+RATES = {
     "transformer": 2e-4,
     "spacy_ner": 4e-4,
     "cnn": 2e-3,
@@ -84,6 +86,8 @@ RATES = {  # of learning, at which each is best on the dev part of GMB, of these
     "hugging_face": 8e-4,
     "flair": 8e-4,
     "edsnlp": 8e-4,
+    "spancat": 2e-4,
+    "spancat_singlelabel": 2e-4,
 }
 CNNS = ("char", "cnn", "spacy_cnn")
 OURS = ("transformer", "spacy_ner", *CNNS)  # are trained by `spacy train`
@@ -106,7 +110,7 @@ def speed(
     threads: Annotated[int, typer.Option(help="Threads of each system.")] = 2,
     only: Annotated[str, typer.Option(help="Only systems whose name contains this.")] = "",
     search: Annotated[
-        bool, typer.Option("--search", help="Also try half and twice the learning rate on dev.")
+        bool, typer.Option("--search", help="Search for the learning rates on dev.")
     ] = False,
 ) -> None:
     """Compare words per second, peak memory and F1 of crf_ner and others on one transformer.
@@ -209,6 +213,14 @@ def _long(texts: List[str]) -> Iterator[str]:
             parts, words = [], 0
 
 
+def best_rate(rate: float, score: Callable[[float], float]) -> float:
+    """Return the learning rate with the best score: double or halve it while that is better."""
+    for factor in (2, 0.5):
+        while score(factor * rate) > score(rate):
+            rate *= factor
+    return rate
+
+
 class _Comparison:
     """The compared systems, each trained and run in its own process.
 
@@ -248,18 +260,19 @@ class _Comparison:
         """Return the best learning rate of a model on the dev part."""
         texts, gold = _part(corpus, "dev")
         process = self.start(_row(model))
-        found = {}
+
+        @cache
+        def score(rate: float) -> float:
+            folder = self.trained(model, corpus, transformer, steps, rate)
+            process.ask("load", str(folder), {})
+            found = f1(gold, _entities(process, texts, process.ask("sizes")[-1]))
+            print(f"{model}, F1 on dev at {rate:g}: {100 * found:.1f}", file=sys.stderr, flush=True)
+            return found
+
         try:
-            for factor in (0.5, 1, 2):
-                rate = factor * RATES[model]
-                folder = self.trained(model, corpus, transformer, steps, rate)
-                process.ask("load", str(folder), {})
-                found[rate] = f1(gold, _entities(process, texts, process.ask("sizes")[-1]))
+            return best_rate(RATES[model], score)
         finally:
             process.stop()
-        shown = ", ".join(f"{rate:g}: {100 * f:.1f}" for rate, f in found.items())
-        print(f"{model}, F1 on dev by learning rate: {shown}", file=sys.stderr, flush=True)
-        return max(found, key=lambda rate: found[rate])
 
     def trained(
         self, model: str, corpus: Path, transformer: str, steps: int, rate: float, seed: int = 0

@@ -10,6 +10,7 @@ import pytest
 from seqeval.metrics.sequence_labeling import get_entities
 
 from benchmark_accuracy import SYSTEMS, _Runs, table
+from benchmark_speed import best_rate
 from peers.system import bio, from_bio
 
 
@@ -64,17 +65,26 @@ def test_a_finished_run_is_found_again(tmp_path: Path, threshold: float | None) 
     assert runs.known({**key, "threshold": 0.35}) is None
 
 
-def test_the_rate_is_chosen_on_dev(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The others have the rate that is best on dev; crf_ner has that of its config."""
+@pytest.mark.parametrize(
+    ("best", "chosen"), [(4e-4, 4e-4), (5e-4, 4e-4), (3.3e-3, 3.2e-3), (1e-5, 1.25e-5)]
+)
+def test_the_rate_is_chosen_on_dev(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, best: float, chosen: float
+) -> None:
+    """The others have the rate that is best on dev, however far; crf_ner has that of its config."""
     asked = []
 
     def result(self: _Runs, system: Any, corpus: Path, rate: float, seed: int, part: str) -> Any:
-        asked.append((rate, seed, part))
-        return {"f": -abs(rate - 5e-4)}
+        asked.append((seed, part))
+        return {"f": -abs(rate - best)}
 
     monkeypatch.setattr(_Runs, "result", result)
     runs = _Runs(tmp_path, tmp_path, "minilm", 200)
     ours, theirs = SYSTEMS[:2]
-    assert runs.best_rate(theirs, tmp_path, 7) == 4e-4
-    assert asked == [(2e-4, 7, "dev"), (4e-4, 7, "dev"), (8e-4, 7, "dev")]
-    assert runs.best_rate(ours, tmp_path, 7) == 2e-4 and len(asked) == 3
+    assert runs.best_rate(ours, tmp_path, 7) == 2e-4 and not asked
+    assert runs.best_rate(theirs, tmp_path, 7) == pytest.approx(chosen)
+    assert {*asked} == {(7, "dev")}
+
+
+def test_a_search_ends_where_nothing_is_better() -> None:
+    assert best_rate(4e-4, lambda rate: 0.0) == 4e-4
