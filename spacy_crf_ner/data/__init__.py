@@ -3,13 +3,15 @@
 from ..input_error import CorpusError
 from .combination import combine
 from .conll import read_conll
-from .conversion import blank_pipeline, convert, group_sentences, split_indices
+from .conversion import blank_pipeline, convert
 from .files import SPLITS
 from .format_detection import FORMATS, detect_format
 from .gmb import read_gmb
 from .hugging_face import download
 from .inline import read_inline
 from .repair_log import ALIGNMENTS, MAX_MESSAGES, ConversionLog
+from .sentences import group_sentences
+from .splits import split_indices
 from .vietnamese import SYLLABLES
 
 __all__ = [

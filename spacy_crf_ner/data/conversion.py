@@ -1,11 +1,9 @@
 """Conversion of corpora in any format to spaCy's binary training files."""
 
-import random
 from collections import Counter
 from contextlib import ExitStack
 from functools import partial
 from importlib.util import find_spec
-from itertools import accumulate, groupby, islice, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,24 +15,24 @@ from spacy.tokens import Doc
 from ..atomic import atomic_write
 from ..docbin import SUFFIX, read_docbin
 from ..input_error import InputError
-from ..pipeline.label_sets import KEY, annotated_labels, mark_annotated_labels
-from . import hugging_face
+from ..pipeline.label_sets import KEY
 from .docbin import CorpusWriter, count_doc, read_spacy
 from .files import SPLITS, find_files
 from .format_detection import FORMATS, Reader, detect_format
-from .hugging_face import write_parquet
-from .iob import DOCUMENT
-from .json_records import META
 from .jsonl import write_jsonl
 from .merging import merge_answers
 from .offsets import INCORRECT, set_annotated_labels
+from .parquet import SUFFIX as PARQUET
+from .parquet import write_parquet
 from .repair_log import ConversionLog, error
+from .sentences import group_sentences
+from .splits import plan_splits, split_indices
 from .vietnamese import SYLLABLES
 
 # Called with the part, its number of docs so far, and their total if known.
 OnProgress = Callable[[str, int, int | None], None]
 KEPT = (KEY, INCORRECT)  # the spans that JSON lines have beside the entities
-FILE_SUFFIXES = (SUFFIX, ".jsonl", hugging_face.SUFFIX)
+FILE_SUFFIXES = (SUFFIX, ".jsonl", PARQUET)
 
 
 def convert(
@@ -105,13 +103,13 @@ def convert(
             f"merge: expected one .spacy or .jsonl file as the output, no spans key, and one "
             f"sentence per doc, got {target}, {log.spans_key} and {n_sents}. Write to a new file."
         )
-    suffix = target.suffix if one_file else hugging_face.SUFFIX if parquet else SUFFIX
-    if suffix == hugging_face.SUFFIX and log.spans_key is not None:
+    suffix = target.suffix if one_file else PARQUET if parquet else SUFFIX
+    if suffix == PARQUET and log.spans_key is not None:
         got = f"got {str(target)!r}. Write .spacy or .jsonl"
         raise InputError(f"spans_key: expected an output with entities that may overlap, {got}.")
     files, ignored = find_files(sources, as_one=one_file)
     log.skipped("file", len(ignored))
-    plan = {"corpus": {"corpus": 1.0}} if one_file else _plan_splits(files, shares)
+    plan = {"corpus": {"corpus": 1.0}} if one_file else plan_splits(files, shares)
     names = [name for part in plan.values() for name in part]
     if merge is not None and target.resolve() == merge.resolve():
         raise InputError(f"{target}: expected an output that is not an input. Choose another file.")
@@ -220,23 +218,6 @@ def blank_pipeline(lang: str, segment: bool = True) -> Language:
         raise InputError(f"lang: expected a language of spaCy, got {lang!r}: {error}") from error
 
 
-def _plan_splits(
-    files: Mapping[str, list[Path]], shares: Sequence[float]
-) -> dict[str, dict[str, float]]:
-    """Return the parts to write from each part that is read, with their shares."""
-    if len(shares) > len(SPLITS):
-        raise InputError(f"shares: expected at most 3 ({', '.join(SPLITS)}), got {len(shares)}.")
-    _require_shares(shares)
-    wanted = {name: share for name, share in zip(SPLITS, shares) if share}
-    if "corpus" in files:
-        return {"corpus": wanted}
-    plan = {name: {name: 1.0} for name in files}
-    if "dev" not in files and {"train", "dev"} <= wanted.keys():
-        total = wanted["train"] + wanted["dev"]
-        plan["train"] = {name: wanted[name] / total for name in ("train", "dev")}
-    return plan
-
-
 def _split_part(
     read: Callable[..., Iterator[Doc]],
     shares: Mapping[str, float],
@@ -307,82 +288,3 @@ def _reader(
                 f"hugging_face, got {column!r} and the format {format!r}."
             )
     return partial(FORMATS[format], **chosen)
-
-
-# Join sentences to longer Docs
-
-
-def group_sentences(docs: Iterable[Doc], n_sents: int) -> Iterator[Doc]:
-    """Join sentences to longer Docs, never across documents.
-
-    docs: Sentences from a reader; they are changed.
-    n_sents: Sentences per Doc; the last Doc of a document may have fewer. 1 joins none. 0 joins
-        all sentences of a document, or none if the corpus does not mark documents.
-
-    Yields Docs with sentence boundaries, and a space between sentences. If sentences have metadata,
-    the joined Doc has a list of it.
-    Raises InputError for a negative number.
-    """
-    if n_sents < 0:
-        raise InputError(f"n_sents: expected a number of sentences, 0 or more, got {n_sents}.")
-    for document, sentences in groupby(docs, key=lambda doc: doc.user_data.get(DOCUMENT, 0)):
-        size = n_sents or (None if document else 1)
-        while group := list(islice(sentences, size)):
-            yield _join(group)
-
-
-def _join(group: list[Doc]) -> Doc:
-    for doc in group:
-        doc.user_data.pop(DOCUMENT, None)
-    if len(group) == 1 or not any(map(len, group)):  # spaCy cannot join empty Docs
-        return group[0]
-    labels = {frozenset(annotated_labels(doc) or ()) for doc in group}
-    marked = [KEY in doc.spans for doc in group]
-    if len(labels) > 1 or len({*marked}) > 1:
-        raise InputError(
-            f"{group[0].text[:60]!r}: expected sentences with the same annotated labels to join, "
-            f"got {' and '.join(str(sorted(each)) for each in labels)}. Use --n-sents 1."
-        )
-    for doc in group:
-        doc.spans.pop(KEY, None)
-    metas = [doc.user_data.pop(META, None) for doc in group]
-    joined = Doc.from_docs(group)  # warns about other user data that cannot be joined
-    assert joined is not None
-    joined.has_unknown_spaces = group[0].has_unknown_spaces
-    if any(metas):
-        joined.user_data[META] = metas
-    if any(marked):
-        (annotated,) = labels
-        mark_annotated_labels(joined, annotated)
-    return joined
-
-
-# Random split
-
-
-def split_indices(n: int, shares: Sequence[float], seed: int = 0) -> list[int]:
-    """Split n docs at random; the same number of docs, shares and seed give the same split.
-
-    shares: Fraction of n for each part. In the shuffled order, part k ends at n times the sum of
-        the first k shares, rounded.
-
-    Returns, for each doc, the index of its part.
-    Raises InputError for shares that are negative or do not sum to 1.
-    """
-    _require_shares(shares)
-    draw = random.Random(seed).random  # Python guarantees this sequence in all versions
-    order = sorted(range(n), key=lambda _: draw())
-    ends = [round(n * total) for total in accumulate(shares)]
-    parts = [0] * n
-    for part, (start, end) in enumerate(pairwise([0, *ends])):
-        for i in order[start:end]:
-            parts[i] = part
-    return parts
-
-
-def _require_shares(shares: Sequence[float]) -> None:
-    if not all(share >= 0 for share in shares) or not abs(sum(shares) - 1) < 1e-9:
-        got = ",".join(map(str, shares))
-        raise InputError(
-            f"shares: expected fractions that sum to 1, such as 0.8,0.1,0.1, got {got}."
-        )

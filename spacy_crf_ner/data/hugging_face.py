@@ -1,7 +1,6 @@
-"""Datasets of Hugging Face: rows with a list of tokens and a list of tags, in Arrow or Parquet."""
+"""Read datasets of Hugging Face: rows with lists of tokens and of tags, in Arrow or Parquet."""
 
 import json
-from collections import Counter
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -12,14 +11,13 @@ from spacy.tokens import Doc
 
 from ..input_error import InputError
 from .iob import TAG, TaggedToken, tagged_docs
-from .json_records import META, shorten
+from .json_records import shorten
 from .lines import Problem
 from .repair_log import ConversionLog, error
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch, Schema
 
-SUFFIX = ".parquet"
 # The first bytes of files; Arrow has a format for streams, and one for files (Feather).
 PARQUET, STREAM, ARROW = b"PAR1", b"\xff\xff\xff\xff", b"ARROW1"
 STATE = "state.json"  # of a folder that Dataset.save_to_disk has written
@@ -75,7 +73,7 @@ def read_hugging_face(
     CorpusError for a damaged file, other columns, tag ids without names, tags without prefixes and
     O, and, as `read_conll` does, for rows; InputError without pyarrow.
     """
-    _require_pyarrow()
+    require_pyarrow()
     log = log or ConversionLog()
     columns = token_column, tag_column
     if token_column == tag_column:
@@ -95,7 +93,8 @@ def read_hugging_face(
     return tagged_docs(path, nlp, log, partial(_rows, files, tags, columns))
 
 
-def _require_pyarrow() -> None:
+def require_pyarrow() -> None:
+    """Raise InputError if pyarrow is not installed."""
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError as problem:
@@ -289,73 +288,6 @@ def _row(
         yield TaggedToken(
             where, word or "", tag, sentence, problem=problem, missing=missing, space=space
         )
-
-
-# Writing
-
-
-def write_parquet(docs: Iterable[Doc], path: Path, labels: Iterable[str]) -> "Counter[str]":
-    """Write Docs as a dataset, which `datasets.load_dataset` and `read_hugging_face` read.
-
-    docs: Docs with entities in doc.ents. A row has the columns "tokens"; "ner_tags", a ClassLabel
-        of O, B-X and I-X for each label, -1 where a token is not annotated; and "spaces", whether
-        a space follows each token, null if that is unknown.
-    path: File to write.
-    labels: Labels of all entities; the same ones for all parts of a corpus.
-
-    Returns how many of each of the other annotations of the Docs were not written.
-    Raises InputError without pyarrow.
-    """
-    _require_pyarrow()
-    import pyarrow
-    from pyarrow.parquet import ParquetWriter
-
-    labels = sorted(labels)
-    names = ["O", *(f"{prefix}-{label}" for label in labels for prefix in "BI")]
-    kinds = {
-        TOKENS: {"dtype": "string", "_type": "Value"},
-        TAGS: {"names": names, "_type": "ClassLabel"},
-        SPACES: {"dtype": "bool", "_type": "Value"},
-    }
-    features = {column: {"feature": kind, "_type": "Sequence"} for column, kind in kinds.items()}
-    types = pyarrow.string(), pyarrow.int64(), pyarrow.bool_()
-    schema = pyarrow.schema(
-        [(column, pyarrow.list_(kind)) for column, kind in zip(kinds, types)],
-        metadata={"huggingface": json.dumps({"info": {"features": features}})},
-    )
-    unwritten = Counter[str]()
-    ids = {name: number for number, name in enumerate(names)}
-    with ParquetWriter(path, schema) as writer:
-        rows: list[dict[str, Any]] = []
-        for doc in docs:
-            unwritten.update(_other_annotation(doc))
-            rows.append(_to_row(doc, ids))
-            if len(rows) == BATCH_ROWS:
-                writer.write_batch(pyarrow.RecordBatch.from_pylist(rows, schema))
-                rows.clear()
-        writer.write_batch(pyarrow.RecordBatch.from_pylist(rows, schema))
-    return unwritten
-
-
-def _to_row(doc: Doc, ids: dict[str, int]) -> dict[str, Any]:
-    tags = (f"{token.ent_iob_}-{token.ent_type_}" if token.ent_type else "O" for token in doc)
-    return {
-        TOKENS: [token.text for token in doc],
-        TAGS: [ids[tag] if token.ent_iob else -1 for token, tag in zip(doc, tags)],
-        SPACES: None if doc.has_unknown_spaces else [bool(token.whitespace_) for token in doc],
-    }
-
-
-def _other_annotation(doc: Doc) -> dict[str, int]:
-    return {
-        "ids of entities": sum(bool(ent.kb_id or ent.id) for ent in doc.ents),
-        "sentence starts in a row": sum(bool(token.is_sent_start) for token in doc[1:]),
-        "docs with metadata": int(META in doc.user_data),
-        **{f"spans of doc.spans[{key!r}]": len(spans) for key, spans in doc.spans.items()},
-    }
-
-
-# The hub
 
 
 def download(name: str, folder: Path) -> None:

@@ -20,7 +20,8 @@ from helpers import annotations, properties, write
 from spacy_crf_ner import data
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.data import ConversionLog, CorpusError, hugging_face
-from spacy_crf_ner.data.hugging_face import read_hugging_face, write_parquet
+from spacy_crf_ner.data.hugging_face import read_hugging_face
+from spacy_crf_ner.data.parquet import write_parquet
 from spacy_crf_ner.input_error import InputError
 
 LABELS = ("LOC", "PER")

@@ -1,0 +1,74 @@
+"""Write Docs as a dataset of Hugging Face, in Parquet."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any, Iterable
+
+from spacy.tokens import Doc
+
+from .hugging_face import BATCH_ROWS, SPACES, TAGS, TOKENS, require_pyarrow
+from .json_records import META
+
+SUFFIX = ".parquet"
+
+
+def write_parquet(docs: Iterable[Doc], path: Path, labels: Iterable[str]) -> "Counter[str]":
+    """Write Docs as a dataset, which `datasets.load_dataset` and `read_hugging_face` read.
+
+    docs: Docs with entities in doc.ents. A row has the columns "tokens"; "ner_tags", a ClassLabel
+        of O, B-X and I-X for each label, -1 where a token is not annotated; and "spaces", whether
+        a space follows each token, null if that is unknown.
+    path: File to write.
+    labels: Labels of all entities; the same ones for all parts of a corpus.
+
+    Returns how many of each of the other annotations of the Docs were not written.
+    Raises InputError without pyarrow.
+    """
+    require_pyarrow()
+    import pyarrow
+    from pyarrow.parquet import ParquetWriter
+
+    labels = sorted(labels)
+    names = ["O", *(f"{prefix}-{label}" for label in labels for prefix in "BI")]
+    kinds = {
+        TOKENS: {"dtype": "string", "_type": "Value"},
+        TAGS: {"names": names, "_type": "ClassLabel"},
+        SPACES: {"dtype": "bool", "_type": "Value"},
+    }
+    features = {column: {"feature": kind, "_type": "Sequence"} for column, kind in kinds.items()}
+    types = pyarrow.string(), pyarrow.int64(), pyarrow.bool_()
+    schema = pyarrow.schema(
+        [(column, pyarrow.list_(kind)) for column, kind in zip(kinds, types)],
+        metadata={"huggingface": json.dumps({"info": {"features": features}})},
+    )
+    unwritten = Counter[str]()
+    ids = {name: number for number, name in enumerate(names)}
+    with ParquetWriter(path, schema) as writer:
+        rows: list[dict[str, Any]] = []
+        for doc in docs:
+            unwritten.update(_other_annotation(doc))
+            rows.append(_to_row(doc, ids))
+            if len(rows) == BATCH_ROWS:
+                writer.write_batch(pyarrow.RecordBatch.from_pylist(rows, schema))
+                rows.clear()
+        writer.write_batch(pyarrow.RecordBatch.from_pylist(rows, schema))
+    return unwritten
+
+
+def _to_row(doc: Doc, ids: dict[str, int]) -> dict[str, Any]:
+    tags = (f"{token.ent_iob_}-{token.ent_type_}" if token.ent_type else "O" for token in doc)
+    return {
+        TOKENS: [token.text for token in doc],
+        TAGS: [ids[tag] if token.ent_iob else -1 for token, tag in zip(doc, tags)],
+        SPACES: None if doc.has_unknown_spaces else [bool(token.whitespace_) for token in doc],
+    }
+
+
+def _other_annotation(doc: Doc) -> dict[str, int]:
+    return {
+        "ids of entities": sum(bool(ent.kb_id or ent.id) for ent in doc.ents),
+        "sentence starts in a row": sum(bool(token.is_sent_start) for token in doc[1:]),
+        "docs with metadata": int(META in doc.user_data),
+        **{f"spans of doc.spans[{key!r}]": len(spans) for key, spans in doc.spans.items()},
+    }
