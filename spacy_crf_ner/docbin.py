@@ -1,9 +1,10 @@
-"""Read Docs from spaCy's binary format."""
+"""Read Docs from spaCy's binary formats."""
 
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator
 
+import srsly
 from spacy.tokens import Doc, DocBin
 from spacy.vocab import Vocab
 
@@ -80,3 +81,13 @@ def _naming(where: str) -> Iterator[None]:
             f"{where}: expected spaCy's binary format, got another or an incomplete file "
             f"({type(error).__name__}: {error}). Convert the corpus with spacy-crf-ner convert."
         ) from error
+
+
+def find_encoders_once() -> None:
+    """Find the encoders for msgpack that packages have registered, for this process.
+
+    srsly searches the entry points of all packages each time that a Doc is read from bytes or
+    written to bytes, which takes longer than the rest of the work.
+    """
+    for registry in (srsly.msgpack_encoders, srsly.msgpack_decoders):
+        registry.get_entry_points = registry.get_entry_points().copy

@@ -1,13 +1,16 @@
 """Reading .spacy files: data errors are the user's, machine errors are not."""
 
 from pathlib import Path
-from typing import Any, Iterator
+from types import MethodType
+from typing import Any, Dict, Iterator
 
+import catalogue
 import pytest
 import spacy
+import srsly
 from spacy.tokens import Doc, DocBin
 
-from spacy_crf_ner.docbin import read_docbin
+from spacy_crf_ner.docbin import find_encoders_once, read_docbin
 from spacy_crf_ner.input_error import InputError
 
 VOCAB = spacy.blank("en").vocab
@@ -72,3 +75,31 @@ def test_a_doc_whose_strings_are_missing_is_named(file: Path) -> None:
     assert next(docs).text == "Ems "
     with pytest.raises(InputError, match=r"train\.spacy, doc 2: expected spaCy's binary format"):
         next(docs)
+
+
+def test_encoders_are_searched_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No Doc searches again, and the encoder that a package has registered is still used."""
+    encoders, decoders = srsly.msgpack_encoders, srsly.msgpack_decoders
+    searches = []
+
+    def encode(value: Any, chain: Any = None) -> Any:
+        return {"set": sorted(value)} if isinstance(value, set) else value
+
+    def decode(value: Any, chain: Any = None) -> Any:
+        return set(value["set"]) if "set" in value else value
+
+    def search(self: catalogue.Registry) -> Dict[str, Any]:
+        searches.append(self)
+        return {"set": encode if self is encoders else decode}
+
+    for registry in (encoders, decoders):  # monkeypatch restores what is there
+        monkeypatch.setattr(registry, "get_entry_points", MethodType(search, registry))
+    doc = Doc(VOCAB, words=["Ems"])
+    doc.user_data["set"] = {1, 2}
+    written = doc.to_bytes()
+    assert searches
+    find_encoders_once()
+    searches.clear()
+    assert doc.to_bytes() == written
+    assert Doc(VOCAB).from_bytes(written).user_data["set"] == {1, 2}
+    assert not searches

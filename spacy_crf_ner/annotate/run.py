@@ -10,6 +10,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from ..docbin import find_encoders_once
 from ..input_error import InputError
 from .fingerprint import has_auto_precision, load_model, make_fingerprint
 from .inputs import find_sources
@@ -99,6 +100,7 @@ class Run:
         fails; finished shards are kept.
         """
         began = monotonic()
+        find_encoders_once()
         total = sum(source.size for source in self.sources.sources)
         with ShardFolder(self.location) as folder, workers as engine, _failures(folder):
             settings = self._resolve_precision(engine, folder)

@@ -4,6 +4,7 @@ import spacy
 from spacy.language import Language
 from spacy.util import registry
 
+from ..docbin import find_encoders_once
 from ..extras import required
 from ..input_error import InputError
 
@@ -23,6 +24,7 @@ def load(model: str, gpu_id: int = -1, precision: str | None = None) -> Language
             from ..ml.hardware import use_gpu
 
         use_gpu(gpu_id)
+    find_encoders_once()
     try:
         nlp = spacy.load(model)
     except InputError:
