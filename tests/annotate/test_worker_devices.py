@@ -1,8 +1,9 @@
 """The device of each worker of the local engine."""
 
 import pytest
+from thinc.api import get_current_ops
 
-from spacy_crf_ner.annotate.multiprocess import worker_devices
+from spacy_crf_ner.annotate.multiprocess import processes, worker_devices
 
 
 @pytest.mark.parametrize(
@@ -22,3 +23,14 @@ from spacy_crf_ner.annotate.multiprocess import worker_devices
 def test_workers_share_the_gpus(workers, gpu_ids, cores, expected):
     """One for each core, at most eight for each device, and at least one."""
     assert worker_devices(workers, gpu_ids, cores) == expected
+
+
+def multiplies_with_blis(item: None, device: int) -> bool:
+    return get_current_ops().use_blis
+
+
+def test_workers_multiply_with_openblas():
+    """They have one thread, with which it is faster; the pipeline of this process keeps BLIS."""
+    with processes(2, []) as engine:
+        assert [*engine.map(multiplies_with_blis, [None] * 2)] == [False, False]
+    assert get_current_ops().use_blis
