@@ -5,7 +5,7 @@ import statistics
 from copy import deepcopy
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Annotated, Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import spacy
 import srsly
@@ -24,6 +24,9 @@ from spacy_crf_ner.active_learning.ranking import identify, rank_texts
 from spacy_crf_ner.data.merging import merge_answers
 from spacy_crf_ner.data.offsets import INCORRECT
 from spacy_crf_ner.data.repair_log import ConversionLog
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 CONFIG = ROOT / "configs" / "char.cfg"
 SPANS = "spans"  # questions about spans, instead of whole sentences
@@ -242,11 +245,17 @@ def _curves(rows: List[Row]) -> Dict[int, List[Row]]:
 
 
 def plot(rows: List[Row], path: Path) -> None:
-    """Draw F1 over annotated tokens: the mean of the seeds, and a band from lowest to highest."""
+    """Write a chart of F1 over annotated tokens."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
+    draw_curves(rows, figure.subplots())
+    figure.savefig(path)
+    print(path)
+
+
+def draw_curves(rows: List[Row], axes: "Axes") -> None:
+    """Draw F1 over annotated tokens: the mean of the seeds, and a band from lowest to highest."""
     for strategy in dict.fromkeys(row["strategy"] for row in rows if row["strategy"] != "all"):
         by_round: Dict[int, List[Row]] = {}
         for row in rows:
@@ -260,9 +269,7 @@ def plot(rows: List[Row], path: Path) -> None:
     whole = [row["f1"] for row in rows if row["strategy"] == "all"]
     axes.axhline(statistics.mean(whole), color="gray", linestyle="--", label="all data")
     axes.set(xlabel="annotated tokens", ylabel="F1 on test")
-    axes.legend()
-    figure.savefig(path)
-    print(path)
+    axes.legend(frameon=False)
 
 
 def label_errors(

@@ -4,6 +4,8 @@ python benchmarks/figures.py bars
     Speed and accuracy, from the tables in docs/benchmarks.md.
 python benchmarks/figures.py coverage NAME=report.json ...
     Precision over coverage: of the most confident entities, from `spacy-crf-ner report`.
+python benchmarks/figures.py learning CORPUS
+    F1 over annotated tokens, from benchmarks/results/active_learning.jsonl.
 """
 
 import json
@@ -12,12 +14,16 @@ from pathlib import Path
 from typing import Annotated, Callable, List
 
 import matplotlib
+import srsly
 import typer
 
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
+from benchmark_active_learning import draw_curves
+
+RUNS = Path(__file__).parent / "results" / "active_learning.jsonl"
 ASSETS = Path(__file__).parents[1] / "docs" / "assets"
 PAGE = ASSETS.parent / "benchmarks.md"
 INKS = {"": ("#1a1f36", "#9aa0b8", "#3f51b5"), "-dark": ("#e8eaf6", "#6d7391", "#7c8df0")}
@@ -103,6 +109,18 @@ def coverage(reports: Annotated[List[str], typer.Argument(metavar="NAME=REPORT.J
         axes.legend(frameon=False)
 
     draw("coverage", (7, 3.6), paint)
+
+
+@app.command()
+def learning(corpus: str) -> None:
+    """Draw F1 over the annotated tokens that each strategy chose."""
+    rows = [row for row in srsly.read_jsonl(RUNS) if row["corpus"] == corpus]
+
+    def paint(axes: Axes, grey: str, accent: str) -> None:
+        draw_curves(rows, axes)
+        axes.grid(alpha=0.25)
+
+    draw(f"learning-{corpus}", (7, 3.6), paint)
 
 
 if __name__ == "__main__":
