@@ -1,6 +1,7 @@
 """Tasks for annotation tools, in their import formats, with predicted entities."""
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
@@ -67,7 +68,9 @@ def _prodigy(unit: Unit) -> Record:
         {**span, "token_start": first[span["start"]], "token_end": last[span["end"]]}
         for span in _spans(unit)
     ]
-    view = "ner" if unit.question else "ner_manual"
+    taken = sorted((span["start"], span["end"]) for span in spans)
+    overlap = any(end > start for (_, end), (start, _) in pairwise(taken))
+    view = "ner" if unit.question else "spans_manual" if overlap else "ner_manual"
     return {
         "text": unit.text,
         "tokens": tokens,

@@ -77,7 +77,7 @@ class Statistics:
     def layer_share(self, n: int) -> float:
         """Return the share of the entities that are in the first n layers of their label.
 
-        No model with n layers has a higher recall.
+        A model with n layers learns no others.
         """
         inside = sum(counts[k] for counts in self.layers.values() for k in range(n))
         return inside / self.entities if self.entities else 0.0

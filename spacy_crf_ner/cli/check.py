@@ -63,8 +63,8 @@ def check(
     an error, and 0 otherwise.
 
     If entities may overlap (--spans-key, or a config with entities = "overlapping"), it also counts
-    the layers of each label, outermost first: entities in one layer do not overlap. The share of
-    the entities in 1, 2 or 3 layers is the highest recall of a model with that many layers.
+    the layers of each label, outermost first: entities in one layer do not overlap. A model with
+    1, 2 or 3 layers learns the entities in these, whose share is printed.
 
     \b
     Examples:

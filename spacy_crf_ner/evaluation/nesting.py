@@ -19,8 +19,8 @@ def nesting(docs: Sequence[DocEntities], labels: Sequence[str], layers: int) -> 
 
     layers: The number of layers of each label that the component has.
 
-    Returns the "layers"; the "ceiling", the highest recall that can be learned with them, None
-    without gold entities; and in "micro" and "per_type", by label:
+    Returns the "layers"; the "ceiling", the recall if all entities that they can contain
+    are found, None without gold entities; and in "micro" and "per_type", by label:
         "flat", "overlapping": The number of "gold" entities that overlap no other one, and of those
             that do (inside, around or crossing it), and the "recall" of each; None without any.
         "lost": The number of gold entities nested in more layers of their label than there are.

@@ -1,6 +1,7 @@
 """Predictions, and writing them to docs."""
 
 import warnings
+from collections.abc import Container
 from typing import NamedTuple
 
 import numpy as np
@@ -39,14 +40,21 @@ def add_confidence_extension() -> None:
 
 
 def annotate(
-    doc: Doc, prediction: Prediction, overwrite: bool, confidence: bool, spans_key: str | None
+    doc: Doc,
+    prediction: Prediction,
+    overwrite: bool,
+    confidence: bool,
+    spans_key: str | None,
+    labels: Container[str] | None = None,
 ) -> None:
     """Set the predicted entities; other tokens without annotation become outside.
 
     overwrite, confidence, spans_key: Settings of the component.
+    labels: Those of the component. Entities of other labels that another crf_ner has predicted are
+        not put into `doc.spans[spans_key]`; None puts all there.
     """
     ents = [Span(doc, *span) for span in prediction.spans]
-    preset = () if overwrite else doc.ents
+    preset = [] if overwrite else [e for e in doc.ents if labels is None or _is_own(e, labels)]
     if overwrite or not doc.has_annotation("ENT_IOB"):
         delete_extension(doc.ents, CONFIDENCE)
         for ent in doc.ents:
@@ -68,3 +76,7 @@ def annotate(
         scores = np.array([p for _, p in found], dtype=np.float32)
         group = SpanGroup(doc, name=spans_key, spans=spans, attrs={"scores": scores})
         doc.spans[spans_key] = group
+
+
+def _is_own(ent: Span, labels: Container[str]) -> bool:
+    return ent.label_ in labels or ent._.get(CONFIDENCE) is None

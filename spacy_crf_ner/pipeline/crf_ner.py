@@ -23,6 +23,7 @@ from .calibrated_pipe import CALIBRATION
 from .flat import FlatChain
 from .gold import collect_labels
 from .interval_scheduling import Candidate, best_beside
+from .label_sets import KEY as ANNOTATED
 from .listeners import require_upstream
 from .lookup import require_own_key
 from .overlapping import LabelChains
@@ -118,7 +119,7 @@ class CRFEntityRecognizer(TeachablePipe):
     thresholds = Setting[Mapping[str, float]](
         lambda each: all(0.0 <= p <= 1.0 for p in each.values()), "numbers from 0.0 to 1.0"
     )
-    spans_key = Setting[str | None]()
+    spans_key = Setting[str | None](lambda key: key != ANNOTATED, f"not {ANNOTATED!r}")
     candidate_threshold = Setting[float](lambda p: 0.0 < p <= 1.0, "a number over 0.0, up to 1.0")
     candidate_thresholds = Setting[Mapping[str, float]](
         lambda each: all(0.0 < p <= 1.0 for p in each.values()), "numbers over 0.0, up to 1.0"
@@ -282,7 +283,7 @@ class CRFEntityRecognizer(TeachablePipe):
             self.add_label(label)
         output_layer.set_dim("nO", len(self.scheme.tags))
         if isinstance(self.chains, LabelChains):
-            self.chains.warn_of_lost(get_examples())
+            self.chains.warn_of_lost(get_examples(), count=True)
         self.model.initialize(X=[eg.x for eg in islice(get_examples(), 10)])
 
     def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
@@ -332,7 +333,8 @@ class CRFEntityRecognizer(TeachablePipe):
         """Write the result of `predict`; other tokens without annotation become outside."""
         for doc, prediction in zip(docs, scores):
             key = self.entities_key or self.spans_key
-            annotate(doc, prediction, self.overwrite, self.confidence, key)
+            labels = None if self.entities_key is None else self.labels
+            annotate(doc, prediction, self.overwrite, self.confidence, key, labels)
 
     def score(self, examples: Iterable[Example], **kwargs: Any) -> dict[str, Any]:
         """Score examples; see spaCy's `Pipe.score`. The scorer is given the `entities_key`."""
@@ -364,6 +366,8 @@ class CRFEntityRecognizer(TeachablePipe):
         examples = list(examples)
         validate_examples(examples, "CRFEntityRecognizer.get_loss")
         self._require_valid([eg.predicted for eg in examples], scores)
+        if isinstance(self.chains, LabelChains):
+            self.chains.warn_of_lost(examples)
         gold, hidden = self.chains.gold(examples)
         negatives = self.chains.negatives(examples, self.incorrect_spans_key)
         scores, backprop = self.chains.split(scores)

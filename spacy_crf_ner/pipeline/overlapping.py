@@ -18,6 +18,7 @@ from spacy.attrs import ENT_IOB, IS_SPACE, ORTH
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 
+from ..input_error import InputError
 from ..ml.label_chains import split
 from ..ml.potentials import NegativeSpan, Potentials
 from ..tags import TAG_MISSING, TAG_OUTSIDE, Spans, TagScheme
@@ -56,6 +57,11 @@ class LabelChains:
         # Of the model, with the tags of all chains.
         names = (label if not k else f"{label} (layer {k + 1})" for label, k in self._chains())
         self.tags = TagScheme(scheme, tuple(names))
+        if len({*self.tags.tags}) < len(self.tags.tags):
+            raise InputError(
+                f"[{name}] labels: expected labels other than the names of layers, such as "
+                f"'A (layer 2)' of 'A', got {[*labels]}. Rename the label."
+            )
 
     def _chains(self) -> Iterable[tuple[str, int]]:
         return product(self.labels, range(self.layers))
@@ -161,23 +167,35 @@ class LabelChains:
         constraints = preset_constraints(docs, self.scheme, overwrite, self.presets)
         chains, _ = self.split(scores)
         posterior = Posterior(chains, self.scheme, constraints, temperature)
-        return OverlappingPosterior(posterior, self.labels, self.layers, platt)
+        presets = [() if overwrite else doc.ents for doc in docs]
+        return OverlappingPosterior(posterior, self.labels, self.layers, platt, presets)
 
-    def warn_of_lost(self, examples: Iterable[Example]) -> None:
-        """Warn of gold entities that need more layers, with the recall that can be reached."""
+    def warn_of_lost(self, examples: Iterable[Example], count: bool = False) -> None:
+        """Warn of gold entities that need more layers.
+
+        count: Whether to say how many, and the recall of all others. Otherwise the message is
+            always the same, so that Python shows it once.
+        """
         total = lost = 0
         for eg in examples:
             by_label = _by_label(gold_entities(eg.reference, self.key))
             layers = [k for spans in by_label.values() for k in assign_layers(spans)]
             total += len(layers)
             lost += sum(k >= self.layers for k in layers)
-        if lost:
-            warnings.warn(
-                f"[{self.name}] {lost} of {total} gold entities are nested in more than "
-                f"{self.layers} layers of their label, and cannot be learned: recall is at most "
-                f"{1 - lost / total:.1%}. Set more layers.",
-                stacklevel=3,
+        if not lost:
+            return
+        some, meaning = "some", "are left out; nlp.initialize() counts them"
+        if count:
+            some = f"{lost} of {total}"
+            meaning = (
+                f"are left out: a model that learns all others has a recall of "
+                f"{1 - lost / total:.1%}"
             )
+        warnings.warn(
+            f"[{self.name}] {some} gold entities are nested in more than {self.layers} layers of "
+            f"their label, and {meaning}. Set more layers.",
+            stacklevel=3,
+        )
 
 
 def _by_label(ents: Iterable[Span]) -> dict[str, set[tuple[int, int]]]:

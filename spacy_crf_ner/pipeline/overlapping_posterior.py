@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from spacy.tokens import Span
 
 from ..tags import SpanOffsets
 from .interval_scheduling import Candidate, best_disjoint
@@ -28,11 +29,18 @@ class OverlappingPosterior:
     posterior: Of the B * M chains, which have one label, ANY, and are not calibrated.
     labels, layers: The labels, and the number K of chains that each has.
     platt: Calibrates the probabilities of entities.
+    presets: Preset entities of each doc. They are not predicted in any layer.
     """
 
     def __init__(
-        self, posterior: Posterior, labels: Sequence[str], layers: int, platt: PlattScaling
+        self,
+        posterior: Posterior,
+        labels: Sequence[str],
+        layers: int,
+        platt: PlattScaling,
+        presets: Sequence[Sequence[Span]],
     ) -> None:
+        self._presets = [{(e.start, e.end, e.label_) for e in of_doc} for of_doc in presets]
         self._posterior, self._layers, self._platt = posterior, layers, platt
         self._labels = [label for label in labels for _ in range(layers)]  # of the chains
         self._chains = {
@@ -61,19 +69,22 @@ class OverlappingPosterior:
         """Find the n most probable analyses of each doc, as `Posterior`.
 
         With several layers, the same entities can be in other layers. Their probability is the sum
-        over the most probable ways, so slightly too low.
+        over the most probable ways, so too low; where a model is unsure, the order may be wrong.
         """
         K, M = self._layers, len(self._labels)
         ways = n if K == 1 else 4 * n * K  # of a label
         rows = self._posterior.nbest(ways)
         result = []
-        for i in range(0, len(rows), M):
+        for i, preset in zip(range(0, len(rows), M), self._presets):
             best: list[Analysis] = [((), 0.0)]
             for j in range(0, M, K):
                 label = self._labels[j]
                 of_label: list[Analysis] = [((), 0.0)]
                 for ranked in rows[i + j : i + j + K]:
-                    named = [(tuple((s, e, label) for s, e, _ in spans), p) for spans, p in ranked]
+                    named = [
+                        (tuple(new for s, e, _ in spans if (new := (s, e, label)) not in preset), p)
+                        for spans, p in ranked
+                    ]
                     of_label = _joined(of_label, named, ways)
                 best = _joined(best, of_label, n)
             result.append([(sorted(spans), p) for spans, p in best])
@@ -137,8 +148,9 @@ class OverlappingPosterior:
                 (start, end, label)
                 for label, row in zip(self._labels, rows[i : i + M])
                 for start, end, _ in row
+                if (start, end, label) not in preset
             ]
-            for i in range(0, len(rows), M)
+            for i, preset in zip(range(0, len(rows), M), self._presets)
         ]
 
 

@@ -147,8 +147,8 @@ def _nesting(results: dict[str, Any]) -> Section:
     rows = [row(Cell(label, "", "label"), each) for label, each in nesting["per_type"].items()]
     meaning = (
         "Overlapping: another gold entity is inside, around or across the entity. Too deep: nested "
-        f"in more layers of its label than the model has, which is {nesting['layers']}. So recall "
-        f"is at most {percent(nesting['ceiling'])}\N{NO-BREAK SPACE}%."
+        f"in more layers of its label than the model has, which is {nesting['layers']}. A model "
+        f"that finds all others has a recall of {percent(nesting['ceiling'])}\N{NO-BREAK SPACE}%."
     )
     foot = [row(Cell("all"), nesting["micro"])]
     table = Table("Recall of flat and overlapping entities", _row("Label", *header), rows, foot)

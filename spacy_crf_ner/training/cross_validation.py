@@ -17,6 +17,7 @@ from thinc.api import Config
 
 from ..input_error import InputError
 from .calibration import without_calibration
+from .labelled_corpora import READER as LABELLED
 from .taught_corpus import READER as TAUGHT
 
 DEV = 0.1  # the share of the training docs that choose the checkpoint
@@ -113,7 +114,8 @@ def with_corpora(config: Config, folder: Path) -> Config:
         block = own
         for key in reader:
             block = block.get(key, {})
-        if block.get("@readers") == TAUGHT:  # it has the scores of teachers of other docs
+        # Scores of teachers are of other docs; labels are stored with these docs.
+        if block.get("@readers") in (TAUGHT, LABELLED):
             block.clear()
             block.update({"@readers": "spacy.Corpus.v1", "path": path})
             own["training"]["max_epochs"] = 0

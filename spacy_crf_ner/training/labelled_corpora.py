@@ -1,7 +1,10 @@
 """Train one model on corpora that annotate different labels."""
 
+import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 
 from spacy.language import Language
@@ -9,6 +12,8 @@ from spacy.training import Corpus, Example
 
 from ..input_error import InputError
 from ..pipeline.label_sets import KEY, annotated_labels, mark_annotated_labels
+
+READER = "spacy-crf-ner.LabelledCorpora.v1"
 
 Augmenter = Callable[[Language, Example], Iterable[Example]]
 Reader = Callable[[Language], Iterable[Example]]
@@ -36,9 +41,13 @@ def labelled_corpora(
     seed: Of the choice of docs, which is the same in each epoch.
     spans_key: The key of overlapping entities in `doc.spans`; None for those in `doc.ents`.
 
+    The corpora take turns, so that a stream (`max_epochs = -1`) mixes them too. A stream also needs
+    the labels of the component in `[initialize.components.ner.labels]`.
+
     Raises InputError for lists of other lengths than `paths`, for a path that does not exist, for a
-    weight below 1, for no labels of a corpus whose docs are split, for overlapping entities whose
-    docs are split, and when it reads an entity of a label that its corpus does not annotate.
+    weight below 1 or without limit, for labels that are not in a list, for no labels of a corpus
+    whose docs are split, for overlapping entities whose docs are split, and when it reads an entity
+    of a label that its corpus does not annotate.
     """
     weights = [1.0] * len(paths) if weights is None else weights
     for name, values in (("labels", labels), ("weights", weights)):
@@ -47,7 +56,7 @@ def labelled_corpora(
                 f"LabelledCorpora, {name}: expected one for each of the {len(paths)} paths, got "
                 f"{len(values)}."
             )
-    if not paths or not all(weight >= 1 for weight in weights):
+    if not paths or not all(1 <= weight < math.inf for weight in weights):
         raise InputError(
             f"LabelledCorpora: expected paths, and weights of 1 or more, got {[*paths]} and "
             f"{[*weights]}."
@@ -58,6 +67,11 @@ def labelled_corpora(
             "Splitting docs loses doc.spans: convert the corpus to shorter docs."
         )
     for path, known in zip(paths, labels):
+        if isinstance(known, str):
+            raise InputError(
+                f"LabelledCorpora, labels: expected a list of labels for {path!r}, got {known!r}. "
+                f"Write a list in the list: [[{known!r}]]."
+            )
         if not Path(path).exists():
             raise InputError(f"LabelledCorpora, paths: expected a file or a folder, got {path!r}.")
         if known is None and (gold_preproc or max_length):
@@ -77,13 +91,18 @@ def labelled_corpora(
     ]
 
     def read(nlp: Language) -> Iterator[Example]:
+        streams = map(partial(read_one, nlp), readers, labels, weights)
+        for examples in zip_longest(*streams):
+            yield from (eg for eg in examples if eg is not None)
+
+    def read_one(
+        nlp: Language, reader: Corpus, known: Sequence[str] | None, weight: float
+    ) -> Iterator[Example]:
         rng = random.Random(seed)
-        for reader, known, weight in zip(readers, labels, weights):
-            for eg in reader(nlp):
-                if known is not None:
-                    mark_annotated_labels(eg.reference, known, spans_key)
-                times = int(weight) + (rng.random() < weight % 1)
-                yield from [eg] * times
+        for eg in reader(nlp):
+            if known is not None:
+                mark_annotated_labels(eg.reference, known, spans_key)
+            yield from [eg] * (int(weight) + (rng.random() < weight % 1))
 
     return read
 

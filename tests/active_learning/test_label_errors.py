@@ -110,11 +110,17 @@ def test_negative_spans_of_known_labels_are_kept():
     assert len(doc.spans[INCORRECT]) == 4 and kept.ents[0].label_ == "PER"
 
 
-def test_a_student_is_reviewed_without_its_teachers(tmp_path):
+@pytest.mark.parametrize(
+    "reader",
+    [
+        {"@readers": "spacy-crf-ner.TaughtCorpus.v1", "path": "teachers", "weight": 0.5},
+        {"@readers": "spacy-crf-ner.LabelledCorpora.v1", "paths": ["a"], "labels": [["PERSON"]]},
+    ],
+)
+def test_a_pipeline_of_another_reader_is_reviewed(reader, tmp_path):
     write_corpus(tmp_path / "gold.spacy", {})
     nlp = config()
     nlp.config["training"].update(max_steps=2, eval_frequency=1, max_epochs=-1)
-    reader = {"@readers": "spacy-crf-ner.TaughtCorpus.v1", "path": "teachers", "weight": 0.5}
     nlp.config["corpora"]["train"] = reader
     assert review(nlp, tmp_path / "gold.spacy", 2).docs == 61
 

@@ -203,6 +203,16 @@ def test_prodigy_gets_the_tokens_of_spans(model, loop, tmp_path):
             assert (first["start"], last["end"]) == (span["start"], span["end"])
 
 
+def test_prodigy_shows_entities_that_overlap_as_spans(tmp_path):
+    tokens = [("Bank", True), ("of", True), ("Oslo", False)]
+    nested = [((0, 12, "ORG"), 0.9), ((8, 12, "GPE"), 0.8)]
+    for entities, view in ((nested, "spans_manual"), (nested[:1], "ner_manual")):
+        unit = Unit("id", "Bank of Oslo", tokens, entities, 1.0, "")
+        write_tasks(tmp_path, "tasks", [unit], "prodigy", ["ORG", "GPE"], False)
+        (task,) = tasks_of(tmp_path, "prodigy")
+        assert task["_view_id"] == view
+
+
 def test_labels_are_no_markup(tmp_path):
     unit = Unit("id", 'a "b" <c>', [], [], 0.5, "", {}, (2, 5, "<X> & 'Y'"))
     write_tasks(tmp_path, "tasks", [unit], "label-studio", ["<X> & 'Y'", '"'], binary=True)

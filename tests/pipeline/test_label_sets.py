@@ -290,7 +290,7 @@ def test_weights_say_how_often_docs_are_read(paths: List[str]) -> None:
         assert epoch.count({"LOC", "ORG"}) == 100
     assert epochs[0] == epochs[1]
     once = list(labelled_corpora(paths, [["PER"], None])(nlp))
-    assert [annotated_labels(eg.reference) for eg in once] == [{"PER"}] * 100 + [None] * 100
+    assert [annotated_labels(eg.reference) for eg in once] == [{"PER"}, None] * 100  # in turns
 
 
 def test_augmenters_that_change_the_length_keep_the_labels(tmp_path: Any) -> None:
@@ -326,6 +326,8 @@ def test_a_config_with_the_reader_is_filled_and_read(paths: List[str]) -> None:
         ({"labels": [["PER"]]}, "labels: expected one for each of the 2 paths, got 1"),
         ({"labels": [["PER"], ["LOC"]], "weights": [1.0]}, "weights: expected one for each"),
         ({"labels": [["PER"], ["LOC"]], "weights": [1.0, 0.5]}, "weights of 1 or more"),
+        ({"labels": [["PER"], ["LOC"]], "weights": [1.0, float("inf")]}, "weights of 1 or more"),
+        ({"labels": ["PER", "LOC"]}, "labels: expected a list of labels for .*, got 'PER'"),
         ({"labels": [["PER"], [""]]}, "expected annotated labels that are not empty"),
         ({"labels": [["PER"], None], "max_length": 5}, "labels: expected those of .*LOC.spacy"),
         ({"labels": [["PRE"], ["LOC"]]}, r"'Anna' in the doc 'Anna saw Bonn': expected one of the"),
@@ -336,6 +338,17 @@ def test_a_wrong_setting_of_the_reader_is_an_error(
 ) -> None:
     with pytest.raises(InputError, match=message):
         list(labelled_corpora(paths, **settings)(spacy.blank("en")))
+
+
+def test_an_empty_doc_with_annotated_labels_is_scored() -> None:
+    nlp = spacy.blank("en")
+    add_flat = nlp.add_pipe("crf_ner")
+    examples = make_examples(nlp, of_labels(["PER"]))
+    nlp.initialize(lambda: examples)
+    empty = Doc(nlp.vocab)
+    mark_annotated_labels(empty, ["PER"])
+    alone = add_flat.score(examples)
+    assert add_flat.score([*examples, Example(Doc(nlp.vocab), empty)]) == alone
 
 
 # Converting and checking

@@ -504,9 +504,48 @@ def test_unknown_settings_are_errors(settings: Dict[str, Any]) -> None:
 def test_entities_of_too_many_layers_are_counted() -> None:
     nlp = pipeline(layers=2)
     nested = [(0, 6, "PER"), (1, 5, "PER"), (2, 4, "PER"), (2, 3, "LOC")]
-    with pytest.warns(UserWarning, match="1 of 4 gold entities .* 2 layers .* at most 75.0%"):
+    with pytest.warns(UserWarning) as warned:
         train(nlp, [example(nlp, nested)], steps=80)
+    counted, later, *_ = [str(warning.message) for warning in warned]
+    assert "1 of 4 gold entities" in counted and "has a recall of 75.0%" in counted
+    assert "are left out" in later
     assert found(nlp(Doc(nlp.vocab, words=WORDS))) == sorted(nested[:2] + nested[3:])
+    with pytest.warns(UserWarning, match="some gold entities are nested in more than 2 layers"):
+        nlp.update([example(nlp, nested)], sgd=nlp.resume_training())  # nothing has counted them
+
+
+def test_a_preset_entity_is_in_each_analysis_once() -> None:
+    nlp = pipeline(layers=2)
+    ner = nlp.get_pipe("crf_ner")
+    nlp.initialize(lambda: [example(nlp, [(0, 2, "PER"), (0, 1, "PER")], ["a", "b", "c"])])
+    doc = Doc(nlp.vocab, words=["a", "b", "c"])
+    doc.set_ents([Span(doc, 0, 2, "PER")], default="missing")
+    analyses = [[(e.start, e.end, e.label_) for e in each.ents] for each in ner.nbest([doc], 50)[0]]
+    assert all(ents.count((0, 2, "PER")) == 1 for ents in analyses)
+    assert len({*map(tuple, analyses)}) == len(analyses) > 5
+    (uncertain,) = ner.uncertainty([doc])
+    assert (0, 2, "PER") not in [span for span, _ in uncertain.candidates]
+
+
+def test_entities_of_another_component_are_not_those_of_this_one() -> None:
+    nlp = pipeline(spans_key="first")
+    model = nlp.get_pipe_config("crf_ner")["model"]
+    settings = {"entities": "overlapping", "spans_key": "second", "model": model}
+    nlp.add_pipe("crf_ner", name="other", config=settings)
+    gold = Doc(nlp.vocab, words=WORDS)
+    gold.spans["first"] = [Span(gold, 0, 4, "PER"), Span(gold, 3, 4, "LOC")]
+    gold.spans["second"] = [Span(gold, 5, 6, "DAY"), Span(gold, 0, 4, "TITLE")]
+    train(nlp, [Example(Doc(nlp.vocab, words=WORDS), gold)], steps=80)
+    doc = nlp(Doc(nlp.vocab, words=WORDS))
+    assert found(doc, "first") == [(0, 4, "PER"), (3, 4, "LOC")]
+    assert found(doc, "second") == [(0, 4, "TITLE"), (5, 6, "DAY")]
+
+
+def test_labels_that_are_names_of_layers_are_refused() -> None:
+    with pytest.raises(InputError, match=r"such as 'A \(layer 2\)' of 'A'"):
+        LabelChains("biluo", ("A", "A (layer 2)"), 2, "sc", "ner")
+    with pytest.raises(InputError, match="spans_key: expected not 'annotated_labels'"):
+        pipeline(spans_key="annotated_labels")
 
 
 @pytest.mark.parametrize("seed", range(20))
