@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from spacy.tokens import Doc, Span
-from spacy.util import load_config, registry
+from spacy.util import get_package_path, is_package, load_config, registry
 
 from ..input_error import InputError
 from ..pipeline.lookup import FACTORY
@@ -47,7 +47,8 @@ class CheckSettings(NamedTuple):
 def read_settings(path: Path, transformer: str | None = None) -> CheckSettings:
     """Read the settings from a config of `spacy train`.
 
-    They are those of the first `crf_ner` component; without one, the defaults apply.
+    They are those of the first `crf_ner` component, which may be sourced; without one, the defaults
+    apply.
 
     path: Config file.
     transformer: Local folder or hub name, instead of the transformer in the config; ignored if the
@@ -64,7 +65,7 @@ def read_settings(path: Path, transformer: str | None = None) -> CheckSettings:
             f"{' '.join(str(error).split())} Create one with spacy-crf-ner init-config."
         ) from error
     components = config.get("components", {})
-    blocks = (block for block in components.values() if isinstance(block, dict))
+    blocks = (_sourced(each, name) for name, each in components.items() if isinstance(each, dict))
     ner = next((block for block in blocks if block.get("factory") == FACTORY), {})
     overlapping = ner.get("entities") == "overlapping"
     settings = CheckSettings(
@@ -79,6 +80,16 @@ def read_settings(path: Path, transformer: str | None = None) -> CheckSettings:
     name, config = transformer or model["name"], model.get("tokenizer_config", {})
     tokenizer = load_tokenizer(name, config, _window_getter(model["get_spans"]))
     return settings._replace(window=model["get_spans"].get("window"), tokenizer=tokenizer)
+
+
+def _sourced(block: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return the config of a component; of a sourced one, that in its pipeline, if it is there."""
+    source = str(block.get("source", ""))
+    path = get_package_path(source) if is_package(source) else Path(source)
+    if not source or not (path / "config.cfg").is_file():
+        return block
+    found = load_config(path / "config.cfg", interpolate=True)["components"]
+    return dict(found.get(block.get("component", name), block))
 
 
 def _transformer_models(node: Any) -> Iterator[dict[str, Any]]:

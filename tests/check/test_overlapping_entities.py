@@ -216,3 +216,15 @@ def test_two_labels_of_one_span_are_no_conflict() -> None:
     assert "conflicting-labels" not in findings(both, both)
     conflict = findings(both, both, one)["conflicting-labels"]
     assert [note for _, note in places(conflict)] == ["LOC + ORG 2, LOC 1"]
+
+
+def test_the_key_of_a_sourced_component_is_read(tmp_path: Path) -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", config={"entities": "overlapping", "spans_key": "verbs"})
+    nlp.config.to_disk(tmp_path / "config.cfg")
+    config = tmp_path / "train.cfg"
+    for component, source in (("", tmp_path), ('component = "crf_ner"', tmp_path), ("", "gone")):
+        block = f'[components.crf_ner]\nsource = "{source}"\n{component}\n'
+        config.write_text(f'[nlp]\nlang = "en"\n[components]\n{block}')
+        expected = None if source == "gone" else "verbs"
+        assert read_settings(config).spans_key == expected
