@@ -77,7 +77,7 @@ TARGETS = (
     (BF16, BARE, 0.8),
     (CNN, SPACY_CNN, 1.0),
 )
-# Learning rates at which each is best on the dev part of GMB, spancat on that of GUM.
+# Learning rates, each the best one on the dev part of GMB; for spancat, of GUM.
 RATES = {
     "transformer": 2e-4,
     "spacy_ner": 4e-4,

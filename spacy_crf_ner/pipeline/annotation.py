@@ -54,7 +54,9 @@ def annotate(
         not put into `doc.spans[spans_key]`; None puts all there.
     """
     ents = [Span(doc, *span) for span in prediction.spans]
-    preset = [] if overwrite else [e for e in doc.ents if labels is None or _is_own(e, labels)]
+    preset = []
+    if spans_key is not None and not overwrite:  # before they change
+        preset = [ent for ent in doc.ents if labels is None or _is_own(ent, labels)]
     if overwrite or not doc.has_annotation("ENT_IOB"):
         delete_extension(doc.ents, CONFIDENCE)
         for ent in doc.ents:

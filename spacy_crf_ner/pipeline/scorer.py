@@ -45,7 +45,7 @@ def _judged(eg: Example, key: str | None) -> Example:
     """Read flat gold docs as overlapping ones; leave out predictions of unannotated labels."""
     gold = eg.reference
     complete = gold.has_annotation("ENT_IOB", require_complete=True)
-    if not len(gold):
+    if not len(gold):  # spaCy cannot copy the marks of an empty doc
         return eg
     if key is not None and key not in gold.spans and complete:
         eg = Example(eg.predicted, gold.copy())

@@ -71,7 +71,7 @@ def test_a_finished_run_is_found_again(tmp_path: Path, threshold: float | None) 
 def test_the_rate_is_chosen_on_dev(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, best: float, chosen: float
 ) -> None:
-    """The others have the rate that is best on dev, however far; crf_ner has that of its config."""
+    """The others have the rate that is best on dev, however far; crf_ner keeps its own."""
     asked = []
 
     def result(self: _Runs, system: Any, corpus: Path, rate: float, seed: int, part: str) -> Any:
