@@ -2,10 +2,10 @@
 
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator
+from typing import Iterable, Iterator
 
 import srsly
-from spacy.tokens import Doc, DocBin
+from spacy.tokens import Doc, DocBin, Token
 from spacy.vocab import Vocab
 
 from .input_error import CorpusError
@@ -52,6 +52,16 @@ def read_docbin(path: Path, vocab: Vocab) -> tuple[int, Iterator[Doc]]:
     files = find_docbins(path)
     bins = [_open(file) for file in files]
     return sum(map(len, bins)), _docs(files, bins, vocab)
+
+
+def copy_norms(tokens: Iterable[Token], doc: Doc) -> Doc:
+    """Give the tokens of a Doc the norms of others with the same texts, and return it.
+
+    Tokenizer exceptions have norms of their own: "n't" is normalized to "not".
+    """
+    for token, own in zip(tokens, doc):
+        own.norm_ = token.norm_
+    return doc
 
 
 def _open(file: Path) -> DocBin:

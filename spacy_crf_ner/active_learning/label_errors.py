@@ -12,7 +12,8 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 from spacy.vocab import Vocab
 
-from ..docbin import read_docbin
+from ..data.jsonl import annotated_parts
+from ..docbin import copy_norms, read_docbin
 from ..evaluation.calibration import calibrate
 from ..evaluation.error_analysis import errors, missed_probabilities, sets_entities_alone
 from ..evaluation.matching import Entity, Match, collect_entities, match_entities
@@ -74,7 +75,9 @@ class Review(NamedTuple):
             ents = [((e.start_char, e.end_char, e.label_), None) for e in doc.ents]
             tokens = [(token.text, bool(token.whitespace_)) for token in doc]
             source = {"doc": i, "findings": own}
-            yield Unit(identify(doc.text), doc.text, tokens, ents, score[i], "", source)
+            unit = Unit(identify(doc.text), doc.text, tokens, ents, score[i], "", source)
+            unit.limits = annotated_parts(doc)
+            yield unit
 
 
 def review(
@@ -210,18 +213,13 @@ def _compare(
 
 def _examples(nlp: Language, gold: Sequence[Doc]) -> list[Example]:
     """Pair gold docs that have tokens with docs of the same ones, in a pipeline's vocabulary."""
-    return [
-        Example(
-            Doc(
-                nlp.vocab,
-                [token.text for token in doc],
-                None if doc.has_unknown_spaces else [bool(token.whitespace_) for token in doc],
-            ),
-            Doc(nlp.vocab).from_bytes(doc.to_bytes()),
-        )
-        for doc in gold
-        if len(doc)
-    ]
+    examples = []
+    for doc in filter(len, gold):
+        spaces = None if doc.has_unknown_spaces else [bool(token.whitespace_) for token in doc]
+        blank = Doc(nlp.vocab, [token.text for token in doc], spaces)
+        own = Doc(nlp.vocab).from_bytes(doc.to_bytes())
+        examples.append(Example(copy_norms(doc, blank), own))
+    return examples
 
 
 def _gold_probabilities(

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,6 +22,7 @@ from ..annotate.runner import (
 )
 from ..annotate.settings import Settings
 from ..data.offsets import trim_whitespace
+from ..docbin import copy_norms
 from ..input_error import InputError
 from ..pipeline.interval_scheduling import Candidate
 from ..pipeline.lookup import recognizer, require_recognizer
@@ -165,7 +167,7 @@ def sentences(doc: Doc) -> Iterator[Span]:
 def _alone(span: Span) -> Doc:
     """Make a Doc of the tokens of a span, without a space at the end."""
     spaces = [*(bool(token.whitespace_) for token in span[:-1]), False]
-    return Doc(span.vocab, [token.text for token in span], spaces)
+    return copy_norms(span, Doc(span.vocab, [token.text for token in span], spaces))
 
 
 class _Measured(NamedTuple):
@@ -226,9 +228,10 @@ def _units(text: str, start: int, parts: Iterable[Part], options: Options) -> It
                 yield Unit(identity, text, tokens, [(span, p)], score, surface, source, span)
         return
     decoded = {span for span, _ in entities}
+    missed = math.fsum(p for span, p in candidates if span not in decoded)
     by_strategy = {
         "entropy": sum(each.entropy for each in found) / len(tokens),
-        "errors": sum(1 - p if span in decoded else p for span, p in candidates) / len(tokens),
+        "errors": (math.fsum(1 - p for _, p in entities) + missed) / len(tokens),
         "random": 0.0,
     }
     uncertain = [(0.5 - abs(p - 0.5), span) for span, p in candidates]

@@ -22,6 +22,7 @@ class Unit:
     surface: The text of the most uncertain span, without case; "" for none.
     source: "file", "line", "id" and "offset": where the text begins, in characters.
     question: The span to ask about; None for all entities of the text.
+    limits: What of the text gold annotates, as `data.jsonl.annotated_parts` has it.
     """
 
     id: str
@@ -32,6 +33,7 @@ class Unit:
     surface: str
     source: dict[str, Any] = field(default_factory=dict)
     question: SpanOffsets | None = None
+    limits: dict[str, Any] = field(default_factory=dict)
 
     @property
     def rank(self) -> tuple[float, str, str]:
@@ -93,11 +95,11 @@ class Selection:
                 self._add_ranked(unit)
 
     def balance(self, share: float) -> None:
-        """Limit the sample to a share of all, after the last `add`, if there are too few units.
+        """Limit the sample to a share of all, after the last `add`, if there are too few units."""
+        self.limit_sample(round(share * (len(self._ranked) + len(self._sample))))
 
-        The rest of the sample is ranked as other units are.
-        """
-        size = round(share * (len(self._ranked) + len(self._sample)))
+    def limit_sample(self, size: int) -> None:
+        """Limit the sample to its first units; the others are ranked as other units are."""
         for _, unit in self._sample[size:]:
             del self._ids[unit.id]
             self._add_ranked(unit)

@@ -109,11 +109,15 @@ def suggest(
 
 
 def choose(selection: Selection, options: Options) -> tuple[list[Unit], list[Unit]]:
-    """Return the tasks and the random sample, within the budget, which both share."""
+    """Return the tasks and the random sample, within the budget, which both share.
+
+    What the budget leaves of the sample is ranked as other units are, and may be a task.
+    """
     if options.budget is None:
         return selection.ranked, selection.sample
     share = round(options.budget * options.sample)
     sample = until_enough(selection.sample, share, options.budget)
+    selection.limit_sample(len(sample))
     left = options.budget - sum(len(unit.tokens) for unit in sample)
     return within_budget(selection.ranked, left), sample
 

@@ -54,6 +54,7 @@ def _jsonl(unit: Unit) -> Record:
         "_is_binary": unit.question is not None,
         "answer": "ignore",
         "meta": _meta(unit),
+        **unit.limits,
     }
 
 
@@ -77,6 +78,7 @@ def _prodigy(unit: Unit) -> Record:
         "spans": spans,
         "meta": _meta(unit),
         "_view_id": view,
+        **unit.limits,
     }
 
 

@@ -20,6 +20,7 @@ from spacy.vocab import Vocab
 
 from ..data.json_records import META, decode_json, is_text, shorten
 from ..data.lines import split_lines
+from ..docbin import copy_norms
 from ..input_error import InputError
 from .inputs import Source, find_sources
 from .settings import Settings
@@ -347,7 +348,7 @@ def _read_docbin(source: Source, text_column: str) -> Iterator[Item]:
         row = {**meta} if isinstance(meta, dict) else {}
         if source.kind != GOLD:
             spaces = None if doc.has_unknown_spaces else [bool(token.whitespace_) for token in doc]
-            doc = Doc(doc.vocab, [token.text for token in doc], spaces)
+            doc = copy_norms(doc, Doc(doc.vocab, [token.text for token in doc], spaces))
         row[text_column] = doc.to_bytes(exclude=["user_data"])
         yield Item(number, row, "", source.size * number // len(packed))
 

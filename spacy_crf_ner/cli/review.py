@@ -19,7 +19,7 @@ from ..templates import write_page
 from .options import Component, GoldCorpus, GpuId, Model
 
 CALIBRATED = (
-    "Each document was predicted by a pipeline that was trained on the other {folds} folds of the "
+    "Each document was predicted by a pipeline that was trained on the other {folds} of the "
     "corpus, with the config of {model}, and calibrated on its own fold."
 )
 SEEN = (
@@ -96,7 +96,8 @@ def review(
     )
     if found.negatives:
         summary += f" {found.negatives:,} negative spans have a label that is not in all folds."
-    method = CALIBRATED.format(folds=folds - 1, model=model) if folds else SEEN.format(model=model)
+    others = "fold" if folds == 2 else f"{folds - 1} folds"
+    method = (CALIBRATED if folds else SEEN).format(folds=others, model=model)
     with atomic_write(output) as folder:
         folder.mkdir()
         page = review_page(found.findings, f"Review of {corpus}", summary, method)

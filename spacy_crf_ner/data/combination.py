@@ -134,7 +134,9 @@ def _combine(docs: dict[str, Doc], needed: int, counts: Counts) -> Doc:
         for entity in {*ids} - rejected
     ]
     outside = [doc[i : i + 1] for i, entity in chosen.items() if entity is None]
-    doc.set_ents(ents, outside=outside, default="missing")
+    # A text whose words are all annotated is complete: its whitespace is outside.
+    default = "missing" if len(chosen) < len(tokens) else "outside"
+    doc.set_ents(ents, outside=outside, default=default)
     return doc
 
 

@@ -108,7 +108,7 @@ def convert(
         got = f"got {str(target)!r}. Write .spacy or .jsonl"
         raise InputError(f"spans_key: expected an output with entities that may overlap, {got}.")
     files, ignored = find_files(sources, as_one=one_file)
-    log.skipped("file", len(ignored))
+    log.skipped_files(ignored)
     plan = {"corpus": {"corpus": 1.0}} if one_file else plan_splits(files, shares)
     names = [name for part in plan.values() for name in part]
     if merge is not None and target.resolve() == merge.resolve():
@@ -179,7 +179,7 @@ def _labels(writers: Mapping[str, CorpusWriter]) -> set[str]:
 def read_corpus(sources: Sequence[Path], nlp: Language, log: ConversionLog) -> Iterator[Doc]:
     """Read a corpus in any format, all parts as one; arguments as for `convert`."""
     files, ignored = find_files(sources, as_one=True)
-    log.skipped("file", len(ignored))
+    log.skipped_files(ignored)
     read_file = FORMATS[detect_format(*sources)]
     for file in files["corpus"]:
         yield from group_sentences(read_file(file, nlp, log), 1)

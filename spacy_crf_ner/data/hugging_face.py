@@ -267,7 +267,7 @@ def _row(
     if words is None or tags is None or not len(words) == len(tags) == len(spaces):
         sizes = (
             f"{len(each)} {name}" if each is not None else f"no {name}"
-            for name, each in zip((*columns, SPACES), (words, tags, spaces))
+            for name, each in zip((*columns, SPACES), (words, tags, *values[2:]))
         )
         lengths = error(where, "a tag for each token", ", ".join(sizes), "Correct the row")
         yield TaggedToken(where, "", "O", sentence, problem=("row", lengths))

@@ -225,7 +225,6 @@ def write_jsonl(
 def _record(doc: Doc, tokens: bool, spans_key: str | None) -> Record:
     unknown = doc.has_unknown_spaces
     sentences = doc.has_annotation("SENT_START", require_complete=True)
-    labels = annotated_labels(doc)
     record: Record = {
         "text": doc.text,
         "spans": [_from_span(ent) for ent in gold_entities(doc, spans_key)],
@@ -234,12 +233,21 @@ def _record(doc: Doc, tokens: bool, spans_key: str | None) -> Record:
         else None,
         "has_unknown_spaces": unknown or None,
         "sent_starts": [token.idx for token in doc if token.is_sent_start] if sentences else None,
-        "missing": None if spans_key in doc.spans else _unannotated(doc) or None,
         "incorrect": [_from_span(span) for span in doc.spans.get(INCORRECT, [])] or None,
-        "annotated_labels": None if labels is None else sorted(labels),
+        **annotated_parts(doc, spans_key),
         "meta": doc.user_data.get(META),
     }
     return {key: value for key, value in record.items() if value is not None}
+
+
+def annotated_parts(doc: Doc, spans_key: str | None = None) -> Record:
+    """Return what of a gold doc is annotated, as the keys "missing" and "annotated_labels".
+
+    Without them, all of it is. spans_key: As for `write_jsonl`.
+    """
+    missing, labels = _unannotated(doc), annotated_labels(doc)
+    parts: Record = {} if spans_key in doc.spans or not missing else {"missing": missing}
+    return parts if labels is None else {**parts, "annotated_labels": sorted(labels)}
 
 
 def _from_span(span: Span) -> Record:

@@ -1,7 +1,7 @@
 """Merge answers of annotators into a corpus: what they say replaces what it said.
 
 Answers are Docs. Each says something of its annotated tokens, and of its incorrect spans, and
-nothing of other tokens.
+nothing of other tokens. They are about all labels, unless they have annotated labels themselves.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from spacy.tokens import Doc, Span
 
-from ..pipeline.label_sets import annotated_labels
+from ..pipeline.label_sets import KEY, annotated_labels
 from ..tags import SpanOffsets
 from .json_records import shorten
 from .offsets import INCORRECT
@@ -27,7 +27,8 @@ def merge_answers(
         earlier one is an error, or left out: an entity or outside token against another entity, or
         an entity against an incorrect span.
     log: Decides about contradictions, "contradiction", entities that do not align with the tokens
-        of the corpus, "alignment", and docs of other labels, "label". It counts in `merged`:
+        of the corpus, "alignment", and answers that have other annotated labels than the doc,
+        "label". It counts in `merged`:
         "answers", "unchanged" docs of the corpus, "changed" docs, and "added" ones, whose texts the
         corpus does not have.
 
@@ -75,10 +76,11 @@ def _contradicts(
 ) -> bool:
     """Whether an answer cannot be used; if so, the log counts it."""
     kind, expected, got, fix = "", "", "", ""
-    labels, own = (sorted(annotated_labels(each) or ()) for each in (doc, answer))
+    labels, own = annotated_labels(doc), annotated_labels(answer)
     given = [*answer.ents, *answer.spans.get(INCORRECT, ())]
-    if labels != own:
-        kind, expected, got = "label", f"the annotated labels {labels}", f"{own}"
+    if own is not None and own != labels:
+        kind, got = "label", f"the annotated labels {sorted(own)}"
+        expected = "one about all labels" + (f", or {sorted(labels)}" if labels else "")
         fix = "Convert it with the same --labels"
     elif len(_aligned(doc, given)) < len(given):
         kind, expected, got = "alignment", "spans of whole tokens of the corpus", shorten(given)
@@ -111,8 +113,14 @@ def _contested(
 
 
 def _apply(doc: Doc, answer: Doc) -> None:
-    """Replace the annotation of a doc where an answer has one."""
+    """Replace the annotation of a doc where an answer has one.
+
+    A doc with annotated labels has all labels annotated after an answer about all of its tokens.
+    After one about an entity of another label, too; then, its tokens that were outside of entities
+    of the annotated labels are unknown.
+    """
     now = _covered(doc, answer)
+    ids = {_key(ent): (ent.kb_id_, ent.id_) for ent in doc.ents}
     wrong = _aligned(doc, answer.spans.get(INCORRECT, ()))
     denied = {_key(span) for span in wrong}
     unknown = {token.i for token in doc if not token.ent_iob}
@@ -124,8 +132,19 @@ def _apply(doc: Doc, answer: Doc) -> None:
         for token in ent:  # nothing is known about them; set_ents keeps old ids
             unknown.add(token.i)
             token.ent_id, token.ent_kb_id = 0, 0
+    given = _aligned(doc, answer.ents)
+    labels = annotated_labels(doc)
+    if labels is not None and annotated_labels(answer) is None:
+        if is_other := not labels.issuperset(ent.label_ for ent in given):
+            unknown.update(token.i for token in doc if not token.ent_type)
+        if is_other or all(now[token.i] or token.is_space for token in doc):
+            del doc.spans[KEY]
+    for i, ent in enumerate(given):  # annotation tools drop the ids
+        if not ent.kb_id and not ent.id:
+            kb_id, span_id = ids.get(_key(ent), ("", ""))
+            given[i] = Span(doc, *_key(ent), kb_id=kb_id, span_id=span_id)
     blank = [doc[i : i + 1] for i in sorted(unknown.difference(np.flatnonzero(now).tolist()))]
-    doc.set_ents([*kept, *_aligned(doc, answer.ents)], missing=blank, default="outside")
+    doc.set_ents([*kept, *given], missing=blank, default="outside")
     found = {_key(span): span for span in (*doc.spans.get(INCORRECT, ()), *wrong)}
     for ent in doc.ents:
         for label in (ent.label_, ""):
@@ -170,4 +189,5 @@ def _key(span: Span) -> SpanOffsets:
 
 def _content(doc: Doc) -> object:
     incorrect = sorted(_key(span) for span in doc.spans.get(INCORRECT, ()))
-    return [(token.ent_iob, token.ent_type_) for token in doc], incorrect
+    ents = [(each.ent_iob, each.ent_type_, each.ent_kb_id_, each.ent_id_) for each in doc]
+    return ents, incorrect, annotated_labels(doc)

@@ -1,10 +1,13 @@
 """Mistakes in a corpus: raised as errors, or repaired and counted."""
 
 from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
 
 from ..input_error import CorpusError, InputError
 
 MAX_MESSAGES = 20
+MAX_FILES = 5  # named ones
 MAX_SHOWN = 1000  # characters of the found text; a line may have millions
 ALIGNMENTS = ("strict", "expand", "contract", "missing")
 
@@ -95,6 +98,13 @@ class ConversionLog:
         """Count input that is not annotation; this is never an error."""
         if number:
             self.counts[f"skipped.{kind}"] += number
+
+    def skipped_files(self, paths: Sequence[Path]) -> None:
+        """Count files of a folder that no part of the corpus is in, and name some of them."""
+        self.skipped("file", len(paths))
+        if paths:
+            names = ", ".join(path.name for path in paths[:MAX_FILES])
+            self.notes.append(f"Skipped: {names}{', ...' * (len(paths) > MAX_FILES)}.")
 
     def _count(self, kind: str, problem: CorpusError, records: int = 0, entities: int = 0) -> None:
         if not self.repair and not kind.startswith("aligned."):

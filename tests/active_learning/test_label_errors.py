@@ -363,6 +363,12 @@ def test_gold_that_cannot_be_learned_is_an_error_before_any_prediction(
     assert "characters 0:6" in lines[0] and "characters 5:6" in lines[1]
 
 
+def test_norms_of_tokenizer_exceptions_are_those_of_gold():
+    gold = spacy.blank("en")("Anna can't come")
+    (example,) = label_errors._examples(spacy.blank("en"), [gold])
+    assert [token.norm_ for token in example.predicted] == ["anna", "can", "not", "come"]
+
+
 def test_equal_texts_are_in_one_fold():
     texts = [f"text {i % 10}" for i in range(40)]
     folds = divide(texts, 3, seed=1)

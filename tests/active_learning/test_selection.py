@@ -124,6 +124,19 @@ def test_a_budget_is_never_exceeded(budget, chosen):
     assert "".join(named[each.id] for each in within_budget(units, budget)) == chosen
 
 
+def test_what_the_budget_leaves_of_the_sample_may_be_a_task():
+    units = [unit(i, float(i), size=10) for i in range(40)]
+    for seed in range(20):
+        options = Options(n=20, sample=0.5, budget=100, seed=seed)
+        selection = options.selection()
+        selection.add(units)
+        tasks, sample = choose(selection, options)
+        assert len(tasks) == len(sample) == 5
+        others = [each for each in units if each.id not in ids(sample)]
+        best = sorted(others, key=lambda each: each.rank)[:5]
+        assert ids(tasks) == ids(best)
+
+
 def test_the_random_sample_has_as_many_long_texts_as_the_corpus():
     units = [unit(i, float(i), size=30 if i % 2 else 2) for i in range(400)]
     drawn = Counter()

@@ -13,10 +13,13 @@ from pyarrow import parquet
 from spacy.tokens import DocBin
 
 from overlapping import make_overlapping
-from spacy_crf_ner.active_learning import Options, suggest, suggestion
+from spacy_crf_ner.active_learning import Options, ranking, suggest, suggestion
 from spacy_crf_ner.active_learning.exclusion import annotated_ids
 from spacy_crf_ner.active_learning.ranking import identify, rank_texts
 from spacy_crf_ner.annotate import Settings, WorkerError
+from spacy_crf_ner.annotate.inputs import find_sources
+from spacy_crf_ner.annotate.readers import READERS
+from spacy_crf_ner.annotate.storage import locate
 from spacy_crf_ner.data.offsets import INCORRECT
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.label_sets import mark_annotated_labels
@@ -43,8 +46,8 @@ def by_definition(strategy, nlp, text):
     best = analyses[0][0]
     spans = {span for ents, _ in analyses for span in ents}
     probability = {s: math.fsum(q for ents, q in analyses if s in ents) for s in spans}
-    kept = [s for s in spans if probability[s] >= 0.01]
-    return math.fsum(1 - probability[s] if s in best else probability[s] for s in kept) / T
+    missed = math.fsum(p for s, p in probability.items() if s not in best and p >= 0.01)
+    return (missed + math.fsum(1 - probability[s] for s in best)) / T
 
 
 def only(found):
@@ -109,6 +112,36 @@ def test_tokens_of_docs_are_kept_and_annotation_is_not_needed(unsure):
     ((unit,),), _ = rank_texts(unsure, [doc.to_bytes()], Options())
     assert unit.text == "Anna came"
     assert unit.tokens == [("An", False), ("na", True), ("came", False)]
+
+
+def test_an_improbable_entity_is_an_expected_error(unsure, monkeypatch):
+    """Viterbi decoding may choose an entity that has a probability near 0."""
+    measured = ranking._measure
+
+    def improbable(*arguments):
+        measured(*arguments)
+        for part in arguments[-1]:
+            part.result = part.result._replace(entities=[((0, 4, "PER"), 0.001)], candidates=[])
+
+    monkeypatch.setattr(ranking, "_measure", improbable)
+    ((unit,),), _ = rank_texts(unsure, ["Anna saw Bonn"], Options(strategy="errors"))
+    assert unit.score == pytest.approx(0.999 / 3)
+
+
+@pytest.mark.parametrize("unit", ["docs", "sentences"])
+def test_norms_of_tokenizer_exceptions_are_those_of_the_text(unsure, unit, tmp_path):
+    """With other norms, the model reads other words than in prediction."""
+    text = "I can't. Anna won't come."
+    doc = unsure.make_doc(text)
+    assert "not" in [token.norm_ for token in doc]
+    expected, _ = rank_texts(unsure, [text], Options(unit=unit, strategy="entropy"))
+    found, _ = rank_texts(unsure, [doc.to_bytes()], Options(unit=unit, strategy="entropy"))
+    assert [u.score for u in only(found)] == pytest.approx([u.score for u in only(expected)])
+    DocBin(docs=[doc]).to_disk(tmp_path / "a.spacy")
+    (source,) = find_sources([tmp_path / "a.spacy"], locate(str(tmp_path / "out"))).sources
+    (item,) = READERS["spacy"](source, "text")
+    read = spacy.tokens.Doc(spacy.vocab.Vocab()).from_bytes(item.row["text"])
+    assert [token.norm_ for token in read] == [token.norm_ for token in doc]
 
 
 def test_a_long_text_is_scored_in_chunks(unsure):

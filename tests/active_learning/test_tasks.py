@@ -5,14 +5,17 @@ from xml.etree import ElementTree
 
 import pytest
 import spacy
+from spacy.tokens import DocBin, Span
 
 from spacy_crf_ner import data
 from spacy_crf_ner.active_learning import TOOLS, Options, suggest
+from spacy_crf_ner.active_learning.label_errors import Review
 from spacy_crf_ner.active_learning.selection import Unit
 from spacy_crf_ner.active_learning.tasks import write_tasks
 from spacy_crf_ner.data.offsets import INCORRECT
 from spacy_crf_ner.docbin import read_docbin
 from spacy_crf_ner.input_error import CorpusError
+from spacy_crf_ner.pipeline.label_sets import mark_annotated_labels
 
 TEXTS = ["Anna saw Bonn", "Bonn 🙂 came, Anna", "It came", 'Zoë "saw" Élan & <it>']
 
@@ -211,6 +214,28 @@ def test_prodigy_shows_entities_that_overlap_as_spans(tmp_path):
         write_tasks(tmp_path, "tasks", [unit], "prodigy", ["ORG", "GPE"], False)
         (task,) = tasks_of(tmp_path, "prodigy")
         assert task["_view_id"] == view
+
+
+@pytest.mark.parametrize("tool", ["jsonl", "prodigy"])
+def test_accepted_gold_changes_nothing(tool, tmp_path):
+    """Parts and labels that gold does not annotate are not outside."""
+    nlp = spacy.blank("en")
+    doc = nlp.make_doc("Anna saw Bonn in May")
+    doc.set_ents([Span(doc, 2, 3, "LOC", kb_id="Q586")], missing=[doc[0:1]], default="outside")
+    mark_annotated_labels(doc, ["LOC"])
+    gold = tmp_path / "gold.spacy"
+    DocBin(docs=[doc]).to_disk(gold)
+    finding = {"doc": 0, "kind": "missed", "log_odds": 1.0, "gold": None, "predicted": None}
+    found = Review([{**finding, "gold_probability": None}], 1, {0: doc}, 0, 0)
+    write_tasks(tmp_path, "tasks", found.units(), tool, ["LOC"], binary=False)
+    task = json.loads((tmp_path / "tasks.jsonl").read_text())
+    (tmp_path / "answers.jsonl").write_text(json.dumps({**task, "answer": "accept"}))
+    log = data.ConversionLog()
+    new = tmp_path / "new.spacy"
+    data.convert(tmp_path / "answers.jsonl", new, nlp=nlp, merge=gold, log=log)
+    _, docs = read_docbin(new, nlp.vocab)
+    assert [each.to_json() for each in docs] == [doc.to_json()]
+    assert log.merged["unchanged"] == 1
 
 
 def test_labels_are_no_markup(tmp_path):

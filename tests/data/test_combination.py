@@ -155,6 +155,18 @@ def test_documents_are_matched_by_text_and_order(tmp_path: Path, nlp: Language) 
     assert log.notes == [f"Not in all: 'only', which is in {tmp_path / '0.spacy'}."]
 
 
+@pytest.mark.parametrize("agreed", [True, False])
+def test_whitespace_is_outside_in_a_text_whose_words_are_annotated(
+    agreed: bool, tmp_path: Path, nlp: Language
+) -> None:
+    first, second = (nlp.make_doc("Anna \n\n came. \n") for _ in range(2))
+    annotate(first, [(0, 1, "PER")])
+    annotate(second, [(0, 1, "PER" if agreed else "LOC")])
+    (doc,) = combine(nlp, tmp_path, [first], [second])
+    assert tags(doc) == ("BOOOO" if agreed else "--O" + "O-")
+    assert doc.has_annotation("ENT_IOB", require_complete=True) == agreed
+
+
 def test_tokens_and_spaces_may_differ(tmp_path: Path, nlp: Language) -> None:
     """A column file has no spaces, JSON lines have the text, and a person has typed two spaces."""
     (tmp_path / "a.conll").write_text("Anna B-PER\nlives O\nin O\nNew-York B-LOC\n. O\n")

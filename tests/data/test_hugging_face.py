@@ -23,6 +23,7 @@ from spacy_crf_ner.data import ConversionLog, CorpusError, hugging_face
 from spacy_crf_ner.data.hugging_face import read_hugging_face
 from spacy_crf_ner.data.parquet import write_parquet
 from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.pipeline.label_sets import mark_annotated_labels
 
 LABELS = ("LOC", "PER")
 NAMES = ["O", *(f"{prefix}-{label}" for label in LABELS for prefix in "BILU")]
@@ -205,7 +206,7 @@ def test_other_columns_are_chosen_by_name(tmp_path: Path) -> None:
     "words, given, says",
     [
         (["a", "b"], [0], r"row 2: expected a tag for each token, got 2 tokens, 1 ner_tags"),
-        (["a"], None, r"row 2: expected a tag for each token, got 1 tokens, no ner_tags"),
+        (["a"], None, r"row 2: expected a tag for each token, got 1 tokens, no ner_tags\."),
         (None, [0], r"row 2: expected a tag for each token, got no tokens, 1 ner_tags"),
         (["a", "b"], [0, 9], r"row 2: expected a tag id below 9, or -1, got 9 \(b\)"),
         (["a"], [-7], r"row 2: expected a tag id below 9, or -1, got -7 \(a\)"),
@@ -355,6 +356,15 @@ def test_splits_become_parts(tmp_path: Path, nlp: Language) -> None:
         assert not log.counts
 
 
+def test_a_split_that_is_no_part_is_named(tmp_path: Path, nlp: Language) -> None:
+    splits = {name: dataset(ROWS) for name in ("train", "validation", "test", "unchecked")}
+    DatasetDict(splits).save_to_disk(tmp_path / "dataset")
+    log = ConversionLog()
+    data.convert(tmp_path / "dataset", tmp_path / "out", nlp=nlp, log=log)
+    assert log.counts == {"skipped.file": 1}
+    assert "Skipped: unchecked." in log.notes
+
+
 def test_a_dict_of_one_split_is_one_corpus(tmp_path: Path, nlp: Language) -> None:
     DatasetDict({"full": dataset(ROWS)}).save_to_disk(tmp_path / "dict")
     data.convert(tmp_path / "dict", tmp_path / "out.spacy", nlp=nlp)
@@ -466,6 +476,24 @@ def test_what_a_dataset_cannot_hold_is_counted(tmp_path: Path, nlp: Language) ->
         "Not written: 1 docs with metadata.",
         "Not written: 1 spans of doc.spans['incorrect_spans'].",
     ]
+
+
+@pytest.mark.parametrize("labels, outside", [(["LOC"], -1), (["LOC", "PER"], 0)])
+def test_tokens_that_may_have_other_labels_have_no_tag(
+    labels: list[str], outside: int, tmp_path: Path, nlp: Language
+) -> None:
+    some, all_of_them = nlp("in Bonn"), nlp("Anna in Bonn")
+    some.set_ents([Span(some, 1, 2, "LOC")], default="outside")
+    mark_annotated_labels(some, labels)
+    ents = [Span(all_of_them, 0, 1, "PER"), Span(all_of_them, 2, 3, "LOC")]
+    all_of_them.set_ents(ents, default="outside")
+    DocBin(docs=[some, all_of_them]).to_disk(tmp_path / "a.spacy")
+    log = ConversionLog()
+    data.convert(tmp_path / "a.spacy", tmp_path / "a.parquet", nlp=nlp, log=log)
+    rows = parquet.read_table(tmp_path / "a.parquet")["ner_tags"].to_pylist()
+    assert rows == [[outside, 1], [3, 0, 1]]  # O, B-LOC, I-LOC, B-PER, I-PER
+    note = "Not written: 1 tokens outside of entities of some labels, which may have others."
+    assert log.notes == [note] * (outside == -1)
 
 
 def test_overlapping_entities_have_no_tags(tmp_path: Path, nlp: Language) -> None:

@@ -8,7 +8,7 @@ from spacy_crf_ner import data
 from spacy_crf_ner.data.merging import merge_answers
 from spacy_crf_ner.data.offsets import INCORRECT
 from spacy_crf_ner.input_error import CorpusError, InputError
-from spacy_crf_ner.pipeline.label_sets import mark_annotated_labels
+from spacy_crf_ner.pipeline.label_sets import annotated_labels, mark_annotated_labels
 
 VOCAB = spacy.blank("en").vocab
 
@@ -147,11 +147,55 @@ def test_tokens_are_those_of_the_corpus():
         merged(doc(), split)
 
 
-def test_annotated_labels_must_be_equal():
-    some = doc("0:3 LOC")
-    mark_annotated_labels(some, ["LOC"])
+def limited(made, *labels):
+    mark_annotated_labels(made, labels)
+    return made
+
+
+@pytest.mark.parametrize("base", [doc(), limited(doc("4:5 PER"), "PER")])
+def test_annotated_labels_of_an_answer_must_be_those_of_the_doc(base):
     with pytest.raises(CorpusError, match="annotated labels"):
-        merged(doc(), some)
+        merged(base, limited(doc("0:3 LOC"), "LOC"))
+
+
+@pytest.mark.parametrize(
+    "given, expected, labels",
+    [
+        # An answer about the whole text is about all labels, also if it finds nothing new.
+        (doc("0:3 LOC, 4:5 PER"), ("0:3 LOC, 4:5 PER", set(), ""), None),
+        (doc("0:3 LOC"), ("0:3 LOC", set(), ""), None),
+        # An answer about an annotated label leaves the rest as it is: no token is LOC.
+        (answer("4:5 LOC"), ("0:3 LOC, 4:5 LOC", set(), ""), {"LOC"}),
+        (answer(incorrect="0:3 LOC"), ("", {0, 1, 2}, "0:3 LOC"), {"LOC"}),
+        (answer(incorrect="4:5 PER"), ("0:3 LOC", set(), "4:5 PER"), {"LOC"}),
+        # With an entity of another label, no token is known to be outside of both labels.
+        (answer("4:5 PER"), ("0:3 LOC, 4:5 PER", {3}, ""), None),
+        # An answer about the same labels stays one.
+        (limited(doc("4:5 LOC"), "LOC"), ("4:5 LOC", set(), ""), {"LOC"}),
+    ],
+)
+def test_answers_about_a_doc_with_annotated_labels(given, expected, labels):
+    base = limited(doc("0:3 LOC"), "LOC")
+    found, log = merged(base, given)
+    assert (found, annotated_labels(base)) == (expected, labels)
+    assert log.merged["changed"] == 1
+
+
+def test_entities_that_stay_keep_their_ids():
+    base, given = doc(), doc("0:3 LOC, 4:5 PER")
+    ents = [Span(base, 0, 3, "LOC", kb_id="Q60", span_id="ny"), Span(base, 4, 5, "LOC", kb_id="Q1")]
+    base.set_ents(ents, default="outside")
+    _, log = merged(base, given)
+    assert [(e.label_, e.kb_id_, e.id_) for e in base.ents] == [
+        ("LOC", "Q60", "ny"),
+        ("PER", "", ""),
+    ]
+    assert log.merged["changed"] == 1
+    given.set_ents([Span(given, 0, 3, "LOC", kb_id="Q2"), given.ents[1]], default="outside")
+    _, log = merged(base, given)
+    assert base.ents[0].kb_id_ == "Q2"  # the answer has its own
+    assert log.merged["changed"] == 1
+    assert merged(base, given)[1].merged["unchanged"] == 1
 
 
 def test_convert_refuses_what_it_cannot_merge(tmp_path):
