@@ -86,7 +86,8 @@ class CRFEntityRecognizer(TeachablePipe):
     layers: The number of chains of each label if entities overlap, for entities nested in others of
         their label; outermost entities are in the first.
     confidence: Set `ent._.confidence` of each predicted entity: the probability that exactly this
-        span has this label, given the doc. It is None for preset entities.
+        span has this label, given the doc. It is None for preset entities. Overlapping entities
+        always have it.
     threshold: Entities with a lower probability are dropped.
     thresholds: Thresholds by label, which take precedence over `threshold`.
     temperature: Divides all scores before probabilities are computed. With "viterbi", it affects
@@ -334,7 +335,8 @@ class CRFEntityRecognizer(TeachablePipe):
         for doc, prediction in zip(docs, scores):
             key = self.entities_key or self.spans_key
             labels = None if self.entities_key is None else self.labels
-            annotate(doc, prediction, self.overwrite, self.confidence, key, labels)
+            has_confidence = self.confidence or self.entities_key is not None
+            annotate(doc, prediction, self.overwrite, has_confidence, key, labels)
 
     def score(self, examples: Iterable[Example], **kwargs: Any) -> dict[str, Any]:
         """Score examples; see spaCy's `Pipe.score`. The scorer is given the `entities_key`."""

@@ -13,6 +13,7 @@ from spacy.tokens import Doc, Span, SpanGroup
 from spacy.training import Example
 
 from helpers import Span as Offsets
+from overlapping import TEXT, make_overlapping
 from pipelines import TOK2VEC, train
 from spacy_crf_ner.evaluation import compare, evaluate, require_gold
 from spacy_crf_ner.evaluation.calibration import calibrate, reliability
@@ -218,6 +219,16 @@ def test_preset_entities_have_no_confidence() -> None:
     predicted.ents[1]._.confidence = 1.0
     (doc,) = collect_entities([Example(predicted, doc_of("abc", []))], "sc")
     assert [ent.confidence for ent in doc.predicted] == [None, 0.5, 1.0]
+
+
+def test_sure_entities_are_not_preset_without_confidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    nlp = make_overlapping()
+    for setting, value in (("confidence", False), ("temperature", 1e-4)):
+        monkeypatch.setattr(nlp.get_pipe("crf_ner"), setting, value)
+    predicted = nlp(TEXT)
+    assert 1.0 in predicted.spans["sc"].attrs["scores"]
+    (doc,) = collect_entities([Example(predicted, predicted)], "sc")
+    assert None not in [ent.confidence for ent in doc.predicted]
 
 
 def test_spans_of_another_component_have_no_confidences() -> None:
