@@ -162,7 +162,7 @@ def plan(
         "paths.transformer": transformer,
         "training.max_steps": steps,
         "training.optimizer.learn_rate.total_steps": steps,
-        # The final weights are evaluated on test. dev selects nothing, so 50 docs are enough.
+        # The final weights are evaluated on test. dev only calibrates: 50 docs are enough.
         "training.eval_frequency": steps,
         "corpora.dev.limit": 50,
     }
@@ -201,7 +201,8 @@ def results(runs: Sequence[Run], out: Path, gpu_id: int = -1) -> Iterator[Result
     file = out / "runs.jsonl"
     known = list(srsly.read_jsonl(file)) if file.exists() else []
     for run in runs:
-        row = next((row for row in known if run.key.items() <= row.items()), None)
+        key = srsly.json_loads(srsly.json_dumps(run.key))  # as read: some floats change
+        row = next((row for row in known if key.items() <= row.items()), None)
         if row is None:
             folder = out / "training"
             shutil.rmtree(folder, ignore_errors=True)
@@ -306,10 +307,7 @@ def _read_variants(path: Path) -> Dict[str, Dict[str, Any]]:
                 f"{path}, {name}: expected an existing config file under config, got {config!r}. "
                 "Give its path relative to this file, and below it the settings to change."
             )
-    return {
-        str(name): {str(key): _plain(value) for key, value in settings.items()}
-        for name, settings in variants.items()
-    }
+    return {str(name): dict(settings) for name, settings in variants.items()}
 
 
 def _shared_inputs(corpus: Path, transformer: str, gpu_id: int) -> Dict[str, Any]:
@@ -334,11 +332,6 @@ def _transformer_digest(name: str) -> str:
     except (HfHubHTTPError, OSError, ValueError):  # no such model: training reports it
         return name
     return f"{name} {Path(config).parent.name}"  # the folder of a snapshot is the revision
-
-
-def _plain(value: Any) -> Any:
-    """Convert a list of YAML's own class to a plain one, which is equal after a JSON round trip."""
-    return list(value) if isinstance(value, list) else value
 
 
 def _train(run: Run, folder: Path, log: Path, gpu_id: int) -> None:
