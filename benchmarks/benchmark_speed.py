@@ -64,7 +64,7 @@ SYSTEMS = (
     HUGGING_FACE,
     HUGGING_FACE._replace(name="Hugging Face pipeline, bf16", settings={"dtype": "bfloat16"}),
     System("flair, RNN + CRF", "flair_tagger", "flair", "flair"),
-    System("EDS-NLP, ner_crf", "eds_tagger", "edsnlp", "edsnlp"),
+    System("EDS-NLP, text_cnn + ner_crf", "eds_tagger", "edsnlp", "edsnlp"),
     BARE,
     BARE._replace(name="transformer alone, bf16 autocast", settings={"autocast": True}),
     CNN,
