@@ -31,7 +31,8 @@ BATCH_SIZE = 64
 SYSTEMS = (
     System("crf_ner", "spacy_pipeline", "transformer"),
     System("spaCy ner", "spacy_pipeline", "spacy_ner"),
-    System("EDS-NLP text_cnn + ner_crf", "eds_tagger", "edsnlp", "edsnlp"),
+    System("EDS-NLP ner_crf", "eds_tagger", "edsnlp", "edsnlp"),
+    System("EDS-NLP text_cnn + ner_crf", "eds_text_cnn", "edsnlp_text_cnn", "edsnlp"),
     System("flair, RNN + CRF", "flair_tagger", "flair", "flair"),
     System("Hugging Face", "hugging_face", "hugging_face"),
     System("crf_ner, char.cfg", "spacy_pipeline", "char"),

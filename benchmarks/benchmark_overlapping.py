@@ -31,7 +31,7 @@ SYSTEMS = (
     System("crf_ner, 1 layer", "spacy_pipeline", "layers_1"),
     System("spaCy spancat", "spacy_pipeline", "spancat"),
     System("spaCy single-label spancat", "spacy_pipeline", "spancat_singlelabel"),
-    System("EDS-NLP text_cnn + ner_crf", "eds_tagger", "edsnlp", "edsnlp"),
+    System("EDS-NLP ner_crf", "eds_tagger", "edsnlp", "edsnlp"),
 )
 CONFIG = ROOT / "configs" / "transformer.cfg"
 OURS: Dict[str, Dict[str, Any]] = {  # overrides of it

@@ -64,7 +64,8 @@ SYSTEMS = (
     HUGGING_FACE,
     HUGGING_FACE._replace(name="Hugging Face pipeline, bf16", settings={"dtype": "bfloat16"}),
     System("flair, RNN + CRF", "flair_tagger", "flair", "flair"),
-    System("EDS-NLP, text_cnn + ner_crf", "eds_tagger", "edsnlp", "edsnlp"),
+    System("EDS-NLP, ner_crf", "eds_tagger", "edsnlp", "edsnlp"),
+    System("EDS-NLP, text_cnn + ner_crf", "eds_text_cnn", "edsnlp_text_cnn", "edsnlp"),
     BARE,
     BARE._replace(name="transformer alone, bf16 autocast", settings={"autocast": True}),
     CNN,
@@ -86,6 +87,7 @@ RATES = {
     "hugging_face": 8e-4,
     "flair": 8e-4,
     "edsnlp": 8e-4,
+    "edsnlp_text_cnn": 8e-4,
     "spancat": 2e-4,
     "spancat_singlelabel": 2e-4,
 }

@@ -1,4 +1,4 @@
-"""EDS-NLP's `eds.ner_crf` over `eds.text_cnn` over `eds.transformer`, as in its tutorial."""
+"""EDS-NLP's `eds.ner_crf` over `eds.transformer`, as in its documentation."""
 
 from typing import Any, List
 
@@ -8,6 +8,7 @@ import torch
 from spacy.tokens import Doc
 from spacy_pipeline import doc_of, entities_of
 from system import (
+    HEAD,
     Entity,
     Record,
     System,
@@ -17,12 +18,12 @@ from system import (
     serve,
 )
 
-HEAD = 6  # times the transformer's learning rate: 3e-4 and 5e-5 in the tutorial
-
 
 class EdsTagger(System):
     batch_sizes = (8, 32, 128, 512)
     packages = ("edsnlp", "transformers", "torch")
+    head = HEAD
+    clip = 1.0  # largest norm of the gradients
 
     def train(
         self, corpus: str, out: str, transformer: str, steps: int, rate: float, seed: int
@@ -32,16 +33,16 @@ class EdsTagger(System):
         key = "sc" if "spans" in records[0] else "ents"
         nlp = edsnlp.blank("en")
         encoder = eds.transformer(model=transformer, window=128, stride=96)
-        embedding = eds.text_cnn(kernel_sizes=[3], embedding=encoder)
+        embedding = self.embedding(encoder)
         nlp.add_pipe(
             eds.ner_crf(embedding=embedding, mode="joint", target_span_getter=key, span_setter=key),
             name="ner",
         )
         nlp.post_init([self._doc(nlp, record) for record in records])
         ner = nlp.get_pipe("ner")
-        body = set(ner.embedding.embedding.parameters())
+        body = set(encoder.parameters())
         head = [weight for weight in ner.parameters() if weight not in body]
-        groups = [{"params": list(body), "lr": rate}, {"params": head, "lr": HEAD * rate}]
+        groups = [{"params": list(body), "lr": rate}, {"params": head, "lr": self.head * rate}]
         optimizer = torch.optim.AdamW(groups, weight_decay=0.01)
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: learning_rate(step, steps)
@@ -50,12 +51,16 @@ class EdsTagger(System):
         for batch in batches(records, steps, seed):
             docs = [self._doc(nlp, record) for record in batch]
             ner(ner.prepare_batch(docs, supervision=True))["loss"].backward()
-            torch.nn.utils.clip_grad_norm_(ner.parameters(), 5.0)  # its default
+            torch.nn.utils.clip_grad_norm_(ner.parameters(), self.clip)
             optimizer.step()
             schedule.step()
             optimizer.zero_grad()
         nlp.train(False)
         nlp.to_disk(out)
+
+    def embedding(self, transformer: Any) -> Any:
+        """Return the component whose vectors the CRF reads."""
+        return transformer
 
     def _doc(self, nlp: Any, record: Record) -> Doc:
         doc = doc_of(nlp.vocab, record)
