@@ -11,6 +11,7 @@ PACKAGES = {
     "train": {"torch", "torchcrf", "transformers", "spacy_transformers"},
     "runtime": {"onnxruntime", "tokenizers"},
     "int8": {"onnx", "onnxruntime"},
+    "tune": {"optuna"},
 }
 # The registered functions that need torch, with their modules. The entry points in setup.cfg name
 # this module, since spaCy's registries show an ImportError of a module as it is.

@@ -14,9 +14,11 @@ import nbformat
 import numpy as np
 import pytest
 import spacy
+import srsly
 from markdown_it import MarkdownIt
 from nbclient import NotebookClient
 from spacy.tokens import DocBin
+from spacy.util import load_config
 from spacy.vocab import Vocab
 from thinc.api import Config
 
@@ -26,6 +28,7 @@ from spacy_crf_ner.evaluation.calibration import calibrate
 from spacy_crf_ner.evaluation.promises import Promises
 from spacy_crf_ner.training.init_config import MINILM
 from spacy_crf_ner.training.optimizer import GroupedAdam
+from spacy_crf_ner.training.tuning import distribution
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
@@ -57,6 +60,7 @@ REPLACED = {
 }
 SHORT = {
     "spacy train": "--training.max_steps 2 --training.eval_frequency 2",
+    "spacy-crf-ner tune": "--trials 1 --training.max_steps 2 --training.eval_frequency 2",
     "spacy project run": "--vars.steps 2 --vars.eval_frequency 2 --vars.config cnn",
 }
 
@@ -249,8 +253,15 @@ def test_a_block_of_json_is_json(block: Block) -> None:
     json.loads(block.text)
 
 
+@pytest.mark.parametrize("block", named("yaml"))
+def test_a_block_of_yaml_is_a_space_to_search_in(block: Block) -> None:
+    config = load_config(ROOT / "configs" / "transformer.cfg")
+    for name, values in srsly.yaml_loads(block.text).items():
+        distribution(config, name, values)
+
+
 def test_no_block_has_a_language_that_is_not_tested() -> None:
-    known = {"bash", "{.python", "python", "ini", "json", "text", "dockerfile"}
+    known = {"bash", "{.python", "python", "ini", "json", "text", "dockerfile", "yaml"}
     assert {block.language for block in blocks()} <= known
 
 

@@ -26,6 +26,7 @@ COMMANDS = {
     "report": "Evaluate a pipeline: scores, errors, calibration.",
     "export": "Export a pipeline that predicts without torch and transformers.",
     "init-config": "Write a complete config for `spacy train`.",
+    "tune": "Search for the settings with the best score on the dev corpus.",
     "distill": "Train a small pipeline on what large ones predict.",
     "train-distributed": "Train a pipeline on several GPUs or machines.",
     "info": "Show versions, devices, their precisions, and which of them `auto` chooses.",

@@ -40,7 +40,7 @@ Workers = Annotated[
     ),
 ]
 Resume = Annotated[
-    bool, typer.Option("--resume", help="Continue an earlier run and keep its finished shards.")
+    bool, typer.Option("--resume", help="Continue an earlier run, and keep what is finished.")
 ]
 Restart = Annotated[bool, typer.Option("--restart", help="Remove the output of an earlier run.")]
 Lang = Annotated[str, typer.Option(help="Language of the tokenizer.")]
@@ -78,7 +78,7 @@ def resumable(resume: bool, restart: bool) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo("Interrupted: --resume continues after the finished shards.", err=True)
+        typer.echo("Interrupted: --resume continues after what is finished.", err=True)
         raise typer.Exit(130) from None
 
 

@@ -1,0 +1,277 @@
+"""Search for the settings of a training with the best score on the dev corpus."""
+
+import math
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import srsly
+from spacy.training.loop import DIR_MODEL_BEST, DIR_MODEL_LAST
+from spacy.util import dot_to_object, load_config, set_dot_to_object
+from thinc.api import Config
+
+from ..atomic import atomic_write
+from ..extras import required
+from ..input_error import InputError
+from ..pipeline.lookup import FACTORY
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+    from optuna.trial import FrozenTrial
+
+SEARCH, TRIALS, CONFIG, LOG = "search.json", "trials.jsonl", "config.cfg", "log.txt"
+RATE = "training.optimizer.learn_rate"
+RANGE = 4  # the highest and lowest rate, times that of the config
+
+# By the dotted name of a setting: its choices, or `low`, `high` and optionally `log` and `step`.
+Space = Mapping[str, Sequence[Any] | Mapping[str, Any]]
+
+
+class Trial(NamedTuple):
+    """A training that has ended.
+
+    number: From 0; its folder has this name.
+    settings: What was tried, by dotted names.
+    score: On dev, of the best checkpoint, as `[training.score_weights]` has it; None if the
+        training failed.
+    scores: What it consists of.
+    seconds: Of the training.
+    """
+
+    number: int
+    settings: dict[str, Any]
+    score: float | None
+    scores: dict[str, float | None]
+    seconds: float
+
+
+def search_space(config: Config) -> dict[str, Any]:
+    """Return the settings that are worth a search, of those that a config has.
+
+    These are the learning rate, the rates of groups of parameters, dropout, and whether the
+    `crf_ner` components have a recurrent encoder.
+    """
+    space: dict[str, Any] = {}
+    optimizer = config["training"].get("optimizer") or {}
+    groups = [
+        f"training.optimizer.groups.{name}.learn_rate" for name in optimizer.get("groups", {})
+    ]
+    for name in (RATE, f"{RATE}.initial_rate", *groups):
+        rate = present(config, name)
+        if isinstance(rate, float | int) and rate > 0:
+            space[name] = {"low": rate / RANGE, "high": rate * RANGE, "log": True}
+    space["training.dropout"] = {"low": 0.0, "high": 0.5}
+    for name, component in config["components"].items():
+        if component.get("factory") == FACTORY:
+            rnn = present(config, f"components.{name}.model.rnn")
+            if isinstance(rnn, str):
+                space[f"components.{name}.model.rnn"] = [*dict.fromkeys((rnn, "lstm", "none"))]
+    return space
+
+
+def tune(
+    config: Config,
+    output: Path,
+    *,
+    space: Space | None = None,
+    trials: int = 20,
+    minutes: float = math.inf,
+    seed: int = 0,
+    gpu_id: int = -1,
+    code: Path | None = None,
+    resume: bool = False,
+    on_trial: Callable[[Trial], None] = lambda trial: None,
+) -> Trial:
+    """Train again and again, with settings that Optuna proposes from the scores before.
+
+    The first trial has the settings of the config, if they are in the search space. Each trial is a
+    run of `spacy train` in a process of its own. Source: Bergstra et al. (2011), "Algorithms for
+    hyper-parameter optimization", the tree-structured Parzen estimator.
+
+    config: As for `spacy train`, not interpolated.
+    output: Folder. `trials.jsonl` has a line for each trial; its own folder has its config and what
+        it has printed, that of the best one also its pipeline, `model-best`.
+    space: For each setting its choices, or a dict of `low` and `high`, and optionally `log`, to
+        search in the logarithm, or `step`. None for `search_space(config)`.
+    trials: Their number, with those of earlier calls.
+    minutes: After which no further trial begins.
+    seed: Of the search; that of each training is in the config.
+    gpu_id: To train on; -1 for the CPU.
+    code: Python file that each training imports first.
+    resume: Continue a search in the folder, with the same config, space and seed.
+    on_trial: Called after each trial of this call.
+
+    Returns the best trial. Raises InputError for an invalid space, for a folder of another search,
+    and if all trainings fail.
+    """
+    with required("tune"):
+        from optuna import create_study, logging
+        from optuna.samplers import TPESampler
+        from optuna.trial import TrialState
+
+    space = search_space(config) if space is None else space
+    distributions = {name: distribution(config, name, space[name]) for name in space}
+    done = _begin(output, {"config": config.to_str(), "space": space, "seed": seed}, resume)
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)
+    # With the seed alone, a sampler that begins again would repeat its first proposals.
+    study = create_study(direction="maximize", sampler=TPESampler(seed=seed + len(done)))
+    for trial in done:
+        study.add_trial(_frozen(trial, distributions))
+    first = {name: present(config, name) for name in space}
+    if not done and all(_contains(space[name], first[name]) for name in space):
+        study.enqueue_trial(first)
+    end = perf_counter() + 60 * minutes
+    while len(done) < trials and (perf_counter() < end or not done):
+        proposed = study.ask(distributions)
+        trial = _train(config, proposed.params, output, len(done), gpu_id, code)
+        srsly.write_jsonl(output / TRIALS, [trial._asdict()], append=True, append_new_line=False)
+        done.append(trial)
+        if trial.score is None:
+            study.tell(proposed, state=TrialState.FAIL)
+        else:
+            study.tell(proposed, trial.score)
+        _keep_best(output, done)
+        on_trial(trial)
+    logging.set_verbosity(verbosity)
+    found = best(done)
+    if found is None:
+        raise InputError(
+            f"{output}: expected a training that ends, got {len(done)} that failed. The reason is "
+            f"at the end of {output / '0' / LOG}: correct the config, and choose another folder."
+        )
+    return found
+
+
+def best(trials: Sequence[Trial]) -> Trial | None:
+    """Return the first trial with the best score; None if all have failed."""
+    ended = [trial for trial in trials if trial.score is not None]
+    return max(ended, key=lambda trial: trial.score or 0.0, default=None)
+
+
+def _begin(output: Path, search: dict[str, Any], resume: bool) -> list[Trial]:
+    """Store what is searched, or read the trials of an earlier call for the same."""
+    file = output / SEARCH
+    search = srsly.json_loads(srsly.json_dumps(search))  # as read: some floats change
+    if not file.exists():
+        with atomic_write(file) as unfinished:
+            srsly.write_json(unfinished, search)
+        return []
+    if not resume:
+        raise InputError(
+            f"{output}: expected a folder without {SEARCH}, got one of an earlier search. Continue "
+            "it with --resume, or choose another folder."
+        )
+    earlier = srsly.read_json(file)
+    if changed := [name for name in search if search[name] != earlier[name]]:
+        raise InputError(
+            f"{output}: expected a search with the same config, space and seed, got another "
+            f"{' and '.join(changed)}. Repeat the options of the first call, or choose another "
+            "folder."
+        )
+    rows = srsly.read_jsonl(output / TRIALS) if (output / TRIALS).exists() else []
+    return [Trial(**row) for row in rows]
+
+
+def _train(
+    config: Config,
+    settings: dict[str, Any],
+    output: Path,
+    number: int,
+    gpu_id: int,
+    code: Path | None,
+) -> Trial:
+    """Run `spacy train` with other settings."""
+    folder = output / f"{number}"
+    shutil.rmtree(folder, ignore_errors=True)  # of a trial that was interrupted
+    folder.mkdir()
+    own = config.copy()
+    for name, value in settings.items():
+        set_dot_to_object(own, name, value)
+    own.to_disk(folder / CONFIG, interpolate=False)
+    command = [sys.executable, "-m", "spacy", "train", str(folder / CONFIG)]
+    command += ["--output", str(folder), "--gpu-id", f"{gpu_id}"]
+    command += [] if code is None else ["--code", str(code)]
+    start = perf_counter()
+    with (folder / LOG).open("w", encoding="utf-8") as log:
+        ended = subprocess.run(command, stdout=log, stderr=log).returncode == 0
+    scores = dict(_scores(folder / DIR_MODEL_BEST)) if ended else {}
+    score = sum(weight * (value or 0.0) for value, weight in scores.values()) if ended else None
+    found = {name: value for name, (value, _) in scores.items()}
+    return Trial(number, settings, score, found, round(perf_counter() - start, 1))
+
+
+def _scores(pipeline: Path) -> Iterator[tuple[str, tuple[float | None, float]]]:
+    """Yield the scores of a pipeline on dev, each with its weight."""
+    performance = srsly.read_json(pipeline / "meta.json")["performance"]
+    weights = load_config(pipeline / "config.cfg")["training"]["score_weights"]
+    for name, weight in weights.items():
+        if weight is not None:
+            yield name, (performance.get(name), weight)
+
+
+def _keep_best(output: Path, trials: Sequence[Trial]) -> None:
+    """Remove the pipelines of all trials but the best one."""
+    kept = best(trials)
+    for trial in trials:
+        removed = [DIR_MODEL_LAST] if trial is kept else [DIR_MODEL_LAST, DIR_MODEL_BEST]
+        for name in removed:
+            shutil.rmtree(output / f"{trial.number}" / name, ignore_errors=True)
+
+
+def distribution(
+    config: Config, name: str, values: Sequence[Any] | Mapping[str, Any]
+) -> "BaseDistribution":
+    """Make Optuna's distribution of a setting.
+
+    Raises InputError for a setting that the config does not have, and for invalid choices or ends.
+    """
+    from optuna import distributions
+
+    if present(config, name, missing=KeyError) is KeyError:
+        raise InputError(
+            f"{name}: expected a setting of the config, got none of this name. Correct the name, "
+            "or add the setting to the config."
+        )
+    try:
+        if not isinstance(values, Mapping):
+            if any(isinstance(choice, list | dict) for choice in values):
+                raise TypeError("a choice is a list or a mapping")
+            return distributions.CategoricalDistribution(values)
+        if all(isinstance(values.get(end), int) for end in ("low", "high")):
+            return distributions.IntDistribution(**values)
+        return distributions.FloatDistribution(**values)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"{name}: expected a list of choices, or low and high, and optionally log or step, got "
+            f"{values!r} ({error})."
+        ) from error
+
+
+def present(config: Config, name: str, missing: Any = None) -> Any:
+    """Return the value that a setting has in a config."""
+    with suppress(KeyError, TypeError):
+        return dot_to_object(config, name)
+    return missing
+
+
+def _contains(values: Sequence[Any] | Mapping[str, Any], value: Any) -> bool:
+    """Find whether a value is among the choices or in the range of a setting."""
+    if not isinstance(values, Mapping):
+        return value in values
+    return isinstance(value, float | int) and values["low"] <= value <= values["high"]
+
+
+def _frozen(trial: Trial, distributions: dict[str, "BaseDistribution"]) -> "FrozenTrial":
+    """Make Optuna's record of a trial."""
+    from optuna.trial import TrialState, create_trial
+
+    state = TrialState.FAIL if trial.score is None else TrialState.COMPLETE
+    return create_trial(
+        state=state, value=trial.score, params=trial.settings, distributions=distributions
+    )

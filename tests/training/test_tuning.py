@@ -1,0 +1,196 @@
+"""The search for settings: what is tried, what is kept, and whose score it is."""
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import spacy
+import srsly
+from spacy.tokens import DocBin
+from spacy.training import Corpus
+from spacy.util import load_config
+from thinc.api import Config
+from typer.testing import CliRunner
+
+from pipelines import make_examples
+from spacy_crf_ner.cli import app
+from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.training import tuning
+from spacy_crf_ner.training.init_config import TOK2VECS, shipped
+from spacy_crf_ner.training.tuning import Trial, search_space, tune
+
+runner = CliRunner()
+INITIAL = "training.optimizer.learn_rate.initial_rate"
+GOAL = 1e-3  # the learning rate with the best score of `imitated`
+
+
+@pytest.fixture
+def config() -> Config:
+    return load_config(shipped("char.cfg"), interpolate=False)
+
+
+@pytest.fixture
+def imitated(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Score settings without a training, and list what is tried; a dropout over 0.4 fails."""
+    tried: list[dict[str, Any]] = []
+
+    def train(
+        config: Config, settings: dict[str, Any], output: Path, number: int, *_: Any
+    ) -> Trial:
+        tried.append(settings)
+        for name in ("model-best", "model-last"):
+            (output / f"{number}" / name).mkdir(parents=True)
+        if settings["training.dropout"] > 0.4:
+            return Trial(number, settings, None, {}, 1.0)
+        score = 1 - abs(math.log10(settings[INITIAL] / GOAL)) - settings["training.dropout"]
+        return Trial(number, settings, score, {"ents_f": score}, 1.0)
+
+    monkeypatch.setattr(tuning, "_train", train)
+    return tried
+
+
+@pytest.mark.parametrize("name", TOK2VECS)
+def test_the_space_has_the_settings_of_the_config_in_it(name: str) -> None:
+    config = load_config(shipped(f"{name}.cfg"))
+    space = search_space(config)
+    rate = config["training"]["optimizer"]["learn_rate"]["initial_rate"]
+    assert space[INITIAL] == {"low": rate / 4, "high": rate * 4, "log": True}
+    assert space["components.ner.model.rnn"] == ["lstm", "none"]
+    low, high = space["training.dropout"]["low"], space["training.dropout"]["high"]
+    assert low <= config["training"]["dropout"] <= high
+    group = "training.optimizer.groups.new_layers.learn_rate"
+    assert (group in space) == (name == "transformer")
+    # A group without decay has no rate of its own.
+    assert not any("no_decay" in setting for setting in space)
+
+
+def test_the_first_trial_is_the_config_itself(
+    config: Config, imitated: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    tune(config, tmp_path, trials=1)
+    (first,) = imitated
+    assert first[INITIAL] == config["training"]["optimizer"]["learn_rate"]["initial_rate"]
+    assert first["training.dropout"] == config["training"]["dropout"]
+    assert first["components.ner.model.rnn"] == config["components"]["ner"]["model"]["rnn"]
+
+
+def test_the_search_finds_a_better_rate_and_keeps_the_best_pipeline_only(
+    config: Config, imitated: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    found = tune(config, tmp_path, trials=30, seed=1)
+    rows = list(srsly.read_jsonl(tmp_path / "trials.jsonl"))
+    assert [row["number"] for row in rows] == [*range(30)]
+    assert [row["settings"] for row in rows] == srsly.json_loads(srsly.json_dumps(imitated))
+    assert any(row["score"] is None for row in rows)
+    scores = [-math.inf if row["score"] is None else row["score"] for row in rows]
+    assert found.score == pytest.approx(max(scores))
+    assert max(scores) > scores[0] + 0.3
+    assert found.number == scores.index(max(scores))
+    assert [path.parent.name for path in tmp_path.glob("*/model-*")] == [f"{found.number}"]
+    # Better than as many proposals at random, in the same ranges.
+    late = sorted(abs(math.log10(row["settings"][INITIAL] / GOAL)) for row in rows[15:])
+    assert late[len(late) // 2] < math.log10(16) / 4
+
+
+def test_a_search_is_continued(
+    config: Config, imitated: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    tune(config, tmp_path, trials=4)
+    seen: list[int] = []
+    tune(config, tmp_path, trials=12, resume=True, on_trial=lambda trial: seen.append(trial.number))
+    assert seen == [*range(4, 12)]
+    assert len({srsly.json_dumps(settings) for settings in imitated}) == 12
+    tune(config, tmp_path, trials=12, resume=True)
+    assert len(imitated) == 12
+
+
+def test_after_its_minutes_no_trial_begins(
+    config: Config, imitated: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    tune(config, tmp_path, trials=5, minutes=0)
+    assert len(imitated) == 1
+
+
+def test_another_search_is_not_mixed_in(
+    config: Config, imitated: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    tune(config, tmp_path, trials=1)
+    with pytest.raises(InputError, match=r"an earlier search\. Continue it with --resume"):
+        tune(config, tmp_path, trials=2)
+    with pytest.raises(InputError, match="got another seed"):
+        tune(config, tmp_path, trials=2, seed=1, resume=True)
+    config["training"]["max_steps"] = 7
+    with pytest.raises(InputError, match="got another config"):
+        tune(config, tmp_path, trials=2, resume=True)
+    assert len(imitated) == 1
+
+
+def test_a_space_of_ones_own(
+    config: Config, imitated: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    space = {
+        INITIAL: {"low": 1e-3, "high": 2e-3, "log": True},
+        "training.dropout": [0.1, 0.2],
+        "training.max_steps": {"low": 10, "high": 30, "step": 10},
+    }
+    tune(config, tmp_path, space=space, trials=8)
+    for settings in imitated:
+        assert 1e-3 <= settings[INITIAL] <= 2e-3
+        assert settings["training.dropout"] in (0.1, 0.2)
+        assert settings["training.max_steps"] in (10, 20, 30)
+
+
+@pytest.mark.parametrize(
+    "name, values, message",
+    [
+        ("training.droput", [0.1], "training.droput: expected a setting of the config"),
+        ("training.dropout", {"low": 0.5}, "training.dropout: expected a list of choices, or low"),
+        ("training.dropout", {"low": 1, "high": 0}, "training.dropout: expected a list of"),
+        ("training.dropout", [], "training.dropout: expected a list of choices"),
+        ("training.dropout", 0.1, "training.dropout: expected a list of choices"),
+        ("training.dropout", [[0.1]], "training.dropout: expected a list of choices"),
+    ],
+)
+def test_a_mistake_in_the_space(
+    name: str, values: Any, message: str, config: Config, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        tune(config, tmp_path, space={name: values})
+    assert not [*tmp_path.iterdir()]
+
+
+def test_trainings_that_all_fail(config: Config, tmp_path: Path) -> None:
+    config["paths"]["train"] = "nowhere.spacy"
+    config["paths"]["dev"] = "nowhere.spacy"
+    with pytest.raises(InputError, match=r"expected a training that ends, got 1 that failed"):
+        tune(config, tmp_path, trials=1)
+    assert "nowhere.spacy" in (tmp_path / "0" / "log.txt").read_text()
+
+
+@pytest.mark.slow
+def test_the_command_finds_a_pipeline_with_the_score_that_it_prints(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.spacy"
+    DocBin(docs=[eg.reference for eg in make_examples(spacy.blank("en"))]).to_disk(corpus)
+    (tmp_path / "space.yml").write_text(f"{INITIAL}: [1.0e-5, 0.01]\n")
+    budget = ["--training.max_steps", "30", "--training.eval_frequency", "10"]
+    paths = ["--paths.train", str(corpus), "--paths.dev", str(corpus)]
+    command = ["tune", str(shipped("char.cfg")), str(tmp_path / "out"), "--trials", "2"]
+    command += ["--space", str(tmp_path / "space.yml"), *budget, *paths]
+    command += ["--training.before_to_disk", "null"]
+    result = runner.invoke(app, command)
+    assert result.exit_code == 0, result.output
+    rows = list(srsly.read_jsonl(tmp_path / "out" / "trials.jsonl"))
+    best = max(rows, key=lambda row: row["score"])
+    assert best["score"] > 0
+    pipeline = tmp_path / "out" / f"{best['number']}" / "model-best"
+    assert f"Pipeline: {pipeline}" in result.output
+    nlp = spacy.load(pipeline)
+    assert nlp.evaluate(list(Corpus(corpus)(nlp)))["ents_f"] == pytest.approx(best["score"])
+    assert nlp.config["training"]["optimizer"]["learn_rate"]["initial_rate"] == pytest.approx(
+        best["settings"][INITIAL]
+    )
+    assert nlp.config["paths"]["train"] == str(corpus)
+    again = runner.invoke(app, command)
+    assert again.exit_code == 1 and "--resume" in again.output
