@@ -24,7 +24,7 @@ from torch import Tensor
 
 from pipelines import make_examples, train
 from spacy_crf_ner.ml import words as features
-from spacy_crf_ner.ml.char_embed import WordEmbedding, char_word_embed, read_words
+from spacy_crf_ner.ml.char_embed import CharCNN, WordEmbedding, char_word_embed, read_words
 from spacy_crf_ner.ml.words import Words, number_characters
 
 ARCHITECTURE = "spacy-crf-ner.CharWordEmbed.v1"
@@ -413,6 +413,30 @@ def test_gradients_are_those_of_finite_differences(chars: str) -> None:
     assert set(used) <= set(moved)
     values = [value[used[name]] if name in used else value for name, value in moved.items()]
     assert torch.autograd.gradcheck(function, [value.requires_grad_() for value in values])
+
+
+def test_gradients_of_words_that_repeat_their_characters_are_those_of_a_maximum() -> None:
+    """torch.segment_reduce gives a negative gradient to each of several equal maxima."""
+    spacy.util.fix_random_seed(0)
+    words = "banana", "......", "-" * 40, "Anna", "a"
+    table = torch.zeros((len(words), max(map(len, words))), dtype=torch.int64)
+    for row, word in zip(table, words):
+        row[: len(word)] = torch.tensor([ord(char) - 40 for char in word])
+    reader = CharCNN(5, 8).double()
+    letters = torch.randn(100, 5, dtype=torch.float64)
+    letters[0] = 0
+    given = torch.randn(len(words), 8, dtype=torch.float64) - 1  # mostly negative
+    (reader(letters, table) * given).sum().backward()
+    # The convolution of torch over each word, and the maximum over its characters.
+    expected = [torch.zeros_like(p) for p in reader.parameters()]
+    for word, row in zip(words, given):
+        each = letters[[ord(char) - 40 for char in word]].T
+        best = torch.relu(reader.convolution(each[None])[0].amax(1))
+        for total, part in zip(expected, torch.autograd.grad(best @ row, [*reader.parameters()])):
+            total += part
+    for parameter, gradient in zip(reader.parameters(), expected):
+        assert parameter.grad is not None
+        assert_allclose(parameter.grad.numpy(), gradient.numpy(), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("chars", READERS)
