@@ -17,8 +17,9 @@ from spacy.training.initialize import init_nlp
 from spacy.training.loop import train
 from spacy.util import load_config
 from spacy.vocab import Vocab
+from thinc.api import Config
 
-from benchmark import ROOT, _convert, _print_machine
+from benchmark import ROOT, Transformer, _convert, _print_machine
 from spacy_crf_ner.active_learning import STRATEGIES, Options, Unit, review
 from spacy_crf_ner.active_learning.ranking import identify, rank_texts
 from spacy_crf_ner.data.merging import merge_answers
@@ -38,6 +39,7 @@ Row = Dict[str, Any]
 Corpus = Annotated[str, typer.Option(help="A folder: gmb, wikigold or wnut17.")]
 Steps = Annotated[int, typer.Option(help="Training steps.")]
 Seeds = Annotated[str, typer.Option(help="Seeds; a run for each.")]
+ConfigFile = Annotated[Path, typer.Option("--config", help="Config of the pipelines.")]
 
 
 def active_learning(
@@ -53,6 +55,8 @@ def active_learning(
     strategies: Annotated[
         str, typer.Option(help=f"Comma-separated; {SPANS}: questions about spans.")
     ] = ",".join((*STRATEGIES, SPANS)),
+    config: ConfigFile = CONFIG,
+    transformer: Transformer = str(ROOT / "assets" / "minilm"),
     seeds: Seeds = "0",
 ) -> None:
     """Measure test F1 over annotated tokens, where gold answers what each strategy asks.
@@ -61,45 +65,44 @@ def active_learning(
     """
     _print_machine(-1)
     _convert(folder, out, corpus)
-    simulation = _Simulation(out, corpus, steps, sentences, tokens, questions, repeats)
+    base = _read_config(config, transformer)
+    key = {"config": config.stem, "steps": steps, "batch": tokens, "repeats": repeats}
+    simulation = _Simulation(out, {"corpus": corpus, **key}, base, sentences, questions)
     for seed in map(int, seeds.split(",")):
         simulation.whole(seed)
         for strategy in strategies.split(","):
             simulation.run(strategy, seed, rounds)
-    rows = [row for row in simulation.rows() if row["steps"] == steps]
-    print(table(rows))
-    plot(rows, out / f"{corpus}.svg")
+    print(table(simulation.rows()))
+    plot(simulation.rows(), out / f"{corpus}.svg")
 
 
 class _Simulation:
-    """The rounds of one corpus and budget: those of an earlier call are read, others are made."""
+    """The rounds of one corpus and budget: those of an earlier call are read, others are made.
 
-    def __init__(
-        self,
-        out: Path,
-        corpus: str,
-        steps: int,
-        sentences: int,
-        tokens: int,
-        questions: int,
-        repeats: int,
-    ) -> None:
-        self.file, self.steps, self.tokens = out / "runs.jsonl", steps, tokens
-        self.key = {"corpus": corpus, "steps": steps, "batch": tokens, "repeats": repeats}
-        self.sentences, self.questions, self.repeats = sentences, questions, repeats
-        self.train, self.dev, self.test = (
-            _read(out / corpus / f"{part}.spacy") for part in ("train", "dev", "test")
+    out: Output folder.
+    key: Corpus, config, steps, tokens in a round ("batch") and repeats.
+    base: The config.
+    sentences: To begin with.
+    questions: In a round.
+    """
+
+    def __init__(self, out: Path, key: Row, base: Config, sentences: int, questions: int) -> None:
+        self.file, self.key, self.base = out / "runs.jsonl", key, base
+        self.steps, self.tokens, self.repeats = key["steps"], key["batch"], key["repeats"]
+        self.sentences, self.questions = sentences, questions
+        self.train, self.test = (
+            _read(out / key["corpus"] / f"{part}.spacy") for part in ("train", "test")
         )
         self.by_id = {identify(doc.text): doc for doc in self.train if doc.text.strip()}
 
     def rows(self) -> List[Row]:
         rows = list(srsly.read_jsonl(self.file)) if self.file.exists() else []
-        return [row for row in rows if row["corpus"] == self.key["corpus"]]
+        return [row for row in rows if self.key.items() <= row.items()]
 
     def whole(self, seed: int) -> None:
         """Train on all sentences."""
         if not self._known("all", seed):
-            nlp = trained(self.train, self.steps, seed)
+            nlp = trained(self.train, self.steps, seed, self.base)
             self._store("all", seed, 0, self.train, [], f1(nlp, self.test))
 
     def run(self, strategy: str, seed: int, rounds: int) -> None:
@@ -113,7 +116,8 @@ class _Simulation:
             asked += row["asked"]
         for number in range(len(known), rounds + 1):
             docs, decisions = self._annotated(strategy, ids, asked)
-            nlp = self._begun(docs, seed) if number == 0 else trained(docs, self.steps, seed)
+            begun = number == 0
+            nlp = self._begun(docs, seed) if begun else trained(docs, self.steps, seed, self.base)
             score = f1(nlp, self.test)
             new = self._ask(nlp, strategy, seed, {*ids}, asked)
             self._store(strategy, seed, number, docs, new, score, decisions)
@@ -121,9 +125,10 @@ class _Simulation:
 
     def _begun(self, docs: List[Doc], seed: int) -> Language:
         """Train on the first sentences, which are the same for all strategies."""
-        folder = self.file.parent / f"{self.key['corpus']}_{self.sentences}_{self.steps}_{seed}"
+        name = f"{self.key['corpus']}_{self.key['config']}_{self.sentences}_{self.steps}_{seed}"
+        folder = self.file.parent / name
         if not folder.exists():
-            trained(docs, self.steps, seed).to_disk(folder)
+            trained(docs, self.steps, seed, self.base).to_disk(folder)
         return spacy.load(folder)
 
     def _ask(
@@ -185,7 +190,7 @@ class _Simulation:
         return doc
 
     def _known(self, strategy: str, seed: int) -> List[Row]:
-        key = {**self.key, "strategy": strategy, "seed": seed}
+        key = {"strategy": strategy, "seed": seed}
         return [row for row in self.rows() if key.items() <= row.items()]
 
     def _store(
@@ -279,7 +284,8 @@ def label_errors(
     steps: Steps = 300,
     folds: Annotated[int, typer.Option(help="As for `review`.")] = 5,
     share: Annotated[float, typer.Option(help="Share of the entities that is corrupted.")] = 0.05,
-    config: Annotated[Path, typer.Option(help="Config of the pipelines.")] = CONFIG,
+    config: ConfigFile = CONFIG,
+    transformer: Transformer = str(ROOT / "assets" / "minilm"),
     seeds: Seeds = "0",
 ) -> None:
     """Corrupt gold entities at random, and measure how many of them `review` ranks first.
@@ -296,7 +302,7 @@ def label_errors(
         corrupted = corrupt(docs, share, seed)
         path = out / f"{corpus}_corrupted_{seed}.spacy"
         DocBin(docs=docs).to_disk(path)
-        nlp = trained(docs, 1, seed, config)
+        nlp = trained(docs, 1, seed, _read_config(config, transformer))
         nlp.config["training"].update(_schedule(steps))
         nlp.config["training"]["optimizer"]["learn_rate"]["total_steps"] = steps
         findings = review(nlp, path, folds, seed=seed).findings
@@ -365,9 +371,18 @@ def _is_about(finding: Row, doc: int, start: int, end: int) -> bool:
     return finding["doc"] == doc and any(e["start"] < end and start < e["end"] for e in ents)
 
 
-def trained(docs: Sequence[Doc], steps: int, seed: int, base: Path = CONFIG) -> Language:
+def _read_config(path: Path, transformer: str) -> Config:
+    """Read a config, with the transformer if it has one."""
+    config = load_config(path, interpolate=False)
+    if "transformer" in config["paths"]:
+        config["paths"]["transformer"] = transformer
+    return config
+
+
+def trained(docs: Sequence[Doc], steps: int, seed: int, base: Config) -> Language:
     """Train the pipeline of a config on docs for a number of steps."""
-    config = load_config(base, overrides={"system.seed": seed})
+    config = base.copy()
+    config["system"]["seed"] = seed
     config["training"].update(_schedule(steps), before_to_disk=None)  # dev is not held out
     config["training"]["optimizer"]["learn_rate"]["total_steps"] = steps
     with TemporaryDirectory() as name:

@@ -112,9 +112,10 @@ def coverage(reports: Annotated[List[str], typer.Argument(metavar="NAME=REPORT.J
 
 
 @app.command()
-def learning(corpus: str) -> None:
+def learning(corpus: str, config: str = "char") -> None:
     """Draw F1 over the annotated tokens that each strategy chose."""
-    rows = [row for row in srsly.read_jsonl(RUNS) if row["corpus"] == corpus]
+    found = srsly.read_jsonl(RUNS)
+    rows = [row for row in found if (row["corpus"], row["config"]) == (corpus, config)]
 
     def paint(axes: Axes, grey: str, accent: str) -> None:
         draw_curves(rows, axes)
