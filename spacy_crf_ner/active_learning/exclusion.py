@@ -34,13 +34,14 @@ def annotated_ids(
     Raises InputError if the pipeline has no such component.
     """
     pipe = recognizer(nlp, component)
+    negative = {INCORRECT, pipe.incorrect_spans_key}
     _, docs = read_docbin(path, nlp.vocab)
     for doc in docs:
         tokens = [token for token in doc if not token.is_space]
         groups = doc.spans.items()
         keys = {key for key, spans in groups if spans or key == pipe.entities_key}
-        in_spans = bool(keys - {KEY, INCORRECT}) and not any(token.ent_iob for token in tokens)
-        incorrect = doc.spans.get(INCORRECT, ())
+        in_spans = keys - negative - {KEY} and not any(token.ent_iob for token in tokens)
+        incorrect = [span for key, spans in groups if key in negative for span in spans]
         some = annotated_labels(doc)
         if some is not None and some.issuperset(pipe.labels):
             some = None

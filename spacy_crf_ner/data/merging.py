@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from spacy.tokens import Doc, Span
 
-from ..pipeline.label_sets import KEY, annotated_labels
+from ..pipeline.label_sets import KEY, annotated_labels, mark_annotated_labels
 from ..tags import SpanOffsets
 from .json_records import shorten
 from .offsets import INCORRECT
 from .repair_log import ConversionLog, error
+
+NO_ENTITIES = KEY, INCORRECT  # keys in doc.spans
 
 
 def merge_answers(
@@ -27,10 +29,10 @@ def merge_answers(
         earlier one is an error, or left out: an entity or outside token against another entity, or
         an entity against an incorrect span.
     log: Decides about contradictions, "contradiction", entities that do not align with the tokens
-        of the corpus, "alignment", and answers that have other annotated labels than the doc,
-        "label". It counts in `merged`:
-        "answers", "unchanged" docs of the corpus, "changed" docs, and "added" ones, whose texts the
-        corpus does not have.
+        of the corpus, "alignment", answers whose annotated labels lack some of the doc's, "label",
+        and docs whose entities are in `doc.spans`, "spans". It counts in `merged`: "answers",
+        "unchanged" docs of the corpus, "changed" docs, and "added" ones, whose texts the corpus
+        does not have.
 
     Yields the docs of the corpus in order, then the added ones.
     """
@@ -78,9 +80,14 @@ def _contradicts(
     kind, expected, got, fix = "", "", "", ""
     labels, own = annotated_labels(doc), annotated_labels(answer)
     given = [*answer.ents, *answer.spans.get(INCORRECT, ())]
-    if own is not None and own != labels:
+    in_spans = sorted(key for key, spans in doc.spans.items() if spans and key not in NO_ENTITIES)
+    if in_spans and not _annotated(doc).any():
+        kind, expected = "spans", "a doc of the corpus with entities in doc.ents"
+        got = "only " + ", ".join(f"doc.spans[{key!r}]" for key in in_spans)
+        fix = "Convert the answers with --spans-key to a corpus of their own"
+    elif own is not None and (labels is None or not own.issuperset(labels)):
         kind, got = "label", f"the annotated labels {sorted(own)}"
-        expected = "one about all labels" + (f", or {sorted(labels)}" if labels else "")
+        expected = "one about all labels" + (f", or at least {sorted(labels)}" if labels else "")
         fix = "Convert it with the same --labels"
     elif len(_aligned(doc, given)) < len(given):
         kind, expected, got = "alignment", "spans of whole tokens of the corpus", shorten(given)
@@ -115,9 +122,9 @@ def _contested(
 def _apply(doc: Doc, answer: Doc) -> None:
     """Replace the annotation of a doc where an answer has one.
 
-    A doc with annotated labels has all labels annotated after an answer about all of its tokens.
-    After one about an entity of another label, too; then, its tokens that were outside of entities
-    of the annotated labels are unknown.
+    A doc with annotated labels has all labels annotated after an answer about all of its tokens,
+    or those of the answer. After one about an entity of another label, all too; then, its tokens
+    that were outside of entities of the annotated labels are unknown.
     """
     now = _covered(doc, answer)
     ids = {_key(ent): (ent.kb_id_, ent.id_) for ent in doc.ents}
@@ -133,18 +140,25 @@ def _apply(doc: Doc, answer: Doc) -> None:
             unknown.add(token.i)
             token.ent_id, token.ent_kb_id = 0, 0
     given = _aligned(doc, answer.ents)
-    labels = annotated_labels(doc)
-    if labels is not None and annotated_labels(answer) is None:
-        if is_other := not labels.issuperset(ent.label_ for ent in given):
-            unknown.update(token.i for token in doc if not token.ent_type)
-        if is_other or all(now[token.i] or token.is_space for token in doc):
-            del doc.spans[KEY]
+    labels, own = annotated_labels(doc), annotated_labels(answer)
+    is_whole = all(now[token.i] or token.is_space for token in doc)
+    is_other = labels is not None and not labels.issuperset(ent.label_ for ent in given)
+    if is_other and not (is_whole and own):
+        unknown.update(token.i for token in doc if not token.ent_type)
+        if own:  # its tokens outside of entities may be in entities of further labels
+            now[:] = False
+            for ent in given:
+                now[ent.start : ent.end] = True
+    if is_whole or is_other:
+        doc.spans.pop(KEY, None)
     for i, ent in enumerate(given):  # annotation tools drop the ids
         if not ent.kb_id and not ent.id:
             kb_id, span_id = ids.get(_key(ent), ("", ""))
             given[i] = Span(doc, *_key(ent), kb_id=kb_id, span_id=span_id)
     blank = [doc[i : i + 1] for i in sorted(unknown.difference(np.flatnonzero(now).tolist()))]
     doc.set_ents([*kept, *given], missing=blank, default="outside")
+    if own is not None and is_whole:
+        mark_annotated_labels(doc, own)
     found = {_key(span): span for span in (*doc.spans.get(INCORRECT, ()), *wrong)}
     for ent in doc.ents:
         for label in (ent.label_, ""):

@@ -77,6 +77,7 @@ def _other_annotation(doc: Doc, is_limited: bool) -> dict[str, int]:
         "ids of entities": sum(bool(ent.kb_id or ent.id) for ent in doc.ents),
         "sentence starts in a row": sum(bool(token.is_sent_start) for token in doc[1:]),
         "docs with metadata": int(META in doc.user_data),
+        "annotated labels of docs that annotate some labels only": int(KEY in doc.spans),
         "tokens outside of entities of some labels, which may have others": is_limited
         * sum(bool(token.ent_iob) and not token.ent_type for token in doc),
         **{

@@ -55,7 +55,7 @@ def train_folds(
     docs: Gold docs. A tenth of those to train on chooses the checkpoint.
     fold_of: The fold of each doc.
     negative_key: The key in `doc.spans` of negative spans; None for none. Those with a label that
-        no entity has in the docs to train on are left out.
+        the pipeline does not have after initialization are left out.
     only: The folds to leave out, one after the other; None for all.
     source: The pipeline that the config is of: its frozen components keep their weights.
 
@@ -72,15 +72,20 @@ def train_folds(
                 "gold docs."
             )
         dev = {*random.Random(seed + fold).sample(rest, max(1, round(DEV * len(rest))))}
-        labels = {ent.label_ for i in rest if i not in dev for ent in docs[i].ents}
         with TemporaryDirectory() as name:
             folder = Path(name)
-            for part in ("train", "dev"):
-                own_docs = (docs[i] for i in rest if (i in dev) == (part == "dev"))
-                chosen = (known_negatives(doc, negative_key, labels) for doc in own_docs)
-                DocBin(docs=chosen, store_user_data=True).to_disk(folder / f"{part}.spacy")
+            parts = {
+                folder / f"{part}.spacy": [docs[i] for i in rest if (i in dev) == (part == "dev")]
+                for part in ("train", "dev")
+            }
+            for path, chosen in parts.items():
+                DocBin(docs=chosen, store_user_data=True).to_disk(path)
             own = with_corpora(config, folder)
             nlp = init_nlp(own, use_gpu=gpu_id)
+            labels = {label for _, pipe in nlp.pipeline for label in getattr(pipe, "labels", ())}
+            for path, chosen in parts.items() if negative_key is not None else ():
+                known = (known_negatives(doc, negative_key, labels) for doc in chosen)
+                DocBin(docs=known, store_user_data=True).to_disk(path)
             for each in own["training"]["frozen_components"]:
                 pipe: Any = nlp.get_pipe(each)
                 if source is not None and hasattr(pipe, "from_bytes"):

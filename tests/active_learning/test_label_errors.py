@@ -401,6 +401,29 @@ def test_a_fold_is_not_trained_on(tmp_path, monkeypatch):
         assert not (train_texts & dev_texts) and not (train_texts | dev_texts) & {*rows}
 
 
+def test_negative_spans_of_labels_that_the_config_gives_are_trained_on(tmp_path, monkeypatch):
+    docs = write_corpus(tmp_path / "gold.spacy", {})
+    for doc in (docs[i] for i in range(0, len(docs), 3) if len(docs[i])):
+        doc.spans["neg"] = [Span(doc, 0, 1, "RARE"), Span(doc, 0, 1, "UNKNOWN")]
+    nlp = config()
+    labels = [*config().get_pipe("crf_ner").labels, "PER", "LOC", "RARE"]
+    nlp.config["initialize"]["components"] = {"crf_ner": {"labels": labels}}
+    seen = []
+
+    def train(nlp, path, **others):
+        parts = (spacy.tokens.DocBin().from_disk(path / f"{p}.spacy") for p in ("train", "dev"))
+        gold = [doc for part in parts for doc in part.get_docs(nlp.vocab)]
+        seen.append({d.text: [s.label_ for s in d.spans["neg"]] for d in gold if "neg" in d.spans})
+        nlp.to_disk(path / "model-best")
+
+    monkeypatch.setattr(cross_validation, "train", train)
+    fold_of = divide([doc.text for doc in docs], 2)
+    folds = [rows for _, rows in train_folds(nlp.config, docs, fold_of, negative_key="neg")]
+    for found, held_out in zip(seen, folds, strict=True):
+        rest = (doc for i, doc in enumerate(docs) if i not in held_out and "neg" in doc.spans)
+        assert found == {doc.text: ["RARE"] for doc in rest} and found
+
+
 def test_what_cannot_be_reviewed_is_an_error(trained, tmp_path):
     nlp = spacy.blank("en")
     DocBin(docs=[nlp.make_doc("It came")]).to_disk(tmp_path / "none.spacy")

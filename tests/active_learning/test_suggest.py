@@ -10,7 +10,7 @@ import pyarrow
 import pytest
 import spacy
 from pyarrow import parquet
-from spacy.tokens import DocBin
+from spacy.tokens import DocBin, Span
 
 from overlapping import make_overlapping
 from spacy_crf_ner.active_learning import Options, ranking, suggest, suggestion
@@ -311,6 +311,21 @@ def test_an_annotated_text_is_not_asked_again(model, unsure, loop, tmp_path):
     docs = [whole, under_key, denied, columns, empty]
     pool, left = asked_again(model, tmp_path, docs, [*TEXTS, f"\n{TEXTS[0]} "], "docs")
     assert {text for (text,) in pool - left} == {TEXTS[0], f"\n{TEXTS[0]} ", TEXTS[1], TEXTS[5]}
+
+
+@pytest.mark.parametrize("unit", ["docs", "sentences", "spans"])
+def test_negative_spans_have_the_key_of_the_component(unit, model, unsure, tmp_path):
+    doc = unsure.make_doc(TEXTS[0])
+    doc.spans["neg"] = [Span(doc, 0, 1, "LOC")]
+    DocBin(docs=[doc]).to_disk(tmp_path / "a.spacy")
+    doc.spans[INCORRECT] = doc.spans.pop("neg")
+    DocBin(docs=[doc]).to_disk(tmp_path / "b.spacy")
+    asked = {"components.crf_ner.incorrect_spans_key": "neg"}
+    found = [
+        set(annotated_ids(tmp_path / f"{name}.spacy", unit, spacy.load(model, config=config)))
+        for name, config in (("a", asked), ("b", {}))
+    ]
+    assert found[0] == found[1] and bool(found[0]) == (unit == "spans")
 
 
 def test_a_sentence_of_an_annotated_document_is_not_asked_again(model, unsure, loop, tmp_path):

@@ -158,6 +158,19 @@ def test_annotated_labels_of_an_answer_must_be_those_of_the_doc(base):
         merged(base, limited(doc("0:3 LOC"), "LOC"))
 
 
+def test_answers_about_overlapping_entities_are_not_merged():
+    """Training would not read them: it reads `doc.spans["sc"]`."""
+    base = doc(missing=range(5))
+    base.spans["sc"] = [Span(base, 0, 3, "LOC"), Span(base, 1, 3, "LOC")]
+    with pytest.raises(CorpusError, match=r"entities in doc\.ents, got only doc\.spans\['sc'\]"):
+        merged(base.copy(), answer("4:5 PER"))
+    found, log = merged(base.copy(), answer("4:5 PER"), repair=True)
+    assert found == content(base) and log.counts["rejected.spans"] == 1
+    # Candidates of a component beside gold entities are no gold.
+    base.set_ents([Span(base, 0, 3, "LOC")], default="outside")
+    assert merged(base, doc("4:5 PER"))[0] == ("4:5 PER", set(), "")
+
+
 @pytest.mark.parametrize(
     "given, expected, labels",
     [
@@ -172,6 +185,13 @@ def test_annotated_labels_of_an_answer_must_be_those_of_the_doc(base):
         (answer("4:5 PER"), ("0:3 LOC, 4:5 PER", {3}, ""), None),
         # An answer about the same labels stays one.
         (limited(doc("4:5 LOC"), "LOC"), ("4:5 LOC", set(), ""), {"LOC"}),
+        # One about more labels, and the whole text, adds them.
+        (limited(doc("0:3 PER"), "LOC", "PER"), ("0:3 PER", set(), ""), {"LOC", "PER"}),
+        # One about a span says nothing about the other tokens.
+        (limited(answer("4:5 LOC"), "LOC", "PER"), ("0:3 LOC, 4:5 LOC", set(), ""), {"LOC"}),
+        (limited(answer("4:5 PER"), "LOC", "PER"), ("0:3 LOC, 4:5 PER", {3}, ""), None),
+        # What it says of tokens outside of entities is not about all labels.
+        (limited(doc("4:5 PER", missing=[0]), "LOC", "PER"), ("4:5 PER", {0, 1, 2, 3}, ""), None),
     ],
 )
 def test_answers_about_a_doc_with_annotated_labels(given, expected, labels):
