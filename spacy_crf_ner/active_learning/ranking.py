@@ -63,9 +63,13 @@ class Options(NamedTuple):
     component: str | None = None
 
     def selection(self) -> Selection:
-        """Make an empty selection."""
+        """Make an empty selection.
+
+        A budget can make the sample smaller. Then more units can be tasks, so more are ranked.
+        """
         sample = round(self.n * self.sample)
-        return Selection(self.n - sample, sample, self.repeats, self.seed)
+        ranked = self.n if self.budget is not None and sample < self.n else self.n - sample
+        return Selection(ranked, sample, self.repeats, self.seed)
 
 
 def require_options(options: Options) -> None:

@@ -103,7 +103,7 @@ def suggest(
         labels = (*labels, *sorted(used.difference(labels)))  # also of earlier components
         for name, units in zip((TASKS, SAMPLE), chosen):
             write_tasks(folder, name, units, tool, labels, options.unit == "spans")
-        summary = _summarize(counts, selection, *chosen)
+        summary = _summarize(counts, selection, options, *chosen)
         srsly.write_json(folder / SUMMARY, summary)
     return summary
 
@@ -119,7 +119,7 @@ def choose(selection: Selection, options: Options) -> tuple[list[Unit], list[Uni
     sample = until_enough(selection.sample, share, options.budget)
     selection.limit_sample(len(sample))
     left = options.budget - sum(len(unit.tokens) for unit in sample)
-    return within_budget(selection.ranked, left), sample
+    return within_budget(selection.ranked, left)[: options.n - len(sample)], sample
 
 
 def _rank_shard(
@@ -162,10 +162,15 @@ def _dead_workers() -> Iterator[None]:
 
 
 def _summarize(
-    counts: "Counter[str]", selection: Selection, tasks: list[Unit], sample: list[Unit]
+    counts: "Counter[str]",
+    selection: Selection,
+    options: Options,
+    tasks: list[Unit],
+    sample: list[Unit],
 ) -> dict[str, Any]:
     names = ("documents", "errors", "blank", "empty", "excluded", "units")
-    over = len(selection.ranked) + len(selection.sample) - len(tasks) - len(sample)
+    without_budget = min(options.n, len(selection.ranked) + len(selection.sample))
+    over = without_budget - len(tasks) - len(sample)
     duplicates = counts["duplicates"] + selection.duplicates
     used = len(tasks) + len(sample) + over + duplicates
     return {

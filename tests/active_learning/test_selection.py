@@ -137,6 +137,32 @@ def test_what_the_budget_leaves_of_the_sample_may_be_a_task():
         assert ids(tasks) == ids(best)
 
 
+@pytest.mark.parametrize("budget", [300, 1000])
+def test_places_that_the_budget_takes_from_the_sample_are_for_tasks(budget):
+    units = [unit(i, 0.1, size=100) for i in range(20)]
+    units += [unit(i, 0.5, size=5) for i in range(20, 420)]
+    for seed in range(100):
+        options = Options(n=100, budget=budget, repeats=0, seed=seed)
+        parts = [options.selection() for _ in range(3)]  # as of three workers
+        for i, each in enumerate(units):
+            parts[i % 3].add([each])
+        selection = options.selection()
+        for part in parts:
+            selection.add([*part.ranked, *part.sample])
+        selection.balance(options.sample)
+        tasks, sample = choose(selection, options)
+        drawn = sorted(units, key=lambda each: random_key(seed, each.id))
+        assert 0 < len(sample) <= 10 and ids(sample) == ids(drawn[: len(sample)])
+        left = budget - sum(len(each.tokens) for each in sample)
+        expected = []
+        for each in sorted(drawn[len(sample) :], key=lambda each: each.rank):
+            if len(expected) + len(sample) < 100 and len(each.tokens) <= left:
+                expected.append(each)
+                left -= len(each.tokens)
+        assert ids(tasks) == ids(expected)
+        assert len(tasks) + len(sample) == 100 or left < 5
+
+
 def test_the_random_sample_has_as_many_long_texts_as_the_corpus():
     units = [unit(i, float(i), size=30 if i % 2 else 2) for i in range(400)]
     drawn = Counter()

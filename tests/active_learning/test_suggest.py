@@ -273,6 +273,16 @@ def test_the_division_into_shards_changes_nothing(model, loop, tmp_path):
     assert outputs[0] == outputs[1]
 
 
+def test_a_budget_for_all_texts_changes_no_choice(model, loop, tmp_path):
+    found = []
+    for budget in (None, 10**6):
+        out, options = tmp_path / f"out{budget}", Options(n=4, sample=0.5, budget=budget)
+        summary = suggest(model, [write_corpus(tmp_path)], out, options)
+        assert (summary["tasks"], summary["sample"], summary["over_budget"]) == (2, 2, 0)
+        found.append([read_lines(out / f"{name}.jsonl") for name in ("tasks", "sample")])
+    assert found[0] == found[1]
+
+
 def test_a_small_corpus_has_more_tasks_than_samples(model, loop, tmp_path):
     summary = suggest(model, [write_corpus(tmp_path)], tmp_path / "out", Options(n=200))
     assert (summary["tasks"], summary["sample"], summary["not_chosen"]) == (6, 1, 0)
