@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from spacy.tokens import Doc, Span
-from spacy.util import get_package_path, is_package, load_config, registry
+from spacy.util import get_model_meta, get_package_path, is_package, load_config, registry
 
 from ..input_error import InputError
 from ..pipeline.lookup import FACTORY
@@ -47,8 +47,8 @@ class CheckSettings(NamedTuple):
 def read_settings(path: Path, transformer: str | None = None) -> CheckSettings:
     """Read the settings from a config of `spacy train`.
 
-    They are those of the first `crf_ner` component, which may be sourced; without one, the defaults
-    apply.
+    They are those of the first `crf_ner` component, and of the first transformer; both may be
+    sourced. Without a component, the defaults apply.
 
     path: Config file.
     transformer: Local folder or hub name, instead of the transformer in the config; ignored if the
@@ -64,9 +64,9 @@ def read_settings(path: Path, transformer: str | None = None) -> CheckSettings:
             f"{path}: expected a config of spaCy, got another file: "
             f"{' '.join(str(error).split())} Create one with spacy-crf-ner init-config."
         ) from error
-    components = config.get("components", {})
-    blocks = (_sourced(each, name) for name, each in components.items() if isinstance(each, dict))
-    ner = next((block for block in blocks if block.get("factory") == FACTORY), {})
+    given = config.get("components", {}).items()
+    components = {name: _sourced(each, name) for name, each in given if isinstance(each, dict)}
+    ner = next((block for block in components.values() if block.get("factory") == FACTORY), {})
     overlapping = ner.get("entities") == "overlapping"
     settings = CheckSettings(
         lang=config.get("nlp", {}).get("lang") or "en",
@@ -85,11 +85,19 @@ def read_settings(path: Path, transformer: str | None = None) -> CheckSettings:
 def _sourced(block: dict[str, Any], name: str) -> dict[str, Any]:
     """Return the config of a component; of a sourced one, that in its pipeline, if it is there."""
     source = str(block.get("source", ""))
-    path = get_package_path(source) if is_package(source) else Path(source)
-    if not source or not (path / "config.cfg").is_file():
+    path = _pipeline_folder(source) / "config.cfg"
+    if not source or not path.is_file():
         return block
-    found = load_config(path / "config.cfg", interpolate=True)["components"]
+    found = load_config(path, interpolate=True)["components"]
     return dict(found.get(block.get("component", name), block))
+
+
+def _pipeline_folder(source: str) -> Path:
+    """Return the folder of a pipeline; in a package, it is named after package and version."""
+    if not is_package(source):
+        return Path(source)
+    path = get_package_path(source)
+    return path / f"{path.name}-{get_model_meta(path)['version']}"
 
 
 def _transformer_models(node: Any) -> Iterator[dict[str, Any]]:

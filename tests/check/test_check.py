@@ -727,6 +727,45 @@ def test_settings_are_those_of_the_config(tiny_transformer: str, tmp_path: Path)
     assert read_settings(ROOT / "configs" / "cnn.cfg") == CheckSettings()
 
 
+def install(folder: Path, config: Path) -> str:
+    """A package of a pipeline with this config, as `spacy package` makes it; its name."""
+    inner = folder / "en_sourced" / "en_sourced-1.2.0"
+    inner.mkdir(parents=True)
+    (inner.parent / "__init__.py").touch()
+    meta = {"lang": "en", "name": "sourced", "version": "1.2.0"}
+    for each in (inner.parent, inner):
+        (each / "meta.json").write_text(json.dumps(meta))
+    (inner / "config.cfg").write_text(config.read_text())
+    info = folder / "en_sourced-1.2.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: en_sourced\nVersion: 1.2.0\n")
+    return "en_sourced"
+
+
+@pytest.mark.parametrize("kind", ["folder", "package"])
+def test_settings_of_sourced_components_are_those_of_their_pipeline(
+    kind: str, tiny_transformer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"scheme": "io", "entities": "overlapping", "spans_key": "ents"}
+    path = config_file(tmp_path, tiny_transformer, 50, **given)
+    expected = read_settings(path)
+    source = str(tmp_path)
+    if kind == "package":
+        source = install(tmp_path / "site", path)
+        monkeypatch.syspath_prepend(tmp_path / "site")
+    config = spacy.util.load_config(path)
+    config["components"] = {
+        "transformer": {"source": source},
+        "own": {"source": source, "component": "ner"},
+    }
+    config.to_disk(tmp_path / "sourced.cfg")
+    found = read_settings(tmp_path / "sourced.cfg")
+    assert (found.scheme, found.spans_key, found.window) == ("io", "ents", 50)
+    assert found[:4] == expected[:4] and found[5:] == expected[5:]
+    assert found.tokenizer is not None and expected.tokenizer is not None
+    assert found.tokenizer[:3] == expected.tokenizer[:3]
+
+
 def test_sentences_are_windows_where_they_are_known(tiny_transformer: str, tmp_path: Path) -> None:
     path = config_file(tmp_path, tiny_transformer)
     config = spacy.util.load_config(path)
