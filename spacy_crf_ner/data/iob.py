@@ -8,6 +8,7 @@ from typing import Callable, Iterable, Iterator, NamedTuple, Sequence
 from spacy.language import Language
 from spacy.tokens import Doc, Span
 
+from ..docbin import copy_norms
 from .lines import Problem
 from .offsets import trim_whitespace
 from .repair_log import ConversionLog, error
@@ -51,7 +52,8 @@ def tagged_docs(
     """Make a Doc of each sentence.
 
     path: The file, for `log.tag_schemes`.
-    nlp: Pipeline whose vocabulary the Docs share.
+    nlp: Pipeline whose vocabulary the Docs share. Where spaces are known, and its tokenizer
+        makes the same tokens, they have the norms of the tokenizer.
     log: Decides what happens to a row that cannot be read (its sentence is left out), an invalid
         tag sequence (decoded as IOB), and whitespace at an edge of an entity (trimmed).
     read: Yields the rows, and counts other lines in a log. It is called twice: the first pass
@@ -78,10 +80,22 @@ def tagged_docs(
             user_data={DOCUMENT: end.document} if end.document else {},
             sent_starts=[row is rows[0] for row in rows],
         )
+        if not doc.has_unknown_spaces:
+            _set_norms(doc, nlp)
         spans = filter(None, (_trim(rows, span, log) for span in found))
         missing = [doc[i : i + 1] for i, row in enumerate(rows) if row.missing]
         doc.set_ents([Span(doc, *span) for span in spans], missing=missing, default="outside")
         yield doc
+
+
+def _set_norms(doc: Doc, nlp: Language) -> None:
+    """Give a Doc the norms of the tokenizer, if it has the tokens and spaces of the tokenizer."""
+    if len(doc.text) > nlp.max_length:
+        return
+    tokenized = nlp.make_doc(doc.text)
+    own, others = ([(token.text, token.whitespace_) for token in each] for each in (doc, tokenized))
+    if own == others:
+        copy_norms(tokenized, doc)
 
 
 def _sentences(

@@ -167,7 +167,10 @@ def _tokenized(where: str, record: Record, nlp: Language) -> Doc:
         words.append(word)
         spaces.append(space)
         at += space
-    doc = Doc(nlp.vocab, words, spaces=None if unknown else spaces)
+    given = [*zip(words, spaces)]
+    is_same = given == [(token.text, bool(token.whitespace_)) for token in doc]
+    if unknown or doc.has_unknown_spaces or not is_same:  # otherwise keep norms of exceptions
+        doc = Doc(nlp.vocab, words, spaces=None if unknown else spaces)
     if doc.text != given_text:
         raise error(where, f"tokens that make up {shorten(text)}", shorten(doc.text), fix)
     return doc

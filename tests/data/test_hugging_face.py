@@ -436,6 +436,35 @@ def test_docs_come_back_as_they_were(spaces: bool, tmp_path: Path, nlp: Language
     assert said(back) == said(docs)
 
 
+def test_tokens_of_the_tokenizer_have_its_norms(tmp_path: Path, nlp: Language) -> None:
+    """`spacy train` tokenizes their text again, so other norms would be those of other words."""
+    doc = nlp.make_doc("He didn't say that he'd visit Oslo's mayor.")
+    norms = [token.norm_ for token in doc]
+    assert "not" in norms
+    words = [token.text for token in doc]
+    others = [
+        Doc(nlp.vocab, ["Mt.", "Etna"]),
+        Doc(nlp.vocab, ["Mt.", "E", "tna"], [True, False, False]),
+        Doc(nlp.vocab, words, [True] * len(words)),
+    ]
+    write_parquet([doc, *others], tmp_path / "a.parquet", ())
+    read, *rest = read_hugging_face(tmp_path / "a.parquet", nlp)
+    assert [token.text_with_ws for token in read] == [token.text_with_ws for token in doc]
+    assert [token.norm_ for token in read] == norms
+    # These are not the tokens of their text, or may not be.
+    for each, other in zip(rest, others, strict=True):
+        assert each.text == other.text
+        assert [token.norm_ for token in each] == [token.norm_ for token in other]
+
+
+def test_a_text_that_is_too_long_for_the_tokenizer_is_read(tmp_path: Path) -> None:
+    nlp = spacy.blank("en")
+    docs = make_docs(nlp)
+    write_parquet(docs, tmp_path / "a.parquet", LABELS)
+    nlp.max_length = 10
+    assert said(list(read_hugging_face(tmp_path / "a.parquet", nlp))) == said(docs)
+
+
 def test_a_corpus_becomes_a_dataset_and_a_corpus_again(tmp_path: Path, nlp: Language) -> None:
     """Its parts have the same names of tags, also if a label is in one of them only."""
     rows = {"train": ROWS * 3, "dev": ROWS[1:], "test": [(["Bonn"], ["B-GPE"])]}

@@ -281,6 +281,29 @@ def test_given_tokens_are_the_tokens(tmp_path: Path, nlp: Language) -> None:
     assert tags(doc) == "OBO"
 
 
+def test_given_tokens_of_the_tokenizer_have_its_norms(tmp_path: Path, nlp: Language) -> None:
+    """`spacy train` tokenizes their text again, so other norms would be those of other words."""
+    doc = nlp.make_doc("He didn't say that he'd visit Oslo's mayor.")
+    doc.set_ents([spacy.tokens.Span(doc, 7, 8, "LOC")])
+    assert "not" in [token.norm_ for token in doc]
+    write_jsonl([doc], tmp_path / "a", tokens=True)
+    (read,) = read_jsonl(tmp_path / "a", nlp)
+    assert everything(read) == everything(doc)
+    assert [token.norm_ for token in read] == [token.norm_ for token in doc]
+    # These are not the tokens of their text, or may not be.
+    for words, spaces in (
+        (["Mt.", "Etna"], None),
+        (["Mt.", "E", "tna"], [True, False, False]),
+        (["He", "did", "n't"], [True, True, False]),
+    ):
+        other = Doc(nlp.vocab, words, spaces)
+        other.set_ents([])
+        write_jsonl([other], tmp_path / "a", tokens=True)
+        (read,) = read_jsonl(tmp_path / "a", nlp)
+        assert everything(read) == everything(other)
+        assert [token.norm_ for token in read] == [token.norm_ for token in other]
+
+
 OTHER_TOKENS: list[Any] = [["Hanoi"], [{"text": "Hanoi"}], [{"text": ""}], [1], {"text": "Hanoi"}]
 OTHER_TOKENS += [[{"text": "Ha"}, {"text": "x"}], [{"text": "Hanoi", "ws": 1}, {"text": "now"}]]
 OTHER_TOKENS += [[{"text": "Hanoi", "ws": False}, {"text": "now"}]]
