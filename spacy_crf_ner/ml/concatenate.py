@@ -38,7 +38,9 @@ def _forward(
     else:  # in one kernel, not in one for each doc
         flat = xp.hstack([model.ops.flatten(of_layer) for of_layer in outputs])
         Y = xp.split(flat, np.cumsum([len(doc) for doc in docs])[:-1].tolist())
-    ends = np.cumsum([of_layer[0].shape[1] if docs else 0 for of_layer in outputs]).tolist()
+    # spacy-transformers gives empty docs vectors of width 0.
+    widths = [max((y.shape[1] for y in of_layer), default=0) for of_layer in outputs]
+    ends = np.cumsum(widths).tolist()
 
     def backprop(dY: list[Floats2d]) -> list[Doc]:
         for callback, start, end in zip(callbacks, [0, *ends], ends):

@@ -22,7 +22,6 @@ from thinc.api import (
     xp2torch,
 )
 from thinc.types import Floats2d, Ints1d
-from thinc.util import get_width
 from torch import Tensor, nn
 
 from ..input_error import InputError
@@ -126,7 +125,8 @@ def init_from_vectors(
     dims: The dimensions that the module is built from, including nI.
     """
     if X is not None:
-        model.set_dim("nI", get_width(X), force=True)
+        # spacy-transformers gives empty docs vectors of width 0.
+        model.set_dim("nI", max((x.shape[1] for x in X), default=0), force=True)
     shim_of(model).build_module(**{name: model.get_dim(name) for name in dims})
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import spacy
 from numpy.testing import assert_array_equal
+from spacy.training import Example
 from thinc.api import Model
 
 from pipelines import LISTENER, ents, make_examples, train
@@ -69,6 +70,35 @@ def test_no_docs(docs):
     assert Y == [] and backprop([]) == []
 
 
+@pytest.mark.parametrize("place_of_empty", [0, 1, 2])
+def test_an_empty_doc_may_have_vectors_of_width_0(docs, place_of_empty):
+    """As those of a transformer."""
+    inner, gradients = recording(2, 1.0)
+
+    def forward(model, docs, is_train):
+        Y, backprop = inner(docs, is_train)
+        return [y if len(y) else y[:, :0] for y in Y], backprop
+
+    given = [docs[0], docs[2]]
+    given.insert(place_of_empty, docs[1])
+    model = concatenate(Model("listener", forward), recording(3, -1.0)[0])
+    backprop = model.begin_update(given)[1]
+    backprop([np.tile(np.arange(5, dtype="f"), (len(doc), 1)) for doc in given])
+    for doc, gradient in zip(given, gradients, strict=True):
+        assert_array_equal(gradient, np.tile([0.0, 1.0], (len(doc), 1)))
+
+
+@pytest.mark.parametrize("tok2vec", ["concatenate", "listener"])
+def test_the_first_example_may_be_an_empty_doc(trained, tok2vec):
+    nlp = spacy.util.load_model_from_config(trained[0].config)
+    if tok2vec == "listener":
+        nlp.remove_pipe("crf_ner")
+        nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": LISTENER}})
+    examples = [Example(nlp.make_doc(""), nlp.make_doc("")), *make_examples(nlp)]
+    optimizer = nlp.initialize(lambda: examples)
+    assert np.isfinite(nlp.update(examples, sgd=optimizer)["crf_ner"])
+
+
 def test_without_layers_it_is_an_error():
     with pytest.raises(InputError, match="one layer or more"):
         concatenate()
@@ -130,3 +160,42 @@ def test_the_listener_can_be_replaced(trained, tmp_path):
     own.remove_pipe("transformer")
     own.to_disk(tmp_path / "own")
     assert [ents(doc) for doc in spacy.load(tmp_path / "own").pipe(texts)] == expected
+
+
+OTHER = {**LISTENER, "grad_factor": 0.5}
+
+
+@pytest.mark.parametrize(
+    "layer, path",
+    [
+        (
+            {"@architectures": "spacy-crf-ner.RNNEncoder.v1", "hidden_width": 8, "tok2vec": OTHER},
+            "model.tok2vec.tok2vec",
+        ),
+        (
+            {
+                "@architectures": "spacy-crf-ner.Concatenate.v1",
+                "*": {
+                    "in": {"@architectures": "spacy-crf-ner.Concatenate.v1", "*": {"t": OTHER}},
+                    "words": WORDS,
+                },
+            },
+            "model.tok2vec.*.in.*.t",
+        ),
+    ],
+)
+def test_a_listener_below_other_layers_can_be_replaced(layer, path, trained, tmp_path):
+    nlp = spacy.blank("en")
+    nlp.add_pipe(
+        "transformer", config={"model": trained[0].config["components"]["transformer"]["model"]}
+    )
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": layer}})
+    train(nlp, make_examples(nlp), steps=5)
+    expected = [ents(doc) for doc in nlp.pipe(trained[1])]
+    nlp.replace_listeners("transformer", "crf_ner", [path])
+    nlp.remove_pipe("transformer")
+    block = spacy.util.dot_to_object(nlp.config, f"components.crf_ner.{path}")
+    assert block["@architectures"] == "spacy-crf-ner.Tok2VecTransformer.v1"
+    assert block["grad_factor"] == 0.5
+    nlp.to_disk(tmp_path)
+    assert [ents(doc) for doc in spacy.load(tmp_path).pipe(trained[1])] == expected

@@ -1,6 +1,6 @@
 """Transformer layers of spacy-transformers, with exact alignment and faster prediction."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, cast
 
@@ -11,6 +11,7 @@ from thinc.api import ArgsKwargs, Model, chain
 from thinc.types import Floats2d, Ragged
 from torch import Tensor
 
+from ...input_error import InputError
 from ..device import to_device
 from ..memory import limit_kernel_cache
 from ..mixed_precision import FIRST_SCALE, MixedPrecision, in_bfloat16, in_float16
@@ -132,15 +133,30 @@ def _own_transformer(shared: dict[str, Any], listener: dict[str, Any]) -> dict[s
     """Return the config of the transformer that replaces a listener.
 
     listener: What spaCy passes: the config of the component's `model.tok2vec`, which may contain
-        the listener as one of several layers.
+        the listener below other layers.
+
+    Raises InputError if it contains several listeners with different settings.
     """
-    for layer in listener.get("*", {}).values():
-        if "TransformerListener" in layer.get("@architectures", ""):
-            listener = layer
-    config: dict[str, Any] = theirs.replace_listener_cfg(shared, listener)  # type: ignore
+    found = [*_listeners(listener)]
+    if any(each != found[0] for each in found):
+        raise InputError(
+            f"replace_listeners: expected listeners with the same settings, got {found}. Give them "
+            "the same settings, or keep the shared transformer."
+        )
+    config: dict[str, Any] = theirs.replace_listener_cfg(shared, found[0])  # type: ignore
     if config["@architectures"] != shared["@architectures"]:
         config["@architectures"] = "spacy-crf-ner.Tok2VecTransformer.v1"
     return config
+
+
+def _listeners(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the blocks of listeners in a block of a config."""
+    if "TransformerListener" in block.get("@architectures", ""):
+        yield block
+        return
+    for inner in block.values():
+        if isinstance(inner, dict):
+            yield from _listeners(inner)
 
 
 def _init(model: Transformer, X: list[Doc] | None = None, Y: Any = None) -> None:
