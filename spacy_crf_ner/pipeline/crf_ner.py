@@ -306,7 +306,7 @@ class CRFEntityRecognizer(TeachablePipe):
         thresholds = {label: self.thresholds.get(label, self.threshold) for label in self.labels}
         posterior = self._posterior(docs)
         if self.decode == "f_score":
-            spans = posterior.decode_f_score(self.span_threshold)
+            spans = posterior.decode_f_score(self.span_threshold, np.array([*thresholds.values()]))
         else:
             spans = posterior.decode()
         confidences: list[list[float]] = [[] for _ in docs]

@@ -51,10 +51,12 @@ class OverlappingPosterior:
         """Find the entities of the most probable tag sequence of each chain."""
         return [sorted(set(found)) for found in self._by_doc(self._posterior.decode())]
 
-    def decode_f_score(self, threshold: float) -> list[list[SpanOffsets]]:
+    def decode_f_score(
+        self, threshold: float, lowest: NDArray[np.float64] | float = 0.0
+    ) -> list[list[SpanOffsets]]:
         """As `Posterior.decode_f_score`, for each label; once more for each of its other layers."""
         result = []
-        for of_doc in self.candidates(np.full(len(self._chains), threshold)):
+        for of_doc in self.candidates(np.full(len(self._chains), threshold).clip(lowest)):
             chosen: list[SpanOffsets] = []
             for label in self._chains:
                 left = {span: p for span, p in of_doc if span[2] == label}

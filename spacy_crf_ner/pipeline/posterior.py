@@ -70,9 +70,14 @@ class Posterior:
         tags, _ = crf.viterbi(self._chain)
         return self._by_doc(self._new_spans(tags[self._chain.mask], 0))
 
-    def decode_f_score(self, threshold: float) -> list[list[SpanOffsets]]:
-        """Find the entities with the highest expected F-score, as `best_disjoint` does."""
-        found = self.candidates(np.full(len(self._scheme.labels), threshold))
+    def decode_f_score(
+        self, threshold: float, lowest: NDArray[np.float64] | float = 0.0
+    ) -> list[list[SpanOffsets]]:
+        """Find the entities with the highest expected F-score, as `best_disjoint` does.
+
+        lowest: The lowest probability of an entity, for each label (L,) or all.
+        """
+        found = self.candidates(np.full(len(self._scheme.labels), threshold).clip(lowest))
         return [[span for span, _ in best_disjoint(of_doc, threshold)] for of_doc in found]
 
     def nbest(self, n: int) -> list[list[tuple[list[SpanOffsets], float]]]:

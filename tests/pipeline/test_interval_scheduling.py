@@ -102,6 +102,24 @@ def test_thresholds_of_labels_and_preset_entities_hold(unsure: Any) -> None:
     assert all(ent.start >= 1 for ent in found[1:])
 
 
+def test_a_span_below_the_threshold_of_its_label_takes_no_place(unsure: Any) -> None:
+    ner = unsure.get_pipe("ner")
+    ner.spans_key, ner.candidate_threshold, ner.threshold = "sc", 0.01, 0.0
+    ner.decode, ner.span_threshold = "f_score", 0.02
+    ner.thresholds = {ner.labels[0]: 0.9, ner.labels[1]: 0.6}
+    dropped = 0
+    for doc in unsure.pipe([eg.reference.text for eg in make_examples(unsure)]):
+        group = doc.spans["sc"]
+        ps = {(s.start, s.end, s.label_): p for s, p in zip(group, group.attrs["scores"])}
+        allowed = {s: p for s, p in ps.items() if p >= ner.thresholds.get(s[2], 0.0)}
+        expected = best_disjoint(allowed.items(), 0.02)
+        assert [(e.start, e.end, e.label_) for e in doc.ents] == [span for span, _ in expected]
+        without = [s for s, _ in best_disjoint(ps.items(), 0.02) if s in allowed]
+        dropped += [span for span, _ in expected] != without
+    ner.thresholds, ner.spans_key = {}, None
+    assert dropped  # choosing first and dropping afterwards finds other entities
+
+
 def test_an_unknown_decoding_is_refused(unsure: Any) -> None:
     with pytest.raises(ValueError, match=r"\[ner\] decode: expected viterbi or f_score, got best"):
         unsure.get_pipe("ner").decode = "best"
