@@ -15,6 +15,8 @@ from spacy.training.loop import create_train_batches
 from spacy.util import registry
 from thinc.api import require_gpu
 
+from spacy_crf_ner.evaluation.calibration import calibrate
+
 COMPONENT = "ner"  # its name in the configs
 TIMED_BATCHES = 10
 TIMED_ROUNDS = 3
@@ -23,7 +25,8 @@ TIMED_ROUNDS = 3
 def measure(model: Path, test: Path, gpu_id: int = -1) -> Dict[str, Any]:
     """Measure a trained pipeline.
 
-    model: Folder of the pipeline.
+    model: Folder of the pipeline. If it decodes for the F-score, its threshold is fitted on the
+        dev part beside the test part.
     test: Corpus with gold entities, a .spacy file.
     gpu_id: GPU to use, -1 for the CPU.
 
@@ -35,6 +38,9 @@ def measure(model: Path, test: Path, gpu_id: int = -1) -> Dict[str, Any]:
     if gpu_id >= 0:
         require_gpu(gpu_id)
     nlp = spacy.load(model)
+    if nlp.get_pipe(COMPONENT).decode == "f_score":
+        dev = Corpus(test.with_name("dev.spacy"))
+        calibrate(nlp, list(dev(nlp)), COMPONENT, f_beta=1.0)
     examples = list(Corpus(test)(nlp))
     scores = nlp.evaluate(examples, batch_size=nlp.batch_size)
     docs = [eg.reference for eg in examples]

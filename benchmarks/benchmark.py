@@ -333,8 +333,8 @@ class _Training(NamedTuple):
 
     def trained(self) -> Path:
         """Train, unless done already; return the folder of the pipeline."""
-        name = f"{self.corpus}_{self.config.stem}_{self.rate}_{self.seed}_{self.steps}"
-        folder = self.out / name
+        run = f"{Path(self.transformer).name}_{self.rate}_{self.seed}_{self.steps}"
+        folder = self.out / f"{self.corpus}_{self.config.stem}_{run}"
         done = folder / "trained"  # a training that was stopped has left a model too
         if not done.exists():
             folder.mkdir(parents=True, exist_ok=True)

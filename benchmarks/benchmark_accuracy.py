@@ -120,6 +120,7 @@ class _Runs:
         return {
             "system": system.name,
             "corpus": corpus.name,
+            "transformer": Path(self.transformer).name,
             "steps": self.steps,
             "rate": rate,
             "seed": seed,

@@ -282,7 +282,8 @@ class _Comparison:
         """Train a model, unless it is trained already; return its folder."""
         if model in OURS:
             return self._trained_pipeline(model, corpus, transformer, steps, rate, seed)
-        folder = self.out / f"{corpus.name}_{model}_{rate:g}_{seed}_{steps}"
+        name = Path(transformer).name
+        folder = self.out / f"{corpus.name}_{model}_{name}_{rate:g}_{seed}_{steps}"
         done = folder.with_name(f"{folder.name}.trained")
         if not done.exists():
             shutil.rmtree(folder, ignore_errors=True)

@@ -25,13 +25,14 @@ class CalibratedPipe(CRFPipe):
         """Set the temperature that maximizes the likelihood of the gold entities.
 
         This calibrates the confidences. With decode = "viterbi", it affects entities only through
-        the thresholds. The loss is convex in 1 / temperature if all tokens are annotated. Docs
-        without annotation are ignored.
+        the thresholds, and of overlapping ones the choice in `doc.ents`. The loss is convex in
+        1 / temperature if all tokens are annotated. Docs without annotation are ignored.
 
         examples: Examples that were not used for training. The components before this one must
             have processed their `predicted` docs.
 
-        Returns the temperature, 0.05 to 20. Source: Guo et al. (2017), ICML, for a softmax.
+        Returns the temperature, 0.05 to 20; 1.0 if the best one is outside this range. Source: Guo
+        et al. (2017), ICML, for a softmax.
         Raises InputError if no example has annotation, and as `get_loss`.
         Warns if the best temperature is outside this range.
         """

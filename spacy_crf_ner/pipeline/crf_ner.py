@@ -91,7 +91,8 @@ class CRFEntityRecognizer(TeachablePipe):
     threshold: Entities with a lower probability are dropped.
     thresholds: Thresholds by label, which take precedence over `threshold`.
     temperature: Divides all scores before probabilities are computed. With "viterbi", it affects
-        entities only through the thresholds. None for the one that `fit_temperature` found, or 1.0.
+        entities only through the thresholds, and of overlapping ones the choice in `doc.ents`.
+        None for the one that `fit_temperature` found, or 1.0.
     platt_slope, platt_intercept: Multiply the log odds of entities and are added to them, which
         gives their probabilities, for confidences, thresholds and candidates. None for those that
         `spacy-crf-ner calibrate` found, or 1.0 and 0.0.

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import ablation
 from ablation_measure import invalid_share, measure
 from pipelines import TOK2VEC, make_examples, train
+from spacy_crf_ner.evaluation.calibration import calibrate
 
 ROOT = Path(__file__).parents[2]
 CONFIGS, VARIANTS = ROOT / "configs", ROOT / "benchmarks" / "ablation.yml"
@@ -257,6 +258,21 @@ def test_figures_of_a_pipeline(decoder, corpus, tmp_path):
     )
     assert row["parameters"] == head + below
     assert (row["invalid"] is None) == (decoder == "crf")
+
+
+@pytest.mark.filterwarnings("ignore:.* best temperature")  # dev is what it learns
+def test_the_threshold_of_the_f_score_is_fitted_on_dev(corpus, tmp_path):
+    nlp = spacy.blank("en")
+    model = {"hidden_width": 8, "tok2vec": TOK2VEC}
+    config = {"model": model, "decode": "f_score", "span_threshold": None}
+    nlp.add_pipe("crf_ner", name="ner", config=config)
+    nlp.config["paths"].update(train=str(corpus / "train.spacy"), dev=str(corpus / "dev.spacy"))
+    train(nlp, make_examples(nlp), steps=10)
+    nlp.to_disk(tmp_path)
+    before = nlp.evaluate(make_examples(nlp))["ents_f"]
+    row = measure(tmp_path, corpus / "test.spacy")  # the same docs as in dev
+    fitted = calibrate(nlp, make_examples(nlp), f_beta=1.0)
+    assert row["f"] == pytest.approx(fitted["after"]["f_beta"]) != before
 
 
 def test_sequences_that_spell_no_entities_are_counted(corpus, tmp_path):

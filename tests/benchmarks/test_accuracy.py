@@ -65,6 +65,13 @@ def test_a_finished_run_is_found_again(tmp_path: Path, threshold: float | None) 
     assert runs.known({**key, "threshold": 0.35}) is None
 
 
+def test_a_run_with_another_transformer_is_another_run(tmp_path: Path) -> None:
+    runs, others = (_Runs(tmp_path, tmp_path, f"models/{name}", 200) for name in ("a", "b"))
+    keys = [each.key(SYSTEMS[0], Path("gmb"), 2e-4, 0, "test") for each in (runs, others)]
+    runs.add(keys[0], {(0, 0, 1, "A")}, {(0, 0, 1, "A")}, {})
+    assert runs.known(keys[0]) is not None and others.known(keys[1]) is None
+
+
 @pytest.mark.parametrize(
     ("best", "chosen"), [(4e-4, 4e-4), (5e-4, 4e-4), (3.3e-3, 3.2e-3), (1e-5, 1.25e-5)]
 )
