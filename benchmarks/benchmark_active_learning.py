@@ -67,6 +67,8 @@ def active_learning(
     _convert(folder, out, corpus)
     base = _read_config(config, transformer)
     key = {"config": config.stem, "steps": steps, "batch": tokens, "repeats": repeats}
+    if "transformer" in base["paths"]:
+        key = {"transformer": Path(transformer).name, **key}
     simulation = _Simulation(out, {"corpus": corpus, **key}, base, sentences, questions)
     for seed in map(int, seeds.split(",")):
         simulation.whole(seed)
@@ -125,8 +127,8 @@ class _Simulation:
 
     def _begun(self, docs: List[Doc], seed: int) -> Language:
         """Train on the first sentences, which are the same for all strategies."""
-        name = f"{self.key['corpus']}_{self.key['config']}_{self.sentences}_{self.steps}_{seed}"
-        folder = self.file.parent / name
+        key = (*self.key.values(), self.sentences, seed)
+        folder = self.file.parent / "_".join(map(str, key))
         if not folder.exists():
             trained(docs, self.steps, seed, self.base).to_disk(folder)
         return spacy.load(folder)

@@ -1,7 +1,9 @@
 """The command `tune`."""
 
 import math
+import sys
 from pathlib import Path
+from signal import SIGTERM, signal
 from typing import Annotated, Any
 
 import srsly
@@ -73,6 +75,7 @@ def tune(
       spacy-crf-ner report tuned/7/model-best test.spacy report
     """
     loaded = load_config(config, parse_config_overrides(context.args), interpolate=False)
+    signal(SIGTERM, lambda *_: sys.exit(128 + SIGTERM))  # which also ends the training
     with resumable(resume, False):
         found = tuning.tune(
             loaded,
@@ -88,7 +91,7 @@ def tune(
         )
     table = Table("setting", "config", "best trial")
     for name, value in found.settings.items():
-        table.add_row(name, _short(tuning.present(loaded, name)), _short(value))
+        table.add_row(name, _short(tuning.present(loaded.interpolate(), name)), _short(value))
     print_table(table)
     typer.echo(_line(found))
     typer.echo(f"Pipeline: {output / f'{found.number}' / DIR_MODEL_BEST}")

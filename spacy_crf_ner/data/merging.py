@@ -51,18 +51,20 @@ def merge_answers(
         blank = by_text[text][0].copy()
         blank.set_ents([], default="missing")
         blank.spans.pop(INCORRECT, None)
+        others = {key: blank.spans.pop(key) for key in [*blank.spans] if key != KEY}
         _merge(blank, by_text[text], log)
+        blank.spans.update(others)
         log.merged["added"] += 1
         yield blank
 
 
 def _merge(doc: Doc, answers: Iterable[Doc], log: ConversionLog) -> bool:
     """Merge answers into a doc, and return whether it changed."""
-    before = _content(doc)
+    before, labels = _content(doc), annotated_labels(doc)
     known = np.zeros(len(doc), dtype=bool)  # tokens that an answer annotates
     denied: set[SpanOffsets] = set()  # the incorrect spans of answers
     for answer in answers:
-        if not _contradicts(doc, answer, known, denied, log):
+        if not _contradicts(doc, answer, labels, known, denied, log):
             _apply(doc, answer)
             known |= _covered(doc, answer)
             denied |= {_key(span) for span in _aligned(doc, answer.spans.get(INCORRECT, ()))}
@@ -72,13 +74,17 @@ def _merge(doc: Doc, answers: Iterable[Doc], log: ConversionLog) -> bool:
 def _contradicts(
     doc: Doc,
     answer: Doc,
+    labels: set[str] | None,
     known: NDArray[np.bool_],
     denied: set[SpanOffsets],
     log: ConversionLog,
 ) -> bool:
-    """Whether an answer cannot be used; if so, the log counts it."""
+    """Whether an answer cannot be used; if so, the log counts it.
+
+    labels: The annotated labels of the doc before all answers.
+    """
     kind, expected, got, fix = "", "", "", ""
-    labels, own = annotated_labels(doc), annotated_labels(answer)
+    own = annotated_labels(answer)
     given = [*answer.ents, *answer.spans.get(INCORRECT, ())]
     in_spans = sorted(key for key, spans in doc.spans.items() if spans and key not in NO_ENTITIES)
     if in_spans and not _annotated(doc).any():
@@ -158,7 +164,7 @@ def _apply(doc: Doc, answer: Doc) -> None:
     blank = [doc[i : i + 1] for i in sorted(unknown.difference(np.flatnonzero(now).tolist()))]
     doc.set_ents([*kept, *given], missing=blank, default="outside")
     if own is not None and is_whole:
-        mark_annotated_labels(doc, own)
+        mark_annotated_labels(doc, sorted(own | (labels or set())))
     found = {_key(span): span for span in (*doc.spans.get(INCORRECT, ()), *wrong)}
     for ent in doc.ents:
         for label in (ent.label_, ""):

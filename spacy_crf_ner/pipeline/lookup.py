@@ -12,12 +12,17 @@ if TYPE_CHECKING:
 FACTORY = "crf_ner"
 
 
+def recognizers(nlp: Language) -> list[str]:
+    """Return the names of all of these components."""
+    return [each for each in nlp.pipe_names if nlp.get_pipe_meta(each).factory == FACTORY]
+
+
 def find_recognizer(nlp: Language, name: str | None = None) -> str | None:
     """Return the name of the component; None if there is none and no name is given.
 
     Raises InputError if there are several and no name is given, or none has this name.
     """
-    found = [each for each in nlp.pipe_names if nlp.get_pipe_meta(each).factory == FACTORY]
+    found = recognizers(nlp)
     if name is None and len(found) <= 1:
         return found[0] if found else None
     if name not in found:

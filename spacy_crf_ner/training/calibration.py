@@ -13,7 +13,7 @@ from thinc.api import Config
 from ..input_error import InputError
 from ..pipeline.calibrated_pipe import CALIBRATION, read_by_earlier
 from ..pipeline.gold import gold_entities
-from ..pipeline.lookup import FACTORY, recognizer
+from ..pipeline.lookup import recognizer, recognizers
 
 CALLBACK = "spacy-crf-ner.calibrate_on_dev.v1"
 
@@ -70,8 +70,8 @@ def _read_dev(nlp: Language) -> list[Example]:
 def _calibrated(nlp: Language) -> Iterator[str]:
     """Yield the names of the components to calibrate."""
     frozen = nlp.config.interpolate()["training"]["frozen_components"]
-    for name in nlp.pipe_names:
-        if nlp.get_pipe_meta(name).factory == FACTORY and name not in frozen:
+    for name in recognizers(nlp):
+        if name not in frozen:
             pipe = recognizer(nlp, name)
             is_given = any(pipe.settings[each] is not None for each in CALIBRATION)
             cut = pipe.threshold or any(pipe.thresholds.values()) or pipe.decode == "f_score"

@@ -16,6 +16,7 @@ from spacy.training.loop import train
 from thinc.api import Config
 
 from ..input_error import InputError
+from ..pipeline.lookup import recognizer, recognizers
 from .calibration import without_calibration
 from .labelled_corpora import READER as LABELLED
 from .taught_corpus import READER as TAUGHT
@@ -82,7 +83,13 @@ def train_folds(
                 DocBin(docs=chosen, store_user_data=True).to_disk(path)
             own = with_corpora(config, folder)
             nlp = init_nlp(own, use_gpu=gpu_id)
-            labels = {label for _, pipe in nlp.pipeline for label in getattr(pipe, "labels", ())}
+            readers = [recognizer(nlp, each) for each in recognizers(nlp)]
+            labels = {
+                label
+                for pipe in readers
+                if pipe.incorrect_spans_key == negative_key
+                for label in pipe.labels
+            }
             for path, chosen in parts.items() if negative_key is not None else ():
                 known = (known_negatives(doc, negative_key, labels) for doc in chosen)
                 DocBin(docs=known, store_user_data=True).to_disk(path)

@@ -1,6 +1,8 @@
 """Search for the settings of a training with the best score on the dev corpus."""
 
+import json
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 SEARCH, TRIALS, CONFIG, LOG = "search.json", "trials.jsonl", "config.cfg", "log.txt"
+OVERRIDES = "SPACY_CONFIG_OVERRIDES"  # a variable that `spacy train` reads
 RATE = "training.optimizer.learn_rate"
 RANGE = 4  # the highest and lowest rate, times that of the config
 
@@ -57,21 +60,22 @@ def search_space(config: Config) -> dict[str, Any]:
     `crf_ner` components have a recurrent encoder.
     """
     space: dict[str, Any] = {}
-    optimizer = config["training"].get("optimizer") or {}
+    values = config.interpolate()
+    optimizer = values["training"].get("optimizer") or {}
     groups = [
-        f"training.optimizer.groups.{name}.learn_rate" for name in optimizer.get("groups", {})
+        f"training.optimizer.groups.{name}.learn_rate" for name in optimizer.get("groups") or {}
     ]
     for name in (RATE, f"{RATE}.initial_rate", *groups):
-        rate = present(config, name)
+        rate = present(values, name)
         if isinstance(rate, float | int) and rate > 0:
             space[name] = {"low": rate / RANGE, "high": rate * RANGE, "log": True}
     space["training.dropout"] = {"low": 0.0, "high": 0.5}
-    for name, component in config["components"].items():
+    for name, component in values["components"].items():
         if component.get("factory") == FACTORY:
-            rnn = present(config, f"components.{name}.model.rnn")
+            rnn = present(values, f"components.{name}.model.rnn")
             if isinstance(rnn, str):
                 space[f"components.{name}.model.rnn"] = [*dict.fromkeys((rnn, "lstm", "none"))]
-    return space
+    return {name: space[name] for name in space if _is_given(config, name)}
 
 
 def tune(
@@ -123,15 +127,20 @@ def tune(
     study = create_study(direction="maximize", sampler=TPESampler(seed=seed + len(done)))
     for trial in done:
         study.add_trial(_frozen(trial, distributions))
-    first = {name: present(config, name) for name in space}
-    if not done and all(_contains(space[name], first[name]) for name in space):
-        study.enqueue_trial(first)
+    first = {name: present(config.interpolate(), name) for name in space}
+    with suppress(TypeError, ValueError):  # if a setting of the config is not in the space
+        _frozen(Trial(0, first, 0.0, {}, 0.0), distributions)
+        if not done:
+            study.enqueue_trial(first)
     end = perf_counter() + 60 * minutes
     while len(done) < trials and (perf_counter() < end or not done):
         proposed = study.ask(distributions)
         trial = _train(config, proposed.params, output, len(done), gpu_id, code)
-        srsly.write_jsonl(output / TRIALS, [trial._asdict()], append=True, append_new_line=False)
         done.append(trial)
+        with atomic_write(output / TRIALS) as unfinished:
+            # srsly.json changes the last bits of floats, so that they may leave their range.
+            lines = (json.dumps(trial._asdict()) for trial in done)
+            unfinished.write_text("".join(f"{line}\n" for line in lines), "utf-8")
         if trial.score is None:
             study.tell(proposed, state=TrialState.FAIL)
         else:
@@ -157,25 +166,29 @@ def best(trials: Sequence[Trial]) -> Trial | None:
 def _begin(output: Path, search: dict[str, Any], resume: bool) -> list[Trial]:
     """Store what is searched, or read the trials of an earlier call for the same."""
     file = output / SEARCH
-    search = srsly.json_loads(srsly.json_dumps(search))  # as read: some floats change
     if not file.exists():
+        if output.exists() and any(output.iterdir()):
+            raise InputError(
+                f"{output}: expected a new or an empty folder, got one with other files. Choose "
+                "another."
+            )
         with atomic_write(file) as unfinished:
-            srsly.write_json(unfinished, search)
+            unfinished.write_text(json.dumps(search), "utf-8")
         return []
     if not resume:
         raise InputError(
             f"{output}: expected a folder without {SEARCH}, got one of an earlier search. Continue "
             "it with --resume, or choose another folder."
         )
-    earlier = srsly.read_json(file)
+    earlier, search = json.loads(file.read_text("utf-8")), json.loads(json.dumps(search))
     if changed := [name for name in search if search[name] != earlier[name]]:
         raise InputError(
             f"{output}: expected a search with the same config, space and seed, got another "
             f"{' and '.join(changed)}. Repeat the options of the first call, or choose another "
             "folder."
         )
-    rows = srsly.read_jsonl(output / TRIALS) if (output / TRIALS).exists() else []
-    return [Trial(**row) for row in rows]
+    lines = (output / TRIALS).read_text("utf-8").splitlines() if (output / TRIALS).exists() else []
+    return [Trial(**json.loads(line)) for line in lines]
 
 
 def _train(
@@ -197,9 +210,12 @@ def _train(
     command = [sys.executable, "-m", "spacy", "train", str(folder / CONFIG)]
     command += ["--output", str(folder), "--gpu-id", f"{gpu_id}"]
     command += [] if code is None else ["--code", str(code)]
+    # Its overrides are in the config already, and would replace what is tried.
+    environment = {name: os.environ[name] for name in os.environ if name != OVERRIDES}
     start = perf_counter()
     with (folder / LOG).open("w", encoding="utf-8") as log:
-        ended = subprocess.run(command, stdout=log, stderr=log).returncode == 0
+        run = subprocess.run(command, stdout=log, stderr=log, env=environment)
+    ended = run.returncode == 0
     scores = dict(_scores(folder / DIR_MODEL_BEST)) if ended else {}
     score = sum(weight * (value or 0.0) for value, weight in scores.values()) if ended else None
     found = {name: value for name, (value, _) in scores.items()}
@@ -227,44 +243,48 @@ def _keep_best(output: Path, trials: Sequence[Trial]) -> None:
 def distribution(
     config: Config, name: str, values: Sequence[Any] | Mapping[str, Any]
 ) -> "BaseDistribution":
-    """Make Optuna's distribution of a setting.
+    """Make Optuna's distribution of a setting; of whole numbers, unless the config has another.
 
     Raises InputError for a setting that the config does not have, and for invalid choices or ends.
     """
     from optuna import distributions
 
-    if present(config, name, missing=KeyError) is KeyError:
+    if not _is_given(config, name):
         raise InputError(
             f"{name}: expected a setting of the config, got none of this name. Correct the name, "
             "or add the setting to the config."
         )
     try:
-        if not isinstance(values, Mapping):
-            if any(isinstance(choice, list | dict) for choice in values):
+        if isinstance(values, list | tuple):
+            if not all(isinstance(each, str | float | int | None) for each in values):
                 raise TypeError("a choice is a list or a mapping")
             return distributions.CategoricalDistribution(values)
-        if all(isinstance(values.get(end), int) for end in ("low", "high")):
+        if not isinstance(values, Mapping):
+            raise TypeError("no list")
+        kinds = {type(values[end]) for end in ("low", "high")}
+        if not kinds <= {int, float}:
+            raise TypeError("low or high is no number")
+        if kinds == {int} and not isinstance(present(config.interpolate(), name), float):
             return distributions.IntDistribution(**values)
         return distributions.FloatDistribution(**values)
-    except (TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{name}: expected a list of choices, or low and high, and optionally log or step, got "
             f"{values!r} ({error})."
         ) from error
 
 
-def present(config: Config, name: str, missing: Any = None) -> Any:
-    """Return the value that a setting has in a config."""
-    with suppress(KeyError, TypeError):
-        return dot_to_object(config, name)
-    return missing
+def present(config: Config, name: str) -> Any:
+    """Return the value that a setting has in a config; None for none."""
+    return dot_to_object(config, name) if _is_given(config, name) else None
 
 
-def _contains(values: Sequence[Any] | Mapping[str, Any], value: Any) -> bool:
-    """Find whether a value is among the choices or in the range of a setting."""
-    if not isinstance(values, Mapping):
-        return value in values
-    return isinstance(value, float | int) and values["low"] <= value <= values["high"]
+def _is_given(config: Config, name: str) -> bool:
+    try:
+        dot_to_object(config, name)
+    except (KeyError, TypeError):
+        return False
+    return True
 
 
 def _frozen(trial: Trial, distributions: dict[str, "BaseDistribution"]) -> "FrozenTrial":

@@ -406,8 +406,10 @@ def test_negative_spans_of_labels_that_the_config_gives_are_trained_on(tmp_path,
     for doc in (docs[i] for i in range(0, len(docs), 3) if len(docs[i])):
         doc.spans["neg"] = [Span(doc, 0, 1, "RARE"), Span(doc, 0, 1, "UNKNOWN")]
     nlp = config()
-    labels = [*config().get_pipe("crf_ner").labels, "PER", "LOC", "RARE"]
-    nlp.config["initialize"]["components"] = {"crf_ner": {"labels": labels}}
+    nlp.get_pipe("crf_ner").incorrect_spans_key = "neg"
+    nlp.config["initialize"]["components"] = {"crf_ner": {"labels": ["PER", "LOC", "RARE"]}}
+    nlp.add_pipe("textcat_multilabel")
+    nlp.config["initialize"]["components"]["textcat_multilabel"] = {"labels": ["UNKNOWN"]}
     seen = []
 
     def train(nlp, path, **others):

@@ -109,6 +109,14 @@ def test_a_command_needs_its_name(tmp_path: Path) -> None:
     assert "No such command" in result.output
 
 
+def test_an_unknown_option_of_a_command_that_takes_settings_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "config.cfg").write_text("[nlp]\n")
+    for command in ("tune", "train-distributed"):
+        arguments = [command, str(tmp_path / "config.cfg"), str(tmp_path / "out"), "--trails", "3"]
+        result = runner.invoke(app, arguments)
+        assert result.exit_code == 1 and "Error: No such option" in result.output
+
+
 def test_help_is_plain_text() -> None:
     assert "convert" in runner.invoke(app, ["--help"]).output
     output = runner.invoke(app, ["convert", "--help"]).output

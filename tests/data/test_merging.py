@@ -171,6 +171,22 @@ def test_answers_about_overlapping_entities_are_not_merged():
     assert merged(base, doc("4:5 PER"))[0] == ("4:5 PER", set(), "")
 
 
+def test_a_new_text_keeps_its_entities_and_candidates():
+    given = doc("4:5 PER")
+    given.spans["sc"] = [Span(given, 0, 3, "LOC")]
+    log = data.ConversionLog()
+    _, new = merge_answers([doc(words="Nothing here")], [given], log)
+    assert content(new) == ("4:5 PER", set(), "") and log.merged["added"] == 1
+    assert [(span.start, span.end, span.label_) for span in new.spans["sc"]] == [(0, 3, "LOC")]
+
+
+def test_later_answers_may_annotate_fewer_labels_than_earlier_ones():
+    base = limited(doc("0:3 LOC"), "LOC")
+    both, one = limited(doc("0:3 LOC"), "LOC", "PER"), limited(doc("0:3 LOC"), "LOC")
+    assert merged(base, both, one)[0] == ("0:3 LOC", set(), "")
+    assert annotated_labels(base) == {"LOC", "PER"}
+
+
 @pytest.mark.parametrize(
     "given, expected, labels",
     [

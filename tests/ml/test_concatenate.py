@@ -10,6 +10,7 @@ from thinc.api import Model
 from pipelines import LISTENER, ents, make_examples, train
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.ml.concatenate import concatenate
+from spacy_crf_ner.ml.transformer.model import _own_transformer
 
 TEXTS = ["Tim Cook visited Hanoi.", "", "Apple hired Ada."]
 WORDS = {
@@ -199,3 +200,12 @@ def test_a_listener_below_other_layers_can_be_replaced(layer, path, trained, tmp
     assert block["grad_factor"] == 0.5
     nlp.to_disk(tmp_path)
     assert [ents(doc) for doc in spacy.load(tmp_path).pipe(trained[1])] == expected
+
+
+def test_listeners_to_replace_have_the_same_settings():
+    """An architecture may make the listener itself."""
+    shared = {"@architectures": "spacy-crf-ner.TransformerModel.v1", "name": "x"}
+    own = _own_transformer(shared, {"@architectures": "my.Shared.v1"})
+    assert own["@architectures"] == "spacy-crf-ner.TransformerModel.v1"
+    with pytest.raises(InputError, match="expected listeners with the same settings"):
+        _own_transformer(shared, {"*": {"a": LISTENER, "b": OTHER}})

@@ -472,7 +472,7 @@ def test_it_is_stored_and_calibrated(learned: Language, tmp_path: Any) -> None:
     rng = np.random.default_rng(0)
     noisy = [
         example(again, [span for span in SPANS if rng.random() < 0.7] or SPANS[:1])
-        for _ in range(20)
+        for _ in range(200)
     ]
     likelihood = sum(ner.log_likelihoods(noisy))
     assert ner.fit_temperature(noisy) > 1.2  # the model is too sure

@@ -1,5 +1,6 @@
 """The search for settings: what is tried, what is kept, and whose score it is."""
 
+import json
 import math
 import re
 from pathlib import Path
@@ -7,7 +8,6 @@ from typing import Any
 
 import pytest
 import spacy
-import srsly
 from spacy.tokens import DocBin
 from spacy.training import Corpus
 from spacy.util import load_config
@@ -42,13 +42,18 @@ def imitated(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         tried.append(settings)
         for name in ("model-best", "model-last"):
             (output / f"{number}" / name).mkdir(parents=True)
-        if settings["training.dropout"] > 0.4:
+        dropout = settings.get("training.dropout", 0.0)
+        if dropout > 0.4:
             return Trial(number, settings, None, {}, 1.0)
-        score = 1 - abs(math.log10(settings[INITIAL] / GOAL)) - settings["training.dropout"]
+        score = 1 - abs(math.log10(settings.get(INITIAL, GOAL) / GOAL)) - dropout
         return Trial(number, settings, score, {"ents_f": score}, 1.0)
 
     monkeypatch.setattr(tuning, "_train", train)
     return tried
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "trials.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.parametrize("name", TOK2VECS)
@@ -80,9 +85,9 @@ def test_the_search_finds_a_better_rate_and_keeps_the_best_pipeline_only(
     config: Config, imitated: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     found = tune(config, tmp_path, trials=30, seed=1)
-    rows = list(srsly.read_jsonl(tmp_path / "trials.jsonl"))
+    rows = read(tmp_path)
     assert [row["number"] for row in rows] == [*range(30)]
-    assert [row["settings"] for row in rows] == srsly.json_loads(srsly.json_dumps(imitated))
+    assert [row["settings"] for row in rows] == imitated
     assert any(row["score"] is None for row in rows)
     scores = [-math.inf if row["score"] is None else row["score"] for row in rows]
     assert found.score == pytest.approx(max(scores))
@@ -101,9 +106,71 @@ def test_a_search_is_continued(
     seen: list[int] = []
     tune(config, tmp_path, trials=12, resume=True, on_trial=lambda trial: seen.append(trial.number))
     assert seen == [*range(4, 12)]
-    assert len({srsly.json_dumps(settings) for settings in imitated}) == 12
+    assert len({json.dumps(settings) for settings in imitated}) == 12
     tune(config, tmp_path, trials=12, resume=True)
     assert len(imitated) == 12
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        {"training.dropout": [0.1, 0.3]},  # srsly reads 0.3 as 0.30000000000000004
+        {"training.dropout": {"low": 0.0, "high": 0.3}},
+        {INITIAL: {"low": 1e-5, "high": 3e-4, "log": True}},
+        {"training.optimizer.eps": [1e-8, 1e-12]},
+        {"components.ner.model.hidden_width": {"low": 50, "high": 350, "step": 100}},
+        {"training.dropout": {"low": 0.0, "high": 0.4, "step": 0.2}},
+        {"components.ner.model.dropout": [None, 0.5]},
+        {"components.ner.model.skip": [True, False]},
+    ],
+)
+def test_a_search_in_these_values_is_continued(
+    space: dict[str, Any], config: Config, imitated: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """Of the first value that is in the space, that of the config; of the others, none."""
+    config["training"]["dropout"] = 0.3
+    config["training"]["optimizer"]["learn_rate"]["initial_rate"] = 3e-4
+    tune(config, tmp_path, space=space, trials=4)
+    tune(config, tmp_path, space=space, trials=6, resume=True)
+    rows = read(tmp_path)
+    assert [row["settings"] for row in rows] == imitated and len(rows) == 6
+    ((name, values),) = space.items()
+    given = tuning.present(config, name)
+    if isinstance(values, dict) and "step" in values:  # the config is between two steps
+        steps = [(settings[name] - values["low"]) / values["step"] for settings in imitated]
+        assert steps == pytest.approx([round(step) for step in steps])
+    else:
+        assert imitated[0][name] == given or given not in values
+
+
+def test_numbers_of_a_setting_that_is_no_whole_number(
+    config: Config, imitated: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    tune(config, tmp_path, space={"training.dropout": {"low": 0, "high": 1}}, trials=4)
+    assert imitated[0]["training.dropout"] == config["training"]["dropout"]
+    assert all(0 < settings["training.dropout"] < 1 for settings in imitated)
+
+
+def test_a_folder_with_other_files_is_not_touched(
+    config: Config, imitated: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0" / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="expected a new or an empty folder"):
+        tune(config, tmp_path, trials=1)
+    assert (tmp_path / "0" / "notes.txt").read_text() == "mine"
+
+
+def test_a_rate_may_be_a_variable(config: Config) -> None:
+    config["vars"] = {"rate": 0.002}
+    config["training"]["optimizer"]["learn_rate"]["initial_rate"] = "${vars.rate}"
+    config["training"]["optimizer"]["groups"] = None
+    config["components"]["ner"]["model"]["rnn"] = "gru"
+    del config["training"]["dropout"]
+    space = search_space(config)
+    assert space[INITIAL] == {"low": 0.0005, "high": 0.008, "log": True}
+    assert space["components.ner.model.rnn"] == ["gru", "lstm", "none"]
+    assert "training.dropout" not in space
 
 
 def test_after_its_minutes_no_trial_begins(
@@ -151,6 +218,8 @@ def test_a_space_of_ones_own(
         ("training.dropout", [], "training.dropout: expected a list of choices"),
         ("training.dropout", 0.1, "training.dropout: expected a list of choices"),
         ("training.dropout", [[0.1]], "training.dropout: expected a list of choices"),
+        ("training.dropout", {"low": "0.1", "high": "0.3"}, "training.dropout: expected a list of"),
+        ("components.ner.model.rnn", "lstm", "components.ner.model.rnn: expected a list of"),
     ],
 )
 def test_a_mistake_in_the_space(
@@ -170,7 +239,11 @@ def test_trainings_that_all_fail(config: Config, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_finds_a_pipeline_with_the_score_that_it_prints(tmp_path: Path) -> None:
+def test_the_command_finds_a_pipeline_with_the_score_that_it_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of both, for the trainings too; but not in place of what is tried.
+    monkeypatch.setenv("SPACY_CONFIG_OVERRIDES", f"--{INITIAL} 0.02 --training.dropout 0.15")
     corpus = tmp_path / "corpus.spacy"
     DocBin(docs=[eg.reference for eg in make_examples(spacy.blank("en"))]).to_disk(corpus)
     (tmp_path / "space.yml").write_text(f"{INITIAL}: [1.0e-5, 0.01]\n")
@@ -181,7 +254,7 @@ def test_the_command_finds_a_pipeline_with_the_score_that_it_prints(tmp_path: Pa
     command += ["--training.before_to_disk", "null"]
     result = runner.invoke(app, command)
     assert result.exit_code == 0, result.output
-    rows = list(srsly.read_jsonl(tmp_path / "out" / "trials.jsonl"))
+    rows = read(tmp_path / "out")
     best = max(rows, key=lambda row: row["score"])
     assert best["score"] > 0
     pipeline = tmp_path / "out" / f"{best['number']}" / "model-best"
@@ -191,6 +264,7 @@ def test_the_command_finds_a_pipeline_with_the_score_that_it_prints(tmp_path: Pa
     assert nlp.config["training"]["optimizer"]["learn_rate"]["initial_rate"] == pytest.approx(
         best["settings"][INITIAL]
     )
+    assert nlp.config["training"]["dropout"] == 0.15
     assert nlp.config["paths"]["train"] == str(corpus)
     again = runner.invoke(app, command)
     assert again.exit_code == 1 and "--resume" in again.output
