@@ -111,8 +111,9 @@ def test_a_command_needs_its_name(tmp_path: Path) -> None:
 
 def test_an_unknown_option_of_a_command_that_takes_settings_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "config.cfg").write_text("[nlp]\n")
-    for command in ("tune", "train-distributed"):
-        arguments = [command, str(tmp_path / "config.cfg"), str(tmp_path / "out"), "--trails", "3"]
+    for command, output in (("tune", []), ("train-distributed", ["--output"])):
+        output = [*output, str(tmp_path / "out")]
+        arguments = [command, str(tmp_path / "config.cfg"), *output, "--trails", "3"]
         result = runner.invoke(app, arguments)
         assert result.exit_code == 1 and "Error: No such option" in result.output
 
