@@ -75,12 +75,14 @@ def tune(
       spacy-crf-ner report tuned/7/model-best test.spacy report
     """
     loaded = load_config(config, parse_config_overrides(context.args), interpolate=False)
+    settings = tuning.search_space(loaded) if space is None else _read_space(space)
+    typer.echo(f"Searching in {', '.join(settings)}", err=True)
     signal(SIGTERM, lambda *_: sys.exit(128 + SIGTERM))  # which also ends the training
     with resumable(resume, False):
         found = tuning.tune(
             loaded,
             output,
-            space=None if space is None else _read_space(space),
+            space=settings,
             trials=trials,
             minutes=minutes or math.inf,
             seed=seed,

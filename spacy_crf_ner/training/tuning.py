@@ -23,13 +23,14 @@ from ..input_error import InputError
 from ..pipeline.lookup import FACTORY
 
 if TYPE_CHECKING:
+    from optuna import Study
     from optuna.distributions import BaseDistribution
     from optuna.trial import FrozenTrial
 
 SEARCH, TRIALS, CONFIG, LOG = "search.json", "trials.jsonl", "config.cfg", "log.txt"
 OVERRIDES = "SPACY_CONFIG_OVERRIDES"  # a variable that `spacy train` reads
 RATE = "training.optimizer.learn_rate"
-RANGE = 4  # the highest and lowest rate, times that of the config
+RANGE = 4  # rates are searched from a quarter of that in the config to four times it
 
 # By the dotted name of a setting: its choices, or `low`, `high` and optionally `log` and `step`.
 Space = Mapping[str, Sequence[Any] | Mapping[str, Any]]
@@ -114,8 +115,7 @@ def tune(
     and if all trainings fail.
     """
     with required("tune"):
-        from optuna import create_study, logging
-        from optuna.samplers import TPESampler
+        from optuna import logging
         from optuna.trial import TrialState
 
     space = search_space(config) if space is None else space
@@ -123,24 +123,14 @@ def tune(
     done = _begin(output, {"config": config.to_str(), "space": space, "seed": seed}, resume)
     verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.ERROR)
-    # With the seed alone, a sampler that begins again would repeat its first proposals.
-    study = create_study(direction="maximize", sampler=TPESampler(seed=seed + len(done)))
-    for trial in done:
-        study.add_trial(_frozen(trial, distributions))
     first = {name: present(config.interpolate(), name) for name in space}
-    with suppress(TypeError, ValueError):  # if a setting of the config is not in the space
-        _frozen(Trial(0, first, 0.0, {}, 0.0), distributions)
-        if not done:
-            study.enqueue_trial(first)
+    study = _study(done, first, distributions, seed)
     end = perf_counter() + 60 * minutes
     while len(done) < trials and (perf_counter() < end or not done):
         proposed = study.ask(distributions)
         trial = _train(config, proposed.params, output, len(done), gpu_id, code)
         done.append(trial)
-        with atomic_write(output / TRIALS) as unfinished:
-            # srsly.json changes the last bits of floats, so that they may leave their range.
-            lines = (json.dumps(trial._asdict()) for trial in done)
-            unfinished.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+        _store(output, done)
         if trial.score is None:
             study.tell(proposed, state=TrialState.FAIL)
         else:
@@ -191,6 +181,34 @@ def _begin(output: Path, search: dict[str, Any], resume: bool) -> list[Trial]:
     return [Trial(**json.loads(line)) for line in lines]
 
 
+def _store(output: Path, trials: Sequence[Trial]) -> None:
+    with atomic_write(output / TRIALS) as unfinished:
+        # srsly.json changes the last bits of floats, so that they may leave their range.
+        lines = (json.dumps(trial._asdict()) for trial in trials)
+        unfinished.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+
+
+def _study(
+    done: Sequence[Trial],
+    first: dict[str, Any],
+    distributions: dict[str, "BaseDistribution"],
+    seed: int,
+) -> "Study":
+    """Make a study of the trials so far; without any, the first one has the given settings."""
+    from optuna import create_study
+    from optuna.samplers import TPESampler
+
+    # With the seed alone, a sampler that begins again would repeat its first proposals.
+    study = create_study(direction="maximize", sampler=TPESampler(seed=seed + len(done)))
+    for trial in done:
+        study.add_trial(_frozen(trial, distributions))
+    with suppress(TypeError, ValueError):  # if one of them is not in the space
+        _frozen(Trial(0, first, 0.0, {}, 0.0), distributions)
+        if not done:
+            study.enqueue_trial(first)
+    return study
+
+
 def _train(
     config: Config,
     settings: dict[str, Any],
@@ -217,9 +235,11 @@ def _train(
         run = subprocess.run(command, stdout=log, stderr=log, env=environment)
     ended = run.returncode == 0
     scores = dict(_scores(folder / DIR_MODEL_BEST)) if ended else {}
-    score = sum(weight * (value or 0.0) for value, weight in scores.values()) if ended else None
+    score = sum(weight * (value or 0.0) for value, weight in scores.values())
     found = {name: value for name, (value, _) in scores.items()}
-    return Trial(number, settings, score, found, round(perf_counter() - start, 1))
+    is_scored = ended and math.isfinite(score)
+    seconds = round(perf_counter() - start, 1)
+    return Trial(number, settings, score if is_scored else None, found, seconds)
 
 
 def _scores(pipeline: Path) -> Iterator[tuple[str, tuple[float | None, float]]]:
