@@ -99,13 +99,13 @@ def tune(
     hyper-parameter optimization", the tree-structured Parzen estimator.
 
     config: As for `spacy train`, not interpolated.
-    output: Folder. `trials.jsonl` has a line for each trial; its own folder has its config and what
-        it has printed, that of the best one also its pipeline, `model-best`.
+    output: Folder. `trials.jsonl` has a line for each trial. The folder of a trial has its config
+        and what it has printed; if it is the best one, also its pipeline, `model-best`.
     space: For each setting its choices, or a dict of `low` and `high`, and optionally `log`, to
         search in the logarithm, or `step`. None for `search_space(config)`.
     trials: Their number, with those of earlier calls.
     minutes: After which no further trial begins.
-    seed: Of the search; that of each training is in the config.
+    seed: Of the search. The config has the seed of the trainings.
     gpu_id: To train on; -1 for the CPU.
     code: Python file that each training imports first.
     resume: Continue a search in the folder, with the same config, space and seed.

@@ -127,7 +127,7 @@ def test_a_search_is_continued(
 def test_a_search_in_these_values_is_continued(
     space: dict[str, Any], config: Config, imitated: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    """Of the first value that is in the space, that of the config; of the others, none."""
+    """The first trial has the value of the config, where the space contains it."""
     config["training"]["dropout"] = 0.3
     config["training"]["optimizer"]["learn_rate"]["initial_rate"] = 3e-4
     tune(config, tmp_path, space=space, trials=4)
