@@ -23,6 +23,8 @@ from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError
 from rich.markup import escape
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn
+from spacy.util import load_config, set_dot_to_object
+from thinc.api import Config
 
 import spacy_crf_ner
 from ablation_measure import measure
@@ -334,11 +336,22 @@ def _transformer_digest(name: str) -> str:
     return f"{name} {Path(config).parent.name}"  # the folder of a snapshot is the revision
 
 
+def configured(path: Path, overrides: Dict[str, Any]) -> Config:
+    """Read a config, and replace settings or whole blocks of it.
+
+    Overrides of `load_config` replace a block in some versions of confection only.
+    """
+    config = load_config(path, interpolate=False)
+    for name, value in overrides.items():
+        set_dot_to_object(config, name, value)
+    return config
+
+
 def _train(run: Run, folder: Path, log: Path, gpu_id: int) -> None:
-    command = [sys.executable, "-m", "spacy", "train", str(run.config), "--output", str(folder)]
-    command += ["--gpu-id", str(gpu_id)]
-    for name, value in run.overrides.items():
-        command += [f"--{name}", value if isinstance(value, str) else srsly.json_dumps(value)]
+    folder.mkdir(parents=True)
+    configured(run.config, run.overrides).to_disk(folder / "config.cfg", interpolate=False)
+    command = [sys.executable, "-m", "spacy", "train", str(folder / "config.cfg")]
+    command += ["--output", str(folder), "--gpu-id", str(gpu_id)]
     with log.open("w", encoding="utf-8") as file:
         done = subprocess.run(command, stdout=file, stderr=file)
     if done.returncode:

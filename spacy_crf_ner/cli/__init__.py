@@ -70,13 +70,12 @@ class Commands(TyperGroup):
 
 
 def _is_mistake(error: Exception) -> bool:
-    from click import UsageError  # of spaCy's reader of overrides; typer's own has another base
     from thinc.api import ConfigValidationError
 
     from ..annotate import WorkerError
     from ..input_error import InputError
 
-    return isinstance(error, (InputError, ConfigValidationError, OSError, UsageError, WorkerError))
+    return isinstance(error, (InputError, ConfigValidationError, OSError, WorkerError))
 
 
 # Help is plain text: rich would read [Tim Cook](PERSON) as markup.

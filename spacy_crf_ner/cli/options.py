@@ -3,9 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+# A private helper of `spacy train`.
+from click import UsageError
+from spacy.cli._util import parse_config_overrides
 
 from ..input_error import InputError
 
@@ -93,3 +97,13 @@ def numbers(option: str, text: str) -> list[int]:
         return [int(number) for number in text.split(",")]
     except ValueError as error:
         raise InputError(f"{option}: expected numbers such as 0,1,2, got {text!r}.") from error
+
+
+def config_overrides(arguments: list[str]) -> dict[str, Any]:
+    """Read options such as --paths.train, which override settings of a config."""
+    try:
+        return parse_config_overrides(arguments)
+    except UsageError as error:  # which newer versions of typer do not print
+        raise InputError(
+            f"{error.format_message()} Settings of the config have a dot, such as --paths.train."
+        ) from error

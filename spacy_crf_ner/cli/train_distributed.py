@@ -5,12 +5,13 @@ from typing import Annotated
 
 import typer
 
-# Private helpers of `spacy train`, used only here.
-from spacy.cli._util import parse_config_overrides, show_validation_error
+# A private helper of `spacy train`.
+from spacy.cli._util import show_validation_error
 from spacy.util import import_file, load_config
 
 from ..training.distributed.loop import train
 from ..training.distributed.process_group import TIMEOUT, RankError
+from .options import config_overrides
 
 # Options with a dot, such as --paths.train, are settings of the config.
 SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -49,7 +50,7 @@ def train_distributed(
       torchrun --nproc-per-node 4 -m spacy_crf_ner train-distributed config.cfg \\
           --output training --gpu --paths.train train.spacy --paths.dev dev.spacy
     """
-    overrides = parse_config_overrides(context.args)
+    overrides = config_overrides(context.args)
     if code is not None:
         import_file("python_code", code)
     try:

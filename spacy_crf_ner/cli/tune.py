@@ -9,16 +9,13 @@ from typing import Annotated, Any
 import srsly
 import typer
 from rich.table import Table
-
-# A private helper of `spacy train`.
-from spacy.cli._util import parse_config_overrides
 from spacy.training.loop import DIR_MODEL_BEST
 from spacy.util import load_config
 
 from ..input_error import InputError
 from ..training import tuning
 from .console import print_table
-from .options import Resume, resumable
+from .options import Resume, config_overrides, resumable
 
 # Options with a dot, such as --paths.train, are settings of the config.
 SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -74,7 +71,7 @@ def tune(
           --paths.train train.spacy --paths.dev dev.spacy
       spacy-crf-ner report tuned/7/model-best test.spacy report
     """
-    loaded = load_config(config, parse_config_overrides(context.args), interpolate=False)
+    loaded = load_config(config, config_overrides(context.args), interpolate=False)
     settings = tuning.search_space(loaded) if space is None else _read_space(space)
     typer.echo(f"Searching in {', '.join(settings)}", err=True)
     signal(SIGTERM, lambda *_: sys.exit(128 + SIGTERM))  # which also ends the training

@@ -8,8 +8,8 @@ import srsly
 from spacy.tokens import DocBin
 from spacy.training.initialize import init_nlp
 from spacy.training.loop import train as train_nlp
-from spacy.util import load_config
 
+from ablation import configured
 from spacy_crf_ner import data
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +38,7 @@ def make(corpus, tiny_transformer):
         settings = {key: value for key, value in VARIANTS[variant].items() if key != "config"}
         budget = {"paths.train": str(corpus), "paths.dev": str(corpus), "training.max_steps": 3}
         budget |= {"training.eval_frequency": 3, "paths.transformer": tiny_transformer}
-        config = load_config(FILE.parent / VARIANTS[variant]["config"], budget | settings)
+        config = configured(FILE.parent / VARIANTS[variant]["config"], budget | settings)
         return init_nlp(config, use_gpu=-1)
 
     return made
