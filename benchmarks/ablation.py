@@ -340,10 +340,18 @@ def configured(path: Path, overrides: Dict[str, Any]) -> Config:
     """Read a config, and replace settings or whole blocks of it.
 
     Overrides of `load_config` replace a block in some versions of confection only.
+
+    Raises InputError for a setting of a block that the config does not have.
     """
     config = load_config(path, interpolate=False)
     for name, value in overrides.items():
-        set_dot_to_object(config, name, value)
+        try:
+            set_dot_to_object(config, name, value)
+        except KeyError as error:
+            raise InputError(
+                f"{path}: expected a config with the block of {name}, got none. Add the block, or "
+                "correct the name."
+            ) from error
     return config
 
 

@@ -17,6 +17,7 @@ import ablation
 from ablation_measure import invalid_share, measure
 from pipelines import TOK2VEC, make_examples, train
 from spacy_crf_ner.evaluation.calibration import calibrate
+from spacy_crf_ner.input_error import InputError
 
 ROOT = Path(__file__).parents[2]
 CONFIGS, VARIANTS = ROOT / "configs", ROOT / "benchmarks" / "ablation.yml"
@@ -200,10 +201,17 @@ def test_a_row_belongs_to_one_gpu_and_one_revision_of_a_transformer(
 
 
 def test_a_training_that_fails_is_an_error_that_names_its_log(variants, corpus, tmp_path):
-    variants.parent.joinpath("cnn.cfg").write_text("[nlp]\n")
+    file = variants.parent / "cnn.cfg"
+    file.write_text(file.read_text().replace('factory = "crf_ner"', 'factory = "absent"'))
     with pytest.raises(ChildProcessError, match=r"CRF, seed 0: .*got 1\. .*CRF, seed 0\.log"):
         list(ablation.results(planned(variants, corpus), tmp_path / "out"))
-    assert (tmp_path / "out" / "CRF, seed 0.log").read_text()
+    assert "absent" in (tmp_path / "out" / "CRF, seed 0.log").read_text()
+
+
+def test_a_config_without_a_block_of_the_settings_is_an_error(variants, corpus, tmp_path):
+    variants.parent.joinpath("cnn.cfg").write_text("[nlp]\n")
+    with pytest.raises(InputError, match=r"cnn\.cfg: expected a config with the block of paths"):
+        list(ablation.results(planned(variants, corpus), tmp_path / "out"))
 
 
 @pytest.mark.parametrize(
