@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-# A private helper of `spacy train`.
+# The error, and the private helper of `spacy train` that raises it.
 from click import UsageError
 from spacy.cli._util import parse_config_overrides
 
