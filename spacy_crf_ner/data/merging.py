@@ -4,6 +4,7 @@ Answers are Docs. Each says something of its annotated tokens, and of its incorr
 nothing of other tokens. They are about all labels, unless they have annotated labels themselves.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -17,6 +18,9 @@ from .offsets import INCORRECT
 from .repair_log import ConversionLog, error
 
 NO_ENTITIES = KEY, INCORRECT  # keys in doc.spans
+ALL = ""  # labels
+# The tokens of a doc that answers annotate, by the labels that they are about: (T,).
+Known = defaultdict[str, NDArray[np.bool_]]
 
 
 def merge_answers(
@@ -61,12 +65,14 @@ def merge_answers(
 def _merge(doc: Doc, answers: Iterable[Doc], log: ConversionLog) -> bool:
     """Merge answers into a doc, and return whether it changed."""
     before, labels = _content(doc), annotated_labels(doc)
-    known = np.zeros(len(doc), dtype=bool)  # tokens that an answer annotates
+    known: Known = defaultdict(lambda: np.zeros(len(doc), dtype=bool))
     denied: set[SpanOffsets] = set()  # the incorrect spans of answers
     for answer in answers:
         if not _contradicts(doc, answer, labels, known, denied, log):
             _apply(doc, answer)
-            known |= _covered(doc, answer)
+            own = annotated_labels(answer)
+            for label in [ALL] if own is None else own:
+                known[label] |= _covered(doc, answer)
             denied |= {_key(span) for span in _aligned(doc, answer.spans.get(INCORRECT, ()))}
     return _content(doc) != before
 
@@ -75,13 +81,14 @@ def _contradicts(
     doc: Doc,
     answer: Doc,
     labels: set[str] | None,
-    known: NDArray[np.bool_],
+    known: Known,
     denied: set[SpanOffsets],
     log: ConversionLog,
 ) -> bool:
     """Whether an answer cannot be used; if so, the log counts it.
 
     labels: The annotated labels of the doc before all answers.
+    known, denied: What earlier answers annotate, and their incorrect spans.
     """
     kind, expected, got, fix = "", "", "", ""
     own = annotated_labels(answer)
@@ -109,17 +116,20 @@ def _contradicts(
     return bool(kind)
 
 
-def _contested(
-    doc: Doc, answer: Doc, known: NDArray[np.bool_], denied: set[SpanOffsets]
-) -> set[SpanOffsets]:
+def _contested(doc: Doc, answer: Doc, known: Known, denied: set[SpanOffsets]) -> set[SpanOffsets]:
     """Find the entities about which an answer differs from earlier ones."""
+
+    def told(ent: SpanOffsets) -> NDArray[np.bool_]:
+        start, end, label = ent
+        return (known[ALL] | known[label])[start:end]
+
     now = _covered(doc, answer)
     ents = {_key(ent) for ent in _aligned(doc, answer.ents)}
-    before = {_key(ent) for ent in doc.ents if known[ent.start : ent.end].all()}
+    before = {_key(ent) for ent in doc.ents if told(_key(ent)).all()}
     no = {_key(span) for span in _aligned(doc, answer.spans.get(INCORRECT, ()))}
     return (
         {ent for ent in before - ents if now[ent[0] : ent[1]].any()}
-        | {ent for ent in ents - before if known[ent[0] : ent[1]].any()}
+        | {ent for ent in ents - before if told(ent).any()}
         | {ent for ent in ents if _is_among(ent, denied)}
         | {ent for ent in before if _is_among(ent, no)}
     )

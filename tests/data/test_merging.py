@@ -187,6 +187,24 @@ def test_later_answers_may_annotate_fewer_labels_than_earlier_ones():
     assert annotated_labels(base) == {"LOC", "PER"}
 
 
+def test_later_answers_may_annotate_more_labels_than_earlier_ones():
+    first = limited(doc("0:3 LOC"), "LOC")
+    more = limited(doc("0:3 LOC, 4:5 PER"), "LOC", "PER")
+    base = limited(doc(), "LOC")
+    assert merged(base, first, more)[0] == ("0:3 LOC, 4:5 PER", set(), "")
+    assert annotated_labels(base) == {"LOC", "PER"}
+    base = limited(doc(), "LOC")
+    assert merged(base, first, answer("4:5 PER"))[0] == ("0:3 LOC, 4:5 PER", {3}, "")
+    assert annotated_labels(base) is None
+
+
+@pytest.mark.parametrize("ents", ["4:5 PER", "0:2 PER, 4:5 PER", "0:3 LOC, 4:5 LOC"])
+def test_later_answers_must_agree_about_the_labels_of_earlier_ones(ents):
+    first, more = limited(doc("0:3 LOC"), "LOC"), limited(doc(ents), "LOC", "PER")
+    with pytest.raises(CorpusError, match="answers that agree"):
+        merged(limited(doc(), "LOC"), first, more)
+
+
 @pytest.mark.parametrize(
     "given, expected, labels",
     [
