@@ -41,7 +41,8 @@ def chunk_text(
     while start < len(text) or start == 0:
         end = len(text)
         if end - start > max_characters:
-            end = _last_end(text, start + max_characters * 3 // 4, start + max_characters)
+            low = max(start + 1, start + max_characters * 3 // 4)
+            end = _last_end(text, low, start + max_characters)
         left, right = max(0, start - overlap), min(len(text), end + overlap)
         # The context also begins and ends between words.
         if left > 0:

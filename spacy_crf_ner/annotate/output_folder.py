@@ -11,6 +11,7 @@ from filelock import FileLock, Timeout
 
 from ..input_error import InputError
 from .storage import Location
+from .writers import json_line
 
 # pyarrow, Spark and Ray ignore names that begin with "_".
 STATE = "_progress"
@@ -93,12 +94,20 @@ class ShardFolder:
         )
 
     def clear(self) -> None:
-        """Remove the output of an earlier run."""
-        for folder in (self.location, self.state):
-            for name in _names(folder):
-                ours = folder is self.state or name.startswith("part-") or name in (ERRORS, SUMMARY)
-                if ours and name != LOCK:
-                    folder.filesystem.delete_file((folder / name).path)
+        """Remove the output of an earlier run.
+
+        Reports first, so that no shard without a file counts as finished if this is interrupted;
+        last the fingerprint, by which the folder is known.
+        """
+        state = {*_names(self.state)} - {LOCK, FINGERPRINT}
+        shards = (
+            n for n in _names(self.location) if n.startswith("part-") or n in (ERRORS, SUMMARY)
+        )
+        files = [self.state / name for name in state] + [self.location / name for name in shards]
+        if self.read_fingerprint() is not None:
+            files.append(self.state / FINGERPRINT)
+        for file in files:
+            file.filesystem.delete_file(file.path)
 
     def begin(self, fingerprint: dict[str, Any], *, resume: bool, restart: bool) -> None:
         """Begin a run in the folder, and find the finished shards.
@@ -133,7 +142,7 @@ class ShardFolder:
     def finish(self, summary: dict[str, Any]) -> None:
         """Write the errors of all shards, in the order of the input, and a summary."""
         reports = self._reports(sorted(self._with_errors))
-        errors = (json.dumps(error).encode() + b"\n" for each in reports for error in each.errors)
+        errors = (json_line(error) for each in reports for error in each.errors)
         (self.location / ERRORS).write(errors)
         (self.location / SUMMARY).write([json.dumps(summary, indent=2).encode()])
 

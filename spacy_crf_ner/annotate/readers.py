@@ -7,6 +7,7 @@ raised, because a later attempt may succeed.
 import csv
 import gzip
 import os
+import sys
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -96,6 +97,7 @@ def read_texts(
     settings: Settings,
     output: str = os.devnull,
     quote: bool = True,
+    max_length: int = sys.maxsize,
 ) -> Iterator[tuple[Any, Any]]:
     """Read the texts of files, each with its id; those of .spacy files are Docs, as bytes.
 
@@ -103,6 +105,7 @@ def read_texts(
 
     output: Where the result is written; no input may be in it.
     quote: Whether errors may quote what was read.
+    max_length: Of a text, in characters.
 
     Raises InputError for a record that cannot be read, with its file and line, and as
     `find_sources` and `require_text_column`.
@@ -111,21 +114,26 @@ def read_texts(
     require_text_column(sources[0], settings.text_column)
     for source in sources:
         for item in read(source, settings):
-            if item.reason:
+            text = None if item.row is None else item.row[settings.text_column]
+            reason = item.reason if quote or not item.reason else "expected a readable record"
+            if isinstance(text, str) and len(text) > max_length:
+                reason = f"expected at most {max_length:,} characters, got {len(text):,}"
+            if reason:
                 line = "" if item.line is None else f", line {item.line}"
-                reason = item.reason if quote else "expected a readable record"
                 raise InputError(f"{item.file}{line}: {reason}. Correct it, or leave it out.")
             if item.row is not None:
                 key = item.row[settings.id_column]
                 if key is None or key != key:  # NaN is a missing value of pandas
                     key = item.file if item.line is None else f"{item.file}:{item.line}"
-                yield item.row[settings.text_column], key if type(key) is int else str(key)
+                yield text, key if type(key) is int else str(key)
 
 
 def _complete(item: Item, row: Row, kind: str, settings: Settings) -> None:
     """Add a missing id to a row; reject it if it has no text."""
     column = settings.text_column
-    if column not in row:
+    if not all(map(is_text, row)):
+        item.reason = f"expected names of columns in Unicode, got {shorten([*row])}"
+    elif column not in row:
         item.reason = f"expected a column {column!r}, got {shorten([*row])}"
     elif kind not in DOCBINS and not is_text(row[column]):
         item.reason = f"expected text in {column!r}, got {shorten(row[column])}"

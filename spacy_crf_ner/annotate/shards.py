@@ -47,6 +47,10 @@ def cut_shards(sources: list[Source], settings: Settings) -> Iterator[Shard]:
     for group in _groups(sources):
         schema = _schema_with_id(group[0], settings.id_column) if typed else None
         for items, size in _portions(group, settings):
+            for item in items:
+                if item.row is not None and ENTITIES in item.row:
+                    item.reason = f"expected no column {ENTITIES!r}, which is added: rename it"
+                    item.id, item.row = item.row[settings.id_column], None
             rows = [item.row for item in items if item.row is not None]
             if typed and schema is None and rows:
                 schema = infer_schema(rows, settings.text_column)
@@ -62,10 +66,7 @@ def annotate_shard(
     """
     column, docs, schema = settings.text_column, settings.format == "spacy", shard.schema
     blank = sum(item.row is None and not item.reason for item in shard.items)
-    for item in shard.items:
-        if item.row is not None and ENTITIES in item.row:
-            item.reason = f"expected no column {ENTITIES!r}, which is added, got one: rename it"
-    given = [(item, item.row) for item in shard.items if item.row is not None and not item.reason]
+    given = [(item, item.row) for item in shard.items if item.row is not None]
     nlp, texts = load(model, gpu_id, settings.precision), [row[column] for _, row in given]
     found = annotate_texts(nlp, texts, settings.batch_size, settings.max_characters, docs)
     annotated, rows = [], []
@@ -116,6 +117,8 @@ def _groups(sources: list[Source]) -> Iterator[list[Source]]:
 def _schema_with_id(source: Source, id_column: str) -> "Schema | None":
     """Read the types of a .parquet file, and add a missing id column; None for other files."""
     schema = schema_of(source)
+    if schema is not None and ENTITIES in schema.names:  # all rows are refused
+        schema = schema.remove(schema.get_field_index(ENTITIES))
     if schema is None or id_column in schema.names:
         return schema
     import pyarrow

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from spacy.tokens import Doc, DocBin
 from spacy.vocab import Vocab
 
-from ..data.json_records import META
+from ..data.json_records import store_meta
+from ..input_error import CorpusError
 from .readers import Row
 from .schema import to_table
 from .settings import ENTITIES
@@ -47,12 +48,17 @@ def to_docbin(rows: list[Row], docs: list[bytes], schema: "Schema | None") -> Wr
     """Write Docs, with their columns except the entities in `doc.user_data["meta"]`."""
     vocab = Vocab()
     packed = DocBin(store_user_data=True)
-    for row, content in zip(rows, docs):
+    unwritten: dict[int, str] = {}
+    for i, (row, content) in enumerate(zip(rows, docs)):
         doc = Doc(vocab).from_bytes(content)
         meta = {name: value for name, value in row.items() if name != ENTITIES}
-        doc.user_data[META] = json.loads(json_line(meta))
-        packed.add(doc)
-    return packed.to_bytes(), {}
+        try:
+            store_meta(f"row {i}", doc, json.loads(json_line(meta)))
+        except CorpusError as problem:
+            unwritten[i] = str(problem)
+        else:
+            packed.add(doc)
+    return packed.to_bytes(), unwritten
 
 
 # Writers take rows, their Docs for the format "spacy", and the schema of the input columns.

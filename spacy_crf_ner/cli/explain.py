@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from ..data.json_records import require_unicode
 from ..explain.html import trellis_page
 from ..explain.trellis import entities_in_words, relevant_tags, visible
 from ..explain.trellis import explain as explanation_of
@@ -48,6 +49,7 @@ def explain(
     Example:
       spacy-crf-ner explain training/model-best "Tim Cook visited Hanoi." --html trellis.html
     """
+    require_unicode("text", text)
     explanation = explanation_of(load(model, gpu_id, precision), text, n, component, label)
     if explanation["tokens"]:
         _print_trellis(explanation)

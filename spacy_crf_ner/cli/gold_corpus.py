@@ -23,7 +23,10 @@ def read_examples(nlp: Language, corpus: Path) -> list[Example]:
             "Convert the corpus with spacy-crf-ner convert."
         )
     _, docs = read_docbin(corpus, nlp.vocab)  # its errors include the place
-    return list(Corpus(corpus).make_examples(nlp, docs))
+    gold = [*docs]
+    if empty := sum(not len(doc) for doc in gold):
+        typer.echo(f"Left out, and not numbered: {empty} docs without tokens", err=True)
+    return list(Corpus(corpus).make_examples(nlp, gold))
 
 
 def predict_corpus(

@@ -44,7 +44,7 @@ def monitor(
     nlp = load(model, gpu_id, precision)
     name = require_recognizer(nlp, component)
     settings = Settings(text_column=text_column, whole_files=whole_files)
-    texts = [text for text, _ in read_texts(inputs, settings)]
+    texts = [text for text, _ in read_texts(inputs, settings, max_length=nlp.max_length)]
     texts = random.Random(0).sample(texts, min(SAMPLE, len(texts)))
     with nlp.select_pipes(disable=nlp.pipe_names[nlp.pipe_names.index(name) :]):
         docs = list(nlp.pipe(texts))

@@ -6,6 +6,7 @@ import typer
 from rich.table import Table
 
 from ..annotate.entities import group_entities, join_groups, overlapping_keys
+from ..data.json_records import require_unicode
 from ..input_error import InputError
 from ..pipeline.load import load
 from .console import print_table
@@ -27,6 +28,8 @@ def predict(
     Example:
       spacy-crf-ner predict training/model-best "Tim Cook visited Hanoi."
     """
+    for text in texts:
+        require_unicode("text", text)
     nlp = load(model, gpu_id, precision)
     # Number the texts: an error handler of the pipeline may drop docs.
     docs = {i: doc for doc, i in nlp.pipe(zip(texts, range(len(texts))), as_tuples=True)}

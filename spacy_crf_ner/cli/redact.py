@@ -4,7 +4,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
-import srsly
 import typer
 from rich.console import Console
 from rich.progress import track
@@ -13,6 +12,7 @@ from ..annotate.readers import read_texts
 from ..annotate.redaction import redact as redact_doc
 from ..annotate.run import require_packages
 from ..annotate.settings import Settings
+from ..annotate.writers import json_line
 from ..atomic import atomic_write
 from ..evaluation.guarantees import guarantees
 from ..input_error import InputError
@@ -80,15 +80,15 @@ def redact(
         )
     settings = Settings(text_column=text_column, id_column=id_column, whole_files=whole_files)
     documents, counts = 0, Counter[str]()
-    with atomic_write(output) as unfinished, unfinished.open("w", encoding="utf-8") as file:
-        texts = read_texts(inputs, settings, str(output), quote=False)
+    with atomic_write(output) as unfinished, unfinished.open("wb") as file:
+        texts = read_texts(inputs, settings, str(output), False, nlp.max_length)
         # Later components may change tokens or spans.
         later = nlp.pipe_names[nlp.pipe_names.index(name) + 1 :]
         docs = nlp.pipe(texts, as_tuples=True, disable=later)
         for doc, key in track(docs, "Redacting", console=Console(stderr=True)):
             text, replaced = redact_doc(doc, pipe.spans_key, chosen)
             record = {"id": key, "text": text, "replaced": [each._asdict() for each in replaced]}
-            file.write(srsly.json_dumps(record) + "\n")
+            file.write(json_line(record))
             counts.update(each.label for each in replaced)
             documents += 1
     typer.echo(f"Documents: {documents}")

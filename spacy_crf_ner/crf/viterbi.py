@@ -12,6 +12,8 @@ Floats = NDArray[np.floating]
 
 # The overhead of one more chunk of tokens, in additions of scores.
 CHUNK_COST = 100_000
+# The tokens of a doc whose scores float32 can still hold.
+LONG = 1000
 
 
 def viterbi(chain: Chain) -> tuple[Ints, Floats]:
@@ -22,7 +24,7 @@ def viterbi(chain: Chain) -> tuple[Ints, Floats]:
 
     Returns tags (B, T) int64, 0 where the mask is False, and their scores (B,).
     """
-    chain = chain.arrays()
+    chain = _exact(chain.arrays())
     packed = Packed(chain.mask)
     counts = packed.counts
     if not counts:  # no doc has a token
@@ -62,6 +64,14 @@ def viterbi(chain: Chain) -> tuple[Ints, Floats]:
     return packed.unsort(tags.T), packed.unsort(final.max(axis=1))
 
 
+def _exact(chain: Chain) -> Chain:
+    """Use float64 for long docs: their scores are large sums, which round small differences."""
+    if chain.mask.shape[1] <= LONG:
+        return chain
+    E, A, start, end = (scores.astype(np.float64) for scores in chain[:4])
+    return Chain(E, A, start, end, chain.mask)
+
+
 def _chunks(counts: list[int], sums: int) -> Iterator[tuple[int, int]]:
     """Divide all tokens but the first into chunks, each decoded for a constant number of docs.
 
@@ -90,7 +100,7 @@ def trellis(chain: Chain) -> tuple[Floats, Ints]:
     it; and backpointers (B, T, C) int64, the previous tag on that path, -1 if there is none. Values
     in the padding are undefined.
     """
-    E, A, start, _, _ = chain.arrays()
+    E, A, start, _, _ = _exact(chain.arrays())
     best, pointers = E.copy(), np.full(E.shape, -1)
     best[:, :1] += start.reshape(-1, 1, E.shape[2])
     for t in range(1, E.shape[1]):

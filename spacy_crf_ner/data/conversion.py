@@ -14,7 +14,7 @@ from spacy.tokens import Doc
 
 from ..atomic import atomic_write
 from ..docbin import SUFFIX, read_docbin
-from ..input_error import InputError
+from ..input_error import CorpusError, InputError
 from ..pipeline.label_sets import KEY
 from .docbin import CorpusWriter, count_doc, read_spacy
 from .files import SPLITS, find_files
@@ -133,7 +133,7 @@ def convert(
         unwritten: Counter[str] = Counter()
         docs = (count_doc(doc, counts, log.spans_key) for doc in read("corpus", log))
         docs = (_count_unwritten(doc, unwritten, log.spans_key) for doc in docs)
-        write_jsonl(docs, target, spans_key=log.spans_key)
+        write_jsonl(_not_empty(docs, sources, log), target, spans_key=log.spans_key)
         _note_unwritten(log, unwritten, "; see --spans-key")
         return {"corpus": dict(counts)}
     with TemporaryDirectory() as scratch, ExitStack() as stack:
@@ -142,8 +142,7 @@ def convert(
             _split_part(partial(read, part), wanted, seed, log, writers)
         for name, writer in writers.items():
             if not writer.counts["docs"]:
-                where, fix = ", ".join(map(str, sources)), "Change the shares, or add sentences"
-                raise error(f"{where}, {name}", "at least one doc", "none", fix)
+                raise _no_docs(sources, name, log)
         # Write all parts before the first is renamed.
         for name, path in outputs.items():
             unfinished = stack.enter_context(atomic_write(path))
@@ -159,6 +158,24 @@ def convert(
         numbers = ", ".join(f"{writers[name].counts['docs']} {name}" for name in plan["train"])
         log.notes.append(f"No file for dev: the docs of train were split ({numbers}; seed {seed}).")
     return {name: dict(writers[name].counts) for name in (*SPLITS, "corpus") if name in writers}
+
+
+def _no_docs(sources: Sequence[Path], part: str, log: ConversionLog) -> CorpusError:
+    where, fix = ", ".join(map(str, sources)), "Add some to this part, or change the shares"
+    if part == "corpus":
+        fix = "Annotate some, or correct what was left out"
+    counted = "".join(f", {number} {kind}" for kind, number in log.counts.items())
+    return error(f"{where}, {part}", "at least one doc", f"none{counted}", fix)
+
+
+def _not_empty(docs: Iterable[Doc], sources: Sequence[Path], log: ConversionLog) -> Iterator[Doc]:
+    """Raise CorpusError after the last doc if there is none."""
+    found = False
+    for doc in docs:
+        found = True
+        yield doc
+    if not found:
+        raise _no_docs(sources, "corpus", log)
 
 
 def _labelled(

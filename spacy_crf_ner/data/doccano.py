@@ -7,7 +7,7 @@ from spacy.language import Language
 from spacy.tokens import Doc
 
 from .json_records import Record, json_lines, pop_typed, records_to_docs, shorten, store_meta
-from .offsets import RawSpan, raw_span, set_entities, tokenize
+from .offsets import RawSpan, raw_span, set_entities, tokenize, trim_whitespace
 from .repair_log import ConversionLog, error
 
 TEXT_KEYS = ("text", "data")
@@ -70,8 +70,14 @@ def _code_points(doc: Doc, spans: list[RawSpan], log: ConversionLog, where: str)
     units.append(len(text))
     edges = {token.idx for token in doc}, {token.idx + len(token) for token in doc}
 
+    def is_aligned(span: RawSpan) -> bool:
+        if not 0 <= span.start < span.end <= len(text):
+            return False
+        start, end = trim_whitespace(text, span.start, span.end)
+        return start in edges[0] and end in edges[1]
+
     def aligned(spans: list[RawSpan]) -> bool:
-        return all(span.start in edges[0] and span.end in edges[1] for span in spans)
+        return all(map(is_aligned, spans))
 
     known = [span for span in spans if type(span.start) is int and type(span.end) is int]
     inside = [span for span in known if 0 <= span.start < span.end < len(units)]

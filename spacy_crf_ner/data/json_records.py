@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterable, Iterator, TypeVar
 import srsly
 from spacy.tokens import Doc
 
-from ..input_error import CorpusError
+from ..input_error import CorpusError, InputError
 from .lines import read_lines
 from .repair_log import ConversionLog, error
 
@@ -176,6 +176,12 @@ def is_text(value: object) -> bool:
         return isinstance(value, str) and value.encode() is not None
     except UnicodeEncodeError:
         return False
+
+
+def require_unicode(what: str, value: str) -> None:
+    """Raise InputError for a string with lone surrogates, such as bytes that are not UTF-8."""
+    if not is_text(value):
+        raise InputError(f"{what}: expected UTF-8, got {shorten(value)}. Correct or rename it.")
 
 
 def store_meta(where: str, doc: Doc, meta: Record) -> None:

@@ -7,7 +7,15 @@ from typing import Iterator
 from spacy.language import Language
 from spacy.tokens import Doc
 
-from .json_records import Record, json_array, pop_typed, records_to_docs, shorten, store_meta
+from .json_records import (
+    Record,
+    is_text,
+    json_array,
+    pop_typed,
+    records_to_docs,
+    shorten,
+    store_meta,
+)
 from .offsets import RawSpan, raw_span, set_entities, set_incorrect_spans, tokenize, trim_whitespace
 from .repair_log import ConversionLog, error
 
@@ -120,7 +128,8 @@ def _choices(results: list[Record]) -> list[str]:
 def _spans(where: str, text: object, results: list[Record]) -> list[str]:
     """Describe the spans of an annotation as they are read: trimmed, by label, each one once."""
     said: set[str] = set()
-    content, log = text if isinstance(text, str) else "", ConversionLog(repair=True, spans_key="")
+    content = text if isinstance(text, str) and is_text(text) else ""  # `tokenize` refuses others
+    log = ConversionLog(repair=True, spans_key="")
     for value in (each.get("value") for each in results if each.get("type") == "labels"):
         for part in _by_label(value, log):
             start, end, label, *_ = _span(where, content, part, log)

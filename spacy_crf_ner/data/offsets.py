@@ -18,6 +18,7 @@ from .repair_log import ConversionLog, error
 INCORRECT = "incorrect_spans"
 
 WHITESPACE = "an entity without whitespace at its edges", "Move its edges to its words"
+LABEL = "a label without whitespace at its edges and line breaks", "Correct the label"
 DUPLICATE = "a span once", "Remove one of the two"
 CONFLICT = "Remove this span or the other one, or move its edges"
 OVERLAP = "entities without a common token", f"{CONFLICT}, or keep both with --spans-key"
@@ -77,7 +78,8 @@ def set_entities(
     spans: The entities.
     log: Decides what happens to mistakes, and counts them:
         "offsets": not two integers within the text, start before end,
-        "label": not a string, or an empty one,
+        "label": not a string, or an empty one; whitespace at its edges and line breaks, which are
+            removed,
         "text": the text of the span differs from the one in the file, ignoring whitespace,
         "whitespace": at an edge, which is trimmed; a span of whitespace is rejected,
         "duplicate": the same offsets and label again; one is kept,
@@ -187,7 +189,10 @@ def _valid_spans(
         start, end = trim_whitespace(text, span.start, span.end)
         if (start, end) != (span.start, span.end):
             log.repaired("whitespace", _error(text, span, *WHITESPACE))
-        span = span._replace(start=start, end=end, label=span.label or "")
+        label = " ".join(line.strip() for line in (span.label or "").splitlines())
+        if label != (span.label or ""):
+            log.repaired("label", _error(text, span, *LABEL))
+        span = span._replace(start=start, end=end, label=label)
         if (key := RawSpan(*span[:3])) in seen:
             log.repaired("duplicate", _error(text, span, *DUPLICATE))
             continue

@@ -25,7 +25,7 @@ def read_training_log(path: Path) -> list[dict[str, Any]]:
     Raises InputError for the first line in another format.
     """
     # Printed output may have any encoding; its numbers are ASCII.
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
     first = next((line for line in lines if line.strip()), "")
     rows = _json_rows(path, lines) if first.startswith("{") else _table_rows(path, lines)
     if not rows:
@@ -46,7 +46,14 @@ def _json_rows(path: Path, lines: Sequence[str]) -> list[dict[str, Any]]:
             score = None if logged["score"] is None else 100 * float(logged["score"])
             scores = {**logged["scores"], "score": score}
             rows.append(_row(logged["epoch"], logged["step"], logged["losses"], scores))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            ArithmeticError,
+            RecursionError,
+        ) as error:
             expected = "a JSON object with epoch, step, losses, scores and score"
             raise _unreadable(path, i, line, expected) from error
     return rows

@@ -34,6 +34,7 @@ from .teaching import find_lessons
 
 DECODINGS = ("viterbi", "f_score")
 ENTITIES = ("flat", "overlapping")
+SWITCH = lambda value: isinstance(value, bool), "true or false"
 FITTED = (*CALIBRATION, "span_threshold")
 
 DEFAULT_MODEL = """
@@ -116,18 +117,20 @@ class CRFEntityRecognizer(TeachablePipe):
     Raises InputError for an unknown scheme, and for numbers out of their range.
     """
 
-    confidence = Setting[bool]()
+    confidence = Setting[bool](*SWITCH)
     threshold = Setting[float](lambda p: 0.0 <= p <= 1.0, "0.0 to 1.0")
     thresholds = Setting[Mapping[str, float]](
         lambda each: all(0.0 <= p <= 1.0 for p in each.values()), "numbers from 0.0 to 1.0"
     )
-    spans_key = Setting[str | None](lambda key: key != ANNOTATED, f"not {ANNOTATED!r}")
+    spans_key = Setting[str | None](
+        lambda key: _is_key(key) and key != ANNOTATED, f"a string or None, not {ANNOTATED!r}"
+    )
     candidate_threshold = Setting[float](lambda p: 0.0 < p <= 1.0, "a number over 0.0, up to 1.0")
     candidate_thresholds = Setting[Mapping[str, float]](
         lambda each: all(0.0 < p <= 1.0 for p in each.values()), "numbers over 0.0, up to 1.0"
     )
-    incorrect_spans_key = Setting[str | None]()
-    overwrite = Setting[bool]()
+    incorrect_spans_key = Setting[str | None](lambda key: _is_key(key), "a string or None")
+    overwrite = Setting[bool](*SWITCH)
     temperature = FittedSetting(1.0, lambda t: t is None or t > 0.0, "a number over 0")
     platt_slope = FittedSetting(1.0, lambda a: a is None or a > 0.0, "a number over 0")
     platt_intercept = FittedSetting(0.0, lambda b: b is None or isfinite(b), "a finite number")
@@ -222,13 +225,20 @@ class CRFEntityRecognizer(TeachablePipe):
     def add_label(self, label: str) -> int:
         """Add a label. An initialized model gets more tags; its predictions do not change yet.
 
-        Returns 1, or 0 if the label already exists. Raises InputError for an empty label.
+        Returns 1, or 0 if the label already exists. Raises InputError for an empty label, and for
+        one that begins with "!".
         """
         if not isinstance(label, str) or not label:
             raise InputError(f"[{self.name}] label: expected a non-empty string, got {label!r}.")
+        if label.startswith("!"):  # spaCy's mark of negative spans
+            raise InputError(
+                f'[{self.name}] label: expected one that does not begin with "!", got {label!r}. '
+                "Rename it."
+            )
         if label in self.labels:
             return 0
         require_trainable(self.model)
+        self.chains_of(self._scheme_name, (*self.labels, label))  # which may refuse it
         self.cfg["labels"].append(label)
         self.vocab.strings.add(label)
         if self.model.get_ref("output_layer").has_dim("nI"):  # set once there are weights
@@ -256,7 +266,7 @@ class CRFEntityRecognizer(TeachablePipe):
         Raises InputError for examples without entities, for a gold entity that begins or ends with
         whitespace or whose label begins with "!", for a threshold of an unknown label, if the
         component listens to one that is not in the pipeline, and if another one writes to its key
-        of overlapping entities.
+        in `doc.spans`.
         Warns about gold entities and negative spans that do not align with the predicted tokens,
         and about entities of more layers than there are.
         """
@@ -265,7 +275,7 @@ class CRFEntityRecognizer(TeachablePipe):
         check_lexeme_norms(self.vocab, self.name)
         if nlp is not None:
             require_upstream(self, nlp)
-            require_own_key(nlp, self, self.entities_key)
+            require_own_key(nlp, self, self.entities_key or self.spans_key)
         if labels is None:
             keys = self.incorrect_spans_key, self.entities_key
             labels = collect_labels(get_examples(), self.name, *keys)
@@ -275,6 +285,7 @@ class CRFEntityRecognizer(TeachablePipe):
                 f"learn. {self._where_gold_is}, or give the labels."
             )
         self._require_known_labels([*self.labels, *labels])
+        self.chains_of(self._scheme_name, tuple(dict.fromkeys([*self.labels, *labels])))
         # All checks have passed: reset what belongs to old weights.
         output_layer = self.model.get_ref("output_layer")
         for node, dim in ((self.model, "nO"), (output_layer, "nO"), (output_layer, "nI")):
@@ -398,6 +409,10 @@ class CRFEntityRecognizer(TeachablePipe):
                 f"[{self.name}] thresholds: expected labels among {[*dict.fromkeys(labels)]}, got "
                 f"{unknown}. Correct them, or add the label."
             )
+
+
+def _is_key(key: Any) -> bool:
+    return key is None or isinstance(key, str)
 
 
 @lru_cache(maxsize=64)

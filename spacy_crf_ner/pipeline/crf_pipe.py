@@ -103,8 +103,8 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
         Raises InputError for n below 1, and as `predict`.
         """
         docs = list(docs)
-        if n < 1:
-            raise InputError(f"[{self.name}] n: expected 1 or more, got {n}.")
+        if not isinstance(n, int) or n < 1:
+            raise InputError(f"[{self.name}] n: expected a whole number, 1 or more, got {n!r}.")
         result = []
         for doc, ranked in zip(docs, self._posterior(docs).nbest(n) if docs else []):
             preset = () if self.overwrite else doc.ents
@@ -160,8 +160,17 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
 
         Preset annotation is kept: preset entities of the doc have probability 1.0.
 
-        Raises InputError for an empty span or an unknown label, and as `predict`.
+        Raises InputError for an empty span or an unknown label, for a span of another text, and as
+        `predict`.
         """
+        spans = [*spans]
+        for span in spans:
+            if span is None or (span.doc is not doc and span.doc.text != doc.text):
+                raise InputError(
+                    f"[{self.name}] span_posteriors: expected spans of the doc {doc.text[:60]!r}, "
+                    f"got {span!r}. `char_span` returns None for characters that are not whole "
+                    "tokens."
+                )
         asked = [(span.start, span.end, span.label_) for span in spans]
         for start, end, label in asked:
             if start == end or label not in self.labels:

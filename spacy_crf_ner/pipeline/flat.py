@@ -9,7 +9,7 @@ from spacy.training import Example
 
 from ..ml.potentials import NegativeSpan, Potentials
 from ..tags import TAG_OUTSIDE, TagScheme
-from .gold import gold_tags, negative_spans
+from .gold import gold_tags, keep_edges, negative_spans
 from .interval_scheduling import Candidate
 from .label_sets import hidden_tags, unannotated
 from .platt_scaling import PlattScaling
@@ -37,8 +37,9 @@ class FlatChain:
         self, examples: Sequence[Example]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
         """Return gold and hidden tags of all tokens, as for `nll_with_gradient`."""
-        gold = np.concatenate([gold_tags(eg, self.scheme, self.name) for eg in examples])
-        return gold, hidden_tags(examples, self.scheme)
+        gold = [gold_tags(eg, self.scheme, self.name) for eg in examples]
+        hidden = hidden_tags(examples, self.scheme)
+        return keep_edges(np.concatenate(gold), hidden, [*map(len, gold)], self.scheme)
 
     def negatives(self, examples: Sequence[Example], key: str | None) -> list[NegativeSpan]:
         """Return the negative spans; key: As for `negative_spans`."""

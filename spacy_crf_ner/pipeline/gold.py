@@ -111,6 +111,38 @@ def write_tags(tags: NDArray[np.int64], spans: Spans, scheme: TagScheme) -> None
     tags[(spans.starts[:, None] + steps)[within]] = written[within]
 
 
+def keep_edges(
+    gold: NDArray[np.int64],
+    hidden: NDArray[np.bool_] | None,
+    lengths: Sequence[int],
+    scheme: TagScheme,
+) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
+    """Let gold entities begin and end where they do, beside tokens without annotation too.
+
+    In BIO and IO, the tag of such a token could continue the entity. It becomes "outside", and may
+    be any tag but those.
+
+    gold, hidden: As for `nll_with_gradient`; N tokens of several docs or chains.
+    lengths: The tokens of each.
+
+    Returns the changed arrays.
+    """
+    missing, entity = gold < 0, gold > TAG_OUTSIDE
+    if (scheme.extensions[1] < 0).all() or (hidden is None and not missing.any()):
+        return gold, hidden
+    free = np.zeros((len(gold), len(scheme.tags)), dtype=bool) if hidden is None else hidden.copy()
+    free[missing] = True
+    edges = np.zeros(len(gold), dtype=bool)
+    inner = np.ones(len(gold) + 1, dtype=bool)  # whether a token and the one before are of one doc
+    inner[np.append(0, np.cumsum(lengths))] = False
+    after = np.flatnonzero(inner[1:-1] & entity[:-1] & ~entity[1:]) + 1
+    before = np.flatnonzero(inner[1:-1] & ~entity[:-1] & entity[1:])
+    free[after] &= ~scheme.continues[gold[after - 1]]
+    free[before] &= ~scheme.continues.T[gold[before + 1]]
+    edges[after] = edges[before] = True
+    return np.where(missing & edges, TAG_OUTSIDE, gold), free
+
+
 def negative_spans(eg: Example, key: str | None, scheme: TagScheme, name: str) -> Iterator[TagMask]:
     """Find the tag sequences without each negative span (see `TagScheme.exclusion_mask`).
 

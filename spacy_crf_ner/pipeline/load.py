@@ -7,6 +7,7 @@ from spacy.util import registry
 from ..docbin import find_encoders_once
 from ..extras import required
 from ..input_error import InputError
+from .lookup import recognizer, recognizers, require_own_key
 
 
 def load(model: str, gpu_id: int = -1, precision: str | None = None) -> Language:
@@ -16,8 +17,9 @@ def load(model: str, gpu_id: int = -1, precision: str | None = None) -> Language
     gpu_id: The GPU to use; -1 for the CPU.
     precision: As in `spacy_crf_ner.accelerate`; None for the one saved with the pipeline.
 
-    Raises InputError if there is no such GPU, for a pipeline that spaCy cannot load, and as
-    `accelerate` does; OSError if there is no such pipeline.
+    Raises InputError if there is no such GPU, for a pipeline that spaCy cannot load, for components
+    that write to the same key of `doc.spans`, and as `accelerate` does; OSError if there is no such
+    pipeline.
     """
     if gpu_id >= 0:
         with required("train"):
@@ -39,6 +41,9 @@ def load(model: str, gpu_id: int = -1, precision: str | None = None) -> Language
         raise InputError(
             f"{model}: expected a pipeline that spaCy can load, got one that fails. {hint}{error}"
         ) from error
+    for name in recognizers(nlp):
+        pipe = recognizer(nlp, name)
+        require_own_key(nlp, pipe, pipe.entities_key or pipe.spans_key)
     if precision is not None:
         with required("train"):
             from .accelerate import accelerate

@@ -25,6 +25,7 @@ from ..tags import TAG_MISSING, TAG_OUTSIDE, Spans, TagScheme
 from .gold import (
     aligned_negatives,
     gold_entities,
+    keep_edges,
     require_known,
     require_text,
     warn_of_misaligned,
@@ -36,7 +37,7 @@ from .layers import assign_layers
 from .overlapping_posterior import ANY, OverlappingPosterior
 from .platt_scaling import PlattScaling
 from .posterior import Posterior
-from .preset import IOB_MISSING, Preset, preset_constraints
+from .preset import IOB_OUTSIDE, Preset, preset_constraints
 
 
 class LabelChains:
@@ -107,9 +108,12 @@ class LabelChains:
         """Return the potentials of the chains, and the callback for their gradient."""
         return split(scores, len(self.scheme.tags))
 
-    def gold(self, examples: Sequence[Example]) -> tuple[NDArray[np.int64], None]:
-        """Return the gold tags of all tokens of all chains, and no hidden tags."""
-        return np.concatenate([self.gold_tags(eg).ravel() for eg in examples]), None
+    def gold(
+        self, examples: Sequence[Example]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
+        """Return gold and hidden tags of all tokens of all chains, as for `nll_with_gradient`."""
+        gold = [chain for eg in examples for chain in self.gold_tags(eg)]
+        return keep_edges(np.concatenate(gold), None, [*map(len, gold)], self.scheme)
 
     def negatives(self, examples: Sequence[Example], key: str | None) -> list[NegativeSpan]:
         """Return the negative spans of the chains.
@@ -211,5 +215,10 @@ def _missing(eg: Example, same: bool) -> NDArray[np.bool_]:
     if not same:
         return np.array([tag is None or tag == "-" for tag in eg.get_aligned_ner()], dtype=bool)
     iob, is_space = eg.reference.to_array([ENT_IOB, IS_SPACE]).T
-    missing: NDArray[np.bool_] = (iob == IOB_MISSING) & ~((is_space != 0) & iob.any())
+    # As for flat entities, a blocked token is not annotated.
+    unknown = iob != IOB_OUTSIDE
+    unknown &= ~((is_space != 0) & iob.any())
+    for ent in eg.reference.ents:
+        unknown[ent.start : ent.end] = False
+    missing: NDArray[np.bool_] = unknown
     return missing

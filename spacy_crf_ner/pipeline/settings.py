@@ -20,9 +20,7 @@ class Setting(Generic[T]):
     expected: The expected values, for the message.
     """
 
-    def __init__(
-        self, is_valid: Callable[[T], bool] = lambda _: True, expected: str = "any value"
-    ) -> None:
+    def __init__(self, is_valid: Callable[[T], bool], expected: str) -> None:
         self._is_valid, self._expected = is_valid, expected
 
     def __set_name__(self, owner: Any, name: str) -> None:
@@ -42,8 +40,14 @@ class Setting(Generic[T]):
 
     def _plain(self, pipe: Any, value: Any) -> Any:
         """Validate a value, and return it as a config has it."""
-        if not self._is_valid(value):
-            raise InputError(f"[{pipe.name}] {self._name}: expected {self._expected}, got {value}.")
+        try:
+            is_valid = self._is_valid(value)
+        except (TypeError, AttributeError):  # of another type
+            is_valid = False
+        if not is_valid:
+            raise InputError(
+                f"[{pipe.name}] {self._name}: expected {self._expected}, got {value!r}."
+            )
         return dict(value) if isinstance(value, Mapping) else value
 
 

@@ -1,6 +1,7 @@
 """Cutting long texts: every character once, at the ends of sentences, no entity lost at a cut."""
 
 import re
+from itertools import islice
 
 import pytest
 from hypothesis import given
@@ -93,3 +94,9 @@ def test_an_entity_over_a_cut_belongs_to_the_chunk_it_begins_in() -> None:
     assert (first.end, second.start) == (4, 4)
     over, after = (2, 6, "X", None), (6, 8, "Y", None)
     assert merge_entities([(first, [over]), (second, [(4, 6, "X", None), after])]) == [over, after]
+
+
+@pytest.mark.parametrize("text", ["a。bc", "。。。", "a b c"])
+def test_chunks_of_one_character_end(text) -> None:
+    chunks = islice(chunk_text(text, 1, 0), 99)
+    assert [text[chunk.start : chunk.end] for chunk in chunks] == [*text]

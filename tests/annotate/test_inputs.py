@@ -8,6 +8,7 @@ import pytest
 
 from spacy_crf_ner.annotate.inputs import ENDINGS, Sources, find_sources
 from spacy_crf_ner.annotate.storage import locate
+from spacy_crf_ner.input_error import InputError
 
 
 @pytest.fixture
@@ -182,3 +183,12 @@ def test_a_folder_that_cannot_be_listed_is_an_error(
 def test_no_input_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="got none"):
         find_sources([], locate(str(tmp_path / "out")))
+
+
+def test_a_name_that_is_not_utf8_is_told(tmp_path: Path) -> None:
+    for name in (b"\xff.txt", b"ok.txt"):
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_text("a")
+    with pytest.raises(InputError, match=r"name of a file in .*: expected UTF-8, got .*udcff"):
+        find_sources([tmp_path], locate(os.devnull))
+    with pytest.raises(InputError, match="name of an input: expected UTF-8"):
+        find_sources([os.fsdecode(os.fsencode(tmp_path) + b"/\xff.txt")], locate(os.devnull))

@@ -880,3 +880,10 @@ def test_a_file_of_which_not_all_is_read_is_closed(tmp_path: Path) -> None:
         items.close()  # type: ignore[attr-defined]
         opened = {os.path.realpath(link) for link in Path("/proc/self/fd").glob("*")}
         assert str(path) not in opened
+
+
+def test_names_of_columns_are_unicode(tmp_path: Path) -> None:
+    content = b'{"text": "a", "\\ud83d": 1}\n{"text": "b"}\n'
+    bad, good = checked(make(tmp_path / "a.jsonl", content))
+    assert bad.row is None and "expected names of columns in Unicode" in bad.reason
+    assert good.row and good.row["text"] == "b"

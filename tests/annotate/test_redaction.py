@@ -1,5 +1,6 @@
 """Redaction: every candidate is removed, and nothing else."""
 
+import json
 import random
 from pathlib import Path
 from typing import Any, List
@@ -149,3 +150,23 @@ def test_a_missing_id_is_file_and_line(model: Path, tmp_path: Path) -> None:
     ids = [record["id"] for record in srsly.read_jsonl(tmp_path / "x.jsonl")]
     path = tmp_path / "texts.jsonl"
     assert ids == [f"{path}:1", f"{path}:2", 7, "[1]"]
+
+
+def test_an_id_may_be_any_whole_number(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts.jsonl").write_text('{"id": %d, "text": "it"}\n' % 10**30)
+    result = run(model / "together", tmp_path / "texts.jsonl", tmp_path / "x.jsonl")
+    assert result.exit_code == 0, result.output
+    assert json.loads((tmp_path / "x.jsonl").read_text())["id"] == 10**30
+
+
+@pytest.mark.parametrize("command", ["redact", "monitor"])
+def test_a_text_that_is_too_long_is_told_by_its_line(
+    model: Path, tmp_path: Path, command: str
+) -> None:
+    (tmp_path / "texts.txt").write_text("it\n" + "Anna " * 200_001 + "\n")
+    arguments = [command, str(model / "careful"), str(tmp_path / "texts.txt")]
+    arguments += [str(tmp_path / "x.jsonl")] * (command == "redact")
+    result = CliRunner().invoke(app, arguments)
+    expected = "texts.txt, line 2: expected at most 1,000,000 characters, got 1,000,005"
+    assert result.exit_code == 1 and expected in " ".join(result.stderr.split())
+    assert not (tmp_path / "x.jsonl").exists()

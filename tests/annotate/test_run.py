@@ -344,3 +344,70 @@ def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path):
     with pytest.raises(TypeError):
         location.write([b"begun", "no bytes"])  # type: ignore[list-item]
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("deleted", range(14))
+def test_an_interrupted_restart_loses_no_shard(model, corpus, tmp_path, monkeypatch, deleted):
+    output = tmp_path / "out"
+    execute(model, corpus, output)
+    expected = records(output)
+    location = locate(str(output))
+
+    class Interrupted:
+        """The file system, until that number of files is deleted."""
+
+        left = deleted
+
+        def __getattr__(self, name):
+            return getattr(location.filesystem, name)
+
+        def delete_file(self, path):
+            if not self.left:
+                raise KeyboardInterrupt
+            self.left -= 1
+            location.filesystem.delete_file(path)
+
+    proxy = location._replace(filesystem=Interrupted())
+    monkeypatch.setattr(module, "locate", lambda name: proxy)
+    try:
+        execute(model, corpus, output, restart=True)
+    except KeyboardInterrupt:
+        monkeypatch.undo()
+        monkeypatch.setattr(shards, "load", lambda *arguments: spacy.load(model))
+        monkeypatch.setattr(fingerprint, "load", lambda *arguments: spacy.load(model))
+        execute(model, corpus, output, resume=True)
+    assert records(output) == expected
+
+
+@pytest.mark.parametrize("at", [0, 1, 3])
+@pytest.mark.parametrize("entities", [[1], None])
+def test_a_column_of_entities_is_an_error_of_its_record_alone(model, tmp_path, at, entities):
+    rows = [{"text": f"in Hanoi {i}"} for i in range(5)]
+    rows.insert(at, {"text": "Hanoi", "entities": entities})
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    summary = execute(model, str(path), tmp_path / "out", format="parquet")
+    assert (summary["out"], summary["errors"]) == (5, 1)
+    (error,) = errors(tmp_path / "out")
+    assert error["line"] == at + 1 and "expected no column 'entities'" in error["reason"]
+    tables = [pyarrow.parquet.read_table(each) for each in sorted((tmp_path / "out").glob("*.p*"))]
+    assert [text for each in tables for text in each["text"].to_pylist()] == [
+        f"in Hanoi {i}" for i in range(5)
+    ]
+
+
+def test_parquet_with_a_column_of_entities_is_refused_and_written_empty(model, tmp_path):
+    table = pyarrow.table({"text": ["in Hanoi"], "entities": [[1]]})
+    pyarrow.parquet.write_table(table, tmp_path / "in.parquet")
+    summary = execute(model, str(tmp_path / "in.parquet"), tmp_path / "out", format="parquet")
+    assert (summary["out"], summary["errors"]) == (0, 1)
+    (shard,) = (tmp_path / "out").glob("*.parquet")
+    assert pyarrow.parquet.read_table(shard).num_rows == 0
+
+
+def test_an_id_that_is_not_a_number_is_null_in_the_errors(model, tmp_path):
+    table = pyarrow.table({"id": [float("nan")], "text": ["poison"]})
+    pyarrow.parquet.write_table(table, tmp_path / "in.parquet")
+    execute(model, str(tmp_path / "in.parquet"), tmp_path / "out")
+    (error,) = errors(tmp_path / "out")
+    assert "NaN" not in (tmp_path / "out" / "errors.jsonl").read_text() and error["id"] is None

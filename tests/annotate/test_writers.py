@@ -176,3 +176,12 @@ def test_docs_of_spacy_have_columns_and_entities(path) -> None:
 def test_a_shard_may_be_empty(path, format) -> None:
     assert write(path, format, []) == {}
     assert path.exists()
+
+
+def test_docs_whose_columns_cannot_be_stored_are_named(path) -> None:
+    doc = spacy.blank("en")("Hanoi")
+    rows = [{"id": 10**30}, {"id": 1}, {"note": "half \ud83d"}]
+    unwritten = write(path, "spacy", rows, docs=[doc.to_bytes()] * 3)
+    assert set(unwritten) == {0, 2} and "metadata that can be stored" in unwritten[0]
+    (again,) = DocBin().from_disk(path).get_docs(spacy.blank("en").vocab)
+    assert again.user_data["meta"] == {"id": 1}

@@ -11,12 +11,15 @@ from spacy_crf_ner.cli.gold_corpus import read_examples
 from spacy_crf_ner.input_error import InputError
 
 
-def test_docs_without_tokens_are_skipped(tmp_path: Path) -> None:
+def test_docs_without_tokens_are_skipped_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     nlp = spacy.blank("en")
     docs = [Doc(nlp.vocab, ["Hanoi", "now"], ents=["B-GPE", "O"]), Doc(nlp.vocab)]
     DocBin(docs=docs).to_disk(tmp_path / "dev.spacy")
     (eg,) = read_examples(nlp, tmp_path)
     assert [ent.text for ent in eg.reference.ents] == ["Hanoi"] and not eg.predicted.ents
+    assert "1 docs without tokens" in capsys.readouterr().err
 
 
 def test_a_damaged_doc_is_an_error_with_its_file_and_number(tmp_path: Path) -> None:

@@ -680,3 +680,19 @@ def test_no_log_probability_is_above_zero_by_rounding(own: bool) -> None:
         in_logs = chain._replace(transitions=chain.transitions * 1e6)
         for each in (chain, in_logs):
             assert -1e-3 < log_likelihood(each, tags).item() <= 0.0
+
+
+def test_scores_of_long_docs_are_not_rounded() -> None:
+    """Sums of float32 lose the differences between paths."""
+    rng, scheme, T = np.random.default_rng(0), TagScheme("biluo", ("A", "B", "C", "D")), 20_000
+    C = len(scheme.tags)
+    E, A = rng.normal(0, 3, (1, T, C)).astype("f"), rng.normal(0, 1, (C, C)).astype("f")
+    zeros, mask = np.zeros(C, "f"), np.ones((1, T), dtype=bool)
+    chain = constrain(Chain(E, A, zeros, zeros, mask), *scheme.constraints)
+    exact = Chain(*(scores.astype(np.float64) for scores in chain[:4]), mask)
+    expected, score = crf.nbest(exact, 1)
+    tags, found = crf.viterbi(chain)
+    np.testing.assert_array_equal(tags, expected[:, 0])
+    np.testing.assert_allclose(found, score[:, 0], rtol=1e-12)
+    best, _ = crf.trellis(chain)
+    np.testing.assert_allclose((best[0, -1] + exact.end).max(), score[0, 0], rtol=1e-12)

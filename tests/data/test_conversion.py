@@ -753,3 +753,12 @@ def test_mutated_files_are_read_or_told(format: str, tmp_path: Path, nlp: Langua
             assert [doc.to_json() for doc in docs] == [doc.to_json() for doc in strict]
         DocBin(docs=docs, store_user_data=True).to_bytes()
     assert told > FUZZ / 20 and read > FUZZ / 20
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.spacy"])
+def test_without_a_doc_nothing_is_written(tmp_path: Path, nlp: Language, name: str) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"text": 3, "spans": []}\n{"text": 4, "spans": []}\n')
+    with pytest.raises(CorpusError, match=r"at least one doc, got none, 2 rejected\.record"):
+        data.convert([path], tmp_path / name, nlp=nlp, log=ConversionLog(repair=True))
+    assert not (tmp_path / name).exists()

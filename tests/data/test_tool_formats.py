@@ -1055,3 +1055,39 @@ def test_mutated_files_of_spacy_are_read_or_told(
         except CorpusError:
             told += 1
     assert told > FUZZ / 2
+
+
+def test_spaces_at_the_edges_of_spans_do_not_hide_how_doccano_counts(
+    tmp_path: Path, nlp: Language
+) -> None:
+    text = "😀😀😀😀 Mr Tim Cook visited Hanoi today"
+    at = [text.index("Tim") + 4, text.index("Hanoi") + 4]
+    spans = [[at[0], at[0] + 8, "PER"], [at[1], at[1] + 6, "GPE"]]  # "Hanoi ", in UTF-16
+    path = jsonl(tmp_path / "a.jsonl", {"text": text, "label": spans})
+    log = ConversionLog(repair=True, alignment="expand")
+    (doc,) = read_doccano(path, nlp, log)
+    assert said([doc]) == [(text, [("Tim Cook", "PER"), ("Hanoi", "GPE")])]
+    assert log.counts == {"repaired.utf16": 1, "repaired.whitespace": 1}
+
+
+def test_a_text_of_label_studio_is_unicode(tmp_path: Path, nlp: Language) -> None:
+    value = {"start": 2, "end": 10, "labels": ["PER"], "text": "Tim"}
+    tasks = task("\ud800 Tim Cook", value), task("Hanoi", {"start": 0, "end": 5, "labels": ["X"]})
+    with pytest.raises(CorpusError, match="record 1: expected a text, in Unicode"):
+        read_label_tasks(tmp_path / "a", nlp, *tasks)
+    log = ConversionLog(repair=True)
+    docs = read_label_tasks(tmp_path / "a", nlp, *tasks, log=log)
+    assert said(docs) == [("Hanoi", [("Hanoi", "X")])] and log.counts == {"rejected.record": 1}
+
+
+@pytest.mark.parametrize("label, right", [("PER ", "PER"), ("P\nER", "P ER"), ("A  B", "A  B")])
+def test_labels_have_no_whitespace_at_their_edges(
+    tmp_path: Path, nlp: Language, label: str, right: str
+) -> None:
+    path = jsonl(tmp_path / "a.jsonl", {"text": "Tim", "label": [[0, 3, label]]})
+    log = ConversionLog(repair=True)
+    assert said(list(read_doccano(path, nlp, log))) == [("Tim", [("Tim", right)])]
+    assert log.counts == ({} if label == right else {"repaired.label": 1})
+    if label != right:
+        with pytest.raises(CorpusError, match="expected a label without whitespace"):
+            list(read_doccano(path, nlp))

@@ -1,5 +1,9 @@
 """Gold tags: read off the gold doc where its tokens are the predicted ones, else aligned."""
 
+import math
+import random
+from typing import Any
+
 import pytest
 import spacy
 from hypothesis import given
@@ -9,6 +13,7 @@ from spacy.training import Alignment, Example
 
 from helpers import LABELS, SCHEMES, Span, annotations, properties
 from spacy_crf_ner.pipeline.gold import gold_tags, negative_spans
+from spacy_crf_ner.pipeline.label_sets import mark_annotated_labels
 from spacy_crf_ner.tags import TagScheme
 
 VOCAB = spacy.blank("en").vocab
@@ -66,3 +71,50 @@ def test_the_same_tokens_are_not_aligned(monkeypatch: pytest.MonkeyPatch) -> Non
         assert gold_tags(eg, tags, "ner").tolist() == expected
         assert list(negative_spans(eg, "wrong", tags, "ner")) == []
     assert [x for x, _ in aligned] == [["Ada", "By", "ron", "sang"]]
+
+
+def drawn_gold(rng: random.Random, words: list[str], labels: tuple[str, ...]) -> Doc:
+    """Entities, and tokens without annotation beside them."""
+    doc = Doc(VOCAB, words)
+    start = rng.randrange(len(words))
+    ent = spacy.tokens.Span(doc, start, rng.randint(start + 1, len(words)), rng.choice(labels))
+    outside = [doc[t : t + 1] for t in range(len(words)) if rng.random() < 0.3]
+    doc.set_ents([ent], default="missing")
+    rest = [span for span in outside if not (ent.start <= span.start < ent.end)]
+    doc.set_ents([], outside=rest, default="unmodified")
+    return doc
+
+
+@pytest.mark.parametrize("entities", ["flat", "overlapping"])
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("limited", [False, True])
+def test_the_loss_is_that_of_all_sets_of_entities_that_fit_gold(
+    scheme: str, entities: str, limited: bool
+) -> None:
+    """The sets, with their probabilities, are all analyses that `nbest` finds."""
+    nlp, words = spacy.blank("en"), ["Ada", "saw", "Bo", "nn"]
+    labels = ("LOC", "PER") if entities == "flat" else ("PER",)  # of one chain
+    config = {"scheme": scheme, "entities": entities, "model": {"hidden_width": 4}}
+    nlp.add_pipe("crf_ner", config=config)
+    ner: Any = nlp.get_pipe("crf_ner")
+    full = Doc(nlp.vocab, words)
+    full.set_ents([spacy.tokens.Span(full, i, i + 1, label) for i, label in enumerate(labels)])
+    nlp.initialize(lambda: [Example(Doc(nlp.vocab, words), full)])
+    rng = random.Random(0)
+    (analyses,) = ner.nbest([Doc(nlp.vocab, words)], 10**4)
+    for _ in range(30):
+        gold = drawn_gold(rng, words, labels)
+        if limited:
+            mark_annotated_labels(gold, [gold.ents[0].label_])
+        known = {(ent.start, ent.end, ent.label_) for ent in gold.ents}
+        outside = {t.i for t in gold if t.ent_iob == 2}
+        fits = 0.0
+        for analysis in analyses:
+            ents = {(ent.start, ent.end, ent.label_) for ent in analysis.ents}
+            others = [e for e in ents - known if not (limited and e[2] != gold.ents[0].label_)]
+            at = {t for start, end, _ in others for t in range(start, end)}
+            fits += analysis.probability * (known <= ents and not at & outside)
+        eg = Example(Doc(nlp.vocab, words), gold)
+        loss, _ = ner.get_loss([eg], ner.model.predict([eg.predicted]))
+        assert loss == pytest.approx(-math.log(fits), abs=1e-4)
+        assert ner.log_likelihoods([eg]) == pytest.approx([math.log(fits)], abs=1e-4)

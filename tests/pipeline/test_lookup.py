@@ -1,9 +1,15 @@
 """The `crf_ner` component is found by its name, or as the only one."""
 
+from pathlib import Path
+
 import pytest
 import spacy
 from spacy.language import Language
+from spacy.tokens import Doc
+from spacy.training import Example
 
+from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.pipeline.load import load
 from spacy_crf_ner.pipeline.lookup import find_recognizer, require_recognizer
 
 
@@ -32,3 +38,15 @@ def test_where_there_is_none_only_one_of_the_two_minds() -> None:
     assert find_recognizer(pipeline()) is None
     with pytest.raises(ValueError, match=r"got one with \['sentencizer'\]"):
         require_recognizer(pipeline())
+
+
+def test_flat_components_need_keys_of_their_own_for_candidates(tmp_path: Path) -> None:
+    nlp = spacy.blank("en")
+    for name in ("a", "b"):
+        nlp.add_pipe("crf_ner", name=name, config={"spans_key": "sc"})
+    doc = Doc(nlp.vocab, ["Hanoi"], ents=["B-GPE"])
+    with pytest.raises(InputError, match="a key of its own, got 'sc', which 'b' writes too"):
+        nlp.initialize(lambda: [Example(Doc(nlp.vocab, ["Hanoi"]), doc)])
+    nlp.to_disk(tmp_path)
+    with pytest.raises(InputError, match="a key of its own"):
+        load(str(tmp_path))

@@ -771,3 +771,28 @@ def test_it_listens_is_frozen_and_is_given_layers_of_its_own(
         doc = again(Doc(again.vocab, words=WORDS))
         assert found(doc) == before
         assert doc.spans["sc"].attrs["scores"].tolist() == pytest.approx(scores, abs=1e-4)
+
+
+def test_a_label_that_is_refused_changes_nothing() -> None:
+    nlp = pipeline(layers=2)
+    nlp.initialize(lambda: [example(nlp)])
+    ner: Any = nlp.get_pipe("crf_ner")
+    before = ner.labels
+    for wrong in (f"{before[0]} (layer 2)", "!PER", ""):
+        with pytest.raises(InputError):
+            ner.add_label(wrong)
+        assert ner.labels == before
+    nlp("Oslo")
+
+
+@pytest.mark.parametrize("words", [["Oslo", "won"], ["Os", "lo", "won"]])
+def test_a_blocked_token_is_not_annotated(words: list[str]) -> None:
+    """As for flat entities, whatever the tokens of the predicted doc."""
+    nlp = pipeline()
+    nlp.initialize(lambda: [example(nlp)])
+    ner: Any = nlp.get_pipe("crf_ner")
+    spaces = [True, False] if len(words) == 2 else [False, True, False]
+    gold = Doc(nlp.vocab, ["Oslo", "won"])
+    gold.set_ents([], blocked=[gold[1:2]], default="outside")
+    tags = ner.chains.gold_tags(Example(Doc(nlp.vocab, words, spaces), gold))
+    assert (tags[:, -1] < 0).all() and (tags[:, :-1] == 0).all()

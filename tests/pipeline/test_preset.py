@@ -739,3 +739,23 @@ def test_a_posterior_of_no_span_or_label_is_an_error(
 
 def test_of_no_spans_there_are_no_posteriors(trained: Language) -> None:
     assert trained.get_pipe("crf_ner").span_posteriors(doc_of(trained), []) == []
+
+
+@pytest.mark.parametrize("scheme", ["biluo", "bio", "io"])
+def test_parts_and_unions_of_preset_entities_are_none(scheme: str) -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", config={"scheme": scheme, "model": {"hidden_width": 4}})
+    words = ["Anna", "Carl", "came"]
+    gold = Doc(nlp.vocab, words, ents=["B-PER", "O", "O"])
+    nlp.initialize(lambda: [Example(Doc(nlp.vocab, words), gold)])
+    ner: Any = nlp.get_pipe("crf_ner")
+    both, first, second = (0, 2, "PER"), (0, 1, "PER"), (1, 2, "PER")
+    doc = Doc(nlp.vocab, words, ents=["B-PER", "B-PER", ""])
+    asked = [Span(doc, *span) for span in (first, second, both)]
+    assert ner.span_posteriors(doc, asked) == pytest.approx([1.0, 1.0, 0.0])
+    doc = Doc(nlp.vocab, words, sent_starts=[True, True, False])
+    doc.set_ents([Span(doc, *both)], default="missing")
+    asked = [Span(doc, *span) for span in (both, first, second)]
+    with pytest.warns(UserWarning, match="crosses a sentence start"):
+        found = ner.span_posteriors(doc, asked)
+    assert found == pytest.approx([1.0, 0.0, 0.0])

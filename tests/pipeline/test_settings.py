@@ -225,3 +225,20 @@ def test_a_scheme_that_does_not_fit_the_weights_is_an_error(saved: Path) -> None
     nlp = spacy.load(saved, config={"components.ner.scheme": "bio"})
     with pytest.raises(InputError, match=r"expected a model of 7 tags .*'bio', got one of 13"):
         nlp(TEXT)
+
+
+WRONG_TYPES = [("threshold", "a"), ("threshold", None), ("thresholds", {"PERSON": "x"})]
+WRONG_TYPES += [("thresholds", 3), ("spans_key", 3), ("incorrect_spans_key", 5), ("decode", [])]
+WRONG_TYPES += [("overwrite", "yes"), ("confidence", None), ("temperature", "a")]
+WRONG_TYPES += [("platt_intercept", "a"), ("span_threshold", "a"), ("candidate_threshold", None)]
+
+
+@pytest.mark.parametrize("name, value", WRONG_TYPES)
+def test_a_setting_of_another_type_is_refused_as_in_a_config(
+    saved: Path, name: str, value: Any
+) -> None:
+    nlp = spacy.load(saved)
+    before = configured(nlp, name)
+    with pytest.raises(InputError, match=rf"\[ner\] {name}: expected "):
+        setattr(ner_of(nlp), name, value)
+    assert configured(nlp, name) == before

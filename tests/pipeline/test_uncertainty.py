@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from overlapping import TEXT, make_overlapping
+from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.crf_ner import CRFEntityRecognizer
 
 
@@ -52,3 +53,18 @@ def test_entropy_of_overlapping_entities_is_that_of_all_their_chains() -> None:
     assert found[0].entropy == pytest.approx(expected, rel=1e-5)
     assert found[1].entropy == 0.0
     assert {span for span, _ in found[0].entities} == {(0, 1, "LOC"), (0, 1, "ORG")}
+
+
+def test_only_spans_of_the_text_have_a_probability(trained) -> None:
+    pipe, doc = recognizer_of(trained), trained.make_doc("Tim Cook saw Apple")
+    label = pipe.labels[0]
+    with pytest.raises(InputError, match="`char_span` returns None"):
+        pipe.span_posteriors(doc, [doc.char_span(0, 6, label)])
+    other = trained.make_doc("Ada Cook saw Apple")
+    with pytest.raises(InputError, match="expected spans of the doc 'Tim Cook saw Apple'"):
+        pipe.span_posteriors(doc, [other.char_span(0, 8, label)])
+    same = trained.make_doc(doc.text).char_span(0, 8, label)
+    own = doc.char_span(0, 8, label)
+    assert pipe.span_posteriors(doc, [same]) == pipe.span_posteriors(doc, [own])
+    with pytest.raises(InputError, match=r"n: expected a whole number, 1 or more, got 2\.5"):
+        pipe.nbest([doc], 2.5)
