@@ -104,7 +104,7 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
         """
         docs = list(docs)
         if not isinstance(n, int) or n < 1:
-            raise InputError(f"[{self.name}] n: expected a whole number, 1 or more, got {n!r}.")
+            raise InputError(f"[{self.name}] n: expected 1 or more, a whole number, got {n!r}.")
         result = []
         for doc, ranked in zip(docs, self._posterior(docs).nbest(n) if docs else []):
             preset = () if self.overwrite else doc.ents

@@ -221,11 +221,7 @@ class Posterior:
         longer[:, 0] = to_left[tags[:, 0]]
         longer[rows, lengths + 1] = to_right[tags[rows, lengths - 1]]
         boundaries = self._boundaries.cumsum()
-        preset = np.append(0, self._constraints.preset.cumsum())
         whole = boundaries[spans.ends - 1] == boundaries[spans.starts]
-        whole &= (
-            preset[spans.ends] == preset[spans.starts]
-        )  # other parts of preset entities are none
         extends_left = (longer[:, 0] >= 0) & ~self._boundaries[spans.starts]
         extends_right = (longer[rows, lengths + 1] >= 0) & ~self._boundaries[spans.ends]
         p = np.zeros(len(tags))

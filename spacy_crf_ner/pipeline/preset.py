@@ -26,7 +26,8 @@ class DecodingConstraints:
     """Constraints on decoding the docs of a batch.
 
     allowed: (N, C) bool, the tags that are allowed at the tokens; None for all.
-    boundaries: (N,) bool, tokens that cannot continue an entity: sentence starts and first tokens.
+    boundaries: (N,) bool, tokens that cannot continue an entity: sentence starts, first tokens, and
+        those that begin preset entities or follow them.
     preset: (N,) bool, tokens whose annotation is kept, not predicted.
     """
 
@@ -128,3 +129,7 @@ def _apply_preset(
                 begin = max(neighbour, ent.start)
                 if 0 <= neighbour < len(doc) and not preset[neighbour] and not boundaries[begin]:
                     allowed[neighbour] &= tags[neighbour - first]
+    for ent, _ in ents:  # neither a part nor a union of them is an entity
+        boundaries[ent.start : ent.end] = False
+        boundaries[ent.start] = True
+        boundaries[ent.end : ent.end + 1] = True

@@ -121,5 +121,7 @@ def test_a_span_below_the_threshold_of_its_label_takes_no_place(unsure: Any) -> 
 
 
 def test_an_unknown_decoding_is_refused(unsure: Any) -> None:
-    with pytest.raises(ValueError, match=r"\[ner\] decode: expected viterbi or f_score, got best"):
+    with pytest.raises(
+        ValueError, match=r"\[ner\] decode: expected viterbi or f_score, got 'best'"
+    ):
         unsure.get_pipe("ner").decode = "best"

@@ -66,5 +66,5 @@ def test_only_spans_of_the_text_have_a_probability(trained) -> None:
     same = trained.make_doc(doc.text).char_span(0, 8, label)
     own = doc.char_span(0, 8, label)
     assert pipe.span_posteriors(doc, [same]) == pipe.span_posteriors(doc, [own])
-    with pytest.raises(InputError, match=r"n: expected a whole number, 1 or more, got 2\.5"):
+    with pytest.raises(InputError, match=r"n: expected 1 or more, a whole number, got 2\.5"):
         pipe.nbest([doc], 2.5)
