@@ -10,6 +10,7 @@ from ..annotate.run import require_packages
 from ..annotate.settings import Settings
 from ..evaluation.drift import SAMPLE
 from ..evaluation.guarantees import drift
+from ..input_error import InputError
 from ..pipeline.load import load
 from ..pipeline.lookup import require_recognizer
 from .console import print_table
@@ -44,8 +45,15 @@ def monitor(
     nlp = load(model, gpu_id, precision)
     name = require_recognizer(nlp, component)
     settings = Settings(text_column=text_column, whole_files=whole_files)
-    texts = [text for text, _ in read_texts(inputs, settings, max_length=nlp.max_length)]
-    texts = random.Random(0).sample(texts, min(SAMPLE, len(texts)))
+    found = list(read_texts(inputs, settings))
+    found = random.Random(0).sample(found, min(SAMPLE, len(found)))
+    for text, key in found:
+        if isinstance(text, str) and len(text) > nlp.max_length:
+            raise InputError(
+                f"{key}: expected at most {nlp.max_length:,} characters, got {len(text):,}. "
+                "Split the text, or leave it out."
+            )
+    texts = [text for text, _ in found]
     with nlp.select_pipes(disable=nlp.pipe_names[nlp.pipe_names.index(name) :]):
         docs = list(nlp.pipe(texts))
     rows = drift(nlp, docs, name)

@@ -119,11 +119,18 @@ def _contradicts(
 def _contested(doc: Doc, answer: Doc, known: Known, denied: set[SpanOffsets]) -> set[SpanOffsets]:
     """Find the entities about which an answer differs from earlier ones."""
 
+    now, own = _covered(doc, answer), annotated_labels(answer)
+    # Only an answer about the whole text, and more labels, adds to what earlier ones say.
+    adds = own is not None and own.union([ALL]).issuperset(known)
+    adds &= all(now[token.i] or token.is_space for token in doc)
+
     def told(ent: SpanOffsets) -> NDArray[np.bool_]:
         start, end, label = ent
-        return (known[ALL] | known[label])[start:end]
+        found = np.zeros(end - start, dtype=bool)
+        for each in (ALL, label) if adds else [*known]:
+            found |= known[each][start:end]
+        return found
 
-    now = _covered(doc, answer)
     ents = {_key(ent) for ent in _aligned(doc, answer.ents)}
     before = {_key(ent) for ent in doc.ents if told(_key(ent)).all()}
     no = {_key(span) for span in _aligned(doc, answer.spans.get(INCORRECT, ()))}

@@ -189,7 +189,8 @@ def _valid_spans(
         start, end = trim_whitespace(text, span.start, span.end)
         if (start, end) != (span.start, span.end):
             log.repaired("whitespace", _error(text, span, *WHITESPACE))
-        label = " ".join(line.strip() for line in (span.label or "").splitlines())
+        lines = (line.strip() for line in (span.label or "").splitlines())
+        label = " ".join(filter(None, lines))
         if label != (span.label or ""):
             log.repaired("label", _error(text, span, *LABEL))
         span = span._replace(start=start, end=end, label=label)

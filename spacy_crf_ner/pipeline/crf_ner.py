@@ -25,7 +25,7 @@ from .gold import collect_labels
 from .interval_scheduling import Candidate, best_beside
 from .label_sets import KEY as ANNOTATED
 from .listeners import require_upstream
-from .lookup import require_own_key
+from .lookup import recognizers, require_own_key
 from .overlapping import LabelChains
 from .settings import FittedSetting, Setting
 from .spacy_internals import check_lexeme_norms, remember_pipeline
@@ -275,7 +275,8 @@ class CRFEntityRecognizer(TeachablePipe):
         check_lexeme_norms(self.vocab, self.name)
         if nlp is not None:
             require_upstream(self, nlp)
-            require_own_key(nlp, self, self.entities_key or self.spans_key)
+            require_own_key(nlp, self, self.entities_key)
+            require_own_key(nlp, self, self.spans_key, recognizers(nlp))
         if labels is None:
             keys = self.incorrect_spans_key, self.entities_key
             labels = collect_labels(get_examples(), self.name, *keys)

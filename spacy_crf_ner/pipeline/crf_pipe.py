@@ -103,7 +103,7 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
         Raises InputError for n below 1, and as `predict`.
         """
         docs = list(docs)
-        if not isinstance(n, int) or n < 1:
+        if not isinstance(n, int | np.integer) or n < 1:
             raise InputError(f"[{self.name}] n: expected 1 or more, a whole number, got {n!r}.")
         result = []
         for doc, ranked in zip(docs, self._posterior(docs).nbest(n) if docs else []):
@@ -165,7 +165,9 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
         """
         spans = [*spans]
         for span in spans:
-            if span is None or (span.doc is not doc and span.doc.text != doc.text):
+            if span is None or (
+                span.doc is not doc and span.doc.text.rstrip() != doc.text.rstrip()
+            ):
                 raise InputError(
                     f"[{self.name}] span_posteriors: expected spans of the doc {doc.text[:60]!r}, "
                     f"got {span!r}. `char_span` returns None for characters that are not whole "

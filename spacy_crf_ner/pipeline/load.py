@@ -17,9 +17,9 @@ def load(model: str, gpu_id: int = -1, precision: str | None = None) -> Language
     gpu_id: The GPU to use; -1 for the CPU.
     precision: As in `spacy_crf_ner.accelerate`; None for the one saved with the pipeline.
 
-    Raises InputError if there is no such GPU, for a pipeline that spaCy cannot load, for components
-    that write to the same key of `doc.spans`, and as `accelerate` does; OSError if there is no such
-    pipeline.
+    Raises InputError if there is no such GPU, for a pipeline that spaCy cannot load, for `crf_ner`
+    components that write to the same key of `doc.spans`, and as `accelerate` does; OSError if there
+    is no such pipeline.
     """
     if gpu_id >= 0:
         with required("train"):
@@ -41,9 +41,10 @@ def load(model: str, gpu_id: int = -1, precision: str | None = None) -> Language
         raise InputError(
             f"{model}: expected a pipeline that spaCy can load, got one that fails. {hint}{error}"
         ) from error
-    for name in recognizers(nlp):
+    names = recognizers(nlp)
+    for name in names:
         pipe = recognizer(nlp, name)
-        require_own_key(nlp, pipe, pipe.entities_key or pipe.spans_key)
+        require_own_key(nlp, pipe, pipe.entities_key or pipe.spans_key, names)
     if precision is not None:
         with required("train"):
             from .accelerate import accelerate

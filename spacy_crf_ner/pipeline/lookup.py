@@ -1,5 +1,6 @@
 """Find the `crf_ner` component of a pipeline, and those that write to the same spans."""
 
+from collections.abc import Container
 from typing import TYPE_CHECKING, cast
 
 from spacy.language import Language
@@ -49,9 +50,19 @@ def recognizer(nlp: Language, name: str | None = None) -> "CRFEntityRecognizer":
     return cast("CRFEntityRecognizer", nlp.get_pipe(require_recognizer(nlp, name)))
 
 
-def require_own_key(nlp: Language, pipe: "CRFEntityRecognizer", key: str | None) -> None:
-    """Raise InputError if another component of the pipeline writes to `doc.spans[key]` too."""
+def require_own_key(
+    nlp: Language,
+    pipe: "CRFEntityRecognizer",
+    key: str | None,
+    among: Container[str] | None = None,
+) -> None:
+    """Raise InputError if another component of the pipeline writes to `doc.spans[key]` too.
+
+    among: The names of the components to look at; None for all.
+    """
     for name, other in nlp.pipeline if key is not None else ():
+        if among is not None and name not in among:
+            continue
         written = (getattr(other, each, None) for each in ("entities_key", "spans_key", "key"))
         if other is not pipe and key in written:
             raise InputError(

@@ -109,6 +109,7 @@ class Posterior:
         best, backpointers = crf.trellis(self._chain)
         path, _ = crf.viterbi(self._chain)
         marginals = self._passes.marginals().astype(np.float32)
+        best = best.astype(np.float32)
         arrays: tuple[NDArray[Any], ...] = best, backpointers, path, marginals
         of_doc = (array[doc, : len(emissions)] for array in arrays)
         return Trellis(self._scheme.tags, emissions, *of_doc)

@@ -167,6 +167,7 @@ def test_a_text_that_is_too_long_is_told_by_its_line(
     arguments = [command, str(model / "careful"), str(tmp_path / "texts.txt")]
     arguments += [str(tmp_path / "x.jsonl")] * (command == "redact")
     result = CliRunner().invoke(app, arguments)
-    expected = "texts.txt, line 2: expected at most 1,000,000 characters, got 1,000,005"
+    place = "texts.txt, line 2" if command == "redact" else "texts.txt:2"
+    expected = f"{place}: expected at most 1,000,000 characters, got 1,000,005"
     assert result.exit_code == 1 and expected in " ".join(result.stderr.split())
     assert not (tmp_path / "x.jsonl").exists()

@@ -1080,7 +1080,9 @@ def test_a_text_of_label_studio_is_unicode(tmp_path: Path, nlp: Language) -> Non
     assert said(docs) == [("Hanoi", [("Hanoi", "X")])] and log.counts == {"rejected.record": 1}
 
 
-@pytest.mark.parametrize("label, right", [("PER ", "PER"), ("P\nER", "P ER"), ("A  B", "A  B")])
+@pytest.mark.parametrize(
+    "label, right", [("PER ", "PER"), ("\nPER", "PER"), ("P\n\nER", "P ER"), ("A  B", "A  B")]
+)
 def test_labels_have_no_whitespace_at_their_edges(
     tmp_path: Path, nlp: Language, label: str, right: str
 ) -> None:

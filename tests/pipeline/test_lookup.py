@@ -50,3 +50,13 @@ def test_flat_components_need_keys_of_their_own_for_candidates(tmp_path: Path) -
     nlp.to_disk(tmp_path)
     with pytest.raises(InputError, match="a key of its own"):
         load(str(tmp_path))
+
+
+def test_other_components_may_add_to_the_spans_of_a_trained_one(tmp_path: Path) -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", config={"spans_key": "sc", "model": {"hidden_width": 4}})
+    doc = Doc(nlp.vocab, ["Hanoi"], ents=["B-GPE"])
+    nlp.initialize(lambda: [Example(Doc(nlp.vocab, ["Hanoi"]), doc)])
+    nlp.add_pipe("span_ruler", config={"spans_key": "sc", "overwrite": False})
+    nlp.to_disk(tmp_path)
+    assert load(str(tmp_path)).pipe_names == ["crf_ner", "span_ruler"]

@@ -66,5 +66,8 @@ def test_only_spans_of_the_text_have_a_probability(trained) -> None:
     same = trained.make_doc(doc.text).char_span(0, 8, label)
     own = doc.char_span(0, 8, label)
     assert pipe.span_posteriors(doc, [same]) == pipe.span_posteriors(doc, [own])
+    spaced = trained.make_doc(doc.text + " ").char_span(0, 8, label)
+    assert pipe.span_posteriors(doc, [spaced]) == pipe.span_posteriors(doc, [own])
+    assert len(pipe.nbest([doc], np.int64(2))[0]) == 2
     with pytest.raises(InputError, match=r"n: expected 1 or more, a whole number, got 2\.5"):
         pipe.nbest([doc], 2.5)
