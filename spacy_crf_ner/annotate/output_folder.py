@@ -104,7 +104,7 @@ class ShardFolder:
             n for n in _names(self.location) if n.startswith("part-") or n in (ERRORS, SUMMARY)
         )
         files = [self.state / name for name in state] + [self.location / name for name in shards]
-        if self.read_fingerprint() is not None:
+        if FINGERPRINT in _names(self.state):
             files.append(self.state / FINGERPRINT)
         for file in files:
             file.filesystem.delete_file(file.path)

@@ -53,7 +53,7 @@ def to_docbin(rows: list[Row], docs: list[bytes], schema: "Schema | None") -> Wr
         doc = Doc(vocab).from_bytes(content)
         meta = {name: value for name, value in row.items() if name != ENTITIES}
         try:
-            store_meta(f"row {i}", doc, json.loads(json_line(meta)))
+            store_meta("its columns", doc, json.loads(json_line(meta)))
         except CorpusError as problem:
             unwritten[i] = str(problem)
         else:
