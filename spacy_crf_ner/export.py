@@ -40,9 +40,10 @@ def export_pipeline(nlp: Language, precision: str = "fp32") -> Language:
         the transformer, and drops guarantees: calibrate the result.
 
     Returns the pipeline, for `nlp.to_disk`.
-    Raises InputError for a pipeline without `crf_ner`, for other components and layers that need
-    torch, for an unknown precision, for missing packages of the extras `train` and `int8`, for int8
-    without a transformer, for a network that ONNX cannot express, and as `guarantees`.
+    Raises InputError for a pipeline without `crf_ner` or with a disabled one, for other
+    components and layers that need torch, for an unknown precision, for missing packages of the
+    extras `train` and `int8`, for int8 without a transformer, for a network that ONNX cannot
+    express, and as `guarantees`.
     """
     if precision not in PRECISIONS:
         raise InputError(f"precision: expected one of {[*PRECISIONS]}, got {precision!r}.")
@@ -56,6 +57,12 @@ def export_pipeline(nlp: Language, precision: str = "fp32") -> Language:
             f"component: expected a pipeline with a {FACTORY} component, got one with "
             f"{nlp.component_names}. Export a pipeline that has this component."
         )
+    for name in names:
+        if name not in nlp.pipe_names:
+            raise InputError(
+                f"[{name}] expected an enabled component, got a disabled one. Enable it with "
+                "nlp.enable_pipe, or remove it from the pipeline."
+            )
     shared = _shared_transformers(nlp, names)
     export = _Export(nlp, precision == "int8")
     made = {name: export.model(name) for name in names}
@@ -87,6 +94,8 @@ def export_pipeline(nlp: Language, precision: str = "fp32") -> Language:
 
 def _shared_transformers(nlp: Language, recognizers: list[str]) -> list[str]:
     """Find the transformers that recognizers listen to; raise InputError for other use of torch."""
+    from .ml.transformer.spacy_transformers_internals import TransformerModel
+
     found = []
     for name, pipe in nlp.components:
         model = getattr(pipe, "model", None)
@@ -94,7 +103,8 @@ def _shared_transformers(nlp: Language, recognizers: list[str]) -> list[str]:
             continue
         listeners = getattr(pipe, "listening_components", [])
         others = [each for each in listeners if each not in recognizers]
-        if not listeners or others:
+        is_transformer = any(isinstance(node, TransformerModel) for node in model.walk())
+        if not listeners or others or not is_transformer:
             needing = f"{', '.join(others)}, which need" if others else f"{name!r}, which needs"
             raise InputError(
                 f"expected no component that needs torch but {FACTORY}, and a transformer for it "

@@ -483,6 +483,24 @@ def test_other_vectors_of_torch_are_named() -> None:
     refused(nlp, "got 'spacy-crf-ner.RNNEncoder.v1', which needs torch")
 
 
+@pytest.mark.parametrize("name", ["CharWordEmbed", "RNNEncoder"])
+def test_a_shared_layer_of_torch_that_is_no_transformer_is_named(name: str) -> None:
+    more = {} if name == "CharWordEmbed" else {"hidden_width": 8, "tok2vec": TOK2VEC}
+    shared = {"@architectures": f"spacy-crf-ner.{name}.v1", **more}
+    width = 16 if more else 175
+    listener = {"@architectures": "spacy.Tok2VecListener.v1", "width": width, "upstream": "*"}
+    nlp = spacy.blank("en")
+    nlp.add_pipe("tok2vec", config={"model": shared})
+    nlp.add_pipe("crf_ner", config={"model": {**MODEL, "tok2vec": listener}})
+    nlp.initialize(lambda: make_examples(nlp))
+    refused(nlp, "got 'tok2vec', which needs torch")
+
+
+def test_a_disabled_recogniser_is_named(trained: Language) -> None:
+    with trained.select_pipes(disable="crf_ner"):
+        refused(trained, r"\[crf_ner\] expected an enabled component, got a disabled one")
+
+
 def test_a_slow_tokenizer_is_named(phobert: str) -> None:
     nlp = make_over_phobert(phobert)
     nlp.add_pipe("crf_ner", config={"model": {**MODEL, "tok2vec": LISTENER}})

@@ -51,7 +51,7 @@ class FlairTagger(System):
             out,
             learning_rate=rate,
             decoder_learning_rate=HEAD * rate,
-            warmup_fraction=WARMUP,
+            warmup_fraction=min(1.0, WARMUP / steps),
             mini_batch_size=round(len(drawn) / steps),
             max_epochs=1,
         )

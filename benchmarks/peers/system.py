@@ -18,7 +18,7 @@ Entity = Tuple[int, int, str]  # characters, label
 Record = Dict[str, Any]  # text; tokens as (start, end) and ents as Entity, in characters
 
 WORDS = 1000  # padded, in a batch of training
-WARMUP = 0.25  # of the steps of training, as in the shipped configs at 200 steps
+WARMUP = 50  # steps, as in the shipped configs
 HEAD = 10  # times the transformer's learning rate
 
 
@@ -128,7 +128,7 @@ def _shuffled(records: List[Record], rng: random.Random) -> Iterator[List[Record
 
 def learning_rate(step: int, steps: int) -> float:
     """Return the factor on the learning rate at a step: linear warm-up, then linear decay."""
-    warmup = max(1, round(WARMUP * steps))
+    warmup = min(WARMUP, steps)
     return min((step + 1) / warmup, (steps - step) / max(1, steps - warmup))
 
 

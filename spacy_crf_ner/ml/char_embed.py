@@ -94,14 +94,13 @@ class CharLSTM(nn.Module):
         self.lstm = nn.LSTM(nI, nO // 2, batch_first=True, bidirectional=True)
 
     def forward(self, letters: Tensor, chars: Tensor) -> Tensor:
-        """Encode words, as `CharCNN` does: (U, nO)."""
+        """Encode words, as `CharCNN` does: (U, nO), also if the LSTM computes in 16 bits."""
         lengths = (chars > 0).sum(1).cpu()
-        packed = pack_padded_sequence(
-            F.embedding(chars, letters), lengths, batch_first=True, enforce_sorted=False
-        )
+        vectors = F.embedding(chars, letters).to(self.lstm.all_weights[0][0].dtype)
+        packed = pack_padded_sequence(vectors, lengths, batch_first=True, enforce_sorted=False)
         flatten_weights(self.lstm)
         last = self.lstm(packed)[1][0]  # (2, U, nO / 2)
-        return cast(Tensor, last.transpose(0, 1).flatten(1))
+        return cast(Tensor, last.transpose(0, 1).flatten(1).to(letters.dtype))
 
 
 class WordEmbedding(nn.Module):

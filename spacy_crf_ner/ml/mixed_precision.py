@@ -42,7 +42,7 @@ def in_bfloat16(mixed_precision: MixedPrecision) -> bool:
 
 def in_float16(mixed_precision: MixedPrecision) -> bool:
     """Return whether this setting is float16, with scaled gradients, on the device in use."""
-    return mixed_precision is True and not in_bfloat16(mixed_precision)
+    return mixed_precision is True and on_gpu() and not has_fast_bf16()
 
 
 def module_of(shim: Any) -> nn.Module | None:

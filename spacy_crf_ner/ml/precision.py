@@ -10,10 +10,10 @@ from functools import cache
 from math import prod
 from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 import torch
-from thinc.api import ArgsKwargs, Optimizer, PyTorchShim
+from thinc.api import ArgsKwargs, Optimizer, PyTorchShim, Shim
 from torch import nn
 
 from ..input_error import InputError
@@ -113,7 +113,8 @@ def _linear_in(linear: nn.Linear, X: torch.Tensor, precision: str) -> Callable[.
 
 def largest_weight(module: nn.Module) -> tuple[int, int] | None:
     """Return the shape of the largest matrix of a module, without embeddings, or None."""
-    layers = (layer for layer in module.modules() if not isinstance(layer, nn.Embedding))
+    tables = nn.Embedding, nn.EmbeddingBag
+    layers = (layer for layer in module.modules() if not isinstance(layer, tables))
     weights = (weight for layer in layers for weight in layer.parameters(recurse=False))
     shapes = [(w.shape[0], w.shape[1]) for w in weights if w.dim() == 2]
     return max(shapes, key=prod, default=None)
@@ -197,10 +198,17 @@ class PredictionShim(PyTorchShim):
         self._inference = None
 
     def finish_update(self, optimizer: Optimizer) -> None:
-        """Update the weights with their gradients."""
+        """Update the weights with their gradients.
+
+        optimizer: Or the function by which `nlp.rehearse` collects gradients. It keeps them, and
+            gets copies, as the shim sets its own to zero.
+        """
         self.invalidate()
         if update_together(self, optimizer):
             return
+        if not isinstance(optimizer, Optimizer):
+            collect: Any = optimizer
+            optimizer = cast(Optimizer, lambda key, weights, d: collect(key, weights, d.copy()))
         with keep_storage(self._model):
             super().finish_update(optimizer)
 
@@ -226,3 +234,8 @@ class PredictionShim(PyTorchShim):
     def __getstate__(self) -> dict[str, Any]:
         """Return the state to copy, without the module to predict with."""
         return {**self.__dict__, "_inference": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Set the state of a copy. Its id is new: optimizers keep moments by the id."""
+        self.__dict__.update(state)
+        self.id = Shim(None).id

@@ -186,7 +186,7 @@ class TorchShim(MixedPrecisionShim, PredictionShim):
     make_inference_module = staticmethod(cast_recurrent)
 
     def __init__(self, build: Build, mixed_precision: MixedPrecision = False) -> None:
-        float16 = on_gpu() and in_float16(mixed_precision)
+        float16 = in_float16(mixed_precision)
         super().__init__(
             None,
             mixed_precision=float16,
@@ -223,17 +223,9 @@ class TorchShim(MixedPrecisionShim, PredictionShim):
         return get_torch_default_device() if weights is None else weights.device
 
     def finish_update(self, optimizer: Optimizer) -> None:
-        """Update the weights with their gradients.
-
-        optimizer: Or the function by which `nlp.rehearse` collects gradients. It keeps them, and
-            gets copies, as the shim sets its own to zero.
-        """
-        if module_of(self) is None:
-            return
-        if not isinstance(optimizer, Optimizer):
-            collect: Any = optimizer
-            optimizer = cast(Optimizer, lambda key, weights, d: collect(key, weights, d.copy()))
-        super().finish_update(optimizer)
+        """Update the weights with their gradients, if the module is built."""
+        if module_of(self) is not None:
+            super().finish_update(optimizer)
 
 
 def _serialize(module: nn.Module | None) -> bytes:

@@ -158,22 +158,25 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
     def span_posteriors(self, doc: Doc, spans: Iterable[Span]) -> list[float]:
         """Compute for each span the probability that it is an entity of its label.
 
-        Preset annotation is kept: preset entities of the doc have probability 1.0.
+        Preset annotation is kept: preset entities of the doc have probability 1.0. A span of a doc
+        with the same text and other tokens is the span of its characters.
 
-        Raises InputError for an empty span or an unknown label, for a span of another text, and as
-        `predict`.
+        Raises InputError for an empty span or an unknown label, for a span of another text or of
+        parts of tokens, and as `predict`.
         """
-        spans = [*spans]
+        asked = []
         for span in spans:
-            if span is None or (
-                span.doc is not doc and span.doc.text.rstrip() != doc.text.rstrip()
-            ):
+            own: Span | None = span
+            if span is not None and span.doc is not doc:
+                same = span.doc.text.rstrip() == doc.text.rstrip()
+                own = doc.char_span(span.start_char, span.end_char, span.label_) if same else None
+            if own is None:
                 raise InputError(
                     f"[{self.name}] span_posteriors: expected spans of the doc {doc.text[:60]!r}, "
                     f"got {span!r}. `char_span` returns None for characters that are not whole "
                     "tokens."
                 )
-        asked = [(span.start, span.end, span.label_) for span in spans]
+            asked.append((own.start, own.end, own.label_))
         for start, end, label in asked:
             if start == end or label not in self.labels:
                 raise InputError(

@@ -11,6 +11,7 @@ from spacy.util import resolve_dot_names
 from thinc.api import Config
 
 from ..input_error import InputError
+from ..ml.random_state import kept_random_state
 from ..pipeline.calibrated_pipe import CALIBRATION, read_by_earlier
 from ..pipeline.gold import gold_entities
 from ..pipeline.lookup import recognizer, recognizers
@@ -60,11 +61,9 @@ def without_calibration(config: Config) -> None:
 def _read_dev(nlp: Language) -> list[Example]:
     """Read the dev corpus; a reader that shuffles must not change the random numbers of others."""
     config = nlp.config.interpolate()
-    state = random.getstate()
-    (dev,) = resolve_dot_names(config, [config["training"]["dev_corpus"]])
-    examples = list(dev(nlp))
-    random.setstate(state)
-    return examples
+    with kept_random_state():
+        (dev,) = resolve_dot_names(config, [config["training"]["dev_corpus"]])
+        return list(dev(nlp))
 
 
 def _calibrated(nlp: Language) -> Iterator[str]:

@@ -19,6 +19,7 @@ from ..input_error import InputError
 from ..pipeline.lookup import recognizer, recognizers
 from .calibration import without_calibration
 from .labelled_corpora import READER as LABELLED
+from .rehearsal import CALLBACK as REHEARSAL
 from .taught_corpus import READER as TAUGHT
 
 DEV = 0.1  # the share of the training docs that choose the checkpoint
@@ -116,10 +117,14 @@ def known_negatives(doc: Doc, key: str | None, labels: Collection[str]) -> Doc:
 def with_corpora(config: Config, folder: Path) -> Config:
     """Replace the paths of both corpora; who holds out a fold calibrates on it.
 
+    Rehearsal is left out, as the weights are new.
+
     Raises InputError for a config whose corpora have no path.
     """
     own = deepcopy(config)
     without_calibration(own)
+    if (own["training"].get("before_update") or {}).get("@callbacks") == REHEARSAL:
+        own["training"]["before_update"] = None
     for part in ("train", "dev"):
         path = str(folder / f"{part}.spacy")
         reader = own["training"][f"{part}_corpus"].split(".")

@@ -10,6 +10,7 @@ from spacy.training import Corpus, Example
 
 from ..input_error import InputError
 
+CALLBACK = "spacy-crf-ner.rehearse.v1"
 BeforeUpdate = Callable[[Language, dict[str, Any]], None]
 
 
@@ -30,18 +31,22 @@ def rehearse(
     The callback raises InputError for a file without docs, and if the component is missing, cannot
     rehearse or is not trained.
     """
+    corpus = Corpus(path)
     raw: Iterator[Example] | None = None
+    following = 0  # the step whose docs are next
 
     def before_update(nlp: Language, info: dict[str, Any]) -> None:
-        nonlocal raw
+        nonlocal raw, following
         if raw is None:
             _begin(nlp, component, labels or [])
-            corpus = Corpus(path)
             if next(corpus(nlp), None) is None:
                 raise InputError(f"{path}: expected docs to rehearse, got none with a token.")
+        if raw is None or info["step"] < following:
             # Read the file again each time: upstream components annotate the docs.
-            raw = chain.from_iterable(corpus(nlp) for _ in count())
-        docs = [eg.predicted for eg in islice(raw, batch_size)]
+            raw, following = chain.from_iterable(corpus(nlp) for _ in count()), 0
+        skipped = (info["step"] - following) * batch_size  # of steps before a training was resumed
+        docs = [eg.predicted for eg in islice(raw, skipped, skipped + batch_size)]
+        following = info["step"] + 1
         pipes: Any = nlp.pipeline
         for name, pipe in pipes:
             if name == component:

@@ -1,5 +1,6 @@
 """How a transformer trains on a CPU: as spacy-transformers has it, and in bfloat16."""
 
+import random
 from typing import Any, Dict, List
 
 import numpy as np
@@ -68,6 +69,61 @@ def test_it_learns_as_spacy_transformers_has_it(tiny_transformer: str) -> None:
     for name, expected in theirs.items():
         np.testing.assert_allclose(ours[name], expected, atol=2e-5, err_msg=name)
         assert (name.startswith("pooler.")) == np.array_equal(expected, begun[name]), name
+
+
+@pytest.mark.parametrize("spans", ["doc_spans", "strided_spans"])
+def test_docs_without_tokens_initialize_it(spans: str, tiny_transformer: str) -> None:
+    more = {"window": 8, "stride": 6} if spans == "strided_spans" else {}
+    getter = {"@span_getters": f"spacy-transformers.{spans}.v1", **more}
+    nlp = spacy.blank("en")
+    model = {"@architectures": OURS, "name": tiny_transformer, "get_spans": getter}
+    nlp.add_pipe("transformer", config={"model": model})
+    nlp.initialize(lambda: make_examples(nlp, [("", [])] * 12))
+    docs = list(nlp.pipe(["Tim Cook", "", "Hanoi"]))
+    assert [len(doc._.trf_data.wordpieces.strings) for doc in docs] == [1, 0, 1]
+    beside, alone = (
+        doc._.trf_data.model_output.last_hidden_state for doc in (docs[2], nlp("Hanoi"))
+    )
+    np.testing.assert_allclose(beside[:, : alone.shape[1]], alone, atol=1e-5)
+
+
+def test_training_leaves_the_generator_of_random_numbers_alone(tiny_transformer: str) -> None:
+    """The order of docs in the next epoch depends on it."""
+    nlp = pipeline(tiny_transformer, OURS)
+    before = random.getstate()
+    nlp.update(make_examples(nlp), sgd=False)  # type: ignore[arg-type]
+    assert random.getstate() == before
+
+
+def test_a_copy_learns_as_one_that_is_alone(tiny_transformer: str) -> None:
+    """The optimizer keeps its moments apart from those of what was copied."""
+    moved = []
+    for is_alone in (True, False):
+        nlp = pipeline(tiny_transformer, OURS)
+        shared: Any = nlp.get_pipe("transformer").model
+        own = shared.copy()
+        ids = [model.layers[0].shims[0].id for model in (shared, own)]
+        assert ids[0] != ids[1]
+        optimizer = Adam(0.01)
+        for step in range(3):
+            for model in [own] if is_alone else [shared, own]:
+                shim = model.layers[0].shims[0]
+                for i, weights in enumerate(shim._model.parameters()):
+                    torch.manual_seed(10 * step + i)
+                    sign = -1 if model is shared else 1
+                    weights.grad = sign * torch.rand_like(weights)
+                shim.finish_update(optimizer)
+        moved.append([w.detach().clone() for w in own.layers[0].shims[0]._model.parameters()])
+    for alone, beside in zip(*moved):
+        torch.testing.assert_close(alone, beside)
+
+
+def test_true_is_float32_on_a_cpu(tiny_transformer: str) -> None:
+    """As for the head: the setting is for GPUs."""
+    plain = gradients(pipeline(tiny_transformer, OURS))
+    same = gradients(pipeline(tiny_transformer, OURS, mixed_precision=True))
+    for name, gradient in plain.items():
+        torch.testing.assert_close(same[name], gradient)
 
 
 def test_in_bfloat16_gradients_are_nearly_those_of_float32(tiny_transformer: str) -> None:

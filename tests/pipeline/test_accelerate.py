@@ -89,6 +89,31 @@ def plain(saved: Path, texts: list[str]) -> tuple[Found, np.ndarray]:
     return ents, confidences
 
 
+@pytest.mark.parametrize("chars", ["cnn", "lstm"])
+def test_words_beside_a_transformer_compute_in_bfloat16(chars: str, tiny_transformer: str) -> None:
+    nlp = spacy.blank("en")
+    model = {"@architectures": "spacy-crf-ner.TransformerModel.v1", "name": tiny_transformer}
+    nlp.add_pipe("transformer", config={"model": {**model, "get_spans": WINDOWS}})
+    words = {"@architectures": "spacy-crf-ner.CharWordEmbed.v1", "chars": chars}
+    parts = {"transformer": LISTENER, "words": words}
+    tok2vec = {"@architectures": "spacy-crf-ner.Concatenate.v1", "*": parts}
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": tok2vec}})
+    nlp.initialize(lambda: make_examples(nlp))
+    docs = [nlp.make_doc(text) for text in ("Tim Cook visited Hanoi.", "apple pie")]
+    ner = nlp.get_pipe("crf_ner")
+
+    def vectors() -> list[np.ndarray]:
+        encoded = [nlp.get_pipe("transformer")(doc.copy()) for doc in docs]
+        return [row for doc in encoded for row in ner.model.get_ref("tok2vec").predict([doc])]
+
+    before = vectors()
+    accelerate(nlp, "bf16")
+    for row, expected in zip(vectors(), before):
+        assert row.dtype == np.float32
+        np.testing.assert_allclose(row, expected, atol=0.05)
+    assert [doc.text for doc in nlp.pipe(["Tim Cook visited Hanoi.", ""])][1] == ""
+
+
 @pytest.mark.parametrize("batch_size", [1, 7, 1000])
 @pytest.mark.slow
 def test_better_batches_change_nothing(

@@ -9,7 +9,7 @@ import torch
 from spacy.cli.train import train as spacy_train
 from spacy.tokens import Doc, DocBin
 from spacy.training import Example
-from thinc.api import Config
+from thinc.api import Adam, Config
 from torch import Tensor
 
 from pipelines import SENTENCES, make_examples, train
@@ -196,6 +196,40 @@ def test_nlp_rehearse_takes_the_multiplier_of_the_head(large):
     for name, step in once.items():
         assert step.abs().max() > 5e-4, name
         torch.testing.assert_close(five[name], 5 * step, atol=1e-6, rtol=1e-3)
+
+
+def test_nlp_rehearse_trains_a_transformer_of_the_component(tiny_transformer):
+    """The gradients that it collects are not zeros when it uses them."""
+    nlp = spacy.blank("en")
+    own = {
+        "@architectures": "spacy-crf-ner.Tok2VecTransformer.v1",
+        "name": tiny_transformer,
+        "get_spans": {"@span_getters": "spacy-transformers.doc_spans.v1"},
+        "tokenizer_config": {},
+        "pooling": {"@layers": "reduce_mean.v1"},
+    }
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": own}})
+    train(nlp, make_examples(nlp), steps=1)
+    nlp.resume_training()
+    ner = nlp.get_pipe("crf_ner")
+    shims = [shim for node in ner.model.walk() for shim in node.shims]
+    with torch.no_grad():
+        ner.model.get_ref("output_layer").shims[0].module.projection.bias[0] += 3
+    before, raw = ner.to_bytes(), [Example(doc, doc) for doc in map(nlp.make_doc, TEXTS)]
+    moved = []
+    for rehearse in (ner.rehearse, nlp.rehearse):
+        ner.from_bytes(before)
+        state = [{n: w.clone() for n, w in shim._model.named_parameters()} for shim in shims]
+        rehearse(raw, sgd=Adam(0.001))
+        moved.append(
+            {
+                (i, name)
+                for i, shim in enumerate(shims)
+                for name, weights in shim._model.named_parameters()
+                if not torch.equal(weights, state[i][name])
+            }
+        )
+    assert moved[0] == moved[1] and {i for i, _ in moved[0]} == {0, 1}
 
 
 @pytest.mark.parametrize("drop", [0.0, 0.5])

@@ -487,6 +487,20 @@ def test_confidence_is_the_posterior_of_the_span(learned: Language) -> None:
         assert p == pytest.approx([ent._.confidence for ent in new], abs=1e-5)
 
 
+def test_spans_of_other_tokens_are_those_of_the_same_characters(learned: Language) -> None:
+    ner, doc = learned.get_pipe("crf_ner"), learned.make_doc("Tim Cook visited Hanoi.")
+    words, spaces = ["Tim Cook", "visited", "Hanoi", "."], [True, True, False, False]
+    other = Doc(learned.vocab, words=words, spaces=spaces)
+    own, others = (
+        [each.char_span(0, 8, "PERSON"), each.char_span(17, 22, "GPE")] for each in (doc, other)
+    )
+    assert [span.start for span in own] != [span.start for span in others]
+    p = ner.span_posteriors(doc, own)
+    assert min(p) > 0.5 and ner.span_posteriors(doc, others) == p
+    with pytest.raises(ValueError, match="span_posteriors: expected spans of the doc 'Tim Cook v"):
+        ner.span_posteriors(other, [doc[0:1]])  # a part of a token
+
+
 @pytest.mark.filterwarnings("ignore:The preset entity")
 @pytest.mark.parametrize("given_", [MANY[2], MANY[3], {"ents": [(0, 2, "GPE")], "starts": [0, 1]}])
 def test_what_is_given_is_certain(learned: Language, given_: dict[str, Any]) -> None:

@@ -299,6 +299,22 @@ def test_folds_are_trained_without(corpus: Path) -> None:
         assert fits(trained_nlp) == [1.0, 1.0, 0.0]
 
 
+def test_folds_of_a_pipeline_that_was_rehearsed_are_trained_without(
+    corpus: Path, tmp_path: Path
+) -> None:
+    """A fold starts with new weights, which have no predictions to keep."""
+    trained(make_config(corpus, **UNCALIBRATED), tmp_path / "old")
+    config = make_config(corpus, **UNCALIBRATED)
+    config["components"]["ner"] = {"source": str(tmp_path / "old" / "model-last")}
+    rehearsed = {"path": str(corpus / "train.spacy"), "component": "ner", "batch_size": 2}
+    rehearsed["@callbacks"] = "spacy-crf-ner.rehearse.v1"
+    config["training"]["before_update"] = rehearsed
+    nlp = trained(config, tmp_path / "new")
+    docs = [eg.reference for eg in make_examples(nlp, TRAIN * 3)]
+    folds = list(train_folds(nlp.config, docs, [i % 2 for i in range(12)]))
+    assert [len(held_out) for _, held_out in folds] == [6, 6]
+
+
 @pytest.mark.parametrize("hold_out", [0, 10])
 def test_a_student_is_calibrated_on_gold_only(hold_out: int, corpus: Path) -> None:
     nlp = init_nlp(make_config(corpus))

@@ -29,7 +29,13 @@ from spacy_crf_ner import data
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.training.distributed import process_group
-from spacy_crf_ner.training.distributed.checkpoint import STATE, Progress, restore, save_state
+from spacy_crf_ner.training.distributed.checkpoint import (
+    STATE,
+    Progress,
+    read_state,
+    restore,
+    save_state,
+)
 from spacy_crf_ner.training.distributed.corpus import lockstep, shard
 from spacy_crf_ner.training.distributed.loop import train
 from spacy_crf_ner.training.distributed.process_group import ProcessGroup, join
@@ -493,6 +499,90 @@ def test_a_single_process_resumes_where_it_ended(
         assert_close(parts, weights(tmp_path / "whole" / "model-last"), 0.0)
 
 
+def interrupted(config: Config, output: Path, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train until an evaluation that fails, the first one or a later one."""
+    with monkeypatch.context() as patch:
+        calls = iter(range(100))
+        evaluate = spacy.language.Language.evaluate
+
+        def failing(*args: Any, **settings: Any) -> Any:
+            if next(calls) == at:
+                raise MemoryError
+            return evaluate(*args, **settings)
+
+        patch.setattr(spacy.language.Language, "evaluate", failing)
+        with pytest.raises(MemoryError):
+            train(config, output)
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_an_evaluation_that_was_interrupted_is_repeated(
+    at: int, docs: Path, dev: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one, one between, and the one after the last step."""
+    config = small(few(docs, tmp_path, 20), dev, {}, **{"training.max_epochs": 0})
+    config["training"]["batcher"]["size"] = 100
+    train(config, tmp_path / "whole")
+    interrupted(config, tmp_path / "parts", at, monkeypatch)
+    train(config, tmp_path / "parts", resume=True)
+    results = [read_state(tmp_path / name)["progress"] for name in ("whole", "parts")]
+    assert results[0] == results[1] and len(results[0]["results"]) == 3
+    for name in ("model-best", "model-last"):
+        assert_close(weights(tmp_path / "parts" / name), weights(tmp_path / "whole" / name), 0.0)
+
+
+@pytest.mark.parametrize("labels", [[], ["NEW"]])
+def test_a_resumed_rehearsal_continues(
+    labels: list[str], docs: Path, dev: Path, tmp_path: Path
+) -> None:
+    """With the docs that are next, and with gradients at the weights of the checkpoint."""
+    settings = {"training.max_epochs": 0}
+    some = few(docs, tmp_path, 20)
+    old = train(small(some, dev, {}, **settings), tmp_path / "old")
+    config = small(dev, dev, {}, **settings)
+    config["training"]["batcher"]["size"] = 50
+    config["components"]["ner"] = {"source": str(old)}
+    rehearsed = {"path": str(some), "component": "ner", "labels": labels, "batch_size": 3}
+    config["training"]["before_update"] = {
+        "@callbacks": "spacy-crf-ner.rehearse.v1",
+        **rehearsed,
+    }
+    train(config, tmp_path / "whole")
+    config["training"]["max_steps"] = 2
+    train(config, tmp_path / "parts")
+    config["training"]["max_steps"] = 6
+    train(config, tmp_path / "parts", resume=True)
+    whole, parts = (weights(tmp_path / name / "model-last") for name in ("whole", "parts"))
+    assert_close(parts, whole, 0.0)
+
+
+@pytest.mark.parametrize("architecture", ["spacy-crf-ner", "spacy-transformers"])
+def test_a_resumed_training_of_a_transformer_has_the_same_order_of_docs(
+    architecture: str, docs: Path, dev: Path, tmp_path: Path, tiny_transformer: str
+) -> None:
+    """spacy-transformers draws random numbers, on a CPU too."""
+    config = small(few(docs, tmp_path, 6), dev, {}, **{"training.max_epochs": 0})
+    config["training"]["batcher"] = {"@batchers": "spacy.batch_by_sequence.v1", "size": 2}
+    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    versions = {"spacy-crf-ner": "v1", "spacy-transformers": "v3"}
+    model = {
+        "@architectures": f"{architecture}.TransformerModel.{versions[architecture]}",
+        "name": tiny_transformer,
+        "get_spans": {"@span_getters": "spacy-transformers.doc_spans.v1"},
+        "transformer_config": dropout,
+    }
+    config["nlp"]["pipeline"] = ["transformer", "ner"]
+    config["components"]["transformer"] = {"factory": "transformer", "model": model}
+    config["components"]["ner"]["model"]["tok2vec"] = LISTENER
+    train(config, tmp_path / "whole")
+    config["training"]["max_steps"] = 4  # in the second epoch
+    train(config, tmp_path / "parts")
+    config["training"]["max_steps"] = 6
+    train(config, tmp_path / "parts", resume=True)
+    whole, parts = (weights(tmp_path / name / "model-last") for name in ("whole", "parts"))
+    assert_close(parts, whole, 0.0)
+
+
 # Gradients: ranks that are threads of this process
 
 
@@ -662,6 +752,23 @@ def test_names_of_weights_are_the_same_in_every_process() -> None:
     names = [[p.name for p in parameters(nlp)] for nlp in (first, second)]
     assert names[0] == names[1] and len(set(names[0])) == len(names[0]) > 10
     assert not {p.key for p in parameters(first)} & {p.key for p in parameters(second)}
+
+
+def test_weights_with_one_key_are_all_found() -> None:
+    """As in a transformer of spacy-transformers and its copy; shared weights are found once."""
+    nlp = small_pipeline()
+    number = len(parameters(nlp))
+    for name in ("copied", "shared"):
+        pipe: Any = nlp.add_pipe("crf_ner", name=name)
+        pipe.model = nlp.get_pipe("crf_ner").model
+    assert len(parameters(nlp)) == number
+    copied: Any = nlp.get_pipe("copied")
+    copied.model = copied.model.copy()
+    pairs = zip(copied.model.walk(), nlp.get_pipe("crf_ner").model.walk())
+    for shim, other in ((a, b) for one, two in pairs for a, b in zip(one.shims, two.shims)):
+        shim.id = other.id
+    found = parameters(nlp)
+    assert len(found) == 2 * number and len({p.name for p in found}) == 2 * number
 
 
 # Shares of a corpus

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -16,6 +17,7 @@ from ..device import to_device
 from ..memory import limit_kernel_cache
 from ..mixed_precision import FIRST_SCALE, MixedPrecision, in_bfloat16, in_float16
 from ..precision import require_precision
+from ..random_state import kept_random_state
 from ..torch_layer import to_tensor
 from . import spacy_transformers_internals as theirs
 from .batching import encode_windows
@@ -65,8 +67,8 @@ def transformer_model(
     """Build `spacy-crf-ner.TransformerModel.v1`: a transformer with exact alignment.
 
     mixed_precision: True trains in bfloat16 on a GPU of compute capability 8.0 or later, and in
-        float16 on an older one, with scaled gradients. "bf16" trains in bfloat16, also on a CPU,
-        where it is faster with AMX.
+        float16 on an older one, with scaled gradients; it has no effect on a CPU. "bf16" trains in
+        bfloat16, also on a CPU, where it is faster with AMX.
     precision: The precision of prediction: "fp32", "bf16", "fp16", "int8", or "auto" for a fast one
         on this hardware. Windows of similar length then share a batch, and only the last hidden
         state is computed. None predicts as spacy-transformers does. It does not affect training.
@@ -81,7 +83,7 @@ def transformer_model(
     require_precision(precision)
     theirs_alone = theirs.TransformerModel(
         name,
-        get_spans,
+        partial(_spans_with_tokens, get_spans),
         dict(tokenizer_config),
         dict(transformer_config),
         in_float16(mixed_precision),
@@ -91,6 +93,11 @@ def transformer_model(
     layer.shim.bf16 = in_bfloat16(mixed_precision)
     layer.shim.precision = precision
     return layer
+
+
+def _spans_with_tokens(get_spans: SpanGetter, docs: list[Doc]) -> list[list[Span]]:
+    """Get spans without the empty ones, which `doc_spans.v1` makes and no transformer can read."""
+    return [[span for span in of_doc if len(span)] for of_doc in get_spans(docs)]
 
 
 def tok2vec_transformer(
@@ -161,7 +168,7 @@ def _listeners(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _init(model: Transformer, X: list[Doc] | None = None, Y: Any = None) -> None:
     limit_kernel_cache()  # before the first prediction, below
-    theirs.init(model, X, Y)
+    theirs.init(model)  # with docs, it does the same, and fails if some have no tokens
 
 
 def _forward(
@@ -171,7 +178,8 @@ def _forward(
         encoded = _predict(model, docs)
         if encoded is not None:
             return encoded, lambda d_output: docs
-    output, backprop = theirs.forward(model, docs, is_train)
+    with kept_random_state():  # theirs draws a number to decide whether to free memory
+        output, backprop = theirs.forward(model, docs, is_train)
     spans = [span for of_doc in output.spans for span in of_doc]
     characters = None if model.tokenizer.is_fast else _slow_offsets(model.tokenizer, spans)
     if spans and characters is not None:

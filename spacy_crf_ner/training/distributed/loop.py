@@ -28,10 +28,11 @@ from thinc.api import Config, fix_random_seed
 from thinc.optimizers import KeyT
 
 from ...atomic import atomic_write
+from ...ml.random_state import kept_random_state
 from .checkpoint import STATE, Progress, read_state, restore, save_state
 from .corpus import lockstep, shard
 from .process_group import TIMEOUT, ProcessGroup, join
-from .sync import broadcast_weights, parameters, sum_gradients
+from .sync import broadcast_weights, drop_gradients, get_weights, parameters, sum_gradients
 
 Info = dict[str, Any]
 
@@ -112,6 +113,8 @@ class Trainer:
         words = 0
         try:
             for step, (epoch, batch) in enumerate(self._batches(), progress.steps):
+                if self._state is not None:
+                    self._resume(self._state, {"step": step, "epoch": epoch})
                 if progress.is_finished(T["patience"], T["max_steps"]):
                     break
                 self._train_batch(batch, {"step": step, "epoch": epoch}, losses)
@@ -155,16 +158,27 @@ class Trainer:
         progress.size = self.group.size
         return islice(batches, skipped, None)
 
+    def _resume(self, state: dict[str, Any], place: Info) -> None:
+        """Continue from a training state; repeat the last evaluation if it was interrupted."""
+        T, nlp, own = self.settings, self.nlp, get_weights(self.nlp)
+        shapes = [{name: each.shape for name, each in of.items()} for of in (own, state["weights"])]
+        if T["before_update"] and shapes[0] != shapes[1]:
+            T["before_update"](nlp, place)  # it may add the labels that the state has
+            drop_gradients(nlp)
+        restore(nlp, self.optimizer, state)
+        self._state, last = None, self.progress.steps - 1
+        if last % T["eval_frequency"] == 0 and last not in (at for _, at in self.progress.results):
+            info = {"step": last, "epoch": place["epoch"], "losses": {}, "seconds": 0, "words": 0}
+            self._evaluate({**info, "checkpoints": self.progress.results})
+
+    @kept_random_state()
     def _train_batch(self, batch: list[Example], place: Info, losses: dict[str, float]) -> None:
-        """Do one step on the batches of all ranks."""
+        """Do one step on the batches of all ranks; the order of docs does not depend on it."""
         T, nlp = self.settings, self.nlp
         if T["before_update"]:
             T["before_update"](nlp, place)
         keys = [parameter.key for parameter in parameters(nlp)]
         if keys != self._keys:  # before the first step, and if a callback has added labels
-            if self._state is not None:
-                restore(nlp, self.optimizer, self._state)
-                self._state = None
             broadcast_weights(nlp, self.group)
             self._keys = keys
         settings: dict[str, Any] = {
@@ -184,6 +198,7 @@ class Trainer:
         self.progress.steps = place["step"] + 1
         self._can_save = True
 
+    @kept_random_state()
     def _evaluate(self, info: Info) -> None:
         """Evaluate, add the scores to the logged info, and save the pipeline."""
         score = 0.0

@@ -1,6 +1,6 @@
 """Synchronization of weights and gradients across ranks."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -50,7 +50,7 @@ class Parameter(NamedTuple):
 
 def parameters(nlp: Language) -> list[Parameter]:
     """Find the weights of all components, in an order that is the same in every process."""
-    found: dict[KeyT, Parameter] = {}
+    found: dict[Hashable, Parameter] = {}  # by what is the same for shared weights only
     for place, layer in _layers(nlp):
         for name in layer.param_names:
             if layer.has_param(name):
@@ -60,7 +60,7 @@ def parameters(nlp: Language) -> list[Parameter]:
             module = module_of(shim)
             for name, owner in module.named_parameters() if module is not None else ():
                 key, full_name = (shim.id, name), f"{place}/{number}/{name}"
-                found.setdefault(key, Parameter(full_name, key, owner.detach(), owner))
+                found.setdefault(owner, Parameter(full_name, key, owner.detach(), owner))
     return list(found.values())
 
 
@@ -84,6 +84,13 @@ def set_weights(nlp: Language, weights: dict[str, Tensor]) -> None:
                 "of the checkpoint to resume."
             )
         own[name].copy_(weights[name])
+
+
+def drop_gradients(nlp: Language) -> None:
+    """Set all gradients to zero."""
+    for parameter in parameters(nlp):
+        if parameter.gradient is not None:
+            parameter.dense_gradient().zero_()
 
 
 def broadcast_weights(nlp: Language, group: ProcessGroup) -> None:
