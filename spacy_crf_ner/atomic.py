@@ -6,6 +6,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Iterator
 
+UNFINISHED = ".spacy-crf-ner.part"  # the end of the names of temporary files and folders
+
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
@@ -17,8 +19,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
     A folder cannot be replaced in one step: if the process is killed between two renames, the old
     one is in a folder beside it whose name begins with `path`.old.
     """
+    path = path.absolute()  # "." has no name
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f"{path.name}.part")
+    unfinished = path.with_name(f"{path.name}{UNFINISHED}")
     _remove(unfinished)
     try:
         yield unfinished

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spacy_crf_ner.atomic import atomic_write
+from spacy_crf_ner.atomic import UNFINISHED, atomic_write
 
 
 def write(folder: Path, text: str) -> None:
@@ -37,7 +37,7 @@ def test_an_old_folder_is_whole_if_a_new_one_cannot_replace_it(
         raise OSError("busy")
 
     def rename(path: Path, target: Path) -> Path:
-        if target == folder and path.suffix == ".part":
+        if target == folder and path.name.endswith(UNFINISHED):
             raise OSError("busy")
         return replace(path, target)
 
@@ -51,3 +51,16 @@ def test_an_old_folder_is_whole_if_a_new_one_cannot_replace_it(
     assert (folder / "file").read_text() == expected[fault]
     write(folder, "newer")
     assert (folder / "file").read_text() == "newer"
+
+
+def test_a_file_of_the_user_that_ends_in_part_stays(tmp_path: Path) -> None:
+    (tmp_path / "folder.part").write_text("mine")
+    write(tmp_path / "folder", "new")
+    assert (tmp_path / "folder.part").read_text() == "mine"
+
+
+def test_the_current_folder_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    write(Path(), "new")
+    assert (tmp_path / "here" / "file").read_text() == "new"

@@ -123,7 +123,7 @@ def read_texts(
                 raise InputError(f"{item.file}{line}: {reason}. Correct it, or leave it out.")
             if item.row is not None:
                 key = item.row[settings.id_column]
-                if key is None or key != key:  # NaN is a missing value of pandas
+                if key is None or key == "" or key != key:  # NaN is a missing value of pandas
                     key = item.file if item.line is None else f"{item.file}:{item.line}"
                 yield text, key if type(key) is int else str(key)
 

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +14,25 @@ from spacy.tokens import Span
 
 from ..pipeline.label_sets import annotated_labels
 from .findings import CorpusDoc, Place, Problem, join_counts
-from .statistics import IOB_OUTSIDE
+from .statistics import IOB_MISSING, IOB_OUTSIDE
 
 NO_LABEL = ("", "O")  # labels of incorrect spans that are not entity labels
 
-# By part and hash of the text: the number of the first such doc, and the hash of its entities.
-Seen = dict[tuple[str, int], tuple[int, int | None]]
+
+class SeenText(NamedTuple):
+    """The docs with a text.
+
+    first: The number of the first one.
+    annotated: That of the first one that is completely annotated, if there is one.
+    entities: The hash of its entities; None if there is none.
+    """
+
+    first: int
+    annotated: int
+    entities: int | None
+
+
+Seen = dict[tuple[str, int], SeenText]  # by part and hash of the text
 Form = tuple[int, ...]  # the words of a text as spaCy's hashes, case included
 # Part, number of the doc, and for its T tokens the hash of the word (T,), or 0 if the token is not
 # outside of entities, and the first character (T,).
@@ -36,20 +50,23 @@ def duplicate_problems(at: CorpusDoc, seen: Seen) -> Iterator[Problem]:
         return
     text, entities = hash(" ".join(words)), _hash_entities(at)
     if (at.part, text) in seen:
-        yield "duplicate", at.doc_place(f"as {at.part} doc {seen[at.part, text][0]}")
+        yield "duplicate", at.doc_place(f"as {at.part} doc {seen[at.part, text].first}")
     if at.part == "dev" and ("train", text) in seen:
-        yield "leak", at.doc_place(f"as train doc {seen['train', text][0]}")
+        yield "leak", at.doc_place(f"as train doc {seen['train', text].first}")
     for part in dict.fromkeys(("train", at.part)):
-        number, earlier = seen.get((part, text), (0, None))
-        if earlier is not None and entities is not None and earlier != entities:
-            yield "annotated-differently", at.doc_place(f"not as {part} doc {number}")
+        earlier = seen.get((part, text))
+        if earlier and None not in (earlier.entities, entities) and earlier.entities != entities:
+            yield "annotated-differently", at.doc_place(f"not as {part} doc {earlier.annotated}")
             break
-    seen.setdefault((at.part, text), (at.number, entities))
+    known = seen.setdefault((at.part, text), SeenText(at.number, at.number, entities))
+    if known.entities is None:
+        seen[at.part, text] = SeenText(known.first, at.number, entities)
 
 
 def _hash_entities(at: CorpusDoc) -> int | None:
-    """Hash the entities, in characters without whitespace; None if not all labels are annotated."""
-    if not at.iob.any() or annotated_labels(at.doc) is not None:
+    """Hash the entities, in characters without whitespace; None if not all is annotated."""
+    missing = np.flatnonzero(at.iob == IOB_MISSING).tolist()
+    if annotated_labels(at.doc) is not None or not all(at.doc[i].is_space for i in missing):
         return None
     ends = list(accumulate((len("".join(token.text.split())) for token in at.doc), initial=0))
     return hash(tuple(sorted((ends[ent.start], ends[ent.end], ent.label_) for ent in at.ents)))
@@ -66,9 +83,8 @@ def label_problems(
     """
     train = counts["train"]
     dev = counts.get("dev", train)
-    found: list[tuple[str, str, str]] = []  # kind, part, label
+    found = [("rare-label", "train", label) for label, n in train.items() if n < rare]
     if train and dev:
-        found += [("rare-label", "train", label) for label, n in train.items() if n < rare]
         found += [("unseen-label", "dev", label) for label in dev if label not in train]
         found += [("absent-label", "train", label) for label in train if label not in dev]
     alike: dict[str, list[str]] = {}  # without case, whitespace and underscores

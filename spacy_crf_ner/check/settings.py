@@ -113,7 +113,13 @@ def _window_getter(block: dict[str, Any]) -> Callable[[Doc], list[Span]]:
     # The import registers the span getters; it takes seconds.
     import spacy_transformers  # noqa: F401
 
-    get_spans = registry.resolve({"get_spans": block})["get_spans"]
+    try:
+        get_spans = registry.resolve({"get_spans": block})["get_spans"]
+    except ValueError as error:
+        raise InputError(
+            f"get_spans: expected a span getter that is registered here, with its settings, got "
+            f"{block}. Correct it, or check the corpus without --config."
+        ) from error
 
     def get_windows(doc: Doc) -> list[Span]:
         if "sent_spans" in block["@span_getters"] and not doc.has_annotation("SENT_START"):

@@ -1,6 +1,8 @@
 """The command line, with one module per command."""
 
+import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
@@ -99,5 +101,8 @@ def commands(
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line. Characters that a terminal does not have are written as escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     app(prog_name="spacy-crf-ner")

@@ -92,7 +92,7 @@ def annotate(
         whole_files=whole_files,
         keep_text=not no_text,
         shard_size=shard_size,
-        batch_size=0 if batch_size == "auto" else numbers("--batch-size", batch_size)[0],
+        batch_size=_batch_size(batch_size),
         precision=precision,
     )
     gpu_ids = gpu_numbers(gpu_id)
@@ -107,3 +107,11 @@ def annotate(
     typer.echo(srsly.json_dumps(summary, indent=2))
     if summary["errors"]:
         raise typer.Exit(2)
+
+
+def _batch_size(text: str) -> int:
+    """Read a batch size, 0 for "auto"."""
+    sizes = [0] if text == "auto" else numbers("--batch-size", text)
+    if len(sizes) > 1:
+        raise InputError(f"--batch-size: expected one number, or auto, got {text!r}.")
+    return sizes[0]

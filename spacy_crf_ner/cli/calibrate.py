@@ -9,6 +9,7 @@ from rich.progress import track
 from rich.table import Column, Table
 from spacy.training import Example
 
+from ..atomic import atomic_write
 from ..evaluation.calibration import calibrate as fit
 from ..evaluation.guarantees import FITTED_SETTINGS
 from ..evaluation.promises import Promises
@@ -117,7 +118,8 @@ def calibrate(
         if getattr(pipe, name) != getattr(fitted, name):
             setattr(pipe, name, getattr(fitted, name))
     pipe.cfg["guarantees"] = fitted.cfg["guarantees"]
-    nlp.to_disk(target)
+    with atomic_write(target) as folder:
+        nlp.to_disk(folder)
     before, after = result["before"], result["after"]
     table = Table("")
     for name in ("before", "after"):

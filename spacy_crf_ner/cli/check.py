@@ -19,6 +19,7 @@ from spacy.vocab import Vocab
 from .. import check as checking
 from .. import data
 from ..docbin import read_docbin
+from ..input_error import InputError
 from .console import print_counts
 
 STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
@@ -72,6 +73,8 @@ def check(
       spacy-crf-ner check nested/train.spacy nested/dev.spacy --spans-key sc
     """
     settings = checking.CheckSettings()
+    if transformer is not None and config is None:
+        raise InputError("--transformer: expected --config too, which says how it reads docs.")
     if config is not None:
         settings = checking.read_settings(config, transformer)
     if spans_key is not None:

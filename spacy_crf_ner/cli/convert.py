@@ -1,5 +1,6 @@
 """The command `convert`."""
 
+import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -186,7 +187,7 @@ def convert(
 
 
 def _column(text: str | None) -> int | str | None:
-    return int(text) if text is not None and text.lstrip("-").isdecimal() else text
+    return int(text) if text is not None and re.fullmatch(r"-?\d+", text) else text
 
 
 def _labels(text: str) -> list[str]:

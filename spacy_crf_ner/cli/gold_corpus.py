@@ -24,6 +24,12 @@ def read_examples(nlp: Language, corpus: Path) -> list[Example]:
         )
     _, docs = read_docbin(corpus, nlp.vocab)  # its errors include the place
     gold = [*docs]
+    for i, doc in enumerate(gold):
+        if len(doc.text) > nlp.max_length:
+            raise InputError(
+                f"{corpus}, doc {i}: expected at most {nlp.max_length:,} characters, the "
+                f"max_length of the pipeline, got {len(doc.text):,}. Divide the document."
+            )
     if empty := sum(not len(doc) for doc in gold):
         typer.echo(f"Left out, and not numbered: {empty} docs without tokens", err=True)
     return list(Corpus(corpus).make_examples(nlp, gold))

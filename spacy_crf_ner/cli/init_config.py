@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ..atomic import atomic_write
 from ..input_error import InputError
 from ..training import init_config as configs
 
@@ -62,6 +63,8 @@ def init_config(
     """
     if sum((transformer is not None, cnn, char)) > 1:
         raise InputError("expected one of --transformer, --cnn and --char, got more. Choose one.")
+    if transformer == "":
+        raise InputError("--transformer: expected a local folder or a hub name, got nothing.")
     printed = str(out) == "-"
     if out.exists() and not printed and not force:
         raise InputError(
@@ -79,6 +82,6 @@ def init_config(
     if printed:
         typer.echo(config.to_str())
         return
-    out.parent.mkdir(parents=True, exist_ok=True)
-    config.to_disk(out)
+    with atomic_write(out) as unfinished:
+        config.to_disk(unfinished)
     typer.echo(f"Config: {out}")

@@ -67,7 +67,7 @@ def redact(
             "spacy-crf-ner calibrate --recall."
         )
     assert pipe.spans_key is not None  # the promise is about these spans
-    chosen = labels.split(",") if labels else pipe.labels
+    chosen = [each.strip() for each in labels.split(",")] if labels else pipe.labels
     if not {*pipe.labels} <= {*chosen} and not promise["by_label"]:
         raise InputError(
             f"--labels {labels}: expected all labels, or a promise for each label, got one for all "

@@ -103,7 +103,8 @@ def review(
         page = review_page(found.findings, f"Review of {corpus}", summary, method)
         write_page(folder / "review.html", page)
         srsly.write_jsonl(folder / "findings.jsonl", found.findings)
-        labels = sorted(recognizer(nlp, component).labels)
+        in_gold = {ent.label_ for doc in found.docs_of.values() for ent in doc.ents}
+        labels = sorted({*recognizer(nlp, component).labels, *in_gold})
         units = [unit for unit, _ in zip(found.units(), range(n))]
         write_tasks(folder, "tasks", units, tool, labels, binary=False)
     typer.echo(summary)

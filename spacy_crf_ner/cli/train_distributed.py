@@ -7,8 +7,9 @@ import typer
 
 # A private helper of `spacy train`.
 from spacy.cli._util import show_validation_error
-from spacy.util import import_file, load_config
+from spacy.util import import_file
 
+from ..training.config_file import read_config, require_corpora
 from ..training.distributed.loop import train
 from ..training.distributed.process_group import TIMEOUT, RankError
 from .options import config_overrides
@@ -55,7 +56,8 @@ def train_distributed(
         import_file("python_code", code)
     try:
         with show_validation_error(config):
-            loaded = load_config(config, overrides=overrides, interpolate=False)
+            loaded = read_config(config, overrides)
+            require_corpora(loaded)
             saved = train(loaded, output, gpu=gpu, resume=resume, timeout=timeout)
     except RankError as error:
         raise typer.Exit(1) from error  # its message is already printed

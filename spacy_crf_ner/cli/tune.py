@@ -10,10 +10,10 @@ import srsly
 import typer
 from rich.table import Table
 from spacy.training.loop import DIR_MODEL_BEST
-from spacy.util import load_config
 
 from ..input_error import InputError
 from ..training import tuning
+from ..training.config_file import read_config, require_corpora
 from .console import print_table
 from .options import Resume, config_overrides, resumable
 
@@ -71,7 +71,8 @@ def tune(
           --paths.train train.spacy --paths.dev dev.spacy
       spacy-crf-ner report tuned/7/model-best test.spacy report
     """
-    loaded = load_config(config, config_overrides(context.args), interpolate=False)
+    loaded = read_config(config, config_overrides(context.args))
+    require_corpora(loaded)
     settings = tuning.search_space(loaded) if space is None else _read_space(space)
     typer.echo(f"Searching in {', '.join(settings)}", err=True)
     signal(SIGTERM, lambda *_: sys.exit(128 + SIGTERM))  # which also ends the training

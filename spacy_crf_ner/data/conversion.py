@@ -104,6 +104,11 @@ def convert(
             f"sentence per doc, got {target}, {log.spans_key} and {n_sents}. Write to a new file."
         )
     suffix = target.suffix if one_file else PARQUET if parquet else SUFFIX
+    if parquet and suffix != PARQUET:
+        raise InputError(
+            f"--parquet: expected a folder, got the file {target}. Name a folder, or a .parquet "
+            "file."
+        )
     if suffix == PARQUET and log.spans_key is not None:
         got = f"got {str(target)!r}. Write .spacy or .jsonl"
         raise InputError(f"spans_key: expected an output with entities that may overlap, {got}.")

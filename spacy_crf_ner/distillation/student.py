@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from spacy.language import Language
-from spacy.util import get_sourced_components, load_config, load_model_from_config, registry
+from spacy.util import get_sourced_components, load_model_from_config, registry
 from thinc.api import Config
 
 from ..input_error import InputError
 from ..pipeline.lookup import recognizer
 from ..pipeline.teaching import Teacher
 from ..training.calibration import without_calibration
+from ..training.config_file import read_config
 from ..training.init_config import shipped
 from ..training.taught_corpus import READER
 
@@ -34,7 +35,7 @@ def load_student(config: str | Path) -> Language:
             f"--config: expected a file, or one of {known}, got {str(config)!r}. Write one with "
             "spacy-crf-ner init-config."
         )
-    given = load_config(path)
+    given = read_config(path)
     if sourced := [*get_sourced_components(given)]:
         raise InputError(
             f"{config}: expected components with a factory, got {sourced} with a source, whose "

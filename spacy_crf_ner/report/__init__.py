@@ -1,9 +1,11 @@
 """The evaluation report, as HTML, Markdown and JSON."""
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from ..atomic import atomic_write
 from ..evaluation import require_nervaluate
 from ..input_error import InputError
 from .html import report_page
@@ -39,8 +41,9 @@ def write_report(results: dict[str, Any], out: Path) -> list[Path]:
         "report.md": markdown(results),
         "report.html": report_page(results),
     }
-    out.mkdir(parents=True, exist_ok=True)
-    for name, text in texts.items():
-        # The name of a folder may not be UTF-8.
-        (out / name).write_bytes(text.encode("utf-8", "replace"))
+    with ExitStack() as stack:  # at its end, all three are renamed
+        for name, text in texts.items():
+            unfinished = stack.enter_context(atomic_write(out / name))
+            # The name of a folder may not be UTF-8.
+            unfinished.write_bytes(text.encode("utf-8", "replace"))
     return [out / name for name in texts]

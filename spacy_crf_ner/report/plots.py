@@ -119,7 +119,11 @@ def coverage_curve(
         axes.plot(*_columns(points, 2), color=ACCENT, marker="o", markersize=3)
         for i in (0, -1):
             axes.annotate(names[i], points[i], (8, -4), textcoords="offset points")
-        axes.set(xlim=(0, None), xlabel="candidates per gold entity", ylabel="gold entities, %")
+        axes.set(
+            xlim=(0, None),
+            xlabel="candidates per gold entity",
+            ylabel="gold entities of a document, %",
+        )
         listed = ", ".join(
             f"{at}: {n:.2f} and {share:.1f}" for at, (n, share) in zip(names, points)
         )

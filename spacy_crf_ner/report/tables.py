@@ -245,7 +245,9 @@ def _guarantees(results: dict[str, Any]) -> Section:
         rows += [_row(name, *told, percent(share)) for name, share in by_name.items()]
     tables = [Table("Promises, in %", header, rows)] if rows else []
     if coverage["curve"]:
-        header = _row("Threshold", "Candidates per gold entity", "% of gold entities")
+        header = _row(
+            "Threshold", "Candidates per gold entity", "% of the gold entities of a document"
+        )
         rows = [
             _row(_level(at["threshold"]), f"{at['per_entity']:.2f}", percent(at["coverage"]))
             for at in coverage["curve"]

@@ -8,6 +8,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from ..atomic import atomic_write
+
 _ENVIRONMENT = Environment(
     loader=PackageLoader("spacy_crf_ner", "templates"),
     autoescape=True,
@@ -36,5 +38,5 @@ def render(template: str, script: str = "", **values: Any) -> str:
 
 def write_page(path: Path, html: str) -> None:
     """Write a page, and create its folder; lone surrogates, as in some file names, become "?"."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(html.encode("utf-8", "replace"))
+    with atomic_write(path) as unfinished:
+        unfinished.write_bytes(html.encode("utf-8", "replace"))

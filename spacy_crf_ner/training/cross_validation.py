@@ -31,6 +31,8 @@ def divide(texts: Sequence[str], folds: int, seed: int = 0) -> list[int]:
     Raises InputError if there are fewer different texts than folds, or fewer than 2 folds.
     """
     distinct = sorted(set(texts))
+    if len(distinct) < 2:
+        raise InputError(f"folds: expected at least 2 different texts, got {len(distinct)}.")
     if not 2 <= folds <= len(distinct):
         raise InputError(
             f"folds: expected 2 to {len(distinct)}, the number of different texts, got {folds}."

@@ -112,7 +112,7 @@ def tune(
     on_trial: Called after each trial of this call.
 
     Returns the best trial. Raises InputError for an invalid space, for a folder of another search,
-    and if all trainings fail.
+    and if the first training fails.
     """
     with required("tune"):
         from optuna import logging
@@ -127,6 +127,8 @@ def tune(
     study = _study(done, first, distributions, seed)
     end = perf_counter() + 60 * minutes
     while len(done) < trials and (perf_counter() < end or not done):
+        if [trial.score for trial in done] == [None]:  # the config itself fails
+            break
         proposed = study.ask(distributions)
         trial = _train(config, proposed.params, output, len(done), gpu_id, code)
         done.append(trial)

@@ -1,6 +1,7 @@
 """The commands write what the functions find."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,27 @@ def test_review_writes_page_findings_and_tasks(pipeline, corpus, tmp_path, tool,
     findings = [json.loads(line) for line in (out / "findings.jsonl").read_text().splitlines()]
     assert page.count("<article") == len(findings) > 0
     assert "log odds" in page
+
+
+def test_labels_of_gold_are_in_the_interface(pipeline, corpus, tmp_path):
+    """Also one that the pipeline does not have, as it was trained on other texts."""
+    vocab = spacy.blank("en").vocab
+    docs = list(DocBin().from_disk(corpus).get_docs(vocab))
+    docs[0].set_ents([Span(docs[0], 0, 1, "RIVER")], default="outside")
+    DocBin(docs=docs).to_disk(corpus)
+    out = tmp_path / "out"
+    result = run("review", pipeline, corpus, out, "--folds", 0, "--for", "label-studio")
+    assert result.exit_code == 0, result.output
+    offered = set(re.findall('Label value="(.*?)"', (out / "labeling.xml").read_text("utf-8")))
+    tasks = json.loads((out / "tasks.json").read_text("utf-8"))
+    asked = {
+        label
+        for task in tasks
+        for part in task["predictions"]
+        for result in part["result"]
+        for label in result["value"]["labels"]
+    }
+    assert "RIVER" in asked and asked <= offered
 
 
 def test_review_refuses_what_it_cannot_do(pipeline, corpus, tmp_path):

@@ -84,12 +84,15 @@ def run(*arguments: Any) -> Any:
 def test_the_command_writes_nothing_that_is_removed(model: Path, tmp_path: Path) -> None:
     texts = [f"Anna saw Bonn {i % 10}" for i in range(300)]
     rows = [{"id": f"doc {i}", "text": text, "name": "Anna"} for i, text in enumerate(texts)]
+    rows[7]["id"] = ""
     srsly.write_jsonl(tmp_path / "texts.jsonl", rows)
     out = tmp_path / "out.jsonl"
-    result = run(model / "careful", tmp_path / "texts.jsonl", out, "--labels", "PER")
+    result = run(model / "careful", tmp_path / "texts.jsonl", out, "--labels", " PER ")
     assert result.exit_code == 0, result.output
     records: List[Any] = list(srsly.read_jsonl(out))
-    assert [record["id"] for record in records] == [row["id"] for row in rows]
+    assert records[7]["id"] == f"{tmp_path / 'texts.jsonl'}:8"
+    others = [(record["id"], row["id"]) for record, row in zip(records, rows) if row["id"]]
+    assert len(others) == 299 and all(ours == theirs for ours, theirs in others)
     assert "Anna" not in out.read_text()
     for i, record in enumerate(records):
         assert record["text"] == f"[PER] saw Bonn {i % 10}"

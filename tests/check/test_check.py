@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import spacy
 from spacy.tokens import Doc, DocBin, Span
+from spacy.util import load_config
 from typer.testing import CliRunner
 
 from spacy_crf_ner.check import (
@@ -28,6 +29,7 @@ from spacy_crf_ner.check import (
 from spacy_crf_ner.check.findings import MESSAGES
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.docbin import read_docbin
+from spacy_crf_ner.input_error import InputError
 
 ROOT = Path(__file__).parents[2]
 VOCAB = spacy.blank("en").vocab
@@ -456,6 +458,26 @@ def test_a_doc_without_annotation_contradicts_none() -> None:
         assert kinds(check(train + docs, dev)) == ["no-annotation", "duplicate"]
     docs = [make("Ems is", (0, 1, "LOC")), make("Ems is")]
     assert kinds(check(train + docs, dev)) == ["annotated-differently", "duplicate"]
+    # What is not annotated completely may be the same.
+    docs = [make("Ems is", (0, 1, "LOC")), make("Ems is", missing=[0])]
+    assert kinds(check(train + docs, dev)) == ["duplicate", "partly-annotated"]
+    # The docs after one without annotation are compared with each other.
+    docs = [make("Ems is", missing=[0, 1]), make("Ems is", (0, 1, "LOC")), make("Ems is")]
+    (finding,) = (f for f in check(train + docs, dev).findings if f.kind == "annotated-differently")
+    assert finding.counts == {"train": 1}
+    assert finding.places[0].note == f"not as train doc {len(train) + 1}"
+
+
+def test_rare_labels_are_found_whatever_dev_has() -> None:
+    train, dev = clean()
+    rare = [make("Ems is", (0, 1, "RIVER"))]
+    without = [doc.copy() for doc in dev]
+    for doc in without:
+        doc.set_ents([], default="outside")
+    for other in (None, dev, without):
+        findings = check(train + rare, other).findings
+        (finding,) = (f for f in findings if f.kind == "rare-label")
+        assert [place.text for place in finding.places] == ["Ems"]
 
 
 def test_a_leak_is_an_error_from_a_tenth_of_dev_on() -> None:
@@ -903,6 +925,17 @@ def mistakes(tmp_path: Path) -> Iterator[Tuple[List[Any], str]]:
     yield [train, "--config", tmp_path / "text.cfg"], "text.cfg: expected a config of spaCy"
     yield [train, "--config", nobody], "expected a tokenizer and config.json in a local folder"
     yield [train, "--lang", "klingon"], "expected a language of spaCy, got 'klingon'"
+
+
+def test_a_getter_of_windows_that_is_not_known_is_a_mistake(
+    tiny_transformer: str, tmp_path: Path
+) -> None:
+    config = load_config(ROOT / "configs" / "transformer.cfg", interpolate=False)
+    config["paths"]["transformer"] = tiny_transformer
+    config["components"]["transformer"]["model"]["get_spans"]["@span_getters"] = "mine.v1"
+    config.to_disk(tmp_path / "config.cfg")
+    with pytest.raises(InputError, match="get_spans: expected a span getter that is registered"):
+        read_settings(tmp_path / "config.cfg")
 
 
 def test_a_mistake_is_one_sentence(tmp_path: Path) -> None:

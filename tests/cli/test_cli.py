@@ -1,5 +1,6 @@
 """The command line: what it prints, and how it ends."""
 
+import os
 import re
 import subprocess
 import sys
@@ -342,3 +343,81 @@ def test_each_command_has_the_help_that_the_list_shows_and_an_example(name: str)
     assert COMMANDS[name] in " ".join(text.split())
     assert re.search(rf"Examples?[^\n]*:\n.*spacy.crf.ner {name}", text, re.DOTALL), text
     assert "\\b" not in text and "\b" not in text
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_characters_that_a_terminal_lacks_are_escaped(encoding: str, tmp_path: Path) -> None:
+    nlp = spacy.blank("vi")
+    DocBin(docs=[Doc(nlp.vocab, ["Hà_Nội"], ents=["B-Địa"])]).to_disk(tmp_path / "train.spacy")
+    command = [sys.executable, "-m", "spacy_crf_ner", "check", str(tmp_path / "train.spacy")]
+    env = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run([*command, "--lang", "vi"], capture_output=True, env=env)
+    assert done.returncode == 0 and b"Traceback" not in done.stderr, done.stderr
+    assert rb"\u0110\u1ecba" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["tune", "train-distributed"])
+def test_a_config_without_corpora_is_a_mistake(command: str, tmp_path: Path) -> None:
+    output = ["-o"] if command == "train-distributed" else []
+    config = str(ROOT / "configs" / "char.cfg")
+    result = runner.invoke(app, [command, config, *output, str(tmp_path / "out")])
+    assert result.exit_code == 1
+    assert "[corpora.train] path: expected a .spacy file, or a folder of them" in result.output
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("command", ["tune", "train-distributed"])
+def test_a_config_that_is_not_utf_8_is_a_mistake(command: str, tmp_path: Path) -> None:
+    (tmp_path / "config.cfg").write_bytes(b"[paths]\ntrain = \xff\xfe\n")
+    output = ["-o"] if command == "train-distributed" else []
+    arguments = [str(tmp_path / "config.cfg"), *output, str(tmp_path / "out")]
+    result = runner.invoke(app, [command, *arguments])
+    assert result.exit_code == 1 and "a file that is not UTF-8" in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (["convert", "c.txt", "out.spacy", "--parquet"], "--parquet: expected a folder"),
+        (["convert", "c.txt", "out", "--token-column=--1"], "c.txt: expected"),
+        (["check", "c.spacy", "--transformer", "some"], "--transformer: expected --config too"),
+        (["init-config", "-", "--transformer", ""], "--transformer: expected a local folder"),
+        (
+            ["annotate", "m", "c.txt", "out", "--batch-size", "1,2"],
+            "--batch-size: expected one number",
+        ),
+    ],
+)
+def test_options_that_say_nothing_are_mistakes(
+    arguments: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    vocab = spacy.blank("en").vocab
+    DocBin(docs=[Doc(vocab, ["Hanoi"], ents=["B-GPE"])]).to_disk(tmp_path / "c.spacy")
+    Path("c.txt").write_text("Hanoi B-GPE\n")
+    result = runner.invoke(app, arguments)
+    assert result.exit_code == 1 and "Traceback" not in result.output
+    assert f"Error: {says}" in result.output
+    assert not Path("out").exists()
+
+
+def test_a_page_that_cannot_be_written_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a disk that is full: of the report, all three files stay."""
+    report = import_module("spacy_crf_ner.report")
+    monkeypatch.setattr(report, "markdown", lambda results: results["text"])
+    monkeypatch.setattr(report, "report_page", lambda results: results["text"])
+    old = {path.name: path.read_bytes() for path in report.write_report({"text": "old"}, tmp_path)}
+    write_bytes = Path.write_bytes
+
+    def full(path: Path, data: bytes) -> int:
+        write_bytes(path, data[:1])
+        if "html" in path.name:
+            raise OSError("No space left on device")
+        return len(data)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space"):
+        report.write_report({"text": "new"}, tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == old

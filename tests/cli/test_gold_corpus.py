@@ -38,3 +38,12 @@ def test_hidden_files_of_a_folder_are_not_read_as_in_spacy_train(tmp_path: Path)
         DocBin(docs=[Doc(nlp.vocab, ["Hanoi"], ents=["B-GPE"])]).to_disk(tmp_path / name)
     expected = list(Corpus(tmp_path)(nlp))
     assert len(read_examples(nlp, tmp_path)) == len(expected) == 2
+
+
+def test_a_doc_that_is_too_long_is_an_error_with_its_number(tmp_path: Path) -> None:
+    nlp = spacy.blank("en")
+    docs = [Doc(nlp.vocab, [word], ents=["O"]) for word in ("Hanoi", "x" * 30)]
+    DocBin(docs=docs).to_disk(tmp_path / "dev.spacy")
+    nlp.max_length = 29
+    with pytest.raises(InputError, match=r"dev\.spacy, doc 1: expected at most 29 characters"):
+        read_examples(nlp, tmp_path / "dev.spacy")

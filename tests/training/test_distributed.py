@@ -26,6 +26,7 @@ from typer.testing import CliRunner
 
 from pipelines import LISTENER, TOK2VEC, make_examples
 from spacy_crf_ner import data
+from spacy_crf_ner.atomic import UNFINISHED
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.training.distributed import process_group
@@ -823,7 +824,7 @@ def test_there_must_be_something_to_resume_from(is_given: bool, dev: Path, tmp_p
 
 
 def test_a_new_training_replaces_what_is_in_the_output_folder(dev: Path, tmp_path: Path) -> None:
-    for path in (tmp_path / "model-best" / "old", tmp_path / "model-last.part" / "old"):
+    for path in (tmp_path / "model-best" / "old", tmp_path / f"model-last{UNFINISHED}" / "old"):
         path.mkdir(parents=True)
     (tmp_path / STATE).write_text("of another pipeline")
     train(small(dev, dev, {}, **{"training.max_steps": 1}), tmp_path)
