@@ -223,7 +223,9 @@ class CRFEntityRecognizer(TeachablePipe):
         return (self.spans_key or "sc") if self.entities == "overlapping" else None
 
     def add_label(self, label: str) -> int:
-        """Add a label. An initialized model gets more tags; its predictions do not change yet.
+        """Add a label. An initialized model gets more tags; the best analysis does not change yet.
+
+        The new tags have very low scores, so confidences change a little.
 
         Returns 1, or 0 if the label already exists. Raises InputError for an empty label, and for
         one that begins with "!".
