@@ -6,6 +6,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Iterator
 
+from .input_error import InputError
+
 UNFINISHED = ".spacy-crf-ner.part"  # the end of the names of temporary files and folders
 
 
@@ -14,18 +16,30 @@ def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary name to write to, which is renamed to `path` at the end.
 
     path: File or folder; an existing one is replaced, a missing parent folder is created. If
-        writing fails, it is unchanged and the temporary file or folder is removed.
+        writing fails, it is unchanged and the temporary file or folder is removed. An empty folder
+        is filled, and a pipe or a device is written to as it is.
+
+    Raises InputError for a file whose name is that of a folder.
 
     A folder cannot be replaced in one step: if the process is killed between two renames, the old
     one is in a folder beside it whose name begins with `path`.old.
     """
-    path = path.absolute()  # "." has no name
+    path = path.resolve()
+    if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe or a device
+        yield path
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f"{path.name}{UNFINISHED}")
+    stays = path.is_dir() and not any(path.iterdir())  # it may be a mount, or the current folder
+    unfinished = (path if stays else path.parent) / f"{path.name}{UNFINISHED}"
     _remove(unfinished)
     try:
         yield unfinished
-        if path.exists() and (path.is_dir() or unfinished.is_dir()):
+        if path.is_dir() and not unfinished.is_dir():
+            raise InputError(f"{path}: expected the name of a file, got a folder. Choose another.")
+        if stays:
+            for child in [*unfinished.iterdir()]:
+                child.rename(path / child.name)
+        elif path.exists() and (path.is_dir() or unfinished.is_dir()):
             _replace(path, unfinished)
         else:
             unfinished.replace(path)

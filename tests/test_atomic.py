@@ -1,11 +1,14 @@
 """Files and folders that are written completely or not at all."""
 
+import os
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
 
 from spacy_crf_ner.atomic import UNFINISHED, atomic_write
+from spacy_crf_ner.input_error import InputError
 
 
 def write(folder: Path, text: str) -> None:
@@ -57,6 +60,48 @@ def test_a_file_of_the_user_that_ends_in_part_stays(tmp_path: Path) -> None:
     (tmp_path / "folder.part").write_text("mine")
     write(tmp_path / "folder", "new")
     assert (tmp_path / "folder.part").read_text() == "mine"
+
+
+def test_a_file_does_not_replace_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "mine").touch()
+    with pytest.raises(InputError, match="expected the name of a file, got a folder"):
+        with atomic_write(tmp_path / "folder") as unfinished:
+            unfinished.write_text("new")
+    assert [path.name for path in tmp_path.rglob("*")] == ["folder", "mine"]
+
+
+def test_what_a_link_points_to_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("old")
+    for name in ("folder", "file"):
+        (tmp_path / f"to_{name}").symlink_to(name)
+    write(tmp_path / "to_folder", "new")
+    with atomic_write(tmp_path / "to_file") as unfinished:
+        unfinished.write_text("new")
+    assert (tmp_path / "to_folder").is_symlink() and (tmp_path / "to_file").is_symlink()
+    assert (tmp_path / "folder" / "file").read_text() == "new"
+    assert (tmp_path / "file").read_text() == "new"
+
+
+def test_an_empty_folder_is_filled_and_stays(tmp_path: Path) -> None:
+    """It may be a mount, or the current folder of a shell."""
+    (tmp_path / "empty").mkdir(mode=0o700)
+    number = (tmp_path / "empty").stat().st_ino
+    write(tmp_path / "empty", "new")
+    assert (tmp_path / "empty").stat().st_ino == number
+    assert [path.name for path in (tmp_path / "empty").iterdir()] == ["file"]
+
+
+def test_a_pipe_is_written_to(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_text()))
+    reader.start()
+    with atomic_write(tmp_path / "pipe") as unfinished:
+        unfinished.write_text("new")
+    reader.join(timeout=10)
+    assert read == ["new"] and (tmp_path / "pipe").is_fifo()
 
 
 def test_the_current_folder_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -235,7 +235,12 @@ class PredictionShim(PyTorchShim):
         """Return the state to copy, without the module to predict with."""
         return {**self.__dict__, "_inference": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Set the state of a copy. Its id is new: optimizers keep moments by the id."""
-        self.__dict__.update(state)
+    def copy(self) -> "PredictionShim":
+        """Copy the shim and its module."""
+        copied: PredictionShim = super().copy()  # type: ignore[no-untyped-call]
+        copied.take_new_id()
+        return copied
+
+    def take_new_id(self) -> None:
+        """Let optimizers treat the weights as new ones: they keep moments by the id."""
         self.id = Shim(None).id

@@ -27,14 +27,15 @@ def read_config(path: Path, overrides: dict[str, Any] = NOTHING) -> Config:
 
 
 def require_corpora(config: Config) -> None:
-    """Raise InputError if a corpus of the training has no path."""
+    """Raise InputError if spaCy's reader of a corpus of the training has no path."""
     settings = config.interpolate()
     for part in ("train", "dev"):
-        name = settings["training"][f"{part}_corpus"]
-        block = settings
+        name = settings.get("training", {}).get(f"{part}_corpus", f"corpora.{part}")
+        block: Any = settings
         for key in name.split("."):
-            block = block.get(key, {})
-        if "path" in block and not block["path"]:
+            block = block.get(key) if isinstance(block, dict) else None
+        is_spacys = isinstance(block, dict) and block.get("@readers") == "spacy.Corpus.v1"
+        if is_spacys and not block.get("path"):
             raise InputError(
                 f"[{name}] path: expected a .spacy file, or a folder of them, got none. Name it: "
                 f"--paths.{part} corpus/{part}.spacy."

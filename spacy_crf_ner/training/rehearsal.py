@@ -41,12 +41,15 @@ def rehearse(
             _begin(nlp, component, labels or [])
             if next(corpus(nlp), None) is None:
                 raise InputError(f"{path}: expected docs to rehearse, got none with a token.")
-        if raw is None or info["step"] < following:
+        step = info.get("step", following)
+        if raw is None or step < following:
             # Read the file again each time: upstream components annotate the docs.
             raw, following = chain.from_iterable(corpus(nlp) for _ in count()), 0
-        skipped = (info["step"] - following) * batch_size  # of steps before a training was resumed
+        skipped = (step - following) * batch_size  # of steps before a training was resumed
+        if skipped:
+            skipped %= sum(1 for _ in corpus(nlp))
         docs = [eg.predicted for eg in islice(raw, skipped, skipped + batch_size)]
-        following = info["step"] + 1
+        following = step + 1
         pipes: Any = nlp.pipeline
         for name, pipe in pipes:
             if name == component:

@@ -112,7 +112,7 @@ def tune(
     on_trial: Called after each trial of this call.
 
     Returns the best trial. Raises InputError for an invalid space, for a folder of another search,
-    and if the first training fails.
+    and if all trainings fail, or the first one, with the settings of the config.
     """
     with required("tune"):
         from optuna import logging
@@ -127,8 +127,6 @@ def tune(
     study = _study(done, first, distributions, seed)
     end = perf_counter() + 60 * minutes
     while len(done) < trials and (perf_counter() < end or not done):
-        if [trial.score for trial in done] == [None]:  # the config itself fails
-            break
         proposed = study.ask(distributions)
         trial = _train(config, proposed.params, output, len(done), gpu_id, code)
         done.append(trial)
@@ -139,6 +137,8 @@ def tune(
             study.tell(proposed, trial.score)
         _keep_best(output, done)
         on_trial(trial)
+        if len(done) == 1 and trial.score is None and proposed.params == first:
+            break  # the config itself fails
     logging.set_verbosity(verbosity)
     found = best(done)
     if found is None:

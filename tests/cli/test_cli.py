@@ -13,11 +13,14 @@ import spacy
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
-from spacy.util import ignore_error
+from spacy.util import ignore_error, load_config
+from thinc.api import Config
 from typer.testing import CliRunner
 
 from spacy_crf_ner.cli import COMMANDS, app
 from spacy_crf_ner.cli.gold_corpus import annotate_examples
+from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.training.config_file import require_corpora
 
 HERE = Path(__file__).parents[1]
 ROOT = HERE.parent
@@ -421,3 +424,18 @@ def test_a_page_that_cannot_be_written_leaves_the_old_one(
     with pytest.raises(OSError, match="No space"):
         report.write_report({"text": "new"}, tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == old
+
+
+def test_readers_that_need_no_path_have_corpora() -> None:
+    """And a config that says nothing of a corpus, which spaCy fills in."""
+    own = {"corpora": {"train": {"@readers": "mine.v1", "path": None}, "dev": {"path": None}}}
+    for config in (
+        Config(),
+        Config(own),
+        Config({"corpora": "{"}),
+        Config({"corpora": {"dev": 1}}),
+    ):
+        require_corpora(config)
+    config = load_config(ROOT / "configs" / "char.cfg", {"paths.train": "x"}, interpolate=False)
+    with pytest.raises(InputError, match=r"\[corpora.dev\] path: expected"):
+        require_corpora(config)

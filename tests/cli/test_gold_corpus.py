@@ -45,5 +45,9 @@ def test_a_doc_that_is_too_long_is_an_error_with_its_number(tmp_path: Path) -> N
     docs = [Doc(nlp.vocab, [word], ents=["O"]) for word in ("Hanoi", "x" * 30)]
     DocBin(docs=docs).to_disk(tmp_path / "dev.spacy")
     nlp.max_length = 29
+    known = [Doc(nlp.vocab, ["x" * 30], ents=["O"])]
+    known[0].has_unknown_spaces = True  # its tokens are read
+    DocBin(docs=known).to_disk(tmp_path / "tokens.spacy")
+    assert len(read_examples(nlp, tmp_path / "tokens.spacy")) == 1
     with pytest.raises(InputError, match=r"dev\.spacy, doc 1: expected at most 29 characters"):
         read_examples(nlp, tmp_path / "dev.spacy")

@@ -1,6 +1,7 @@
 """How a transformer trains on a CPU: as spacy-transformers has it, and in bfloat16."""
 
 import random
+from copy import deepcopy
 from typing import Any, Dict, List
 
 import numpy as np
@@ -116,6 +117,21 @@ def test_a_copy_learns_as_one_that_is_alone(tiny_transformer: str) -> None:
         moved.append([w.detach().clone() for w in own.layers[0].shims[0]._model.parameters()])
     for alone, beside in zip(*moved):
         torch.testing.assert_close(alone, beside)
+
+
+def test_a_copy_of_a_pipeline_goes_on_as_the_original(tiny_transformer: str) -> None:
+    """With a copy of the moments that the optimizer has."""
+    nlp = pipeline(tiny_transformer, OURS)
+    optimizer = Adam(0.01)
+    fit(nlp, [2, 7], optimizer)
+    copied, its_optimizer = deepcopy((nlp, optimizer))
+    before = weights(nlp)
+    after = [
+        weights(fit(each, [3], sgd)) for each, sgd in ((nlp, optimizer), (copied, its_optimizer))
+    ]
+    assert any(not np.array_equal(before[name], after[0][name]) for name in before)
+    for name, values in after[0].items():
+        np.testing.assert_allclose(after[1][name], values, atol=1e-6, err_msg=name)
 
 
 def test_true_is_float32_on_a_cpu(tiny_transformer: str) -> None:

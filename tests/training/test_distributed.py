@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -517,12 +518,23 @@ def interrupted(config: Config, output: Path, at: int, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize("max_epochs", [0, 2])
 def test_an_evaluation_that_was_interrupted_is_repeated(
-    at: int, docs: Path, dev: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    max_epochs: int,
+    at: int,
+    docs: Path,
+    dev: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The first one, one between, and the one after the last step."""
-    config = small(few(docs, tmp_path, 20), dev, {}, **{"training.max_epochs": 0})
-    config["training"]["batcher"]["size"] = 100
+    """The first one, one between, and the one after the last step, by either limit."""
+    limits = {"training.max_epochs": max_epochs, "training.max_steps": 0 if max_epochs else 6}
+    batches = {"size": 6} if max_epochs else {}  # seven steps in two epochs
+    config = small(few(docs, tmp_path, 20), dev, batches, **limits)
+    if max_epochs:
+        config["training"]["eval_frequency"] = 4
+    else:
+        config["training"]["batcher"]["size"] = 100
     train(config, tmp_path / "whole")
     interrupted(config, tmp_path / "parts", at, monkeypatch)
     train(config, tmp_path / "parts", resume=True)
@@ -530,6 +542,34 @@ def test_an_evaluation_that_was_interrupted_is_repeated(
     assert results[0] == results[1] and len(results[0]["results"]) == 3
     for name in ("model-best", "model-last"):
         assert_close(weights(tmp_path / "parts" / name), weights(tmp_path / "whole" / name), 0.0)
+
+
+def test_a_component_that_draws_random_numbers_resumes_where_it_ended(
+    docs: Path, dev: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """spaCy's ner draws a number in each step, another one each time."""
+    config = small(few(docs, tmp_path, 6), dev, {}, **{"training.max_epochs": 0})
+    config["training"]["batcher"] = {"@batchers": "spacy.batch_by_sequence.v1", "size": 2}
+    config["components"]["ner"] = {"factory": "ner"}
+    drawn: list[float] = []
+    update = spacy.language.Language.update
+
+    def drawing(*args: Any, **settings: Any) -> Any:
+        drawn.append(random.random())
+        return update(*args, **settings)
+
+    monkeypatch.setattr(spacy.language.Language, "update", drawing)
+    train(config, tmp_path / "whole")
+    whole = [*drawn]
+    assert len(set(whole)) == len(whole) == 7
+    drawn.clear()
+    config["training"]["max_steps"] = 4
+    train(config, tmp_path / "parts")
+    config["training"]["max_steps"] = 6
+    train(config, tmp_path / "parts", resume=True)
+    assert drawn == whole
+    parts = weights(tmp_path / "parts" / "model-last")
+    assert_close(parts, weights(tmp_path / "whole" / "model-last"), 0.0)
 
 
 @pytest.mark.parametrize("labels", [[], ["NEW"]])

@@ -1,6 +1,7 @@
 """Transformer layers of spacy-transformers, with exact alignment and faster prediction."""
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -45,6 +46,7 @@ class Transformer(theirs.TransformerModel):
         copied = super().copy()  # type: ignore[no-untyped-call]  # of spacy-transformers' class
         convert_layer(copied)
         copied.attrs.update(self.attrs)
+        copied.shim.take_new_id()
         return cast(Transformer, copied)
 
 
@@ -178,7 +180,8 @@ def _forward(
         encoded = _predict(model, docs)
         if encoded is not None:
             return encoded, lambda d_output: docs
-    with kept_random_state():  # theirs draws a number to decide whether to free memory
+    # theirs draws a number to decide whether to free memory: for a chance of 0, it has no effect.
+    with nullcontext() if model.attrs.get("flush_cache_chance") else kept_random_state():
         output, backprop = theirs.forward(model, docs, is_train)
     spans = [span for of_doc in output.spans for span in of_doc]
     characters = None if model.tokenizer.is_fast else _slow_offsets(model.tokenizer, spans)

@@ -3,6 +3,7 @@
 import random
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from shutil import copytree
@@ -28,7 +29,6 @@ from thinc.api import Config, fix_random_seed
 from thinc.optimizers import KeyT
 
 from ...atomic import atomic_write
-from ...ml.random_state import kept_random_state
 from .checkpoint import STATE, Progress, read_state, restore, save_state
 from .corpus import lockstep, shard
 from .process_group import TIMEOUT, ProcessGroup, join
@@ -111,13 +111,14 @@ class Trainer:
             log_step, finalize_logger = setup_logger(self.nlp, sys.stdout, sys.stderr)
         losses: dict[str, float] = {}
         words = 0
+        epoch = 0
         try:
             for step, (epoch, batch) in enumerate(self._batches(), progress.steps):
-                if self._state is not None:
-                    self._resume(self._state, {"step": step, "epoch": epoch})
+                self._resume({"step": step, "epoch": epoch})
                 if progress.is_finished(T["patience"], T["max_steps"]):
                     break
-                self._train_batch(batch, {"step": step, "epoch": epoch}, losses)
+                with self._random_numbers(step):
+                    self._train_batch(batch, {"step": step, "epoch": epoch}, losses)
                 words += sum(len(eg) for eg in batch)
                 if step % T["eval_frequency"]:
                     log_step(None)  # as in spaCy, for a step without evaluation
@@ -130,9 +131,11 @@ class Trainer:
                     "seconds": int(default_timer() - start),
                     "words": words,
                 }
-                self._evaluate(info)
+                with self._random_numbers(step):
+                    self._evaluate(info)
                 log_step(info)
                 losses = {}
+            self._resume({"step": progress.steps, "epoch": epoch})  # if there is no batch left
         finally:
             finalize_logger()
             if self._can_save:
@@ -158,22 +161,42 @@ class Trainer:
         progress.size = self.group.size
         return islice(batches, skipped, None)
 
-    def _resume(self, state: dict[str, Any], place: Info) -> None:
-        """Continue from a training state; repeat the last evaluation if it was interrupted."""
-        T, nlp, own = self.settings, self.nlp, get_weights(self.nlp)
-        shapes = [{name: each.shape for name, each in of.items()} for of in (own, state["weights"])]
-        if T["before_update"] and shapes[0] != shapes[1]:
-            T["before_update"](nlp, place)  # it may add the labels that the state has
-            drop_gradients(nlp)
-        restore(nlp, self.optimizer, state)
-        self._state, last = None, self.progress.steps - 1
-        if last % T["eval_frequency"] == 0 and last not in (at for _, at in self.progress.results):
-            info = {"step": last, "epoch": place["epoch"], "losses": {}, "seconds": 0, "words": 0}
-            self._evaluate({**info, "checkpoints": self.progress.results})
+    @contextmanager
+    def _random_numbers(self, step: int) -> Iterator[None]:
+        """Use random numbers of a step alone: the order of docs does not depend on how many.
 
-    @kept_random_state()
+        So it is the same in a resumed training, whatever components draw.
+        """
+        state = random.getstate()
+        random.seed(None if self.seed is None else f"{self.seed} {self.group.rank} {step}")
+        try:
+            yield
+        finally:
+            random.setstate(state)
+
+    def _resume(self, place: Info) -> None:
+        """Restore the training state, if there is one that is not restored yet.
+
+        An evaluation that was interrupted is repeated.
+        """
+        if self._state is None:
+            return
+        T, nlp, own, last = self.settings, self.nlp, get_weights(self.nlp), self.progress.steps - 1
+        state, self._state = self._state, None
+        shapes = [{name: each.shape for name, each in of.items()} for of in (own, state["weights"])]
+        with self._random_numbers(last):
+            if T["before_update"] and shapes[0] != shapes[1]:
+                T["before_update"](nlp, place)  # it may add the labels that the state has
+                drop_gradients(nlp)
+            restore(nlp, self.optimizer, state)
+            if last % T["eval_frequency"] == 0 and last not in (
+                step for _, step in self.progress.results
+            ):
+                info = {"step": last, "epoch": place["epoch"], "losses": {}, "seconds": 0}
+                self._evaluate({**info, "words": 0, "checkpoints": self.progress.results})
+
     def _train_batch(self, batch: list[Example], place: Info, losses: dict[str, float]) -> None:
-        """Do one step on the batches of all ranks; the order of docs does not depend on it."""
+        """Do one step on the batches of all ranks."""
         T, nlp = self.settings, self.nlp
         if T["before_update"]:
             T["before_update"](nlp, place)
@@ -198,7 +221,6 @@ class Trainer:
         self.progress.steps = place["step"] + 1
         self._can_save = True
 
-    @kept_random_state()
     def _evaluate(self, info: Info) -> None:
         """Evaluate, add the scores to the logged info, and save the pipeline."""
         score = 0.0
