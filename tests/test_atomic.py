@@ -65,9 +65,9 @@ def test_a_file_of_the_user_that_ends_in_part_stays(tmp_path: Path) -> None:
 def test_a_file_does_not_replace_a_folder(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "mine").touch()
-    with pytest.raises(InputError, match="expected the name of a file, got a folder"):
-        with atomic_write(tmp_path / "folder") as unfinished:
-            unfinished.write_text("new")
+    is_refused = pytest.raises(InputError, match="expected the name of a file, got a folder")
+    with is_refused, atomic_write(tmp_path / "folder") as unfinished:
+        unfinished.write_text("new")
     assert [path.name for path in tmp_path.rglob("*")] == ["folder", "mine"]
 
 

@@ -432,7 +432,6 @@ def test_readers_that_need_no_path_have_corpora() -> None:
     for config in (
         Config(),
         Config(own),
-        Config({"corpora": "{"}),
         Config({"corpora": {"dev": 1}}),
     ):
         require_corpora(config)

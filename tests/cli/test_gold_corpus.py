@@ -42,12 +42,13 @@ def test_hidden_files_of_a_folder_are_not_read_as_in_spacy_train(tmp_path: Path)
 
 def test_a_doc_that_is_too_long_is_an_error_with_its_number(tmp_path: Path) -> None:
     nlp = spacy.blank("en")
-    docs = [Doc(nlp.vocab, [word], ents=["O"]) for word in ("Hanoi", "x" * 30)]
+    words = "Hanoi", "x" * 30
+    docs = [Doc(nlp.vocab, [word], spaces=[False], ents=["O"]) for word in words]
     DocBin(docs=docs).to_disk(tmp_path / "dev.spacy")
     nlp.max_length = 29
-    known = [Doc(nlp.vocab, ["x" * 30], ents=["O"])]
-    known[0].has_unknown_spaces = True  # its tokens are read
-    DocBin(docs=known).to_disk(tmp_path / "tokens.spacy")
+    unknown = Doc(nlp.vocab, ["x" * 30], ents=["O"])  # without spaces: its tokens are read
+    assert unknown.has_unknown_spaces
+    DocBin(docs=[unknown]).to_disk(tmp_path / "tokens.spacy")
     assert len(read_examples(nlp, tmp_path / "tokens.spacy")) == 1
     with pytest.raises(InputError, match=r"dev\.spacy, doc 1: expected at most 29 characters"):
         read_examples(nlp, tmp_path / "dev.spacy")
