@@ -12,14 +12,13 @@ UNFINISHED = ".spacy-crf-ner.part"  # the end of the names of temporary files an
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path, folder_by_file: bool = False) -> Iterator[Path]:
     """Yield a temporary name to write to, which is renamed to `path` at the end.
 
     path: File or folder; an existing one is replaced, a missing parent folder is created. If
         writing fails, it is unchanged and the temporary file or folder is removed. An empty folder
         is filled, and a pipe or a device is written to as it is.
-
-    Raises InputError for a file whose name is that of a folder.
+    folder_by_file: Whether a file may replace a folder; if not, that is an InputError.
 
     A folder cannot be replaced in one step: if the process is killed between two renames, the old
     one is in a folder beside it whose name begins with `path`.old.
@@ -29,12 +28,13 @@ def atomic_write(path: Path) -> Iterator[Path]:
         yield path
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    stays = path.is_dir() and not any(path.iterdir())  # it may be a mount, or the current folder
+    # An empty folder may be a mount, or the current folder of a shell.
+    stays = not folder_by_file and path.is_dir() and not any(path.iterdir())
     unfinished = (path if stays else path.parent) / f"{path.name}{UNFINISHED}"
     _remove(unfinished)
     try:
         yield unfinished
-        if path.is_dir() and not unfinished.is_dir():
+        if path.is_dir() and not unfinished.is_dir() and not folder_by_file:
             raise InputError(f"{path}: expected the name of a file, got a folder. Choose another.")
         if stays:
             for child in [*unfinished.iterdir()]:

@@ -71,6 +71,18 @@ def test_a_file_does_not_replace_a_folder(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.rglob("*")] == ["folder", "mine"]
 
 
+@pytest.mark.parametrize("names", [[], ["mine"]])
+def test_a_file_replaces_a_folder_where_that_is_meant(names: list[str], tmp_path: Path) -> None:
+    """As the part of a corpus, which is a folder if it is large."""
+    (tmp_path / "folder").mkdir()
+    for name in names:
+        (tmp_path / "folder" / name).touch()
+    with atomic_write(tmp_path / "folder", folder_by_file=True) as unfinished:
+        unfinished.write_text("new")
+    assert (tmp_path / "folder").read_text() == "new"
+    assert [*tmp_path.iterdir()] == [tmp_path / "folder"]
+
+
 def test_what_a_link_points_to_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("old")

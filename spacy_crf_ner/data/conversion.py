@@ -150,7 +150,7 @@ def convert(
                 raise _no_docs(sources, name, log)
         # Write all parts before the first is renamed.
         for name, path in outputs.items():
-            unfinished = stack.enter_context(atomic_write(path))
+            unfinished = stack.enter_context(atomic_write(path, folder_by_file=True))
             if suffix == SUFFIX:
                 writers[name].write(unfinished)
             else:

@@ -150,7 +150,9 @@ def test_bfloat16_on_a_gpu_without_it_is_an_error_in_training_alone(
 def test_the_head_takes_the_setting_on_a_gpu_alone(
     mixed_precision: MixedPrecision, gpu: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spacy_crf_ner.ml.torch_layer.on_gpu", lambda: gpu)
+    for module in ("torch_layer", "mixed_precision"):
+        monkeypatch.setattr(f"spacy_crf_ner.ml.{module}.on_gpu", lambda: gpu)
+    monkeypatch.setattr("spacy_crf_ner.ml.mixed_precision.has_fast_bf16", lambda: False)
     model = {"mixed_precision": mixed_precision}
     crf_ner: Any = spacy.blank("en").add_pipe("crf_ner", config={"model": model})
     shim = crf_ner.model.get_ref("output_layer").shims[0]
