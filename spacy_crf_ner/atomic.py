@@ -23,10 +23,10 @@ def atomic_write(path: Path, folder_by_file: bool = False) -> Iterator[Path]:
     A folder cannot be replaced in one step: if the process is killed between two renames, the old
     one is in a folder beside it whose name begins with `path`.old.
     """
-    path = path.resolve()
     if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe or a device
         yield path
         return
+    path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     # An empty folder may be a mount, or the current folder of a shell.
     stays = not folder_by_file and path.is_dir() and not any(path.iterdir())

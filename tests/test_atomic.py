@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -114,6 +116,14 @@ def test_a_pipe_is_written_to(tmp_path: Path) -> None:
         unfinished.write_text("new")
     reader.join(timeout=10)
     assert read == ["new"] and (tmp_path / "pipe").is_fifo()
+
+
+def test_standard_output_is_written_to() -> None:
+    """A link to a pipe that has no name."""
+    code = "from spacy_crf_ner.atomic import *; from pathlib import Path\n"
+    code += "with atomic_write(Path('/dev/stdout')) as file: file.write_text('new')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "new", done.stderr
 
 
 def test_the_current_folder_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

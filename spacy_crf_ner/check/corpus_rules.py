@@ -23,8 +23,8 @@ class SeenText(NamedTuple):
     """The docs with a text.
 
     first: The number of the first one.
-    annotated: That of the first one that is completely annotated, if there is one.
-    entities: The hash of its entities; None if there is none.
+    annotated: The number of the first one that is completely annotated, if there is one.
+    entities: The hash of the entities of that one; None if there is none.
     """
 
     first: int

@@ -26,16 +26,26 @@ def read_config(path: Path, overrides: dict[str, Any] = NOTHING) -> Config:
         ) from error
 
 
+def reader_block(config: Config, part: str) -> tuple[str, dict[str, Any]]:
+    """Find the reader of the training or the dev corpus.
+
+    part: "train" or "dev".
+
+    Returns the name of its block, and the block itself; an empty one if there is none.
+    """
+    name = config.get("training", {}).get(f"{part}_corpus", f"corpora.{part}")
+    block: Any = config
+    for key in name.split("."):
+        block = block.get(key) if isinstance(block, dict) else None
+    return name, block if isinstance(block, dict) else {}
+
+
 def require_corpora(config: Config) -> None:
     """Raise InputError if spaCy's reader of a corpus of the training has no path."""
     settings = config.interpolate()
     for part in ("train", "dev"):
-        name = settings.get("training", {}).get(f"{part}_corpus", f"corpora.{part}")
-        block: Any = settings
-        for key in name.split("."):
-            block = block.get(key) if isinstance(block, dict) else None
-        is_spacys = isinstance(block, dict) and block.get("@readers") == "spacy.Corpus.v1"
-        if is_spacys and not block.get("path"):
+        name, block = reader_block(settings, part)
+        if block.get("@readers") == "spacy.Corpus.v1" and not block.get("path"):
             raise InputError(
                 f"[{name}] path: expected a .spacy file, or a folder of them, got none. Name it: "
                 f"--paths.{part} corpus/{part}.spacy."

@@ -18,6 +18,7 @@ from thinc.api import Config
 from ..input_error import InputError
 from ..pipeline.lookup import recognizer, recognizers
 from .calibration import without_calibration
+from .config_file import reader_block
 from .labelled_corpora import READER as LABELLED
 from .rehearsal import CALLBACK as REHEARSAL
 from .taught_corpus import READER as TAUGHT
@@ -129,10 +130,7 @@ def with_corpora(config: Config, folder: Path) -> Config:
         own["training"]["before_update"] = None
     for part in ("train", "dev"):
         path = str(folder / f"{part}.spacy")
-        reader = own["training"][f"{part}_corpus"].split(".")
-        block = own
-        for key in reader:
-            block = block.get(key, {})
+        name, block = reader_block(own, part)
         # Scores of teachers are of other docs; labels are stored with these docs.
         if block.get("@readers") in (TAUGHT, LABELLED):
             block.clear()
@@ -140,7 +138,7 @@ def with_corpora(config: Config, folder: Path) -> Config:
             own["training"]["max_epochs"] = 0
         if "path" not in block:
             raise InputError(
-                f"[{'.'.join(reader)}] expected a reader with a path, such as spacy.Corpus.v1, got "
+                f"[{name}] expected a reader with a path, such as spacy.Corpus.v1, got "
                 f"{block.get('@readers')}. Use a pipeline that was trained with such a config."
             )
         block["path"] = path

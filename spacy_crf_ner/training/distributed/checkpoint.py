@@ -35,7 +35,7 @@ class Progress:
         if not self.steps:
             return False
         last = self.steps - 1
-        _, best = max((score, -step) for score, step in self.results or [(0.0, 0)])
+        _, best = max((score, -step) for score, step in self.results)
         return bool((patience and last + best >= patience) or (max_steps and last >= max_steps))
 
 

@@ -29,6 +29,7 @@ from thinc.api import Config, fix_random_seed
 from thinc.optimizers import KeyT
 
 from ...atomic import atomic_write
+from ...ml.random_state import kept_random_state
 from .checkpoint import STATE, Progress, read_state, restore, save_state
 from .corpus import lockstep, shard
 from .process_group import TIMEOUT, ProcessGroup, join
@@ -167,12 +168,9 @@ class Trainer:
 
         So it is the same in a resumed training, whatever components draw.
         """
-        state = random.getstate()
-        random.seed(None if self.seed is None else f"{self.seed} {self.group.rank} {step}")
-        try:
+        with kept_random_state():
+            random.seed(None if self.seed is None else f"{self.seed} {self.group.rank} {step}")
             yield
-        finally:
-            random.setstate(state)
 
     def _resume(self, place: Info) -> None:
         """Restore the training state, if there is one that is not restored yet.
@@ -189,9 +187,8 @@ class Trainer:
                 T["before_update"](nlp, place)  # it may add the labels that the state has
                 drop_gradients(nlp)
             restore(nlp, self.optimizer, state)
-            if last % T["eval_frequency"] == 0 and last not in (
-                step for _, step in self.progress.results
-            ):
+            evaluated = [step for _, step in self.progress.results]
+            if last % T["eval_frequency"] == 0 and last not in evaluated:
                 info = {"step": last, "epoch": place["epoch"], "losses": {}, "seconds": 0}
                 self._evaluate({**info, "words": 0, "checkpoints": self.progress.results})
 
