@@ -28,8 +28,8 @@ from thinc.api import Config
 
 import spacy_crf_ner
 from ablation_measure import measure
+from spacy_crf_ner.extras import require
 from spacy_crf_ner.input_error import InputError
-from spacy_crf_ner.report.plots import require_matplotlib
 
 VARIANTS = Path(__file__).with_suffix(".yml")
 PACKAGE = Path(spacy_crf_ner.__file__).parent
@@ -72,7 +72,7 @@ def compare(
       table.md    mean and standard deviation over the seeds
       chart.svg   F1 of each variant
     """
-    require_matplotlib()
+    require("report")
     if smoke_test:
         steps, seeds = 10, "0"
     try:
@@ -253,7 +253,7 @@ def chart(rows: Sequence[Result], path: Path) -> None:
 
     path: Image file, .svg or .png.
     """
-    require_matplotlib()
+    require("report")
     from matplotlib.figure import Figure
 
     grouped = _by_variant(rows)

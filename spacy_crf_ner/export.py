@@ -10,7 +10,7 @@ from thinc.api import Model, PyTorchShim
 
 from . import __version__
 from .evaluation.guarantees import guarantees, renew
-from .extras import required
+from .extras import require
 from .input_error import InputError
 from .ml.concatenate import concatenate
 from .ml.onnx_layers import onnx_bilstm_crf, onnx_char_word_embed, onnx_shim
@@ -47,10 +47,8 @@ def export_pipeline(nlp: Language, precision: str = "fp32") -> Language:
     """
     if precision not in PRECISIONS:
         raise InputError(f"precision: expected one of {[*PRECISIONS]}, got {precision!r}.")
-    with required("train"), required("int8"):
-        import onnx  # noqa: F401
-        import onnxruntime  # noqa: F401
-        import torch  # noqa: F401
+    require("train")
+    require("int8")
     names = [each for each in nlp.component_names if nlp.get_pipe_meta(each).factory == FACTORY]
     if not names:
         raise InputError(

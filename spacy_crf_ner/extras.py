@@ -12,6 +12,10 @@ PACKAGES = {
     "runtime": {"onnxruntime", "tokenizers"},
     "int8": {"onnx", "onnxruntime"},
     "tune": {"optuna"},
+    "annotate": {"filelock", "pandas", "pyarrow"},
+    "ray": {"ray"},
+    "report": {"matplotlib", "nervaluate"},
+    "datasets": {"datasets", "pyarrow"},
 }
 # The registered functions that need torch, with their modules. The entry points in setup.cfg name
 # this module, since spaCy's registries show an ImportError of a module as it is.
@@ -41,6 +45,13 @@ def required(extra: str) -> Iterator[None]:
             f"expected the package {package}, which the extra {extra!r} installs, got none. "
             f'Install it: pip install "spacy-crf-ner[{extra}]".'
         ) from error
+
+
+def require(extra: str) -> None:
+    """Raise InputError if a package of an extra is not installed."""
+    with required(extra):
+        for package in sorted(PACKAGES[extra]):
+            import_module(package)
 
 
 def __getattr__(name: str) -> Any:

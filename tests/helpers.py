@@ -5,7 +5,7 @@ Axes: B docs, T tokens, C tags, P paths, which is C to the power of T.
 
 from functools import lru_cache
 from itertools import product
-from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Callable, Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -191,3 +191,40 @@ LEARNED = [
     ("it saw Anna", [(7, 11, "PER")]),
     ("it came", []),
 ]
+
+# A sitecustomize.py, without the first line.
+BLOCKED = """
+import sys
+from importlib import metadata
+
+import catalogue
+
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in PACKAGES:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, Blocked())
+version = metadata.version
+
+
+def installed(name):
+    if name.replace("-", "_") in PACKAGES:
+        raise metadata.PackageNotFoundError(name)
+    return version(name)
+
+
+metadata.version = installed
+found = catalogue.AVAILABLE_ENTRY_POINTS
+catalogue.AVAILABLE_ENTRY_POINTS = {
+    group: [each for each in found.select(group=group) if "spacy_transformers" not in each.value]
+    for group in found.groups
+}
+"""
+
+
+def blocking(packages: Iterable[str]) -> str:
+    """Return a sitecustomize.py, as of an environment without packages that need not be there."""
+    return f"PACKAGES = {tuple(packages)}\n{BLOCKED}"

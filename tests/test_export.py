@@ -18,6 +18,7 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 from typer.testing import CliRunner
 
+from helpers import blocking
 from overlapping import TEXT, make_overlapping
 from phobert import make_over_phobert
 from pipelines import LISTENER, SENTENCES, TOK2VEC, make_examples, train
@@ -310,33 +311,13 @@ def test_the_config_names_nothing_of_torch(tiny_transformer: str) -> None:
 
 # Without torch
 
-BLOCKED = """
-import sys
-import catalogue
-
-PACKAGES = ("torch", "torchcrf", "transformers", "spacy_transformers")
-
-
-class Blocked:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in PACKAGES:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-
-sys.meta_path.insert(0, Blocked())
-found = catalogue.AVAILABLE_ENTRY_POINTS
-catalogue.AVAILABLE_ENTRY_POINTS = {
-    group: [each for each in found.select(group=group) if "spacy_transformers" not in each.value]
-    for group in found.groups
-}
-"""
-
 
 @pytest.fixture(scope="module")
 def without_torch(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return a function that runs a command of Python in processes that cannot import torch."""
     folder = tmp_path_factory.mktemp("blocked")
-    (folder / "sitecustomize.py").write_text(BLOCKED)
+    packages = "torch", "torchcrf", "transformers", "spacy_transformers"
+    (folder / "sitecustomize.py").write_text(blocking(packages))
     path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "default"}
     environment["OMP_NUM_THREADS"] = "2"  # threads that a forked process does not have
@@ -409,6 +390,8 @@ def test_commands_run_where_torch_is_not_installed(
         assert run.returncode == 0, run.stderr
     rows = [row for path in tmp_path.glob("out/*.jsonl") for row in srsly.read_jsonl(path)]
     assert any("entities" in row for row in rows)
+    versions = srsly.read_json(tmp_path / "out" / "_progress" / "fingerprint.json")["versions"]
+    assert versions["torch"] is None and versions["onnxruntime"] and versions["tokenizers"]
     trained = exported.with_name("trained")
     run = without_torch([sys.executable, "-m", "spacy_crf_ner", "predict", str(trained), "a"])
     assert run.returncode == 1

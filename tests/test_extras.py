@@ -1,10 +1,16 @@
 """A missing package is an error that names the extra; other import errors stay what they are."""
 
 import configparser
+import os
+import re
+import subprocess
+import sys
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
+from helpers import blocking
 from spacy_crf_ner import extras
 
 
@@ -21,6 +27,42 @@ def test_the_extra_is_named(package: str) -> None:
 def test_other_packages_are_not(package: str) -> None:
     with pytest.raises(ModuleNotFoundError), extras.required("train"):
         raise ModuleNotFoundError(name=package)
+
+
+def test_each_package_of_an_extra_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    extras.require("annotate")
+    for package in ("filelock", "pandas", "pyarrow"):
+        with monkeypatch.context() as context:
+            context.setitem(sys.modules, package, None)
+            with pytest.raises(ValueError, match=f"the package {package}, .* 'annotate'"):
+                extras.require("annotate")
+
+
+def test_the_packages_are_those_of_the_extra() -> None:
+    named = {
+        "spacy-transformers": "spacy_transformers",
+        "pytorch-crf": "torchcrf",
+    }
+    setup = configparser.ConfigParser()
+    setup.read(Path(__file__).parents[1] / "setup.cfg", "utf-8")
+    for extra, packages in extras.PACKAGES.items():
+        lines = setup["options.extras_require"][extra].split()
+        names = [re.split("[<>=]", line)[0] for line in lines if not line.startswith("spacy-crf")]
+        assert packages == {named.get(name, name) for name in names}, extra
+
+
+def test_a_mistake_is_told_in_one_line_where_no_extra_is_installed(tmp_path: Path) -> None:
+    packages = sorted({*chain.from_iterable(extras.PACKAGES.values())})
+    (tmp_path / "sitecustomize.py").write_text(blocking(packages))
+    for arguments, told in (
+        (["convert", "nothing.txt", "out"], "nothing.txt"),
+        (["annotate", "model", "nothing.txt", "out"], 'pip install "spacy-crf-ner[annotate]"'),
+    ):
+        command = [sys.executable, "-m", "spacy_crf_ner", *arguments]
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
+        assert run.returncode == 1 and told in run.stderr, run.stderr
+        assert "Traceback" not in run.stderr
 
 
 def test_each_entry_point_of_torch_is_found() -> None:

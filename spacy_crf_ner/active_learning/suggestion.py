@@ -15,12 +15,13 @@ from ..annotate.dataframes import load
 from ..annotate.inputs import find_sources
 from ..annotate.multiprocess import processes
 from ..annotate.readers import require_text_column
-from ..annotate.run import Progress, WorkerError, require_packages
+from ..annotate.run import Progress, WorkerError
 from ..annotate.settings import Settings
 from ..annotate.shards import Shard, cut_shards, error_record
 from ..annotate.storage import locate
 from ..annotate.writers import json_line
 from ..atomic import atomic_write
+from ..extras import require
 from ..input_error import InputError
 from ..pipeline.lookup import recognizer
 from .exclusion import is_excluded
@@ -71,7 +72,7 @@ def suggest(
     Raises InputError for invalid options, inputs and outputs, OSError if a file cannot be read or
     written, and WorkerError if a worker dies.
     """
-    require_packages("annotate", "pandas", "pyarrow")
+    require("annotate")
     require_options(options)
     require_tool(tool, options.unit == "spans")
     if output.exists():

@@ -1,7 +1,8 @@
 """Fingerprints of runs: everything that the output depends on."""
 
 import hashlib
-from importlib.metadata import version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,16 @@ from .dataframes import load
 from .inputs import Sources
 from .settings import Settings
 
-# Packages whose versions may change predictions.
-PACKAGES = ("spacy-crf-ner", "spacy", "thinc", "torch", "transformers")
+# Packages whose versions may change predictions. An exported pipeline runs without torch.
+_PACKAGES = (
+    "spacy-crf-ner",
+    "spacy",
+    "thinc",
+    "torch",
+    "transformers",
+    "onnxruntime",
+    "tokenizers",
+)
 
 
 def make_fingerprint(model: str, sources: Sources, settings: Settings) -> dict[str, Any]:
@@ -29,8 +38,17 @@ def make_fingerprint(model: str, sources: Sources, settings: Settings) -> dict[s
         "model": _digest(_find_model(model)),
         "input": [[each.name, each.kind, each.size, each.modified] for each in sources.sources],
         **settings._asdict(),
-        "versions": {name: version(name) for name in PACKAGES},
+        "versions": versions(),
     }
+
+
+def versions() -> dict[str, str | None]:
+    """Return the versions of what may change predictions, None for what is not installed."""
+    found: dict[str, str | None] = dict.fromkeys(_PACKAGES)
+    for package in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
 
 
 def has_auto_precision(model: str) -> bool:

@@ -7,8 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
-from filelock import FileLock, Timeout
-
 from ..input_error import InputError
 from .storage import Location
 from .writers import json_line
@@ -62,6 +60,8 @@ class ShardFolder:
         self._exit = ExitStack()
 
     def __enter__(self) -> "ShardFolder":
+        from filelock import FileLock, Timeout
+
         self._require_known()
         if self.location.is_local:
             self.state.filesystem.create_dir(self.state.path, recursive=True)

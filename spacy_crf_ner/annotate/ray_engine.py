@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from ..extras import require
 from ..input_error import InputError
-from .run import OnProgress, Result, Run, Summary, require_packages
+from .run import OnProgress, Result, Run, Summary
 from .settings import Settings
 
 TIMEOUT = 10  # seconds to wait for a cluster to accept a connection
@@ -48,7 +49,7 @@ def annotate_on_ray(
     and if Ray is not installed; OSError if the cluster or a storage cannot be reached; WorkerError
     if a worker fails and Ray cannot repeat its work. Finished shards are kept.
     """
-    require_packages("ray", "ray")
+    require("ray")
     run = Run(model, inputs, output, settings, resume, restart, on_progress)
     with _connected(address):
         return run.execute(_actors(workers or _capacity("GPU" if gpus else "CPU"), gpus))

@@ -4,19 +4,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from time import monotonic
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
-from ..docbin import find_encoders_once
+from ..extras import require
 from ..input_error import InputError
 from .fingerprint import has_auto_precision, load_model, make_fingerprint
 from .inputs import find_sources
 from .output_folder import ShardFolder, ShardReport
 from .readers import require_text_column
-from .settings import Settings, require_settings
+from .settings import ENTITIES, Settings, require_settings
 from .shards import annotate_shard, cut_shards
 from .storage import locate
 
@@ -69,9 +68,10 @@ class Run:
     resume: bool
     restart: bool
     on_progress: OnProgress
+    added: ClassVar[str | None] = ENTITIES  # the column that the shards have in addition
 
     def __post_init__(self) -> None:
-        require_packages("annotate", "pandas", "pyarrow")
+        require("annotate")
         require_settings(self.settings)
         self.location = locate(str(self.output))
         self.sources = find_sources(self.inputs, self.location)
@@ -100,7 +100,6 @@ class Run:
         fails; finished shards are kept.
         """
         began = monotonic()
-        find_encoders_once()
         total = sum(source.size for source in self.sources.sources)
         with ShardFolder(self.location) as folder, workers as engine, _failures(folder):
             settings = self._resolve_precision(engine, folder)
@@ -112,7 +111,7 @@ class Run:
                 size = folder.totals["size"]
                 return Progress(size, total, now["documents"], now["words"], seconds)
 
-            shards = cut_shards(self.sources.sources, settings)
+            shards = cut_shards(self.sources.sources, settings, self.added)
             shards = (shard for shard in shards if shard.name not in folder.finished)
             if (first := next(shards, None)) is not None:
                 next(engine.map(self.load, [settings.precision] * engine.size))
@@ -154,18 +153,6 @@ class Run:
             "words_per_second": round(progress.words / seconds, 1),
             "output": self.location.name,
         }
-
-
-def require_packages(extra: str, *modules: str) -> None:
-    """Raise InputError if a module of an extra is not installed."""
-    try:
-        for name in modules:
-            import_module(name)
-    except ImportError as error:
-        raise InputError(
-            f"annotate: expected the extra {extra!r}, got no package {error.name}. "
-            f"Install it: pip install 'spacy-crf-ner[{extra}]'."
-        ) from error
 
 
 @contextmanager

@@ -145,7 +145,7 @@ def process(
         if rest := [part for part in batch if part.document.error is None]:
             work(rest)
 
-    with _errors_raised(nlp):
+    with errors_raised(nlp):
         parts = [_split(document, nlp.vocab, max_characters) for document in documents]
         by_length = sorted(chain.from_iterable(parts), key=lambda part: part.length)
         for batch in batches(by_length, batch_size):
@@ -285,7 +285,7 @@ def is_machine_error(error: Exception) -> bool:
 
 
 @contextmanager
-def _errors_raised(nlp: Language) -> Iterator[None]:
+def errors_raised(nlp: Language) -> Iterator[None]:
     """Make components raise errors: their error handlers would drop documents and reasons."""
     handled: list[Any] = [pipe for _, pipe in nlp.pipeline if hasattr(pipe, "get_error_handler")]
     before = [(pipe, pipe.get_error_handler()) for pipe in handled]

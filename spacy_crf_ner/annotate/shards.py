@@ -36,11 +36,15 @@ class Shard(NamedTuple):
     size: int
 
 
-def cut_shards(sources: list[Source], settings: Settings) -> Iterator[Shard]:
+def cut_shards(
+    sources: list[Source], settings: Settings, added: str | None = None
+) -> Iterator[Shard]:
     """Split a corpus into shards, which depend only on the files and settings.
 
     A shard may contain several files with the same columns, but never several kinds or groups of
     files, and never more than one .parquet, .csv or .tsv file.
+
+    added: A column that the records may not have, since the output has it.
     """
     names = (f"part-{number:06}" for number in count())
     typed = settings.format == "parquet"
@@ -48,8 +52,8 @@ def cut_shards(sources: list[Source], settings: Settings) -> Iterator[Shard]:
         schema = _schema_with_id(group[0], settings.id_column) if typed else None
         for items, size in _portions(group, settings):
             for item in items:
-                if item.row is not None and ENTITIES in item.row:
-                    item.reason = f"expected no column {ENTITIES!r}, which is added: rename it"
+                if item.row is not None and added in item.row:
+                    item.reason = f"expected no column {added!r}, which is added: rename it"
                     item.id, item.row = item.row[settings.id_column], None
             rows = [item.row for item in items if item.row is not None]
             if typed and schema is None and rows:
@@ -140,5 +144,5 @@ def _portions(group: list[Source], settings: Settings) -> Iterator[tuple[list[It
             if len(items) >= settings.shard_size or characters >= MAX_CHARACTERS:
                 yield items, size
                 items, size, characters = [], 0, 0
-    if items or size:
+    if items:
         yield items, size

@@ -85,13 +85,14 @@ def annotation_progress(description: str) -> Iterator[Callable[["annotate.Progre
     columns = [SpinnerColumn(), *columns, TextColumn("{task.fields[speed]}"), time_left]
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("Loading", total=None, speed="")
-        began = None
+        first = None  # later calls show the speed since then, without the loading
 
         def on_progress(run: "annotate.Progress") -> None:
-            nonlocal began
-            began = run.seconds if began is None else began
-            seconds = max(run.seconds - began, 1e-3)
-            docs, words = run.documents / seconds, run.words / seconds
+            nonlocal first
+            first = first or run
+            seconds = max(run.seconds - first.seconds, 1e-3)
+            docs = (run.documents - first.documents) / seconds
+            words = (run.words - first.words) / seconds
             bar.update(
                 task,
                 description=description,

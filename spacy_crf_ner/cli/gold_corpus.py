@@ -24,7 +24,7 @@ def read_examples(nlp: Language, corpus: Path) -> list[Example]:
         )
     _, docs = read_docbin(corpus, nlp.vocab)  # its errors include the place
     gold = [*docs]
-    for i, doc in enumerate(gold):
+    for i, doc in enumerate(gold, 1):
         # Without known spaces, the tokens are read, not the text.
         if len(doc.text) > nlp.max_length and not doc.has_unknown_spaces:
             raise InputError(

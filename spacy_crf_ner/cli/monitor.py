@@ -6,10 +6,11 @@ import typer
 from rich.table import Table
 
 from ..annotate.readers import read_texts
-from ..annotate.run import require_packages
+from ..annotate.runner import errors_raised
 from ..annotate.settings import Settings
 from ..evaluation.drift import SAMPLE
 from ..evaluation.guarantees import drift
+from ..extras import require
 from ..input_error import InputError
 from ..pipeline.load import load
 from ..pipeline.lookup import require_recognizer
@@ -41,7 +42,7 @@ def monitor(
     Example:
       spacy-crf-ner monitor careful new-records/
     """
-    require_packages("annotate", "pandas", "pyarrow")
+    require("annotate")
     nlp = load(model, gpu_id, precision)
     name = require_recognizer(nlp, component)
     settings = Settings(text_column=text_column, whole_files=whole_files)
@@ -54,7 +55,8 @@ def monitor(
                 "Split the text, or leave it out."
             )
     texts = [text for text, _ in found]
-    with nlp.select_pipes(disable=nlp.pipe_names[nlp.pipe_names.index(name) :]):
+    own = nlp.pipe_names[nlp.pipe_names.index(name) :]
+    with errors_raised(nlp), nlp.select_pipes(disable=own):
         docs = list(nlp.pipe(texts))
     rows = drift(nlp, docs, name)
     table = Table("statistic")

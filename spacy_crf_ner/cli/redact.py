@@ -10,11 +10,12 @@ from rich.progress import track
 
 from ..annotate.readers import read_texts
 from ..annotate.redaction import redact as redact_doc
-from ..annotate.run import require_packages
+from ..annotate.runner import errors_raised
 from ..annotate.settings import Settings
 from ..annotate.writers import json_line
 from ..atomic import atomic_write
 from ..evaluation.guarantees import guarantees
+from ..extras import require
 from ..input_error import InputError
 from ..pipeline.load import load
 from ..pipeline.lookup import recognizer, require_recognizer
@@ -49,7 +50,7 @@ def redact(
     Example:
       spacy-crf-ner redact careful records/ redacted.jsonl --labels PERSON,DATE
     """
-    require_packages("annotate", "pandas", "pyarrow")
+    require("annotate")
     if output.suffix != ".jsonl" or output.exists():
         raise InputError(f"{output}: expected the name of a new .jsonl file. Choose another one.")
     nlp = load(model, gpu_id, precision)
@@ -80,7 +81,7 @@ def redact(
         )
     settings = Settings(text_column=text_column, id_column=id_column, whole_files=whole_files)
     documents, counts = 0, Counter[str]()
-    with atomic_write(output) as unfinished, unfinished.open("wb") as file:
+    with errors_raised(nlp), atomic_write(output) as unfinished, unfinished.open("wb") as file:
         texts = read_texts(inputs, settings, str(output), False, nlp.max_length)
         # Later components may change tokens or spans.
         later = nlp.pipe_names[nlp.pipe_names.index(name) + 1 :]

@@ -123,7 +123,7 @@ def nbest(chain: Chain, n: int) -> tuple[Ints, Floats]:
     """
     if n < 1:
         raise ValueError(f"n: expected 1 or more, got {n}.")
-    E, A, start, end, mask = chain.arrays()
+    E, A, start, end, mask = _exact(chain.arrays())
     B, T, C = E.shape
     tags = np.zeros((B, n, T), dtype=np.int64)
     scores = np.full((B, n), -np.inf, E.dtype)

@@ -22,8 +22,6 @@ from .docbin import CorpusWriter
 from .json_records import shorten
 from .repair_log import ConversionLog
 
-COMBINED = "combined"
-
 
 class Entity(NamedTuple):
     """An entity of the tokens start:end."""
@@ -59,7 +57,7 @@ def combine(
     log: As for `convert`, without a spans_key. By default, the tokens of an entity that begins or
         ends inside a token are not annotated, and all other mistakes are errors.
 
-    Returns the counts of each source, and those of the target as "combined".
+    Returns the counts of each source and of the target, by their paths.
     Raises InputError for other sources, targets and numbers, and as `convert` does.
     """
     names = [str(source) for source in sources]
@@ -80,16 +78,17 @@ def combine(
             text = _without_whitespace(doc.text)
             found.setdefault((text, repeated[text]), {})[name] = doc
             repeated[text] += 1
-    counts: Counts = {name: Counter() for name in (*names, COMBINED)}
+    total = str(target)
+    counts: Counts = {name: Counter() for name in (*names, total)}
     with TemporaryDirectory() as scratch:
         writer = CorpusWriter(Path(scratch, "docs"))
         for docs in found.values():
-            for name in (*docs, COMBINED):
+            for name in (*docs, total):
                 counts[name].update({"docs": 1, "docs, not in all": int(len(docs) < len(names))})
             if len(docs) < len(names) and not log.notes:
                 text = next(iter(docs.values())).text
                 log.notes.append(f"Not in all: {shorten(text)}, which is in {' and '.join(docs)}.")
-            writer.add(_combine(docs, needed, counts))
+            writer.add(_combine(docs, needed, counts, total))
         with atomic_write(target) as unfinished:
             writer.write(unfinished)
     return counts
@@ -99,8 +98,11 @@ def _without_whitespace(text: str) -> str:
     return "".join(text.split())
 
 
-def _combine(docs: dict[str, Doc], needed: int, counts: Counts) -> Doc:
-    """Join the annotations of a text on the Doc of the first source, which is changed."""
+def _combine(docs: dict[str, Doc], needed: int, counts: Counts, total: str) -> Doc:
+    """Join the annotations of a text on the Doc of the first source, which is changed.
+
+    counts: Those of each source and, with the key `total`, of the result.
+    """
     doc = next(iter(docs.values()))
     owners = [token.i for token in doc for _ in _without_whitespace(token.text)]
     tokens = {*owners}
@@ -116,8 +118,8 @@ def _combine(docs: dict[str, Doc], needed: int, counts: Counts) -> Doc:
         entity for entity in ids for i in _inside(entity, tokens) if chosen.get(i) != entity
     }
     chosen = {i: entity for i, entity in chosen.items() if entity not in rejected}
-    for name, each in {**tags, COMBINED: chosen}.items():
-        said = {*ids} if name == COMBINED else {*each.values()} - {None}
+    for name, each in {**tags, total: chosen}.items():
+        said = {*ids} if name == total else {*each.values()} - {None}
         counts[name].update(
             {
                 "tokens": len(tokens),

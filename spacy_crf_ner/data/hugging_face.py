@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Iterator, NamedTuple
 from spacy.language import Language
 from spacy.tokens import Doc
 
+from ..extras import required
 from ..input_error import InputError
 from .iob import TAG, TaggedToken, tagged_docs
 from .json_records import shorten
@@ -73,7 +74,8 @@ def read_hugging_face(
     CorpusError for a damaged file, other columns, tag ids without names, tags without prefixes and
     O, and, as `read_conll` does, for rows; InputError without pyarrow.
     """
-    require_pyarrow()
+    with required("datasets"):
+        import pyarrow.parquet  # noqa: F401
     log = log or ConversionLog()
     columns = token_column, tag_column
     if token_column == tag_column:
@@ -91,17 +93,6 @@ def read_hugging_face(
     is_plain = _is_plain(used, f"{path}, column {tag_column!r}")
     tags = Tags(next(iter(found), None), is_plain)
     return tagged_docs(path, nlp, log, partial(_rows, files, tags, columns))
-
-
-def require_pyarrow() -> None:
-    """Raise InputError if pyarrow is not installed."""
-    try:
-        import pyarrow.parquet  # noqa: F401
-    except ImportError as problem:
-        raise InputError(
-            "expected pyarrow, which reads and writes datasets of Hugging Face, got none. "
-            "Install spacy-crf-ner[datasets]."
-        ) from problem
 
 
 def _files(path: Path) -> list[Path]:
@@ -298,12 +289,8 @@ def download(name: str, folder: Path) -> None:
 
     Raises InputError if the library datasets is missing, or cannot load the dataset.
     """
-    try:
+    with required("datasets"):
         from datasets import load_dataset
-    except ImportError as problem:
-        raise InputError(
-            "--hub: expected the library datasets, got none. Install spacy-crf-ner[datasets]."
-        ) from problem
     path, _, config = name.partition(":")
     try:
         dataset = load_dataset(path, config or None)

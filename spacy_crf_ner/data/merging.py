@@ -4,7 +4,6 @@ Answers are Docs. Each says something of its annotated tokens, and of its incorr
 nothing of other tokens. They are about all labels, unless they have annotated labels themselves.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -14,13 +13,13 @@ from spacy.tokens import Doc, Span
 from ..pipeline.label_sets import KEY, annotated_labels, mark_annotated_labels
 from ..tags import SpanOffsets
 from .json_records import shorten
-from .offsets import INCORRECT
+from .offsets import INCORRECT, aligned
 from .repair_log import ConversionLog, error
 
 NO_ENTITIES = KEY, INCORRECT  # keys in doc.spans
 ALL = ""  # labels
 # The tokens of a doc that answers annotate, by the labels that they are about: (T,).
-Known = defaultdict[str, NDArray[np.bool_]]
+Known = dict[str, NDArray[np.bool_]]
 
 
 def merge_answers(
@@ -65,15 +64,15 @@ def merge_answers(
 def _merge(doc: Doc, answers: Iterable[Doc], log: ConversionLog) -> bool:
     """Merge answers into a doc, and return whether it changed."""
     before, labels = _content(doc), annotated_labels(doc)
-    known: Known = defaultdict(lambda: np.zeros(len(doc), dtype=bool))
+    known: Known = {}
     denied: set[SpanOffsets] = set()  # the incorrect spans of answers
     for answer in answers:
         if not _contradicts(doc, answer, labels, known, denied, log):
             _apply(doc, answer)
             own = annotated_labels(answer)
             for label in [ALL] if own is None else own:
-                known[label] |= _covered(doc, answer)
-            denied |= {_key(span) for span in _aligned(doc, answer.spans.get(INCORRECT, ()))}
+                known[label] = _covered(doc, answer) | known.get(label, False)
+            denied |= {_key(span) for span in aligned(doc, answer.spans.get(INCORRECT, ()))}
     return _content(doc) != before
 
 
@@ -102,7 +101,7 @@ def _contradicts(
         kind, got = "label", f"the annotated labels {sorted(own)}"
         expected = "one about all labels" + (f", or at least {sorted(labels)}" if labels else "")
         fix = "Convert it with the same --labels"
-    elif len(_aligned(doc, given)) < len(given):
+    elif len(aligned(doc, given)) < len(given):
         kind, expected, got = "alignment", "spans of whole tokens of the corpus", shorten(given)
         fix = "Use the tokenizer of the corpus, or leave the answer out"
     elif contested := _contested(doc, answer, known, denied):
@@ -128,12 +127,13 @@ def _contested(doc: Doc, answer: Doc, known: Known, denied: set[SpanOffsets]) ->
         start, end, label = ent
         found = np.zeros(end - start, dtype=bool)
         for each in (ALL, label) if adds else [*known]:
-            found |= known[each][start:end]
+            if each in known:
+                found |= known[each][start:end]
         return found
 
-    ents = {_key(ent) for ent in _aligned(doc, answer.ents)}
+    ents = {_key(ent) for ent in aligned(doc, answer.ents)}
     before = {_key(ent) for ent in doc.ents if told(_key(ent)).all()}
-    no = {_key(span) for span in _aligned(doc, answer.spans.get(INCORRECT, ()))}
+    no = {_key(span) for span in aligned(doc, answer.spans.get(INCORRECT, ()))}
     return (
         {ent for ent in before - ents if now[ent[0] : ent[1]].any()}
         | {ent for ent in ents - before if told(ent).any()}
@@ -151,7 +151,7 @@ def _apply(doc: Doc, answer: Doc) -> None:
     """
     now = _covered(doc, answer)
     ids = {_key(ent): (ent.kb_id_, ent.id_) for ent in doc.ents}
-    wrong = _aligned(doc, answer.spans.get(INCORRECT, ()))
+    wrong = aligned(doc, answer.spans.get(INCORRECT, ()))
     denied = {_key(span) for span in wrong}
     unknown = {token.i for token in doc if not token.ent_iob}
     kept = []
@@ -162,7 +162,7 @@ def _apply(doc: Doc, answer: Doc) -> None:
         for token in ent:  # nothing is known about them; set_ents keeps old ids
             unknown.add(token.i)
             token.ent_id, token.ent_kb_id = 0, 0
-    given = _aligned(doc, answer.ents)
+    given = aligned(doc, answer.ents)
     labels, own = annotated_labels(doc), annotated_labels(answer)
     is_whole = all(now[token.i] or token.is_space for token in doc)
     is_other = labels is not None and not labels.issuperset(ent.label_ for ent in given)
@@ -207,17 +207,6 @@ def _covered(doc: Doc, answer: Doc) -> NDArray[np.bool_]:
 
 def _annotated(doc: Doc) -> NDArray[np.bool_]:
     return np.array([token.ent_iob != 0 for token in doc], dtype=bool)
-
-
-def _aligned(doc: Doc, spans: Iterable[Span]) -> list[Span]:
-    """Find spans of another doc with the same characters; those that do not align are left out."""
-    found = (
-        doc.char_span(
-            span.start_char, span.end_char, span.label_, kb_id=span.kb_id_, span_id=span.id_
-        )
-        for span in spans
-    )
-    return [span for span in found if span is not None]
 
 
 def _key(span: Span) -> SpanOffsets:

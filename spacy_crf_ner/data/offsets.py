@@ -49,6 +49,17 @@ def raw_span(span: object, *keys: str) -> RawSpan:
     return RawSpan(*values)
 
 
+def aligned(doc: Doc, spans: Iterable[Span]) -> list[Span]:
+    """Find spans of another doc with the same characters; those that do not align are left out."""
+    found = (
+        doc.char_span(
+            span.start_char, span.end_char, span.label_, kb_id=span.kb_id_, span_id=span.id_
+        )
+        for span in spans
+    )
+    return [span for span in found if span is not None]
+
+
 def tokenize(text: object, nlp: Language, where: str) -> Doc:
     """Tokenize a text. Raises CorpusError unless it is a string that the pipeline accepts."""
     if not isinstance(text, str) or not is_text(text):

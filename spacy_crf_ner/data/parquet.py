@@ -7,8 +7,9 @@ from typing import Any, Iterable
 
 from spacy.tokens import Doc
 
+from ..extras import required
 from ..pipeline.label_sets import KEY, annotated_labels
-from .hugging_face import BATCH_ROWS, SPACES, TAGS, TOKENS, require_pyarrow
+from .hugging_face import BATCH_ROWS, SPACES, TAGS, TOKENS
 from .json_records import META
 
 SUFFIX = ".parquet"
@@ -26,9 +27,9 @@ def write_parquet(docs: Iterable[Doc], path: Path, labels: Iterable[str]) -> "Co
     Returns how many of each of the other annotations of the Docs were not written.
     Raises InputError without pyarrow.
     """
-    require_pyarrow()
-    import pyarrow
-    from pyarrow.parquet import ParquetWriter
+    with required("datasets"):
+        import pyarrow
+        from pyarrow.parquet import ParquetWriter
 
     labels = sorted(labels)
     names = ["O", *(f"{prefix}-{label}" for label in labels for prefix in "BI")]

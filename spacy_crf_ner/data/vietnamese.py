@@ -14,7 +14,7 @@ from spacy.attrs import ENT_ID, ENT_IOB, ENT_KB_ID, ENT_TYPE, SENT_START
 from spacy.tokens import Doc, Token
 
 from ..input_error import InputError
-from ..pipeline.label_sets import annotated_labels, mark_annotated_labels
+from .offsets import aligned
 
 # For each token of a sentence except the first: whether it continues the previous word.
 Segmenter = Callable[[list[str]], list[bool]]
@@ -32,7 +32,8 @@ def split(docs: Iterable[Doc], separators: str = "_ ") -> Iterator[Doc]:
         an @ or a slash is an address and is not split, nor is a word with an empty part: a lone
         underscore, or one at an edge.
 
-    Yields new Docs with the same entities, missing annotation, sentence starts and user_data.
+    Yields new Docs with the same entities, spans, missing annotation, sentence starts and
+    user_data.
     """
     for doc in docs:
         words: list[Word] = []
@@ -50,7 +51,8 @@ def join(docs: Iterable[Doc]) -> Iterator[Doc]:
 
     docs: Docs of syllables. A token with an underscore is already a word, and is kept; a token with
         spaces, from spaCy's Vietnamese tokenizer, is split first. A word never crosses an edge of
-        an entity or of annotation, or a sentence start, and its syllables are separated by spaces.
+        an entity, of another span or of annotation, or a sentence start, and its syllables are
+        separated by spaces.
 
     Yields new Docs, from which `split` makes the Docs of syllables again.
     Raises InputError if pyvi is not installed.
@@ -67,6 +69,8 @@ SYLLABLES: dict[str, Callable[[Iterable[Doc]], Iterable[Doc]]] = {
 
 def _join(docs: Iterable[Doc], segment: Segmenter) -> Iterator[Doc]:
     for doc in docs:
+        spans = [span for group in doc.spans.values() for span in group]
+        edges = {edge for span in spans for edge in (span.start, span.end)}
         words: list[Word] = []
         sentences = list(accumulate(bool(token.is_sent_start) for token in doc))
         for _, group in groupby(doc, key=lambda token: sentences[token.i]):
@@ -74,7 +78,7 @@ def _join(docs: Iterable[Doc], segment: Segmenter) -> Iterator[Doc]:
             continues = [False, *segment([token.text for token in tokens])]
             for token, continued in zip(tokens, continues):
                 word, first = token.text, token.i
-                if continued and _joinable(token.nbor(-1), token):
+                if continued and token.i not in edges and _joinable(token.nbor(-1), token):
                     before, _, first = words.pop()
                     word = f"{before}_{word}"
                 words.append((word, bool(token.whitespace_), first))
@@ -82,7 +86,7 @@ def _join(docs: Iterable[Doc], segment: Segmenter) -> Iterator[Doc]:
 
 
 def _joinable(left: Token, right: Token) -> bool:
-    """Return whether `split` can undo the join, and no annotation has an edge between them."""
+    """Return whether `split` can undo the join, and no token annotation differs between them."""
     return (
         left.whitespace_ == " "
         and not any(token.is_space or set("_ @/") & set(token.text) for token in (left, right))
@@ -108,8 +112,8 @@ def _with_words(doc: Doc, words: list[Word]) -> Doc:
     new = Doc(doc.vocab, texts, spaces=spaces, user_data=dict(doc.user_data))
     new.has_unknown_spaces = doc.has_unknown_spaces
     new.from_array(ANNOTATION, annotation)
-    if (labels := annotated_labels(doc)) is not None:
-        mark_annotated_labels(new, labels)
+    for key, group in doc.spans.items():
+        new.spans[key] = aligned(new, group)
     return new
 
 

@@ -1,14 +1,14 @@
 """Teachers that have not seen the gold docs that they read: one for each fold of them."""
 
+import json
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from importlib.metadata import version
 from pathlib import Path
 
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin
 
-from ..annotate.fingerprint import PACKAGES
+from ..annotate.fingerprint import versions
 from ..atomic import atomic_write
 from ..docbin import read_docbin
 from ..input_error import InputError
@@ -58,7 +58,7 @@ class FoldTeachers:
         digest = blake2b(DocBin(docs=self.docs, store_user_data=True).to_bytes(), digest_size=8)
         settings = [f"{folds}", *(teacher.pipe.name for teacher in teachers)]
         settings += [config.to_str() for config in self.configs]
-        settings += [version(name) for name in PACKAGES]
+        settings.append(json.dumps(versions()))
         digest.update("\n".join(settings).encode())
         self.folder = output / digest.hexdigest()
         self.files = [self.folder / f"fold-{fold}.spacy" for fold in range(folds)]

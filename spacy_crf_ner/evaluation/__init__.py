@@ -15,10 +15,10 @@ from .coverage import coverage
 from .error_analysis import confusion, errors, missed_probabilities
 from .matching import DocEntities, collect_entities, find_entities_key, match_entities
 from .nesting import nesting
-from .scores import count_entities, require_nervaluate, score_matchings, score_strictly
+from .scores import count_entities, score_matchings, score_strictly
 from .training_log import read_training_log
 
-__all__ = ["compare", "evaluate", "read_training_log", "require_gold", "require_nervaluate"]
+__all__ = ["compare", "evaluate", "read_training_log", "require_gold"]
 
 THRESHOLDS = (*(i / 20 for i in range(20)), 0.99)
 

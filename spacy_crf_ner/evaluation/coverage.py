@@ -11,10 +11,11 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 
 from ..input_error import InputError
+from ..pipeline.label_sets import is_complete
 from ..pipeline.lookup import recognizer, require_own_key
 from .error_analysis import sets_entities_alone
 from .guarantees import guarantees
-from .matching import DocEntities, Entity, is_complete
+from .matching import DocEntities, Entity
 
 if TYPE_CHECKING:
     from ..pipeline.crf_ner import CRFEntityRecognizer

@@ -93,13 +93,6 @@ def collect_entities(examples: Iterable[Example], key: str | None = None) -> lis
     return [_collect(i, eg.predicted, eg.reference, key) for i, eg in enumerate(examples)]
 
 
-def is_complete(gold: Doc, labels: Iterable[str]) -> bool:
-    """Whether all entities of these labels are annotated."""
-    annotated = annotated_labels(gold)
-    is_whole: bool = gold.has_annotation("ENT_IOB", require_complete=True)
-    return is_whole and (annotated is None or annotated >= {*labels})
-
-
 def match_entities(gold: Sequence[Entity], predicted: Sequence[Entity]) -> list[Match]:
     """Match the gold entities of a doc with the predicted ones, one to one.
 

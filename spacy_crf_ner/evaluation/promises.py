@@ -20,10 +20,10 @@ from spacy.training import Example
 
 from ..input_error import InputError
 from ..pipeline.gold import gold_tags
-from ..pipeline.label_sets import annotated_labels
+from ..pipeline.label_sets import annotated_labels, is_complete
 from ..pipeline.lookup import recognizer, require_own_key
 from .guarantees import FITTED_SETTINGS, store
-from .matching import annotated, collect_entities, is_complete
+from .matching import annotated, collect_entities
 from .risk_control import (
     GRID,
     coverage_threshold,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..input_error import InputError
+from ..extras import required
 from .matching import DocEntities, Entity
 
 NAMES = ("precision", "recall", "f1")
@@ -80,7 +80,9 @@ def score_matchings(docs: Sequence[DocEntities], labels: Sequence[str]) -> dict[
     # Docs without entities do not change the scores, but nervaluate expects at least one doc.
     kept = [doc for doc in docs if doc.gold or doc.predicted] or [DocEntities("", [], [], [])]
     gold, predicted = [_dicts(doc.gold) for doc in kept], [_dicts(doc.predicted) for doc in kept]
-    evaluator = require_nervaluate().Evaluator(gold, predicted, list(labels), loader="dict")
+    with required("report"):
+        import nervaluate
+    evaluator = nervaluate.Evaluator(gold, predicted, list(labels), loader="dict")
     results: dict[str, Any] = evaluator.evaluate()
     return {
         name: _scores(
@@ -102,18 +104,6 @@ def score_strictly(counts: NDArray[np.int64], labels: Sequence[str]) -> dict[str
     """
     rows = counts.sum(0).astype(np.float64)
     return {"strict": _scores(rows.sum(0), rows, labels)}
-
-
-def require_nervaluate() -> Any:
-    """Import nervaluate; raises InputError if it is not installed."""
-    try:
-        import nervaluate
-    except ImportError as error:
-        raise InputError(
-            "expected nervaluate, which counts partial matches, got no such package. Install it: "
-            'pip install "spacy-crf-ner[report]".'
-        ) from error
-    return nervaluate
 
 
 def _dicts(ents: Sequence[Entity]) -> list[dict[str, Any]]:

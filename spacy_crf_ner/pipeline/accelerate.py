@@ -32,7 +32,8 @@ def accelerate(nlp: Language, precision: str | None = "auto") -> Language:
     precision: "fp32" changes no result. "bf16" is for GPUs and CPUs with bfloat16 instructions,
         "fp16" for GPUs, "int8" for CPUs, with the extra `int8`. "auto" measures them for about 50
         milliseconds each time the pipeline is loaded, and chooses float32, or one that saves a
-        tenth of the time or more. None undoes this, but keeps the larger batches.
+        tenth of the time or more. None undoes this, but keeps the larger batches. A `crf_ner`
+        without a transformer gets a precision only in place of "auto".
 
     Returns the pipeline.
     Raises InputError for an unknown precision, for one that the hardware does not support or whose
@@ -47,23 +48,27 @@ def accelerate(nlp: Language, precision: str | None = "auto") -> Language:
         for name, pipe in nlp.components
         if _has_transformer(pipe) and _has_setting(nlp, name)
     }
+
+    def is_replaced(name: str, before: str | None) -> bool:
+        """Without a transformer in the component, replace only "auto"."""
+        return name in pipes or (precision is not None and before == "auto")
+
     for name, pipe in nlp.components:
         for node in _layers(pipe):
             if name in pipes and isinstance(node, TransformerModel):
                 convert_layer(node)
             for shim in node.shims:
-                if isinstance(shim, PredictionShim) and (
-                    # Without a transformer in the component, replace only "auto".
-                    name in pipes or (precision is not None and shim.precision == "auto")
-                ):
+                if isinstance(shim, PredictionShim) and is_replaced(name, shim.precision):
                     shim.set_precision(precision)
+        for block in _blocks(nlp.get_pipe_config(name)):
+            if name in pipes and block["@architectures"] in CONVERTED:
+                block["@architectures"], block["precision"] = TRANSFORMER, precision
+            elif block["@architectures"].startswith("spacy-crf-ner.") and (
+                "precision" in block and is_replaced(name, block["precision"])
+            ):
+                block["precision"] = precision
     for name, pipe in pipes.items():
         config = nlp.get_pipe_config(name)
-        for block in _blocks(config):
-            if block["@architectures"] in CONVERTED:
-                block["@architectures"], block["precision"] = TRANSFORMER, precision
-            elif block["@architectures"].startswith("spacy-crf-ner.") and "precision" in block:
-                block["precision"] = precision
         if "max_batch_items" in config and precision is not None:
             config["max_batch_items"] = max(config["max_batch_items"], MAX_BATCH_ITEMS)
             pipe.cfg["max_batch_items"] = config["max_batch_items"]

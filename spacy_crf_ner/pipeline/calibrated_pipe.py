@@ -60,12 +60,12 @@ class CalibratedPipe(CRFPipe):
         """
         examples = list(examples)
         validate_examples(examples, "CRFEntityRecognizer.fit_platt_scaling")
-        self.platt_slope, self.platt_intercept = UNCHANGED
         lowest = np.full(len(self.labels), 0.02)
         judged: list[tuple[float, bool]] = []
         for i in range(0, len(examples), BATCH_SIZE):
             batch = examples[i : i + BATCH_SIZE]
-            found = self._posterior([eg.predicted for eg in batch]).candidates(lowest)
+            posterior = self._posterior([eg.predicted for eg in batch], UNCHANGED)
+            found = posterior.candidates(lowest)
             for eg, candidates in zip(batch, found):
                 judged += self.chains.judge_spans(eg, candidates)
         posteriors, correct = np.array(judged, dtype=np.float64).reshape(-1, 2).T

@@ -253,8 +253,10 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
             scores[TAG_OUTSIDE, TAG_OUTSIDE] = start[TAG_OUTSIDE] = end[TAG_OUTSIDE] = 0.0
         return Transitions(self.scheme.tags, scores, start, end, legal, first, last)
 
-    def _posterior(self, docs: Sequence[Doc]) -> Posterior | OverlappingPosterior:
-        fitted = self.overwrite, self.temperature, self.platt_scaling
+    def _posterior(
+        self, docs: Sequence[Doc], scaling: PlattScaling | None = None
+    ) -> Posterior | OverlappingPosterior:
+        fitted = self.overwrite, self.temperature, scaling or self.platt_scaling
         return self.chains.posterior(docs, self._potentials(docs), *fitted)
 
     def _potentials(self, docs: Sequence[Doc]) -> Potentials:

@@ -56,6 +56,15 @@ def annotated_labels(doc: Doc) -> set[str] | None:
     return {span.label_ for span in doc.spans[KEY]} if KEY in doc.spans else None
 
 
+def is_complete(gold: Doc, labels: Iterable[str]) -> bool:
+    """Whether all entities of these labels are annotated."""
+    given = np.array([token.ent_iob != 0 for token in gold], dtype=bool)
+    is_space = np.array([token.is_space for token in gold], dtype=bool)
+    is_whole = bool((given | is_space).all() and (given.any() or not len(gold)))
+    annotated = annotated_labels(gold)
+    return is_whole and (annotated is None or annotated >= {*labels})
+
+
 def unannotated(
     eg: Example, labels: Sequence[str], overlapping: bool = False
 ) -> NDArray[np.bool_] | None:

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from ..atomic import atomic_write
-from ..evaluation import require_nervaluate
+from ..extras import require
 from ..input_error import InputError
 from .html import report_page
 from .markdown import markdown
-from .plots import require_matplotlib
 
 
 def require_report(out: Path) -> None:
@@ -18,8 +17,7 @@ def require_report(out: Path) -> None:
 
     out: The folder of the report. It must not be a file, or below one.
     """
-    require_nervaluate()
-    require_matplotlib()
+    require("report")
     for path in (out, *out.parents):
         if path.exists() and not path.is_dir():
             raise InputError(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..input_error import InputError
+from ..extras import required
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -211,23 +211,12 @@ def largest(transitions: dict[str, Any]) -> float:
     return max((abs(each) for row in rows for each in row if each is not None), default=0.0)
 
 
-def require_matplotlib() -> None:
-    """Raise InputError if matplotlib is not installed."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise InputError(
-            "plots: expected matplotlib, got no such package. "
-            'Install it: pip install "spacy-crf-ner[report]".'
-        ) from error
-
-
 @contextmanager
 def _figure(width: float, height: float) -> Iterator["Figure"]:
     """Make a figure without a window; width and height in inches."""
-    require_matplotlib()
-    import matplotlib
-    from matplotlib.figure import Figure
+    with required("report"):
+        import matplotlib
+        from matplotlib.figure import Figure
 
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()  # without the user's settings

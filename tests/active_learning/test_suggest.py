@@ -9,6 +9,7 @@ from itertools import pairwise
 import pyarrow
 import pytest
 import spacy
+import srsly
 from pyarrow import parquet
 from spacy.tokens import DocBin, Span
 
@@ -489,3 +490,10 @@ def test_processes_choose_what_one_process_chooses(model, tmp_path):
         suggest(model, [write_corpus(tmp_path)], out, Options(n=4), settings, workers=workers)
         found.append([task["meta"]["task_id"] for task in read_lines(out / "tasks.jsonl")])
     assert found[0] == found[1]
+
+
+def test_records_that_annotate_has_written_are_read(model, loop, tmp_path):
+    rows = [{"id": i, "text": text, "entities": []} for i, text in enumerate(TEXTS)]
+    srsly.write_jsonl(tmp_path / "in.jsonl", rows)
+    summary = suggest(model, [tmp_path / "in.jsonl"], tmp_path / "out", Options(n=3, sample=0))
+    assert (summary["documents"], summary["errors"], summary["tasks"]) == (len(TEXTS), 0, 3)

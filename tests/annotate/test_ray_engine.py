@@ -347,7 +347,7 @@ def test_a_cluster_that_refuses_is_told(tmp_path, model, monkeypatch):
 
 def test_absent_ray_is_told_with_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ValueError, match=r"pip install 'spacy-crf-ner\[ray\]'"):
+    with pytest.raises(ValueError, match=r"pip install \"spacy-crf-ner\[ray\]\""):
         annotate_on_ray("model", ["in"], "out")
 
 

@@ -174,3 +174,29 @@ def test_a_text_that_is_too_long_is_told_by_its_line(
     expected = f"{place}: expected at most 1,000,000 characters, got 1,000,005"
     assert result.exit_code == 1 and expected in " ".join(result.stderr.split())
     assert not (tmp_path / "x.jsonl").exists()
+
+
+@pytest.mark.parametrize("command", ["redact", "monitor"])
+def test_a_document_that_fails_is_not_dropped_by_an_error_handler(
+    model: Path, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(doc: Doc) -> Doc:
+        if doc[0].text == "it":
+            raise RuntimeError("no such word")
+        return doc
+
+    def load(*arguments: Any) -> Language:
+        nlp = spacy.load(model / "careful")
+        monkeypatch.setitem(Language.factories, "fail", lambda nlp, name: fail)
+        Language.component("fail", func=fail)
+        nlp.add_pipe("fail", first=True)
+        nlp.set_error_handler(lambda name, pipe, docs, error: None)
+        return nlp
+
+    monkeypatch.setattr(f"spacy_crf_ner.cli.{command}.load", load)
+    (tmp_path / "texts.txt").write_text("Anna came\nit came\nAnna saw it\n")
+    arguments = [command, "careful", str(tmp_path / "texts.txt")]
+    arguments += [str(tmp_path / "x.jsonl")] * (command == "redact")
+    result = CliRunner().invoke(app, arguments)
+    assert isinstance(result.exception, RuntimeError), result.output
+    assert not (tmp_path / "x.jsonl").exists()

@@ -50,5 +50,5 @@ def test_a_doc_that_is_too_long_is_an_error_with_its_number(tmp_path: Path) -> N
     assert unknown.has_unknown_spaces
     DocBin(docs=[unknown]).to_disk(tmp_path / "tokens.spacy")
     assert len(read_examples(nlp, tmp_path / "tokens.spacy")) == 1
-    with pytest.raises(InputError, match=r"dev\.spacy, doc 1: expected at most 29 characters"):
+    with pytest.raises(InputError, match=r"dev\.spacy, doc 2: expected at most 29 characters"):
         read_examples(nlp, tmp_path / "dev.spacy")

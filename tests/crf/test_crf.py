@@ -696,3 +696,6 @@ def test_scores_of_long_docs_are_not_rounded() -> None:
     np.testing.assert_allclose(found, score[:, 0], rtol=1e-12)
     best, _ = crf.trellis(chain)
     np.testing.assert_allclose((best[0, -1] + exact.end).max(), score[0, 0], rtol=1e-12)
+    ranked, scores = crf.nbest(chain, 2)
+    np.testing.assert_array_equal(ranked[:, :1], expected)
+    np.testing.assert_allclose(scores[:, :1], score, rtol=1e-12)

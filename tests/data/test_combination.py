@@ -184,7 +184,7 @@ def test_tokens_and_spaces_may_differ(tmp_path: Path, nlp: Language) -> None:
     # "New" is not a token of the first one: its source says nothing about "New-York".
     assert counts[str(paths[2])]["entities, not aligned"] == 1
     assert counts[str(paths[2])]["tokens, missing"] == 1
-    assert counts["combined"]["tokens, missing"] == 0
+    assert counts[str(tmp_path / "out.spacy")]["tokens, missing"] == 0
     assert all(type(number) is int for each in counts.values() for number in each.values())
 
 
@@ -294,3 +294,15 @@ def test_wrong_arguments_are_errors(tmp_path: Path, nlp: Language) -> None:
         with pytest.raises(InputError, match=says):
             data.combine(sources, target, nlp=nlp, min_agree=needed)
     assert not new.exists()
+
+
+def test_a_source_may_have_any_name(
+    tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("combined", "b"):
+        Path(name).write_text("Anna B-PER\nlives O\n")
+    paths = [Path("combined"), Path("b")]
+    counts = data.combine(paths, Path("out.spacy"), nlp=nlp)
+    assert list(counts) == ["combined", "b", "out.spacy"]
+    assert [each["docs"] for each in counts.values()] == [1, 1, 1]

@@ -332,9 +332,9 @@ def test_without_pyarrow_the_error_names_the_extra(
 ) -> None:
     path = folder(tmp_path / "d", ROWS)
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
-    with pytest.raises(InputError, match=r"Install spacy-crf-ner\[datasets\]"):
+    with pytest.raises(InputError, match=r'pip install "spacy-crf-ner\[datasets\]"'):
         list(read_hugging_face(path, nlp))
-    with pytest.raises(InputError, match=r"Install spacy-crf-ner\[datasets\]"):
+    with pytest.raises(InputError, match=r'pip install "spacy-crf-ner\[datasets\]"'):
         write_parquet([], tmp_path / "a.parquet", LABELS)
 
 

@@ -198,6 +198,15 @@ def test_later_answers_may_annotate_more_labels_than_earlier_ones():
             merged(limited(doc(), "LOC"), first, later)
 
 
+def test_an_answer_that_is_left_out_changes_nothing():
+    first = limited(doc("0:3 LOC"), "LOC")
+    wrong = limited(doc("0:2 LOC, 4:5 ORG"), "LOC", "ORG")
+    more = limited(doc("0:3 LOC, 4:5 PER"), "LOC", "PER")
+    found, log = merged(limited(doc(), "LOC"), first, wrong, more, repair=True)
+    assert found == ("0:3 LOC, 4:5 PER", set(), "")
+    assert log.counts["rejected.contradiction"] == 1
+
+
 @pytest.mark.parametrize("ents", ["4:5 PER", "0:2 PER, 4:5 PER", "0:3 LOC, 4:5 LOC"])
 def test_later_answers_must_agree_about_the_labels_of_earlier_ones(ents):
     first, more = limited(doc("0:3 LOC"), "LOC"), limited(doc(ents), "LOC", "PER")

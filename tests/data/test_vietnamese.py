@@ -60,6 +60,10 @@ def make_doc(nlp: Language, words: list[str], *ents: tuple[int, int, str]) -> Do
     return doc
 
 
+def offsets(span: Span) -> tuple[int, int, str, str, str]:
+    return span.start_char, span.end_char, span.label_, span.kb_id_, span.id_
+
+
 def annotation_of(doc: Doc) -> dict[str, Any]:
     """All that is to be kept."""
     return {
@@ -70,6 +74,7 @@ def annotation_of(doc: Doc) -> dict[str, Any]:
             (ent.start, ent.end, ent.label_, ent.kb_id_, ent.id_, ent.text) for ent in doc.ents
         ],
         "user_data": doc.user_data,
+        "spans": {key: sorted(map(offsets, group)) for key, group in doc.spans.items()},
         "has_unknown_spaces": doc.has_unknown_spaces,
     }
 
@@ -136,6 +141,9 @@ def docs(draw: st.DrawFn) -> Doc:
         kinds[kind].append(Span(doc, start, end, "PER", kb_id="Q1", span_id="x"))
     ents = kinds.pop("PER")
     doc.set_ents(ents, **kinds)
+    for key in draw(st.lists(st.sampled_from(["sc", "incorrect_spans"]), unique=True)):
+        start, end = sorted(draw(st.lists(st.integers(0, len(words)), min_size=2, max_size=2)))
+        doc.spans[key] = [Span(doc, start, end, "LOC", kb_id="Q2")] if start < end else []
     doc.has_unknown_spaces = draw(st.booleans())
     return doc
 
@@ -153,10 +161,9 @@ def test_what_is_joined_is_split_again(doc: Doc, wanted: list[bool]) -> None:
     (again,) = syllables.split([joined])
     assert annotation_of(again) == before
     assert len(joined.text) == len(doc.text)
-    # The edges of entities and the starts of sentences are edges of words.
-    assert [(e.start_char, e.end_char, e.label_) for e in joined.ents] == [
-        (e.start_char, e.end_char, e.label_) for e in doc.ents
-    ]
+    # The edges of entities and other spans, and the starts of sentences are edges of words.
+    assert [*map(offsets, joined.ents)] == [*map(offsets, doc.ents)]
+    assert annotation_of(joined)["spans"] == before["spans"]
     assert [t.idx for t in joined if t.is_sent_start] == [t.idx for t in doc if t.is_sent_start]
 
 

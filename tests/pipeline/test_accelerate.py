@@ -502,3 +502,4 @@ def test_auto_of_a_head_without_a_transformer_is_resolved_as_asked() -> None:
     assert shim.precision == "auto"
     accelerate(nlp, "fp32")
     assert shim.precision == "fp32"
+    assert nlp.config["components"]["crf_ner"]["model"]["precision"] == "fp32"  # it is saved

@@ -24,13 +24,18 @@ from spacy_crf_ner.check import check
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.data import SYLLABLES, ConversionLog, convert, group_sentences
 from spacy_crf_ner.data.jsonl import write_jsonl
-from spacy_crf_ner.evaluation.matching import collect_entities, is_complete
+from spacy_crf_ner.evaluation.matching import collect_entities
 from spacy_crf_ner.evaluation.promises import Promises, promise
 from spacy_crf_ner.input_error import CorpusError, InputError
 from spacy_crf_ner.ml.losses import nll_with_gradient
 from spacy_crf_ner.ml.potentials import nll
 from spacy_crf_ner.pipeline import calibrated_pipe as module
-from spacy_crf_ner.pipeline.label_sets import KEY, annotated_labels, mark_annotated_labels
+from spacy_crf_ner.pipeline.label_sets import (
+    KEY,
+    annotated_labels,
+    is_complete,
+    mark_annotated_labels,
+)
 from spacy_crf_ner.pipeline.scorer import score_entities
 from spacy_crf_ner.training.labelled_corpora import labelled_corpora
 
@@ -225,6 +230,13 @@ def test_an_unannotated_label_is_no_mistake() -> None:
         eg.predicted = other.predicted
         assert is_complete(eg.reference, ["PER", "LOC"])
     assert score_entities(unmarked) == get_ner_prf(unmarked)
+    # Nothing can be annotated at whitespace.
+    doc = nlp.make_doc("Anna came \n")
+    assert doc[-1].is_space
+    for annotated, expected in ((2, True), (1, False), (0, False)):
+        doc.set_ents([], missing=[doc[annotated:]], outside=[doc[:annotated]])
+        assert is_complete(doc, ["PER", "LOC"]) == expected
+    assert is_complete(nlp.make_doc(""), ["PER"])
     assert nlp.get_pipe("ner").scorer is score_entities
 
 

@@ -123,6 +123,16 @@ def test_it_is_fitted_to_all_spans_with_annotation(
     assert seen[1] == "crf_ner"
 
 
+def test_an_error_keeps_what_was_fitted_before(nlp: Language) -> None:
+    ner: Any = nlp.get_pipe("crf_ner")
+    ner.platt_slope, ner.platt_intercept = 0.5, -0.25
+    text, _ = SENTENCES[0]
+    unknown = Example.from_dict(nlp.make_doc(text), {"entities": [(0, 3, "UNKNOWN")]})
+    with pytest.raises(ValueError, match="UNKNOWN"):
+        ner.fit_platt_scaling([unknown])
+    assert ner.platt_scaling == (0.5, -0.25)
+
+
 def test_confidences_thresholds_and_candidates_have_it(nlp: Language) -> None:
     ner: Any = nlp.get_pipe("crf_ner")
     ner.spans_key, ner.candidate_threshold = "sc", 0.01
