@@ -16,6 +16,7 @@ PACKAGES = {
     "ray": {"ray"},
     "report": {"matplotlib", "nervaluate"},
     "datasets": {"datasets", "pyarrow"},
+    "vi": {"pyvi"},
 }
 # The registered functions that need torch, with their modules. The entry points in setup.cfg name
 # this module, since spaCy's registries show an ImportError of a module as it is.

@@ -25,7 +25,7 @@ from ..data.offsets import trim_whitespace
 from ..docbin import copy_norms
 from ..input_error import InputError
 from ..pipeline.interval_scheduling import Candidate
-from ..pipeline.lookup import recognizer, require_recognizer
+from ..pipeline.lookup import only_before, recognizer, require_recognizer
 from .selection import Selection, Unit, random_key
 
 if TYPE_CHECKING:
@@ -108,11 +108,7 @@ def rank_texts(
     documents = [AnnotatedText(text) for text in texts]
     pieces: list[AnnotatedText] = []
     origins: list[tuple[int, int]] = []  # of each piece: its document, and its first character
-    names = nlp.pipe_names
-    with (
-        limited_memory(nlp),
-        nlp.select_pipes(disable=names[names.index(name) :]),
-    ):
+    with limited_memory(nlp), only_before(nlp, name):
         for i, document in enumerate(documents):
             for start, content in divide(nlp, document, options.unit):
                 pieces.append(AnnotatedText(content))

@@ -10,6 +10,7 @@ from spacy.language import Language
 from spacy.util import get_package_path, is_package
 
 from ..input_error import InputError
+from ..pipeline.lookup import model_layers
 from .dataframes import load
 from .inputs import Sources
 from .settings import Settings
@@ -65,7 +66,7 @@ def load_model(precision: str | None, gpu_id: int, *, model: str) -> str | None:
 def resolved_precision(nlp: Language) -> str | None:
     """Return the precision that a pipeline predicts in; None if it was not accelerated."""
     for _, pipe in nlp.pipeline:
-        for node in pipe.model.walk() if hasattr(pipe, "model") else ():
+        for node in model_layers(pipe):
             for shim in node.shims:
                 resolved = getattr(shim, "resolved_precision", None)  # of a `PredictionShim`
                 if resolved is not None:

@@ -10,6 +10,7 @@ from spacy.tokens import Doc
 from ..input_error import InputError
 from ..pipeline.gold import gold_entities
 from ..pipeline.label_sets import annotated_labels
+from ..pipeline.preset import IOB_INSIDE, IOB_OUTSIDE
 from ..tags import SCHEMES
 from .corpus_rules import (
     Seen,
@@ -23,7 +24,7 @@ from .corpus_rules import (
 from .doc_rules import doc_problems
 from .findings import MESSAGES, SEVERITIES, CorpusDoc, Finding, Place, Problem, Report
 from .settings import CheckSettings
-from .statistics import IOB_INSIDE, IOB_OUTSIDE, Statistics
+from .statistics import Statistics
 
 DEFAULTS = CheckSettings()
 OF_TEXTS = ("conflicting-labels", "sometimes-outside")  # counted over both parts

@@ -13,8 +13,8 @@ from spacy.attrs import IDX, ORTH
 from spacy.tokens import Span
 
 from ..pipeline.label_sets import annotated_labels
+from ..pipeline.preset import IOB_MISSING, IOB_OUTSIDE
 from .findings import CorpusDoc, Place, Problem, join_counts
-from .statistics import IOB_MISSING, IOB_OUTSIDE
 
 NO_LABEL = ("", "O")  # labels of incorrect spans that are not entity labels
 

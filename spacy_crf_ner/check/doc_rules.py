@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from spacy.tokens import Span, Token
 
 from ..pipeline.label_sets import annotated_labels
+from ..pipeline.preset import IOB_MISSING
 from .findings import CorpusDoc, Problem
 from .settings import CheckSettings
-from .statistics import IOB_MISSING
 
 # Symbols that may begin or end a name or quantity: 5 %, # 1, @ home, AT &; the last two are primes.
 NAME_SYMBOLS = frozenset("%‰#@&*§°/\u2032\u2033")

@@ -12,11 +12,7 @@ from numpy.typing import NDArray
 from spacy.tokens import Doc, Span
 
 from ..pipeline.layers import assign_layers
-
-# Values of Token.ent_iob.
-IOB_MISSING = 0
-IOB_INSIDE = 1
-IOB_OUTSIDE = 2
+from ..pipeline.preset import IOB_MISSING
 
 MAX_LAYERS = 3  # the shares of entities in 1 to 3 layers are reported
 

@@ -13,7 +13,7 @@ from ..evaluation.guarantees import drift
 from ..extras import require
 from ..input_error import InputError
 from ..pipeline.load import load
-from ..pipeline.lookup import require_recognizer
+from ..pipeline.lookup import only_before, require_recognizer
 from .console import print_table
 from .options import Component, GpuId, Model, Precision, TextField, Texts, WholeFiles
 
@@ -55,8 +55,7 @@ def monitor(
                 "Split the text, or leave it out."
             )
     texts = [text for text, _ in found]
-    own = nlp.pipe_names[nlp.pipe_names.index(name) :]
-    with errors_raised(nlp), nlp.select_pipes(disable=own):
+    with errors_raised(nlp), only_before(nlp, name):
         docs = list(nlp.pipe(texts))
     rows = drift(nlp, docs, name)
     table = Table("statistic")

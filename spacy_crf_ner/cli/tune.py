@@ -13,7 +13,7 @@ from spacy.training.loop import DIR_MODEL_BEST
 
 from ..input_error import InputError
 from ..training import tuning
-from ..training.config_file import read_config, require_corpora
+from ..training.config_file import present, read_config, require_corpora
 from .console import print_table
 from .options import Resume, config_overrides, resumable
 
@@ -91,7 +91,7 @@ def tune(
         )
     table = Table("setting", "config", "best trial")
     for name, value in found.settings.items():
-        table.add_row(name, _short(tuning.present(loaded.interpolate(), name)), _short(value))
+        table.add_row(name, _short(present(loaded.interpolate(), name)), _short(value))
     print_table(table)
     typer.echo(_line(found))
     typer.echo(f"Pipeline: {output / f'{found.number}' / DIR_MODEL_BEST}")

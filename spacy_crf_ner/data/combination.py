@@ -8,7 +8,7 @@ from collections import Counter
 from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple, Sequence
+from typing import Sequence
 
 from spacy.language import Language
 from spacy.tokens import Doc, Span
@@ -17,22 +17,14 @@ from ..atomic import atomic_write
 from ..docbin import SUFFIX
 from ..input_error import InputError
 from ..pipeline.label_sets import KEY
+from ..tags import SpanOffsets
 from .conversion import read_corpus
 from .docbin import CorpusWriter
 from .json_records import shorten
 from .repair_log import ConversionLog
 
-
-class Entity(NamedTuple):
-    """An entity of the tokens start:end."""
-
-    start: int
-    end: int
-    label: str
-
-
 # What is said about tokens: in which entity they are, None for outside; others are not annotated.
-Tags = dict[int, Entity | None]
+Tags = dict[int, SpanOffsets | None]
 Counts = dict[str, Counter[str]]
 
 
@@ -106,7 +98,7 @@ def _combine(docs: dict[str, Doc], needed: int, counts: Counts, total: str) -> D
     doc = next(iter(docs.values()))
     owners = [token.i for token in doc for _ in _without_whitespace(token.text)]
     tokens = {*owners}
-    ids: dict[Entity, tuple[str, str]] = {}
+    ids: dict[SpanOffsets, tuple[str, str]] = {}
     tags = {name: _tags(each, owners, ids, counts[name]) for name, each in docs.items()}
     chosen: Tags = {}
     for i in tokens:
@@ -115,7 +107,9 @@ def _combine(docs: dict[str, Doc], needed: int, counts: Counts, total: str) -> D
         if numbers and numbers[0] >= needed and numbers[0] not in numbers[1:]:
             chosen[i] = ranking[0][0]
     rejected = {
-        entity for entity in ids for i in _inside(entity, tokens) if chosen.get(i) != entity
+        entity
+        for entity in ids
+        if any(chosen.get(i) != entity for i in tokens.intersection(range(*entity[:2])))
     }
     chosen = {i: entity for i, entity in chosen.items() if entity not in rejected}
     for name, each in {**tags, total: chosen}.items():
@@ -142,12 +136,8 @@ def _combine(docs: dict[str, Doc], needed: int, counts: Counts, total: str) -> D
     return doc
 
 
-def _inside(entity: Entity, tokens: set[int]) -> set[int]:
-    return tokens.intersection(range(entity.start, entity.end))
-
-
 def _tags(
-    doc: Doc, owners: list[int], ids: dict[Entity, tuple[str, str]], counts: Counter[str]
+    doc: Doc, owners: list[int], ids: dict[SpanOffsets, tuple[str, str]], counts: Counter[str]
 ) -> Tags:
     """Return what a source says about the tokens of another Doc of the same text.
 
@@ -174,7 +164,7 @@ def _tags(
         if not aligned:
             counts["entities, not aligned"] += 1
             continue
-        entity = Entity(own[0], own[-1] + 1, ent.label_)
+        entity = own[0], own[-1] + 1, ent.label_
         entities.update(dict.fromkeys(own, entity))
         if not any(ids.get(entity, ())):
             ids[entity] = ent.kb_id_, ent.id_

@@ -9,13 +9,13 @@ from spacy.language import Language
 from spacy.tokens import Doc, Span
 
 from ..docbin import copy_norms
+from ..tags import SpanOffsets
 from .lines import Problem
 from .offsets import trim_whitespace
 from .repair_log import ConversionLog, error
 
 # Key of user_data, for `group_sentences` only: the number of a sentence's document, from 1.
 DOCUMENT = "spacy_crf_ner.document"
-TokenSpan = tuple[int, int, str]  # first token, last token + 1, label
 InvalidTag = tuple[int, str]  # its token, and the tags that a closed scheme allows
 
 TAG = re.compile(r"O|[BIMLUES]-\S(?:.*\S)?")
@@ -116,7 +116,7 @@ def _check(row: TaggedToken) -> TaggedToken:
     return row._replace(tag="O", problem=("tag" if row.word else "token", problem))
 
 
-def _trim(rows: list[TaggedToken], span: TokenSpan, log: ConversionLog) -> TokenSpan | None:
+def _trim(rows: list[TaggedToken], span: SpanOffsets, log: ConversionLog) -> SpanOffsets | None:
     """Trim whitespace tokens from an entity; return None if nothing is left."""
     start, end = trim_whitespace([row.word for row in rows], *span[:2])
     if (start, end) != span[:2]:
@@ -158,7 +158,7 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> tuple[str, bool]:
     return ", ".join(closed or sorted(names)) or "none", bool(closed)
 
 
-def decode_tags(tags: Sequence[str], closed: bool) -> tuple[list[TokenSpan], list[InvalidTag]]:
+def decode_tags(tags: Sequence[str], closed: bool) -> tuple[list[SpanOffsets], list[InvalidTag]]:
     """Decode the entities of a sentence.
 
     tags: A match of `TAG` for each token. M- is read as I-, E- as L-, S- as U-.
@@ -167,7 +167,7 @@ def decode_tags(tags: Sequence[str], closed: bool) -> tuple[list[TokenSpan], lis
     Returns the entities, and the tags that are invalid in a closed scheme. These are decoded as
     IOB: an I- or L- that continues no entity begins one, and an open entity ends.
     """
-    spans: list[TokenSpan] = []
+    spans: list[SpanOffsets] = []
     invalid: list[InvalidTag] = []
     inside = ""  # label of the open entity; in a closed scheme the next token must continue it
     for i, tag in enumerate([*tags, "O"]):

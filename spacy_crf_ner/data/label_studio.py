@@ -97,8 +97,10 @@ def _annotation(where: str, task: Record, log: ConversionLog) -> Found | None:
         return None
     others = len(valid) - 1
     if kind == "choices":
-        _require_agreement(where, [_choices(each) for each in results], others, log)
-        return _answer(where, task, data, results[0], log)
+        choices = [_choices(each) for each in results]
+        said = [sorted(map(json.dumps, each)) for each in choices]
+        _require_agreement(where, said, others, log)
+        return _answer(where, task, data, choices[0][0])
     labels = [result for result in results[0] if result.get("type") == "labels"]
     kinds = {str(result.get("type")) for result in results[0]} - {"labels"}
     if unread := sorted(kind for kind in kinds if kind.endswith("labels")):
@@ -120,9 +122,9 @@ def _require_agreement(where: str, said: list[list[str]], others: int, log: Conv
         log.rejected("contradiction", error(where, "annotations that agree", got, fix))
 
 
-def _choices(results: list[Record]) -> list[str]:
+def _choices(results: list[Record]) -> list[object]:
     values = [each.get("value") for each in results if each.get("from_name") == ANSWER]
-    return sorted(json.dumps(value.get("choices")) for value in values if isinstance(value, dict))
+    return [value.get("choices") for value in values if isinstance(value, dict)]
 
 
 def _spans(where: str, text: object, results: list[Record]) -> list[str]:
@@ -144,19 +146,12 @@ def _meta(task: Record, data: Record) -> Record:
     return {key: value for key, value in meta.items() if value is not None}
 
 
-def _answer(
-    where: str, task: Record, data: Record, results: list[Record], log: ConversionLog
-) -> Found | None:
-    """Return the asked span and its answer; None if nobody has answered."""
-    values = [each.get("value") for each in results if each.get("from_name") == ANSWER]
-    choices = [value.get("choices") for value in values if isinstance(value, dict)]
-    if not choices:
-        log.skipped("task")
-        return None
-    if choices[0] not in (["yes"], ["no"]):
-        raise error(where, "the answer yes or no", shorten(choices[0]), "Answer the question again")
+def _answer(where: str, task: Record, data: Record, choice: object) -> Found:
+    """Return the asked span and its answer."""
+    if choice not in (["yes"], ["no"]):
+        raise error(where, "the answer yes or no", shorten(choice), "Answer the question again")
     asked = data.pop(QUESTION)
-    return data.pop("text", None), [asked], _meta(task, data), choices[0] == ["yes"]
+    return data.pop("text", None), [asked], _meta(task, data), choice == ["yes"]
 
 
 def _pop_objects(where: str, record: Record, key: str) -> list[Record]:

@@ -13,7 +13,8 @@ from unicodedata import normalize
 from spacy.attrs import ENT_ID, ENT_IOB, ENT_KB_ID, ENT_TYPE, SENT_START
 from spacy.tokens import Doc, Token
 
-from ..input_error import InputError
+from ..extras import required
+from ..pipeline.preset import IOB_INSIDE
 from .offsets import aligned
 
 # For each token of a sentence except the first: whether it continues the previous word.
@@ -22,7 +23,6 @@ Segmenter = Callable[[list[str]], list[bool]]
 Word = tuple[str, bool, int]
 
 ANNOTATION: list[int | str] = [ENT_IOB, SENT_START, ENT_TYPE, ENT_KB_ID, ENT_ID]
-INSIDE = Token.iob_strings().index("I")
 
 
 def split(docs: Iterable[Doc], separators: str = "_ ") -> Iterator[Doc]:
@@ -106,7 +106,7 @@ def _with_words(doc: Doc, words: list[Word]) -> Doc:
     annotation = annotation[owners]
     for row, (before, owner) in zip(annotation.view("int64")[1:], pairwise(owners)):
         if before == owner:  # a later part of a token begins no entity and no sentence
-            row[0] = INSIDE if row[2] else row[0]
+            row[0] = IOB_INSIDE if row[2] else row[0]
             row[1] = -abs(row[1])
     texts, spaces = [text for text, _, _ in words], [space for _, space, _ in words]
     new = Doc(doc.vocab, texts, spaces=spaces, user_data=dict(doc.user_data))
@@ -118,13 +118,8 @@ def _with_words(doc: Doc, words: list[Word]) -> Doc:
 
 
 def _pyvi_segmenter() -> Segmenter:
-    try:
+    with required("vi"):
         from pyvi import ViTokenizer
-    except ImportError as error:
-        raise InputError(
-            "syllables: expected pyvi, which joins syllables to words, got no such package. "
-            'Install it with `pip install "spacy-crf-ner[vi]"`, or keep or split the syllables.'
-        ) from error
 
     def ends(texts: Iterable[str]) -> list[int]:
         return list(accumulate(len(re.sub(r"[_\s]", "", text)) for text in texts))

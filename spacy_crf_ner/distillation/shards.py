@@ -26,7 +26,7 @@ from ..annotate.shards import Shard, error_record
 from ..annotate.storage import Location
 from ..input_error import InputError
 from ..pipeline.load import load
-from ..pipeline.lookup import recognizer, require_recognizer
+from ..pipeline.lookup import only_before, recognizer, require_recognizer
 from ..training import taught_shard
 from ..training.taught_shard import SUFFIX, TaughtShard, as_example, checksum
 
@@ -132,9 +132,8 @@ class LoadedTeacher:
 
     def __init__(self, model: str, gpu_id: int, precision: str | None, component: str | None):
         self.nlp = load(model, gpu_id, precision)
-        name = require_recognizer(self.nlp, component)
-        self.before = self.nlp.pipe_names[: self.nlp.pipe_names.index(name)]
-        self.pipe = recognizer(self.nlp, name)
+        self.name = require_recognizer(self.nlp, component)
+        self.pipe = recognizer(self.nlp, self.name)
         self.common, _ = self.pipe.teach([])
 
     def teach(self, docs: Sequence[Doc]) -> list[NDArray[np.float32]]:
@@ -143,7 +142,7 @@ class LoadedTeacher:
         Raises ValueError if a component of the teacher merges or splits tokens.
         """
         own = [_adopt(self.nlp, doc) for doc in docs]
-        with self.nlp.select_pipes(enable=self.before):
+        with only_before(self.nlp, self.name):
             own = list(self.nlp.pipe(own, batch_size=len(own)))
         for doc, read in zip(docs, own, strict=True):
             if checksum(read) != checksum(doc):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from spacy.language import Language
-from spacy.tokens import Doc, Span
+from spacy.tokens import Doc
 from spacy.training import Example
 
 from ..input_error import InputError
@@ -15,7 +15,7 @@ from ..pipeline.label_sets import is_complete
 from ..pipeline.lookup import recognizer, require_own_key
 from .error_analysis import sets_entities_alone
 from .guarantees import guarantees
-from .matching import DocEntities, Entity
+from .matching import DocEntities, entity
 
 if TYPE_CHECKING:
     from ..pipeline.crf_ner import CRFEntityRecognizer
@@ -132,7 +132,7 @@ def _analyses_found(
     sets = recognizer(nlp, name).analysis_sets(bare)
     return _mean(
         [
-            any(_entities(each.ents) == set(gold.gold) for each in of_doc)
+            any({*map(entity, each.ents)} == {*gold.gold} for each in of_doc)
             for of_doc, (_, gold) in zip(sets, complete)
         ]
     )
@@ -142,14 +142,8 @@ def _candidates(doc: Doc, gold: DocEntities, key: str | None) -> Scores:
     """Return the scores of gold entities, 0.0 if they are no candidates, and of all candidates."""
     group = doc.spans[key] if key is not None and key in doc.spans else ()
     scores = np.array(group.attrs["scores"] if group else [], dtype=np.float64)
-    of_span = {
-        Entity(span.start_char, span.end_char, span.label_): p for span, p in zip(group, scores)
-    }
+    of_span = {entity(span): p for span, p in zip(group, scores)}
     return np.array([of_span.get(ent, 0.0) for ent in gold.gold]), scores
-
-
-def _entities(spans: Sequence[Span]) -> set[Entity]:
-    return {Entity(span.start_char, span.end_char, span.label_) for span in spans}
 
 
 def _mean(values: Sequence[Any]) -> float | None:

@@ -145,14 +145,14 @@ def _collect(i: int, predicted: Doc, gold: Doc, key: str | None) -> DocEntities:
     for found in _predicted(predicted, key):
         unknown = missing[found.start : found.end].any() or _is_unannotated(gold, found, key)
         (left_out if unknown else known).append(found)
-    ents = sorted(set(map(_entity, gold_entities(gold, key))))
+    ents = sorted(set(map(entity, gold_entities(gold, key))))
     return DocEntities(gold.text, ents, known, left_out)
 
 
 def _predicted(doc: Doc, key: str | None) -> list[Entity]:
     # Only crf_ner registers the extension.
     has_confidence = Span.has_extension("confidence")
-    ents = [_entity(ent, ent._.confidence if has_confidence else None) for ent in doc.ents]
+    ents = [entity(ent, ent._.confidence if has_confidence else None) for ent in doc.ents]
     if key is None or key not in doc.spans:
         return ents if key is None else []
     # Preset entities have the score 1.0, but no confidence.
@@ -161,14 +161,15 @@ def _predicted(doc: Doc, key: str | None) -> list[Entity]:
     scores = group.attrs.get("scores", ())
     if len(scores) != len(group):  # another component has replaced the spans
         scores = [None] * len(group)
-    found = {_entity(span, None if p is None else float(p)) for span, p in zip(group, scores)}
+    found = {entity(span, None if p is None else float(p)) for span, p in zip(group, scores)}
     return sorted(
         (ent._replace(confidence=None) if ent in preset else ent for ent in found),
         key=lambda ent: ent[:3],
     )
 
 
-def _entity(span: Span, confidence: float | None = None) -> Entity:
+def entity(span: Span, confidence: float | None = None) -> Entity:
+    """Describe a span by its characters and its label."""
     return Entity(span.start_char, span.end_char, span.label_, confidence)
 
 

@@ -3,6 +3,7 @@
 Axes: T tokens, C tags.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from spacy.language import Language
 
 from ..pipeline.crf_pipe import Transitions
-from ..pipeline.lookup import recognizer, require_recognizer
+from ..pipeline.lookup import only_before, recognizer, require_recognizer
 
 MIN_MARGINAL = 0.01  # for a relevant tag
 
@@ -46,7 +47,7 @@ def explain(
     """
     name = require_recognizer(nlp, name)
     pipe = recognizer(nlp, name)
-    with nlp.select_pipes(disable=nlp.pipe_names[nlp.pipe_names.index(name) :]):
+    with only_before(nlp, name):
         doc = nlp(text)
     (ranked,) = pipe.nbest([doc], n)
     trellis = pipe.trellis(doc, label)
@@ -113,16 +114,8 @@ def entities_in_words(analysis: dict[str, Any]) -> str:
 def _select(transitions: Transitions, tags: tuple[str, ...]) -> Transitions:
     """Select the transitions between some tags."""
     own = [transitions.tags.index(tag) for tag in tags]
-    between = np.ix_(own, own)
-    return Transitions(
-        tags,
-        transitions.scores[between],
-        transitions.start[own],
-        transitions.end[own],
-        transitions.legal[between],
-        transitions.legal_start[own],
-        transitions.legal_end[own],
-    )
+    arrays: Iterator[Any] = (each[np.ix_(*[own] * each.ndim)] for each in transitions[1:])
+    return Transitions(tags, *arrays)
 
 
 def _or_none(values: NDArray[Any], legal: NDArray[np.bool_]) -> list[Any]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 from torchcrf import CRF
 
-from .buckets import bucket_by_length
+from .buckets import padded_buckets
 from .device import to_device
 from .require import require, require_dropout
 
@@ -127,28 +127,15 @@ def _encode_padded(rnn: nn.RNNBase, X: Tensor, lengths: Tensor) -> Tensor:
     docs allocates a gradient for all tokens at every time step. So docs of similar length are
     padded.
     """
-    starts = lengths.cumsum(0) - lengths
-    buckets = [torch.tensor(bucket) for bucket in bucket_by_length(lengths.tolist())]
-    pairs = [_encode_bucket(rnn, X, starts[docs], lengths[docs]) for docs in buckets]
+    pairs = []
+    for docs, rows, mask in padded_buckets(lengths.numpy()):
+        tokens = torch.from_numpy(rows).view(-1)
+        kept = torch.from_numpy(mask).view(-1).nonzero()[:, 0]
+        of_docs = lengths[torch.from_numpy(docs)]
+        padded = read_padded(rnn, X.index_select(0, tokens), of_docs)
+        pairs.append((padded.index_select(0, kept), tokens[kept]))
     encoded, tokens = (torch.cat(of_buckets) for of_buckets in zip(*pairs))
     return _unsort(encoded, tokens)
-
-
-def _encode_bucket(
-    rnn: nn.RNNBase, X: Tensor, starts: Tensor, lengths: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Encode the docs of a bucket.
-
-    starts: (B,), row of the first token of each doc.
-    lengths: (B,), tokens of each doc, the longest first.
-
-    Returns the encoded tokens (M, nO) of these docs, and their rows in the batch (M,).
-    """
-    steps = torch.arange(int(lengths[0]))[:, None]
-    rows = (starts + steps.minimum(lengths - 1)).view(-1)
-    encoded = read_padded(rnn, X.index_select(0, rows), lengths)
-    kept = (steps < lengths).view(-1).nonzero()[:, 0]
-    return encoded.index_select(0, kept), rows[kept]
 
 
 def read_padded(rnn: nn.RNNBase, X: Tensor, lengths: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from thinc.api import require_gpu
 
 from ..input_error import InputError
 from .onnx_export import has_onnx
-from .precision import fastest_precision, measure_linear
+from .precision import cpu_precisions, fastest_precision, measure_linear
 from .torch_internals import cpu_has, has_bf16, has_int8
 
 PACKAGES = ("spacy-crf-ner", "spacy", "thinc", "torch", "cupy", "spacy-transformers",
@@ -135,11 +135,11 @@ def _cpu() -> Device:
     sets = f" ({', '.join(has)})" if has else ""
     int8 = "yes" if has_onnx() else 'no: pip install "spacy-crf-ner[int8]"'
     slow = "yes, but slowly: the CPU has no instructions for it"
-    measured = ["fp32"] + ["bf16"] * has_bf16() + ["int8"] * (has_int8() and has_onnx())
+    measured = cpu_precisions()
     why = "the only one that the CPU has instructions for"
     if len(measured) > 1:
         auto = fastest_precision(torch.device("cpu"), SIZES)
-        seconds = measure_linear(*SIZES, tuple(measured), torch.get_num_threads())
+        seconds = measure_linear(*SIZES, measured, torch.get_num_threads())
         times = ", ".join(f"{name} {1e6 * seconds[name]:.0f}" for name in measured)
         why = f"a layer of {SIZES[0]} x {SIZES[1]} takes {times} microseconds"
     else:

@@ -52,6 +52,11 @@ def require_available(precision: str, device: torch.device) -> None:
         raise InputError("precision: fp16 is for GPUs, got a CPU. Choose bf16, int8 or auto.")
 
 
+def cpu_precisions(int8: bool = True) -> tuple[str, ...]:
+    """Return what the CPU has instructions and packages for, the most exact one first."""
+    return ("fp32", *["bf16"] * has_bf16(), *["int8"] * (int8 and has_int8() and has_onnx()))
+
+
 def fastest_precision(device: torch.device, sizes: tuple[int, int], int8: bool = True) -> str:
     """Choose a precision: float32, or one that saves a tenth of the time of a more exact one.
 
@@ -63,11 +68,7 @@ def fastest_precision(device: torch.device, sizes: tuple[int, int], int8: bool =
     """
     if device.type == "cuda":
         return "bf16" if has_fast_bf16() else "fp16"
-    best, others = "fp32", []  # the most exact one first
-    if device.type == "cpu" and has_bf16():
-        others.append("bf16")
-    if device.type == "cpu" and int8 and has_int8() and has_onnx():
-        others.append("int8")
+    best, *others = cpu_precisions(int8) if device.type == "cpu" else ("fp32",)
     if others:
         seconds = measure_linear(*sizes, (best, *others), torch.get_num_threads())
         for other in others:

@@ -1,16 +1,16 @@
 """Faster prediction for pipelines with transformers."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from spacy.language import Language
-from thinc.api import Model, get_torch_default_device
+from thinc.api import get_torch_default_device
 
 from ..input_error import InputError
 from ..ml.precision import PredictionShim, require_available, require_precision
 from ..ml.transformer.model import convert_layer
 from ..ml.transformer.spacy_transformers_internals import TransformerListener, TransformerModel
-from .lookup import FACTORY
+from .lookup import FACTORY, model_layers
 
 TRANSFORMER = "spacy-crf-ner.TransformerModel.v1"  # replaces those in CONVERTED
 CONVERTED = tuple(f"spacy-transformers.TransformerModel.v{version}" for version in (1, 2, 3))
@@ -54,7 +54,7 @@ def accelerate(nlp: Language, precision: str | None = "auto") -> Language:
         return name in pipes or (precision is not None and before == "auto")
 
     for name, pipe in nlp.components:
-        for node in _layers(pipe):
+        for node in model_layers(pipe):
             if name in pipes and isinstance(node, TransformerModel):
                 convert_layer(node)
             for shim in node.shims:
@@ -78,14 +78,11 @@ def accelerate(nlp: Language, precision: str | None = "auto") -> Language:
     return nlp
 
 
-def _layers(pipe: Any) -> Iterable[Model[Any, Any]]:
-    model = getattr(pipe, "model", None)
-    return model.walk() if isinstance(model, Model) else ()
-
-
 def _has_transformer(pipe: Any) -> bool:
     """Whether a component has a transformer, or listens to one."""
-    return any(isinstance(node, TransformerModel | TransformerListener) for node in _layers(pipe))
+    return any(
+        isinstance(node, TransformerModel | TransformerListener) for node in model_layers(pipe)
+    )
 
 
 def _has_setting(nlp: Language, name: str) -> bool:

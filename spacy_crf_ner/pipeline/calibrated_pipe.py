@@ -11,6 +11,7 @@ from spacy.training import Example, validate_examples
 from ..input_error import InputError
 from ..ml.potentials import nll
 from .crf_pipe import BATCH_SIZE, CRFPipe
+from .lookup import only_before
 from .platt_scaling import UNCHANGED, PlattScaling, fit_platt_scaling
 from .temperature_scaling import Batch, fit_temperature
 
@@ -121,7 +122,6 @@ class CalibratedPipe(CRFPipe):
 
 def read_by_earlier(nlp: Language, name: str, examples: Iterable[Example]) -> list[Example]:
     """Let the components before one process copies of the predicted docs."""
-    names = nlp.pipe_names
     pairs = ((eg.predicted.copy(), eg.reference) for eg in examples)
-    with nlp.select_pipes(disable=names[names.index(name) :]):
+    with only_before(nlp, name):
         return [Example(doc, gold) for doc, gold in nlp.pipe(pairs, as_tuples=True)]

@@ -14,6 +14,7 @@ from spacy.training import Example
 
 from ..input_error import InputError
 from ..tags import TagScheme
+from .gold import gold_entities
 
 KEY = "annotated_labels"
 
@@ -37,7 +38,7 @@ def mark_annotated_labels(doc: Doc, labels: Iterable[str], key: str | None = Non
             "Leave out the others, or convert the corpus again."
         )
     doc.spans[KEY] = [Span(doc, 0, len(doc), label) for label in labels]
-    require_annotated(doc, doc.spans[key] if key is not None and key in doc.spans else doc.ents)
+    require_annotated(doc, gold_entities(doc, key))
 
 
 def require_annotated(doc: Doc, ents: Iterable[Span]) -> None:

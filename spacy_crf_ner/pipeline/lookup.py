@@ -1,9 +1,10 @@
-"""Find the `crf_ner` component of a pipeline, and those that write to the same spans."""
+"""Find the `crf_ner` component of a pipeline, what it reads, and who writes to its spans."""
 
-from collections.abc import Container
-from typing import TYPE_CHECKING, cast
+from collections.abc import Container, Iterator
+from typing import TYPE_CHECKING, Any, cast
 
-from spacy.language import Language
+from spacy.language import DisabledPipes, Language
+from thinc.api import Model
 
 from ..input_error import InputError
 
@@ -48,6 +49,18 @@ def require_recognizer(nlp: Language, name: str | None = None) -> str:
 def recognizer(nlp: Language, name: str | None = None) -> "CRFEntityRecognizer":
     """Return the component; raises InputError as `require_recognizer`."""
     return cast("CRFEntityRecognizer", nlp.get_pipe(require_recognizer(nlp, name)))
+
+
+def only_before(nlp: Language, name: str) -> DisabledPipes:
+    """Let only the components before one run, as a context manager."""
+    return nlp.select_pipes(disable=nlp.pipe_names[nlp.pipe_names.index(name) :])
+
+
+def model_layers(pipe: Any) -> Iterator[Model[Any, Any]]:
+    """Yield the layers of a component's model; none if it has no model."""
+    model = getattr(pipe, "model", None)
+    if isinstance(model, Model):
+        yield from model.walk()
 
 
 def require_own_key(

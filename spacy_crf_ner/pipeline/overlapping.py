@@ -14,7 +14,7 @@ from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
-from spacy.attrs import ENT_IOB, IS_SPACE, ORTH
+from spacy.attrs import ORTH
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 
@@ -26,6 +26,7 @@ from .gold import (
     aligned_negatives,
     gold_entities,
     keep_edges,
+    outside_tokens,
     require_known,
     require_text,
     warn_of_misaligned,
@@ -37,7 +38,7 @@ from .layers import assign_layers
 from .overlapping_posterior import ANY, OverlappingPosterior
 from .platt_scaling import PlattScaling
 from .posterior import Posterior
-from .preset import IOB_OUTSIDE, Preset, preset_constraints
+from .preset import Preset, preset_constraints
 
 
 class LabelChains:
@@ -214,11 +215,7 @@ def _missing(eg: Example, same: bool) -> NDArray[np.bool_]:
     """Mark the predicted tokens whose entities are not annotated: (T,)."""
     if not same:
         return np.array([tag is None or tag == "-" for tag in eg.get_aligned_ner()], dtype=bool)
-    iob, is_space = eg.reference.to_array([ENT_IOB, IS_SPACE]).T
-    # As for flat entities, a blocked token is not annotated.
-    unknown = iob != IOB_OUTSIDE
-    unknown &= ~((is_space != 0) & iob.any())
+    missing = ~outside_tokens(eg.reference)
     for ent in eg.reference.ents:
-        unknown[ent.start : ent.end] = False
-    missing: NDArray[np.bool_] = unknown
+        missing[ent.start : ent.end] = False
     return missing

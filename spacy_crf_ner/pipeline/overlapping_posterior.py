@@ -52,7 +52,7 @@ class OverlappingPosterior:
         return [sorted(set(found)) for found in self._by_doc(self._posterior.decode())]
 
     def decode_f_score(
-        self, threshold: float, lowest: NDArray[np.float64] | float = 0.0
+        self, threshold: float, lowest: NDArray[np.float64]
     ) -> list[list[SpanOffsets]]:
         """As `Posterior.decode_f_score`, for each label; once more for each of its other layers."""
         result = []

@@ -71,11 +71,11 @@ class Posterior:
         return self._by_doc(self._new_spans(tags[self._chain.mask], 0))
 
     def decode_f_score(
-        self, threshold: float, lowest: NDArray[np.float64] | float = 0.0
+        self, threshold: float, lowest: NDArray[np.float64]
     ) -> list[list[SpanOffsets]]:
         """Find the entities with the highest expected F-score, as `best_disjoint` does.
 
-        lowest: The lowest probability of an entity, for each label (L,) or all.
+        lowest: The lowest probability of an entity of each label, (L,).
         """
         found = self.candidates(np.full(len(self._scheme.labels), threshold).clip(lowest))
         return [[span for span, _ in best_disjoint(of_doc, threshold)] for of_doc in found]
@@ -86,9 +86,8 @@ class Posterior:
         Returns for each doc pairs of entities and log probability, in float64, the best first.
         Raises ValueError for n below 1.
         """
-        chain = self._chain_at(self._temperature)
-        tags, scores = crf.nbest(chain, n)
-        log_p = np.minimum(scores - crf.forward_backward(chain).log_z[:, None], 0.0)
+        tags, scores = crf.nbest(self._chain_at(self._temperature), n)
+        log_p = np.minimum(scores - self._passes.log_z[:, None], 0.0)
         rows = zip(tags, log_p.tolist(), self._begins.tolist(), self._lengths)
         return [
             [

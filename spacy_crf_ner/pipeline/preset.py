@@ -18,7 +18,7 @@ from ..tags import TAG_OUTSIDE, TagScheme
 Preset = Sequence[tuple[Span, str]]
 
 # The values of token.ent_iob.
-IOB_MISSING, IOB_OUTSIDE, IOB_BEGIN = 0, 2, 3
+IOB_MISSING, IOB_INSIDE, IOB_OUTSIDE, IOB_BEGIN = range(4)
 
 
 @dataclass(frozen=True)

@@ -193,10 +193,8 @@ def _potentials(
     return Potentials(E, lengths, A, start, end, True)
 
 
-def probable_entities(
-    doc: Doc, lesson: Lesson, chains_of: ChainsOf, threshold: float = 0.5
-) -> list[SpanOffsets]:
-    """Find the spans whose mean posterior is above a threshold; above 0.5, they are disjoint.
+def probable_entities(doc: Doc, lesson: Lesson, chains_of: ChainsOf) -> list[SpanOffsets]:
+    """Find the spans whose mean posterior is above 0.5, so that they are disjoint.
 
     With entities that overlap, those of one label are nested or disjoint in a layer.
     """
@@ -207,9 +205,9 @@ def probable_entities(
         posteriors.append(chains.posterior([doc], potentials, True, 1.0, UNCHANGED))
     spans: set[SpanOffsets] = set()
     for posterior, teacher in zip(posteriors, lesson.teachers):
-        # A mean above the threshold has a part above it.
-        (found,) = posterior.candidates(np.full(len(teacher.labels), threshold))
+        # A mean above 0.5 has a part above it.
+        (found,) = posterior.candidates(np.full(len(teacher.labels), 0.5))
         spans.update(span for span, _ in found)
     asked = sorted(spans)
     p = np.mean([posterior.probabilities([asked])[0] for posterior in posteriors], axis=0)
-    return [span for span, p_of in zip(asked, p) if p_of > threshold]
+    return [span for span, p_of in zip(asked, p) if p_of > 0.5]

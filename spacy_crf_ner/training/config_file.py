@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from spacy.util import SimpleFrozenDict, load_config
+from spacy.util import SimpleFrozenDict, dot_to_object, load_config
 from thinc.api import Config
 
 from ..input_error import InputError
@@ -33,11 +33,23 @@ def reader_block(config: Config, part: str) -> tuple[str, dict[str, Any]]:
 
     Returns the name of its block, and the block itself; an empty one if there is none.
     """
-    name = config.get("training", {}).get(f"{part}_corpus", f"corpora.{part}")
-    block: Any = config
-    for key in name.split("."):
-        block = block.get(key) if isinstance(block, dict) else None
+    name = present(config, f"training.{part}_corpus") or f"corpora.{part}"
+    block = present(config, name)
     return name, block if isinstance(block, dict) else {}
+
+
+def present(config: Config, name: str) -> Any:
+    """Return the value that a setting has in a config; None for none."""
+    return dot_to_object(config, name) if is_given(config, name) else None
+
+
+def is_given(config: Config, name: str) -> bool:
+    """Whether a config has a setting; its value may be None."""
+    try:
+        dot_to_object(config, name)
+    except KeyError:
+        return False
+    return True
 
 
 def require_corpora(config: Config) -> None:

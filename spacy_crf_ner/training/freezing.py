@@ -8,6 +8,7 @@ from spacy.language import Language
 
 from ..input_error import InputError
 from ..ml.mixed_precision import module_of
+from ..pipeline.lookup import model_layers
 
 Callback = Callable[[Language], None]
 
@@ -72,10 +73,8 @@ def _transformers(nlp: Language, component: str) -> list[Any]:
             f"Expected one of the components {nlp.component_names}, got {component!r}. Name the "
             "one with the transformer in [initialize]."
         )
-    model = getattr(nlp.get_pipe(component), "model", None)
-    modules: list[Any] = [
-        module_of(shim) for node in (model.walk() if model else ()) for shim in node.shims
-    ]
+    layers = model_layers(nlp.get_pipe(component))
+    modules: list[Any] = [module_of(shim) for node in layers for shim in node.shims]
     return [each for each in modules if hasattr(getattr(each, "config", None), "num_hidden_layers")]
 
 

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import srsly
 from spacy.training.loop import DIR_MODEL_BEST, DIR_MODEL_LAST
-from spacy.util import dot_to_object, load_config, set_dot_to_object
+from spacy.util import load_config, set_dot_to_object
 from thinc.api import Config
 
 from ..atomic import atomic_write
 from ..extras import required
 from ..input_error import InputError
 from ..pipeline.lookup import FACTORY
+from .config_file import is_given, present
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -76,7 +77,7 @@ def search_space(config: Config) -> dict[str, Any]:
             rnn = present(values, f"components.{name}.model.rnn")
             if isinstance(rnn, str):
                 space[f"components.{name}.model.rnn"] = [*dict.fromkeys((rnn, "lstm", "none"))]
-    return {name: space[name] for name in space if _is_given(config, name)}
+    return {name: space[name] for name in space if is_given(config, name)}
 
 
 def tune(
@@ -271,7 +272,7 @@ def distribution(
     """
     from optuna import distributions
 
-    if not _is_given(config, name):
+    if not is_given(config, name):
         raise InputError(
             f"{name}: expected a setting of the config, got none of this name. Correct the name, "
             "or add the setting to the config."
@@ -294,19 +295,6 @@ def distribution(
             f"{name}: expected a list of choices, or low and high, and optionally log or step, got "
             f"{values!r} ({error})."
         ) from error
-
-
-def present(config: Config, name: str) -> Any:
-    """Return the value that a setting has in a config; None for none."""
-    return dot_to_object(config, name) if _is_given(config, name) else None
-
-
-def _is_given(config: Config, name: str) -> bool:
-    try:
-        dot_to_object(config, name)
-    except (KeyError, TypeError):
-        return False
-    return True
 
 
 def _frozen(trial: Trial, distributions: dict[str, "BaseDistribution"]) -> "FrozenTrial":

@@ -210,7 +210,7 @@ def test_words_of_spacys_tokenizer_are_joined_too(pyvi: Any) -> None:
 def test_to_join_needs_pyvi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("pyvi", "pyvi.ViTokenizer"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ValueError, match=r"expected pyvi.*spacy-crf-ner\[vi\]"):
+    with pytest.raises(ValueError, match=r"the package pyvi.*spacy-crf-ner\[vi\]"):
         syllables.join([])
     (tmp_path / "a.txt").write_text("[Anna](PER)\n" * 20)
     arguments = ["convert", str(tmp_path / "a.txt"), str(tmp_path / "out"), "--lang", "vi"]

@@ -667,7 +667,9 @@ def test_calibration_is_of_the_probability_that_any_layer_has_an_entity() -> Non
     together = 1 - 0.7**2
     posterior = chains.posterior(docs, potentials, False, 1.0, UNCHANGED)
     assert posterior.probabilities([[(0, 1, "PER")]]) == [[pytest.approx(together)]]
-    assert posterior.decode_f_score(0.5) == [[(0, 1, "PER")]] and posterior.decode() == [[]]
+    assert posterior.decode_f_score(0.5, np.zeros(1)) == [
+        [(0, 1, "PER")]
+    ] and posterior.decode() == [[]]
     platt = PlattScaling(1.0, -1.0)
     posterior = chains.posterior(docs, potentials, False, 1.0, platt)
     odds = math.exp(math.log(together / (1 - together)) - 1)
@@ -680,7 +682,7 @@ def test_calibration_is_of_the_probability_that_any_layer_has_an_entity() -> Non
 def test_f_score_decoding_nests_entities_of_a_label(learned: Language) -> None:
     ner = learned.get_pipe("crf_ner")
     posterior = ner._posterior([Doc(learned.vocab, words=WORDS)])
-    found = posterior.decode_f_score(0.001)[0]
+    found = posterior.decode_f_score(0.001, np.zeros(1))[0]
     for label in ner.labels:
         spans = [(start, end) for start, end, of in found if of == label]
         assert max(assign_layers(spans)) < ner.layers

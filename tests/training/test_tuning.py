@@ -18,6 +18,7 @@ from pipelines import make_examples
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.training import tuning
+from spacy_crf_ner.training.config_file import present
 from spacy_crf_ner.training.init_config import TOK2VECS, shipped
 from spacy_crf_ner.training.tuning import Trial, search_space, tune
 
@@ -135,7 +136,7 @@ def test_a_search_in_these_values_is_continued(
     rows = read(tmp_path)
     assert [row["settings"] for row in rows] == imitated and len(rows) == 6
     ((name, values),) = space.items()
-    given = tuning.present(config, name)
+    given = present(config, name)
     if isinstance(values, dict) and "step" in values:  # the config is between two steps
         steps = [(settings[name] - values["low"]) / values["step"] for settings in imitated]
         assert steps == pytest.approx([round(step) for step in steps])

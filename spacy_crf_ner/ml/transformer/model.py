@@ -26,9 +26,8 @@ from .pooling import TransformerBatch, pool_at_once
 from .shim import TransformerShim
 from .slow_tokenizer import offsets
 from .spacy_transformers_internals import FullTransformerBatch
+from .spans import SpanGetter
 from .windows import CPU, CPU_BF16, GPU, Padding, Wordpieces
-
-SpanGetter = Callable[[list[Doc]], list[list[Span]]]
 
 NOTHING: dict[str, Any] = SimpleFrozenDict()
 

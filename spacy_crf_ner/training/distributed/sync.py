@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ...input_error import InputError
 from ...ml.mixed_precision import module_of
 from ...ml.torch_layer import to_array, to_tensor
+from ...pipeline.lookup import model_layers
 from .process_group import ProcessGroup
 
 
@@ -144,7 +145,5 @@ def _grad_scalers(nlp: Language) -> list[PyTorchGradScaler]:
 
 def _layers(nlp: Language) -> Iterator[tuple[str, Model[Any, Any]]]:
     for name, pipe in nlp.components:
-        model = getattr(pipe, "model", None)
-        if isinstance(model, Model):
-            for number, layer in enumerate(model.walk()):
-                yield f"{name}/{number}", layer
+        for number, layer in enumerate(model_layers(pipe)):
+            yield f"{name}/{number}", layer
