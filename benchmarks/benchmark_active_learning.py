@@ -25,6 +25,7 @@ from spacy_crf_ner.active_learning.ranking import identify, rank_texts
 from spacy_crf_ner.data.merging import merge_answers
 from spacy_crf_ner.data.offsets import INCORRECT
 from spacy_crf_ner.data.repair_log import ConversionLog
+from spacy_crf_ner.docbin import without_annotation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -148,7 +149,9 @@ class _Simulation:
             sample=0.0,
             seed=seed,
         )
-        found, texts = rank_texts(nlp, [_bare(doc, Vocab()).to_bytes() for doc in pool], options)
+        found, texts = rank_texts(
+            nlp, [without_annotation(doc, Vocab()).to_bytes() for doc in pool], options
+        )
         if failed := [text.error for text in texts if text.error]:
             raise RuntimeError(failed[0])
         selection = options.selection()
@@ -181,7 +184,7 @@ class _Simulation:
         """Answer from gold, as somebody does who sees only this question."""
         identity, start, end, label = question.split(" ", 3)
         gold = self.by_id[identity]
-        doc = _bare(gold, gold.vocab)
+        doc = without_annotation(gold, gold.vocab)
         span = Span(doc, int(start), int(end), label)
         ents = [(ent.start, ent.end, ent.label_) for ent in gold.ents]
         if (span.start, span.end, label) in ents:
@@ -402,13 +405,10 @@ def _schedule(steps: int) -> Dict[str, Any]:
 
 
 def f1(nlp: Language, docs: Sequence[Doc]) -> float:
-    examples = [Example(_bare(doc, nlp.vocab), deepcopy(doc)) for doc in docs if len(doc)]
+    examples = [
+        Example(without_annotation(doc, nlp.vocab), deepcopy(doc)) for doc in docs if len(doc)
+    ]
     return 100 * float(nlp.evaluate(examples)["ents_f"])
-
-
-def _bare(doc: Doc, vocab: Vocab) -> Doc:
-    spaces = None if doc.has_unknown_spaces else [bool(token.whitespace_) for token in doc]
-    return Doc(vocab, [token.text for token in doc], spaces)
 
 
 def _read(path: Path) -> List[Doc]:

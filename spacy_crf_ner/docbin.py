@@ -1,4 +1,4 @@
-"""Read Docs from spaCy's binary formats."""
+"""Docs and spaCy's binary formats of them."""
 
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,6 +62,12 @@ def copy_norms(tokens: Iterable[Token], doc: Doc) -> Doc:
     for token, own in zip(tokens, doc):
         own.norm_ = token.norm_
     return doc
+
+
+def without_annotation(doc: Doc, vocab: Vocab) -> Doc:
+    """Make a Doc of the same tokens, with their norms."""
+    spaces = None if doc.has_unknown_spaces else [bool(token.whitespace_) for token in doc]
+    return copy_norms(doc, Doc(vocab, [token.text for token in doc], spaces))
 
 
 def _open(file: Path) -> DocBin:

@@ -13,7 +13,7 @@ from spacy.training import Example
 from spacy.vocab import Vocab
 
 from ..data.jsonl import annotated_parts
-from ..docbin import copy_norms, read_docbin
+from ..docbin import read_docbin, without_annotation
 from ..evaluation.calibration import calibrate
 from ..evaluation.error_analysis import errors, missed_probabilities, sets_entities_alone
 from ..evaluation.matching import Entity, Match, collect_entities, match_entities
@@ -215,10 +215,8 @@ def _examples(nlp: Language, gold: Sequence[Doc]) -> list[Example]:
     """Pair gold docs that have tokens with docs of the same ones, in a pipeline's vocabulary."""
     examples = []
     for doc in filter(len, gold):
-        spaces = None if doc.has_unknown_spaces else [bool(token.whitespace_) for token in doc]
-        blank = Doc(nlp.vocab, [token.text for token in doc], spaces)
         own = Doc(nlp.vocab).from_bytes(doc.to_bytes())
-        examples.append(Example(copy_norms(doc, blank), own))
+        examples.append(Example(without_annotation(doc, nlp.vocab), own))
     return examples
 
 

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 import srsly
 
-from ..annotate.dataframes import load
 from ..annotate.inputs import find_sources
 from ..annotate.multiprocess import processes
 from ..annotate.readers import require_text_column
 from ..annotate.run import Progress, WorkerError
 from ..annotate.settings import Settings
-from ..annotate.shards import Shard, cut_shards, error_record
+from ..annotate.shards import Shard, cut_shards
 from ..annotate.storage import locate
+from ..annotate.worker import load
 from ..annotate.writers import json_line
 from ..atomic import atomic_write
 from ..extras import require
@@ -127,17 +127,17 @@ def _rank_shard(
     shard: Shard, gpu_id: int, *, model: str, settings: Settings, options: Options
 ) -> ShardUnits:
     nlp = load(model, gpu_id, settings.precision)
-    given = [item for item in shard.items if item.row is not None]
-    texts = [(item.row or {})[settings.text_column] for item in given]
+    given = [(item, item.row) for item in shard.items if item.row is not None]
+    texts = [row[settings.text_column] for _, row in given]
     found, documents = rank_texts(nlp, texts, options, settings)
     selection, counts = options.selection(), Counter[str]()
-    for item, units, document in zip(given, found, documents):
+    for (item, row), units, document in zip(given, found, documents):
         if document.error is not None:
             item.reason = document.error
             continue
         counts["empty"] += not units
         counts["tokens"] += document.words
-        identity = (item.row or {}).get(settings.id_column)
+        identity = row.get(settings.id_column)
         for unit in units:
             if is_excluded(unit, options.exclude):
                 counts["excluded"] += 1
@@ -145,9 +145,9 @@ def _rank_shard(
             unit.source = {"file": item.file, "line": item.line, "id": identity, **unit.source}
             counts["units"] += 1
             selection.add([unit])
-    errors = [error_record(item, settings.id_column) for item in shard.items if item.reason]
-    blank = sum(item.row is None and not item.reason for item in shard.items)
-    counts.update(documents=len(shard.items) - blank, blank=blank, errors=len(errors))
+    errors = shard.errors(settings.id_column)
+    documents_read = len(shard.items) - shard.blank
+    counts.update(documents=documents_read, blank=shard.blank, errors=len(errors))
     counts["duplicates"] = selection.duplicates
     labels = recognizer(nlp, options.component).labels
     units = [*selection.ranked, *selection.sample]

@@ -1,16 +1,15 @@
 """Add entities to pandas data frames."""
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from spacy.language import Language
 
 from ..input_error import InputError
-from ..pipeline import load as loading
 from .chunking import MAX_CHARACTERS
 from .runner import annotate_texts
 from .settings import ENTITIES
+from .worker import load
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -72,10 +71,6 @@ def annotate_frames(
         annotated[ERROR] = Series([each.error for each in found], frame.index, dtype="string")
         annotated.attrs = {**frame.attrs, "words": sum(each.words for each in found)}
         yield annotated
-
-
-# Once per process.
-load = lru_cache(maxsize=1)(loading.load)
 
 
 def _require_columns(frame: "DataFrame", text_column: str, added: Iterable[str]) -> None:

@@ -6,12 +6,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from spacy.language import Language
 from spacy.util import get_package_path, is_package
 
 from ..input_error import InputError
-from ..pipeline.lookup import model_layers
-from .dataframes import load
 from .inputs import Sources
 from .settings import Settings
 
@@ -56,22 +53,6 @@ def has_auto_precision(model: str) -> bool:
     """Whether a pipeline was saved with the precision "auto"."""
     configs = _find_model(model).rglob("config.cfg")
     return any('precision = "auto"' in path.read_text(encoding="utf-8") for path in configs)
-
-
-def load_model(precision: str | None, gpu_id: int, *, model: str) -> str | None:
-    """Load a pipeline in a worker; return its precision, with "auto" resolved, or None."""
-    return resolved_precision(load(model, gpu_id, precision))
-
-
-def resolved_precision(nlp: Language) -> str | None:
-    """Return the precision that a pipeline predicts in; None if it was not accelerated."""
-    for _, pipe in nlp.pipeline:
-        for node in model_layers(pipe):
-            for shim in node.shims:
-                resolved = getattr(shim, "resolved_precision", None)  # of a `PredictionShim`
-                if resolved is not None:
-                    return str(resolved)
-    return None
 
 
 def _find_model(model: str) -> Path:

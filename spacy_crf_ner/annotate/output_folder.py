@@ -15,8 +15,8 @@ from .writers import json_line
 STATE = "_progress"
 FINGERPRINT, LOCK = "fingerprint.json", "lock"
 ERRORS, SUMMARY = "errors.jsonl", "summary.json"
-# Reports read in parallel from an object store, where each takes long.
-READERS = 16
+# To read reports from an object store, where each takes long.
+THREADS = 16
 
 
 class ShardReport(NamedTuple):
@@ -155,7 +155,7 @@ class ShardFolder:
 
     def _reports(self, names: Iterable[str]) -> Iterator[ShardReport]:
         """Read reports, a few at a time, because they may contain many errors."""
-        names, number = [*names], 1 if self.location.is_local else READERS
+        names, number = [*names], 1 if self.location.is_local else THREADS
         with ThreadPoolExecutor(number) as threads:
             for i in range(0, len(names), number):
                 yield from threads.map(self._report, names[i : i + number])

@@ -16,12 +16,12 @@ from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spacy.tokens import Doc, DocBin
+from spacy.tokens import DocBin
 from spacy.vocab import Vocab
 
 from ..data.json_records import META, decode_json, is_text, shorten
 from ..data.lines import split_lines
-from ..docbin import copy_norms, find_encoders_once
+from ..docbin import find_encoders_once, without_annotation
 from ..input_error import InputError
 from .inputs import Source, find_sources
 from .settings import Settings
@@ -356,8 +356,7 @@ def _read_docbin(source: Source, text_column: str) -> Iterator[Item]:
         meta = doc.user_data.get(META)
         row = {**meta} if isinstance(meta, dict) else {}
         if source.kind != GOLD:
-            spaces = None if doc.has_unknown_spaces else [bool(token.whitespace_) for token in doc]
-            doc = copy_norms(doc, Doc(doc.vocab, [token.text for token in doc], spaces))
+            doc = without_annotation(doc, doc.vocab)
         row[text_column] = doc.to_bytes(exclude=["user_data"])
         yield Item(number, row, "", source.size * number // len(packed))
 

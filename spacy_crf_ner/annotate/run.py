@@ -11,13 +11,14 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from ..extras import require
 from ..input_error import InputError
-from .fingerprint import has_auto_precision, load_model, make_fingerprint
+from .fingerprint import has_auto_precision, make_fingerprint
 from .inputs import find_sources
 from .output_folder import ShardFolder, ShardReport
 from .readers import require_text_column
 from .settings import ENTITIES, Settings, require_settings
 from .shards import annotate_shard, cut_shards
 from .storage import locate
+from .worker import load_model
 
 Summary = dict[str, Any]
 Result = TypeVar("Result")

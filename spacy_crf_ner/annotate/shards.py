@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from itertools import count, groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .dataframes import load
 from .inputs import Source
 from .output_folder import ShardReport, write_report
 from .readers import Item, read, schema_of
@@ -12,13 +11,14 @@ from .runner import annotate_texts
 from .schema import infer_schema
 from .settings import ENTITIES, Settings
 from .storage import Location
+from .worker import load
 from .writers import WRITERS
 
 if TYPE_CHECKING:
     from pyarrow import Schema
 
 # Characters; a shard ends with the document that exceeds it.
-MAX_CHARACTERS = 2_000_000
+SHARD_CHARACTERS = 2_000_000
 
 
 class Shard(NamedTuple):
@@ -34,6 +34,23 @@ class Shard(NamedTuple):
     items: list[Item]
     schema: "Schema | None"
     size: int
+
+    @property
+    def blank(self) -> int:
+        """The number of blank lines."""
+        return sum(item.row is None and not item.reason for item in self.items)
+
+    def errors(self, id_column: str) -> list[dict[str, Any]]:
+        """Describe each record that is left out: file, line, id and reason."""
+        return [_error_record(item, id_column) for item in self.items if item.reason]
+
+    def report(self, id_column: str, words: int, entities: int = 0, empty: int = 0) -> ShardReport:
+        """Return the counts of the shard; `empty` texts count as blank lines."""
+        blank = self.blank + empty
+        errors = self.errors(id_column)
+        return ShardReport(
+            self.name, len(self.items) - blank, blank, words, entities, self.size, errors
+        )
 
 
 def cut_shards(
@@ -69,7 +86,6 @@ def annotate_shard(
     Raises OSError if a file cannot be written, and errors of the machine as `annotate_frames`.
     """
     column, docs, schema = settings.text_column, settings.format == "spacy", shard.schema
-    blank = sum(item.row is None and not item.reason for item in shard.items)
     given = [(item, item.row) for item in shard.items if item.row is not None]
     nlp, texts = load(model, gpu_id, settings.precision), [row[column] for _, row in given]
     found = annotate_texts(nlp, texts, settings.batch_size, settings.max_characters, docs)
@@ -91,21 +107,14 @@ def annotate_shard(
         annotated[i][0].reason = reason
     (output / f"{shard.name}.{settings.format}").write([content])
     written = [each for item, each in annotated if not item.reason]
-    report = ShardReport(
-        name=shard.name,
-        documents=len(shard.items) - blank,
-        blank=blank,
-        words=sum(each.words for each in written),
-        entities=sum(len(each.entities) for each in written),
-        size=shard.size,
-        errors=[error_record(item, settings.id_column) for item in shard.items if item.reason],
-    )
+    words = sum(each.words for each in written)
+    entities = sum(len(each.entities) for each in written)
+    report = shard.report(settings.id_column, words, entities)
     write_report(output, report)
     return report
 
 
-def error_record(item: Item, id_column: str) -> dict[str, Any]:
-    """Describe a record that is left out: file, line, id and reason."""
+def _error_record(item: Item, id_column: str) -> dict[str, Any]:
     identity = item.id if item.row is None else item.row[id_column]
     return {"file": item.file, "line": item.line, "id": identity, "reason": item.reason}
 
@@ -141,7 +150,7 @@ def _portions(group: list[Source], settings: Settings) -> Iterator[tuple[list[It
             size, before = size + item.position - before, item.position
             if item.row is not None:
                 characters += len(item.row[settings.text_column])
-            if len(items) >= settings.shard_size or characters >= MAX_CHARACTERS:
+            if len(items) >= settings.shard_size or characters >= SHARD_CHARACTERS:
                 yield items, size
                 items, size, characters = [], 0, 0
     if items:

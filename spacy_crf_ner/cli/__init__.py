@@ -50,7 +50,7 @@ class Commands(TyperGroup):
         with required("train"):
             module = import_module(f".{name}", __name__)
         single = typer.Typer(rich_markup_mode=None, add_completion=False)
-        single.command(cmd_name, context_settings=getattr(module, "SETTINGS", None))(
+        single.command(cmd_name, context_settings=getattr(module, "CONTEXT_SETTINGS", None))(
             getattr(module, name)
         )
         return typer.main.get_command(single)

@@ -18,7 +18,7 @@ from ..pipeline.load import load
 from ..pipeline.lookup import recognizer
 from .console import print_table
 from .gold_corpus import read_examples
-from .options import Component, GpuId, Model, Precision
+from .options import Component, GpuId, Model, Precision, require_new_folder
 
 COSTS = {
     "recall": "{:.1f} / entity",
@@ -94,11 +94,7 @@ def calibrate(
       spacy-crf-ner calibrate training/model-best corpus/dev.spacy calibrated
       spacy-crf-ner calibrate training/model-best corpus/new.spacy careful --recall 0.98
     """
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise InputError(
-            f"{target}: expected a new or an empty folder, got a file, or a folder that is not "
-            "empty. Choose another folder."
-        )
+    require_new_folder(target)
     nlp = load(model, gpu_id, precision)
     examples = read_examples(nlp, corpus)
     if train is not None:

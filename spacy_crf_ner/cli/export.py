@@ -8,9 +8,8 @@ import typer
 
 from ..atomic import atomic_write
 from ..export import export_pipeline
-from ..input_error import InputError
 from ..pipeline.load import load
-from .options import Model
+from .options import Model, require_new_folder
 
 
 class Precision(str, Enum):
@@ -40,11 +39,7 @@ def export(
       spacy-crf-ner export training/model-best exported
       spacy-crf-ner export training/model-best exported --precision int8
     """
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise InputError(
-            f"{target}: expected a new or an empty folder, got a file, or a folder that is not "
-            "empty. Choose another folder."
-        )
+    require_new_folder(target)
     nlp = export_pipeline(load(model), precision.value)
     with atomic_write(target) as folder:
         nlp.to_disk(folder)

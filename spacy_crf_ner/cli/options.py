@@ -74,6 +74,17 @@ TeacherPrecision = Annotated[
 ]
 
 
+# For options with a dot, such as --paths.train, which are settings of the config.
+CONFIG_OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
+ConfigFile = Annotated[
+    Path, typer.Argument(exists=True, dir_okay=False, help="Config for `spacy train`.")
+]
+Code = Annotated[
+    Path | None,
+    typer.Option("--code", "-c", exists=True, dir_okay=False, help="Python file to import first."),
+]
+
+
 @contextmanager
 def resumable(resume: bool, restart: bool) -> Iterator[None]:
     """Run in shards: refuse both options together, and explain how an interrupted run continues."""
@@ -97,6 +108,15 @@ def numbers(option: str, text: str) -> list[int]:
         return [int(number) for number in text.split(",")]
     except ValueError as error:
         raise InputError(f"{option}: expected numbers such as 0,1,2, got {text!r}.") from error
+
+
+def require_new_folder(target: Path) -> None:
+    """Raise InputError unless a folder is new or empty."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise InputError(
+            f"{target}: expected a new or an empty folder, got a file, or a folder that is not "
+            "empty. Choose another folder."
+        )
 
 
 def config_overrides(arguments: list[str]) -> dict[str, Any]:

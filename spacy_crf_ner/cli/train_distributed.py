@@ -12,17 +12,14 @@ from spacy.util import import_file
 from ..training.config_file import read_config, require_corpora
 from ..training.distributed.loop import train
 from ..training.distributed.process_group import TIMEOUT, RankError
-from .options import config_overrides
+from .options import CONFIG_OVERRIDES, Code, ConfigFile, config_overrides
 
-# Options with a dot, such as --paths.train, are settings of the config.
-SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
+CONTEXT_SETTINGS = CONFIG_OVERRIDES
 
 
 def train_distributed(
     context: typer.Context,
-    config: Annotated[
-        Path, typer.Argument(exists=True, dir_okay=False, help="Config for `spacy train`.")
-    ],
+    config: ConfigFile,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder of the trained pipelines.")
     ] = None,
@@ -33,12 +30,7 @@ def train_distributed(
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Minutes that a process waits for another one.")
     ] = TIMEOUT,
-    code: Annotated[
-        Path | None,
-        typer.Option(
-            "--code", "-c", exists=True, dir_okay=False, help="Python file to import first."
-        ),
-    ] = None,
+    code: Code = None,
 ) -> None:
     """Train a pipeline on several GPUs or machines.
 

@@ -15,17 +15,22 @@ from ..input_error import InputError
 from ..training import tuning
 from ..training.config_file import present, read_config, require_corpora
 from .console import print_table
-from .options import Resume, config_overrides, resumable
+from .options import (
+    CONFIG_OVERRIDES,
+    Code,
+    ConfigFile,
+    GpuId,
+    Resume,
+    config_overrides,
+    resumable,
+)
 
-# Options with a dot, such as --paths.train, are settings of the config.
-SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
+CONTEXT_SETTINGS = CONFIG_OVERRIDES
 
 
 def tune(
     context: typer.Context,
-    config: Annotated[
-        Path, typer.Argument(exists=True, dir_okay=False, help="Config for `spacy train`.")
-    ],
+    config: ConfigFile,
     output: Annotated[Path, typer.Argument(help="Folder of the search.")],
     trials: Annotated[
         int, typer.Option(min=1, help="Trainings, with those of an earlier call.")
@@ -38,13 +43,8 @@ def tune(
         typer.Option(exists=True, dir_okay=False, help="YAML file with the settings to search in."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
-    gpu_id: Annotated[int, typer.Option(help="GPU to use, -1 for the CPU.")] = -1,
-    code: Annotated[
-        Path | None,
-        typer.Option(
-            "--code", "-c", exists=True, dir_okay=False, help="Python file to import first."
-        ),
-    ] = None,
+    gpu_id: GpuId = -1,
+    code: Code = None,
     resume: Resume = False,
 ) -> None:
     """Search for the settings with the best score on the dev corpus.

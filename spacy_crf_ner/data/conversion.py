@@ -136,9 +136,16 @@ def convert(
     if suffix == ".jsonl":
         counts: Counter[str] = Counter()
         unwritten: Counter[str] = Counter()
-        docs = (count_doc(doc, counts, log.spans_key) for doc in read("corpus", log))
-        docs = (_count_unwritten(doc, unwritten, log.spans_key) for doc in docs)
-        write_jsonl(_not_empty(docs, sources, log), target, spans_key=log.spans_key)
+
+        def counted() -> Iterator[Doc]:
+            for doc in read("corpus", log):
+                count_doc(doc, counts, log.spans_key)
+                _count_unwritten(doc, unwritten, log.spans_key)
+                yield doc
+            if not counts["docs"]:  # here, before the file is there
+                raise _no_docs(sources, "corpus", log)
+
+        write_jsonl(counted(), target, spans_key=log.spans_key)
         _note_unwritten(log, unwritten, "; see --spans-key")
         return {"corpus": dict(counts)}
     with TemporaryDirectory() as scratch, ExitStack() as stack:
@@ -173,16 +180,6 @@ def _no_docs(sources: Sequence[Path], part: str, log: ConversionLog) -> CorpusEr
     return error(f"{where}, {part}", "at least one doc", f"none{counted}", fix)
 
 
-def _not_empty(docs: Iterable[Doc], sources: Sequence[Path], log: ConversionLog) -> Iterator[Doc]:
-    """Raise CorpusError after the last doc if there is none."""
-    found = False
-    for doc in docs:
-        found = True
-        yield doc
-    if not found:
-        raise _no_docs(sources, "corpus", log)
-
-
 def _labelled(
     docs: Iterable[Doc], labels: Sequence[str] | None, part: str, log: ConversionLog
 ) -> Iterator[Doc]:
@@ -213,13 +210,12 @@ def _note_unwritten(log: ConversionLog, counts: Mapping[str, int], advice: str =
             log.notes.append(f"Not written: {number} {name}{advice}.")
 
 
-def _count_unwritten(doc: Doc, counts: "Counter[str]", key: str | None) -> Doc:
+def _count_unwritten(doc: Doc, counts: "Counter[str]", key: str | None) -> None:
     """Count the entities and spans that JSON lines leave out."""
     others = doc.spans.keys() - {key, *KEPT}
     counts.update({f"spans of doc.spans[{k!r}]": len(doc.spans[k]) for k in others})
     if key is not None and doc.ents:
         counts["spans of doc.ents"] += len(doc.ents)
-    return doc
 
 
 def blank_pipeline(lang: str, segment: bool = True) -> Language:

@@ -22,12 +22,12 @@ from ..training.taught_corpus import require_numbers
 from ..training.taught_shard import as_example
 from .agreement import write_held_out
 from .folds import FoldTeachers
-from .shards import MAX_CHARACTERS, SHARD_SIZE, LoadedTeacher, TeachingRun
+from .shards import DOC_CHARACTERS, SHARD_SIZE, LoadedTeacher, TeachingRun
 from .student import load_student, require_teachers, student_config
 
 Summary = dict[str, Any]
 DEFAULTS = Settings(
-    format="spacy", shard_size=SHARD_SIZE, max_characters=MAX_CHARACTERS, precision="fp32"
+    format="spacy", shard_size=SHARD_SIZE, max_characters=DOC_CHARACTERS, precision="fp32"
 )
 
 

@@ -15,15 +15,16 @@ from spacy.util import load_model_from_config
 from thinc.api import Config
 
 from ..annotate.chunking import chunk_text
-from ..annotate.fingerprint import make_fingerprint, resolved_precision
+from ..annotate.fingerprint import make_fingerprint
 from ..annotate.inputs import find_sources
 from ..annotate.output_folder import ShardFolder, ShardReport, write_report
 from ..annotate.readers import GOLD, Item, require_text_column
 from ..annotate.run import Progress, Run, Summary
 from ..annotate.runner import batches, in_halves, is_machine_error
 from ..annotate.settings import Settings
-from ..annotate.shards import Shard, error_record
+from ..annotate.shards import Shard
 from ..annotate.storage import Location
+from ..annotate.worker import resolved_precision
 from ..input_error import InputError
 from ..pipeline.load import load
 from ..pipeline.lookup import only_before, recognizer, require_recognizer
@@ -31,7 +32,7 @@ from ..training import taught_shard
 from ..training.taught_shard import SUFFIX, TaughtShard, as_example, checksum
 
 # Characters of a doc to train on: a longer text is cut into several docs.
-MAX_CHARACTERS = 10_000
+DOC_CHARACTERS = 10_000
 SHARD_SIZE = 500  # documents; the reader has several shards in memory
 
 
@@ -207,7 +208,7 @@ def teach_shard(
     names = (teachers_of.get(item.file, teachers) for item in shard.items)
     loaded = load_teachers(tuple(next(names, ())), gpu_id, settings.precision, component)
     nlp = load_tokenizer(student)
-    blank = sum(item.row is None and not item.reason for item in shard.items)
+    empty = 0
 
     def teach(batch: Sequence[_Pupil]) -> None:
         of_teachers = [teacher.teach([pupil.predicted for pupil in batch]) for teacher in loaded]
@@ -221,7 +222,7 @@ def teach_shard(
         for item in shard.items:
             if item.row is not None and not item.reason:
                 own = _tokenize(nlp, item, item.row[settings.text_column], settings.max_characters)
-                blank += not own and not item.reason
+                empty += not own and not item.reason
                 pupils += own
         for batch in batches(sorted(pupils, key=lambda each: each.length), settings.batch_size):
             in_halves(batch, teach, lambda pupil, error: _fail(pupil.item, error))
@@ -236,15 +237,7 @@ def teach_shard(
             (output / f"{shard.name}{SUFFIX}").write([taught_shard.to_bytes(taught)])
         words = sum(len(pupil.predicted) for pupil in pupils)
         del pupils  # docs must not outlive the memory of their words
-    report = ShardReport(
-        name=shard.name,
-        documents=len(shard.items) - blank,
-        blank=blank,
-        words=words,
-        entities=0,
-        size=shard.size,
-        errors=[error_record(item, settings.id_column) for item in shard.items if item.reason],
-    )
+    report = shard.report(settings.id_column, words, empty=empty)
     write_report(output, report)
     return report
 

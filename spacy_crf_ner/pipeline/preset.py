@@ -62,6 +62,8 @@ def preset_constraints(
         presets = [chains(doc) for doc in docs]
     columns = [doc.to_array([ENT_IOB, ENT_TYPE, SENT_START, IS_SPACE]) for doc in docs]
     columns = [column for column, of_doc in zip(columns, presets) for _ in of_doc]
+    rows = [(doc, ents) for doc, of_doc in zip(docs, presets) for ents in of_doc]  # of a chain each
+    begins = np.cumsum([0, *(len(doc) for doc, _ in rows)]).tolist()
     iob, label, sentence, space = np.concatenate(columns).T
     doc_of = np.repeat(np.arange(len(columns)), [len(column) for column in columns])
     first = np.diff(doc_of, prepend=-1) > 0
@@ -74,12 +76,9 @@ def preset_constraints(
         incomplete = np.bincount(doc_of[iob == IOB_MISSING], minlength=len(columns)) > 0
         preset = (iob == IOB_BEGIN) & (label == 0)  # blocked
         preset |= (iob == IOB_OUTSIDE) & incomplete[doc_of]
-        stop = 0
-        for doc, of_doc in zip(docs, presets):
-            for ents in of_doc:
-                begin, stop = stop, stop + len(doc)
-                for ent, _ in ents:
-                    preset[begin + ent.start : begin + ent.end] = True
+        for begin, (_, ents) in zip(begins, rows):
+            for ent, _ in ents:
+                preset[begin + ent.start : begin + ent.end] = True
     if not (sentence_starts.any() or is_space.any() or preset.any()):
         return DecodingConstraints(None, boundaries, preset)
     allowed = np.ones((len(iob), len(scheme.tags)), dtype=bool)
@@ -92,12 +91,10 @@ def preset_constraints(
     within[TAG_OUTSIDE] = True
     allowed[is_space] &= within
     if preset.any():
-        stop = 0
-        for doc, of_doc in zip(docs, presets):
-            for ents in of_doc:
-                at = slice(stop, stop := stop + len(doc))
-                kept = allowed[at], preset[at], boundaries[at], is_space[at]
-                _apply_preset(doc, ents, scheme, *kept)
+        for begin, (doc, ents) in zip(begins, rows):
+            at = slice(begin, begin + len(doc))
+            kept = allowed[at], preset[at], boundaries[at], is_space[at]
+            _apply_preset(doc, ents, scheme, *kept)
     return DecodingConstraints(allowed, boundaries, preset)
 
 

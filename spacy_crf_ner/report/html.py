@@ -44,11 +44,11 @@ def report_page(results: dict[str, Any]) -> str:
 
     Raises InputError if there is something to plot and matplotlib is not installed.
     """
-    listed = results["errors"]["list"][:MAX_ERRORS]
-    ents = [error[side] for error in listed for side in ("gold", "predicted") if error[side]]
-    labels = {ent["label"] for ent in ents}
     every = (results, results["comparison"]["other"]) if results["comparison"] else (results,)
-    known = labels.union(*(each["matching"]["strict"]["per_type"] for each in every))
+    errors = results["errors"]
+    listed = _error_list(errors["list"], list(errors["counts"]))
+    known = {*listed["filters"]["Label"]}
+    known.update(*(each["matching"]["strict"]["per_type"] for each in every))
     return render(
         "report.html.j2",
         "errors.js",
@@ -58,12 +58,21 @@ def report_page(results: dict[str, Any]) -> str:
         method=tables.method(results),
         sections=tables.sections(results),
         colors=_colors(known),
-        errors=[error | {"segments": _error_segments(error)} for error in listed],
-        unlisted=len(results["errors"]["list"]) - len(listed),
-        page_size=PAGE_SIZE,
-        filters={"Kind": list(results["errors"]["counts"]), "Label": sorted(labels)},
         plots=_plots(results),
+        **listed,
     )
+
+
+def _error_list(errors: Sequence[dict[str, Any]], kinds: list[str]) -> dict[str, Any]:
+    """Return what the list of errors in a template needs."""
+    listed = errors[:MAX_ERRORS]
+    ents = [error[side] for error in listed for side in ("gold", "predicted") if error[side]]
+    return {
+        "errors": [{**error, "segments": _error_segments(error)} for error in listed],
+        "unlisted": len(errors) - len(listed),
+        "page_size": PAGE_SIZE,
+        "filters": {"Kind": kinds, "Label": sorted({ent["label"] for ent in ents})},
+    }
 
 
 def comparison_page(examples: Iterable[Example], title: str, key: str | None = None) -> str:
@@ -119,29 +128,16 @@ def review_page(findings: Sequence[dict[str, Any]], title: str, summary: str, me
 
     Returns one self-contained page.
     """
-    listed = findings[:MAX_ERRORS]
-    ents = [each[side] for each in listed for side in ("gold", "predicted") if each[side]]
-    labels = sorted({ent["label"] for ent in ents})
-    kinds = sorted({each["kind"] for each in listed})
+    told = [{**each, "confidence": None, "note": _odds(each)} for each in findings]
+    listed = _error_list(told, sorted({each["kind"] for each in told[:MAX_ERRORS]}))
     return render(
         "review.html.j2",
         "errors.js",
         title=title,
         summary=summary,
         method=method,
-        colors=_colors(labels),
-        errors=[
-            {
-                **each,
-                "confidence": None,
-                "note": _odds(each),
-                "segments": _error_segments(each),
-            }
-            for each in listed
-        ],
-        unlisted=len(findings) - len(listed),
-        page_size=PAGE_SIZE,
-        filters={"Kind": kinds, "Label": labels},
+        colors=_colors(listed["filters"]["Label"]),
+        **listed,
     )
 
 
@@ -212,7 +208,7 @@ def _plots(results: dict[str, Any]) -> dict[str, list[Plot]]:
     candidates = []
     if results["coverage"] is not None and results["coverage"]["curve"]:
         about = "A lower threshold finds more of the gold entities, and costs more candidates."
-        curve = plots.coverage_curve(**results["coverage"])
+        curve = plots.coverage_curve(results["coverage"]["curve"], results["coverage"]["promises"])
         candidates.append(Plot(curve, "Coverage of candidates", about))
     scores = results["transitions"]
     if scores and scores["tags"]:

@@ -99,9 +99,7 @@ def precision_recall_curve(thresholds: Sequence[dict[str, Any]]) -> str:
         return _svg(figure, "precision-recall", about)
 
 
-def coverage_curve(
-    curve: Sequence[dict[str, Any]], promises: dict[str, dict[str, Any]], **_: Any
-) -> str:
+def coverage_curve(curve: Sequence[dict[str, Any]], promises: dict[str, dict[str, Any]]) -> str:
     """Draw the share of gold entities among candidates against the number of candidates.
 
     curve, promises: Parts of the result of `coverage.coverage`.

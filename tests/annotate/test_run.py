@@ -15,9 +15,9 @@ import spacy
 from spacy.tokens import DocBin
 from spacy.util import ignore_error
 
-from spacy_crf_ner.annotate import Settings, WorkerError, fingerprint, shards
+from spacy_crf_ner.annotate import Settings, WorkerError, shards, worker
 from spacy_crf_ner.annotate import run as module
-from spacy_crf_ner.annotate.fingerprint import PACKAGES
+from spacy_crf_ner.annotate.fingerprint import versions
 from spacy_crf_ner.annotate.output_folder import ShardFolder, ShardReport, write_report
 from spacy_crf_ner.annotate.run import Run
 from spacy_crf_ner.annotate.shards import Shard
@@ -59,7 +59,7 @@ def nlp():
 def model(nlp, tmp_path, monkeypatch):
     """The folder of a pipeline; it is not loaded from there."""
     nlp.to_disk(tmp_path / "model")
-    for each in (fingerprint, shards):
+    for each in (worker, shards):
         monkeypatch.setattr(each, "load", lambda *arguments: nlp)
     return str(tmp_path / "model")
 
@@ -204,15 +204,15 @@ def test_the_precision_of_a_transformer_is_what_it_predicts_in(tiny_transformer,
     nlp.add_pipe("transformer", config={"model": model})
     nlp.initialize()
     accelerate(nlp, "fp32")
-    monkeypatch.setattr(fingerprint, "load", lambda *arguments: nlp)
-    assert fingerprint.load_model("auto", -1, model="m") == "fp32"
+    monkeypatch.setattr(worker, "load", lambda *arguments: nlp)
+    assert worker.load_model("auto", -1, model="m") == "fp32"
     accelerate(nlp, "auto")
-    assert fingerprint.load_model("auto", -1, model="m") in ("fp32", "bf16", "int8")
-    monkeypatch.setattr(fingerprint, "load", lambda *arguments: spacy.blank("en"))
-    assert fingerprint.load_model("auto", -1, model="m") is None
+    assert worker.load_model("auto", -1, model="m") in ("fp32", "bf16", "int8")
+    monkeypatch.setattr(worker, "load", lambda *arguments: spacy.blank("en"))
+    assert worker.load_model("auto", -1, model="m") is None
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", versions())
 def test_other_versions_do_not_continue_a_run(model, corpus, tmp_path, package):
     output = tmp_path / "out"
     execute(model, corpus, output)
@@ -374,7 +374,7 @@ def test_an_interrupted_restart_loses_no_shard(model, corpus, tmp_path, monkeypa
     except KeyboardInterrupt:
         monkeypatch.undo()
         monkeypatch.setattr(shards, "load", lambda *arguments: spacy.load(model))
-        monkeypatch.setattr(fingerprint, "load", lambda *arguments: spacy.load(model))
+        monkeypatch.setattr(worker, "load", lambda *arguments: spacy.load(model))
         execute(model, corpus, output, resume=True)
     assert records(output) == expected
 
