@@ -129,9 +129,7 @@ class _Runs:
 
     def known(self, key: Dict[str, Any]) -> Result | None:
         """Return the row of a run, if it is there."""
-        rows = srsly.read_jsonl(self.file) if self.file.exists() else []
-        key = srsly.json_loads(srsly.json_dumps(key))  # reading changes the last bit of some floats
-        return next((dict(row) for row in rows if key.items() <= row.items()), None)
+        return known_row(self.file, key)
 
     def predicted(
         self, system: System, model: Path, path: Path, **settings: Any
@@ -162,6 +160,13 @@ class _Runs:
         srsly.write_jsonl(self.file, [row], append=True, append_new_line=False)
         print(*key.values(), f"F1 {100 * row['f']:.1f}", file=sys.stderr, flush=True)
         return row
+
+
+def known_row(file: Path, key: Result) -> Result | None:
+    """Return the row of a file of results that has a key; None if there is none."""
+    rows = srsly.read_jsonl(file) if file.exists() else []
+    key = srsly.json_loads(srsly.json_dumps(key))  # reading changes the last bit of some floats
+    return next((dict(row) for row in rows if key.items() <= row.items()), None)
 
 
 def table(rows: Sequence[Result]) -> str:

@@ -17,7 +17,7 @@ from spacy.util import load_config
 from spacy.vocab import Vocab
 
 from benchmark import ROOT, _spacy
-from benchmark_accuracy import CORPORA, _spread
+from benchmark_accuracy import CORPORA, _spread, known_row
 from benchmark_speed import _prepared
 from spacy_crf_ner.evaluation.calibration import reliability
 from spacy_crf_ner.evaluation.matching import collect_entities
@@ -110,7 +110,7 @@ class _Runs:
         key |= {"steps": self.steps, "seed": seed}
         if of.is_taught:
             key |= {"weight": self.weight, "temperature": self.temperature}
-        if (known := self._known(key)) is not None:
+        if (known := known_row(self.file, key)) is not None:
             return known
         # The scores of a teacher are those of all students of a condition.
         folder = self.out / f"{corpus.name} {condition}".replace(" ", "_").replace(",", "")
@@ -137,16 +137,12 @@ class _Runs:
 
     def measured(self, key: Result, corpus: Path, model: Path, teacher: Path) -> Result:
         """Measure a pipeline on test, unless done already."""
-        if (known := self._known(key)) is not None:
+        if (known := known_row(self.file, key)) is not None:
             return known
         row = {**key, **measure(spacy.load(model), spacy.load(teacher), corpus / "test.spacy")}
         srsly.write_jsonl(self.file, [row], append=True, append_new_line=False)
         print(*key.values(), f"F1 {100 * row['f']:.1f}", file=sys.stderr, flush=True)
         return row
-
-    def _known(self, key: Result) -> Result | None:
-        rows = srsly.read_jsonl(self.file) if self.file.exists() else []
-        return next((dict(row) for row in rows if key.items() <= row.items()), None)
 
     def _overrides(self, seed: int) -> Result:
         return {

@@ -7,7 +7,8 @@ logZ          = logsumexp_j(alpha_T(j) + end[j])                      (B,), in O
 loss          = logZ - score(x, gold);   Viterbi is the same with max, its path read backwards
 
 What training differentiates takes and returns tensors: `log_partition`, `log_likelihood`,
-`log_messages`, `path_score`. All else takes arrays or tensors, returns arrays, and needs no torch.
+`log_messages`, `path_score`. All else takes arrays or tensors, and needs no torch; `clamp` and
+`constrain` return what they are given, the others arrays.
 
 Axes: B docs, T tokens, C tags. Source: Lafferty, McCallum and Pereira (2001), ICML; Rabiner (1989).
 """

@@ -5,8 +5,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-# Arrays, or tensors, of float32 or float64. The losses are differentiable for tensors; all other
-# functions take both, and return arrays.
+# Arrays, or tensors, of float32 or float64.
 Scores: TypeAlias = Any
 Indices: TypeAlias = Any
 

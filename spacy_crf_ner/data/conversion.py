@@ -58,8 +58,7 @@ def convert(
     source: Files and folders, see `find_files`. A corpus without parts is split by `shares`. If
         only dev is missing, it is split off train, by the shares of these two.
     target: Folder for the three files; or a new file, .spacy, .jsonl or .parquet, for the whole
-        corpus.
-        Nothing is written unless the whole corpus can be read. For a part of more than
+        corpus. Nothing is written unless the whole corpus can be read. For a part of more than
         `docbin.MAX_TOKENS` tokens, see `CorpusWriter`.
     nlp: Pipeline with the vocabulary, and the tokenizer for formats without tokens.
     format: A key of `FORMATS`, or "auto" to detect it.

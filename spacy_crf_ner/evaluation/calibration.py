@@ -42,10 +42,9 @@ def calibrate(
         best F-score, in which recall weighs beta times as much as precision.
     promises: What to promise about new documents; None for nothing.
 
-    Returns the "temperature", the "platt_slope" and "platt_intercept", the "span_threshold", None
-    if it was not asked for, and the
-    `reliability`, with "precision", "recall" and "f_beta", "before" and "after"; and the rows of
-    the "guarantees".
+    Returns the "temperature", the "platt_slope" and "platt_intercept"; the "span_threshold", None
+    if it was not asked for; the `reliability`, with "precision", "recall" and "f_beta", "before"
+    and "after"; and the rows of the "guarantees".
     Raises InputError as `require_recognizer` and `promise`, if `confidence` is false and entities
     do not overlap, if f_beta is not over 0, if no example has annotation, and if a predicted and a
     gold doc differ in text.

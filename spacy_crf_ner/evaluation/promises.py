@@ -95,8 +95,9 @@ def promise(nlp: Language, name: str, examples: Sequence[Example], promises: Pro
 
     Returns a row for each promise: its "kind", and the "label" if it is the recall of one; its
     "level", "certainty", number of "documents" and "threshold"; the mean error "on_halves" of the
-    documents if fitted to the other half, and the "worst" of 20 halves, None if a half has too few;
-    and the "cost": candidates per gold entity, the recall that is left, or analyses per document.
+    documents if fitted to the other half, and the "worst" of 20 halves, a quantile of 50 of them;
+    both None if a half has too few; and the "cost": candidates per gold entity, the recall that is
+    left, or analyses per document.
     Raises InputError as `require_flat`, for too few documents, and if a promise would need too many
     candidates or analyses. The component is then as before.
     """

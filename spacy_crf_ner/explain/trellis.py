@@ -40,9 +40,9 @@ def explain(
         "path" (T): the tags of the best path, found along the backpointers from the end.
         "score": the score of the path, including the end score; None without tokens.
         "marginals" (T, C): the posterior probability of each tag, at the temperature.
-        "analyses": the n most probable analyses, the best first: "probability", and "entities",
-            each with "start", "end" (characters), "text" and "label", of all labels. No
-            thresholds apply.
+        "analyses": the n most probable analyses, the best first: "probability", its logarithm
+            "log_probability", and "entities", each with "start", "end" (characters), "text" and
+            "label", of all labels. No thresholds apply.
     Raises ValueError as `require_recognizer`, for n below 1, and as the component's `trellis`.
     """
     name = require_recognizer(nlp, name)
