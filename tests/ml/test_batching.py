@@ -1,5 +1,6 @@
 """Batches of windows of similar length give the results of spacy-transformers' own batches."""
 
+from itertools import pairwise
 from typing import Any, List
 
 import numpy as np
@@ -33,13 +34,14 @@ TEXTS = [
 ]
 
 
-def pipeline(transformer: str, window: int = 12, stride: int = 10) -> Language:
+def pipeline(transformer: str, window: int = 12, stride: int = 10, **settings: Any) -> Language:
     spans = {"@span_getters": "spacy-transformers.strided_spans.v1"}
     nlp = spacy.blank("en")
     model = {
         "@architectures": "spacy-crf-ner.TransformerModel.v1",
         "name": transformer,
         "get_spans": {**spans, "window": window, "stride": stride},
+        **settings,
     }
     nlp.add_pipe("transformer", config={"model": model})
     nlp.initialize()
@@ -199,3 +201,89 @@ def test_training_is_spacy_transformers_own(tiny_transformer: str) -> None:
     spacy.util.fix_random_seed(0)
     theirs, _ = forward(layer, docs, True)
     assert torch.equal(ours.model_output.last_hidden_state, theirs.model_output.last_hidden_state)
+
+
+def trained_alone(layer: Any, output: Any, d_states: Any) -> List[Any]:
+    """The gradients of the weights if each window runs alone, without thinc."""
+    module, mask = layer.shim._model, output.wordpieces.attention_mask
+    module.zero_grad()
+    for ids, types, own, d in zip(
+        output.wordpieces.input_ids, output.wordpieces.token_type_ids, mask, d_states
+    ):
+        inputs = [torch.tensor(each[own > 0])[None] for each in (ids, types)]
+        states = module(input_ids=inputs[0], token_type_ids=inputs[1]).last_hidden_state
+        (states[0] * torch.tensor(d[own > 0])).sum().backward()
+    return gradients(module)
+
+
+def gradients(module: Any) -> List[Any]:
+    return [None if w.grad is None else w.grad.clone().numpy() for w in module.parameters()]
+
+
+def begin_training(layer: Any, docs: Any) -> Any:
+    """Returns the output, its backward callback, and the shape of each call of the transformer."""
+    shapes: List[Any] = []
+    hook = layer.shim._model.register_forward_pre_hook(
+        lambda module, args, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)),
+        with_kwargs=True,
+    )
+    output, backprop = layer.begin_update(docs)
+    hook.remove()
+    return output, backprop, shapes
+
+
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("limit", [3, 40, 10_000])
+def test_training_has_the_gradients_of_each_window_alone(
+    tiny_transformer: str, limit: int, bf16: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spacy_crf_ner.ml.transformer.shim.CPU", windows_of.BatchLimits(200, limit))
+    nlp = pipeline(tiny_transformer, transformer_config=NO_DROPOUT)
+    layer = nlp.get_pipe("transformer").model
+    layer.shim.bf16 = bf16
+    docs = [nlp.make_doc(text) for text in TEXTS]
+    output, backprop, shapes = begin_training(layer, docs)
+    mask = output.wordpieces.attention_mask
+    assert sum(B for B, _ in shapes) == len(mask) and len(shapes) > 1
+    assert sum(B * T for B, T in shapes) < mask.size
+    states = output.model_output.last_hidden_state.detach().numpy()
+    assert states.dtype == np.float32
+    d_states = np.random.default_rng(0).normal(size=states.shape).astype("f") * mask[..., None]
+    rows = np.cumsum([0, *(len(of_doc) for of_doc in output.spans)])
+    earlier = [np.ones(weights.shape, "f") for weights in layer.shim._model.parameters()]
+    for weights, gradient in zip(layer.shim._model.parameters(), earlier):
+        weights.grad = torch.tensor(gradient)  # of another batch
+    backprop(output.unsplit_by_doc([[d_states[i:j]] for i, j in pairwise(rows)]))
+    found = gradients(layer.shim._model)
+    expected = trained_alone(layer, output, d_states)
+    tolerance = 0.1 if bf16 else 1e-4
+    for ours, alone, before in zip(found, expected, earlier):
+        alone = 0.0 if alone is None else alone
+        scale = max(1.0, float(np.abs(alone).max()))
+        assert_allclose((ours - before) / scale, alone / scale, atol=tolerance)
+    for own, row, ids in zip(mask, states, output.wordpieces.input_ids):
+        alone = layer.shim._model(input_ids=torch.tensor(ids[own > 0])[None]).last_hidden_state
+        assert_allclose(row[own > 0], alone[0].detach(), atol=0.1 if bf16 else 1e-5)
+
+
+@pytest.mark.parametrize("setting", ["output_hidden_states", "output_attentions"])
+def test_other_outputs_of_a_transformer_are_of_one_batch(
+    tiny_transformer: str, setting: str
+) -> None:
+    nlp = pipeline(tiny_transformer, transformer_config={setting: True})
+    layer = nlp.get_pipe("transformer").model
+    output, _, shapes = begin_training(layer, [nlp.make_doc(text) for text in TEXTS])
+    assert shapes == [output.wordpieces.input_ids.shape]
+    assert output.model_output[setting.removeprefix("output_")] is not None
+
+
+def test_windows_with_padding_on_the_left_are_one_batch(tiny_transformer: str) -> None:
+    nlp = pipeline(tiny_transformer)
+    layer = nlp.get_pipe("transformer").model
+    layer.tokenizer.padding_side = "left"
+    output, _, shapes = begin_training(layer, [nlp.make_doc(text) for text in TEXTS])
+    assert not output.wordpieces.attention_mask[:, 0].all()
+    assert shapes == [output.wordpieces.input_ids.shape]

@@ -3,16 +3,19 @@
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
+import torch
 from thinc.api import ArgsKwargs
 from torch import Tensor
+from transformers.modeling_outputs import BaseModelOutput
 
 from ..mixed_precision import MixedPrecisionShim
 from ..precision import PredictionShim
 from .hf_internals import restore_merges
 from .quantize import quantize_transformer
 from .spacy_transformers_internals import HFShim
+from .windows import CPU, batches
 
 
 class TransformerShim(MixedPrecisionShim, PredictionShim, HFShim):
@@ -25,11 +28,49 @@ class TransformerShim(MixedPrecisionShim, PredictionShim, HFShim):
     int8 = True
 
     def begin_update(self, inputs: ArgsKwargs) -> tuple[Any, Callable[[ArgsKwargs], ArgsKwargs]]:
-        """Run the transformer; returns its output, in float32, and the backward callback."""
-        output, backprop = super().begin_update(inputs)
+        """Run the transformer; returns its output, in float32, and the backward callback.
+
+        On a CPU it runs batches of windows of similar length, as in prediction.
+        """
+        rows = self._batches(inputs.kwargs["attention_mask"])
+        if len(rows) > 1:
+            output, backprop = self._begin_in_batches(inputs, rows)
+        else:
+            output, backprop = super().begin_update(inputs)
         if self.bf16:
             output = type(output)(**{name: _to_float32(value) for name, value in output.items()})
         return output, backprop
+
+    def _batches(self, mask: Tensor) -> list[Tensor]:
+        """Divide windows with a mask (W, T) into batches; one, or none, if all run at once."""
+        config = self._model.config
+        # On a GPU, several small batches may take longer than one. Other outputs are not joined.
+        if mask.device.type != "cpu" or config.output_hidden_states or config.output_attentions:
+            return []
+        if len(mask) < 2 or not mask[:, 0].all():  # padding on the left
+            return []
+        lengths = mask.sum(1).long().numpy()
+        return [torch.from_numpy(batch) for batch in batches(lengths, CPU)]
+
+    def _begin_in_batches(
+        self, inputs: ArgsKwargs, rows: list[Tensor]
+    ) -> tuple[BaseModelOutput, Callable[[ArgsKwargs], ArgsKwargs]]:
+        """Run windows (W, T) in batches of these rows, the longest first in each."""
+        mask = inputs.kwargs["attention_mask"]
+        lengths = mask.sum(1).long()
+        hidden, cells = [], []
+        for batch in rows:
+            steps = torch.arange(int(lengths[batch[0]]))
+            own = {name: given[batch, : len(steps)] for name, given in inputs.kwargs.items()}
+            output, backprop = super().begin_update(ArgsKwargs(args=(), kwargs=own))
+            hidden.append(output.last_hidden_state.flatten(0, 1))
+            cells.append((batch[:, None] * mask.shape[1] + steps).view(-1))
+        states = torch.cat(hidden)
+        padded = states.new_zeros(mask.numel(), states.shape[1])
+        padded = padded.index_copy(0, torch.cat(cells), states)
+        # The callback of any batch reads the gradients of the weights, and nothing of its inputs.
+        joined = cast(Any, padded.view(*mask.shape, -1))
+        return BaseModelOutput(last_hidden_state=joined), backprop
 
     def to_bytes(self) -> bytes:
         """Write tokenizer and weights."""
