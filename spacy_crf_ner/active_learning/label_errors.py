@@ -15,12 +15,12 @@ from spacy.vocab import Vocab
 from ..data.jsonl import annotated_parts
 from ..docbin import read_docbin, without_annotation
 from ..evaluation.calibration import calibrate
-from ..evaluation.error_analysis import errors, missed_probabilities, sets_entities_alone
+from ..evaluation.error_analysis import errors, missed_probabilities
 from ..evaluation.matching import Entity, Match, collect_entities, match_entities
 from ..input_error import InputError
 from ..pipeline.gold import require_text
 from ..pipeline.label_sets import annotated_labels
-from ..pipeline.lookup import recognizer, require_recognizer
+from ..pipeline.lookup import recognizer, require_recognizer, sets_entities_alone
 from ..pipeline.preset import IOB_OUTSIDE
 from ..training.cross_validation import divide, known_negatives, train_folds
 from .ranking import identify

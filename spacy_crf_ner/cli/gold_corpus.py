@@ -10,9 +10,9 @@ from spacy.training import Corpus, Example
 
 from .. import evaluation
 from ..docbin import SUFFIX, read_docbin
-from ..evaluation.matching import find_entities_key
 from ..input_error import InputError
 from ..pipeline.load import load
+from ..pipeline.lookup import find_entities_key
 
 
 def read_examples(nlp: Language, corpus: Path) -> list[Example]:

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from ..evaluation.matching import find_entities_key
 from ..pipeline.load import load
+from ..pipeline.lookup import find_entities_key
 from ..report.html import comparison_page
 from ..templates import write_page
 from .gold_corpus import annotate_examples, read_examples

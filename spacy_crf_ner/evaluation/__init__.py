@@ -8,12 +8,12 @@ from spacy.training import Example
 
 from ..input_error import InputError
 from ..pipeline.gold import gold_entities
-from ..pipeline.lookup import find_recognizer, recognizer
+from ..pipeline.lookup import find_entities_key, find_recognizer, recognizer
 from .bootstrap import RESAMPLES, confidence_intervals, paired_bootstrap
 from .calibration import precision_at, reliability
 from .coverage import coverage
 from .error_analysis import confusion, errors, missed_probabilities
-from .matching import DocEntities, collect_entities, find_entities_key, match_entities
+from .matching import DocEntities, collect_entities, match_entities
 from .nesting import nesting
 from .scores import count_entities, score_matchings, score_strictly
 from .training_log import read_training_log

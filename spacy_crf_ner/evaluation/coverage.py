@@ -12,8 +12,7 @@ from spacy.training import Example
 
 from ..input_error import InputError
 from ..pipeline.label_sets import is_complete
-from ..pipeline.lookup import recognizer, require_own_key
-from .error_analysis import sets_entities_alone
+from ..pipeline.lookup import recognizer, require_own_key, sets_entities_alone
 from .guarantees import guarantees
 from .matching import DocEntities, entity
 

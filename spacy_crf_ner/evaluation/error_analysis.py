@@ -7,7 +7,7 @@ import numpy as np
 from spacy.language import Language
 from spacy.tokens import Doc
 
-from ..pipeline.lookup import recognizer
+from ..pipeline.lookup import recognizer, sets_entities_alone
 from .matching import DocEntities, Entity, Match
 
 if TYPE_CHECKING:
@@ -60,12 +60,6 @@ def errors(
         "counts": {kind: sum(error["kind"] == kind for error in found) for kind in KINDS},
         "list": sorted(found, key=_rank),
     }
-
-
-def sets_entities_alone(nlp: Language, name: str) -> bool:
-    """Whether no other component of the pipeline sets entities."""
-    setters = [each for each in nlp.pipe_names if "doc.ents" in nlp.get_pipe_meta(each).assigns]
-    return setters == [name]
 
 
 def missed_probabilities(

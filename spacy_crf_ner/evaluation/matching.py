@@ -5,14 +5,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from spacy.language import Language
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 
 from ..input_error import InputError
 from ..pipeline.gold import gold_entities
 from ..pipeline.label_sets import annotated_labels
-from ..pipeline.lookup import find_recognizer, recognizer
 
 if TYPE_CHECKING:
     from ..pipeline.crf_ner import CRFEntityRecognizer
@@ -63,17 +61,6 @@ def annotated(pipe: "CRFEntityRecognizer", examples: Sequence[Example]) -> list[
     for _ in pipe.pipe(docs):  # sets the entities in place; error handlers may drop docs
         pass
     return [Example(doc, eg.reference) for doc, eg in zip(docs, examples)]
-
-
-def find_entities_key(nlp: Language, component: str | None = None) -> str | None:
-    """Find the key of overlapping entities in `doc.spans`; None if entities do not overlap.
-
-    component: The `crf_ner` component; None for the only one, if any.
-
-    Raises InputError as `find_recognizer`.
-    """
-    name = find_recognizer(nlp, component)
-    return None if name is None else recognizer(nlp, name).entities_key
 
 
 def collect_entities(examples: Iterable[Example], key: str | None = None) -> list[DocEntities]:

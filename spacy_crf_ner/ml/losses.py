@@ -1,4 +1,4 @@
-"""The losses of training: differentiable functions of the potentials that the network computes.
+"""The losses of training, on the CPU: differentiable functions of the potentials.
 
 Axes: B docs, N tokens of the batch, one doc after the other, T tokens of the longest doc, C tags,
 S negative spans, R disjoint sets of tag sequences, W tokens of a window.
@@ -53,10 +53,10 @@ def _nll(
     lengths: NDArray[np.int64],
 ) -> Tensor:
     """The negative log likelihood of gold tags, (N,), by doc: (B,)."""
-    tags, mask = _pad(torch.from_numpy(gold).to(chain.mask.device), lengths)
+    tags, mask = _pad(torch.from_numpy(gold), lengths)
     compatible = gold_mask(gold, hidden, chain.emissions.shape[2])
     if compatible is not None:
-        allowed, _ = _pad(torch.from_numpy(compatible).to(chain.mask.device), lengths)
+        allowed, _ = _pad(torch.from_numpy(compatible), lengths)
         emissions = crf.clamp(chain.emissions, allowed)
         losses = crf.log_partition(chain) - crf.log_partition(chain._replace(emissions=emissions))
     else:
@@ -73,22 +73,20 @@ def _negative_span_loss(chain: crf.Chain, negatives: Sequence[NegativeSpan]) -> 
     logZ_r runs from alpha at its first token to beta at its last, and one pass over each doc with
     negatives gives alpha and beta.
     """
-    device = chain.mask.device
     docs, doc_of = np.unique([negative.doc for negative in negatives], return_inverse=True)
     masks = [torch.from_numpy(negative.exclusion.allowed) for negative in negatives]  # (R, W, C)
     doc, first, width, sizes = torch.tensor(
         [
             (doc, negative.exclusion.start, mask.shape[1], len(mask))
             for doc, negative, mask in zip(doc_of.tolist(), negatives, masks)
-        ],
-        device=device,
+        ]
     ).T
-    rows = torch.from_numpy(docs).to(device)
+    rows = torch.from_numpy(docs)
     E, A, start, end = (scores.double() for scores in chain[:4])
     exact = crf.Chain(E, A, start, end, chain.mask).select(rows)
     alpha, beta = crf.log_messages(exact)
 
-    steps = torch.arange(int(width.max()), device=device)
+    steps = torch.arange(int(width.max()))
     within = steps < width[:, None]  # (S, W)
     tokens = (first[:, None] + steps).clamp(max=exact.mask.shape[1] - 1)
     E = exact.emissions[doc[:, None], tokens]  # (S, W, C)
@@ -98,10 +96,10 @@ def _negative_span_loss(chain: crf.Chain, negatives: Sequence[NegativeSpan]) -> 
     inner = exact._replace(start=torch.zeros_like(exact.start), end=torch.zeros_like(exact.end))
     windows = inner.select(doc)._replace(emissions=E, mask=within)
     log_z = crf.log_partition(windows)  # (S,)
-    span_of = torch.arange(len(sizes), device=device).repeat_interleave(sizes)
+    span_of = torch.arange(len(sizes)).repeat_interleave(sizes)
     padded = [pad(mask, (0, 0, 0, len(steps) - mask.shape[1]), value=True) for mask in masks]
     parts = windows.select(span_of)
-    E = crf.clamp(parts.emissions, torch.cat(padded).to(device))
+    E = crf.clamp(parts.emissions, torch.cat(padded))
     log_parts = crf.log_partition(parts._replace(emissions=E))
     # logsumexp over the sets of each span, around the largest of them.
     largest = log_parts.new_full((len(sizes),), -torch.inf)
@@ -206,14 +204,12 @@ def _chain(
     chain = crf.Chain(emissions, transitions, start, end, mask)
     if constraints is None:
         return chain
-    return crf.constrain(chain, *(torch.from_numpy(c).to(flat.device) for c in constraints))
+    return crf.constrain(chain, *map(torch.from_numpy, constraints))
 
 
 def _pad(flat: Tensor, lengths: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
     """(N, ...) -> (B, T, ...), zeros after the end of a doc, and the mask (B, T)."""
-    ends = torch.from_numpy(lengths).to(flat.device)
-    steps = torch.arange(int(lengths.max(initial=0)), device=flat.device)
-    mask = steps[None, :] < ends[:, None]
+    mask = torch.arange(int(lengths.max(initial=0))) < torch.from_numpy(lengths)[:, None]
     padded = flat.new_zeros((*mask.shape, *flat.shape[1:]))
     padded[mask] = flat
     return padded, mask

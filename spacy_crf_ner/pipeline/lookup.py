@@ -51,6 +51,23 @@ def recognizer(nlp: Language, name: str | None = None) -> "CRFEntityRecognizer":
     return cast("CRFEntityRecognizer", nlp.get_pipe(require_recognizer(nlp, name)))
 
 
+def find_entities_key(nlp: Language, component: str | None = None) -> str | None:
+    """Find the key of overlapping entities in `doc.spans`; None if entities do not overlap.
+
+    component: The `crf_ner` component; None for the only one, if any.
+
+    Raises InputError as `find_recognizer`.
+    """
+    name = find_recognizer(nlp, component)
+    return None if name is None else recognizer(nlp, name).entities_key
+
+
+def sets_entities_alone(nlp: Language, name: str) -> bool:
+    """Whether no other component of the pipeline sets entities."""
+    setters = [each for each in nlp.pipe_names if "doc.ents" in nlp.get_pipe_meta(each).assigns]
+    return setters == [name]
+
+
 def only_before(nlp: Language, name: str) -> DisabledPipes:
     """Let only the components before one run, as a context manager."""
     return nlp.select_pipes(disable=nlp.pipe_names[nlp.pipe_names.index(name) :])
