@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,7 @@ class TeachingRun(Run):
     of_folds: Sequence[Sequence[str]]
     component: str | None
     student: str
+    added: ClassVar[str | None] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

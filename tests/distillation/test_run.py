@@ -425,6 +425,15 @@ def test_numbers_of_folds_that_are_errors(trainable: str, student: Path, tmp_pat
             distill([trainable], [], tmp_path / "out", student, gold=gold, folds=number)
 
 
+def test_records_that_annotate_has_written_are_read(
+    teacher: str, student: Path, tmp_path: Path
+) -> None:
+    rows = [{"text": text, "entities": []} for text in TEXTS]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    summary = distill([teacher], [tmp_path / "in.jsonl"], tmp_path / "out", student)
+    assert (summary["out"], summary["errors"]) == (len(TEXTS), 0)
+
+
 def test_empty_texts_and_failures_are_counted(
     teacher: str, student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
