@@ -11,9 +11,10 @@ from typing import Any, Callable, Iterable, Iterator
 from unicodedata import normalize
 
 from spacy.attrs import ENT_ID, ENT_IOB, ENT_KB_ID, ENT_TYPE, SENT_START
-from spacy.tokens import Doc, Token
+from spacy.tokens import Doc, Span, Token
 
 from ..extras import required
+from ..pipeline.label_sets import KEY, annotated_labels
 from ..pipeline.preset import IOB_INSIDE
 from .offsets import aligned
 
@@ -114,6 +115,8 @@ def _with_words(doc: Doc, words: list[Word]) -> Doc:
     new.from_array(ANNOTATION, annotation)
     for key, group in doc.spans.items():
         new.spans[key] = aligned(new, group)
+    if (labels := annotated_labels(doc)) is not None:  # also of a doc without tokens
+        new.spans[KEY] = [Span(new, 0, len(new), label) for label in sorted(labels)]
     return new
 
 

@@ -26,6 +26,7 @@ from spacy_crf_ner import data
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.data import vietnamese as syllables
 from spacy_crf_ner.ml.transformer import slow_tokenizer
+from spacy_crf_ner.pipeline.label_sets import KEY, annotated_labels, mark_annotated_labels
 
 ROOT = Path(__file__).parents[2]
 FORMS = ("NFC", "NFD")
@@ -93,6 +94,15 @@ def test_words_are_split_and_their_entities_with_them(nlp: Language) -> None:
     assert made.has_unknown_spaces
     assert [token.ent_iob_ for token in made] == list("OOBIIOBI")
     assert words_of(doc) == WORDS  # the doc that was given stays as it was
+
+
+@pytest.mark.parametrize("words", [[], ["\n"], WORDS])
+def test_annotated_labels_are_kept(words: list[str], nlp: Language) -> None:
+    doc = Doc(nlp.vocab, words)
+    mark_annotated_labels(doc, ["PER"])
+    (made,) = syllables.split([doc])
+    assert annotated_labels(made) == {"PER"}
+    assert [(span.start, span.end) for span in made.spans[KEY]] == [(0, len(made))]
 
 
 @pytest.mark.parametrize(
