@@ -65,8 +65,11 @@ def test_the_baseline_has_the_same_transformer_batches_and_steps():
     tok2vecs = [config["components"]["ner"]["model"]["tok2vec"] for config in (ours, theirs)]
     assert tok2vecs[0]["*"]["transformer"] == tok2vecs[1]
     assert ours["components"]["transformer"]["model"].pop("precision") is None
+    # spaCy's own layer has no bfloat16, and loses the first updates in float16.
+    assert theirs["components"]["transformer"]["model"]["mixed_precision"] is False
     for config in (ours, theirs):
         config["components"]["transformer"]["model"].pop("@architectures")
+        config["components"]["transformer"]["model"].pop("mixed_precision")
         config["components"].pop("ner")
         config["training"]["optimizer"]["learn_rate"].pop("initial_rate")
         config["training"]["optimizer"].pop("@optimizers")

@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterable, Iterator
 from unicodedata import normalize
 
 from spacy.attrs import ENT_ID, ENT_IOB, ENT_KB_ID, ENT_TYPE, SENT_START
-from spacy.tokens import Doc, Span, Token
+from spacy.tokens import Doc, Span, SpanGroup, Token
 
 from ..extras import required
 from ..pipeline.label_sets import KEY, annotated_labels
@@ -114,7 +114,9 @@ def _with_words(doc: Doc, words: list[Word]) -> Doc:
     new.has_unknown_spaces = doc.has_unknown_spaces
     new.from_array(ANNOTATION, annotation)
     for key, group in doc.spans.items():
-        new.spans[key] = aligned(new, group)
+        spans = aligned(new, group)  # all but empty ones
+        attrs = dict(group.attrs) if len(spans) == len(group) else {}
+        new.spans[key] = SpanGroup(new, name=group.name, attrs=attrs, spans=spans)
     if (labels := annotated_labels(doc)) is not None:  # also of a doc without tokens
         new.spans[KEY] = [Span(new, 0, len(new), label) for label in sorted(labels)]
     return new

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from torch import nn
 
-# Size of oneDNN's kernel cache: more than the 20 to 30 kernels of one training step, which all
+# Size of oneDNN's kernel cache: more than the 20 to 30 kernels of a batch of windows, which all
 # layers of a transformer share.
 KERNELS = "64"
 

@@ -25,15 +25,16 @@ def accelerate(nlp: Language, precision: str | None = "auto") -> Language:
 
     The transformers, and the recurrent encoders above them, compute in the given precision. A
     transformer sorts the windows of each batch of `nlp.pipe` (512 docs or more by default) by
-    length, and skips unused outputs. The settings are saved with the pipeline. Training does not
-    change, but the evaluations of `spacy train` are faster too.
+    length, and skips unused outputs. The settings are saved with the pipeline. The evaluations of
+    `spacy train` are faster too. Training does not change, but a transformer of spacy-transformers
+    becomes one of this package, which on a CPU trains in batches of similar windows.
 
     nlp: A trained pipeline; it is changed.
     precision: "fp32" changes no result. "bf16" is for GPUs and CPUs with bfloat16 instructions,
         "fp16" for GPUs, "int8" for CPUs, with the extra `int8`. "auto" measures them for about 50
         milliseconds each time the pipeline is loaded, and chooses float32, or one that saves a
         tenth of the time or more. None undoes this, but keeps the larger batches. A `crf_ner`
-        without a transformer gets a precision only in place of "auto".
+        without a transformer gets a precision only in place of "auto", which None does not undo.
 
     Returns the pipeline.
     Raises InputError for an unknown precision, for one that the hardware does not support or whose

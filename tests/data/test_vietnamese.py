@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spacy.cli.train import train as spacy_train
 from spacy.language import Language
-from spacy.tokens import Doc, DocBin, Span
+from spacy.tokens import Doc, DocBin, Span, SpanGroup
 from spacy.training import Example
 from typer.testing import CliRunner
 
@@ -75,7 +75,8 @@ def annotation_of(doc: Doc) -> dict[str, Any]:
             (ent.start, ent.end, ent.label_, ent.kb_id_, ent.id_, ent.text) for ent in doc.ents
         ],
         "user_data": doc.user_data,
-        "spans": {key: sorted(map(offsets, group)) for key, group in doc.spans.items()},
+        "spans": {key: [*map(offsets, group)] for key, group in doc.spans.items()},
+        "attrs": {key: group.attrs for key, group in doc.spans.items()},
         "has_unknown_spaces": doc.has_unknown_spaces,
     }
 
@@ -153,7 +154,9 @@ def docs(draw: st.DrawFn) -> Doc:
     doc.set_ents(ents, **kinds)
     for key in draw(st.lists(st.sampled_from(["sc", "incorrect_spans"]), unique=True)):
         start, end = sorted(draw(st.lists(st.integers(0, len(words)), min_size=2, max_size=2)))
-        doc.spans[key] = [Span(doc, start, end, "LOC", kb_id="Q2")] if start < end else []
+        spans = [Span(doc, start, end, "LOC", kb_id="Q2")] if start < end else []
+        attrs = {"scores": [0.5] * len(spans)}
+        doc.spans[key] = SpanGroup(doc, name=key, attrs=attrs, spans=spans)
     doc.has_unknown_spaces = draw(st.booleans())
     return doc
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from spacy.language import Language
 from spacy_transformers.data_classes import TransformerData
-from spacy_transformers.layers.transformer_model import forward
 
 from helpers import properties
 from phobert import make_over_phobert
@@ -191,16 +190,22 @@ def test_real_lengths_have_little_padding(limits: windows_of.BatchLimits) -> Non
     assert padded < 1.1 * lengths.sum()
 
 
-def test_training_is_spacy_transformers_own(tiny_transformer: str) -> None:
-    nlp = pipeline(tiny_transformer)
-    layer = nlp.get_pipe("transformer").model
-    layer.shim.precision = "bf16"
-    docs = [nlp.make_doc(text) for text in TEXTS]
-    spacy.util.fix_random_seed(0)
-    ours, _ = layer.begin_update(docs)
-    spacy.util.fix_random_seed(0)
-    theirs, _ = forward(layer, docs, True)
-    assert torch.equal(ours.model_output.last_hidden_state, theirs.model_output.last_hidden_state)
+def test_a_window_trains_as_in_spacy_transformers(tiny_transformer: str) -> None:
+    """With the same dropout; several windows are other batches."""
+    outputs = []
+    for architecture in (
+        "spacy-crf-ner.TransformerModel.v1",
+        "spacy-transformers.TransformerModel.v3",
+    ):
+        nlp = pipeline(tiny_transformer, **{"@architectures": architecture})
+        layer = nlp.get_pipe("transformer").model
+        assert type(layer).__module__.startswith(architecture.partition(".")[0].replace("-", "_"))
+        spacy.util.fix_random_seed(0)
+        outputs.append(layer.begin_update([nlp.make_doc(TEXTS[0])])[0].model_output)
+    ours, theirs = outputs
+    assert type(ours) is type(theirs) and [*ours] == [*theirs]
+    for name in ours:
+        assert torch.equal(ours[name], theirs[name])
 
 
 def trained_alone(layer: Any, output: Any, d_states: Any) -> List[Any]:
@@ -267,6 +272,12 @@ def test_training_has_the_gradients_of_each_window_alone(
     for own, row, ids in zip(mask, states, output.wordpieces.input_ids):
         alone = layer.shim._model(input_ids=torch.tensor(ids[own > 0])[None]).last_hidden_state
         assert_allclose(row[own > 0], alone[0].detach(), atol=0.1 if bf16 else 1e-5)
+    every = layer.shim._model(
+        input_ids=torch.tensor(output.wordpieces.input_ids), attention_mask=torch.tensor(mask)
+    )
+    assert type(output.model_output) is type(every) and [*output.model_output] == [*every]
+    pooled, expected = output.model_output.pooler_output, every.pooler_output
+    assert_allclose(pooled.detach(), expected.detach(), atol=0.1 if bf16 else 1e-5)
 
 
 @pytest.mark.parametrize("setting", ["output_hidden_states", "output_attentions"])

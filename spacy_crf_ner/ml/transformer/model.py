@@ -76,7 +76,8 @@ def transformer_model(
         `spacy_crf_ner.accelerate` sets it.
 
     The other settings are those of `spacy-transformers.TransformerModel.v3`. The alignment is also
-    exact for a slow tokenizer with PhoBERT's continuation marks.
+    exact for a slow tokenizer with PhoBERT's continuation marks. In training on a CPU, windows of
+    similar length share a batch, so that dropout draws other random numbers.
 
     Returns a layer from docs to the output of the transformer.
     Raises InputError for an unknown precision.

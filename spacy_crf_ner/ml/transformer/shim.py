@@ -1,14 +1,14 @@
 """The shim of a transformer: precisions, and tokenizers that can be saved again."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import Any
 
 import torch
 from thinc.api import ArgsKwargs
 from torch import Tensor
-from transformers.modeling_outputs import BaseModelOutput
 
 from ..mixed_precision import MixedPrecisionShim
 from ..precision import PredictionShim
@@ -54,23 +54,25 @@ class TransformerShim(MixedPrecisionShim, PredictionShim, HFShim):
 
     def _begin_in_batches(
         self, inputs: ArgsKwargs, rows: list[Tensor]
-    ) -> tuple[BaseModelOutput, Callable[[ArgsKwargs], ArgsKwargs]]:
+    ) -> tuple[Any, Callable[[ArgsKwargs], ArgsKwargs]]:
         """Run windows (W, T) in batches of these rows, the longest first in each."""
         mask = inputs.kwargs["attention_mask"]
-        lengths = mask.sum(1).long()
-        hidden, cells = [], []
-        for batch in rows:
-            steps = torch.arange(int(lengths[batch[0]]))
-            own = {name: given[batch, : len(steps)] for name, given in inputs.kwargs.items()}
-            output, backprop = super().begin_update(ArgsKwargs(args=(), kwargs=own))
-            hidden.append(output.last_hidden_state.flatten(0, 1))
-            cells.append((batch[:, None] * mask.shape[1] + steps).view(-1))
-        states = torch.cat(hidden)
-        padded = states.new_zeros(mask.numel(), states.shape[1])
-        padded = padded.index_copy(0, torch.cat(cells), states)
+        outputs, cells = [], []
+        # In one autocast, which casts the weights once.
+        with self._autocast() if self.bf16 else nullcontext():
+            for batch in rows:
+                steps = torch.arange(int(mask[batch[0]].sum()))
+                own = {name: given[batch, : len(steps)] for name, given in inputs.kwargs.items()}
+                output, backprop = super().begin_update(ArgsKwargs(args=(), kwargs=own))
+                outputs.append(output)
+                cells.append((batch[:, None] * mask.shape[1] + steps).view(-1))
+        joined = {
+            name: _join([output[name] for output in outputs], rows, cells, mask.shape)
+            for name, first in outputs[0].items()
+            if isinstance(first, Tensor)  # no cache of a decoder
+        }
         # The callback of any batch reads the gradients of the weights, and nothing of its inputs.
-        joined = cast(Any, padded.view(*mask.shape, -1))
-        return BaseModelOutput(last_hidden_state=joined), backprop
+        return type(outputs[0])(**joined), backprop
 
     def to_bytes(self) -> bytes:
         """Write tokenizer and weights."""
@@ -78,6 +80,24 @@ class TransformerShim(MixedPrecisionShim, PredictionShim, HFShim):
             restore_merges(self._hfmodel.tokenizer, Path(folder))
             state: bytes = super().to_bytes()  # type: ignore[no-untyped-call]
         return state
+
+
+def _join(
+    states: list[Tensor], rows: list[Tensor], cells: list[Tensor], shape: torch.Size
+) -> Tensor:
+    """Join the states that batches have of wordpieces, (B, T, H), or of windows, (B, H).
+
+    rows: The windows of each batch. cells: Their wordpieces, in windows (W, T) of this shape.
+
+    Returns (W, T, H) or (W, H).
+    """
+    if states[0].dim() == 3:
+        states, at = [each.flatten(0, 1) for each in states], cells
+    else:
+        at, shape = rows, shape[:1]
+    flat = torch.cat(states)
+    padded = flat.new_zeros(shape.numel(), flat.shape[1]).index_copy(0, torch.cat(at), flat)
+    return padded.view(*shape, -1)
 
 
 def _to_float32(value: Any) -> Any:
