@@ -1,7 +1,6 @@
 """The spaCy component: entities from the best legal tag sequence of a linear-chain CRF."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from itertools import compress, islice
 from math import isfinite
 from typing import Any
@@ -20,7 +19,6 @@ from ..ml.threads import use_one_thread_after_fork
 from ..tags import TAG_OUTSIDE, TagScheme
 from .annotation import Prediction, add_confidence_extension, annotate
 from .calibrated_pipe import CALIBRATION
-from .flat import FlatChain
 from .gold import collect_labels
 from .interval_scheduling import Candidate, best_beside
 from .label_sets import KEY as ANNOTATED
@@ -194,33 +192,9 @@ class CRFEntityRecognizer(TeachablePipe):
         remember_pipeline(self, nlp)
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        """The entity labels, in the order of the model's tags."""
-        return tuple(self.cfg["labels"])
-
-    @property
     def label_data(self) -> list[str]:
         """The labels, as `spacy init labels` stores them and `initialize` takes them."""
         return list(self.labels)
-
-    @property
-    def scheme(self) -> TagScheme:
-        """The tags of the model."""
-        return self.chains.tags
-
-    @property
-    def chains(self) -> FlatChain | LabelChains:
-        """How entities are written as tags."""
-        return self.chains_of(self._scheme_name, self.labels)
-
-    def chains_of(self, scheme: str, labels: tuple[str, ...]) -> FlatChain | LabelChains:
-        """How entities are written as tags of another scheme, or of other labels."""
-        return _chains(scheme, labels, self.layers, self.entities_key, self.name)
-
-    @property
-    def entities_key(self) -> str | None:
-        """The key of overlapping entities in `doc.spans`; None if they do not overlap."""
-        return (self.spans_key or "sc") if self.entities == "overlapping" else None
 
     def add_label(self, label: str) -> int:
         """Add a label. An initialized model gets more tags; the best analysis does not change yet.
@@ -416,12 +390,3 @@ class CRFEntityRecognizer(TeachablePipe):
 
 def _is_key(key: Any) -> bool:
     return key is None or isinstance(key, str)
-
-
-@lru_cache(maxsize=64)
-def _chains(
-    scheme: str, labels: tuple[str, ...], layers: int, key: str | None, name: str
-) -> FlatChain | LabelChains:
-    if key is None:
-        return FlatChain(scheme, labels, name)
-    return LabelChains(scheme, labels, layers, key, name)

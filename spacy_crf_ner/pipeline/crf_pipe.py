@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -11,7 +12,7 @@ from spacy.tokens import Doc, Span
 
 from ..input_error import InputError
 from ..ml.potentials import Potentials
-from ..tags import TAG_OUTSIDE
+from ..tags import TAG_OUTSIDE, TagScheme
 from .flat import FlatChain
 from .interval_scheduling import Candidate
 from .listeners import require_features
@@ -82,14 +83,33 @@ class Uncertainty(NamedTuple):
 class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
     """A pipe whose model is a CRF. These methods do not change docs or weights.
 
-    A subclass has labels, a scheme, an `entities_key`, and the settings `temperature`,
-    `platt_slope`, `platt_intercept` and `overwrite`.
+    A subclass has the attributes of the config: `entities`, `layers`, `_scheme_name`, `spans_key`,
+    `temperature`, `platt_slope`, `platt_intercept` and `overwrite`.
     """
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The entity labels, in the order of the model's tags."""
+        return tuple(self.cfg["labels"])
+
+    @property
+    def scheme(self) -> TagScheme:
+        """The tags of the model."""
+        return self.chains.tags
 
     @property
     def chains(self) -> FlatChain | LabelChains:
         """How entities are written as tags."""
-        raise NotImplementedError
+        return self.chains_of(self._scheme_name, self.labels)
+
+    def chains_of(self, scheme: str, labels: tuple[str, ...]) -> FlatChain | LabelChains:
+        """How entities are written as tags of another scheme, or of other labels."""
+        return _chains(scheme, labels, self.layers, self.entities_key, self.name)
+
+    @property
+    def entities_key(self) -> str | None:
+        """The key of overlapping entities in `doc.spans`; None if they do not overlap."""
+        return (self.spans_key or "sc") if self.entities == "overlapping" else None
 
     @property
     def platt_scaling(self) -> PlattScaling:
@@ -303,3 +323,12 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
 def _log_odds(log_p: Sequence[float]) -> float:
     """Compare the best analysis with the second best, if there is one."""
     return log_p[0] - log_p[1] if len(log_p) > 1 else math.inf
+
+
+@lru_cache(maxsize=64)
+def _chains(
+    scheme: str, labels: tuple[str, ...], layers: int, key: str | None, name: str
+) -> FlatChain | LabelChains:
+    if key is None:
+        return FlatChain(scheme, labels, name)
+    return LabelChains(scheme, labels, layers, key, name)
