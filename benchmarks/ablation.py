@@ -10,7 +10,6 @@ import statistics
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
-from hashlib import file_digest, sha256
 from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
@@ -28,6 +27,7 @@ from thinc.api import Config
 
 import spacy_crf_ner
 from ablation_measure import measure
+from inputs import digest
 from spacy_crf_ner.extras import require
 from spacy_crf_ner.input_error import InputError
 
@@ -179,16 +179,6 @@ def plan(
                 inputs = {**shared, "config": digest(config)}
                 runs.append(Run(name, seed, config, overrides, inputs))
     return runs
-
-
-def digest(path: Path) -> str:
-    """Hash the content of a file, or of the files in a folder and their names."""
-    if path.is_file():
-        with path.open("rb") as file:
-            return file_digest(file, "sha256").hexdigest()
-    files = sorted(file for file in path.rglob("*") if file.is_file() and file.suffix != ".pyc")
-    lines = [f"{file.relative_to(path).as_posix()} {digest(file)}\n" for file in files]
-    return sha256("".join(lines).encode("utf-8")).hexdigest()
 
 
 def results(runs: Sequence[Run], out: Path, gpu_id: int = -1) -> Iterator[Result]:

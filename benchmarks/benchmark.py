@@ -23,6 +23,7 @@ from spacy.tokens import DocBin
 from spacy.training import Corpus, Example
 from spacy.util import load_config, minibatch
 
+from inputs import require_same
 from spacy_crf_ner import crf, data
 from spacy_crf_ner.evaluation.calibration import calibrate, precision_at, reliability
 from spacy_crf_ner.evaluation.matching import collect_entities
@@ -280,6 +281,7 @@ def _predicted(nlp: Language, path: Path) -> List[Example]:
 
 def _convert(folder: Path, out: Path, corpus: str) -> None:
     """Convert a corpus, unless it is converted already."""
+    require_same(out, {corpus: folder / corpus})
     if not (out / corpus / "dev.spacy").exists():
         data.convert(folder / corpus, out / corpus, nlp=spacy.blank("en"))
 
@@ -333,6 +335,7 @@ class _Training(NamedTuple):
 
     def trained(self) -> Path:
         """Train, unless done already; return the folder of the pipeline."""
+        require_same(self.out, {self.config.name: self.config})
         run = f"{Path(self.transformer).name}_{self.rate}_{self.seed}_{self.steps}"
         folder = self.out / f"{self.corpus}_{self.config.stem}_{run}"
         done = folder / "trained"  # a training that was stopped has left a model too

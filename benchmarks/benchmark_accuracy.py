@@ -23,8 +23,10 @@ from benchmark_speed import (
     _prepared,
     best_rate,
     numbered,
+    recipes,
     scores,
 )
+from inputs import require_same
 
 CORPORA = "wnut17,gmb,wikigold,re3d,anem"
 BATCH_SIZE = 64
@@ -60,16 +62,18 @@ def accuracy(
     """
     out.mkdir(parents=True, exist_ok=True)
     runs = _Runs(out, peers, transformer, steps)
+    chosen = [system for system in SYSTEMS if only in system.name]
+    require_same(out, recipes(chosen))
     for corpus in corpora.split(","):
         of_corpus = _prepared(folder / corpus, out)
-        for system in SYSTEMS:
-            if only in system.name:
-                with runs.comparison.guard(f"{system.name} on {corpus}"):
-                    first = int(seeds.split(",")[0])
-                    rate = runs.best_rate(system, of_corpus, first)
-                    for seed in seeds.split(","):
-                        runs.result(system, of_corpus, rate, int(seed), "test")
-    print(table(list(srsly.read_jsonl(out / "runs.jsonl"))))
+        for system in chosen:
+            with runs.comparison.guard(f"{system.name} on {corpus}"):
+                first = int(seeds.split(",")[0])
+                rate = runs.best_rate(system, of_corpus, first)
+                for seed in seeds.split(","):
+                    runs.result(system, of_corpus, rate, int(seed), "test")
+    if runs.file.exists():
+        print(table(runs.rows()))
 
 
 class _Runs:
@@ -92,6 +96,11 @@ class _Runs:
             RATES[system.model],
             lambda rate: self.result(system, corpus, rate, seed, "dev")["f"],
         )
+
+    def rows(self) -> List[Result]:
+        """Read the rows of the transformer."""
+        rows = map(dict, srsly.read_jsonl(self.file))
+        return [row for row in rows if row["transformer"] == Path(self.transformer).name]
 
     def config(self, system: System) -> Path:
         """Return the config of a crf_ner."""
@@ -170,7 +179,10 @@ def known_row(file: Path, key: Result) -> Result | None:
 
 
 def table(rows: Sequence[Result]) -> str:
-    """Format F1 on test as Markdown, a table for each number of steps: mean and spread of seeds."""
+    """Format F1 on test as Markdown, a table for each number of steps: mean and spread of seeds.
+
+    Of a system that was run with several learning rates on a corpus, those of its last run.
+    """
     tests = [row for row in rows if row["part"] == "test"]
     lines: List[str] = []
     for steps in sorted({row["steps"] for row in tests}):
@@ -180,6 +192,8 @@ def table(rows: Sequence[Result]) -> str:
         lines[-1] += "|"
         for system in SYSTEMS:
             own = [row for row in of_steps if row["system"] == system.name]
+            last = {row["corpus"]: row["rate"] for row in own}
+            own = [row for row in own if row["rate"] == last[row["corpus"]]]
             found = {c: [100 * r["f"] for r in own if r["corpus"] == c] for c in corpora}
             if own:
                 means = [statistics.mean(values) for values in found.values() if values]

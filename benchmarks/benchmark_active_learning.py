@@ -20,8 +20,10 @@ from spacy.vocab import Vocab
 from thinc.api import Config
 
 from benchmark import ROOT, Transformer, _convert, _print_machine
+from inputs import require_same
 from spacy_crf_ner.active_learning import STRATEGIES, Options, Unit, review
 from spacy_crf_ner.active_learning.ranking import identify, rank_texts
+from spacy_crf_ner.atomic import atomic_write
 from spacy_crf_ner.data.merging import merge_answers
 from spacy_crf_ner.data.offsets import INCORRECT
 from spacy_crf_ner.data.repair_log import ConversionLog
@@ -67,8 +69,10 @@ def active_learning(
     _print_machine(-1)
     _convert(folder, out, corpus)
     base = _read_config(config, transformer)
+    begin = {"sentences to begin with": sentences, "questions": questions}
+    require_same(out, {config.name: config, **begin})
     key = {"config": config.stem, "steps": steps, "batch": tokens, "repeats": repeats}
-    if "transformer" in base["paths"]:
+    if base["paths"].get("transformer"):
         key = {"transformer": Path(transformer).name, **key}
     simulation = _Simulation(out, {"corpus": corpus, **key}, base, sentences, questions)
     for seed in map(int, seeds.split(",")):
@@ -116,6 +120,11 @@ class _Simulation:
         ids = random.Random(seed).sample(sorted(self.by_id), self.sentences)
         asked: List[str] = []  # ids of sentences, or questions
         for row in known:
+            if "asked" not in row:
+                raise typer.BadParameter(
+                    f"{self.file}: expected what {strategy} asked in round {row['round']} of seed "
+                    f"{seed}, got a row without it, which cannot be continued: remove the rows."
+                )
             asked += row["asked"]
         for number in range(len(known), rounds + 1):
             docs, decisions = self._annotated(strategy, ids, asked)
@@ -131,7 +140,8 @@ class _Simulation:
         key = (*self.key.values(), self.sentences, seed)
         folder = self.file.parent / "_".join(map(str, key))
         if not folder.exists():
-            trained(docs, self.steps, seed, self.base).to_disk(folder)
+            with atomic_write(folder) as new:
+                trained(docs, self.steps, seed, self.base).to_disk(new)
         return spacy.load(folder)
 
     def _ask(
@@ -226,7 +236,10 @@ def _name(doc: Doc, unit: Unit) -> str:
 
 
 def table(rows: List[Row]) -> str:
-    """Make a table of the tokens that reach shares of the F1 with all data; means of seeds."""
+    """Make a table of the tokens that reach shares of the F1 with all data; means of seeds.
+
+    Questions cost decisions: tokens of rejected spans stay without annotation.
+    """
     lines = [f"| strategy | {' | '.join(f'{s:.0%} of F1: tokens' for s in SHARES)} | decisions |"]
     lines.append("|---" * (len(SHARES) + 2) + "|")
     goal = {row["seed"]: row["f1"] for row in rows if row["strategy"] == "all"}
@@ -237,6 +250,7 @@ def table(rows: List[Row]) -> str:
             reached = [
                 next((r["tokens"] for r in curve if r["f1"] >= share * goal[seed]), None)
                 for seed, curve in _curves(own).items()
+                if strategy != SPANS
             ]
             whole = [each for each in reached if each is not None]
             missed = f" ({len(reached) - len(whole)} never)" if len(whole) < len(reached) else ""
@@ -265,8 +279,12 @@ def plot(rows: List[Row], path: Path) -> None:
 
 
 def draw_curves(rows: List[Row], axes: "Axes") -> None:
-    """Draw F1 over annotated tokens: the mean of the seeds, and a band from lowest to highest."""
-    for strategy in dict.fromkeys(row["strategy"] for row in rows if row["strategy"] != "all"):
+    """Draw F1 over annotated tokens: the mean of the seeds, and a band from lowest to highest.
+
+    Without questions about spans, which do not cost tokens.
+    """
+    found = dict.fromkeys(row["strategy"] for row in rows)
+    for strategy in (name for name in found if name not in ("all", SPANS)):
         by_round: Dict[int, List[Row]] = {}
         for row in rows:
             if row["strategy"] == strategy:
@@ -379,7 +397,7 @@ def _is_about(finding: Row, doc: int, start: int, end: int) -> bool:
 def _read_config(path: Path, transformer: str) -> Config:
     """Read a config, with the transformer if it has one."""
     config = load_config(path, interpolate=False)
-    if "transformer" in config["paths"]:
+    if config["paths"].get("transformer"):
         config["paths"]["transformer"] = transformer
     return config
 

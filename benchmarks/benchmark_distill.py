@@ -19,6 +19,7 @@ from spacy.vocab import Vocab
 from benchmark import ROOT, _spacy
 from benchmark_accuracy import CORPORA, _spread, known_row
 from benchmark_speed import _prepared
+from inputs import require_same
 from spacy_crf_ner.evaluation.calibration import reliability
 from spacy_crf_ner.evaluation.matching import collect_entities
 from spacy_crf_ner.training.calibration import without_calibration
@@ -72,7 +73,9 @@ def distillation(
 
     Each run adds a line to runs.jsonl in the output folder. The last model of a run is measured.
     """
-    out.mkdir(parents=True, exist_ok=True)
+    configs = [ROOT / "configs" / f"{student}.cfg" for student in students.split(",")]
+    of_teachers = {f"teacher of {name}": teachers / name for name in corpora.split(",")}
+    require_same(out, {**{path.name: path for path in configs}, **of_teachers})
     runs = _Runs(out, steps, weight, temperature)
     prepared = {name: _prepared(folder / name, out) for name in f"{corpora},{pool}".split(",")}
     more = [prepared[name] / "train.spacy" for name in pool.split(",")]

@@ -19,8 +19,10 @@ from spacy.vocab import Vocab
 
 from benchmark import ROOT, Transformer, _memory, _Training
 from benchmark_accuracy import Result, _Runs, _spread
-from benchmark_speed import ENVIRONMENTS, Entities, System, numbered
+from benchmark_speed import ENVIRONMENTS, Entities, System, numbered, recipes
+from inputs import require_same
 from spacy_crf_ner.data import SPLITS
+from spacy_crf_ner.training.calibration import without_calibration
 
 KEY = "sc"  # of doc.spans
 COVERED = 0.99  # of the gold spans of train: spancat sees no longer spans
@@ -34,6 +36,7 @@ SYSTEMS = (
     System("EDS-NLP ner_crf", "eds_tagger", "edsnlp", "edsnlp"),
 )
 CONFIG = ROOT / "configs" / "transformer.cfg"
+SPANCAT = ROOT / "configs" / "spacy_ner.cfg"  # spancat replaces its `ner`
 OURS: Dict[str, Dict[str, Any]] = {  # overrides of it
     f"layers_{layers}": {
         "components.ner.entities": "overlapping",
@@ -49,7 +52,7 @@ SPANCATS = {
 THRESHOLDS = {  # to choose from on dev
     "spaCy spancat": (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7),
     # As `calibrate --f-beta 1` finds it.
-    "crf_ner, 3 layers, f_score": (0.02, 0.05, 0.1, 0.2, 0.3, 0.4),
+    "crf_ner, 3 layers, f_score": (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4),
 }
 PLACES = ("flat", "outer", "nested", "nested in its label")
 COLUMNS = {"train s": "train_seconds", "train MB": "train_peak_mb", "words/s": "words_per_second"}
@@ -75,17 +78,20 @@ def overlapping(
     that trains one model, or annotates one part.
     """
     corpus = out / folder.name
+    chosen = [system for system in SYSTEMS if only in system.name]
+    scripts = recipes(system for system in chosen if system.venv)
+    configs = {path.name: path for path in (CONFIG, SPANCAT)}
+    require_same(out, {**configs, **scripts, folder.name: folder})
     if not (corpus / "test.jsonl").exists():
         convert(folder, corpus)
     runs = _SpanRuns(out, peers, transformer, steps, threads)
-    for system in SYSTEMS:
-        if only in system.name:
-            with runs.comparison.guard(system.name):
-                rate = runs.best_rate(system, corpus, int(seeds.split(",")[0]))
-                for seed in seeds.split(","):
-                    runs.result(system, corpus, rate, int(seed), "test")
+    for system in chosen:
+        with runs.comparison.guard(system.name):
+            rate = runs.best_rate(system, corpus, int(seeds.split(",")[0]))
+            for seed in seeds.split(","):
+                runs.result(system, corpus, rate, int(seed), "test")
     if runs.file.exists():
-        print(table(list(srsly.read_jsonl(runs.file))))
+        print(table([row for row in runs.rows() if row["corpus"] == corpus.name]))
 
 
 class _SpanRuns(_Runs):
@@ -128,7 +134,8 @@ class _SpanRuns(_Runs):
     ) -> Tuple[Path, Dict[str, int]]:
         """Train, unless done already; return the folder of the model, and what training took."""
         out = self.comparison.out
-        folder = out / f"{corpus.name}_{system.model}_{rate:g}_{seed}_{self.steps}"
+        name = f"{corpus.name}_{system.model}_{Path(self.transformer).name}"
+        folder = out / f"{name}_{rate:g}_{seed}_{self.steps}"
         model = folder if system.venv else folder / "model-last"
         done = folder.with_name(f"{folder.name}.json")
         if not done.exists():
@@ -158,10 +165,12 @@ class _SpanRuns(_Runs):
 
 
 def _config(model: str, corpus: Path) -> Any:
-    """Return the config of a spaCy pipeline; spancat replaces `ner` in `spacy_ner.cfg`."""
+    """Return the config of a spaCy pipeline."""
     if model in OURS:
-        return load_config(CONFIG, overrides=OURS[model])
-    config = load_config(ROOT / "configs" / "spacy_ner.cfg")
+        config = load_config(CONFIG, overrides=OURS[model])
+        without_calibration(config)  # dev is one doc
+        return config
+    config = load_config(SPANCAT)
     tok2vec = config["components"].pop("ner")["model"]["tok2vec"]
     docs = DocBin().from_disk(corpus / "train.spacy").get_docs(Vocab())
     config["components"][model] = {

@@ -12,7 +12,19 @@ from contextlib import contextmanager
 from functools import cache
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Annotated, Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
+from typing import (
+    Annotated,
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Sequence,
+    Set,
+    Tuple,
+)
 
 import spacy
 import srsly
@@ -23,6 +35,7 @@ from spacy.training import Corpus
 from spacy.util import load_config
 
 from benchmark import ROOT, Transformer, _memory, _spread, _Training
+from inputs import require_same
 from spacy_crf_ner import data
 
 PEERS = ROOT / "benchmarks" / "peers"
@@ -223,6 +236,18 @@ def best_rate(rate: float, score: Callable[[float], float]) -> float:
     return rate
 
 
+def recipes(systems: Iterable[System]) -> Dict[str, Path]:
+    """Return the files that say how systems are trained, by name: configs, or scripts of peers."""
+    configs = {"spacy_cnn": "cnn"}
+    paths = [
+        ROOT / "configs" / f"{configs.get(system.model, system.model)}.cfg"
+        if system.script == "spacy_pipeline"
+        else PEERS / f"{system.script}.py"
+        for system in systems
+    ]
+    return {path.name: path for path in paths}
+
+
 class _Comparison:
     """The compared systems, each trained and run in its own process.
 
@@ -286,6 +311,7 @@ class _Comparison:
         folder = self.out / f"{corpus.name}_{model}_{name}_{rate:g}_{seed}_{steps}"
         done = folder.with_name(f"{folder.name}.trained")
         if not done.exists():
+            require_same(self.out, recipes([_row(model)]))
             shutil.rmtree(folder, ignore_errors=True)
             process = self.start(_row(model))
             try:
@@ -446,10 +472,11 @@ def scores(gold: Entities, found: Entities) -> PRFScore:
 
 def _prepared(corpus: Path, out: Path) -> Path:
     """Convert the corpus to .spacy and .jsonl files in a folder of its name, unless done."""
+    require_same(out, {corpus.name: corpus})
     folder = out / corpus.name
     if not (folder / "test.spacy").exists():
         if (corpus / "test.spacy").exists():
-            shutil.copytree(corpus, folder)
+            shutil.copytree(corpus, folder, dirs_exist_ok=True)
         else:
             data.convert(corpus, folder, nlp=spacy.blank("en"))
     nlp = spacy.blank("en")

@@ -34,7 +34,7 @@ def rows() -> List[Dict[str, Any]]:
     rng = random.Random(0)
     return [
         {"system": system.name, "corpus": corpus, "seed": seed, "part": part, "steps": steps}
-        | {"f": rng.random()}
+        | {"f": rng.random(), "rate": 2e-4}
         for system in SYSTEMS[:3]
         for corpus in ("gmb", "wnut17", "re3d")
         for seed in range(3)
@@ -45,7 +45,7 @@ def rows() -> List[Dict[str, Any]]:
 
 def test_the_table_has_mean_and_spread_of_the_test_part() -> None:
     frame = pd.DataFrame(rows()).query("part == 'test'")
-    written = table(rows())
+    written = table([{**rows()[0], "rate": 1e-4, "f": 7.0, "part": "test"}, *rows()])
     for (system, steps), group in frame.groupby(["system", "steps"]):
         of_steps = written[written.index(f"| {steps} steps") :]
         line = next(line for line in of_steps.splitlines() if line.startswith(f"| {system} |"))
@@ -70,6 +70,7 @@ def test_a_run_with_another_transformer_is_another_run(tmp_path: Path) -> None:
     keys = [each.key(SYSTEMS[0], Path("gmb"), 2e-4, 0, "test") for each in (runs, others)]
     runs.add(keys[0], {(0, 0, 1, "A")}, {(0, 0, 1, "A")}, {})
     assert runs.known(keys[0]) is not None and others.known(keys[1]) is None
+    assert len(runs.rows()) == 1 and not others.rows()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import random
 import spacy
 from spacy.tokens import Doc, Span
 
-from benchmark_active_learning import KINDS, _is_about, _name, corrupt, table
+from benchmark_active_learning import KINDS, _is_about, _name, corrupt, draw_curves, table
 from spacy_crf_ner.active_learning import Unit
 from spacy_crf_ner.active_learning.ranking import identify
 
@@ -20,6 +20,18 @@ def test_the_table_has_the_first_round_that_reaches_a_share():
     rows += [row("entropy", t, f, 1) for t, f in ((100, 10.0), (220, 54.0), (320, 56.0))]
     (line,) = [line for line in table(rows).splitlines() if line.startswith("| entropy")]
     assert line == "| entropy | 210 | 300 (1 never) | - (2 never) | - |"
+
+
+def test_questions_cost_decisions_and_no_tokens():
+    from matplotlib.figure import Figure
+
+    rows = [row("all", 900, 50.0), {**row("spans", 100, 49.0), "decisions": 300, "round": 0}]
+    rows.append({**row("random", 100, 49.0), "round": 0})
+    (line,) = [line for line in table(rows).splitlines() if line.startswith("| spans")]
+    assert line == "| spans | - | - | - | 300 |"
+    axes = Figure().subplots()
+    draw_curves(rows, axes)
+    assert [text.get_text() for text in axes.get_legend().texts] == ["random", "all data"]
 
 
 def test_corrupted_entities_are_returned_and_no_others_change():

@@ -1,5 +1,6 @@
 """The comparison on overlapping spans: conversion, scores and choices against those by hand."""
 
+import os
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -122,12 +123,39 @@ def test_the_threshold_is_chosen_on_dev(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert asked == [("test", None)]
 
 
+def test_each_transformer_has_a_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: List[Any] = []
+
+    class Process:
+        pid = os.getpid()
+
+        def ask(self, *words: Any) -> int:
+            asked.append(words)
+            return 1
+
+        def stop(self) -> None:
+            pass
+
+    system = SYSTEMS[-1]
+    folders = []
+    for name in ("minilm", "roberta", "minilm"):
+        runs = _SpanRuns(tmp_path, tmp_path, f"models/{name}", 200)
+        monkeypatch.setattr(runs.comparison, "start", lambda _: Process())
+        folders.append(runs._trained(system, tmp_path / "gum", 4e-4, 0)[0])
+    assert folders[0] == folders[2] != folders[1]
+    assert [words[3] for words in asked if words[0] == "train"] == [
+        "models/minilm",
+        "models/roberta",
+    ]
+
+
 @pytest.mark.parametrize("model", [s.model for s in SYSTEMS if not s.venv])
 def test_the_configs_make_pipelines(model: str, corpus: Path, tiny_transformer: str) -> None:
     config = benchmark_overlapping._config(model, corpus)
     config["paths"]["transformer"] = tiny_transformer
     nlp = spacy.util.load_model_from_config(config, auto_fill=True)
     name, pipe = nlp.pipeline[1]
+    assert not nlp.config["training"]["before_to_disk"]  # calibration on the one doc of dev
     if "spancat" in model:
         assert pipe.key == "sc" and name == model
         assert pipe.suggester([nlp.make_doc("a b c d e f")]).lengths.tolist() == [6 + 5 + 4 + 3]
