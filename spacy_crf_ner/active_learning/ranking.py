@@ -139,7 +139,11 @@ def identify(text: str, question: Sequence[Any] = ()) -> str:
 def divide(nlp: Language, document: AnnotatedText, unit: str) -> Iterator[tuple[int, Any]]:
     """Yield the texts of a document to score, each with its first character."""
     if unit == "docs":
-        yield 0, document.text
+        if isinstance(document.text, str) and len(document.text) > nlp.max_length:
+            expected = f"expected at most {nlp.max_length:,} characters, as in answers"
+            document.fail(ValueError(f"{expected}, got {len(document.text):,}. Ask for sentences"))
+        else:
+            yield 0, document.text
         return
     try:
         if isinstance(document.text, bytes):

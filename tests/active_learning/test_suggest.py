@@ -155,6 +155,19 @@ def test_a_long_text_is_scored_in_chunks(unsure):
     assert parts.score == pytest.approx(whole.score, rel=0.05)
 
 
+def test_a_text_that_is_too_long_for_an_answer_is_an_error(unsure, monkeypatch):
+    text = "Hanoi is fun. " * 10
+    texts = [text, "Hanoi."]
+    with monkeypatch.context() as patch:
+        patch.setattr(unsure, "max_length", 139)
+        found, documents = rank_texts(unsure, texts, Options(unit="docs"))
+    expected = (
+        "ValueError: expected at most 139 characters, as in answers, got 140. Ask for sentences"
+    )
+    assert [document.error for document in documents] == [expected, None]
+    assert [len(units) for units in found] == [0, 1]
+
+
 @pytest.mark.parametrize("unit", ["docs", "sentences", "spans"])
 def test_a_token_across_a_cut_is_an_error(unsure, unit):
     options, settings = Options(unit=unit), Settings(max_characters=2000)
