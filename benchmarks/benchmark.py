@@ -23,7 +23,7 @@ from spacy.tokens import DocBin
 from spacy.training import Corpus, Example
 from spacy.util import load_config, minibatch
 
-from inputs import require_same
+from inputs import of_transformer, require_same
 from spacy_crf_ner import crf, data
 from spacy_crf_ner.evaluation.calibration import calibrate, precision_at, reliability
 from spacy_crf_ner.evaluation.matching import collect_entities
@@ -221,7 +221,7 @@ def missing(
     print("| corpus | all | half of the docs with half of their tokens | without these docs |")
     print("|---|---|---|---|")
     for corpus, rate in (("wnut17", "1e-4"), ("gmb", "2e-4")):
-        _convert(folder, out, corpus)
+        _convert(folder / corpus, out / corpus)
         row = []
         config = ROOT / "configs" / "transformer.cfg"
         for kind in ("whole", "half", "dropped"):
@@ -279,11 +279,18 @@ def _predicted(nlp: Language, path: Path) -> List[Example]:
     return [Example(doc, eg.reference) for doc, eg in zip(docs, examples)]
 
 
-def _convert(folder: Path, out: Path, corpus: str) -> None:
-    """Convert a corpus, unless it is converted already."""
-    require_same(out, {corpus: folder / corpus})
-    if not (out / corpus / "dev.spacy").exists():
-        data.convert(folder / corpus, out / corpus, nlp=spacy.blank("en"))
+def _convert(source: Path, folder: Path) -> None:
+    """Convert a corpus, or copy a converted one, unless it is there already."""
+    if source.resolve() == folder.resolve():
+        return
+    if not (folder / "test.spacy").exists():
+        if (source / "test.spacy").exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            for part in data.SPLITS:
+                shutil.copy(source / f"{part}.spacy", folder)
+        else:
+            data.convert(source, folder, nlp=spacy.blank("en"))
+    require_same(folder.parent, {f"corpus {folder.name}": source})
 
 
 def _make_incomplete(source: Path, folder: Path, kind: str, limit: int) -> None:
@@ -335,7 +342,8 @@ class _Training(NamedTuple):
 
     def trained(self) -> Path:
         """Train, unless done already; return the folder of the pipeline."""
-        require_same(self.out, {self.config.name: self.config})
+        transformer = of_transformer(self.transformer)
+        require_same(self.out, {f"config {self.config.stem}": self.config, **transformer})
         run = f"{Path(self.transformer).name}_{self.rate}_{self.seed}_{self.steps}"
         folder = self.out / f"{self.corpus}_{self.config.stem}_{run}"
         done = folder / "trained"  # a training that was stopped has left a model too

@@ -26,7 +26,7 @@ from benchmark_speed import (
     recipes,
     scores,
 )
-from inputs import require_same
+from inputs import of_transformer, require_same
 
 CORPORA = "wnut17,gmb,wikigold,re3d,anem"
 BATCH_SIZE = 64
@@ -57,13 +57,13 @@ def accuracy(
     """Compare test scores of crf_ner and others: same transformer, batches, steps, tokens, scorer.
 
     crf_ner has its shipped config. Others have their best learning rate on the dev part, with the
-    first seed: it is doubled or halved while that is better. Each run adds a line to runs.jsonl in
-    the output folder.
+    first seed: it is doubled or halved while that is better. Each run adds a line to
+    accuracy.jsonl in the output folder.
     """
     out.mkdir(parents=True, exist_ok=True)
     runs = _Runs(out, peers, transformer, steps)
     chosen = [system for system in SYSTEMS if only in system.name]
-    require_same(out, recipes(chosen))
+    require_same(out, {**recipes(chosen), **of_transformer(transformer)})
     for corpus in corpora.split(","):
         of_corpus = _prepared(folder / corpus, out)
         for system in chosen:
@@ -79,10 +79,12 @@ def accuracy(
 class _Runs:
     """The runs of one budget: those of an earlier call are read, others are made."""
 
+    name = "accuracy.jsonl"
+
     def __init__(
         self, out: Path, peers: Path, transformer: str, steps: int, threads: int = 0
     ) -> None:
-        self.file = out / "runs.jsonl"
+        self.file = out / self.name
         self.comparison = _Comparison(out, peers, threads or os.cpu_count() or 1)
         self.transformer = transformer
         self.steps = steps
@@ -181,7 +183,7 @@ def known_row(file: Path, key: Result) -> Result | None:
 def table(rows: Sequence[Result]) -> str:
     """Format F1 on test as Markdown, a table for each number of steps: mean and spread of seeds.
 
-    Of a system that was run with several learning rates on a corpus, those of its last run.
+    Of a system that was run with several learning rates on a corpus, that of its last row.
     """
     tests = [row for row in rows if row["part"] == "test"]
     lines: List[str] = []

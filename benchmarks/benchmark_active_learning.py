@@ -20,7 +20,7 @@ from spacy.vocab import Vocab
 from thinc.api import Config
 
 from benchmark import ROOT, Transformer, _convert, _print_machine
-from inputs import require_same
+from inputs import of_transformer, require_same
 from spacy_crf_ner.active_learning import STRATEGIES, Options, Unit, review
 from spacy_crf_ner.active_learning.ranking import identify, rank_texts
 from spacy_crf_ner.atomic import atomic_write
@@ -64,17 +64,19 @@ def active_learning(
 ) -> None:
     """Measure test F1 over annotated tokens, where gold answers what each strategy asks.
 
-    Each round adds a line to runs.jsonl in the output folder; curves.svg has all of the corpus.
+    Each round adds a line to active_learning.jsonl in the output folder; the .svg file of the
+    corpus has all of them.
     """
     _print_machine(-1)
-    _convert(folder, out, corpus)
+    _convert(folder / corpus, out / corpus)
     base = _read_config(config, transformer)
-    begin = {"sentences to begin with": sentences, "questions": questions}
-    require_same(out, {config.name: config, **begin})
+    require_same(out, {f"config {config.stem}": config})
     key = {"config": config.stem, "steps": steps, "batch": tokens, "repeats": repeats}
+    key |= {"begin": sentences, "questions": questions}
     if base["paths"].get("transformer"):
         key = {"transformer": Path(transformer).name, **key}
-    simulation = _Simulation(out, {"corpus": corpus, **key}, base, sentences, questions)
+        require_same(out, of_transformer(transformer))
+    simulation = _Simulation(out, {"corpus": corpus, **key}, base)
     for seed in map(int, seeds.split(",")):
         simulation.whole(seed)
         for strategy in strategies.split(","):
@@ -87,16 +89,15 @@ class _Simulation:
     """The rounds of one corpus and budget: those of an earlier call are read, others are made.
 
     out: Output folder.
-    key: Corpus, config, steps, tokens in a round ("batch") and repeats.
+    key: Corpus, config, steps, tokens in a round ("batch"), repeats, sentences to begin with, and
+        questions in a round.
     base: The config.
-    sentences: To begin with.
-    questions: In a round.
     """
 
-    def __init__(self, out: Path, key: Row, base: Config, sentences: int, questions: int) -> None:
-        self.file, self.key, self.base = out / "runs.jsonl", key, base
+    def __init__(self, out: Path, key: Row, base: Config) -> None:
+        self.file, self.key, self.base = out / "active_learning.jsonl", key, base
         self.steps, self.tokens, self.repeats = key["steps"], key["batch"], key["repeats"]
-        self.sentences, self.questions = sentences, questions
+        self.sentences, self.questions = key["begin"], key["questions"]
         self.train, self.test = (
             _read(out / key["corpus"] / f"{part}.spacy") for part in ("train", "test")
         )
@@ -137,7 +138,7 @@ class _Simulation:
 
     def _begun(self, docs: List[Doc], seed: int) -> Language:
         """Train on the first sentences, which are the same for all strategies."""
-        key = (*self.key.values(), self.sentences, seed)
+        key = (*self.key.values(), seed)
         folder = self.file.parent / "_".join(map(str, key))
         if not folder.exists():
             with atomic_write(folder) as new:
@@ -317,7 +318,7 @@ def label_errors(
     of real errors count as wrong.
     """
     _print_machine(-1)
-    _convert(folder, out, corpus)
+    _convert(folder / corpus, out / corpus)
     precisions = " | ".join(f"precision at {top:.0%}" for top in TOPS)
     print(f"| seed | corrupted | {precisions} | recall | recall by kind |\n" + "|---" * 7 + "|")
     for seed in map(int, seeds.split(",")):

@@ -71,11 +71,12 @@ def distillation(
 ) -> None:
     """Compare students with and without a teacher on test, at equal steps.
 
-    Each run adds a line to runs.jsonl in the output folder. The last model of a run is measured.
+    Each run adds a line to distillation.jsonl in the output folder. The last model of a run is
+    measured.
     """
-    configs = [ROOT / "configs" / f"{student}.cfg" for student in students.split(",")]
-    of_teachers = {f"teacher of {name}": teachers / name for name in corpora.split(",")}
-    require_same(out, {**{path.name: path for path in configs}, **of_teachers})
+    inputs = {f"config {s}": ROOT / "configs" / f"{s}.cfg" for s in students.split(",")}
+    inputs |= {f"teacher of {name}": teachers / name for name in corpora.split(",")}
+    require_same(out, inputs)
     runs = _Runs(out, steps, weight, temperature)
     prepared = {name: _prepared(folder / name, out) for name in f"{corpora},{pool}".split(",")}
     more = [prepared[name] / "train.spacy" for name in pool.split(",")]
@@ -95,7 +96,7 @@ class _Runs:
     """The runs of one budget: those of an earlier call are read, others are made."""
 
     def __init__(self, out: Path, steps: int, weight: float, temperature: float) -> None:
-        self.out, self.file = out, out / "runs.jsonl"
+        self.out, self.file = out, out / "distillation.jsonl"
         self.steps, self.weight, self.temperature = steps, weight, temperature
 
     def result(

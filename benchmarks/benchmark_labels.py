@@ -67,6 +67,7 @@ def labels(
 
     Predicted entities of other labels do not count.
     """
+    out /= "labels"  # other commands have corpora of these names with all labels
     for corpus in TESTED:
         _prepare(folder / corpus, out / corpus)
     _halve(out / "gmb")
@@ -93,6 +94,7 @@ def new_label(
     nothing else. With a frozen encoder, only the chain of the new label is trained; it reads the
     vectors of the words too (skip), as the encoder has learned nothing of the new label.
     """
+    out /= "labels"
     corpus = out / "gmb"
     _prepare(folder / "gmb", corpus)
     old = [each for each in LABELS["gmb"] if each != label]

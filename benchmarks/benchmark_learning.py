@@ -57,7 +57,7 @@ def learning(
     Same transformer, batches and number of steps; each uses its best learning rate.
     """
     _print_machine(gpu_id)
-    _convert(folder, out, "gmb")
+    _convert(folder / "gmb", out / "gmb")
     goals = [float(goal) for goal in targets.split(",")]
     print(f"| seconds to an F1 of | {' | '.join(targets.split(','))} | all {steps} steps | F1 |")
     print("|---" * (len(goals) + 3) + "|", flush=True)

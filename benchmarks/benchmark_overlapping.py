@@ -20,7 +20,7 @@ from spacy.vocab import Vocab
 from benchmark import ROOT, Transformer, _memory, _Training
 from benchmark_accuracy import Result, _Runs, _spread
 from benchmark_speed import ENVIRONMENTS, Entities, System, numbered, recipes
-from inputs import require_same
+from inputs import of_transformer, require_same
 from spacy_crf_ner.data import SPLITS
 from spacy_crf_ner.training.calibration import without_calibration
 
@@ -74,16 +74,16 @@ def overlapping(
     A doc is a sentence. crf_ner has the learning rate of its config. Others have their best one on
     the dev part, with the first seed. spancat and f_score have their best threshold there, for each
     model.
-    Each run adds a line to runs.jsonl in the output folder. A peak of memory is that of a process
-    that trains one model, or annotates one part.
+    Each run adds a line to overlapping.jsonl in the output folder. A peak of memory is that of a
+    process that trains one model, or annotates one part.
     """
     corpus = out / folder.name
     chosen = [system for system in SYSTEMS if only in system.name]
-    scripts = recipes(system for system in chosen if system.venv)
-    configs = {path.name: path for path in (CONFIG, SPANCAT)}
-    require_same(out, {**configs, **scripts, folder.name: folder})
     if not (corpus / "test.jsonl").exists():
         convert(folder, corpus)
+    inputs = {f"config {path.stem}": path for path in (CONFIG, SPANCAT)}
+    inputs |= recipes(system for system in chosen if system.venv) | of_transformer(transformer)
+    require_same(out, {**inputs, f"corpus {folder.name}": folder})
     runs = _SpanRuns(out, peers, transformer, steps, threads)
     for system in chosen:
         with runs.comparison.guard(system.name):
@@ -96,6 +96,8 @@ def overlapping(
 
 class _SpanRuns(_Runs):
     """The runs of one budget, with training and prediction in a process of their own."""
+
+    name = "overlapping.jsonl"
 
     def config(self, system: System) -> Path:
         return CONFIG
@@ -283,7 +285,9 @@ def table(rows: Sequence[Result]) -> str:
                 shares = [[row[name] for row in own] for name in "prf"]
                 shares += [[row["recalls"][place] for row in own] for place in PLACES]
                 cells = [_spread([100 * x for x in of if x is not None]) for of in shares]
-                cells += [f"{statistics.mean(r[c] for r in own):,.0f}" for c in COLUMNS.values()]
+                for column in COLUMNS.values():
+                    measured = [row[column] for row in own if column in row]
+                    cells.append(f"{statistics.mean(measured):,.0f}" if measured else "-")
                 lines.append(f"| {' | '.join([system.name, *cells])} |")
         lines.append("")
     return "\n".join(lines)

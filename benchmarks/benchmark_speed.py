@@ -34,8 +34,8 @@ from spacy.scorer import PRFScore
 from spacy.training import Corpus
 from spacy.util import load_config
 
-from benchmark import ROOT, Transformer, _memory, _spread, _Training
-from inputs import require_same
+from benchmark import ROOT, Transformer, _convert, _memory, _spread, _Training
+from inputs import of_transformer, require_same
 from spacy_crf_ner import data
 
 PEERS = ROOT / "benchmarks" / "peers"
@@ -237,15 +237,16 @@ def best_rate(rate: float, score: Callable[[float], float]) -> float:
 
 
 def recipes(systems: Iterable[System]) -> Dict[str, Path]:
-    """Return the files that say how systems are trained, by name: configs, or scripts of peers."""
-    configs = {"spacy_cnn": "cnn"}
-    paths = [
-        ROOT / "configs" / f"{configs.get(system.model, system.model)}.cfg"
-        if system.script == "spacy_pipeline"
-        else PEERS / f"{system.script}.py"
-        for system in systems
-    ]
-    return {path.name: path for path in paths}
+    """Return the files that say how systems are trained: configs, or scripts of peers."""
+    found = {}
+    for system in systems:
+        if system.script == "spacy_pipeline":
+            config = "cnn" if system.model == "spacy_cnn" else system.model
+            found[f"config {config}"] = ROOT / "configs" / f"{config}.cfg"
+        else:
+            for script in (system.script, "system"):
+                found[f"script {script}"] = PEERS / f"{script}.py"
+    return found
 
 
 class _Comparison:
@@ -310,8 +311,8 @@ class _Comparison:
         name = Path(transformer).name
         folder = self.out / f"{corpus.name}_{model}_{name}_{rate:g}_{seed}_{steps}"
         done = folder.with_name(f"{folder.name}.trained")
+        require_same(self.out, {**recipes([_row(model)]), **of_transformer(transformer)})
         if not done.exists():
-            require_same(self.out, recipes([_row(model)]))
             shutil.rmtree(folder, ignore_errors=True)
             process = self.start(_row(model))
             try:
@@ -472,13 +473,8 @@ def scores(gold: Entities, found: Entities) -> PRFScore:
 
 def _prepared(corpus: Path, out: Path) -> Path:
     """Convert the corpus to .spacy and .jsonl files in a folder of its name, unless done."""
-    require_same(out, {corpus.name: corpus})
-    folder = out / corpus.name
-    if not (folder / "test.spacy").exists():
-        if (corpus / "test.spacy").exists():
-            shutil.copytree(corpus, folder, dirs_exist_ok=True)
-        else:
-            data.convert(corpus, folder, nlp=spacy.blank("en"))
+    folder = out / corpus.resolve().name
+    _convert(corpus, folder)
     nlp = spacy.blank("en")
     for part in data.SPLITS:
         srsly.write_jsonl(folder / f"{part}.jsonl", _records(folder, part, nlp))

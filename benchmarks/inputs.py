@@ -2,37 +2,52 @@
 
 from hashlib import file_digest, sha256
 from pathlib import Path
-from typing import Any, Dict
+from typing import Dict
 
 import srsly
 import typer
 
+from spacy_crf_ner.atomic import atomic_write
+
 
 def digest(path: Path) -> str:
-    """Hash the content of a file, or of the files in a folder and their names."""
+    """Hash the content of a file, or of the files in a folder and their names.
+
+    Hidden files are left out.
+    """
     if path.is_file():
         with path.open("rb") as file:
             return file_digest(file, "sha256").hexdigest()
     files = sorted(file for file in path.rglob("*") if file.is_file() and file.suffix != ".pyc")
-    lines = [f"{file.relative_to(path).as_posix()} {digest(file)}\n" for file in files]
+    names = [(file.relative_to(path).as_posix(), file) for file in files]
+    lines = [f"{name} {digest(file)}\n" for name, file in names if "/." not in f"/{name}"]
     return sha256("".join(lines).encode("utf-8")).hexdigest()
 
 
-def require_same(out: Path, inputs: Dict[str, Any]) -> None:
-    """Store inputs in inputs.json of an output folder.
+def require_same(out: Path, inputs: Dict[str, Path]) -> None:
+    """Store the digests of files and folders in inputs.json of an output folder, by their names.
 
-    inputs: By name; of a path, the digest of what it contains.
-
-    Raises typer.BadParameter if an earlier call had another input of this name.
+    Raises typer.BadParameter if an earlier call had another content of this name, and
+    FileNotFoundError for a path where nothing is.
     """
     file = out / "inputs.json"
     known = dict(srsly.read_json(file)) if file.exists() else {}
-    given = {name: digest(of) if isinstance(of, Path) else of for name, of in inputs.items()}
-    for name, value in given.items():
-        if known.get(name, value) != value:
+    new = {}
+    for name, path in inputs.items():
+        if not path.exists():
+            raise FileNotFoundError(f"{path}: expected the {name}, got nothing.")
+        new[name] = digest(path)
+        if known.get(name, new[name]) != new[name]:
             raise typer.BadParameter(
-                f"{out}: expected the {name} of its results, {known[name]}, got {value}. Results "
-                "of both would be mixed: give another output folder."
+                f"{path}: expected the {name} of the results in {out}, got another one. Results of "
+                f"both would be mixed: give another output folder, or remove them and {file}."
             )
-    out.mkdir(parents=True, exist_ok=True)
-    srsly.write_json(file, {**known, **given})
+    if not new.items() <= known.items():
+        out.mkdir(parents=True, exist_ok=True)
+        with atomic_write(file) as path:
+            srsly.write_json(path, {**known, **new})
+
+
+def of_transformer(name: str) -> Dict[str, Path]:
+    """Return the input that a transformer is; none for a name on the hub."""
+    return {f"transformer {Path(name).name}": Path(name)} if Path(name).is_dir() else {}
