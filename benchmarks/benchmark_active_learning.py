@@ -230,7 +230,7 @@ class _Simulation:
 def _name(doc: Doc, unit: Unit) -> str:
     """Name a sentence by its id, and a question by its doc and the tokens of its span."""
     if unit.question is None:
-        return unit.id
+        return identify(doc.text)
     start, end, label = unit.question
     span = doc.char_span(start + unit.source["offset"], end + unit.source["offset"])
     return f"{identify(doc.text)} {span.start} {span.end} {label}"

@@ -241,7 +241,9 @@ def _units(text: str, start: int, parts: Iterable[Part], options: Options) -> It
     uncertain = [(0.5 - abs(p - 0.5), span) for span, p in candidates]
     worst, (first, last, _) = max(uncertain, default=(0.0, (0, 0, "")))
     surface = text[first:last].casefold() if worst >= UNCERTAIN else ""
-    score = _scored(options, identity := identify(text), by_strategy[options.strategy])
+    # Texts that differ in whitespace at their ends are one, as where answers are merged.
+    identity = identify(text.strip())
+    score = _scored(options, identity, by_strategy[options.strategy])
     yield Unit(identity, text, tokens, entities, score, surface, {"offset": start})
 
 

@@ -97,7 +97,7 @@ def _part(path: Path) -> str:
 
 
 def _in_folder(folder: Path) -> tuple[Files, list[Path]]:
-    entries = (path for path in sorted(folder.iterdir()) if path.name != SPLIT_NAMES)
+    entries = [path for path in sorted(folder.iterdir()) if path.name != SPLIT_NAMES]
     paths = [path for path in entries if not _is_folder(path)]
     # .spacy files may come from an earlier conversion, so read them only if there are no others.
     text = [path for path in paths if path.suffix != SUFFIX and _part(path)]
@@ -112,4 +112,4 @@ def _in_folder(folder: Path) -> tuple[Files, list[Path]]:
         fix = f"Name them train.txt and so on (.{', .'.join(EXTENSIONS)}), or list the files"
         raise error(str(folder), f"one file for {(crowded or ['corpus'])[0]}", got, fix)
     read = [path for files in parts.values() for path in files]
-    return parts, [path for path in paths if path not in read]
+    return parts, [path for path in entries if path not in read]

@@ -178,10 +178,22 @@ def _is_plain(names: Iterable[str | None], where: str) -> bool:
     is_lower = all(TAG.fullmatch(label[:1].upper() + label[1:]) for label in labels) and any(
         label.startswith(("b-", "i-", "u-", "s-")) for label in labels
     )
-    if labels and (is_lower or "O" not in given):
+    if labels and (is_lower or _are_halves(labels) or "O" not in given):
         fix = "Rename the tags; O is for tokens outside of entities"
         raise error(where, "tags as O, B-PER and I-PER, or as O and PER", shorten(labels), fix)
     return True
+
+
+def _are_halves(labels: Iterable[str]) -> bool:
+    """Whether some differ in B and I alone, as B_PER and I_PER, or PER-B and PER-I."""
+    halves = {
+        (label[1:] if at == 0 else label[:-1], at, label[at].upper())
+        for label in labels
+        if len(label) > 2
+        for at, beside in ((0, 1), (-1, -2))
+        if not label[beside].isalnum() and label[at] in "BIbi"
+    }
+    return any((rest, at, "I") in halves for rest, at, half in halves if half == "B")
 
 
 def _distinct(batch: "RecordBatch") -> list[str | None]:

@@ -88,7 +88,7 @@ def _as_object(value: object) -> object:
 
 
 def _to_doc(where: str, record: Record, nlp: Language, log: ConversionLog) -> Doc | None:
-    if record.keys().isdisjoint(ANNOTATION):
+    if all(record.get(key) is None for key in ANNOTATION):
         fix = "Annotate the text, or add an empty list of spans"
         got = f"only {shorten(sorted(record))}"
         raise error(where, f"annotation, one of the keys {', '.join(ANNOTATION)}", got, fix)

@@ -85,7 +85,8 @@ def _annotation(where: str, task: Record, log: ConversionLog) -> Found | None:
     data = pop_typed(where, task, "data", dict)
     key = "annotations" if "annotations" in task else "completions"
     annotations = _pop_objects(where, task, key)
-    valid = [each for each in annotations if not pop_typed(where, each, "was_cancelled", bool)]
+    keys = "was_cancelled", "skipped"  # of annotations, and of completions
+    valid = [each for each in annotations if not any(pop_typed(where, each, k, bool) for k in keys)]
     truth = [each for each in valid if pop_typed(where, each, "ground_truth", bool)]
     results = [_pop_objects(where, each, "result") for each in truth or valid]
     kind = "choices" if QUESTION in data else "labels"
@@ -100,6 +101,8 @@ def _annotation(where: str, task: Record, log: ConversionLog) -> Found | None:
         choices = [_choices(each) for each in results]
         said = [sorted(map(json.dumps, each)) for each in choices]
         _require_agreement(where, said, others, log)
+        others_of = [each for each in results[0] if each.get("from_name") != ANSWER]
+        log.skipped("result", len([each for each in others_of if not _is_asked(each, data)]))
         return _answer(where, task, data, choices[0][0])
     labels = [result for result in results[0] if result.get("type") == "labels"]
     kinds = {str(result.get("type")) for result in results[0]} - {"labels"}
@@ -125,6 +128,15 @@ def _require_agreement(where: str, said: list[list[str]], others: int, log: Conv
 def _choices(results: list[Record]) -> list[object]:
     values = [each.get("value") for each in results if each.get("from_name") == ANSWER]
     return [value.get("choices") for value in values if isinstance(value, dict)]
+
+
+def _is_asked(result: Record, data: Record) -> bool:
+    """Whether a result is the span of the question, which the task has brought along."""
+    value, asked = result.get("value"), data[QUESTION]
+    if not isinstance(value, dict) or not isinstance(asked, dict):
+        return False
+    place = value.get("start"), value.get("end"), value.get("labels")
+    return place == (asked.get("start"), asked.get("end"), [asked.get("label")])
 
 
 def _spans(where: str, text: object, results: list[Record]) -> list[str]:

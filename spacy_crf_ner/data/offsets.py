@@ -100,6 +100,9 @@ def set_entities(
     partial: Tokens that are not in entities are not annotated, instead of outside.
     missing: (start, end) of the parts of the text that are not annotated, except entities in them.
 
+    Tokens of an entity that is left out, because of another one or of its alignment, are not
+    annotated: they are not outside.
+
     Returns the same Doc. Raises CorpusError for the first mistake, unless the log repairs; and for
     parts that are not annotated, if there is a spans key.
     """
@@ -120,6 +123,7 @@ def set_entities(
         if taken & own:
             kind, why = ("overlap", OVERLAP) if key is None else ("duplicate", DUPLICATE)
             log.rejected(kind, _error(doc.text, span, *why), entities=1)
+            unknown.update(token.i for token in ent)
         else:
             taken |= own
             ents.append(ent)
@@ -240,15 +244,17 @@ def _align(doc: Doc, span: RawSpan, log: ConversionLog, unknown: set[int]) -> Sp
     if aligned := _char_span(doc, span):
         return aligned
     problem, kept = _misaligned(doc, span), _char_span(doc, span, "expand")
+    tokens = {token.i for token in kept or ()}
     if log.alignment == "contract" and (kept := _char_span(doc, span, "contract")):
         start, end = trim_whitespace(doc.text, kept.start_char, kept.end_char)
         kept = _char_span(doc, span._replace(start=start, end=end), "expand")
     if log.alignment == "strict" or not kept:
         log.rejected("alignment", problem, entities=1)
+        unknown |= tokens
         return None
     if log.alignment == "missing":
         log.aligned(problem, entities=1)
-        unknown.update(token.i for token in kept)
+        unknown |= tokens
         return None
     log.aligned(problem)
     return kept

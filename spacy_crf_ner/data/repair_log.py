@@ -24,9 +24,9 @@ class ConversionLog:
     """Decide what happens to mistakes in a corpus, and count them.
 
     repair: Fix what can be fixed and leave out the rest; otherwise the first mistake is raised.
-    alignment: What happens to an entity with an edge inside a token: "strict" (an error; left out
-        with `repair`), "expand" to all tokens that it overlaps, "contract" to the tokens that it
-        covers, or "missing": its tokens are not annotated.
+    alignment: What happens to an entity with an edge inside a token: "strict" (an error; with
+        `repair`, it is left out), "expand" to all tokens that it overlaps, "contract" to the tokens
+        that it covers, or "missing": its tokens are not annotated, and that is no error.
     spans_key: Entities may overlap and are all in `doc.spans[spans_key]`; doc.ents is not
         annotated. None: they are in doc.ents, and an overlap is a mistake.
 

@@ -333,8 +333,26 @@ def test_an_annotated_text_is_not_asked_again(model, unsure, loop, tmp_path):
     empty = unsure.make_doc(TEXTS[6])
     empty.spans["sc"] = []
     docs = [whole, under_key, denied, columns, empty]
-    pool, left = asked_again(model, tmp_path, docs, [*TEXTS, f"\n{TEXTS[0]} "], "docs")
-    assert {text for (text,) in pool - left} == {TEXTS[0], f"\n{TEXTS[0]} ", TEXTS[1], TEXTS[5]}
+    padded = f"\n{TEXTS[0]} "
+    pool, left = asked_again(model, tmp_path, docs, [padded, *TEXTS[1:]], "docs")
+    assert {text for (text,) in pool - left} == {padded, TEXTS[1], TEXTS[5]}
+
+
+def test_texts_that_differ_in_whitespace_at_their_ends_are_one(model, unsure, loop, tmp_path):
+    """One in the tasks and another one in the sample: it would be trained and evaluated on."""
+    texts = [f"{text}{end}" for text in TEXTS for end in ("", " ", "\n")]
+    lines = (json.dumps({"text": text}) + "\n" for text in texts)
+    (tmp_path / "pool.jsonl").write_text("".join(lines))
+    options = Options(n=1000, unit="docs", sample=0.3, repeats=0)
+    summary = suggest(model, [tmp_path / "pool.jsonl"], tmp_path / "out", options)
+    different = {text.strip() for text in texts}
+    asked = [
+        task["text"].strip()
+        for name in ("tasks", "sample")
+        for task in read_lines(tmp_path / "out" / f"{name}.jsonl")
+    ]
+    assert summary["sample"] and sorted(asked) == sorted(different)
+    assert summary["duplicates"] == len(texts) - len(different)
 
 
 @pytest.mark.parametrize("unit", ["docs", "sentences", "spans"])

@@ -142,6 +142,16 @@ def test_what_is_not_read_of_a_folder_is_counted(tmp_path: Path, nlp: Language) 
     assert log.counts == {"skipped.file": 1}
 
 
+@pytest.mark.parametrize("name", ["test", "more", "brat"])
+def test_a_folder_in_a_folder_of_files_is_counted(name: str, tmp_path: Path, nlp: Language) -> None:
+    write(tmp_path / "in" / "train.conll", "a")
+    write(tmp_path / "in" / "dev.conll", "b")
+    write(tmp_path / "in" / name / "a.conll", "c")
+    log = ConversionLog()
+    data.convert(tmp_path / "in", tmp_path / "out", nlp=nlp, log=log)
+    assert log.counts == {"skipped.file": 1}
+
+
 # Output
 
 
@@ -447,9 +457,9 @@ def test_the_first_problems_are_noted(tmp_path: Path, nlp: Language) -> None:
 @pytest.mark.parametrize(
     "alignment, ents, missing, counts",
     [
-        ("strict", ["Lee"], "", {"rejected.alignment": 2}),
+        ("strict", ["Lee"], "Annas-mother", {"rejected.alignment": 2}),
         ("expand", ["Annas-mother", "Lee"], "", {"aligned.expand": 2, "rejected.overlap": 1}),
-        ("contract", ["Lee"], "", {"rejected.alignment": 2}),
+        ("contract", ["Lee"], "Annas-mother", {"rejected.alignment": 2}),
         ("missing", ["Lee"], "Annas-mother", {"aligned.missing": 2}),
     ],
 )

@@ -258,13 +258,16 @@ def test_columns_of_other_types_are_an_error(
         ["o", "PER", "LOC"],
         ["PER", "LOC"],
         ["OUT", "PER"],
+        ["O", "B_PER", "I_PER"],
+        ["O", "PER-B", "PER-I"],
     ],
 )
 @pytest.mark.parametrize("strings", [True, False])
 def test_tags_of_no_known_kind_are_an_error(
     names: list[str], strings: bool, tmp_path: Path, nlp: Language
 ) -> None:
-    path = folder(tmp_path / "d", [(["x", "y"], names[:2])], None if strings else names)
+    words = ["x", "y", "z"][: len(names)]
+    path = folder(tmp_path / "d", [(words, names)], None if strings else names)
     with pytest.raises(CorpusError, match=r"column 'ner_tags': expected tags as O, B-PER and I-PE"):
         list(read_hugging_face(path, nlp))
 
