@@ -79,7 +79,7 @@ def accuracy(
 class _Runs:
     """The runs of one budget: those of an earlier call are read, others are made."""
 
-    name = "accuracy.jsonl"
+    name = "accuracy.jsonl"  # of the file with their rows
 
     def __init__(
         self, out: Path, peers: Path, transformer: str, steps: int, threads: int = 0
@@ -183,7 +183,7 @@ def known_row(file: Path, key: Result) -> Result | None:
 def table(rows: Sequence[Result]) -> str:
     """Format F1 on test as Markdown, a table for each number of steps: mean and spread of seeds.
 
-    Of a system that was run with several learning rates on a corpus, that of its last row.
+    A system that was run with several learning rates on a corpus has the one of its last row.
     """
     tests = [row for row in rows if row["part"] == "test"]
     lines: List[str] = []

@@ -228,7 +228,7 @@ class _Simulation:
 
 
 def _name(doc: Doc, unit: Unit) -> str:
-    """Name a sentence by its id, and a question by its doc and the tokens of its span."""
+    """Name a sentence by its text, and a question by its doc and the tokens of its span."""
     if unit.question is None:
         return identify(doc.text)
     start, end, label = unit.question

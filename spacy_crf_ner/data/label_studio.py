@@ -101,8 +101,8 @@ def _annotation(where: str, task: Record, log: ConversionLog) -> Found | None:
         choices = [_choices(each) for each in results]
         said = [sorted(map(json.dumps, each)) for each in choices]
         _require_agreement(where, said, others, log)
-        others_of = [each for each in results[0] if each.get("from_name") != ANSWER]
-        log.skipped("result", len([each for each in others_of if not _is_asked(each, data)]))
+        beside = [each for each in results[0] if each.get("from_name") != ANSWER]
+        log.skipped("result", sum(not _is_asked(each, data) for each in beside))
         return _answer(where, task, data, choices[0][0])
     labels = [result for result in results[0] if result.get("type") == "labels"]
     kinds = {str(result.get("type")) for result in results[0]} - {"labels"}
