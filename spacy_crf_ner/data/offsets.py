@@ -100,8 +100,8 @@ def set_entities(
     partial: Tokens that are not in entities are not annotated, instead of outside.
     missing: (start, end) of the parts of the text that are not annotated, except entities in them.
 
-    Tokens of an entity that is left out, because of another one or of its alignment, are not
-    annotated: they are not outside.
+    Tokens of an entity that is left out are not annotated: they are not outside. If its place is
+    unknown, because of its offsets or its text, no token that is not in another entity is annotated.
 
     Returns the same Doc. Raises CorpusError for the first mistake, unless the log repairs; and for
     parts that are not annotated, if there is a spans key.
@@ -114,7 +114,7 @@ def set_entities(
     taken: set[int | tuple[int, int, str]] = set()
     parts = (doc.char_span(start, end, alignment_mode="expand") for start, end in missing)
     unknown = {token.i for part in parts for token in part or ()}
-    for span in _valid_spans(doc.text, spans, log, where, entities=1):
+    for span in _valid_spans(doc, spans, log, where, unknown):
         ent = _align(doc, span, log, unknown)
         if ent is None:
             continue
@@ -148,7 +148,7 @@ def set_incorrect_spans(doc: Doc, spans: Iterable[RawSpan], log: ConversionLog, 
     gold = gold_entities(doc, log.spans_key)
     entities = {(ent.start, ent.end, label) for ent in gold for label in (ent.label_, "")}
     incorrect: list[Span] = []
-    for span in _valid_spans(doc.text, spans, log, where, entities=0):
+    for span in _valid_spans(doc, spans, log, where):
         aligned = _char_span(doc, span)
         if not aligned:
             log.rejected("alignment", _misaligned(doc, span))
@@ -188,18 +188,26 @@ def trim_whitespace(pieces: Sequence[str], start: int, end: int) -> tuple[int, i
 
 
 def _valid_spans(
-    text: str, spans: Iterable[RawSpan], log: ConversionLog, where: str, entities: int
+    doc: Doc,
+    spans: Iterable[RawSpan],
+    log: ConversionLog,
+    where: str,
+    unknown: set[int] | None = None,
 ) -> Iterator[RawSpan]:
     """Check and trim spans, and yield the valid ones, each with its place.
 
-    entities: 1, or 0 if the spans are known not to be entities.
+    unknown: Gets the tokens that a rejected entity may have; None if the spans are known not to be
+        entities.
     """
+    text, entities = doc.text, int(unknown is not None)
     seen: set[RawSpan] = set()
     for given in spans:
         span = given._replace(where=given.where or where)
         if found := _problem(text, span, entities):
             log.read(records=0, entities=entities)
             log.rejected(*found, entities=entities)
+            if unknown is not None:
+                unknown.update(_possible_tokens(doc, span, found[0]))
             continue
         start, end = trim_whitespace(text, span.start, span.end)
         if (start, end) != (span.start, span.end):
@@ -234,6 +242,15 @@ def _problem(text: str, span: RawSpan, entities: int) -> tuple[str, CorpusError]
         fix = "Correct the offsets, which count characters, or use the text that was annotated"
         return "text", _error(text, span, f"the text {shorten(span.text)}", fix)
     return None if text[start:end].strip() else ("whitespace", _error(text, span, *WHITESPACE))
+
+
+def _possible_tokens(doc: Doc, span: RawSpan, problem: str) -> Iterable[int]:
+    """Return the tokens that a rejected entity may have."""
+    if problem == "whitespace":
+        return ()
+    if problem == "label":
+        return (token.i for token in doc.char_span(span.start, span.end, alignment_mode="expand"))
+    return range(len(doc))
 
 
 def _align(doc: Doc, span: RawSpan, log: ConversionLog, unknown: set[int]) -> Span | None:

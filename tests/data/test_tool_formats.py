@@ -210,6 +210,26 @@ def test_tokens_of_an_entity_that_is_left_out_are_not_outside(nlp: Language) -> 
     assert tags(annotate("Hanoi Oct 2026 .", nlp, spans, log, "here")) == "B--O"
 
 
+@pytest.mark.parametrize(
+    "span, expected",
+    [
+        (RawSpan(0, 5, ""), "-BO"),
+        (RawSpan(0, 5, "LOC", text="Hanoi,"), "-B-"),
+        (RawSpan(6, 12, "LOC"), "-B-"),
+        (RawSpan(None, None, "LOC"), "-B-"),
+        (RawSpan(5, 6, "LOC"), "OBO"),  # whitespace
+    ],
+    ids=str,
+)
+def test_tokens_that_an_invalid_entity_may_have_are_not_outside(
+    span: RawSpan, expected: str, nlp: Language
+) -> None:
+    log = ConversionLog(repair=True)
+    doc = set_entities(nlp.make_doc("Hanoi Mon ."), [span, RawSpan(6, 9, "DATE")], log, "here")
+    assert tags(doc) == expected
+    assert log.totals["rejected.entities"] == 1
+
+
 @pytest.mark.parametrize("key", ["spans", "entities"])
 def test_null_is_no_annotation(key: str, tmp_path: Path, nlp: Language) -> None:
     (tmp_path / "a").write_text(json.dumps({"text": "Hanoi", key: None}))
