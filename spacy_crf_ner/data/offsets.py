@@ -101,7 +101,7 @@ def set_entities(
     missing: (start, end) of the parts of the text that are not annotated, except entities in them.
 
     Tokens of an entity that is left out are not annotated: they are not outside. If its place is
-    unknown, because of its offsets or its text, no token that is not in another entity is annotated.
+    unknown, because of its offsets or its text, only the tokens of other entities are annotated.
 
     Returns the same Doc. Raises CorpusError for the first mistake, unless the log repairs; and for
     parts that are not annotated, if there is a spans key.
@@ -248,9 +248,10 @@ def _possible_tokens(doc: Doc, span: RawSpan, problem: str) -> Iterable[int]:
     """Return the tokens that a rejected entity may have."""
     if problem == "whitespace":
         return ()
-    if problem == "label":
-        return (token.i for token in doc.char_span(span.start, span.end, alignment_mode="expand"))
-    return range(len(doc))
+    if problem != "label":
+        return range(len(doc))
+    place = doc.char_span(span.start, span.end, alignment_mode="expand")
+    return (token.i for token in place or ())
 
 
 def _align(doc: Doc, span: RawSpan, log: ConversionLog, unknown: set[int]) -> Span | None:
