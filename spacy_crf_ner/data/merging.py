@@ -5,11 +5,13 @@ nothing of other tokens. They are about all labels, unless they have annotated l
 """
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from spacy.tokens import Doc, Span
 
+from ..input_error import CorpusError
 from ..pipeline.label_sets import KEY, annotated_labels, mark_annotated_labels
 from ..tags import SpanOffsets
 from .json_records import shorten
@@ -22,10 +24,26 @@ ALL = ""  # labels
 Known = dict[str, NDArray[np.bool_]]
 
 
+class _Said(NamedTuple):
+    """What an answer says, in the tokens of a doc with its text.
+
+    ents, incorrect: Its spans of whole tokens of the doc.
+    given: All of its spans.
+    now: Whether it annotates a token: (T,).
+    labels: The labels that it is about; None for all.
+    """
+
+    ents: list[Span]
+    incorrect: list[Span]
+    given: list[Span]
+    now: NDArray[np.bool_]
+    labels: set[str] | None
+
+
 def merge_answers(
     corpus: Iterable[Doc], answers: Iterable[Doc], log: ConversionLog
 ) -> Iterator[Doc]:
-    """Merge answers into the docs with the same text, up to whitespace at its end.
+    """Merge answers into the docs with the same text, up to whitespace at its ends.
 
     corpus: Docs; they are changed. Their tokens are kept.
     answers: Docs with the same vocabulary; all are in memory. A later one that contradicts an
@@ -42,12 +60,13 @@ def merge_answers(
     by_text: dict[str, list[Doc]] = {}
     for answer in answers:
         log.merged["answers"] += 1
-        by_text.setdefault(answer.text.rstrip(), []).append(answer)
+        by_text.setdefault(answer.text.strip(), []).append(answer)
     unused = dict.fromkeys(by_text)
+    left_out: set[int] = set()
     for doc in corpus:
-        text = doc.text.rstrip()  # converters write it, and annotation tools drop it
+        text = doc.text.strip()  # converters write whitespace, and annotation tools drop it
         unused.pop(text, None)
-        changed = _merge(doc, by_text.get(text, ()), log)
+        changed = _merge(doc, by_text.get(text, ()), log, left_out)
         log.merged["changed" if changed else "unchanged"] += 1
         yield doc
     for text in unused:
@@ -55,70 +74,90 @@ def merge_answers(
         blank.set_ents([], default="missing")
         blank.spans.pop(INCORRECT, None)
         others = {key: blank.spans.pop(key) for key in [*blank.spans] if key != KEY}
-        _merge(blank, by_text[text], log)
+        _merge(blank, by_text[text], log, left_out)
         blank.spans.update(others)
         log.merged["added"] += 1
         yield blank
 
 
-def _merge(doc: Doc, answers: Iterable[Doc], log: ConversionLog) -> bool:
-    """Merge answers into a doc, and return whether it changed."""
+def _merge(doc: Doc, answers: Iterable[Doc], log: ConversionLog, left_out: set[int]) -> bool:
+    """Merge answers into a doc, and return whether it changed.
+
+    left_out: Gets the ids of the objects that cannot be used; the log counts each one once.
+    """
     before, labels = _content(doc), annotated_labels(doc)
     known: Known = {}
     denied: set[SpanOffsets] = set()  # the incorrect spans of answers
     for answer in answers:
-        if not _contradicts(doc, answer, labels, known, denied, log):
-            _apply(doc, answer)
-            own = annotated_labels(answer)
-            for label in [ALL] if own is None else own:
-                known[label] = _covered(doc, answer) | known.get(label, False)
-            denied |= {_key(span) for span in aligned(doc, answer.spans.get(INCORRECT, ()))}
+        said = _in_tokens_of(doc, answer)
+        if found := _problem(doc, said, labels, known, denied):
+            if id(answer) not in left_out:
+                log.rejected(*found, records=1, entities=len(answer.ents))
+            left_out.add(id(answer))
+            continue
+        _apply(doc, said)
+        for label in [ALL] if said.labels is None else said.labels:
+            known[label] = said.now | known.get(label, False)
+        denied |= {_key(span) for span in said.incorrect}
     return _content(doc) != before
 
 
-def _contradicts(
-    doc: Doc,
-    answer: Doc,
-    labels: set[str] | None,
-    known: Known,
-    denied: set[SpanOffsets],
-    log: ConversionLog,
-) -> bool:
-    """Whether an answer cannot be used; if so, the log counts it.
+def _in_tokens_of(doc: Doc, answer: Doc) -> _Said:
+    shift = _leading_whitespace(doc.text) - _leading_whitespace(answer.text)
+    incorrect = answer.spans.get(INCORRECT, ())
+    places = np.arange(len(doc.text) + 1) - shift
+    characters = (places >= 0) & (places < len(answer.text))
+    for token, is_known in zip(answer, _annotated(answer)):
+        start, end = (max(at + shift, 0) for at in (token.idx, token.idx + len(token)))
+        characters[start:end] &= is_known
+    covered = [characters[token.idx : token.idx + len(token)].all() for token in doc]
+    return _Said(
+        aligned(doc, answer.ents, shift),
+        aligned(doc, incorrect, shift),
+        [*answer.ents, *incorrect],
+        np.array(covered, dtype=bool),
+        annotated_labels(answer),
+    )
+
+
+def _leading_whitespace(text: str) -> int:
+    return len(text) - len(text.lstrip())
+
+
+def _problem(
+    doc: Doc, said: _Said, labels: set[str] | None, known: Known, denied: set[SpanOffsets]
+) -> tuple[str, CorpusError] | None:
+    """Return why an answer cannot be used, or None.
 
     labels: The annotated labels of the doc before all answers.
     known, denied: What earlier answers annotate, and their incorrect spans.
     """
-    kind, expected, got, fix = "", "", "", ""
-    own = annotated_labels(answer)
-    given = [*answer.ents, *answer.spans.get(INCORRECT, ())]
     in_spans = sorted(key for key, spans in doc.spans.items() if spans and key not in NO_ENTITIES)
     if in_spans and not _annotated(doc).any():
         kind, expected = "spans", "a doc of the corpus with entities in doc.ents"
         got = "only " + ", ".join(f"doc.spans[{key!r}]" for key in in_spans)
         fix = "Convert the answers with --spans-key to a corpus of their own"
-    elif own is not None and (labels is None or not own.issuperset(labels)):
-        kind, got = "label", f"the annotated labels {sorted(own)}"
+    elif said.labels is not None and (labels is None or not said.labels.issuperset(labels)):
+        kind, got = "label", f"the annotated labels {sorted(said.labels)}"
         expected = "one about all labels" + (f", or at least {sorted(labels)}" if labels else "")
         fix = "Convert it with the same --labels"
-    elif len(aligned(doc, given)) < len(given):
-        kind, expected, got = "alignment", "spans of whole tokens of the corpus", shorten(given)
-        fix = "Use the tokenizer of the corpus, or leave the answer out"
-    elif contested := _contested(doc, answer, known, denied):
+    elif len(said.ents) + len(said.incorrect) < len(said.given):
+        kind, expected = "alignment", "spans of whole tokens of the corpus"
+        got, fix = shorten(said.given), "Use the tokenizer of the corpus, or leave the answer out"
+    elif contested := _contested(doc, said, known, denied):
         start, end, label = min(contested)
         kind, expected = "contradiction", "answers that agree"
         got = f"two that differ in {shorten(doc[start:end].text)} ({label})"
         fix = "Correct one of them, or keep the first with --repair"
-    if kind:
-        problem = error(f"the answer about {shorten(doc.text)}", expected, got, fix)
-        log.rejected(kind, problem, records=1, entities=len(answer.ents))
-    return bool(kind)
+    else:
+        return None
+    return kind, error(f"the answer about {shorten(doc.text)}", expected, got, fix)
 
 
-def _contested(doc: Doc, answer: Doc, known: Known, denied: set[SpanOffsets]) -> set[SpanOffsets]:
+def _contested(doc: Doc, said: _Said, known: Known, denied: set[SpanOffsets]) -> set[SpanOffsets]:
     """Find the entities about which an answer differs from earlier ones."""
 
-    now, own = _covered(doc, answer), annotated_labels(answer)
+    now, own = said.now, said.labels
     # Only an answer about the whole text, and more labels, adds to what earlier ones say.
     adds = own is not None and own.union([ALL]).issuperset(known)
     adds &= all(now[token.i] or token.is_space for token in doc)
@@ -131,9 +170,9 @@ def _contested(doc: Doc, answer: Doc, known: Known, denied: set[SpanOffsets]) ->
                 found |= known[each][start:end]
         return found
 
-    ents = {_key(ent) for ent in aligned(doc, answer.ents)}
+    ents = {_key(ent) for ent in said.ents}
     before = {_key(ent) for ent in doc.ents if told(_key(ent)).all()}
-    no = {_key(span) for span in aligned(doc, answer.spans.get(INCORRECT, ()))}
+    no = {_key(span) for span in said.incorrect}
     return (
         {ent for ent in before - ents if now[ent[0] : ent[1]].any()}
         | {ent for ent in ents - before if told(ent).any()}
@@ -142,17 +181,16 @@ def _contested(doc: Doc, answer: Doc, known: Known, denied: set[SpanOffsets]) ->
     )
 
 
-def _apply(doc: Doc, answer: Doc) -> None:
+def _apply(doc: Doc, said: _Said) -> None:
     """Replace the annotation of a doc where an answer has one.
 
     A doc with annotated labels has all labels annotated after an answer about all of its tokens,
     or those of the answer. After one about an entity of another label, all too; then, its tokens
     that were outside of entities of the annotated labels are unknown.
     """
-    now = _covered(doc, answer)
+    now = said.now.copy()
     ids = {_key(ent): (ent.kb_id_, ent.id_) for ent in doc.ents}
-    wrong = aligned(doc, answer.spans.get(INCORRECT, ()))
-    denied = {_key(span) for span in wrong}
+    denied = {_key(span) for span in said.incorrect}
     unknown = {token.i for token in doc if not token.ent_iob}
     kept = []
     for ent in doc.ents:
@@ -162,8 +200,8 @@ def _apply(doc: Doc, answer: Doc) -> None:
         for token in ent:  # nothing is known about them; set_ents keeps old ids
             unknown.add(token.i)
             token.ent_id, token.ent_kb_id = 0, 0
-    given = aligned(doc, answer.ents)
-    labels, own = annotated_labels(doc), annotated_labels(answer)
+    given = [*said.ents]
+    labels, own = annotated_labels(doc), said.labels
     is_whole = all(now[token.i] or token.is_space for token in doc)
     is_other = labels is not None and not labels.issuperset(ent.label_ for ent in given)
     if is_other and not (is_whole and own):
@@ -182,7 +220,7 @@ def _apply(doc: Doc, answer: Doc) -> None:
     doc.set_ents([*kept, *given], missing=blank, default="outside")
     if own is not None and is_whole:
         mark_annotated_labels(doc, sorted(own | (labels or set())))
-    found = {_key(span): span for span in (*doc.spans.get(INCORRECT, ()), *wrong)}
+    found = {_key(span): span for span in (*doc.spans.get(INCORRECT, ()), *said.incorrect)}
     for ent in doc.ents:
         for label in (ent.label_, ""):
             found.pop((ent.start, ent.end, label), None)
@@ -193,16 +231,6 @@ def _apply(doc: Doc, answer: Doc) -> None:
 def _is_among(ent: SpanOffsets, incorrect: set[SpanOffsets]) -> bool:
     """Whether an entity is denied, under its label or under any."""
     return ent in incorrect or (*ent[:2], "") in incorrect
-
-
-def _covered(doc: Doc, answer: Doc) -> NDArray[np.bool_]:
-    """Mark the tokens of a doc whose characters an answer annotates all."""
-    characters = np.arange(len(doc.text) + 1) < len(answer.text)
-    for token, is_known in zip(answer, _annotated(answer)):
-        characters[token.idx : token.idx + len(token)] &= is_known
-    return np.array(
-        [characters[token.idx : token.idx + len(token)].all() for token in doc], dtype=bool
-    )
 
 
 def _annotated(doc: Doc) -> NDArray[np.bool_]:

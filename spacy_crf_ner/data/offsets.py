@@ -49,11 +49,15 @@ def raw_span(span: object, *keys: str) -> RawSpan:
     return RawSpan(*values)
 
 
-def aligned(doc: Doc, spans: Iterable[Span]) -> list[Span]:
-    """Find spans of another doc with the same characters; those that do not align are left out."""
+def aligned(doc: Doc, spans: Iterable[Span], shift: int = 0) -> list[Span]:
+    """Find spans of another doc, moved by some characters; those that do not align are left out."""
     found = (
         doc.char_span(
-            span.start_char, span.end_char, span.label_, kb_id=span.kb_id_, span_id=span.id_
+            span.start_char + shift,
+            span.end_char + shift,
+            span.label_,
+            kb_id=span.kb_id_,
+            span_id=span.id_,
         )
         for span in spans
     )

@@ -85,6 +85,30 @@ def test_whitespace_at_the_end_of_a_text_does_not_matter(has_space):
     assert log.merged == {"answers": 1, "changed": 1}
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_whitespace_at_the_start_of_a_text_does_not_matter(first):
+    words = ["\n ", "Bonn", "saw", "Ada"]
+    longer = Doc(VOCAB, words, [False, True, True, False], ents=["", "O", "O", ""])
+    given = Doc(VOCAB, words[1:], [True, True, False], ents=["B-LOC", "O", ""])
+    given.spans[INCORRECT] = [Span(given, 2, 3, "LOC")]
+    if first:
+        assert merged(longer, given)[0] == ("1:2 LOC", {0, 3}, "3:4 LOC")
+        return
+    longer.set_ents([Span(longer, 1, 2, "PER")], default="outside")
+    assert merged(given, longer)[0] == ("0:1 PER", set(), "2:3 LOC")
+
+
+def test_an_answer_that_is_left_out_is_counted_once():
+    """Also where several docs have its text."""
+    copies = [doc(missing=range(5)) for _ in range(3)]
+    log = data.ConversionLog(repair=True)
+    log.read(records=2, entities=2)
+    found = [*merge_answers(copies, [doc("0:1 PER"), doc("0:1 ORG")], log)]
+    assert [content(each) for each in found] == [("0:1 PER", set(), "")] * 3
+    assert log.counts == {"rejected.contradiction": 1}
+    assert log.totals["rejected.records"] == log.totals["rejected.entities"] == 1
+
+
 def test_a_token_of_whitespace_that_an_answer_does_not_have_stays_as_it_is():
     longer = Doc(VOCAB, ["Bonn", "\n"], [False, False], ents=["O", ""])
     given = Doc(VOCAB, ["Bonn"], [False], ents=["B-LOC"])
