@@ -32,7 +32,7 @@ def looks_like_brat(path: Path) -> bool:
 def read_brat(path: Path, nlp: Language, log: ConversionLog | None = None) -> Iterator[Doc]:
     """Read text and text-bound annotations of brat.
 
-    path: A folder with name.txt and name.ann for each document, in UTF-8 (subfolders are ignored);
+    path: A folder with name.txt and name.ann for each document, in UTF-8 (others are skipped);
         or one of the two files of a document. Relations, events, attributes, normalizations
         and notes are skipped; the trigger of an event is an entity with the type of the event.
     nlp, log: As for all readers, see `format_detection.Reader`. For spans see `set_entities`;
@@ -44,11 +44,13 @@ def read_brat(path: Path, nlp: Language, log: ConversionLog | None = None) -> It
     files, and for a path without any document.
     """
     log = log or ConversionLog()
-    files = filter(Path.is_file, path.iterdir()) if path.is_dir() else [path]
-    stems = sorted({file.with_suffix("") for file in files if file.suffix in (TEXT, ANNOTATION)})
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    used = [file for file in files if file.is_file() and file.suffix in (TEXT, ANNOTATION)]
+    stems = sorted({file.with_suffix("") for file in used})
     if not stems:
         fix = "Use a folder with both files, or one of the two"
         raise error(str(path), f"documents as name{TEXT} and name{ANNOTATION}", "none", fix)
+    log.skipped_files([file for file in files if file not in used])
     records = ((str(stem), {"stem": stem}) for stem in stems)
     return records_to_docs(records, lambda _, record: _to_doc(record["stem"], nlp, log), log)
 
@@ -71,12 +73,19 @@ def _to_doc(stem: Path, nlp: Language, log: ConversionLog) -> Doc:
     if unreadable := next((line.problem for line in lines if line.problem), None):
         raise unreadable[1]
     ids: set[str] = set()
-    spans = [_span(line, ids, log) for line in lines if line.text.strip()]
-    return set_entities(doc, filter(None, spans), log, str(annotation))
+    unknown: list[str] = []
+    spans = [_span(line, ids, log, unknown) for line in lines if line.text.strip()]
+    missing = [_offsets(each) if each else (0, len(content)) for each in unknown]
+    if log.spans_key is not None:
+        missing.clear()
+    return set_entities(doc, filter(None, spans), log, str(annotation), missing=missing)
 
 
-def _span(line: Line, ids: set[str], log: ConversionLog) -> RawSpan | None:
-    """Read a line of annotation; return None if it is not a span, or is left out."""
+def _span(line: Line, ids: set[str], log: ConversionLog, unknown: list[str]) -> RawSpan | None:
+    """Read a line of annotation; return None if it is not a span, or is left out.
+
+    unknown: Gets the offsets of an entity that is left out, "" if they are not known.
+    """
     if line.text.startswith(OTHER):
         log.skipped("line")
         return None
@@ -90,8 +99,13 @@ def _span(line: Line, ids: set[str], log: ConversionLog) -> RawSpan | None:
         fix = "Give each annotation another id"
     elif match:
         ids.add(match[1])
-        start, end = map(int, match[3].split())
-        return RawSpan(start, end, match[2], where=line.where, text=match[4])
+        return RawSpan(*_offsets(match[3]), match[2], where=line.where, text=match[4])
     log.read(records=0, entities=1)
     log.rejected(kind, error(line.where, expected, shorten(got), fix), entities=1)
+    unknown += match[3].split(";") if match else [""]
     return None
+
+
+def _offsets(pair: str) -> tuple[int, int]:
+    start, end = map(int, pair.split())
+    return start, end

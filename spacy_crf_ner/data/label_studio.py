@@ -227,15 +227,15 @@ def _span(where: str, text: str, value: object, log: ConversionLog) -> RawSpan:
     span = RawSpan(start, end, label)
     if not isinstance(covered, str):
         return span
-    words = covered.replace("\\n", " ").split()  # a line feed may be escaped
-    span = span._replace(text=" ".join(words))
     if not (type(start) is int and type(end) is int and 0 <= start < end):
         return span
-    if text[start:end].split() != words:
-        units = text.encode("utf-16-le")  # half a character counts as one
-        first, last = (len(units[: 2 * at].decode("utf-16-le", "replace")) for at in (start, end))
-        if text[first:last].split() == words:
-            got, fix = f"offsets {start}:{end} in UTF-16", "Count characters"
-            log.repaired("utf16", error(where, f"the text {shorten(covered)}", got, fix))
-            return span._replace(start=first, end=last)
-    return span
+    given = covered.split(), covered.replace("\\n", " ").split()  # a line feed may be escaped
+    if text[start:end].split() in given:
+        return span
+    units = text.encode("utf-16-le")  # half a character counts as one
+    first, last = (len(units[: 2 * at].decode("utf-16-le", "replace")) for at in (start, end))
+    if text[first:last].split() in given:
+        got, fix = f"offsets {start}:{end} in UTF-16", "Count characters"
+        log.repaired("utf16", error(where, f"the text {shorten(covered)}", got, fix))
+        return span._replace(start=first, end=last)
+    return span._replace(text=covered)

@@ -189,6 +189,17 @@ def test_a_skipped_task_of_label_studio_is_not_annotated(
     assert log.counts == {"skipped.cancelled": 1, "skipped.task": 1}
 
 
+def test_a_backslash_in_the_text_of_a_span_may_be_itself(tmp_path: Path, nlp: Language) -> None:
+    """As in a path; Label Studio may also write a line feed as backslash and n."""
+    for text, covered, end in (("C:\\new\\n", "C:\\new", 6), ("Bad\nHof", "Bad\\nHof", 7)):
+        value = {"start": 0, "end": end, "text": covered, "labels": ["X"]}
+        task = {"data": {"text": text}, "annotations": [{"result": [{"type": "labels"}]}]}
+        task["annotations"][0]["result"][0]["value"] = value
+        log = ConversionLog(alignment="expand")
+        (doc,) = read_label_tasks(tmp_path / "a.json", nlp, task, log=log)
+        assert [ent.label_ for ent in doc.ents] == ["X"]
+
+
 def test_other_results_beside_an_answer_of_label_studio_are_counted(
     tmp_path: Path, nlp: Language
 ) -> None:
@@ -917,6 +928,36 @@ def test_an_array_that_is_too_large_is_told(
 
 
 # brat
+
+
+@pytest.mark.parametrize(
+    "line, expected",
+    [
+        ("T1\tGPE 0 5;12 17\tNorth Korea", "-O-B"),
+        ("T2\tGPE 0 5\tNorth", "-OOB"),
+        ("T1 GPE 0 5 North", "---B"),
+    ],
+)
+def test_tokens_of_an_entity_of_brat_that_is_left_out_are_not_outside(
+    line: str, expected: str, tmp_path: Path, nlp: Language
+) -> None:
+    path = brat(tmp_path / "b", "North or South Korea", f"T2\tLOC 15 20\tKorea\n{line}\n")
+    (doc,) = read_brat(path, nlp, ConversionLog(repair=True))
+    assert tags(doc) == expected
+    log = ConversionLog(repair=True, spans_key="sc")
+    (doc,) = read_brat(path, nlp, log)
+    assert [span.text for span in doc.spans["sc"]] == ["Korea"]
+    assert log.totals["rejected.entities"] == 1
+
+
+def test_other_files_of_a_folder_of_brat_are_counted(tmp_path: Path, nlp: Language) -> None:
+    path = brat(tmp_path / "b", "Bonn", "T1\tLOC 0 4\tBonn\n")
+    brat(path / "more", "Ulm", "")
+    (path / "annotation.conf").write_text("")
+    log = ConversionLog()
+    assert len(list(read_brat(path, nlp, log))) == 1
+    assert log.counts["skipped.file"] == 2
+    assert log.notes == ["Skipped: annotation.conf, more."]
 
 
 def test_line_ends_count_as_brat_counts_them(tmp_path: Path, nlp: Language) -> None:
