@@ -120,6 +120,7 @@ def rank_texts(
         documents[i].error = documents[i].error or piece.error
         if piece.error is None:
             try:
+                _require_length(nlp, piece.text)
                 found[i] += _units(piece.text, start, own, options)
             except ValueError as error:
                 piece.fail(error)
@@ -139,11 +140,7 @@ def identify(text: str, question: Sequence[Any] = ()) -> str:
 def divide(nlp: Language, document: AnnotatedText, unit: str) -> Iterator[tuple[int, Any]]:
     """Yield the texts of a document to score, each with its first character."""
     if unit == "docs":
-        if isinstance(document.text, str) and len(document.text) > nlp.max_length:
-            expected = f"expected at most {nlp.max_length:,} characters, as in answers"
-            document.fail(ValueError(f"{expected}, got {len(document.text):,}. Ask for sentences"))
-        else:
-            yield 0, document.text
+        yield 0, document.text
         return
     try:
         if isinstance(document.text, bytes):
@@ -205,6 +202,13 @@ def _measure(nlp: Language, pipe: "CRFEntityRecognizer", batch: Sequence[Part]) 
         tokens = [(token.text, bool(token.whitespace_)) for token in own]
         entropy = found.entropy * len(own) / max(len(doc), 1)  # without the context of the part
         part.result = _Measured(tokens, entropy, entities, candidates)
+
+
+def _require_length(nlp: Language, text: str) -> None:
+    """Raise ValueError for a text that is too long to be read again with its answer."""
+    if len(text) > nlp.max_length:
+        expected = f"expected at most {nlp.max_length:,} characters, as in answers"
+        raise ValueError(f"{expected}, got {len(text):,}. Ask for sentences")
 
 
 def _units(text: str, start: int, parts: Iterable[Part], options: Options) -> Iterator[Unit]:

@@ -83,7 +83,12 @@ def _prodigy(unit: Unit) -> Record:
 
 
 def _doccano(unit: Unit) -> Record:
-    label = [[span["start"], span["end"], span["label"]] for span in _spans(unit)]
+    """doccano counts in UTF-16."""
+
+    def utf16(at: int) -> int:
+        return len(unit.text[:at].encode("utf-16-le")) // 2
+
+    label = [[utf16(start), utf16(end), label] for (start, end, label), _ in unit.entities]
     meta = _meta(unit)
     if "id" in meta:  # doccano has its own, which it would export with this value
         meta["source_id"] = meta.pop("id")

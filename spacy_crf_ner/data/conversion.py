@@ -144,7 +144,7 @@ def convert(
             if not counts["docs"]:  # here, before the file is there
                 raise _no_docs(sources, "corpus", log)
 
-        write_jsonl(counted(), target, spans_key=log.spans_key)
+        write_jsonl(counted(), target, nlp, log.spans_key)
         _note_unwritten(log, unwritten, "; see --spans-key")
         return {"corpus": dict(counts)}
     with TemporaryDirectory() as scratch, ExitStack() as stack:

@@ -1,6 +1,7 @@
 """Read datasets of Hugging Face: rows with lists of tokens and of tags, in Arrow or Parquet."""
 
 import json
+import re
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -184,8 +185,11 @@ def _is_plain(names: Iterable[str | None], where: str) -> bool:
     return True
 
 
-def _are_halves(labels: Iterable[str]) -> bool:
-    """Whether some differ in B and I alone, as B_PER and I_PER, or PER-B and PER-I."""
+def _are_halves(labels: list[str]) -> bool:
+    """Whether all are such as B_PER or PER-B, or some differ in B and I alone."""
+    kinds = r"[BIESLUM][\W_].*", r".*[\W_][BIESLUM]"
+    if any(all(re.fullmatch(kind, label) for label in labels) for kind in kinds):
+        return True
     halves = {
         (label[1:] if at == 0 else label[:-1], at, label[at].upper())
         for label in labels

@@ -88,9 +88,11 @@ def _as_object(value: object) -> object:
 
 
 def _to_doc(where: str, record: Record, nlp: Language, log: ConversionLog) -> Doc | None:
-    if all(record.get(key) is None for key in ANNOTATION):
+    given = [record[key] for key in ANNOTATION[:2] if key in record]
+    is_null = bool(given) and all(value is None for value in given)
+    if is_null or all(record.get(key) is None for key in ANNOTATION):
         fix = "Annotate the text, or add an empty list of spans"
-        got = f"only {shorten(sorted(record))}"
+        got = "null as the spans" if is_null else f"only {shorten(sorted(record))}"
         raise error(where, f"annotation, one of the keys {', '.join(ANNOTATION)}", got, fix)
     answer = pop_typed(where, record, "answer", str) or "accept"
     if answer not in ("accept", "reject", "ignore"):
@@ -194,7 +196,7 @@ def _set_sentence_starts(where: str, doc: Doc, starts: list[Any], log: Conversio
 
 
 def write_jsonl(
-    docs: Iterable[Doc], path: Path, tokens: bool = False, spans_key: str | None = None
+    docs: Iterable[Doc], path: Path, nlp: Language | None = None, spans_key: str | None = None
 ) -> int:
     """Write Docs as JSON lines, from which `read_jsonl` makes the same Docs.
 
@@ -202,8 +204,8 @@ def write_jsonl(
         `doc.spans["incorrect_spans"]`, the labels that are annotated, sentence starts if they are
         known for all tokens, and `doc.user_data["meta"]`. A blocked token is written as outside.
     path: File to write; it is created, or replaced, when all Docs are written.
-    tokens: Write the tokens of each Doc. False writes them only if spaces are unknown; with another
-        tokenizer, entities may then not align.
+    nlp: The pipeline whose tokenizer will read them. The tokens of a Doc are written if spaces are
+        unknown, or it makes others; without it, always.
     spans_key: Write `doc.spans[spans_key]` instead of doc.ents.
 
     Returns the number of Docs. Raises CorpusError for metadata that JSON cannot represent.
@@ -215,7 +217,7 @@ def write_jsonl(
     ):
         for number, doc in enumerate(docs, 1):
             try:
-                record = _record(doc, tokens, spans_key)
+                record = _record(doc, nlp, spans_key)
                 line = json.dumps(record, ensure_ascii=False, allow_nan=False)
             except (TypeError, ValueError, RecursionError) as problem:
                 where, fix = f"{path}, line {number}", f"Change doc.user_data[{META!r}]"
@@ -225,14 +227,15 @@ def write_jsonl(
     return number
 
 
-def _record(doc: Doc, tokens: bool, spans_key: str | None) -> Record:
-    unknown = doc.has_unknown_spaces
+def _record(doc: Doc, nlp: Language | None, spans_key: str | None) -> Record:
+    unknown, words = doc.has_unknown_spaces, [token.text for token in doc]
+    same = nlp is not None and words == [token.text for token in nlp.tokenizer(doc.text)]
     sentences = doc.has_annotation("SENT_START", require_complete=True)
     record: Record = {
         "text": doc.text,
         "spans": [_from_span(ent) for ent in gold_entities(doc, spans_key)],
         "tokens": [{"text": token.text, "ws": bool(token.whitespace_)} for token in doc]
-        if tokens or unknown
+        if unknown or not same
         else None,
         "has_unknown_spaces": unknown or None,
         "sent_starts": [token.idx for token in doc if token.is_sent_start] if sentences else None,

@@ -88,6 +88,10 @@ def _annotation(where: str, task: Record, log: ConversionLog) -> Found | None:
     keys = "was_cancelled", "skipped"  # of annotations, and of completions
     valid = [each for each in annotations if not any(pop_typed(where, each, k, bool) for k in keys)]
     truth = [each for each in valid if pop_typed(where, each, "ground_truth", bool)]
+    for each in valid:
+        if each.get("result") is None:
+            fix = "Export the project again, as JSON"
+            raise error(where, "a list for 'result'", shorten(each), fix)
     results = [_pop_objects(where, each, "result") for each in truth or valid]
     kind = "choices" if QUESTION in data else "labels"
     if kind == "choices":  # somebody may have seen the question without an answer

@@ -106,6 +106,7 @@ def set_entities(
 
     Tokens of an entity that is left out are not annotated: they are not outside. If its place is
     unknown, because of its offsets or its text, only the tokens of other entities are annotated.
+    With a spans key, all of a text counts as annotated.
 
     Returns the same Doc. Raises CorpusError for the first mistake, unless the log repairs; and for
     parts that are not annotated, if there is a spans key.

@@ -49,7 +49,7 @@ def _join(group: list[Doc]) -> Doc:
     assert joined is not None
     joined.has_unknown_spaces = group[0].has_unknown_spaces
     if any(metas):
-        joined.user_data[META] = metas
+        joined.user_data[META] = {"sentences": metas}
     if any(marked):
         (annotated,) = labels
         mark_annotated_labels(joined, annotated)

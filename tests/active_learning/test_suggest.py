@@ -156,16 +156,18 @@ def test_a_long_text_is_scored_in_chunks(unsure):
 
 
 def test_a_text_that_is_too_long_for_an_answer_is_an_error(unsure, monkeypatch):
-    text = "Hanoi is fun. " * 10
-    texts = [text, "Hanoi."]
+    settings = Settings(max_characters=2000)  # of its parts
+    text = "Hanoi is fun. " * 1000
+    texts = [text, "Hanoi.", unsure.make_doc(text).to_bytes()]
     with monkeypatch.context() as patch:
-        patch.setattr(unsure, "max_length", 139)
-        found, documents = rank_texts(unsure, texts, Options(unit="docs"))
+        patch.setattr(unsure, "max_length", 13_999)
+        found, documents = rank_texts(unsure, texts, Options(unit="docs"), settings)
     expected = (
-        "ValueError: expected at most 139 characters, as in answers, got 140. Ask for sentences"
+        "ValueError: expected at most 13,999 characters, as in answers, got 14,000. "
+        "Ask for sentences"
     )
-    assert [document.error for document in documents] == [expected, None]
-    assert [len(units) for units in found] == [0, 1]
+    assert [document.error for document in documents] == [expected, None, expected]
+    assert [len(units) for units in found] == [0, 1, 0]
 
 
 @pytest.mark.parametrize("unit", ["docs", "sentences", "spans"])

@@ -5,6 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 import spacy
+import srsly
 from spacy.tokens import DocBin, Span
 
 from spacy_crf_ner import data
@@ -186,6 +187,19 @@ def test_label_studio_answers_have_mistakes(tmp_path):
         (tmp_path / "answered.spacy").unlink(missing_ok=True)
         with pytest.raises(CorpusError, match="expected"):
             converted(tmp_path, "label-studio", [task])
+
+
+def test_doccano_counts_in_utf16(tmp_path):
+    text = "🎉 Élan met 👍🏽 Anna"
+    spans = [((text.index(word), text.index(word) + 4, "X"), 0.5) for word in ("Élan", "Anna")]
+    write_tasks(tmp_path, "tasks", [Unit("id", text, [], spans, 1.0, "")], "doccano", ["X"], False)
+    (task,) = srsly.read_jsonl(tmp_path / "tasks.jsonl")
+    units = text.encode("utf-16-le")
+    found = [units[2 * start : 2 * end].decode("utf-16-le") for start, end, _ in task["label"]]
+    assert found == ["Élan", "Anna"]
+    docs, log = converted(tmp_path, "doccano", [{**task, "id": 1}], repair=True)
+    assert keys(docs[text].ents) == {span for span, _ in spans}
+    assert log.counts == {"repaired.utf16": 1}
 
 
 def test_doccano_keeps_its_own_ids(model, loop, tmp_path):

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -302,9 +303,30 @@ def test_metadata_and_sentences_are_kept(tmp_path: Path, nlp: Language) -> None:
     metas = [doc.user_data["meta"] for doc in load(tmp_path / "one.spacy", nlp)]
     assert metas == [{"n": 0}, {"n": 1}, {"n": 2}]
     pair, single = load(tmp_path / "two.spacy", nlp)
-    assert list(pair.user_data["meta"]) == [{"n": 0}, {"n": 1}]
+    assert pair.user_data["meta"] == {"sentences": ({"n": 0}, {"n": 1})}
     assert [sent.text for sent in pair.sents] == ["Hanoi 0", "Hanoi 1"]
     assert single.user_data["meta"] == {"n": 2}
+    data.convert(tmp_path / "two.spacy", tmp_path / "two.jsonl", nlp=nlp)
+    data.convert(tmp_path / "two.jsonl", tmp_path / "again.spacy", nlp=nlp)
+    again = load(tmp_path / "again.spacy", nlp)
+    assert [doc.to_json() for doc in again] == [pair.to_json(), single.to_json()]
+    assert [doc.user_data["meta"] for doc in again] == [
+        doc.user_data["meta"] for doc in (pair, single)
+    ]
+
+
+def test_jsonl_and_spacy_convert_into_each_other_without_loss(
+    tmp_path: Path, nlp: Language
+) -> None:
+    words = ["multi", "purpose", "tool"]
+    doc = Doc(nlp.vocab, words, [False, True, True], ents=["B-A", "O", "B-B"])
+    DocBin(docs=[doc, nlp.make_doc("A tool")]).to_disk(tmp_path / "first.spacy")
+    paths = [tmp_path / name for name in ("first.spacy", "a.jsonl", "second.spacy", "b.jsonl")]
+    for source, target in pairwise(paths):
+        data.convert(source, target, nlp=nlp)
+    first, second = (load(paths[i], nlp) for i in (0, 2))
+    assert [t.text_with_ws for t in second[0]] == ["multi", "purpose ", "tool "]
+    assert [doc.to_json() for doc in second] == [doc.to_json() for doc in first]
 
 
 # Dividing

@@ -260,6 +260,9 @@ def test_columns_of_other_types_are_an_error(
         ["OUT", "PER"],
         ["O", "B_PER", "I_PER"],
         ["O", "PER-B", "PER-I"],
+        ["O", "B_PER"],
+        ["O", "B_PER", "S.LOC"],
+        ["O", "PER-B", "LOC-S"],
     ],
 )
 @pytest.mark.parametrize("strings", [True, False])

@@ -243,9 +243,22 @@ def test_tokens_that_an_invalid_entity_may_have_are_not_outside(
 
 @pytest.mark.parametrize("key", ["spans", "entities"])
 def test_null_is_no_annotation(key: str, tmp_path: Path, nlp: Language) -> None:
-    (tmp_path / "a").write_text(json.dumps({"text": "Hanoi", key: None}))
-    with pytest.raises(CorpusError, match="expected annotation, one of the keys"):
-        list(read_jsonl(tmp_path / "a", nlp))
+    for others in ({}, {"answer": "accept"}, {"missing": [[0, 5]]}):
+        (tmp_path / "a").write_text(json.dumps({"text": "Hanoi", key: None, **others}))
+        with pytest.raises(CorpusError, match="expected annotation, one of the keys"):
+            list(read_jsonl(tmp_path / "a", nlp))
+    other = {"text": "Hanoi", "spans": [], "entities": [], key: None}
+    (tmp_path / "a").write_text(json.dumps(other))
+    assert [tags(doc) for doc in read_jsonl(tmp_path / "a", nlp)] == ["O"]
+
+
+@pytest.mark.parametrize("annotation", [{}, {"result": None}])
+def test_an_annotation_of_label_studio_has_a_result(
+    annotation: Any, tmp_path: Path, nlp: Language
+) -> None:
+    task = {"data": {"text": "Hanoi"}, "annotations": [annotation]}
+    with pytest.raises(CorpusError, match="'result'"):
+        read_label_tasks(tmp_path / "a.json", nlp, task)
 
 
 # As the tools write them: doccano's exporters, and the interfaces of Prodigy's documentation
@@ -362,7 +375,7 @@ def test_given_tokens_of_the_tokenizer_have_its_norms(tmp_path: Path, nlp: Langu
     doc = nlp.make_doc("He didn't say that he'd visit Oslo's mayor.")
     doc.set_ents([spacy.tokens.Span(doc, 7, 8, "LOC")])
     assert "not" in [token.norm_ for token in doc]
-    write_jsonl([doc], tmp_path / "a", tokens=True)
+    write_jsonl([doc], tmp_path / "a")
     (read,) = read_jsonl(tmp_path / "a", nlp)
     assert everything(read) == everything(doc)
     assert [token.norm_ for token in read] == [token.norm_ for token in doc]
@@ -374,7 +387,7 @@ def test_given_tokens_of_the_tokenizer_have_its_norms(tmp_path: Path, nlp: Langu
     ):
         other = Doc(nlp.vocab, words, spaces)
         other.set_ents([])
-        write_jsonl([other], tmp_path / "a", tokens=True)
+        write_jsonl([other], tmp_path / "a")
         (read,) = read_jsonl(tmp_path / "a", nlp)
         assert everything(read) == everything(other)
         assert [token.norm_ for token in read] == [token.norm_ for token in other]
@@ -685,8 +698,9 @@ def everything(doc: Doc) -> Any:
 @given(st.lists(drawn_docs(), max_size=3))
 def test_written_docs_come_back(scratch: Path, nlp: Language, drawn: Any) -> None:
     docs = [make_doc(nlp, one) for one in drawn]
-    assert write_jsonl(docs, scratch, tokens=True) == len(docs)
-    assert list(map(everything, read_jsonl(scratch, nlp))) == list(map(everything, docs))
+    for tokenizer in (None, nlp):
+        assert write_jsonl(docs, scratch, tokenizer) == len(docs)
+        assert list(map(everything, read_jsonl(scratch, nlp))) == list(map(everything, docs))
 
 
 @tools
@@ -698,7 +712,7 @@ def test_written_docs_of_the_same_tokenizer_need_no_tokens(
     for doc in docs:
         names = [doc[t.i : t.i + 1] for t in doc if t.text == "Anna"]
         doc.set_ents([spacy.tokens.Span(doc, n.start, n.end, "PER") for n in names])
-    write_jsonl(docs, scratch)
+    write_jsonl(docs, scratch, nlp)
     assert '"tokens"' not in scratch.read_text(encoding="utf-8") or not all(map(len, docs))
     assert list(map(everything, read_jsonl(scratch, nlp))) == list(map(everything, docs))
 
