@@ -26,7 +26,6 @@ REGISTERED = {
     "char_word_embed": "ml.char_embed",
     "transformer_model": "ml.transformer.model",
     "tok2vec_transformer": "ml.transformer.model",
-    "on_gpu": "ml.mixed_precision",
     "freeze_layers": "training.freezing",
     "load_frozen": "training.freezing",
     "GroupedAdam": "training.optimizer",

@@ -75,10 +75,9 @@ def gpu():
 
 SPANS = {"@span_getters": "spacy-transformers.strided_spans.v1", "window": 128, "stride": 96}
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-ON_GPU = {"@misc": "spacy-crf-ner.on_gpu.v1"}
 
 
-def pipeline(tiny_transformer, mixed_precision=ON_GPU, heads=("crf_ner",)):
+def pipeline(tiny_transformer, mixed_precision="auto", heads=("crf_ner",)):
     nlp = spacy.blank("en")
     transformer = {"@architectures": "spacy-crf-ner.TransformerModel.v1", "get_spans": SPANS}
     transformer |= {"name": tiny_transformer, "mixed_precision": mixed_precision}

@@ -55,9 +55,9 @@ def bilstm_crf(
     decoder: "crf" learns transitions, and gives illegal tag sequences zero probability. "softmax"
         scores each token independently. Both predict a legal sequence.
     skip: The layers above the recurrent encoder also read the token vectors, beside its output.
-    mixed_precision: True trains in bfloat16 on a GPU of compute capability 8.0 or later, and in
-        float16 on an older one, with scaled gradients; "bf16" is an error there. It has no effect
-        on a CPU, on the CRF, and in bfloat16 on the recurrent encoder.
+    mixed_precision: True or "auto" trains in bfloat16 on a GPU of compute capability 8.0 or later,
+        and in float16 on an older one, with scaled gradients; "bf16" is an error there. It has no
+        effect on a CPU, on the CRF, and in bfloat16 on the recurrent encoder.
     precision: The precision of the recurrent encoder in prediction: "fp32", "bf16", "fp16" on a
         GPU, or "auto" for a fast one on this hardware; None for the precision of its weights.
         `spacy_crf_ner.accelerate` sets it. It does not affect training.

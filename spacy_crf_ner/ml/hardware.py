@@ -144,6 +144,8 @@ def _cpu() -> Device:
         why = f"a layer of {SIZES[0]} x {SIZES[1]} takes {times} microseconds"
     else:
         auto = "fp32"
+    fastest = fastest_precision(torch.device("cpu"), SIZES, int8=False)
+    trained = "bfloat16, which is faster," if fastest == "bf16" else "float32"
     return Device(
         f"CPU: {_cpu_name()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads of torch"
         f"{sets}",
@@ -153,7 +155,7 @@ def _cpu() -> Device:
             "fp16": "no: for GPUs",
             "int8": int8 if has_int8() or not has_onnx() else slow,
             "auto": f"{auto}: {why}",
-            "training": 'float32; mixed_precision = "bf16" for a transformer in bfloat16',
+            "training": f'float32; {trained} for a transformer with mixed_precision = "auto"',
         },
     )
 
@@ -178,7 +180,7 @@ def _gpu(number: int) -> Device:
             "fp16": "yes",
             "int8": "no: for CPUs",
             "auto": f"{auto}: {'has the range of float32' if fast else 'bf16 would be emulated'}",
-            "training": "float32; mixed_precision = true for "
+            "training": 'float32; mixed_precision = "auto" for '
             + ("bfloat16" if fast else "float16, with scaled gradients"),
         },
     )

@@ -1,7 +1,7 @@
 """Mixed precision training of the torch modules that thinc's shims hold.
 
 This package uses three private attributes of thinc's PyTorchShim: `_mixed_precision` here, `_model`
-here and in precision.py, `_grad_scaler` here and in training/distributed/sync.py.
+and `_grad_scaler` here and in precision.py, and `_grad_scaler` in training/distributed/sync.py.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,9 +14,11 @@ from torch import nn
 
 from ..input_error import InputError
 from .memory import limit_kernel_cache
+from .precision import fastest_precision, largest_weight
 from .threads import use_one_thread_after_fork
+from .torch_internals import has_fast_bf16
 
-MixedPrecision = bool | Literal["bf16"]
+MixedPrecision = bool | Literal["bf16", "auto"]
 
 
 # The first scale of gradients in float16, which ends at 65,504. Losses are sums over tokens: with
@@ -26,48 +28,26 @@ FIRST_SCALE = 2.0**3
 
 
 def on_gpu() -> bool:
-    """Return whether a GPU is in use: `spacy-crf-ner.on_gpu.v1`, a value for `mixed_precision`."""
+    """Return whether a GPU is in use."""
     return bool(get_torch_default_device().type == "cuda")
 
 
-def has_fast_bf16() -> bool:
-    """Return whether the GPU computes in bfloat16; older ones emulate it."""
-    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-
-
-def in_bfloat16(mixed_precision: MixedPrecision) -> bool:
-    """Return whether this setting is bfloat16 on the device in use."""
-    return mixed_precision == "bf16" or (mixed_precision is True and on_gpu() and has_fast_bf16())
+def in_bfloat16(mixed_precision: MixedPrecision) -> bool | None:
+    """Return whether this setting is bfloat16 on the device in use; None to measure the speed."""
+    if mixed_precision == "auto" and not on_gpu():
+        return None
+    return mixed_precision == "bf16" or (bool(mixed_precision) and on_gpu() and has_fast_bf16())
 
 
 def in_float16(mixed_precision: MixedPrecision) -> bool:
     """Return whether this setting is float16, with scaled gradients, on the device in use."""
-    return mixed_precision is True and on_gpu() and not has_fast_bf16()
+    return mixed_precision in (True, "auto") and on_gpu() and not has_fast_bf16()
 
 
 def module_of(shim: Any) -> nn.Module | None:
     """Return the torch module of a shim; None if it has none, or not yet."""
     module = getattr(shim, "_model", None)
     return module if isinstance(module, nn.Module) else None
-
-
-def update_together(shim: PyTorchShim, optimizer: Any) -> bool:
-    """Update all weights of a module on a GPU at once, if the optimizer has `update_together`.
-
-    Returns whether it did. thinc updates one array at a time, in eleven kernels.
-    """
-    update = getattr(optimizer, "update_together", None)
-    if update is None or shim.device.type != "cuda":
-        return False
-    named = shim._model.named_parameters()
-    learning = {(shim.id, name): weights for name, weights in named if weights.grad is not None}
-    if learning:
-        # After an overflow, no weights are updated.
-        if not shim._grad_scaler.found_inf and not update(learning):
-            return False
-        torch._foreach_zero_([weights.grad for weights in learning.values()])
-    shim._grad_scaler.update()  # type: ignore[no-untyped-call]
-    return True
 
 
 class MixedPrecisionShim(PyTorchShim):
@@ -77,10 +57,19 @@ class MixedPrecisionShim(PyTorchShim):
     gradients of all weights after it. To accumulate gradients over several passes, this shim first
     scales the existing gradients, so that thinc unscales old and new ones together.
 
-    bf16: Train in bfloat16. Weights and gradients stay in float32 and need no scaling.
+    bf16: Train in bfloat16. Weights and gradients stay in float32 and need no scaling. None: if it
+        is faster, which a CPU with instructions for it measures before the first update.
     """
 
-    bf16 = False
+    bf16: bool | None = False
+
+    @property
+    def trains_in_bf16(self) -> bool:
+        """Whether it trains in bfloat16, which is measured once if it depends on the speed."""
+        if self.bf16 is None:
+            sizes = largest_weight(self._model)
+            self.bf16 = bool(sizes and fastest_precision(self.device, sizes, int8=False) == "bf16")
+        return self.bf16
 
     def begin_update(self, inputs: ArgsKwargs) -> tuple[Any, Callable[[ArgsKwargs], ArgsKwargs]]:
         """Return the outputs and a callback for the backward pass.
@@ -89,7 +78,7 @@ class MixedPrecisionShim(PyTorchShim):
         """
         use_one_thread_after_fork()
         limit_kernel_cache()
-        with self._autocast() if self.bf16 else nullcontext():
+        with self._autocast() if self.trains_in_bf16 else nullcontext():
             outputs, backprop = super().begin_update(inputs)
 
         def accumulate(d_outputs: ArgsKwargs) -> ArgsKwargs:

@@ -18,10 +18,15 @@ from torch import nn
 
 from ..input_error import InputError
 from .memory import keep_storage
-from .mixed_precision import has_fast_bf16, update_together
 from .onnx_export import OnnxModule, has_onnx
 from .threads import use_one_thread_after_fork
-from .torch_internals import PackedLinear, has_bf16, has_int8, has_packed_linear
+from .torch_internals import (
+    PackedLinear,
+    has_bf16,
+    has_fast_bf16,
+    has_int8,
+    has_packed_linear,
+)
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16", "int8")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}  # not of int8
@@ -205,7 +210,7 @@ class PredictionShim(PyTorchShim):
             gets copies, as the shim sets its own to zero.
         """
         self.invalidate()
-        if update_together(self, optimizer):
+        if _update_together(self, optimizer):
             return
         if not isinstance(optimizer, Optimizer):
             collect: Any = optimizer
@@ -245,3 +250,22 @@ class PredictionShim(PyTorchShim):
     def take_new_id(self) -> None:
         """Let optimizers treat the weights as new ones: they keep moments by the id."""
         self.id = Shim(None).id
+
+
+def _update_together(shim: PyTorchShim, optimizer: Any) -> bool:
+    """Update all weights of a module on a GPU at once, if the optimizer has `update_together`.
+
+    Returns whether it did. thinc updates one array at a time, in eleven kernels.
+    """
+    update = getattr(optimizer, "update_together", None)
+    if update is None or shim.device.type != "cuda":
+        return False
+    named = shim._model.named_parameters()
+    learning = {(shim.id, name): weights for name, weights in named if weights.grad is not None}
+    if learning:
+        # After an overflow, no weights are updated.
+        if not shim._grad_scaler.found_inf and not update(learning):
+            return False
+        torch._foreach_zero_([weights.grad for weights in learning.values()])
+    shim._grad_scaler.update()  # type: ignore[no-untyped-call]
+    return True

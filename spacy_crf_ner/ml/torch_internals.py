@@ -24,6 +24,11 @@ def has_bf16() -> bool:
     return cpu_has("avx512_bf16", "amx_bf16")
 
 
+def has_fast_bf16() -> bool:
+    """Whether the GPU computes in bfloat16; older ones emulate it."""
+    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+
+
 def has_int8() -> bool:
     """Whether the CPU has int8 instructions."""
     return cpu_has("avx512_vnni", "avx_vnni", "amx_int8")

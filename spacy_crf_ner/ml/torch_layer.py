@@ -194,7 +194,7 @@ class TorchShim(MixedPrecisionShim, PredictionShim):
             serialize_model=_serialize,
             deserialize_model=partial(_deserialize, build),
         )
-        self.bf16 = on_gpu() and in_bfloat16(mixed_precision)
+        self.bf16 = bool(on_gpu() and in_bfloat16(mixed_precision))
         self.build = build
 
     def build_module(self, **dims: int) -> None:

@@ -14,6 +14,7 @@ from thinc.api import Adam, Optimizer
 from torch import Tensor
 
 from pipelines import make_examples
+from spacy_crf_ner.ml import precision
 
 OURS, THEIRS = "spacy-crf-ner.TransformerModel.v1", "spacy-transformers.TransformerModel.v3"
 
@@ -153,6 +154,27 @@ def test_in_bfloat16_gradients_are_nearly_those_of_float32(tiny_transformer: str
     assert not torch.equal(mixed[words], plain[words])
     flat = [torch.cat([g.reshape(-1) for g in each.values()]) for each in (mixed, plain)]
     assert torch.cosine_similarity(*flat, dim=0) > 0.99
+
+
+@pytest.mark.parametrize(
+    "has_bf16, seconds, expected", [(True, 1.0, "bf16"), (True, 2.0, False), (False, 1.0, False)]
+)
+def test_auto_is_bfloat16_where_that_is_faster(
+    tiny_transformer: str,
+    has_bf16: bool,
+    seconds: float,
+    expected: bool | str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(precision, "has_bf16", lambda: has_bf16)
+    monkeypatch.setattr(precision, "measure_linear", lambda *_: {"fp32": 2.0, "bf16": seconds})
+    found = gradients(pipeline(tiny_transformer, OURS, mixed_precision="auto"))
+    same = gradients(pipeline(tiny_transformer, OURS, mixed_precision=expected))
+    other = gradients(
+        pipeline(tiny_transformer, OURS, mixed_precision=False if expected else "bf16")
+    )
+    assert all(torch.equal(found[name], same[name]) for name in same)
+    assert not all(torch.equal(found[name], other[name]) for name in other)
 
 
 def test_what_was_trained_in_bfloat16_predicts_in_float32(tiny_transformer: str) -> None:

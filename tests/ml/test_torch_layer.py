@@ -145,7 +145,7 @@ def test_bfloat16_on_a_gpu_without_it_is_an_error_in_training_alone(
         shim.begin_update(inputs)
 
 
-@pytest.mark.parametrize("mixed_precision", [True, "bf16"])
+@pytest.mark.parametrize("mixed_precision", [True, "bf16", "auto"])
 @pytest.mark.parametrize("gpu", [True, False])
 def test_the_head_takes_the_setting_on_a_gpu_alone(
     mixed_precision: MixedPrecision, gpu: bool, monkeypatch: pytest.MonkeyPatch
@@ -157,7 +157,9 @@ def test_the_head_takes_the_setting_on_a_gpu_alone(
     crf_ner: Any = spacy.blank("en").add_pipe("crf_ner", config={"model": model})
     shim = crf_ner.model.get_ref("output_layer").shims[0]
     assert shim.bf16 == (gpu and mixed_precision == "bf16")
-    assert shim._mixed_precision == shim._grad_scaler._enabled == (gpu and mixed_precision is True)
+    assert (
+        shim._mixed_precision == shim._grad_scaler._enabled == (gpu and mixed_precision != "bf16")
+    )
 
 
 # Threads

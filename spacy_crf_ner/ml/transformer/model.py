@@ -69,7 +69,8 @@ def transformer_model(
 
     mixed_precision: True trains in bfloat16 on a GPU of compute capability 8.0 or later, and in
         float16 on an older one, with scaled gradients; it has no effect on a CPU. "bf16" trains in
-        bfloat16, also on a CPU, where it is faster with AMX.
+        bfloat16, also on a CPU. "auto" is True on a GPU, and "bf16" on a CPU where it is faster,
+        which is measured before the first update.
     precision: The precision of prediction: "fp32", "bf16", "fp16", "int8", or "auto" for a fast one
         on this hardware. Windows of similar length then share a batch, and only the last hidden
         state is computed. None predicts as spacy-transformers does. It does not affect training.

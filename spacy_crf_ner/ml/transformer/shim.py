@@ -37,7 +37,7 @@ class TransformerShim(MixedPrecisionShim, PredictionShim, HFShim):
             output, backprop = self._begin_in_batches(inputs, rows)
         else:
             output, backprop = super().begin_update(inputs)
-        if self.bf16:
+        if self.trains_in_bf16:
             output = type(output)(**{name: _to_float32(value) for name, value in output.items()})
         return output, backprop
 
@@ -59,7 +59,7 @@ class TransformerShim(MixedPrecisionShim, PredictionShim, HFShim):
         mask = inputs.kwargs["attention_mask"]
         outputs, cells = [], []
         # In one autocast, which casts the weights once.
-        with self._autocast() if self.bf16 else nullcontext():
+        with self._autocast() if self.trains_in_bf16 else nullcontext():
             for batch in rows:
                 steps = torch.arange(int(mask[batch[0]].sum()))
                 own = {name: given[batch, : len(steps)] for name, given in inputs.kwargs.items()}
