@@ -29,7 +29,9 @@ class Trainee(NamedTuple):
 
 
 TRAINEES = (
-    Trainee("crf_ner", "transformer"),
+    Trainee(
+        "crf_ner, fp32", "transformer", {"components.transformer.model.mixed_precision": "false"}
+    ),
     Trainee(
         "crf_ner, bf16",
         "transformer",
