@@ -47,7 +47,8 @@ class Selection:
     The result is the same as if all units were sorted: it does not depend on the order in which
     they are added, or on the division of a corpus into parts whose selections are added. At most
     `repeats` units have the same surface, so that similar ones are not all chosen; this is a
-    matroid, for which dropping the worst unit that breaks a limit is optimal.
+    matroid, for which dropping the worst unit that breaks a limit is optimal. Units with the same
+    id are expected to have the same surface.
 
     n: The number of units with high scores. aside: The size of the random sample.
     repeats: 0 for no limit.
