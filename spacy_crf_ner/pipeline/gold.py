@@ -91,22 +91,17 @@ def warn_of_misaligned(name: str) -> None:
 
 
 def _tags(gold: Doc, ents: Sequence[Span], scheme: TagScheme) -> NDArray[np.int64]:
-    """Convert entities to tag ids of the gold tokens, as `get_aligned_ner` does."""
-    tags = np.where(outside_tokens(gold), TAG_OUTSIDE, TAG_MISSING)
+    """Convert entities to tag ids of the gold tokens, as `get_aligned_ner` does.
+
+    A blocked token is not annotated. Whitespace is outside if any token is annotated.
+    """
+    iob, is_space = gold.to_array([ENT_IOB, IS_SPACE]).T
+    outside = (iob == IOB_OUTSIDE) | ((is_space != 0) & iob.any())
+    tags = np.where(outside, TAG_OUTSIDE, TAG_MISSING)
     if ents:
         spans = [(ent.start, ent.end, scheme.numbers[ent.label_]) for ent in ents]
         write_tags(tags, Spans(*np.array(spans).T), scheme)
     return tags
-
-
-def outside_tokens(gold: Doc) -> NDArray[np.bool_]:
-    """Mark the tokens that are outside of entities, (T,); a blocked one is not annotated.
-
-    Whitespace is outside if any token is annotated.
-    """
-    iob, is_space = gold.to_array([ENT_IOB, IS_SPACE]).T
-    outside: NDArray[np.bool_] = (iob == IOB_OUTSIDE) | ((is_space != 0) & iob.any())
-    return outside
 
 
 def write_tags(tags: NDArray[np.int64], spans: Spans, scheme: TagScheme) -> None:
