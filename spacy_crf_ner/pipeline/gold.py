@@ -5,7 +5,7 @@ Axes: T predicted tokens.
 
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 
 from ..input_error import InputError
-from ..tags import TAG_MISSING, TAG_OUTSIDE, Spans, TagMask, TagScheme
+from ..tags import TAG_MISSING, TAG_OUTSIDE, Spans, TagScheme
 from .preset import IOB_OUTSIDE
 
 
@@ -143,16 +143,6 @@ def keep_edges(
     free[before] &= ~scheme.continues.T[gold[before + 1]]
     edges[after] = edges[before] = True
     return np.where(missing & edges, TAG_OUTSIDE, gold), free
-
-
-def negative_spans(eg: Example, key: str | None, scheme: TagScheme, name: str) -> Iterator[TagMask]:
-    """Find the tag sequences without each negative span (see `TagScheme.exclusion_mask`).
-
-    The label "O" means that at least one token of the span is in an entity. Arguments, and errors:
-    as for `aligned_negatives`.
-    """
-    for span in aligned_negatives(eg, key, (*scheme.tags[:1], *scheme.labels), name):
-        yield scheme.exclusion_mask(span.start, span.end, span.label_, len(eg.predicted))
 
 
 def aligned_negatives(
