@@ -32,9 +32,8 @@ from .gold import (
     warn_of_misaligned,
     write_tags,
 )
-from .interval_scheduling import Candidate
+from .interval_scheduling import Candidate, assign_layers
 from .label_sets import require_annotated, unannotated
-from .layers import assign_layers
 from .overlapping_posterior import ANY, OverlappingPosterior
 from .platt_scaling import PlattScaling
 from .posterior import Posterior
