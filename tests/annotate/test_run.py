@@ -17,7 +17,7 @@ from spacy.util import ignore_error
 
 from spacy_crf_ner.annotate import Settings, WorkerError, shards, worker
 from spacy_crf_ner.annotate import run as module
-from spacy_crf_ner.annotate.fingerprint import versions
+from spacy_crf_ner.annotate.fingerprint import PACKAGES
 from spacy_crf_ner.annotate.output_folder import ShardFolder, ShardReport, write_report
 from spacy_crf_ner.annotate.run import Run
 from spacy_crf_ner.annotate.shards import Shard
@@ -212,7 +212,7 @@ def test_the_precision_of_a_transformer_is_what_it_predicts_in(tiny_transformer,
     assert worker.load_model("auto", -1, model="m") is None
 
 
-@pytest.mark.parametrize("package", versions())
+@pytest.mark.parametrize("package", PACKAGES)
 def test_other_versions_do_not_continue_a_run(model, corpus, tmp_path, package):
     output = tmp_path / "out"
     execute(model, corpus, output)
