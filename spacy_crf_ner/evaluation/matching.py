@@ -63,6 +63,19 @@ def annotated(pipe: "CRFEntityRecognizer", examples: Sequence[Example]) -> list[
     return [Example(doc, eg.reference) for doc, eg in zip(docs, examples)]
 
 
+def span_probabilities(
+    pipe: "CRFEntityRecognizer", doc: Doc, ents: Sequence[Entity]
+) -> dict[Entity, float]:
+    """Compute the probability that each entity is one of a doc.
+
+    It is 0 if the tokens or labels of the model do not allow the entity.
+    """
+    spans = {ent: doc.char_span(*ent.span, ent.label) for ent in ents if ent.label in pipe.labels}
+    possible = {ent: span for ent, span in spans.items() if span is not None}
+    found = dict(zip(possible, pipe.span_posteriors(doc, possible.values())))
+    return dict.fromkeys(ents, 0.0) | found
+
+
 def collect_entities(examples: Iterable[Example], key: str | None = None) -> list[DocEntities]:
     """Read the gold and the predicted entities of examples.
 
