@@ -50,8 +50,8 @@ def annotate_frames(
     characters of the text, including all overlapping entities, sorted by start, end and label;
     "error", why the document could not be annotated, or None; with `docs`
     also "doc", bytes. Its `.attrs["words"]` is the number of tokens.
-    Raises InputError for a frame without texts, or with columns of these names; and OSError,
-    MemoryError and errors of a GPU, which are not errors of a document.
+    Raises InputError for a frame without texts, or with columns of these names, and for sizes that
+    are too small; and OSError, MemoryError and errors of a GPU, which are not errors of a document.
     """
     from pandas import Series
 
