@@ -155,17 +155,18 @@ def _predicted(doc: Doc, key: str | None) -> list[Entity]:
     ents = [entity(ent, ent._.confidence if has_confidence else None) for ent in doc.ents]
     if key is None or key not in doc.spans:
         return ents if key is None else []
-    # Preset entities have the score 1.0, but no confidence.
-    preset = {ent._replace(confidence=1.0) for ent in ents if ent.confidence is None}
     group = doc.spans[key]
     scores = group.attrs.get("scores", ())
     if len(scores) != len(group):  # another component has replaced the spans
         scores = [None] * len(group)
-    found = {entity(span, None if p is None else float(p)) for span, p in zip(group, scores)}
-    return sorted(
-        (ent._replace(confidence=None) if ent in preset else ent for ent in found),
-        key=lambda ent: ent[:3],
-    )
+    found: dict[Entity, float | None] = {}
+    for span, p in zip(group, scores):
+        same = entity(span)
+        found[same] = None if p is None else max(float(p), found.get(same) or float(p))
+    for ent in ents:  # preset entities have the score 1.0, but no confidence
+        if ent.confidence is None and found.get(ent) == 1.0:
+            found[ent] = None
+    return [ent._replace(confidence=p) for ent, p in sorted(found.items())]
 
 
 def entity(span: Span, confidence: float | None = None) -> Entity:
