@@ -372,6 +372,14 @@ def test_frames_with_other_columns_are_refused(columns, message) -> None:
         next(annotate_frames([frame], RULED))
 
 
+@pytest.mark.parametrize("columns", [[0], ["0", "0"], ["0", "0", "b"], [("0", "")]])
+def test_a_name_that_is_not_one_columns_is_refused(columns) -> None:
+    frame = pd.DataFrame([["x"] * len(columns)])
+    frame.columns = pd.Index(columns, tupleize_cols=False)
+    with pytest.raises(InputError, match=r"text_column: expected .* got '0'"):
+        next(annotate_frames([frame], RULED, text_column="0"))
+
+
 @pytest.mark.parametrize("sizes", [{"max_characters": 0}, {"batch_size": -1}])
 def test_sizes_that_are_too_small_are_refused(sizes) -> None:
     """A text in chunks of no characters has no end."""
