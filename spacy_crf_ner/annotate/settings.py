@@ -14,7 +14,8 @@ class Settings(NamedTuple):
     """How documents are read, annotated and written.
 
     format: Format of the shards, one of FORMATS.
-    text_column, id_column: Columns of the input; a missing id becomes file and line.
+    text_column, id_column: Columns of the input. A missing id, or null, becomes file and line; in
+        the format "parquet", null stays.
     whole_files: Read a .txt file as one document, instead of one per line.
     keep_text: Also write the texts; the format "spacy" always has them.
     shard_size: Maximum number of documents in a shard.

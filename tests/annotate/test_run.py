@@ -405,6 +405,15 @@ def test_parquet_with_a_column_of_entities_is_refused_and_written_empty(model, t
     assert pyarrow.parquet.read_table(shard).num_rows == 0
 
 
+def test_a_null_id_fits_the_type_of_its_column(model, tmp_path):
+    table = pyarrow.table({"id": [7, None], "text": ["in Hanoi", "in Hue"]})
+    pyarrow.parquet.write_table(table, tmp_path / "in.parquet")
+    summary = execute(model, str(tmp_path / "in.parquet"), tmp_path / "out", format="parquet")
+    assert (summary["out"], summary["errors"]) == (2, 0)
+    (shard,) = (tmp_path / "out").glob("*.parquet")
+    assert pyarrow.parquet.read_table(shard)["id"].to_pylist() == [7, None]
+
+
 def test_an_id_that_is_not_a_number_is_null_in_the_errors(model, tmp_path):
     table = pyarrow.table({"id": [float("nan")], "text": ["poison"]})
     pyarrow.parquet.write_table(table, tmp_path / "in.parquet")
