@@ -1,5 +1,6 @@
 """Docs and spaCy's binary formats of them."""
 
+import os
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterable, Iterator
@@ -16,14 +17,15 @@ SUFFIX = ".spacy"
 def find_docbins(path: Path) -> list[Path]:
     """Return the .spacy files of a folder, ordered by name; for a file, return only this file.
 
-    As in `spacy train`, names that begin with a dot are skipped.
+    As in `spacy train`, links are followed, and names that begin with a dot are skipped.
 
     Raises CorpusError for a folder without .spacy files.
     """
     if not path.is_dir():
         return [path]
     # A large part may itself be a folder named train.spacy.
-    found = (each for each in path.rglob(f"*{SUFFIX}") if each.is_file())
+    folders = ((Path(folder), names) for folder, _, names in os.walk(path, followlinks=True))
+    found = (folder / name for folder, names in folders for name in names if name.endswith(SUFFIX))
     if files := sorted(each for each in found if not _is_hidden(each.relative_to(path))):
         return files
     raise CorpusError(

@@ -1,8 +1,9 @@
 """Packages that only an extra installs: what needs them imports them when it is used."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from .input_error import InputError
@@ -52,6 +53,15 @@ def require(extra: str) -> None:
     with required(extra):
         for package in sorted(PACKAGES[extra]):
             import_module(package)
+
+
+def versions(packages: Iterable[str]) -> dict[str, str | None]:
+    """Return the versions of packages, None for those that are not installed."""
+    found: dict[str, str | None] = dict.fromkeys(packages)
+    for package in found:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
 
 
 def __getattr__(name: str) -> Any:

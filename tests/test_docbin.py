@@ -9,8 +9,9 @@ import pytest
 import spacy
 import srsly
 from spacy.tokens import Doc, DocBin
+from spacy.training.corpus import walk_corpus
 
-from spacy_crf_ner.docbin import find_encoders_once, read_docbin
+from spacy_crf_ner.docbin import find_docbins, find_encoders_once, read_docbin
 from spacy_crf_ner.input_error import InputError
 
 VOCAB = spacy.blank("en").vocab
@@ -65,6 +66,20 @@ def test_a_folder_may_hold_a_folder_with_the_name_of_a_file(file: Path, tmp_path
     for folder in (parts, parts.parent):
         total, docs = read_docbin(folder, VOCAB)
         assert total == len(list(docs)) == 4
+
+
+def test_links_are_followed_as_in_spacy_train(file: Path, tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    for name in ("stored/part", ".hidden"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "a.spacy").write_bytes(file.read_bytes())
+    corpus.mkdir()
+    for name in ("stored", ".hidden"):
+        (corpus / name).symlink_to(tmp_path / name)
+    (corpus / "b.spacy").symlink_to(file)
+    assert [*map(str, find_docbins(corpus))] == [*map(str, walk_corpus(corpus, ".spacy"))]
+    total, docs = read_docbin(corpus, VOCAB)
+    assert total == len(list(docs)) == 4
 
 
 def test_a_doc_whose_strings_are_missing_is_named(file: Path) -> None:

@@ -9,6 +9,8 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+import spacy
+import thinc
 
 from helpers import blocking
 from spacy_crf_ner import extras
@@ -78,3 +80,12 @@ def test_each_entry_point_of_torch_is_found() -> None:
         assert getattr(extras, name).__name__ == name
     with pytest.raises(AttributeError, match="no attribute 'other'"):
         extras.other  # noqa: B018
+
+
+def test_versions_are_those_that_packages_have_themselves() -> None:
+    found = extras.versions(["spacy", "no-such-package", "thinc"])
+    assert found == {
+        "spacy": spacy.__version__,
+        "no-such-package": None,
+        "thinc": thinc.__version__,
+    }

@@ -50,8 +50,8 @@ def annotate_frames(
     characters of the text, including all overlapping entities, sorted by start, end and label;
     "error", why the document could not be annotated, or None; with `docs`
     also "doc", bytes. Its `.attrs["words"]` is the number of tokens.
-    Raises InputError for a frame without texts, or with columns of these names; and OSError,
-    MemoryError and errors of a GPU, which are not errors of a document.
+    Raises InputError for a frame without texts, or with columns of these names, and for sizes that
+    are too small; and OSError, MemoryError and errors of a GPU, which are not errors of a document.
     """
     from pandas import Series
 
@@ -74,13 +74,14 @@ def annotate_frames(
 
 
 def _require_columns(frame: "DataFrame", text_column: str, added: Iterable[str]) -> None:
-    columns = [str(name) for name in frame.columns]
-    if text_column not in columns:
+    columns = [*frame.columns]
+    names = [name for name in columns if isinstance(name, str)]
+    if names.count(text_column) != 1:
         raise InputError(
-            f"text_column: expected a column of the frame, which has {columns}, got "
+            f"text_column: expected a column that the frame has once, of {columns}, got "
             f"{text_column!r}. Set it to the column with the texts."
         )
-    if taken := [name for name in columns if name in added]:
+    if taken := [name for name in names if name in added]:
         raise InputError(
             f"expected a frame without the columns {[*added]}, which are added, got {taken}. "
             "Rename them."

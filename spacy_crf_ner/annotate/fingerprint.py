@@ -1,19 +1,18 @@
 """Fingerprints of runs: everything that the output depends on."""
 
 import hashlib
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from spacy.util import get_package_path, is_package
 
+from ..extras import versions
 from ..input_error import InputError
 from .inputs import Sources
 from .settings import Settings
 
 # Packages whose versions may change predictions. An exported pipeline runs without torch.
-_PACKAGES = (
+PACKAGES = (
     "spacy-crf-ner",
     "spacy",
     "thinc",
@@ -36,17 +35,8 @@ def make_fingerprint(model: str, sources: Sources, settings: Settings) -> dict[s
         "model": _digest(_find_model(model)),
         "input": [[each.name, each.kind, each.size, each.modified] for each in sources.sources],
         **settings._asdict(),
-        "versions": versions(),
+        "versions": versions(PACKAGES),
     }
-
-
-def versions() -> dict[str, str | None]:
-    """Return the versions of what may change predictions, None for what is not installed."""
-    found: dict[str, str | None] = dict.fromkeys(_PACKAGES)
-    for package in _PACKAGES:
-        with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
 
 
 def has_auto_precision(model: str) -> bool:

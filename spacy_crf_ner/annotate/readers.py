@@ -130,7 +130,7 @@ def read_texts(
 
 def _complete(item: Item, row: Row, kind: str, settings: Settings) -> None:
     """Add a missing id to a row; reject it if it has no text."""
-    column = settings.text_column
+    column, id_column = settings.text_column, settings.id_column
     if not all(map(is_text, row)):
         item.reason = f"expected names of columns in Unicode, got {shorten([*row])}"
     elif column not in row:
@@ -138,11 +138,12 @@ def _complete(item: Item, row: Row, kind: str, settings: Settings) -> None:
     elif kind not in DOCBINS and not is_text(row[column]):
         item.reason = f"expected text in {column!r}, got {shorten(row[column])}"
     if item.reason:
-        item.id, item.row = row.get(settings.id_column), None
-    else:
-        row.setdefault(
-            settings.id_column, item.file if item.line is None else f"{item.file}:{item.line}"
-        )
+        item.id, item.row = row.get(id_column), None
+        return
+    # A column of a written table has one type, which null fits.
+    stays = settings.format == "parquet" and id_column in row
+    if row.get(id_column) is None and not stays:
+        row[id_column] = item.file if item.line is None else f"{item.file}:{item.line}"
 
 
 def require_text_column(source: Source, text_column: str) -> None:

@@ -16,6 +16,7 @@ from spacy.vocab import Vocab
 
 from .chunking import MAX_CHARACTERS, Chunk, chunk_text, merge_entities
 from .entities import Groups, group_entities, join_groups, overlapping_keys
+from .settings import require_sizes
 
 # Maximum numbers of characters and of documents in a batch.
 BATCH_CHARACTERS = 50_000
@@ -137,8 +138,10 @@ def process(
 
     work: Stores its result in the parts of a batch. A document for which it fails gets the error.
 
-    Returns the parts of each document. Raises errors of the machine.
+    Returns the parts of each document. Raises InputError for sizes that are too small, and errors
+    of the machine.
     """
+    require_sizes(batch_size=batch_size, max_characters=max_characters)
 
     def work_on_rest(batch: Sequence[Part]) -> None:
         # Another chunk of the document may have failed.

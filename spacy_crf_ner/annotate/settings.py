@@ -7,13 +7,15 @@ from .chunking import MAX_CHARACTERS
 
 FORMATS = ("jsonl", "parquet", "spacy")
 ENTITIES = "entities"  # the new column
+LEAST = {"shard_size": 1, "batch_size": 0, "max_characters": 1}
 
 
 class Settings(NamedTuple):
     """How documents are read, annotated and written.
 
     format: Format of the shards, one of FORMATS.
-    text_column, id_column: Columns of the input; a missing id becomes file and line.
+    text_column, id_column: Columns of the input. A missing id, or null, becomes file and line; in
+        the format "parquet", null stays.
     whole_files: Read a .txt file as one document, instead of one per line.
     keep_text: Also write the texts; the format "spacy" always has them.
     shard_size: Maximum number of documents in a shard.
@@ -45,7 +47,13 @@ def require_settings(settings: Settings) -> None:
             f"text_column, id_column: expected two names other than {ENTITIES!r}, which is added, "
             f"got {columns[0]!r} and {columns[1]!r}. Choose other columns."
         )
-    for name, least in {"shard_size": 1, "batch_size": 0, "max_characters": 1}.items():
-        value = getattr(settings, name)
-        if value < least:
-            raise InputError(f"{name}: expected {least} or more, got {value}. Use a larger one.")
+    require_sizes(**{name: getattr(settings, name) for name in LEAST})
+
+
+def require_sizes(**sizes: int) -> None:
+    """Raise InputError for settings in `LEAST` that are too small."""
+    for name, value in sizes.items():
+        if value < LEAST[name]:
+            raise InputError(
+                f"{name}: expected {LEAST[name]} or more, got {value}. Use a larger one."
+            )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from spacy.tokens import Doc, Span
 
-from ..pipeline.layers import assign_layers
+from ..pipeline.interval_scheduling import assign_layers
 from ..pipeline.preset import IOB_MISSING
 
 MAX_LAYERS = 3  # the shares of entities in 1 to 3 layers are reported

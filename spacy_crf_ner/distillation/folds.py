@@ -8,9 +8,10 @@ from pathlib import Path
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin
 
-from ..annotate.fingerprint import versions
+from ..annotate.fingerprint import PACKAGES
 from ..atomic import atomic_write
 from ..docbin import read_docbin
+from ..extras import versions
 from ..input_error import InputError
 from ..ml.onnx_shim import require_trainable
 from ..pipeline.calibrated_pipe import read_by_earlier
@@ -58,7 +59,7 @@ class FoldTeachers:
         digest = blake2b(DocBin(docs=self.docs, store_user_data=True).to_bytes(), digest_size=8)
         settings = [f"{folds}", *(teacher.pipe.name for teacher in teachers)]
         settings += [config.to_str() for config in self.configs]
-        settings.append(json.dumps(versions()))
+        settings.append(json.dumps(versions(PACKAGES)))
         digest.update("\n".join(settings).encode())
         self.folder = output / digest.hexdigest()
         self.files = [self.folder / f"fold-{fold}.spacy" for fold in range(folds)]

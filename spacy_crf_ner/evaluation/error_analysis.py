@@ -1,17 +1,14 @@
 """Error analysis: confusion of labels, and each error in its context."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from spacy.language import Language
 from spacy.tokens import Doc
 
 from ..pipeline.lookup import recognizer, sets_entities_alone
-from .matching import DocEntities, Entity, Match
-
-if TYPE_CHECKING:
-    from ..pipeline.crf_ner import CRFEntityRecognizer
+from .matching import DocEntities, Entity, Match, span_probabilities
 
 KINDS = ("wrong type", "wrong boundary", "wrong type and boundary", "missed", "spurious")
 CONTEXT = 60  # characters on either side, at most
@@ -82,18 +79,16 @@ def missed_probabilities(
         return None
     pipe = recognizer(nlp, name)
     missed = [[g for g, p in of_doc if g and p is None] for of_doc in matches]
-    return [_of_doc(pipe, doc, ents) for doc, ents in zip(docs, missed)]
+    return [
+        span_probabilities(pipe, _without_entities(doc), ents) if ents else {}
+        for doc, ents in zip(docs, missed)
+    ]
 
 
-def _of_doc(pipe: "CRFEntityRecognizer", doc: Doc, ents: Sequence[Entity]) -> Probabilities:
-    if not ents:
-        return {}
+def _without_entities(doc: Doc) -> Doc:
     bare = doc.copy()
     bare.set_ents([], default="missing")
-    spans = {ent: bare.char_span(*ent.span, ent.label) for ent in ents if ent.label in pipe.labels}
-    possible = {ent: span for ent, span in spans.items() if span is not None}
-    found = dict(zip(possible, pipe.span_posteriors(bare, possible.values())))
-    return dict.fromkeys(ents, 0.0) | found
+    return bare
 
 
 def _kind(g: Entity | None, p: Entity | None) -> str | None:

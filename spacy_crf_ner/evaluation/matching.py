@@ -63,6 +63,19 @@ def annotated(pipe: "CRFEntityRecognizer", examples: Sequence[Example]) -> list[
     return [Example(doc, eg.reference) for doc, eg in zip(docs, examples)]
 
 
+def span_probabilities(
+    pipe: "CRFEntityRecognizer", doc: Doc, ents: Sequence[Entity]
+) -> dict[Entity, float]:
+    """Compute the probability that each entity is one of a doc.
+
+    It is 0 if the tokens or labels of the model do not allow the entity.
+    """
+    spans = {ent: doc.char_span(*ent.span, ent.label) for ent in ents if ent.label in pipe.labels}
+    possible = {ent: span for ent, span in spans.items() if span is not None}
+    found = dict(zip(possible, pipe.span_posteriors(doc, possible.values())))
+    return dict.fromkeys(ents, 0.0) | found
+
+
 def collect_entities(examples: Iterable[Example], key: str | None = None) -> list[DocEntities]:
     """Read the gold and the predicted entities of examples.
 
@@ -142,17 +155,18 @@ def _predicted(doc: Doc, key: str | None) -> list[Entity]:
     ents = [entity(ent, ent._.confidence if has_confidence else None) for ent in doc.ents]
     if key is None or key not in doc.spans:
         return ents if key is None else []
-    # Preset entities have the score 1.0, but no confidence.
-    preset = {ent._replace(confidence=1.0) for ent in ents if ent.confidence is None}
     group = doc.spans[key]
     scores = group.attrs.get("scores", ())
     if len(scores) != len(group):  # another component has replaced the spans
         scores = [None] * len(group)
-    found = {entity(span, None if p is None else float(p)) for span, p in zip(group, scores)}
-    return sorted(
-        (ent._replace(confidence=None) if ent in preset else ent for ent in found),
-        key=lambda ent: ent[:3],
-    )
+    found: dict[Entity, float | None] = {}
+    for span, p in zip(group, scores):
+        same = entity(span)
+        found[same] = None if p is None else max(float(p), found.get(same) or float(p))
+    for ent in ents:  # preset entities have the score 1.0, but no confidence
+        if ent.confidence is None and found.get(ent) == 1.0:
+            found[ent] = None
+    return [ent._replace(confidence=p) for ent, p in sorted(found.items())]
 
 
 def entity(span: Span, confidence: float | None = None) -> Entity:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..pipeline.layers import assign_layers
+from ..pipeline.interval_scheduling import assign_layers
 from .matching import DocEntities, overlaps
 
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from spacy.language import Language
-from spacy.tokens import Span
 from spacy.training import Example
 
 from ..input_error import InputError
@@ -23,7 +22,7 @@ from ..pipeline.gold import gold_tags
 from ..pipeline.label_sets import annotated_labels, is_complete
 from ..pipeline.lookup import recognizer, require_own_key
 from .guarantees import FITTED_SETTINGS, store
-from .matching import annotated, collect_entities
+from .matching import Entity, annotated, collect_entities, entity, span_probabilities
 from .risk_control import (
     GRID,
     coverage_threshold,
@@ -172,7 +171,7 @@ def _promise_recall(
     found = [_gold_probabilities(pipe, eg) for eg in examples]
     rows = []
     for label in labels:
-        of_label = [[p for of, p in doc if label in (None, of)] for doc in found]
+        of_label = [[p for ent, p in doc.items() if label in (None, ent.label)] for doc in found]
         row = _row(
             pipe,
             {"kind": "recall", "label": label, "level": level, "certainty": certainty},
@@ -192,7 +191,7 @@ def _promise_recall(
         for span in eg.predicted.spans[key]
         if (known := annotated_labels(eg.reference)) is None or span.label_ in known
     ]
-    gold = [label for doc in found for label, _ in doc]
+    gold = [ent.label for doc in found for ent in doc]
     for row in rows:
         number, entities = (
             sum(row["label"] in (None, label) for label in each) for each in (candidates, gold)
@@ -302,23 +301,13 @@ def _row(
     }
 
 
-def _gold_probabilities(pipe: "CRFEntityRecognizer", example: Example) -> list[tuple[str, float]]:
-    """Return the label and the probability of each gold entity; 0 if it cannot be predicted."""
-    asked: list[Span] = []
-    found = []
-    for ent in example.reference.ents:
-        span = example.predicted.char_span(ent.start_char, ent.end_char, label=ent.label_)
-        if span is None or ent.label_ not in pipe.labels:
-            found.append((ent.label_, 0.0))
-        else:
-            asked.append(span)
-    posteriors = pipe.span_posteriors(example.predicted, asked)
-    return found + [(span.label_, p) for span, p in zip(asked, posteriors)]
+def _gold_probabilities(pipe: "CRFEntityRecognizer", example: Example) -> dict[Entity, float]:
+    return span_probabilities(pipe, example.predicted, [*map(entity, example.reference.ents)])
 
 
 def _is_analysis(pipe: "CRFEntityRecognizer", example: Example) -> bool:
     """Whether the gold entities can be the analysis of a doc, with its preset entities."""
-    if not all(p for _, p in _gold_probabilities(pipe, example)):
+    if not all(_gold_probabilities(pipe, example).values()):
         return False
     doc = example.predicted
     gold = set()

@@ -49,8 +49,12 @@ class CharCNN(nn.Module):
             read = read.view(*chars.shape, read.shape[1])
             # ReLU of a maximum is the maximum with 0, so that padding of 0 does not count.
             return torch.relu(read.masked_fill((chars == 0).unsqueeze(2), 0.0).amax(1))
-        read = F.embedding_bag(triples[chars > 0], rows, mode="sum")
-        return torch.relu(segment_max(read, (chars > 0).sum(1)))
+        inside = torch.nonzero(chars, as_tuple=True)
+        read = F.embedding_bag(triples[inside], rows, mode="sum")
+        word = inside[0].unsqueeze(1).expand_as(read)
+        zeros = read.new_zeros(len(chars), read.shape[1])
+        # Equal maxima share the gradient, as in `amax`.
+        return torch.relu(zeros.scatter_reduce(0, word, read, "amax"))
 
     def multiplied(self, letters: Tensor) -> list[Tensor]:
         """Multiply the characters with each third of the kernel, the bias in the second one.
@@ -59,31 +63,6 @@ class CharCNN(nn.Module):
         """
         before, here, after = (letters @ part.T for part in self.convolution.weight.unbind(2))
         return [before, here + cast(Tensor, self.convolution.bias), after]
-
-
-class SegmentMax(torch.autograd.Function):
-    """The maximum of the rows of each segment; equal maxima share its gradient, as in `amax`.
-
-    torch.segment_reduce gives each of them a negative gradient whole.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, lengths: Tensor) -> Tensor:
-        """Reduce rows (N, n) by the S lengths (S,) of segments: (S, n)."""
-        maxima = torch.segment_reduce(rows, "max", lengths=lengths, unsafe=True)
-        ctx.save_for_backward(rows, maxima, lengths)
-        return maxima
-
-    @staticmethod
-    def backward(ctx: Any, d_maxima: Tensor) -> tuple[Tensor, None]:
-        """Divide the gradient of a maximum by the number of rows that have it."""
-        rows, maxima, lengths = ctx.saved_tensors
-        is_max = (rows == maxima.repeat_interleave(lengths, 0)).to(rows.dtype)
-        number = torch.segment_reduce(is_max, "sum", lengths=lengths, unsafe=True)
-        return is_max * (d_maxima / number).repeat_interleave(lengths, 0), None
-
-
-segment_max = cast(Callable[[Tensor, Tensor], Tensor], SegmentMax.apply)
 
 
 class CharLSTM(nn.Module):

@@ -4,13 +4,13 @@ import os
 import platform
 from collections.abc import Iterator
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from thinc.api import require_gpu
 
+from ..extras import versions as installed
 from ..input_error import InputError
 from .onnx_export import has_onnx
 from .precision import cpu_precisions, fastest_precision, measure_linear
@@ -18,6 +18,8 @@ from .torch_internals import cpu_has, has_bf16, has_int8
 
 PACKAGES = ("spacy-crf-ner", "spacy", "thinc", "torch", "cupy", "spacy-transformers",
             "transformers", "onnxruntime")  # fmt: skip
+# Its package has the version of CUDA in its name.
+CUPY = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
 # The largest linear layer of MiniLM, to measure.
 SIZES = (384, 1536)
 INSTRUCTIONS = (
@@ -44,25 +46,12 @@ class Device(NamedTuple):
 
 def versions() -> dict[str, str]:
     """Return the versions of the packages that matter for speed, by their names."""
-    found = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = _cupy_version() if name == "cupy" else version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
+    cupy = [f"{number}, {name}" for name, number in installed(CUPY).items() if number]
+    found = {**installed(PACKAGES), "cupy": cupy[0] if cupy else None}
     cuda = torch.version.cuda or torch.version.hip
-    found["torch"] += f", built for {f'CUDA {cuda}' if cuda else 'CPUs'}"
-    return found
-
-
-def _cupy_version() -> str:
-    """Its package has the version of CUDA in its name."""
-    for name in ("cupy-cuda13x", "cupy-cuda12x", "cupy"):
-        try:
-            return f"{version(name)}, {name}"
-        except PackageNotFoundError:
-            continue
-    raise PackageNotFoundError("cupy")
+    found["torch"] = f"{found['torch']}, built for {f'CUDA {cuda}' if cuda else 'CPUs'}"
+    python = {"python": platform.python_version()}
+    return python | {name: number or "not installed" for name, number in found.items()}
 
 
 def gpu_problems() -> list[str]:

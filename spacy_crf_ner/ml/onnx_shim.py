@@ -17,6 +17,10 @@ from .threads import number_of_threads
 class OnnxShim(Shim):
     """A shim whose network runs in ONNX Runtime on the CPU.
 
+    Its session is started when it is needed, once in each process: a forked process has no copy of
+    its parent's threads. It keeps its parent's session, because the destructor would wait for these
+    threads forever.
+
     state: "onnx", the network as bytes, and what else the layer stores: arrays, texts, numbers.
         Empty before it is loaded.
     """
@@ -24,17 +28,28 @@ class OnnxShim(Shim):
     def __init__(self, state: dict[str, Any] | None = None) -> None:
         super().__init__(None)
         self.state = state or {}
-        self._session = ProcessSession()
+        self._sessions: dict[int, Any] = {}  # by process
 
     def run(self, **inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Compute the output of the network from its named inputs; it need not read all of them.
 
         Raises InputError if onnxruntime is not installed.
         """
-        session = self._session.start(self["onnx"])
+        session = self._session()
         names = {each.name for each in session.get_inputs()}
         (Y,) = session.run(None, {name: x for name, x in inputs.items() if name in names})
         return Y  # type: ignore[no-any-return]
+
+    def _session(self) -> Any:
+        if os.getpid() not in self._sessions:
+            with required("runtime"):
+                from onnxruntime import InferenceSession, SessionOptions
+            options = SessionOptions()
+            options.intra_op_num_threads = number_of_threads()
+            self._sessions[os.getpid()] = InferenceSession(
+                self["onnx"], options, providers=["CPUExecutionProvider"]
+            )
+        return self._sessions[os.getpid()]
 
     def __getitem__(self, name: str) -> Any:
         if not self.state:
@@ -51,7 +66,7 @@ class OnnxShim(Shim):
 
     def from_bytes(self, data: bytes) -> "OnnxShim":
         """Read network and values."""
-        self.state, self._session = srsly.msgpack_loads(data), ProcessSession()
+        self.state, self._sessions = srsly.msgpack_loads(data), {}
         return self
 
     def to_device(self, device_type: str, device_id: int) -> None:
@@ -61,34 +76,8 @@ class OnnxShim(Shim):
         """Change nothing: there is no gradient."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state to copy, without the session."""
-        return {**self.__dict__, "_session": ProcessSession()}
-
-
-class ProcessSession:
-    """A session of ONNX Runtime on the CPU, started when it is needed, once in each process.
-
-    A forked process has no copy of its parent's threads, so it needs a session of its own. It keeps
-    its parent's, because the destructor would wait for these threads forever.
-    """
-
-    def __init__(self) -> None:
-        self._sessions: dict[int, Any] = {}
-
-    def start(self, network: bytes) -> Any:
-        """Return the session of this process.
-
-        Raises InputError if onnxruntime is not installed.
-        """
-        if os.getpid() not in self._sessions:
-            with required("runtime"):
-                from onnxruntime import InferenceSession, SessionOptions
-            options = SessionOptions()
-            options.intra_op_num_threads = number_of_threads()
-            self._sessions[os.getpid()] = InferenceSession(
-                network, options, providers=["CPUExecutionProvider"]
-            )
-        return self._sessions[os.getpid()]
+        """Return the state to copy, without the sessions."""
+        return {**self.__dict__, "_sessions": {}}
 
 
 def require_trainable(model: Model[Any, Any]) -> None:

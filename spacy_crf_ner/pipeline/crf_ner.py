@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress, islice
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 import numpy as np
@@ -91,7 +91,8 @@ class CRFEntityRecognizer(TeachablePipe):
     thresholds: Thresholds by label, which take precedence over `threshold`.
     temperature: Divides all scores before probabilities are computed. With "viterbi", it affects
         entities only through the thresholds, and of overlapping ones the choice in `doc.ents`.
-        None for the one that `fit_temperature` found, or 1.0.
+        At least 1e-6: divided by less, scores are too large for exact sums. None for the one that
+        `fit_temperature` found, or 1.0.
     platt_slope, platt_intercept: Multiply the log odds of entities and are added to them, which
         gives their probabilities, for confidences, thresholds and candidates. None for those that
         `spacy-crf-ner calibrate` found, or 1.0 and 0.0.
@@ -129,8 +130,10 @@ class CRFEntityRecognizer(TeachablePipe):
     )
     incorrect_spans_key = Setting[str | None](lambda key: _is_key(key), "a string or None")
     overwrite = Setting[bool](*SWITCH)
-    temperature = FittedSetting(1.0, lambda t: t is None or t > 0.0, "a number over 0")
-    platt_slope = FittedSetting(1.0, lambda a: a is None or a > 0.0, "a number over 0")
+    temperature = FittedSetting(
+        1.0, lambda t: t is None or 1e-6 <= t < inf, "a finite number from 1e-6"
+    )
+    platt_slope = FittedSetting(1.0, lambda a: a is None or 0.0 < a < inf, "a finite number over 0")
     platt_intercept = FittedSetting(0.0, lambda b: b is None or isfinite(b), "a finite number")
     decode = Setting[str](lambda name: name in DECODINGS, " or ".join(DECODINGS))
     span_threshold = FittedSetting(

@@ -9,7 +9,7 @@ from spacy.training import Example
 
 from ..ml.potentials import NegativeSpan, Potentials
 from ..tags import TAG_OUTSIDE, TagScheme
-from .gold import gold_tags, keep_edges, negative_spans
+from .gold import aligned_negatives, gold_tags, keep_edges
 from .interval_scheduling import Candidate
 from .label_sets import hidden_tags, unannotated
 from .platt_scaling import PlattScaling
@@ -42,11 +42,18 @@ class FlatChain:
         return keep_edges(np.concatenate(gold), hidden, [*map(len, gold)], self.scheme)
 
     def negatives(self, examples: Sequence[Example], key: str | None) -> list[NegativeSpan]:
-        """Return the negative spans; key: As for `negative_spans`."""
+        """Return the negative spans; key: As for `aligned_negatives`.
+
+        A span of label "O" means that at least one of its tokens is in an entity.
+        """
+        scheme = self.scheme
+        labels = *scheme.tags[:1], *scheme.labels
         return [
-            NegativeSpan(doc, exclusion)
+            NegativeSpan(
+                doc, scheme.exclusion_mask(span.start, span.end, span.label_, len(eg.predicted))
+            )
             for doc, eg in enumerate(examples)
-            for exclusion in negative_spans(eg, key, self.scheme, self.name)
+            for span in aligned_negatives(eg, key, labels, self.name)
         ]
 
     def is_annotated(self, eg: Example) -> bool:

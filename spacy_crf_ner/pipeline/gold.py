@@ -5,7 +5,7 @@ Axes: T predicted tokens.
 
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 
 from ..input_error import InputError
-from ..tags import TAG_MISSING, TAG_OUTSIDE, Spans, TagMask, TagScheme
+from ..tags import TAG_MISSING, TAG_OUTSIDE, Spans, TagScheme
 from .preset import IOB_OUTSIDE
 
 
@@ -91,22 +91,17 @@ def warn_of_misaligned(name: str) -> None:
 
 
 def _tags(gold: Doc, ents: Sequence[Span], scheme: TagScheme) -> NDArray[np.int64]:
-    """Convert entities to tag ids of the gold tokens, as `get_aligned_ner` does."""
-    tags = np.where(outside_tokens(gold), TAG_OUTSIDE, TAG_MISSING)
+    """Convert entities to tag ids of the gold tokens, as `get_aligned_ner` does.
+
+    A blocked token is not annotated. Whitespace is outside if any token is annotated.
+    """
+    iob, is_space = gold.to_array([ENT_IOB, IS_SPACE]).T
+    outside = (iob == IOB_OUTSIDE) | ((is_space != 0) & iob.any())
+    tags = np.where(outside, TAG_OUTSIDE, TAG_MISSING)
     if ents:
         spans = [(ent.start, ent.end, scheme.numbers[ent.label_]) for ent in ents]
         write_tags(tags, Spans(*np.array(spans).T), scheme)
     return tags
-
-
-def outside_tokens(gold: Doc) -> NDArray[np.bool_]:
-    """Mark the tokens that are outside of entities, (T,); a blocked one is not annotated.
-
-    Whitespace is outside if any token is annotated.
-    """
-    iob, is_space = gold.to_array([ENT_IOB, IS_SPACE]).T
-    outside: NDArray[np.bool_] = (iob == IOB_OUTSIDE) | ((is_space != 0) & iob.any())
-    return outside
 
 
 def write_tags(tags: NDArray[np.int64], spans: Spans, scheme: TagScheme) -> None:
@@ -148,16 +143,6 @@ def keep_edges(
     free[before] &= ~scheme.continues.T[gold[before + 1]]
     edges[after] = edges[before] = True
     return np.where(missing & edges, TAG_OUTSIDE, gold), free
-
-
-def negative_spans(eg: Example, key: str | None, scheme: TagScheme, name: str) -> Iterator[TagMask]:
-    """Find the tag sequences without each negative span (see `TagScheme.exclusion_mask`).
-
-    The label "O" means that at least one token of the span is in an entity. Arguments, and errors:
-    as for `aligned_negatives`.
-    """
-    for span in aligned_negatives(eg, key, (*scheme.tags[:1], *scheme.labels), name):
-        yield scheme.exclusion_mask(span.start, span.end, span.label_, len(eg.predicted))
 
 
 def aligned_negatives(

@@ -25,16 +25,15 @@ from ..tags import TAG_MISSING, TAG_OUTSIDE, Spans, TagScheme
 from .gold import (
     aligned_negatives,
     gold_entities,
+    gold_tags,
     keep_edges,
-    outside_tokens,
     require_known,
     require_text,
     warn_of_misaligned,
     write_tags,
 )
-from .interval_scheduling import Candidate
+from .interval_scheduling import Candidate, assign_layers
 from .label_sets import require_annotated, unannotated
-from .layers import assign_layers
 from .overlapping_posterior import ANY, OverlappingPosterior
 from .platt_scaling import PlattScaling
 from .posterior import Posterior
@@ -87,7 +86,7 @@ class LabelChains:
             tags[label, :, token] = TAG_MISSING
         same = np.array_equal(eg.predicted.to_array(ORTH), gold.to_array(ORTH))
         if self.key not in gold.spans:
-            tags[:, :, _missing(eg, same)] = TAG_MISSING
+            tags[:, :, gold_tags(eg, self.tags, self.name) < 0] = TAG_MISSING
         found = []
         for ent in ents:
             aligned = [ent] if same else eg.get_aligned_spans_y2x([ent])
@@ -209,13 +208,3 @@ def _by_label(ents: Iterable[Span]) -> dict[str, set[tuple[int, int]]]:
     for ent in ents:
         by_label[ent.label_].add((ent.start, ent.end))
     return by_label
-
-
-def _missing(eg: Example, same: bool) -> NDArray[np.bool_]:
-    """Mark the predicted tokens whose entities are not annotated: (T,)."""
-    if not same:
-        return np.array([tag is None or tag == "-" for tag in eg.get_aligned_ner()], dtype=bool)
-    missing = ~outside_tokens(eg.reference)
-    for ent in eg.reference.ents:
-        missing[ent.start : ent.end] = False
-    return missing

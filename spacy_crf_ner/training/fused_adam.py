@@ -1,4 +1,4 @@
-"""The step of thinc's Adam in one pass over memory, with torch's fused AdamW."""
+"""The step of thinc's Adam in few passes over memory, with torch's fused AdamW."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -6,7 +6,6 @@ from typing import Any, cast
 import numpy as np
 import torch
 from thinc.api import Optimizer
-from thinc.backends import get_array_ops
 from thinc.optimizers import KeyT
 from torch import Tensor
 from torch.optim.adamw import adamw
@@ -49,24 +48,14 @@ def fused_step(
 ) -> None:
     """Update weights as thinc's Adam does, with the same result.
 
-    thinc makes many passes over its arrays, with copies, on one thread. torch makes one pass, on
-    all threads, which also clips the gradient and decays the weights.
+    thinc makes many passes over its arrays, with copies, on one thread. torch makes few, on all
+    threads.
 
     weights, gradient: Arrays for which `is_large` is true.
     """
-    optimizer.nr_update[key] += 1
-    ops: Any = get_array_ops(weights)  # type: ignore[no-untyped-call]
-    for moments in (optimizer.mom1, optimizer.mom2):
-        if key not in moments:
-            moments[key] = ops.alloc1f(weights.size)
-    norm, largest = np.linalg.norm(gradient), optimizer.grad_clip
-    scale = torch.tensor(norm / largest) if 0 < largest <= norm else None
-    _adamw(optimizer, [key], [to_tensor(weights)], [to_tensor(gradient)], lr_scale, scale)
+    fused_steps(optimizer, [key], [to_tensor(weights)], [to_tensor(gradient)], lr_scale)
+    give_to_thinc(optimizer, key)
     gradient.fill(0.0)
-    if optimizer.averages is not None:
-        if key not in optimizer.averages:
-            optimizer.averages[key] = ops.alloc(weights.shape)
-        ops.update_averages(optimizer.averages[key], weights, optimizer.nr_update[key])
 
 
 def fused_steps(
@@ -76,7 +65,7 @@ def fused_steps(
     gradients: list[Tensor],
     lr_scale: float,
 ) -> None:
-    """Do the step of `fused_step` for many weights on a GPU, in few kernels and without a wait.
+    """Do the step of `fused_step` for many weights; on a GPU, in few kernels and without a wait.
 
     weights, gradients: Contiguous float32 tensors, with as many updates before as one another. The
         gradients are not set to zero.
@@ -94,7 +83,7 @@ def fused_steps(
         factors = optimizer.grad_clip / norms(gradients).clamp(min=optimizer.grad_clip)
         for gradient, factor in zip(gradients, factors.unbind()):
             gradient.mul_(factor)
-    _adamw(optimizer, keys, weights, gradients, lr_scale, None)
+    _adamw(optimizer, keys, weights, gradients, lr_scale)
     if averages is not None:
         step = optimizer.nr_update[keys[0]]
         for key, of_key in zip(keys, weights):
@@ -121,9 +110,8 @@ def _adamw(
     weights: list[Tensor],
     gradients: list[Tensor],
     lr_scale: float,
-    scale: Tensor | None,
 ) -> None:
-    """Do a step, whose number is already counted; gradients are divided by the scale."""
+    """Do a step, whose number is already counted."""
     step = optimizer.nr_update[keys[0]]
     # thinc rounds beta, and so 1 - beta.
     beta1, beta2 = (float(np.float32(beta)) for beta in (optimizer.b1, optimizer.b2))
@@ -133,12 +121,11 @@ def _adamw(
     adamw(
         [tensor.view(-1) for tensor in weights],
         [tensor.view(-1) for tensor in gradients],
-        [_moment(optimizer.mom1[key]) for key in keys],
-        [_moment(optimizer.mom2[key]) for key in keys],
+        [cast(Any, optimizer.mom1[key]) for key in keys],
+        [cast(Any, optimizer.mom2[key]) for key in keys],
         max_exp_avg_sqs=[],
         state_steps=[*torch.full((len(keys),), step - 1.0, device=weights[0].device).unbind()],
         fused=True,
-        grad_scale=scale,
         amsgrad=False,
         beta1=beta1,
         beta2=beta2,
@@ -148,7 +135,3 @@ def _adamw(
         eps=optimizer.eps / (1 - beta2**step) ** 0.5,
         maximize=False,
     )
-
-
-def _moment(kept: Any) -> Tensor:
-    return kept if isinstance(kept, Tensor) else to_tensor(kept)

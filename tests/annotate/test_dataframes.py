@@ -13,6 +13,7 @@ from spacy.util import ignore_error
 
 from pipelines import SENTENCES
 from spacy_crf_ner.annotate import annotate_frames, chunking, runner
+from spacy_crf_ner.input_error import InputError
 
 TEXTS = [text for text, _ in SENTENCES] + ["Ada Lovelace Byron left Paris, Texas, for Hanoi. " * 9]
 
@@ -369,6 +370,22 @@ def test_frames_with_other_columns_are_refused(columns, message) -> None:
     frame = pd.DataFrame({name: ["x"] for name in columns})
     with pytest.raises(ValueError, match=message):
         next(annotate_frames([frame], RULED))
+
+
+@pytest.mark.parametrize("columns", [[0], ["0", "0"], ["0", "0", "b"], [("0", "")]])
+def test_a_name_that_is_not_one_columns_is_refused(columns) -> None:
+    frame = pd.DataFrame([["x"] * len(columns)])
+    frame.columns = pd.Index(columns, tupleize_cols=False)
+    with pytest.raises(InputError, match=r"text_column: expected .* got '0'"):
+        next(annotate_frames([frame], RULED, text_column="0"))
+
+
+@pytest.mark.parametrize("sizes", [{"max_characters": 0}, {"batch_size": -1}])
+def test_sizes_that_are_too_small_are_refused(sizes) -> None:
+    """A text in chunks of no characters has no end."""
+    (name,) = sizes
+    with pytest.raises(InputError, match=f"{name}: expected . or more, got .*larger one"):
+        next(annotate_frames([pd.DataFrame({"text": ["in Hanoi"]})], RULED, **sizes))
 
 
 def test_a_frame_without_rows() -> None:

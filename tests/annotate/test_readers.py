@@ -177,9 +177,10 @@ def test_an_object_a_line_is_read_as_json_reads_it(
     path = tmp_path / f"a.jsonl.{packed}".rstrip(".")
     source = make(path, "".join(each + end for each in written).encode())
     apart = end.count("\n")
-    expected = [
-        {"id": f"{path}:{1 + i * apart}", **json.loads(each)} for i, each in enumerate(written)
-    ]
+    expected = [json.loads(each) for each in written]
+    for i, row in enumerate(expected):
+        if row.get("id") is None:
+            row["id"] = f"{path}:{1 + i * apart}"
     found = [row for row in rows(source) if row is not None]
     # As text: True is equal to 1, and 1 to 1.0.
     assert [repr(sorted(row.items())) for row in found] == [
@@ -188,12 +189,28 @@ def test_an_object_a_line_is_read_as_json_reads_it(
 
 
 def test_an_id_of_the_input_stays_whatever_it_is(tmp_path: Path) -> None:
-    source = make(tmp_path / "a.jsonl", b'{"text": "", "id": null}\n{"text": "", "id": [1]}')
-    assert [row["id"] for row in rows(source)] == [None, [1]]
+    source = make(tmp_path / "a.jsonl", b'{"text": "", "id": ""}\n{"text": "", "id": [1]}')
+    assert [row["id"] for row in rows(source)] == ["", [1]]
     assert [row["no"] for row in rows(source, id_column="no")] == [
         f"{source.name}:1",
         f"{source.name}:2",
     ]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "spacy"])
+def test_a_null_id_is_a_missing_one(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"a.{kind}"
+    given: list[dict[str, Any]] = [{"text": "a", "id": 7}, {"text": "b", "id": None}]
+    if kind == "jsonl":
+        path.write_text("\n".join(map(json.dumps, given)))
+    elif kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(given), path)
+    else:
+        docs = [Doc(nlp.vocab, words=[each["text"]]) for each in given]
+        for doc, each in zip(docs, given):
+            doc.user_data["meta"] = {"id": each["id"]}
+        DocBin(docs=docs, store_user_data=True).to_disk(path)
+    assert [row["id"] for row in rows(find(path))] == [7, f"{path}:2"]
 
 
 def test_large_integers_and_small_fractions_stay(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from spacy.util import ignore_error
 
 from spacy_crf_ner.annotate import Settings, WorkerError, shards, worker
 from spacy_crf_ner.annotate import run as module
-from spacy_crf_ner.annotate.fingerprint import versions
+from spacy_crf_ner.annotate.fingerprint import PACKAGES
 from spacy_crf_ner.annotate.output_folder import ShardFolder, ShardReport, write_report
 from spacy_crf_ner.annotate.run import Run
 from spacy_crf_ner.annotate.shards import Shard
@@ -212,7 +212,7 @@ def test_the_precision_of_a_transformer_is_what_it_predicts_in(tiny_transformer,
     assert worker.load_model("auto", -1, model="m") is None
 
 
-@pytest.mark.parametrize("package", versions())
+@pytest.mark.parametrize("package", PACKAGES)
 def test_other_versions_do_not_continue_a_run(model, corpus, tmp_path, package):
     output = tmp_path / "out"
     execute(model, corpus, output)
@@ -403,6 +403,15 @@ def test_parquet_with_a_column_of_entities_is_refused_and_written_empty(model, t
     assert (summary["out"], summary["errors"]) == (0, 1)
     (shard,) = (tmp_path / "out").glob("*.parquet")
     assert pyarrow.parquet.read_table(shard).num_rows == 0
+
+
+def test_a_null_id_fits_the_type_of_its_column(model, tmp_path):
+    table = pyarrow.table({"id": [7, None], "text": ["in Hanoi", "in Hue"]})
+    pyarrow.parquet.write_table(table, tmp_path / "in.parquet")
+    summary = execute(model, str(tmp_path / "in.parquet"), tmp_path / "out", format="parquet")
+    assert (summary["out"], summary["errors"]) == (2, 0)
+    (shard,) = (tmp_path / "out").glob("*.parquet")
+    assert pyarrow.parquet.read_table(shard)["id"].to_pylist() == [7, None]
 
 
 def test_an_id_that_is_not_a_number_is_null_in_the_errors(model, tmp_path):

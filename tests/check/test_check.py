@@ -17,16 +17,9 @@ from spacy.tokens import Doc, DocBin, Span
 from spacy.util import load_config
 from typer.testing import CliRunner
 
-from spacy_crf_ner.check import (
-    SEVERITIES,
-    CheckSettings,
-    Finding,
-    Report,
-    TransformerTokenizer,
-    check,
-    read_settings,
-)
-from spacy_crf_ner.check.findings import MESSAGES
+from spacy_crf_ner.check import CheckSettings, Finding, Report, check, read_settings
+from spacy_crf_ner.check.findings import MESSAGES, SEVERITIES
+from spacy_crf_ner.check.wordpieces import TransformerTokenizer
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.docbin import read_docbin
 from spacy_crf_ner.input_error import InputError
@@ -956,7 +949,7 @@ def test_more_labels_than_a_screen_has_are_one_row(tmp_path: Path) -> None:
 
 
 def test_the_corpora_that_are_not_part_of_the_project(data_folder: Path) -> None:
-    from spacy_crf_ner.data import read_conll
+    from spacy_crf_ner.data.conll import read_conll
 
     nlp = spacy.blank("en")
     files = [next(data_folder.rglob(f"wnut17/{name}*"), None) for name in ("train", "dev")]

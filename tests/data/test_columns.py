@@ -14,14 +14,10 @@ from spacy.training import biluo_tags_to_spans, iob_to_biluo
 from spacy.training.converters import conll_ner_to_docs
 
 from helpers import GOLDEN, Sentence
-from spacy_crf_ner.data import (
-    ConversionLog,
-    CorpusError,
-    detect_format,
-    lines,
-    read_conll,
-    read_gmb,
-)
+from spacy_crf_ner.data import ConversionLog, detect_format, lines
+from spacy_crf_ner.data.conll import read_conll
+from spacy_crf_ner.data.gmb import read_gmb
+from spacy_crf_ner.input_error import CorpusError
 
 HERE = Path(__file__).parents[1]
 REAL = Path(os.environ.get("SPACY_CRF_NER_DATA", HERE.parent.parent / "shared" / "data"))

@@ -19,9 +19,10 @@ from typer.testing import CliRunner
 
 from spacy_crf_ner import data
 from spacy_crf_ner.cli import app
-from spacy_crf_ner.data import ConversionLog, CorpusError, docbin, lines
+from spacy_crf_ner.data import ConversionLog, docbin, lines
+from spacy_crf_ner.data.splits import split_indices
 from spacy_crf_ner.docbin import find_docbins
-from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.input_error import CorpusError, InputError
 
 HERE = Path(__file__).parents[1]
 FUZZ = int(os.environ.get("SPACY_CRF_NER_FUZZ", "300"))
@@ -339,7 +340,7 @@ def test_a_corpus_is_divided_in_its_order(
 ) -> None:
     source = write(tmp_path / "all.conll", *numbered(n))
     data.convert(source, tmp_path / "out", nlp=nlp, shares=shares, seed=seed)
-    parts = data.split_indices(n, shares, seed)
+    parts = split_indices(n, shares, seed)
     for i, (name, _) in enumerate(zip(data.SPLITS, shares)):
         expected = [word for word, part in zip(numbered(n), parts) if part == i]
         assert texts(tmp_path / "out" / f"{name}.spacy", nlp) == expected

@@ -23,8 +23,13 @@ from spacy.util import filter_spans
 
 from helpers import GOLDEN, Sentence
 from spacy_crf_ner import data
-from spacy_crf_ner.data import FORMATS, CorpusError
+from spacy_crf_ner.data import FORMATS
+from spacy_crf_ner.data.conll import read_conll
 from spacy_crf_ner.data.docbin import CorpusWriter
+from spacy_crf_ner.data.gmb import read_gmb
+from spacy_crf_ner.data.sentences import group_sentences
+from spacy_crf_ner.data.splits import split_indices
+from spacy_crf_ner.input_error import CorpusError
 
 HERE = Path(__file__).parents[1]
 REAL = Path(os.environ.get("SPACY_CRF_NER_DATA", HERE.parent.parent / "shared" / "data"))
@@ -207,7 +212,7 @@ def test_any_iob_tags_are_read_as_spacy_reads_them(
 ) -> None:
     """Also those that are not well-formed; where an I- begins an entity, so it does in IOB1."""
     scratch.write_text("\n".join(f"w {tag}" for tag in tags))
-    (doc,) = data.read_conll(scratch, nlp)
+    (doc,) = read_conll(scratch, nlp)
     oracle = biluo_tags_to_spans(doc, iob_to_biluo(tags))
     assert [(s.start, s.end, s.label_) for s in doc.ents] == [
         (s.start, s.end, s.label_) for s in filter_spans(oracle)
@@ -229,12 +234,12 @@ def test_biluo_tags_are_read_or_refused_as_their_grammar_has_it(
     scratch.write_text("\n".join(f"w {tag}" for tag in tags) + "\n\nw U-Z")
     entity = r"(U-(X|Y) |B-X (I-X )*L-X |B-Y (I-Y )*L-Y )"
     if re.fullmatch(rf"(O |{entity})*", "".join(f"{tag} " for tag in tags)):
-        doc, _ = data.read_conll(scratch, nlp)
+        doc, _ = read_conll(scratch, nlp)
         oracle = biluo_tags_to_spans(doc, tags)
         assert [(s.start, s.end) for s in doc.ents] == [(s.start, s.end) for s in oracle]
     else:
         with pytest.raises(CorpusError, match="BILUO"):
-            list(data.read_conll(scratch, nlp))
+            list(read_conll(scratch, nlp))
 
 
 def test_inline_entities_lie_where_their_characters_do(tmp_path: Path, nlp: Language) -> None:
@@ -278,9 +283,9 @@ def test_a_line_of_gmb_with_a_carriage_return_alone_is_an_error_with_its_place(
         b"Sentence #,Word,POS,Tag\r\nSentence: 1,Hanoi,NNP,B-geo\r\n\r\r\n,now,RB,O\r\n"
     )
     with pytest.raises(CorpusError, match=r"gmb\.csv, line 3: expected Sentence #,Word,POS,Tag"):
-        list(data.read_gmb(path, nlp))
+        list(read_gmb(path, nlp))
     log = data.ConversionLog(repair=True)
-    assert list(data.read_gmb(path, nlp, log=log)) == []  # one sentence, and it is left out
+    assert list(read_gmb(path, nlp, log=log)) == []  # one sentence, and it is left out
     assert log.counts["rejected.columns"] == 1
 
 
@@ -421,7 +426,7 @@ def documents(tmp_path: Path, nlp: Language) -> list[Doc]:
         "-DOCSTART- O\n\na B-X\n\n-DOCSTART- O\n\n-DOCSTART- O\nb O\n\nc O\n\nd B-X\n"
         "-DOCSTART- O\ne B-X\n\nf B-X\n"
     )
-    return list(data.read_conll(path, nlp))
+    return list(read_conll(path, nlp))
 
 
 @pytest.mark.filterwarnings("error")
@@ -435,7 +440,7 @@ def documents(tmp_path: Path, nlp: Language) -> list[Doc]:
     ],
 )
 def test_groups_end_with_documents(n: int, expected: list[str], documents: list[Doc]) -> None:
-    groups = list(data.group_sentences(documents, n))
+    groups = list(group_sentences(documents, n))
     assert texts(groups) == expected
     assert [len(list(doc.sents)) for doc in groups] == [len(text.split()) for text in expected]
     assert [e.text for doc in groups for e in doc.ents] == ["a", "d", "e", "f"]
@@ -456,8 +461,8 @@ def test_spacy_trains_on_the_tokens_of_tagged_corpora(n: int, tmp_path: Path) ->
 
 def test_groups_without_documents(nlp: Language) -> None:
     docs = list(data.read_inline(HERE / "fixtures" / "inline.txt", nlp))
-    assert texts(list(data.group_sentences(docs, 0))) == texts(docs)
-    first, second = data.group_sentences(docs, 2)
+    assert texts(list(group_sentences(docs, 0))) == texts(docs)
+    first, second = group_sentences(docs, 2)
     assert first.text == "Anna Schmidt visited Hanoi . From Paris Berlin New York Bob rings ."
     assert [sent.text for sent in first.sents] == texts(docs)[:2]
     assert [(e.start, e.end) for e in first.ents] == [
@@ -473,7 +478,7 @@ def test_groups_without_documents(nlp: Language) -> None:
 
 def test_a_group_is_not_negative(documents: list[Doc]) -> None:
     with pytest.raises(ValueError, match="0 or more, got -1"):
-        list(data.group_sentences(documents, -1))
+        list(group_sentences(documents, -1))
 
 
 # Splitting
@@ -487,27 +492,27 @@ def test_a_group_is_not_negative(documents: list[Doc]) -> None:
 )
 def test_a_split_gives_each_part_its_share(n: int, weights: list[int], seed: int) -> None:
     shares = [weight / sum(weights) for weight in weights]
-    parts = data.split_indices(n, shares, seed)
+    parts = split_indices(n, shares, seed)
     assert len(parts) == n and set(parts) <= set(range(len(shares)))
     for part, share in enumerate(shares):
         assert abs(parts.count(part) - n * share) <= 1
-    assert data.split_indices(n, shares, seed) == parts
+    assert split_indices(n, shares, seed) == parts
 
 
 def test_the_split_never_changes() -> None:
     """Figures on a corpus without an official split are of this split: pinned."""
     # Draws of seed 0: .84 .76 .42 .26 .51 .40 .78 .30 .48 .58. Doc 0 comes last, 6 before it.
     state = random.getstate()
-    parts = data.split_indices(10, (0.8, 0.1, 0.1))
+    parts = split_indices(10, (0.8, 0.1, 0.1))
     assert parts == [2, 0, 0, 0, 0, 0, 1, 0, 0, 0]
-    assert data.split_indices(10, (0.8, 0.1, 0.1), seed=1) != parts
+    assert split_indices(10, (0.8, 0.1, 0.1), seed=1) != parts
     assert random.getstate() == state
 
 
 @pytest.mark.parametrize("shares", [(), (0.5, 0.4), (0.8, 0.3), (1.2, -0.2), (float("nan"),)])
 def test_shares_sum_to_one(shares: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="expected fractions that sum to 1"):
-        data.split_indices(3, shares)
+        split_indices(3, shares)
 
 
 # Converting

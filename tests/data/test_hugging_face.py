@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 from helpers import annotations, properties, write
 from spacy_crf_ner import data
 from spacy_crf_ner.cli import app
-from spacy_crf_ner.data import ConversionLog, CorpusError, hugging_face
+from spacy_crf_ner.data import ConversionLog, hugging_face
 from spacy_crf_ner.data.hugging_face import read_hugging_face
 from spacy_crf_ner.data.parquet import write_parquet
-from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.input_error import CorpusError, InputError
 from spacy_crf_ner.pipeline.label_sets import mark_annotated_labels
 
 LABELS = ("LOC", "PER")

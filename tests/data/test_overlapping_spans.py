@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from spacy_crf_ner import data
 from spacy_crf_ner.cli import app
-from spacy_crf_ner.data import ConversionLog, CorpusError
+from spacy_crf_ner.data import ConversionLog
 from spacy_crf_ner.docbin import read_docbin
-from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.input_error import CorpusError, InputError
 from spacy_crf_ner.pipeline.label_sets import annotated_labels, mark_annotated_labels
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

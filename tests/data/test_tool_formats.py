@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin
 
-from spacy_crf_ner.data import ConversionLog, CorpusError, format_detection, json_records
+from spacy_crf_ner.data import ConversionLog, format_detection, json_records
 from spacy_crf_ner.data.brat import looks_like_brat, read_brat
 from spacy_crf_ner.data.docbin import looks_like_spacy, read_spacy
 from spacy_crf_ner.data.doccano import looks_like_doccano, read_doccano
@@ -29,6 +29,7 @@ from spacy_crf_ner.data.label_studio import (
 )
 from spacy_crf_ner.data.lines import MAX_LINE_BYTES
 from spacy_crf_ner.data.offsets import RawSpan, set_entities, tokenize
+from spacy_crf_ner.input_error import CorpusError
 
 DATA = Path(__file__).parents[1] / "fixtures"
 Reader = Callable[[Path, Language, ConversionLog | None], Iterator[Doc]]

@@ -25,6 +25,7 @@ from pipelines import train
 from spacy_crf_ner import data
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.data import vietnamese as syllables
+from spacy_crf_ner.input_error import CorpusError
 from spacy_crf_ner.ml.transformer import slow_tokenizer
 from spacy_crf_ner.pipeline.label_sets import KEY, annotated_labels, mark_annotated_labels
 
@@ -307,7 +308,7 @@ def test_each_character_is_kept_with_words_of_pyvi(form: str, pyvi: Any, tmp_pat
 def test_no_other_token_is_cut(nlp: Language, tmp_path: Path) -> None:
     for line in ("[Nguy](PER)ễn", normalize("NFD", "[Hà](PER)nh"), "[U.S](LOC).A.x"):
         (tmp_path / "a.txt").write_text(line, encoding="utf-8")
-        with pytest.raises(data.CorpusError, match="an entity of whole tokens"):
+        with pytest.raises(CorpusError, match="an entity of whole tokens"):
             list(data.read_inline(tmp_path / "a.txt", nlp))
 
 

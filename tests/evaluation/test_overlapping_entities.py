@@ -192,6 +192,19 @@ def test_equal_gold_spans_count_once() -> None:
     assert doc.gold == [Entity(0, 3, "A")] and doc.correct() == [True]
 
 
+@pytest.mark.parametrize("scores", [[0.25, 0.75, 0.5], [0.75, 0.25, 0.5]])
+def test_equal_predicted_spans_count_once_with_the_highest_score(scores: List[float]) -> None:
+    """As in spaCy's scorer."""
+    spans = [(0, 2, "A"), (0, 2, "A"), (1, 2, "B")]
+    eg = Example(doc_of(WORDS, spans, scores), doc_of(WORDS, [(0, 2, "A")]))
+    (doc,) = collect_entities([eg], "sc")
+    assert [ent.confidence for ent in doc.predicted] == [0.75, 0.5]
+    found = score_strictly(count_entities([doc], LABELS), LABELS)["strict"]["micro"]
+    expected = spancat_score([eg], spans_key="sc")
+    assert found["recall"] == expected["spans_sc_r"] == 1.0
+    assert found["precision"] == expected["spans_sc_p"] == 0.5
+
+
 def test_gold_docs_without_the_key_are_read_as_flat_ones() -> None:
     gold = flat("abcd", [(0, 1, "A")], missing=[3])
     found = [(0, 1, "A"), (0, 2, "B"), (2, 4, "A")]

@@ -416,7 +416,7 @@ def test_gradients_are_those_of_finite_differences(chars: str) -> None:
 
 
 def test_gradients_of_words_that_repeat_their_characters_are_those_of_a_maximum() -> None:
-    """torch.segment_reduce gives a negative gradient to each of several equal maxima."""
+    """Equal maxima share the gradient."""
     spacy.util.fix_random_seed(0)
     words = "banana", "......", "-" * 40, "Anna", "a"
     table = torch.zeros((len(words), max(map(len, words))), dtype=torch.int64)

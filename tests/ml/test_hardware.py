@@ -1,11 +1,13 @@
 """What the machine has: the CPU of this one, and GPUs that are missing in every way."""
 
 import types
+from importlib.metadata import PackageNotFoundError
 from typing import Any
 
 import pytest
 import torch
 
+from spacy_crf_ner import extras
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.ml import hardware
 from spacy_crf_ner.ml.precision import fastest_precision
@@ -85,3 +87,14 @@ def test_versions_are_of_this_environment() -> None:
     found = hardware.versions()
     assert found["torch"].startswith(torch.__version__.split("+")[0])
     assert [*found] == ["python", *hardware.PACKAGES]
+
+
+def test_cupy_is_found_by_the_name_of_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        if name == "cupy-cuda12x":
+            return "13.6.0"
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(extras, "version", version)
+    found = hardware.versions()
+    assert found["cupy"] == "13.6.0, cupy-cuda12x" and found["thinc"] == "not installed"

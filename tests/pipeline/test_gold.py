@@ -12,7 +12,7 @@ from spacy.tokens import Doc
 from spacy.training import Alignment, Example
 
 from helpers import LABELS, SCHEMES, Span, annotations, properties
-from spacy_crf_ner.pipeline.gold import gold_tags, negative_spans
+from spacy_crf_ner.pipeline.gold import aligned_negatives, gold_tags
 from spacy_crf_ner.pipeline.label_sets import mark_annotated_labels
 from spacy_crf_ner.tags import TagScheme
 
@@ -69,7 +69,7 @@ def test_the_same_tokens_are_not_aligned(monkeypatch: pytest.MonkeyPatch) -> Non
     for words, expected in (("Ada Byron sang", [1, 2, 0]), ("Ada By ron sang", [1, 2, 2, 0])):
         eg = Example(Doc(VOCAB, words=words.split()), gold)
         assert gold_tags(eg, tags, "ner").tolist() == expected
-        assert list(negative_spans(eg, "wrong", tags, "ner")) == []
+        assert list(aligned_negatives(eg, "wrong", tags.labels, "ner")) == []
     assert [x for x, _ in aligned] == [["Ada", "By", "ron", "sang"]]
 
 

@@ -22,8 +22,9 @@ from pipelines import TOK2VEC, make_examples, train
 from posteriors import Batch, batches
 from spacy_crf_ner.check import check
 from spacy_crf_ner.cli import app
-from spacy_crf_ner.data import SYLLABLES, ConversionLog, convert, group_sentences
+from spacy_crf_ner.data import SYLLABLES, ConversionLog, convert
 from spacy_crf_ner.data.jsonl import write_jsonl
+from spacy_crf_ner.data.sentences import group_sentences
 from spacy_crf_ner.evaluation.matching import collect_entities
 from spacy_crf_ner.evaluation.promises import Promises, promise
 from spacy_crf_ner.input_error import CorpusError, InputError

@@ -24,7 +24,7 @@ from posteriors import read
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.ml.label_chains import split
 from spacy_crf_ner.ml.potentials import Potentials
-from spacy_crf_ner.pipeline.layers import assign_layers
+from spacy_crf_ner.pipeline.interval_scheduling import assign_layers
 from spacy_crf_ner.pipeline.overlapping import LabelChains
 from spacy_crf_ner.pipeline.platt_scaling import UNCHANGED, PlattScaling
 from spacy_crf_ner.tags import TagScheme

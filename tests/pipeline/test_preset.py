@@ -728,7 +728,7 @@ def test_a_wrong_span_of_an_unknown_label_is_an_error() -> None:
         ({"threshold": 1.1}, r"threshold: expected 0.0 to 1.0, got 1.1"),
         ({"threshold": -0.1}, r"threshold: expected 0.0 to 1.0, got -0.1"),
         ({"thresholds": {"GPE": 2.0}}, r"thresholds: expected numbers from 0.0 to 1.0, got .*2.0"),
-        ({"temperature": 0.0}, r"temperature: expected a number over 0, got 0.0"),
+        ({"temperature": 0.0}, r"temperature: expected a finite number from 1e-6, got 0.0"),
         (
             {"candidate_threshold": 1.5},
             r"candidate_threshold: expected a number over 0.0, .* got 1.5",

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import math
 from pathlib import Path
 from typing import Any
 
@@ -80,13 +81,34 @@ def test_a_loaded_setting_is_validated_too(saved: Path) -> None:
     with pytest.raises(ValueError, match=r"\[ner\] threshold: expected 0.0 to 1.0, got 3.0"):
         spacy.load(saved, config={"components.ner.threshold": 3.0})
     nlp = spacy.load(saved)
-    with pytest.raises(InputError, match=r"\[ner\] temperature: expected a number over 0, got -1"):
+    with pytest.raises(
+        InputError, match=r"\[ner\] temperature: expected a finite number from 1e-6, got -1"
+    ):
         ner_of(nlp).temperature = -1.0
     assert (ner_of(nlp).temperature, configured(nlp, "temperature")) == (1.0, None)
-    with pytest.raises(InputError, match=r"\[ner\] platt_slope: expected a number over 0, got 0"):
-        ner_of(nlp).platt_slope = 0.0
+    for slope in (0.0, math.inf):
+        with pytest.raises(InputError, match=r"platt_slope: expected a finite number over 0, got"):
+            ner_of(nlp).platt_slope = slope
     with pytest.raises(InputError, match=r"\[ner\] platt_intercept: expected a finite number"):
         ner_of(nlp).platt_intercept = float("nan")
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan, 1e-310, 1e-30])
+def test_a_temperature_that_has_no_probabilities_is_an_error(saved: Path, value: float) -> None:
+    nlp = spacy.load(saved)
+    with pytest.raises(InputError, match=rf"temperature: expected a finite .*, got {value}"):
+        ner_of(nlp).temperature = value
+    if math.isfinite(value):  # spaCy refuses other values in a config
+        with pytest.raises(InputError, match="temperature: expected a finite"):
+            spacy.load(saved, config={"components.ner.temperature": value})
+
+
+def test_at_the_lowest_temperature_the_best_entities_are_certain(saved: Path) -> None:
+    best = spacy.load(saved)(TEXT).ents
+    nlp = spacy.load(saved, config={"components.ner.temperature": 1e-6})
+    assert [(ent.text, ent._.confidence) for ent in nlp(TEXT).ents] == [
+        (ent.text, pytest.approx(1.0)) for ent in best
+    ]
 
 
 def test_a_damaged_temperature_is_an_error(saved: Path, tmp_path: Path) -> None:
@@ -94,7 +116,7 @@ def test_a_damaged_temperature_is_an_error(saved: Path, tmp_path: Path) -> None:
     nlp.to_disk(tmp_path)
     cfg = srsly.read_json(tmp_path / "ner" / "cfg")
     srsly.write_json(tmp_path / "ner" / "cfg", {**cfg, "temperature": 0.0})
-    with pytest.raises(InputError, match="temperature: expected a number over 0, got 0"):
+    with pytest.raises(InputError, match="temperature: expected a finite number from 1e-6, got 0"):
         spacy.load(tmp_path)(TEXT)
 
 
