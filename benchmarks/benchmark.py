@@ -11,7 +11,19 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
+from types import MappingProxyType
+from typing import (
+    Annotated,
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Tuple,
+)
 
 import spacy
 import srsly
@@ -21,7 +33,8 @@ import typer
 from spacy.language import Language
 from spacy.tokens import DocBin
 from spacy.training import Corpus, Example
-from spacy.util import load_config, minibatch
+from spacy.training.batchers import minibatch_by_padded_size
+from spacy.util import load_config
 
 from inputs import of_transformer, require_same
 from spacy_crf_ner import crf, data
@@ -33,6 +46,7 @@ from spacy_crf_ner.training import freezing
 
 ROOT = Path(__file__).parent.parent
 CONFIGS = ("transformer", "spacy_ner")  # ours, and what it is compared with
+FLOAT32 = {"components.transformer.model.mixed_precision": False}
 CRF_SHAPES = [
     (32, 32, 9),
     (32, 128, 9),
@@ -52,20 +66,30 @@ def training(
     transformer: Transformer = str(ROOT / "assets" / "minilm"),
     gpu_id: Gpu = -1,
     rounds: Annotated[int, typer.Option(min=5, help="Rounds; figures are medians.")] = 5,
+    corpus: Annotated[
+        Optional[Path], typer.Option(help="train.spacy of a corpus, instead of the sample corpus.")
+    ] = None,
 ) -> None:
     """Compare the training speed of crf_ner and spaCy's ner on the same transformer.
 
-    The two take turns in one process; memory is that of a process for each. And the share of the
-    time that the CRF has, in training and in prediction.
+    They take turns in one process, with the same batches; memory is that of a process for each. And
+    the share of the time that the CRF has, in training and in prediction.
     """
     _print_machine(gpu_id)
-    pipelines = {name: _trained_a_little(name, transformer, gpu_id) for name in CONFIGS}
-    rates = _training(pipelines, rounds)
-    ours, theirs = (rates[config] for config in CONFIGS)
-    ratio = statistics.median(a / b for a, b in zip(ours, theirs))
-    print("| words/s, median (min-max) | crf_ner | spaCy ner | ratio |\n|---|---|---|---|")
-    print(f"| 64 sentences a batch | {_spread(ours)} | {_spread(theirs)} | {ratio:.2f} |")
-    shares = _crf_shares(pipelines["transformer"], _texts(30, 20))
+    pipelines = {
+        name: _trained_a_little(config, transformer, gpu_id, settings)
+        for name, config, settings in (
+            ("crf_ner", "transformer", {}),
+            ("crf_ner, float32", "transformer", FLOAT32),
+            ("spaCy ner", "spacy_ner", {}),
+        )
+    }
+    rates = _training(pipelines, rounds, corpus)
+    print("| | words/s, median (min-max) | times spaCy's |\n|---|---|---|")
+    for name, rate in rates.items():
+        ratio = statistics.median(a / b for a, b in zip(rate, rates["spaCy ner"]))
+        print(f"| {name} | {_spread(rate)} | {ratio:.2f} |")
+    shares = _crf_shares(pipelines["crf_ner"], _texts(30, 20))
     for what, share in shares.items():
         print(f"CRF's share of the time, {what}: {share:.1%}")
     for name in CONFIGS:
@@ -378,11 +402,13 @@ def _spacy(command: List[str], log: Path) -> None:
         subprocess.run(command, check=True, stdout=file, stderr=file)
 
 
-def _trained_a_little(config: str, transformer: str, gpu_id: int) -> Language:
+def _trained_a_little(
+    config: str, transformer: str, gpu_id: int, settings: Mapping[str, Any] = MappingProxyType({})
+) -> Language:
     """Train a pipeline for ten steps, so that it finds some entities."""
     if gpu_id >= 0:
         spacy.require_gpu(gpu_id)
-    overrides = {"paths.transformer": transformer, "training.max_steps": 10}
+    overrides = {"paths.transformer": transformer, "training.max_steps": 10, **settings}
     filled = load_config(ROOT / "configs" / f"{config}.cfg", overrides=overrides)
     nlp = spacy.util.load_model_from_config(filled, auto_fill=True)
     examples = _examples(nlp)
@@ -394,13 +420,18 @@ def _trained_a_little(config: str, transformer: str, gpu_id: int) -> Language:
     return nlp
 
 
-def _examples(nlp: Language) -> List[Example]:
-    path = ROOT / "assets" / "sample_en" / "train.txt"
-    return [Example(nlp.make_doc(doc.text), doc) for doc in data.read_inline(path, nlp)]
+def _examples(nlp: Language, corpus: Optional[Path] = None) -> List[Example]:
+    """Read the sample corpus, or 500 random docs of another one."""
+    if corpus is None:
+        path = ROOT / "assets" / "sample_en" / "train.txt"
+        return [Example(nlp.make_doc(doc.text), doc) for doc in data.read_inline(path, nlp)]
+    examples = list(Corpus(corpus)(nlp))
+    return random.Random(0).sample(examples, min(500, len(examples)))
 
 
 def _batches(examples: List[Example]) -> List[List[Example]]:
-    return list(minibatch(examples, 64))
+    """Make the batches of the configs."""
+    return list(minibatch_by_padded_size(examples, size=1000, buffer=256))
 
 
 def _texts(n: int, sentences: int) -> List[str]:
@@ -413,12 +444,15 @@ def _texts(n: int, sentences: int) -> List[str]:
 
 
 def _training(
-    pipelines: Dict[str, Language], rounds: int, **names: List[str]
+    pipelines: Dict[str, Language],
+    rounds: int,
+    corpus: Optional[Path] = None,
+    **names: List[str],
 ) -> Dict[str, List[float]]:
     """Measure the words per second of an epoch of updates."""
     acts, words = {}, 0
     for name, nlp in pipelines.items():
-        examples = _examples(nlp)
+        examples = _examples(nlp, corpus)
         words = sum(len(eg.x) for eg in examples)
         optimizer = nlp.create_optimizer()
         optimizer.learn_rate = 1e-5
