@@ -46,7 +46,7 @@ from spacy_crf_ner.training import freezing
 
 ROOT = Path(__file__).parent.parent
 CONFIGS = ("transformer", "spacy_ner")  # ours, and what it is compared with
-FLOAT32 = {"components.transformer.model.mixed_precision": False}
+FLOAT32 = {f"components.{name}.model.mixed_precision": False for name in ("transformer", "ner")}
 CRF_SHAPES = [
     (32, 32, 9),
     (32, 128, 9),
@@ -77,7 +77,7 @@ def training(
     """
     _print_machine(gpu_id)
     pipelines = {
-        name: _trained_a_little(config, transformer, gpu_id, settings)
+        name: _trained_a_little(config, transformer, gpu_id, settings, corpus)
         for name, config, settings in (
             ("crf_ner", "transformer", {}),
             ("crf_ner, float32", "transformer", FLOAT32),
@@ -403,7 +403,11 @@ def _spacy(command: List[str], log: Path) -> None:
 
 
 def _trained_a_little(
-    config: str, transformer: str, gpu_id: int, settings: Mapping[str, Any] = MappingProxyType({})
+    config: str,
+    transformer: str,
+    gpu_id: int,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    corpus: Optional[Path] = None,
 ) -> Language:
     """Train a pipeline for ten steps, so that it finds some entities."""
     if gpu_id >= 0:
@@ -411,7 +415,7 @@ def _trained_a_little(
     overrides = {"paths.transformer": transformer, "training.max_steps": 10, **settings}
     filled = load_config(ROOT / "configs" / f"{config}.cfg", overrides=overrides)
     nlp = spacy.util.load_model_from_config(filled, auto_fill=True)
-    examples = _examples(nlp)
+    examples = _examples(nlp, corpus)
     spacy.util.fix_random_seed(0)
     optimizer = nlp.initialize(lambda: examples)
     optimizer.learn_rate = 2e-4

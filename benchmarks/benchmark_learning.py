@@ -30,7 +30,9 @@ class Trainee(NamedTuple):
 
 TRAINEES = (
     Trainee(
-        "crf_ner, fp32", "transformer", {"components.transformer.model.mixed_precision": "false"}
+        "crf_ner, fp32",
+        "transformer",
+        {f"components.{each}.model.mixed_precision": "false" for each in ("transformer", "ner")},
     ),
     Trainee(
         "crf_ner, bf16",

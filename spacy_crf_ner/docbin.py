@@ -17,15 +17,20 @@ SUFFIX = ".spacy"
 def find_docbins(path: Path) -> list[Path]:
     """Return the .spacy files of a folder, ordered by name; for a file, return only this file.
 
-    As in `spacy train`, links are followed, and names that begin with a dot are skipped.
+    As in `spacy train`, links are followed, and names that begin with a dot are skipped; but a link
+    to a folder that it is in is not followed.
 
     Raises CorpusError for a folder without .spacy files.
     """
     if not path.is_dir():
         return [path]
     # A large part may itself be a folder named train.spacy.
-    folders = ((Path(folder), names) for folder, _, names in os.walk(path, followlinks=True))
-    found = (folder / name for folder, names in folders for name in names if name.endswith(SUFFIX))
+    found: list[Path] = []
+    for folder, subfolders, names in os.walk(path, followlinks=True):
+        here = Path(folder)
+        outer = {here.resolve(), *here.resolve().parents}
+        subfolders[:] = [name for name in subfolders if (here / name).resolve() not in outer]
+        found += [here / name for name in names if name.endswith(SUFFIX)]
     if files := sorted(each for each in found if not _is_hidden(each.relative_to(path))):
         return files
     raise CorpusError(

@@ -118,3 +118,12 @@ def test_encoders_are_searched_for_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert doc.to_bytes() == written
     assert Doc(VOCAB).from_bytes(written).user_data["set"] == {1, 2}
     assert not searches
+
+
+def test_a_link_to_a_folder_that_it_is_in_is_not_followed(tmp_path):
+    folder = tmp_path / "corpus" / "more"
+    folder.mkdir(parents=True)
+    (folder / "a.spacy").touch()
+    for link, target in (("self", folder), ("again", folder), ("up", tmp_path / "corpus")):
+        (folder / link).symlink_to(target)
+    assert find_docbins(tmp_path / "corpus") == [folder / "a.spacy"]

@@ -50,7 +50,7 @@ def read_brat(path: Path, nlp: Language, log: ConversionLog | None = None) -> It
     if not stems:
         fix = "Use a folder with both files, or one of the two"
         raise error(str(path), f"documents as name{TEXT} and name{ANNOTATION}", "none", fix)
-    log.skipped_files([file for file in files if file not in used])
+    log.skipped_files(sorted({*files}.difference(used)))
     records = ((str(stem), {"stem": stem}) for stem in stems)
     return records_to_docs(records, lambda _, record: _to_doc(record["stem"], nlp, log), log)
 
@@ -75,7 +75,7 @@ def _to_doc(stem: Path, nlp: Language, log: ConversionLog) -> Doc:
     ids: set[str] = set()
     unknown: list[str] = []
     spans = [_span(line, ids, log, unknown) for line in lines if line.text.strip()]
-    missing = [_offsets(each) if each else (0, len(content)) for each in unknown]
+    missing = [_place(each, len(content)) for each in unknown]
     if log.spans_key is not None:
         missing.clear()
     return set_entities(doc, filter(None, spans), log, str(annotation), missing=missing)
@@ -104,6 +104,12 @@ def _span(line: Line, ids: set[str], log: ConversionLog, unknown: list[str]) -> 
     log.rejected(kind, error(line.where, expected, shorten(got), fix), entities=1)
     unknown += match[3].split(";") if match else [""]
     return None
+
+
+def _place(pair: str, length: int) -> tuple[int, int]:
+    """Return the offsets, or those of the whole text if they are not valid."""
+    start, end = _offsets(pair) if pair else (0, 0)
+    return (start, end) if start < end <= length else (0, length)
 
 
 def _offsets(pair: str) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from .repair_log import ConversionLog, error
 TEXT_KEYS = ("text", "data")
 LABEL_KEYS = ("label", "labels", "entities")
 SPAN = ("start_offset", "end_offset", "label")
+UNITS, UTF16 = "offsets_in", "utf-16"  # of the tasks of `suggest`, and exported with them
 
 
 def looks_like_doccano(record: object) -> bool:
@@ -33,6 +34,7 @@ def read_doccano(path: Path, nlp: Language, log: ConversionLog | None = None) ->
         "label", "labels" or "entities": the entities, [0, 8, "PER"] or
             {"start_offset": 0, "end_offset": 8, "label": "PER"}; all other tokens are outside,
         "relations": skipped,
+        "offsets_in": "utf-16" if the offsets certainly count in it,
         "id": no two records may have the same.
     nlp, log: As for all readers, see `format_detection.Reader`. For spans see `set_entities`; also
         "utf16": doccano counts in UTF-16, where an emoji is two characters. The spans of a text are
@@ -54,15 +56,21 @@ def read_doccano(path: Path, nlp: Language, log: ConversionLog | None = None) ->
         spans = [raw_span(span, *SPAN) for span in pop_typed(where, record, labels[0], list)]
         relations = pop_typed(where, record, "relations", list)
         doc = tokenize(record.pop(texts[0]), nlp, where)
+        is_utf16 = record.pop(UNITS, None) == UTF16
         store_meta(where, doc, record)
         log.skipped("relation", len(relations))
-        return set_entities(doc, _code_points(doc, spans, log, where), log, where)
+        return set_entities(doc, _code_points(doc, spans, log, where, is_utf16), log, where)
 
     return records_to_docs(json_lines(path), to_doc, log)
 
 
-def _code_points(doc: Doc, spans: list[RawSpan], log: ConversionLog, where: str) -> list[RawSpan]:
-    """Count in Unicode characters, as Python does, what doccano has counted in UTF-16."""
+def _code_points(
+    doc: Doc, spans: list[RawSpan], log: ConversionLog, where: str, is_utf16: bool
+) -> list[RawSpan]:
+    """Count in Unicode characters, as Python does, what doccano has counted in UTF-16.
+
+    is_utf16: Whether it certainly has; otherwise, if only so all spans are whole tokens.
+    """
     text = doc.text
     if not any(ord(character) > 0xFFFF for character in text):
         return spans
@@ -82,6 +90,8 @@ def _code_points(doc: Doc, spans: list[RawSpan], log: ConversionLog, where: str)
     known = [span for span in spans if type(span.start) is int and type(span.end) is int]
     inside = [span for span in known if 0 <= span.start < span.end < len(units)]
     found = [span._replace(start=units[span.start], end=units[span.end]) for span in inside]
+    if is_utf16 and len(found) == len(spans):
+        return found
     if len(found) < len(spans) or aligned(spans) or not aligned(found):
         return spans
     problem = error(where, "offsets that count characters", "UTF-16", "Convert them with --repair")

@@ -187,9 +187,11 @@ def _is_plain(names: Iterable[str | None], where: str) -> bool:
 
 def _are_halves(labels: list[str]) -> bool:
     """Whether all are such as B_PER or PER-B, or some differ in B and I alone."""
-    kinds = r"[BIESLUM][\W_].*", r".*[\W_][BIESLUM]"
-    if any(all(re.fullmatch(kind, label) for label in labels) for kind in kinds):
-        return True
+    for kind, some in ((r"[BIESLUM][_.:]\S+", r"[BI].*"), (r"\S+-[BIESLUM]", r".*[BI]")):
+        if all(re.fullmatch(kind, each) for each in labels) and any(
+            re.fullmatch(some, each) for each in labels
+        ):
+            return True
     halves = {
         (label[1:] if at == 0 else label[:-1], at, label[at].upper())
         for label in labels

@@ -90,6 +90,7 @@ def _as_object(value: object) -> object:
 def _to_doc(where: str, record: Record, nlp: Language, log: ConversionLog) -> Doc | None:
     given = [record[key] for key in ANNOTATION[:2] if key in record]
     is_null = bool(given) and all(value is None for value in given)
+    is_null &= record.get("answer") != "ignore"
     if is_null or all(record.get(key) is None for key in ANNOTATION):
         fix = "Annotate the text, or add an empty list of spans"
         got = "null as the spans" if is_null else f"only {shorten(sorted(record))}"

@@ -19,7 +19,7 @@ def group_sentences(docs: Iterable[Doc], n_sents: int) -> Iterator[Doc]:
         all sentences of a document, or none if the corpus does not mark documents.
 
     Yields Docs with sentence boundaries, and a space between sentences. If sentences have metadata,
-    the joined Doc has a list of it.
+    the joined Doc has a list of it as "sentences".
     Raises InputError for a negative number.
     """
     if n_sents < 0:

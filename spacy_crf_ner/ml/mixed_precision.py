@@ -74,7 +74,8 @@ class MixedPrecisionShim(PyTorchShim):
     def begin_update(self, inputs: ArgsKwargs) -> tuple[Any, Callable[[ArgsKwargs], ArgsKwargs]]:
         """Return the outputs and a callback for the backward pass.
 
-        Raises InputError for bfloat16 on a GPU that does not support it.
+        Raises InputError for bfloat16 on a GPU that does not support it, and in a module that fails
+        in it.
         """
         use_one_thread_after_fork()
         limit_kernel_cache()
@@ -104,5 +105,12 @@ class MixedPrecisionShim(PyTorchShim):
         try:
             with torch.autocast(device, torch.bfloat16):
                 yield
+        except RuntimeError as error:
+            if "bfloat16" not in str(error).lower():
+                raise
+            raise InputError(
+                f"mixed_precision: expected a model that trains in bfloat16, got one that fails: "
+                f"{error}. Set it to false in the config of the model."
+            ) from error
         finally:
             self._mixed_precision = before

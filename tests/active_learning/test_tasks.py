@@ -42,7 +42,8 @@ def exported(tool, task, number, spans):
     if tool == "jsonl":
         return {**task, "spans": spans, "answer": "accept"}
     if tool == "doccano":
-        label = [[span["start"], span["end"], span["label"]] for span in spans]
+        units = [len(task["text"][:i].encode("utf-16-le")) // 2 for i in range(99)]
+        label = [[units[span["start"]], units[span["end"]], span["label"]] for span in spans]
         return {**task, "id": number, "label": label, "Comments": []}
     results = [
         {
@@ -197,9 +198,18 @@ def test_doccano_counts_in_utf16(tmp_path):
     units = text.encode("utf-16-le")
     found = [units[2 * start : 2 * end].decode("utf-16-le") for start, end, _ in task["label"]]
     assert found == ["Élan", "Anna"]
-    docs, log = converted(tmp_path, "doccano", [{**task, "id": 1}], repair=True)
+    docs, log = converted(tmp_path, "doccano", [{**task, "id": 1}])
     assert keys(docs[text].ents) == {span for span, _ in spans}
-    assert log.counts == {"repaired.utf16": 1}
+    assert not log.counts and "offsets_in" not in docs[text].user_data["meta"]
+
+
+def test_doccano_counts_in_utf16_also_where_both_counts_are_tokens(tmp_path):
+    text = "🙂🙂 x y ran"
+    unit = Unit("id", text, [], [((3, 4, "X"), 0.5)], 1.0, "")
+    write_tasks(tmp_path, "tasks", [unit], "doccano", ["X"], False)
+    (task,) = srsly.read_jsonl(tmp_path / "tasks.jsonl")
+    docs, _ = converted(tmp_path, "doccano", [{**task, "id": 1}])
+    assert [ent.text for ent in docs[text].ents] == ["x"]
 
 
 def test_doccano_keeps_its_own_ids(model, loop, tmp_path):

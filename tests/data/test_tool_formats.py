@@ -248,6 +248,8 @@ def test_null_is_no_annotation(key: str, tmp_path: Path, nlp: Language) -> None:
         (tmp_path / "a").write_text(json.dumps({"text": "Hanoi", key: None, **others}))
         with pytest.raises(CorpusError, match="expected annotation, one of the keys"):
             list(read_jsonl(tmp_path / "a", nlp))
+    (tmp_path / "a").write_text(json.dumps({"text": "Hanoi", key: None, "answer": "ignore"}))
+    assert not list(read_jsonl(tmp_path / "a", nlp))
     other = {"text": "Hanoi", "spans": [], "entities": [], key: None}
     (tmp_path / "a").write_text(json.dumps(other))
     assert [tags(doc) for doc in read_jsonl(tmp_path / "a", nlp)] == ["O"]
@@ -951,6 +953,8 @@ def test_an_array_that_is_too_large_is_told(
         ("T1\tGPE 0 5;12 17\tNorth Korea", "-O-B"),
         ("T2\tGPE 0 5\tNorth", "-OOB"),
         ("T1 GPE 0 5 North", "---B"),
+        ("T1\tGPE 0 5;100 200\tNorth Korea", "---B"),
+        ("T1\tGPE 5 0;9 8\tNorth Korea", "---B"),
     ],
 )
 def test_tokens_of_an_entity_of_brat_that_is_left_out_are_not_outside(

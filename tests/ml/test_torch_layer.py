@@ -162,6 +162,27 @@ def test_the_head_takes_the_setting_on_a_gpu_alone(
     )
 
 
+class FailsInBfloat16(nn.Module):
+    """As DeBERTa does, which hides scores with the lowest number of float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, X: torch.Tensor) -> torch.Tensor:
+        Y = self.linear(X)
+        return Y.masked_fill(Y > 0, torch.finfo(torch.float32).min)
+
+
+def test_a_module_that_fails_in_bfloat16_is_an_error() -> None:
+    shim = MixedPrecisionShim(FailsInBfloat16())
+    inputs = ArgsKwargs(args=(torch.ones(1, 3),), kwargs={})
+    shim.begin_update(inputs)
+    shim.bf16 = True
+    with pytest.raises(InputError, match="mixed_precision: expected a model that trains in bfl"):
+        shim.begin_update(inputs)
+
+
 # Threads
 
 FORK = """
