@@ -89,7 +89,7 @@ def training(
     for name, rate in rates.items():
         ratio = statistics.median(a / b for a, b in zip(rate, rates["spaCy ner"]))
         print(f"| {name} | {_spread(rate)} | {ratio:.2f} |")
-    shares = _crf_shares(pipelines["crf_ner"], _texts(30, 20))
+    shares = _crf_shares(pipelines["crf_ner"], _texts(30, 20), corpus)
     for what, share in shares.items():
         print(f"CRF's share of the time, {what}: {share:.1%}")
     for name in CONFIGS:
@@ -491,7 +491,7 @@ def _alternate(acts: Dict[str, Callable[[], None]], rounds: int) -> Dict[str, Li
     return times
 
 
-def _crf_shares(nlp: Language, texts: List[str]) -> Dict[str, float]:
+def _crf_shares(nlp: Language, texts: List[str], corpus: Optional[Path]) -> Dict[str, float]:
     """Return the share of time in the CRF's loss, with its gradient, and in decoding."""
     shares = {}
     optimizer = nlp.create_optimizer()
@@ -500,7 +500,7 @@ def _crf_shares(nlp: Language, texts: List[str]) -> Dict[str, float]:
         "training": (
             ml_losses,
             ["nll_with_gradient"],
-            lambda: nlp.update(_examples(nlp)[:64], sgd=optimizer),
+            lambda: nlp.update(_examples(nlp, corpus)[:64], sgd=optimizer),
         ),
         "nlp.pipe on 300-word docs": (
             Posterior,
