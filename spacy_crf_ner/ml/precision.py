@@ -220,17 +220,23 @@ class PredictionShim(PyTorchShim):
 
     @contextmanager
     def use_params(self, params: dict[Any, Any]) -> Iterator[None]:
-        """Use other weights temporarily, such as an optimizer's averages."""
+        """Use other weights temporarily, such as an optimizer's averages.
+
+        params: By the key that an optimizer has for weights: the id of the shim, and their name.
+            thinc's shim expects other keys, so that averages have no effect there.
+        """
+        named = self._model.named_parameters() if self._model is not None else ()
+        own = [(weights, weights.data, params.get((self.id, name))) for name, weights in named]
         self.invalidate()
-        error: BaseException | None = None
-        with super().use_params(params):
-            try:
-                yield
-            except BaseException as raised:  # thinc does not restore the weights after an error
-                error = raised
-        self.invalidate()
-        if error is not None:
-            raise error
+        try:
+            for weights, before, other in own:
+                if other is not None:
+                    weights.data = torch.as_tensor(other, device=before.device)
+            yield
+        finally:
+            for weights, before, _ in own:
+                weights.data = before
+            self.invalidate()
 
     def to_device(self, device_type: str, device_id: int) -> None:
         """Move the module."""

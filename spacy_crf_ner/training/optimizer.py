@@ -75,7 +75,10 @@ class GroupedAdam(Optimizer):
         it. 0 for none.
     L2_is_weight_decay: Decay weights as AdamW does; else add L2 times the weights to their
         gradient.
-    use_averages: Keep averages of the weights. They have no effect in torch modules.
+    use_averages: Keep moving averages of the weights, over about the last tenth of the updates.
+        spaCy evaluates and saves pipelines with them. They have no effect in torch modules of other
+        packages, such as spacy-transformers' own layer. Source: Polyak and Juditsky (1992),
+        "Acceleration of stochastic approximation by averaging".
     groups: Groups by name. Each has `names`, a regular expression that is searched in the names
         that parameters have in their torch module or thinc layer, and factors, numbers or
         schedules, for `learn_rate`, `L2` and `grad_clip`. A parameter in several groups has the

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pipelines import make_examples
 from spacy_crf_ner.ml import precision
+from spacy_crf_ner.training.optimizer import GroupedAdam
 
 OURS, THEIRS = "spacy-crf-ner.TransformerModel.v1", "spacy-transformers.TransformerModel.v3"
 
@@ -71,6 +72,38 @@ def test_it_learns_as_spacy_transformers_has_it(tiny_transformer: str) -> None:
     for name, expected in theirs.items():
         np.testing.assert_allclose(ours[name], expected, atol=2e-5, err_msg=name)
         assert (name.startswith("pooler.")) == np.array_equal(expected, begun[name]), name
+
+
+@pytest.mark.parametrize("make", [Adam, GroupedAdam])
+def test_averages_of_an_optimizer_replace_the_weights(make: Any, tiny_transformer: str) -> None:
+    """Of the transformer and of the head, as numpy computes them by thinc's formula."""
+    nlp = pipeline(tiny_transformer, OURS)
+    shims = [shim for _, pipe in nlp.pipeline for node in pipe.model.walk() for shim in node.shims]
+    named = [weights for shim in shims for _, weights in shim._model.named_parameters()]
+    optimizer = make(0.01, use_averages=True)
+    expected = [np.zeros(weights.shape) for weights in named]
+    for step in range(1, 5):
+        fit(nlp, [7], optimizer)
+        decay = (1 + step) / (10 + step)
+        expected = [
+            decay * average + (1 - decay) * weights.detach().numpy()
+            for average, weights in zip(expected, named)
+        ]
+    last = [weights.detach().numpy().copy() for weights in named]
+    with nlp.use_params(optimizer.averages):
+        inside = [weights.detach().numpy().copy() for weights in named]
+        saved = nlp.to_bytes()
+    assert len(named) > 20
+    learned = [not np.array_equal(*pair) for pair in zip(inside, last)]
+    assert 0 < learned.count(False) <= 4  # the pooler of the transformer has no gradient
+    for average, own, is_learned in zip(expected, inside, learned):
+        if is_learned:
+            np.testing.assert_allclose(own, average, atol=1e-6)
+    for own, weights in zip(last, named):
+        np.testing.assert_array_equal(own, weights.detach().numpy())
+    loaded = shim_of(pipeline(tiny_transformer, OURS).from_bytes(saved))
+    for (_, weights), own in zip(loaded._model.named_parameters(), inside):
+        np.testing.assert_array_equal(weights.detach().numpy(), own)
 
 
 @pytest.mark.parametrize("spans", ["doc_spans", "strided_spans"])
