@@ -21,7 +21,11 @@ PRECISIONS = ("fp32", "int8")
 BATCH_SIZE = 512  # docs in a batch of nlp.pipe, as `accelerate` sets it
 # Blocks of a config that only training reads. Their functions may need torch.
 TRAINING = ("corpora", "training", "pretraining", "initialize")
-SPANS = {f"spacy-transformers.{name}_spans.v1": name for name in ("strided", "sent", "doc")}
+OWN_SPANS = "spacy-crf-ner.sentence_windows.v1"
+SPANS = {OWN_SPANS: OWN_SPANS} | {
+    f"spacy-transformers.{name}_spans.v1": f"spacy-crf-ner.{name}_spans.v1"
+    for name in ("strided", "sent", "doc")
+}
 TORCH_PACKAGES = {"torch", "transformers", "spacy-transformers", "spacy-crf-ner"}
 
 Block = dict[str, Any]
@@ -207,7 +211,7 @@ class _Export:
                 f"[{name}] get_spans: expected one of {[*SPANS]}, got {getter!r}. Train the "
                 "pipeline with one of them to export it."
             )
-        spans["@misc"] = f"spacy-crf-ner.{SPANS[getter]}_spans.v1"
+        spans["@misc"] = SPANS[getter]
         (pooling,) = (node.layers[0] for node in layer.walk() if node.name == "trfs2arrays")
         (transformer,) = (node for node in model.walk() if isinstance(node, TransformerModel))
         made = onnx_transformer(registry.resolve({"spans": spans})["spans"], pooling)

@@ -1,5 +1,8 @@
 """Windows are those of spacy-transformers' span getters."""
 
+from itertools import pairwise
+
+import pytest
 import spacy
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +10,13 @@ from spacy.tokens import Doc
 from spacy_transformers import span_getters
 
 from helpers import properties
-from spacy_crf_ner.ml.transformer.spans import doc_spans, sent_spans, strided_spans
+from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.ml.transformer.spans import (
+    doc_spans,
+    sent_spans,
+    sentence_windows,
+    strided_spans,
+)
 
 VOCAB = spacy.blank("en").vocab
 LENGTHS = st.lists(st.integers(0, 30), max_size=4)
@@ -34,3 +43,23 @@ def test_sentences_and_docs(lengths: list[int]) -> None:
     docs = docs_of(lengths)
     assert doc_spans()(docs) == span_getters.configure_get_doc_spans()(docs)
     assert sent_spans()(docs) == span_getters.configure_get_sent_spans()(docs)
+
+
+@properties
+@given(st.lists(st.sampled_from(["a", "b", ".", "。", "\n"]), max_size=40), st.integers(1, 12))
+def test_windows_end_with_sentences(words: list[str], window: int) -> None:
+    """By counting tokens one by one."""
+    doc = Doc(VOCAB, words=words)
+    (spans,) = sentence_windows(window)([doc])
+    assert {i for span in spans for i in range(span.start, span.end)} == set(range(len(doc)))
+    assert all(len(span) <= window for span in spans)
+    for span, following in pairwise(spans):
+        full = span.start + window
+        ends = [i for i in range(span.start + window // 2 + 1, full + 1) if words[i - 1] not in "ab"]
+        assert span.end == (ends[-1] if ends else full)
+        assert following.start == (span.end if ends else full - window // 4)
+
+
+def test_a_window_without_tokens_is_an_error() -> None:
+    with pytest.raises(InputError, match=r"get_spans\.window: .* from 1, got 0"):
+        sentence_windows(0)

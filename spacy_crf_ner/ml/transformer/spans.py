@@ -3,9 +3,16 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import numpy as np
+from spacy.attrs import ORTH
+from spacy.pipeline import Sentencizer
+from spacy.strings import hash_string
 from spacy.tokens import Doc, Span
 
+from ...input_error import InputError
+
 SpanGetter = Callable[[Sequence[Doc]], list[list[Span]]]
+SENTENCE_ENDS = (*Sentencizer.default_punct_chars, "\n", "\n\n")
 
 
 def strided_spans(window: int, stride: int) -> SpanGetter:
@@ -14,6 +21,19 @@ def strided_spans(window: int, stride: int) -> SpanGetter:
     window: Tokens of a window. stride: Tokens between the starts of two windows.
     """
     return partial(_of_docs, partial(_strided, window=window, stride=stride))
+
+
+def sentence_windows(window: int) -> SpanGetter:
+    """Make `spacy-crf-ner.sentence_windows.v1`: windows that end with a sentence, by punctuation.
+
+    They do not overlap, so no token is read twice. Where no sentence ends in the second half of a
+    window, the window is full, and shares its last quarter with the next one.
+
+    window: Tokens of a window at most.
+    """
+    if window < 1:
+        raise InputError(f"get_spans.window: expected a number of tokens from 1, got {window}.")
+    return partial(_of_docs, partial(_sentence_windows, window=window))
 
 
 def sent_spans() -> SpanGetter:
@@ -38,3 +58,20 @@ def _strided(doc: Doc, window: int, stride: int) -> list[Span]:
         if start + window >= len(doc):
             break
     return spans
+
+
+def _sentence_windows(doc: Doc, window: int) -> list[Span]:
+    if len(doc) <= window:
+        return [doc[:]]
+    ends = np.flatnonzero(np.isin(doc.to_array(ORTH), [*map(hash_string, SENTENCE_ENDS)])) + 1
+    spans, start = [], 0
+    while len(doc) - start > window:
+        end = following = start + window
+        before = ends[: np.searchsorted(ends, end, side="right")]
+        if len(before) and before[-1] > start + window // 2:
+            end = following = int(before[-1])
+        else:
+            following -= window // 4
+        spans.append(doc[start:end])
+        start = following
+    return [*spans, doc[start:]]
