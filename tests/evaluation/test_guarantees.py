@@ -496,7 +496,7 @@ def test_what_is_fitted_in_an_earlier_recognizer_counts(nlp: Language) -> None:
     examples = drawn(nlp, 60, 25)
     for eg in examples:
         eg.predicted = nlp.get_pipe("crf_ner")(eg.predicted)
-    promise(nlp, "second", examples, Promises(precision=0.01))
+    promise(nlp, "second", examples, Promises(recall=0.01))
     assert guarantees(nlp, "second")
     nlp.get_pipe("crf_ner").platt_intercept = -3.0
     with pytest.raises(InputError, match="got other weights"):
@@ -606,6 +606,32 @@ def test_a_report_counts_what_the_recognizer_adds(nlp: Language) -> None:
     # What the ruler had set is not known any more.
     found = evaluate(examples, nlp=nlp, resamples=2)["coverage"]["promises"]
     assert found["analyses"]["found"] is None
+
+
+@pytest.mark.filterwarnings("ignore:.*expected a best temperature")
+def test_a_precision_is_promised_for_the_entities_of_one_recognizer() -> None:
+    """Those of an earlier one, which is always right here, have a confidence too."""
+    nlp = spacy.blank("en")
+    for name, word, other in (("first", "Acme", "Anna"), ("second", "Anna", "Acme")):
+        own = spacy.blank("en")
+        own.add_pipe("crf_ner", name, config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+        train(own, make_examples(own, [(word, [(0, 4, "NAME")]), (other, [])]), steps=30)
+        nlp.add_pipe(name, source=own)
+    acme, anna = (0, 4, "NAME"), (5, 9, "NAME")  # the second recogniser is right in one half
+    examples = make_examples(nlp, [("Acme Anna", [acme, anna]), ("Acme Anna", [acme])] * 100)
+    fitted = calibrate(nlp, examples, "second")
+    assert fitted["before"]["entities"] == fitted["after"]["entities"] == 200
+    for eg in examples:
+        eg.predicted = nlp.get_pipe("first")(eg.predicted)
+    with pytest.raises(InputError, match="expected a threshold at which 60 % is certain"):
+        promise(nlp, "second", examples, Promises(precision=0.6))
+    promise(nlp, "second", examples, Promises(precision=0.3))
+    assert {ent._.confidence for eg in examples for ent in eg.predicted.ents} - {None}
+    for eg in examples:
+        eg.predicted = nlp(eg.text)
+    # Which of the two has found an entity is not known any more.
+    found = evaluate(examples, nlp=nlp, component="second", resamples=2)["coverage"]["promises"]
+    assert found["precision"]["found"] is None
 
 
 def _prepared(nlp: Language, eg: Example) -> Example:
