@@ -2,7 +2,7 @@
 
 import random
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, Iterator, List, Set, Tuple
 
 import numpy as np
 import pytest
@@ -430,6 +430,22 @@ def test_another_component_may_not_write_the_candidates(nlp: Language) -> None:
     assert nlp.get_pipe("crf_ner").spans_key is None
     nlp.get_pipe("crf_ner").spans_key = "candidates"
     promise(nlp, "crf_ner", drawn(nlp, 100, 11), Promises(recall=0.9))
+
+
+def test_a_sentencizer_is_the_same_in_each_process(nlp: Language) -> None:
+    """Its characters are a set: their order is another one in each process."""
+
+    class Reversed(Set[str]):
+        def __iter__(self) -> Iterator[str]:
+            return reversed([*super().__iter__()])
+
+    sentencizer: Any = nlp.add_pipe("sentencizer", first=True)
+    promise(nlp, "crf_ner", drawn(nlp, 20, 31), Promises(recall=0.5))
+    sentencizer.punct_chars = Reversed(sentencizer.punct_chars)
+    assert guarantees(nlp)
+    sentencizer.punct_chars = {"!"}
+    with pytest.raises(InputError, match="got other weights, tokenizer or earlier components"):
+        guarantees(nlp)
 
 
 @pytest.mark.parametrize("component", ["attribute_ruler", "lemmatizer"])
