@@ -21,6 +21,7 @@ from spacy_crf_ner.evaluation.calibration import calibrate
 from spacy_crf_ner.evaluation.guarantees import guarantees
 from spacy_crf_ner.evaluation.promises import Promises, promise
 from spacy_crf_ner.evaluation.risk_control import (
+    GRID,
     coverage_threshold,
     precision_threshold,
     recall_threshold,
@@ -123,13 +124,36 @@ def test_found_entities_have_the_promised_precision(nlp: Language) -> None:
         correct = [(e.start, e.end, e.label_) in wanted for e in doc.ents]
         documents.append((np.array([e._.confidence for e in doc.ents]), np.array(correct, bool)))
         gold += len(wanted)
-    expected = precision_threshold(documents, 0.25, 0.95)
+    by_threshold = [{t: correct[p >= t] for t in GRID} for p, correct in documents]
+    expected = precision_threshold(by_threshold, 0.25, 0.95)
     assert row["threshold"] == pytest.approx(expected, rel=2e-6) and expected > 0
     assert row["certainty"] == 0.95
     kept = sum(int(correct[p >= row["threshold"]].sum()) for p, correct in documents)
     assert row["cost"] == pytest.approx(kept / gold)
     with pytest.raises(InputError, match="got other threshold"):
         guarantees(nlp)
+
+
+def test_the_promised_precision_is_that_of_the_entities_of_each_threshold() -> None:
+    """With f_score, a dropped entity makes room for another one, with a lower probability."""
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+    one = [("Anna Bonn", [(0, 9, "PER")])] * 13
+    two = [("Anna Bonn", [(0, 4, "PER"), (5, 9, "PER")])] * 12
+    examples = make_examples(nlp, [*one, *two, *[("it saw Carl", [(7, 11, "PER")])] * 25])
+    train(nlp, examples, steps=60)
+    ner = nlp.get_pipe("crf_ner")
+    ner.decode, ner.span_threshold = "f_score", 0.3
+    assert [ent.text for ent in nlp("Anna Bonn").ents] == ["Anna", "Bonn"]
+    ner.threshold = 0.5
+    assert [ent.text for ent in nlp("Anna Bonn").ents] == ["Anna Bonn"]
+    promise(nlp, "crf_ner", examples * 8, Promises(precision=0.9))
+    shares = []
+    for eg in examples:
+        gold = {(e.start_char, e.end_char) for e in eg.reference.ents}
+        found = [(e.start_char, e.end_char) in gold for e in nlp(eg.text).ents]
+        shares += [np.mean(found)] if found else []
+    assert np.mean(shares) >= 0.9
 
 
 @pytest.mark.parametrize("level", [0.5, 0.9])
