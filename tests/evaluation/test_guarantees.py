@@ -674,6 +674,22 @@ def test_a_precision_is_promised_for_the_entities_of_one_recognizer() -> None:
     assert found["precision"]["found"] is None
 
 
+def test_docs_that_failed_count_as_docs_without_entities() -> None:
+    """Components before the recogniser have not processed them."""
+    nlp = listening("tok2vec")
+    train(nlp, drawn(nlp, 60, 0), steps=30)
+    prepared = [_prepared(nlp, eg) for eg in drawn(nlp, 60, 32)]
+    promise(nlp, "crf_ner", prepared, Promises(analyses=0.5))
+    examples = make_examples(nlp, [("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "LOC")])] * 2)
+    examples[0].predicted = nlp(examples[0].text)
+    found = evaluate(examples, nlp=nlp, resamples=2)
+    assert [e["kind"] for e in found["errors"]["list"] if e["doc"] == 1] == ["missed", "missed"]
+    assert [e["confidence"] for e in found["errors"]["list"] if e["doc"] == 1] == [None, None]
+    alone = evaluate(examples[:1], nlp=nlp, resamples=2)["coverage"]["promises"]["analyses"]
+    assert alone["found"] == 1.0
+    assert found["coverage"]["promises"]["analyses"]["found"] == 0.5
+
+
 def _prepared(nlp: Language, eg: Example) -> Example:
     with nlp.select_pipes(disable="crf_ner"):
         return Example(nlp(eg.text), eg.reference)
