@@ -171,9 +171,10 @@ def _predicted(doc: Doc, key: str | None) -> list[Entity]:
     for span, p in zip(group, scores):
         same = entity(span)
         found[same] = None if p is None else max(float(p), found.get(same) or float(p))
-    for ent in ents:  # preset entities have the score 1.0, but no confidence
-        if ent.confidence is None and found.get(ent) == 1.0:
-            found[ent] = None
+    for ent in ents:  # preset entities have the score 1.0, but no confidence, or an earlier one
+        same = ent._replace(confidence=None)
+        if found.get(same) == 1.0:
+            found[same] = ent.confidence
     return [ent._replace(confidence=p) for ent, p in sorted(found.items())]
 
 
