@@ -82,7 +82,7 @@ def missed_probabilities(
     missed = [[g for g, p in of_doc if g and p is None] for of_doc in matches]
     return [
         span_probabilities(pipe, _without_entities(doc), ents)
-        if ents and doc.has_annotation("ENT_IOB")
+        if ents and (doc.has_annotation("ENT_IOB") or pipe.entities_key in doc.spans)
         else {}
         for doc, ents in zip(docs, missed)
     ]
