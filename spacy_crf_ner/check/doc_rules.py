@@ -24,9 +24,9 @@ def doc_problems(at: CorpusDoc, settings: CheckSettings) -> Iterator[Problem]:
     T, missing = len(at.doc), int((at.iob == IOB_MISSING).sum())
     if not at.doc.text.strip():
         yield "empty-doc", at.doc_place()
-    elif missing == T:
+    elif missing == T and not at.doc.spans.get(settings.incorrect_spans_key):
         yield "no-annotation", at.doc_place()
-    if 0 < missing < T:
+    elif missing:
         yield "partly-annotated", at.doc_place(f"{missing} of {T} tokens not annotated")
 
 

@@ -41,6 +41,9 @@ def explain(
     and the most probable analyses. It omits tags with a marginal below 0.01, unless
     they are on the path or a backpointer of a shown tag points to them.
 
+    With decode = "f_score" or thresholds, the component can find other entities than
+    those of the best path.
+
     If entities may overlap, each label has tags and a best path of its own: choose one by
     --label. The path is that of the outermost entities of this label. The analyses have the
     entities of all labels.

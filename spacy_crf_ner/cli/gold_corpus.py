@@ -12,7 +12,7 @@ from .. import evaluation
 from ..docbin import SUFFIX, read_docbin
 from ..input_error import InputError
 from ..pipeline.load import load
-from ..pipeline.lookup import find_entities_key
+from ..pipeline.lookup import find_entities_key, recognizers
 
 
 def read_examples(nlp: Language, corpus: Path) -> list[Example]:
@@ -45,7 +45,7 @@ def predict_corpus(
     """
     nlp = load(model, gpu_id, precision)
     examples = read_examples(nlp, corpus)
-    key = find_entities_key(nlp, component if component in nlp.pipe_names else None)
+    key = find_entities_key(nlp, component if component in recognizers(nlp) else None)
     evaluation.require_gold(examples, str(corpus), key)
     annotate_examples(nlp, examples)
     return nlp, examples

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from .. import evaluation
 from .. import report as reports
+from ..pipeline.lookup import recognizers
 from ..report.tables import UNDEFINED, headline
 from .gold_corpus import predict_corpus
 from .options import Component, GoldCorpus, GpuId, Model, Precision
@@ -53,7 +54,7 @@ def report(
         )
     if compare is not None:
         other, others = predict_corpus(compare, corpus, component, gpu_id, precision)
-        named = component if component in other.pipe_names else None
+        named = component if component in recognizers(other) else None
         with status:
             against = evaluation.evaluate(
                 others, model=compare, data=str(corpus), nlp=other, component=named

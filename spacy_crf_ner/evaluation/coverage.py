@@ -12,7 +12,7 @@ from spacy.training import Example
 
 from ..input_error import InputError
 from ..pipeline.label_sets import is_complete
-from ..pipeline.lookup import recognizer, require_own_key, sets_entities_alone
+from ..pipeline.lookup import recognizer, recognizers, require_own_key, sets_entities_alone
 from .guarantees import guarantees
 from .matching import DocEntities, entity
 
@@ -39,7 +39,8 @@ def coverage(
         "docs": The number of docs that count.
         "promises": For each kind, what `guarantees` returns, and what was "found": the mean share
             over docs, or that for each label if promised by label; None if there is nothing to
-            judge, and for analyses if other components set entities too.
+            judge, for analyses if other components set entities too, and for precision if one of
+            them is a `crf_ner`.
         "curve": For each "threshold" of candidates down to theirs, the mean "coverage" of the gold
             entities of a doc, and the number of candidates "per_entity". With thresholds by label,
             the last one is None: it stands for them.
@@ -81,7 +82,8 @@ def coverage(
         ]
         for _, doc in complete
     ]
-    found["precision"] = _mean([np.mean(of_doc) for of_doc in added if of_doc])
+    is_alone = recognizers(nlp) == [name]  # preset entities of another one have confidences too
+    found["precision"] = _mean([np.mean(of_doc) for of_doc in added if of_doc and is_alone])
     if "analyses" in promises:
         found["analyses"] = _analyses_found(nlp, name, complete)
     return {
@@ -125,14 +127,15 @@ def _analyses_found(
     """Find how often the gold analysis is in the set; None if other components set entities."""
     if not sets_entities_alone(nlp, name):
         return None
-    bare = [doc.copy() for doc, _ in complete]
-    for doc in bare:
+    # The pipeline has failed on docs without annotation: their analysis is not found.
+    bare = {i: doc.copy() for i, (doc, _) in enumerate(complete) if doc.has_annotation("ENT_IOB")}
+    for doc in bare.values():
         doc.set_ents([], default="missing")
-    sets = recognizer(nlp, name).analysis_sets(bare)
+    sets = dict(zip(bare, recognizer(nlp, name).analysis_sets(bare.values())))
     return _mean(
         [
-            any({*map(entity, each.ents)} == {*gold.gold} for each in of_doc)
-            for of_doc, (_, gold) in zip(sets, complete)
+            any({*map(entity, each.ents)} == {*gold.gold} for each in sets.get(i, ()))
+            for i, (_, gold) in enumerate(complete)
         ]
     )
 

@@ -72,15 +72,18 @@ def missed_probabilities(
     matches: The matches of each doc.
 
     Returns for each doc the probabilities of its missed entities; 0 if the tokens or labels of the
-    model do not allow the entity. Returns None if other components set entities too: then the
-    preset entities of this component are unknown. Docs are assumed to have none.
+    model do not allow the entity; nothing for a doc that the pipeline failed on. Returns None if
+    other components set entities too: then the preset entities of this component are unknown. Docs
+    are assumed to have none.
     """
     if not sets_entities_alone(nlp, name):
         return None
     pipe = recognizer(nlp, name)
     missed = [[g for g, p in of_doc if g and p is None] for of_doc in matches]
     return [
-        span_probabilities(pipe, _without_entities(doc), ents) if ents else {}
+        span_probabilities(pipe, _without_entities(doc), ents)
+        if ents and (doc.has_annotation("ENT_IOB") or pipe.entities_key in doc.spans)
+        else {}
         for doc, ents in zip(docs, missed)
     ]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import srsly
 from spacy.language import Language
+from spacy.pipeline import Sentencizer
 from spacy.tokens import Doc
 from thinc.api import Model
 
@@ -145,6 +146,9 @@ def _digest(nlp: Language, name: str) -> str:
         if isinstance(pipe, CRFEntityRecognizer):
             settings = pipe.settings | {name: getattr(pipe, name) for name in FITTED}
             digest.update(srsly.json_dumps(_rounded(settings), sort_keys=True).encode())
+        elif isinstance(pipe, Sentencizer):  # the order of its bytes differs by process
+            characters = sorted(pipe.punct_chars)
+            digest.update(srsly.json_dumps([characters, pipe.overwrite]).encode())
         elif model is None and hasattr(pipe, "to_bytes"):
             digest.update(pipe.to_bytes(exclude=["vocab"]))  # it grows with each new word
     return digest.hexdigest()

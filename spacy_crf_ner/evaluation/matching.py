@@ -9,8 +9,10 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 
 from ..input_error import InputError
+from ..pipeline.annotation import CONFIDENCE
 from ..pipeline.gold import gold_entities
 from ..pipeline.label_sets import annotated_labels
+from ..pipeline.spacy_internals import delete_extension
 
 if TYPE_CHECKING:
     from ..pipeline.crf_ner import CRFEntityRecognizer
@@ -56,10 +58,16 @@ Match = tuple[Entity | None, Entity | None]  # gold, predicted
 
 
 def annotated(pipe: "CRFEntityRecognizer", examples: Sequence[Example]) -> list[Example]:
-    """Annotate copies of the predicted docs, which the earlier components have processed."""
+    """Annotate copies of the predicted docs, which the earlier components have processed.
+
+    Preset entities have no confidence, also if an earlier `crf_ner` has found them.
+    """
     docs = [eg.predicted.copy() for eg in examples]
+    presets = [() if pipe.overwrite else doc.ents for doc in docs]
     for _ in pipe.pipe(docs):  # sets the entities in place; error handlers may drop docs
         pass
+    for ents in presets:
+        delete_extension(ents, CONFIDENCE)
     return [Example(doc, eg.reference) for doc, eg in zip(docs, examples)]
 
 
@@ -163,9 +171,10 @@ def _predicted(doc: Doc, key: str | None) -> list[Entity]:
     for span, p in zip(group, scores):
         same = entity(span)
         found[same] = None if p is None else max(float(p), found.get(same) or float(p))
-    for ent in ents:  # preset entities have the score 1.0, but no confidence
-        if ent.confidence is None and found.get(ent) == 1.0:
-            found[ent] = None
+    for ent in ents:  # preset entities have the score 1.0, but no confidence, or an earlier one
+        same = ent._replace(confidence=None)
+        if found.get(same) == 1.0:
+            found[same] = ent.confidence
     return [ent._replace(confidence=p) for ent, p in sorted(found.items())]
 
 

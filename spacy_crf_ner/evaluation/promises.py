@@ -203,32 +203,46 @@ def _promise_recall(
 def _promise_precision(
     pipe: "CRFEntityRecognizer", examples: Sequence[Example], level: float, certainty: float
 ) -> Row:
-    pipe.threshold, pipe.thresholds = 0.0, {}
-    collected = collect_entities(annotated(pipe, examples))
-    # Preset entities have no confidence.
-    judged = [
-        [(ent.confidence, is_right) for ent, is_right in zip(doc.predicted, doc.correct())]
-        for doc in collected
-    ]
-    found = [
-        (np.array([p for p, _ in doc], dtype=float), np.array([x for _, x in doc], dtype=bool))
-        for doc in ([pair for pair in of_doc if pair[0] is not None] for of_doc in judged)
-    ]
+    gold = sum(len(doc.gold) for doc in collect_entities(examples))
+    found = _correct_by_threshold(pipe, examples)
 
-    def wrong(document: tuple[NDArray[Any], NDArray[Any]], threshold: float) -> float:
-        kept = document[1][document[0] >= threshold]
-        return 1 - float(kept.mean()) if len(kept) else np.nan
+    def wrong(document: Mapping[float, NDArray[np.bool_]], threshold: float) -> float:
+        correct = document[threshold]
+        return 1 - float(correct.mean()) if len(correct) else np.nan
 
     row = _row(
         pipe,
         {"kind": "precision", "label": None, "level": level, "certainty": certainty},
-        [document for document in found if len(document[0])],
+        [document for document in found if len(document[GRID[0]])],
         lambda documents: precision_threshold(documents, 1 - level, certainty),
         wrong,
     )
     pipe.threshold = row["threshold"]
-    right = sum(int(correct[p >= pipe.threshold].sum()) for p, correct in found)
-    return {**row, "cost": right / sum(len(doc.gold) for doc in collected)}
+    return {**row, "cost": sum(int(each[pipe.threshold].sum()) for each in found) / gold}
+
+
+def _correct_by_threshold(
+    pipe: "CRFEntityRecognizer", examples: Sequence[Example]
+) -> list[dict[float, NDArray[np.bool_]]]:
+    """Find for each doc whether the entities that are predicted at each threshold are correct."""
+    found: list[dict[float, NDArray[np.bool_]]] = [{} for _ in examples]
+    pipe.thresholds = {}
+    for threshold in GRID:
+        # With "f_score", other entities take the place of those that a threshold drops.
+        if threshold == GRID[0] or pipe.decode == "f_score":
+            pipe.threshold = threshold
+            collected = collect_entities(annotated(pipe, examples))
+        for by_threshold, doc in zip(found, collected):
+            by_threshold[threshold] = np.array(
+                [
+                    is_right
+                    for ent, is_right in zip(doc.predicted, doc.correct())
+                    # Preset entities have no confidence.
+                    if ent.confidence is not None and ent.confidence >= threshold
+                ],
+                dtype=bool,
+            )
+    return found
 
 
 def _promise_analyses(

@@ -7,7 +7,7 @@ probabilities are; with better ones, less is lost to it.
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,9 +61,7 @@ def recall_threshold(
 
 
 def precision_threshold(
-    documents: Sequence[tuple[NDArray[np.float64], NDArray[np.bool_]]],
-    risk: float,
-    certainty: float,
+    documents: Sequence[Mapping[float, NDArray[np.bool_]]], risk: float, certainty: float
 ) -> float | None:
     """Find the lowest threshold at which few predicted entities are wrong.
 
@@ -72,14 +70,15 @@ def precision_threshold(
     rise with the threshold, so each one of a grid is tested (learn then test, with Bonferroni's
     correction).
 
-    documents: For each, the probabilities of its predicted entities, and whether each is correct.
+    documents: For each, whether its predicted entities are correct, by the threshold of GRID at
+        which they are predicted.
 
     Returns a threshold of GRID; None if none is safe.
     Source: Angelopoulos et al. (2021), "Learn then Test".
     """
     for threshold in GRID:
-        kept = [correct[p >= threshold] for p, correct in documents]
-        wrong = [1 - float(correct.mean()) for correct in kept if len(correct)]
+        kept = [correct[threshold] for correct in documents]
+        wrong = [1 - float(each.mean()) for each in kept if len(each)]
         if wrong:
             p_value = hoeffding_bentkus(float(np.mean(wrong)), len(wrong), risk)
             if p_value <= (1 - certainty) / len(GRID):

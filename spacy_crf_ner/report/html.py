@@ -172,7 +172,8 @@ def _lines(doc: Doc, ents: Iterable[Entity], colors: Mapping[str, str]) -> Marku
     spans, shown = [], {}
     for ent in ents:
         span = doc.char_span(*ent.span)
-        assert span is not None  # the offsets are those of a span of the doc
+        if span is None:  # a span without tokens
+            continue
         p = "" if ent.confidence is None else f" {ent.confidence:.3f}"
         label = str(escape(ent.label + p))  # displaCy escapes the text alone
         shown[label] = colors[ent.label]

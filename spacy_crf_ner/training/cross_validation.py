@@ -135,7 +135,7 @@ def with_corpora(config: Config, folder: Path) -> Config:
         if block.get("@readers") in (TAUGHT, LABELLED):
             block.clear()
             block.update({"@readers": "spacy.Corpus.v1", "path": path})
-            own["training"]["max_epochs"] = 0
+            own["training"]["max_epochs"] = max(own["training"]["max_epochs"], 0)  # no stream
         if "path" not in block:
             raise InputError(
                 f"[{name}] expected a reader with a path, such as spacy.Corpus.v1, got "

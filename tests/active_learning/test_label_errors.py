@@ -125,6 +125,18 @@ def test_a_pipeline_of_another_reader_is_reviewed(reader, tmp_path):
     assert review(nlp, tmp_path / "gold.spacy", 2).docs == 61
 
 
+@pytest.mark.parametrize("epochs, expected", [(-1, 0), (0, 0), (3, 3)])
+def test_a_number_of_epochs_is_kept_and_a_stream_is_none(epochs, expected, tmp_path):
+    own = config().config
+    own["training"]["max_epochs"] = epochs
+    own["corpora"]["train"] = {
+        "@readers": "spacy-crf-ner.LabelledCorpora.v1",
+        "paths": ["a"],
+        "labels": [["PERSON"]],
+    }
+    assert cross_validation.with_corpora(own, tmp_path)["training"]["max_epochs"] == expected
+
+
 def test_log_odds_compare_gold_with_the_prediction_in_its_place(trained, tmp_path):
     nlp = spacy.blank("en")
     doc = nlp.make_doc("Tim Cook visited Hanoi.")

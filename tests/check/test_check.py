@@ -812,6 +812,13 @@ def test_a_folder_is_all_its_files(tmp_path: Path) -> None:
     assert total == len(train) + len(dev) + 1
 
 
+def test_docs_with_incorrect_spans_alone_are_partially_annotated() -> None:
+    train = [*clean()[0], wrong(make("Ems is", missing=[0, 1]), (0, 1, "LOC"))]
+    assert kinds(check(train)) == ["no-annotation"]
+    settings = CheckSettings(incorrect_spans_key="wrong")
+    assert kinds(check(train, settings=settings)) == ["partly-annotated"]
+
+
 def test_incorrect_spans_are_read_from_a_file(tmp_path: Path) -> None:
     doc = wrong(make("in Ems it is", (1, 2, "LOC")), (1, 2, "LOC"))
     path, _ = save(tmp_path, [*clean()[0], doc], [])

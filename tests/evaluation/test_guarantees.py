@@ -2,7 +2,7 @@
 
 import random
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, Iterator, List, Set, Tuple
 
 import numpy as np
 import pytest
@@ -21,6 +21,7 @@ from spacy_crf_ner.evaluation.calibration import calibrate
 from spacy_crf_ner.evaluation.guarantees import guarantees
 from spacy_crf_ner.evaluation.promises import Promises, promise
 from spacy_crf_ner.evaluation.risk_control import (
+    GRID,
     coverage_threshold,
     precision_threshold,
     recall_threshold,
@@ -123,13 +124,36 @@ def test_found_entities_have_the_promised_precision(nlp: Language) -> None:
         correct = [(e.start, e.end, e.label_) in wanted for e in doc.ents]
         documents.append((np.array([e._.confidence for e in doc.ents]), np.array(correct, bool)))
         gold += len(wanted)
-    expected = precision_threshold(documents, 0.25, 0.95)
+    by_threshold = [{t: correct[p >= t] for t in GRID} for p, correct in documents]
+    expected = precision_threshold(by_threshold, 0.25, 0.95)
     assert row["threshold"] == pytest.approx(expected, rel=2e-6) and expected > 0
     assert row["certainty"] == 0.95
     kept = sum(int(correct[p >= row["threshold"]].sum()) for p, correct in documents)
     assert row["cost"] == pytest.approx(kept / gold)
     with pytest.raises(InputError, match="got other threshold"):
         guarantees(nlp)
+
+
+def test_the_promised_precision_is_that_of_the_entities_of_each_threshold() -> None:
+    """With f_score, a dropped entity makes room for another one, with a lower probability."""
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+    one = [("Anna Bonn", [(0, 9, "PER")])] * 13
+    two = [("Anna Bonn", [(0, 4, "PER"), (5, 9, "PER")])] * 12
+    examples = make_examples(nlp, [*one, *two, *[("it saw Carl", [(7, 11, "PER")])] * 25])
+    train(nlp, examples, steps=60)
+    ner = nlp.get_pipe("crf_ner")
+    ner.decode, ner.span_threshold = "f_score", 0.3
+    assert [ent.text for ent in nlp("Anna Bonn").ents] == ["Anna", "Bonn"]
+    ner.threshold = 0.5
+    assert [ent.text for ent in nlp("Anna Bonn").ents] == ["Anna Bonn"]
+    promise(nlp, "crf_ner", examples * 8, Promises(precision=0.9))
+    shares = []
+    for eg in examples:
+        gold = {(e.start_char, e.end_char) for e in eg.reference.ents}
+        found = [(e.start_char, e.end_char) in gold for e in nlp(eg.text).ents]
+        shares += [np.mean(found)] if found else []
+    assert np.mean(shares) >= 0.9
 
 
 @pytest.mark.parametrize("level", [0.5, 0.9])
@@ -432,6 +456,22 @@ def test_another_component_may_not_write_the_candidates(nlp: Language) -> None:
     promise(nlp, "crf_ner", drawn(nlp, 100, 11), Promises(recall=0.9))
 
 
+def test_a_sentencizer_is_the_same_in_each_process(nlp: Language) -> None:
+    """Its characters are a set: their order is another one in each process."""
+
+    class Reversed(Set[str]):
+        def __iter__(self) -> Iterator[str]:
+            return reversed([*super().__iter__()])
+
+    sentencizer: Any = nlp.add_pipe("sentencizer", first=True)
+    promise(nlp, "crf_ner", drawn(nlp, 20, 31), Promises(recall=0.5))
+    sentencizer.punct_chars = Reversed(sentencizer.punct_chars)
+    assert guarantees(nlp)
+    sentencizer.punct_chars = {"!"}
+    with pytest.raises(InputError, match="got other weights, tokenizer or earlier components"):
+        guarantees(nlp)
+
+
 @pytest.mark.parametrize("component", ["attribute_ruler", "lemmatizer"])
 def test_words_that_were_read_since_change_no_promise(
     nlp: Language, component: str, tmp_path: Path
@@ -496,7 +536,7 @@ def test_what_is_fitted_in_an_earlier_recognizer_counts(nlp: Language) -> None:
     examples = drawn(nlp, 60, 25)
     for eg in examples:
         eg.predicted = nlp.get_pipe("crf_ner")(eg.predicted)
-    promise(nlp, "second", examples, Promises(precision=0.01))
+    promise(nlp, "second", examples, Promises(recall=0.01))
     assert guarantees(nlp, "second")
     nlp.get_pipe("crf_ner").platt_intercept = -3.0
     with pytest.raises(InputError, match="got other weights"):
@@ -606,6 +646,48 @@ def test_a_report_counts_what_the_recognizer_adds(nlp: Language) -> None:
     # What the ruler had set is not known any more.
     found = evaluate(examples, nlp=nlp, resamples=2)["coverage"]["promises"]
     assert found["analyses"]["found"] is None
+
+
+@pytest.mark.filterwarnings("ignore:.*expected a best temperature")
+def test_a_precision_is_promised_for_the_entities_of_one_recognizer() -> None:
+    """Those of an earlier one, which is always right here, have a confidence too."""
+    nlp = spacy.blank("en")
+    for name, word, other in (("first", "Acme", "Anna"), ("second", "Anna", "Acme")):
+        own = spacy.blank("en")
+        own.add_pipe("crf_ner", name, config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+        train(own, make_examples(own, [(word, [(0, 4, "NAME")]), (other, [])]), steps=30)
+        nlp.add_pipe(name, source=own)
+    acme, anna = (0, 4, "NAME"), (5, 9, "NAME")  # the second recogniser is right in one half
+    examples = make_examples(nlp, [("Acme Anna", [acme, anna]), ("Acme Anna", [acme])] * 100)
+    fitted = calibrate(nlp, examples, "second")
+    assert fitted["before"]["entities"] == fitted["after"]["entities"] == 200
+    for eg in examples:
+        eg.predicted = nlp.get_pipe("first")(eg.predicted)
+    with pytest.raises(InputError, match="expected a threshold at which 60 % is certain"):
+        promise(nlp, "second", examples, Promises(precision=0.6))
+    promise(nlp, "second", examples, Promises(precision=0.3))
+    assert {ent._.confidence for eg in examples for ent in eg.predicted.ents} - {None}
+    for eg in examples:
+        eg.predicted = nlp(eg.text)
+    # Which of the two has found an entity is not known any more.
+    found = evaluate(examples, nlp=nlp, component="second", resamples=2)["coverage"]["promises"]
+    assert found["precision"]["found"] is None
+
+
+def test_docs_that_failed_count_as_docs_without_entities() -> None:
+    """Components before the recogniser have not processed them."""
+    nlp = listening("tok2vec")
+    train(nlp, drawn(nlp, 60, 0), steps=30)
+    prepared = [_prepared(nlp, eg) for eg in drawn(nlp, 60, 32)]
+    promise(nlp, "crf_ner", prepared, Promises(analyses=0.5))
+    examples = make_examples(nlp, [("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "LOC")])] * 2)
+    examples[0].predicted = nlp(examples[0].text)
+    found = evaluate(examples, nlp=nlp, resamples=2)
+    assert [e["kind"] for e in found["errors"]["list"] if e["doc"] == 1] == ["missed", "missed"]
+    assert [e["confidence"] for e in found["errors"]["list"] if e["doc"] == 1] == [None, None]
+    alone = evaluate(examples[:1], nlp=nlp, resamples=2)["coverage"]["promises"]["analyses"]
+    assert alone["found"] == 1.0
+    assert found["coverage"]["promises"]["analyses"]["found"] == 0.5
 
 
 def _prepared(nlp: Language, eg: Example) -> Example:

@@ -14,7 +14,7 @@ from spacy.training import Example
 
 from helpers import Span as Offsets
 from overlapping import TEXT, make_overlapping
-from pipelines import TOK2VEC, train
+from pipelines import TOK2VEC, make_examples, train
 from spacy_crf_ner.evaluation import compare, evaluate, require_gold
 from spacy_crf_ner.evaluation.calibration import calibrate, reliability
 from spacy_crf_ner.evaluation.error_analysis import errors
@@ -232,6 +232,25 @@ def test_preset_entities_have_no_confidence() -> None:
     predicted.ents[1]._.confidence = 1.0
     (doc,) = collect_entities([Example(predicted, doc_of("abc", []))], "sc")
     assert [ent.confidence for ent in doc.predicted] == [None, 0.5, 1.0]
+
+
+def test_entities_of_an_earlier_recognizer_have_the_confidence_that_it_gave() -> None:
+    nlp, first = spacy.blank("en"), spacy.blank("en")
+    first.add_pipe("crf_ner", "first", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+    train(first, make_examples(first, [("Anna", [(0, 4, "PER")]), ("it", [])]), steps=30)
+    (ent,) = first("Anna").ents
+    assert 0.5 < ent._.confidence < 1.0
+    nlp.add_pipe("first", source=first)
+    nlp.add_pipe("crf_ner", source=make_overlapping())
+    predicted = nlp("Anna")
+    scores = predicted.spans["sc"].attrs["scores"].tolist()
+    assert ("Anna", "PER", 1.0) in [
+        (span.text, span.label_, p) for span, p in zip(predicted.spans["sc"], scores)
+    ]
+    gold = nlp.make_doc("Anna")
+    gold.set_ents([])
+    (doc,) = collect_entities([Example(predicted, gold)], "sc")
+    assert {e.label: e.confidence for e in doc.predicted}["PER"] == ent._.confidence
 
 
 def test_sure_entities_are_not_preset_without_confidence(monkeypatch: pytest.MonkeyPatch) -> None:

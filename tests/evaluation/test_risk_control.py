@@ -1,7 +1,7 @@
 """Bounds on the errors on new documents: by hand, by scipy, and by simulation."""
 
 import math
-from typing import List
+from typing import Dict, List
 
 import numpy as np
 import pytest
@@ -119,18 +119,22 @@ def test_recall_holds_on_new_documents(certainty: float) -> None:
         assert share < 1 - certainty and np.mean(realised) > 0.6 * risk
 
 
+def by_threshold(p: np.ndarray, correct: np.ndarray) -> Dict[float, np.ndarray]:
+    return {threshold: correct[p >= threshold] for threshold in GRID}
+
+
 def test_precision_holds_on_new_documents() -> None:
     """Entities are correct as often as their probability says, squared: too sure."""
     rng = np.random.default_rng(3)
 
     def draw(n: int):
         found = [np.sqrt(rng.beta(3, 1, rng.integers(0, 5))) for _ in range(n)]
-        return [(p, rng.random(len(p)) < p**2) for p in found]
+        return [by_threshold(p, rng.random(len(p)) < p**2) for p in found]
 
     pool = draw(4000)
     realised = {}
     for threshold in GRID:
-        kept = [correct[p >= threshold] for p, correct in pool]
+        kept = [correct[threshold] for correct in pool]
         realised[threshold] = np.mean([1 - of.mean() for of in kept if len(of)])
     found = [precision_threshold(draw(400), 0.2, 0.9) for _ in range(30)]
     assert None not in found and min(found) > 0
@@ -143,10 +147,10 @@ def test_precision_holds_on_new_documents() -> None:
 
 def test_precision_ignores_documents_without_entities() -> None:
     """They would make any precision look better."""
-    wrong = (np.array([0.9]), np.array([False]))
-    empty = (np.array([]), np.array([], dtype=bool))
+    wrong = by_threshold(np.array([0.9]), np.array([False]))
+    empty = by_threshold(np.array([]), np.array([], dtype=bool))
     assert precision_threshold([wrong] * 50 + [empty] * 5000, 0.1, 0.9) is None
-    right = (np.array([0.9]), np.array([True]))
+    right = by_threshold(np.array([0.9]), np.array([True]))
     needed = documents_needed(0.1, 0.9, len(GRID))
     assert precision_threshold([right] * needed, 0.1, 0.9) == 0.0
     assert precision_threshold([right] * (needed - 1) + [empty] * 50, 0.1, 0.9) is None

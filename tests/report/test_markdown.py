@@ -310,7 +310,7 @@ def test_the_command_compares_and_reads_the_log(folder: Path, tmp_path: Path) ->
     assert difference == pytest.approx(mine - theirs) and mine < theirs
 
 
-def test_spacys_own_ner_has_a_report(tmp_path: Path) -> None:
+def test_spacys_own_ner_has_a_report(folder: Path, tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("ner")
     train(nlp, make_examples(nlp, LEARNED), steps=10)
@@ -321,6 +321,12 @@ def test_spacys_own_ner_has_a_report(tmp_path: Path) -> None:
     figures = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
     assert figures["gold"] == 5
     assert figures["transitions"] is figures["reliability"] is None
+    named = spacy.load(folder / "model")
+    named.rename_pipe("crf_ner", "ner")
+    named.to_disk(tmp_path / "named")
+    arguments = "--component", "ner", "--compare", tmp_path / "model"
+    code, output = run(tmp_path / "named", tmp_path / "d.spacy", tmp_path / "out", *arguments)
+    assert code == 0, output
 
 
 def mistake(case: str, folder: Path, tmp_path: Path) -> Tuple[List[Any], str]:

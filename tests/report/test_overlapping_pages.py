@@ -180,3 +180,11 @@ def test_docs_without_entities_have_a_page(nlp: Language) -> None:
     page = Page(comparison_page([bare], "Test", "sc"))
     assert ("article", "differs") not in page.classes
     assert "0 gold entities" in page.text
+
+
+def test_a_gold_span_without_tokens_is_not_drawn(nlp: Language) -> None:
+    eg = example(nlp, WORDS, [(0, 4, "PER")], [(0, 4, "PER")])
+    eg.reference.spans["sc"] = [Span(eg.reference, 2, 2, "LOC"), *eg.reference.spans["sc"]]
+    page = Page(comparison_page([eg], "Title", "sc"))
+    assert "2 gold entities, 1 predicted" in page.text and "PER" in page.text
+    assert "LOC" not in page.text
