@@ -146,7 +146,7 @@ class PredictionShim(PyTorchShim):
     int8 = False
 
     # The trained module, the precision, and the module to predict with.
-    _inference: tuple[nn.Module, str, nn.Module] | None = None
+    _inference: tuple[nn.Module, str | None, nn.Module] | None = None
     # A type of device, and the precision that "auto" is there.
     _fastest: tuple[str, str] = ("", "")
 
@@ -166,11 +166,14 @@ class PredictionShim(PyTorchShim):
         return self
 
     def predict(self, inputs: ArgsKwargs) -> Any:
-        """Compute the outputs in the precision."""
+        """Compute the outputs in the precision.
+
+        thinc switches the trained module to evaluation and back, also while another thread predicts
+        with it, which would drop out.
+        """
         use_one_thread_after_fork()
-        if self.precision is None:
-            return super().predict(inputs)
-        with torch.no_grad():
+        in_float16 = self.precision is None and self._mixed_precision
+        with torch.no_grad(), torch.autocast("cuda", enabled=in_float16):
             return self.inference_module()(*inputs.args, **inputs.kwargs)
 
     @property
@@ -194,9 +197,11 @@ class PredictionShim(PyTorchShim):
         """Return the module to predict with; rebuild it if the weights have changed."""
         if self._inference is None or self._inference[:2] != (self._model, self.precision):
             precision = self.resolved_precision
-            assert self.precision is not None and precision is not None
-            module = self.make_inference_module(self._model, precision).eval()
-            self._inference = self._model, self.precision, module
+            if precision is None:
+                module = sharing_copy(self._model)
+            else:
+                module = self.make_inference_module(self._model, precision)
+            self._inference = self._model, self.precision, module.eval()
         return self._inference[2]
 
     def invalidate(self) -> None:
