@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import spacy
 import srsly
+from spacy.language import Language
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 
@@ -369,6 +370,25 @@ def test_a_disabled_upstream_component_is_an_error(factory, tiny_transformer):
     ):
         nlp("Tim Cook visited Hanoi.")
     assert ents(nlp("")) == []
+
+
+@Language.component("test_merger")
+def merge(doc):
+    with doc.retokenize() as retokenizer:
+        if doc.text.startswith("Tim"):
+            retokenizer.merge(doc[:2])
+        elif len(doc) == 1:
+            retokenizer.split(doc[0], ["Wash", "ington"], heads=[(doc[0], 0), (doc[0], 0)])
+    return doc
+
+
+def test_tokens_that_are_merged_below_a_listener_are_an_error(tiny_transformer):
+    """One merged and one split make up for each other: all later tokens would be shifted."""
+    nlp = listening("transformer", tiny_transformer=tiny_transformer)
+    nlp.initialize(lambda: make_examples(nlp))
+    nlp.add_pipe("test_merger", before="crf_ner")
+    with pytest.raises(ValueError, match=r"has read 5 tokens of the doc 'Tim.*not these 4.*Move"):
+        list(nlp.pipe(["Tim Cook visited Hanoi.", "Washington"]))
 
 
 @pytest.mark.parametrize("factory", ["tok2vec", "transformer"])
