@@ -35,7 +35,9 @@ def require_features(pipe: TrainablePipe, docs: Sequence[Doc]) -> None:
             if not tokens and len(doc):
                 raise InputError(
                     f"[{pipe.name}] listens to {name!r}, which has not run on {where}. Add it to "
-                    f"the pipeline before this component, or enable it: nlp.enable_pipe({name!r})."
+                    f"the pipeline before this component, or enable it: nlp.enable_pipe({name!r}). "
+                    "If this one annotates docs in training, name both in "
+                    "training.annotating_components."
                 )
             if tokens != len(doc):
                 raise InputError(

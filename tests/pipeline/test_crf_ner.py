@@ -372,6 +372,18 @@ def test_a_disabled_upstream_component_is_an_error(factory, tiny_transformer):
     assert ents(nlp("")) == []
 
 
+@pytest.mark.parametrize("factory", ["tok2vec", "transformer"])
+def test_an_upstream_component_that_does_not_annotate_in_training_is_an_error(
+    factory, tiny_transformer
+):
+    nlp = listening(factory, tiny_transformer=tiny_transformer)
+    examples = make_examples(nlp)
+    optimizer = nlp.initialize(lambda: examples)
+    with pytest.raises(ValueError, match=rf"'{factory}', .*training\.annotating_components"):
+        nlp.update(examples, sgd=optimizer, annotates=["crf_ner"])
+    nlp.update(examples, sgd=optimizer, annotates=[factory, "crf_ner"])
+
+
 @Language.component("test_merger")
 def merge(doc):
     with doc.retokenize() as retokenizer:
