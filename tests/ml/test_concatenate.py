@@ -230,10 +230,23 @@ def test_a_listener_below_other_layers_can_be_replaced(layer, path, trained, tmp
     assert [ents(doc) for doc in spacy.load(tmp_path).pipe(trained[1])] == expected
 
 
-def test_listeners_to_replace_have_the_same_settings():
-    """An architecture may make the listener itself."""
+def test_an_architecture_may_make_the_listener_that_is_replaced():
     shared = {"@architectures": "spacy-crf-ner.TransformerModel.v1", "name": "x"}
     own = _own_transformer(shared, {"@architectures": "my.Shared.v1"})
     assert own["@architectures"] == "spacy-crf-ner.TransformerModel.v1"
-    with pytest.raises(InputError, match="expected listeners with the same settings"):
-        _own_transformer(shared, {"*": {"a": LISTENER, "b": OTHER}})
+
+
+def test_several_listeners_cannot_be_replaced(trained, tmp_path):
+    """SpaCy replaces every second one, and changes the config as if it had replaced all."""
+    nlp = spacy.blank("en")
+    nlp.add_pipe(
+        "transformer", config={"model": trained[0].config["components"]["transformer"]["model"]}
+    )
+    both = {"@architectures": "spacy-crf-ner.Concatenate.v1", "*": {"a": LISTENER, "b": LISTENER}}
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": both}})
+    train(nlp, make_examples(nlp), steps=2)
+    expected = [ents(doc) for doc in nlp.pipe(trained[1])]
+    with pytest.raises(InputError, match="expected one listener in the component, got 2"):
+        nlp.replace_listeners("transformer", "crf_ner", [f"model.tok2vec.*.{n}" for n in "ab"])
+    nlp.to_disk(tmp_path)
+    assert [ents(doc) for doc in spacy.load(tmp_path).pipe(trained[1])] == expected
