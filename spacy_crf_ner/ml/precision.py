@@ -146,7 +146,7 @@ class PredictionShim(PyTorchShim):
     int8 = False
 
     # The trained module, the precision, and the module to predict with.
-    _inference: tuple[nn.Module, str | None, nn.Module] | None = None
+    _inference: tuple[nn.Module, str, nn.Module] | None = None
     # A type of device, and the precision that "auto" is there.
     _fastest: tuple[str, str] = ("", "")
 
@@ -168,13 +168,14 @@ class PredictionShim(PyTorchShim):
     def predict(self, inputs: ArgsKwargs) -> Any:
         """Compute the outputs in the precision.
 
-        thinc switches the trained module to evaluation and back, also while another thread predicts
-        with it, which would drop out.
+        thinc would switch the module back to training, and so on dropout of other threads that
+        predict with it. It stays in evaluation until the next update.
         """
         use_one_thread_after_fork()
-        in_float16 = self.precision is None and self._mixed_precision
-        with torch.no_grad(), torch.autocast("cuda", enabled=in_float16):
-            return self.inference_module()(*inputs.args, **inputs.kwargs)
+        own = self.precision is None
+        module = self._model.eval() if own else self.inference_module()
+        with torch.no_grad(), torch.autocast("cuda", enabled=own and self._mixed_precision):
+            return module(*inputs.args, **inputs.kwargs)
 
     @property
     def resolved_precision(self) -> str | None:
@@ -197,11 +198,9 @@ class PredictionShim(PyTorchShim):
         """Return the module to predict with; rebuild it if the weights have changed."""
         if self._inference is None or self._inference[:2] != (self._model, self.precision):
             precision = self.resolved_precision
-            if precision is None:
-                module = sharing_copy(self._model)
-            else:
-                module = self.make_inference_module(self._model, precision)
-            self._inference = self._model, self.precision, module.eval()
+            assert self.precision is not None and precision is not None
+            module = self.make_inference_module(self._model, precision).eval()
+            self._inference = self._model, self.precision, module
         return self._inference[2]
 
     def invalidate(self) -> None:
