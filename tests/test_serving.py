@@ -59,6 +59,17 @@ def test_a_batch_that_fails_is_an_error_and_the_server_goes_on(serve, monkeypatc
         assert client.post("/entities", json={}).status_code == 422
 
 
+def test_words_of_requests_are_not_kept(serve, trained):
+    with testclient.TestClient(serve.app) as client:
+        sizes = set()
+        for i in range(20):
+            text = f"Tim Qz{i} visited Hanoi with Xy{i}."
+            found = client.post("/entities", json={"text": text}).json()
+            assert [(e["start"], e["end"], e["label"]) for e in found] == expected(trained, text)
+            sizes.add(len(serve.nlp.vocab.strings))
+    assert len(sizes) == 1
+
+
 def test_docs_that_the_pipeline_drops_are_an_error(serve, monkeypatch):
     monkeypatch.setattr(serve.nlp, "pipe", lambda batch: iter(()))
     with testclient.TestClient(serve.app, raise_server_exceptions=False) as client:

@@ -43,11 +43,27 @@ def _forward(
     ends = np.cumsum(widths).tolist()
 
     def backprop(dY: list[Floats2d]) -> list[Doc]:
-        for callback, start, end in zip(callbacks, [0, *ends], ends):
+        parts = list(zip(callbacks, [0, *ends], ends))
+        for i in _order_of_listeners(model):
+            callback, start, end = parts[i]
             callback([xp.ascontiguousarray(dy[:, start:end]) for dy in dY])
         return docs
 
     return Y, backprop
+
+
+def _order_of_listeners(model: Vectors) -> list[int]:
+    """Return the layers in the order in which spaCy finds the last listener of each.
+
+    It walks a model breadth-first. The last of all listeners passes the gradients on that the
+    others have added up, so it must get its own after them.
+    """
+    found = [node for node in model.walk() if hasattr(node, "upstream_name")]
+    last = [
+        max((found.index(n) for n in layer.walk() if n in found), default=0)
+        for layer in model.layers
+    ]
+    return sorted(range(len(last)), key=last.__getitem__)
 
 
 def _init(model: Vectors, X: list[Doc] | None = None, Y: Any = None) -> None:

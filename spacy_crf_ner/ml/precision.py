@@ -166,12 +166,16 @@ class PredictionShim(PyTorchShim):
         return self
 
     def predict(self, inputs: ArgsKwargs) -> Any:
-        """Compute the outputs in the precision."""
+        """Compute the outputs in the precision.
+
+        thinc would switch the module back to training, and so on dropout of other threads that
+        predict with it. It stays in evaluation until the next update.
+        """
         use_one_thread_after_fork()
-        if self.precision is None:
-            return super().predict(inputs)
-        with torch.no_grad():
-            return self.inference_module()(*inputs.args, **inputs.kwargs)
+        own = self.precision is None
+        module = self._model.eval() if own else self.inference_module()
+        with torch.no_grad(), torch.autocast("cuda", enabled=own and self._mixed_precision):
+            return module(*inputs.args, **inputs.kwargs)
 
     @property
     def resolved_precision(self) -> str | None:

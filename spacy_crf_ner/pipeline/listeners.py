@@ -26,18 +26,32 @@ def require_upstream(pipe: TrainablePipe, nlp: Language) -> None:
 def require_features(pipe: TrainablePipe, docs: Sequence[Doc]) -> None:
     """Raise InputError for docs without the features of an upstream component.
 
-    spaCy's listeners would read zeros instead.
+    spaCy's listeners would read zeros instead, or the features of other tokens.
     """
     for upstream, factory in listeners(pipe.model):
         name = factory if upstream == "*" else upstream
         for doc in docs:
-            if factory == "tok2vec":
-                absent = doc.tensor.size == 0
-            else:
-                absent = not doc.has_extension("trf_data") or doc._.trf_data is None
-            if absent and len(doc):
+            tokens, where = _tokens_read(doc, factory), f"the doc {doc.text[:60]!r}"
+            if not tokens and len(doc):
                 raise InputError(
-                    f"[{pipe.name}] listens to {name!r}, which has not run on the doc "
-                    f"{doc.text[:60]!r}. Add it to the pipeline before this component, or "
-                    f"enable it: nlp.enable_pipe({name!r})."
+                    f"[{pipe.name}] listens to {name!r}, which has not run on {where}. Add it to "
+                    f"the pipeline before this component, or enable it: nlp.enable_pipe({name!r}). "
+                    "If this one annotates docs in training, name both in "
+                    "training.annotating_components."
                 )
+            if tokens != len(doc):
+                raise InputError(
+                    f"[{pipe.name}] listens to {name!r}, which has read {tokens} tokens of "
+                    f"{where}, and not these {len(doc)}. Move the component that merges or splits "
+                    "tokens behind this one."
+                )
+
+
+def _tokens_read(doc: Doc, factory: str) -> int:
+    """Count the tokens of a doc for which an upstream component has computed features."""
+    if factory == "tok2vec":
+        return len(doc.tensor)
+    data = doc._.trf_data if doc.has_extension("trf_data") else None
+    if data is None:
+        return 0
+    return len(data.align.lengths) if hasattr(data, "align") else len(doc)

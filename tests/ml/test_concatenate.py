@@ -7,7 +7,7 @@ from numpy.testing import assert_array_equal
 from spacy.training import Example
 from thinc.api import Model
 
-from pipelines import LISTENER, ents, make_examples, train
+from pipelines import LISTENER, TOK2VEC, ents, make_examples, train
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.ml.concatenate import concatenate
 from spacy_crf_ner.ml.transformer.model import _own_transformer
@@ -144,6 +144,34 @@ def test_both_layers_learn(trained):
         assert any((p != q).any() for p, q in zip(module.parameters(), old, strict=True))
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_shared_layer_gets_the_gradients_of_listeners_of_any_depth(order):
+    """A step along the gradient changes the loss as much as the gradient says."""
+    listener = {"@architectures": "spacy.Tok2VecListener.v1", "width": 32}
+    encoder = {"@architectures": "spacy-crf-ner.RNNEncoder.v1", "hidden_width": 8}
+    layers = [{**encoder, "tok2vec": listener}, listener][::order]
+    both = {"@architectures": "spacy-crf-ner.Concatenate.v1", "*": dict(zip("ab", layers))}
+    nlp = spacy.blank("en")
+    nlp.add_pipe("tok2vec", config={"model": TOK2VEC})
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": both}})
+    examples = make_examples(nlp)
+    spacy.util.fix_random_seed(0)
+    nlp.initialize(lambda: examples)
+
+    def loss():
+        return nlp.update(examples, sgd=False)["crf_ner"]
+
+    loss()
+    node = [node for node in nlp.get_pipe("tok2vec").model.walk() if "b" in node.param_names][-1]
+    b, d_b = node.get_param("b").copy(), node.get_grad("b").copy()
+    step = 1e-2 * d_b / np.linalg.norm(d_b)
+    losses = []
+    for sign in (1, -1):
+        node.set_param("b", b + sign * step)
+        losses.append(loss())
+    assert (losses[0] - losses[1]) / 2e-2 == pytest.approx(np.linalg.norm(d_b), rel=1e-2)
+
+
 def test_saved_and_loaded_it_predicts_the_same(trained, tmp_path):
     nlp, texts = trained
     expected = [ents(doc) for doc in nlp.pipe(texts)]
@@ -202,10 +230,23 @@ def test_a_listener_below_other_layers_can_be_replaced(layer, path, trained, tmp
     assert [ents(doc) for doc in spacy.load(tmp_path).pipe(trained[1])] == expected
 
 
-def test_listeners_to_replace_have_the_same_settings():
-    """An architecture may make the listener itself."""
+def test_an_architecture_may_make_the_listener_that_is_replaced():
     shared = {"@architectures": "spacy-crf-ner.TransformerModel.v1", "name": "x"}
     own = _own_transformer(shared, {"@architectures": "my.Shared.v1"})
     assert own["@architectures"] == "spacy-crf-ner.TransformerModel.v1"
-    with pytest.raises(InputError, match="expected listeners with the same settings"):
-        _own_transformer(shared, {"*": {"a": LISTENER, "b": OTHER}})
+
+
+def test_several_listeners_cannot_be_replaced(trained, tmp_path):
+    """SpaCy replaces every second one, and changes the config as if it had replaced all."""
+    nlp = spacy.blank("en")
+    nlp.add_pipe(
+        "transformer", config={"model": trained[0].config["components"]["transformer"]["model"]}
+    )
+    both = {"@architectures": "spacy-crf-ner.Concatenate.v1", "*": {"a": LISTENER, "b": LISTENER}}
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": both}})
+    train(nlp, make_examples(nlp), steps=2)
+    expected = [ents(doc) for doc in nlp.pipe(trained[1])]
+    with pytest.raises(InputError, match="expected one listener in the component, got 2"):
+        nlp.replace_listeners("transformer", "crf_ner", [f"model.tok2vec.*.{n}" for n in "ab"])
+    nlp.to_disk(tmp_path)
+    assert [ents(doc) for doc in spacy.load(tmp_path).pipe(trained[1])] == expected

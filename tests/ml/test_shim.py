@@ -1,6 +1,7 @@
-"""How a transformer trains on a CPU: as spacy-transformers has it, and in bfloat16."""
+"""How a transformer trains on a CPU: as spacy-transformers has it, and in bfloat16; threads."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from typing import Any, Dict, List
 
@@ -104,6 +105,21 @@ def test_averages_of_an_optimizer_replace_the_weights(make: Any, tiny_transforme
     loaded = shim_of(pipeline(tiny_transformer, OURS).from_bytes(saved))
     for (_, weights), own in zip(loaded._model.named_parameters(), inside):
         np.testing.assert_array_equal(weights.detach().numpy(), own)
+
+
+def test_threads_that_predict_at_once_drop_nothing_out(tiny_transformer: str) -> None:
+    nlp = pipeline(tiny_transformer, OURS)
+    nlp.update(make_examples(nlp), sgd=False, drop=0.5)  # type: ignore[arg-type]
+
+    def scores(text: str) -> np.ndarray:
+        emissions: np.ndarray = nlp.get_pipe("crf_ner").trellis(nlp(text)).emissions  # type: ignore
+        return emissions
+
+    texts = [f"Tim Cook visited {number} cities." for number in range(300)]
+    expected = [scores(text) for text in texts]
+    with ThreadPoolExecutor(8) as threads:
+        found = [*threads.map(scores, texts)]
+    np.testing.assert_allclose(np.concatenate(found), np.concatenate(expected), atol=1e-5)
 
 
 @pytest.mark.parametrize("spans", ["doc_spans", "strided_spans"])

@@ -55,7 +55,9 @@ def test_windows_end_with_sentences(words: list[str], window: int) -> None:
     assert all(len(span) <= window for span in spans)
     for span, following in pairwise(spans):
         full = span.start + window
-        ends = [i for i in range(span.start + window // 2 + 1, full + 1) if words[i - 1] not in "ab"]
+        ends = [
+            i for i in range(span.start + window // 2 + 1, full + 1) if words[i - 1] not in "ab"
+        ]
         assert span.end == (ends[-1] if ends else full)
         assert following.start == (span.end if ends else full - window // 4)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import spacy
 import srsly
+from spacy.language import Language
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 
@@ -369,6 +370,37 @@ def test_a_disabled_upstream_component_is_an_error(factory, tiny_transformer):
     ):
         nlp("Tim Cook visited Hanoi.")
     assert ents(nlp("")) == []
+
+
+@pytest.mark.parametrize("factory", ["tok2vec", "transformer"])
+def test_an_upstream_component_that_does_not_annotate_in_training_is_an_error(
+    factory, tiny_transformer
+):
+    nlp = listening(factory, tiny_transformer=tiny_transformer)
+    examples = make_examples(nlp)
+    optimizer = nlp.initialize(lambda: examples)
+    with pytest.raises(ValueError, match=rf"'{factory}', .*training\.annotating_components"):
+        nlp.update(examples, sgd=optimizer, annotates=["crf_ner"])
+    nlp.update(examples, sgd=optimizer, annotates=[factory, "crf_ner"])
+
+
+@Language.component("test_merger")
+def merge(doc):
+    with doc.retokenize() as retokenizer:
+        if doc.text.startswith("Tim"):
+            retokenizer.merge(doc[:2])
+        elif len(doc) == 1:
+            retokenizer.split(doc[0], ["Wash", "ington"], heads=[(doc[0], 0), (doc[0], 0)])
+    return doc
+
+
+def test_tokens_that_are_merged_below_a_listener_are_an_error(tiny_transformer):
+    """One merged and one split make up for each other: all later tokens would be shifted."""
+    nlp = listening("transformer", tiny_transformer=tiny_transformer)
+    nlp.initialize(lambda: make_examples(nlp))
+    nlp.add_pipe("test_merger", before="crf_ner")
+    with pytest.raises(ValueError, match=r"has read 5 tokens of the doc 'Tim.*not these 4.*Move"):
+        list(nlp.pipe(["Tim Cook visited Hanoi.", "Washington"]))
 
 
 @pytest.mark.parametrize("factory", ["tok2vec", "transformer"])
