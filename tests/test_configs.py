@@ -68,6 +68,7 @@ def test_the_baseline_has_the_same_transformer_batches_and_steps():
     # spaCy's own layer has no bfloat16, and loses the first updates in float16.
     assert theirs["components"]["transformer"]["model"]["mixed_precision"] is False
     for config in (ours, theirs):
+        assert config["components"]["transformer"]["model"].pop("get_spans")["window"] == 128
         config["components"]["transformer"]["model"].pop("@architectures")
         config["components"]["transformer"]["model"].pop("mixed_precision")
         config["components"].pop("ner")

@@ -40,10 +40,7 @@ LONGER: Settings = {
 }
 ACCURACY: dict[str, Settings] = {
     # Twice the text around each token.
-    "transformer": {
-        "components.transformer.model.get_spans.window": 256,
-        "components.transformer.model.get_spans.stride": 192,
-    },
+    "transformer": {"components.transformer.model.get_spans.window": 256},
     # Width and depth as in spaCy's own configs for accuracy, and more rows.
     "cnn": {
         "components.ner.model.tok2vec.width": 256,

@@ -650,7 +650,7 @@ def config_file(folder: Path, transformer: str, window: int = 128, **ner: Any) -
     """The shipped config, with other settings."""
     config = spacy.util.load_config(ROOT / "configs" / "transformer.cfg")
     config["paths"]["transformer"] = transformer
-    config["components"]["transformer"]["model"]["get_spans"].update(window=window, stride=window)
+    config["components"]["transformer"]["model"]["get_spans"]["window"] = window
     config["components"]["ner"].update(ner)
     config.to_disk(folder / "config.cfg")
     return folder / "config.cfg"
@@ -734,7 +734,7 @@ def test_settings_are_those_of_the_config(tiny_transformer: str, tmp_path: Path)
     assert settings[:4] == ("en", "io", "no", 50)
     doc = make(" ".join("abc"[i % 3] for i in range(120)))
     assert settings.tokenizer is not None
-    assert [len(span) for span in settings.tokenizer.get_windows(doc)] == [50, 50, 20]
+    assert [len(span) for span in settings.tokenizer.get_windows(doc)] == [50, 50, 44]
     # Another transformer, named instead.
     path = config_file(tmp_path, "nobody/nothing")
     instead = read_settings(path, tiny_transformer).tokenizer
