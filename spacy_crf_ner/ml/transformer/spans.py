@@ -1,4 +1,4 @@
-"""The windows of docs that a transformer reads, as the span getters of spacy-transformers."""
+"""The windows of docs that a transformer reads: span getters, as spacy-transformers has them."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -6,13 +6,17 @@ from functools import partial
 import numpy as np
 from spacy.attrs import ORTH
 from spacy.pipeline import Sentencizer
-from spacy.strings import hash_string
+from spacy.strings import StringStore
 from spacy.tokens import Doc, Span
 
 from ...input_error import InputError
 
 SpanGetter = Callable[[Sequence[Doc]], list[list[Span]]]
-SENTENCE_ENDS = (*Sentencizer.default_punct_chars, "\n", "\n\n")
+# The ids of tokens that end a sentence. In numpy, a list of such large numbers is of float64.
+ENDS = np.array(
+    [StringStore()[text] for text in (*Sentencizer.default_punct_chars, "\n", "\n\n")],
+    dtype=np.uint64,
+)
 
 
 def strided_spans(window: int, stride: int) -> SpanGetter:
@@ -63,7 +67,7 @@ def _strided(doc: Doc, window: int, stride: int) -> list[Span]:
 def _sentence_windows(doc: Doc, window: int) -> list[Span]:
     if len(doc) <= window:
         return [doc[:]]
-    ends = np.flatnonzero(np.isin(doc.to_array(ORTH), [*map(hash_string, SENTENCE_ENDS)])) + 1
+    ends = np.flatnonzero(np.isin(doc.to_array(ORTH), ENDS)) + 1
     spans, start = [], 0
     while len(doc) - start > window:
         end = following = start + window
