@@ -30,6 +30,7 @@ from spacy_crf_ner.export import export_pipeline
 
 WORDS = {"@architectures": "spacy-crf-ner.CharWordEmbed.v1", "char_width": 16, "word_width": 16}
 SPANS = {"@span_getters": "spacy-transformers.strided_spans.v1", "window": 6, "stride": 4}
+WINDOWS = {"@span_getters": "spacy-crf-ner.sentence_windows.v1", "window": 6}
 MODEL = {"hidden_width": 16}
 TEXTS = [text for text, _ in SENTENCES] + [
     "So Tim Cook flew on to Paris Texas. " * 9,
@@ -46,7 +47,8 @@ def make(kind: str, tiny_transformer: str) -> Language:
     """Train a pipeline of a kind for a few steps."""
     nlp = spacy.blank("en")
     if kind in ("transformer", "both"):
-        model = transformer_block(tiny_transformer)
+        spans = WINDOWS if kind == "both" else SPANS
+        model = transformer_block(tiny_transformer, get_spans=spans)
         nlp.add_pipe("transformer", config={"model": model})
     if kind == "tok2vec":
         nlp.add_pipe("tok2vec", config={"model": TOK2VEC})
