@@ -47,7 +47,6 @@ def init_config(
     --gpu                torch allocates GPU memory; batches of 4000 words, not 1000;
                          half the steps; 1.5 times the learning rate
     --optimize accuracy  4000 steps, not 1000, and
-      --transformer        windows of 256 tokens, not 128
       --cnn                width 256, not 96; depth 8, not 4; 10000 rows, not 2000;
                            LSTM of width 200, not 100
       --char               all widths twice as large, including the LSTM;

@@ -86,6 +86,8 @@ class MixedPrecisionShim(PyTorchShim):
             gradients = (weights.grad for weights in self._model.parameters())
             earlier = [gradient for gradient in gradients if gradient is not None]
             self._grad_scaler.scale(earlier, inplace=True)
+            # A prediction in between leaves evaluation on; gradient checkpoints run layers again.
+            self._model.train()
             return cast(ArgsKwargs, backprop(d_outputs))
 
         return outputs, accumulate

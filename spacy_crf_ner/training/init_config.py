@@ -39,8 +39,7 @@ LONGER: Settings = {
     "training.eval_frequency": 200,
 }
 ACCURACY: dict[str, Settings] = {
-    # Twice the text around each token.
-    "transformer": {"components.transformer.model.get_spans.window": 256},
+    "transformer": {},
     # Width and depth as in spaCy's own configs for accuracy, and more rows.
     "cnn": {
         "components.ner.model.tok2vec.width": 256,

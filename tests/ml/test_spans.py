@@ -51,6 +51,7 @@ def test_windows_end_with_sentences(words: list[str], window: int) -> None:
     """By counting tokens one by one."""
     doc = Doc(VOCAB, words=words)
     (spans,) = sentence_windows(window)([doc])
+    assert bool(spans) == bool(words)  # spacy-transformers' own layer fails on empty windows
     assert {i for span in spans for i in range(span.start, span.end)} == set(range(len(doc)))
     assert all(len(span) <= window for span in spans)
     for span, following in pairwise(spans):

@@ -66,7 +66,7 @@ def _strided(doc: Doc, window: int, stride: int) -> list[Span]:
 
 def _sentence_windows(doc: Doc, window: int) -> list[Span]:
     if len(doc) <= window:
-        return [doc[:]]
+        return [doc[:]] if len(doc) else []
     ends = np.flatnonzero(np.isin(doc.to_array(ORTH), ENDS)) + 1
     spans, start = [], 0
     while len(doc) - start > window:
