@@ -52,7 +52,7 @@ def test_fill_config_changes_nothing(name, tmp_path):
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_no_config_averages_weights(name):
-    """Thinc's use_averages has no effect on wrapped torch modules."""
+    """It was measured on one corpus only, and has no effect on other packages' torch modules."""
     config = load_config(ROOT / "configs" / name)
     assert config["training"]["optimizer"]["use_averages"] is False
     assert config["training"]["optimizer"]["grad_clip"] > 0

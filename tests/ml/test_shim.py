@@ -122,6 +122,19 @@ def test_threads_that_predict_at_once_drop_nothing_out(tiny_transformer: str) ->
     np.testing.assert_allclose(np.concatenate(found), np.concatenate(expected), atol=1e-5)
 
 
+def test_a_prediction_before_the_backward_pass_leaves_training_on(tiny_transformer: str) -> None:
+    """Gradient checkpoints run the layers again in the backward pass, with the same dropout."""
+    nlp = pipeline(tiny_transformer, OURS)
+    model: Any = nlp.get_pipe("transformer").model
+    module = shim_of(nlp)._model
+    seen = []
+    module.embeddings.word_embeddings.weight.register_hook(lambda _: seen.append(module.training))
+    nlp.update(make_examples(nlp), sgd=False, annotates=["transformer"])  # type: ignore[arg-type]
+    assert seen == [True] * len(seen) != []
+    model.predict([eg.reference for eg in make_examples(nlp)])
+    assert not module.training
+
+
 @pytest.mark.parametrize("spans", ["doc_spans", "strided_spans"])
 def test_docs_without_tokens_initialize_it(spans: str, tiny_transformer: str) -> None:
     more = {"window": 8, "stride": 6} if spans == "strided_spans" else {}

@@ -14,7 +14,7 @@ from ...input_error import InputError
 SpanGetter = Callable[[Sequence[Doc]], list[list[Span]]]
 # The ids of tokens that end a sentence. In numpy, a list of such large numbers is of float64.
 ENDS = np.array(
-    [StringStore()[text] for text in (*Sentencizer.default_punct_chars, "\n", "\n\n")],
+    [*map(StringStore().__getitem__, (*Sentencizer.default_punct_chars, "\n", "\n\n"))],
     dtype=np.uint64,
 )
 
