@@ -163,6 +163,8 @@ def test_rehearsal_brings_back_what_was_known(learned):
     for _ in range(20):  # to forget
         learned.update(make_examples(learned, [(text, []) for text in TEXTS]), sgd=optimizer)
     assert found(learned) != before
+    once = ner.rehearse(raw)["crf_ner"]
+    assert ner.rehearse(raw, losses={"crf_ner": 1.0})["crf_ner"] == pytest.approx(1.0 + once)
     first = learned.rehearse(raw, sgd=optimizer, losses={})["crf_ner"]
     for _ in range(60):
         last = learned.rehearse(raw, sgd=optimizer, losses={})["crf_ner"]
@@ -336,6 +338,8 @@ def test_rehearsal_of_a_listener_reaches_its_head(tmp_path):
         network.projection.bias += torch.linspace(-1, 1, network.dims["nO"])
     docs: list[Doc] = [nlp.get_pipe("tok2vec")(nlp.make_doc(text)) for text in TEXTS]
     raw = [Example(doc, doc) for doc in docs]
+    with pytest.raises(ValueError, match="listens to 'tok2vec', which has not run"):
+        ner.rehearse([Example(doc, doc) for doc in map(nlp.make_doc, TEXTS)])
     first = ner.rehearse(raw, sgd=optimizer)["crf_ner"]
     for _ in range(30):
         last = ner.rehearse(raw, sgd=optimizer)["crf_ner"]
