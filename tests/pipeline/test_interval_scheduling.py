@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 import spacy
+from spacy.tokens import Doc
+from spacy.vocab import Vocab
 
 from pipelines import TOK2VEC, make_examples, train
-from spacy_crf_ner.pipeline.interval_scheduling import Candidate, best_disjoint
+from spacy_crf_ner.pipeline.interval_scheduling import Candidate, best_beside, best_disjoint
 
 
 def spans(seed: int) -> list[Candidate]:
@@ -35,6 +37,19 @@ def test_no_disjoint_set_has_a_larger_sum(seed: int, threshold: float) -> None:
     candidates = spans(seed)
     expected = max(disjoint_sets(candidates), key=lambda of: sum(p - threshold for _, p in of))
     assert best_disjoint(candidates, threshold) == expected
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_beside_a_kept_span_no_disjoint_set_has_a_larger_sum(seed: int) -> None:
+    """Spans may touch the kept one, as 0:2 and 3:6 do, but not share a token with it."""
+    kept = Doc(Vocab(), words=["a"] * 6)[2:3]
+    beside = [
+        of
+        for of in disjoint_sets(spans(seed))
+        if not any(start <= 2 < end for (start, end, _), _ in of)
+    ]
+    expected = max(beside, key=lambda of: sum(p for _, p in of))
+    assert best_beside(spans(seed), [kept]) == expected
 
 
 @pytest.mark.parametrize("beta", [0.5, 1.0, 2.0])
