@@ -195,6 +195,19 @@ def test_what_cannot_be_predicted_is_missed(nlp: Language) -> None:
             promise(nlp, "crf_ner", examples, Promises(**kinds))
 
 
+def test_the_number_of_candidates_is_bounded_whatever_the_calibration(nlp: Language) -> None:
+    """Spans of a posterior below 1e-5 are too many, also where calibration makes it larger."""
+    ner = nlp.get_pipe("crf_ner")
+    ner.temperature = 0.2
+    examples = make_examples(nlp, [("it came", [(0, 2, "PER")])]) * 20
+    ((_, p),) = posteriors(nlp, examples[0])
+    ner.platt_slope = 0.3
+    ((_, calibrated),) = posteriors(nlp, examples[0])
+    assert 0 < p < 1e-5 < calibrated
+    with pytest.raises(InputError, match=r"recall: expected 90 % above a probability of 0\.03"):
+        promise(nlp, "crf_ner", examples, Promises(recall=0.9))
+
+
 @pytest.mark.filterwarnings("ignore:.*expected a best temperature")
 @pytest.mark.parametrize(
     "asked, documents, message",
