@@ -286,6 +286,7 @@ def test_the_loss_is_that_of_enumeration() -> None:
     ner.initialize(lambda: examples, labels=LABELS)
     last = examples[2].reference
     last.spans["annotated_labels"] = [Span(last, 0, 2, "PER")]
+    last.spans["wrong"] = [Span(last, 1, 2, "PER")]
     first = examples[0].reference
     first.spans["wrong"] = [Span(first, 0, 1, "LOC"), Span(first, 1, 3, "")]
     chains = of_chains("biluo", 2)
@@ -305,7 +306,10 @@ def test_the_loss_is_that_of_enumeration() -> None:
         1: [[], [], [], []],
         2: [[(0, 1)], [], None, None],  # LOC is not annotated
     }
-    wrong = {0: [[(1, 3)], [(1, 3)], [(0, 1), (1, 3)], [(0, 1), (1, 3)]]}
+    wrong = {
+        0: [[(1, 3)], [(1, 3)], [(0, 1), (1, 3)], [(0, 1), (1, 3)]],
+        2: [[(1, 2)], [(1, 2)], [], []],
+    }
     loss: Any = torch.zeros((), dtype=torch.float64)
     for doc, of_doc in in_chain.items():
         for m, spans in enumerate(of_doc):
