@@ -203,6 +203,10 @@ def test_with_skip_the_projection_reads_the_encoder_and_the_token_vectors(rnn: s
     expected = encoded @ of_encoded.T + torch.cat(docs) @ of_vectors.T + network.projection.bias
     assert_close(run(network, docs)[0], expected)
     assert not run(network, docs_of(0, 0))[0].numel()
+    X = torch.cat(docs)
+    read = network.encoder(X, torch.tensor([3, 0, 5]), 0.5)[:, plain.encoder.nO :]
+    assert_close(read, torch.where(read == 0.0, 0.0, 2 * X))  # dropout is on both
+    assert (read == 0.0).any() and read.any()
 
 
 # Settings
