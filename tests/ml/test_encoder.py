@@ -224,6 +224,14 @@ def test_docs_are_padded_where_that_is_faster(
     assert called == ["_encode_padded" if training or rnn == "lstm" else "_encode_packed"]
 
 
+def test_the_precision_is_that_of_prediction_alone() -> None:
+    exact, rounded = make(), make(precision="bf16")
+    for is_train in (True, False):
+        Y, nearly = (np.concatenate(model(docs(), is_train)[0]) for model in (exact, rounded))
+        np.testing.assert_allclose(nearly, Y, atol=0 if is_train else 0.02)
+        assert np.array_equal(nearly, Y) == is_train
+
+
 def test_no_encoder_is_refused() -> None:
     with pytest.raises(ValueError, match=r"rnn: expected an encoder, got 'none'"):
         make(rnn="none")
