@@ -197,6 +197,44 @@ def test_a_copy_of_a_pipeline_goes_on_as_the_original(tiny_transformer: str) -> 
         np.testing.assert_allclose(after[1][name], values, atol=1e-6, err_msg=name)
 
 
+def test_its_settings_are_those_of_spacy_transformers(tiny_transformer: str) -> None:
+    settings = {
+        "tokenizer_config": {"model_max_length": 5},
+        "transformer_config": {"hidden_dropout_prob": 0.3},
+    }
+    for architecture in (OURS, THEIRS):
+        nlp = pipeline(tiny_transformer, architecture, **settings)
+        doc = nlp.get_pipe("transformer")(nlp.make_doc("Nothing to see here, move along."))
+        assert set(doc._.trf_data.wordpieces.lengths) == {5}
+        assert shim_of(nlp)._model.config.hidden_dropout_prob == 0.3
+
+
+def test_the_grad_factor_of_a_transformer_of_ones_own(tiny_transformer: str) -> None:
+    found = []
+    for factor in (1.0, 0.25):
+        spacy.util.fix_random_seed(0)
+        nlp = spacy.blank("en")
+        own = {
+            "@architectures": "spacy-crf-ner.Tok2VecTransformer.v1",
+            "name": tiny_transformer,
+            "get_spans": {"@span_getters": "spacy-transformers.doc_spans.v1"},
+            "tokenizer_config": {},
+            "pooling": {"@layers": "reduce_mean.v1"},
+            "grad_factor": factor,
+        }
+        nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": own}})
+        nlp.initialize(lambda nlp=nlp: make_examples(nlp))  # type: ignore[misc]
+        torch.manual_seed(0)
+        nlp.update(make_examples(nlp), sgd=False)  # type: ignore[arg-type]
+        tok2vec: Any = nlp.get_pipe("crf_ner").model.get_ref("tok2vec")  # type: ignore[attr-defined]
+        (shim,) = (shim for layer in tok2vec.walk() for shim in layer.shims)
+        found.append({n: w.grad for n, w in shim._model.named_parameters() if w.grad is not None})
+    whole, scaled = found
+    assert any(gradient.to_dense().any() for gradient in whole.values())
+    for name, gradient in whole.items():
+        torch.testing.assert_close(scaled[name].to_dense(), 0.25 * gradient.to_dense())
+
+
 def test_true_is_float32_on_a_cpu(tiny_transformer: str) -> None:
     """As for the head: the setting is for GPUs."""
     plain = gradients(pipeline(tiny_transformer, OURS))
