@@ -308,6 +308,18 @@ def test_weights_say_how_often_docs_are_read(paths: List[str]) -> None:
     assert [annotated_labels(eg.reference) for eg in once] == [{"PER"}, None] * 100  # in turns
 
 
+def test_overlapping_entities_are_those_that_must_be_annotated(tmp_path: Any) -> None:
+    nlp = spacy.blank("en")
+    doc = make_examples(nlp, BOTH)[0].reference
+    doc.spans["sc"] = [ent for ent in doc.ents if ent.label_ == "PER"]
+    DocBin(docs=[doc]).to_disk(tmp_path / "a.spacy")
+    paths = [str(tmp_path / "a.spacy")]
+    (eg,) = labelled_corpora(paths, [["PER"]], spans_key="sc")(nlp)
+    assert annotated_labels(eg.reference) == {"PER"}
+    with pytest.raises(InputError, match=r"annotated labels \['LOC'\], got 'PER'"):
+        list(labelled_corpora(paths, [["LOC"]], spans_key="sc")(nlp))
+
+
 def test_augmenters_that_change_the_length_keep_the_labels(tmp_path: Any) -> None:
     nlp = spacy.blank("en")
     doc = make_examples(nlp, [("Anna saw \u0130zmir today", [(0, 4, "PER")])])[0].reference
