@@ -76,6 +76,7 @@ def test_candidates_have_the_promised_recall(
     examples = drawn(nlp, 150, 2)
     gold = [posteriors(nlp, eg) for eg in examples]
     ner = nlp.get_pipe("crf_ner")
+    ner.candidate_threshold, ner.candidate_thresholds = 0.9, {"PER": 1.0}
     asked = Promises(recall=0.9, certainty=certainty, by_label=by_label)
     rows = promise(nlp, "crf_ner", examples, asked)
     assert {row["kind"] for row in rows} == {"recall"}
@@ -117,9 +118,10 @@ def test_candidates_have_the_promised_recall(
 
 def test_found_entities_have_the_promised_precision(nlp: Language) -> None:
     examples = drawn(nlp, 300, 3)
-    nlp.get_pipe("crf_ner").threshold = 0.9
+    ner = nlp.get_pipe("crf_ner")
+    ner.threshold, ner.thresholds = 0.9, {"PER": 1.0}
     (row,) = promise(nlp, "crf_ner", examples, Promises(precision=0.75))
-    nlp.get_pipe("crf_ner").threshold = 0.0
+    ner.threshold, ner.thresholds = 0.0, {}
     documents, gold = [], 0
     for doc, eg in zip(nlp.pipe([eg.predicted.copy() for eg in examples]), examples):
         wanted = {(e.start, e.end, e.label_) for e in eg.reference.ents}
