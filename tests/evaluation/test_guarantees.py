@@ -167,8 +167,10 @@ def test_analysis_sets_have_the_promised_coverage(nlp: Language, level: float) -
     ner.temperature = 1.5
     with pytest.raises(InputError, match="analysis_sets: expected a pipeline that promises"):
         ner.analysis_sets([nlp.make_doc("Anna")])
-    (row,) = promise(nlp, "crf_ner", examples, Promises(analyses=level))
-    docs = [eg.predicted for eg in examples]
+    unknown = [Example(nlp.make_doc("Anna came"), nlp.make_doc("Anna came")) for _ in range(9)]
+    (row,) = promise(nlp, "crf_ner", [*examples, *unknown], Promises(analyses=level))
+    assert row["documents"] == 100
+    docs = [eg.predicted for eg in (*examples, *unknown)]
     ranked, sets = ner.nbest(docs, 200), ner.analysis_sets(docs)
     gold = []
     for eg, of_doc in zip(examples, ranked):
