@@ -305,6 +305,8 @@ def test_the_weights_of_components_before_it_count() -> None:
     nlp.add_pipe("sentencizer", first=True)
     calibrate(nlp, examples, promises=Promises(recall=0.5))
     assert guarantees(nlp)["recall"]["documents"] <= 20  # a half of them
+    with nlp.select_pipes(disable="sentencizer"), pytest.raises(InputError, match="got other"):
+        guarantees(nlp)
     model = nlp.get_pipe("tok2vec").model
     node = next(node for node in model.walk() if node.param_names)
     node.set_param(node.param_names[0], node.get_param(node.param_names[0]) + 1e-3)
