@@ -370,6 +370,9 @@ def test_gold_docs_without_the_key_are_scored_by_their_ents(learned: Language) -
     assert by_type["PER"]["r"] == by_type["ORG"]["r"] == 1.0
     assert by_type["PER"]["p"] == by_type["ORG"]["p"] == 0.5
     assert "sc" not in gold.spans  # unchanged
+    # A doc whose entities are annotated in part is not scored.
+    gold.set_ents([], missing=[gold[10:]], default="unmodified")
+    assert learned.evaluate([flat, complete])["spans_sc_f"] == 1.0
 
 
 def test_labels_that_gold_does_not_annotate_do_not_count_as_wrong(learned: Language) -> None:
