@@ -130,7 +130,12 @@ def tiny_nlp(tiny_transformer: str) -> Language:
 
 def test_a_slow_tokenizer_is_aligned_as_well(phobert: str) -> None:
     nlp = make_over_phobert(phobert)
-    require_same(nlp, ["Hà Nội là thủ đô", "", "H@@ à 😀 !", "Anh ấy ở Huế . " * 30])
+    texts = ["Hà Nội là thủ đô", "", "H@@ à 😀 !", "Anh ấy ở Huế . " * 30]
+    require_same(nlp, texts)
+    layer, docs = nlp.get_pipe("transformer").model, [*map(nlp.make_doc, texts)]
+    learned, predicted = layer.begin_update(docs)[0], layer.predict(docs)
+    assert_array_equal(learned.align.lengths, predicted.align.lengths)
+    assert_array_equal(learned.align.dataXd, predicted.align.dataXd)
 
 
 def test_token_types_go_along() -> None:
