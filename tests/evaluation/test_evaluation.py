@@ -380,8 +380,15 @@ def test_a_label_that_resamples_lack_has_an_interval_of_the_others() -> None:
 
 def test_a_seed_gives_one_result(drawn: List[Drawn]) -> None:
     examples = [example(*each) for each in drawn[:40]]
+    right = [Example(eg.reference, eg.reference) for eg in examples]
     first, again, other = (
         evaluate(examples, resamples=50, seed=seed)["intervals"] for seed in (0, 0, 1)
+    )
+    assert first == again != other
+    figures, best = evaluate(examples, resamples=2), evaluate(right, resamples=2)
+    first, again, other = (
+        compare(figures, examples, best, right, resamples=50, seed=seed)["comparison"]
+        for seed in (0, 0, 1)
     )
     assert first == again != other
 
