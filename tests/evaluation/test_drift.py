@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from pipelines import TOK2VEC, make_examples, train
 from spacy_crf_ner.cli import app
+from spacy_crf_ner.evaluation import drift as module
 from spacy_crf_ner.evaluation.drift import compare, describe, kolmogorov_smirnov
 from spacy_crf_ner.evaluation.guarantees import drift
 from spacy_crf_ner.evaluation.promises import Promises, promise
@@ -81,6 +82,16 @@ def test_the_statistics_of_docs(folder: Path) -> None:
     rows = {row.statistic: row for row in compare(found, longer)}
     assert set(rows) == {"tokens", "surprise"} and rows["surprise"].p == 1.0
     assert rows["tokens"].p < 1e-6 and rows["tokens"].now == rows["tokens"].before + 10
+
+
+def test_a_sample_of_many_docs_is_drawn_at_random(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SAMPLE", 20)
+    nlp = spacy.load(folder / "plain")
+    docs = [nlp.make_doc(" ".join(["it"] * n)) for n in range(1, 101)]
+    lengths = describe(nlp.get_pipe("crf_ner"), docs)["tokens"]  # type: ignore[arg-type]
+    assert len({*lengths}) == 20 and min(lengths) < 25 and max(lengths) > 75
 
 
 def run(folder: Path, model: str, docs: List[Tuple[str, Any]], kind: str) -> Any:
