@@ -182,6 +182,18 @@ def test_a_copy_learns_as_one_that_is_alone(tiny_transformer: str) -> None:
         torch.testing.assert_close(alone, beside)
 
 
+def test_a_copy_is_not_loaded_from_the_pretrained_weights_again(tiny_transformer: str) -> None:
+    """As of a component whose listener is replaced, and which is then initialized."""
+    shared: Any = pipeline(tiny_transformer, OURS).get_pipe("transformer").model
+    with torch.no_grad():
+        for parameter in shared.shim._model.parameters():
+            parameter += 1.0
+    own = shared.copy()
+    own.initialize()
+    for learned, expected in zip(own.shim._model.parameters(), shared.shim._model.parameters()):
+        torch.testing.assert_close(learned, expected)
+
+
 def test_a_copy_of_a_pipeline_goes_on_as_the_original(tiny_transformer: str) -> None:
     """With a copy of the moments that the optimizer has."""
     nlp = pipeline(tiny_transformer, OURS)
