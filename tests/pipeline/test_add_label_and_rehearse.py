@@ -236,10 +236,10 @@ def test_nlp_rehearse_trains_a_transformer_of_the_component(tiny_transformer):
 
 @pytest.mark.parametrize("drop", [0.0, 0.5])
 def test_rehearsal_has_the_dropout_rate_that_is_given(drop, learned):
-    """Whatever the rate of the update before it was."""
+    """Whatever the rate of the update before it was; the original model drops nothing."""
     ner = learned.get_pipe("crf_ner")
-    learned.resume_training()
     learned.update(make_examples(learned), drop=0.5 - drop, sgd=False)
+    learned.resume_training()
     raw = [Example(doc, doc) for doc in map(learned.make_doc, TEXTS)]
     config = {"crf_ner": {"drop": drop}} if drop else {}
     loss = learned.rehearse(raw, sgd=GroupedAdam(0.0), component_cfg=config)["crf_ner"]
