@@ -40,6 +40,10 @@ def test_entropy_is_exact_where_sums_underflow() -> None:
     chain = Chain(emissions, A, zero, zero, torch.ones(1, 3, dtype=torch.bool))
     case = Case(chain, *(torch.ones(s, dtype=torch.bool) for s in ((2, 2), 2, 2, (1, 3, 2))))
     assert crf.entropy(chain)[0] == pytest.approx(enumerated(case, 0), abs=1e-9)
+    # The second doc with these transitions, and the first one with others of its own.
+    scores = (torch.stack([torch.zeros_like(x), x]) for x in (emissions[0], *chain[1:4]))
+    both = crf.entropy(Chain(*scores, torch.ones(2, 3, dtype=torch.bool)))
+    assert both == pytest.approx([3 * np.log(2), enumerated(case, 0)], abs=1e-9)
 
 
 def test_entropy_of_nothing_known_counts_the_paths() -> None:
