@@ -213,10 +213,12 @@ def test_a_fitted_temperature_goes_with_the_weights(saved: Path, tmp_path: Path)
 
 def test_a_fitted_temperature_does_not_outlive_its_weights(saved: Path) -> None:
     nlp, temperature = fitted(saved)
+    ner_of(nlp).span_threshold = 0.7
     another = spacy.blank("en").from_config(nlp.config)
     for pipeline in (another, nlp):
         pipeline.initialize(lambda: make_examples(nlp))
         assert ner_of(pipeline).temperature == 1.0 != temperature
+        assert ner_of(pipeline).span_threshold == 0.4
 
 
 def test_a_setting_is_saved_where_the_garbage_collector_was_frozen(
