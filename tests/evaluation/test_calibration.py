@@ -465,12 +465,15 @@ def test_a_beta_that_is_no_number_over_0_is_refused(
     assert code == 1 and "f_beta: expected a number over 0, got" in output
 
 
-def test_of_equal_thresholds_the_expected_one_is_taken(nlp: Language) -> None:
-    """A model that is always right: half of an F1 of 1."""
+@pytest.mark.parametrize("beta, expected", [(1.0, 0.5), (2.0, 0.2)])
+def test_of_equal_thresholds_the_expected_one_is_taken(
+    beta: float, expected: float, nlp: Language
+) -> None:
+    """A model that is always right: half of an F1 of 1, a fifth of an F2."""
     with pytest.warns(UserWarning, match="best temperature"):  # they were learned by heart
-        fitted = calibrate(nlp, make_examples(nlp, LEARNED), f_beta=1.0)
+        fitted = calibrate(nlp, make_examples(nlp, LEARNED), f_beta=beta)
     assert fitted["temperature"] == 1.0  # without a mistake, nothing is known about it
-    assert fitted["after"]["f_beta"] == 1.0 and fitted["span_threshold"] == 0.5
+    assert fitted["after"]["f_beta"] == 1.0 and fitted["span_threshold"] == expected
 
 
 def test_the_f_score_counts_preset_entities(nlp: Language) -> None:
