@@ -326,6 +326,8 @@ def test_a_component_that_was_not_trained_cannot_rehearse(tmp_path):
 
 
 def test_rehearsal_of_a_listener_reaches_its_head(tmp_path):
+    from spacy_crf_ner.training.rehearsal import rehearse
+
     nlp = spacy.blank("en")
     nlp.add_pipe("tok2vec")
     listener = {"@architectures": "spacy.Tok2VecListener.v1", "width": 96, "upstream": "*"}
@@ -344,3 +346,7 @@ def test_rehearsal_of_a_listener_reaches_its_head(tmp_path):
     for _ in range(30):
         last = ner.rehearse(raw, sgd=optimizer)["crf_ner"]
     assert 0.0 <= last < first / 2
+    # In training, the components before it read the docs.
+    before_update = rehearse(write(tmp_path / "raw.spacy", nlp, SENTENCES), "crf_ner")
+    before_update(nlp, {"step": 0, "epoch": 0})
+    assert network.projection.bias.grad.any()
