@@ -16,6 +16,7 @@ from torch import nn
 
 from pipelines import SENTENCES, TOK2VEC, ents, make_examples
 from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.ml.architectures import rnn_encoder
 from spacy_crf_ner.ml.mixed_precision import MixedPrecision, MixedPrecisionShim, module_of
 from spacy_crf_ner.ml.torch_layer import to_array, to_tensor
 from spacy_crf_ner.training.fused_adam import MIN_FUSED_SIZE
@@ -147,7 +148,7 @@ def test_bfloat16_on_a_gpu_without_it_is_an_error_in_training_alone(
 
 @pytest.mark.parametrize("mixed_precision", [True, "bf16", "auto"])
 @pytest.mark.parametrize("gpu", [True, False])
-def test_the_head_takes_the_setting_on_a_gpu_alone(
+def test_the_layers_take_the_setting_on_a_gpu_alone(
     mixed_precision: MixedPrecision, gpu: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("torch_layer", "mixed_precision"):
@@ -155,11 +156,13 @@ def test_the_head_takes_the_setting_on_a_gpu_alone(
     monkeypatch.setattr("spacy_crf_ner.ml.mixed_precision.has_fast_bf16", lambda: False)
     model = {"mixed_precision": mixed_precision}
     crf_ner: Any = spacy.blank("en").add_pipe("crf_ner", config={"model": model})
-    shim = crf_ner.model.get_ref("output_layer").shims[0]
-    assert shim.bf16 == (gpu and mixed_precision == "bf16")
-    assert (
-        shim._mixed_precision == shim._grad_scaler._enabled == (gpu and mixed_precision != "bf16")
-    )
+    tok2vec = crf_ner.model.get_ref("tok2vec")
+    encoder = rnn_encoder(tok2vec, mixed_precision=mixed_precision).layers[1]
+    for layer in (crf_ner.model.get_ref("output_layer"), encoder):
+        (shim,) = layer.shims
+        assert shim.bf16 == (gpu and mixed_precision == "bf16")
+        in_float16 = gpu and mixed_precision != "bf16"
+        assert shim._mixed_precision == shim._grad_scaler._enabled == in_float16
 
 
 class FailsInBfloat16(nn.Module):
