@@ -213,12 +213,14 @@ def test_its_settings_are_those_of_spacy_transformers(tiny_transformer: str) -> 
     settings = {
         "tokenizer_config": {"model_max_length": 5},
         "transformer_config": {"hidden_dropout_prob": 0.3},
+        "grad_scaler_config": {"init_scale": 64.0},
     }
     for architecture in (OURS, THEIRS):
         nlp = pipeline(tiny_transformer, architecture, **settings)
         doc = nlp.get_pipe("transformer")(nlp.make_doc("Nothing to see here, move along."))
         assert set(doc._.trf_data.wordpieces.lengths) == {5}
         assert shim_of(nlp)._model.config.hidden_dropout_prob == 0.3
+        assert shim_of(nlp)._grad_scaler._scale == 64.0
 
 
 def test_the_grad_factor_of_a_transformer_of_ones_own(tiny_transformer: str) -> None:
