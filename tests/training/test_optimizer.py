@@ -381,6 +381,29 @@ def test_the_factors_of_all_groups_that_match_are_multiplied() -> None:
         np.testing.assert_allclose(found[name], expected, atol=1e-6)
 
 
+def test_parameters_are_updated_together_as_one_by_one() -> None:
+    """As on a GPU: with other factors, and one that has a gradient in fewer updates."""
+    groups = {
+        "fast": {"names": "^a", "learn_rate": 5.0},
+        "no_decay": {"names": "b", "L2": 0.0},
+        "clipped": {"names": "c$", "grad_clip": 0.1},
+    }
+    names = ["a", "ab", "bc", "c", "d", "e"]
+    together, alone = (GroupedAdam(RATE, L2=DECAY, groups=groups) for _ in range(2))
+    expected = {(7, name): arrays(i, 4, 3) for i, name in enumerate(names)}
+    found = {key: nn.Parameter(torch.from_numpy(x.copy())) for key, x in expected.items()}
+    for t in range(1, 4):
+        learning = {key: found[key] for key in found if key[1] != "d" or t != 1}
+        for i, key in enumerate(learning):
+            gradient = arrays(10 * t + i, 4, 3)
+            found[key].grad = torch.from_numpy(gradient.copy())
+            alone(key, expected[key], gradient)
+        assert together.update_together(learning)
+    for key, weights in expected.items():
+        np.testing.assert_allclose(found[key].detach(), weights, atol=1e-6, err_msg=key[1])
+        np.testing.assert_allclose(together.averages[key], alone.averages[key], atol=1e-6)
+
+
 def test_a_rate_of_0_leaves_weights_as_they_are() -> None:
     groups = {"frozen": {"names": "^embeddings", "learn_rate": 0.0}}
     for shape in ((4, 3), LARGE):
