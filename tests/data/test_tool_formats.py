@@ -720,6 +720,16 @@ def test_written_docs_of_the_same_tokenizer_need_no_tokens(
     assert list(map(everything, read_jsonl(scratch, nlp))) == list(map(everything, docs))
 
 
+def test_written_docs_keep_the_places_of_spaces(scratch: Path, nlp: Language) -> None:
+    # The tokenizer makes the same words of this text, with the second space in another place.
+    doc = Doc(
+        nlp.vocab, ["Hanoi", " ", "is"], [False, True, False], sent_starts=[True, True, False]
+    )
+    assert [token.text for token in nlp.make_doc(doc.text)] == [token.text for token in doc]
+    write_jsonl([doc], scratch, nlp)
+    assert list(map(everything, read_jsonl(scratch, nlp))) == [everything(doc)]
+
+
 def test_metadata_that_is_not_of_json_is_an_error(tmp_path: Path, nlp: Language) -> None:
     doc = nlp("Hanoi")
     doc.user_data["meta"] = {"a": {1, 2}}
