@@ -20,12 +20,15 @@ class Replacement(NamedTuple):
     label: str
 
 
-def redact(doc: Doc, spans_key: str, labels: Collection[str]) -> tuple[str, list[Replacement]]:
+def redact(
+    doc: Doc, spans_key: str, labels: Collection[str] | None
+) -> tuple[str, list[Replacement]]:
     """Replace the spans of some labels by their label in brackets, such as "[PERSON]".
 
     Spans that overlap are replaced together, by the label of the one with the highest score.
 
     spans_key: The spans, with `.attrs["scores"]`, are in `doc.spans[spans_key]`.
+    labels: None for all.
 
     Returns the new text, and its replacements in order.
     """
@@ -34,7 +37,7 @@ def redact(doc: Doc, spans_key: str, labels: Collection[str]) -> tuple[str, list
     parts: list[tuple[int, int, float, str]] = []
     for score, span in sorted(zip(scores, group), key=lambda pair: pair[1].start_char):
         start, end, label = span.start_char, span.end_char, span.label_
-        if label not in labels:
+        if labels is not None and label not in labels:
             continue
         if parts and start < parts[-1][1]:
             first, last, *best = parts.pop()

@@ -68,13 +68,14 @@ def redact(
             "spacy-crf-ner calibrate --recall."
         )
     assert pipe.spans_key is not None  # the promise is about these spans
-    chosen = [each.strip() for each in labels.split(",")] if labels else pipe.labels
-    if not {*pipe.labels} <= {*chosen} and not promise["by_label"]:
+    # Preset entities of other labels are candidates too: without a choice, they are removed.
+    chosen = [each.strip() for each in labels.split(",")] if labels else None
+    if not {*pipe.labels} <= {*(chosen or pipe.labels)} and not promise["by_label"]:
         raise InputError(
             f"--labels {labels}: expected all labels, or a promise for each label, got one for all "
             "together. Calibrate the pipeline with --by-label."
         )
-    unknown = [label for label in chosen if label not in pipe.labels]
+    unknown = [label for label in chosen or () if label not in pipe.labels]
     if unknown:
         raise InputError(
             f"--labels: expected some of {', '.join(pipe.labels)}, got {', '.join(unknown)}."

@@ -229,15 +229,13 @@ def write_jsonl(
 
 
 def _record(doc: Doc, nlp: Language | None, spans_key: str | None) -> Record:
-    unknown, words = doc.has_unknown_spaces, [token.text for token in doc]
-    same = nlp is not None and words == [token.text for token in nlp.tokenizer(doc.text)]
+    unknown, tokens = doc.has_unknown_spaces, _tokens(doc)
+    same = nlp is not None and tokens == _tokens(nlp.tokenizer(doc.text))
     sentences = doc.has_annotation("SENT_START", require_complete=True)
     record: Record = {
         "text": doc.text,
         "spans": [_from_span(ent) for ent in gold_entities(doc, spans_key)],
-        "tokens": [{"text": token.text, "ws": bool(token.whitespace_)} for token in doc]
-        if unknown or not same
-        else None,
+        "tokens": tokens if unknown or not same else None,
         "has_unknown_spaces": unknown or None,
         "sent_starts": [token.idx for token in doc if token.is_sent_start] if sentences else None,
         "incorrect": [_from_span(span) for span in doc.spans.get(INCORRECT, [])] or None,
@@ -255,6 +253,10 @@ def annotated_parts(doc: Doc, spans_key: str | None = None) -> Record:
     missing, labels = _unannotated(doc), annotated_labels(doc)
     parts: Record = {} if spans_key in doc.spans or not missing else {"missing": missing}
     return parts if labels is None else {**parts, "annotated_labels": sorted(labels)}
+
+
+def _tokens(doc: Doc) -> list[Record]:
+    return [{"text": token.text, "ws": bool(token.whitespace_)} for token in doc]
 
 
 def _from_span(span: Span) -> Record:

@@ -239,7 +239,7 @@ def _span(where: str, text: str, value: object, log: ConversionLog) -> RawSpan:
     units = text.encode("utf-16-le")  # half a character counts as one
     first, last = (len(units[: 2 * at].decode("utf-16-le", "replace")) for at in (start, end))
     if text[first:last].split() in given:
-        got, fix = f"offsets {start}:{end} in UTF-16", "Count characters"
+        got, fix = f"offsets {start}:{end} in UTF-16", "Convert them with --repair"
         log.repaired("utf16", error(where, f"the text {shorten(covered)}", got, fix))
         return span._replace(start=first, end=last)
     return span._replace(text=covered)

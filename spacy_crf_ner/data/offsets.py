@@ -241,7 +241,7 @@ def _problem(text: str, span: RawSpan, entities: int) -> tuple[str, CorpusError]
     named = (isinstance(label, str) and label.strip()) or (label in ("", None) and not entities)
     if not named or not all(value is None or is_text(value) for value in span[2:5]):
         got = f"{shorten(span[2:5])} for {shorten(text[start:end])}"
-        fix = "Label the span, or remove it"
+        fix = "Give the span one label, or remove it"
         return "label", error(span.where, "strings for the label and the ids", got, fix)
     if span.text is not None and text[start:end].split() != span.text.split():
         fix = "Correct the offsets, which count characters, or use the text that was annotated"

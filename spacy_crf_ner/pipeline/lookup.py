@@ -64,7 +64,12 @@ def find_entities_key(nlp: Language, component: str | None = None) -> str | None
 
 def sets_entities_alone(nlp: Language, name: str) -> bool:
     """Whether no other component of the pipeline sets entities."""
-    setters = [each for each in nlp.pipe_names if "doc.ents" in nlp.get_pipe_meta(each).assigns]
+    setters = [
+        each
+        for each, pipe in nlp.pipeline
+        if "doc.ents" in nlp.get_pipe_meta(each).assigns
+        or getattr(pipe, "annotate_ents", False)  # of a span_ruler
+    ]
     return setters == [name]
 
 

@@ -445,11 +445,12 @@ def test_what_cannot_be_reviewed_is_an_error(trained, tmp_path):
     with pytest.raises(InputError, match="docs with entities"):
         review(trained, tmp_path / "none.spacy", 0)
     write_corpus(tmp_path / "gold.spacy", {})
-    ruled = spacy.blank("en")
-    ruled.add_pipe("crf_ner", source=trained)
-    ruled.add_pipe("entity_ruler")
-    with pytest.raises(InputError, match="no other component sets entities"):
-        review(ruled, tmp_path / "gold.spacy", 0)
+    for ruler, settings in (("entity_ruler", {}), ("span_ruler", {"annotate_ents": True})):
+        ruled = spacy.blank("en")
+        ruled.add_pipe("crf_ner", source=trained)
+        ruled.add_pipe(ruler, config=settings).add_patterns([{"label": "PER", "pattern": "came"}])
+        with pytest.raises(InputError, match="no other component sets entities"):
+            review(ruled, tmp_path / "gold.spacy", 0)
     plain = config()
     plain.get_pipe("crf_ner").confidence = False
     with pytest.raises(InputError, match="confidence: expected true"):

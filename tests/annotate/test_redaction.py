@@ -104,6 +104,20 @@ def test_the_command_writes_nothing_that_is_removed(model: Path, tmp_path: Path)
     assert "on average" in result.stdout
 
 
+def test_preset_entities_of_other_labels_are_removed(model: Path, tmp_path: Path) -> None:
+    nlp: Language = spacy.load(model / "plain")
+    ruler: Any = nlp.add_pipe("entity_ruler", before="crf_ner")
+    ruler.add_patterns([{"label": "ID", "pattern": "x17"}])
+    sentences = [(f"Anna saw Bonn {i}", [(0, 4, "PER"), (9, 13, "LOC")]) for i in range(10)]
+    promise(nlp, "crf_ner", make_examples(nlp, sentences), Promises(recall=0.9))
+    nlp.to_disk(tmp_path / "ruled")
+    (tmp_path / "texts.txt").write_text("Anna saw Bonn x17\n")
+    result = run(tmp_path / "ruled", tmp_path / "texts.txt", tmp_path / "x.jsonl")
+    assert result.exit_code == 0, result.output
+    (record,) = srsly.read_jsonl(tmp_path / "x.jsonl")
+    assert record["text"] == "[PER] saw [LOC] [ID]"
+
+
 @pytest.mark.parametrize(
     "name, labels, message",
     [
