@@ -22,6 +22,13 @@ LISTENER = {
     "pooling": {"@layers": "reduce_mean.v1"},
 }
 
+OWN_TRANSFORMER = {
+    "@architectures": "spacy-crf-ner.Tok2VecTransformer.v1",
+    "get_spans": {"@span_getters": "spacy-transformers.doc_spans.v1"},
+    "tokenizer_config": {},
+    "pooling": {"@layers": "reduce_mean.v1"},
+}
+
 SENTENCES = [
     ("Tim Cook visited Hanoi.", [(0, 8, "PERSON"), (17, 22, "GPE")]),
     ("", []),

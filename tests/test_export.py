@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from helpers import blocking
 from overlapping import TEXT, make_overlapping
 from phobert import make_over_phobert
-from pipelines import LISTENER, SENTENCES, TOK2VEC, make_examples, train
+from pipelines import LISTENER, OWN_TRANSFORMER, SENTENCES, TOK2VEC, make_examples, train
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation.calibration import calibrate
 from spacy_crf_ner.evaluation.guarantees import guarantees
@@ -52,8 +52,6 @@ def make(kind: str, tiny_transformer: str) -> Language:
         nlp.add_pipe("transformer", config={"model": model})
     if kind == "tok2vec":
         nlp.add_pipe("tok2vec", config={"model": TOK2VEC})
-    own = {"@architectures": "spacy-crf-ner.Tok2VecTransformer.v1", "name": tiny_transformer}
-    own |= {"get_spans": SPANS, "tokenizer_config": {}, "pooling": {"@layers": "reduce_mean.v1"}}
     parts = {"words": WORDS, "transformer": LISTENER}
     tok2vec = {
         "cnn": TOK2VEC,
@@ -61,7 +59,7 @@ def make(kind: str, tiny_transformer: str) -> Language:
         "char_lstm": {**WORDS, "chars": "lstm"},
         "transformer": LISTENER,
         "both": {"@architectures": "spacy-crf-ner.Concatenate.v1", "*": parts},
-        "own": own,
+        "own": {**OWN_TRANSFORMER, "name": tiny_transformer, "get_spans": SPANS},
         "tok2vec": {"@architectures": "spacy.Tok2VecListener.v1", "width": 32, "upstream": "*"},
     }
     nlp.add_pipe("crf_ner", config={"model": {**MODEL, "tok2vec": tok2vec[kind], "skip": True}})

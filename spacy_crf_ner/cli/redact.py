@@ -70,7 +70,7 @@ def redact(
     assert pipe.spans_key is not None  # the promise is about these spans
     # Preset entities of other labels are candidates too: without a choice, they are removed.
     chosen = [each.strip() for each in labels.split(",")] if labels else None
-    if not {*pipe.labels} <= {*(chosen or pipe.labels)} and not promise["by_label"]:
+    if chosen and not promise["by_label"] and not {*pipe.labels} <= {*chosen}:
         raise InputError(
             f"--labels {labels}: expected all labels, or a promise for each label, got one for all "
             "together. Calibrate the pipeline with --by-label."

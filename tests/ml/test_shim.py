@@ -14,7 +14,7 @@ from spacy.util import registry
 from thinc.api import Adam, Optimizer
 from torch import Tensor
 
-from pipelines import make_examples
+from pipelines import OWN_TRANSFORMER, make_examples
 from spacy_crf_ner.ml import precision
 from spacy_crf_ner.training.optimizer import GroupedAdam
 
@@ -228,14 +228,7 @@ def test_the_grad_factor_of_a_transformer_of_ones_own(tiny_transformer: str) -> 
     for factor in (1.0, 0.25):
         spacy.util.fix_random_seed(0)
         nlp = spacy.blank("en")
-        own = {
-            "@architectures": "spacy-crf-ner.Tok2VecTransformer.v1",
-            "name": tiny_transformer,
-            "get_spans": {"@span_getters": "spacy-transformers.doc_spans.v1"},
-            "tokenizer_config": {},
-            "pooling": {"@layers": "reduce_mean.v1"},
-            "grad_factor": factor,
-        }
+        own = {**OWN_TRANSFORMER, "name": tiny_transformer, "grad_factor": factor}
         nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": own}})
         nlp.initialize(lambda nlp=nlp: make_examples(nlp))  # type: ignore[misc]
         torch.manual_seed(0)

@@ -12,7 +12,7 @@ from spacy.training import Example
 from thinc.api import Adam, Config
 from torch import Tensor
 
-from pipelines import SENTENCES, make_examples, train
+from pipelines import OWN_TRANSFORMER, SENTENCES, make_examples, train
 from spacy_crf_ner.ml.losses import distill, expected_counts
 from spacy_crf_ner.ml.potentials import Potentials
 from spacy_crf_ner.tags import TagScheme
@@ -203,13 +203,7 @@ def test_nlp_rehearse_takes_the_multiplier_of_the_head(large):
 def test_nlp_rehearse_trains_a_transformer_of_the_component(tiny_transformer):
     """The gradients that it collects are not zeros when it uses them."""
     nlp = spacy.blank("en")
-    own = {
-        "@architectures": "spacy-crf-ner.Tok2VecTransformer.v1",
-        "name": tiny_transformer,
-        "get_spans": {"@span_getters": "spacy-transformers.doc_spans.v1"},
-        "tokenizer_config": {},
-        "pooling": {"@layers": "reduce_mean.v1"},
-    }
+    own = {**OWN_TRANSFORMER, "name": tiny_transformer}
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": own}})
     train(nlp, make_examples(nlp), steps=1)
     nlp.resume_training()
