@@ -353,6 +353,7 @@ class _Training(NamedTuple):
     transformer: str
     steps: int
     gpu_id: int
+    evaluate_every: int = 0  # steps; then the best model on dev is taken, else the last one
 
     def score(self, part: str) -> Dict[str, float]:
         """Train, and evaluate on a part, unless done already; return the scores."""
@@ -369,6 +370,7 @@ class _Training(NamedTuple):
         transformer = of_transformer(self.transformer)
         require_same(self.out, {f"config {self.config.stem}": self.config, **transformer})
         run = f"{Path(self.transformer).name}_{self.rate}_{self.seed}_{self.steps}"
+        run += f"_{self.evaluate_every}" if self.evaluate_every else ""
         folder = self.out / f"{self.corpus}_{self.config.stem}_{run}"
         done = folder / "trained"  # a training that was stopped has left a model too
         if not done.exists():
@@ -378,7 +380,7 @@ class _Training(NamedTuple):
             command = ["train", str(self.config), "--output", str(folder), *words]
             _spacy([*command, "--gpu-id", str(self.gpu_id)], folder / "log")
             done.touch()
-        return folder / "model-last"
+        return folder / ("model-best" if self.evaluate_every else "model-last")
 
     def overrides(self) -> Dict[str, Any]:
         """Return the settings of the run that the config does not have."""
@@ -388,7 +390,7 @@ class _Training(NamedTuple):
             "paths.transformer": self.transformer,
             "system.seed": int(self.seed),
             "training.max_steps": self.steps,
-            "training.eval_frequency": self.steps,
+            "training.eval_frequency": self.evaluate_every or self.steps,
             "training.patience": 0,
             "training.optimizer.learn_rate.total_steps": self.steps,
             "training.optimizer.learn_rate.initial_rate": float(self.rate),

@@ -51,6 +51,13 @@ def accuracy(
     only: Annotated[str, typer.Option(help="Only systems whose name contains this.")] = "",
     steps: Annotated[int, typer.Option(help="Training steps of every run.")] = 200,
     seeds: Annotated[str, typer.Option(help="Seeds; a run for each.")] = "0,1,2",
+    evaluate_every: Annotated[
+        int,
+        typer.Option(
+            help="Steps between evaluations on dev, whose best model is measured; 0 measures the "
+            "last model. Not for flair and Hugging Face."
+        ),
+    ] = 0,
     peers: Annotated[Path, typer.Option(help="Output folder of `peers`.")] = ENVIRONMENTS,
     transformer: Transformer = str(ROOT / "assets" / "minilm"),
 ) -> None:
@@ -61,7 +68,7 @@ def accuracy(
     accuracy.jsonl in the output folder.
     """
     out.mkdir(parents=True, exist_ok=True)
-    runs = _Runs(out, peers, transformer, steps)
+    runs = _Runs(out, peers, transformer, steps, evaluate_every=evaluate_every)
     chosen = [system for system in SYSTEMS if only in system.name]
     require_same(out, {**recipes(chosen), **of_transformer(transformer)})
     for corpus in corpora.split(","):
@@ -82,12 +89,19 @@ class _Runs:
     name = "accuracy.jsonl"  # of the file with their rows
 
     def __init__(
-        self, out: Path, peers: Path, transformer: str, steps: int, threads: int = 0
+        self,
+        out: Path,
+        peers: Path,
+        transformer: str,
+        steps: int,
+        threads: int = 0,
+        evaluate_every: int = 0,
     ) -> None:
         self.file = out / self.name
         self.comparison = _Comparison(out, peers, threads or os.cpu_count() or 1)
         self.transformer = transformer
         self.steps = steps
+        self.evaluate_every = evaluate_every
 
     def best_rate(self, system: System, corpus: Path, seed: int) -> float:
         """Return the learning rate of our config; of another system, the best one on dev."""
@@ -115,9 +129,8 @@ class _Runs:
         if known is not None:
             return known
         start = perf_counter()
-        model = self.comparison.trained(
-            system.model, corpus, self.transformer, self.steps, rate, seed
-        )
+        budget = (self.transformer, self.steps, rate, seed, self.evaluate_every)
+        model = self.comparison.trained(system.model, corpus, *budget)
         # None for a model that an earlier row has trained.
         training = {"train_seconds": round(perf_counter() - start) or None}
         found, process = self.predicted(system, model, corpus / f"{part}.jsonl")
@@ -133,6 +146,7 @@ class _Runs:
             "corpus": corpus.name,
             "transformer": Path(self.transformer).name,
             "steps": self.steps,
+            "evaluate_every": self.evaluate_every,
             "rate": rate,
             "seed": seed,
             "part": part,
@@ -181,19 +195,19 @@ def known_row(file: Path, key: Result) -> Result | None:
 
 
 def table(rows: Sequence[Result]) -> str:
-    """Format F1 on test as Markdown, a table for each number of steps: mean and spread of seeds.
+    """Format F1 on test as Markdown, a table for each budget: mean and spread of seeds.
 
     A system that was run with several learning rates on a corpus has the one of its last row.
     """
     tests = [row for row in rows if row["part"] == "test"]
     lines: List[str] = []
-    for steps in sorted({row["steps"] for row in tests}):
-        of_steps = [row for row in tests if row["steps"] == steps]
-        corpora = [name for name in CORPORA.split(",") if name in {r["corpus"] for r in of_steps}]
-        lines += [f"| {steps} steps | {' | '.join(corpora)} | mean |", "|---" * (len(corpora) + 2)]
-        lines[-1] += "|"
+    for steps, every in sorted({(row["steps"], row["evaluate_every"]) for row in tests}):
+        of_budget = [r for r in tests if (r["steps"], r["evaluate_every"]) == (steps, every)]
+        corpora = [name for name in CORPORA.split(",") if name in {r["corpus"] for r in of_budget}]
+        title = f"{steps} steps{f', best on dev every {every}' if every else ''}"
+        lines += [f"| {title} | {' | '.join(corpora)} | mean |", "|---" * (len(corpora) + 2) + "|"]
         for system in SYSTEMS:
-            own = [row for row in of_steps if row["system"] == system.name]
+            own = [row for row in of_budget if row["system"] == system.name]
             last = {row["corpus"]: row["rate"] for row in own}
             own = [row for row in own if row["rate"] == last[row["corpus"]]]
             found = {c: [100 * r["f"] for r in own if r["corpus"] == c] for c in corpora}

@@ -303,33 +303,54 @@ class _Comparison:
             process.stop()
 
     def trained(
-        self, model: str, corpus: Path, transformer: str, steps: int, rate: float, seed: int = 0
+        self,
+        model: str,
+        corpus: Path,
+        transformer: str,
+        steps: int,
+        rate: float,
+        seed: int = 0,
+        evaluate_every: int = 0,
     ) -> Path:
-        """Train a model, unless it is trained already; return its folder."""
+        """Train a model, unless it is trained already; return its folder.
+
+        evaluate_every: Steps between evaluations on dev, whose best model is taken; 0 takes the
+            last model.
+        """
+        budget = (transformer, steps, rate, seed)
         if model in OURS:
-            return self._trained_pipeline(model, corpus, transformer, steps, rate, seed)
-        name = Path(transformer).name
-        folder = self.out / f"{corpus.name}_{model}_{name}_{rate:g}_{seed}_{steps}"
+            return self._trained_pipeline(model, corpus, *budget, evaluate_every)
+        run = f"{Path(transformer).name}_{rate:g}_{seed}_{steps}"
+        run += f"_{evaluate_every}" if evaluate_every else ""
+        folder = self.out / f"{corpus.name}_{model}_{run}"
         done = folder.with_name(f"{folder.name}.trained")
         require_same(self.out, {**recipes([_row(model)]), **of_transformer(transformer)})
         if not done.exists():
             shutil.rmtree(folder, ignore_errors=True)
             process = self.start(_row(model))
             try:
-                process.ask("train", str(corpus), str(folder), transformer, steps, rate, seed)
+                settings = {"evaluate_every": evaluate_every} if evaluate_every else {}
+                process.ask("train", str(corpus), str(folder), *budget, settings)
             finally:
                 process.stop()
             done.touch()
         return folder
 
     def _trained_pipeline(
-        self, model: str, corpus: Path, transformer: str, steps: int, rate: float, seed: int
+        self,
+        model: str,
+        corpus: Path,
+        transformer: str,
+        steps: int,
+        rate: float,
+        seed: int,
+        evaluate_every: int,
     ) -> Path:
         config = ROOT / "configs" / f"{model}.cfg"
         if model == "spacy_cnn":
             config = self.out / "spacy_cnn.cfg"
             spacys_ner_over_cnn().to_disk(config)
-        own = (config, f"{rate:g}", f"{seed}", transformer, steps, -1)
+        own = (config, f"{rate:g}", f"{seed}", transformer, steps, -1, evaluate_every)
         return _Training(self.out, corpus.name, *own).trained()
 
     def choose_batch_sizes(

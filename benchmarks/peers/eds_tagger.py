@@ -1,5 +1,6 @@
 """EDS-NLP's `eds.ner_crf` over `eds.transformer`, as in its documentation."""
 
+import shutil
 from typing import Any, List
 
 import edsnlp
@@ -26,12 +27,19 @@ class EdsTagger(System):
     clip = 1.0  # largest norm of the gradients
 
     def train(
-        self, corpus: str, out: str, transformer: str, steps: int, rate: float, seed: int
+        self,
+        corpus: str,
+        out: str,
+        transformer: str,
+        steps: int,
+        rate: float,
+        seed: int,
+        evaluate_every: int = 0,
     ) -> None:
         torch.manual_seed(seed)
         records = read(f"{corpus}/train.jsonl")
         key = "sc" if "spans" in records[0] else "ents"
-        nlp = edsnlp.blank("en")
+        self.nlp = nlp = edsnlp.blank("en")
         encoder = eds.transformer(model=transformer, window=128, stride=96)
         embedding = self.embedding(encoder)
         nlp.add_pipe(
@@ -48,15 +56,24 @@ class EdsTagger(System):
             optimizer, lambda step: learning_rate(step, steps)
         )
         nlp.train(True)
-        for batch in batches(records, steps, seed):
+        best = -1.0
+        for step, batch in enumerate(batches(records, steps, seed), 1):
             docs = [self._doc(nlp, record) for record in batch]
             ner(ner.prepare_batch(docs, supervision=True))["loss"].backward()
             torch.nn.utils.clip_grad_norm_(ner.parameters(), self.clip)
             optimizer.step()
             schedule.step()
             optimizer.zero_grad()
-        nlp.train(False)
-        nlp.to_disk(out)
+            if evaluate_every and (step % evaluate_every == 0 or step == steps):
+                nlp.train(False)
+                if (found := self.f1(f"{corpus}/dev.jsonl")) > best:
+                    best = found
+                    shutil.rmtree(out, ignore_errors=True)
+                    nlp.to_disk(out)
+                nlp.train(True)
+        if not evaluate_every:
+            nlp.train(False)
+            nlp.to_disk(out)
 
     def embedding(self, transformer: Any) -> Any:
         """Return the component whose vectors the CRF reads."""

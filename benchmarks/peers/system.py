@@ -29,13 +29,32 @@ class System(ABC):
     packages: Tuple[str, ...] = ()  # packages whose versions are reported
 
     def train(
-        self, corpus: str, out: str, transformer: str, steps: int, rate: float, seed: int
+        self,
+        corpus: str,
+        out: str,
+        transformer: str,
+        steps: int,
+        rate: float,
+        seed: int,
+        evaluate_every: int = 0,
     ) -> None:
         """Train on the `train.jsonl` of a folder, and save to another folder.
 
         `SpacyPipeline`, which `spacy train` trains, and `BareTransformer` do not have it.
+
+        evaluate_every: Steps between evaluations on `dev.jsonl`, of which the best model is
+            saved; 0 saves the last one. Not all systems have it.
         """
         raise NotImplementedError("it is not trained by this process")
+
+    def f1(self, path: str) -> float:
+        """Return the F1 on the records of a file, strict in label and boundaries."""
+        gold = [record["ents"] for record in read(path)]
+        own, theirs = (
+            {(i, *ent) for i, ents in enumerate(of) for ent in ents}
+            for of in (self.find_in_tokens(path, 64), gold)
+        )
+        return 2 * len(own & theirs) / max(1, len(own) + len(theirs))
 
     @abstractmethod
     def load(self, model: str, **settings: Any) -> None:

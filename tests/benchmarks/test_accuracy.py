@@ -7,11 +7,13 @@ from typing import Any, Dict, List
 
 import pandas as pd
 import pytest
+import srsly
 from seqeval.metrics.sequence_labeling import get_entities
+from spacy.scorer import PRFScore
 
 from benchmark_accuracy import SYSTEMS, _Runs, table
 from benchmark_speed import best_rate
-from peers.system import bio, from_bio
+from peers.system import System, bio, from_bio
 
 
 def record(words: int) -> Dict[str, Any]:
@@ -34,25 +36,55 @@ def rows() -> List[Dict[str, Any]]:
     rng = random.Random(0)
     return [
         {"system": system.name, "corpus": corpus, "seed": seed, "part": part, "steps": steps}
-        | {"f": rng.random(), "rate": 2e-4}
+        | {"f": rng.random(), "rate": 2e-4, "evaluate_every": every}
         for system in SYSTEMS[:3]
         for corpus in ("gmb", "wnut17", "re3d")
         for seed in range(3)
         for part in ("dev", "test")
-        for steps in (200, 2000)
+        for steps, every in ((200, 0), (2000, 0), (2000, 100))
     ]
 
 
 def test_the_table_has_mean_and_spread_of_the_test_part() -> None:
     frame = pd.DataFrame(rows()).query("part == 'test'")
     written = table([{**rows()[0], "rate": 1e-4, "f": 7.0, "part": "test"}, *rows()])
-    for (system, steps), group in frame.groupby(["system", "steps"]):
-        of_steps = written[written.index(f"| {steps} steps") :]
-        line = next(line for line in of_steps.splitlines() if line.startswith(f"| {system} |"))
+    for (system, steps, every), group in frame.groupby(["system", "steps", "evaluate_every"]):
+        title = f"| {steps} steps, best on dev every {every} |" if every else f"| {steps} steps |"
+        of_budget = written[written.index(title) :]
+        line = next(line for line in of_budget.splitlines() if line.startswith(f"| {system} |"))
         figures = [float(figure) for figure in re.findall(r"\d+\.\d", line)]
         by_corpus = 100 * group.groupby("corpus").f.agg(["mean", "std"])
         expected = [*by_corpus.loc[["wnut17", "gmb", "re3d"]].to_numpy().ravel()]
         assert figures == pytest.approx([*expected, by_corpus["mean"].mean()], abs=0.051)
+
+
+def test_a_run_that_is_best_on_dev_is_another_run(tmp_path: Path) -> None:
+    runs, others = (_Runs(tmp_path, tmp_path, "minilm", 200, 0, every) for every in (0, 100))
+    keys = [each.key(SYSTEMS[0], Path("gmb"), 2e-4, 0, "test") for each in (runs, others)]
+    for key in keys:
+        assert runs.known(key) is None
+        runs.add(key, {(0, 0, 1, "A")}, {(0, 0, 1, "A")}, {})
+        assert runs.known(key) is not None
+
+
+def test_peers_measure_f1_on_dev_as_spacy_does(tmp_path: Path) -> None:
+    rng = random.Random(0)
+    spans = [(start, start + 1, label) for start in range(20) for label in "AB"]
+    gold = [{"ents": rng.sample(spans, 5)} for _ in range(30)]
+    found = [rng.sample(spans, 10) for _ in range(30)]
+    score = PRFScore()
+    for record, ents in zip(gold, found):
+        score.score_set({*ents}, {*record["ents"]})
+    srsly.write_jsonl(tmp_path / "dev.jsonl", gold)
+
+    class Finder(System):
+        load = annotate = None
+
+        def find_in_tokens(self, path: str, batch_size: int) -> Any:
+            return found
+
+    assert Finder().f1(str(tmp_path / "dev.jsonl")) == pytest.approx(score.fscore)
+    assert 0.1 < score.fscore < 0.9
 
 
 @pytest.mark.parametrize("threshold", [0.3, 0.6, 0.7, 1e-4, None])

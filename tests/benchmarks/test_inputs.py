@@ -109,6 +109,8 @@ def test_a_trained_model_is_of_one_config(tmp_path: Path, monkeypatch: pytest.Mo
     config.write_text("a = 1")
     run = _Training(tmp_path / "out", "gmb", config, "1e-3", "0", "minilm", 10, -1)
     assert run.trained() == run.trained() and len(trained) == 1
+    best = run._replace(evaluate_every=5).trained()
+    assert best.name == "model-best" and best.parent != run.trained().parent and len(trained) == 2
     config.write_text("a = 2")
     with another("config char"):
         run.trained()
