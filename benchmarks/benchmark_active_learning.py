@@ -415,8 +415,9 @@ def trained(docs: Sequence[Doc], steps: int, seed: int, base: Config) -> Languag
         DocBin(docs=docs[:20]).to_disk(Path(name) / "dev.spacy")
         config["components"]["ner"]["incorrect_spans_key"] = INCORRECT
         config["paths"].update(train=path, dev=str(Path(name) / "dev.spacy"))
-        nlp, _ = train(init_nlp(config), stdout=open("/dev/null", "w"))  # noqa: SIM115
-    return nlp
+        # What train() returns has no averaged weights, where the config averages them.
+        _, saved = train(init_nlp(config), Path(name), stdout=open("/dev/null", "w"))  # noqa: SIM115
+        return spacy.load(saved)
 
 
 def _schedule(steps: int) -> Dict[str, Any]:

@@ -26,6 +26,7 @@ from .torch_internals import (
     has_fast_bf16,
     has_int8,
     has_packed_linear,
+    zero,
 )
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16", "int8")
@@ -276,6 +277,6 @@ def _update_together(shim: PyTorchShim, optimizer: Any) -> bool:
         # After an overflow, no weights are updated.
         if not shim._grad_scaler.found_inf and not update(learning):
             return False
-        torch._foreach_zero_([weights.grad for weights in learning.values()])
+        zero([weights.grad for weights in learning.values() if weights.grad is not None])
     shim._grad_scaler.update()  # type: ignore[no-untyped-call]
     return True

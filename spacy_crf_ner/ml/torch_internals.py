@@ -2,7 +2,8 @@
 
 - `torch.ops.mkldnn._reorder_linear_weight` and `_linear_pointwise`: oneDNN's linear layer with
   packed weights. Without them, linear layers stay `nn.Linear`: bfloat16 is slower by an eighth.
-- `torch._foreach_norm`: the norms of many tensors in few kernels. Without it, in one for each.
+- `torch._foreach_norm`, `_foreach_lerp_` and `_foreach_zero_`: many tensors in few kernels.
+  Without them, in one for each.
 - `torch.cpu.get_capabilities`: the instruction sets of the CPU. Without it, "auto" is float32.
 """
 
@@ -39,6 +40,24 @@ def norms(tensors: list[Tensor]) -> Tensor:
     if hasattr(torch, "_foreach_norm"):
         return torch.stack(torch._foreach_norm(tensors))
     return torch.stack([torch.linalg.vector_norm(tensor) for tensor in tensors])
+
+
+def lerp(tensors: list[Tensor], ends: list[Tensor], weight: float) -> None:
+    """Move each tensor by a share of its distance to another one."""
+    if hasattr(torch, "_foreach_lerp_"):
+        torch._foreach_lerp_(tensors, ends, weight)
+    else:
+        for tensor, end in zip(tensors, ends):
+            tensor.lerp_(end, weight)
+
+
+def zero(tensors: list[Tensor]) -> None:
+    """Set all elements of each tensor to zero."""
+    if hasattr(torch, "_foreach_zero_"):
+        torch._foreach_zero_(tensors)
+    else:
+        for tensor in tensors:
+            tensor.zero_()
 
 
 class PackedLinear(nn.Module):

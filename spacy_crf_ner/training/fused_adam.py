@@ -10,7 +10,7 @@ from thinc.optimizers import KeyT
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-from ..ml.torch_internals import norms
+from ..ml.torch_internals import lerp, norms
 from ..ml.torch_layer import to_array, to_tensor
 
 # For smaller arrays, a call to torch takes more time than it saves.
@@ -86,9 +86,8 @@ def fused_steps(
     _adamw(optimizer, keys, weights, gradients, lr_scale)
     if averages is not None:
         step = optimizer.nr_update[keys[0]]
-        for key, of_key in zip(keys, weights):
-            # As thinc's Ops.update_averages.
-            averages[key].lerp_(of_key, 1.0 - min((1.0 + step) / (10.0 + step), 0.9999))
+        kept_share = min((1.0 + step) / (10.0 + step), 0.9999)  # as thinc's Ops.update_averages
+        lerp([averages[key] for key in keys], weights, 1.0 - kept_share)
 
 
 def give_to_thinc(optimizer: Optimizer, key: KeyT) -> None:

@@ -4,6 +4,7 @@ import inspect
 import platform
 from typing import Iterator
 
+import numpy as np
 import pytest
 import spacy
 import torch
@@ -37,6 +38,27 @@ def test_torch_names_the_instruction_sets() -> None:
         assert {"avx512_bf16", "amx_bf16", "avx512_vnni", "avx_vnni", "amx_int8"} <= known, (
             'without these names "auto" is float32 on every CPU'
         )
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_many_tensors_are_computed_at_once_or_one_by_one(
+    missing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"_foreach_{name}" for name in ("norm", "lerp_", "zero_")]
+    for name in names if missing else []:
+        monkeypatch.delattr(torch, name)
+    assert all(hasattr(torch, name) is not missing for name in names)
+    tensors, ends = ([torch.randn(size, 3) for size in (1, 2, 5)] for _ in range(2))
+    arrays = [(one.numpy().copy(), end.numpy().copy()) for one, end in zip(tensors, ends)]
+    norms = torch_internals.norms(tensors)
+    np.testing.assert_allclose(norms, [np.linalg.norm(one) for one, _ in arrays], rtol=1e-6)
+    torch_internals.lerp(tensors, ends, 0.3)
+    for found, (one, end) in zip(tensors, arrays):
+        np.testing.assert_allclose(found, 0.7 * one + 0.3 * end, atol=1e-6)
+    torch_internals.zero(tensors)
+    assert not any(tensor.any() for tensor in tensors)
+    for end, (_, before) in zip(ends, arrays):
+        np.testing.assert_array_equal(end, before)
 
 
 @pytest.mark.parametrize("broken", [None, lambda *args: torch.zeros(2, 32, dtype=torch.bfloat16)])
