@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 
 import spacy
 from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 import spacy_crf_ner
@@ -63,6 +65,13 @@ async def lifespan(app):
 
 
 app = FastAPI(lifespan=lifespan)
+
+
+@app.exception_handler(RequestValidationError)
+async def refuse(request, error):
+    """Say what is wrong, without the text: it may be long, or have half of an emoji."""
+    reasons = [{"loc": each["loc"], "msg": each["msg"]} for each in error.errors()]
+    return JSONResponse({"detail": reasons}, status_code=422)
 
 
 @app.post("/entities")

@@ -55,8 +55,13 @@ def test_a_batch_that_fails_is_an_error_and_the_server_goes_on(serve, monkeypatc
     with testclient.TestClient(serve.app, raise_server_exceptions=False) as client:
         assert client.post("/entities", json={"text": "poison"}).status_code == 500
         assert client.post("/entities", json={"text": "Hanoi"}).status_code == 200
-        assert client.post("/entities", json={"text": "x" * 100_001}).status_code == 422
+        long = client.post("/entities", json={"text": "x" * 100_001})
+        assert long.status_code == 422 and "at most 100000" in long.text and len(long.text) < 200
         assert client.post("/entities", json={}).status_code == 422
+        of_emoji = r'{"text": "Hanoi \ud83d"}'  # half of it
+        headers = {"Content-Type": "application/json"}
+        half = client.post("/entities", content=of_emoji, headers=headers)
+        assert half.status_code == 422 and "unicode" in half.text
 
 
 def test_words_of_requests_are_not_kept(serve, trained):
