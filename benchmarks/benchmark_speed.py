@@ -319,7 +319,8 @@ class _Comparison:
         """
         budget = (transformer, steps, rate, seed)
         if model in OURS:
-            return self._trained_pipeline(model, corpus, *budget, evaluate_every)
+            own = (f"{rate:g}", f"{seed}", transformer, steps, -1, evaluate_every)
+            return _Training(self.out, corpus.name, self._config(model), *own).trained()
         run = f"{Path(transformer).name}_{rate:g}_{seed}_{steps}"
         run += f"_{evaluate_every}" if evaluate_every else ""
         folder = self.out / f"{corpus.name}_{model}_{run}"
@@ -336,22 +337,12 @@ class _Comparison:
             done.touch()
         return folder
 
-    def _trained_pipeline(
-        self,
-        model: str,
-        corpus: Path,
-        transformer: str,
-        steps: int,
-        rate: float,
-        seed: int,
-        evaluate_every: int,
-    ) -> Path:
-        config = ROOT / "configs" / f"{model}.cfg"
-        if model == "spacy_cnn":
-            config = self.out / "spacy_cnn.cfg"
-            spacys_ner_over_cnn().to_disk(config)
-        own = (config, f"{rate:g}", f"{seed}", transformer, steps, -1, evaluate_every)
-        return _Training(self.out, corpus.name, *own).trained()
+    def _config(self, model: str) -> Path:
+        if model != "spacy_cnn":
+            return ROOT / "configs" / f"{model}.cfg"
+        config = self.out / "spacy_cnn.cfg"
+        spacys_ner_over_cnn().to_disk(config)
+        return config
 
     def choose_batch_sizes(
         self,

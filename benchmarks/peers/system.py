@@ -42,8 +42,8 @@ class System(ABC):
 
         `SpacyPipeline`, which `spacy train` trains, and `BareTransformer` do not have it.
 
-        evaluate_every: Steps between evaluations on `dev.jsonl`, of which the best model is
-            saved; 0 saves the last one. Not all systems have it.
+        evaluate_every: Steps between evaluations on `dev.jsonl`; the best model there is saved. 0
+            saves the last one. Not all systems have it.
         """
         raise NotImplementedError("it is not trained by this process")
 
