@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 from torchcrf import CRF
 
 from .buckets import padded_buckets
 from .device import to_device
+from .dropout import fast_dropout
 from .require import require, require_dropout
 
 RNNS = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
@@ -70,7 +70,7 @@ class Encoder(nn.Module):
         dropout: The dropout rate in training; a rate in the config takes precedence.
         """
         rate = dropout if self.config.dropout is None else self.config.dropout
-        X = F.dropout(features, rate, self.training)
+        X = fast_dropout(features, rate, self.training)
         if self.rnn is None:
             return X
         if not len(X):  # only empty docs: keep the graph to X for its gradient
@@ -90,7 +90,7 @@ class Encoder(nn.Module):
         else:
             encoded = encode(self.rnn, X_own, lengths)
         # In mixed precision the encoder returns 16 bits; the layers above may need 32.
-        encoded = F.dropout(encoded.to(X.dtype), rate, self.training)
+        encoded = fast_dropout(encoded.to(X.dtype), rate, self.training)
         return torch.cat([encoded, X], dim=1) if self.config.skip else encoded
 
 

@@ -20,6 +20,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 from ..input_error import InputError
 from .bilstm_crf import flatten_weights
 from .device import to_device
+from .dropout import fast_dropout
 from .torch_layer import shim_of, to_tensor, torch_layer, write_vectors
 from .words import CHAR_ROWS, N_HASHES, WordEmbeddingConfig, Words, distinct_words
 
@@ -121,7 +122,7 @@ class WordEmbedding(nn.Module):
             parts.append(self.shapes(words.shapes))
         parts.append(words.vectors)
         rate = dropout if self.config.dropout is None else self.config.dropout
-        return F.dropout(F.embedding(tokens, torch.cat(parts, 1)), rate, self.training)
+        return fast_dropout(F.embedding(tokens, torch.cat(parts, 1)), rate, self.training)
 
 
 def char_word_embed(

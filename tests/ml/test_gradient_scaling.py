@@ -29,6 +29,12 @@ SPANS = {"@span_getters": "spacy-transformers.strided_spans.v1", "window": 128, 
 TEXTS = [text for text, _ in SENTENCES]
 
 
+@pytest.fixture(autouse=True)
+def no_sparse_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a CPU, which has no scaler, trains with them."""
+    monkeypatch.setattr("spacy_crf_ner.ml.transformer.shim._train_faster", lambda module: None)
+
+
 class CPUScaler(PyTorchGradScaler):
     """thinc's gradient scaler, but for its check that tensors are on a GPU."""
 

@@ -21,6 +21,9 @@ from spacy_crf_ner.training.optimizer import GroupedAdam
 OURS, THEIRS = "spacy-crf-ner.TransformerModel.v1", "spacy-transformers.TransformerModel.v3"
 
 
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
 def pipeline(folder: str, architecture: str, **settings: Any) -> Language:
     spacy.util.fix_random_seed(0)
     nlp = spacy.blank("en")
@@ -65,7 +68,13 @@ def test_it_learns_as_spacy_transformers_has_it(tiny_transformer: str) -> None:
     """Also by an update without a gradient, where Adam goes on with its moments."""
     settings = {"L2": 0.1, "use_averages": False}
     ours, theirs = (
-        weights(fit(pipeline(tiny_transformer, name), [2, 7, 0, 1], Adam(0.01, **settings)))  # type: ignore[arg-type]
+        weights(
+            fit(
+                pipeline(tiny_transformer, name, transformer_config=NO_DROPOUT),
+                [2, 7, 0, 1],
+                Adam(0.01, **settings),  # type: ignore[arg-type]
+            )
+        )
         for name in (OURS, THEIRS)
     )
     begun = weights(pipeline(tiny_transformer, OURS))
@@ -73,6 +82,22 @@ def test_it_learns_as_spacy_transformers_has_it(tiny_transformer: str) -> None:
     for name, expected in theirs.items():
         np.testing.assert_allclose(ours[name], expected, atol=2e-5, err_msg=name)
         assert (name.startswith("pooler.")) == np.array_equal(expected, begun[name]), name
+
+
+def test_gradients_of_embeddings_are_of_the_words_alone_until_they_are_accumulated(
+    tiny_transformer: str,
+) -> None:
+    """A dense one for each batch of windows would take longer; optimizers need dense ones."""
+    nlp = pipeline(tiny_transformer, OURS)
+    module = shim_of(nlp)._model
+    made: List[Any] = []
+    words = module.get_input_embeddings()
+    words.weight.register_hook(lambda gradient: made.append(gradient.layout))
+    for _ in range(2):  # the second one is added to the first
+        nlp.update(make_examples(nlp), sgd=False)  # type: ignore[arg-type]
+        learned = [weights.grad for weights in module.parameters() if weights.grad is not None]
+        assert {gradient.layout for gradient in learned} == {torch.strided}
+    assert made == [torch.sparse_coo] * 2
 
 
 @pytest.mark.parametrize("make", [Adam, GroupedAdam])
