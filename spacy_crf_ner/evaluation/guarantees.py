@@ -9,6 +9,7 @@ from copy import deepcopy
 from hashlib import blake2b
 from typing import Any
 
+import numpy as np
 import srsly
 from spacy.language import Language
 from spacy.pipeline import Sentencizer
@@ -139,7 +140,9 @@ def _digest(nlp: Language, name: str) -> str:
     weights = weights_digest(model for model in models if isinstance(model, Model))
     digest = blake2b(weights.encode(), digest_size=16)
     digest.update(srsly.json_dumps([nlp.lang, *names]).encode())
-    digest.update(nlp.vocab.vectors.data.tobytes())
+    vectors = nlp.vocab.vectors
+    digest.update(vectors.data.tobytes())
+    digest.update(np.array(sorted(vectors.key2row.items()), dtype=np.uint64).tobytes())
     if hasattr(nlp.tokenizer, "to_bytes"):
         digest.update(nlp.tokenizer.to_bytes(exclude=["vocab"]))
     for pipe, model in zip(pipes[:-1], models):

@@ -298,6 +298,58 @@ def test_promises_are_bound_to_weights_and_settings(
     assert guarantees(nlp) == {}
 
 
+CHANGES: Dict[str, Tuple[Set[str], Any]] = {  # what each setting matters to, and another value
+    "temperature": ({"recall", "precision", "analyses"}, 1.00001),
+    "platt_slope": ({"recall", "precision", "analyses"}, 1.00001),
+    "platt_intercept": ({"recall", "precision", "analyses"}, 1e-5),
+    "overwrite": ({"recall", "precision", "analyses"}, True),
+    "decode": ({"precision"}, "f_score"),
+    "span_threshold": ({"precision"}, 0.41),
+    "threshold": ({"precision"}, 0.999),
+    "thresholds": ({"precision"}, {"PER": 0.7}),
+    "spans_key": ({"recall"}, "other"),
+    "candidate_threshold": ({"recall"}, 0.5),
+    "candidate_thresholds": ({"recall"}, {"LOC": 0.5, "PER": 0.5}),
+}
+
+
+@pytest.mark.parametrize("kind", ["recall", "precision", "analyses"])
+def test_each_setting_that_matters_is_compared(nlp: Language, kind: str) -> None:
+    ner: Any = nlp.get_pipe("crf_ner")
+    asked: Any = {kind: 0.3, "by_label": kind == "recall"}
+    promise(nlp, "crf_ner", drawn(nlp, 100, 33), Promises(**asked))
+    given = guarantees(nlp)
+    if kind == "recall":  # another number for the same labels
+        assert set(ner.candidate_thresholds) == {"LOC", "PER"}
+    for name, (kinds, value) in CHANGES.items():
+        before = getattr(ner, name)
+        setattr(ner, name, value)
+        if kind in kinds:
+            with pytest.raises(InputError, match=rf"got other {name}\. Calibrate it again"):
+                guarantees(nlp)
+        else:
+            assert guarantees(nlp) == given
+        setattr(ner, name, before)
+        assert guarantees(nlp) == given
+
+
+def test_the_vectors_of_words_count(nlp: Language, tmp_path: Path) -> None:
+    """Words can also exchange their vectors: the table stays the same."""
+    for i, word in enumerate(("Anna", "Bonn", "saw")):
+        nlp.vocab.set_vector(word, np.eye(3, dtype="f")[i])
+    promise(nlp, "crf_ner", drawn(nlp, 60, 34), Promises(recall=0.5))
+    nlp.to_disk(tmp_path)
+    same = spacy.load(tmp_path)
+    assert guarantees(same) == guarantees(nlp)
+    table = same.vocab.vectors.data.copy()
+    (anna, bonn) = same.vocab.vectors.find(keys=["Anna", "Bonn"])
+    same.vocab.vectors.add("Anna", row=bonn)
+    same.vocab.vectors.add("Bonn", row=anna)
+    np.testing.assert_array_equal(same.vocab.vectors.data, table)
+    with pytest.raises(InputError, match="got other weights"):
+        guarantees(same)
+
+
 def test_the_weights_of_components_before_it_count() -> None:
     nlp = listening("tok2vec")
     examples = drawn(nlp, 40, 0)
@@ -489,9 +541,12 @@ def test_a_sentencizer_is_the_same_in_each_process(nlp: Language) -> None:
     promise(nlp, "crf_ner", drawn(nlp, 20, 31), Promises(recall=0.5))
     sentencizer.punct_chars = Reversed(sentencizer.punct_chars)
     assert guarantees(nlp)
-    sentencizer.punct_chars = {"!"}
-    with pytest.raises(InputError, match="got other weights, tokenizer or earlier components"):
-        guarantees(nlp)
+    for name, value in (("overwrite", not sentencizer.overwrite), ("punct_chars", {"!"})):
+        before = getattr(sentencizer, name)
+        setattr(sentencizer, name, value)
+        with pytest.raises(InputError, match="got other weights, tokenizer or earlier components"):
+            guarantees(nlp)
+        setattr(sentencizer, name, before)
 
 
 @pytest.mark.parametrize("component", ["attribute_ruler", "lemmatizer"])
@@ -560,9 +615,14 @@ def test_what_is_fitted_in_an_earlier_recognizer_counts(nlp: Language) -> None:
         eg.predicted = nlp.get_pipe("crf_ner")(eg.predicted)
     promise(nlp, "second", examples, Promises(recall=0.01))
     assert guarantees(nlp, "second")
-    nlp.get_pipe("crf_ner").platt_intercept = -3.0
-    with pytest.raises(InputError, match="got other weights"):
-        guarantees(nlp, "second")
+    first: Any = nlp.get_pipe("crf_ner")
+    for name, value in (("platt_intercept", -3.0), ("span_threshold", 0.9), ("threshold", 0.9)):
+        before = getattr(first, name)
+        setattr(first, name, value)
+        with pytest.raises(InputError, match="got other weights"):
+            guarantees(nlp, "second")
+        setattr(first, name, before)
+    assert guarantees(nlp, "second")
 
 
 def test_a_failed_calibration_changes_nothing(nlp: Language) -> None:
