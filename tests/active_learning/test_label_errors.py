@@ -7,6 +7,7 @@ import pytest
 import spacy
 from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
+from spacy.util import load_config
 
 from pipelines import TOK2VEC
 from spacy_crf_ner.active_learning import label_errors, review
@@ -16,6 +17,7 @@ from spacy_crf_ner.pipeline import calibrated_pipe
 from spacy_crf_ner.pipeline.label_sets import mark_annotated_labels
 from spacy_crf_ner.training import cross_validation
 from spacy_crf_ner.training.cross_validation import divide, known_negatives, train_folds
+from spacy_crf_ner.training.init_config import shipped
 
 
 def sentences(number):
@@ -423,6 +425,9 @@ def test_negative_spans_of_labels_that_the_config_gives_are_trained_on(tmp_path,
     nlp.config["initialize"]["components"] = {"crf_ner": {"labels": ["PER", "LOC", "RARE"]}}
     nlp.add_pipe("textcat_multilabel")
     nlp.config["initialize"]["components"]["textcat_multilabel"] = {"labels": ["UNKNOWN"]}
+    # Nor is it a label of the component that reads these spans.
+    nlp.add_pipe("crf_ner", "other", config={"model": {"hidden_width": 8, "tok2vec": TOK2VEC}})
+    nlp.config["initialize"]["components"]["other"] = {"labels": ["PER", "LOC", "UNKNOWN"]}
     seen = []
 
     def train(nlp, path, **others):
@@ -437,6 +442,54 @@ def test_negative_spans_of_labels_that_the_config_gives_are_trained_on(tmp_path,
     for found, held_out in zip(seen, folds, strict=True):
         rest = (doc for i, doc in enumerate(docs) if i not in held_out and "neg" in doc.spans)
         assert found == {doc.text: ["RARE"] for doc in rest} and found
+
+
+@pytest.mark.parametrize("number, tenth", [(2, 1), (14, 1), (40, 4)])
+def test_a_tenth_of_the_other_docs_chooses_the_checkpoint(number, tenth, monkeypatch):
+    vocab = spacy.blank("en").vocab
+    docs = [Doc(vocab, words, user_data={"number": i}) for i, (words, _) in enumerate(sentences(3))]
+    docs += [Doc(vocab, ["one", f"in{i}"], user_data={"number": 3 + i}) for i in range(number)]
+    for doc in docs:
+        doc.set_ents([Span(doc, 0, 1, "PER")], default="outside")
+    seen = []
+
+    def train(nlp, path, **others):
+        parts = (spacy.tokens.DocBin().from_disk(path / f"{p}.spacy") for p in ("train", "dev"))
+        numbers = [[d.user_data["number"] for d in p.get_docs(nlp.vocab)] for p in parts]
+        seen.append(numbers)
+        nlp.to_disk(path / "model-best")
+
+    monkeypatch.setattr(cross_validation, "train", train)
+    fold_of = [0] * 3 + [1] * number
+    for seed in (0, 0, 1):
+        assert len([*train_folds(config().config, docs, fold_of, seed=seed, only=[0])]) == 1
+    for learned, dev in seen:
+        assert len(dev) == tenth and sorted(learned + dev) == [*range(3, 3 + number)]
+    assert seen[0] == seen[1]
+    assert number < 40 or seen[0] != seen[2]
+
+
+def test_a_fold_needs_two_other_docs_with_tokens():
+    vocab = spacy.blank("en").vocab
+    docs = [Doc(vocab, words) for words in (["Anna"], ["Bonn"], [])]
+    for doc in docs[:2]:
+        doc.set_ents([Span(doc, 0, 1, "PER")], default="outside")
+    with pytest.raises(InputError, match="at least 2 docs with tokens to train on, got 1"):
+        list(train_folds(config().config, docs, [0, 1, 1]))
+
+
+def test_all_paths_of_a_fold_are_its_own_and_other_callbacks_stay(tmp_path):
+    given = load_config(shipped("cnn.cfg"))
+    given["paths"]["train"] = given["paths"]["dev"] = "all.spacy"
+    given["corpora"]["more"] = {"@readers": "spacy.Corpus.v1", "path": "${paths.train}"}
+    given["training"]["before_update"] = given["training"]["before_to_disk"] = {"@callbacks": "own"}
+    before = given.to_str()
+    own = cross_validation.with_corpora(given, tmp_path).interpolate()
+    assert own["corpora"]["more"]["path"] == str(tmp_path / "train.spacy")
+    assert own["corpora"]["dev"]["path"] == str(tmp_path / "dev.spacy")
+    for name in ("before_update", "before_to_disk"):
+        assert own["training"][name] == {"@callbacks": "own"}
+    assert given.to_str() == before
 
 
 def test_what_cannot_be_reviewed_is_an_error(trained, tmp_path):
