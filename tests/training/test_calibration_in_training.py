@@ -164,6 +164,33 @@ def test_a_fit_of_earlier_weights_is_replaced(corpus: Path, tmp_path: Path) -> N
     assert found == pytest.approx(expected(nlp, corpus / "dev.spacy"), rel=1e-5)
 
 
+def test_each_component_is_calibrated_even_if_another_fails(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first time, too."""
+    config = make_config(corpus, **UNCALIBRATED)
+    config["components"]["second"] = {**config["components"]["ner"], "overwrite": True}
+    config["nlp"]["pipeline"] = ["ner", "second"]
+    nlp = trained(config, tmp_path)
+    calibrate_on_dev()(nlp)
+    found = {name: fits(nlp, name) for name in ("ner", "second")}
+    for name, values in found.items():
+        assert values == pytest.approx(expected(nlp, corpus / "dev.spacy", name), rel=1e-5)
+    assert found["ner"] != found["second"]
+
+    def fail(*_: Any) -> None:
+        raise InputError("not now")
+
+    callback = calibrate_on_dev()
+    monkeypatch.setattr(nlp.get_pipe("ner"), "fit_temperature", fail)
+    callback(nlp)
+    for each in FITS:
+        setattr(nlp.get_pipe("second"), each, None)
+    with pytest.warns(UserWarning, match=r"\[ner\] calibration failed: not now"):
+        callback(nlp)
+    assert fits(nlp, "second") == pytest.approx(found["second"], rel=1e-5)
+
+
 def test_entities_that_overlap(corpus: Path, tmp_path: Path) -> None:
     config = make_config(corpus, **{"components.ner.entities": "overlapping"})
     nlp = trained(config, tmp_path)
