@@ -15,7 +15,7 @@ from spacy.tokens import DocBin
 from spacy.training.initialize import init_nlp
 from spacy.training.loop import train
 from spacy.util import load_config
-from thinc.api import Config, PyTorchWrapper
+from thinc.api import Config, PyTorchWrapper, chain
 from transformers import AlbertConfig, AlbertModel, BertModel
 
 from pipelines import SENTENCES, make_examples, small_transformers
@@ -210,6 +210,17 @@ def pipeline_of(module: Any) -> Any:
     return SimpleNamespace(component_names=["any"], get_pipe=lambda name: pipe)
 
 
+def test_all_transformers_of_a_component_are_frozen() -> None:
+    first, second = [*small_transformers().values()][:2]
+    pipe = SimpleNamespace(model=chain(PyTorchWrapper(first), PyTorchWrapper(second)))
+    nlp: Any = SimpleNamespace(component_names=["any"], get_pipe=lambda name: pipe)
+    freeze_layers("any", 1)(nlp)
+    for module in (first, second):
+        learning = {name for name, weights in module.named_parameters() if weights.requires_grad}
+        assert learning and not any(name.startswith("embeddings.") for name in learning)
+        assert not any("layer.0." in name for name in learning)
+
+
 # Resumed and sourced pipelines
 
 
@@ -252,6 +263,22 @@ def test_a_resumed_pipeline_is_frozen_where_the_callback_is_called_again(
     for _ in range(2):
         nlp.update(examples, sgd=optimizer)
     assert kept(before, weights(nlp)) == (lower_half(module_of(nlp)) if again else set())
+
+
+def test_gradients_from_before_do_not_move_what_is_frozen(saved: Path) -> None:
+    """Nor do those of earlier steps, in the moments of the optimizer, or its decay."""
+    nlp = spacy.load(saved)
+    optimizer = nlp.resume_training()
+    optimizer.learn_rate, optimizer.L2 = 0.01, 0.1
+    examples = make_examples(nlp, [pair for pair in SENTENCES if pair[0]])
+    nlp.update(examples, sgd=optimizer)
+    nlp.update(examples, sgd=False)  # type: ignore[arg-type]
+    before = weights(nlp)
+    freeze_layers(layers=1)(nlp)
+    for _, pipe in nlp.pipeline:
+        pipe.finish_update(optimizer)
+    nlp.update(examples, sgd=optimizer)
+    assert kept(before, weights(nlp)) == lower_half(module_of(nlp))
 
 
 # Errors
