@@ -85,7 +85,7 @@ def labelled_corpora(
             gold_preproc=gold_preproc,
             max_length=max_length,
             limit=limit,
-            augmenter=None if augmenter is None else _keeping_labels(augmenter),
+            augmenter=None if augmenter is None else _keeping_labels(augmenter, spans_key),
         )
         for path in paths
     ]
@@ -107,7 +107,7 @@ def labelled_corpora(
     return read
 
 
-def _keeping_labels(augmenter: Augmenter) -> Augmenter:
+def _keeping_labels(augmenter: Augmenter, spans_key: str | None) -> Augmenter:
     """Mark augmented docs again: spaCy cannot move spans to a text of another length."""
 
     def augment(nlp: Language, eg: Example) -> Iterator[Example]:
@@ -115,7 +115,7 @@ def _keeping_labels(augmenter: Augmenter) -> Augmenter:
         eg.reference.spans.pop(KEY, None)
         for each in list(augmenter(nlp, eg)):
             if labels is not None:
-                mark_annotated_labels(each.reference, labels)
+                mark_annotated_labels(each.reference, labels, spans_key)
             yield each
 
     return augment

@@ -304,8 +304,46 @@ def test_weights_say_how_often_docs_are_read(paths: List[str]) -> None:
         assert 215 < epoch.count({"PER"}) < 285
         assert epoch.count({"LOC", "ORG"}) == 100
     assert epochs[0] == epochs[1] != epochs[2]
+    often = make(paths, **{**settings, "weights": [1.75, 1.0]})
+    assert 155 < [annotated_labels(eg.reference) for eg in often(nlp)].count({"PER"}) < 195
     once = list(labelled_corpora(paths, [["PER"], None])(nlp))
     assert [annotated_labels(eg.reference) for eg in once] == [{"PER"}, None] * 100  # in turns
+
+
+def test_docs_are_split_and_left_out_as_by_spacy(tmp_path: Any) -> None:
+    """For each corpus; the parts are marked."""
+    nlp = spacy.blank("en")
+    starts = [True, False, False, True, False, False, False]
+    doc = Doc(nlp.vocab, ["Anna", "came", ".", "She", "slept", "well", "."], sent_starts=starts)
+    doc.set_ents([doc.char_span(0, 4, "PER")], default="outside")
+    for name in ("a", "b"):
+        DocBin(docs=[doc] * 3).to_disk(tmp_path / f"{name}.spacy")
+    files = [str(tmp_path / f"{name}.spacy") for name in ("a", "b")]
+
+    def read(**settings: Any) -> List[int]:
+        examples = list(labelled_corpora(files, [["PER"]] * 2, **settings)(nlp))
+        assert {*(label for eg in examples for label in annotated_labels(eg.reference))} == {"PER"}
+        return sorted(len(eg.reference) for eg in examples)
+
+    assert read() == [7] * 6
+    assert read(limit=2) == [7] * 4
+    assert read(gold_preproc=True) == [3] * 6 + [4] * 6
+    assert read(max_length=5) == [3] * 6 + [4] * 6
+    assert read(max_length=4) == [3] * 6  # it must be shorter
+
+
+def test_augmenters_keep_the_labels_of_overlapping_entities(tmp_path: Any) -> None:
+    """The labels say nothing about `doc.ents`."""
+    nlp = spacy.blank("en")
+    doc = make_examples(nlp, [("Anna saw Bonn", [(9, 13, "LOC")])])[0].reference
+    doc.spans["sc"] = [doc.char_span(0, 4, "PER")]
+    mark_annotated_labels(doc, ["PER"], "sc")
+    DocBin(docs=[doc]).to_disk(tmp_path / "a.spacy")
+    augmenter = registry.augmenters.get("spacy.lower_case.v1")(level=1.0)
+    files = [str(tmp_path / "a.spacy")]
+    (eg,) = labelled_corpora(files, [None], augmenter=augmenter, spans_key="sc")(nlp)
+    assert eg.text == "anna saw bonn" and annotated_labels(eg.reference) == {"PER"}
+    assert [span.text for span in eg.reference.spans["sc"]] == ["anna"]
 
 
 def test_overlapping_entities_are_those_that_must_be_annotated(tmp_path: Any) -> None:
@@ -357,6 +395,10 @@ def test_a_config_with_the_reader_is_filled_and_read(paths: List[str]) -> None:
         ({"labels": ["PER", "LOC"]}, "labels: expected a list of labels for .*, got 'PER'"),
         ({"labels": [["PER"], [""]]}, "expected annotated labels that are not empty"),
         ({"labels": [["PER"], None], "max_length": 5}, "labels: expected those of .*LOC.spacy"),
+        ({"labels": [["PER"], None], "gold_preproc": True}, "labels: expected those of .*LOC"),
+        ({"labels": [["PER"]] * 2, "max_length": 5, "spans_key": "sc"}, "expected whole docs"),
+        ({"labels": [["PER"]] * 2, "gold_preproc": True, "spans_key": "a"}, "expected whole docs"),
+        ({"paths": ["none.spacy"], "labels": [["PER"]]}, "paths: expected a file or a folder, got"),
         ({"labels": [["PRE"], ["LOC"]]}, r"'Anna' in the doc 'Anna saw Bonn': expected one of the"),
     ],
 )
@@ -364,7 +406,7 @@ def test_a_wrong_setting_of_the_reader_is_an_error(
     paths: List[str], settings: Dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        list(labelled_corpora(paths, **settings)(spacy.blank("en")))
+        list(labelled_corpora(**{"paths": paths, **settings})(spacy.blank("en")))
 
 
 def test_an_empty_doc_with_annotated_labels_is_scored() -> None:
