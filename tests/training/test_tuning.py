@@ -4,10 +4,12 @@ import json
 import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import spacy
+import srsly
 from spacy.tokens import DocBin
 from spacy.training import Corpus
 from spacy.util import load_config
@@ -20,7 +22,7 @@ from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.training import tuning
 from spacy_crf_ner.training.config_file import present
 from spacy_crf_ner.training.init_config import TOK2VECS, shipped
-from spacy_crf_ner.training.tuning import Trial, search_space, tune
+from spacy_crf_ner.training.tuning import Trial, best, search_space, tune
 
 runner = CliRunner()
 INITIAL = "training.optimizer.learn_rate.initial_rate"
@@ -144,6 +146,74 @@ def test_a_search_in_these_values_is_continued(
         assert imitated[0][name] == given or given not in values
 
 
+def test_a_continued_search_learns_from_all_trials(
+    config: Config, imitated: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """Each call makes too few to learn from these alone."""
+    for trials in range(5, 31, 5):
+        tune(config, tmp_path, trials=trials, seed=1, resume=True)
+    late = sorted(abs(math.log10(settings[INITIAL] / GOAL)) for settings in imitated[15:])
+    assert late[len(late) // 2] < math.log10(16) / 4
+
+
+def test_the_first_of_equal_scores_is_the_best() -> None:
+    scores = [None, -0.5, 0.0, 0.0, -1.0, None]
+    trials = [Trial(i, {}, score, {}, 1.0) for i, score in enumerate(scores)]
+    found = best(trials)
+    assert found is not None and found.number == 2
+    assert best(trials[:2]) == trials[1]
+    assert best(trials[:1]) is best([]) is None
+
+
+def test_trials_that_fail_are_followed_by_others(
+    config: Config, imitated: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """Unless it is the config itself that fails."""
+    with pytest.raises(InputError, match="got 3 that failed"):
+        tune(config, tmp_path / "other", space={"training.dropout": [0.5]}, trials=3)
+    config["training"]["dropout"] = 0.5
+    with pytest.raises(InputError, match="got 1 that failed"):
+        tune(config, tmp_path / "same", space={"training.dropout": [0.5]}, trials=3)
+
+
+def test_each_training_is_run_as_asked(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+
+    def run(command: list[str], **_: Any) -> SimpleNamespace:
+        """A training that is over at once; the third one fails after its first checkpoint."""
+        commands.append(command)
+        saved = Path(command[command.index("--output") + 1]) / "model-best"
+        saved.mkdir()
+        scores = {"ents_f": 0.5, "ents_p": 0.8, "other": 0.9}
+        srsly.write_json(saved / "meta.json", {"performance": scores})
+        own = load_config(command[4], interpolate=False)
+        weights = {"ents_f": 0.75, "ents_p": 0.25, "ents_r": None, "none": 0.5}
+        own["training"]["score_weights"] = weights
+        own.to_disk(saved / "config.cfg")
+        return SimpleNamespace(returncode=int(len(commands) == 3))
+
+    monkeypatch.setattr(tuning.subprocess, "run", run)
+    settings: Any = {"space": {"training.dropout": [0.15, 0.25]}, "gpu_id": 3}
+    settings["code"] = tmp_path / "code.py"
+    before = config.to_str()
+    out = tmp_path / "out"
+    found = tune(config, out, trials=1, **settings)
+    assert found.score == pytest.approx(0.75 * 0.5 + 0.25 * 0.8)
+    assert found.scores == {"ents_f": 0.5, "ents_p": 0.8, "none": None}
+    (out / "1" / "model-best").mkdir(parents=True)  # of a call that was interrupted
+    tune(config, out, trials=3, resume=True, **settings)
+    rows = read(out)
+    assert [row["score"] is None for row in rows] == [False, False, True]
+    for row, command in zip(rows, commands):
+        assert command[command.index("--gpu-id") + 1] == "3"
+        assert command[command.index("--code") + 1] == str(tmp_path / "code.py")
+        own = load_config(out / f"{row['number']}" / "config.cfg")
+        assert own["training"]["dropout"] == row["settings"]["training.dropout"]
+    assert config.to_str() == before
+
+
 def test_numbers_of_a_setting_that_is_no_whole_number(
     config: Config, imitated: list[dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -189,6 +259,8 @@ def test_another_search_is_not_mixed_in(
         tune(config, tmp_path, trials=2)
     with pytest.raises(InputError, match="got another seed"):
         tune(config, tmp_path, trials=2, seed=1, resume=True)
+    with pytest.raises(InputError, match="got another space"):
+        tune(config, tmp_path, space={"training.dropout": [0.1]}, trials=2, resume=True)
     config["training"]["max_steps"] = 7
     with pytest.raises(InputError, match="got another config"):
         tune(config, tmp_path, trials=2, resume=True)
@@ -256,14 +328,14 @@ def test_the_command_finds_a_pipeline_with_the_score_that_it_prints(
     result = runner.invoke(app, command)
     assert result.exit_code == 0, result.output
     rows = read(tmp_path / "out")
-    best = max(rows, key=lambda row: row["score"])
-    assert best["score"] > 0
-    pipeline = tmp_path / "out" / f"{best['number']}" / "model-best"
+    highest = max(rows, key=lambda row: row["score"])
+    assert highest["score"] > 0
+    pipeline = tmp_path / "out" / f"{highest['number']}" / "model-best"
     assert f"Pipeline: {pipeline}" in result.output
     nlp = spacy.load(pipeline)
-    assert nlp.evaluate(list(Corpus(corpus)(nlp)))["ents_f"] == pytest.approx(best["score"])
+    assert nlp.evaluate(list(Corpus(corpus)(nlp)))["ents_f"] == pytest.approx(highest["score"])
     assert nlp.config["training"]["optimizer"]["learn_rate"]["initial_rate"] == pytest.approx(
-        best["settings"][INITIAL]
+        highest["settings"][INITIAL]
     )
     assert nlp.config["training"]["dropout"] == 0.15
     assert nlp.config["paths"]["train"] == str(corpus)
