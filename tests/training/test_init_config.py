@@ -13,7 +13,7 @@ from spacy.cli.train import train
 from spacy.tokens import Doc, DocBin, Span
 from spacy.training.initialize import init_nlp
 from spacy.util import load_config
-from transformers import BertConfig
+from transformers import BertConfig, DistilBertConfig, GPT2Config, XLNetConfig
 from typer.testing import CliRunner
 
 from pipelines import make_examples
@@ -97,6 +97,30 @@ def test_a_wider_transformer_has_a_lower_rate(width: int, rate: float, tmp_path:
     BertConfig(hidden_size=width).save_pretrained(tmp_path)
     config = init_config("en", "transformer", transformer=str(tmp_path))
     assert config["training"]["optimizer"]["learn_rate"]["initial_rate"] == rate
+
+
+@pytest.mark.parametrize(
+    "config", [DistilBertConfig(dim=1024), GPT2Config(n_embd=1024), XLNetConfig(d_model=1024)]
+)
+def test_a_width_may_have_another_name(config: Any, tmp_path: Path) -> None:
+    config.save_pretrained(tmp_path)
+    found = init_config("en", "transformer", transformer=str(tmp_path))
+    assert found["training"]["optimizer"]["learn_rate"]["initial_rate"] == 2.8e-5
+
+
+@pytest.mark.parametrize("tok2vec", TOK2VECS)
+@pytest.mark.parametrize("options", [{}, {"optimize": "accuracy"}, {"layers": 2}])
+def test_a_gpu_takes_larger_batches_and_fewer_steps(tok2vec: str, options: dict[str, Any]) -> None:
+    plain, gpu = (init_config("en", tok2vec, gpu=gpu, **options) for gpu in (False, True))
+    factors = {"max_steps": 0.5, "eval_frequency": 0.5, "patience": 0.5}
+    for name, factor in factors.items():
+        assert gpu["training"][name] == factor * plain["training"][name]
+    assert gpu["training"]["batcher"]["size"] == 4 * plain["training"]["batcher"]["size"]
+    rates = [each["training"]["optimizer"]["learn_rate"] for each in (plain, gpu)]
+    assert rates[1]["total_steps"] == rates[0]["total_steps"] / 2
+    assert rates[1]["initial_rate"] == pytest.approx(1.5 * rates[0]["initial_rate"])
+    assert gpu["training"]["score_weights"] == plain["training"]["score_weights"]
+    assert gpu["system"]["gpu_allocator"] == "pytorch"
 
 
 @pytest.mark.parametrize("tok2vec", TOK2VECS)
@@ -281,6 +305,16 @@ def test_overlapping_entities_are_chosen_by_their_f1(tmp_path: Path) -> None:
     )
     assert new.pop((4, 5, "VERB")) > 0.5
     assert new == old  # bit for bit
+
+
+def test_all_labels_are_added_to_the_component_that_is_named() -> None:
+    nlp = spacy.blank("en")
+    for name in ("ner", "other"):
+        nlp.add_pipe("crf_ner", name=name, config={"model": {"hidden_width": 8}})
+    nlp.initialize(lambda: make_examples(nlp))
+    add_labels(["NEW", "GPE", "MORE"], "other")(nlp)
+    assert nlp.get_pipe("ner").labels == ("GPE", "ORG", "PERSON")
+    assert {*nlp.get_pipe("other").labels} == {"GPE", "MORE", "NEW", "ORG", "PERSON"}
 
 
 def test_labels_can_only_be_added_to_a_trained_component() -> None:
