@@ -116,6 +116,15 @@ def test_files_are_mixed(tmp_path: Path) -> None:
     assert changes > 100  # of 159; by chance 7 in 8
 
 
+def test_the_docs_of_small_files_are_among_those_of_a_large_one(tmp_path: Path) -> None:
+    write(tmp_path, 0, shard([f"large {i}" for i in range(100)]))
+    for n in range(1, module.OPEN_FILES):
+        write(tmp_path, n, shard([f"small {n} {i}" for i in range(5)]))
+    order = [eg.text for eg in taught_corpus(tmp_path)(NLP)]
+    places = [i for i, text in enumerate(order) if text.startswith("small")]
+    assert len(order) == 135 and 50 < np.mean(places) < 85  # by chance 67
+
+
 def docs_in_memory() -> int:
     gc.collect()
     return sum(type(each) is Doc for each in gc.get_objects())
