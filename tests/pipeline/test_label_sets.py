@@ -332,6 +332,18 @@ def test_docs_are_split_and_left_out_as_by_spacy(tmp_path: Any) -> None:
     assert read(max_length=4) == [3] * 6  # it must be shorter
 
 
+def test_an_augmenter_may_make_several_docs_of_one(paths: List[str]) -> None:
+    nlp = spacy.blank("en")
+
+    def augment(nlp: Language, eg: Example) -> Any:
+        yield eg
+        yield Example(nlp.make_doc(eg.text), eg.reference.copy())
+
+    read = labelled_corpora(paths, [["PER"], ["LOC"]], augmenter=augment)
+    found = [annotated_labels(eg.reference) for eg in read(nlp)]
+    assert found.count({"PER"}) == found.count({"LOC"}) == 200 == len(found) / 2
+
+
 def test_augmenters_keep_the_labels_of_overlapping_entities(tmp_path: Any) -> None:
     """The labels say nothing about `doc.ents`."""
     nlp = spacy.blank("en")

@@ -125,6 +125,18 @@ def test_the_docs_of_small_files_are_among_those_of_a_large_one(tmp_path: Path) 
     assert len(order) == 135 and 50 < np.mean(places) < 85  # by chance 67
 
 
+def test_files_come_in_another_order_in_each_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "OPEN_FILES", 1)
+    for n in range(10):
+        write(tmp_path, n, shard([f"{n} {i}" for i in range(2)]))
+    read = taught_corpus(tmp_path)
+    orders = [[eg.text[0] for eg in read(NLP)] for _ in range(2)]
+    assert all(order[::2] == order[1::2] for order in orders)
+    assert sorted(orders[0]) == sorted(orders[1]) and orders[0] != orders[1]
+
+
 def docs_in_memory() -> int:
     gc.collect()
     return sum(type(each) is Doc for each in gc.get_objects())
