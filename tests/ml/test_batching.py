@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from spacy.language import Language
 from spacy_transformers.data_classes import TransformerData
+from thinc.api import ArgsKwargs
 
 from helpers import properties
 from phobert import make_over_phobert
@@ -285,6 +286,26 @@ def test_training_has_the_gradients_of_each_window_alone(
     assert type(output.model_output) is type(every) and [*output.model_output] == [*every]
     pooled, expected = output.model_output.pooler_output, every.pooler_output
     assert_allclose(pooled.detach(), expected.detach(), atol=0.1 if bf16 else 1e-5)
+
+
+def test_token_types_go_along_in_training(
+    tiny_transformer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spacy_crf_ner.ml.transformer.shim.CPU", windows_of.BatchLimits(200, 0))
+    shim = (
+        pipeline(tiny_transformer, transformer_config=NO_DROPOUT).get_pipe("transformer").model.shim
+    )
+    lengths = [3, 7, 5]
+    ids, types = (torch.zeros(3, 7, dtype=torch.long) for _ in range(2))
+    mask = torch.zeros(3, 7)
+    for i, n in enumerate(lengths):
+        ids[i, :n], types[i, :n], mask[i, :n] = 7, torch.arange(n) % 2, 1.0
+    given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+    output, _ = shim.begin_update(ArgsKwargs(args=(), kwargs=given))
+    for i, n in enumerate(lengths):
+        own = {"input_ids": ids[i : i + 1, :n], "token_type_ids": types[i : i + 1, :n]}
+        alone = shim._model(**own).last_hidden_state[0]
+        torch.testing.assert_close(output.last_hidden_state[i, :n], alone, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("setting", ["output_hidden_states", "output_attentions"])

@@ -144,12 +144,17 @@ def test_both_layers_learn(trained):
         assert any((p != q).any() for p, q in zip(module.parameters(), old, strict=True))
 
 
+@pytest.mark.parametrize("kind", ["flat", "nested"])
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_shared_layer_gets_the_gradients_of_listeners_of_any_depth(order):
+def test_a_shared_layer_gets_the_gradients_of_listeners_of_any_depth(order, kind):
     """A step along the gradient changes the loss as much as the gradient says."""
     listener = {"@architectures": "spacy.Tok2VecListener.v1", "width": 32}
     encoder = {"@architectures": "spacy-crf-ner.RNNEncoder.v1", "hidden_width": 8}
-    layers = [{**encoder, "tok2vec": listener}, listener][::order]
+    below = {**encoder, "tok2vec": listener}
+    layers = [below, listener][::order]
+    if kind == "nested":  # one layer has the first and the last of three listeners
+        inner = dict(zip("ab", [listener, {**encoder, "tok2vec": below}]))
+        layers = [{"@architectures": "spacy-crf-ner.Concatenate.v1", "*": inner}, below][::order]
     both = {"@architectures": "spacy-crf-ner.Concatenate.v1", "*": dict(zip("ab", layers))}
     nlp = spacy.blank("en")
     nlp.add_pipe("tok2vec", config={"model": TOK2VEC})

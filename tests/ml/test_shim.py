@@ -207,6 +207,32 @@ def test_a_copy_learns_as_one_that_is_alone(tiny_transformer: str) -> None:
         torch.testing.assert_close(alone, beside)
 
 
+def test_a_copy_of_the_head_has_keys_of_its_own(tiny_transformer: str) -> None:
+    head: Any = pipeline(tiny_transformer, OURS).get_pipe("crf_ner").model  # type: ignore[attr-defined]
+    ids = [[shim.id for node in m.walk() for shim in node.shims] for m in (head, head.copy())]
+    assert ids[0] and not {*ids[0]} & {*ids[1]}
+
+
+def test_dropout_has_the_rate_of_the_config_in_training_alone(tiny_transformer: str) -> None:
+    rates = {"hidden_dropout_prob": 0.25, "attention_probs_dropout_prob": 0.0}
+    layer: Any = (
+        pipeline(tiny_transformer, OURS, transformer_config=rates).get_pipe("transformer").model
+    )  # type: ignore[attr-defined]
+    seen = []
+
+    def hook(module: Any, inputs: Any, output: Tensor) -> None:
+        seen.append((module.training, (output[inputs[0] != 0] == 0).float().mean().item()))
+
+    layer.shim._model.embeddings.dropout.register_forward_hook(hook)
+    docs = [spacy.blank("en")("Tim Cook visited Hanoi and wrote home. " * 20)]
+    torch.manual_seed(0)
+    layer.begin_update(docs)
+    layer.predict(docs)
+    assert {training for training, _ in seen} == {True, False}
+    for training, dropped in seen:
+        assert 0.15 < dropped < 0.35 if training else dropped == 0.0
+
+
 def test_a_copy_is_not_loaded_from_the_pretrained_weights_again(tiny_transformer: str) -> None:
     """As of a component whose listener is replaced, and which is then initialized."""
     shared: Any = pipeline(tiny_transformer, OURS).get_pipe("transformer").model
