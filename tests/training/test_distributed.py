@@ -709,8 +709,11 @@ def shims_of(pipe: Any) -> list[Any]:
 @pytest.mark.parametrize("transformer", [False, True])
 @pytest.mark.parametrize("scaled", [False, True])
 def test_accumulated_gradients_are_summed_to_those_of_the_whole_batch(
-    transformer: bool, scaled: bool, tiny_transformer: str
+    transformer: bool, scaled: bool, tiny_transformer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if scaled:  # as on a GPU, where gradients are not sparse
+        monkeypatch.setattr("spacy_crf_ner.ml.transformer.shim._train_faster", lambda module: None)
+
     def make() -> Any:
         return transformer_pipeline(tiny_transformer) if transformer else small_pipeline()
 
