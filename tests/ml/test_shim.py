@@ -84,7 +84,7 @@ def test_it_learns_as_spacy_transformers_has_it(tiny_transformer: str) -> None:
         assert (name.startswith("pooler.")) == np.array_equal(expected, begun[name]), name
 
 
-def test_gradients_of_embeddings_are_of_the_words_alone_until_they_are_accumulated(
+def test_a_cpu_trains_with_fast_masks_and_with_gradients_of_the_words_alone(
     tiny_transformer: str,
 ) -> None:
     """A dense one for each batch of windows would take longer; optimizers need dense ones."""
@@ -98,6 +98,7 @@ def test_gradients_of_embeddings_are_of_the_words_alone_until_they_are_accumulat
         learned = [weights.grad for weights in module.parameters() if weights.grad is not None]
         assert {gradient.layout for gradient in learned} == {torch.strided}
     assert made == [torch.sparse_coo] * 2
+    assert not any(type(layer) is torch.nn.Dropout for layer in module.modules())  # slower
 
 
 @pytest.mark.parametrize("make", [Adam, GroupedAdam])
