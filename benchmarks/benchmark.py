@@ -371,6 +371,7 @@ class _Training(NamedTuple):
         require_same(self.out, {f"config {self.config.stem}": self.config, **transformer})
         run = f"{Path(self.transformer).name}_{self.rate}_{self.seed}_{self.steps}"
         run += f"_{self.evaluate_every}" if self.evaluate_every else ""
+        run += "_gpu" if self.gpu_id >= 0 else ""
         folder = self.out / f"{self.corpus}_{self.config.stem}_{run}"
         done = folder / "trained"  # a training that was stopped has left a model too
         if not done.exists():

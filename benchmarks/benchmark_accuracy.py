@@ -8,10 +8,11 @@ from time import perf_counter
 from typing import Annotated, Any, Dict, List, Sequence, Tuple
 
 import srsly
+import torch
 import typer
 from spacy.util import load_config
 
-from benchmark import ROOT, Transformer, _memory
+from benchmark import ROOT, Gpu, Transformer, _memory
 from benchmark_speed import (
     ENVIRONMENTS,
     RATES,
@@ -30,6 +31,7 @@ from inputs import of_transformer, require_same
 
 CORPORA = "wnut17,gmb,wikigold,re3d,anem"
 BATCH_SIZE = 64
+BUDGET = ("steps", "evaluate_every", "device")
 SYSTEMS = (
     System("crf_ner", "spacy_pipeline", "transformer"),
     System("spaCy ner", "spacy_pipeline", "spacy_ner"),
@@ -60,6 +62,7 @@ def accuracy(
     ] = 0,
     peers: Annotated[Path, typer.Option(help="Output folder of `peers`.")] = ENVIRONMENTS,
     transformer: Transformer = str(ROOT / "assets" / "minilm"),
+    gpu_id: Gpu = -1,
 ) -> None:
     """Compare test scores of crf_ner and others: same transformer, batches, steps, tokens, scorer.
 
@@ -68,7 +71,7 @@ def accuracy(
     accuracy.jsonl in the output folder.
     """
     out.mkdir(parents=True, exist_ok=True)
-    runs = _Runs(out, peers, transformer, steps, evaluate_every=evaluate_every)
+    runs = _Runs(out, peers, transformer, steps, evaluate_every=evaluate_every, gpu_id=gpu_id)
     chosen = [system for system in SYSTEMS if only in system.name]
     require_same(out, {**recipes(chosen), **of_transformer(transformer)})
     for corpus in corpora.split(","):
@@ -96,9 +99,11 @@ class _Runs:
         steps: int,
         threads: int = 0,
         evaluate_every: int = 0,
+        gpu_id: int = -1,
     ) -> None:
         self.file = out / self.name
-        self.comparison = _Comparison(out, peers, threads or os.cpu_count() or 1)
+        self.comparison = _Comparison(out, peers, threads or os.cpu_count() or 1, gpu_id)
+        self.device = torch.cuda.get_device_name(gpu_id) if gpu_id >= 0 else "cpu"
         self.transformer = transformer
         self.steps = steps
         self.evaluate_every = evaluate_every
@@ -145,6 +150,7 @@ class _Runs:
             "system": system.name,
             "corpus": corpus.name,
             "transformer": Path(self.transformer).name,
+            "device": self.device,
             "steps": self.steps,
             "evaluate_every": self.evaluate_every,
             "rate": rate,
@@ -201,10 +207,12 @@ def table(rows: Sequence[Result]) -> str:
     """
     tests = [row for row in rows if row["part"] == "test"]
     lines: List[str] = []
-    for steps, every in sorted({(row["steps"], row["evaluate_every"]) for row in tests}):
-        of_budget = [r for r in tests if (r["steps"], r["evaluate_every"]) == (steps, every)]
+    budgets = sorted({tuple(row[name] for name in BUDGET) for row in tests})
+    for budget in budgets:
+        of_budget = [row for row in tests if tuple(row[name] for name in BUDGET) == budget]
+        steps, every, device = budget
         corpora = [name for name in CORPORA.split(",") if name in {r["corpus"] for r in of_budget}]
-        title = f"{steps} steps{f', best on dev every {every}' if every else ''}"
+        title = f"{steps} steps{f', best on dev every {every}' if every else ''}, {device}"
         lines += [f"| {title} | {' | '.join(corpora)} | mean |", "|---" * (len(corpora) + 2) + "|"]
         for system in SYSTEMS:
             own = [row for row in of_budget if row["system"] == system.name]

@@ -255,13 +255,14 @@ class _Comparison:
     out: Folder for models and logs.
     peers: Folder of the environments.
     threads: Of each process.
+    gpu_id: GPU to use, -1 for the CPU.
 
     models: Where each model is, once it is trained; the transformer's name is empty.
     failed: Why a system failed, by its name.
     """
 
-    def __init__(self, out: Path, peers: Path, threads: int) -> None:
-        self.out, self.peers, self.threads = out, peers, threads
+    def __init__(self, out: Path, peers: Path, threads: int, gpu_id: int = -1) -> None:
+        self.out, self.peers, self.threads, self.gpu_id = out, peers, threads, gpu_id
         self.models: Dict[str, Path] = {}
         self.failed: Dict[str, str] = {}
         self.versions: Dict[str, Dict[str, str]] = {}
@@ -282,7 +283,10 @@ class _Comparison:
             raise RuntimeError(
                 f"expected {python}, which is not there: run `benchmark.py peers {self.peers}`"
             )
-        return _Process(python, row, self.out / "logs", self.threads)
+        process = _Process(python, row, self.out / "logs", self.threads)
+        if self.gpu_id >= 0:
+            process.ask("use_gpu", self.gpu_id)
+        return process
 
     def best_rate(self, model: str, corpus: Path, transformer: str, steps: int) -> float:
         """Return the best learning rate of a model on the dev part."""
@@ -319,10 +323,11 @@ class _Comparison:
         """
         budget = (transformer, steps, rate, seed)
         if model in OURS:
-            own = (f"{rate:g}", f"{seed}", transformer, steps, -1, evaluate_every)
+            own = (f"{rate:g}", f"{seed}", transformer, steps, self.gpu_id, evaluate_every)
             return _Training(self.out, corpus.name, self._config(model), *own).trained()
         run = f"{Path(transformer).name}_{rate:g}_{seed}_{steps}"
         run += f"_{evaluate_every}" if evaluate_every else ""
+        run += "_gpu" if self.gpu_id >= 0 else ""
         folder = self.out / f"{corpus.name}_{model}_{run}"
         done = folder.with_name(f"{folder.name}.trained")
         require_same(self.out, {**recipes([_row(model)]), **of_transformer(transformer)})

@@ -26,6 +26,9 @@ class EdsTagger(System):
     head = HEAD
     clip = 1.0  # largest norm of the gradients
 
+    def use_gpu(self, gpu_id: int) -> None:
+        self.device = f"cuda:{gpu_id}"
+
     def train(
         self,
         corpus: str,
@@ -47,6 +50,7 @@ class EdsTagger(System):
             name="ner",
         )
         nlp.post_init([self._doc(nlp, record) for record in records])
+        nlp.to(self.device)
         ner = nlp.get_pipe("ner")
         body = set(encoder.parameters())
         head = [weight for weight in ner.parameters() if weight not in body]
@@ -59,7 +63,8 @@ class EdsTagger(System):
         best = -1.0
         for step, batch in enumerate(batches(records, steps, seed), 1):
             docs = [self._doc(nlp, record) for record in batch]
-            ner(ner.prepare_batch(docs, supervision=True))["loss"].backward()
+            inputs = ner.prepare_batch(docs, supervision=True, device=self.device)
+            ner(inputs)["loss"].backward()
             torch.nn.utils.clip_grad_norm_(ner.parameters(), self.clip)
             optimizer.step()
             schedule.step()
@@ -89,7 +94,7 @@ class EdsTagger(System):
         return doc
 
     def load(self, model: str) -> None:
-        self.nlp = edsnlp.load(model)
+        self.nlp = edsnlp.load(model).to(self.device)
 
     def annotate(self, texts: List[str], batch_size: int) -> Any:
         return list(self.nlp.pipe(texts).set_processing(batch_size=batch_size))

@@ -30,6 +30,9 @@ class HuggingFace(System):
     batch_sizes = (1, 8, 32, 128)
     packages = ("transformers", "torch")
 
+    def use_gpu(self, gpu_id: int) -> None:
+        self.device = f"cuda:{gpu_id}"
+
     def train(
         self, corpus: str, out: str, transformer: str, steps: int, rate: float, seed: int
     ) -> None:
@@ -42,7 +45,7 @@ class HuggingFace(System):
             transformer,
             id2label=dict(enumerate(labels)),
             label2id={n: i for i, n in enumerate(labels)},
-        )
+        ).to(self.device)
         head = set(model.classifier.parameters())
         rest = [weight for weight in model.parameters() if weight not in head]
         groups = [{"params": rest, "lr": rate}, {"params": list(head), "lr": HEAD * rate}]
@@ -52,7 +55,8 @@ class HuggingFace(System):
         )
         model.train()
         for batch in batches(records, steps, seed):
-            model(**self._inputs(batch, tokenizer, model.config.label2id)).loss.backward()
+            inputs = self._inputs(batch, tokenizer, model.config.label2id)
+            model(**inputs.to(self.device)).loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             schedule.step()
@@ -71,14 +75,15 @@ class HuggingFace(System):
                     inside = tag != "O" and word == before
                     labels[i, j] = ids[f"I{tag[1:]}" if inside else tag]
                 before = word
-        return {**inputs, "labels": labels}
+        inputs["labels"] = labels
+        return inputs
 
     def load(self, model: str, dtype: str = "float32") -> None:
         self.pipeline = pipeline(
             "token-classification",
             model,
             torch_dtype=getattr(torch, dtype),
-            device="cpu",
+            device=self.device,
             aggregation_strategy="first",
             stride=OVERLAP,
         )
@@ -94,7 +99,7 @@ class HuggingFace(System):
             batch = records[i : i + batch_size]
             inputs = _encode(batch, tokenizer)
             with torch.inference_mode():
-                best = model(**inputs).logits.argmax(-1).tolist()
+                best = model(**inputs.to(self.device)).logits.argmax(-1).tolist()
             for j, record in enumerate(batch):
                 tags = ["O"] * len(record["tokens"])
                 for word, tag in reversed(list(zip(inputs.word_ids(j), best[j]))):

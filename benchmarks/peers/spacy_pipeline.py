@@ -12,6 +12,9 @@ class SpacyPipeline(System):
     batch_sizes = (32, 128, 512)
     packages = ("spacy", "thinc", "spacy-transformers", "transformers", "torch")
 
+    def use_gpu(self, gpu_id: int) -> None:
+        spacy.require_gpu(gpu_id)
+
     def train_config(self, config: str, out: str, **overrides: Any) -> None:
         """Train as `spacy train` does, in this process."""
         train(config, out, overrides=overrides)

@@ -27,6 +27,7 @@ class System(ABC):
 
     batch_sizes: Tuple[int, ...] = (0,)  # candidates; 0 if it has no batch size
     packages: Tuple[str, ...] = ()  # packages whose versions are reported
+    device = "cpu"  # or "cuda:0" and so on, as torch names it
 
     def train(
         self,
@@ -46,6 +47,10 @@ class System(ABC):
             saves the last one. Not all systems have it.
         """
         raise NotImplementedError("it is not trained by this process")
+
+    def use_gpu(self, gpu_id: int) -> None:
+        """Train and annotate on a GPU from now on; not all systems can."""
+        raise NotImplementedError("it has no GPU here")
 
     def f1(self, path: str) -> float:
         """Return the F1 on the records of a file, strict in label and boundaries."""

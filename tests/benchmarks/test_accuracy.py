@@ -12,7 +12,7 @@ from seqeval.metrics.sequence_labeling import get_entities
 from spacy.scorer import PRFScore
 
 from benchmark_accuracy import SYSTEMS, _Runs, table
-from benchmark_speed import best_rate
+from benchmark_speed import _Comparison, best_rate
 from peers.system import System, bio, from_bio
 
 
@@ -36,20 +36,22 @@ def rows() -> List[Dict[str, Any]]:
     rng = random.Random(0)
     return [
         {"system": system.name, "corpus": corpus, "seed": seed, "part": part, "steps": steps}
-        | {"f": rng.random(), "rate": 2e-4, "evaluate_every": every}
+        | {"f": rng.random(), "rate": 2e-4, "evaluate_every": every, "device": device}
         for system in SYSTEMS[:3]
         for corpus in ("gmb", "wnut17", "re3d")
         for seed in range(3)
         for part in ("dev", "test")
         for steps, every in ((200, 0), (2000, 0), (2000, 100))
+        for device in ("cpu", "NVIDIA H100")
     ]
 
 
 def test_the_table_has_mean_and_spread_of_the_test_part() -> None:
     frame = pd.DataFrame(rows()).query("part == 'test'")
     written = table([{**rows()[0], "rate": 1e-4, "f": 7.0, "part": "test"}, *rows()])
-    for (system, steps, every), group in frame.groupby(["system", "steps", "evaluate_every"]):
-        title = f"| {steps} steps, best on dev every {every} |" if every else f"| {steps} steps |"
+    for budget, group in frame.groupby(["system", "steps", "evaluate_every", "device"]):
+        system, steps, every, device = budget
+        title = f"| {steps} steps{f', best on dev every {every}' if every else ''}, {device} |"
         of_budget = written[written.index(title) :]
         line = next(line for line in of_budget.splitlines() if line.startswith(f"| {system} |"))
         figures = [float(figure) for figure in re.findall(r"\d+\.\d", line)]
@@ -65,6 +67,40 @@ def test_a_run_that_is_best_on_dev_is_another_run(tmp_path: Path) -> None:
         assert runs.known(key) is None
         runs.add(key, {(0, 0, 1, "A")}, {(0, 0, 1, "A")}, {})
         assert runs.known(key) is not None
+
+
+def test_a_run_on_a_gpu_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda gpu_id: f"GPU {gpu_id}")
+    runs = [_Runs(tmp_path, tmp_path, "minilm", 200, gpu_id=gpu_id) for gpu_id in (-1, 1)]
+    keys = [each.key(SYSTEMS[0], Path("gmb"), 2e-4, 0, "test") for each in runs]
+    assert [key["device"] for key in keys] == ["cpu", "GPU 1"]
+    runs[0].add(keys[0], {(0, 0, 1, "A")}, {(0, 0, 1, "A")}, {})
+    assert runs[1].known(keys[1]) is None
+
+
+def test_a_gpu_is_used_before_anything_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: List[Any] = []
+
+    class Process:
+        def __init__(self, *_: Any) -> None: ...
+
+        def ask(self, *request: Any) -> None:
+            asked.append(request)
+
+        def stop(self) -> None: ...
+
+    monkeypatch.setattr("benchmark_speed._Process", Process)
+    monkeypatch.setattr("benchmark_speed._python", lambda *_: Path(__file__))
+    (tmp_path / "gmb").mkdir()
+    system = next(each for each in SYSTEMS if each.model == "edsnlp")
+    folders = []
+    for gpu_id in (-1, 1):
+        comparison = _Comparison(tmp_path, tmp_path, 1, gpu_id)
+        folders.append(comparison.trained(system.model, tmp_path / "gmb", "minilm", 200, 2e-4))
+    assert [request[0] for request in asked] == ["train", "use_gpu", "train"]
+    assert asked[1] == ("use_gpu", 1) and folders[0] != folders[1]
 
 
 def test_peers_measure_f1_on_dev_as_spacy_does(tmp_path: Path) -> None:
