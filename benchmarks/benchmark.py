@@ -371,7 +371,7 @@ class _Training(NamedTuple):
         require_same(self.out, {f"config {self.config.stem}": self.config, **transformer})
         run = f"{Path(self.transformer).name}_{self.rate}_{self.seed}_{self.steps}"
         run += f"_{self.evaluate_every}" if self.evaluate_every else ""
-        run += "_gpu" if self.gpu_id >= 0 else ""
+        run += "_" + device_name(self.gpu_id).replace(" ", "-") if self.gpu_id >= 0 else ""
         folder = self.out / f"{self.corpus}_{self.config.stem}_{run}"
         done = folder / "trained"  # a training that was stopped has left a model too
         if not done.exists():
@@ -553,6 +553,11 @@ def _memory(which: str, pid: int | str = "self") -> float:
 
 def _spread(values: List[float]) -> str:
     return f"{statistics.median(values):,.0f} ({min(values):,.0f}-{max(values):,.0f})"
+
+
+def device_name(gpu_id: int) -> str:
+    """Return the name of a GPU; "cpu" for -1."""
+    return torch.cuda.get_device_name(gpu_id) if gpu_id >= 0 else "cpu"
 
 
 def _print_machine(gpu_id: int) -> None:

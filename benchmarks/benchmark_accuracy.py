@@ -8,11 +8,10 @@ from time import perf_counter
 from typing import Annotated, Any, Dict, List, Sequence, Tuple
 
 import srsly
-import torch
 import typer
 from spacy.util import load_config
 
-from benchmark import ROOT, Gpu, Transformer, _memory
+from benchmark import ROOT, Gpu, Transformer, _memory, device_name
 from benchmark_speed import (
     ENVIRONMENTS,
     RATES,
@@ -103,7 +102,7 @@ class _Runs:
     ) -> None:
         self.file = out / self.name
         self.comparison = _Comparison(out, peers, threads or os.cpu_count() or 1, gpu_id)
-        self.device = torch.cuda.get_device_name(gpu_id) if gpu_id >= 0 else "cpu"
+        self.device = device_name(gpu_id)
         self.transformer = transformer
         self.steps = steps
         self.evaluate_every = evaluate_every

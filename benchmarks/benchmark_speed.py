@@ -34,7 +34,7 @@ from spacy.scorer import PRFScore
 from spacy.training import Corpus
 from spacy.util import load_config
 
-from benchmark import ROOT, Transformer, _convert, _memory, _spread, _Training
+from benchmark import ROOT, Transformer, _convert, _memory, _spread, _Training, device_name
 from inputs import of_transformer, require_same
 from spacy_crf_ner import data
 
@@ -327,7 +327,7 @@ class _Comparison:
             return _Training(self.out, corpus.name, self._config(model), *own).trained()
         run = f"{Path(transformer).name}_{rate:g}_{seed}_{steps}"
         run += f"_{evaluate_every}" if evaluate_every else ""
-        run += "_gpu" if self.gpu_id >= 0 else ""
+        run += "_" + device_name(self.gpu_id).replace(" ", "-") if self.gpu_id >= 0 else ""
         folder = self.out / f"{corpus.name}_{model}_{run}"
         done = folder.with_name(f"{folder.name}.trained")
         require_same(self.out, {**recipes([_row(model)]), **of_transformer(transformer)})

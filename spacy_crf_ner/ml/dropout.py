@@ -17,7 +17,8 @@ def fast_dropout(X: Tensor, rate: float, training: bool) -> Tensor:
     cut = round(rate * 2**BITS)
     if not training or X.device.type != "cpu" or not 0 < cut < 2**BITS:
         return F.dropout(X, rate, training)
-    drawn = torch.empty(-(-X.numel() * BITS // 64), dtype=torch.int64).random_(-(2**63), None)
+    drawn = torch.empty(-(-X.numel() * BITS // 64), dtype=torch.int64, device=X.device)
+    drawn.random_(-(2**63), None)
     # int16 is signed.
     kept = drawn.view(torch.int16)[: X.numel()].view(X.shape) >= cut - 2 ** (BITS - 1)
     return X.mul(kept).mul_(2**BITS / (2**BITS - cut))

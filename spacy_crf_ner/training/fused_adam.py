@@ -75,8 +75,8 @@ def fused_steps(
         optimizer.nr_update[key] += 1
         for kept in _tables(optimizer):
             if key not in kept:
-                zeros = torch.zeros_like(of_key)
-                kept[key] = zeros if kept is averages else zeros.view(-1)
+                moment = torch.zeros_like(of_key).view(-1)
+                kept[key] = of_key.clone() if kept is averages else moment
             elif not isinstance(kept[key], Tensor):  # of a resumed training, or a step of thinc
                 kept[key] = to_tensor(kept[key])
     if optimizer.grad_clip:

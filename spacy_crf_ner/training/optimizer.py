@@ -76,6 +76,7 @@ class GroupedAdam(Optimizer):
     L2_is_weight_decay: Decay weights as AdamW does; else add L2 times the weights to their
         gradient.
     use_averages: Keep moving averages of the weights, over about the last tenth of the updates.
+        They begin with the weights, where thinc's begin at zero.
         spaCy evaluates and saves pipelines with them. They have no effect in torch modules of other
         packages, such as spacy-transformers' own layer. Source: Polyak and Juditsky (1992),
         "Acceleration of stochastic approximation by averaging".
@@ -137,6 +138,8 @@ class GroupedAdam(Optimizer):
                 fused_step(self, key, weights, gradient, lr_scale)
                 return weights, gradient
             give_to_thinc(self, key)
+            if self.averages is not None and key not in self.averages:
+                self.averages[key] = weights.copy()
             return super().__call__(key, weights, gradient, lr_scale=lr_scale)
 
     def update_together(self, parameters: dict[KeyT, nn.Parameter]) -> bool:

@@ -92,15 +92,16 @@ def test_a_gpu_is_used_before_anything_else(
         def stop(self) -> None: ...
 
     monkeypatch.setattr("benchmark_speed._Process", Process)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda gpu_id: f"GPU {gpu_id}")
     monkeypatch.setattr("benchmark_speed._python", lambda *_: Path(__file__))
     (tmp_path / "gmb").mkdir()
     system = next(each for each in SYSTEMS if each.model == "edsnlp")
     folders = []
-    for gpu_id in (-1, 1):
+    for gpu_id in (-1, 1, 2):
         comparison = _Comparison(tmp_path, tmp_path, 1, gpu_id)
         folders.append(comparison.trained(system.model, tmp_path / "gmb", "minilm", 200, 2e-4))
-    assert [request[0] for request in asked] == ["train", "use_gpu", "train"]
-    assert asked[1] == ("use_gpu", 1) and folders[0] != folders[1]
+    assert [request[0] for request in asked] == ["train", *2 * ["use_gpu", "train"]]
+    assert asked[1] == ("use_gpu", 1) and len({*folders}) == 3
 
 
 def test_peers_measure_f1_on_dev_as_spacy_does(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The shim of a transformer: precisions, and tokenizers that can be saved again."""
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -33,13 +33,12 @@ class TransformerShim(MixedPrecisionShim, PredictionShim, HFShim):
 
         On a CPU it runs batches of windows of similar length, as in prediction.
         """
-        if self.device.type == "cpu":
-            _train_faster(self._model)
         rows = self._batches(inputs.kwargs["attention_mask"])
-        if len(rows) > 1:
-            output, backprop = self._begin_in_batches(inputs, rows)
-        else:
-            output, backprop = super().begin_update(inputs)
+        with _training_faster(self._model) if self.device.type == "cpu" else nullcontext():
+            if len(rows) > 1:
+                output, backprop = self._begin_in_batches(inputs, rows)
+            else:
+                output, backprop = super().begin_update(inputs)
         if self.trains_in_bf16:
             output = type(output)(**{name: _to_float32(value) for name, value in output.items()})
 
@@ -93,16 +92,26 @@ class TransformerShim(MixedPrecisionShim, PredictionShim, HFShim):
         return state
 
 
-def _train_faster(transformer: nn.Module) -> None:
-    """Make training on a CPU faster, in place; only the random numbers of dropout change.
+@contextmanager
+def _training_faster(transformer: nn.Module) -> Iterator[None]:
+    """Make a forward pass and its gradient faster on a CPU; only random numbers change.
 
-    A dense gradient of the words has the size of the vocabulary, for each batch of windows.
+    Its dropout layers are replaced, and embeddings have sparse gradients: a dense one of the words
+    has the size of the vocabulary, for each batch of windows.
     """
+    dense = []
     for layer in transformer.modules():
-        if isinstance(layer, nn.Embedding):
-            layer.sparse = True
-        elif type(layer) is nn.Dropout:
+        if type(layer) is nn.Dropout:
             layer.__class__ = FastDropout
+        elif isinstance(layer, nn.Embedding) and not (layer.sparse or layer.scale_grad_by_freq):
+            dense.append(layer)
+    try:
+        for layer in dense:
+            layer.sparse = True
+        yield
+    finally:
+        for layer in dense:
+            layer.sparse = False
 
 
 def _join(
