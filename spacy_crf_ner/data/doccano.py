@@ -35,7 +35,8 @@ def read_doccano(path: Path, nlp: Language, log: ConversionLog | None = None) ->
             {"start_offset": 0, "end_offset": 8, "label": "PER"}; all other tokens are outside,
         "relations": skipped,
         "offsets_in": "utf-16" if the offsets certainly count in it,
-        "id": no two records may have the same.
+        "id": no two records may have the same. A record with "offsets_in" that has none is a task
+            of `suggest` that doccano has not exported, and skipped.
     nlp, log: As for all readers, see `format_detection.Reader`. For spans see `set_entities`; also
         "utf16": doccano counts in UTF-16, where an emoji is two characters. The spans of a text are
         repaired if only by that count all of them are whole tokens. A record that cannot be read is
@@ -46,7 +47,10 @@ def read_doccano(path: Path, nlp: Language, log: ConversionLog | None = None) ->
     """
     log = log or ConversionLog()
 
-    def to_doc(where: str, record: Record) -> Doc:
+    def to_doc(where: str, record: Record) -> Doc | None:
+        if UNITS in record and "id" not in record:
+            log.skipped("answer")
+            return None
         labels = [key for key in LABEL_KEYS if record.get(key) is not None]
         texts = [key for key in TEXT_KEYS if record.get(key) is not None]
         if len(labels) != 1 or len(texts) != 1:
@@ -87,12 +91,17 @@ def _code_points(
     def aligned(spans: list[RawSpan]) -> bool:
         return all(map(is_aligned, spans))
 
-    known = [span for span in spans if type(span.start) is int and type(span.end) is int]
-    inside = [span for span in known if 0 <= span.start < span.end < len(units)]
-    found = [span._replace(start=units[span.start], end=units[span.end]) for span in inside]
-    if is_utf16 and len(found) == len(spans):
+    def is_inside(span: RawSpan) -> bool:
+        are_numbers = type(span.start) is int and type(span.end) is int
+        return are_numbers and 0 <= span.start < span.end < len(units)
+
+    found = [
+        span._replace(start=units[span.start], end=units[span.end]) if is_inside(span) else span
+        for span in spans
+    ]
+    if is_utf16:
         return found
-    if len(found) < len(spans) or aligned(spans) or not aligned(found):
+    if not all(map(is_inside, spans)) or aligned(spans) or not aligned(found):
         return spans
     problem = error(where, "offsets that count characters", "UTF-16", "Convert them with --repair")
     log.repaired("utf16", problem)

@@ -60,7 +60,8 @@ def read_jsonl(path: Path, nlp: Language, log: ConversionLog | None = None) -> I
         "_is_binary" or, without it, "_view_id": whether the answer applies only to the spans (true,
             "ner"), so that the rest of an accepted record is not annotated, or to the whole text
             (false, "ner_manual"), so that a rejected record is skipped. Without both, "accept"
-            applies to the text, and "reject" to the spans,
+            applies to the text, and "reject" to the spans. A record with a "_view_id" and without
+            an answer is a task for Prodigy, and skipped,
         "missing": [[9, 17]], the parts of the text that are not annotated,
         "incorrect": spans that are known to be incorrect,
         "annotated_labels": ["PER"], the labels that are annotated; all if it is missing,
@@ -95,7 +96,8 @@ def _to_doc(where: str, record: Record, nlp: Language, log: ConversionLog) -> Do
         fix = "Annotate the text, or add an empty list of spans"
         got = "null as the spans" if is_null else f"only {shorten(sorted(record))}"
         raise error(where, f"annotation, one of the keys {', '.join(ANNOTATION)}", got, fix)
-    answer = pop_typed(where, record, "answer", str) or "accept"
+    default = "ignore" if "_view_id" in record else "accept"  # Prodigy exports answers alone
+    answer = pop_typed(where, record, "answer", str) or default
     if answer not in ("accept", "reject", "ignore"):
         raise error(where, "the answer accept, reject or ignore", shorten(answer))
     # Whether the answer applies only to the spans; None if unknown.

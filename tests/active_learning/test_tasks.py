@@ -105,6 +105,18 @@ def test_corrected_texts_come_back(model, loop, tmp_path, tool, unit):
         assert len(meta.get("data", meta)["task_id"]) == 16
 
 
+@pytest.mark.parametrize(
+    "tool, unit",
+    # doccano has no questions.
+    [*((tool, "sentences") for tool in TOOLS), ("prodigy", "spans"), ("label-studio", "spans")],
+)
+def test_tasks_that_no_tool_has_exported_are_no_answers(model, loop, tmp_path, tool, unit):
+    tasks = suggested(model, tmp_path, tool, unit)
+    kind = "task" if tool == "label-studio" else "answer"
+    with pytest.raises(CorpusError, match=f"got none, {len(tasks)} skipped.{kind}"):
+        converted(tmp_path, tool, tasks)
+
+
 @pytest.mark.parametrize("tool", [tool for tool in TOOLS if tool != "doccano"])
 @pytest.mark.parametrize("known", [True, False])
 def test_answers_to_questions_come_back(model, loop, tmp_path, tool, known):

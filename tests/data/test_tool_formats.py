@@ -781,6 +781,19 @@ def test_the_text_is_what_the_results_were_made_on(tmp_path: Path, nlp: Language
         read_label_tasks(tmp_path / "a", nlp, one)
 
 
+@pytest.mark.parametrize("wrong", [[7, 7, "X"], [9, 99, "X"], [None, 3, "X"], [9, 8, "X"]])
+def test_a_wrong_span_of_doccano_does_not_change_the_unit_of_others(
+    wrong: list[object], tmp_path: Path, nlp: Language
+) -> None:
+    """Where "offsets_in" says it; here all offsets are of whole tokens in both units."""
+    text = "😀😀 a b c d e"
+    record = {"id": 1, "text": text, "label": [[7, 8, "X"], wrong], "offsets_in": "utf-16"}
+    log = ConversionLog(repair=True)
+    (doc,) = read_doccano(jsonl(tmp_path / "a.jsonl", record), nlp, log)
+    assert said([doc]) == [(text, [("b", "X")])]
+    assert log.counts == {"rejected.offsets": 1}
+
+
 def test_offsets_in_utf_16_are_found_by_their_text(tmp_path: Path, nlp: Language) -> None:
     text = "🎉🎉 Hanoi"
     value = {"start": 5, "end": 10, "labels": ["LOC"], "text": "Hanoi"}
