@@ -18,9 +18,7 @@ def combine(
     output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="A new .spacy file.")],
     min_agree: Annotated[
         int | None,
-        typer.Option(
-            help="Number of corpora that have to agree, more than on another tag. Default: more than half."
-        ),
+        typer.Option(help="Corpora that agree, more than on another tag. Default: over half."),
     ] = None,
     lang: Lang = "en",
     repair: Repair = False,
