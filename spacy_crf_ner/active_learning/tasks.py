@@ -14,6 +14,7 @@ from .selection import Unit
 
 Record = dict[str, Any]
 LABELING = "labeling.xml"
+MAX_BITS = 63  # of the numbers that a .spacy file stores
 
 
 def write_tasks(
@@ -130,6 +131,8 @@ def _spans(unit: Unit) -> list[Record]:
 
 def _meta(unit: Unit) -> Record:
     meta = {"task_id": unit.id, "score": round(unit.score, 6), **unit.source}
+    if type(number := meta.get("id")) is int and number.bit_length() > MAX_BITS:
+        meta["id"] = str(number)
     return {key: value for key, value in meta.items() if value is not None}
 
 

@@ -105,6 +105,18 @@ def test_corrected_texts_come_back(model, loop, tmp_path, tool, unit):
         assert len(meta.get("data", meta)["task_id"]) == 16
 
 
+@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("number", [2**63 - 1, -(2**63) + 1, 2**63, 2**70])
+def test_an_id_too_large_for_a_corpus_is_a_string(model, loop, tmp_path, tool, number):
+    (tmp_path / "texts.jsonl").write_text(json.dumps({"id": number, "text": TEXTS[0]}))
+    one, out = Options(n=1, unit="docs"), tmp_path / "tasks"
+    suggest(model, [tmp_path / "texts.jsonl"], out, one, tool=tool)
+    docs, _ = converted(tmp_path, tool, [exported(tool, *tasks_of(out, tool), 1, [])])
+    meta = docs[TEXTS[0]].user_data["meta"]
+    found = meta.get("data", meta)["source_id" if tool == "doccano" else "id"]
+    assert found == (number if abs(number) < 2**63 else str(number))
+
+
 @pytest.mark.parametrize(
     "tool, unit",
     # doccano has no questions.
