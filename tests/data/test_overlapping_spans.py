@@ -192,7 +192,7 @@ def test_spans_that_alignment_makes_equal_are_an_error(tmp_path: Path, nlp: Lang
 
 PARTIAL: list[dict[str, Any]] = [
     {"missing": [[4, 9]]},
-    {"_view_id": "ner"},
+    {"_view_id": "ner", "answer": "accept"},
     {"_is_binary": True},
     {"answer": "reject"},
 ]
