@@ -369,9 +369,8 @@ class _Training(NamedTuple):
         """Train, unless done already; return the folder of the pipeline."""
         transformer = of_transformer(self.transformer)
         require_same(self.out, {f"config {self.config.stem}": self.config, **transformer})
-        run = f"{Path(self.transformer).name}_{self.rate}_{self.seed}_{self.steps}"
-        run += f"_{self.evaluate_every}" if self.evaluate_every else ""
-        run += "_" + device_name(self.gpu_id).replace(" ", "-") if self.gpu_id >= 0 else ""
+        budget = (self.transformer, self.steps, self.rate, self.seed)
+        run = run_name(*budget, self.evaluate_every, self.gpu_id)
         folder = self.out / f"{self.corpus}_{self.config.stem}_{run}"
         done = folder / "trained"  # a training that was stopped has left a model too
         if not done.exists():
@@ -558,6 +557,15 @@ def _spread(values: List[float]) -> str:
 def device_name(gpu_id: int) -> str:
     """Return the name of a GPU; "cpu" for -1."""
     return torch.cuda.get_device_name(gpu_id) if gpu_id >= 0 else "cpu"
+
+
+def run_name(
+    transformer: str, steps: int, rate: str, seed: int | str, evaluate_every: int, gpu_id: int
+) -> str:
+    """Return the end of the name of a folder for one training."""
+    name = f"{Path(transformer).name}_{rate}_{seed}_{steps}"
+    name += f"_{evaluate_every}" if evaluate_every else ""
+    return name + (f"_{device_name(gpu_id).replace(' ', '-')}" if gpu_id >= 0 else "")
 
 
 def _print_machine(gpu_id: int) -> None:

@@ -34,7 +34,7 @@ from spacy.scorer import PRFScore
 from spacy.training import Corpus
 from spacy.util import load_config
 
-from benchmark import ROOT, Transformer, _convert, _memory, _spread, _Training, device_name
+from benchmark import ROOT, Transformer, _convert, _memory, _spread, _Training, run_name
 from inputs import of_transformer, require_same
 from spacy_crf_ner import data
 
@@ -325,9 +325,7 @@ class _Comparison:
         if model in OURS:
             own = (f"{rate:g}", f"{seed}", transformer, steps, self.gpu_id, evaluate_every)
             return _Training(self.out, corpus.name, self._config(model), *own).trained()
-        run = f"{Path(transformer).name}_{rate:g}_{seed}_{steps}"
-        run += f"_{evaluate_every}" if evaluate_every else ""
-        run += "_" + device_name(self.gpu_id).replace(" ", "-") if self.gpu_id >= 0 else ""
+        run = run_name(transformer, steps, f"{rate:g}", seed, evaluate_every, self.gpu_id)
         folder = self.out / f"{corpus.name}_{model}_{run}"
         done = folder.with_name(f"{folder.name}.trained")
         require_same(self.out, {**recipes([_row(model)]), **of_transformer(transformer)})
