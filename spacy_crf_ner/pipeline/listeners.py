@@ -31,20 +31,22 @@ def require_features(pipe: TrainablePipe, docs: Sequence[Doc]) -> None:
     for upstream, factory in listeners(pipe.model):
         name = factory if upstream == "*" else upstream
         for doc in docs:
-            tokens, where = _tokens_read(doc, factory), f"the doc {doc.text[:60]!r}"
-            if not tokens and len(doc):
+            tokens = _tokens_read(doc, factory)
+            if tokens == len(doc):
+                continue
+            where = f"the doc {doc.text[:60]!r}"  # reads every token, so only for an error
+            if not tokens:
                 raise InputError(
                     f"[{pipe.name}] listens to {name!r}, which has not run on {where}. Add it to "
                     f"the pipeline before this component, or enable it: nlp.enable_pipe({name!r}). "
                     "If this one annotates docs in training, name both in "
                     "training.annotating_components."
                 )
-            if tokens != len(doc):
-                raise InputError(
-                    f"[{pipe.name}] listens to {name!r}, which has read {tokens} tokens of "
-                    f"{where}, and not these {len(doc)}. Move the component that merges or splits "
-                    "tokens behind this one."
-                )
+            raise InputError(
+                f"[{pipe.name}] listens to {name!r}, which has read {tokens} tokens of "
+                f"{where}, and not these {len(doc)}. Move the component that merges or splits "
+                "tokens behind this one."
+            )
 
 
 def _tokens_read(doc: Doc, factory: str) -> int:

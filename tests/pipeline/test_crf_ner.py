@@ -403,6 +403,20 @@ def test_tokens_that_are_merged_below_a_listener_are_an_error(tiny_transformer):
         list(nlp.pipe(["Tim Cook visited Hanoi.", "Washington"]))
 
 
+def test_texts_are_not_built_for_messages(tiny_transformer):
+    """It would read every token once more."""
+
+    class Silent(Doc):
+        @property
+        def text(self):
+            raise AssertionError
+
+    nlp = listening("transformer", tiny_transformer=tiny_transformer)
+    nlp.initialize(lambda: make_examples(nlp))
+    (doc,) = nlp.pipe([Silent(nlp.vocab, ["Tim", "Cook"])])
+    assert doc._.trf_data is not None and len(doc) == 2
+
+
 @pytest.mark.parametrize("factory", ["tok2vec", "transformer"])
 @pytest.mark.parametrize("upstream", ["*", "other"])
 def test_an_absent_upstream_component_is_an_error(factory, upstream, tiny_transformer):
