@@ -68,6 +68,8 @@ def convert(
     merge: Annotated[
         Path | None,
         typer.Option(
+            exists=True,
+            dir_okay=False,
             metavar="CORPUS",
             help="Merge INPUT, as answers of annotators, into the documents of this .spacy file "
             "with the same text, and write the result to OUTPUT, a new file.",

@@ -98,6 +98,15 @@ def test_suggest_and_merge(pipeline, corpus, tmp_path, loop):
     assert Path(again / "tasks.jsonl").read_text() == ""
 
 
+def test_merging_into_a_missing_corpus_names_the_option(tmp_path):
+    (tmp_path / "answers.jsonl").write_text('{"text": "Hanoi", "spans": []}')
+    missing = tmp_path / "none.spacy"
+    result = run("convert", tmp_path / "answers.jsonl", tmp_path / "new.spacy", "--merge", missing)
+    message = " ".join(result.output.split())
+    assert result.exit_code and "--merge" in message and "does not exist" in message
+    assert not (tmp_path / "new.spacy").exists()
+
+
 def test_suggest_refuses_an_unknown_strategy(pipeline, tmp_path):
     result = run("suggest", pipeline, tmp_path, tmp_path / "out", "--strategy", "margin")
     assert result.exit_code == 1 and "entropy, errors, random" in result.output
