@@ -56,7 +56,7 @@ def accuracy(
         int,
         typer.Option(
             help="Steps between evaluations on dev, whose best model is measured; 0 measures the "
-            "last model. Not for flair and Hugging Face."
+            "last model. Not for flair."
         ),
     ] = 0,
     peers: Annotated[Path, typer.Option(help="Output folder of `peers`.")] = ENVIRONMENTS,

@@ -19,7 +19,7 @@ from spacy.util import load_config
 from spacy.vocab import Vocab
 from thinc.api import Config
 
-from benchmark import ROOT, Transformer, _convert, _print_machine
+from benchmark import ROOT, Gpu, Transformer, _convert, _print_machine, device_name
 from inputs import of_transformer, require_same
 from spacy_crf_ner.active_learning import STRATEGIES, Options, Unit, review
 from spacy_crf_ner.active_learning.ranking import identify, rank_texts
@@ -61,22 +61,23 @@ def active_learning(
     config: ConfigFile = CONFIG,
     transformer: Transformer = str(ROOT / "assets" / "minilm"),
     seeds: Seeds = "0",
+    gpu_id: Gpu = -1,
 ) -> None:
     """Measure test F1 over annotated tokens, where gold answers what each strategy asks.
 
     Each round adds a line to active_learning.jsonl in the output folder; the .svg file of the
     corpus has all of them.
     """
-    _print_machine(-1)
+    _print_machine(gpu_id)
     _convert(folder / corpus, out / corpus)
     base = _read_config(config, transformer)
     require_same(out, {f"config {config.stem}": config})
-    key = {"config": config.stem, "steps": steps, "batch": tokens, "repeats": repeats}
-    key |= {"begin": sentences, "questions": questions}
+    key = {"device": device_name(gpu_id), "config": config.stem, "steps": steps, "batch": tokens}
+    key |= {"repeats": repeats, "begin": sentences, "questions": questions}
     if base["paths"].get("transformer"):
         key = {"transformer": Path(transformer).name, **key}
         require_same(out, of_transformer(transformer))
-    simulation = _Simulation(out, {"corpus": corpus, **key}, base)
+    simulation = _Simulation(out, {"corpus": corpus, **key}, base, gpu_id)
     for seed in map(int, seeds.split(",")):
         simulation.whole(seed)
         for strategy in strategies.split(","):
@@ -89,13 +90,15 @@ class _Simulation:
     """The rounds of one corpus and budget: those of an earlier call are read, others are made.
 
     out: Output folder.
-    key: Corpus, config, steps, tokens in a round ("batch"), repeats, sentences to begin with, and
-        questions in a round.
+    key: Corpus, device, config, steps, tokens in a round ("batch"), repeats, sentences to begin
+        with, and questions in a round.
     base: The config.
+    gpu_id: GPU to use, -1 for the CPU.
     """
 
-    def __init__(self, out: Path, key: Row, base: Config) -> None:
+    def __init__(self, out: Path, key: Row, base: Config, gpu_id: int = -1) -> None:
         self.file, self.key, self.base = out / "active_learning.jsonl", key, base
+        self.gpu_id = gpu_id
         self.steps, self.tokens, self.repeats = key["steps"], key["batch"], key["repeats"]
         self.sentences, self.questions = key["begin"], key["questions"]
         self.train, self.test = (
@@ -110,7 +113,7 @@ class _Simulation:
     def whole(self, seed: int) -> None:
         """Train on all sentences."""
         if not self._known("all", seed):
-            nlp = trained(self.train, self.steps, seed, self.base)
+            nlp = self._trained(self.train, seed)
             self._store("all", seed, 0, self.train, [], f1(nlp, self.test))
 
     def run(self, strategy: str, seed: int, rounds: int) -> None:
@@ -130,19 +133,22 @@ class _Simulation:
         for number in range(len(known), rounds + 1):
             docs, decisions = self._annotated(strategy, ids, asked)
             begun = number == 0
-            nlp = self._begun(docs, seed) if begun else trained(docs, self.steps, seed, self.base)
+            nlp = self._begun(docs, seed) if begun else self._trained(docs, seed)
             score = f1(nlp, self.test)
             new = self._ask(nlp, strategy, seed, {*ids}, asked)
             self._store(strategy, seed, number, docs, new, score, decisions)
             asked += new
 
+    def _trained(self, docs: List[Doc], seed: int) -> Language:
+        return trained(docs, self.steps, seed, self.base, self.gpu_id)
+
     def _begun(self, docs: List[Doc], seed: int) -> Language:
         """Train on the first sentences, which are the same for all strategies."""
         key = (*self.key.values(), seed)
-        folder = self.file.parent / "_".join(map(str, key))
+        folder = self.file.parent / "_".join(map(str, key)).replace(" ", "-")
         if not folder.exists():
             with atomic_write(folder) as new:
-                trained(docs, self.steps, seed, self.base).to_disk(new)
+                self._trained(docs, seed).to_disk(new)
         return spacy.load(folder)
 
     def _ask(
@@ -311,13 +317,14 @@ def label_errors(
     config: ConfigFile = CONFIG,
     transformer: Transformer = str(ROOT / "assets" / "minilm"),
     seeds: Seeds = "0",
+    gpu_id: Gpu = -1,
 ) -> None:
     """Corrupt gold entities at random, and measure how many of them `review` ranks first.
 
     Counts as many findings as 1, 2 and 5 % of the entities, and the recall among the last. Findings
     of real errors count as wrong.
     """
-    _print_machine(-1)
+    _print_machine(gpu_id)
     _convert(folder / corpus, out / corpus)
     precisions = " | ".join(f"precision at {top:.0%}" for top in TOPS)
     print(f"| seed | corrupted | {precisions} | recall | recall by kind |\n" + "|---" * 7 + "|")
@@ -326,7 +333,7 @@ def label_errors(
         corrupted = corrupt(docs, share, seed)
         path = out / f"{corpus}_corrupted_{seed}.spacy"
         DocBin(docs=docs).to_disk(path)
-        nlp = trained(docs, 1, seed, _read_config(config, transformer))
+        nlp = trained(docs, 1, seed, _read_config(config, transformer), gpu_id)
         nlp.config["training"].update(_schedule(steps))
         nlp.config["training"]["optimizer"]["learn_rate"]["total_steps"] = steps
         findings = review(nlp, path, folds, seed=seed).findings
@@ -403,7 +410,7 @@ def _read_config(path: Path, transformer: str) -> Config:
     return config
 
 
-def trained(docs: Sequence[Doc], steps: int, seed: int, base: Config) -> Language:
+def trained(docs: Sequence[Doc], steps: int, seed: int, base: Config, gpu_id: int = -1) -> Language:
     """Train the pipeline of a config on docs for a number of steps."""
     config = base.copy()
     config["system"]["seed"] = seed
@@ -415,8 +422,9 @@ def trained(docs: Sequence[Doc], steps: int, seed: int, base: Config) -> Languag
         DocBin(docs=docs[:20]).to_disk(Path(name) / "dev.spacy")
         config["components"]["ner"]["incorrect_spans_key"] = INCORRECT
         config["paths"].update(train=path, dev=str(Path(name) / "dev.spacy"))
+        nlp = init_nlp(config, use_gpu=gpu_id)
         # What train() returns has no averaged weights, where the config averages them.
-        _, saved = train(init_nlp(config), Path(name), stdout=open("/dev/null", "w"))  # noqa: SIM115
+        _, saved = train(nlp, Path(name), use_gpu=gpu_id, stdout=open("/dev/null", "w"))  # noqa: SIM115
         return spacy.load(saved)
 
 

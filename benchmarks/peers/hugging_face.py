@@ -34,14 +34,21 @@ class HuggingFace(System):
         self.device = f"cuda:{gpu_id}"
 
     def train(
-        self, corpus: str, out: str, transformer: str, steps: int, rate: float, seed: int
+        self,
+        corpus: str,
+        out: str,
+        transformer: str,
+        steps: int,
+        rate: float,
+        seed: int,
+        evaluate_every: int = 0,
     ) -> None:
         torch.manual_seed(seed)
         records = read(f"{corpus}/train.jsonl")
         kinds = sorted({label for record in records for *_, label in record["ents"]})
         labels = ["O", *(f"{prefix}-{kind}" for kind in kinds for prefix in "BI")]
-        tokenizer = AutoTokenizer.from_pretrained(transformer)
-        model = AutoModelForTokenClassification.from_pretrained(
+        self.tokenizer = tokenizer = AutoTokenizer.from_pretrained(transformer)
+        self.model = model = AutoModelForTokenClassification.from_pretrained(
             transformer,
             id2label=dict(enumerate(labels)),
             label2id={n: i for i, n in enumerate(labels)},
@@ -54,14 +61,23 @@ class HuggingFace(System):
             optimizer, lambda step: learning_rate(step, steps)
         )
         model.train()
-        for batch in batches(records, steps, seed):
+        best = -1.0
+        for step, batch in enumerate(batches(records, steps, seed), 1):
             inputs = self._inputs(batch, tokenizer, model.config.label2id)
             model(**inputs.to(self.device)).loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             schedule.step()
             optimizer.zero_grad()
-        model.save_pretrained(out)
+            if evaluate_every and (step % evaluate_every == 0 or step == steps):
+                model.eval()
+                if (found := self.f1(f"{corpus}/dev.jsonl")) > best:
+                    best = found
+                    model.save_pretrained(out)
+                model.train()
+        model.eval()
+        if not evaluate_every:
+            model.save_pretrained(out)
         tokenizer.save_pretrained(out)
 
     def _inputs(self, batch: List[Record], tokenizer: Any, ids: Any) -> Any:
@@ -87,6 +103,7 @@ class HuggingFace(System):
             aggregation_strategy="first",
             stride=OVERLAP,
         )
+        self.model, self.tokenizer = self.pipeline.model, self.pipeline.tokenizer
 
     def annotate(self, texts: List[str], batch_size: int) -> Any:
         return self.pipeline(texts, batch_size=batch_size)
@@ -94,17 +111,16 @@ class HuggingFace(System):
     def find_in_tokens(self, path: str, batch_size: int) -> List[List[Entity]]:
         """By the tag of the first subword of each token, as Hugging Face's examples do."""
         records, found = read(path), []
-        model, tokenizer = self.pipeline.model, self.pipeline.tokenizer
         for i in range(0, len(records), batch_size):
             batch = records[i : i + batch_size]
-            inputs = _encode(batch, tokenizer)
+            inputs = _encode(batch, self.tokenizer)
             with torch.inference_mode():
-                best = model(**inputs.to(self.device)).logits.argmax(-1).tolist()
+                best = self.model(**inputs.to(self.device)).logits.argmax(-1).tolist()
             for j, record in enumerate(batch):
                 tags = ["O"] * len(record["tokens"])
                 for word, tag in reversed(list(zip(inputs.word_ids(j), best[j]))):
                     if word is not None:
-                        tags[word] = model.config.id2label[tag]
+                        tags[word] = self.model.config.id2label[tag]
                 found.append(from_bio(record, tags))
         return found
 

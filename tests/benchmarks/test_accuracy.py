@@ -2,6 +2,7 @@
 
 import random
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -12,7 +13,7 @@ from seqeval.metrics.sequence_labeling import get_entities
 from spacy.scorer import PRFScore
 
 from benchmark_accuracy import SYSTEMS, _Runs, table
-from benchmark_speed import _Comparison, best_rate
+from benchmark_speed import PEERS, _Comparison, best_rate
 from peers.system import System, bio, from_bio
 
 
@@ -122,6 +123,36 @@ def test_peers_measure_f1_on_dev_as_spacy_does(tmp_path: Path) -> None:
 
     assert Finder().f1(str(tmp_path / "dev.jsonl")) == pytest.approx(score.fscore)
     assert 0.1 < score.fscore < 0.9
+
+
+@pytest.mark.parametrize("every", [0, 2])
+def test_hugging_face_saves_the_best_or_the_last_model(
+    tmp_path: Path, tiny_transformer: str, monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
+    for part in ("train", "dev"):
+        ents = [(2 * i, 2 * i + 1, "A") for i in range(0, 12, 3)]
+        srsly.write_jsonl(tmp_path / f"{part}.jsonl", 10 * [{**record(12), "ents": ents}])
+    monkeypatch.syspath_prepend(str(PEERS))
+    HuggingFace: Any = import_module("hugging_face").HuggingFace
+    given = iter([0.2, 0.7, 0.7, 0.1])
+    weights = []
+
+    def f1(self: Any, path: str) -> float:
+        assert path == str(tmp_path / "dev.jsonl") and not self.model.training
+        weights.append(self.model.classifier.weight.tolist())
+        return next(given)
+
+    monkeypatch.setattr(HuggingFace, "f1", f1)
+    trainee, loaded = HuggingFace(), HuggingFace()
+    out = str(tmp_path / "model")
+    trainee.train(str(tmp_path), out, tiny_transformer, 7, 1e-3, 0, evaluate_every=every)
+    loaded.load(out)
+    assert len(weights) == (4 if every else 0)  # after steps 2, 4, 6 and 7
+    saved = loaded.model.classifier.weight.tolist()
+    assert saved == (weights[1] if every else trainee.model.classifier.weight.tolist())
+    path = str(tmp_path / "dev.jsonl")
+    if not every:
+        assert loaded.find_in_tokens(path, 4) == trainee.find_in_tokens(path, 4)
 
 
 @pytest.mark.parametrize("threshold", [0.3, 0.6, 0.7, 1e-4, None])
