@@ -28,6 +28,8 @@ from .statistics import Statistics
 
 DEFAULTS = CheckSettings()
 OF_TEXTS = ("conflicting-labels", "sometimes-outside")  # counted over both parts
+# What is enough over a transformer: docs/training.md, "Number of steps".
+ENOUGH_EPOCHS, ENOUGH_STEPS = 5, 200
 IncorrectSpans = dict[tuple[str, str], list[Place]]  # by part and label
 
 
@@ -64,6 +66,8 @@ def check(
         counts["no-incorrect"] = Counter()
     if empty := {part: 0 for part, s in statistics.items() if not s.entities}:
         counts["no-entities"] = Counter(empty)
+    if settings.max_steps and settings.max_steps >= 2 * _enough_steps(settings, statistics):
+        counts["many-steps"] = Counter()
     reported = _findings(settings, statistics, counts, examples)
     return Report(statistics, sorted(reported, key=lambda each: SEVERITIES.index(each.severity)))
 
@@ -116,6 +120,11 @@ def _read(part: str, number: int, doc: Doc, spans_key: str | None) -> CorpusDoc:
     return CorpusDoc(part, number, doc, ents, iob)
 
 
+def _enough_steps(settings: CheckSettings, statistics: dict[str, Statistics]) -> int:
+    epoch = statistics["train"].tokens / settings.step_words
+    return max(ENOUGH_STEPS, round(ENOUGH_EPOCHS * epoch))
+
+
 def _findings(
     settings: CheckSettings,
     statistics: dict[str, Statistics],
@@ -130,6 +139,7 @@ def _findings(
         "leak_share": leak_share,
         "longest": max(s.longest_doc for s in statistics.values()),
         "max_length": tokenizer.max_length if tokenizer else None,
+        "enough": _enough_steps(settings, statistics) if "many-steps" in counts else None,
         **settings._asdict(),
     }
     is_error = {

@@ -12,6 +12,7 @@ from ..pipeline.lookup import FACTORY
 from .wordpieces import TransformerTokenizer, load_tokenizer
 
 SPANS_KEY = "sc"  # of overlapping entities, as in spaCy's span categorizer
+PADDED, NOT_PADDING = "spacy.batch_by_padded.v1", 0.77  # the share of words in batches of sentences
 
 
 class CheckSettings(NamedTuple):
@@ -24,6 +25,8 @@ class CheckSettings(NamedTuple):
     tokenizer: Tokenizer of the transformer; None without a transformer.
     spans_key: Key of the gold entities in `doc.spans`, which may overlap; doc.ents is gold if it is
         None, and for docs without this key.
+    max_steps: Steps of a training over a transformer; None if they are not known.
+    step_words: Words that a step learns from, about.
     long_entity: Longer entities, in tokens, are noted.
     long_doc: Longer docs, in tokens, are a risk for the memory: a batch contains whole docs.
     rare: A label with fewer entities in train is rare.
@@ -37,6 +40,8 @@ class CheckSettings(NamedTuple):
     window: int | None = None
     tokenizer: TransformerTokenizer | None = None
     spans_key: str | None = None
+    max_steps: int | None = None
+    step_words: int = 770
     long_entity: int = 10
     long_doc: int = 5_000
     rare: int = 10
@@ -77,9 +82,16 @@ def read_settings(path: Path, transformer: str | None = None) -> CheckSettings:
     model = next(_transformer_models(components), None)
     if model is None:
         return settings
+    get_spans, training = model["get_spans"], config.get("training", {})
+    batcher = training.get("batcher", {})
+    if batcher.get("@batchers") == PADDED and isinstance(batcher.get("size"), int):
+        step_words = max(1, round(NOT_PADDING * batcher["size"]))
+        settings = settings._replace(
+            max_steps=training.get("max_steps") or None, step_words=step_words
+        )
     name, config = transformer or model["name"], model.get("tokenizer_config", {})
-    tokenizer = load_tokenizer(name, config, _window_getter(model["get_spans"]))
-    return settings._replace(window=model["get_spans"].get("window"), tokenizer=tokenizer)
+    tokenizer = load_tokenizer(name, config, _window_getter(get_spans))
+    return settings._replace(window=get_spans.get("window"), tokenizer=tokenizer)
 
 
 def _sourced(block: dict[str, Any], name: str) -> dict[str, Any]:

@@ -345,7 +345,18 @@ def test_every_kind_of_finding_has_a_case() -> None:
     elsewhere = {"punctuation-edge", "annotated-differently", "long-word", "unread-word"}
     elsewhere |= {"unused-annotated", "unknown-annotated"}  # tests/pipeline/test_label_sets.py
     elsewhere |= {"invalid-span"}  # test_overlapping_entities.py
+    elsewhere |= {"many-steps"}
     assert set(MESSAGES) == set(CASES) | elsewhere
+
+
+@pytest.mark.parametrize("words, enough", [(2400, 240), (2000, 200), (900, 200), (0, 200)])
+def test_twice_the_steps_that_are_enough_are_told(words: int, enough: int) -> None:
+    train = [make("so " * 99 + "so") for _ in range(words // 100)]
+    settings = CheckSettings(step_words=50)
+    finding = the(check(train, None, settings._replace(max_steps=2 * enough)), "many-steps")
+    assert f" {2 * enough}, where about {enough} " in finding.found
+    for steps in (2 * enough - 1, enough, None):
+        assert "many-steps" not in kinds(check(train, None, settings._replace(max_steps=steps)))
 
 
 @pytest.mark.parametrize("kind", sorted({*CASES} - {"partly-annotated"}))
@@ -732,6 +743,7 @@ def test_settings_are_those_of_the_config(tiny_transformer: str, tmp_path: Path)
     path = config_file(tmp_path, tiny_transformer, 50, scheme="io", incorrect_spans_key="no")
     settings = read_settings(path)
     assert settings[:4] == ("en", "io", "no", 50)
+    assert (settings.max_steps, settings.step_words) == (1000, 770)
     doc = make(" ".join("abc"[i % 3] for i in range(120)))
     assert settings.tokenizer is not None
     assert [len(span) for span in settings.tokenizer.get_windows(doc)] == [50, 50, 44]
@@ -740,6 +752,24 @@ def test_settings_are_those_of_the_config(tiny_transformer: str, tmp_path: Path)
     instead = read_settings(path, tiny_transformer).tokenizer
     assert instead is not None and instead.max_length == 128
     assert read_settings(ROOT / "configs" / "cnn.cfg") == CheckSettings()
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        {"max_steps": 0},
+        {"batcher": {"@batchers": "spacy.batch_by_sequence.v1", "size": 32}},
+        {"batcher": {"@batchers": "spacy.batch_by_padded.v1", "size": {"@schedules": "a.v1"}}},
+    ],
+)
+def test_steps_that_are_not_known_are_none(
+    tiny_transformer: str, tmp_path: Path, training: Dict[str, Any]
+) -> None:
+    path = config_file(tmp_path, tiny_transformer)
+    config = spacy.util.load_config(path)
+    config["training"].update(training)
+    config.to_disk(path)
+    assert read_settings(path).max_steps is None
 
 
 def install(folder: Path, config: Path) -> str:
