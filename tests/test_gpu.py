@@ -478,6 +478,7 @@ def pooled(device, docs, grad_factor, pooling, listeners):
         ["plain", "no token", "shared", "windows"],
         ["shared", "longer", "plain"],
         ["plain", "no wordpiece", "shared"],
+        ["no wordpiece"],
     ],
     ids=", ".join,
 )

@@ -74,6 +74,28 @@ def test_a_cut_is_at_the_last_end_of_a_sentence() -> None:
     assert text[first.start : first.end] == "One two three four. Five six! "
 
 
+@pytest.mark.parametrize(
+    "text, end",
+    [
+        ("One two. three fou five six", 19),  # its end is in the first three quarters
+        ("One two three x. five six", 17),
+        ("One two three x\nfo ur five", 16),
+        ("一二三四五六七八九十一二三四五六。一二三四", 17),
+        ('"One two thre x." f ve', 18),
+    ],
+)
+def test_a_cut_is_in_the_last_quarter(text, end) -> None:
+    first, *_ = chunk_text(text, 20, 0)
+    assert first.end == end
+
+
+def test_chunks_have_2000_characters_of_context() -> None:
+    first, second, third = chunk_text("word " * 50_000)
+    assert (first.end, second.end) == (100_000, 200_000)
+    assert 98_000 <= second.left <= 98_005 and second.right == 201_999  # between words
+    assert (first.left, third.right) == (0, 250_000)
+
+
 def test_without_sentences_a_cut_is_between_words() -> None:
     text = "one two three four five six seven eight"
     assert all(text[chunk.end - 1] == " " for chunk in list(chunk_text(text, 16, 4))[:-1])
@@ -94,6 +116,8 @@ def test_an_entity_over_a_cut_belongs_to_the_chunk_it_begins_in() -> None:
     assert (first.end, second.start) == (4, 4)
     over, after = (2, 6, "X", None), (6, 8, "Y", None)
     assert merge_entities([(first, [over]), (second, [(4, 6, "X", None), after])]) == [over, after]
+    other = (4, 6, "Z", None)
+    assert merge_entities([(first, [(4, 6, "X", None)]), (second, [other])]) == [other]
 
 
 @pytest.mark.parametrize("text", ["a。bc", "。。。", "a b c"])

@@ -1,6 +1,7 @@
 """Frames in, frames with entities out; the oracle is a plain loop over `nlp.pipe`."""
 
 import random
+from itertools import pairwise
 
 import pandas as pd
 import pytest
@@ -122,6 +123,7 @@ def test_an_error_handler_moves_no_entities_to_another_document(batch_size) -> N
     ]
     assert all(pd.isna(errors[i]) for i in (1, 2, 3, 5))
     # The pipeline is as it was.
+    assert nlp.get_pipe("entity_ruler").get_error_handler() is ignore_error
     assert [doc.text for doc in nlp.pipe(texts)] == [t for t in texts if "poison" not in t]
 
 
@@ -151,6 +153,9 @@ def test_a_component_that_leaves_out_documents_is_an_error_of_these() -> None:
         RuntimeError("CUDA error: an illegal memory access was encountered"),
         RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB."),
         RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"),
+        RuntimeError("HIP out of memory. Tried to allocate 2.00 GiB."),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:117] data. can't allocate memory: you tried"),
+        type("OutOfMemoryError", (Exception,), {"__module__": "cupy.cuda.memory"})(),
     ],
 )
 @pytest.mark.parametrize("ignored", [False, True])
@@ -171,6 +176,28 @@ def test_an_error_of_the_machine_is_not_one_of_the_document(error, ignored) -> N
     with pytest.raises(type(error)) as raised:
         next(annotate_frames([frame], nlp))
     assert raised.value is error
+
+
+def test_an_error_that_quotes_one_of_the_machine_is_one_of_the_document() -> None:
+    assert not runner.is_machine_error(RuntimeError("the text 'CUDA error' has no tokens"))
+    assert not runner.is_machine_error(ValueError("CUDA error"))
+
+
+def test_a_document_is_annotated_anew_where_its_batch_has_failed() -> None:
+    nlp = spacy.blank("en")
+
+    def once(doc):
+        assert not doc.ents
+        return doc
+
+    Language.component("expects_no_entities", func=once)
+    nlp.add_pipe("expects_no_entities")
+    nlp.add_pipe("entity_ruler").add_patterns([{"label": "GPE", "pattern": "Hanoi"}])
+    nlp.add_pipe("fails_on_poison")
+    docs = [nlp.make_doc(text).to_bytes() for text in ("in Hanoi", "to Hanoi, poison")]
+    (annotated,) = annotate_frames([pd.DataFrame({"text": docs})], nlp)
+    assert [found(row) for row in annotated["entities"]] == [[(3, 8, "GPE")], []]
+    assert annotated["error"].isna().tolist() == [True, False]
 
 
 def test_a_batch_that_is_too_large_for_the_memory_is_halved() -> None:
@@ -242,8 +269,11 @@ def test_a_text_longer_than_the_pipeline_takes() -> None:
     assert starts == [22 * i + 15 for i in range(60_000)]
 
 
-@pytest.mark.parametrize("size", [100_000, 20])
-def test_docs_keep_their_tokens_and_entities(size) -> None:
+@pytest.mark.parametrize("size, overlap", [(100_000, 2000), (20, 2000), (20, 4), (7, 3), (3, 2)])
+def test_docs_keep_their_tokens_and_entities(size, overlap, monkeypatch) -> None:
+    monkeypatch.setattr(
+        runner, "chunk_text", lambda text, size: chunking.chunk_text(text, size, overlap)
+    )
     vocab = spacy.blank("en").vocab
     doc = Doc(vocab, ["Ha", "noi", "Hanoi", "Hanoi", "x"] * 6, [False, True, True, False, True] * 6)
     doc.ents = [doc.char_span(0, 5, "GOLD")]
@@ -254,6 +284,7 @@ def test_docs_keep_their_tokens_and_entities(size) -> None:
     assert [token.text for token in again] == [token.text for token in doc]
     ruled = [(token.idx, token.idx + 5, "GPE") for token in doc if token.text == "Hanoi"]
     assert found(annotated["entities"][0]) == [(0, 5, "GOLD"), *ruled]
+    assert annotated.attrs["words"] == len(doc)
 
 
 def test_docs_have_the_confidences(trained) -> None:
@@ -349,6 +380,24 @@ def test_batches_are_of_similar_length() -> None:
     texts = ["one", "one two three " * 30, "one two"] * 10
     next(annotate_frames([pd.DataFrame({"text": texts})], nlp, batch_size=10))
     assert seen == [[1] * 10, [2] * 10, [90] * 10]
+
+
+@pytest.mark.parametrize("batch_size", [0, 100])
+def test_batches_are_as_large_as_they_may_be(batch_size) -> None:
+    rng = random.Random(0)
+    lengths = sorted([rng.randint(0, 300) for _ in range(900)] + [7_000, 20_000, 29_000] * 9)
+    items = [chunking.Chunk(0, 0, 0, length) for length in (*lengths, 60_000, 70_000)]
+    parts = [runner.Part(runner.AnnotatedText(""), chunk, "") for chunk in items]
+    batches = [[part.length for part in batch] for batch in runner.batches(parts, batch_size)]
+    assert [length for batch in batches for length in batch] == [*lengths, 60_000, 70_000]
+
+    def fits(batch):
+        if batch_size:
+            return len(batch) <= batch_size
+        return len(batch) == 1 or (len(batch) <= 256 and sum(batch) <= 50_000)
+
+    assert all(map(fits, batches))
+    assert not any(fits([*batch, after[0]]) for batch, after in pairwise(batches))
 
 
 def test_a_folder_is_loaded_once(tmp_path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, List
 
 import numpy as np
+import pandas as pd
 import pytest
 import spacy
 import srsly
@@ -14,9 +15,12 @@ from spacy.tokens import Doc, Span, SpanGroup
 from typer.testing import CliRunner
 
 from pipelines import TOK2VEC, make_examples, train
+from spacy_crf_ner.annotate.readers import read_texts
 from spacy_crf_ner.annotate.redaction import redact
+from spacy_crf_ner.annotate.settings import Settings
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation.promises import Promises, promise
+from spacy_crf_ner.input_error import InputError
 
 LABELS = ["PER", "LOC", "ORG"]
 
@@ -58,6 +62,19 @@ def test_all_candidates_are_removed_and_nothing_else(seed: int) -> None:
         assert min(s.start_char for s in inside) == start
         assert max(s.end_char for s in inside) == stop
     assert restored + text[end:] == doc.text and without + text[end:] == kept
+
+
+def test_spans_that_touch_are_replaced_each_by_its_label() -> None:
+    doc = Doc(spacy.blank("en").vocab, ["in", "Bonn", "Anna", "."], [True, False, False, False])
+    spans = [Span(doc, 2, 3, "PER"), Span(doc, 1, 2, "LOC")]
+    scores = np.array([0.9, 0.8], dtype=np.float32)
+    doc.spans["x"] = SpanGroup(doc, name="x", spans=spans, attrs={"scores": scores})
+    for labels, expected in ((None, "in [LOC][PER]."), ([], doc.text), (["PER"], "in Bonn[PER].")):
+        text, replaced = redact(doc, "x", labels)
+        assert text == expected
+        assert [text[each.start : each.end] for each in replaced] == [
+            f"[{each.label}]" for each in replaced
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +184,22 @@ def test_a_missing_id_is_file_and_line(model: Path, tmp_path: Path) -> None:
     ids = [record["id"] for record in srsly.read_jsonl(tmp_path / "x.jsonl")]
     path = tmp_path / "texts.jsonl"
     assert ids == [f"{path}:1", f"{path}:2", 7, "[1]"]
+
+
+def test_an_id_that_pandas_lacks_is_file_and_line(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"id": [1.0, np.nan], "text": ["it", "it"]})
+    frame.to_parquet(tmp_path / "texts.parquet")
+    found = [key for _, key in read_texts([tmp_path / "texts.parquet"], Settings())]
+    assert found == ["1.0", f"{tmp_path / 'texts.parquet'}:2"]
+
+
+def test_a_text_may_have_the_largest_length(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("abc\n")
+    (tmp_path / "b.txt").write_text("abcd\n")
+    found = read_texts([tmp_path / "a.txt", tmp_path / "b.txt"], Settings(), max_length=3)
+    assert next(found)[0] == "abc"
+    with pytest.raises(InputError, match=r"b\.txt, line 1: expected at most 3 characters, got 4"):
+        next(found)
 
 
 def test_an_id_may_be_any_whole_number(model: Path, tmp_path: Path) -> None:

@@ -18,9 +18,10 @@ from spacy.util import ignore_error
 from spacy_crf_ner.annotate import Settings, WorkerError, shards, worker
 from spacy_crf_ner.annotate import run as module
 from spacy_crf_ner.annotate.fingerprint import PACKAGES
+from spacy_crf_ner.annotate.inputs import find_sources
 from spacy_crf_ner.annotate.output_folder import ShardFolder, ShardReport, write_report
 from spacy_crf_ner.annotate.run import Run
-from spacy_crf_ner.annotate.shards import Shard
+from spacy_crf_ner.annotate.shards import Shard, cut_shards
 from spacy_crf_ner.annotate.storage import StorageError, locate
 from spacy_crf_ner.input_error import InputError
 
@@ -107,6 +108,64 @@ def records(output):
 
 def errors(output):
     return [json.loads(line) for line in (output / "errors.jsonl").read_text().splitlines()]
+
+
+def write_lines(folder, **files):
+    """Write files of lines; return them as the sources of a corpus."""
+    for name, lines in files.items():
+        (folder / name.replace("_", ".")).write_text("".join(f"{line}\n" for line in lines))
+    return find_sources([folder], locate(f"{folder}.out")).sources
+
+
+def test_a_shard_has_so_many_records_of_one_kind(tmp_path):
+    table = ["id,text", "1,p", "2,q"]
+    rows = ['{"text": "k"}', "", "no", '{"text": "l"}']
+    sources = write_lines(
+        tmp_path, a_txt="abcde", b_txt="fg", c_jsonl=rows, d_csv=table, e_csv=table, f_txt="xyz"
+    )
+    sources[-1:] = sources[-1:] * 2
+    sources[-1] = sources[-1]._replace(group=1)
+    found = [*cut_shards(sources, Settings(shard_size=4))]
+    texts = ["".join(item.row["text"] if item.row else "-" for item in s.items) for s in found]
+    assert texts == ["abcd", "efg", "k--l", "pq", "pq", "xyz", "xyz"]
+    assert [shard.name for shard in found] == [f"part-{i:06}" for i in range(7)]
+    assert sum(shard.size for shard in found) == sum(source.size for source in sources)
+    assert [shard.blank for shard in found] == [0, 0, 1, 0, 0, 0, 0]
+    report = found[2].report("id", 5, 6)
+    assert report[:5] == ("part-000002", 3, 1, 5, 6) and report.size == found[2].size
+    assert [(error["line"], error["id"]) for error in report.errors] == [(3, None)]
+    assert found[2].report("id", 5, 6, empty=1)[:3] == ("part-000002", 2, 2)
+
+
+def test_a_shard_ends_with_the_document_that_is_too_much(tmp_path, monkeypatch):
+    monkeypatch.setattr(shards, "SHARD_CHARACTERS", 5)
+    lines = ["abc", "d", "ef", "ghijkl", "m", "", "nop"]
+    found = cut_shards(write_lines(tmp_path, a_txt=lines), Settings())
+    texts = [[item.row["text"] for item in shard.items] for shard in found]
+    assert texts == [["abc", "d", "ef"], ["ghijkl"], ["m", "", "nop"]]
+
+
+def test_settings_of_batches_and_chunks_are_those_of_the_run(model, corpus, tmp_path, nlp):
+    seen = []
+
+    class Spy:
+        def __call__(self, doc):
+            return doc
+
+        def pipe(self, docs, batch_size):
+            docs = list(docs)
+            seen.append([len(doc.text) for doc in docs])
+            return docs
+
+    spacy.language.Language.component("spy_at_run", func=Spy())
+    nlp.add_pipe("spy_at_run")
+    execute(model, corpus, tmp_path / "out", shard_size=10, batch_size=3)
+    assert [len(batch) for batch in seen] == [3, 3, 3, 1]
+    seen.clear()
+    (tmp_path / "long.txt").write_text("word " * 2000)
+    long = str(tmp_path / "long.txt")
+    execute(model, long, tmp_path / "long", shard_size=10, max_characters=1000)
+    assert sum(map(len, seen)) == 10
 
 
 def test_a_pipeline_with_an_error_handler_loses_and_mixes_no_documents(nlp, model, tmp_path):

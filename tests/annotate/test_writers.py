@@ -68,12 +68,13 @@ def _without_infinity(value):
 def test_what_json_has_no_words_for(path) -> None:
     date = datetime(2020, 1, 2, tzinfo=timezone.utc)
     values = {"date": date, "bytes": b"\x00\xff", "decimal": Decimal("1.50"), "nan": [math.nan]}
+    values["map"] = [("a", math.inf)]  # of a table
     write(path, "jsonl", [row(**values, half="\ud800")])
     (record,) = lines(path)
     assert record["date"] == "2020-01-02T00:00:00+00:00"
     assert record["bytes"] == "AP8="
     assert record["decimal"] == "1.50"
-    assert record["nan"] == [None]
+    assert record["nan"] == [None] and record["map"] == [["a", None]]
     assert record["half"] == "\ud800"
 
 
@@ -105,11 +106,13 @@ def test_parquet_keeps_the_types_of_the_input(path) -> None:
     }
     table = pa.table(columns, schema=schema)
     rows = [{**each, "entities": []} for each in table.to_pylist()]
-    rows[0]["entities"] = [ENTITY]
-    assert write(path, "parquet", rows, schema) == {}
+    rows[0]["entities"] = [ENTITY, {**ENTITY, "confidence": 0.1}]
+    # The metadata of pandas has no column of entities.
+    assert write(path, "parquet", rows, schema.with_metadata({"pandas": "{}"})) == {}
     written = pq.read_table(path)
     assert written.drop_columns("entities").equals(table)
-    assert written["entities"].to_pylist() == [[ENTITY], []]
+    assert written["entities"].to_pylist() == [rows[0]["entities"], []]
+    assert not written.schema.metadata
 
 
 def test_all_shards_have_the_same_entities_whatever_is_in_them(path) -> None:

@@ -68,6 +68,9 @@ def merged(base, *answers, repair=False):
         (doc("4:5 PER"), answer(incorrect="4:5 "), ("", {4}, "4:5 ")),
         (doc("4:5 PER"), answer(incorrect="4:5 LOC"), ("4:5 PER", set(), "4:5 LOC")),
         (doc("", missing=range(5)), answer(incorrect="0:1 LOC"), ("", set(range(5)), "0:1 LOC")),
+        (doc(incorrect="4:5 PER"), answer(incorrect="0:1 LOC"), ("", set(), "0:1 LOC, 4:5 PER")),
+        # An entity is not incorrect under any label.
+        (doc(incorrect="4:5 "), doc("4:5 LOC"), ("4:5 LOC", set(), "")),
     ],
 )
 def test_an_answer_replaces_what_it_is_about(base, given, expected):
@@ -115,6 +118,19 @@ def test_a_token_of_whitespace_that_an_answer_does_not_have_stays_as_it_is():
     assert merged(longer, given)[0] == ("0:1 LOC", {1}, "")
 
 
+def test_an_answer_is_about_the_whole_text_also_without_its_whitespace():
+    longer = limited(Doc(VOCAB, ["Bonn", "\n"], [False, False], ents=["O", ""]), "LOC")
+    given = Doc(VOCAB, ["Bonn"], [False], ents=["B-LOC"])
+    merged(longer, given)
+    assert annotated_labels(longer) is None
+    longer = limited(Doc(VOCAB, ["Bonn", "saw", "\n"], [True, False, False], ents=["O"] * 3), "LOC")
+    first, more = (
+        Doc(VOCAB, ["Bonn", "saw"], [True, False], ents=["O", each]) for each in ("O", "B-PER")
+    )
+    found, _ = merged(longer, limited(first, "LOC"), limited(more, "LOC", "PER"))
+    assert found == ("1:2 PER", set(), "") and annotated_labels(longer) == {"LOC", "PER"}
+
+
 def test_several_answers_about_a_text_are_joined():
     base = doc(missing=range(5))
     found, log = merged(base, answer("0:3 LOC"), answer(incorrect="4:5 PER"), answer("4:5 LOC"))
@@ -152,6 +168,12 @@ def test_equal_answers_do_not_contradict():
     assert merged(doc(missing=range(5)), *both)[0] == ("0:2 LOC", {2, 3, 4}, "")
 
 
+def test_an_answer_must_agree_with_all_earlier_ones():
+    answers = answer("0:2 LOC"), answer("4:5 PER"), answer("0:3 LOC")
+    with pytest.raises(CorpusError, match="answers that agree"):
+        merged(doc(missing=range(5)), *answers)
+
+
 def test_docs_are_counted_and_none_is_lost():
     same, other = doc("0:3 LOC"), doc("", words="Nothing here")
     new = [doc("0:1 PER", words="Anna came"), answer("4:5 LOC"), answer("0:3 LOC")]
@@ -169,6 +191,9 @@ def test_tokens_are_those_of_the_corpus():
     split.set_ents([Span(split, 4, 5, "LOC")], default="missing")
     with pytest.raises(CorpusError, match="whole tokens"):
         merged(doc(), split)
+    # Of a token of which a part is unknown, nothing is known.
+    split.set_ents([], missing=[split[5:6]], default="outside")
+    assert merged(doc(missing=range(5)), split)[0] == ("", {4}, "")
 
 
 def limited(made, *labels):
@@ -229,6 +254,7 @@ def test_an_answer_that_is_left_out_changes_nothing():
     found, log = merged(limited(doc(), "LOC"), first, wrong, more, repair=True)
     assert found == ("0:3 LOC, 4:5 PER", set(), "")
     assert log.counts["rejected.contradiction"] == 1
+    assert log.totals["rejected.entities"] == 2
 
 
 @pytest.mark.parametrize("ents", ["4:5 PER", "0:2 PER, 4:5 PER", "0:3 LOC, 4:5 LOC"])
@@ -283,6 +309,13 @@ def test_entities_that_stay_keep_their_ids():
     assert base.ents[0].kb_id_ == "Q2"  # the answer has its own
     assert log.merged["changed"] == 1
     assert merged(base, given)[1].merged["unchanged"] == 1
+
+
+def test_tokens_of_an_entity_that_is_removed_have_no_ids():
+    base = doc()
+    base.set_ents([Span(base, 0, 3, "LOC", kb_id="Q60", span_id="ny")], default="outside")
+    assert merged(base, answer("0:2 LOC"))[0] == ("0:2 LOC", {2}, "")
+    assert [(token.ent_kb_id_, token.ent_id_) for token in base] == [("", "")] * 5
 
 
 def test_convert_refuses_what_it_cannot_merge(tmp_path):

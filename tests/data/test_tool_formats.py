@@ -152,10 +152,13 @@ def test_formats_are_told_apart() -> None:
     )
     assert looks_like_doccano(lines["doccano.jsonl"])
     assert looks_like_doccano({"text": "a", "label": []})
+    assert looks_like_doccano({"text": "a", "entities": [], "Comments": []})
+    assert not looks_like_doccano({"text": "a", "label": [], "spans": []})
     assert looks_like_jsonl(["a", {"entities": []}])
     for other in (None, [], {}, {"text": "a"}, "text", ["a", "b"], {"spans": []}):
         assert not looks_like_jsonl(other) and not looks_like_doccano(other)
     assert looks_like_label_studio('\ufeff [\n {"id"')
+    assert looks_like_label_studio("[]")
     assert not looks_like_label_studio("[Anna](PER) came.")
     assert not looks_like_label_studio('{"text"')
     assert looks_like_brat(DATA / "brat") and looks_like_brat(DATA / "brat" / "a.txt")
@@ -770,11 +773,18 @@ def test_labels_of_whole_texts_are_not_entities(tmp_path: Path, nlp: Language) -
 def test_the_text_is_what_the_results_were_made_on(tmp_path: Path, nlp: Language) -> None:
     value = {"start": 0, "end": 5, "labels": ["LOC"]}
     data = {"title": "Saigon now", "review": "Hanoi now", "text": "Paris now"}
-    for result in ({"source": "$review", "to_name": "t"}, {"to_name": "review"}):
+    for result in (
+        {"source": "$review", "to_name": "t"},
+        {"source": "$review", "to_name": "text"},
+        {"to_name": "review"},
+    ):
         results = [{**result, "type": "labels", "value": value}]
         one = {"data": dict(data), "annotations": [{"result": results}]}
         (doc,) = read_label_tasks(tmp_path / "a", nlp, one)
         assert said([doc]) == [("Hanoi now", [("Hanoi", "LOC")])]
+    short = {"id": 1, "annotator": 1, "created_at": "2024-01-01", "updated_at": "2024-01-02"}
+    one = {**short, "review": "Hanoi now", "label": [value]}
+    assert said(read_label_tasks(tmp_path / "a", nlp, one)) == [("Hanoi now", [("Hanoi", "LOC")])]
     both = [{"to_name": key, "type": "labels", "value": value} for key in ("text", "title")]
     one = {"data": data, "annotations": [{"result": both}]}
     with pytest.raises(CorpusError, match="record 1: expected one text"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import spacy
 from scipy.stats import ks_2samp
-from spacy.tokens import DocBin
+from spacy.tokens import DocBin, Span
 from typer.testing import CliRunner
 
 from pipelines import TOK2VEC, make_examples, train
@@ -29,6 +29,25 @@ def test_the_test_is_that_of_scipy(n: int, m: int, shift: float) -> None:
     assert distance == pytest.approx(expected.statistic)
     assert p == pytest.approx(expected.pvalue, rel=0.2, abs=1e-6)
     assert kolmogorov_smirnov(x, x) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("n, m, seed", [(12, 10, 17), (40, 30, 39)])
+def test_the_p_of_few_docs_is_nearly_exact(n: int, m: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x, y = rng.random(n), rng.random(m)
+    expected = ks_2samp(x, y, method="exact").pvalue
+    assert 0.3 < expected < 0.95
+    assert kolmogorov_smirnov(x, y)[1] == pytest.approx(expected, abs=0.05)
+
+
+def test_medians_are_told_and_small_differences_are_found() -> None:
+    before = {"surprise": [0.0, 0.0, 9.0] * 20, "tokens": [3.0], "confidence": []}
+    now = {"surprise": [0.01, 0.01, 0.01, 5.0] * 20, "tokens": [4.0], "confidence": [1.0]}
+    rows = {row.statistic: row for row in compare(before, now)}
+    assert list(rows) == ["surprise", "tokens"]
+    assert (rows["surprise"].before, rows["surprise"].now) == (0.0, 0.01)
+    assert rows["surprise"].distance == pytest.approx(2 / 3)
+    assert rows["surprise"].p < 1e-6
 
 
 def test_few_differences_are_found_where_there_is_none() -> None:
@@ -63,7 +82,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_statistics_of_docs(folder: Path) -> None:
+def test_the_statistics_of_docs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BATCH", 8)
     nlp = spacy.load(folder / "careful")
     ner: Any = nlp.get_pipe("crf_ner")
     texts = [text for text, _ in sentences(NAMES, 30)]
@@ -92,6 +112,16 @@ def test_a_sample_of_many_docs_is_drawn_at_random(
     docs = [nlp.make_doc(" ".join(["it"] * n)) for n in range(1, 101)]
     lengths = describe(nlp.get_pipe("crf_ner"), docs)["tokens"]  # type: ignore[arg-type]
     assert len({*lengths}) == 20 and min(lengths) < 25 and max(lengths) > 75
+
+
+def test_preset_entities_of_other_labels_have_no_confidence(folder: Path) -> None:
+    nlp = spacy.load(folder / "plain")
+    ner: Any = nlp.get_pipe("crf_ner")
+    doc = nlp.make_doc("Anna saw it")
+    doc.set_ents([Span(doc, 2, 3, "OTHER")], default="missing")
+    found = describe(ner, [doc.copy()])["confidence"]
+    own = [ent._.confidence for ent in ner(doc).ents if ent.label_ != "OTHER"]
+    assert own and found == pytest.approx([np.mean(own)], abs=1e-4)
 
 
 def run(folder: Path, model: str, docs: List[Tuple[str, Any]], kind: str) -> Any:

@@ -85,6 +85,73 @@ def test_the_table_adds_up_to_the_score_of_the_path(explanation: Dict[str, Any])
     assert "Tim Cook (PERSON), Hanoi (GPE)" in cells
 
 
+def test_each_step_is_the_sum_of_the_one_before(explanation: Dict[str, Any]) -> None:
+    path, score, expected = explanation["path"], 0.0, []
+    for t, c in enumerate(path):
+        move = explanation["transitions"][path[t - 1]][c] if t else explanation["start"][c]
+        emission, p = explanation["emissions"][t][c], explanation["marginals"][t][c]
+        after = explanation["scores"][t][c]
+        assert after == pytest.approx(score + move + emission, abs=1e-4)
+        numbers = f"{score:.2f} {move:.2f} {emission:.2f} {after:.2f} {p:.3f}"
+        expected.append([explanation["tokens"][t], explanation["tags"][c], *numbers.split()])
+        score = after
+    end, total = explanation["end"][path[-1]], explanation["score"]
+    assert total == pytest.approx(score + end, abs=1e-4)
+    expected.append(["", "end", f"{score:.2f}", f"{end:.2f}", "", f"{total:.2f}", ""])
+    html = trellis_page(explanation)
+    cells = re.findall("<td>(.*?)</td>", html)
+    assert [cells[i : i + 7] for i in range(0, 42, 7)] == expected
+    assert cells[42::2] == [f"{each['probability']:.4f}" for each in explanation["analyses"]]
+    assert f"highest score, {total:.2f}," in html
+
+
+def test_a_node_and_its_line_say_what_the_explanation_says(explanation: Dict[str, Any]) -> None:
+    explanation = copy.deepcopy(explanation)
+    explanation["marginals"] = [[(13 * t + c) / 100 for c in range(13)] for t in range(5)]
+    page, tags, expected = Page(trellis_page(explanation)), explanation["tags"], []
+    for t, token in enumerate(explanation["tokens"]):
+        for c, tag in enumerate(tags):
+            score, before = explanation["scores"][t][c], explanation["backpointers"][t][c]
+            if score is None:
+                expected.append(f"{token}, {tag}: no legal path")
+                continue
+            came = "" if before is None else f", backpointer {tags[before]}"
+            emission, p = explanation["emissions"][t][c], explanation["marginals"][t][c]
+            numbers = f"emission {emission:.3f}, probability {p:.3f}"
+            expected.append(f"{token}, {tag}: score {score:.3f}{came}, {numbers}")
+    assert [text for tag, text in page.text if tag == "title" and ": " in text] == expected
+    # The middle of each node, by token and tag.
+    boxes = [attrs for tag, attrs in page.elements if tag == "rect" and "fill-opacity" in attrs]
+    middle = [(float(box["x"]) + 24, float(box["y"]) + 11) for box in boxes]
+    xs, ys = (sorted({each[i] for each in middle}) for i in range(2))
+    assert (len(xs), len(ys)) == (5, 13)
+    shades = {(xs.index(x), ys.index(y)): box for (x, y), box in zip(middle, boxes)}
+    for (t, c), box in shades.items():
+        assert box["fill-opacity"] == f"{explanation['marginals'][t][c]:.3f}"
+    lines = [attrs for tag, attrs in page.elements if tag == "line"]
+    found = {
+        (xs.index(float(line["x2"]) + 24), ys.index(float(line["y2"]))): line for line in lines
+    }
+    assert len(found) == len(lines) == 4 * 13
+    for (t, c), line in found.items():
+        assert float(line["x1"]) == xs[t - 1] + 24
+        assert float(line["y1"]) == ys[explanation["backpointers"][t][c]]
+
+
+def test_names_have_room(explanation: Dict[str, Any]) -> None:
+    long = copy.deepcopy(explanation)
+    long["tokens"][1] = "C" * 20
+    page = Page(trellis_page(long))
+    ends = 0.0
+    for attrs, token in zip(page.of("text", "token"), long["tokens"], strict=True):
+        half = max(48, 7.5 * len(token)) / 2  # a node, or the name
+        assert float(attrs["x"]) - half >= ends
+        ends = float(attrs["x"]) + half
+    names, drawing = (attrs for tag, attrs in page.elements if tag == "svg")
+    assert ends <= float(drawing["width"])
+    assert float(names["width"]) >= 7.5 * len("L-PERSON")
+
+
 def test_text_and_labels_are_never_markup(explanation: Dict[str, Any]) -> None:
     evil = copy.deepcopy(explanation)
     evil["text"] = f"{EVIL} {{trellis}} & x"
@@ -111,8 +178,9 @@ def test_the_page_asks_for_nothing(explanation: Dict[str, Any]) -> None:
 def test_of_a_large_trellis_the_rows_that_matter_are_drawn(
     explanation: Dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(module, "MAX_NODES", 5 * 13)
     assert "left out" not in trellis_page(explanation)
-    monkeypatch.setattr(module, "MAX_NODES", 10)
+    monkeypatch.setattr(module, "MAX_NODES", 5 * 13 - 1)
     small = copy.deepcopy(explanation)
     # Sure of its path: B-PERSON, L-PERSON, O, U-GPE, whose back-pointers lead along it.
     small["marginals"] = [[float(c == chosen) for c in range(13)] for chosen in explanation["path"]]

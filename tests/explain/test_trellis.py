@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from pipelines import TOK2VEC, make_examples, train
 from spacy_crf_ner.cli import app
-from spacy_crf_ner.explain.trellis import explain, relevant_tags, visible
+from spacy_crf_ner.explain.trellis import entities_in_words, explain, relevant_tags, visible
 
 TEXT = "Tim Cook visited Hanoi. Nothing to see here."
 runner = CliRunner()
@@ -101,7 +101,7 @@ def test_a_text_without_words_has_an_explanation(
     trained: Language, text: str, tokens: List[str]
 ) -> None:
     explanation = explain(trained, text)
-    assert explanation["tokens"] == tokens
+    assert (explanation["text"], explanation["tokens"]) == (text, tokens)
     assert explanation["path"] == [0] * len(tokens)
     assert (explanation["score"] is None) == (not tokens)
     (analysis,) = explanation["analyses"]
@@ -110,6 +110,7 @@ def test_a_text_without_words_has_an_explanation(
         "log_probability": pytest.approx(0.0, abs=1e-6),
         "entities": [],
     }
+    assert entities_in_words(analysis) == "none"
     assert relevant_tags(explanation) == [[0]] * len(tokens)
     assert [visible(token) for token in tokens] == [repr(token) for token in tokens]
 

@@ -52,6 +52,16 @@ def test_gold_stands_beside_predicted(vocab):
     assert "2 gold entities, 2 predicted, 1 of them equal" in page.text
 
 
+def test_a_label_has_one_colour_on_both_sides(vocab):
+    words = ["Tim", "saw", "Oslo"]
+    eg = example(vocab, words, [(0, 1, "PERSON"), (2, 3, "GPE")], [(2, 3, "GPE"), (0, 1, "ORG")])
+    html = comparison_page([eg], "Test")
+    found = re.findall(r'<mark style="background:(#\w{6})">\w+<span>(\w+)</span>', html)
+    colors = {label: {color for color, of in found if of == label} for _, label in found}
+    assert len(found) == 4 and {*colors} == {"PERSON", "GPE", "ORG"}
+    assert len({*map(frozenset, colors.values())}) == 3 and max(map(len, colors.values())) == 1
+
+
 def test_predicted_entities_show_their_confidence(vocab):
     add_confidence_extension()
     eg = example(vocab, ["Tim", "saw", "Oslo"], [(0, 1, "PERSON")], [(0, 1, "GPE"), (2, 3, "GPE")])
@@ -89,6 +99,15 @@ def test_what_is_predicted_where_gold_is_missing_is_no_difference(vocab):
     assert "0 gold entities, 0 predicted, 0 of them equal" in page.text
     assert "1 more predicted where gold annotation is missing" in page.text
     assert page.elements.count("mark") == 1
+
+
+def test_what_is_left_out_stands_in_its_place_in_the_text(vocab):
+    ents = [(0, 1, "GPE"), (2, 3, "GPE")]
+    eg = example(vocab, ["Hanoi", "and", "Oslo"], ents[1:], ents)
+    eg.reference.set_ents(eg.reference.ents, missing=[eg.reference[0:1]], default="outside")
+    page = Page(comparison_page([eg], "Test"))
+    assert "HanoiGPE and OsloGPE" in page.text
+    assert "1 more predicted where gold annotation is missing" in page.text
 
 
 def test_spaces_and_lines_of_a_text_stay(vocab):

@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
-from spacy_crf_ner.report.html import report_page
+from spacy_crf_ner.report.html import report_page, review_page
 from spacy_crf_ner.report.plots import DENSEST, FAVOURED, PENALISED
 
 pytest.importorskip("matplotlib")
@@ -431,13 +431,35 @@ def test_bars_lie_where_the_scores_are(page: Page) -> None:
     assert bars[1]["cx"] == "57.1"
 
 
+def test_a_bar_without_an_interval_is_the_score_alone() -> None:
+    figures = bare() | {"intervals": copy.deepcopy(FIGURES["intervals"])}
+    figures["intervals"]["per_type"]["LOC"] = {}
+    bar = next(each for each in Page(report_page(figures)).all("rect") if each["height"] == "4")
+    assert (bar["x"], bar["width"]) == ("57.1", "0.0")
+
+
+def test_intervals_and_tests_are_named_as_they_were_made() -> None:
+    figures = compared()
+    figures["intervals"] = FIGURES["intervals"] | {"level": 0.9, "resamples": 300}
+    figures["comparison"] |= {"test": "another test", "resamples": 2000}
+    page = Page(report_page(figures))
+    assert "90 % intervals by the bootstrap over documents, with 300 resamples" in words(page.text)
+    assert "p is from the another test, with 2,000 resamples." in words(page.text)
+
+
 def test_the_four_matchings_are_told(page: Page) -> None:
-    assert [row[:5] for row in cells(page.tables["Matchings"][0])] == [
-        ["Matching", "Precision", "Recall", "F1", "Correct"],
-        ["strict", "70.0", "58.3", "63.6", "7"],
-        ["exact", "80.0", "66.7", "72.7", "8"],
-        ["partial", "85.0", "70.8", "77.3", "8.5"],
-        ["type", "80.0", "66.7", "72.7", "8"],
+    rules = (
+        "boundaries and label are right",
+        "boundaries are right, with any label",
+        "it overlaps a gold entity; half a point if boundaries differ",
+        "it overlaps a gold entity of its label",
+    )
+    assert cells(page.tables["Matchings"][0]) == [
+        ["Matching", "Precision", "Recall", "F1", "Correct", "A predicted entity is right if"],
+        ["strict", "70.0", "58.3", "63.6", "7", rules[0]],
+        ["exact", "80.0", "66.7", "72.7", "8", rules[1]],
+        ["partial", "85.0", "70.8", "77.3", "8.5", rules[2]],
+        ["type", "80.0", "66.7", "72.7", "8", rules[3]],
     ]
 
 
@@ -452,6 +474,30 @@ def test_confusion_counts_are_those_of_the_figures(
     shown = [[int(cell) if cell else 0 for cell in row[1:]] for row in table[1:]]
     assert shown == counts
     assert table[-1][-1] == ""
+
+
+def test_a_confusion_is_as_dense_as_its_share_of_the_row(html: Dict[str, str]) -> None:
+    section = html["example"].partition('<section id="Confusion">')[2].partition("</section>")[0]
+    found = re.findall(r'<td(?: class="([^"]*)")? style="--density:(\d+)%">(\d+)</td>', section)
+    expected = []
+    for i, row in enumerate(FIGURES["confusion"]["counts"]):
+        for j, number in enumerate(row[: 4 - (i == 3)]):  # the last cell is empty
+            kinds = ["right"] * (i == j) + ["zero"] * (number == 0)
+            share = (number / sum(row)) ** 0.5
+            expected.append((" ".join(kinds), f"{100 * share:.0f}", str(number)))
+    assert found == expected
+
+
+def test_names_of_many_or_long_labels_stand_upright(html: Dict[str, str]) -> None:
+    long = copy.deepcopy(FIGURES)
+    long["confusion"]["labels"][0] = "L" * 11
+    kinds = [
+        each["class"]
+        for page in (html["example"], html["large"], report_page(long))
+        for each in Page(page).all("table")
+        if each["class"].startswith("matrix")
+    ]
+    assert kinds == ["matrix", "matrix upright", "matrix upright"]
 
 
 def test_errors_are_counted_by_kind(page: Page) -> None:
@@ -540,6 +586,14 @@ def test_the_speed_of_a_training_has_a_scale_of_its_own() -> None:
     assert about == ["losses: ner.", "scores: ents_f.", "speed: speed."]
 
 
+def test_a_loss_that_begins_later_has_a_column() -> None:
+    rows = copy.deepcopy(FIGURES["training"])
+    rows[2]["losses"]["tagger"] = 7.5
+    table = Page(report_page(bare() | {"training": rows})).tables["Training"][0]
+    assert cells(table)[0] == ["Step", "Epoch", "loss ner", "loss tagger", "ents_f"]
+    assert [row[3] for row in cells(table)[1:]] == ["-", "-", "7.50", "-"]
+
+
 def test_two_models_stand_side_by_side(page: Page) -> None:
     models = ["training/model-best", "training/cnn & more"]
     scores, errors = map(cells, page.tables["Comparison"])
@@ -559,6 +613,10 @@ def test_two_models_stand_side_by_side(page: Page) -> None:
 def test_only_differences_whose_interval_leaves_out_zero_are_bold(html: Dict[str, str]) -> None:
     bold = re.findall(r'<td class="significant">(\S+)', html["compared"])
     assert bold == ["+8.9", "+8.0"]
+    worse = compared()
+    worse["comparison"]["difference"]["per_type"]["PER"]["f1"]["interval"] = [-0.12, -0.01]
+    bold = re.findall(r'<td class="significant">(\S+)', report_page(worse))
+    assert bold == ["+8.9", "+8.0", "\N{MINUS SIGN}2.1"]
 
 
 def test_few_resamples_claim_no_small_p() -> None:
@@ -566,6 +624,9 @@ def test_few_resamples_claim_no_small_p() -> None:
     figures["comparison"]["resamples"] = 100
     table = Page(report_page(figures)).tables["Comparison"][0]
     assert [row[-1] for row in table[1:3]] == ["< 0.010", "0.094"]
+    figures["comparison"]["difference"]["micro"]["recall"]["p"] = 0.01  # one of 100
+    table = Page(report_page(figures)).tables["Comparison"][0]
+    assert [row[-1] for row in table[1:3]] == ["< 0.010", "0.010"]
 
 
 def test_promises_and_candidates_are_told_in_figures(page: Page) -> None:
@@ -619,6 +680,43 @@ def test_the_same_figures_give_the_same_page(html: Dict[str, str]) -> None:
 
 def test_figures_that_were_written_as_json_give_the_same_page(html: Dict[str, str]) -> None:
     assert report_page(json.loads(json.dumps(compared()))) == html["compared"]
+
+
+# Gold annotation that is probably wrong
+
+
+def finding(
+    error: Dict[str, Any], q: Optional[float], odds: float, *support: int
+) -> Dict[str, Any]:
+    counts = dict(zip(("predicted", "gold"), support))
+    return {**error, "gold_probability": q, "log_odds": odds, "support": counts}
+
+
+def test_a_review_says_how_sure_the_model_was() -> None:
+    findings = [
+        finding(ERRORS[0], 0.011, 4.25, 1234, 5),
+        finding(ERRORS[2], None, 2.0, 6, 7),
+        finding(ERRORS[3], 0.125, -1.5, 0, 1),
+    ]
+    page = Page(review_page(findings, "title", "the summary", "the method"))
+    notes = re.findall("document ([^\n]*)", page.text.replace("Gold", "\n"))
+    assert notes == [
+        "3 · log odds 4.2, P(gold) 0.011, P(prediction) 0.981, "
+        "texts like prediction : gold 1,234 : 5",
+        "0 · log odds 2.0, P(prediction) 0.512, texts like prediction : gold 6 : 7",
+        "4 · log odds -1.5, P(gold) 0.125, texts like prediction : gold 0 : 1",
+    ]
+    assert "· confidence" not in page.text
+    assert "the summary" in page.text and "the method" in page.text
+
+
+def test_findings_beyond_what_a_page_can_have_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spacy_crf_ner.report.html.MAX_ERRORS", 3)
+    page = Page(review_page([finding(each, 0.1, 1.0, 1, 1) for each in ERRORS], "", "", ""))
+    assert len(page.articles) == 3
+    assert "2 more are in findings.jsonl." in page.text
+    kinds = [each["value"] for each in page.all("option") if "value" in each]
+    assert kinds == ["spurious", "wrong boundary", "wrong type", "LOC", "ORG", "PER"]
 
 
 # Data, never markup

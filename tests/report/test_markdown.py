@@ -128,6 +128,7 @@ def test_text_and_labels_are_shown_as_they_are() -> None:
     assert set(page.tags) == {
         "h1", "h2", "p", "strong", "table", "thead", "tbody", "tr", "th", "td", "b",
     }  # fmt: skip
+    assert f"The 20 most certain of {2 * len(HOSTILE)} errors:" in markdown(figures)
     # The bold ones are ours.
     assert page.tags.count("b") == 20 and page.tags.count("strong") == 3
     cells = {cell for row in page.rows for cell in row}
@@ -168,6 +169,7 @@ def test_the_tables_show_the_figures(figures: Dict[str, Any]) -> None:
     assert ["A", "5", "0", "1"] in page.rows
     assert ["spurious", "0", "0", ""] in page.rows
     assert ["missed", "2", "100.0"] in page.rows  # errors by kind
+    assert "The 2 most certain of 2 errors:" in markdown(figures)
     assert ["missed", "-", "a (A)", "-", "a b c d", "0"] in page.rows
     assert ["0.90", "5", "100.0", "41.7"] in page.rows
     (row,) = [row for row in page.rows if row[0] == "B (F1)" and len(row) == 5]

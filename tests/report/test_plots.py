@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from spacy_crf_ner.report.plots import (
     coverage_curve,
+    largest,
     precision_recall_curve,
     reliability_diagram,
     training_curves,
@@ -96,6 +97,18 @@ def between(labels: Sequence[str]) -> Dict[str, Any]:
     return {"tags": labels, "scores": [[0.5] * C] * C, "start": [0.5] * C, "end": [None] * C}
 
 
+def axes(svg: str) -> List[str]:
+    """The names of the axes; those of the vertical ones are rotated."""
+    found = re.findall(r"rotate\(-(90|0) [^>]*>([^<]*)</text>", svg)
+    return [f"{'y' if angle == '90' else 'x'}: {text}" for angle, text in found]
+
+
+def places(svg: str) -> Dict[str, Tuple[float, float]]:
+    """Where the texts begin that name points, x and y."""
+    found = re.findall(r'text-anchor: start" x="(\S+)" y="(\S+)"[^>]*>([^<]*)</text>', svg)
+    return {text: (float(x), float(y)) for x, y, text in found}
+
+
 def curves(svg: str) -> List[NDArray[np.float64]]:
     """The points of each path that is a line and no mark or frame, (P, 2)."""
     paths = re.findall(r'<path d="([^"]*)" clip-path="[^"]*" style="fill: none', svg)
@@ -131,6 +144,14 @@ def test_bars_have_the_heights_of_the_counts() -> None:
     assert np.allclose(np.array(heights) / heights[0], [1, 0, 5 / 3, 3], atol=0.01)
 
 
+def test_bars_begin_where_their_bins_begin() -> None:
+    svg = reliability_diagram(RELIABILITY)
+    paths = re.findall(r'<path d="([^"]*)" clip-path="[^"]*" style="fill: var\(--accent\)"', svg)
+    (left, _), (right, _) = curves(svg)[0]  # of the diagonal, from 0 to 1
+    bars = (np.array([points(path)[:2, 0] for path in paths]) - left) / (right - left)
+    assert bars == pytest.approx(np.array([[i / 4, (i + 0.9) / 4] for i in range(4)]), abs=1e-3)
+
+
 def test_precision_and_recall_lie_to_scale_and_thresholds_are_marked() -> None:
     svg = precision_recall_curve(THRESHOLDS)
     curve = curves(svg)[0]
@@ -143,6 +164,51 @@ def test_thresholds_that_change_nothing_are_marked_once() -> None:
         {"threshold": each, "entities": 5, "precision": 0.7, "recall": 0.6} for each in (0.5, 0.8)
     ]
     assert [each for each in texts(precision_recall_curve(rows)) if "." in each] == ["0.5"]
+
+
+def test_names_of_thresholds_stand_at_their_points() -> None:
+    svg = precision_recall_curve(THRESHOLDS)
+    found = places(svg)
+    for name, (x, y) in zip(("0", "0.5", "0.8", "0.9"), curves(svg)[0]):
+        assert found[name] == pytest.approx((x + 5, y - 5), abs=0.1)
+    svg = coverage_curve(CURVE, {})
+    (curve,) = curves(svg)
+    for name, (x, y) in (("0.9", curve[0]), ("by label", curve[-1])):
+        assert places(svg)[name] == pytest.approx((x + 8, y + 4), abs=0.1)
+
+
+def test_axes_are_named(drawn: Dict[str, str]) -> None:
+    named = {
+        "reliability": {"x: confidence", "y: share correct", "y: entities"},
+        "precision-recall": {"x: recall, %", "y: precision, %"},
+        "losses": {"x: step", "y: loss"},
+        "scores": {"x: step", "y: score, %"},
+        "coverage": {"x: candidates per gold entity", "y: gold entities of a document, %"},
+    }
+    for name, expected in named.items():
+        found = axes(drawn[name])
+        assert expected <= {*found}, name
+        assert {each for each in found if each.startswith("y")} <= expected
+
+
+def test_the_text_of_a_plot_has_its_figures(drawn: Dict[str, str]) -> None:
+    about = {
+        name: str(ElementTree.fromstring(svg).get("aria-label")) for name, svg in drawn.items()
+    }
+    assert "confidence and share correct: 0.12: 0.25, 0.55: 0.40" in about["reliability"]
+    assert "precision and recall in percent: 0: 60.0 and 80.0, 0.5" in about["precision-recall"]
+    assert "per gold entity, coverage in percent: 0.9: 0.50 and 41.0" in about["coverage"]
+    assert "by label: 1.90 and 93.0." in about["coverage"]
+    assert "between 3 tags; 2 of 15 are forbidden" in about["transitions"]
+
+
+def test_curves_of_a_training_can_be_told_apart() -> None:
+    names = [f"loss {i}" for i in range(7, -1, -1)]
+    rows = [{"step": i, "losses": dict.fromkeys(names, 1.0)} for i in range(2)]
+    svg = training_curves(rows, "losses")
+    lines = re.findall(r'style="fill: none; ([^"]*stroke-width: 1.5[^"]*)"', svg)
+    assert len({*lines}) == 8 and lines[:8] == lines[8:]  # the legend has them in the same order
+    assert [each for each in texts(svg) if each in names] == names
 
 
 def test_coverage_lies_to_scale_over_the_promise() -> None:
@@ -196,6 +262,12 @@ def test_colours_of_transitions_say_sign_and_size() -> None:
             assert opacity == pytest.approx(255 * 0.6 * abs(score or 0) / 3.0, abs=1.5)
             if opacity:
                 assert (blue > red) == (score > 0)
+
+
+@pytest.mark.parametrize("key", ["start", "end", "scores"])
+def test_the_largest_score_may_be_anywhere(key: str) -> None:
+    row = [None, -4.5, 0.0]
+    assert largest(TRANSITIONS | {key: [row] if key == "scores" else row}) == 4.5
 
 
 def crossed(svg: str, n_cells: int) -> List[Tuple[int, int]]:
