@@ -80,6 +80,47 @@ def test_errors_are_the_first_findings(tmp_path):
     assert all(p is None for unit in units for _, p in unit.entities)
 
 
+def test_tasks_tell_the_findings_of_their_doc():
+    docs = [spacy.blank("en").make_doc(text) for text in ("Anna saw Bonn", "Bob saw Bonn")]
+    for doc in docs:
+        doc.set_ents([Span(doc, 2, 3, "PER")], default="outside")
+    place = {"text": "Bonn", "label": "LOC"}
+    found = [
+        {"doc": 1, "kind": "other type", "log_odds": 3.0, "gold_probability": 0.25,
+         "confidence": 0.75, "gold": {**place, "label": "PER"}, "predicted": place},
+        {"doc": 0, "kind": "only in gold", "log_odds": 2.0, "gold_probability": 0.125,
+         "confidence": 0.5, "gold": place, "predicted": None},
+        {"doc": 1, "kind": "not in gold", "log_odds": 1.0, "gold_probability": None,
+         "confidence": 0.875, "gold": None, "predicted": place},
+    ]  # fmt: skip
+    units = [*label_errors.Review(found, 2, dict(enumerate(docs)), 0, 0).units()]
+    assert [(unit.text, unit.score) for unit in units] == [(docs[1].text, 3.0), (docs[0].text, 2.0)]
+    assert [unit.entities for unit in units] == [[((8, 12, "PER"), None)], [((9, 13, "PER"), None)]]
+    assert [unit.source for unit in units] == [
+        {"doc": 1, "findings": [
+            "other type: gold 'Bonn' (PER, 0.250), predicted 'Bonn' (LOC, 0.750)",
+            "not in gold: gold none, predicted 'Bonn' (LOC, 0.875)",
+        ]},
+        {"doc": 0, "findings": ["only in gold: gold 'Bonn' (LOC, 0.125), predicted none"]},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("folds", [0, 2])
+def test_equal_findings_are_in_order_and_the_rest_is_counted(trained, tmp_path, monkeypatch, folds):
+    doc = trained.make_doc("Tim Cook visited Hanoi.")
+    assert [ent.text for ent in trained(doc.text).ents] == ["Tim Cook", "Hanoi"]
+    doc.set_ents([Span(doc, 3, 4, "ORG")], missing=[doc[0:2]], default="outside")
+    DocBin(docs=[doc] * 3).to_disk(tmp_path / "gold.spacy")
+    held_out = [(trained, [2]), (trained, [0, 1])]
+    monkeypatch.setattr(label_errors, "divide", lambda *arguments: [1, 1, 0])
+    monkeypatch.setattr(label_errors, "train_folds", lambda *arguments, **others: held_out)
+    monkeypatch.setattr(label_errors, "calibrate", lambda *arguments: None)
+    found = review(trained, tmp_path / "gold.spacy", folds)
+    assert len({each["log_odds"] for each in found.findings}) == 1
+    assert [each["doc"] for each in found.findings] == [0, 1, 2]
+    assert (found.docs, found.left_out) == (3, 3)
+
+
 def test_a_label_of_one_fold_is_a_finding(tmp_path):
     write_corpus(tmp_path / "gold.spacy", {3: [(0, 1, "PER"), (3, 4, "RARE")]})
     nlp = config()

@@ -85,6 +85,23 @@ def test_questions_are_the_spans_nearest_to_one_half(unsure):
         assert unit.surface == text[start:end].casefold()
 
 
+@pytest.mark.parametrize("uncertain", [0.05, 0.45])
+def test_the_surface_of_a_text_is_its_most_uncertain_span(unsure, monkeypatch, uncertain):
+    monkeypatch.setattr(ranking, "UNCERTAIN", uncertain)
+    found, _ = rank_texts(unsure, TEXTS, Options())
+    expected = []
+    for text in TEXTS:
+        by_span = {}
+        for ents, p in enumerated(unsure, text):
+            for span in ents:
+                by_span[span] = by_span.get(span, 0.0) + p
+        worst = max((min(p, 1 - p), span) for span, p in by_span.items())
+        start, end, _ = worst[1]
+        expected.append(text[start:end].casefold() if worst[0] >= uncertain else "")
+    assert [unit.surface for unit in only(found)] == expected
+    assert len({*expected}) > 2 if uncertain == 0.05 else "" in expected
+
+
 def test_random_scores_depend_on_seed_and_text_alone(unsure):
     def scores(texts, seed):
         found, _ = rank_texts(unsure, texts, Options(strategy="random", seed=seed))
@@ -276,6 +293,20 @@ def test_every_document_is_counted(model, loop, tmp_path, unit, shard_size):
     assert json.loads((tmp_path / "out" / "summary.json").read_text()) == summary
     for task in tasks + sample:
         assert TEXTS[task["meta"]["id"]] == task["text"] or task["meta"]["id"] == 90
+
+
+def test_the_progress_is_that_of_the_files(model, loop, tmp_path):
+    (tmp_path / "in").mkdir()
+    for name in "ab":
+        (tmp_path / "in" / f"{name}.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    options, settings, seen = Options(n=50, repeats=0), Settings(shard_size=7), []
+    inputs = [tmp_path / "in"]
+    suggest(model, inputs, tmp_path / "out", options, settings, on_progress=seen.append)
+    total = sum(path.stat().st_size for path in (tmp_path / "in").iterdir())
+    assert [(each.size, each.total) for each in seen] == [(total // 2, total), (total, total)]
+    assert [each.documents for each in seen] == [7, 14]
+    words = sum(len(text.split()) for text in TEXTS)
+    assert [each.words for each in seen] == [words, 2 * words]
 
 
 def test_the_division_into_shards_changes_nothing(model, loop, tmp_path):

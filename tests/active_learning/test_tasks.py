@@ -257,11 +257,37 @@ def test_prodigy_gets_the_tokens_of_spans(model, loop, tmp_path):
 def test_prodigy_shows_entities_that_overlap_as_spans(tmp_path):
     tokens = [("Bank", True), ("of", True), ("Oslo", False)]
     nested = [((0, 12, "ORG"), 0.9), ((8, 12, "GPE"), 0.8)]
-    for entities, view in ((nested, "spans_manual"), (nested[:1], "ner_manual")):
+    touching = [((0, 5, "ORG"), 0.9), ((5, 12, "GPE"), 0.8)]
+    tokens[:1] = [("Bank", False), (" ", False)]
+    for entities, view in (
+        (nested, "spans_manual"),
+        (nested[:1], "ner_manual"),
+        (touching, "ner_manual"),
+    ):
         unit = Unit("id", "Bank of Oslo", tokens, entities, 1.0, "")
         write_tasks(tmp_path, "tasks", [unit], "prodigy", ["ORG", "GPE"], False)
         (task,) = tasks_of(tmp_path, "prodigy")
         assert task["_view_id"] == view
+
+
+def test_label_studio_shows_predictions_and_their_scores(tmp_path):
+    text, ents = "Anna saw Bonn", [((0, 4, "PER"), 0.0), ((9, 13, "LOC"), None)]
+    units = [
+        Unit("one", text, [], ents, 0.75, ""),
+        Unit("two", text, [], ents[1:], 0.5, "", {}, ents[1][0]),
+    ]
+    write_tasks(tmp_path, "tasks", units, "label-studio", ["PER", "LOC"], binary=True)
+    one, two = tasks_of(tmp_path, "label-studio")
+    ((first,), (second,)) = (task["predictions"] for task in (one, two))
+    assert (first["score"], second["score"]) == (0.75, 0.5)
+    shown = [(each["value"], each.get("score", "none")) for each in first["result"]]
+    assert shown == [
+        ({"start": 0, "end": 4, "labels": ["PER"], "text": "Anna"}, 0.0),
+        ({"start": 9, "end": 13, "labels": ["LOC"], "text": "Bonn"}, "none"),
+    ]
+    assert len({each["id"] for each in first["result"]}) == 2
+    assert second["result"][0]["value"] == shown[1][0]
+    assert two["data"]["question"] == "Is 'Bonn' (highlighted) exactly a LOC?"
 
 
 @pytest.mark.parametrize("tool", ["jsonl", "prodigy"])

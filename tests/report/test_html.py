@@ -685,11 +685,9 @@ def test_figures_that_were_written_as_json_give_the_same_page(html: Dict[str, st
 # Gold annotation that is probably wrong
 
 
-def finding(
-    error: Dict[str, Any], q: Optional[float], odds: float, *support: int
-) -> Dict[str, Any]:
-    counts = dict(zip(("predicted", "gold"), support))
-    return {**error, "gold_probability": q, "log_odds": odds, "support": counts}
+def finding(found: Dict[str, Any], q: Optional[float], odds: float, *texts: int) -> Dict[str, Any]:
+    support = dict(zip(("predicted", "gold"), texts))
+    return {**found, "gold_probability": q, "log_odds": odds, "support": support}
 
 
 def test_a_review_says_how_sure_the_model_was() -> None:

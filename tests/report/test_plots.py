@@ -192,9 +192,8 @@ def test_axes_are_named(drawn: Dict[str, str]) -> None:
 
 
 def test_the_text_of_a_plot_has_its_figures(drawn: Dict[str, str]) -> None:
-    about = {
-        name: str(ElementTree.fromstring(svg).get("aria-label")) for name, svg in drawn.items()
-    }
+    trees = {name: ElementTree.fromstring(svg) for name, svg in drawn.items()}
+    about = {name: str(tree.get("aria-label")) for name, tree in trees.items()}
     assert "confidence and share correct: 0.12: 0.25, 0.55: 0.40" in about["reliability"]
     assert "precision and recall in percent: 0: 60.0 and 80.0, 0.5" in about["precision-recall"]
     assert "per gold entity, coverage in percent: 0.9: 0.50 and 41.0" in about["coverage"]
