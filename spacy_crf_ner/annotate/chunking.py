@@ -34,8 +34,8 @@ def chunk_text(
 ) -> Iterator[Chunk]:
     """Split a text into chunks of at most `max_characters`, with up to `overlap` on both sides.
 
-    Each character belongs to one chunk. A chunk ends at the last sentence end in its last quarter,
-    else at the last space there, else anywhere.
+    Each character belongs to one chunk. A chunk ends at the last sentence end that begins in its
+    last quarter, else at the last space there, else anywhere.
     """
     start = 0
     while start < len(text) or start == 0:

@@ -252,6 +252,9 @@ def test_only_the_entities_of_a_finding_change(
     expected = log_p[frozenset(changed)] - log_p[frozenset(before)]
     (found,) = label_errors._log_likelihood_ratios(ner, [eg], [each])
     assert found == pytest.approx(expected, abs=1e-3)
+    monkeypatch.setattr(label_errors, "LIMIT", 1.0)  # of what speaks against gold
+    (found,) = label_errors._log_likelihood_ratios(ner, [eg], [each])
+    assert found == pytest.approx(min(expected, 1.0), abs=1e-3)
 
 
 @pytest.mark.parametrize("tokens", [1, 10, 10_000])  # of a batch: 1, 2 or all annotations
