@@ -139,7 +139,7 @@ def _findings(
         "leak_share": leak_share,
         "longest": max(s.longest_doc for s in statistics.values()),
         "max_length": tokenizer.max_length if tokenizer else None,
-        "enough": _enough_steps(settings, statistics) if "many-steps" in counts else None,
+        "enough": _enough_steps(settings, statistics),
         **settings._asdict(),
     }
     is_error = {

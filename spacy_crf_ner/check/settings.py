@@ -25,7 +25,7 @@ class CheckSettings(NamedTuple):
     tokenizer: Tokenizer of the transformer; None without a transformer.
     spans_key: Key of the gold entities in `doc.spans`, which may overlap; doc.ents is gold if it is
         None, and for docs without this key.
-    max_steps: Steps of a training over a transformer; None if they are not known.
+    max_steps: Steps of a training of `crf_ner` over a transformer; None if they are not known.
     step_words: Words that a step learns from, about.
     long_entity: Longer entities, in tokens, are noted.
     long_doc: Longer docs, in tokens, are a risk for the memory: a batch contains whole docs.
@@ -84,7 +84,8 @@ def read_settings(path: Path, transformer: str | None = None) -> CheckSettings:
         return settings
     get_spans, training = model["get_spans"], config.get("training", {})
     batcher = training.get("batcher", {})
-    if batcher.get("@batchers") == PADDED and isinstance(batcher.get("size"), int):
+    padded = batcher.get("@batchers") == PADDED and isinstance(batcher.get("size"), int)
+    if ner and padded:  # other components may need more steps
         step_words = max(1, round(NOT_PADDING * batcher["size"]))
         settings = settings._replace(
             max_steps=training.get("max_steps") or None, step_words=step_words

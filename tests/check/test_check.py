@@ -772,6 +772,15 @@ def test_steps_that_are_not_known_are_none(
     assert read_settings(path).max_steps is None
 
 
+def test_steps_of_another_recognizer_are_not_judged(tiny_transformer: str, tmp_path: Path) -> None:
+    path = config_file(tmp_path, tiny_transformer)
+    config = spacy.util.load_config(path)
+    config["components"]["ner"] = {"factory": "ner"}
+    config.to_disk(path)
+    settings = read_settings(path)
+    assert settings.tokenizer is not None and settings.max_steps is None
+
+
 def install(folder: Path, config: Path) -> str:
     """A package of a pipeline with this config, as `spacy package` makes it; its name."""
     inner = folder / "en_sourced" / "en_sourced-1.2.0"
