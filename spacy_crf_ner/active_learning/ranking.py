@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spacy.language import Language
@@ -26,6 +27,7 @@ from ..docbin import copy_norms
 from ..input_error import InputError
 from ..pipeline.interval_scheduling import Candidate
 from ..pipeline.lookup import only_before, recognizer, require_recognizer
+from ..tags import SpanOffsets
 from .selection import Selection, Unit, random_key
 
 if TYPE_CHECKING:
@@ -211,10 +213,26 @@ def _require_length(nlp: Language, text: str) -> None:
         raise ValueError(f"{expected}, got {len(text):,}. Ask for sentences")
 
 
+def _require_whole_tokens(tokens: Sequence[tuple[str, bool]], spans: Iterable[SpanOffsets]) -> None:
+    """Raise ValueError for a span that ends within a token.
+
+    The end of a span across a cut is in the next part, whose tokens may differ.
+    """
+    lengths = [(len(word), len(word) + space) for word, space in tokens]
+    at = accumulate((length for _, length in lengths), initial=0)
+    ends = {first + word for first, (word, _) in zip(at, lengths)}
+    for first, last, _ in spans:
+        if last not in ends:
+            raise ValueError(
+                f"expected an entity of whole tokens at a cut of the text, got characters {first} "
+                f"to {last}"
+            )
+
+
 def _units(text: str, start: int, parts: Iterable[Part], options: Options) -> Iterator[Unit]:
     """Make the units of a piece of a document, which begins at a character of it.
 
-    Raises ValueError if it was cut within a token.
+    Raises ValueError if it was cut within a token, and for an entity that ends within one.
     """
     found: list[_Measured] = [part.result for part in parts]
     tokens = [token for each in found for token in each.tokens]
@@ -226,6 +244,7 @@ def _units(text: str, start: int, parts: Iterable[Part], options: Options) -> It
     candidates = sorted(each for part in found for each in part.candidates)
     if not any(word.strip() for word, _ in tokens):
         return
+    _require_whole_tokens(tokens, [span for span, _ in (*entities, *candidates)])
     if options.unit == "spans":
         for span, p in candidates:
             if UNCERTAIN <= p <= 1 - UNCERTAIN:

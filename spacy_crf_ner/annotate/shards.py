@@ -99,7 +99,7 @@ def annotate_shard(
     if docs or not settings.keep_text:
         for row in rows:
             del row[column]
-        if schema is not None:
+        if schema is not None and column in schema.names:
             schema = schema.remove(schema.get_field_index(column))
     contents = [each.doc for _, each in annotated if each.doc is not None]
     content, unwritten = WRITERS[settings.format](rows, contents, schema)

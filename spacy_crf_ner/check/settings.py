@@ -8,10 +8,10 @@ from spacy.tokens import Doc, Span
 from spacy.util import get_model_meta, get_package_path, is_package, load_config, registry
 
 from ..input_error import InputError
+from ..pipeline.annotation import SPANS_KEY
 from ..pipeline.lookup import FACTORY
 from .wordpieces import TransformerTokenizer, load_tokenizer
 
-SPANS_KEY = "sc"  # of overlapping entities, as in spaCy's span categorizer
 PADDED, NOT_PADDING = "spacy.batch_by_padded.v1", 0.77  # the share of words in batches of sentences
 
 

@@ -51,7 +51,8 @@ def print_conversion_log(log: data.ConversionLog) -> None:
         typer.echo(f"{event.capitalize()}: {problem} {number}")
     for message in log.messages:
         typer.echo(f"  {message}")
-    if sum(log.counts.values()) > len(log.messages) == data.MAX_MESSAGES:
+    mistakes = sum(n for kind, n in log.counts.items() if not kind.startswith("skipped."))
+    if mistakes > len(log.messages):
         typer.echo("  ...")
 
 

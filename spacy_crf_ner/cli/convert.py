@@ -69,10 +69,9 @@ def convert(
         Path | None,
         typer.Option(
             exists=True,
-            dir_okay=False,
             metavar="CORPUS",
-            help="Merge INPUT, as answers of annotators, into the documents of this .spacy file "
-            "with the same text, and write the result to OUTPUT, a new file.",
+            help="Merge INPUT, as answers of annotators, into the documents with the same text of "
+            "this .spacy file, or folder of them, and write the result to OUTPUT, a new file.",
         ),
     ] = None,
     split: Annotated[

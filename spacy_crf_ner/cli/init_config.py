@@ -49,7 +49,7 @@ def init_config(
     --optimize accuracy  4000 steps, not 1000, and
       --cnn                width 256, not 96; depth 8, not 4; 10000 rows, not 2000;
                            LSTM of width 200, not 100
-      --char               all widths twice as large, including the LSTM;
+      --char               words, characters, shapes and the LSTM twice as wide;
                            10000 rows for words, not 5000
     --vectors            static vectors are used too
     --overlapping        entities in doc.spans["sc"], not doc.ents; spaCy chooses the

@@ -219,8 +219,8 @@ def write_jsonl(
         temporary.open("w", encoding="utf-8", newline="\n") as file,
     ):
         for number, doc in enumerate(docs, 1):
+            record = _record(doc, nlp, spans_key)
             try:
-                record = _record(doc, nlp, spans_key)
                 line = json.dumps(record, ensure_ascii=False, allow_nan=False)
             except (TypeError, ValueError, RecursionError) as problem:
                 where, fix = f"{path}, line {number}", f"Change doc.user_data[{META!r}]"

@@ -40,7 +40,7 @@ def calibrate(
     name: The component in the pipeline; None for the only one.
     f_beta: If not None, also switch `decode` to "f_score", and find the `span_threshold` with the
         best F-score, in which recall weighs beta times as much as precision.
-    promises: What to promise about new documents; None for nothing.
+    promises: What to promise about new documents, in place of earlier promises; None for nothing.
 
     Returns the "temperature", the "platt_slope" and "platt_intercept"; the "span_threshold", None
     if it was not asked for; the `reliability`, with "precision", "recall" and "f_beta", "before"
@@ -68,6 +68,8 @@ def calibrate(
     with restored_on_error(pipe):
         fitted = _fit(pipe, read, f_beta)
         rows = promise(nlp, name, held_out, promises) if promises else []
+    if not promises:
+        pipe.cfg["guarantees"] = {}  # earlier ones were given before this calibration
     return {**fitted, "guarantees": rows}
 
 
@@ -124,7 +126,7 @@ def reliability(docs: Iterable[DocEntities]) -> dict[str, Any]:
     bin_of = (np.ceil(p * BINS).astype(np.int64) - 1).clip(0, BINS - 1)
     inside = [bin_of == i for i in range(BINS)]
     bins: list[dict[str, Any]] = [
-        {"count": int(i.sum()), "confidence": _mean(p[i]), "correct": _mean(correct[i])}
+        {"count": int(i.sum()), "confidence": mean(p[i]), "correct": mean(correct[i])}
         for i in inside
     ]
     gaps = [b["count"] * abs(b["confidence"] - b["correct"]) for b in bins if b["count"]]
@@ -135,7 +137,7 @@ def reliability(docs: Iterable[DocEntities]) -> dict[str, Any]:
         "left_out": left_out,
         "ece": sum(gaps) / len(p) if len(p) else None,
         "ece_by_chance": sum(noise) / len(p) if len(p) else None,
-        "brier": _mean((p - correct) ** 2),
+        "brier": mean((p - correct) ** 2),
         "bins": bins,
     }
 
@@ -157,7 +159,7 @@ def precision_at(
     for threshold in thresholds:
         kept = correct[p >= threshold]
         recall = int(kept.sum()) / gold if gold else None
-        row = {"entities": len(kept), "precision": _mean(kept), "recall": recall}
+        row = {"entities": len(kept), "precision": mean(kept), "recall": recall}
         rows.append({"threshold": threshold, **row})
     return rows
 
@@ -189,5 +191,6 @@ def _confidences(
     return table[:, 0], table[:, 1].astype(bool)
 
 
-def _mean(values: NDArray[Any]) -> float | None:
-    return float(values.mean()) if len(values) else None
+def mean(values: Sequence[Any] | NDArray[Any]) -> float | None:
+    """Return the mean of numbers; None if there are none."""
+    return float(np.mean(values)) if len(values) else None

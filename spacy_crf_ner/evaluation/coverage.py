@@ -13,6 +13,7 @@ from spacy.training import Example
 from ..input_error import InputError
 from ..pipeline.label_sets import is_complete
 from ..pipeline.lookup import recognizer, recognizers, require_own_key, sets_entities_alone
+from .calibration import mean
 from .guarantees import guarantees
 from .matching import DocEntities, entity
 
@@ -66,10 +67,10 @@ def coverage(
     ]
     covered = [_candidates(doc, gold, key) for doc, gold in complete]
     labels = [np.array([ent.label for ent in gold.gold]) for _, gold in complete]
-    found: dict[str, Any] = {"recall": _mean([np.mean(p > 0) for p, _ in covered if len(p)])}
+    found: dict[str, Any] = {"recall": mean([np.mean(p > 0) for p, _ in covered if len(p)])}
     if promises.get("recall", {}).get("by_label"):
         found["recall"] = {
-            label: _mean(
+            label: mean(
                 [np.mean(p[of == label] > 0) for (p, _), of in zip(covered, labels) if label in of]
             )
             for label in pipe.labels
@@ -83,7 +84,7 @@ def coverage(
         for _, doc in complete
     ]
     is_alone = recognizers(nlp) == [name]  # preset entities of another one have confidences too
-    found["precision"] = _mean([np.mean(of_doc) for of_doc in added if of_doc and is_alone])
+    found["precision"] = mean([np.mean(of_doc) for of_doc in added if of_doc and is_alone])
     if "analyses" in promises:
         found["analyses"] = _analyses_found(nlp, name, complete)
     return {
@@ -114,7 +115,7 @@ def _curve(pipe: "CRFEntityRecognizer", covered: Sequence[Scores]) -> list[dict[
     return [
         {
             "threshold": name,
-            "coverage": _mean([np.mean((p >= level) & (p > 0)) for p, _ in covered if len(p)]),
+            "coverage": mean([np.mean((p >= level) & (p > 0)) for p, _ in covered if len(p)]),
             "per_entity": float((scores >= level).sum() / entities),
         }
         for name, level in lowest
@@ -132,7 +133,7 @@ def _analyses_found(
     for doc in bare.values():
         doc.set_ents([], default="missing")
     sets = dict(zip(bare, recognizer(nlp, name).analysis_sets(bare.values())))
-    return _mean(
+    return mean(
         [
             any({*map(entity, each.ents)} == {*gold.gold} for each in sets.get(i, ()))
             for i, (_, gold) in enumerate(complete)
@@ -146,7 +147,3 @@ def _candidates(doc: Doc, gold: DocEntities, key: str | None) -> Scores:
     scores = np.array(group.attrs["scores"] if group else [], dtype=np.float64)
     of_span = {entity(span): p for span, p in zip(group, scores)}
     return np.array([of_span.get(ent, 0.0) for ent in gold.gold]), scores
-
-
-def _mean(values: Sequence[Any]) -> float | None:
-    return float(np.mean(values)) if values else None

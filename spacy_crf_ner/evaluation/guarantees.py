@@ -59,8 +59,8 @@ def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:
     if changed:
         raise InputError(
             f"[{name}] guarantees: expected the pipeline for which {', '.join(stored)} were "
-            f"promised, got other {', '.join(dict.fromkeys(changed))}. Calibrate it again: "
-            "spacy-crf-ner calibrate."
+            f"promised, got other {', '.join(dict.fromkeys(changed))}. Calibrate it again, "
+            "with the same promises: spacy-crf-ner calibrate."
         )
     for given in stored.values():
         del given["settings"]

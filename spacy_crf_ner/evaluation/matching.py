@@ -159,7 +159,7 @@ def _collect(i: int, predicted: Doc, gold: Doc, key: str | None) -> DocEntities:
 
 def _predicted(doc: Doc, key: str | None) -> list[Entity]:
     # Only crf_ner registers the extension.
-    has_confidence = Span.has_extension("confidence")
+    has_confidence = Span.has_extension(CONFIDENCE)
     ents = [entity(ent, ent._.confidence if has_confidence else None) for ent in doc.ents]
     if key is None or key not in doc.spans:
         return ents if key is None else []

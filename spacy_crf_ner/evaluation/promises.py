@@ -18,6 +18,7 @@ from spacy.language import Language
 from spacy.training import Example
 
 from ..input_error import InputError
+from ..pipeline.annotation import SPANS_KEY
 from ..pipeline.gold import gold_tags
 from ..pipeline.label_sets import annotated_labels, is_complete
 from ..pipeline.lookup import recognizer, require_own_key
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Row = dict[str, Any]
 
-SPANS_KEY = "sc"  # the key of candidates, unless one is set
 # The lowest thresholds on posteriors: there may be their reciprocal of candidates at a token, and
 # of analyses.
 LOWEST = {"recall": 1e-5, "precision": 0.0, "analyses": 1e-3}

@@ -1,7 +1,8 @@
 """Mixed precision training of the torch modules that thinc's shims hold.
 
-This package uses three private attributes of thinc's PyTorchShim: `_mixed_precision` here, `_model`
-and `_grad_scaler` here and in precision.py, and `_grad_scaler` in training/distributed/sync.py.
+This package uses three private attributes of thinc's PyTorchShim: `_mixed_precision` here and in
+precision.py, `_model` also in transformer/shim.py, and `_grad_scaler` here, in precision.py and in
+training/distributed/sync.py, with its `_found_inf`.
 """
 
 from collections.abc import Callable, Iterator

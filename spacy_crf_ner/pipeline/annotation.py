@@ -11,6 +11,9 @@ from ..tags import SpanOffsets
 from .spacy_internals import delete_extension, write_extension
 
 CONFIDENCE = "confidence"  # the name of the extension attribute
+# The key of overlapping entities and of candidates, as in spaCy's span categorizer, unless one is
+# set.
+SPANS_KEY = "sc"
 
 
 class Prediction(NamedTuple):

@@ -13,6 +13,7 @@ from spacy.tokens import Doc, Span
 from ..input_error import InputError
 from ..ml.potentials import Potentials
 from ..tags import TAG_OUTSIDE, TagScheme
+from .annotation import SPANS_KEY
 from .flat import FlatChain
 from .interval_scheduling import Candidate
 from .listeners import require_features
@@ -109,7 +110,7 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
     @property
     def entities_key(self) -> str | None:
         """The key of overlapping entities in `doc.spans`; None if they do not overlap."""
-        return (self.spans_key or "sc") if self.entities == "overlapping" else None
+        return (self.spans_key or SPANS_KEY) if self.entities == "overlapping" else None
 
     @property
     def platt_scaling(self) -> PlattScaling:

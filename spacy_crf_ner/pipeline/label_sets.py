@@ -5,7 +5,7 @@ annotated. So it is stored with the doc, aligned with other tokens, and kept by 
 it, all labels are annotated. Elsewhere, a token that gold says is outside may be in an entity.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,19 +37,25 @@ def mark_annotated_labels(doc: Doc, labels: Iterable[str], key: str | None = Non
             f"{where}: expected some of its annotated labels {sorted(before)}, got {labels}. "
             "Leave out the others, or convert the corpus again."
         )
+    for ent in gold_entities(doc, key):
+        _require_label(ent, labels)
     doc.spans[KEY] = [Span(doc, 0, len(doc), label) for label in labels]
-    require_annotated(doc, gold_entities(doc, key))
 
 
 def require_annotated(doc: Doc, ents: Iterable[Span]) -> None:
     """Raise InputError for an entity of a label that a gold doc does not annotate."""
     labels = annotated_labels(doc)
-    for ent in ents:
-        if labels is not None and ent.label_ not in labels:
-            raise InputError(
-                f"entity {ent.text[:60]!r} in the doc {doc.text[:60]!r}: expected one of the "
-                f"annotated labels {[*labels]}, got {ent.label_!r}. Add the label to them."
-            )
+    if labels is not None:
+        for ent in ents:
+            _require_label(ent, labels)
+
+
+def _require_label(ent: Span, labels: Collection[str]) -> None:
+    if ent.label_ not in labels:
+        raise InputError(
+            f"entity {ent.text[:60]!r} in the doc {ent.doc.text[:60]!r}: expected one of the "
+            f"annotated labels {[*labels]}, got {ent.label_!r}. Add the label to them."
+        )
 
 
 def annotated_labels(doc: Doc) -> set[str] | None:

@@ -47,7 +47,7 @@ ACCURACY: dict[str, Settings] = {
         "components.ner.model.tok2vec.embed_size": 10000,
         "components.ner.model.hidden_width": 200,
     },
-    # Twice all widths, and twice the rows of words.
+    # Twice the widths, except that of affixes, and twice the rows of words.
     "char": {
         "components.ner.model.tok2vec.*.words.char_width": 100,
         "components.ner.model.tok2vec.*.words.char_embed": 60,

@@ -60,24 +60,32 @@ def search_space(config: Config) -> dict[str, Any]:
 
     These are the learning rate, the rates of groups of parameters, dropout, and whether the
     `crf_ner` components have a recurrent encoder.
+
+    Raises InputError for a config that has none of them.
     """
     space: dict[str, Any] = {}
     values = config.interpolate()
-    optimizer = values["training"].get("optimizer") or {}
     groups = [
-        f"training.optimizer.groups.{name}.learn_rate" for name in optimizer.get("groups") or {}
+        f"training.optimizer.groups.{name}.learn_rate"
+        for name in present(values, "training.optimizer.groups") or {}
     ]
     for name in (RATE, f"{RATE}.initial_rate", *groups):
         rate = present(values, name)
         if isinstance(rate, float | int) and rate > 0:
             space[name] = {"low": rate / RANGE, "high": rate * RANGE, "log": True}
     space["training.dropout"] = {"low": 0.0, "high": 0.5}
-    for name, component in values["components"].items():
+    for name, component in values.get("components", {}).items():
         if component.get("factory") == FACTORY:
             rnn = present(values, f"components.{name}.model.rnn")
             if isinstance(rnn, str):
                 space[f"components.{name}.model.rnn"] = [*dict.fromkeys((rnn, "lstm", "none"))]
-    return {name: space[name] for name in space if is_given(config, name)}
+    space = {name: space[name] for name in space if is_given(config, name)}
+    if not space:
+        raise InputError(
+            "config: expected a setting to search, such as training.dropout, got none. Fill it: "
+            "python -m spacy init fill-config."
+        )
+    return space
 
 
 def tune(

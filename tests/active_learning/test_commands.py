@@ -107,6 +107,18 @@ def test_merging_into_a_missing_corpus_names_the_option(tmp_path):
     assert not (tmp_path / "new.spacy").exists()
 
 
+def test_answers_are_merged_into_a_folder_of_files(corpus, tmp_path):
+    folder = tmp_path / "train.spacy"  # as `convert` writes a large corpus
+    folder.mkdir()
+    corpus.rename(folder / "00000.spacy")
+    (tmp_path / "answers.jsonl").write_text('{"text": "Hanoi", "spans": []}')
+    new = tmp_path / "new.spacy"
+    result = run("convert", tmp_path / "answers.jsonl", new, "--merge", folder)
+    assert result.exit_code == 0, result.output
+    texts = [doc.text for doc in DocBin().from_disk(new).get_docs(spacy.blank("en").vocab)]
+    assert texts == [f"Tim Cook visited Hanoi {SCRIPT}", "Hanoi"]
+
+
 def test_suggest_refuses_an_unknown_strategy(pipeline, tmp_path):
     result = run("suggest", pipeline, tmp_path, tmp_path / "out", "--strategy", "margin")
     assert result.exit_code == 1 and "entropy, errors, random" in result.output

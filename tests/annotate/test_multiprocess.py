@@ -394,6 +394,17 @@ def test_texts_may_be_left_out(model, format, tmp_path) -> None:
     assert [*columns] == ["id", "entities"]
 
 
+def test_a_later_table_without_texts_is_counted_where_texts_are_left_out(model, tmp_path) -> None:
+    pd.DataFrame({"id": ["1"], "text": ["Hanoi"]}).to_parquet(tmp_path / "a.parquet")
+    pd.DataFrame({"id": ["2"], "body": ["Oslo"]}).to_parquet(tmp_path / "b.parquet")
+    paths = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    settings = Settings(format="parquet", keep_text=False)
+    annotate(model, paths, tmp_path / "out", settings, workers=1)
+    assert [row for shard in shards(tmp_path / "out") for row in _entities_of(shard)]
+    (error,) = read_lines(tmp_path / "out" / "errors.jsonl")
+    assert error["id"] == "2" and "expected a column 'text'" in error["reason"]
+
+
 def test_a_table_without_ids_gets_them(model, tmp_path) -> None:
     path = tmp_path / "a.parquet"
     pd.DataFrame({"text": ["Hanoi", "Oslo"], "n": [1, 2]}).to_parquet(path)

@@ -650,6 +650,15 @@ def convert(*arguments: Any) -> str:
     return " ".join(result.output.replace("│", " ").split())
 
 
+@pytest.mark.parametrize("mistakes", [20, 21])
+def test_the_command_says_whether_all_mistakes_are_shown(tmp_path: Path, mistakes: int) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text("# a comment\na B-PER\n\n" + "b X\n\n" * mistakes)
+    lines = convert(path, tmp_path / "out.spacy", "--repair", "--format", "conll").split()
+    assert f"Rejected: tag {mistakes}" in " ".join(lines) and "comment 1" in " ".join(lines)
+    assert ("..." in lines) == (mistakes > 20)
+
+
 def test_the_command_says_what_became_of_the_corpus(tmp_path: Path) -> None:
     path = tmp_path / "a.conll"
     path.write_text("# a comment\na B-[red]\n\nb L-[red]\n\nc O\nd X\n")

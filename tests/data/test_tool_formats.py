@@ -742,6 +742,18 @@ def test_metadata_that_is_not_of_json_is_an_error(tmp_path: Path, nlp: Language)
     assert not path.exists()
 
 
+def test_an_error_of_the_tokenizer_is_not_one_of_metadata(tmp_path: Path, nlp: Language) -> None:
+    doc = nlp("Hanoi")
+
+    def fails(text: str) -> Doc:
+        raise ValueError("the tokenizer fails")
+
+    other = spacy.blank("en")
+    other.tokenizer = fails
+    with pytest.raises(ValueError, match="the tokenizer fails"):
+        write_jsonl([doc], tmp_path / "a.jsonl", other)
+
+
 # doccano
 
 

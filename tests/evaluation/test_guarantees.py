@@ -521,6 +521,14 @@ def test_a_failed_promise_changes_nothing(nlp: Language) -> None:
     assert guarantees(nlp) == given
 
 
+def test_a_calibration_without_promises_drops_earlier_ones(nlp: Language) -> None:
+    examples = drawn(nlp, 100, 10)
+    calibrate(nlp, examples, promises=Promises(recall=0.9))
+    assert [*guarantees(nlp)] == ["recall"]
+    calibrate(nlp, drawn(nlp, 50, 12))
+    assert guarantees(nlp) == {}
+
+
 def test_another_component_may_not_write_the_candidates(nlp: Language) -> None:
     nlp.add_pipe("span_ruler", config={"spans_key": "sc"})
     with pytest.raises(InputError, match="expected a key of its own, got 'sc', which 'span_ruler'"):

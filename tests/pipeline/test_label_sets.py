@@ -344,6 +344,13 @@ def test_an_augmenter_may_make_several_docs_of_one(paths: List[str]) -> None:
     assert found.count({"PER"}) == found.count({"LOC"}) == 200 == len(found) / 2
 
 
+def test_a_doc_that_cannot_be_marked_stays_as_it_is() -> None:
+    doc = make_examples(spacy.blank("en"), [("Anna saw Bonn", [(0, 4, "PER")])])[0].reference
+    with pytest.raises(InputError, match=r"annotated labels \['LOC'\], got 'PER'"):
+        mark_annotated_labels(doc, ["LOC"])
+    assert annotated_labels(doc) is None
+
+
 def test_augmenters_keep_the_labels_of_overlapping_entities(tmp_path: Any) -> None:
     """The labels say nothing about `doc.ents`."""
     nlp = spacy.blank("en")

@@ -74,6 +74,13 @@ def test_the_space_has_the_settings_of_the_config_in_it(name: str) -> None:
     assert not any("no_decay" in setting for setting in space)
 
 
+def test_a_config_in_which_there_is_nothing_to_search(tmp_path: Path) -> None:
+    part = Config().from_str('[components]\n\n[components.ner]\nfactory = "crf_ner"\n')
+    for config in (part, Config().from_str("[training]\nmax_steps = 1\n")):
+        with pytest.raises(InputError, match=r"training\.dropout.*spacy init fill-config"):
+            search_space(config)
+
+
 def test_the_first_trial_is_the_config_itself(
     config: Config, imitated: list[dict[str, Any]], tmp_path: Path
 ) -> None:
