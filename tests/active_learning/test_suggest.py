@@ -15,8 +15,9 @@ from spacy.tokens import DocBin, Span
 
 from overlapping import make_overlapping
 from spacy_crf_ner.active_learning import Options, ranking, suggest, suggestion
-from spacy_crf_ner.active_learning.exclusion import annotated_ids
+from spacy_crf_ner.active_learning.exclusion import annotated_ids, is_excluded
 from spacy_crf_ner.active_learning.ranking import identify, rank_texts
+from spacy_crf_ner.active_learning.selection import Unit
 from spacy_crf_ner.annotate import Settings, WorkerError
 from spacy_crf_ner.annotate.inputs import find_sources
 from spacy_crf_ner.annotate.readers import READERS
@@ -69,17 +70,21 @@ def test_the_ranking_is_that_of_the_enumeration(unsure, strategy):
     assert [unit.text for unit in selection.ranked] == [text for _, text in best_first]
 
 
-def test_questions_are_the_spans_nearest_to_one_half(unsure):
-    found, _ = rank_texts(unsure, TEXTS, Options(unit="spans"))
+@pytest.mark.parametrize("temperature", [1.0, 0.1])
+def test_questions_are_the_spans_nearest_to_one_half(unsure, temperature):
+    nlp = spacy.blank("en").from_config(unsure.config).from_bytes(unsure.to_bytes())
+    nlp.get_pipe("crf_ner").temperature = temperature
+    found, _ = rank_texts(nlp, TEXTS, Options(unit="spans"))
     asked = {(unit.text, unit.question): unit for unit in only(found)}
-    expected = {}
+    expected, highest = {}, 0.0
     for text in TEXTS:
-        analyses = enumerated(unsure, text)
+        analyses = enumerated(nlp, text)
         for span in {span for ents, _ in analyses for span in ents}:
             p = math.fsum(q for ents, q in analyses if span in ents)
+            highest = max(highest, p)
             if 0.05 <= p <= 0.95:
                 expected[text, span] = 0.5 - abs(p - 0.5)
-    assert expected
+    assert expected and (highest > 0.95 or temperature == 1.0)  # of certain spans, none is asked
     assert {key: unit.score for key, unit in asked.items()} == pytest.approx(expected, abs=1e-5)
     for (text, (start, end, _)), unit in asked.items():
         assert unit.surface == text[start:end].casefold()
@@ -123,6 +128,17 @@ def test_sentences_are_ranked_alone_and_know_their_place(unsure):
     assert same == units
     alone, _ = rank_texts(unsure, [unit.text for unit in units], Options())
     assert [unit.score for unit in units] == pytest.approx([u.score for u in only(alone)], abs=1e-5)
+
+
+@pytest.mark.parametrize("starts", [{0}, {0, 1}, {0, 2, 5}])
+def test_sentences_of_docs_are_those_of_their_text(unsure, starts):
+    """Another component may have marked others."""
+    text = "Anna saw Bonn. It came!"
+    doc = unsure.make_doc(text)
+    for token in doc:
+        token.is_sent_start = token.i in starts
+    (units,), _ = rank_texts(unsure, [doc.to_bytes()], Options(unit="sentences"))
+    assert [unit.text for unit in units] == ["Anna saw Bonn.", "It came!"]
 
 
 def test_tokens_of_docs_are_kept_and_annotation_is_not_needed(unsure):
@@ -207,6 +223,29 @@ def test_an_entity_that_ends_within_a_token_of_the_next_part_is_an_error(unsure,
     expected = "ValueError: expected an entity of whole tokens at a cut of the text, got characters"
     assert documents[0].error.startswith(f"{expected} 1995 to ")
     assert not found[0] and found[1] and documents[1].error is None
+
+
+def test_sentences_of_a_text_in_chunks_know_their_place(unsure, monkeypatch):
+    text = " ".join(f"Anna saw Bonn {n}. It came." for n in range(40))
+    (whole,), _ = rank_texts(unsure, [text], Options(unit="sentences"))
+    monkeypatch.setattr(ranking, "MAX_CHARACTERS", 200)
+    (units,), _ = rank_texts(unsure, [text], Options(unit="sentences"))
+    assert [(u.text, u.source) for u in units] == [(u.text, u.source) for u in whole]
+    assert [u.source["offset"] for u in units[::2]] == [text.index(u.text) for u in units[::2]]
+    (asked,), _ = rank_texts(unsure, [text], Options(unit="spans"))
+    assert {u.source["offset"] for u in asked} <= {u.source["offset"] for u in units}
+    assert len({u.source["offset"] for u in asked}) > 1
+
+
+@pytest.mark.parametrize("bad", ["poison.", f"Anna {'x' * 7000} came."])
+@pytest.mark.parametrize("text", ["{} It came.", "It came. {}"])
+def test_of_a_text_with_an_error_there_is_no_sentence(unsure, bad, text):
+    nlp = spacy.blank("en").from_config(unsure.config).from_bytes(unsure.to_bytes())
+    nlp.add_pipe("fails_at_suggest", first=True)
+    options, settings = Options(unit="sentences"), Settings(max_characters=2000)
+    found, documents = rank_texts(nlp, [text.format(bad), "It came. Bonn."], options, settings)
+    assert [len(units) for units in found] == [0, 2]
+    assert documents[0].error and documents[1].error is None
 
 
 def test_empty_texts_are_no_units(unsure):
@@ -441,6 +480,31 @@ def test_an_empty_group_is_annotation_under_the_key_of_the_component(tmp_path):
     assert {*annotated_ids(tmp_path / "known.spacy", "docs", nlp)} == {identify("It came")}
 
 
+def test_a_corpus_answers_what_the_component_asks(tmp_path):
+    nlp = spacy.blank("en")
+    for name in ("a", "b"):
+        nlp.add_pipe("crf_ner", name, config={"entities": "overlapping", "spans_key": name})
+    docs = [nlp.make_doc("It came"), nlp.make_doc("Bonn")]
+    docs[0].spans["a"], docs[1].spans["b"] = [], []
+    DocBin(docs=docs).to_disk(tmp_path / "known.spacy")
+    for name, text in (("a", "It came"), ("b", "Bonn")):
+        found = {*annotated_ids(tmp_path / "known.spacy", "docs", nlp, name)}
+        assert found == {identify(text)}
+
+
+def test_which_ids_a_corpus_has(model, unsure, tmp_path):
+    whole, partial, denied = (unsure.make_doc("It came. Anna saw Bonn") for _ in range(3))
+    whole.set_ents([], default="outside")
+    partial.set_ents([], outside=[partial[:1]], default="missing")
+    partial.spans["sc"] = [partial[3:4]]
+    denied.spans[INCORRECT] = [denied.char_span(9, 13, "PER")]
+    assert known_ids(model, tmp_path, [whole], "docs") == {identify(whole.text)}
+    assert not known_ids(model, tmp_path, [partial], "docs")
+    found = known_ids(model, tmp_path, [denied], "spans")
+    assert {identify("Anna saw Bonn", (0, 4, "PER")), identify(whole.text, (9, 13, "PER"))} <= found
+    assert identify("Anna saw Bonn", (9, 13, "PER")) not in found
+
+
 def test_sentences_of_a_corpus_are_those_of_the_tokenizer(model, unsure, loop, tmp_path):
     text = "Mr. Smith saw Bonn e.g. now. It came."
     whole = spacy.blank("xx").make_doc(text)
@@ -448,6 +512,16 @@ def test_sentences_of_a_corpus_are_those_of_the_tokenizer(model, unsure, loop, t
     whole.set_ents([], default="outside")
     pool, left = asked_again(model, tmp_path, [whole], [text], "sentences")
     assert pool == {("Mr. Smith saw Bonn e.g. now.",), ("It came.",)} and not left
+
+
+def test_sentences_of_a_doc_with_other_tokens_are_not_asked_again(model, unsure, tmp_path):
+    """A pool of Docs is divided by their own tokens."""
+    doc = spacy.blank("xx").make_doc("Mr. Smith saw Bonn. It came.")
+    (units,), _ = rank_texts(unsure, [doc.to_bytes()], Options(unit="sentences"))
+    assert [unit.text for unit in units] == ["Mr.", "Smith saw Bonn.", "It came."]
+    doc.set_ents([], default="outside")
+    known = known_ids(model, tmp_path, [doc], "sentences")
+    assert all(is_excluded(unit, known) for unit in units)
 
 
 def test_an_answered_question_is_not_asked_again(model, unsure, loop, tmp_path):
@@ -464,6 +538,27 @@ def test_an_answered_question_is_not_asked_again(model, unsure, loop, tmp_path):
     assert of_text == {(text, *at, label) for at in ((0, 4), (5, 6), (7, 11)) for label in LABELS}
     assert left - of_text == {q for q in questions if q[0] == "Anna saw Bonn"}
     assert left & of_text == {(text, 0, 4, "LOC")}
+
+
+@pytest.mark.parametrize(
+    "question, excluded",
+    [
+        ((9, 13, "PER"), True),
+        ((5, 13, "LOC"), True),
+        ((0, 13, "PER"), True),
+        ((0, 8, "LOC"), False),
+        ((5, 8, "LOC"), False),
+    ],
+)
+def test_a_span_with_an_annotated_token_is_not_asked_about(
+    model, unsure, tmp_path, question, excluded
+):
+    """Wherever the token is in it: entities do not overlap."""
+    doc = unsure.make_doc("Anna saw Bonn")
+    doc.set_ents([doc.char_span(9, 13, "LOC")], default="missing")
+    known = known_ids(model, tmp_path, [doc], "spans")
+    unit = Unit(identify(doc.text, question), doc.text, [], [], 0.0, "", {}, question)
+    assert is_excluded(unit, known) == excluded
 
 
 def test_a_text_annotated_for_some_labels_is_asked_about_the_others(model, unsure, loop, tmp_path):

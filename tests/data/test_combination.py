@@ -231,6 +231,55 @@ def test_what_else_the_first_source_says_is_kept(tmp_path: Path, nlp: Language) 
     assert counts[str(paths[1])]["doc.spans, not used"] == 1
 
 
+def test_ids_are_of_the_first_source_that_has_them(tmp_path: Path, nlp: Language) -> None:
+    sources = []
+    for kb_id in ("", "Q1", "Q2"):
+        doc = nlp("Anna came")
+        doc.set_ents([Span(doc, 0, 1, "PER", kb_id=kb_id)])
+        doc.spans["sc"] = [doc[:1]]
+        sources.append([doc])
+    (doc,) = combine(nlp, tmp_path, *sources)
+    assert [(ent.text, ent.kb_id_) for ent in doc.ents] == [("Anna", "Q1")]
+    assert not doc.spans
+
+
+@pytest.mark.parametrize("start, end", [(0, 3), (4, 8)])
+def test_an_entity_within_a_token_of_the_first_source_is_not_joined(
+    start: int, end: int, tmp_path: Path, nlp: Language
+) -> None:
+    whole = annotate(Doc(nlp.vocab, ["New-York", "grew"]), [])
+    parts = Doc(nlp.vocab, ["New", "-", "York", "grew"], [False, False, True, False])
+    parts.set_ents([parts.char_span(start, end, "LOC")], default="outside")
+    (doc,) = combine(nlp, tmp_path, [whole], [parts], min_agree=1)
+    assert not doc.ents and tags(doc) == "OO"
+    (doc,) = combine(nlp, tmp_path, [whole], [parts])
+    assert not doc.ents and tags(doc) == "-O"
+
+
+def test_entities_within_tokens_are_not_annotated_by_default(tmp_path: Path, nlp: Language) -> None:
+    for name in "ab":
+        record = {"text": "Annabel came", "entities": [[0, 4, "PER"]]}
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(record))
+    paths = [tmp_path / f"{name}.jsonl" for name in "ab"]
+    data.combine(paths, tmp_path / "out.spacy", nlp=nlp)
+    (doc,) = DocBin().from_disk(tmp_path / "out.spacy").get_docs(nlp.vocab)
+    assert tags(doc) == "-O"
+
+
+def test_documents_that_some_sources_lack_are_counted(tmp_path: Path, nlp: Language) -> None:
+    texts = {"a": "all some few", "b": "all some", "c": "all"}
+    paths = [
+        save(tmp_path / f"{name}.spacy", *(annotate(nlp(word), []) for word in words.split()))
+        for name, words in texts.items()
+    ]
+    log = ConversionLog()
+    counts = data.combine(paths, tmp_path / "out.spacy", nlp=nlp, log=log)
+    found = [(each["docs"], each["docs, not in all"]) for each in counts.values()]
+    assert found == [(3, 2), (2, 1), (1, 0), (3, 2)]
+    assert log.notes == [f"Not in all: 'some', which is in {paths[0]} and {paths[1]}."]
+    assert [log.parts[str(path)]["records"] for path in paths] == [3, 2, 1]
+
+
 def test_documents_without_tokens_are_kept(tmp_path: Path, nlp: Language) -> None:
     empty = [nlp(""), annotate(nlp("a"), [])]
     assert [doc.text for doc in combine(nlp, tmp_path, empty, [nlp("")])] == ["", "a"]
@@ -286,6 +335,7 @@ def test_wrong_arguments_are_errors(tmp_path: Path, nlp: Language) -> None:
     for sources, target, needed, says in (
         ([a], new, None, "two or more different sources"),
         ([a, a], new, None, "two or more different sources"),
+        ([a, tmp_path / "x" / ".." / "a.spacy"], new, None, "two or more different sources"),
         ([a, b], b, None, "the name of a new .spacy file, got an existing file"),
         ([a, b], tmp_path / "new.jsonl", None, "the name of a new .spacy file, got 'new.jsonl'"),
         ([a, b], new, 0, "min_agree: expected 1 to 2, all sources, got 0"),

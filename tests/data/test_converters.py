@@ -499,6 +499,15 @@ def test_a_split_gives_each_part_its_share(n: int, weights: list[int], seed: int
     assert split_indices(n, shares, seed) == parts
 
 
+@pytest.mark.parametrize(
+    "n, shares, sizes",
+    [(3, (0.6, 0.4), [2, 1]), (10, (0.7, 0.2, 0.1), [7, 2, 1]), (4, (0.4, 0.4, 0.2), [2, 1, 1])],
+)
+def test_the_ends_of_parts_are_rounded(n: int, shares: tuple[float, ...], sizes: list[int]) -> None:
+    parts = split_indices(n, shares)
+    assert [parts.count(part) for part in range(len(shares))] == sizes
+
+
 def test_the_split_never_changes() -> None:
     """Figures on a corpus without an official split are of this split: pinned."""
     # Draws of seed 0: .84 .76 .42 .26 .51 .40 .78 .30 .48 .58. Doc 0 comes last, 6 before it.

@@ -1,6 +1,7 @@
 """Datasets of Hugging Face: read as the library `datasets` writes them, and written for it."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -20,7 +21,7 @@ from helpers import annotations, properties, write
 from spacy_crf_ner import data
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.data import ConversionLog, hugging_face
-from spacy_crf_ner.data.hugging_face import read_hugging_face
+from spacy_crf_ner.data.hugging_face import download, read_hugging_face
 from spacy_crf_ner.data.parquet import write_parquet
 from spacy_crf_ner.input_error import CorpusError, InputError
 from spacy_crf_ner.pipeline.label_sets import mark_annotated_labels
@@ -154,6 +155,25 @@ def test_labels_without_prefix_are_found_over_all_shards(
     assert said(docs) == [[f"Ann {label}"], [f"Ann {label}"], []]
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_tags_with_prefix_are_found_over_all_shards(
+    order: int, tmp_path: Path, nlp: Language
+) -> None:
+    rows: Rows = [(["Ann", "saw"], ["B-PER", "O"]), (["."], ["O"])]
+    dataset(rows[::order], None).save_to_disk(tmp_path / "d", num_shards=2)
+    docs = list(read_hugging_face(tmp_path / "d", nlp))
+    assert said(docs) == [["Ann PER"], []][::order]
+
+
+def test_large_lists_of_large_strings_are_read(tmp_path: Path, nlp: Language) -> None:
+    """As polars writes them."""
+    kind = pa.large_list(pa.large_string())
+    columns = {"tokens": [row[0] for row in ROWS], "ner_tags": [row[1] for row in ROWS]}
+    arrays = {name: pa.array(values, kind) for name, values in columns.items()}
+    parquet.write_table(pa.table(arrays), tmp_path / "a.parquet")
+    assert said(list(read_hugging_face(tmp_path / "a.parquet", nlp))) == SAID
+
+
 def test_tags_that_are_null_or_negative_are_not_annotated(tmp_path: Path, nlp: Language) -> None:
     rows: Rows = [(["a", "b", "c", "d", "e"], ["B-PER", -1, "O", None, -1])]
     (doc,) = read_hugging_face(folder(tmp_path / "ids", rows), nlp)
@@ -226,6 +246,37 @@ def test_a_mistake_in_a_row_has_its_place_and_can_be_left_out(
     log = ConversionLog(repair=True)
     assert said(list(read_hugging_face(path, nlp, log))) == SAID
     assert log.totals["rejected.records"] == 1 and sum(log.counts.values()) == 1
+
+
+def test_a_mistake_has_its_row_in_its_file(tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "d"
+    dataset([*ROWS, *ROWS]).save_to_disk(path, num_shards=2)
+    second = sorted(path.glob("*.arrow"))[1]
+    good = dataset(ROWS[:1]).data.table
+    bad = pa.table({"tokens": [["a"]], "ner_tags": [[9]]}, schema=good.schema)
+    write_arrow(pa.concat_tables([good, bad]), second)
+    with pytest.raises(CorpusError, match=rf"{re.escape(second.name)}, row 2: expected a tag id"):
+        list(read_hugging_face(path, nlp))
+
+
+@pytest.mark.parametrize("n", [3, 4, 5])
+@pytest.mark.parametrize("suffix", ["parquet", "arrow", "feather"])
+def test_all_rows_are_read_in_batches(
+    suffix: str, n: int, tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those of one large batch of the file."""
+    monkeypatch.setattr("spacy_crf_ner.data.hugging_face.BATCH_ROWS", 2)
+    rows: Rows = [([f"w{i}"], ["O"]) for i in range(n)]
+    table, path = dataset(rows).data.table.combine_chunks(), tmp_path / f"a.{suffix}"
+    if suffix == "parquet":
+        parquet.write_table(table, path)
+    elif suffix == "arrow":
+        write_arrow(table, path)
+    else:
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as file:
+            file.write_table(table)
+    docs = list(read_hugging_face(path, nlp))
+    assert [doc[0].text for doc in docs] == [words[0] for words, _ in rows]
 
 
 def test_ids_without_names_are_an_error(tmp_path: Path, nlp: Language) -> None:
@@ -322,6 +373,18 @@ def test_damaged_files_are_a_mistake_with_the_name_of_the_file(
             assert str(problem).startswith(str(path))
             failed += 1
     assert failed > len(damaged) / 4
+
+
+def test_an_error_of_the_machine_is_no_damaged_file(
+    tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def memory_map(path: str) -> Any:
+        raise OSError(5, "Input/output error", path)
+
+    path = folder(tmp_path / "d", ROWS)
+    monkeypatch.setattr(pa, "memory_map", memory_map)
+    with pytest.raises(OSError, match="Input/output error"):
+        list(read_hugging_face(path, nlp, ConversionLog(repair=True)))
 
 
 def test_text_that_is_not_utf8_is_a_mistake(tmp_path: Path, nlp: Language) -> None:
@@ -572,6 +635,21 @@ def test_a_dataset_is_loaded_by_its_name(tmp_path: Path, nlp: Language) -> None:
     assert result.exit_code == 0, result.output
     assert said(load(tmp_path / "out" / "train.spacy", nlp)) == SAID
     assert said(load(tmp_path / "out" / "test.spacy", nlp)) == SAID[:1]
+
+
+@pytest.mark.parametrize("name, config", [("user/corpus", None), ("user/corpus:vi", "vi")])
+def test_a_dataset_may_have_configurations(
+    name: str, config: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def load_dataset(*arguments: Any) -> Dataset:
+        asked.append(arguments)
+        return dataset(ROWS)
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    download(name, tmp_path / "d")
+    assert asked == [("user/corpus", config)] and (tmp_path / "d" / "state.json").exists()
 
 
 def test_a_name_that_cannot_be_loaded_is_one_clear_error(tmp_path: Path) -> None:

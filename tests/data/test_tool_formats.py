@@ -187,10 +187,10 @@ def test_a_span_of_label_studio_with_several_labels_is_an_entity_of_each(
 def test_a_skipped_task_of_label_studio_is_not_annotated(
     key: str, mark: str, tmp_path: Path, nlp: Language
 ) -> None:
-    skipped = {"data": {"text": "Hanoi"}, key: [{mark: True, "result": []}]}
+    skipped = {"data": {"text": "Hanoi"}, key: [{mark: True, "result": []}] * 2}
     log = ConversionLog()
     assert not read_label_tasks(tmp_path / "a.json", nlp, skipped, log=log)
-    assert log.counts == {"skipped.cancelled": 1, "skipped.task": 1}
+    assert log.counts == {"skipped.cancelled": 2, "skipped.task": 1}
 
 
 def test_a_backslash_in_the_text_of_a_span_may_be_itself(tmp_path: Path, nlp: Language) -> None:
@@ -211,11 +211,12 @@ def test_other_results_beside_an_answer_of_label_studio_are_counted(
     own = {"value": {"start": 0, "end": 5, "labels": ["LOC"]}, "type": "labels"}
     other = {"value": {"start": 0, "end": 5, "labels": ["ORG"]}, "type": "labels"}
     yes = {"from_name": ANSWER, "value": {"choices": ["yes"]}, "type": "choices"}
-    data = {"text": "Hanoi", QUESTION: asked}
+    data = {"text": "Hanoi", QUESTION: asked, "author": "B."}
     log = ConversionLog()
-    given = {"data": data, "annotations": [{"result": [own, yes, other]}]}
+    given = {"id": 7, "data": data, "annotations": [{"result": [own, yes, other]}]}
     (doc,) = read_label_tasks(tmp_path / "a.json", nlp, given, log=log)
     assert [(ent.text, ent.label_) for ent in doc.ents] == [("Hanoi", "LOC")]
+    assert doc.user_data["meta"] == {"id": 7, "data": {"author": "B."}}
     assert log.counts == {"skipped.result": 1}
 
 
@@ -293,6 +294,13 @@ def test_all_exports_of_doccano_are_read(record: Any, tmp_path: Path, nlp: Langu
     assert said(list(reader(path, nlp, None))) == [
         ("Anna in Bonn", [("Anna", "PER"), ("Bonn", "LOC")])
     ]
+
+
+def test_relations_of_doccano_are_counted(tmp_path: Path, nlp: Language) -> None:
+    record = {"id": 1, "text": "Hanoi", "entities": [], "relations": [{"type": "in"}] * 3}
+    log = ConversionLog()
+    assert len(list(read_doccano(jsonl(tmp_path / "a.jsonl", record), nlp, log))) == 1
+    assert log.counts == {"skipped.relation": 3}
 
 
 def test_doccano_counts_in_utf16(tmp_path: Path, nlp: Language) -> None:
@@ -825,6 +833,17 @@ def test_offsets_in_utf_16_are_found_by_their_text(tmp_path: Path, nlp: Language
     (doc,) = read_label_tasks(tmp_path / "a", nlp, task(text, value), log=log)
     assert said([doc]) == [(text, [("Hanoi", "LOC")])]
     assert log.counts == {"repaired.utf16": 1}
+    value = {"start": 3, "end": 10, "labels": ["LOC"], "text": "Bad\\nHof"}  # an escaped line feed
+    (doc,) = read_label_tasks(tmp_path / "a", nlp, task("🎉 Bad\nHof.", value), log=log)
+    assert [(ent.text, ent.label_) for ent in doc.ents] == [("Bad\nHof", "LOC")]
+
+
+def test_json_min_has_a_list_for_each_control(tmp_path: Path, nlp: Language) -> None:
+    spans = [{"start": 0, "end": 4, "labels": ["PER"]}, {"start": 9, "end": 14, "labels": ["LOC"]}]
+    short = {"text": "Anna saw Hanoi", "annotator": 1, "who": spans[:1], "where": spans[1:]}
+    (doc,) = read_label_tasks(tmp_path / "a", nlp, {**short, "tags": ["x"]})
+    assert said([doc]) == [("Anna saw Hanoi", [("Anna", "PER"), ("Hanoi", "LOC")])]
+    assert doc.user_data["meta"] == {"annotator": 1, "tags": ["x"]}
 
 
 @pytest.mark.parametrize(
@@ -871,6 +890,7 @@ def test_wrong_values_are_told_or_counted(
         {"text": 5, "lead_time": 1},
         {"a": "x", "b": "y", "lead_time": 1},
         task("a", {"start": 0, "end": 1, "hypertextlabels": ["X"]}, kind="hypertextlabels"),
+        task("a", {"start": "0", "end": "0", "paragraphlabels": ["X"]}, kind="paragraphlabels"),
     ],
     ids=str,
 )

@@ -1,6 +1,7 @@
 """Differences between documents: against scipy, and on documents that differ or do not."""
 
 import math
+from importlib import import_module
 from pathlib import Path
 from typing import Any, List, Tuple
 
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 from pipelines import TOK2VEC, make_examples, train
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation import drift as module
-from spacy_crf_ner.evaluation.drift import compare, describe, kolmogorov_smirnov
+from spacy_crf_ner.evaluation.drift import Difference, compare, describe, kolmogorov_smirnov
 from spacy_crf_ner.evaluation.guarantees import drift
 from spacy_crf_ner.evaluation.promises import Promises, promise
 from spacy_crf_ner.input_error import InputError
@@ -143,6 +144,44 @@ def test_the_command_tells_documents_apart(folder: Path, kind: str) -> None:
     assert other.exit_code == 2 and "promises do not hold" in " ".join(other.stdout.split())
     refused = run(folder, "plain", sentences(NAMES, 5), kind)
     assert refused.exit_code == 1 and "expected a pipeline with guarantees" in refused.stderr
+
+
+def test_what_was_before_is_of_the_docs_of_the_promise(folder: Path) -> None:
+    nlp = spacy.load(folder / "careful")
+    calibrated = [len(text.split()) for text, _ in sentences(NAMES, 200)]
+    reference = nlp.get_pipe("crf_ner").cfg["guarantees"]["reference"]  # type: ignore[attr-defined]
+    assert sorted(reference["tokens"]) == sorted(calibrated)
+    docs = [nlp.make_doc("Anna saw Bonn" + " again" * n) for n in (5, 6, 7)]
+    tokens = drift(nlp, docs)[0]
+    assert (tokens.statistic, tokens.before) == ("tokens", np.median(calibrated))
+    assert tokens.now == 9.0 and tokens.before < 7
+
+
+@pytest.mark.parametrize("p, code", [(0.0035, 0), (0.0033, 2)])
+def test_the_tests_are_significant_together(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, p: float, code: int
+) -> None:
+    """At 0.01 for all three of them, by Bonferroni's correction."""
+    rows = [Difference(name, 1.0, 2.0, 0.5, each) for name, each in zip("abc", (1.0, p, 1.0))]
+    command = import_module("spacy_crf_ner.cli.monitor")
+    monkeypatch.setattr(command, "drift", lambda nlp, docs, name: rows)
+    assert run(folder, "careful", sentences(NAMES, 3), "txt").exit_code == code
+
+
+def test_the_command_compares_a_random_sample(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Documents can be in an order: the first ones are not like all."""
+    compared: List[List[int]] = []
+    command = import_module("spacy_crf_ner.cli.monitor")
+    monkeypatch.setattr(command, "SAMPLE", 20)
+    monkeypatch.setattr(
+        command, "drift", lambda nlp, docs, name: compared.append([len(doc) for doc in docs]) or []
+    )
+    texts = [(" ".join(["it"] * n), []) for n in range(1, 101)]
+    assert run(folder, "careful", texts, "txt").exit_code == 0
+    (lengths,) = compared
+    assert len({*lengths}) == 20 and min(lengths) < 25 and max(lengths) > 75
 
 
 def test_without_text_there_is_nothing_to_compare(folder: Path) -> None:

@@ -16,9 +16,10 @@ from typer.testing import CliRunner
 
 from pipelines import TOK2VEC, listening, make_examples, train
 from spacy_crf_ner.cli import app
-from spacy_crf_ner.evaluation import evaluate
+from spacy_crf_ner.evaluation import calibration, evaluate, promises
 from spacy_crf_ner.evaluation.calibration import calibrate
 from spacy_crf_ner.evaluation.guarantees import guarantees
+from spacy_crf_ner.evaluation.matching import Entity, span_probabilities
 from spacy_crf_ner.evaluation.promises import Promises, promise
 from spacy_crf_ner.evaluation.risk_control import (
     GRID,
@@ -116,6 +117,23 @@ def test_candidates_have_the_promised_recall(
     assert stored["documents"] == min(row["documents"] for row in rows)
 
 
+def test_errors_on_halves_are_of_documents_that_the_threshold_was_not_fitted_to(
+    nlp: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 9 documents with one entity each, the threshold for 90 % is their lowest probability.
+
+    A tenth of the others is below it. Three or more of these nine are below it in 10 % of the
+    halves, four or more in 4 %.
+    """
+    monkeypatch.setattr(promises, "HALVES", 2000)
+    found = {eg.text: eg for eg in drawn(nlp, 100, 35) if len(eg.reference.ents) == 1}
+    examples = [*found.values()][:18]
+    assert len({p for eg in examples for _, p in posteriors(nlp, eg)}) == 18
+    (row,) = promise(nlp, "crf_ner", examples, Promises(recall=0.9))
+    assert row["on_halves"] == pytest.approx(0.1, abs=0.01)
+    assert row["worst"] == pytest.approx(3 / 9)
+
+
 def test_found_entities_have_the_promised_precision(nlp: Language) -> None:
     examples = drawn(nlp, 300, 3)
     ner = nlp.get_pipe("crf_ner")
@@ -199,6 +217,18 @@ def test_what_cannot_be_predicted_is_missed(nlp: Language) -> None:
     for kinds in ({"recall": 0.97}, {"analyses": 0.97}):
         with pytest.raises(InputError, match=r"expected 97 % above a probability of .*, got 0\."):
             promise(nlp, "crf_ner", examples, Promises(**kinds))
+
+
+def test_only_what_cannot_be_predicted_has_probability_0(nlp: Language) -> None:
+    """A part of a token, and a label of gold only, come before the others."""
+    doc = nlp.make_doc("Anna saw Bonn")
+    odd = [Entity(0, 2, "PER"), Entity(0, 4, "ORG"), Entity(7, 13, "LOC")]
+    ents = [Entity(0, 4, "PER"), Entity(9, 13, "LOC"), Entity(9, 13, "PER")]
+    found = span_probabilities(nlp.get_pipe("crf_ner"), doc, [*odd, *ents])
+    spans = [doc.char_span(*ent.span, ent.label) for ent in ents]
+    expected = nlp.get_pipe("crf_ner").span_posteriors(doc, spans)
+    assert found == {**dict.fromkeys(odd, 0.0), **dict(zip(ents, expected))}
+    assert len({*expected}) == 3 and min(expected) > 0
 
 
 def test_the_number_of_candidates_is_bounded_whatever_the_calibration(nlp: Language) -> None:
@@ -375,11 +405,18 @@ def test_all_else_is_fitted_to_other_docs(nlp: Language, monkeypatch: pytest.Mon
         fitted.extend(eg.text for eg in examples)
         return original(self, examples)
 
+    def promised(nlp: Language, name: str, examples: List[Example], asked: Promises) -> Any:
+        promised_to.extend(eg.text for eg in examples)
+        return promise(nlp, name, examples, asked)
+
+    promised_to: List[str] = []
     monkeypatch.setattr(type(ner), "fit_temperature", fit)
+    monkeypatch.setattr(calibration, "promise", promised)
     texts = {f"Bonn came {i}": i for i in range(60)}
     examples = make_examples(nlp, [(text, [(0, 4, "LOC")]) for text in texts])
     result = calibrate(nlp, examples, promises=Promises(recall=0.9))
     assert result["guarantees"][0]["documents"] == 30 and len(set(fitted)) == 30
+    assert {*fitted}.isdisjoint(promised_to) and {*fitted, *promised_to} == {*texts}
     numbers = sorted(texts[text] for text in fitted)
     assert numbers != list(range(30)) and numbers != list(range(0, 60, 2))  # at random
 
@@ -426,6 +463,16 @@ def test_the_command_saves_the_promise(folder: Path, tmp_path: Path) -> None:
     assert doc.spans["sc"] and nlp.get_pipe("crf_ner").analysis_sets([doc])[0]
     config = srsly.read_json(tmp_path / "x" / "crf_ner" / "cfg")
     assert set(config["guarantees"]) == {*given, "digest", "reference"}
+
+
+def test_the_command_promises_what_it_is_asked_for(folder: Path, tmp_path: Path) -> None:
+    arguments = ["calibrate", str(folder / "model"), str(folder / "dev.spacy"), str(tmp_path / "x")]
+    asked = ["--recall", "0.6", "--ents-precision", "0.5", "--certainty", "0.8", "--by-label"]
+    result = CliRunner().invoke(app, [*arguments, *asked])
+    assert result.exit_code == 0, result.output
+    given = guarantees(spacy.load(tmp_path / "x"))
+    assert (given["recall"]["certainty"], given["precision"]["certainty"]) == (0.8, 0.8)
+    assert given["recall"]["by_label"] and set(given["recall"]["threshold"]) == {"LOC", "PER"}
 
 
 @pytest.mark.filterwarnings("ignore:.*expected a best temperature")
@@ -497,6 +544,8 @@ def test_a_wrong_preset_entity_is_in_no_right_analysis(nlp: Language) -> None:
         calibrate(nlp, examples * 100, promises=Promises(analyses=0.7))
     result = calibrate(nlp, [*examples * 20, *examples[1:] * 100], promises=Promises(analyses=0.7))
     assert result["guarantees"][0]["on_halves"] < 0.3
+    nlp.get_pipe("crf_ner").overwrite = True  # it is not kept then
+    assert calibrate(nlp, examples * 100, promises=Promises(analyses=0.7))["guarantees"]
 
 
 def test_entities_that_io_cannot_tell_apart_are_in_no_analysis() -> None:

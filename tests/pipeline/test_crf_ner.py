@@ -518,6 +518,20 @@ def test_nan_in_the_features_is_an_error_that_names_the_doc():
         nlp.get_pipe("crf_ner").predict(docs)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_one_score_that_is_not_finite_is_an_error(trained, value, monkeypatch):
+    ner = trained.get_pipe("crf_ner")
+    docs = [trained.make_doc(text) for text in ("All is well", "Broken one")]
+    scores = ner.model.predict(docs)
+    scores.emissions[3, 1] = value
+    gold = [Example(doc, trained(doc.text)) for doc in docs]
+    monkeypatch.setattr(type(ner.model), "predict", lambda self, docs: scores)
+    with pytest.raises(ValueError, match=r"doc 1 of the batch, 'Broken one'.*NaN or infinity"):
+        ner.predict(docs)
+    with pytest.raises(ValueError, match=r"doc 1 of the batch, 'Broken one'.*NaN or infinity"):
+        ner.get_loss(gold, scores)
+
+
 def test_an_unknown_scheme_is_an_error():
     with pytest.raises(ValueError, match=r"scheme: expected one of .*'bio'.* got 'bmes'"):
         blank("bmes")

@@ -241,6 +241,33 @@ def test_an_unannotated_label_is_no_mistake() -> None:
     assert nlp.get_pipe("ner").scorer is score_entities
 
 
+def test_an_entity_of_another_label_that_overlaps_gold_is_wrong() -> None:
+    """Also if it has tokens beside the gold entity, which may be in an entity of its label."""
+    nlp = spacy.blank("en")
+    (eg,) = make_examples(nlp, [("Anna Bonn came", [(0, 4, "PER")])])
+    mark_annotated_labels(eg.reference, ["PER"])
+    for end in (4, 9, 14):
+        eg.predicted.ents = [eg.predicted.char_span(0, end, "LOC")]
+        assert score_entities([eg])["ents_per_type"].keys() == {"PER", "LOC"}
+        (doc,) = collect_entities([eg])
+        assert (len(doc.predicted), len(doc.left_out)) == (1, 0)
+    eg.predicted.ents = [eg.predicted.char_span(5, 14, "LOC")]
+    assert score_entities([eg])["ents_per_type"].keys() == {"PER"}
+    (doc,) = collect_entities([eg])
+    assert (len(doc.predicted), len(doc.left_out)) == (0, 1)
+
+
+def test_a_span_is_judged_if_a_token_of_it_is_in_a_gold_entity() -> None:
+    nlp = blank()
+    nlp.initialize(lambda: make_examples(nlp, BOTH))
+    (eg,) = make_examples(nlp, [("Anna Bonn came", [(0, 4, "PER")])])
+    mark_annotated_labels(eg.reference, ["PER"])
+    spans = [(0, 1, "PER"), (0, 1, "LOC"), (0, 2, "LOC"), (1, 2, "PER"), (1, 2, "LOC")]
+    asked = [(span, i / 10) for i, span in enumerate(spans)]
+    judged = nlp.get_pipe("ner").chains.judge_spans(eg, asked)  # type: ignore[attr-defined]
+    assert judged == [(0.0, True), (0.1, False), (0.2, False), (0.3, False)]
+
+
 def test_calibration_reads_only_what_is_annotated(monkeypatch: pytest.MonkeyPatch) -> None:
     nlp = blank()
     train(nlp, make_examples(nlp, BOTH), steps=3)
@@ -259,6 +286,33 @@ def test_calibration_reads_only_what_is_annotated(monkeypatch: pytest.MonkeyPatc
     assert seen[1] + seen[2] > seen[0] > max(seen[1:]) > 0
     with pytest.raises(InputError, match="expected examples with annotated entities"):
         ner.fit_temperature(marked(nlp, [])[3:])
+
+
+def test_the_temperature_is_that_of_all_analyses_that_agree() -> None:
+    """No other one makes the gold entities of the annotated label more likely."""
+    nlp = blank()
+    train(nlp, make_examples(nlp, BOTH), steps=12)
+    ner: Any = nlp.get_pipe("ner")
+    examples = marked(nlp, ["PER"]) * 2
+    for eg in examples[:2]:  # two of eight are not as they were learned
+        eg.reference.set_ents([], default="outside")
+
+    def loss(temperature: float) -> float:
+        ner.temperature = temperature
+        total = 0.0
+        for eg in examples:
+            gold = [(ent.start, ent.end, ent.label_) for ent in eg.reference.ents]
+            analyses = [
+                (each.probability, [(e.start, e.end, e.label_) for e in each.ents])
+                for each in ner.nbest([eg.predicted], 10**4)[0]
+            ]
+            agree = [p for p, ents in analyses if [e for e in ents if e[2] == "PER"] == gold]
+            total -= np.log(sum(agree))
+        return total
+
+    fitted = ner.fit_temperature(examples)
+    assert fitted > 1.0
+    assert loss(fitted) < min(loss(fitted * 1.05), loss(fitted / 1.05))
 
 
 def test_candidates_of_unannotated_labels_cost_nothing() -> None:

@@ -332,6 +332,19 @@ def test_overwriting_ignores_what_the_doc_has(trained: Language) -> None:
     assert found(doc) == [(0, 1, "ORG"), (2, 5, "PERSON"), (6, 7, "GPE"), (7, 8, "GPE")]
 
 
+def test_overwriting_asks_only_the_model(trained: Language) -> None:
+    """What the doc has is neither in its analyses nor certain."""
+    ner: Any = variant(trained, overwrite=True).get_pipe("crf_ner")
+    bare, doc = doc_of(trained), doc_of(trained, ents=[(0, 2, "PERSON"), (3, 4, "GPE")])
+    (expected,), (analyses,) = ner.nbest([bare], 5), ner.nbest([doc], 5)
+    assert [[(e.start, e.end, e.label_) for e in each.ents] for each in analyses] == [
+        [(e.start, e.end, e.label_) for e in each.ents] for each in expected
+    ]
+    p = ner.span_posteriors(doc, doc.ents)
+    assert p == ner.span_posteriors(bare, [Span(bare, e.start, e.end, e.label) for e in doc.ents])
+    assert max(p) < 0.5
+
+
 def test_overwriting_forgets_the_confidence_of_what_it_replaces(trained: Language) -> None:
     nlp = variant(trained, overwrite=True)
     doc = nlp(doc_of(nlp))
@@ -711,6 +724,19 @@ def test_a_span_known_to_be_wrong_is_unlearned(label: str) -> None:
     losses = nlp.update([eg], sgd=nlp.create_optimizer())
     assert losses["crf_ner"] == pytest.approx(-np.log1p(-before), rel=1e-3, abs=1e-6)
     assert sum(ner.span_posteriors(eg.predicted, asked)) < before
+
+
+def test_wrong_spans_may_overlap() -> None:
+    """Each has its own loss."""
+    nlp, _ = learning_what_is_wrong("GPE")
+    doc, gold = nlp.make_doc("Ada saw Paris"), nlp.make_doc("Ada saw Paris")
+    wrong = [(0, 1, "PERSON"), (0, 2, "PERSON"), (0, 3, "GPE"), (2, 3, "GPE"), (1, 3, "ORG")]
+    gold.spans["wrong"] = [Span(gold, *span) for span in wrong]
+    (analyses,) = nlp.get_pipe("crf_ner").nbest([doc], 10**4)  # type: ignore[attr-defined]
+    found = [({(e.start, e.end, e.label_) for e in a.ents}, a.probability) for a in analyses]
+    right = [sum(p for ents, p in found if span not in ents) for span in wrong]
+    losses = nlp.update([Example(doc, gold)], sgd=nlp.create_optimizer())
+    assert losses["crf_ner"] == pytest.approx(-np.log(right).sum(), rel=1e-4)
 
 
 def test_a_wrong_span_of_an_unknown_label_is_an_error() -> None:
