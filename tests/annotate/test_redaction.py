@@ -21,6 +21,7 @@ from spacy_crf_ner.annotate.readers import read_texts
 from spacy_crf_ner.annotate.redaction import redact
 from spacy_crf_ner.annotate.settings import Settings
 from spacy_crf_ner.cli import app
+from spacy_crf_ner.evaluation.guarantees import renew
 from spacy_crf_ner.evaluation.promises import Promises, promise
 from spacy_crf_ner.input_error import InputError
 
@@ -236,9 +237,9 @@ def test_a_document_that_fails_is_not_dropped_by_an_error_handler(
 
     def load(*arguments: Any) -> Language:
         nlp = spacy.load(model / "careful")
-        monkeypatch.setitem(Language.factories, "fail", lambda nlp, name: fail)
         Language.component("fail", func=fail)
         nlp.add_pipe("fail", first=True)
+        renew(nlp, "crf_ner")
         nlp.set_error_handler(lambda name, pipe, docs, error: None)
         return nlp
 
@@ -248,4 +249,5 @@ def test_a_document_that_fails_is_not_dropped_by_an_error_handler(
     arguments += [str(tmp_path / "x.jsonl")] * (command == "redact")
     result = CliRunner().invoke(app, arguments)
     assert isinstance(result.exception, RuntimeError), result.output
+    assert str(result.exception) == "no such word"
     assert not (tmp_path / "x.jsonl").exists()
