@@ -27,7 +27,6 @@ from ..docbin import copy_norms
 from ..input_error import InputError
 from ..pipeline.interval_scheduling import Candidate
 from ..pipeline.lookup import only_before, recognizer, require_recognizer
-from ..tags import SpanOffsets
 from .selection import Selection, Unit, random_key
 
 if TYPE_CHECKING:
@@ -213,15 +212,15 @@ def _require_length(nlp: Language, text: str) -> None:
         raise ValueError(f"{expected}, got {len(text):,}. Ask for sentences")
 
 
-def _require_whole_tokens(tokens: Sequence[tuple[str, bool]], spans: Iterable[SpanOffsets]) -> None:
-    """Raise ValueError for a span that ends within a token.
+def _require_whole_tokens(tokens: Sequence[tuple[str, bool]], found: Iterable[Candidate]) -> None:
+    """Raise ValueError for an entity that ends within a token.
 
-    The end of a span across a cut is in the next part, whose tokens may differ.
+    The end of an entity across a cut is in the next part, whose tokens may differ.
     """
     lengths = [(len(word), len(word) + space) for word, space in tokens]
     at = accumulate((length for _, length in lengths), initial=0)
     ends = {first + word for first, (word, _) in zip(at, lengths)}
-    for first, last, _ in spans:
+    for (first, last, _), _ in found:
         if last not in ends:
             raise ValueError(
                 f"expected an entity of whole tokens at a cut of the text, got characters {first} "
@@ -244,16 +243,17 @@ def _units(text: str, start: int, parts: Iterable[Part], options: Options) -> It
     candidates = sorted(each for part in found for each in part.candidates)
     if not any(word.strip() for word, _ in tokens):
         return
-    _require_whole_tokens(tokens, [span for span, _ in (*entities, *candidates)])
     if options.unit == "spans":
-        for span, p in candidates:
-            if UNCERTAIN <= p <= 1 - UNCERTAIN:
-                first, last, _ = span
-                score = _scored(options, identity := identify(text, span), 0.5 - abs(p - 0.5))
-                surface = text[first:last].casefold()
-                source = {"offset": start}
-                yield Unit(identity, text, tokens, [(span, p)], score, surface, source, span)
+        asked = [(span, p) for span, p in candidates if UNCERTAIN <= p <= 1 - UNCERTAIN]
+        _require_whole_tokens(tokens, asked)
+        for span, p in asked:
+            first, last, _ = span
+            score = _scored(options, identity := identify(text, span), 0.5 - abs(p - 0.5))
+            surface = text[first:last].casefold()
+            source = {"offset": start}
+            yield Unit(identity, text, tokens, [(span, p)], score, surface, source, span)
         return
+    _require_whole_tokens(tokens, entities)
     decoded = {span for span, _ in entities}
     missed = math.fsum(p for span, p in candidates if span not in decoded)
     by_strategy = {

@@ -213,13 +213,12 @@ def test_a_token_across_a_cut_is_an_error(unsure, unit):
     assert documents[1].error.startswith("ValueError: expected spaces in a long text")
 
 
-@pytest.mark.parametrize("unit", ["docs", "spans"])
-def test_an_entity_that_ends_within_a_token_of_the_next_part_is_an_error(unsure, unit):
+def test_an_entity_that_ends_within_a_token_of_the_next_part_is_an_error(unsure):
     nlp = spacy.blank("en").from_config(unsure.config).from_bytes(unsure.to_bytes())
     ruler = nlp.add_pipe("entity_ruler", first=True)
     ruler.add_patterns([{"label": "REF", "pattern": [{"LOWER": "see"}, {"LIKE_URL": True}]}])
     texts = [f"{'It ' * 665}See http://a.com/{'a' * 3000} came", "Anna saw Bonn"]
-    found, documents = rank_texts(nlp, texts, Options(unit=unit), Settings(max_characters=2000))
+    found, documents = rank_texts(nlp, texts, Options(), Settings(max_characters=2000))
     expected = "ValueError: expected an entity of whole tokens at a cut of the text, got characters"
     assert documents[0].error.startswith(f"{expected} 1995 to ")
     assert not found[0] and found[1] and documents[1].error is None
