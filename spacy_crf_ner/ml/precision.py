@@ -17,7 +17,7 @@ from thinc.api import ArgsKwargs, Optimizer, PyTorchShim, Shim
 from torch import nn
 
 from ..input_error import InputError
-from .memory import keep_storage
+from .memory import keep_storage, return_free_memory
 from .onnx_export import OnnxModule, has_onnx
 from .threads import use_one_thread_after_fork
 from .torch_internals import (
@@ -222,6 +222,7 @@ class PredictionShim(PyTorchShim):
             optimizer = cast(Optimizer, lambda key, weights, d: collect(key, weights, d.copy()))
         with keep_storage(self._model):
             super().finish_update(optimizer)
+        return_free_memory()
 
     @contextmanager
     def use_params(self, params: dict[Any, Any]) -> Iterator[None]:

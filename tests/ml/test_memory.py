@@ -2,8 +2,10 @@
 
 import gc
 import os
+import platform
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 from typing import Any, Iterable, List
 
@@ -15,6 +17,7 @@ from spacy.language import Language
 from torch import nn
 
 from pipelines import LISTENER, TOK2VEC, listening, make_examples
+from spacy_crf_ner.ml import memory
 from spacy_crf_ner.ml.memory import KERNELS, keep_storage, limit_kernel_cache
 
 KINDS = ["transformer", "tok2vec", "own"]
@@ -65,6 +68,41 @@ def test_weights_are_updated_in_their_own_memory(tiny_transformer: str) -> None:
     assert [w.untyped_storage().data_ptr() for w in weights] == [place for place, _ in before]
     changed = [not torch.equal(w, old) for w, (_, old) in zip(weights, before)]
     assert sum(changed) > len(changed) / 2
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator")
+def test_free_memory_between_tensors_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    def used() -> float:
+        """Resident memory, in MB."""
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGESIZE") / 1e6
+
+    monkeypatch.setattr(memory, "UPDATES", 2)
+    monkeypatch.setattr(memory, "_updates", count(1))
+    before = used()
+    blocks = [torch.ones(16_000) for _ in range(4_000)]  # 256 MB, below the size that is mapped
+    kept = blocks[::50]
+    del blocks
+    memory.return_free_memory()
+    assert used() - before > 200  # not yet
+    memory.return_free_memory()
+    assert used() - before < 50
+    assert all(block.sum() == len(block) for block in kept)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_returns_free_memory(
+    kind: str, tiny_transformer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: List[int] = []
+    nlp = pipeline(kind, tiny_transformer)
+    examples = make_examples(nlp)
+    optimizer = nlp.initialize(lambda: examples)
+    monkeypatch.setattr(memory, "UPDATES", 3)
+    monkeypatch.setattr(memory, "_malloc_trim", lambda: calls.append)
+    for _ in range(7):
+        nlp.update(examples, sgd=optimizer)
+    assert 2 <= len(calls) <= 7 and not any(calls)
 
 
 def test_an_optimizer_may_replace_weights() -> None:
