@@ -70,8 +70,8 @@ class CRFEntityRecognizer(TeachablePipe):
     crosses a sentence start that is set, or begins or ends with whitespace.
 
     All settings except `scheme`, `entities` and `layers` are attributes that can be changed at run
-    time; this changes `nlp.config` too. Labels, and what was fitted to held-out
-    documents, are stored with the weights.
+    time; this changes `nlp.config` too. Labels, and what was fitted to held-out documents,
+    are stored with the weights.
 
     nlp, name: The pipeline, and the name of the component in it.
     model: From docs to the potentials of a CRF, as `spacy-crf-ner.BiLSTMCRF.v1` (default, over
