@@ -4,6 +4,7 @@ from collections import Counter
 from contextlib import ExitStack
 from functools import partial
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Callable, Iterable, Iterator, Mapping, Sequence
@@ -80,8 +81,8 @@ def convert(
     Returns the numbers of docs, sentences, tokens and entities of each part that was written, and
     of the entities of each label, as "entities.PERSON".
     Raises CorpusError for a corpus that cannot be read, and for a part without docs; InputError
-    for an unknown choice, a missing package, and an output that would replace an input or mix with
-    an older one.
+    for an unknown choice, a missing package, and an output that would replace an input, add to an
+    input folder or mix with an older one.
     """
     sources = [source] if isinstance(source, Path) else list(source)
     log = log or ConversionLog()
@@ -118,7 +119,7 @@ def convert(
     if merge is not None and target.resolve() == merge.resolve():
         raise InputError(f"{target}: expected an output that is not an input. Choose another file.")
     outputs = {name: target if one_file else target / f"{name}{suffix}" for name in names}
-    _require_outputs(target, outputs, files, suffix)
+    _require_outputs(target, outputs, files, suffix, merge)
 
     def read(part: str, log: ConversionLog, total: int | None = None) -> Iterator[Doc]:
         log.start_part(part)
@@ -258,9 +259,13 @@ def _split_part(
 
 
 def _require_outputs(
-    target: Path, outputs: Mapping[str, Path], files: Mapping[str, list[Path]], suffix: str
+    target: Path,
+    outputs: Mapping[str, Path],
+    files: Mapping[str, list[Path]],
+    suffix: str,
+    merge: Path | None,
 ) -> None:
-    """Raise InputError for an output that would replace an input or an unrelated file.
+    """Raise InputError for an output that would replace, or be read with, an input or other file.
 
     A remaining part of an earlier conversion would mix two splits of the corpus: docs of the old
     test might be in the new train.
@@ -271,11 +276,20 @@ def _require_outputs(
             f"{' or '.join(FILE_SUFFIXES)}, got an existing file. The output is the last "
             "argument. Remove an old file first."
         )
-    inputs = {path.resolve() for paths in files.values() for path in paths}
+    read = [path for paths in files.values() for path in paths]
+    inputs = {folder for path in read for folder in (path.resolve(), *path.resolve().parents)}
     if both := [path for path in outputs.values() if path.resolve() in inputs]:
         raise InputError(
             f"{both[0]}: expected an output that is not an input. Choose another folder."
         )
+    # All .spacy files of a folder, at any depth, are read as one corpus.
+    whole = [path for path in read if path.suffix == SUFFIX] + ([merge] if merge else [])
+    for path, folder in product(outputs.values(), whole):
+        if suffix == SUFFIX and folder.resolve() in path.resolve().parents:
+            raise InputError(
+                f"{path}: expected an output that is not in an input folder, got one in {folder}, "
+                "which would then have each document twice. Choose a place beside this folder."
+            )
     old = [target / f"{name}{suffix}" for name in SPLITS if name not in outputs]
     if found := [path for path in old if path.exists() and target.is_dir()]:
         raise InputError(

@@ -21,7 +21,7 @@ from spacy_crf_ner import data
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.data import ConversionLog, docbin, lines
 from spacy_crf_ner.data.splits import split_indices
-from spacy_crf_ner.docbin import find_docbins
+from spacy_crf_ner.docbin import SUFFIX, find_docbins
 from spacy_crf_ner.input_error import CorpusError, InputError
 
 HERE = Path(__file__).parents[1]
@@ -281,6 +281,54 @@ def test_an_output_never_replaces_an_input(tmp_path: Path, nlp: Language) -> Non
         with pytest.raises(InputError, match="expected an output that is not an input"):
             data.convert(inputs, tmp_path / "out", nlp=nlp)
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+
+
+def test_an_output_never_replaces_the_folder_of_an_input(tmp_path: Path, nlp: Language) -> None:
+    file = tmp_path / "out" / "train.spacy" / "00000.spacy"
+    data.convert(write(tmp_path / "all.conll", *numbered(20)), file, nlp=nlp)
+    with pytest.raises(InputError, match="expected an output that is not an input"):
+        data.convert(file, tmp_path / "out", nlp=nlp)
+    assert file.exists()
+
+
+@pytest.mark.parametrize("name", ["new.spacy", "more/new.spacy", "more"])
+def test_an_output_is_not_in_a_folder_that_is_read_as_one_file(
+    name: str, tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who reads the folder again would find each doc twice."""
+    monkeypatch.setattr(docbin, "MAX_TOKENS", 4)
+    source, folder = write(tmp_path / "all.conll", *numbered(20)), tmp_path / "in.spacy"
+    data.convert(source, folder, nlp=nlp)
+    (tmp_path / "corpus").symlink_to(folder)
+    before = find_docbins(folder)
+    for path in (folder, tmp_path / "corpus"):
+        asked = [(folder, None), (source, path)] if name.endswith(SUFFIX) else [(folder, None)]
+        for inputs, merge in asked:
+            with pytest.raises(InputError, match=r"output that is not in an input folder, got one"):
+                data.convert(inputs, path / name, nlp=nlp, merge=merge)
+    assert find_docbins(folder) == before and not (folder / "more").exists()
+
+
+def test_an_output_may_be_in_a_folder_that_is_read_without_it(
+    tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "train.conll", "a")
+    write(tmp_path / "dev.conll", "b")
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        counts = data.convert(Path("."), Path("corpus"), nlp=nlp)
+        assert [(name, count["docs"]) for name, count in counts.items()] == [
+            ("train", 1),
+            ("dev", 1),
+        ]
+    corpus = Path("corpus/train.spacy")
+    data.convert(corpus, Path("corpus/new.jsonl"), nlp=nlp, merge=corpus)
+    (tmp_path / "brat").mkdir()
+    (tmp_path / "brat" / "a.txt").write_text("Hanoi")
+    (tmp_path / "brat" / "a.ann").write_text("")
+    for name in ("one.spacy", "two.spacy"):
+        counts = data.convert(tmp_path / "brat", tmp_path / "brat" / name, nlp=nlp)
+        assert counts["corpus"]["docs"] == 1
 
 
 def test_parts_of_two_divisions_are_not_mixed(tmp_path: Path, nlp: Language) -> None:
