@@ -290,10 +290,24 @@ def test_promises_are_kept_in_fp32_and_dropped_in_int8(
     assert temperatures[0] == pytest.approx(temperatures[1])
     assert guarantees(export_pipeline(spacy.load(tmp_path / "trained"), "int8")) == {}
     # Of other weights they are not.
+    changed: Any = spacy.load(tmp_path / "trained")
+    (shim,) = changed.get_pipe("crf_ner").model.get_ref("output_layer").shims
+    next(shim._model.parameters()).data += 1.0
+    with pytest.raises(ValueError, match="got other weights"):
+        export_pipeline(changed)
     head: Any = exported.get_pipe("crf_ner").model.get_ref("output_layer")
     head.shims[0].state["start"] += 1.0
     with pytest.raises(ValueError, match="got other weights"):
         guarantees(exported)
+
+
+@pytest.mark.filterwarnings("ignore:.*expected a best temperature")
+def test_promises_of_the_second_of_two_recognizers_are_kept() -> None:
+    nlp = make("cnn", "")
+    nlp.add_pipe("crf_ner", "second", source=make("cnn", ""))
+    calibrate(nlp, make_examples(nlp, SENTENCES * 20), "second", promises=Promises(recall=0.5))
+    promised = guarantees(nlp, "second")
+    assert promised and guarantees(export_pipeline(nlp), "second") == promised
 
 
 def test_the_config_names_nothing_of_torch(tiny_transformer: str) -> None:
