@@ -224,6 +224,27 @@ def test_an_entity_that_ends_within_a_token_of_the_next_part_is_an_error(unsure)
     assert not found[0] and found[1] and documents[1].error is None
 
 
+@pytest.mark.parametrize("p, is_asked", [(0.06, True), (0.5, True), (0.94, True), (0.99, False)])
+def test_a_question_that_ends_within_a_token_of_the_next_part_is_an_error(
+    unsure, monkeypatch, p, is_asked
+):
+    measured = ranking._measure
+
+    def crossing(*arguments):
+        measured(*arguments)
+        for part in arguments[-1]:
+            found = [((1995, 3999, "LOC"), p)] if part.chunk.start == 0 else []
+            part.result = part.result._replace(candidates=found)
+
+    monkeypatch.setattr(ranking, "_measure", crossing)
+    text = f"{'It ' * 665}See http://a.com/{'a' * 3000} came"
+    options, settings = Options(unit="spans"), Settings(max_characters=2000)
+    found, (document,) = rank_texts(unsure, [text], options, settings)
+    expected = "ValueError: expected an entity of whole tokens at a cut of the text, got characters"
+    assert found == [[]]
+    assert document.error == (f"{expected} 1995 to 3999" if is_asked else None)
+
+
 def test_sentences_of_a_text_in_chunks_know_their_place(unsure, monkeypatch):
     text = " ".join(f"Anna saw Bonn {n}. It came." for n in range(40))
     (whole,), _ = rank_texts(unsure, [text], Options(unit="sentences"))

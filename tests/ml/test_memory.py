@@ -105,6 +105,17 @@ def test_training_returns_free_memory(
     assert 2 <= len(calls) <= 7 and not any(calls)
 
 
+def test_it_is_returned_once_in_fifty_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: List[int] = []
+    monkeypatch.setattr(memory, "_updates", count(1))
+    monkeypatch.setattr(memory, "_malloc_trim", lambda: calls.append)
+    for _ in range(49):
+        memory.return_free_memory()
+    assert calls == []
+    memory.return_free_memory()
+    assert calls == [0]
+
+
 def test_an_optimizer_may_replace_weights() -> None:
     module = nn.Linear(2, 2)
     with keep_storage(module):

@@ -383,8 +383,9 @@ def test_labels_that_gold_does_not_annotate_do_not_count_as_wrong(learned: Langu
     assert learned.evaluate([eg])["spans_sc_f"] == 1.0
 
 
-def test_flat_gold_docs_train_it_too() -> None:
-    nlp = pipeline()
+@pytest.mark.parametrize("layers", [1, 2])
+def test_flat_gold_docs_train_it_too(layers: int) -> None:
+    nlp = pipeline(layers=layers)
     doc = Doc(nlp.vocab, words=WORDS)
     doc.set_ents(
         [Span(doc, 3, 4, "LOC"), Span(doc, 5, 8, "ORG")], missing=[doc[10:12]], default="outside"
@@ -408,17 +409,29 @@ def test_preset_entities_are_kept_by_their_label_only(learned: Language) -> None
     blocked = Doc(learned.vocab, words=WORDS)
     blocked.set_ents([], blocked=[blocked[10:11]], default="unmodified")
     assert (10, 11, "LOC") not in found(learned(blocked)) and (0, 4, "PER") in found(blocked)
-    free = Doc(learned.vocab, words=WORDS)
-    free.set_ents([Span(free, 2, 4, "ORG")], default="missing")
+
+
+@pytest.mark.parametrize("preset", [(2, 4, "ORG"), (3, 4, "LOC")])
+def test_preset_entities_that_are_not_kept_change_nothing(
+    preset: helpers.Span, learned: Language
+) -> None:
+    """Wrong or right."""
     ner = learned.get_pipe("crf_ner")
+    doc, bare = (Doc(learned.vocab, words=WORDS) for _ in range(2))
+    doc.set_ents([Span(doc, *preset)], default="missing")
     ner.overwrite = True
     try:
-        learned(free)
-        fresh = learned(Doc(learned.vocab, words=WORDS))
-        assert (2, 4, "ORG") not in found(free)
-        assert (found(free), ents(free)) == (found(fresh), ents(fresh))
+        analyses = [
+            [[(e.start, e.end, e.label_) for e in each.ents] for each in ner.nbest([each], 3)[0]]
+            for each in (doc, bare)
+        ]
+        candidates = [dict(ner.uncertainty([each])[0].candidates) for each in (doc, bare)]
+        learned(doc), learned(bare)
     finally:
         ner.overwrite = False
+    assert analyses[0] == analyses[1] and analyses[0][0] == sorted(SPANS)
+    assert candidates[0] == candidates[1] and (3, 4, "LOC") in candidates[0]
+    assert (found(doc), ents(doc)) == (found(bare), ents(bare)) and found(doc) == sorted(SPANS)
 
 
 def test_sentences_and_whitespace_bound_every_chain(learned: Language) -> None:
@@ -537,6 +550,22 @@ def test_a_preset_entity_is_in_each_analysis_once() -> None:
     assert (0, 2, "PER") not in [span for span, _ in uncertain.candidates]
 
 
+def test_a_preset_entity_is_in_the_outermost_layer_of_its_label() -> None:
+    doc = Doc(Vocab(), words=["a", "b"])
+    doc.ents = [Span(doc, 0, 1, "LOC")]
+    assert of_chains("biluo", 2).presets(doc) == [[], [], [(doc.ents[0], "")], []]
+
+
+def test_spans_of_labels_that_gold_does_not_annotate_are_not_judged() -> None:
+    chains = LabelChains("biluo", ("LOC", "PER"), 2, "sc", "ner")
+    gold = Doc(Vocab(), words=["a", "b"])
+    gold.spans["sc"] = [Span(gold, 0, 1, "PER")]
+    gold.spans["annotated_labels"] = [Span(gold, 0, 2, "PER")]
+    found = [((0, 1, "PER"), 0.9), ((1, 2, "LOC"), 0.8), ((1, 2, "PER"), 0.1)]
+    judged = chains.judge_spans(Example(Doc(gold.vocab, words=["a", "b"]), gold), found)
+    assert judged == [(0.9, True), (0.1, False)]
+
+
 def test_entities_of_another_component_are_not_those_of_this_one() -> None:
     nlp = pipeline(spans_key="first")
     model = nlp.get_pipe_config("crf_ner")["model"]
@@ -583,6 +612,10 @@ def test_bad_gold_is_an_error() -> None:
         nlp.update([eg])
     with pytest.raises(InputError, match="begins and ends with a word"):
         nlp.update([example(nlp, [(0, 2, "LOC")], ["a", " "])])
+    eg = example(nlp, [(0, 1, "LOC")])
+    eg.reference.spans["wrong"] = [Span(eg.reference, 0, 1, "LOC")]
+    with pytest.raises(InputError, match=r"not a gold entity in doc\.spans\['wrong'\], got one"):
+        of_chains("biluo", 1).negatives([eg], "wrong")
 
 
 def test_misaligned_entities_are_missing_for_their_label_only() -> None:
@@ -687,6 +720,22 @@ def test_calibration_is_of_the_probability_that_any_layer_has_an_entity() -> Non
     assert posterior.probabilities([[(0, 1, "PER")]]) == [[pytest.approx(p)]]
     assert posterior.candidates(np.array([p - 0.01])) == [[((0, 1, "PER"), pytest.approx(p))]]
     assert posterior.candidates(np.array([p + 0.01])) == [[]]
+
+
+def test_f_score_decoding_is_of_candidates() -> None:
+    """Two spans within a candidate have together more than it, but are too improbable."""
+    chains = LabelChains("biluo", ("PER",), 1, "sc", "ner")
+    E = np.full((2, 5), -60.0)
+    E[:, 4] = 20.0, 20.0 + math.log(0.45)  # U-PER, U-PER
+    E[0, 1], E[1, 3] = 20.0, 20.0 + math.log(0.55)  # B-PER, L-PER
+    nothing = np.zeros((5, 5)), np.zeros(5), np.zeros(5)
+    potentials = Potentials(E, np.array([2]), *nothing, constrained=True)  # type: ignore[arg-type]
+    docs = [Doc(Vocab(), words=["a", "b"])]
+    posterior = chains.posterior(docs, potentials, False, 1.0, UNCHANGED)
+    whole, parts = [(0, 2, "PER")], [(0, 1, "PER"), (1, 2, "PER")]
+    assert posterior.probabilities([whole + parts]) == [pytest.approx([0.55, 0.45, 0.45])]
+    assert posterior.decode_f_score(0.3, np.array([0.5])) == [whole]
+    assert posterior.decode_f_score(0.3, np.array([0.0])) == [parts]
 
 
 def test_f_score_decoding_nests_entities_of_a_label(learned: Language) -> None:

@@ -3,6 +3,7 @@
 Axes: T tokens, C tags, n tags of a chain.
 """
 
+from dataclasses import fields, replace
 from itertools import pairwise
 from typing import Any, Dict, List, Tuple
 
@@ -23,6 +24,7 @@ from spacy_crf_ner.tags import TagScheme
 
 LABELS = ("A", "B")
 LENGTHS = (3, 1)
+NESTED = {"entities": "overlapping", "layers": 2}
 TEXTS = ["one two three", "four"]
 
 
@@ -272,16 +274,59 @@ def test_probable_entities_have_a_mean_posterior_above_the_threshold(teachers, e
     assert probable_entities(doc, lesson, ner.chains_of) == probable
 
 
+@pytest.mark.parametrize("p", [(0.55, 0.53), (0.3, 0.9), (0.9, 0.3), (0.3, 0.6)])
+def test_an_entity_is_probable_by_the_mean_alone(p):
+    nlp, ner = component("io", ("A",))
+    nothing = {name: np.zeros(shape, "f") for name, shape in zip(SCORES, [(1, 2), (2, 2), 2, 2])}
+    common, _ = as_teacher(nothing, "io", ("A",))
+    emissions = [np.array([[0.0, np.log(q / (1 - q))]], "f") for q in p]
+    found = probable_entities(
+        nlp.make_doc("four"), Lesson([common] * 2, emissions, 1.0, 1.0), ner.chains_of
+    )
+    assert found == ([(0, 1, "A")] if sum(p) > 1 else [])
+
+
+def test_preset_entities_are_not_those_of_a_teacher():
+    nlp, ner = component("io", ("A",))
+    nothing = {name: np.zeros(shape, "f") for name, shape in zip(SCORES, [(2, 2), (2, 2), 2, 2])}
+    common, _ = as_teacher(nothing, "io", ("A",))
+    emissions = np.array([[0.0, -3.0], [0.0, 3.0]], "f")  # the second token is the entity
+    doc = nlp.make_doc("five six")
+    doc.ents = [doc.char_span(0, 4, "A")]
+    lesson = Lesson([common], [emissions], 1.0, 1.0)
+    assert probable_entities(doc, lesson, ner.chains_of) == [(1, 2, "A")]
+
+
+OTHER = {
+    "scheme": "io",
+    "labels": ("B",),
+    "entities": "overlapping",
+    "layers": 2,
+    "transitions": np.ones((3, 3), "f"),
+    "start": np.ones(3, "f"),
+    "end": np.ones(3, "f"),
+}
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Teacher)])
+def test_teachers_differ_if_one_field_does(name):
+    zeros = [np.zeros(shape, "f") for shape in ((3, 3), 3, 3)]
+    teacher = Teacher("bio", ("A",), "flat", 1, *zeros)
+    assert teacher.equals(Teacher("bio", ("A",), "flat", 1, *(each.copy() for each in zeros)))
+    assert not teacher.equals(replace(teacher, **{name: OTHER[name]}))
+
+
 @pytest.mark.parametrize(
-    "labels, settings, message",
+    "labels, settings, entities, message",
     [
-        (("A", "C"), {}, r"without \['B'\] and also of \['C'\]"),
-        (("A",), {}, r"without \['B'\]\. Use"),
-        (LABELS, {"entities": "overlapping", "layers": 2}, "of flat entities in 1 layers, got one"),
+        (("A", "C"), {}, "flat", r"without \['B'\] and also of \['C'\]"),
+        (("A",), {}, "flat", r"without \['B'\]\. Use"),
+        (LABELS, NESTED, "flat", "of flat entities in 1 layers, got one"),
+        (LABELS, NESTED, "overlapping", "in 1 layers, got one of overlapping entities in 2"),
     ],
 )
-def test_teachers_of_another_kind_are_errors(labels, settings, message):
-    nlp, ner = component("biluo")
+def test_teachers_of_another_kind_are_errors(labels, settings, entities, message):
+    nlp, ner = component("biluo", entities=entities)
     _, other = component("biluo", labels, **settings)
     C = len(other.scheme.tags)
     mine = Potentials(lengths=np.array(LENGTHS), constrained=True, **draw(9, 1))
@@ -290,14 +335,14 @@ def test_teachers_of_another_kind_are_errors(labels, settings, message):
         ner.get_loss(egs, mine)
 
 
-def test_rows_that_are_not_those_of_the_tokens_are_errors():
+@pytest.mark.parametrize("teacher", [0, 1])
+def test_rows_that_are_not_those_of_the_tokens_are_errors(teacher):
     nlp, ner = component("bio")
     scores = draw(5, 1)
     mine = Potentials(lengths=np.array(LENGTHS), constrained=True, **scores)
-    egs = examples(nlp, [as_teacher(scores, "bio")])
-    lessons = [eg.reference.user_data[KEY] for eg in egs]
-    for eg, lesson in zip(egs, reversed(lessons)):
-        eg.reference.user_data[KEY] = lesson
+    egs = examples(nlp, [as_teacher(scores, "bio")] * 2)
+    first, second = (eg.reference.user_data[KEY].emissions for eg in egs)
+    first[teacher], second[teacher] = second[teacher], first[teacher]
     with pytest.raises(InputError, match="doc 'one two three': expected teachers of 3 tok"):
         ner.get_loss(egs, mine)
 
@@ -309,11 +354,13 @@ def test_docs_may_have_teachers_of_their_own(settings, scheme):
     nlp, ner = component("biluo", **settings)
     _, other = component(scheme, **settings)
     kinds = (("biluo", ner), (scheme, other))
-    texts, order = ["one two three", "four", "five six", "seven eight"], [0, 1, 1, 0]
+    texts = ["one two three", "four", "five six", "seven eight", "nine ten"]
+    order = [0, 1, 1, 0, 2]
     seeds = [
         [draw(len(n.scheme.tags), 10 * i + k) for k, (_, n) in enumerate(kinds)] for i in (0, 1)
     ]
     common = [[as_teacher(g, s, **settings)[0] for g, (s, _) in zip(of, kinds)] for of in seeds]
+    common.append([common[0][0], common[1][1]])
     rng, egs = np.random.default_rng(3), []
     for text, i in zip(texts, order):
         doc = nlp.make_doc(text)
@@ -338,18 +385,19 @@ def test_docs_may_have_teachers_of_their_own(settings, scheme):
         np.testing.assert_allclose(getattr(gradient, name), total, atol=1e-5)
 
 
-@pytest.mark.parametrize("fault", ["none", "other kind", "other weight"])
+@pytest.mark.parametrize("fault", ["none", "other kind", "other weight", "other temperature"])
 def test_a_batch_has_the_same_kind_of_teachers(fault):
     nlp, ner = component("bio")
     scores = draw(5, 1)
     mine = Potentials(lengths=np.array(LENGTHS), constrained=True, **scores)
-    egs = examples(nlp, [as_teacher(scores, "bio")])
+    egs = examples(nlp, [as_teacher(scores, "bio")] * 2)
     data = egs[1].reference.user_data
     if fault == "none":
         del data[KEY]
     elif fault == "other kind":
-        data[KEY] = data[KEY]._replace(teachers=[as_teacher(scores, "io")[0]])
+        teachers = [data[KEY].teachers[0], as_teacher(scores, "io")[0]]
+        data[KEY] = data[KEY]._replace(teachers=teachers)
     else:
-        data[KEY] = data[KEY]._replace(weight=0.1)
+        data[KEY] = data[KEY]._replace(**{fault.removeprefix("other "): 0.1})
     with pytest.raises(InputError, match="doc 'four': expected a teacher, of the same kind"):
         ner.get_loss(egs, mine)
