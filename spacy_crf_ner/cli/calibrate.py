@@ -9,17 +9,28 @@ from rich.progress import track
 from rich.table import Column, Table
 from spacy.training import Example
 
+from ..annotate.settings import Settings
 from ..atomic import atomic_write
 from ..evaluation.calibration import calibrate as fit
 from ..evaluation.guarantees import FITTED_SETTINGS
 from ..evaluation.promises import Promises
 from ..input_error import InputError
 from ..pipeline.load import load
-from ..pipeline.lookup import recognizer
+from ..pipeline.lookup import recognizer, require_recognizer
 from .console import print_table
 from .gold_corpus import read_examples
-from .options import Component, GpuId, Model, Precision, require_new_folder
+from .options import (
+    Component,
+    GpuId,
+    Model,
+    Precision,
+    TextField,
+    WholeFiles,
+    require_new_folder,
+)
+from .raw_texts import read_sample
 
+SAMPLE = 1000  # documents of --texts
 COSTS = {
     "recall": "{:.1f} / entity",
     "precision": "recall {:.1%}",
@@ -45,6 +56,16 @@ def calibrate(
             "as precision; 1 for F1.",
         ),
     ] = None,
+    texts: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="INPUT",
+            help="Texts like those to annotate, without gold: --f-beta is for the best F-score on "
+            "them, not on CORPUS. What `annotate` reads. May be repeated.",
+        ),
+    ] = None,
+    text_column: TextField = "text",
+    whole_files: WholeFiles = False,
     recall: Annotated[
         float | None,
         typer.Option(help="Promise that candidates contain this share of the gold entities."),
@@ -73,7 +94,8 @@ def calibrate(
     the pipeline chooses entities by --f-beta: give it again then.
     Only what was fitted differs in the saved pipeline; --precision is not saved.
     With --f-beta, entities are chosen by their probabilities instead of the most probable tag
-    sequence: those over a threshold that is fitted too.
+    sequence: those over the threshold with the best expected F-score on 1000 of the --texts, or
+    on CORPUS.
 
     \b
     Prints, before and after calibration, over the predicted entities:
@@ -92,10 +114,17 @@ def calibrate(
     \b
     Examples:
       spacy-crf-ner calibrate training/model-best corpus/dev.spacy calibrated
+      spacy-crf-ner calibrate training/model-best corpus/dev.spacy best --f-beta 1 --texts new/
       spacy-crf-ner calibrate training/model-best corpus/new.spacy careful --recall 0.98
     """
     require_new_folder(target)
+    if texts and f_beta is None:
+        raise InputError("--texts: expected --f-beta with it, got none. Add --f-beta 1 for F1.")
     nlp = load(model, gpu_id, precision)
+    docs = None
+    if texts:
+        settings = Settings(text_column=text_column, whole_files=whole_files)
+        docs = read_sample(nlp, require_recognizer(nlp, component), texts, settings, SAMPLE)
     examples = read_examples(nlp, corpus)
     if train is not None:
         _require_new(examples, corpus, read_examples(nlp, train), train)
@@ -104,6 +133,7 @@ def calibrate(
         track(examples, "Calibrating", console=Console(stderr=True)),
         component,
         f_beta=f_beta,
+        docs=docs,
         promises=Promises(recall, ents_precision, analyses, certainty, by_label),
     )
     fitted = recognizer(nlp, component)

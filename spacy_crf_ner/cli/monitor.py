@@ -1,21 +1,16 @@
 """The command `monitor`."""
 
-import random
-
 import typer
 from rich.table import Table
 
-from ..annotate.readers import read_texts
-from ..annotate.runner import errors_raised
 from ..annotate.settings import Settings
 from ..evaluation.drift import SAMPLE
 from ..evaluation.guarantees import drift
-from ..extras import require
-from ..input_error import InputError
 from ..pipeline.load import load
-from ..pipeline.lookup import only_before, require_recognizer
+from ..pipeline.lookup import require_recognizer
 from .console import print_table
 from .options import Component, GpuId, Model, Precision, TextField, Texts, WholeFiles
+from .raw_texts import read_sample
 
 SIGNIFICANT = 0.01  # of all tests together
 
@@ -42,21 +37,10 @@ def monitor(
     Example:
       spacy-crf-ner monitor careful new-records/
     """
-    require("annotate")
     nlp = load(model, gpu_id, precision)
     name = require_recognizer(nlp, component)
     settings = Settings(text_column=text_column, whole_files=whole_files)
-    found = list(read_texts(inputs, settings))
-    found = random.Random(0).sample(found, min(SAMPLE, len(found)))
-    for text, key in found:
-        if isinstance(text, str) and len(text) > nlp.max_length:
-            raise InputError(
-                f"{key}: expected at most {nlp.max_length:,} characters, got {len(text):,}. "
-                "Split the text, or leave it out."
-            )
-    texts = [text for text, _ in found]
-    with errors_raised(nlp), only_before(nlp, name):
-        docs = list(nlp.pipe(texts))
+    docs = list(read_sample(nlp, name, inputs, settings, SAMPLE))
     rows = drift(nlp, docs, name)
     table = Table("statistic")
     for title in ("median before", "median now", "distance", "p"):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from spacy.language import Language
+from spacy.tokens import Doc
 from spacy.training import Example
 
 from ..input_error import InputError
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from ..pipeline.crf_ner import CRFEntityRecognizer
 
 BINS = 15
-SPAN_THRESHOLDS = tuple(i / 20 for i in range(1, 20))  # 0.05 to 0.95
 
 
 def calibrate(
@@ -29,6 +29,7 @@ def calibrate(
     name: str | None = None,
     *,
     f_beta: float | None = None,
+    docs: Iterable[Doc] | None = None,
     promises: Promises | None = None,
 ) -> dict[str, Any]:
     """Fit temperature and Platt scaling of a `crf_ner` component; measure calibration around it.
@@ -39,7 +40,9 @@ def calibrate(
     examples: Held-out examples, not used for training.
     name: The component in the pipeline; None for the only one.
     f_beta: If not None, also switch `decode` to "f_score", and find the `span_threshold` with the
-        best F-score, in which recall weighs beta times as much as precision.
+        best expected F-score, in which recall weighs beta times as much as precision.
+    docs: Docs such as those to annotate, for this threshold; they need no gold, and the components
+        before it must have processed them. None for the predicted docs of the examples.
     promises: What to promise about new documents, in place of earlier promises; None for nothing.
 
     Returns the "temperature", the "platt_slope" and "platt_intercept"; the "span_threshold", None
@@ -66,7 +69,7 @@ def calibrate(
         random.Random(0).shuffle(read)
         held_out, read = read[::2], read[1::2]
     with restored_on_error(pipe):
-        fitted = _fit(pipe, read, f_beta)
+        fitted = _fit(pipe, read, f_beta, docs)
         rows = promise(nlp, name, held_out, promises) if promises else []
     if not promises:
         pipe.cfg["guarantees"] = {}  # earlier ones were given before this calibration
@@ -74,7 +77,10 @@ def calibrate(
 
 
 def _fit(
-    pipe: "CRFEntityRecognizer", examples: Sequence[Example], f_beta: float | None
+    pipe: "CRFEntityRecognizer",
+    examples: Sequence[Example],
+    f_beta: float | None,
+    docs: Iterable[Doc] | None,
 ) -> dict[str, Any]:
     beta = 1.0 if f_beta is None else f_beta
     before = _measure(pipe, examples, beta)
@@ -83,14 +89,8 @@ def _fit(
     threshold = None
     if f_beta is not None:
         pipe.decode = "f_score"
-        scores = {}
-        for pipe.span_threshold in SPAN_THRESHOLDS:
-            scores[pipe.span_threshold] = _measure(pipe, examples, beta)["f_beta"]
-        best = max(scores.values())
-        # Of equal ones, that nearest to the threshold of the best expected F-score.
-        equal = [p for p in scores if scores[p] == best]
-        threshold = min(equal, key=lambda p: abs(p - best / (1 + beta**2)))
-        pipe.span_threshold = threshold
+        own = [eg.predicted for eg in examples]
+        threshold = pipe.fit_span_threshold(own if docs is None else docs, beta)
     after = _measure(pipe, examples, beta)
     return {
         "temperature": temperature,

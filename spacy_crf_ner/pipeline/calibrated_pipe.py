@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from math import inf
 
 import numpy as np
 from spacy.language import Language
@@ -11,6 +12,7 @@ from spacy.training import Example, validate_examples
 from ..input_error import InputError
 from ..ml.potentials import nll
 from .crf_pipe import BATCH_SIZE, CRFPipe
+from .interval_scheduling import Candidate, best_threshold
 from .lookup import only_before
 from .platt_scaling import UNCHANGED, PlattScaling, fit_platt_scaling
 from .temperature_scaling import Batch, fit_temperature
@@ -73,6 +75,35 @@ class CalibratedPipe(CRFPipe):
         scaling = fit_platt_scaling(posteriors, correct, self.name)
         self.platt_slope, self.platt_intercept = scaling
         return scaling
+
+    def fit_span_threshold(self, docs: Iterable[Doc], beta: float = 1.0) -> float:
+        """Set the threshold of "f_score" that has the best expected F-score on docs, without gold.
+
+        The expected numbers of entities, and of right ones among those chosen, are sums of
+        probabilities: so fit the temperature and Platt scaling first.
+
+        docs: Docs such as those to annotate, which the components before this one have processed.
+        beta: Recall is beta times as important as precision.
+
+        Returns the threshold, 0.01 to 0.99; see `best_threshold`.
+        Raises InputError if beta is not over 0, if no span of the docs has a probability of at
+        least 0.01, and as `predict`.
+        """
+        if not 0 < beta < inf:
+            raise InputError(f"[{self.name}] beta: expected a number over 0, got {beta}.")
+        lowest = np.full(len(self.labels), 0.01)
+        found: list[list[Candidate]] = []
+        left = iter(docs)
+        while batch := [*islice(left, BATCH_SIZE)]:
+            found += self._posterior(batch).candidates(lowest)
+        if not any(found):
+            raise InputError(
+                f"[{self.name}] expected docs with probable entities that are not preset, got none "
+                f"in {len(found)}: the threshold of f_score cannot be fitted. Take other docs."
+            )
+        threshold = best_threshold(found, self.chains.choose, beta)
+        self.span_threshold = min(max(threshold, 0.01), 0.99)
+        return self.span_threshold
 
     def log_likelihoods(self, examples: Iterable[Example]) -> list[float]:
         """Compute the log probability of the gold entities of each example, at the temperature.

@@ -298,7 +298,9 @@ class CRFEntityRecognizer(TeachablePipe):
         thresholds = {label: self.thresholds.get(label, self.threshold) for label in self.labels}
         posterior = self._posterior(docs)
         if self.decode == "f_score":
-            spans = posterior.decode_f_score(self.span_threshold, np.array([*thresholds.values()]))
+            found = posterior.candidates(np.array([*thresholds.values()]).clip(self.span_threshold))
+            chosen = (self.chains.choose(of_doc, self.span_threshold) for of_doc in found)
+            spans = [[span for span, _ in of_doc] for of_doc in chosen]
         else:
             spans = posterior.decode()
         confidences: list[list[float]] = [[] for _ in docs]
@@ -313,9 +315,9 @@ class CRFEntityRecognizer(TeachablePipe):
         if self.entities_key is not None:
             candidates = [list(zip(*of_doc)) for of_doc in zip(spans, confidences)]
             preset = [() if self.overwrite else doc.ents for doc in docs]
-            found = [best_beside(*of_doc) for of_doc in zip(candidates, preset)]
-            spans = [[span for span, _ in of_doc] for of_doc in found]
-            confidences = [[p for _, p in of_doc] for of_doc in found]
+            disjoint = [best_beside(*of_doc) for of_doc in zip(candidates, preset)]
+            spans = [[span for span, _ in of_doc] for of_doc in disjoint]
+            confidences = [[p for _, p in of_doc] for of_doc in disjoint]
         elif self.spans_key is not None:
             lowest = self.candidate_threshold
             by_label = [self.candidate_thresholds.get(label, lowest) for label in self.labels]

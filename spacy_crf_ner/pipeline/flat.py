@@ -10,7 +10,7 @@ from spacy.training import Example
 from ..ml.potentials import NegativeSpan, Potentials
 from ..tags import TAG_OUTSIDE, TagScheme
 from .gold import aligned_negatives, gold_tags, keep_edges
-from .interval_scheduling import Candidate
+from .interval_scheduling import Candidate, best_disjoint
 from .label_sets import hidden_tags, unannotated
 from .platt_scaling import PlattScaling
 from .posterior import Posterior
@@ -81,6 +81,10 @@ class FlatChain:
             if not unknown:
                 judged.append((p, (start, end, label) in gold))
         return judged
+
+    def choose(self, candidates: Sequence[Candidate], threshold: float) -> list[Candidate]:
+        """Choose the entities of a doc for "f_score": those of `best_disjoint`, in order."""
+        return best_disjoint(candidates, threshold)
 
     def posterior(
         self,

@@ -1,7 +1,7 @@
 """Interval scheduling: sets of spans that do not overlap."""
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from spacy.tokens import Span
 
@@ -52,6 +52,30 @@ def best_disjoint(candidates: Iterable[Candidate], threshold: float) -> list[Can
             chosen.append(spans[i - 1])
         i = i - 1 if before_last is None else before_last
     return chosen[::-1]
+
+
+def best_threshold(
+    docs: Sequence[Sequence[Candidate]],
+    choose: Callable[[Sequence[Candidate], float], list[Candidate]],
+    beta: float,
+) -> float:
+    """Find the threshold that chooses the spans with the highest expected F-beta, without gold.
+
+    F = (1 + beta^2) sum of p chosen / (number chosen + beta^2 sum of p of all), and the threshold
+    is F / (1 + beta^2). Each one chooses spans with a higher F, until it is the best. Source:
+    Dinkelbach (1967), "On nonlinear fractional programming", Management Science 13.
+
+    docs: The candidates of each.
+    choose: As `best_disjoint`.
+
+    Returns the threshold, 0.0 if there is no candidate.
+    """
+    gold = sum(p for of_doc in docs for _, p in of_doc)
+    before, threshold = -1.0, 0.0
+    while threshold > before:
+        chosen = [p for of_doc in docs for _, p in choose(of_doc, threshold)]
+        before, threshold = threshold, sum(chosen) / ((len(chosen) + beta**2 * gold) or 1.0)
+    return before
 
 
 def assign_layers(spans: Iterable[tuple[int, int]]) -> list[int]:

@@ -32,7 +32,7 @@ from .gold import (
     warn_of_misaligned,
     write_tags,
 )
-from .interval_scheduling import Candidate, assign_layers
+from .interval_scheduling import Candidate, assign_layers, best_disjoint
 from .label_sets import require_annotated, unannotated
 from .overlapping_posterior import ANY, OverlappingPosterior
 from .platt_scaling import PlattScaling
@@ -158,6 +158,17 @@ class LabelChains:
             for span, p in candidates
             if not missing[span[2]][span[0] : span[1]].any()
         ]
+
+    def choose(self, candidates: Sequence[Candidate], threshold: float) -> list[Candidate]:
+        """Choose as `FlatChain` for each label, and of those left for each of its other layers."""
+        chosen = list[Candidate]()
+        for label in self.labels:
+            left = {span: p for span, p in candidates if span[2] == label}
+            for _ in range(self.layers):
+                best = best_disjoint(left.items(), threshold)
+                chosen += best
+                left = dict(left.items() - set(best))
+        return sorted(chosen)
 
     def posterior(
         self,

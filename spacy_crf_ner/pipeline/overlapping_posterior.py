@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from spacy.tokens import Span
 
 from ..tags import SpanOffsets
-from .interval_scheduling import Candidate, best_disjoint
+from .interval_scheduling import Candidate
 from .platt_scaling import PlattScaling
 from .posterior import Posterior, Trellis
 
@@ -50,22 +50,6 @@ class OverlappingPosterior:
     def decode(self) -> list[list[SpanOffsets]]:
         """Find the entities of the most probable tag sequence of each chain."""
         return [sorted(set(found)) for found in self._by_doc(self._posterior.decode())]
-
-    def decode_f_score(
-        self, threshold: float, lowest: NDArray[np.float64]
-    ) -> list[list[SpanOffsets]]:
-        """As `Posterior.decode_f_score`, for each label; once more for each of its other layers."""
-        result = []
-        for of_doc in self.candidates(np.full(len(self._chains), threshold).clip(lowest)):
-            chosen: list[SpanOffsets] = []
-            for label in self._chains:
-                left = {span: p for span, p in of_doc if span[2] == label}
-                for _ in range(self._layers):
-                    best = best_disjoint(left.items(), threshold)
-                    chosen += (span for span, _ in best)
-                    left = dict(left.items() - set(best))
-            result.append(sorted(chosen))
-        return result
 
     def nbest(self, n: int) -> list[list[tuple[list[SpanOffsets], float]]]:
         """Find the n most probable analyses of each doc, as `Posterior`.

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from .. import crf
 from ..ml.potentials import Potentials
 from ..tags import TAG_MISSING, SpanOffsets, Spans, TagScheme
-from .interval_scheduling import best_disjoint
 from .platt_scaling import UNCHANGED, PlattScaling
 from .preset import DecodingConstraints
 
@@ -69,16 +68,6 @@ class Posterior:
         """Find the entities of the most probable tag sequence of each doc, with Viterbi."""
         tags, _ = crf.viterbi(self._chain)
         return self._by_doc(self._new_spans(tags[self._chain.mask], 0))
-
-    def decode_f_score(
-        self, threshold: float, lowest: NDArray[np.float64]
-    ) -> list[list[SpanOffsets]]:
-        """Find the entities with the highest expected F-score, as `best_disjoint` does.
-
-        lowest: The lowest probability of an entity of each label, (L,).
-        """
-        found = self.candidates(np.full(len(self._scheme.labels), threshold).clip(lowest))
-        return [[span for span, _ in best_disjoint(of_doc, threshold)] for of_doc in found]
 
     def nbest(self, n: int) -> list[list[tuple[list[SpanOffsets], float]]]:
         """Find the n most probable sets of entities of each doc, fewer where fewer are legal.

@@ -17,12 +17,7 @@ from typer.testing import CliRunner
 
 from pipelines import TOK2VEC, listening, make_examples, train
 from spacy_crf_ner.cli import app
-from spacy_crf_ner.evaluation.calibration import (
-    SPAN_THRESHOLDS,
-    calibrate,
-    precision_at,
-    reliability,
-)
+from spacy_crf_ner.evaluation.calibration import calibrate, precision_at, reliability
 from spacy_crf_ner.evaluation.matching import collect_entities
 from spacy_crf_ner.pipeline.annotation import add_confidence_extension
 
@@ -434,7 +429,7 @@ def test_the_command_saves_a_calibrated_pipeline(folder: Path, tmp_path: Path) -
 def test_with_f_beta_no_other_threshold_has_a_better_score(
     beta: float, folder: Path, tmp_path: Path
 ) -> None:
-    """As spaCy's scorer counts, over all thresholds that the command tries."""
+    """Expected, by the candidates of the saved pipeline; the table has spaCy's count."""
     code, output = run(folder / "model", folder / "dev.spacy", tmp_path / "out", "--f-beta", beta)
     assert code == 0, output
     nlp = spacy.load(tmp_path / "out")
@@ -446,15 +441,64 @@ def test_with_f_beta_no_other_threshold_has_a_better_score(
         p, r = scores["ents_p"], scores["ents_r"]
         return (1 + beta**2) * p * r / (beta**2 * p + r) if p * r else 0.0
 
+    def expected() -> float:
+        docs = list(nlp.pipe(text for text, _ in NOISY))
+        gold = sum(doc.spans["sc"].attrs["scores"].sum() for doc in docs)
+        chosen = [ent._.confidence for doc in docs for ent in doc.ents]
+        return (1 + beta**2) * sum(chosen) / (len(chosen) + beta**2 * gold)
+
     chosen, saved = score(), ner.span_threshold
     rows = [line.replace("│", " ").split() for line in output.splitlines()]
     (row,) = (row for row in rows if row[:1] == [f"F{beta:g}"])
     assert row[2] == f"{chosen:.4f}"
     assert f"Threshold of spans: {saved:.2f}" in output
-    scores = []
-    for ner.span_threshold in SPAN_THRESHOLDS:
-        scores.append(score())
-    assert chosen == max(scores) > min(scores)
+    ner.spans_key, ner.candidate_threshold = "sc", 0.01
+    best, others = expected(), []
+    for ner.span_threshold in np.arange(0.05, 1.0, 0.05):
+        others.append(expected())
+    assert min(others) < max(others) <= best + 1e-6
+
+
+def test_the_threshold_is_for_given_texts(folder: Path, tmp_path: Path) -> None:
+    """They need no gold, and are read as `annotate` reads them; confidences are still of gold."""
+    texts = ["Anna saw Bonn", "nobody saw Anna", "Bonn Bonn Bonn", "", "it saw Berlin"]
+    (tmp_path / "new.txt").write_text("\n".join(texts))
+    command = folder / "model", folder / "dev.spacy"
+    first = run(*command, tmp_path / "own", "--f-beta", 1)
+    second = run(*command, tmp_path / "new", "--f-beta", 1, "--texts", tmp_path / "new.txt")
+    assert first[0] == second[0] == 0, first[1] + second[1]
+    own, new = (spacy.load(tmp_path / name).get_pipe("crf_ner") for name in ("own", "new"))
+    assert new.temperature == own.temperature and new.platt_scaling == own.platt_scaling
+    assert new.decode == "f_score" and new.span_threshold != own.span_threshold
+    saved = new.span_threshold
+    docs = [spacy.blank("en").make_doc(text) for text in texts if text]
+    assert new.fit_span_threshold(docs) == pytest.approx(saved)
+    (tmp_path / "lines.jsonl").write_text('{"body": "Anna saw Bonn"}\n')
+    options = "--f-beta", 1, "--texts", tmp_path / "lines.jsonl", "--text-column", "body"
+    assert run(*command, tmp_path / "third", *options)[0] == 0
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--texts", "new.txt"], "--texts: expected --f-beta with it, got none"),
+        (["--texts", "no.txt", "--f-beta", 1], "no.txt"),
+        (["--texts", "empty.txt", "--f-beta", 1], "probable entities that are not preset"),
+    ],
+)
+def test_texts_that_cannot_be_used_are_refused(
+    options: List[Any],
+    message: str,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("new.txt").write_text("Anna saw Bonn")
+    Path("empty.txt").write_text("  \n\n")
+    code, output = run(folder / "model", folder / "dev.spacy", tmp_path / "out", *options)
+    assert code == 1 and message in " ".join(output.split())
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("beta", ["0", "nan", "inf"])
@@ -466,14 +510,15 @@ def test_a_beta_that_is_no_number_over_0_is_refused(
 
 
 @pytest.mark.parametrize("beta, expected", [(1.0, 0.5), (2.0, 0.2)])
-def test_of_equal_thresholds_the_expected_one_is_taken(
+def test_of_sure_entities_the_threshold_is_the_share_of_recall(
     beta: float, expected: float, nlp: Language
 ) -> None:
     """A model that is always right: half of an F1 of 1, a fifth of an F2."""
     with pytest.warns(UserWarning, match="best temperature"):  # they were learned by heart
         fitted = calibrate(nlp, make_examples(nlp, LEARNED), f_beta=beta)
     assert fitted["temperature"] == 1.0  # without a mistake, nothing is known about it
-    assert fitted["after"]["f_beta"] == 1.0 and fitted["span_threshold"] == expected
+    assert fitted["after"]["f_beta"] == 1.0
+    assert fitted["span_threshold"] == pytest.approx(expected, abs=0.02)
 
 
 def test_the_f_score_counts_preset_entities(nlp: Language) -> None:

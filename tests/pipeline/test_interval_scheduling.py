@@ -10,7 +10,13 @@ from spacy.tokens import Doc
 from spacy.vocab import Vocab
 
 from pipelines import TOK2VEC, make_examples, train
-from spacy_crf_ner.pipeline.interval_scheduling import Candidate, best_beside, best_disjoint
+from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.pipeline.interval_scheduling import (
+    Candidate,
+    best_beside,
+    best_disjoint,
+    best_threshold,
+)
 
 
 def spans(seed: int) -> list[Candidate]:
@@ -68,8 +74,23 @@ def test_at_the_right_threshold_no_set_has_a_better_expected_f_score(
     assert f_score(best_disjoint(candidates, best / (1 + beta**2))) == pytest.approx(best)
 
 
+@pytest.mark.parametrize("beta", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("seed", range(5))
+def test_no_sets_of_spans_have_a_better_expected_f_score(seed: int, beta: float) -> None:
+    """Of all sets in two docs, the second of which is less sure."""
+    docs = [spans(seed), [(span, p / 3) for span, p in spans(seed + 100)]]
+    gold = sum(p for of_doc in docs for _, p in of_doc)
+    best = max(
+        (1 + beta**2) * sum(p for _, p in both) / (len(both) + beta**2 * gold)
+        for first, second in product(*map(disjoint_sets, docs))
+        for both in [first + second]
+    )
+    assert best_threshold(docs, best_disjoint, beta) == pytest.approx(best / (1 + beta**2))
+
+
 def test_of_nothing_nothing_is_chosen() -> None:
     assert best_disjoint([], 0.3) == best_disjoint([((0, 1, "A"), 0.3)], 0.3) == []
+    assert best_threshold([], best_disjoint, 1.0) == best_threshold([[]], best_disjoint, 1.0) == 0.0
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +121,48 @@ def test_the_component_sets_the_best_disjoint_spans(unsure: Any, threshold: floa
         assert [ent._.confidence for ent in doc.ents] == pytest.approx([ps[s] for s in chosen])
         n += len(chosen)
     assert n
+
+
+def expected_f_score(nlp: Any, texts: list[str], beta: float) -> float:
+    """From the candidates that the component writes; those below 0.01 do not count."""
+    chosen, gold = [], 0.0
+    for doc in nlp.pipe(texts):
+        gold += sum(doc.spans["sc"].attrs["scores"].tolist())
+        chosen += [ent._.confidence for ent in doc.ents]
+    return (1 + beta**2) * sum(chosen) / (len(chosen) + beta**2 * gold)
+
+
+@pytest.mark.parametrize("beta", [0.3, 1.0, 3.0])
+def test_no_threshold_has_a_better_expected_f_score(unsure: Any, beta: float) -> None:
+    ner = unsure.get_pipe("ner")
+    texts = [eg.reference.text for eg in make_examples(unsure)] * 20  # more than a batch
+    ner.thresholds, ner.temperature, ner.platt_slope, ner.platt_intercept = {}, 0.8, 1.2, 0.4
+    try:
+        found = ner.fit_span_threshold(map(unsure.make_doc, texts), beta)
+        assert ner.span_threshold == found
+        ner.decode, ner.spans_key, ner.candidate_threshold = "f_score", "sc", 0.01
+        best = expected_f_score(unsure, texts, beta)
+        assert found == pytest.approx(best / (1 + beta**2), abs=1e-4)
+        others = []
+        for ner.span_threshold in np.arange(0.02, 1.0, 0.02):
+            others.append(expected_f_score(unsure, texts, beta))
+        assert min(others) < max(others) <= best + 1e-6
+    finally:
+        ner.temperature = ner.platt_slope = ner.platt_intercept = ner.span_threshold = None
+
+
+def test_a_threshold_needs_probable_spans(unsure: Any) -> None:
+    ner = unsure.get_pipe("ner")
+    doc = unsure.make_doc("Tim Cook")
+    doc.ents = [spacy.tokens.Span(doc, 0, 2, label=ner.labels[0])]
+    before = ner.span_threshold
+    for docs in ([], [unsure.make_doc("")], [doc]):
+        with pytest.raises(InputError, match=rf"not preset, got none in {len(docs)}: "):
+            ner.fit_span_threshold(docs)
+    for beta in (0.0, float("inf"), float("nan")):
+        with pytest.raises(InputError, match="beta: expected a number over 0, got"):
+            ner.fit_span_threshold([unsure.make_doc("Tim Cook")], beta)
+    assert ner.span_threshold == before
 
 
 def test_thresholds_of_labels_and_preset_entities_hold(unsure: Any) -> None:

@@ -710,9 +710,9 @@ def test_calibration_is_of_the_probability_that_any_layer_has_an_entity() -> Non
     together = 1 - 0.7**2
     posterior = chains.posterior(docs, potentials, False, 1.0, UNCHANGED)
     assert posterior.probabilities([[(0, 1, "PER")]]) == [[pytest.approx(together)]]
-    assert posterior.decode_f_score(0.5, np.zeros(1)) == [
-        [(0, 1, "PER")]
-    ] and posterior.decode() == [[]]
+    (candidates,) = posterior.candidates(np.array([0.01]))
+    assert [span for span, _ in chains.choose(candidates, 0.5)] == [(0, 1, "PER")]
+    assert posterior.decode() == [[]]
     platt = PlattScaling(1.0, -1.0)
     posterior = chains.posterior(docs, potentials, False, 1.0, platt)
     odds = math.exp(math.log(together / (1 - together)) - 1)
@@ -741,10 +741,14 @@ def test_f_score_decoding_is_of_candidates() -> None:
 def test_f_score_decoding_nests_entities_of_a_label(learned: Language) -> None:
     ner = learned.get_pipe("crf_ner")
     posterior = ner._posterior([Doc(learned.vocab, words=WORDS)])
-    found = posterior.decode_f_score(0.001, np.zeros(1))[0]
-    for label in ner.labels:
-        spans = [(start, end) for start, end, of in found if of == label]
-        assert max(assign_layers(spans)) < ner.layers
+    (candidates,) = posterior.candidates(np.full(len(ner.labels), 0.001))
+    chosen = [span for span, _ in ner.chains.choose(candidates, 0.001)]
+    assert chosen == sorted(chosen)
+    layers = [
+        max(assign_layers([(start, end) for start, end, of in chosen if of == label]))
+        for label in ner.labels
+    ]
+    assert max(layers) == ner.layers - 1
 
 
 def test_preset_entities_keep_their_ids(learned: Language) -> None:

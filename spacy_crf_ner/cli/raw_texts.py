@@ -1,0 +1,43 @@
+"""Raw texts, for commands that look at a sample of them."""
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from spacy.language import Language
+from spacy.tokens import Doc
+
+from ..annotate.readers import read_texts
+from ..annotate.runner import errors_raised
+from ..annotate.settings import Settings
+from ..extras import require
+from ..input_error import InputError
+from ..pipeline.lookup import only_before
+
+
+def read_sample(
+    nlp: Language, name: str, inputs: Sequence[str], settings: Settings, size: int
+) -> Iterator[Doc]:
+    """Read random documents, and let the components before one process each when it is asked for.
+
+    name: The component.
+    inputs: What `annotate` reads.
+    size: The number of documents, or fewer if there are fewer.
+
+    Raises InputError for a text that is too long for the pipeline, and as `read_texts`.
+    """
+    require("annotate")
+    found = list(read_texts(inputs, settings))
+    found = random.Random(0).sample(found, min(size, len(found)))
+    for text, key in found:
+        if isinstance(text, str) and len(text) > nlp.max_length:
+            raise InputError(
+                f"{key}: expected at most {nlp.max_length:,} characters, got {len(text):,}. "
+                "Split the text, or leave it out."
+            )
+    return _processed(nlp, name, [text for text, _ in found])
+
+
+def _processed(nlp: Language, name: str, texts: list[Any]) -> Iterator[Doc]:
+    with errors_raised(nlp), only_before(nlp, name):
+        yield from nlp.pipe(texts)
