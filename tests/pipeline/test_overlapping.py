@@ -722,22 +722,6 @@ def test_calibration_is_of_the_probability_that_any_layer_has_an_entity() -> Non
     assert posterior.candidates(np.array([p + 0.01])) == [[]]
 
 
-def test_f_score_decoding_is_of_candidates() -> None:
-    """Two spans within a candidate have together more than it, but are too improbable."""
-    chains = LabelChains("biluo", ("PER",), 1, "sc", "ner")
-    E = np.full((2, 5), -60.0)
-    E[:, 4] = 20.0, 20.0 + math.log(0.45)  # U-PER, U-PER
-    E[0, 1], E[1, 3] = 20.0, 20.0 + math.log(0.55)  # B-PER, L-PER
-    nothing = np.zeros((5, 5)), np.zeros(5), np.zeros(5)
-    potentials = Potentials(E, np.array([2]), *nothing, constrained=True)  # type: ignore[arg-type]
-    docs = [Doc(Vocab(), words=["a", "b"])]
-    posterior = chains.posterior(docs, potentials, False, 1.0, UNCHANGED)
-    whole, parts = [(0, 2, "PER")], [(0, 1, "PER"), (1, 2, "PER")]
-    assert posterior.probabilities([whole + parts]) == [pytest.approx([0.55, 0.45, 0.45])]
-    assert posterior.decode_f_score(0.3, np.array([0.5])) == [whole]
-    assert posterior.decode_f_score(0.3, np.array([0.0])) == [parts]
-
-
 def test_f_score_decoding_nests_entities_of_a_label(learned: Language) -> None:
     ner = learned.get_pipe("crf_ner")
     posterior = ner._posterior([Doc(learned.vocab, words=WORDS)])
