@@ -51,7 +51,6 @@ SPANCATS = {
 }
 THRESHOLDS = {  # to choose from on dev
     "spaCy spancat": (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7),
-    # As `calibrate --f-beta 1` finds it.
     "crf_ner, 3 layers, f_score": (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4),
 }
 PLACES = ("flat", "outer", "nested", "nested in its label")

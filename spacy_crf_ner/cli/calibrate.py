@@ -61,7 +61,7 @@ def calibrate(
         typer.Option(
             metavar="INPUT",
             help="Texts like those to annotate, without gold: --f-beta is for the best F-score on "
-            "them, not on CORPUS. What `annotate` reads. May be repeated.",
+            "them, not on CORPUS. In the formats of `annotate`; may be repeated.",
         ),
     ] = None,
     text_column: TextField = "text",

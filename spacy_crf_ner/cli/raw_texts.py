@@ -18,17 +18,21 @@ from ..pipeline.lookup import only_before
 def read_sample(
     nlp: Language, name: str, inputs: Sequence[str], settings: Settings, size: int
 ) -> Iterator[Doc]:
-    """Read random documents, and let the components before one process each when it is asked for.
+    """Read random documents; the components before one process them batch by batch.
 
     name: The component.
-    inputs: What `annotate` reads.
+    inputs: Files and folders, in the formats of `annotate`. All of them are read.
     size: The number of documents, or fewer if there are fewer.
 
     Raises InputError for a text that is too long for the pipeline, and as `read_texts`.
     """
     require("annotate")
-    found = list(read_texts(inputs, settings))
-    found = random.Random(0).sample(found, min(size, len(found)))
+    found: list[tuple[Any, Any]] = []
+    rng = random.Random(0)
+    for i, item in enumerate(read_texts(inputs, settings)):  # which may not fit in memory
+        at = i if i < size else rng.randrange(i + 1)
+        if at < size:
+            found[at : at + 1] = [item]
     for text, key in found:
         if isinstance(text, str) and len(text) > nlp.max_length:
             raise InputError(

@@ -81,8 +81,8 @@ def convert(
     Returns the numbers of docs, sentences, tokens and entities of each part that was written, and
     of the entities of each label, as "entities.PERSON".
     Raises CorpusError for a corpus that cannot be read, and for a part without docs; InputError
-    for an unknown choice, a missing package, and an output that would replace an input, add to an
-    input folder or mix with an older one.
+    for an unknown choice, a missing package, and an output that would replace an input, add to a
+    .spacy folder that is one, or mix with an older one.
     """
     sources = [source] if isinstance(source, Path) else list(source)
     log = log or ConversionLog()

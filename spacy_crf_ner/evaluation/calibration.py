@@ -42,7 +42,8 @@ def calibrate(
     f_beta: If not None, also switch `decode` to "f_score", and find the `span_threshold` with the
         best expected F-score, in which recall weighs beta times as much as precision.
     docs: Docs such as those to annotate, for this threshold; they need no gold, and the components
-        before it must have processed them. None for the predicted docs of the examples.
+        before it must have processed them. None for the predicted docs of the examples. Without
+        f_beta, they are not read.
     promises: What to promise about new documents, in place of earlier promises; None for nothing.
 
     Returns the "temperature", the "platt_slope" and "platt_intercept"; the "span_threshold", None

@@ -80,12 +80,13 @@ class CalibratedPipe(CRFPipe):
         """Set the threshold of "f_score" that has the best expected F-score on docs, without gold.
 
         The expected numbers of entities, and of right ones among those chosen, are sums of
-        probabilities: so fit the temperature and Platt scaling first.
+        probabilities: so fit the temperature and Platt scaling first. Preset entities that are kept
+        count as right, and those below the thresholds of their labels are not chosen.
 
         docs: Docs such as those to annotate, which the components before this one have processed.
         beta: Recall is beta times as important as precision.
 
-        Returns the threshold, 0.01 to 0.99; see `best_threshold`.
+        Returns the threshold, 0.01 to 0.99, see `best_threshold`. Set `decode` to use it.
         Raises InputError if beta is not over 0, if no span of the docs has a probability of at
         least 0.01, and as `predict`.
         """
@@ -93,15 +94,18 @@ class CalibratedPipe(CRFPipe):
             raise InputError(f"[{self.name}] beta: expected a number over 0, got {beta}.")
         lowest = np.full(len(self.labels), 0.01)
         found: list[list[Candidate]] = []
-        left = iter(docs)
+        left, improbable, kept = iter(docs), 0.0, 0
         while batch := [*islice(left, BATCH_SIZE)]:
-            found += self._posterior(batch).candidates(lowest)
+            kept += 0 if self.overwrite else sum(len(doc.ents) for doc in batch)
+            for of_doc in self._posterior(batch).candidates(lowest):
+                found.append([c for c in of_doc if c[1] >= self.label_thresholds[c[0][2]]])
+                improbable += sum(p for _, p in of_doc) - sum(p for _, p in found[-1])
         if not any(found):
             raise InputError(
                 f"[{self.name}] expected docs with probable entities that are not preset, got none "
                 f"in {len(found)}: the threshold of f_score cannot be fitted. Take other docs."
             )
-        threshold = best_threshold(found, self.chains.choose, beta)
+        threshold = best_threshold(found, self.chains.choose, improbable, kept, beta)
         self.span_threshold = min(max(threshold, 0.01), 0.99)
         return self.span_threshold
 

@@ -295,7 +295,7 @@ class CRFEntityRecognizer(TeachablePipe):
         if not any(len(doc) for doc in docs):
             return [Prediction([], [], []) for _ in docs]
         self._require_known_labels(self.labels)
-        thresholds = {label: self.thresholds.get(label, self.threshold) for label in self.labels}
+        thresholds = self.label_thresholds
         posterior = self._posterior(docs)
         if self.decode == "f_score":
             found = posterior.candidates(np.array([*thresholds.values()]).clip(self.span_threshold))

@@ -85,13 +85,18 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
     """A pipe whose model is a CRF. These methods do not change docs or weights.
 
     A subclass has the attributes of the config: `entities`, `layers`, `_scheme_name`, `spans_key`,
-    `temperature`, `platt_slope`, `platt_intercept` and `overwrite`.
+    `threshold`, `thresholds`, `temperature`, `platt_slope`, `platt_intercept` and `overwrite`.
     """
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The entity labels, in the order of the model's tags."""
         return tuple(self.cfg["labels"])
+
+    @property
+    def label_thresholds(self) -> dict[str, float]:
+        """The lowest probability of an entity of each label."""
+        return {label: self.thresholds.get(label, self.threshold) for label in self.labels}
 
     @property
     def scheme(self) -> TagScheme:

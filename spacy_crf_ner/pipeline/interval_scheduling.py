@@ -57,24 +57,29 @@ def best_disjoint(candidates: Iterable[Candidate], threshold: float) -> list[Can
 def best_threshold(
     docs: Sequence[Sequence[Candidate]],
     choose: Callable[[Sequence[Candidate], float], list[Candidate]],
+    gold: float,
+    kept: int,
     beta: float,
 ) -> float:
     """Find the threshold that chooses the spans with the highest expected F-beta, without gold.
 
-    F = (1 + beta^2) sum of p chosen / (number chosen + beta^2 sum of p of all), and the threshold
-    is F / (1 + beta^2). Each one chooses spans with a higher F, until it is the best. Source:
+    F = (1 + beta^2) sum of p chosen / (number chosen + beta^2 gold), and the threshold is
+    F / (1 + beta^2). Each one chooses spans with a higher F, until it is the best. Source:
     Dinkelbach (1967), "On nonlinear fractional programming", Management Science 13.
 
     docs: The candidates of each.
-    choose: As `best_disjoint`.
+    choose: As `best_disjoint`. If it does not find the best spans, neither does this.
+    gold: The expected number of other entities, which are no candidates.
+    kept: The number of spans that are chosen already, with a probability of 1.
 
     Returns the threshold, 0.0 if there is no candidate.
     """
-    gold = sum(p for of_doc in docs for _, p in of_doc)
+    gold += kept + sum(p for of_doc in docs for _, p in of_doc)
     before, threshold = -1.0, 0.0
     while threshold > before:
-        chosen = [p for of_doc in docs for _, p in choose(of_doc, threshold)]
-        before, threshold = threshold, sum(chosen) / ((len(chosen) + beta**2 * gold) or 1.0)
+        ps = [p for of_doc in docs for _, p in choose(of_doc, threshold)]
+        number = len(ps) + kept + beta**2 * gold
+        before, threshold = threshold, (sum(ps) + kept) / (number or 1.0)
     return before
 
 

@@ -167,7 +167,8 @@ class LabelChains:
             for _ in range(self.layers):
                 best = best_disjoint(left.items(), threshold)
                 chosen += best
-                left = dict(left.items() - set(best))
+                taken = dict(best)
+                left = {span: p for span, p in left.items() if span not in taken}
         return sorted(chosen)
 
     def posterior(

@@ -76,21 +76,26 @@ def test_at_the_right_threshold_no_set_has_a_better_expected_f_score(
 
 @pytest.mark.parametrize("beta", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize("seed", range(5))
-def test_no_sets_of_spans_have_a_better_expected_f_score(seed: int, beta: float) -> None:
-    """Of all sets in two docs, the second of which is less sure."""
+@pytest.mark.parametrize("others, kept", [(0.0, 0), (1.5, 2)])
+def test_no_sets_of_spans_have_a_better_expected_f_score(
+    seed: int, beta: float, others: float, kept: int
+) -> None:
+    """Of all sets in two docs, the second of which is less sure, beside those kept."""
     docs = [spans(seed), [(span, p / 3) for span, p in spans(seed + 100)]]
-    gold = sum(p for of_doc in docs for _, p in of_doc)
+    gold = others + kept + sum(p for of_doc in docs for _, p in of_doc)
     best = max(
-        (1 + beta**2) * sum(p for _, p in both) / (len(both) + beta**2 * gold)
+        (1 + beta**2) * (sum(p for _, p in both) + kept) / (len(both) + kept + beta**2 * gold)
         for first, second in product(*map(disjoint_sets, docs))
         for both in [first + second]
     )
-    assert best_threshold(docs, best_disjoint, beta) == pytest.approx(best / (1 + beta**2))
+    found = best_threshold(docs, best_disjoint, others, kept, beta)
+    assert found == pytest.approx(best / (1 + beta**2))
 
 
 def test_of_nothing_nothing_is_chosen() -> None:
     assert best_disjoint([], 0.3) == best_disjoint([((0, 1, "A"), 0.3)], 0.3) == []
-    assert best_threshold([], best_disjoint, 1.0) == best_threshold([[]], best_disjoint, 1.0) == 0.0
+    for docs in ([], [[]]):
+        assert best_threshold(docs, best_disjoint, 0.0, 0, 1.0) == 0.0
 
 
 @pytest.fixture(scope="module")
@@ -123,32 +128,41 @@ def test_the_component_sets_the_best_disjoint_spans(unsure: Any, threshold: floa
     assert n
 
 
-def expected_f_score(nlp: Any, texts: list[str], beta: float) -> float:
-    """From the candidates that the component writes; those below 0.01 do not count."""
+def expected_f_score(nlp: Any, docs: list[Doc], beta: float) -> float:
+    """From the candidates that the component writes, preset entities too, which are right."""
     chosen, gold = [], 0.0
-    for doc in nlp.pipe(texts):
+    for doc in nlp.pipe(doc.copy() for doc in docs):
         gold += sum(doc.spans["sc"].attrs["scores"].tolist())
-        chosen += [ent._.confidence for ent in doc.ents]
+        ps = [ent._.confidence for ent in doc.ents]
+        chosen += [1.0 if p is None else p for p in ps]
     return (1 + beta**2) * sum(chosen) / (len(chosen) + beta**2 * gold)
 
 
 @pytest.mark.parametrize("beta", [0.3, 1.0, 3.0])
-def test_no_threshold_has_a_better_expected_f_score(unsure: Any, beta: float) -> None:
+@pytest.mark.parametrize("case", ["plain", "thresholds", "preset", "overwrite"])
+def test_no_threshold_has_a_better_expected_f_score(unsure: Any, case: str, beta: float) -> None:
     ner = unsure.get_pipe("ner")
-    texts = [eg.reference.text for eg in make_examples(unsure)] * 20  # more than a batch
-    ner.thresholds, ner.temperature, ner.platt_slope, ner.platt_intercept = {}, 0.8, 1.2, 0.4
+    docs = [unsure.make_doc(eg.reference.text) for eg in make_examples(unsure)] * 20
+    ner.temperature, ner.platt_slope, ner.platt_intercept = 0.8, 1.2, 0.4
+    ner.thresholds = dict.fromkeys(ner.labels, 0.5) if case == "thresholds" else {}
+    ner.overwrite = case == "overwrite"
+    if case in ("preset", "overwrite"):
+        docs = [doc.copy() for doc in docs]
+        for doc in (doc for doc in docs[::2] if doc.text.strip()):
+            doc.set_ents([spacy.tokens.Span(doc, 0, 1, label=ner.labels[0])], default="missing")
     try:
-        found = ner.fit_span_threshold(map(unsure.make_doc, texts), beta)
+        found = ner.fit_span_threshold((doc.copy() for doc in docs), beta)
         assert ner.span_threshold == found
         ner.decode, ner.spans_key, ner.candidate_threshold = "f_score", "sc", 0.01
-        best = expected_f_score(unsure, texts, beta)
+        best = expected_f_score(unsure, docs, beta)
         assert found == pytest.approx(best / (1 + beta**2), abs=1e-4)
         others = []
         for ner.span_threshold in np.arange(0.02, 1.0, 0.02):
-            others.append(expected_f_score(unsure, texts, beta))
+            others.append(expected_f_score(unsure, docs, beta))
         assert min(others) < max(others) <= best + 1e-6
     finally:
         ner.temperature = ner.platt_slope = ner.platt_intercept = ner.span_threshold = None
+        ner.thresholds, ner.overwrite = {}, False
 
 
 def test_a_threshold_needs_probable_spans(unsure: Any) -> None:
