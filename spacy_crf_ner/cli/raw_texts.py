@@ -30,9 +30,10 @@ def read_sample(
     found: list[tuple[Any, Any]] = []
     rng = random.Random(0)
     for i, item in enumerate(read_texts(inputs, settings)):  # which may not fit in memory
-        at = i if i < size else rng.randrange(i + 1)
-        if at < size:
-            found[at : at + 1] = [item]
+        if i < size:
+            found.append(item)
+        elif (at := rng.randrange(i + 1)) < size:
+            found[at] = item
     for text, key in found:
         if isinstance(text, str) and len(text) > nlp.max_length:
             raise InputError(

@@ -92,20 +92,20 @@ class CalibratedPipe(CRFPipe):
         """
         if not 0 < beta < inf:
             raise InputError(f"[{self.name}] beta: expected a number over 0, got {beta}.")
-        lowest = np.full(len(self.labels), 0.01)
+        lowest, thresholds = np.full(len(self.labels), 0.01), self.label_thresholds
         found: list[list[Candidate]] = []
-        left, improbable, kept = iter(docs), 0.0, 0
+        left, gold, kept = iter(docs), 0.0, 0
         while batch := [*islice(left, BATCH_SIZE)]:
             kept += 0 if self.overwrite else sum(len(doc.ents) for doc in batch)
             for of_doc in self._posterior(batch).candidates(lowest):
-                found.append([c for c in of_doc if c[1] >= self.label_thresholds[c[0][2]]])
-                improbable += sum(p for _, p in of_doc) - sum(p for _, p in found[-1])
+                gold += sum(p for _, p in of_doc)
+                found.append([(span, p) for span, p in of_doc if p >= thresholds[span[2]]])
         if not any(found):
             raise InputError(
                 f"[{self.name}] expected docs with probable entities that are not preset, got none "
                 f"in {len(found)}: the threshold of f_score cannot be fitted. Take other docs."
             )
-        threshold = best_threshold(found, self.chains.choose, improbable, kept, beta)
+        threshold = best_threshold(found, self.chains.choose, gold + kept, kept, beta)
         self.span_threshold = min(max(threshold, 0.01), 0.99)
         return self.span_threshold
 

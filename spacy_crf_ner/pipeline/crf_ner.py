@@ -299,8 +299,8 @@ class CRFEntityRecognizer(TeachablePipe):
         posterior = self._posterior(docs)
         if self.decode == "f_score":
             found = posterior.candidates(np.array([*thresholds.values()]).clip(self.span_threshold))
-            chosen = (self.chains.choose(of_doc, self.span_threshold) for of_doc in found)
-            spans = [[span for span, _ in of_doc] for of_doc in chosen]
+            chains, threshold = self.chains, self.span_threshold
+            spans = [[span for span, _ in chains.choose(of_doc, threshold)] for of_doc in found]
         else:
             spans = posterior.decode()
         confidences: list[list[float]] = [[] for _ in docs]

@@ -69,12 +69,11 @@ def best_threshold(
 
     docs: The candidates of each.
     choose: As `best_disjoint`. If it does not find the best spans, neither does this.
-    gold: The expected number of other entities, which are no candidates.
+    gold: The expected number of entities: the sum of p of all spans, also of those kept.
     kept: The number of spans that are chosen already, with a probability of 1.
 
-    Returns the threshold, 0.0 if there is no candidate.
+    Returns the threshold, 0.0 if there is no candidate and nothing is kept.
     """
-    gold += kept + sum(p for of_doc in docs for _, p in of_doc)
     before, threshold = -1.0, 0.0
     while threshold > before:
         ps = [p for of_doc in docs for _, p in choose(of_doc, threshold)]

@@ -476,6 +476,12 @@ def test_the_threshold_is_for_given_texts(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "lines.jsonl").write_text('{"body": "Anna saw Bonn"}\n')
     options = "--f-beta", 1, "--texts", tmp_path / "lines.jsonl", "--text-column", "body"
     assert run(*command, tmp_path / "third", *options)[0] == 0
+    options = "--f-beta", 1, "--texts", tmp_path / "new.txt", "--whole-files"
+    assert run(*command, tmp_path / "whole", *options)[0] == 0
+    whole = spacy.load(tmp_path / "whole").get_pipe("crf_ner")
+    saved = whole.span_threshold
+    doc = spacy.blank("en").make_doc((tmp_path / "new.txt").read_text())
+    assert whole.fit_span_threshold([doc]) == pytest.approx(saved) != new.span_threshold
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_no_sets_of_spans_have_a_better_expected_f_score(
         for first, second in product(*map(disjoint_sets, docs))
         for both in [first + second]
     )
-    found = best_threshold(docs, best_disjoint, others, kept, beta)
+    found = best_threshold(docs, best_disjoint, gold, kept, beta)
     assert found == pytest.approx(best / (1 + beta**2))
 
 
