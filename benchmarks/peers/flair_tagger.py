@@ -20,6 +20,9 @@ class FlairTagger(System):
     batch_sizes = (8, 32)
     packages = ("flair", "transformers", "torch")
 
+    def use_gpu(self, gpu_id: int) -> None:
+        flair.device = torch.device(f"cuda:{gpu_id}")
+
     def train(
         self, corpus: str, out: str, transformer: str, steps: int, rate: float, seed: int
     ) -> None:

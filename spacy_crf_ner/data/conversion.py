@@ -119,7 +119,7 @@ def convert(
     if merge is not None and target.resolve() == merge.resolve():
         raise InputError(f"{target}: expected an output that is not an input. Choose another file.")
     outputs = {name: target if one_file else target / f"{name}{suffix}" for name in names}
-    _require_outputs(target, outputs, files, suffix, merge)
+    _require_outputs(target, outputs, files, suffix, sources, merge)
 
     def read(part: str, log: ConversionLog, total: int | None = None) -> Iterator[Doc]:
         log.start_part(part)
@@ -263,6 +263,7 @@ def _require_outputs(
     outputs: Mapping[str, Path],
     files: Mapping[str, list[Path]],
     suffix: str,
+    sources: Sequence[Path],
     merge: Path | None,
 ) -> None:
     """Raise InputError for an output that would replace, or be read with, an input or other file.
@@ -283,7 +284,8 @@ def _require_outputs(
             f"{both[0]}: expected an output that is not an input. Choose another folder."
         )
     # All .spacy files of a folder, at any depth, are read as one corpus.
-    whole = [path for path in read if path.suffix == SUFFIX] + ([merge] if merge else [])
+    whole = [path for path in read if path.suffix == SUFFIX]
+    whole += [*(sources if whole else ()), *([merge] if merge else ())]
     for path, folder in product(outputs.values(), whole):
         if suffix == SUFFIX and folder.resolve() in path.resolve().parents:
             raise InputError(

@@ -309,6 +309,19 @@ def test_an_output_is_not_in_a_folder_that_is_read_as_one_file(
     assert find_docbins(folder) == before and not (folder / "more").exists()
 
 
+def test_an_output_is_not_in_a_folder_whose_docbins_are_read(tmp_path: Path, nlp: Language) -> None:
+    """spaCy reads all .spacy files of a folder, the new one too."""
+    corpus = tmp_path / "corpus"
+    data.convert(write(tmp_path / "all.conll", *numbered(20)), corpus, nlp=nlp)
+    before = sorted(corpus.iterdir())
+    for name in ("all.spacy", "more"):
+        with pytest.raises(InputError, match=r"output that is not in an input folder, got one"):
+            data.convert(corpus, corpus / name, nlp=nlp)
+    assert sorted(corpus.iterdir()) == before
+    counts = data.convert(corpus, corpus / "all.jsonl", nlp=nlp)
+    assert counts["corpus"]["docs"] == 20
+
+
 def test_an_output_may_be_in_a_folder_that_is_read_without_it(
     tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
