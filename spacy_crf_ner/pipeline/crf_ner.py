@@ -95,11 +95,11 @@ class CRFEntityRecognizer(TeachablePipe):
         `fit_temperature` found, or 1.0.
     platt_slope, platt_intercept: Multiply the log odds of entities and are added to them, which
         gives their probabilities, for confidences, thresholds and candidates. None for those that
-        `spacy-crf-ner calibrate` found, or 1.0 and 0.0.
+        training or `spacy-crf-ner calibrate` found, or 1.0 and 0.0.
     decode: "viterbi" takes the entities of the most probable tag sequence. "f_score" takes the
         disjoint spans with the largest sum of probability minus `span_threshold`; with the right
         threshold they have the highest expected F-score.
-    span_threshold: The threshold of "f_score". None for the one that
+    span_threshold: The threshold of "f_score". None for the one that training or
         `spacy-crf-ner calibrate --f-beta` found, or 0.4.
     spans_key: If not None, `doc.spans[spans_key]` has all spans with a probability of at least
         `candidate_threshold`, including overlapping ones and preset entities, and
