@@ -99,7 +99,7 @@ class CRFEntityRecognizer(TeachablePipe):
     decode: "viterbi" takes the entities of the most probable tag sequence. "f_score" takes the
         disjoint spans with the largest sum of probability minus `span_threshold`; with the right
         threshold they have the highest expected F-score.
-    span_threshold: The threshold of "f_score". None for the one that training or
+    span_threshold: The threshold of "f_score". None for the one that
         `spacy-crf-ner calibrate --f-beta` found, or 0.4.
     spans_key: If not None, `doc.spans[spans_key]` has all spans with a probability of at least
         `candidate_threshold`, including overlapping ones and preset entities, and

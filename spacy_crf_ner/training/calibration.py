@@ -13,7 +13,6 @@ from thinc.api import Config
 from ..input_error import InputError
 from ..ml.random_state import kept_random_state
 from ..pipeline.calibrated_pipe import CALIBRATION, read_by_earlier
-from ..pipeline.crf_ner import CRFEntityRecognizer
 from ..pipeline.gold import gold_entities
 from ..pipeline.lookup import recognizer, recognizers
 
@@ -24,14 +23,9 @@ def calibrate_on_dev(max_words: int = 10_000) -> Callable[[Language], Language]:
     """Make `spacy-crf-ner.calibrate_on_dev.v1`, for `[training.before_to_disk]`.
 
     Each time that the pipeline is saved, temperature and Platt scaling of its `crf_ner` components
-    are fitted to `training.dev_corpus`, and with `decode = "f_score"` the `span_threshold` for the
-    best F1, unless the config has one. Frozen components are left as they are, and those with a
-    temperature, slope or intercept in the config.
-
-    Where entities are chosen by confidence (with "f_score", with thresholds, and in `doc.ents` of
-    overlapping ones), the fit changes them after the training has scored them. Then the dev corpus
-    is scored again for `meta.json`, so that it has the scores of the saved pipeline. Those that the
-    training prints are of the fit before.
+    are fitted to `training.dev_corpus`. Some are left as they are: frozen ones; those with one of
+    these numbers in the config; and those whose entities depend on confidences, by a threshold or
+    `decode = "f_score"`, as the scores of the training would be of other entities.
 
     max_words: The number of tokens in random dev docs, about; 0 for all docs.
 
@@ -44,15 +38,15 @@ def calibrate_on_dev(max_words: int = 10_000) -> Callable[[Language], Language]:
 
     def before_to_disk(nlp: Language) -> Language:
         nonlocal chosen
+        if chosen is not None:
+            _fit(nlp, chosen)
+            return nlp
+        names = [*_calibrated(nlp)]
+        examples = _read_dev(nlp) if names else []
+        chosen = {name: _choose(nlp, name, examples, max_words) for name in names}
         with warnings.catch_warnings():
-            if chosen is None:
-                names = [*_calibrated(nlp)]
-                examples = _read_dev(nlp) if names else []
-                chosen = {name: _choose(nlp, name, examples, max_words) for name in names}
-                warnings.simplefilter("ignore")
-            fitted = [recognizer(nlp, name) for name in _fit(nlp, chosen)]
-        if any(map(_chooses_by_confidence, fitted)):
-            _score_again(nlp)
+            warnings.simplefilter("ignore")
+            _fit(nlp, chosen)
         return nlp
 
     return before_to_disk
@@ -78,13 +72,10 @@ def _calibrated(nlp: Language) -> Iterator[str]:
     for name in recognizers(nlp):
         if name not in frozen:
             pipe = recognizer(nlp, name)
-            if all(pipe.settings[each] is None for each in CALIBRATION):
+            is_given = any(pipe.settings[each] is not None for each in CALIBRATION)
+            cut = pipe.threshold or any(pipe.thresholds.values()) or pipe.decode == "f_score"
+            if not is_given and not cut:
                 yield name
-
-
-def _chooses_by_confidence(pipe: CRFEntityRecognizer) -> bool:
-    overlaps = pipe.entities_key is not None
-    return overlaps or pipe.decode == "f_score" or any(pipe.label_thresholds.values())
 
 
 def _choose(nlp: Language, name: str, examples: Sequence[Example], words: int) -> list[Example]:
@@ -118,8 +109,7 @@ def _choose(nlp: Language, name: str, examples: Sequence[Example], words: int) -
     return []
 
 
-def _fit(nlp: Language, chosen: dict[str, list[Example]]) -> Iterator[str]:
-    """Calibrate components; yield the names of those that could be."""
+def _fit(nlp: Language, chosen: dict[str, list[Example]]) -> None:
     for name, examples in chosen.items():
         if examples:
             pipe = recognizer(nlp, name)
@@ -127,18 +117,5 @@ def _fit(nlp: Language, chosen: dict[str, list[Example]]) -> Iterator[str]:
                 read = read_by_earlier(nlp, name, examples)
                 pipe.fit_temperature(read)
                 pipe.fit_platt_scaling(read)
-                if pipe.decode == "f_score" and pipe.settings["span_threshold"] is None:
-                    pipe.fit_span_threshold(eg.predicted for eg in read)
-                yield name
             except InputError as problem:  # a training that diverged is saved too
                 warnings.warn(f"[{name}] calibration failed: {problem}", stacklevel=2)
-
-
-def _score_again(nlp: Language) -> None:
-    """Score the dev corpus, and replace the scores in the meta data of the pipeline."""
-    try:
-        scores = nlp.evaluate(_read_dev(nlp))
-    except InputError:  # of a component that diverged
-        return
-    performance = nlp.meta["performance"]
-    performance.update({name: scores[name] for name in performance if name in scores})
