@@ -1,8 +1,10 @@
-"""The state of Python's random numbers, on which the order of docs depends."""
+"""The states of random numbers: Python's, of the order of docs, and numpy's, of thinc's dropout."""
 
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+import numpy as np
 
 
 @contextmanager
@@ -13,3 +15,13 @@ def kept_random_state() -> Iterator[None]:
         yield
     finally:
         random.setstate(state)
+
+
+@contextmanager
+def kept_numpy_state() -> Iterator[None]:
+    """Restore the state of `numpy.random` at the end."""
+    state = np.random.get_state()
+    try:
+        yield
+    finally:
+        np.random.set_state(state)

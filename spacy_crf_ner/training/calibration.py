@@ -11,7 +11,7 @@ from spacy.util import resolve_dot_names
 from thinc.api import Config
 
 from ..input_error import InputError
-from ..ml.random_state import kept_random_state
+from ..ml.random_state import kept_numpy_state, kept_random_state
 from ..pipeline.calibrated_pipe import CALIBRATION, read_by_earlier
 from ..pipeline.gold import gold_entities
 from ..pipeline.lookup import recognizer, recognizers
@@ -61,7 +61,7 @@ def without_calibration(config: Config) -> None:
 def _read_dev(nlp: Language) -> list[Example]:
     """Read the dev corpus; a reader that shuffles must not change the random numbers of others."""
     config = nlp.config.interpolate()
-    with kept_random_state():
+    with kept_random_state(), kept_numpy_state():
         (dev,) = resolve_dot_names(config, [config["training"]["dev_corpus"]])
         return list(dev(nlp))
 

@@ -1,6 +1,7 @@
 """Calibration in `spacy train`, against `calibrate` on the saved pipelines."""
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Corpus, Example
 from spacy.training.initialize import init_nlp
 from spacy.training.loop import train
-from spacy.util import load_config
+from spacy.util import load_config, registry
 from thinc.api import Config
 
 from pipelines import make_examples
@@ -311,13 +312,29 @@ def test_scores_are_of_the_saved_entities(
     assert nlp.meta["performance"]["ents_f"] == pytest.approx(scores["ents_f"])
 
 
+@registry.augmenters("a_test_of_numpy.v1")
+def numpy_augmenter() -> Any:
+    def augment(nlp: Language, eg: Example) -> Iterator[Example]:
+        np.random.rand()
+        yield eg
+
+    return augment
+
+
+@pytest.mark.parametrize(
+    "augmenter",
+    [
+        {"@augmenters": "spacy.lower_case.v1", "level": 0.5},
+        {"@augmenters": "a_test_of_numpy.v1"},
+    ],
+)
 def test_a_reader_that_draws_random_numbers_takes_none_from_the_training(
-    corpus: Path, tmp_path: Path
+    augmenter: dict[str, Any], corpus: Path, tmp_path: Path
 ) -> None:
     weights = []
     for key, more in (("with", {}), ("without", UNCALIBRATED)):
         config = make_config(corpus, **more)
-        config["corpora"]["dev"]["augmenter"] = {"@augmenters": "spacy.lower_case.v1", "level": 0.5}
+        config["corpora"]["dev"]["augmenter"] = augmenter
         ner: Any = trained(config, tmp_path / key).get_pipe("ner")
         weights.append(ner.model.to_bytes())
     assert weights[0] == weights[1]
