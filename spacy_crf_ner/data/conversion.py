@@ -82,7 +82,7 @@ def convert(
     of the entities of each label, as "entities.PERSON".
     Raises CorpusError for a corpus that cannot be read, and for a part without docs; InputError
     for an unknown choice, a missing package, and an output that would replace an input, add to a
-    .spacy folder that is one, or mix with an older one.
+    folder whose .spacy files are read, or mix with an older one.
     """
     sources = [source] if isinstance(source, Path) else list(source)
     log = log or ConversionLog()
@@ -285,7 +285,8 @@ def _require_outputs(
         )
     # All .spacy files of a folder, at any depth, are read as one corpus.
     whole = [path for path in read if path.suffix == SUFFIX]
-    whole += [*(sources if whole else ()), *([merge] if merge else ())]
+    whole += sources if whole else []
+    whole += [merge] if merge else []
     for path, folder in product(outputs.values(), whole):
         if suffix == SUFFIX and folder.resolve() in path.resolve().parents:
             raise InputError(
