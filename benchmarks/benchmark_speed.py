@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import random
+import re
 import shutil
 import statistics
 import subprocess
@@ -244,9 +245,17 @@ def recipes(systems: Iterable[System]) -> Dict[str, Path]:
             config = "cnn" if system.model == "spacy_cnn" else system.model
             found[f"config {config}"] = ROOT / "configs" / f"{config}.cfg"
         else:
-            for script in (system.script, "system"):
-                found[f"script {script}"] = PEERS / f"{script}.py"
+            found |= {f"script {path.stem}": path for path in _scripts(system.script)}
     return found
+
+
+def _scripts(name: str) -> Iterator[Path]:
+    """Yield the script of a peer, and those beside it that it imports."""
+    script = PEERS / f"{name}.py"
+    if script.is_file():
+        yield script
+        for imported in re.findall(r"^(?:from|import) (\w+)", script.read_text("utf-8"), re.M):
+            yield from _scripts(imported)
 
 
 class _Comparison:

@@ -72,9 +72,16 @@ def test_a_transformer_is_an_input_if_it_is_local(tmp_path: Path) -> None:
 def test_each_system_has_a_file_that_says_how_it_is_trained() -> None:
     found = recipes(benchmark_accuracy.SYSTEMS)
     names = ["config transformer", "config spacy_ner", "config char", "config cnn"]
-    peers = ("eds_tagger", "eds_text_cnn", "flair_tagger", "hugging_face", "system")
-    assert {*found} == {*names, *(f"script {name}" for name in peers)}
+    peers = ("eds_tagger", "eds_text_cnn", "flair_tagger", "hugging_face")
+    imported = ("spacy_pipeline", "system")
+    assert {*found} == {*names, *(f"script {name}" for name in (*peers, *imported))}
     assert all(path.is_file() for path in found.values())
+
+
+def test_a_script_is_what_it_imports_too() -> None:
+    system = next(s for s in benchmark_accuracy.SYSTEMS if s.script == "eds_text_cnn")
+    scripts = ("eds_text_cnn", "eds_tagger", "spacy_pipeline", "system")
+    assert {*recipes([system])} == {f"script {name}" for name in scripts}
 
 
 def test_a_converted_corpus_is_of_one_source(corpora: Path, tmp_path: Path) -> None:
