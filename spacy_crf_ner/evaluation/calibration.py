@@ -13,6 +13,7 @@ from spacy.training import Example
 
 from ..input_error import InputError
 from ..pipeline.calibrated_pipe import read_by_earlier
+from ..pipeline.gold import gold_entities
 from ..pipeline.lookup import recognizer, require_recognizer
 from .matching import DocEntities, annotated, collect_entities
 from .promises import Promises, promise, require_flat, restored_on_error
@@ -50,7 +51,7 @@ def calibrate(
     if it was not asked for; the `reliability`, with "precision", "recall" and "f_beta", "before"
     and "after"; and the rows of the "guarantees".
     Raises InputError as `require_recognizer` and `promise`, if `confidence` is false and entities
-    do not overlap, if f_beta is not over 0, if no example has annotation, and if a predicted and a
+    do not overlap, if f_beta is not over 0, if no example has entities, and if a predicted and a
     gold doc differ in text.
     """
     if f_beta is not None and not 0 < f_beta < math.inf:
@@ -65,6 +66,11 @@ def calibrate(
             "confidence to calibrate: set it to true."
         )
     read = read_by_earlier(nlp, name, examples)
+    if not any(gold_entities(eg.reference, pipe.entities_key) for eg in read):
+        raise InputError(
+            f"[{name}] expected examples with annotated entities, got {len(read)} without. "
+            "Calibrate on docs such as those to annotate, with gold where the component reads it."
+        )
     held_out: list[Example] = []
     if promises:
         random.Random(0).shuffle(read)

@@ -106,7 +106,9 @@ def distinct_words(
     columns = cast(IDs, np.concatenate([doc.to_array(attributes) for doc in docs]))
     first, tokens = _distinct(columns[:, :3])
     orths, norms, keys, shapes, lowers = columns[first].T
-    chars, points = number_characters([vocab.strings[orth] for orth in orths.tolist()])
+    of_token = np.repeat(np.arange(len(docs)), [len(doc) for doc in docs])  # vocabs may differ
+    pairs = zip(of_token[first].tolist(), orths.tolist())
+    chars, points = number_characters([docs[i].vocab.strings[orth] for i, orth in pairs])
     vectors = np.zeros((len(first), 0), dtype=np.float32)
     if config.static_vectors:
         vectors = _look_up(vocab, nM, keys, lowers)

@@ -34,8 +34,8 @@ class CalibratedPipe(CRFPipe):
         examples: Examples that were not used for training. The components before this one must
             have processed their `predicted` docs.
 
-        Returns the temperature, 0.05 to 20; 1.0 if the best one is outside this range. Source: Guo
-        et al. (2017), ICML, for a softmax.
+        Returns the temperature, 0.05 to 20; the current one if the best one is outside this range.
+        Source: Guo et al. (2017), ICML, for a softmax.
         Raises InputError if no example has annotation, and as `get_loss`.
         Warns if the best temperature is outside this range.
         """
@@ -48,7 +48,9 @@ class CalibratedPipe(CRFPipe):
                 f"without: the temperature cannot be fitted. {self._where_gold_is}."
             )
         batches = self._batches(annotated)
-        self.temperature = fit_temperature(batches, self.chains.scheme.constraints, self.name)
+        found = fit_temperature(batches, self.chains.scheme.constraints, self.name)
+        if found is not None:
+            self.temperature = found
         return self.temperature
 
     def fit_platt_scaling(self, examples: Iterable[Example]) -> PlattScaling:

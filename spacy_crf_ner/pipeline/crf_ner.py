@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from spacy.language import Language
+from spacy.pipeline import TrainablePipe
 from spacy.tokens import Doc
 from spacy.training import Example, validate_examples, validate_get_examples
 from thinc.api import Config, Model
@@ -23,7 +24,7 @@ from .gold import collect_labels
 from .interval_scheduling import Candidate, best_beside
 from .label_sets import KEY as ANNOTATED
 from .listeners import require_upstream
-from .lookup import recognizers, require_own_key
+from .lookup import require_own_key
 from .overlapping import LabelChains
 from .settings import FittedSetting, Setting
 from .spacy_internals import check_lexeme_norms, remember_pipeline
@@ -255,7 +256,7 @@ class CRFEntityRecognizer(TeachablePipe):
         if nlp is not None:
             require_upstream(self, nlp)
             require_own_key(nlp, self, self.entities_key)
-            require_own_key(nlp, self, self.spans_key, recognizers(nlp))
+            require_own_key(nlp, self, self.spans_key, TrainablePipe)  # a ruler adds to it
         if labels is None:
             keys = self.incorrect_spans_key, self.entities_key
             labels = collect_labels(get_examples(), self.name, *keys)

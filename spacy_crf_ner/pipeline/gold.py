@@ -190,17 +190,17 @@ def require_known(ents: Iterable[Span], labels: Sequence[str], name: str) -> Non
 
 
 def require_text(ents: Sequence[Span], name: str) -> Sequence[Span]:
-    """Return the entities; raise InputError if one has whitespace at an edge or a "!" label."""
+    """Return the entities; raise InputError for whitespace at an edge, and no or a "!" label."""
     for ent in ents:
-        if ent.label_.startswith("!"):
+        if not ent.label_ or ent.label_.startswith("!"):
             raise InputError(
-                f"[{name}] {_where(ent)}: expected a label, got {ent.label_!r}. Put negative spans "
-                "into doc.spans, under the key that incorrect_spans_key names."
+                f"[{name}] {_where(ent)}: expected a label, got {ent.label_!r}. Label it, or put "
+                "negative spans into doc.spans, under the key that incorrect_spans_key names."
             )
         if not len(ent) or ent[0].is_space or ent[-1].is_space:
             raise InputError(
                 f"[{name}] {_where(ent)}: expected an entity that begins and ends with a "
-                f"word, got {ent.text!r}. Remove the whitespace at its ends."
+                f"word, got {ent.text!r}. Remove the whitespace at its ends, or the entity."
             )
     return ents
 

@@ -1,6 +1,7 @@
 """Checks that the components that a pipe listens to are in the pipeline and have run."""
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 from spacy.language import Language
 from spacy.pipeline import TrainablePipe
@@ -11,13 +12,13 @@ from .spacy_internals import listened_to, listeners
 
 
 def require_upstream(pipe: TrainablePipe, nlp: Language) -> None:
-    """Raise InputError if a component that the pipe listens to is not in the pipeline."""
-    sources = listened_to(nlp)
+    """Raise InputError if a component that the pipe listens to is not in the pipeline before it."""
+    sources = listened_to(takewhile(lambda each: each[1] is not pipe, nlp.components))
     for upstream, factory in listeners(pipe.model):
         if not sources if upstream == "*" else upstream not in sources:
             name = factory if upstream == "*" else upstream
             raise InputError(
-                f"[{pipe.name}] listens to {name!r}, which is not in the pipeline "
+                f"[{pipe.name}] listens to {name!r}, which is not before it in the pipeline "
                 f"{nlp.component_names}. Add it before this component: "
                 f"nlp.add_pipe({factory!r}, before={pipe.name!r})."
             )
@@ -40,7 +41,7 @@ def require_features(pipe: TrainablePipe, docs: Sequence[Doc]) -> None:
                     f"[{pipe.name}] listens to {name!r}, which has not run on {where}. Add it to "
                     f"the pipeline before this component, or enable it: nlp.enable_pipe({name!r}). "
                     "If this one annotates docs in training, name both in "
-                    "training.annotating_components."
+                    "training.annotating_components. For nlp.rehearse, let it process the docs."
                 )
             raise InputError(
                 f"[{pipe.name}] listens to {name!r}, which has read {tokens} tokens of "

@@ -7,6 +7,7 @@ from spacy.util import registry
 from ..docbin import find_encoders_once
 from ..extras import required
 from ..input_error import InputError
+from .crf_pipe import CRFPipe
 from .lookup import recognizer, recognizers, require_own_key
 
 
@@ -41,10 +42,9 @@ def load(model: str, gpu_id: int = -1, precision: str | None = None) -> Language
         raise InputError(
             f"{model}: expected a pipeline that spaCy can load, got one that fails. {hint}{error}"
         ) from error
-    names = recognizers(nlp)
-    for name in names:
+    for name in recognizers(nlp):
         pipe = recognizer(nlp, name)
-        require_own_key(nlp, pipe, pipe.entities_key or pipe.spans_key, names)
+        require_own_key(nlp, pipe, pipe.entities_key or pipe.spans_key, CRFPipe)
     if precision is not None:
         with required("train"):
             from .accelerate import accelerate

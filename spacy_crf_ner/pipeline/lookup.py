@@ -1,6 +1,6 @@
 """Find the `crf_ner` component of a pipeline, what it reads, and who writes to its spans."""
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from spacy.language import DisabledPipes, Language
@@ -89,14 +89,11 @@ def require_own_key(
     nlp: Language,
     pipe: "CRFEntityRecognizer",
     key: str | None,
-    among: Container[str] | None = None,
+    kind: type = object,
 ) -> None:
-    """Raise InputError if another component of the pipeline writes to `doc.spans[key]` too.
-
-    among: The names of the components to look at; None for all.
-    """
+    """Raise InputError if another component of a kind writes to `doc.spans[key]` too."""
     for name, other in nlp.pipeline if key is not None else ():
-        if among is not None and name not in among:
+        if not isinstance(other, kind):
             continue
         written = (getattr(other, each, None) for each in ("entities_key", "spans_key", "key"))
         if other is not pipe and key in written:

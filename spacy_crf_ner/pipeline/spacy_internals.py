@@ -1,7 +1,7 @@
 """Undocumented parts of spaCy that this package uses, with a public fallback where possible."""
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from functools import cache
 from typing import Any
@@ -96,6 +96,6 @@ def listeners(model: Model[Any, Any]) -> Iterator[tuple[str, str]]:
             yield str(upstream), factory
 
 
-def listened_to(nlp: Language) -> set[str]:
+def listened_to(components: Iterable[tuple[str, Any]]) -> set[str]:
     """Find the names of the components that listeners can read."""
-    return {name for name, pipe in nlp.components if hasattr(pipe, "listener_map")}
+    return {name for name, pipe in components if hasattr(pipe, "listener_map")}

@@ -15,11 +15,11 @@ Batch = tuple[Potentials, NDArray[np.int64], NDArray[np.bool_] | None]
 LOWEST, HIGHEST = 0.05, 20.0
 
 
-def fit_temperature(batches: Sequence[Batch], constraints: Constraints, name: str) -> float:
+def fit_temperature(batches: Sequence[Batch], constraints: Constraints, name: str) -> float | None:
     """Find the temperature with the lowest loss, 0.05 to 20. Source: Guo et al. (2017), ICML.
 
-    If it is at an end of this range, as for docs in which the model makes no mistake, nothing is
-    known about the temperature for others: it is 1.0.
+    It is None at an end of this range, as for docs in which the model makes no mistake: nothing is
+    known about the temperature for others.
 
     batches: Potentials, gold tags and hidden tags of docs, as `nll` takes them.
     constraints: The legal tag sequences.
@@ -35,11 +35,11 @@ def fit_temperature(batches: Sequence[Batch], constraints: Constraints, name: st
     if min(found - low, high - found) < 1e-3:
         warnings.warn(
             f"[{name}] expected a best temperature between {LOWEST} and {HIGHEST}, got one at the "
-            "end of this range. It is set to 1, which changes nothing. There are too few examples, "
-            "or they were used for training: calibrate on others.",
+            "end of this range. It stays as it was. There are too few examples, or they were used "
+            "for training: calibrate on others.",
             stacklevel=3,
         )
-        return 1.0
+        return None
     return math.exp(found)
 
 

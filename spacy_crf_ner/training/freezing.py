@@ -5,10 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 from spacy.language import Language
+from spacy.pipeline import TrainablePipe
 
 from ..input_error import InputError
 from ..ml.mixed_precision import module_of
 from ..pipeline.lookup import model_layers
+from ..pipeline.spacy_internals import listeners
 
 Callback = Callable[[Language], None]
 
@@ -52,11 +54,15 @@ def load_frozen(component: str = "transformer") -> Callback:
     It loads the pretrained weights of a frozen transformer that is not sourced from a pipeline:
     `spacy train` does not initialize frozen components.
 
-    component: The component with the transformer; the callback raises InputError without it.
+    component: The component with the transformer; the callback raises InputError without it, and if
+        a trained component, which learned with another transformer, listens to it.
     """
 
     def before_init(nlp: Language) -> None:
-        if _transformers(nlp, component) or component not in nlp.disabled:
+        if _transformers(nlp, component):
+            return
+        _require_untrained_listeners(nlp, component)
+        if component not in nlp.disabled:
             return
         pipe: Any = nlp.get_pipe(component)
         pipe.initialize(lambda: [], nlp=nlp)
@@ -64,6 +70,19 @@ def load_frozen(component: str = "transformer") -> Callback:
             pipe.find_listeners(other)  # to set their width
 
     return before_init
+
+
+def _require_untrained_listeners(nlp: Language, component: str) -> None:
+    for name, pipe in nlp.components:  # sourced ones are disabled meanwhile
+        if not isinstance(pipe, TrainablePipe) or not getattr(pipe, "labels", ()):
+            continue
+        read = {upstream for upstream, factory in listeners(pipe.model) if factory != "tok2vec"}
+        if not read.isdisjoint({"*", component}):
+            raise InputError(
+                f"[{name}] expected the transformer that it was trained with, got {component!r} "
+                f"with pretrained weights. Source both from one pipeline: [components.{component}] "
+                'source = "path/to/pipeline".'
+            )
 
 
 def _transformers(nlp: Language, component: str) -> list[Any]:

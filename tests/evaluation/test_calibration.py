@@ -19,6 +19,7 @@ from pipelines import TOK2VEC, listening, make_examples, train
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation.calibration import calibrate, precision_at, reliability
 from spacy_crf_ner.evaluation.matching import collect_entities
+from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.annotation import add_confidence_extension
 
 LEARNED = [
@@ -329,12 +330,23 @@ def test_examples_that_were_learned_by_heart_warn(nlp: Language) -> None:
     pipe = nlp.get_pipe("crf_ner")
     with pytest.warns(UserWarning, match="used for training"):
         assert pipe.fit_temperature(make_examples(nlp, LEARNED)) == 1.0
+    pipe.temperature = 2.5  # of an earlier calibration
+    with pytest.warns(UserWarning, match="It stays as it was"):
+        assert pipe.fit_temperature(make_examples(nlp, LEARNED)) == pipe.temperature == 2.5
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert pipe.fit_temperature(make_examples(nlp, NOISY)) > 0.1
 
 
 # The pipeline
+
+
+def test_docs_without_entities_say_nothing_of_confidences(nlp: Language) -> None:
+    pipe = nlp.get_pipe("crf_ner")
+    pipe.temperature = 2.5
+    with pytest.raises(InputError, match="annotated entities, got 2 without"):
+        calibrate(nlp, make_examples(nlp, [("Anna came", []), ("Bob left", [])]))
+    assert pipe.temperature == 2.5
 
 
 def test_a_model_too_sure_of_itself_gets_modest(nlp: Language) -> None:

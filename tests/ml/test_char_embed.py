@@ -257,6 +257,14 @@ def test_lone_surrogates_are_characters() -> None:
     assert chars.tolist() == [[1, 2], [3, 0], [4, 0]]
 
 
+def test_docs_of_a_batch_may_have_vocabs_of_their_own() -> None:
+    model = make(chars="cnn", shape_width=3)
+    docs = [doc_of("Zyxqw", "Lund", vocab=Vocab()), doc_of("Ann"), doc_of("Foo", vocab=Vocab())]
+    alone = [model.predict([doc])[0] for doc in docs]
+    for found, expected in zip(model.predict(docs), alone):
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 @pytest.mark.parametrize("chars", READERS)
 def test_a_long_word_is_read_by_its_ends(chars: str) -> None:
     model = make(chars=chars)

@@ -417,6 +417,14 @@ def test_texts_are_not_built_for_messages(tiny_transformer):
     assert doc._.trf_data is not None and len(doc) == 2
 
 
+def test_an_upstream_component_behind_it_is_an_error():
+    nlp = listening("tok2vec")
+    nlp.remove_pipe("tok2vec")
+    nlp.add_pipe("tok2vec")
+    with pytest.raises(ValueError, match=r"before it in the pipeline \['crf_ner', 'tok2vec'\]"):
+        nlp.initialize(lambda: make_examples(nlp))
+
+
 @pytest.mark.parametrize("factory", ["tok2vec", "transformer"])
 @pytest.mark.parametrize("upstream", ["*", "other"])
 def test_an_absent_upstream_component_is_an_error(factory, upstream, tiny_transformer):

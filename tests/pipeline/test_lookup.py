@@ -52,6 +52,17 @@ def test_flat_components_need_keys_of_their_own_for_candidates(tmp_path: Path) -
         load(str(tmp_path))
 
 
+@pytest.mark.parametrize("before", ["ner", None])
+def test_candidates_do_not_replace_the_spans_of_a_span_categorizer(before: str | None) -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", name="ner", config={"spans_key": "sc"})
+    nlp.add_pipe("spancat", before=before)
+    doc = Doc(nlp.vocab, ["Hanoi"], ents=["B-GPE"])
+    doc.spans["sc"] = [*doc.ents]
+    with pytest.raises(InputError, match="a key of its own, got 'sc', which 'spancat' writes too"):
+        nlp.initialize(lambda: [Example(Doc(nlp.vocab, ["Hanoi"]), doc)])
+
+
 def test_other_components_may_add_to_the_spans_of_a_trained_one(tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner", config={"spans_key": "sc", "model": {"hidden_width": 4}})

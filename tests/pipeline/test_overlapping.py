@@ -612,6 +612,11 @@ def test_bad_gold_is_an_error() -> None:
         nlp.update([eg])
     with pytest.raises(InputError, match="begins and ends with a word"):
         nlp.update([example(nlp, [(0, 2, "LOC")], ["a", " "])])
+    for start, end, label, expected in ((1, 1, "LOC", "or the entity"), (0, 1, "", "a label")):
+        eg = example(nlp)
+        eg.reference.spans["sc"] = [Span(eg.reference, start, end, label)]
+        with pytest.raises(InputError, match=rf"characters .* in the doc .*{expected}"):
+            nlp.initialize(lambda eg=eg: [eg])
     eg = example(nlp, [(0, 1, "LOC")])
     eg.reference.spans["wrong"] = [Span(eg.reference, 0, 1, "LOC")]
     with pytest.raises(InputError, match=r"not a gold entity in doc\.spans\['wrong'\], got one"):

@@ -63,9 +63,9 @@ def test_listeners_are_found(factory: str, tiny_transformer: str) -> None:
     nlp = listening(factory, tiny_transformer=tiny_transformer)
     pipe: Any = nlp.get_pipe("crf_ner")
     assert list(listeners(pipe.model)) == [("*", factory)]
-    assert listened_to(nlp) == {factory}
+    assert listened_to(nlp.components) == {factory}
     nlp.remove_pipe(factory)
-    assert listened_to(nlp) == set()
+    assert listened_to(nlp.components) == set()
 
 
 def test_resume_training_makes_a_rehearsal_model() -> None:

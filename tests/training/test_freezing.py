@@ -19,6 +19,7 @@ from thinc.api import Config, PyTorchWrapper, chain
 from transformers import AlbertConfig, AlbertModel, BertModel
 
 from pipelines import SENTENCES, make_examples, small_transformers
+from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.training.freezing import freeze_layers, load_frozen
 
 ROOT = Path(__file__).parents[2]
@@ -247,6 +248,18 @@ def test_a_sourced_transformer(how: str, saved: Path, corpus: str, tiny_transfor
     expected = {"all": set(), "half": lower_half(module_of(nlp))}
     expected["frozen"] = {name for name in before if not name.startswith("pooler.")}
     assert kept(before, weights(nlp)) == expected[how]
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_trained_head_does_not_read_another_transformer(
+    frozen: bool, saved: Path, corpus: str, tiny_transformer: str
+) -> None:
+    config = make_config(corpus, tiny_transformer, **(FROZEN if frozen else {}))
+    config["components"]["ner"] = {"source": str(saved), "component": "ner"}
+    with pytest.raises(InputError, match=r"\[components\.transformer\] source ="):
+        init_nlp(config)
+    config["components"]["ner"]["replace_listeners"] = ["model.tok2vec.*.transformer"]
+    init_nlp(config)  # it has a transformer of its own
 
 
 @pytest.mark.parametrize("again", [True, False])
