@@ -9,10 +9,9 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 
 from ..input_error import InputError
-from ..pipeline.annotation import CONFIDENCE
+from ..pipeline.annotation import CONFIDENCE, delete_confidence
 from ..pipeline.gold import gold_entities
 from ..pipeline.label_sets import annotated_labels
-from ..pipeline.spacy_internals import delete_extension
 
 if TYPE_CHECKING:
     from ..pipeline.crf_ner import CRFEntityRecognizer
@@ -67,7 +66,7 @@ def annotated(pipe: "CRFEntityRecognizer", examples: Sequence[Example]) -> list[
     for _ in pipe.pipe(docs):  # sets the entities in place; error handlers may drop docs
         pass
     for ents in presets:
-        delete_extension(ents, CONFIDENCE)
+        delete_confidence(ents)
     return [Example(doc, eg.reference) for doc, eg in zip(docs, examples)]
 
 

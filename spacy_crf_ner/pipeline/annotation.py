@@ -1,16 +1,17 @@
 """Predictions, and writing them to docs."""
 
 import warnings
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import NamedTuple
 
 import numpy as np
 from spacy.tokens import Doc, Span, SpanGroup
 
 from ..tags import SpanOffsets
-from .spacy_internals import delete_extension, write_extension
+from .spacy_internals import extension_key
 
 CONFIDENCE = "confidence"  # the name of the extension attribute
+CONFIDENT_IN = "confidence_label"  # the label that it is the confidence of
 # The key of overlapping entities and of candidates, as in spaCy's span categorizer, unless one is
 # set.
 SPANS_KEY = "sc"
@@ -32,14 +33,34 @@ class Prediction(NamedTuple):
 def add_confidence_extension() -> None:
     """Register `ent._.confidence` if it is new; warn if other code uses the name."""
     if not Span.has_extension(CONFIDENCE):
-        Span.set_extension(CONFIDENCE, default=None)
+        Span.set_extension(CONFIDENCE, getter=_confidence, setter=_set_confidence)
     _, method, getter, _ = Span.get_extension(CONFIDENCE)
-    if method is not None or getter is not None:
+    if method is not None or getter not in (None, _confidence):
         warnings.warn(
             "Other code has registered Span._.confidence with a method or getter, which hides the "
             "confidences of crf_ner. Register that attribute under another name.",
             stacklevel=2,
         )
+
+
+def _confidence(ent: Span) -> float | None:
+    """Read a confidence; None if the entity has been given another label since."""
+    data = ent.doc.user_data
+    if data.get(extension_key(ent, CONFIDENT_IN), ent.label_) != ent.label_:
+        return None
+    found: float | None = data.get(extension_key(ent, CONFIDENCE))
+    return found
+
+
+def _set_confidence(ent: Span, p: float | None) -> None:
+    data = ent.doc.user_data
+    data[extension_key(ent, CONFIDENCE)], data[extension_key(ent, CONFIDENT_IN)] = p, ent.label_
+
+
+def delete_confidence(ents: Iterable[Span]) -> None:
+    """Delete the confidences of entities."""
+    for ent in ents:
+        ent.doc.user_data.pop(extension_key(ent, CONFIDENCE), None)
 
 
 def annotate(
@@ -61,7 +82,7 @@ def annotate(
     if spans_key is not None and not overwrite:  # before they change
         preset = [ent for ent in doc.ents if labels is None or _is_own(ent, labels)]
     if overwrite or not doc.has_annotation("ENT_IOB"):
-        delete_extension(doc.ents, CONFIDENCE)
+        delete_confidence(doc.ents)
         for ent in doc.ents:
             for token in ent:  # set_ents keeps old ids if the new entity has none
                 token.ent_id, token.ent_kb_id = 0, 0
@@ -71,7 +92,8 @@ def annotate(
         missing = [doc[i : i + 1] for i, token in enumerate(doc) if not token.ent_iob]
         doc.set_ents([], outside=missing, default="unmodified")
     if confidence:
-        write_extension(ents, CONFIDENCE, prediction.confidences)
+        for ent, p in zip(ents, prediction.confidences):
+            _set_confidence(ent, p)
     if spans_key is not None:
         # Preset entities have the probability 1.0.
         kept = {(ent.start, ent.end, ent.label_) for ent in preset}

@@ -86,8 +86,8 @@ class CRFEntityRecognizer(TeachablePipe):
     layers: The number of chains of each label if entities overlap, for entities nested in others of
         their label; outermost entities are in the first.
     confidence: Set `ent._.confidence` of each predicted entity: the probability that exactly this
-        span has this label, given the doc. It is None for preset entities. Overlapping entities
-        always have it.
+        span has this label, given the doc. It is None for preset entities, and once another label
+        is set. Overlapping entities always have it.
     threshold: Entities with a lower probability are dropped.
     thresholds: Thresholds by label, which take precedence over `threshold`.
     temperature: Divides all scores before probabilities are computed. With "viterbi", it affects

@@ -1,9 +1,8 @@
 """Undocumented parts of spaCy that this package uses, with a public fallback where possible."""
 
 import gc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from copy import copy
-from functools import cache
 from typing import Any
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
@@ -11,7 +10,7 @@ from spacy import util
 from spacy.language import Language
 from spacy.pipeline import TrainablePipe
 from spacy.pipeline.tok2vec import Tok2VecListener
-from spacy.tokens import Doc, Span
+from spacy.tokens import Span
 from spacy.vocab import Vocab
 from thinc.api import Model
 
@@ -23,36 +22,13 @@ def check_lexeme_norms(vocab: Vocab, component_name: str) -> None:
         check(vocab, component_name)
 
 
-# Extension attributes: `Underscore` keeps their values in doc.user_data, under this key.
+# Extension attributes: `Underscore` keeps their values in doc.user_data. `Span.as_doc` and
+# `Doc.from_docs` move those with keys of this form.
 
 
-def write_extension(spans: Sequence[Span], name: str, values: Sequence[Any]) -> None:
-    """Set an extension attribute of spans in `doc.user_data`, which is faster than `span._`."""
-    direct = _keeps_extensions_in_user_data()
-    for span, value in zip(spans, values):
-        if direct:
-            span.doc.user_data[_extension_key(span, name)] = value
-        else:
-            span._.set(name, value)
-
-
-def delete_extension(spans: Sequence[Span], name: str) -> None:
-    """Delete the values of an extension attribute of spans."""
-    for span in spans:
-        span.doc.user_data.pop(_extension_key(span, name), None)
-
-
-def _extension_key(span: Span, name: str) -> Any:
+def extension_key(span: Span, name: str) -> Any:
+    """Return the key of an extension attribute of a span."""
     return ("._.", name, span.start_char, span.end_char)
-
-
-@cache
-def _keeps_extensions_in_user_data() -> bool:
-    doc, name = Doc(Vocab(), words=["a"]), "_spacy_crf_ner_probe"
-    Span.set_extension(name, default=None, force=True)
-    doc[:]._.set(name, 1)
-    Span.remove_extension(name)
-    return _extension_key(doc[:], name) in doc.user_data
 
 
 # Configs: `Language.config` is built from the dict that `get_pipe_config` returns.

@@ -482,6 +482,21 @@ def test_confidence_is_stored_with_the_doc(trained: Language, how: str, tmp_path
     assert [ent._.confidence for ent in stored.ents] == expected
 
 
+def test_a_label_has_not_the_confidence_of_another(trained: Language) -> None:
+    """A person, or an entity_ruler behind the component, has replaced the first one."""
+    doc = trained(TEXTS[5])
+    before = [ent._.confidence for ent in doc.ents]
+    old = doc.ents[0]
+    doc.set_ents([Span(doc, old.start, old.end, UNKNOWN)], default="unmodified")
+    stored = Doc(trained.vocab).from_bytes(doc.to_bytes())
+    for each in (doc, trained(doc), stored):
+        assert [ent._.confidence for ent in each.ents] == [None, *before[1:]]
+    doc.set_ents([old], default="unmodified")
+    assert doc.ents[0]._.confidence == before[0]
+    doc.ents[0]._.confidence = 0.25
+    assert Doc.from_docs([doc, stored]).ents[0]._.confidence == 0.25  # type: ignore[union-attr]
+
+
 def test_confidence_can_be_left_out(trained: Language) -> None:
     nlp = variant(trained, confidence=False)
     doc = nlp(TEXTS[5])

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,7 @@ from pipelines import TOK2VEC, listening, make_examples
 from spacy_crf_ner.pipeline import spacy_internals
 from spacy_crf_ner.pipeline.annotation import add_confidence_extension
 from spacy_crf_ner.pipeline.crf_ner import CRFEntityRecognizer
-from spacy_crf_ner.pipeline.spacy_internals import (
-    delete_extension,
-    listened_to,
-    listeners,
-    write_extension,
-)
+from spacy_crf_ner.pipeline.spacy_internals import extension_key, listened_to, listeners
 
 
 @pytest.fixture
@@ -31,30 +25,15 @@ def ent() -> Span:
     return Doc(Vocab(), words=["a", "b", "c"])[1:3]
 
 
-@pytest.fixture
-def probe() -> Iterator[str]:
-    """An extension attribute."""
-    Span.set_extension("probe", default=None)
-    yield "probe"
-    Span.remove_extension("probe")
-
-
-def test_extensions_are_where_spacy_reads_them(ent: Span, probe: str) -> None:
-    """Else `ent._.confidence` would be None everywhere."""
-    assert spacy_internals._keeps_extensions_in_user_data()
-    write_extension([ent], probe, [0.5])
-    assert ent._.probe == ent.doc[1:3]._.probe == 0.5 and ent.doc[0:3]._.probe is None
-    delete_extension([ent], probe)
-    assert ent._.probe is None and not ent.doc.user_data
-
-
-def test_extensions_can_be_written_the_public_way(
-    ent: Span, probe: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Which is taken where spaCy keeps them elsewhere."""
-    monkeypatch.setattr(spacy_internals, "_keeps_extensions_in_user_data", lambda: False)
-    write_extension([ent], probe, [0.5])
-    assert ent._.probe == 0.5
+def test_extensions_are_where_spacy_reads_them(ent: Span) -> None:
+    """Else confidences would be lost with `as_doc` and `from_docs`."""
+    doc, probe = ent.doc, "probe"
+    Span.set_extension(probe, default=None)
+    doc.user_data[extension_key(ent, probe)] = 0.5
+    assert doc[1:3]._.probe == 0.5 and doc[0:3]._.probe is None
+    assert ent.as_doc(copy_user_data=True)[:]._.probe == 0.5
+    assert Doc.from_docs([doc, doc])[4:6]._.probe == 0.5  # type: ignore[index]
+    Span.remove_extension(probe)
 
 
 @pytest.mark.parametrize("factory", ["tok2vec", "transformer"])
@@ -125,4 +104,4 @@ def test_an_extension_of_other_code_is_kept() -> None:
             add_confidence_extension()
         assert Span.get_extension("confidence")[2] is not None
     finally:
-        Span.set_extension("confidence", default=ours[0], force=True)
+        Span.set_extension("confidence", getter=ours[2], setter=ours[3], force=True)
