@@ -47,7 +47,7 @@ def labelled_corpora(
     Raises InputError for lists of other lengths than `paths`, for a path that does not exist, for a
     weight below 1 or without limit, for labels that are not in a list, for no labels of a corpus
     whose docs are split, for overlapping entities whose docs are split, and when it reads an entity
-    of a label that its corpus does not annotate.
+    of a label that its corpus does not annotate, or an augmenter cannot move `doc.spans`.
     """
     weights = [1.0] * len(paths) if weights is None else weights
     for name, values in (("labels", labels), ("weights", weights)):
@@ -113,7 +113,16 @@ def _keeping_labels(augmenter: Augmenter, spans_key: str | None) -> Augmenter:
     def augment(nlp: Language, eg: Example) -> Iterator[Example]:
         labels = annotated_labels(eg.reference)
         eg.reference.spans.pop(KEY, None)
-        for each in list(augmenter(nlp, eg)):
+        try:
+            augmented = list(augmenter(nlp, eg))
+        except ValueError as problem:
+            if not eg.reference.spans:
+                raise
+            raise InputError(
+                "LabelledCorpora, augmenter: expected one that keeps the length of texts, as spaCy "
+                f"cannot move doc.spans, got an error at the doc {eg.text[:60]!r}: {problem}"
+            ) from problem
+        for each in augmented:
             if labels is not None:
                 mark_annotated_labels(each.reference, labels, spans_key)
             yield each

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spacy.language import Language
 from spacy.scorer import get_ner_prf
-from spacy.tokens import Doc, DocBin
+from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Corpus, Example
 from spacy.util import registry
 from typer.testing import CliRunner
@@ -442,6 +442,19 @@ def test_augmenters_that_change_the_length_keep_the_labels(tmp_path: Any) -> Non
         (eg,) = read(nlp)
         assert eg.text.islower() and annotated_labels(eg.reference) == {"PER"}
         assert [span.text for span in eg.reference.spans[KEY]] == [eg.text]
+
+
+def test_augmenters_that_change_the_length_cannot_keep_overlapping_entities(tmp_path: Any) -> None:
+    """SpaCy's error names neither the doc nor the reason: "span is not from the same doc"."""
+    nlp = spacy.blank("en")
+    doc = nlp.make_doc("Anna saw \u0130zmir today")
+    doc.spans["sc"] = [Span(doc, 2, 3, "LOC")]
+    DocBin(docs=[doc]).to_disk(tmp_path / "a.spacy")
+    augmenter = registry.augmenters.get("spacy.lower_case.v1")(level=1.0)
+    files = [str(tmp_path / "a.spacy")]
+    read = labelled_corpora(files, [["LOC"]], augmenter=augmenter, spans_key="sc")
+    with pytest.raises(InputError, match=r"keeps the length of texts.*'Anna saw \u0130zmir today'"):
+        list(read(nlp))
 
 
 def test_a_config_with_the_reader_is_filled_and_read(paths: List[str]) -> None:
