@@ -127,6 +127,8 @@ def test_entities_are_those_of_the_tags(
         (["I-PER", "O", "I-LOC"], ["I-PER", "I-PER", "I-LOC"], ["x y", "z"]),
         (["O", "PER", "product or service"], ["PER", "O", "product or service"], ["x", "z"]),
         (["O", "art-film", "PER"], ["art-film", "art-film", "O"], ["x y"]),
+        (["O", "S", "M", "L"], ["S", "M", "O"], ["x", "y"]),
+        (["O", "B", "PER"], ["B", "PER", "O"], ["x", "y"]),
         (["O", "B-PER", "I-PER"], ["O", "O", "O"], []),
     ],
 )
@@ -141,7 +143,7 @@ def test_tags_may_be_ids_or_strings_in_any_scheme(
     path = folder(tmp_path / "d", [(["x", "y", "z"], tags)], None if strings else names)
     (doc,) = read_hugging_face(path, nlp)
     assert [ent.text for ent in doc.ents] == entities
-    labels = {tag[2:] if tag[1] == "-" else tag for tag in tags if tag != "O"}
+    labels = {tag[2:] if tag[1:2] == "-" else tag for tag in tags if tag != "O"}
     assert {ent.label_ for ent in doc.ents} == labels
 
 
@@ -314,6 +316,10 @@ def test_columns_of_other_types_are_an_error(
         ["O", "B_PER"],
         ["O", "B_PER", "S.LOC"],
         ["O", "PER-B", "LOC-S"],
+        ["O", "B", "I"],
+        ["O", "B-", "I-"],
+        ["O", "b", "i"],
+        ["O", "S_", "B_"],
     ],
 )
 @pytest.mark.parametrize("strings", [True, False])
