@@ -588,7 +588,11 @@ def test_a_folder_of_parts_is_kept(tmp_path: Path, nlp: Language) -> None:
             {"train": "my_train.txt", "dev": "my-dev.txt", "test": "emerging.test.annotated"},
         ),
         (["license-contracts.jsonl", "README.txt"], {"corpus": "license-contracts.jsonl"}),
-        (["ner_dataset.csv", "README", "readme.txt", "train.spacy"], {"corpus": "ner_dataset.csv"}),
+        (["ner_dataset.csv", "README", "readme.txt", "all.spacy"], {"corpus": "ner_dataset.csv"}),
+        (
+            ["train.txt", "dev.txt", "train.spacy", "dev.spacy", "all.txt"],
+            {"train": "train.txt", "dev": "dev.txt"},
+        ),
     ],
 )
 def test_files_are_found_by_name(
@@ -613,6 +617,11 @@ def test_files_are_found_by_name(
         (["train-0.txt", "train-1.txt", "test-0.txt"], "one file for train, got .*train-1"),
         (["train.txt", "dev.txt", "valid.txt"], "one file for dev, got .*valid"),
         (["dev.txt", "test.txt"], "one file for train, got none"),
+        (
+            ["train.spacy", "dev.spacy", "test.spacy", "notes.txt", "README.txt"],
+            r"got dev\.spacy, test\.spacy, train\.spacy beside notes\.txt\. List the files",
+        ),
+        (["train.spacy", "report.json", "x.spacy"], r"train\.spacy beside report\.json\. List"),
     ],
 )
 def test_a_folder_that_leaves_a_choice_is_refused(
