@@ -23,7 +23,7 @@ EXPECTED = "id, label and offsets, and text, with tabs between, as T1<TAB>PER 0 
 def looks_like_brat(path: Path) -> bool:
     """Return whether a path is a brat annotation file, its text file, or a folder of them."""
     if path.is_dir():
-        return any(file.suffix == ANNOTATION for file in path.iterdir())
+        return any(file.suffix == ANNOTATION for file in path.iterdir() if file.name[0] != ".")
     return path.suffix == ANNOTATION or (
         path.suffix == TEXT and path.with_suffix(ANNOTATION).is_file()
     )
@@ -32,9 +32,10 @@ def looks_like_brat(path: Path) -> bool:
 def read_brat(path: Path, nlp: Language, log: ConversionLog | None = None) -> Iterator[Doc]:
     """Read text and text-bound annotations of brat.
 
-    path: A folder with name.txt and name.ann for each document, in UTF-8 (others are skipped);
-        or one of the two files of a document. Relations, events, attributes, normalizations
-        and notes are skipped; the trigger of an event is an entity with the type of the event.
+    path: A folder with name.txt and name.ann for each document, in UTF-8 (others and hidden ones
+        are skipped); or one of the two files of a document. Relations, events, attributes,
+        normalizations and notes are skipped; the trigger of an event is an entity with the type of
+        the event.
     nlp, log: As for all readers, see `format_detection.Reader`. For spans see `set_entities`;
         also "discontinuous", "id" for a duplicate id, and "line" for a line that is not an
         annotation. A document is left out if one of its files cannot be read.
@@ -45,7 +46,8 @@ def read_brat(path: Path, nlp: Language, log: ConversionLog | None = None) -> It
     """
     log = log or ConversionLog()
     files = sorted(path.iterdir()) if path.is_dir() else [path]
-    used = [file for file in files if file.is_file() and file.suffix in (TEXT, ANNOTATION)]
+    seen = [file for file in files if file == path or file.name[0] != "."]
+    used = [file for file in seen if file.is_file() and file.suffix in (TEXT, ANNOTATION)]
     stems = sorted({file.with_suffix("") for file in used})
     if not stems:
         fix = "Use a folder with both files, or one of the two"

@@ -30,9 +30,9 @@ def find_files(sources: Sequence[Path], as_one: bool = False) -> tuple[Files, li
     as_one: Ignore the parts.
 
     Returns the files of each part, or of "corpus" if there are no parts, and the other files in the
-    folders, such as a README. A folder of brat counts as a file, and so do a folder named .spacy
-    and one of `Dataset.save_to_disk`. The shards train-00000-of-00002.parquet and so on, if there
-    are all of them, are the files of one part.
+    folders, such as a README and hidden files. A folder of brat counts as a file, and so do a
+    folder named .spacy and one of `Dataset.save_to_disk`. The shards train-00000-of-00002.parquet
+    and so on, if there are all of them, are the files of one part.
     Raises CorpusError for a file that is given twice, for two files for one part, for files with
     and without parts, for a corpus without train, for a folder with several files but no parts, and
     for one in which only .spacy files have parts.
@@ -99,7 +99,7 @@ def _part(path: Path) -> str:
 
 def _in_folder(folder: Path) -> tuple[Files, list[Path]]:
     entries = [path for path in sorted(folder.iterdir()) if path.name != SPLIT_NAMES]
-    paths = [path for path in entries if not _is_folder(path)]
+    paths = [path for path in entries if not (path.name[0] == "." or _is_folder(path))]
     # .spacy files may come from an earlier conversion, so read them only if there are no others.
     text = [path for path in paths if path.suffix != SUFFIX and _part(path)]
     binary = [path for path in paths if path.suffix == SUFFIX and _part(path) in SPLITS]

@@ -604,10 +604,25 @@ def test_files_are_found_by_name(
     assert list(counts) == [name for name in data.SPLITS if name in found or "corpus" in found]
 
 
+def test_hidden_files_are_skipped(tmp_path: Path, nlp: Language) -> None:
+    source = tmp_path / "in"
+    (source / ".brat").mkdir(parents=True)
+    for name in ("train.txt", "dev.txt", ".test.txt", "._train.txt", ".brat/a.txt", ".brat/a.ann"):
+        (source / name).write_text("w B-X\n")
+    for target in ("out", "out.jsonl"):
+        log = data.ConversionLog()
+        counts = data.convert(source, tmp_path / target, nlp=nlp, log=log)
+        assert sum(count["docs"] for count in counts.values()) == 2 and "test" not in counts
+        assert log.notes == ["Skipped: ._train.txt, .brat, .test.txt."]
+    counts = data.convert(source / ".test.txt", tmp_path / "one.spacy", nlp=nlp)
+    assert counts["corpus"]["docs"] == 1  # named by the user
+
+
 @pytest.mark.parametrize(
     "names, says",
     [
         ([], "one file for corpus, got none"),
+        ([".train.txt"], "one file for corpus, got none"),
         (["README.md"], r"one file for corpus, got README\.md"),
         (["a.txt", "b.conll"], r"one file for corpus, got a\.txt, b\.conll"),
         (

@@ -1037,11 +1037,18 @@ def test_tokens_of_an_entity_of_brat_that_is_left_out_are_not_outside(
 def test_other_files_of_a_folder_of_brat_are_counted(tmp_path: Path, nlp: Language) -> None:
     path = brat(tmp_path / "b", "Bonn", "T1\tLOC 0 4\tBonn\n")
     brat(path / "more", "Ulm", "")
-    (path / "annotation.conf").write_text("")
+    for name in ("annotation.conf", ".a.txt", ".a.ann", "._one.ann"):
+        (path / name).write_text("")
     log = ConversionLog()
     assert len(list(read_brat(path, nlp, log))) == 1
-    assert log.counts["skipped.file"] == 2
-    assert log.notes == ["Skipped: annotation.conf, more."]
+    assert log.counts["skipped.file"] == 5
+    assert log.notes == ["Skipped: ._one.ann, .a.ann, .a.txt, annotation.conf, more."]
+    assert len(list(read_brat(path / ".a.txt", nlp, log))) == 1  # named by the user
+    for name in ("one.txt", "one.ann"):
+        (path / name).unlink()
+    assert not looks_like_brat(path)
+    with pytest.raises(CorpusError, match="expected documents as name"):
+        list(read_brat(path, nlp))
 
 
 def test_line_ends_count_as_brat_counts_them(tmp_path: Path, nlp: Language) -> None:
