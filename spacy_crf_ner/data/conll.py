@@ -10,6 +10,7 @@ from spacy.language import Language
 from spacy.tokens import Doc
 
 from .iob import TAG, TaggedToken, tagged_docs
+from .json_records import shorten
 from .lines import read_lines
 from .repair_log import ConversionLog, error
 
@@ -34,9 +35,9 @@ def read_conll(
     nlp, log: As for all readers, see `format_detection.Reader`.
     token_column, tag_column: Column numbers, from 1, or from -1 for the last.
 
-    Yields a Doc for each sentence. Raises CorpusError for a wrong number of columns, an empty
-    token, an unknown tag, an entity that is not closed in BILUO or has whitespace at an edge, and a
-    column that does not exist.
+    Yields a Doc for each sentence. Raises CorpusError for a wrong number of columns, a carriage
+    return within a line, an empty token, an unknown tag, an entity that is not closed in BILUO or
+    has whitespace at an edge, and a column that does not exist.
     """
     tabs, columns = _detect_layout(path)
     for number in (token_column, tag_column):
@@ -81,6 +82,9 @@ def _rows(
     sentence = document = 0
     within = False  # whether inside a sentence
     for where, text, problem in read_lines(path):
+        if not problem and "\r" in text and text.strip():
+            fix = "Save the file with line feeds as its line ends"
+            problem = "columns", error(where, "a line without carriage returns", shorten(text), fix)
         if not problem and (text.startswith("-DOCSTART-") or not text.strip()):
             document += bool(text.strip())
             sentence, within = sentence + 1, False

@@ -263,6 +263,21 @@ def test_a_bad_line_costs_its_sentence_and_no_other(
         list(read_conll(path, nlp))
 
 
+@pytest.mark.parametrize("first", ["EU B-ORG", "# a comment", "-DOCSTART- -X- O", "EU\tB-ORG"])
+def test_a_carriage_return_within_a_line_is_a_mistake(
+    first: str, tmp_path: Path, nlp: Language
+) -> None:
+    path = tmp_path / "a.conll"
+    path.write_bytes(f"{first}\rfoo O\r".encode())
+    with pytest.raises(CorpusError, match=r"line 1: expected a line without carriage returns, got"):
+        list(read_conll(path, nlp))
+    path.write_bytes(f"{first}\rfoo O\n\nbar O\r\n\r\nbaz B-X\r\n\r\r\nend O\n".encode())
+    log = ConversionLog(repair=True)
+    docs = list(read_conll(path, nlp, log))
+    assert words_of(docs) == ["bar", "baz", "end"] and log.counts == {"rejected.columns": 1}
+    check_totals(log, docs, records=4, entities=1)
+
+
 def test_a_truncated_file_is_told(tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "a.conll"
     path.write_text("a O\nb O\n\nc O\nd")
