@@ -7,7 +7,7 @@ from typing import Iterator
 from spacy.language import Language
 from spacy.tokens import Doc
 
-from .json_records import META, records_to_docs, shorten
+from .json_records import META, is_text, records_to_docs, shorten
 from .lines import Line, read_lines
 from .offsets import RawSpan, set_entities, tokenize
 from .repair_log import ConversionLog, error
@@ -59,6 +59,9 @@ def read_brat(path: Path, nlp: Language, log: ConversionLog | None = None) -> It
 
 def _to_doc(stem: Path, nlp: Language, log: ConversionLog) -> Doc:
     text, annotation = (stem.with_name(stem.name + suffix) for suffix in (TEXT, ANNOTATION))
+    if not is_text(text.name):
+        fix = "Rename both files"
+        raise error(str(stem.parent), "a file name in UTF-8", shorten(text.name), fix)
     for file in (text, annotation):
         if not file.is_file():
             fix = "Add it, perhaps as an empty file, or remove the other"

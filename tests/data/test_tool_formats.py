@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin
 
-from spacy_crf_ner.data import ConversionLog, format_detection, json_records
+from spacy_crf_ner.data import ConversionLog, convert, format_detection, json_records
 from spacy_crf_ner.data.brat import looks_like_brat, read_brat
 from spacy_crf_ner.data.docbin import looks_like_spacy, read_spacy
 from spacy_crf_ner.data.doccano import looks_like_doccano, read_doccano
@@ -1099,6 +1099,18 @@ def test_a_document_needs_both_files(tmp_path: Path, nlp: Language) -> None:
         assert log.counts == {"rejected.record": 1}
     with pytest.raises(CorpusError, match="expected documents as name"):
         list(read_brat(tmp_path, nlp, ConversionLog(repair=True)))
+
+
+def test_a_name_that_is_not_utf_8_cannot_be_stored(tmp_path: Path, nlp: Language) -> None:
+    folder = brat(tmp_path / "b", "Hanoi", "")
+    for suffix in (".txt", ".ann"):
+        (folder / f"a\udcff{suffix}").write_text("")
+    with pytest.raises(CorpusError, match=r"expected a file name in UTF-8, got 'a.udcff\.txt'"):
+        convert(folder, tmp_path / "out.spacy", nlp=nlp)
+    log = ConversionLog(repair=True)
+    assert convert(folder, tmp_path / "out.spacy", nlp=nlp, log=log)["corpus"]["docs"] == 1
+    assert log.counts == {"rejected.record": 1}
+    "".join(log.messages).encode()
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.ann"])
