@@ -20,6 +20,7 @@ from ..pipeline.label_sets import KEY
 from .docbin import CorpusWriter, count_doc, read_spacy
 from .files import SPLITS, find_files
 from .format_detection import FORMATS, Reader, detect_format
+from .json_records import require_unicode
 from .jsonl import write_jsonl
 from .merging import merge_answers
 from .offsets import INCORRECT, set_annotated_labels
@@ -80,9 +81,9 @@ def convert(
 
     Returns the numbers of docs, sentences, tokens and entities of each part that was written, and
     of the entities of each label, as "entities.PERSON".
-    Raises CorpusError for a corpus that cannot be read, and for a part without docs; InputError
-    for an unknown choice, a missing package, and an output that would replace an input, add to a
-    folder whose .spacy files are read, or mix with an older one.
+    Raises CorpusError for a corpus that cannot be read, and for a part without docs; InputError for
+    an unknown choice, a label or spans key that is not UTF-8, a missing package, and an output that
+    would replace an input, add to a folder whose .spacy files are read, or mix with an older one.
     """
     sources = [source] if isinstance(source, Path) else list(source)
     log = log or ConversionLog()
@@ -91,6 +92,9 @@ def convert(
     if log.spans_key in ("", KEY, INCORRECT):
         got = f"got {log.spans_key!r}. Use another one, such as 'sc'"
         raise InputError(f"spans_key: expected a key for entities, {got}.")
+    require_unicode("spans_key", log.spans_key or "")
+    for label in labels or ():
+        require_unicode("labels", label)
     if syllables not in SYLLABLES:
         raise InputError(f"syllables: expected {', '.join(SYLLABLES)}, got {syllables!r}.")
     if log.spans_key is not None and syllables != "keep":

@@ -383,6 +383,8 @@ def test_a_config_that_is_not_utf_8_is_a_mistake(command: str, tmp_path: Path) -
     [
         (["convert", "c.txt", "out.spacy", "--parquet"], "--parquet: expected a folder"),
         (["convert", "c.txt", "out", "--token-column=--1"], "c.txt: expected"),
+        (["convert", "c.txt", "out", "--labels", "GPE,P\udcff"], "labels: expected UTF-8, got 'P"),
+        (["convert", "c.spacy", "out", "--spans-key", "s\udcff"], "spans_key: expected UTF-8, got"),
         (["check", "c.spacy", "--transformer", "some"], "--transformer: expected --config too"),
         (["init-config", "-", "--transformer", ""], "--transformer: expected a local folder"),
         (
