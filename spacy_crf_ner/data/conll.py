@@ -28,10 +28,10 @@ def read_conll(
     """Read columns of tokens and tags; spaCy trains on these tokens, not on those of its tokenizer.
 
     path: File, UTF-8. If most of its first lines contain a tab, columns are separated by single
-        tabs, and tokens may contain spaces; otherwise by runs of spaces. All lines must have as
-        many columns as most of the first lines. Before a sentence, a line that begins with `# ` is
-        a comment, unless it has that number of columns and a tag. A line that begins with
-        `-DOCSTART-` begins a document.
+        tabs, and tokens may contain spaces, which are removed from their ends; otherwise by runs of
+        spaces. All lines must have as many columns as most of the first lines. Before a sentence, a
+        line that begins with `# ` is a comment, unless it has that number of columns and a tag. A
+        line that begins with `-DOCSTART-` begins a document.
     nlp, log: As for all readers, see `format_detection.Reader`.
     token_column, tag_column: Column numbers, from 1, or from -1 for the last.
 

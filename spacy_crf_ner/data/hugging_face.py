@@ -61,13 +61,14 @@ def read_hugging_face(
     token_column: str = TOKENS,
     tag_column: str = TAGS,
 ) -> Iterator[Doc]:
-    """Read the rows of a dataset, each as a sentence; its tokens are kept, as in `read_conll`.
+    """Read the rows of a dataset, each as a sentence, with its tokens as in `read_conll`.
 
     path: A folder of `Dataset.save_to_disk`, or a file of Parquet or of one of Arrow's formats. A
         few rows are in memory at a time. Tags are ids, whose names are in the metadata of the
         schema (`ClassLabel`), or strings, in any tag scheme of `read_conll`; if none of them has
         a prefix, as in O and PER, adjacent tokens of one label are one entity. A tag that is
-        null, -1 or -100 is not annotated. The column "spaces" of `write_parquet` is read too.
+        null, -1 or -100 is not annotated. The column "spaces" of `write_parquet` is read too;
+        without it, whitespace at the ends of tokens is removed.
     nlp, log: As for all readers, see `format_detection.Reader`.
     token_column, tag_column: Names of the columns.
 

@@ -51,6 +51,9 @@ def tagged_docs(
 ) -> Iterator[Doc]:
     """Make a Doc of each sentence.
 
+    Where spaces are unknown, whitespace at the ends of a token is removed, unless it has nothing
+    else.
+
     path: The file, for `log.tag_schemes`.
     nlp: Pipeline whose vocabulary the Docs share. Where spaces are known, and its tokenizer
         makes the same tokens, they have the norms of the tokenizer.
@@ -75,7 +78,7 @@ def tagged_docs(
         # If spaces are unknown, spaCy trains on these tokens instead of tokenizing again.
         doc = Doc(
             nlp.vocab,
-            [row.word for row in rows],
+            [(row.space is None and row.word.strip()) or row.word for row in rows],
             spaces=None if end.space is None else [bool(row.space) for row in rows],
             user_data={DOCUMENT: end.document} if end.document else {},
             sent_starts=[row is rows[0] for row in rows],

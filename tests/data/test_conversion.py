@@ -391,6 +391,21 @@ def test_jsonl_and_spacy_convert_into_each_other_without_loss(
     assert [doc.to_json() for doc in second] == [doc.to_json() for doc in first]
 
 
+def test_whitespace_at_the_ends_of_tokens_is_stripped_if_spaces_are_unknown(
+    tmp_path: Path, nlp: Language
+) -> None:
+    """Otherwise `write_jsonl` writes entities with whitespace at their edges."""
+    (tmp_path / "a.conll").write_text("Tim \tB-PER\n\xa0Cook\tI-PER\n \tO\nsang\tO\n", "utf-8")
+    source = tmp_path / "a.conll"
+    for name in ("b.spacy", "c.jsonl", "d.spacy"):
+        data.convert(source, tmp_path / name, nlp=nlp)
+        source = tmp_path / name
+    for name in ("b.spacy", "d.spacy"):
+        (doc,) = load(tmp_path / name, nlp)
+        assert [token.text for token in doc] == ["Tim", "Cook", " ", "sang"]
+        assert [(ent.text, ent.label_) for ent in doc.ents] == [("Tim Cook", "PER")]
+
+
 # Dividing
 
 

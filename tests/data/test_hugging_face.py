@@ -167,6 +167,16 @@ def test_tags_with_prefix_are_found_over_all_shards(
     assert said(docs) == [["Ann PER"], []][::order]
 
 
+def test_whitespace_at_the_ends_of_tokens_is_kept_only_beside_known_spaces(
+    tmp_path: Path, nlp: Language
+) -> None:
+    rows: Rows = [(["Tim ", " "], ["B-PER", "O"])]
+    for columns, words in (({}, ["Tim", " "]), ({"spaces": [[False, False]]}, ["Tim ", " "])):
+        dataset(rows, **columns).to_parquet(tmp_path / "a.parquet")
+        (doc,) = read_hugging_face(tmp_path / "a.parquet", nlp)
+        assert [token.text for token in doc] == words
+
+
 def test_large_lists_of_large_strings_are_read(tmp_path: Path, nlp: Language) -> None:
     """As polars writes them."""
     kind = pa.large_list(pa.large_string())
