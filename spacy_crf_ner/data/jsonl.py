@@ -54,7 +54,8 @@ def read_jsonl(path: Path, nlp: Language, log: ConversionLog | None = None) -> I
         "text": the text,
         "spans": entities, {"start": 0, "end": 8, "label": "PER"}, with "kb_id" and "id" if known,
         "entities": entities, [0, 8, "PER"]; a record may also be ["text", {"entities": [...]}],
-        "tokens": tokens, {"text": "Tim", "ws": true}, instead of those of the tokenizer,
+        "tokens": tokens, {"text": "Tim", "ws": true}, instead of those of the tokenizer, which is
+            not called for a text of more than nlp.max_length characters,
         "answer": "accept"; "ignore": the record is skipped; or "reject": its spans are incorrect,
             and nothing else is annotated,
         "_is_binary" or, without it, "_view_id": whether the answer applies only to the spans (true,
@@ -151,12 +152,13 @@ def _tokenized(where: str, record: Record, nlp: Language) -> Doc:
     own_tokens = record.get("tokens") is not None
     tokens = pop_typed(where, record, "tokens", list)
     unknown = pop_typed(where, record, "has_unknown_spaces", bool)
-    given_text = record.pop("text", None)
-    doc = tokenize(given_text, nlp, where)
+    text = record.pop("text", None)
+    is_long = is_text(text) and len(text) > nlp.max_length  # too long for the tokenizer
+    doc = Doc(nlp.vocab) if own_tokens and is_long else tokenize(text, nlp, where)
     if not own_tokens:
         return doc
     fix = "Correct the tokens, their 'ws' (a space comes after), or leave them out"
-    text, at = doc.text, 0
+    at = 0
     words: list[str] = []
     spaces: list[bool] = []
     for token in tokens:
@@ -176,7 +178,7 @@ def _tokenized(where: str, record: Record, nlp: Language) -> Doc:
     is_same = given == [(token.text, bool(token.whitespace_)) for token in doc]
     if unknown or doc.has_unknown_spaces or not is_same:  # otherwise keep norms of exceptions
         doc = Doc(nlp.vocab, words, spaces=None if unknown else spaces)
-    if doc.text != given_text:
+    if doc.text != text:
         raise error(where, f"tokens that make up {shorten(text)}", shorten(doc.text), fix)
     return doc
 

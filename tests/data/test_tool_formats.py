@@ -407,6 +407,22 @@ def test_given_tokens_of_the_tokenizer_have_its_norms(tmp_path: Path, nlp: Langu
         assert [token.norm_ for token in read] == [token.norm_ for token in other]
 
 
+def test_a_long_text_with_its_own_tokens_needs_no_tokenizer(tmp_path: Path) -> None:
+    small, large = spacy.blank("en"), spacy.blank("en")
+    small.max_length = 8
+    for unknown in (False, True):
+        doc = Doc(large.vocab, ["Hanoi", "now"], None if unknown else [True, False])
+        doc.set_ents([spacy.tokens.Span(doc, 0, 1, "LOC")])
+        write_jsonl([doc], tmp_path / "a")
+        (read,) = read_jsonl(tmp_path / "a", small)
+        assert everything(read) == everything(doc)
+    for tokens in (None, [], [{"text": "Hanoi"}]):
+        record = {"text": "Hanoi now", "tokens": tokens, "spans": []}
+        says = "at most 8 characters, got 9" if tokens is None else "tokens that make up"
+        with pytest.raises(CorpusError, match=f"line 1: expected .*{says}"):
+            read_one(tmp_path / "a", small, record)
+
+
 OTHER_TOKENS: list[Any] = [["Hanoi"], [{"text": "Hanoi"}], [{"text": ""}], [1], {"text": "Hanoi"}]
 OTHER_TOKENS += [[{"text": "Ha"}, {"text": "x"}], [{"text": "Hanoi", "ws": 1}, {"text": "now"}]]
 OTHER_TOKENS += [[{"text": "Hanoi", "ws": False}, {"text": "now"}]]
