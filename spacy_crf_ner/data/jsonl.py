@@ -208,6 +208,7 @@ def write_jsonl(
     docs: Docs. The file has their text, entities with kb_id and id, parts without annotation,
         `doc.spans["incorrect_spans"]`, the labels that are annotated, sentence starts if they are
         known for all tokens, and `doc.user_data["meta"]`. A blocked token is written as outside.
+        Other annotation, such as tags, is not written.
     path: File to write; it is created, or replaced, when all Docs are written.
     nlp: The pipeline whose tokenizer will read them. The tokens of a Doc are written if spaces are
         unknown, or it makes others; without it, always.

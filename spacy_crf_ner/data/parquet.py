@@ -24,7 +24,8 @@ def write_parquet(docs: Iterable[Doc], path: Path, labels: Iterable[str]) -> "Co
     path: File to write.
     labels: Labels of all entities; the same ones for all parts of a corpus.
 
-    Returns how many of each of the other annotations of the Docs were not written.
+    Returns how many ids of entities, spans, sentence starts and so on were not written. Annotation
+    for other tasks, such as tags, is not counted.
     Raises InputError without pyarrow.
     """
     with required("datasets"):
