@@ -1,5 +1,6 @@
 """Transformers of all kinds in ONNX, and what is refused."""
 
+from pathlib import Path
 from typing import Dict
 
 import numpy as np
@@ -60,3 +61,11 @@ def test_a_network_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(onnx_export, "MAX_BYTES", 1000)
     with pytest.raises(ValueError, match="expected a network of less than 2 GB"):
         onnx_states.checked(Positional(KINDS["bert"]), inputs, AXES)
+
+
+def test_an_error_of_the_machine_is_not_one_of_the_network(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))  # no space would be the same
+    with pytest.raises(FileNotFoundError):
+        onnx_states.checked(DependsOnSize(), inputs, AXES)
