@@ -1,5 +1,6 @@
 """The supported formats, and their detection by content."""
 
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Callable, Iterator, Sequence
@@ -24,7 +25,7 @@ from .repair_log import error
 # The format is detected from the first lines, up to these numbers of lines and characters.
 DETECTION_LINES = 200
 DETECTION_CHARACTERS = 2**16
-
+OBJECT = re.compile(r'\s*\{\s*("|$)')  # the beginning of an object of JSON
 
 # Yields the Docs of a file, or of a folder of brat. Arguments: the path; nlp, a pipeline with the
 # vocabulary, and the tokenizer for formats without tokens; and a ConversionLog, which decides what
@@ -88,8 +89,11 @@ def _format_of(path: Path) -> str:
                 return "doccano"
             if looks_like_jsonl(record):
                 return "jsonl"
-    if any(match[2] for line in lines for match in MARKUP.finditer(line)):
+    is_object = lines and OBJECT.match(lines[0])  # its strings may have links of Markdown
+    if not is_object and any(match[2] for line in lines for match in MARKUP.finditer(line)):
         return "inline"
+    if lines and lines[0].lstrip().startswith("{"):
+        return "jsonl"  # which reports the mistake of the line
     got = repr(lines[0][:60]) if lines else "no text"
     raise error(str(path), ", ".join(FORMATS), got, "See convert --help for examples")
 

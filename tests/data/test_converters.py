@@ -404,6 +404,34 @@ def test_a_file_with_a_mistake_still_has_a_format(tmp_path: Path) -> None:
         assert data.detect_format(path) == format
 
 
+@pytest.mark.parametrize(
+    "content, says",
+    [
+        ('{"text":"a b","spans":[],"x":1e999}', "line 1: expected JSON, .*not finite"),
+        ('{"text":"see [a](b)","spans":[],"x":NaN}\n' * 3, "line 1: expected JSON, .*not finite"),
+        ("{'text': 'a b', 'spans': []}\n", "line 1: expected JSON, .*in double quotes"),
+        ('{\n"text": "a [b](c)",\n"spans": []\n}', "line 1: expected JSON, .*one JSON object per"),
+        ('{\n"text": "a",\n"spans": [\n{"text": "a"}\n]\n}', "line 1: expected JSON, got '{'"),
+        ('{"text":"a b"}\n', "line 1: expected annotation, one of the keys spans"),
+    ],
+)
+def test_a_file_that_begins_with_an_object_is_of_json_lines(
+    content: str, says: str, tmp_path: Path, nlp: Language
+) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(content)
+    with pytest.raises(CorpusError, match=says):
+        data.convert(path, tmp_path / "out.spacy", nlp=nlp)
+    n = len(content.splitlines())
+    with pytest.raises(CorpusError, match=f"at least one doc, got none, {n} rejected.record"):
+        data.convert(path, tmp_path / "out.spacy", nlp=nlp, log=data.ConversionLog(repair=True))
+
+
+def test_an_inline_sentence_may_begin_with_a_brace(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("{sigh} [Anna](PER) came .\n")
+    assert data.detect_format(tmp_path / "a.txt") == "inline"
+
+
 def test_a_folder_has_one_format(tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("[Anna](PER) came .")
     (tmp_path / "dev.txt").write_text("Anna B-PER")
