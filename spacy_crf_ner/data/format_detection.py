@@ -51,11 +51,18 @@ def detect_format(*sources: Path, columns: Sequence[int | str] = ()) -> str:
     sources: Files and folders as for `convert`, all in one format.
     columns: Numbers or names of columns that were chosen, which only one format has.
 
-    Raises CorpusError for an unknown format.
+    Raises CorpusError for an unknown format, and for the name of a column of a text file.
     """
-    if columns:
-        return "conll" if isinstance(columns[0], int) else "hugging_face"
+    if columns and isinstance(columns[0], int):
+        return "conll"
     files, _ = find_files(sources, as_one=True)
+    if columns:
+        others = [file for file in files["corpus"] if not looks_like_hugging_face(file)]
+        if others:
+            expected = f"a file of Parquet or Arrow for the column {columns[0]!r}"
+            fix = "In text, give the number of the column"
+            raise error(str(others[0]), expected, "another file", fix)
+        return "hugging_face"
     formats = {file: _format_of(file) for file in files["corpus"]}
     if len(set(formats.values())) > 1:
         where = ", ".join(map(str, sources))

@@ -715,6 +715,9 @@ def test_columns_are_for_one_format(tmp_path: Path, nlp: Language) -> None:
         says = f"tag_column: expected the number of a column of conll.*'{format}'"
         with pytest.raises(ValueError, match=says):
             data.convert(source, tmp_path / "b.spacy", nlp=nlp, format=format, tag_column=column)
+    says = f"{source}: expected a file of Parquet or Arrow for the column 'ner', got another file"
+    with pytest.raises(CorpusError, match=f"{re.escape(says)}. In text, give the number of the"):
+        data.convert(source, tmp_path / "b.spacy", nlp=nlp, tag_column="ner")
 
 
 # The command
