@@ -253,11 +253,16 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
         Raises InputError for a label where there are none, or none where there are, and as
         `predict`.
         """
-        expected = [None] if self.entities_key is None else [*self.labels]
-        if label not in expected:
+        if self.entities_key is None and label is not None:
             raise InputError(
-                f"[{self.name}] label: expected one of {expected}, got {label!r}. Overlapping "
-                "entities have a chain for each label, other entities one for all."
+                f"[{self.name}] label: expected no label, got {label!r}. Leave it out: entities "
+                "that cannot overlap have one chain for all labels."
+            )
+        if self.entities_key is not None and label not in self.labels:
+            got = "no label" if label is None else repr(label)
+            raise InputError(
+                f"[{self.name}] label: expected one of {', '.join(self.labels)}, got {got}. Choose "
+                "one (--label): entities that may overlap have a chain for each label."
             )
         posterior = self._posterior([doc])
         if isinstance(posterior, Posterior):

@@ -471,7 +471,7 @@ def test_confidences_and_candidates_agree_with_posteriors(learned: Language) -> 
     trellis = ner.trellis(fresh, "LOC")
     assert trellis.tags == ("O", "B-LOC", "I-LOC", "L-LOC", "U-LOC")
     assert [t for t, tag in enumerate(trellis.path) if tag] == [3, 7, 10]
-    with pytest.raises(InputError, match=r"one of .*'LOC'.* got None"):
+    with pytest.raises(InputError, match=r"one of .*LOC.*, got no label"):
         ner.trellis(fresh)
     moves = ner.transitions()
     label = np.array([tag[2:] for tag in moves.tags])
