@@ -34,8 +34,7 @@ def find_files(sources: Sequence[Path], as_one: bool = False) -> tuple[Files, li
     folder named .spacy and one of `Dataset.save_to_disk`. The shards train-00000-of-00002.parquet
     and so on, if there are all of them, are the files of one part.
     Raises CorpusError for a file that is given twice, for two files for one part, for files with
-    and without parts, for a corpus without train, for a folder with several files but no parts, and
-    for one in which only .spacy files have parts.
+    and without parts, for a corpus without train, and for a folder with several files but no parts.
     """
     parts: Files = {}
     ignored: list[Path] = []
@@ -102,11 +101,6 @@ def _in_folder(folder: Path) -> tuple[Files, list[Path]]:
     paths = [path for path in entries if not (path.name[0] == "." or _is_folder(path))]
     # .spacy files may come from an earlier conversion, so read them only if there are no others.
     text = [path for path in paths if path.suffix != SUFFIX and _part(path)]
-    binary = [path for path in paths if path.suffix == SUFFIX and _part(path) in SPLITS]
-    if text and binary and all(_part(path) == "corpus" for path in text):
-        got = " beside ".join(", ".join(path.name for path in each) for each in (binary, text))
-        fix = "List the files to read, instead of the folder"
-        raise error(str(folder), f"parts in {SUFFIX} files, or other files", got, fix)
     named = [(_part(path), path) for path in text or paths]
     parts = {name: [path for part, path in named if part == name] for name in PARTS}
     parts = {name: files for name, files in parts.items() if files}

@@ -25,7 +25,7 @@ from .repair_log import error
 # The format is detected from the first lines, up to these numbers of lines and characters.
 DETECTION_LINES = 200
 DETECTION_CHARACTERS = 2**16
-OBJECT = re.compile(r'\s*\{\s*("|$)')  # the beginning of an object of JSON
+OBJECT = re.compile(r'\s*\{\s*("(?:[^"\\]|\\.)*"\s*:|$)')  # the beginning of an object of JSON
 
 # Yields the Docs of a file, or of a folder of brat. Arguments: the path; nlp, a pipeline with the
 # vocabulary, and the tokenizer for formats without tokens; and a ConversionLog, which decides what

@@ -188,11 +188,9 @@ def _is_plain(names: Iterable[str | None], where: str) -> bool:
 
 def _are_halves(labels: list[str]) -> bool:
     """Whether all are such as B_PER, PER-B or B, or some differ in B and I alone."""
-    for kind, some in (
-        (r"[BIESLUM][_.:]\S+", r"[BI].*"),
-        (r"\S+-[BIESLUM]", r".*[BI]"),
-        (r"(?i)[BIESLUM][-_.:]?", r"(?i)[BI].*"),
-    ):
+    if all(re.fullmatch(r"(?i)[BIESLUM][-_.:]?", each) for each in labels):
+        return {"B", "I"} <= {each.upper() for each in labels} or any(each[1:] for each in labels)
+    for kind, some in ((r"[BIESLUM][_.:]\S+", r"[BI].*"), (r"\S+-[BIESLUM]", r".*[BI]")):
         if all(re.fullmatch(kind, each) for each in labels) and any(
             re.fullmatch(some, each) for each in labels
         ):

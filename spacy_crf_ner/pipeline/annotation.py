@@ -11,7 +11,7 @@ from ..tags import SpanOffsets
 from .spacy_internals import extension_key
 
 CONFIDENCE = "confidence"  # the name of the extension attribute
-CONFIDENT_IN = "confidence_label"  # the label that it is the confidence of
+CONFIDENT_IN = "confidence_label"  # the label that it is the confidence of; "" if it is unknown
 # The key of overlapping entities and of candidates, as in spaCy's span categorizer, unless one is
 # set.
 SPANS_KEY = "sc"
@@ -46,10 +46,9 @@ def add_confidence_extension() -> None:
 def _confidence(ent: Span) -> float | None:
     """Read a confidence; None if the entity has been given another label since."""
     data = ent.doc.user_data
-    if data.get(extension_key(ent, CONFIDENT_IN), ent.label_) != ent.label_:
-        return None
-    found: float | None = data.get(extension_key(ent, CONFIDENCE))
-    return found
+    p: float | None = data.get(extension_key(ent, CONFIDENCE))
+    label = p is not None and data.get(extension_key(ent, CONFIDENT_IN))
+    return None if label and ent.label_ and label != ent.label_ else p
 
 
 def _set_confidence(ent: Span, p: float | None) -> None:
@@ -60,7 +59,8 @@ def _set_confidence(ent: Span, p: float | None) -> None:
 def delete_confidence(ents: Iterable[Span]) -> None:
     """Delete the confidences of entities."""
     for ent in ents:
-        ent.doc.user_data.pop(extension_key(ent, CONFIDENCE), None)
+        for name in (CONFIDENCE, CONFIDENT_IN):
+            ent.doc.user_data.pop(extension_key(ent, name), None)
 
 
 def annotate(

@@ -95,7 +95,8 @@ def require_own_key(
     for name, other in nlp.pipeline if key is not None else ():
         if not isinstance(other, kind):
             continue
-        written = (getattr(other, each, None) for each in ("entities_key", "spans_key", "key"))
+        written = [getattr(other, each, None) for each in ("entities_key", "spans_key", "key")]
+        written += [getattr(other, "cfg", {}).get("spans_key")]  # of a span_finder
         if other is not pipe and key in written:
             raise InputError(
                 f"[{pipe.name}] spans_key: expected a key of its own, got {key!r}, which {name!r} "

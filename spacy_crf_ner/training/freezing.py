@@ -73,8 +73,9 @@ def load_frozen(component: str = "transformer") -> Callback:
 
 
 def _require_untrained_listeners(nlp: Language, component: str) -> None:
-    for name, pipe in nlp.components:  # sourced ones are disabled meanwhile
-        if not isinstance(pipe, TrainablePipe) or not getattr(pipe, "labels", ()):
+    components = nlp.components  # also sourced ones, which are disabled meanwhile
+    for name, pipe in components[nlp.component_names.index(component) + 1 :]:
+        if not isinstance(pipe, TrainablePipe) or not pipe.model.has_dim("nO"):
             continue
         read = {upstream for upstream, factory in listeners(pipe.model) if factory != "tok2vec"}
         if not read.isdisjoint({"*", component}):

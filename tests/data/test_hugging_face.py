@@ -129,6 +129,7 @@ def test_entities_are_those_of_the_tags(
         (["O", "art-film", "PER"], ["art-film", "art-film", "O"], ["x y"]),
         (["O", "S", "M", "L"], ["S", "M", "O"], ["x", "y"]),
         (["O", "B", "PER"], ["B", "PER", "O"], ["x", "y"]),
+        (["O", "I", "E", "L"], ["I", "E", "O"], ["x", "y"]),
         (["O", "B-PER", "I-PER"], ["O", "O", "O"], []),
     ],
 )

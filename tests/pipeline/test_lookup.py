@@ -53,13 +53,14 @@ def test_flat_components_need_keys_of_their_own_for_candidates(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("before", ["ner", None])
-def test_candidates_do_not_replace_the_spans_of_a_span_categorizer(before: str | None) -> None:
+@pytest.mark.parametrize("other", ["spancat", "span_finder"])
+def test_candidates_do_not_replace_the_spans_of_others(other: str, before: str | None) -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner", name="ner", config={"spans_key": "sc"})
-    nlp.add_pipe("spancat", before=before)
+    nlp.add_pipe(other, before=before)
     doc = Doc(nlp.vocab, ["Hanoi"], ents=["B-GPE"])
     doc.spans["sc"] = [*doc.ents]
-    with pytest.raises(InputError, match="a key of its own, got 'sc', which 'spancat' writes too"):
+    with pytest.raises(InputError, match=f"a key of its own, got 'sc', which '{other}' writes too"):
         nlp.initialize(lambda: [Example(Doc(nlp.vocab, ["Hanoi"]), doc)])
 
 

@@ -350,6 +350,7 @@ def test_overwriting_forgets_the_confidence_of_what_it_replaces(trained: Languag
     doc = nlp(doc_of(nlp))
     nlp.get_pipe("crf_ner").confidence = False
     assert [ent._.confidence for ent in nlp.get_pipe("crf_ner")(doc).ents] == [None] * 4
+    assert not doc.user_data
 
 
 def test_no_entity_crosses_a_sentence_start(learned: Language) -> None:
@@ -492,7 +493,9 @@ def test_a_label_has_not_the_confidence_of_another(trained: Language) -> None:
     for each in (doc, trained(doc), stored):
         assert [ent._.confidence for ent in each.ents] == [None, *before[1:]]
     doc.set_ents([old], default="unmodified")
-    assert doc.ents[0]._.confidence == before[0]
+    assert doc.ents[0]._.confidence == doc[old.start : old.end]._.confidence == before[0]
+    restored = Doc(trained.vocab).from_json(doc.to_json(underscore=["confidence"]))
+    assert [ent._.confidence for ent in restored.ents] == before
     doc.ents[0]._.confidence = 0.25
     assert Doc.from_docs([doc, stored]).ents[0]._.confidence == 0.25  # type: ignore[union-attr]
 

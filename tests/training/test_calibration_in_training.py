@@ -20,6 +20,7 @@ from pipelines import make_examples
 from spacy_crf_ner.distillation.student import student_config
 from spacy_crf_ner.evaluation.calibration import calibrate
 from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.pipeline import calibrated_pipe
 from spacy_crf_ner.training.calibration import calibrate_on_dev
 from spacy_crf_ner.training.cross_validation import train_folds
 
@@ -197,6 +198,18 @@ def test_each_component_is_calibrated_even_if_another_fails(
         callback(nlp)
     failed = [f"[{name}] calibration failed: not now" for name in ("ner", "second")]
     assert [f"{each.message}" for each in warned] == failed
+
+
+def test_a_temperature_is_not_kept_for_other_weights(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where dev says nothing about it, that of an earlier save would stay."""
+    nlp = trained(make_config(corpus), tmp_path)
+    ner: Any = nlp.get_pipe("ner")
+    ner.temperature = 0.3
+    monkeypatch.setattr(calibrated_pipe, "fit_temperature", lambda *_: None)
+    calibrate_on_dev()(nlp)
+    assert ner.temperature == 1.0
 
 
 def test_entities_that_overlap(corpus: Path, tmp_path: Path) -> None:

@@ -262,6 +262,32 @@ def test_a_trained_head_does_not_read_another_transformer(
     init_nlp(config)  # it has a transformer of its own
 
 
+def test_heads_that_are_not_trained_with_another_transformer_are_no_error(
+    saved: Path, corpus: str, tiny_transformer: str
+) -> None:
+    """A senter has labels before it is trained; what stands before a transformer cannot read it."""
+    config = make_config(corpus, tiny_transformer)
+    listener = config["components"]["ner"]["model"]["tok2vec"]["*"]["transformer"]
+    senter = {"@architectures": "spacy.Tagger.v2", "nO": None, "tok2vec": listener}
+    config["components"]["senter"] = {"factory": "senter", "model": senter}
+    config["nlp"]["pipeline"] = ["transformer", "senter", "ner"]
+    nlp = spacy.util.load_model_from_config(config, auto_fill=True)
+    nlp.get_pipe("ner").add_label("PER")  # type: ignore[attr-defined]
+    load_frozen()(nlp)
+
+    nlp = spacy.load(saved)
+    nlp.add_pipe("transformer", name="other", config={"model": {"name": tiny_transformer}})
+    load_frozen("other")(nlp)
+    tok2vec = spacy.blank("en")
+    tok2vec.add_pipe("transformer", config={"model": {"name": tiny_transformer}})
+    tok2vec.add_pipe("tok2vec")
+    layer = {"@architectures": "spacy.Tok2VecListener.v1", "width": 96, "upstream": "*"}
+    tok2vec.add_pipe("crf_ner", config={"model": {"tok2vec": layer}})
+    with tok2vec.select_pipes(disable="transformer"):
+        tok2vec.initialize(lambda: make_examples(tok2vec))
+    load_frozen()(tok2vec)
+
+
 @pytest.mark.parametrize("again", [True, False])
 def test_a_resumed_pipeline_is_frozen_where_the_callback_is_called_again(
     again: bool, saved: Path
