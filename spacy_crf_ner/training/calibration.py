@@ -113,7 +113,7 @@ def _fit(nlp: Language, chosen: dict[str, list[Example]]) -> None:
     for name, examples in chosen.items():
         if examples:
             pipe = recognizer(nlp, name)
-            pipe.temperature = None  # the stored one is that of the weights of an earlier save
+            pipe.temperature = None  # the stored one was fitted to the weights of an earlier save
             try:
                 read = read_by_earlier(nlp, name, examples)
                 pipe.fit_temperature(read)

@@ -203,7 +203,7 @@ def test_each_component_is_calibrated_even_if_another_fails(
 def test_a_temperature_is_not_kept_for_other_weights(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where dev says nothing about it, that of an earlier save would stay."""
+    """Where dev says nothing about it, the one of an earlier save would stay."""
     nlp = trained(make_config(corpus), tmp_path)
     ner: Any = nlp.get_pipe("ner")
     ner.temperature = 0.3
