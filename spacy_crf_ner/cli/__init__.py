@@ -67,7 +67,7 @@ class Commands(TyperGroup):
         except Exception as error:
             if ctx.params["debug"] or not _is_mistake(error):
                 raise
-            typer.echo(f"Error: {error}", err=True)
+            typer.echo(f"Error: {_message(error)}", err=True)
             raise typer.Exit(1) from error
 
 
@@ -78,6 +78,12 @@ def _is_mistake(error: Exception) -> bool:
     from ..input_error import InputError
 
     return isinstance(error, (InputError, ConfigValidationError, OSError, WorkerError))
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError) and error.filename is not None:
+        return f"{error.filename}: expected a file or a folder, got neither. Correct the name."
+    return str(error)
 
 
 # Help is plain text: rich would read [Tim Cook](PERSON) as markup.

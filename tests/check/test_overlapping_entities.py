@@ -75,8 +75,10 @@ def test_docs_without_the_key_have_entities() -> None:
     docs[2].set_ents([Span(docs[2], 0, 1, "PER")])
     docs[3].set_ents([Span(docs[3], 0, 1, "ORG")])  # not gold
     report = check(docs, settings=SETTINGS)
-    assert [finding.kind for finding in report.findings] == ["no-annotation"]
-    assert [place.doc for place in report.findings[0].places] == [1]
+    kinds = ("warning", "no-annotation"), ("note", "other-key")
+    assert [(finding.severity, finding.kind) for finding in report.findings] == [*kinds]
+    assert [[place.doc for place in finding.places] for finding in report.findings] == [[1], [2]]
+    assert "without doc.spans['sc']" in report.findings[1].found
     s = report.statistics["train"]
     assert (s.missing, s.labels) == (2, {"LOC": 1, "PER": 1})
 

@@ -406,6 +406,17 @@ def test_options_that_say_nothing_are_mistakes(
     assert not Path("out").exists()
 
 
+@pytest.mark.parametrize("command", [["convert", "no", "out"], ["check", "no"]])
+def test_a_name_of_nothing_is_a_mistake(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = runner.invoke(app, command)
+    assert result.exit_code == 1
+    says = "Error: no: expected a file or a folder, got neither. Correct the name.\n"
+    assert result.output == says
+
+
 def test_a_page_that_cannot_be_written_leaves_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
