@@ -21,6 +21,7 @@ from .overlapping import LabelChains
 from .overlapping_posterior import OverlappingPosterior
 from .platt_scaling import PlattScaling
 from .posterior import Posterior, Trellis
+from .spacy_internals import expect_pipeline
 
 BATCH_SIZE = 64  # docs, where all are at hand
 
@@ -87,6 +88,16 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
     A subclass has the attributes of the config: `entities`, `layers`, `_scheme_name`, `spans_key`,
     `threshold`, `thresholds`, `temperature`, `platt_slope`, `platt_intercept` and `overwrite`.
     """
+
+    @property
+    def name(self) -> str:
+        """The name in the pipeline."""
+        return cast(str, TrainablePipe.name.__get__(self))
+
+    @name.setter
+    def name(self, name: str) -> None:
+        TrainablePipe.name.__set__(self, name)
+        expect_pipeline(self)
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import gc
 from collections.abc import Iterable, Iterator
 from copy import copy
 from typing import Any
-from weakref import ReferenceType, WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary, WeakSet
 
 from spacy import util
 from spacy.language import Language
@@ -34,27 +34,37 @@ def extension_key(span: Span, name: str) -> Any:
 # Configs: `Language.config` is built from the dict that `get_pipe_config` returns.
 
 
-_MADE_FOR: "WeakKeyDictionary[TrainablePipe, ReferenceType[Language]]" = WeakKeyDictionary()
+# Pipelines that may hold a component, and the components whose pipelines are all known.
+_PIPELINES: "WeakKeyDictionary[TrainablePipe, WeakSet[Language]]" = WeakKeyDictionary()
+_SEARCHED: "WeakSet[TrainablePipe]" = WeakSet()
 
 
 def remember_pipeline(pipe: TrainablePipe, nlp: Language) -> None:
-    """Store a weak reference to the pipeline that a component is made for."""
-    _MADE_FOR[pipe] = ref(nlp)
+    """Remember the pipeline that a component is made for."""
+    _PIPELINES[pipe] = WeakSet([nlp])
+
+
+def expect_pipeline(pipe: TrainablePipe) -> None:
+    """Search again for the pipelines of a component: spaCy names it when it adds it to one."""
+    _SEARCHED.discard(pipe)
 
 
 def write_setting(pipe: TrainablePipe, name: str, value: Any) -> None:
     """Set a setting of a component in the config of each pipeline that holds it.
 
     A sourced component belongs to several pipelines and has no references to them. So this searches
-    all objects, which is slow and misses objects that `gc.freeze` has hidden. It always finds the
-    pipeline that the component was made for.
+    all objects, once, which takes a tenth of a second and misses objects that `gc.freeze` has
+    hidden. It always finds the pipeline that the component was made for.
     """
-    made_for = _MADE_FOR[pipe]() if pipe in _MADE_FOR else None
-    for nlp in (made_for, *gc.get_objects()):
-        if issubclass(type(nlp), Language):
-            for component_name, component in nlp.components:
-                if component is pipe:
-                    nlp.get_pipe_config(component_name)[name] = copy(value)
+    pipelines = _PIPELINES.setdefault(pipe, WeakSet())
+    if pipe not in _SEARCHED:
+        pipelines.update(each for each in gc.get_objects() if issubclass(type(each), Language))
+        if not gc.get_freeze_count():
+            _SEARCHED.add(pipe)
+    for nlp in [*pipelines]:
+        for component_name, component in nlp.components:
+            if component is pipe:
+                nlp.get_pipe_config(component_name)[name] = copy(value)
 
 
 # Listeners: layers that read what an earlier component computes.

@@ -154,6 +154,20 @@ def test_a_setting_of_a_sourced_component_is_saved(saved: Path, tmp_path: Path, 
         assert configured(source, "threshold") == 0.75
 
 
+def test_pipelines_are_searched_for_once(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes longer than the prediction of many docs. A new pipeline is found all the same."""
+    searches, get_objects = [], gc.get_objects
+    monkeypatch.setattr(gc, "get_objects", lambda: searches.append(1) or get_objects())
+    nlp, other = spacy.load(saved), spacy.blank("en")
+    for threshold in (0.25, 0.5, 0.75):
+        ner_of(nlp).threshold = threshold
+        assert configured(nlp, "threshold") == threshold
+    assert len(searches) == 1
+    other.add_pipe("ner", source=nlp)
+    ner_of(nlp).threshold = 0.5
+    assert configured(nlp, "threshold") == configured(other, "threshold") == 0.5
+
+
 def test_other_components_keep_their_settings(saved: Path) -> None:
     nlp, other = spacy.load(saved), spacy.load(saved)
     nlp.add_pipe("crf_ner", name="second", config={"model": MODEL})
@@ -232,6 +246,15 @@ def test_a_setting_is_saved_where_the_garbage_collector_was_frozen(
     finally:
         gc.unfreeze()
     assert ner_of(stored(nlp, "disk", tmp_path)).threshold == 0.75
+    other = spacy.blank("en")
+    other.add_pipe("ner", source=nlp)
+    gc.freeze()
+    try:
+        ner_of(nlp).threshold = 0.25
+    finally:
+        gc.unfreeze()
+    ner_of(nlp).threshold = 0.5
+    assert configured(other, "threshold") == 0.5
 
 
 def test_an_initialization_that_fails_changes_nothing(saved: Path) -> None:
