@@ -28,7 +28,7 @@ def doc_problems(at: CorpusDoc, settings: CheckSettings) -> Iterator[Problem]:
         yield "no-annotation", at.doc_place()
     elif missing:
         yield "partly-annotated", at.doc_place(f"{missing} of {T} tokens not annotated")
-    if missing < T and settings.spans_key is not None and settings.spans_key not in at.doc.spans:
+    if at.ents and settings.spans_key is not None and settings.spans_key not in at.doc.spans:
         yield "other-key", at.doc_place()
 
 

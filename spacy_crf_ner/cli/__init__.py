@@ -82,7 +82,8 @@ def _is_mistake(error: Exception) -> bool:
 
 def _message(error: Exception) -> str:
     if isinstance(error, FileNotFoundError) and error.filename is not None:
-        return f"{error.filename}: expected a file or a folder, got neither. Correct the name."
+        got = "expected a file or a folder, got neither"
+        return f"{error.filename}: {got}. Correct the name, or put it back if it was deleted."
     return str(error)
 
 

@@ -4,7 +4,7 @@ import gc
 from collections.abc import Iterable, Iterator
 from copy import copy
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from spacy import util
 from spacy.language import Language
@@ -34,19 +34,21 @@ def extension_key(span: Span, name: str) -> Any:
 # Configs: `Language.config` is built from the dict that `get_pipe_config` returns.
 
 
-# Pipelines that may hold a component, and the components whose pipelines are all known.
-_PIPELINES: "WeakKeyDictionary[TrainablePipe, WeakSet[Language]]" = WeakKeyDictionary()
-_SEARCHED: "WeakSet[TrainablePipe]" = WeakSet()
+# The last time that spaCy named a component, as an object; and the pipelines that hold it, with the
+# time that they were searched for, which is None while only one is known.
+_NAMED: "WeakKeyDictionary[TrainablePipe, object]" = WeakKeyDictionary()
+_HOLDERS: "WeakKeyDictionary[TrainablePipe, tuple[object, list[ReferenceType[Language]]]]"
+_HOLDERS = WeakKeyDictionary()
 
 
 def remember_pipeline(pipe: TrainablePipe, nlp: Language) -> None:
     """Remember the pipeline that a component is made for."""
-    _PIPELINES[pipe] = WeakSet([nlp])
+    _HOLDERS[pipe] = None, [ref(nlp)]
 
 
 def expect_pipeline(pipe: TrainablePipe) -> None:
     """Search again for the pipelines of a component: spaCy names it when it adds it to one."""
-    _SEARCHED.discard(pipe)
+    _NAMED[pipe] = object()
 
 
 def write_setting(pipe: TrainablePipe, name: str, value: Any) -> None:
@@ -56,15 +58,24 @@ def write_setting(pipe: TrainablePipe, name: str, value: Any) -> None:
     all objects, once, which takes a tenth of a second and misses objects that `gc.freeze` has
     hidden. It always finds the pipeline that the component was made for.
     """
-    pipelines = _PIPELINES.setdefault(pipe, WeakSet())
-    if pipe not in _SEARCHED:
-        pipelines.update(each for each in gc.get_objects() if issubclass(type(each), Language))
-        if not gc.get_freeze_count():
-            _SEARCHED.add(pipe)
-    for nlp in [*pipelines]:
+    named = _NAMED.get(pipe)
+    searched, known = _HOLDERS.get(pipe, (None, []))
+    holders = [nlp for nlp in (each() for each in known) if nlp is not None]
+    if named is None or searched is not named:
+        found = [nlp for nlp in gc.get_objects() if issubclass(type(nlp), Language)]
+        holders += [
+            nlp for nlp in found if _holds(nlp, pipe) and not any(nlp is x for x in holders)
+        ]
+        _HOLDERS[pipe] = None if gc.get_freeze_count() else named, [ref(nlp) for nlp in holders]
+    for nlp in holders:
         for component_name, component in nlp.components:
             if component is pipe:
                 nlp.get_pipe_config(component_name)[name] = copy(value)
+
+
+def _holds(nlp: Language, pipe: TrainablePipe) -> bool:
+    components = getattr(nlp, "components", ())  # none if it could not be made
+    return any(component is pipe for _, component in components)
 
 
 # Listeners: layers that read what an earlier component computes.

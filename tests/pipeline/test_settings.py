@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import spacy
 import srsly
+from spacy.lang.en import English
 from spacy.language import Language
 from spacy.training import Example
 
@@ -166,6 +167,35 @@ def test_pipelines_are_searched_for_once(saved: Path, monkeypatch: pytest.Monkey
     other.add_pipe("ner", source=nlp)
     ner_of(nlp).threshold = 0.5
     assert configured(nlp, "threshold") == configured(other, "threshold") == 0.5
+
+
+def test_a_pipeline_that_is_made_during_the_search_is_found_by_the_next(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by another thread. Pipelines may be equal, and one may be incomplete."""
+
+    class Equal(English):
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Equal)
+
+    nlp, other, get_objects = spacy.load(saved), Equal(), gc.get_objects
+    incomplete = Language.__new__(Language)
+
+    def get_all() -> list[Any]:
+        found = get_objects()
+        monkeypatch.undo()
+        other.add_pipe("ner", source=nlp)
+        return found
+
+    monkeypatch.setattr(gc, "get_objects", get_all)
+    ner_of(nlp).threshold = 0.25
+    ner_of(nlp).threshold = 0.5
+    assert configured(nlp, "threshold") == configured(other, "threshold") == 0.5
+    third = Equal()
+    third.add_pipe("ner", source=other)
+    ner_of(nlp).threshold = 0.75
+    assert [configured(each, "threshold") for each in (nlp, other, third)] == [0.75] * 3
+    assert not hasattr(incomplete, "components")
 
 
 def test_other_components_keep_their_settings(saved: Path) -> None:
