@@ -34,8 +34,8 @@ def extension_key(span: Span, name: str) -> Any:
 # Configs: `Language.config` is built from the dict that `get_pipe_config` returns.
 
 
-# The last time that spaCy named a component, as an object; and the pipelines that hold it, with the
-# time that they were searched for, which is None while only one is known.
+# An object for the last time that spaCy named a component; and the pipelines that hold it, with the
+# object of the time when they were searched for, or None until all are known.
 _NAMED: "WeakKeyDictionary[TrainablePipe, object]" = WeakKeyDictionary()
 _HOLDERS: "WeakKeyDictionary[TrainablePipe, tuple[object, list[ReferenceType[Language]]]]"
 _HOLDERS = WeakKeyDictionary()
