@@ -34,16 +34,16 @@ def extension_key(span: Span, name: str) -> Any:
 # Configs: `Language.config` is built from the dict that `get_pipe_config` returns.
 
 
-# An object for the last time that spaCy named a component; and the pipelines that hold it, with the
-# object of the time when they were searched for, or None until all are known.
+# An object for the last time that spaCy named a component; and the pipelines that may hold it, with
+# the object of the time when they were searched for, or None until all are known.
 _NAMED: "WeakKeyDictionary[TrainablePipe, object]" = WeakKeyDictionary()
-_HOLDERS: "WeakKeyDictionary[TrainablePipe, tuple[object, list[ReferenceType[Language]]]]"
-_HOLDERS = WeakKeyDictionary()
+_PIPELINES: "WeakKeyDictionary[TrainablePipe, tuple[object, list[ReferenceType[Language]]]]"
+_PIPELINES = WeakKeyDictionary()
 
 
 def remember_pipeline(pipe: TrainablePipe, nlp: Language) -> None:
     """Remember the pipeline that a component is made for."""
-    _HOLDERS[pipe] = None, [ref(nlp)]
+    _PIPELINES[pipe] = None, [ref(nlp)]
 
 
 def expect_pipeline(pipe: TrainablePipe) -> None:
@@ -59,23 +59,17 @@ def write_setting(pipe: TrainablePipe, name: str, value: Any) -> None:
     hidden. It always finds the pipeline that the component was made for.
     """
     named = _NAMED.get(pipe)
-    searched, known = _HOLDERS.get(pipe, (None, []))
-    holders = [nlp for nlp in (each() for each in known) if nlp is not None]
+    searched, known = _PIPELINES.get(pipe, (None, []))
+    pipelines = [nlp for nlp in (each() for each in known) if nlp is not None]
     if named is None or searched is not named:
         found = [nlp for nlp in gc.get_objects() if issubclass(type(nlp), Language)]
-        holders += [
-            nlp for nlp in found if _holds(nlp, pipe) and not any(nlp is x for x in holders)
-        ]
-        _HOLDERS[pipe] = None if gc.get_freeze_count() else named, [ref(nlp) for nlp in holders]
-    for nlp in holders:
+        by_id = {id(nlp): nlp for nlp in pipelines + found if hasattr(nlp, "components")}
+        pipelines = [*by_id.values()]
+        _PIPELINES[pipe] = None if gc.get_freeze_count() else named, [ref(nlp) for nlp in pipelines]
+    for nlp in pipelines:
         for component_name, component in nlp.components:
             if component is pipe:
                 nlp.get_pipe_config(component_name)[name] = copy(value)
-
-
-def _holds(nlp: Language, pipe: TrainablePipe) -> bool:
-    components = getattr(nlp, "components", ())  # none if it could not be made
-    return any(component is pipe for _, component in components)
 
 
 # Listeners: layers that read what an earlier component computes.

@@ -178,23 +178,23 @@ def test_a_pipeline_that_is_made_during_the_search_is_found_by_the_next(
         def __eq__(self, other: object) -> bool:
             return isinstance(other, Equal)
 
-    nlp, other, get_objects = spacy.load(saved), Equal(), gc.get_objects
+    nlp, others, get_objects = spacy.load(saved), [Equal()], gc.get_objects
     incomplete = Language.__new__(Language)
 
     def get_all() -> list[Any]:
         found = get_objects()
         monkeypatch.undo()
-        other.add_pipe("ner", source=nlp)
+        others.append(Equal())
+        others[1].add_pipe("ner", source=nlp)
         return found
 
     monkeypatch.setattr(gc, "get_objects", get_all)
     ner_of(nlp).threshold = 0.25
     ner_of(nlp).threshold = 0.5
-    assert configured(nlp, "threshold") == configured(other, "threshold") == 0.5
-    third = Equal()
-    third.add_pipe("ner", source=other)
+    assert configured(nlp, "threshold") == configured(others[1], "threshold") == 0.5
+    others[0].add_pipe("ner", source=nlp)
     ner_of(nlp).threshold = 0.75
-    assert [configured(each, "threshold") for each in (nlp, other, third)] == [0.75] * 3
+    assert [configured(each, "threshold") for each in (nlp, *others)] == [0.75] * 3
     assert not hasattr(incomplete, "components")
 
 
