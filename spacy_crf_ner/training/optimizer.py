@@ -87,7 +87,7 @@ class GroupedAdam(Optimizer):
         not change; a gradient with a grad_clip of 0 is not clipped.
 
     Raises InputError for a setting out of its range. Warns after some steps of groups without
-    parameters.
+    parameters, and of a learning rate that is 0 before the training ends.
     """
 
     __slots__ = ["_steps", "groups"]
@@ -183,7 +183,15 @@ class GroupedAdam(Optimizer):
 
     def step_schedules(self) -> None:
         """Step the schedules, after an update of all parameters."""
+        rate = self.learn_rate
         super().step_schedules()  # type: ignore[no-untyped-call]
+        if rate == self.learn_rate == 0:
+            warnings.warn(
+                "training.optimizer.learn_rate: expected a rate above 0 until the last step, got 0 "
+                "before it. The training learns nothing more: set total_steps of the schedule to "
+                "training.max_steps.",
+                stacklevel=2,
+            )
         self._steps += bool(self.nr_update)  # not those that a resumed training repeats
         for group in self.groups:
             group.step_schedules()  # type: ignore[no-untyped-call]

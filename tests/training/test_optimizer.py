@@ -100,14 +100,14 @@ def test_a_pipeline_makes_it_of_its_config() -> None:
     )
     optimizer: Any = spacy.blank("en", config=config).create_optimizer()
     rates, steps = [], []
-    for t in range(5):
+    for t in range(4):
         rates.append(optimizer.learn_rate)
         weights = np.zeros((1, 1), dtype="f")
         optimizer((t, "W"), weights, np.ones((1, 1), dtype="f"))
         steps.append(weights.item())  # Adam's first step is the rate, before decay
         optimizer.step_schedules()
-    assert rates == pytest.approx([0.0, 0.05, 0.1, 0.05, 0.0])
-    expected = [-rate * (1 - 0.1 * rate) for rate in (0.0, 0.05 * 4.5, 0.1 * 3.0, 0.05 * 1.5, 0.0)]
+    assert rates == pytest.approx([0.0, 0.05, 0.1, 0.05])
+    expected = [-rate * (1 - 0.1 * rate) for rate in (0.0, 0.05 * 4.5, 0.1 * 3.0, 0.05 * 1.5)]
     assert steps == pytest.approx(expected, rel=1e-5)
     assert optimizer.L2 == 0.1
 
@@ -478,6 +478,13 @@ def test_a_group_without_parameters_is_warned_of_once() -> None:
     ) as seen:
         run(optimizer, "projection.weight", steps=STEPS_TO_MATCH + 5)
     assert len(seen) == 1
+
+
+def test_a_rate_of_0_before_the_last_step_is_warned_of() -> None:
+    """As when max_steps is raised, but not total_steps."""
+    run(GroupedAdam(warmup_linear(RATE, 5, 19)), "x", steps=19)
+    with pytest.warns(UserWarning, match="set total_steps"):
+        run(GroupedAdam(warmup_linear(RATE, 5, 18)), "x", steps=19)
 
 
 @pytest.mark.parametrize("config", ["transformer", "cnn", "char", "textcat_rnn"])
