@@ -113,7 +113,8 @@ def _fit(nlp: Language, chosen: dict[str, list[Example]]) -> None:
     for name, examples in chosen.items():
         if examples:
             pipe = recognizer(nlp, name)
-            pipe.temperature = None  # the stored one was fitted to the weights of an earlier save
+            for each in CALIBRATION:  # those of an earlier save were fitted to other weights
+                setattr(pipe, each, None)
             try:
                 read = read_by_earlier(nlp, name, examples)
                 pipe.fit_temperature(read)
