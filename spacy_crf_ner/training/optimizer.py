@@ -17,6 +17,8 @@ from .fused_adam import can_fuse, fused_step, fused_steps, give_to_thinc, is_lar
 FACTORS = ("learn_rate", "L2", "grad_clip")
 # Where a step overflows in float16, its parameters are not updated.
 STEPS_TO_MATCH = 20
+# The last step of `spacy train` has the rate 0 that a schedule ends with.
+STEPS_AT_ZERO = 20
 
 
 class ParameterGroup(Optimizer):
@@ -87,10 +89,10 @@ class GroupedAdam(Optimizer):
         not change; a gradient with a grad_clip of 0 is not clipped.
 
     Raises InputError for a setting out of its range. Warns after some steps of groups without
-    parameters, and of a learning rate that is 0 before the training ends.
+    parameters, and after some steps with a learning rate of 0.
     """
 
-    __slots__ = ["_steps", "groups"]
+    __slots__ = ["_at_zero", "_steps", "groups"]
 
     def __init__(
         self,
@@ -119,7 +121,7 @@ class GroupedAdam(Optimizer):
             ParameterGroup(f"training.optimizer.groups.{name}", settings)
             for name, settings in (groups or {}).items()
         ]
-        self._steps = 0
+        self._steps = self._at_zero = 0
 
     def __call__(
         self, key: KeyT, weights: FloatsXd, gradient: FloatsXd, *, lr_scale: float = 1.0
@@ -183,16 +185,17 @@ class GroupedAdam(Optimizer):
 
     def step_schedules(self) -> None:
         """Step the schedules, after an update of all parameters."""
-        rate = self.learn_rate
-        super().step_schedules()  # type: ignore[no-untyped-call]
-        if rate == self.learn_rate == 0:
+        was_updated = bool(self.nr_update)  # not when a resumed training repeats its steps
+        self._steps += was_updated
+        self._at_zero = 0 if self.learn_rate else self._at_zero + was_updated
+        if self._at_zero == STEPS_AT_ZERO:
             warnings.warn(
-                "training.optimizer.learn_rate: expected a rate above 0 until the last step, got 0 "
-                "before it. The training learns nothing more: set total_steps of the schedule to "
-                "training.max_steps.",
+                "training.optimizer.learn_rate: expected a rate above 0, got 0 for "
+                f"{STEPS_AT_ZERO} steps, in which nothing was learned. If the schedule ended "
+                "before the training, set its total_steps to the steps of the training.",
                 stacklevel=2,
             )
-        self._steps += bool(self.nr_update)  # not those that a resumed training repeats
+        super().step_schedules()  # type: ignore[no-untyped-call]
         for group in self.groups:
             group.step_schedules()  # type: ignore[no-untyped-call]
             if self._steps == STEPS_TO_MATCH and not group.matched:

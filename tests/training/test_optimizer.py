@@ -12,13 +12,22 @@ import pytest
 import spacy
 import torch
 from spacy.util import load_config, registry
-from thinc.api import Adam, Config, LayerNorm, Optimizer, PyTorchShim, warmup_linear
+from thinc.api import (
+    Adam,
+    Config,
+    LayerNorm,
+    Optimizer,
+    PyTorchShim,
+    constant,
+    constant_then,
+    warmup_linear,
+)
 from torch import nn
 from transformers import BertModel
 
 from pipelines import TOK2VEC, make_examples, small_transformers
 from spacy_crf_ner.training.fused_adam import MIN_FUSED_SIZE
-from spacy_crf_ner.training.optimizer import STEPS_TO_MATCH, GroupedAdam
+from spacy_crf_ner.training.optimizer import STEPS_AT_ZERO, STEPS_TO_MATCH, GroupedAdam
 
 ROOT = Path(__file__).parents[2]
 RATE, DECAY, EPS, BETAS = 1e-2, 0.1, 1e-8, (0.9, 0.999)
@@ -100,14 +109,14 @@ def test_a_pipeline_makes_it_of_its_config() -> None:
     )
     optimizer: Any = spacy.blank("en", config=config).create_optimizer()
     rates, steps = [], []
-    for t in range(4):
+    for t in range(5):
         rates.append(optimizer.learn_rate)
         weights = np.zeros((1, 1), dtype="f")
         optimizer((t, "W"), weights, np.ones((1, 1), dtype="f"))
         steps.append(weights.item())  # Adam's first step is the rate, before decay
         optimizer.step_schedules()
-    assert rates == pytest.approx([0.0, 0.05, 0.1, 0.05])
-    expected = [-rate * (1 - 0.1 * rate) for rate in (0.0, 0.05 * 4.5, 0.1 * 3.0, 0.05 * 1.5)]
+    assert rates == pytest.approx([0.0, 0.05, 0.1, 0.05, 0.0])
+    expected = [-rate * (1 - 0.1 * rate) for rate in (0.0, 0.05 * 4.5, 0.1 * 3.0, 0.05 * 1.5, 0.0)]
     assert steps == pytest.approx(expected, rel=1e-5)
     assert optimizer.L2 == 0.1
 
@@ -480,11 +489,17 @@ def test_a_group_without_parameters_is_warned_of_once() -> None:
     assert len(seen) == 1
 
 
-def test_a_rate_of_0_before_the_last_step_is_warned_of() -> None:
+def test_a_rate_that_stays_at_0_is_warned_of_once() -> None:
     """As when max_steps is raised, but not total_steps."""
-    run(GroupedAdam(warmup_linear(RATE, 5, 19)), "x", steps=19)
-    with pytest.warns(UserWarning, match="set total_steps"):
-        run(GroupedAdam(warmup_linear(RATE, 5, 18)), "x", steps=19)
+    schedules = warmup_linear(RATE, 5, 9), constant_then(0.0, 19, constant(RATE))
+    for schedule in schedules:
+        run(GroupedAdam(schedule), "x", steps=9 + STEPS_AT_ZERO - 1)
+    resumed = GroupedAdam(0.0)
+    for _ in range(50):  # it repeats the steps before, without updates
+        resumed.step_schedules()
+    with pytest.warns(UserWarning, match="set its total_steps") as seen:
+        run(GroupedAdam(warmup_linear(RATE, 5, 9)), "x", steps=9 + 2 * STEPS_AT_ZERO)
+    assert len(seen) == 1
 
 
 @pytest.mark.parametrize("config", ["transformer", "cnn", "char", "textcat_rnn"])
