@@ -37,6 +37,7 @@ SYSTEMS = (
     System("EDS-NLP ner_crf", "eds_tagger", "edsnlp", "edsnlp"),
     System("EDS-NLP text_cnn + ner_crf", "eds_text_cnn", "edsnlp_text_cnn", "edsnlp"),
     System("flair, RNN + CRF", "flair_tagger", "flair", "flair"),
+    System("flair, linear", "flair_linear", "flair_linear", "flair"),
     System("Hugging Face", "hugging_face", "hugging_face"),
     System("crf_ner, char.cfg", "spacy_pipeline", "char"),
     System("crf_ner, cnn.cfg", "spacy_pipeline", "cnn"),

@@ -17,6 +17,9 @@ flair.device = torch.device("cpu")
 
 
 class FlairTagger(System):
+    pooling = "mean"  # of the pieces of a word
+    rnn_and_crf = True
+    head = HEAD
     batch_sizes = (8, 32)
     packages = ("flair", "transformers", "torch")
 
@@ -38,13 +41,15 @@ class FlairTagger(System):
         parts = Corpus(FlairDatapointDataset(train), FlairDatapointDataset(dev), name="corpus")
         labels: Dictionary = parts.make_label_dictionary("ner", add_unk=False)
         embeddings = TransformerWordEmbeddings(
-            transformer, layers="-1", subtoken_pooling="mean", fine_tune=True
+            transformer, layers="-1", subtoken_pooling=self.pooling, fine_tune=True
         )
         tagger = SequenceTagger(
             embeddings,
             labels,
             "ner",
             hidden_size=200,
+            use_rnn=self.rnn_and_crf,
+            use_crf=self.rnn_and_crf,
             reproject_embeddings=False,
             dropout=0.1,
             word_dropout=0.0,
@@ -53,7 +58,7 @@ class FlairTagger(System):
         ModelTrainer(tagger, parts).fine_tune(
             out,
             learning_rate=rate,
-            decoder_learning_rate=HEAD * rate,
+            decoder_learning_rate=self.head * rate,
             warmup_fraction=min(1.0, WARMUP / steps),
             mini_batch_size=round(len(drawn) / steps),
             max_epochs=1,

@@ -72,7 +72,7 @@ def test_a_transformer_is_an_input_if_it_is_local(tmp_path: Path) -> None:
 def test_each_system_has_a_file_that_says_how_it_is_trained() -> None:
     found = recipes(benchmark_accuracy.SYSTEMS)
     names = ["config transformer", "config spacy_ner", "config char", "config cnn"]
-    peers = ("eds_tagger", "eds_text_cnn", "flair_tagger", "hugging_face")
+    peers = ("eds_tagger", "eds_text_cnn", "flair_tagger", "flair_linear", "hugging_face")
     imported = ("spacy_pipeline", "system")
     assert {*found} == {*names, *(f"script {name}" for name in (*peers, *imported))}
     assert all(path.is_file() for path in found.values())
