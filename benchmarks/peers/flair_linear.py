@@ -1,7 +1,7 @@
 """flair's SequenceTagger with a linear layer alone: no RNN, no CRF, the first piece of each word.
 
-As its documentation fine-tunes a transformer, with one learning rate, except for dropout (0.1, as
-in the other systems) and without the context of a document: the documents here are sentences.
+As its documentation fine-tunes a transformer, with one learning rate, but with the dropout of
+`flair_tagger`, and without the context of a document: the documents here are sentences.
 """
 
 from flair_tagger import FlairTagger
