@@ -9,11 +9,12 @@ import shutil
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Annotated, Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Annotated, Any, NamedTuple
 
 import srsly
 import torch
@@ -35,7 +36,7 @@ VARIANTS = Path(__file__).with_suffix(".yml")
 PACKAGE = Path(spacy_crf_ner.__file__).parent
 LIBRARIES = ("spacy", "thinc", "torch", "spacy-transformers", "transformers")
 PARTS = ("train", "dev", "test")
-Result = Dict[str, Any]
+Result = dict[str, Any]
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, add_completion=False)
 
@@ -48,7 +49,7 @@ def compare(
         Path, typer.Option(help="YAML file: the variants, their configs and settings.")
     ] = VARIANTS,
     names: Annotated[
-        Optional[List[str]],
+        list[str] | None,
         typer.Option("--variant", help="Variant to run; repeat the option for several."),
     ] = None,
     transformer: Annotated[str, typer.Option(help="Local folder or hub name.")] = "assets/minilm",
@@ -109,8 +110,8 @@ class Run(NamedTuple):
     variant: str
     seed: int
     config: Path
-    overrides: Dict[str, Any]
-    inputs: Dict[str, Any]
+    overrides: dict[str, Any]
+    inputs: dict[str, Any]
 
     @property
     def key(self) -> Result:
@@ -132,7 +133,7 @@ def plan(
     seeds: Sequence[int],
     names: Sequence[str] = (),
     gpu_id: int = -1,
-) -> List[Run]:
+) -> list[Run]:
     """List the runs: all variants with the first seed, then all with the second, and so on.
 
     variants: YAML file: for each variant its config, as a path relative to this file, and the
@@ -265,7 +266,7 @@ def chart(rows: Sequence[Result], path: Path) -> None:
     figure.savefig(path)
 
 
-def _results_with_progress(runs: Sequence[Run], out: Path, gpu_id: int) -> List[Result]:
+def _results_with_progress(runs: Sequence[Run], out: Path, gpu_id: int) -> list[Result]:
     rows = []
     columns = (SpinnerColumn(), *Progress.get_default_columns())
     with Progress(*columns, TimeElapsedColumn(), MofNCompleteColumn()) as progress:
@@ -278,14 +279,14 @@ def _results_with_progress(runs: Sequence[Run], out: Path, gpu_id: int) -> List[
     return rows
 
 
-def _read_seeds(text: str) -> List[int]:
+def _read_seeds(text: str) -> list[int]:
     try:
         return [int(seed) for seed in text.split(",")]
     except ValueError as error:
         raise InputError(f"--seeds: expected numbers such as 0,1,2, got {text!r}.") from error
 
 
-def _read_variants(path: Path) -> Dict[str, Dict[str, Any]]:
+def _read_variants(path: Path) -> dict[str, dict[str, Any]]:
     try:
         variants = srsly.read_yaml(path)
     except ValueError as error:
@@ -302,7 +303,7 @@ def _read_variants(path: Path) -> Dict[str, Dict[str, Any]]:
     return {str(name): dict(settings) for name, settings in variants.items()}
 
 
-def _shared_inputs(corpus: Path, transformer: str, gpu_id: int) -> Dict[str, Any]:
+def _shared_inputs(corpus: Path, transformer: str, gpu_id: int) -> dict[str, Any]:
     """Return what all runs depend on, besides their configs."""
     device = f"{platform.machine()}, {os.cpu_count()} CPUs"
     return {
@@ -326,7 +327,7 @@ def _transformer_digest(name: str) -> str:
     return f"{name} {Path(config).parent.name}"  # the folder of a snapshot is the revision
 
 
-def configured(path: Path, overrides: Dict[str, Any]) -> Config:
+def configured(path: Path, overrides: dict[str, Any]) -> Config:
     """Read a config, and replace settings or whole blocks of it.
 
     Overrides of `load_config` replace a block in some versions of confection only.
@@ -359,8 +360,8 @@ def _train(run: Run, folder: Path, log: Path, gpu_id: int) -> None:
         )
 
 
-def _by_variant(rows: Sequence[Result]) -> Dict[str, List[Result]]:
-    grouped: Dict[str, List[Result]] = {}
+def _by_variant(rows: Sequence[Result]) -> dict[str, list[Result]]:
+    grouped: dict[str, list[Result]] = {}
     for row in rows:
         grouped.setdefault(row["variant"], []).append(row)
     return grouped

@@ -1,10 +1,11 @@
 """Accuracy, speed and size of one trained pipeline."""
 
 import statistics
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Dict, Optional, Sequence
+from typing import Any
 
 import numpy as np
 import spacy
@@ -22,7 +23,7 @@ TIMED_BATCHES = 10
 TIMED_ROUNDS = 3
 
 
-def measure(model: Path, test: Path, gpu_id: int = -1) -> Dict[str, Any]:
+def measure(model: Path, test: Path, gpu_id: int = -1) -> dict[str, Any]:
     """Measure a trained pipeline.
 
     model: Folder of the pipeline. If it decodes for the F-score, its threshold is fitted on the
@@ -54,7 +55,7 @@ def measure(model: Path, test: Path, gpu_id: int = -1) -> Dict[str, Any]:
     }
 
 
-def invalid_share(nlp: Language, texts: Sequence[str]) -> Optional[float]:
+def invalid_share(nlp: Language, texts: Sequence[str]) -> float | None:
     """Return the share of docs in which the best tags of single tokens are an illegal sequence."""
     ner: Any = nlp.get_pipe(COMPONENT)
     invalid = total = 0

@@ -7,6 +7,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -15,14 +16,7 @@ from types import MappingProxyType
 from typing import (
     Annotated,
     Any,
-    Callable,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
     NamedTuple,
-    Optional,
-    Tuple,
 )
 
 import spacy
@@ -67,7 +61,7 @@ def training(
     gpu_id: Gpu = -1,
     rounds: Annotated[int, typer.Option(min=5, help="Rounds; figures are medians.")] = 5,
     corpus: Annotated[
-        Optional[Path], typer.Option(help="train.spacy of a corpus, instead of the sample corpus.")
+        Path | None, typer.Option(help="train.spacy of a corpus, instead of the sample corpus.")
     ] = None,
 ) -> None:
     """Compare the training speed of crf_ner and spaCy's ner on the same transformer.
@@ -109,7 +103,7 @@ def crf_arithmetic(rounds: Annotated[int, typer.Option(min=9, help="Rounds.")] =
           "| torchcrf | ratio | posteriors / decode |\n" + "|---" * 9 + "|")  # fmt: skip
     for threads in (1, 2):
         torch.set_num_threads(threads)
-        ratios: Dict[str, List[float]] = {"decode": [], "loss": []}
+        ratios: dict[str, list[float]] = {"decode": [], "loss": []}
         for shape in CRF_SHAPES:
             acts = _crf_acts(*shape)
             times = {
@@ -140,7 +134,7 @@ def crf_memory(who: str) -> None:
     print(f"Memory of {who} + backward at 32, 512, 73: {_memory('VmHWM') - before:,.0f} MB")
 
 
-def _crf_acts(B: int, T: int, C: int) -> Dict[str, Callable[[], None]]:
+def _crf_acts(B: int, T: int, C: int) -> dict[str, Callable[[], None]]:
     """Return the timed functions, on random scores of docs of T/4 to T tokens."""
     torch.manual_seed(0)
     oracle = torchcrf.CRF(C, batch_first=True)
@@ -213,7 +207,7 @@ def frozen_part(
     spacy.util.fix_random_seed(0)
     nlp.initialize(lambda: _examples(nlp))
     layers = nlp.get_pipe("transformer").model.transformer.config.num_hidden_layers
-    names: Dict[str, List[str]] = {}
+    names: dict[str, list[str]] = {}
     if part == "half frozen":
         freezing.freeze_layers(layers=layers // 2)(nlp)
     elif part == "frozen":
@@ -262,9 +256,9 @@ def missing(
 
 @app.command()
 def confidence(
-    models: Annotated[List[Path], typer.Argument(help="Trained pipelines.")],
-    dev: Annotated[List[Path], typer.Option(help="To calibrate on: a .spacy file for each.")],
-    test: Annotated[List[Path], typer.Option(help="To measure on: a .spacy file for each.")],
+    models: Annotated[list[Path], typer.Argument(help="Trained pipelines.")],
+    dev: Annotated[list[Path], typer.Option(help="To calibrate on: a .spacy file for each.")],
+    test: Annotated[list[Path], typer.Option(help="To measure on: a .spacy file for each.")],
 ) -> None:
     """Measure calibration on test before and after fitting on dev, and precision by confidence."""
     _print_machine(-1)
@@ -297,7 +291,7 @@ def confidence(
         print(f"| {' | '.join(row)} |", flush=True)
 
 
-def _predicted(nlp: Language, path: Path) -> List[Example]:
+def _predicted(nlp: Language, path: Path) -> list[Example]:
     examples = list(Corpus(path)(nlp))
     docs = nlp.pipe([eg.predicted for eg in examples], batch_size=64)
     return [Example(doc, eg.reference) for doc, eg in zip(docs, examples)]
@@ -355,7 +349,7 @@ class _Training(NamedTuple):
     gpu_id: int
     evaluate_every: int = 0  # steps; then the best model on dev is taken, else the last one
 
-    def score(self, part: str) -> Dict[str, float]:
+    def score(self, part: str) -> dict[str, float]:
         """Train, and evaluate on a part, unless done already; return the scores."""
         model = self.trained()
         scores = model.parent / f"{part}.json"
@@ -382,7 +376,7 @@ class _Training(NamedTuple):
             done.touch()
         return folder / ("model-best" if self.evaluate_every else "model-last")
 
-    def overrides(self) -> Dict[str, Any]:
+    def overrides(self) -> dict[str, Any]:
         """Return the settings of the run that the config does not have."""
         return {
             "paths.train": str(self.out / self.corpus / "train.spacy"),
@@ -397,7 +391,7 @@ class _Training(NamedTuple):
         }
 
 
-def _spacy(command: List[str], log: Path) -> None:
+def _spacy(command: list[str], log: Path) -> None:
     """Run a command of spaCy, with its output in a log."""
     with log.open("a") as file:
         command = [sys.executable, "-m", "spacy", *command]
@@ -409,7 +403,7 @@ def _trained_a_little(
     transformer: str,
     gpu_id: int,
     settings: Mapping[str, Any] = MappingProxyType({}),
-    corpus: Optional[Path] = None,
+    corpus: Path | None = None,
 ) -> Language:
     """Train a pipeline for ten steps, so that it finds some entities."""
     if gpu_id >= 0:
@@ -426,7 +420,7 @@ def _trained_a_little(
     return nlp
 
 
-def _examples(nlp: Language, corpus: Optional[Path] = None) -> List[Example]:
+def _examples(nlp: Language, corpus: Path | None = None) -> list[Example]:
     """Read the sample corpus, or 500 random docs of another one."""
     if corpus is None:
         path = ROOT / "assets" / "sample_en" / "train.txt"
@@ -435,12 +429,12 @@ def _examples(nlp: Language, corpus: Optional[Path] = None) -> List[Example]:
     return random.Random(0).sample(examples, min(500, len(examples)))
 
 
-def _batches(examples: List[Example]) -> List[List[Example]]:
+def _batches(examples: list[Example]) -> list[list[Example]]:
     """Make the batches of the configs."""
     return list(minibatch_by_padded_size(examples, size=1000, buffer=256))
 
 
-def _texts(n: int, sentences: int) -> List[str]:
+def _texts(n: int, sentences: int) -> list[str]:
     """Make n texts from the sentences of the sample corpus, repeated if it is too short."""
     path = ROOT / "assets" / "sample_en" / "train.txt"
     docs = [doc.text for doc in data.read_inline(path, spacy.blank("en"))]
@@ -450,11 +444,11 @@ def _texts(n: int, sentences: int) -> List[str]:
 
 
 def _training(
-    pipelines: Dict[str, Language],
+    pipelines: dict[str, Language],
     rounds: int,
-    corpus: Optional[Path] = None,
-    **names: List[str],
-) -> Dict[str, List[float]]:
+    corpus: Path | None = None,
+    **names: list[str],
+) -> dict[str, list[float]]:
     """Measure the words per second of an epoch of updates."""
     acts, words = {}, 0
     for name, nlp in pipelines.items():
@@ -473,7 +467,7 @@ def _training(
     return {name: [words / time for time in taken] for name, taken in times.items()}
 
 
-def _piping(nlp: Language, texts: List[str], batch_size: int) -> Callable[[], None]:
+def _piping(nlp: Language, texts: list[str], batch_size: int) -> Callable[[], None]:
     def act() -> None:
         for _ in nlp.pipe(texts, batch_size=batch_size):
             pass
@@ -481,9 +475,9 @@ def _piping(nlp: Language, texts: List[str], batch_size: int) -> Callable[[], No
     return act
 
 
-def _alternate(acts: Dict[str, Callable[[], None]], rounds: int) -> Dict[str, List[float]]:
+def _alternate(acts: dict[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
     """Return the seconds of each function in each round; they take turns, after a warm-up round."""
-    times: Dict[str, List[float]] = {name: [] for name in acts}
+    times: dict[str, list[float]] = {name: [] for name in acts}
     for i in range(rounds + 1):
         for name, act in acts.items():
             start = perf_counter()
@@ -493,7 +487,7 @@ def _alternate(acts: Dict[str, Callable[[], None]], rounds: int) -> Dict[str, Li
     return times
 
 
-def _crf_shares(nlp: Language, texts: List[str], corpus: Optional[Path]) -> Dict[str, float]:
+def _crf_shares(nlp: Language, texts: list[str], corpus: Path | None) -> dict[str, float]:
     """Return the share of time in the CRF's loss, with its gradient, and in decoding."""
     shares = {}
     optimizer = nlp.create_optimizer()
@@ -521,9 +515,9 @@ def _crf_shares(nlp: Language, texts: List[str], corpus: Optional[Path]) -> Dict
 
 
 @contextmanager
-def _timed(owner: Any, functions: List[str]) -> Iterator[List[float]]:
+def _timed(owner: Any, functions: list[str]) -> Iterator[list[float]]:
     """Record the seconds of each call of functions of a module or class."""
-    seconds: List[float] = []
+    seconds: list[float] = []
     originals = {name: getattr(owner, name) for name in functions}
 
     def timed(original):
@@ -550,7 +544,7 @@ def _memory(which: str, pid: int | str = "self") -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith(which)) / 1024
 
 
-def _spread(values: List[float]) -> str:
+def _spread(values: list[float]) -> str:
     return f"{statistics.median(values):,.0f} ({min(values):,.0f}-{max(values):,.0f})"
 
 
@@ -569,7 +563,7 @@ def run_name(
 
 
 def _print_machine(gpu_id: int) -> None:
-    names: Tuple[str, ...] = ("spacy", "thinc", "torch", "spacy-transformers", "transformers")
+    names: tuple[str, ...] = ("spacy", "thinc", "torch", "spacy-transformers", "transformers")
     versions = ", ".join(f"{name} {version(name)}" for name in names)
     where = f"GPU {gpu_id}" if gpu_id >= 0 else f"{os.cpu_count()} CPU cores"
     print(f"{platform.machine()}, {where}, Python {platform.python_version()}, {versions}")

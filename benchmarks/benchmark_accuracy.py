@@ -3,9 +3,10 @@
 import os
 import statistics
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Any, Dict, List, Sequence, Tuple
+from typing import Annotated, Any
 
 import srsly
 import typer
@@ -43,7 +44,7 @@ SYSTEMS = (
     System("crf_ner, cnn.cfg", "spacy_pipeline", "cnn"),
     System("spaCy ner, the same CNN", "spacy_pipeline", "spacy_cnn"),
 )
-Result = Dict[str, Any]
+Result = dict[str, Any]
 
 
 def accuracy(
@@ -118,7 +119,7 @@ class _Runs:
             lambda rate: self.result(system, corpus, rate, seed, "dev")["f"],
         )
 
-    def rows(self) -> List[Result]:
+    def rows(self) -> list[Result]:
         """Read the rows of the transformer."""
         rows = map(dict, srsly.read_jsonl(self.file))
         return [row for row in rows if row["transformer"] == Path(self.transformer).name]
@@ -144,7 +145,7 @@ class _Runs:
 
     def key(
         self, system: System, corpus: Path, rate: float, seed: int, part: str
-    ) -> Dict[str, Any]:
+    ) -> dict[str, Any]:
         """Return what identifies a run."""
         return {
             "system": system.name,
@@ -158,13 +159,13 @@ class _Runs:
             "part": part,
         }
 
-    def known(self, key: Dict[str, Any]) -> Result | None:
+    def known(self, key: dict[str, Any]) -> Result | None:
         """Return the row of a run, if it is there."""
         return known_row(self.file, key)
 
     def predicted(
         self, system: System, model: Path, path: Path, **settings: Any
-    ) -> Tuple[Entities, Result]:
+    ) -> tuple[Entities, Result]:
         """Find the entities of a file in a process of its own; also return what that took."""
         process = self.comparison.start(system)
         try:
@@ -184,7 +185,7 @@ class _Runs:
             "machine": _machine(self.comparison.threads),
         }
 
-    def add(self, key: Dict[str, Any], gold: Entities, found: Entities, figures: Result) -> Result:
+    def add(self, key: dict[str, Any], gold: Entities, found: Entities, figures: Result) -> Result:
         """Score a run; store, print and return its row."""
         score = scores(gold, found)
         row = {**key, "p": score.precision, "r": score.recall, "f": score.fscore, **figures}
@@ -206,7 +207,7 @@ def table(rows: Sequence[Result]) -> str:
     A system that was run with several learning rates on a corpus has the one of its last row.
     """
     tests = [row for row in rows if row["part"] == "test"]
-    lines: List[str] = []
+    lines: list[str] = []
     budgets = sorted({tuple(row[name] for name in BUDGET) for row in tests})
     for budget in budgets:
         of_budget = [row for row in tests if tuple(row[name] for name in BUDGET) == budget]

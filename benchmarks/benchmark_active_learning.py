@@ -2,10 +2,11 @@
 
 import random
 import statistics
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import spacy
 import srsly
@@ -38,7 +39,7 @@ SHARES = (0.9, 0.95, 0.98)
 KINDS = ("label", "boundary", "deleted")
 TOPS = (0.01, 0.02, 0.05)  # of findings, as shares of the gold entities
 
-Row = Dict[str, Any]
+Row = dict[str, Any]
 Corpus = Annotated[str, typer.Option(help="A folder: gmb, wikigold or wnut17.")]
 Steps = Annotated[int, typer.Option(help="Training steps.")]
 Seeds = Annotated[str, typer.Option(help="Seeds; a run for each.")]
@@ -106,7 +107,7 @@ class _Simulation:
         )
         self.by_id = {identify(doc.text): doc for doc in self.train if doc.text.strip()}
 
-    def rows(self) -> List[Row]:
+    def rows(self) -> list[Row]:
         rows = list(srsly.read_jsonl(self.file)) if self.file.exists() else []
         return [row for row in rows if self.key.items() <= row.items()]
 
@@ -122,7 +123,7 @@ class _Simulation:
         if len(known) > rounds:
             return
         ids = random.Random(seed).sample(sorted(self.by_id), self.sentences)
-        asked: List[str] = []  # ids of sentences, or questions
+        asked: list[str] = []  # ids of sentences, or questions
         for row in known:
             if "asked" not in row:
                 raise typer.BadParameter(
@@ -139,10 +140,10 @@ class _Simulation:
             self._store(strategy, seed, number, docs, new, score, decisions)
             asked += new
 
-    def _trained(self, docs: List[Doc], seed: int) -> Language:
+    def _trained(self, docs: list[Doc], seed: int) -> Language:
         return trained(docs, self.steps, seed, self.base, self.gpu_id)
 
-    def _begun(self, docs: List[Doc], seed: int) -> Language:
+    def _begun(self, docs: list[Doc], seed: int) -> Language:
         """Train on the first sentences, which are the same for all strategies."""
         key = (*self.key.values(), seed)
         folder = self.file.parent / "_".join(map(str, key)).replace(" ", "-")
@@ -152,8 +153,8 @@ class _Simulation:
         return spacy.load(folder)
 
     def _ask(
-        self, nlp: Language, strategy: str, seed: int, begun: set[str], asked: List[str]
-    ) -> List[str]:
+        self, nlp: Language, strategy: str, seed: int, begun: set[str], asked: list[str]
+    ) -> list[str]:
         """Return what a strategy asks next, as ids of sentences, or "id start end label"."""
         spans = strategy == SPANS
         pool = [doc for each, doc in self.by_id.items() if each not in begun]
@@ -173,12 +174,12 @@ class _Simulation:
             raise RuntimeError(failed[0])
         selection = options.selection()
         done = {*asked}
-        names: Dict[str, str] = {}
+        names: dict[str, str] = {}
         for doc, unit in ((doc, unit) for doc, units in zip(pool, found) for unit in units):
             names[unit.id] = _name(doc, unit)
             if names[unit.id] not in done:
                 selection.add([unit])
-        chosen: List[str] = []
+        chosen: list[str] = []
         left = self.tokens
         for unit in selection.ranked:
             if spans or len(unit.tokens) <= left:
@@ -187,8 +188,8 @@ class _Simulation:
         return chosen
 
     def _annotated(
-        self, strategy: str, ids: List[str], asked: List[str]
-    ) -> Tuple[List[Doc], Optional[int]]:
+        self, strategy: str, ids: list[str], asked: list[str]
+    ) -> tuple[list[Doc], int | None]:
         """Return the annotated sentences, and the number of decisions about spans."""
         if strategy != SPANS:
             return [self.by_id[each] for each in (*ids, *asked)], None
@@ -211,7 +212,7 @@ class _Simulation:
             doc.spans[INCORRECT] = [span]
         return doc
 
-    def _known(self, strategy: str, seed: int) -> List[Row]:
+    def _known(self, strategy: str, seed: int) -> list[Row]:
         key = {"strategy": strategy, "seed": seed}
         return [row for row in self.rows() if key.items() <= row.items()]
 
@@ -221,9 +222,9 @@ class _Simulation:
         seed: int,
         number: int,
         docs: Sequence[Doc],
-        asked: List[str],
+        asked: list[str],
         score: float,
-        decisions: Optional[int] = None,
+        decisions: int | None = None,
     ) -> None:
         row = {**self.key, "strategy": strategy, "seed": seed, "round": number}
         known = sum(sum(token.ent_iob != 0 for token in doc) for doc in docs)
@@ -242,7 +243,7 @@ def _name(doc: Doc, unit: Unit) -> str:
     return f"{identify(doc.text)} {span.start} {span.end} {label}"
 
 
-def table(rows: List[Row]) -> str:
+def table(rows: list[Row]) -> str:
     """Make a table of the tokens that reach shares of the F1 with all data; means of seeds.
 
     Questions cost decisions: tokens of rejected spans stay without annotation.
@@ -268,14 +269,14 @@ def table(rows: List[Row]) -> str:
     return "\n".join(lines)
 
 
-def _curves(rows: List[Row]) -> Dict[int, List[Row]]:
-    curves: Dict[int, List[Row]] = {}
+def _curves(rows: list[Row]) -> dict[int, list[Row]]:
+    curves: dict[int, list[Row]] = {}
     for row in rows:
         curves.setdefault(row["seed"], []).append(row)
     return curves
 
 
-def plot(rows: List[Row], path: Path) -> None:
+def plot(rows: list[Row], path: Path) -> None:
     """Write a chart of F1 over annotated tokens."""
     from matplotlib.figure import Figure
 
@@ -285,14 +286,14 @@ def plot(rows: List[Row], path: Path) -> None:
     print(path)
 
 
-def draw_curves(rows: List[Row], axes: "Axes") -> None:
+def draw_curves(rows: list[Row], axes: "Axes") -> None:
     """Draw F1 over annotated tokens: the mean of the seeds, and a band from lowest to highest.
 
     Without questions about spans, which do not cost tokens.
     """
     found = dict.fromkeys(row["strategy"] for row in rows)
     for strategy in (name for name in found if name not in ("all", SPANS)):
-        by_round: Dict[int, List[Row]] = {}
+        by_round: dict[int, list[Row]] = {}
         for row in rows:
             if row["strategy"] == strategy:
                 by_round.setdefault(row["round"], []).append(row)
@@ -352,7 +353,7 @@ def label_errors(
         print(f"| {' | '.join(cells)} |", flush=True)
 
 
-def corrupt(docs: List[Doc], share: float, seed: int) -> List[Tuple[int, int, int, str]]:
+def corrupt(docs: list[Doc], share: float, seed: int) -> list[tuple[int, int, int, str]]:
     """Change the label or a boundary of some entities, or delete them.
 
     Returns the doc of each, the characters of the old and the new entity together, and the kind.
@@ -361,7 +362,7 @@ def corrupt(docs: List[Doc], share: float, seed: int) -> List[Tuple[int, int, in
     places = [(i, j) for i, doc in enumerate(docs) for j in range(len(doc.ents))]
     labels = sorted({ent.label_ for doc in docs for ent in doc.ents})
     changed = []
-    by_doc: Dict[int, Dict[int, str]] = {}
+    by_doc: dict[int, dict[int, str]] = {}
     for i, j in rng.sample(places, round(share * len(places))):
         by_doc.setdefault(i, {})[j] = rng.choice(KINDS)
     for i, kinds in by_doc.items():
@@ -369,7 +370,7 @@ def corrupt(docs: List[Doc], share: float, seed: int) -> List[Tuple[int, int, in
         taken = {token.i for ent in doc.ents for token in ent}
         for j, ent in enumerate(doc.ents):
             kind = kinds.get(j)
-            new: Optional[Span] = ent
+            new: Span | None = ent
             if kind == "label":
                 others = [label for label in labels if label != ent.label_]
                 new = Span(doc, ent.start, ent.end, rng.choice(others))
@@ -428,7 +429,7 @@ def trained(docs: Sequence[Doc], steps: int, seed: int, base: Config, gpu_id: in
         return spacy.load(saved)
 
 
-def _schedule(steps: int) -> Dict[str, Any]:
+def _schedule(steps: int) -> dict[str, Any]:
     return {"max_steps": steps, "eval_frequency": steps, "patience": 0}
 
 
@@ -439,7 +440,7 @@ def f1(nlp: Language, docs: Sequence[Doc]) -> float:
     return 100 * float(nlp.evaluate(examples)["ents_f"])
 
 
-def _read(path: Path) -> List[Doc]:
+def _read(path: Path) -> list[Doc]:
     return list(_docs(path, spacy.blank("en").vocab))
 
 

@@ -6,11 +6,12 @@ import random
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event, Thread
 from time import perf_counter
-from typing import Annotated, Dict, Iterator, List, Tuple
+from typing import Annotated
 
 import spacy
 import torch
@@ -40,13 +41,13 @@ def speed(
     """
     _print_machine(-1)
     print("| words/s, median (min-max) | " + " | ".join(CONFIGS) + " |\n|---|---|---|")
-    columns: Dict[str, Dict[str, List[float]]] = {}
+    columns: dict[str, dict[str, list[float]]] = {}
     for config in CONFIGS:
         with TemporaryDirectory() as folder:
             model, corpus = _prepare(config, transformer, Path(folder))
             number = docs if config == "cnn" else docs // 10
             _write(corpus, number)
-            found: Dict[str, List[float]] = {}
+            found: dict[str, list[float]] = {}
             for i in range(rounds):
                 for name, rate in _rates(model, corpus, Path(folder) / f"out{i}"):
                     found.setdefault(name, []).append(rate)
@@ -65,12 +66,12 @@ def speed(
         print(f"| {over} / {under} | " + " | ".join(f"{ratio:.2f}" for ratio in ratios) + " |")
 
 
-def _rates(model: str, corpus: Path, out: Path) -> Iterator[Tuple[str, float]]:
+def _rates(model: str, corpus: Path, out: Path) -> Iterator[tuple[str, float]]:
     command = [sys.executable, __file__, "loop", model, str(corpus)]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     yield "nlp.pipe", float(said)
     for workers, name in ((1, "one worker"), (2, "two workers")):
-        seen: List[Progress] = []
+        seen: list[Progress] = []
         settings = Settings(shard_size=1000 if "cnn" in model else 200)
         start = perf_counter()
         summary = annotate(
@@ -119,7 +120,7 @@ def memory(
     print(f"Ratio: {peaks[1] / peaks[0]:.3f}")
 
 
-def _prepare(config: str, transformer: str, folder: Path) -> Tuple[str, Path]:
+def _prepare(config: str, transformer: str, folder: Path) -> tuple[str, Path]:
     model = folder / config
     _trained_a_little(config, transformer, -1).to_disk(model)
     return str(model), folder / "corpus.jsonl"
@@ -135,10 +136,10 @@ def _write(path: Path, number: int) -> None:
             file.write(json.dumps({"id": i, "text": f"{text} No{i}"}) + "\n")
 
 
-def _peak(command: List[str]) -> float:
+def _peak(command: list[str]) -> float:
     """Run a command, and return the peak total memory of its processes in MB."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    most: Dict[int, float] = {}
+    most: dict[int, float] = {}
     ended = Event()
 
     def look() -> None:

@@ -9,7 +9,7 @@ import random
 from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
-from typing import Annotated, Dict, List, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import spacy
@@ -73,11 +73,11 @@ def combine(
             print(f"| {corpus} | {name} | {shown} | {models} |", flush=True)
 
 
-def read(path: Path) -> List[Doc]:
+def read(path: Path) -> list[Doc]:
     return list(DocBin().from_disk(path).get_docs(spacy.blank("en").vocab))
 
 
-def annotations(gold: List[Doc], seed: int) -> Dict[str, List[Doc]]:
+def annotations(gold: list[Doc], seed: int) -> dict[str, list[Doc]]:
     """Annotate docs in all ways that are compared."""
     rng = random.Random(seed)
     labels = sorted({ent.label_ for doc in gold for ent in doc.ents})
@@ -98,7 +98,7 @@ def annotations(gold: List[Doc], seed: int) -> Dict[str, List[Doc]]:
     return sets
 
 
-def model_f1(docs: List[Doc], parts: Path, steps: int, seed: int) -> float:
+def model_f1(docs: list[Doc], parts: Path, steps: int, seed: int) -> float:
     """Train on docs, and return the test F1."""
     with TemporaryDirectory() as scratch:
         path = Path(scratch, "train.spacy")
@@ -122,7 +122,7 @@ def copy(doc: Doc) -> Doc:
     return Doc(doc.vocab, [token.text for token in doc])
 
 
-def corrupt(doc: Doc, share: float, labels: List[str], rng: random.Random) -> Doc:
+def corrupt(doc: Doc, share: float, labels: list[str], rng: random.Random) -> Doc:
     """Change some entities, a boundary, the label, or all of the entity, and add others."""
     changed, taken, ents = copy(doc), set(), []
     for ent in doc.ents:
@@ -150,13 +150,13 @@ def corrupt(doc: Doc, share: float, labels: List[str], rng: random.Random) -> Do
     return changed
 
 
-def bio(doc: Doc) -> List[str]:
+def bio(doc: Doc) -> list[str]:
     return [f"{t.ent_iob_}-{t.ent_type_}" if t.ent_type_ else t.ent_iob_ for t in doc]
 
 
 def dawid_skene(
-    sources: List[List[Doc]], labels: List[str], steps: int = 50
-) -> List[tuple[List[str], NDArray[np.float64]]]:
+    sources: list[list[Doc]], labels: list[str], steps: int = 50
+) -> list[tuple[list[str], NDArray[np.float64]]]:
     """Return for each doc the most probable tag of each token, and its posterior."""
     names = ["O", *(f"{prefix}-{label}" for label in labels for prefix in "BI")]
     ids = {name: i for i, name in enumerate(names)}
@@ -182,7 +182,7 @@ def dawid_skene(
     return [([names[i] for i in tags], certain) for tags, certain in parts]
 
 
-def annotate(doc: Doc, tags: List[str], posterior: NDArray[np.float64], certain: float) -> Doc:
+def annotate(doc: Doc, tags: list[str], posterior: NDArray[np.float64], certain: float) -> Doc:
     annotated = copy(doc)
     spans, _ = decode_tags(tags, closed=False)
     kept = [span for span in spans if posterior[span[0] : span[1]].min() >= certain]
@@ -193,7 +193,7 @@ def annotate(doc: Doc, tags: List[str], posterior: NDArray[np.float64], certain:
     return annotated
 
 
-def score(gold: List[Doc], docs: List[Doc]) -> Scores:
+def score(gold: list[Doc], docs: list[Doc]) -> Scores:
     right = annotated = tokens = found = predicted = entities = 0
     for doc, other in zip(gold, docs):
         pairs = [(a, b) for a, b in zip(bio(doc), bio(other)) if b]

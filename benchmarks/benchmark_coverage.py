@@ -3,7 +3,7 @@
 import random
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Dict, List, NamedTuple, Tuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import spacy
@@ -17,7 +17,7 @@ SPLITS = 200
 LOWEST = 1e-5  # of the scores of candidates
 LONGEST = 12  # tokens of a candidate by mean marginals
 
-Scores = np.ndarray[Tuple[int], np.dtype[np.float64]]
+Scores = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
 class Scored(NamedTuple):
@@ -28,9 +28,9 @@ class Scored(NamedTuple):
 
 
 def coverage(
-    models: Annotated[List[Path], typer.Argument(help="Trained pipelines.")],
+    models: Annotated[list[Path], typer.Argument(help="Trained pipelines.")],
     corpora: Annotated[
-        List[Path], typer.Option("--corpus", help="Folder with dev.spacy and test.spacy, for each.")
+        list[Path], typer.Option("--corpus", help="Folder with dev.spacy and test.spacy, for each.")
     ],
 ) -> None:
     """Promise recall on random halves of dev and test, and measure it on the others.
@@ -48,7 +48,7 @@ def coverage(
                 print(f"| {corpus.name}, {how} | {risk:.0%} | {' | '.join(cells)} |", flush=True)
 
 
-def _on_splits(documents: List[Scored], risk: float) -> List[str]:
+def _on_splits(documents: list[Scored], risk: float) -> list[str]:
     rng = random.Random(0)
     missed, cost, refused = [], [], 0
     for _ in range(SPLITS):
@@ -68,12 +68,12 @@ def _on_splits(documents: List[Scored], risk: float) -> List[str]:
     return [f"{np.mean(missed):.1%}", f"{worst:.1%}", f"{np.mean(cost):.1f}", f"{refused}"]
 
 
-def _scored(model: Path, corpus: Path) -> Tuple[List[Scored], List[Scored]]:
+def _scored(model: Path, corpus: Path) -> tuple[list[Scored], list[Scored]]:
     """Score the gold entities and the candidates of dev and test in both ways."""
     nlp = spacy.load(model)
     ner: Any = nlp.get_pipe("ner")
     ner.spans_key, ner.candidate_threshold = "sc", LOWEST
-    results: Tuple[List[Scored], List[Scored]] = ([], [])
+    results: tuple[list[Scored], list[Scored]] = ([], [])
     for part in ("dev", "test"):
         examples = list(Corpus(corpus / f"{part}.spacy")(nlp))
         with nlp.select_pipes(disable="ner"):
@@ -91,7 +91,7 @@ def _scored(model: Path, corpus: Path) -> Tuple[List[Scored], List[Scored]]:
     return results
 
 
-def _mean_marginals(ner: Any, doc: Any) -> Dict[Tuple[int, int, str], float]:
+def _mean_marginals(ner: Any, doc: Any) -> dict[tuple[int, int, str], float]:
     """Average the marginals of the BILUO tags of each span."""
     if not len(doc):
         return {}

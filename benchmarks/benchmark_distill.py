@@ -3,9 +3,10 @@
 import statistics
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Annotated, Any, NamedTuple
 
 import spacy
 import srsly
@@ -27,7 +28,7 @@ from spacy_crf_ner.training.calibration import without_calibration
 TEACHER = "teacher"
 SHARE = 10  # one in so many train docs has gold entities in the conditions with a part of them
 
-Result = Dict[str, Any]
+Result = dict[str, Any]
 
 
 class Condition(NamedTuple):
@@ -169,7 +170,7 @@ def make_tenth(corpus: Path) -> None:
     DocBin(docs=rest).to_disk(corpus / "rest.spacy")
 
 
-def _ours(words: List[str], log: Path) -> None:
+def _ours(words: list[str], log: Path) -> None:
     with log.open("a") as file:
         command = [sys.executable, "-m", "spacy_crf_ner", *words]
         subprocess.run(command, check=True, stdout=file, stderr=file)
@@ -190,7 +191,7 @@ def measure(nlp: Language, teacher: Language, test: Path) -> Result:
     }
 
 
-def _predicted(nlp: Language, test: Path) -> Tuple[List[Example], float]:
+def _predicted(nlp: Language, test: Path) -> tuple[list[Example], float]:
     examples = list(Corpus(test)(nlp))
     texts = [eg.predicted for eg in examples]
     list(nlp.pipe([doc.copy() for doc in texts[:64]]))  # warm up
@@ -202,7 +203,7 @@ def _predicted(nlp: Language, test: Path) -> Tuple[List[Example], float]:
 
 def table(rows: Sequence[Result]) -> str:
     """Format the rows as Markdown, a table for each corpus: mean and spread over seeds."""
-    lines: List[str] = []
+    lines: list[str] = []
     for corpus in dict.fromkeys(row["corpus"] for row in rows):
         of_corpus = [row for row in rows if row["corpus"] == corpus]
         teacher = next((row["f"] for row in of_corpus if row["student"] == TEACHER), None)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import Annotated, Dict, List, Tuple
+from typing import Annotated
 
 import spacy
 import srsly
@@ -101,7 +101,7 @@ def export(
     nlp = spacy.blank("en")
     with TemporaryDirectory() as name:
         folder = Path(name)
-        systems: Dict[str, Tuple[Path, Path, str]] = {}
+        systems: dict[str, tuple[Path, Path, str]] = {}
         for precision in PRECISIONS:
             exported = folder / precision
             export_pipeline(spacy.load(model), precision).to_disk(exported)
@@ -112,14 +112,14 @@ def export(
         for kind in ("sentences", "2,000 words"):
             srsly.write_json(folder / kind, sets[kind])
         words = {kind: sum(len(nlp.make_doc(text)) for text in sets[kind]) for kind in sets}
-        first: Dict[str, List[float]] = {name: [] for name in systems}
+        first: dict[str, list[float]] = {name: [] for name in systems}
         for _ in range(rounds):
             for name, (environment, path, precision) in systems.items():
                 worker = Worker(_python(environment), path, precision)
                 first[name].append(worker.first)
                 worker.peak()
         workers = {name: Worker(_python(e), path, p) for name, (e, path, p) in systems.items()}
-        rates: Dict[Tuple[str, str], List[float]] = {}
+        rates: dict[tuple[str, str], list[float]] = {}
         for i in range(rounds + 1):
             for kind in ("sentences", "2,000 words"):
                 for name, worker in workers.items():

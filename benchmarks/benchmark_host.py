@@ -3,11 +3,12 @@
 import random
 import shutil
 from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import process_time
-from typing import Annotated, Any, Callable, Iterator, List, Tuple
+from typing import Annotated, Any
 from unittest.mock import patch
 
 import spacy
@@ -55,11 +56,11 @@ def host(
     random.Random(0).shuffle(chosen)
     tags = len(nlp.get_pipe("ner").scheme.tags)
 
-    def update(batch: List[Example]) -> None:
+    def update(batch: list[Example]) -> None:
         own = [Example(nlp.make_doc(eg.reference.text), eg.reference) for eg in batch]
         nlp.update(own, sgd=optimizer, drop=0.1)
 
-    def predict(batch: List[Example]) -> None:
+    def predict(batch: list[Example]) -> None:
         list(nlp.pipe([eg.reference.text for eg in batch], batch_size=len(batch)))
 
     print("| | tags | docs | words | CRF | the rest |\n|---|---|---|---|---|---|")
@@ -89,7 +90,7 @@ def _relabelled(gold: Doc, labels: int) -> Example:
     return Example(gold.copy(), gold)
 
 
-def _measured(act: Callable[[], None], rounds: int) -> Tuple[float, float]:
+def _measured(act: Callable[[], None], rounds: int) -> tuple[float, float]:
     """Return the milliseconds of the CRF, and those of the rest without the torch modules."""
     found = []
     for _ in range(rounds):

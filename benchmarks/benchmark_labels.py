@@ -1,7 +1,7 @@
 """Corpora with different labels: one model of two, and a label that is learned later."""
 
 from pathlib import Path
-from typing import Annotated, Any, Dict, List, NamedTuple, Optional
+from typing import Annotated, Any, NamedTuple
 
 import spacy
 import typer
@@ -37,7 +37,7 @@ class Mix(NamedTuple):
     entities: As for `crf_ner`.
     """
 
-    corpora: List[str]
+    corpora: list[str]
     says_labels: bool
     steps: int
     entities: str = "flat"
@@ -100,7 +100,7 @@ def new_label(
     old = [each for each in LABELS["gmb"] if each != label]
     print(f"| trained on | seed | F1 of {label} | F1 of the others |\n|---|---|---|---|")
     for seed in seeds.split(","):
-        settings: Dict[str, Any] = {
+        settings: dict[str, Any] = {
             "system.seed": int(seed),
             "training.eval_frequency": 1000,
             "components.ner.entities": "overlapping",
@@ -137,7 +137,7 @@ def new_label(
             print(f"| {name} | {seed} | {' | '.join(shown)} |", flush=True)
 
 
-def _reading(config: Config, corpus: Path, labels: List[str]) -> Config:
+def _reading(config: Config, corpus: Path, labels: list[str]) -> Config:
     """Copy a config, to train on the entities of some labels."""
     config = config.copy()
     for part in ("train", "dev"):
@@ -151,7 +151,7 @@ def _reading(config: Config, corpus: Path, labels: List[str]) -> Config:
     return config
 
 
-def _f1(nlp: Language, corpus: Path, labels: List[str], part: str) -> float:
+def _f1(nlp: Language, corpus: Path, labels: list[str], part: str) -> float:
     """Return the F1 of some labels, of all entities that overlap too."""
     gold = list(DocBin().from_disk(corpus / f"{part}.spacy").get_docs(nlp.vocab))
     found = list(nlp.pipe([Doc(nlp.vocab, words=[token.text for token in doc]) for doc in gold]))
@@ -193,7 +193,7 @@ def _halve(gmb: Path) -> None:
 
 
 def _trained(mix: Mix, out: Path, seed: int) -> Language:
-    said: List[Optional[List[str]]] = [
+    said: list[list[str] | None] = [
         LABELS[corpus] if mix.says_labels else None for corpus in mix.corpora
     ]
     reader = {"@readers": "spacy-crf-ner.LabelledCorpora.v1"}

@@ -5,14 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Dict, List, NamedTuple, Tuple
+from typing import Annotated, NamedTuple
 
 import typer
 
 from benchmark import ROOT, Gpu, Transformer, _convert, _print_machine
 from benchmark_speed import RATES
 
-Curve = List[Tuple[int, float, float]]  # steps, seconds, F1
+Curve = list[tuple[int, float, float]]  # steps, seconds, F1
 
 
 class Trainee(NamedTuple):
@@ -25,7 +25,7 @@ class Trainee(NamedTuple):
 
     name: str
     config: str
-    overrides: Dict[str, str] = {}  # noqa: RUF012  (a tuple shares it, and nobody writes to it)
+    overrides: dict[str, str] = {}  # noqa: RUF012  (a tuple shares it, and nobody writes to it)
 
 
 TRAINEES = (

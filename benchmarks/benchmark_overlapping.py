@@ -5,10 +5,11 @@ import shutil
 import statistics
 import sys
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Any, Dict, Iterable, List, Sequence, Tuple
+from typing import Annotated, Any
 
 import srsly
 import typer
@@ -37,7 +38,7 @@ SYSTEMS = (
 )
 CONFIG = ROOT / "configs" / "transformer.cfg"
 SPANCAT = ROOT / "configs" / "spacy_ner.cfg"  # spancat replaces its `ner`
-OURS: Dict[str, Dict[str, Any]] = {  # overrides of it
+OURS: dict[str, dict[str, Any]] = {  # overrides of it
     f"layers_{layers}": {
         "components.ner.entities": "overlapping",
         "components.ner.layers": layers,
@@ -103,7 +104,7 @@ class _SpanRuns(_Runs):
 
     def result(self, system: System, corpus: Path, rate: float, seed: int, part: str) -> Result:
         """Return the scores on a part, at the threshold that is best on dev for this model."""
-        thresholds: Tuple[float | None, ...] = THRESHOLDS.get(system.name, (None,))
+        thresholds: tuple[float | None, ...] = THRESHOLDS.get(system.name, (None,))
         if len(thresholds) > 1 and part != "dev":
             thresholds = (self.result(system, corpus, rate, seed, "dev")["threshold"],)
         rows = [self._row(system, corpus, rate, seed, part, of) for of in thresholds]
@@ -132,7 +133,7 @@ class _SpanRuns(_Runs):
 
     def _trained(
         self, system: System, corpus: Path, rate: float, seed: int
-    ) -> Tuple[Path, Dict[str, int]]:
+    ) -> tuple[Path, dict[str, int]]:
         """Train, unless done already; return the folder of the model, and what training took."""
         out = self.comparison.out
         name = f"{corpus.name}_{system.model}_{Path(self.transformer).name}"
@@ -198,7 +199,7 @@ def convert(source: Path, folder: Path) -> None:
     """Convert the documents of a corpus to .spacy and .jsonl files with a doc for each sentence."""
     folder.mkdir(parents=True, exist_ok=True)
     for part in SPLITS:
-        docs: List[Doc] = []
+        docs: list[Doc] = []
         crossing = 0
         for record in srsly.read_jsonl(source / f"{part}.jsonl"):
             sentences, left_out = split_sentences(record, Vocab())
@@ -214,7 +215,7 @@ def convert(source: Path, folder: Path) -> None:
         )
 
 
-def split_sentences(record: Dict[str, Any], vocab: Vocab) -> Tuple[List[Doc], int]:
+def split_sentences(record: dict[str, Any], vocab: Vocab) -> tuple[list[Doc], int]:
     """Make a Doc of each sentence; also return the number of spans in no sentence.
 
     Docs with unknown spaces keep their tokens in `spacy train`.
@@ -232,25 +233,25 @@ def split_sentences(record: Dict[str, Any], vocab: Vocab) -> Tuple[List[Doc], in
     return docs, len(spans) - sum(len(doc.spans[KEY]) for doc in docs)
 
 
-def _record(doc: Doc) -> Dict[str, Any]:
+def _record(doc: Doc) -> dict[str, Any]:
     tokens = [(token.idx, token.idx + len(token)) for token in doc]
     spans = [(span.start_char, span.end_char, span.label_) for span in doc.spans[KEY]]
     return {"text": doc.text, "tokens": tokens, "spans": spans}
 
 
-def recalls(gold: Entities, found: Entities) -> Dict[str, float | None]:
+def recalls(gold: Entities, found: Entities) -> dict[str, float | None]:
     """Compute the recall of the gold spans in each place; None where there is none."""
     of_docs = defaultdict(list)
     for span in gold:
         of_docs[span[0]].append(span)
-    hits: Dict[str, List[bool]] = {place: [] for place in PLACES}
+    hits: dict[str, list[bool]] = {place: [] for place in PLACES}
     for span in gold:
         for place in places(span, of_docs[span[0]]):
             hits[place].append(span in found)
     return {place: statistics.mean(of) if of else None for place, of in hits.items()}
 
 
-def places(span: Tuple[int, int, int, str], spans: Sequence[Any]) -> List[str]:
+def places(span: tuple[int, int, int, str], spans: Sequence[Any]) -> list[str]:
     """Say where a span is among the spans of its doc.
 
     Flat spans overlap no other. Nested spans are inside another one, maybe of their own label.
@@ -269,7 +270,7 @@ def table(rows: Sequence[Result]) -> str:
 
     Of a system that was run with several learning rates, those of its last run.
     """
-    lines: List[str] = []
+    lines: list[str] = []
     titles = ["precision", "recall", "F1", *(f"recall, {place}" for place in PLACES), *COLUMNS]
     for steps in sorted({row["steps"] for row in rows}):
         lines += [f"| {steps} steps | {' | '.join(titles)} |", "|---" * (len(titles) + 1) + "|"]

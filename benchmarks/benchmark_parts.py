@@ -1,10 +1,11 @@
 """Prediction time by part of the pipeline."""
 
 import statistics
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Any, Dict, Iterator, List, Tuple
+from typing import Annotated, Any
 
 import spacy
 import typer
@@ -21,7 +22,7 @@ from spacy_crf_ner.ml.torch_layer import TorchShim
 from spacy_crf_ner.ml.transformer import model as transformer
 from spacy_crf_ner.pipeline.lookup import require_recognizer
 
-Function = Tuple[Any, str]  # what it is an attribute of, and its name
+Function = tuple[Any, str]  # what it is an attribute of, and its name
 
 
 def parts(
@@ -41,7 +42,7 @@ def parts(
     for name, each in pipelines.items():
         if name != "plain":
             accelerate(each, name)
-    taken: Dict[str, List[Dict[str, float]]] = {name: [] for name in pipelines}
+    taken: dict[str, list[dict[str, float]]] = {name: [] for name in pipelines}
     for i in range(rounds + 1):
         for name, each in pipelines.items():
             start = perf_counter()
@@ -60,7 +61,7 @@ def parts(
         print(f"| {part} | {' | '.join(f'{figure:.1f}' for figure in figures)} |")
 
 
-def _functions(nlp: Language) -> Dict[str, List[Function]]:
+def _functions(nlp: Language) -> dict[str, list[Function]]:
     """Return the functions of each part."""
     recognizer = nlp.get_pipe(require_recognizer(nlp))
     return {
@@ -79,10 +80,10 @@ def _functions(nlp: Language) -> Dict[str, List[Function]]:
 
 
 @contextmanager
-def _apart(parts: Dict[str, List[Function]]) -> Iterator[Dict[str, float]]:
+def _apart(parts: dict[str, list[Function]]) -> Iterator[dict[str, float]]:
     """Sum the seconds in the functions of each part, without nested functions of other parts."""
-    seconds: Dict[str, float] = dict.fromkeys(parts, 0.0)
-    inner: List[float] = []
+    seconds: dict[str, float] = dict.fromkeys(parts, 0.0)
+    inner: list[float] = []
 
     def timed(part, original):
         def call(*args, **kwargs):

@@ -9,6 +9,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from itertools import cycle, islice
@@ -16,15 +17,7 @@ from pathlib import Path
 from typing import (
     Annotated,
     Any,
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
     NamedTuple,
-    Sequence,
-    Set,
-    Tuple,
 )
 
 import spacy
@@ -58,7 +51,7 @@ class System(NamedTuple):
     script: str
     model: str = ""
     venv: str = ""
-    settings: Dict[str, Any] = {}  # noqa: RUF012  (a tuple shares it, and nobody writes to it)
+    settings: dict[str, Any] = {}  # noqa: RUF012  (a tuple shares it, and nobody writes to it)
 
 
 FP32 = System("crf_ner, fp32", "spacy_pipeline", "transformer", settings={"precision": "fp32"})
@@ -110,7 +103,7 @@ RATES = {
 CNNS = ("char", "cnn", "spacy_cnn")
 OURS = ("transformer", "spacy_ner", *CNNS)  # are trained by `spacy train`
 
-Entities = Set[Tuple[int, int, int, str]]  # document, characters, label
+Entities = set[tuple[int, int, int, str]]  # document, characters, label
 
 
 def speed(
@@ -195,7 +188,7 @@ def make_peers(
         print(f"{name}: {folder / name}", flush=True)
 
 
-def document_sets(texts: List[str], share: float) -> Dict[str, List[str]]:
+def document_sets(texts: list[str], share: float) -> dict[str, list[str]]:
     """The documents of each measure, made of the sentences of a corpus, again where it is short.
 
     texts: The sentences.
@@ -205,7 +198,7 @@ def document_sets(texts: List[str], share: float) -> Dict[str, List[str]]:
     def number(of: int) -> int:
         return max(1, round(share * of))
 
-    def joined(sentences: int, documents: int) -> List[str]:
+    def joined(sentences: int, documents: int) -> list[str]:
         again = cycle(texts)
         return [" ".join(islice(again, sentences)) for _ in range(number(documents))]
 
@@ -219,9 +212,9 @@ def document_sets(texts: List[str], share: float) -> Dict[str, List[str]]:
     }
 
 
-def _long(texts: List[str]) -> Iterator[str]:
+def _long(texts: list[str]) -> Iterator[str]:
     """Yield texts of at least 2,000 words, separated by whitespace."""
-    parts: List[str] = []
+    parts: list[str] = []
     words = 0
     for text in cycle(texts):
         parts.append(text)
@@ -239,7 +232,7 @@ def best_rate(rate: float, score: Callable[[float], float]) -> float:
     return rate
 
 
-def recipes(systems: Iterable[System]) -> Dict[str, Path]:
+def recipes(systems: Iterable[System]) -> dict[str, Path]:
     """Return the files that say how systems are trained: configs, or scripts of peers."""
     found = {}
     for system in systems:
@@ -274,9 +267,9 @@ class _Comparison:
 
     def __init__(self, out: Path, peers: Path, threads: int, gpu_id: int = -1) -> None:
         self.out, self.peers, self.threads, self.gpu_id = out, peers, threads, gpu_id
-        self.models: Dict[str, Path] = {}
-        self.failed: Dict[str, str] = {}
-        self.versions: Dict[str, Dict[str, str]] = {}
+        self.models: dict[str, Path] = {}
+        self.failed: dict[str, str] = {}
+        self.versions: dict[str, dict[str, str]] = {}
 
     @contextmanager
     def guard(self, name: str) -> Iterator[None]:
@@ -361,10 +354,10 @@ class _Comparison:
     def choose_batch_sizes(
         self,
         row: System,
-        sets: Dict[str, List[str]],
-        texts: List[str],
+        sets: dict[str, list[str]],
+        texts: list[str],
         gold: Entities,
-    ) -> Tuple[Dict[str, int], float | None]:
+    ) -> tuple[dict[str, int], float | None]:
         """Return the best batch size for each set of documents, and the F1 on the test part."""
         process = self.start(row)
         try:
@@ -387,19 +380,19 @@ class _Comparison:
 
     def run(
         self,
-        rows: List[System],
-        sets: Dict[str, List[str]],
-        sizes: Dict[str, Dict[str, int]],
+        rows: list[System],
+        sets: dict[str, list[str]],
+        sizes: dict[str, dict[str, int]],
         rounds: int,
-    ) -> Tuple[Dict[str, Dict[str, List[float]]], Dict[str, float]]:
+    ) -> tuple[dict[str, dict[str, list[float]]], dict[str, float]]:
         """Measure the seconds of each round of each set, and the peak memory in MB, by system."""
-        running: Dict[str, _Process] = {}
+        running: dict[str, _Process] = {}
         try:
             for row in rows:
                 with self.guard(row.name):
                     running[row.name] = process = self.start(row)
                     process.ask("load", str(self.models[row.model]), row.settings)
-            times: Dict[str, Dict[str, List[float]]] = {
+            times: dict[str, dict[str, list[float]]] = {
                 name: {of: [] for of in sets} for name in running
             }
             for of, documents in sets.items():
@@ -507,7 +500,7 @@ def _prepared(corpus: Path, out: Path) -> Path:
     return folder
 
 
-def _records(folder: Path, part: str, nlp: Language) -> Iterator[Dict[str, Any]]:
+def _records(folder: Path, part: str, nlp: Language) -> Iterator[dict[str, Any]]:
     """Yield each text, its tokens as in `spacy train`, and its entities."""
     for eg in Corpus(folder / f"{part}.spacy")(nlp):
         tokens = [(token.idx, token.idx + len(token)) for token in eg.predicted]
@@ -515,7 +508,7 @@ def _records(folder: Path, part: str, nlp: Language) -> Iterator[Dict[str, Any]]
         yield {"text": eg.reference.text, "tokens": tokens, "ents": ents}
 
 
-def _part(folder: Path, part: str) -> Tuple[List[str], Entities]:
+def _part(folder: Path, part: str) -> tuple[list[str], Entities]:
     """Return the texts of a part of a corpus, and its entities."""
     records = list(srsly.read_jsonl(folder / f"{part}.jsonl"))
     return [r["text"] for r in records], numbered([r["ents"] for r in records])
@@ -526,7 +519,7 @@ def _row(model: str) -> System:
     return next(row for row in SYSTEMS if row.model == model)
 
 
-def _entities(process: _Process, texts: List[str], batch_size: int) -> Entities:
+def _entities(process: _Process, texts: list[str], batch_size: int) -> Entities:
     return numbered(process.ask("find", texts, batch_size))
 
 
@@ -549,7 +542,7 @@ def _machine(threads: int) -> str:
     return f"{cpu}, {cores}, Python {platform.python_version()}"
 
 
-def table(result: Dict[str, Any]) -> str:
+def table(result: dict[str, Any]) -> str:
     """Write a comparison as Markdown: a row for each system, and a line for each target."""
     rows, sets = result["rows"], result["words"]
     lines = [f"{result['machine']}; corpus {result['corpus']}"]
@@ -573,7 +566,7 @@ def table(result: Dict[str, Any]) -> str:
     return "\n".join([*lines, f"`{result['command']}`"])
 
 
-def _ratio(rows: Dict[str, Any], ours: str, theirs: str) -> float | None:
+def _ratio(rows: dict[str, Any], ours: str, theirs: str) -> float | None:
     """Return the median speed-up over the rounds, on the mix."""
     if ours not in rows or theirs not in rows:
         return None
@@ -581,7 +574,7 @@ def _ratio(rows: Dict[str, Any], ours: str, theirs: str) -> float | None:
     return statistics.median(their / our for our, their in pairs)
 
 
-def _shown(sizes: List[int]) -> str:
+def _shown(sizes: list[int]) -> str:
     """Format batch sizes, as one number if they are equal."""
     return "/".join(str(size or "-") for size in (sizes if len(set(sizes)) > 1 else sizes[:1]))
 

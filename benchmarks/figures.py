@@ -10,8 +10,9 @@ python benchmarks/figures.py learning CORPUS
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Callable, List
+from typing import Annotated
 
 import matplotlib
 import srsly
@@ -57,7 +58,7 @@ def draw(name: str, size: tuple[float, float], paint: Callable[[Axes, str, str],
             typer.echo(path)
 
 
-def rows(header: str) -> List[List[str]]:
+def rows(header: str) -> list[list[str]]:
     """Return the cells of a table in the page, found by the start of its header."""
     text = PAGE.read_text("utf-8")
     table = text[text.index(header) :].split("\n\n")[0].splitlines()
@@ -89,7 +90,7 @@ def bar_chart(name: str, column: int, label: str, form: str) -> None:
 
 
 @app.command()
-def coverage(reports: Annotated[List[str], typer.Argument(metavar="NAME=REPORT.JSON")]) -> None:
+def coverage(reports: Annotated[list[str], typer.Argument(metavar="NAME=REPORT.JSON")]) -> None:
     """Draw precision over the share of predicted entities that is accepted."""
     curves = {}
     for report in reports:

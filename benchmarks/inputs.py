@@ -2,7 +2,6 @@
 
 from hashlib import file_digest, sha256
 from pathlib import Path
-from typing import Dict
 
 import srsly
 import typer
@@ -24,7 +23,7 @@ def digest(path: Path) -> str:
     return sha256("".join(lines).encode("utf-8")).hexdigest()
 
 
-def require_same(out: Path, inputs: Dict[str, Path]) -> None:
+def require_same(out: Path, inputs: dict[str, Path]) -> None:
     """Store the digests of files and folders in inputs.json of an output folder, by their names.
 
     Raises typer.BadParameter if an earlier call had another content of this name, and
@@ -48,6 +47,6 @@ def require_same(out: Path, inputs: Dict[str, Path]) -> None:
             srsly.write_json(path, {**known, **new})
 
 
-def of_transformer(name: str) -> Dict[str, Path]:
+def of_transformer(name: str) -> dict[str, Path]:
     """Return the input that a transformer is; none for a name on the hub."""
     return {f"transformer {Path(name).name}": Path(name)} if Path(name).is_dir() else {}

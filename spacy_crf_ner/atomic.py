@@ -1,10 +1,10 @@
 """Files and folders that are written completely or not at all."""
 
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Iterator
 
 from .input_error import InputError
 

@@ -1,9 +1,9 @@
 """Docs and spaCy's binary formats of them."""
 
 import os
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterable, Iterator
 
 import srsly
 from spacy.tokens import Doc, DocBin, Token

@@ -3,23 +3,20 @@
 Axes: B docs, T tokens, C tags, P paths, which is C to the power of T.
 """
 
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from itertools import product
-from typing import Callable, Dict, Iterable, List, NamedTuple, Sequence, Tuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from torch import Tensor
 
 from spacy_crf_ner import crf
 
-Span = Tuple[int, int, str]  # first token, last token + 1, label
-
-# A loaded machine is slow: no deadline.
-properties = settings(deadline=None, max_examples=100)
+Span = tuple[int, int, str]  # first token, last token + 1, label
 
 # Spans and how they are written
 
@@ -27,14 +24,14 @@ SCHEMES = ("biluo", "bio", "io")
 LABELS = ("PER", "creative-work", "A-B-C", "Tên người")
 
 # The prefixes of an entity of n tokens.
-PREFIXES: Dict[str, Callable[[int], str]] = {
+PREFIXES: dict[str, Callable[[int], str]] = {
     "biluo": lambda n: "U" if n == 1 else "B" + "I" * (n - 2) + "L",
     "bio": lambda n: "B" + "I" * (n - 1),
     "io": lambda n: "I" * n,
 }
 
 
-def span_sets(T: int, labels: Sequence[str]) -> List[Tuple[Span, ...]]:
+def span_sets(T: int, labels: Sequence[str]) -> list[tuple[Span, ...]]:
     """Enumerate the sets of spans over T tokens that do not overlap."""
     if T == 0:
         return [()]
@@ -44,7 +41,7 @@ def span_sets(T: int, labels: Sequence[str]) -> List[Tuple[Span, ...]]:
     return sets
 
 
-def write(scheme: str, T: int, spans: Sequence[Span]) -> List[str]:
+def write(scheme: str, T: int, spans: Sequence[Span]) -> list[str]:
     """Write spans over T tokens as tags."""
     tags = ["O"] * T
     for start, end, label in spans:
@@ -55,7 +52,7 @@ def write(scheme: str, T: int, spans: Sequence[Span]) -> List[str]:
 @st.composite
 def annotations(
     draw: st.DrawFn, labels: Sequence[str], max_pieces: int = 5
-) -> Tuple[int, List[Span]]:
+) -> tuple[int, list[Span]]:
     """Draw a number of tokens, and spans over them."""
     piece = st.tuples(st.integers(1, 4), st.sampled_from([None, *labels]))
     T, spans = 0, []
@@ -95,10 +92,10 @@ class Case(NamedTuple):
         return crf.constrain(clamped, self.follows, self.first, self.last)
 
     @property
-    def lengths(self) -> List[int]:
+    def lengths(self) -> list[int]:
         return self.free.mask.sum(1).tolist()
 
-    def legal_paths(self, b: int) -> Tuple[Tensor, Tensor]:
+    def legal_paths(self, b: int) -> tuple[Tensor, Tensor]:
         """Enumerate the legal paths of doc b, (P, T), and their scores, (P,) in float64."""
         T = self.lengths[b]
         paths, scores = scored_paths(self.free.emissions[b, :T], *self.free[1:4])
@@ -128,7 +125,7 @@ def cases(draw: st.DrawFn, scores: st.SearchStrategy[float] = SCORES, forbid: bo
     return Case(free, permitted(C, C), permitted(C), permitted(C), permitted(B, T, C))
 
 
-@lru_cache(maxsize=None)
+@cache
 def all_paths(T: int, C: int) -> Tensor:
     """Enumerate all tag sequences: (P, T); of no tokens there is one, the empty one."""
     return torch.tensor(list(product(range(C), repeat=T)), dtype=torch.int64).reshape(C**T, T)
@@ -136,7 +133,7 @@ def all_paths(T: int, C: int) -> Tensor:
 
 def scored_paths(
     emissions: Tensor, transitions: Tensor, start: Tensor, end: Tensor
-) -> Tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:
     """Score all tag sequences of one doc, emissions (T, C), by the definition, in float64.
 
     Returns paths (P, T) and scores (P,), 0 for the empty path. Gradients flow.
@@ -157,7 +154,7 @@ def is_legal(paths: Tensor, follows: Tensor, first: Tensor, last: Tensor) -> Ten
     return follows[paths[:, :-1], paths[:, 1:]].all(1) & first[paths[:, 0]] & last[paths[:, -1]]
 
 
-def best_path(paths: Tensor, scores: Tensor) -> List[int]:
+def best_path(paths: Tensor, scores: Tensor) -> list[int]:
     """Pick the best path; of several the one whose last tag is lowest, then the one before it."""
     best = paths[scores == scores.max()].tolist()
     return min(best, key=lambda path: path[::-1])
@@ -173,10 +170,10 @@ def tolerance(chain: crf.Chain) -> float:
     return 6e-8 * terms * terms * (1 + float(scores.abs().max()))
 
 
-Sentence = Tuple[List[str], List[Tuple[int, int, str]]]  # words; (start, end, label) in tokens
+Sentence = tuple[list[str], list[tuple[int, int, str]]]  # words; (start, end, label) in tokens
 
 # What each of the files in tests/fixtures says.
-GOLDEN: List[Sentence] = [
+GOLDEN: list[Sentence] = [
     (["Anna", "Schmidt", "visited", "Hanoi", "."], [(0, 2, "PER"), (3, 4, "LOC")]),
     (
         ["From", "Paris", "Berlin", "New", "York", "Bob", "rings", "."],

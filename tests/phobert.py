@@ -1,7 +1,6 @@
 """A PhoBERT of few words with random weights: its tokenizer is a slow one."""
 
 from pathlib import Path
-from typing import List, Tuple
 from unicodedata import normalize
 
 import spacy
@@ -19,7 +18,7 @@ def make_phobert(folder: Path) -> str:
     """Write PhoBERT's tokenizer, of few words, and a RoBERTa with random weights, into a folder."""
     from transformers import PhobertTokenizer, RobertaConfig, RobertaModel
 
-    merges: List[Tuple[str, str]] = []
+    merges: list[tuple[str, str]] = []
     for word in KNOWN:
         letters = [*word[:-1], word[-1] + "</w>"]
         starts = ["".join(letters[:i]) for i in range(1, len(letters))]

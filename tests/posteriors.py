@@ -1,6 +1,7 @@
 """Strategies that draw posteriors over entities, and the enumeration of their analyses."""
 
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,9 +21,9 @@ NEAR_ZERO = st.floats(-1, 1, width=32)
 TEMPERATURES = st.sampled_from([0.25, 1.0, 1.7, 8.0])
 
 
-def read(scheme: str, tags: Sequence[str], boundaries: Sequence[bool]) -> List[Span]:
+def read(scheme: str, tags: Sequence[str], boundaries: Sequence[bool]) -> list[Span]:
     """Read the entities off legal tags, token by token; at a break an entity of IO ends."""
-    spans: List[Span] = []
+    spans: list[Span] = []
     begin = 0
     for t, tag in enumerate(tags):
         if tag == "O":
@@ -60,10 +61,10 @@ class Batch(NamedTuple):
 
     scheme: TagScheme
     potentials: Potentials
-    limits: List[DecodingConstraints]
+    limits: list[DecodingConstraints]
 
     @property
-    def rows(self) -> List[slice]:
+    def rows(self) -> list[slice]:
         """The tokens of each doc."""
         ends = np.cumsum(self.potentials.lengths).tolist()
         return [slice(end - T, end) for end, T in zip(ends, self.potentials.lengths.tolist())]
@@ -76,7 +77,7 @@ class Batch(NamedTuple):
         known = joined(self.limits, self.scheme)
         return Posterior(self.potentials, self.scheme, known, temperature, platt)
 
-    def spans(self, doc: int) -> List[Span]:
+    def spans(self, doc: int) -> list[Span]:
         """All spans of a doc."""
         T = int(self.potentials.lengths[doc])
         return [
@@ -86,7 +87,7 @@ class Batch(NamedTuple):
             for label in self.scheme.labels
         ]
 
-    def analyses(self, doc: int, temperature: float = 1.0) -> List[Tuple[List[Span], float]]:
+    def analyses(self, doc: int, temperature: float = 1.0) -> list[tuple[list[Span], float]]:
         """Enumerate the legal tag sequences of a doc: their entities and probabilities."""
         arrays = (self.potentials.emissions[self.rows[doc]], *self.potentials[2:5])
         paths, scores = helpers.scored_paths(*map(torch.from_numpy, arrays))
@@ -98,17 +99,17 @@ class Batch(NamedTuple):
             for path, share in zip(paths[legal].tolist(), p.tolist())
         ]
 
-    def is_legal(self, paths: Tensor, allowed: Optional[np.ndarray]) -> Tensor:
+    def is_legal(self, paths: Tensor, allowed: np.ndarray | None) -> Tensor:
         legal = helpers.is_legal(paths, *map(torch.from_numpy, self.scheme.constraints))
         if allowed is not None:
             legal &= torch.from_numpy(allowed)[torch.arange(paths.shape[1]), paths].all(1)
         return legal
 
-    def predicted(self, doc: int, spans: Sequence[Span]) -> Tuple[Span, ...]:
+    def predicted(self, doc: int, spans: Sequence[Span]) -> tuple[Span, ...]:
         """Those that the doc did not come with."""
         return tuple(span for span in spans if not self.limits[doc].preset[span[0]])
 
-    def probabilities(self, doc: int, temperature: float = 1.0) -> Dict[Span, float]:
+    def probabilities(self, doc: int, temperature: float = 1.0) -> dict[Span, float]:
         """The probability of each span of a doc: a sum over the analyses that have it."""
         p = dict.fromkeys(self.spans(doc), 0.0)
         for spans, share in self.analyses(doc, temperature):
@@ -159,7 +160,7 @@ def limits(draw: st.DrawFn, scheme: TagScheme, T: int) -> DecodingConstraints:
 def batches(
     draw: st.DrawFn,
     scores: st.SearchStrategy[float] = helpers.SMALL_SCORES,
-    scheme: Optional[str] = None,
+    scheme: str | None = None,
     bounded: bool = True,
 ) -> Batch:
     """Draw 1 to 3 docs of 0 to 4 tokens."""

@@ -1,8 +1,9 @@
 """Reading .spacy files: data errors are the user's, machine errors are not."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from types import MethodType
-from typing import Any, Dict, Iterator
+from typing import Any
 
 import catalogue
 import pytest
@@ -103,7 +104,7 @@ def test_encoders_are_searched_for_once(monkeypatch: pytest.MonkeyPatch) -> None
     def decode(value: Any, chain: Any = None) -> Any:
         return set(value["set"]) if "set" in value else value
 
-    def search(self: catalogue.Registry) -> Dict[str, Any]:
+    def search(self: catalogue.Registry) -> dict[str, Any]:
         searches.append(self)
         return {"set": encode if self is encoders else decode}
 

@@ -7,8 +7,9 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple
+from typing import Any, NamedTuple
 
 import nbformat
 import numpy as np
@@ -80,14 +81,14 @@ def blocks() -> Iterator[Block]:
                 yield Block(page.name, token.map[0] + 1, language, token.content)
 
 
-def named(language: str) -> List[Any]:
+def named(language: str) -> list[Any]:
     found = [each for each in blocks() if each.language == language]
     return [pytest.param(each, id=f"{each.page}:{each.line}") for each in found]
 
 
-def commands() -> List[Any]:
+def commands() -> list[Any]:
     """The commands, each once; a line that ends with a backslash goes on."""
-    found: Dict[str, str] = {}
+    found: dict[str, str] = {}
     for block in blocks():
         if block.language == "bash":
             for line in block.text.replace("\\\n", " ").splitlines():
@@ -148,7 +149,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, tiny_transformer: str) -
     return folder
 
 
-def environment() -> Dict[str, str]:
+def environment() -> dict[str, str]:
     binaries = str(Path(sys.executable).parent)
     path = os.pathsep.join([binaries, os.environ["PATH"]])
     return {**os.environ, "PATH": path, "PYTHONWARNINGS": "default", "OMP_NUM_THREADS": "1"}

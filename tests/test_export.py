@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import spacy
 import srsly
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from spacy.language import Language
 from spacy.tokens import Doc, Span
@@ -121,7 +121,6 @@ def doc_of(nlp: Language, words: list[str], spaces: list[bool], preset: list[Any
     return doc
 
 
-@settings(deadline=None, max_examples=25)
 @given(drawn=documents())
 @pytest.mark.filterwarnings("ignore:The preset entity")
 def test_entities_and_confidences_are_those_of_torch(

@@ -2,32 +2,40 @@
 
 import subprocess
 import sys
+from ast import literal_eval
 from pathlib import Path
-from typing import Set
 
-import pytest
+from spacy_crf_ner.cli import COMMANDS
 
 PACKAGE_DIR = Path(__file__).parents[1] / "spacy_crf_ner"
 
 
-@pytest.mark.parametrize(
-    "module, absent",
-    [
-        ("spacy_crf_ner", {"torch", "transformers", "spacy", "thinc"}),
-        ("spacy_crf_ner.tags", {"torch", "transformers", "spacy", "thinc"}),
-        ("spacy_crf_ner.crf", {"torch", "transformers", "spacy", "thinc"}),
-        ("spacy_crf_ner.pipeline.crf_ner", {"transformers", "spacy_crf_ner.cli"}),
-        ("spacy_crf_ner.pipeline.load", {"transformers"}),
-    ],
-)
-def test_importing_is_cheap(module: str, absent: Set[str]) -> None:
-    code = f"import sys, {module}; print(*sys.modules)"
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    loaded = set(result.stdout.split())
-    assert module in loaded
-    assert not loaded & absent
+# Steps of one process, and the packages that are not imported after them.
+ALL = {"torch", "transformers", "spacy", "thinc", "numpy", "matplotlib"}
+STEPS = [
+    ("import spacy_crf_ner", ALL),
+    ("from spacy_crf_ner.cli import app\ntry: app(['--help'])\nexcept SystemExit: pass", ALL),
+    ("import spacy_crf_ner.tags, spacy_crf_ner.crf", ALL - {"numpy"}),
+    ("import spacy_crf_ner.pipeline.crf_ner", {"transformers"}),
+    ("import spacy_crf_ner.pipeline.load", {"transformers"}),
+    *(
+        (f"import spacy_crf_ner.cli.{name.replace('-', '_')}", {"transformers", "matplotlib"})
+        for name in COMMANDS
+    ),
+    ("import spacy_crf_ner.report.plots", {"matplotlib"}),
+]
+
+
+def test_imports_load_no_package_before_it_is_needed() -> None:
+    """To import spaCy and torch takes seconds."""
+    code = "import sys, io\nstdout, found = sys.stdout, []\nsys.stdout = io.StringIO()\n"
+    for step, _ in STEPS:
+        code += f"{step}\nfound.append({{*sys.modules}} & {ALL})\n"
+    code += "print(found, file=stdout)"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    for (step, absent), loaded in zip(STEPS, literal_eval(done.stdout), strict=True):
+        assert not loaded & absent, step
 
 
 def test_only_the_torch_layer_converts_between_thinc_and_torch() -> None:

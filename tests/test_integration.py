@@ -71,13 +71,15 @@ def test_a_package_of_it_is_loaded_by_name(entities, tmp_path):
 # Processes
 
 
-@pytest.mark.parametrize("below", ["alone", "transformer"])
+@pytest.mark.parametrize(
+    "below", [pytest.param("alone", marks=pytest.mark.slow), "transformer"]
+)
 def test_two_processes_from_a_script(trained, below, tiny_transformer, tmp_path):
     """The pipeline has used torch's threads before it forks, which its children cannot."""
     nlp = trained
     if below == "transformer":
         nlp = listening("transformer", tiny_transformer=tiny_transformer)
-        train(nlp, make_examples(nlp), steps=40)
+        train(nlp, make_examples(nlp), steps=10)
     nlp.to_disk(tmp_path / "model")
     (tmp_path / "script.py").write_text(SCRIPT)
     found = run(tmp_path / "script.py", tmp_path / "model")

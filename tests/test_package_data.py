@@ -51,6 +51,7 @@ def test_a_wheel_has_every_file_of_the_package(wheel: Path) -> None:
     assert names == {path.name for path in (wheel / "spacy_crf_ner" / "configs").glob("*.*")}
 
 
+@pytest.mark.slow
 def test_a_wheel_draws_its_pages(wheel: Path) -> None:
     subprocess.run(
         [sys.executable, "-c", DRAW, str(wheel)], cwd=wheel, check=True, capture_output=True

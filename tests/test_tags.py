@@ -1,7 +1,6 @@
 """Tag schemes: what is legal is what spells spans, and spans come back from their tags."""
 
 from itertools import product
-from typing import List, Tuple
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from seqeval.scheme import BILOU, IOB2, Entities
 from spacy.tokens import Doc
 from spacy.training import biluo_tags_to_spans, biluo_to_iob, offsets_to_biluo_tags
 
-from helpers import LABELS, SCHEMES, Span, annotations, properties, span_sets, write
+from helpers import LABELS, SCHEMES, Span, annotations, span_sets, write
 from spacy_crf_ner.tags import TAG_MISSING, TagMask, TagScheme
 
 VOCAB = spacy.blank("xx").vocab
@@ -22,21 +21,21 @@ labels = st.text(st.characters(codec="utf-8"), min_size=1) | st.sampled_from(["-
 label_sets = st.lists(labels, min_size=1, max_size=4, unique=True).map(tuple)
 
 
-def ids_of(scheme: TagScheme, tags: List[str]) -> Tuple[int, ...]:
+def ids_of(scheme: TagScheme, tags: list[str]) -> tuple[int, ...]:
     return tuple(scheme.tags.index(tag) for tag in tags)
 
 
-def entities(scheme: TagScheme, ids: np.ndarray) -> List[Span]:
+def entities(scheme: TagScheme, ids: np.ndarray) -> list[Span]:
     return scheme.offsets(scheme.spans(ids))
 
 
-def spans_of(doc: Doc, biluo: List[str]) -> List[Span]:
+def spans_of(doc: Doc, biluo: list[str]) -> list[Span]:
     return [(span.start, span.end, span.label_) for span in biluo_tags_to_spans(doc, biluo)]
 
 
-def merge_adjacent(spans: List[Span]) -> List[Span]:
+def merge_adjacent(spans: list[Span]) -> list[Span]:
     """Join spans of one label that touch: IO writes them as one."""
-    merged: List[Span] = []
+    merged: list[Span] = []
     for start, end, label in spans:
         if merged and merged[-1][1:] == (start, label):
             start = merged.pop()[0]
@@ -66,10 +65,9 @@ def test_every_span_set_comes_back_from_its_tags(name: str) -> None:
             assert entities(scheme, ids) == (merge_adjacent(spans) if name == "io" else spans)
 
 
-@properties
 @given(st.data(), st.sampled_from(SCHEMES), label_sets)
 def test_tags_and_spans_agree_with_spacy(
-    data: st.DataObject, name: str, labels: Tuple[str, ...]
+    data: st.DataObject, name: str, labels: tuple[str, ...]
 ) -> None:
     scheme = TagScheme(name, labels)
     T, spans = data.draw(annotations(labels))
@@ -86,9 +84,8 @@ def test_tags_and_spans_agree_with_spacy(
     assert entities(scheme, ids) == (merge_adjacent(expected) if name == "io" else expected)
 
 
-@properties
 @given(annotations(LABELS), st.sampled_from(sorted(SEQEVAL)))
-def test_spans_agree_with_seqeval(annotation: Tuple[int, List[Span]], name: str) -> None:
+def test_spans_agree_with_seqeval(annotation: tuple[int, list[Span]], name: str) -> None:
     scheme = TagScheme(name, LABELS)
     ids = scheme.ids(write("biluo", *annotation))
     (found,) = Entities([[scheme.tags[i] for i in ids]], SEQEVAL[name]).entities
@@ -97,8 +94,7 @@ def test_spans_agree_with_seqeval(annotation: Tuple[int, List[Span]], name: str)
 
 @pytest.mark.parametrize("name", SCHEMES)
 @given(st.lists(st.tuples(st.integers(0, len(LABELS) - 1), st.integers(1, 6)), max_size=4))
-@properties
-def test_entities_are_written_as_the_scheme_has_it(name: str, asked: List[Tuple[int, int]]) -> None:
+def test_entities_are_written_as_the_scheme_has_it(name: str, asked: list[tuple[int, int]]) -> None:
     scheme = TagScheme(name, LABELS)
     numbers, lengths = np.array(asked, dtype=np.int64).reshape(-1, 2).T
     longest = max(lengths, default=1)
@@ -177,7 +173,6 @@ def test_io_merges_adjacent_spans_of_one_label_only() -> None:
     assert entities(scheme, ids) == [(0, 3, "A"), (3, 4, "B"), (5, 6, "B")]
 
 
-@properties
 @given(st.data(), st.sampled_from(SCHEMES))
 def test_missing_annotation_hides_its_token_only(data: st.DataObject, name: str) -> None:
     scheme = TagScheme(name, LABELS)
@@ -192,8 +187,7 @@ def test_missing_annotation_hides_its_token_only(data: st.DataObject, name: str)
 
 @pytest.mark.parametrize("name", SCHEMES)
 @given(labels=label_sets)
-@properties
-def test_outside_comes_first_and_labels_keep_their_order(name: str, labels: List[str]) -> None:
+def test_outside_comes_first_and_labels_keep_their_order(name: str, labels: list[str]) -> None:
     """Stored weights depend on the order of the tags."""
     prefixes = {"biluo": "BILU", "bio": "BI", "io": "I"}[name]
     expected = [f"{prefix}-{label}" for label in labels for prefix in prefixes]

@@ -1,7 +1,8 @@
 """The transformer alone: an upper bound on the speed of recognisers over it."""
 
+from collections.abc import Iterator
 from contextlib import nullcontext
-from typing import Any, Iterator, List
+from typing import Any
 
 import torch
 from system import System, serve
@@ -21,7 +22,7 @@ class BareTransformer(System):
             torch.autocast("cpu", torch.bfloat16) if autocast else nullcontext()
         )
 
-    def annotate(self, texts: List[str], batch_size: int) -> Any:
+    def annotate(self, texts: list[str], batch_size: int) -> Any:
         windows = self.tokenizer(
             texts,
             truncation=True,
@@ -33,7 +34,7 @@ class BareTransformer(System):
         with torch.inference_mode(), self.precision():
             return [self.model(**batch).last_hidden_state for batch in self._batches(windows)]
 
-    def _batches(self, windows: List[List[int]]) -> Iterator[Any]:
+    def _batches(self, windows: list[list[int]]) -> Iterator[Any]:
         first = 0
         while first < len(windows):
             last = first + 1

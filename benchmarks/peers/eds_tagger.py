@@ -1,7 +1,7 @@
 """EDS-NLP's `eds.ner_crf` over `eds.transformer`, as in its documentation."""
 
 import shutil
-from typing import Any, List
+from typing import Any
 
 import edsnlp
 import edsnlp.pipes as eds
@@ -96,14 +96,14 @@ class EdsTagger(System):
     def load(self, model: str) -> None:
         self.nlp = edsnlp.load(model).to(self.device)
 
-    def annotate(self, texts: List[str], batch_size: int) -> Any:
+    def annotate(self, texts: list[str], batch_size: int) -> Any:
         return list(self.nlp.pipe(texts).set_processing(batch_size=batch_size))
 
-    def find_in_tokens(self, path: str, batch_size: int) -> List[List[Entity]]:
+    def find_in_tokens(self, path: str, batch_size: int) -> list[list[Entity]]:
         docs = [doc_of(self.nlp.vocab, record) for record in read(path)]
         return self.entities(self.nlp.pipe(docs).set_processing(batch_size=batch_size))
 
-    def entities(self, annotated: Any) -> List[List[Entity]]:
+    def entities(self, annotated: Any) -> list[list[Entity]]:
         return [entities_of(doc) for doc in annotated]
 
     def parameters(self) -> int:

@@ -1,6 +1,6 @@
 """flair's SequenceTagger: a recurrent network and a CRF over the same transformer."""
 
-from typing import Any, List
+from typing import Any
 
 import flair
 import torch
@@ -76,12 +76,12 @@ class FlairTagger(System):
     def load(self, model: str) -> None:
         self.tagger = SequenceTagger.load(f"{model}/final-model.pt")
 
-    def annotate(self, texts: List[str], batch_size: int) -> Any:
+    def annotate(self, texts: list[str], batch_size: int) -> Any:
         sentences = [Sentence(text) for text in texts]
         self.tagger.predict(sentences, mini_batch_size=batch_size)
         return sentences
 
-    def find_in_tokens(self, path: str, batch_size: int) -> List[List[Entity]]:
+    def find_in_tokens(self, path: str, batch_size: int) -> list[list[Entity]]:
         records = read(path)
         sentences = [Sentence(words(record)) for record in records]
         self.tagger.predict(sentences, mini_batch_size=batch_size)
@@ -97,7 +97,7 @@ class FlairTagger(System):
             for record, sentence in zip(records, sentences)
         ]
 
-    def entities(self, annotated: Any) -> List[List[Entity]]:
+    def entities(self, annotated: Any) -> list[list[Entity]]:
         return [
             [
                 (s.start_position, s.end_position, s.get_label("ner").value)

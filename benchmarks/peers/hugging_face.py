@@ -4,7 +4,7 @@ It is trained on all subwords, since what the pipeline takes for the words of a 
 parts of "U.S.", need not begin a token.
 """
 
-from typing import Any, List
+from typing import Any
 
 import torch
 from system import (
@@ -80,7 +80,7 @@ class HuggingFace(System):
             model.save_pretrained(out)
         tokenizer.save_pretrained(out)
 
-    def _inputs(self, batch: List[Record], tokenizer: Any, ids: Any) -> Any:
+    def _inputs(self, batch: list[Record], tokenizer: Any, ids: Any) -> Any:
         inputs = _encode(batch, tokenizer)
         labels = torch.full_like(inputs["input_ids"], IGNORED)
         for i, record in enumerate(batch):
@@ -105,10 +105,10 @@ class HuggingFace(System):
         )
         self.model, self.tokenizer = self.pipeline.model, self.pipeline.tokenizer
 
-    def annotate(self, texts: List[str], batch_size: int) -> Any:
+    def annotate(self, texts: list[str], batch_size: int) -> Any:
         return self.pipeline(texts, batch_size=batch_size)
 
-    def find_in_tokens(self, path: str, batch_size: int) -> List[List[Entity]]:
+    def find_in_tokens(self, path: str, batch_size: int) -> list[list[Entity]]:
         """By the tag of the first subword of each token, as Hugging Face's examples do."""
         records, found = read(path), []
         for i in range(0, len(records), batch_size):
@@ -124,11 +124,11 @@ class HuggingFace(System):
                 found.append(from_bio(record, tags))
         return found
 
-    def entities(self, annotated: Any) -> List[List[Entity]]:
+    def entities(self, annotated: Any) -> list[list[Entity]]:
         return [[(e["start"], e["end"], e["entity_group"]) for e in found] for found in annotated]
 
 
-def _encode(batch: List[Record], tokenizer: Any) -> Any:
+def _encode(batch: list[Record], tokenizer: Any) -> Any:
     return tokenizer(
         [words(record) for record in batch],
         is_split_into_words=True,

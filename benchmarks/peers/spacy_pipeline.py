@@ -1,6 +1,6 @@
 """A spaCy pipeline: crf_ner, accelerated or not, or spaCy's own ner."""
 
-from typing import Any, List, Optional
+from typing import Any
 
 import spacy
 from spacy.cli.train import train
@@ -20,7 +20,7 @@ class SpacyPipeline(System):
         train(config, out, overrides=overrides)
 
     def load(
-        self, model: str, precision: Optional[str] = None, threshold: Optional[float] = None
+        self, model: str, precision: str | None = None, threshold: float | None = None
     ) -> None:
         self.nlp = spacy.load(model)
         if threshold is not None and "spancat" in self.nlp.pipe_names:
@@ -33,14 +33,14 @@ class SpacyPipeline(System):
 
             self.nlp = accelerate(self.nlp, precision=precision)
 
-    def annotate(self, texts: List[str], batch_size: int) -> Any:
+    def annotate(self, texts: list[str], batch_size: int) -> Any:
         return list(self.nlp.pipe(texts, batch_size=batch_size))
 
-    def find_in_tokens(self, path: str, batch_size: int) -> List[List[Entity]]:
+    def find_in_tokens(self, path: str, batch_size: int) -> list[list[Entity]]:
         docs = [doc_of(self.nlp.vocab, record) for record in read(path)]
         return self.entities(self.nlp.pipe(docs, batch_size=batch_size))
 
-    def entities(self, annotated: Any) -> List[List[Entity]]:
+    def entities(self, annotated: Any) -> list[list[Entity]]:
         return [entities_of(doc) for doc in annotated]
 
     def parameters(self) -> int:
@@ -60,7 +60,7 @@ def doc_of(vocab: Any, record: Record) -> Doc:
     return doc
 
 
-def entities_of(doc: Doc) -> List[Entity]:
+def entities_of(doc: Doc) -> list[Entity]:
     """Return `doc.spans["sc"]`, which may overlap, or `doc.ents` where there is none."""
     spans = doc.spans.get("sc", doc.ents)
     return [(span.start_char, span.end_char, span.label_) for span in spans]

@@ -10,12 +10,13 @@ import os
 import random
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from importlib.metadata import version
 from time import perf_counter
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any
 
-Entity = Tuple[int, int, str]  # characters, label
-Record = Dict[str, Any]  # text; tokens as (start, end) and ents as Entity, in characters
+Entity = tuple[int, int, str]  # characters, label
+Record = dict[str, Any]  # text; tokens as (start, end) and ents as Entity, in characters
 
 WORDS = 1000  # padded, in a batch of training
 WARMUP = 50  # steps, as in the shipped configs
@@ -25,8 +26,8 @@ HEAD = 10  # times the transformer's learning rate
 class System(ABC):
     """The interface of each compared system."""
 
-    batch_sizes: Tuple[int, ...] = (0,)  # candidates; 0 if it has no batch size
-    packages: Tuple[str, ...] = ()  # packages whose versions are reported
+    batch_sizes: tuple[int, ...] = (0,)  # candidates; 0 if it has no batch size
+    packages: tuple[str, ...] = ()  # packages whose versions are reported
     device = "cpu"  # or "cuda:0" and so on, as torch names it
 
     def train(
@@ -66,24 +67,24 @@ class System(ABC):
         """Load a model for annotation."""
 
     @abstractmethod
-    def annotate(self, texts: List[str], batch_size: int) -> Any:
+    def annotate(self, texts: list[str], batch_size: int) -> Any:
         """Find the entities, which is timed; return what a user gets."""
 
-    def entities(self, annotated: Any) -> List[List[Entity]]:
+    def entities(self, annotated: Any) -> list[list[Entity]]:
         """Convert the result of `annotate` to character offsets; `BareTransformer` has none."""
         raise NotImplementedError("it finds no entities")
 
-    def seconds(self, texts: List[str], batch_size: int) -> float:
+    def seconds(self, texts: list[str], batch_size: int) -> float:
         """Measure the seconds for the texts."""
         start = perf_counter()
         self.annotate(texts, batch_size)
         return perf_counter() - start
 
-    def find(self, texts: List[str], batch_size: int) -> List[List[Entity]]:
+    def find(self, texts: list[str], batch_size: int) -> list[list[Entity]]:
         """Return the entities of each text."""
         return self.entities(self.annotate(texts, batch_size))
 
-    def find_in_tokens(self, path: str, batch_size: int) -> List[List[Entity]]:
+    def find_in_tokens(self, path: str, batch_size: int) -> list[list[Entity]]:
         """Return the entities of the records of a file, whose tokens are given."""
         raise NotImplementedError("it takes no tokens")
 
@@ -91,11 +92,11 @@ class System(ABC):
         """Count the parameters of the loaded model."""
         raise NotImplementedError("its parameters are not counted")
 
-    def sizes(self) -> Tuple[int, ...]:
+    def sizes(self) -> tuple[int, ...]:
         """Return the candidate batch sizes."""
         return self.batch_sizes
 
-    def versions(self) -> Dict[str, str]:
+    def versions(self) -> dict[str, str]:
         """Return the versions of its libraries."""
         return {name: version(name) for name in self.packages}
 
@@ -114,24 +115,24 @@ def serve(system: System) -> None:
         print(json.dumps(answer), file=answers, flush=True)
 
 
-def read(path: str) -> List[Record]:
+def read(path: str) -> list[Record]:
     """Read a part of a corpus."""
     with open(path, encoding="utf-8") as file:
         return [json.loads(line) for line in file]
 
 
-def words(record: Record) -> List[str]:
+def words(record: Record) -> list[str]:
     """Return the tokens of a record."""
     return [record["text"][start:end] for start, end in record["tokens"]]
 
 
-def batches(records: List[Record], steps: int, seed: int) -> Iterator[List[Record]]:
+def batches(records: list[Record], steps: int, seed: int) -> Iterator[list[Record]]:
     """Yield a number of training batches, each of sentences of similar length."""
     rng = random.Random(seed)
     made = 0
     while True:
         for buffer in _shuffled(records, rng):
-            filled: List[List[Record]] = [[]]
+            filled: list[list[Record]] = [[]]
             for record in sorted(buffer, key=lambda record: len(record["tokens"])):
                 if (len(filled[-1]) + 1) * len(record["tokens"]) > WORDS and filled[-1]:
                     filled.append([])
@@ -144,7 +145,7 @@ def batches(records: List[Record], steps: int, seed: int) -> Iterator[List[Recor
                 made += 1
 
 
-def _shuffled(records: List[Record], rng: random.Random) -> Iterator[List[Record]]:
+def _shuffled(records: list[Record], rng: random.Random) -> Iterator[list[Record]]:
     order = rng.sample(records, len(records))
     for i in range(0, len(order), 256):
         yield order[i : i + 256]
@@ -156,9 +157,9 @@ def learning_rate(step: int, steps: int) -> float:
     return min((step + 1) / warmup, (steps - step) / max(1, steps - warmup))
 
 
-def from_bio(record: Record, tags: List[str]) -> List[Entity]:
+def from_bio(record: Record, tags: list[str]) -> list[Entity]:
     """Return the entities of the tags of its tokens; an I without its B begins an entity."""
-    ents: List[Entity] = []
+    ents: list[Entity] = []
     before = "O"
     for (start, end), tag in zip(record["tokens"], tags):
         if tag[:1] == "I" and before[2:] == tag[2:] and ents:
@@ -169,7 +170,7 @@ def from_bio(record: Record, tags: List[str]) -> List[Entity]:
     return ents
 
 
-def bio(record: Record) -> List[str]:
+def bio(record: Record) -> list[str]:
     """Return the tag of each token; entities that begin or end inside a token are left out."""
     starts = {start: i for i, (start, _) in enumerate(record["tokens"])}
     ends = {end: i for i, (_, end) in enumerate(record["tokens"])}

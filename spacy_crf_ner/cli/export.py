@@ -1,6 +1,6 @@
 """The command `export`."""
 
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +12,7 @@ from ..pipeline.load import load
 from .options import Model, require_new_folder
 
 
-class Precision(str, Enum):
+class Precision(StrEnum):
     """The precisions of exported pipelines."""
 
     fp32 = "fp32"

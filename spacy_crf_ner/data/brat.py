@@ -1,8 +1,8 @@
 """brat's standoff format: text in name.txt, annotation in name.ann."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator
 
 from spacy.language import Language
 from spacy.tokens import Doc

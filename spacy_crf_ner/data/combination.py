@@ -5,10 +5,10 @@ are not whitespace.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Sequence
 
 from spacy.language import Language
 from spacy.tokens import Doc, Span

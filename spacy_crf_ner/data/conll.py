@@ -1,10 +1,10 @@
 """Columns of tokens and tags, as in CoNLL-2003: one token per line, a blank line per sentence."""
 
 from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Iterator
 
 from spacy.language import Language
 from spacy.tokens import Doc

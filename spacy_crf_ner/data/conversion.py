@@ -1,13 +1,13 @@
 """Conversion of corpora in any format to spaCy's binary training files."""
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Callable, Iterable, Iterator, Mapping, Sequence
 
 import spacy
 from spacy.language import Language

@@ -2,8 +2,8 @@
 
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator
 
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin

@@ -1,7 +1,7 @@
 """doccano's JSON lines of annotated text."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator
 
 from spacy.language import Language
 from spacy.tokens import Doc

@@ -1,8 +1,8 @@
 """Find the files of a corpus, by part (train, dev, test)."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Sequence
 
 from ..docbin import SUFFIX
 from .brat import looks_like_brat

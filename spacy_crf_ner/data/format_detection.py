@@ -1,9 +1,9 @@
 """The supported formats, and their detection by content."""
 
 import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Callable, Iterator, Sequence
 
 from spacy.tokens import Doc
 

@@ -2,9 +2,9 @@
 
 import csv
 from codecs import BOM_UTF8
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Iterator
 
 from spacy.language import Language
 from spacy.tokens import Doc

@@ -4,9 +4,9 @@ r"""Sentences with entities in brackets, one per line: `[Tim Cook](PERSON) visit
 """
 
 import re
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Iterator, Sequence
 from unicodedata import category, is_normalized
 
 from spacy.language import Language

@@ -1,9 +1,10 @@
 """Sentences from rows of a token and a tag in IOB1, IOB2, BILUO, BIOES or BMES."""
 
 import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Callable, Iterable, Iterator, NamedTuple, Sequence
+from typing import NamedTuple
 
 from spacy.language import Language
 from spacy.tokens import Doc, Span

@@ -2,9 +2,10 @@
 
 import json
 import reprlib
+from collections.abc import Callable, Iterable, Iterator
 from math import isfinite
 from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator, TypeVar
+from typing import Any, TypeVar
 
 import srsly
 from spacy.tokens import Doc

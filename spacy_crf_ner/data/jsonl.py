@@ -1,9 +1,10 @@
 """JSON lines of annotated text, of spaCy, Prodigy and `write_jsonl`."""
 
 import json
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Iterable, Iterator
+from typing import Any
 
 from spacy.language import Language
 from spacy.tokens import Doc, Span

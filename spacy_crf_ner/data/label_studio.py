@@ -1,8 +1,8 @@
 """Label Studio's JSON exports: an array of annotated tasks."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator
 
 from spacy.language import Language
 from spacy.tokens import Doc

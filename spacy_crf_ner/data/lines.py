@@ -1,9 +1,10 @@
 """Lines of text files, each with its place."""
 
 from codecs import BOM_UTF8
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
-from typing import BinaryIO, Iterator, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from ..input_error import CorpusError
 from .repair_log import error

@@ -3,7 +3,8 @@
 Offsets count Unicode code points, from 0; the end is exclusive.
 """
 
-from typing import Any, Iterable, Iterator, NamedTuple, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from spacy.language import Language
 from spacy.tokens import Doc, Span

@@ -2,8 +2,9 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Iterable
+from typing import Any
 
 from spacy.tokens import Doc
 

@@ -1,7 +1,7 @@
 """Join sentences to longer Docs."""
 
+from collections.abc import Iterable, Iterator
 from itertools import groupby, islice
-from typing import Iterable, Iterator
 
 from spacy.tokens import Doc
 

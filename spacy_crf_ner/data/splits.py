@@ -1,9 +1,9 @@
 """Split a corpus into train, dev and test."""
 
 import random
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Mapping, Sequence
 
 from ..input_error import InputError
 from .files import SPLITS

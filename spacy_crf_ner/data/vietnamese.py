@@ -6,8 +6,9 @@ or the reverse, so character offsets do not change.
 """
 
 import re
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, groupby, pairwise
-from typing import Any, Callable, Iterable, Iterator
+from typing import Any
 from unicodedata import normalize
 
 from spacy.attrs import ENT_ID, ENT_IOB, ENT_KB_ID, ENT_TYPE, SENT_START

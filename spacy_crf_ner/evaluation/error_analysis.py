@@ -79,13 +79,14 @@ def missed_probabilities(
     if not sets_entities_alone(nlp, name):
         return None
     pipe = recognizer(nlp, name)
-    missed = [[g for g, p in of_doc if g and p is None] for of_doc in matches]
-    return [
-        span_probabilities(pipe, _without_entities(doc), ents)
-        if ents and (doc.has_annotation("ENT_IOB") or pipe.entities_key in doc.spans)
-        else {}
-        for doc, ents in zip(docs, missed)
+    missed = [
+        [g for g, p in of_doc if g and p is None]
+        if doc.has_annotation("ENT_IOB") or pipe.entities_key in doc.spans
+        else []
+        for doc, of_doc in zip(docs, matches)
     ]
+    bare = [_without_entities(doc) if ents else doc for doc, ents in zip(docs, missed)]
+    return span_probabilities(pipe, bare, missed)
 
 
 def _without_entities(doc: Doc) -> Doc:

@@ -71,16 +71,24 @@ def annotated(pipe: "CRFEntityRecognizer", examples: Sequence[Example]) -> list[
 
 
 def span_probabilities(
-    pipe: "CRFEntityRecognizer", doc: Doc, ents: Sequence[Entity]
-) -> dict[Entity, float]:
-    """Compute the probability that each entity is one of a doc.
+    pipe: "CRFEntityRecognizer", docs: Sequence[Doc], ents: Sequence[Sequence[Entity]]
+) -> list[dict[Entity, float]]:
+    """Compute the probability that each entity is one of its doc.
 
     It is 0 if the tokens or labels of the model do not allow the entity.
+
+    ents: The entities of each doc.
     """
-    spans = {ent: doc.char_span(*ent.span, ent.label) for ent in ents if ent.label in pipe.labels}
-    possible = {ent: span for ent, span in spans.items() if span is not None}
-    found = dict(zip(possible, pipe.span_posteriors(doc, possible.values())))
-    return dict.fromkeys(ents, 0.0) | found
+    possible: list[dict[Entity, Span]] = []
+    for doc, of_doc in zip(docs, ents, strict=True):
+        known = (ent for ent in of_doc if ent.label in pipe.labels)
+        spans = ((ent, doc.char_span(*ent.span, ent.label)) for ent in known)
+        possible.append({ent: span for ent, span in spans if span is not None})
+    found = pipe.span_posteriors_of(docs, [of_doc.values() for of_doc in possible])
+    return [
+        dict.fromkeys(of_doc, 0.0) | dict(zip(spans, ps))
+        for of_doc, spans, ps in zip(ents, possible, found)
+    ]
 
 
 def collect_entities(examples: Iterable[Example], key: str | None = None) -> list[DocEntities]:

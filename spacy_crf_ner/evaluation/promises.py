@@ -168,7 +168,7 @@ def _promise_recall(
     labels: Sequence[str | None],
 ) -> list[Row]:
     """Promise the recall of each label; the label None stands for all together."""
-    found = [_gold_probabilities(pipe, eg) for eg in examples]
+    found = _gold_probabilities(pipe, examples)
     rows = []
     for label in labels:
         of_label = [[p for ent, p in doc.items() if label in (None, ent.label)] for doc in found]
@@ -249,7 +249,11 @@ def _promise_analyses(
     pipe: "CRFEntityRecognizer", examples: Sequence[Example], level: float
 ) -> Row:
     complete = [eg for eg in examples if is_complete(eg.reference, pipe.labels)]
-    known = [_is_analysis(pipe, eg) for eg in complete]
+    probabilities = _gold_probabilities(pipe, complete)
+    known = [
+        all(of_doc.values()) and _is_analysis(pipe, eg)
+        for eg, of_doc in zip(complete, probabilities)
+    ]
     log_p = iter(pipe.log_likelihoods(compress(complete, known)))
     return _row(
         pipe,
@@ -315,14 +319,15 @@ def _row(
     }
 
 
-def _gold_probabilities(pipe: "CRFEntityRecognizer", example: Example) -> dict[Entity, float]:
-    return span_probabilities(pipe, example.predicted, [*map(entity, example.reference.ents)])
+def _gold_probabilities(
+    pipe: "CRFEntityRecognizer", examples: Sequence[Example]
+) -> list[dict[Entity, float]]:
+    gold = [[*map(entity, eg.reference.ents)] for eg in examples]
+    return span_probabilities(pipe, [eg.predicted for eg in examples], gold)
 
 
 def _is_analysis(pipe: "CRFEntityRecognizer", example: Example) -> bool:
-    """Whether the gold entities can be the analysis of a doc, with its preset entities."""
-    if not all(_gold_probabilities(pipe, example).values()):
-        return False
+    """Whether possible gold entities can be the analysis of a doc, with its preset entities."""
     doc = example.predicted
     gold = set()
     for ent in example.reference.ents:

@@ -201,6 +201,27 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
         Raises InputError for an empty span or an unknown label, for a span of another text or of
         parts of tokens, and as `predict`.
         """
+        (found,) = self.span_posteriors_of([doc], [spans])
+        return found
+
+    def span_posteriors_of(
+        self, docs: Sequence[Doc], spans: Iterable[Iterable[Span]]
+    ) -> list[list[float]]:
+        """Compute the posteriors of the spans of several docs, in batches, as `span_posteriors`."""
+        asked = [self._require_spans(doc, of_doc) for doc, of_doc in zip(docs, spans, strict=True)]
+        left = [i for i, of_doc in enumerate(asked) if of_doc]
+        found: list[list[float]] = [[] for _ in docs]
+        for start in range(0, len(left), BATCH_SIZE):
+            batch = left[start : start + BATCH_SIZE]
+            posterior = self._posterior([docs[i] for i in batch])
+            for i, of_doc in zip(batch, posterior.probabilities([asked[i] for i in batch])):
+                ents = () if self.overwrite else docs[i].ents
+                preset = {(ent.start, ent.end, ent.label_) for ent in ents}
+                found[i] = [1.0 if span in preset else p for span, p in zip(asked[i], of_doc)]
+        return found
+
+    def _require_spans(self, doc: Doc, spans: Iterable[Span]) -> list[tuple[int, int, str]]:
+        """Return spans as first token, end and label; raise InputError if they cannot be of a doc."""
         asked = []
         for span in spans:
             own: Span | None = span
@@ -220,12 +241,7 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
                     f"[{self.name}] tokens {start}:{end} ({label!r}) of the doc {doc.text[:60]!r}: "
                     f"expected a span with a token and one of the labels {list(self.labels)}."
                 )
-        if not asked:
-            return []
-        ents = () if self.overwrite else doc.ents
-        preset = {(ent.start, ent.end, ent.label_) for ent in ents}
-        (found,) = self._posterior([doc]).probabilities([asked])
-        return [1.0 if span in preset else p for span, p in zip(asked, found)]
+        return asked
 
     def uncertainty(
         self, docs: Iterable[Doc], lowest: float = 0.01, log_odds: bool = True

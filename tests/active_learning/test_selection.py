@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers import properties
 from spacy_crf_ner.active_learning import Options
 from spacy_crf_ner.active_learning.selection import (
     Selection,
@@ -56,7 +55,6 @@ def ids(units):
     return [each.id for each in units]
 
 
-@properties
 @given(UNITS, st.integers(0, 6), st.integers(0, 4), st.integers(0, 3), st.randoms())
 def test_a_selection_is_that_of_sorting_everything(units, n, aside, repeats, rng):
     same_id = {}

@@ -672,7 +672,7 @@ def test_what_cannot_be_done_is_an_error(model, tmp_path, options, tool):
     assert not (tmp_path / "out").exists()
 
 
-def test_chunks_of_no_characters_are_an_error(model, tmp_path):
+def test_chunks_of_no_characters_are_an_error(model, loop, tmp_path):
     settings = Settings(max_characters=0)
     with pytest.raises(InputError, match="max_characters: expected 1 or more, got 0"):
         suggest(model, [write_corpus(tmp_path)], tmp_path / "out", settings=settings)

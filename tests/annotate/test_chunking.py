@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers import properties
 from spacy_crf_ner.annotate.chunking import chunk_text, merge_entities
 
 WORDS = [
@@ -37,7 +36,6 @@ def find(text):
     return [(match.start(), match.end(), "X", None) for match in re.finditer(pattern, text)]
 
 
-@properties
 @given(TEXTS, st.integers(4, 60), st.integers(0, 30))
 def test_chunks_tile_the_text(parts, size, overlap) -> None:
     text = text_of(parts)
@@ -50,7 +48,6 @@ def test_chunks_tile_the_text(parts, size, overlap) -> None:
         assert chunk.end <= chunk.right <= chunk.end + overlap
 
 
-@properties
 @given(TEXTS, st.integers(30, 60))
 def test_what_is_found_in_chunks_is_what_is_found_in_the_whole(parts, size) -> None:
     text = text_of(parts)

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pandas as pd
 import pytest
 import spacy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from spacy.language import Language
 from spacy.tokens import Doc
@@ -92,7 +92,6 @@ def test_frames_come_one_at_a_time() -> None:
     assert len(list(annotated)) == 2
 
 
-@settings(deadline=None, max_examples=30)
 @given(
     st.lists(st.sampled_from(["Hanoi.", "poison", "", "a longer text, with Hanoi"]), max_size=12)
 )
@@ -238,7 +237,6 @@ def test_half_a_surrogate_pair_is_an_error_of_its_document(trained) -> None:
     assert annotated["error"].isna().tolist() == [True, False]
 
 
-@settings(deadline=None, max_examples=50)
 @given(st.lists(st.sampled_from(["Hanoi", "New York", "x", "is.", "\n"]), max_size=60), st.data())
 def test_a_long_text_in_chunks_has_the_entities_of_the_whole(words, data) -> None:
     text = " ".join(words)

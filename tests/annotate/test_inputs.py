@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import List
 
 import pytest
 
@@ -29,7 +28,7 @@ def find(*inputs: str) -> Sources:
     return find_sources(inputs, locate("out"))
 
 
-def found(*inputs: str) -> List[str]:
+def found(*inputs: str) -> list[str]:
     return [source.name for source in find(*inputs).sources]
 
 
@@ -75,7 +74,7 @@ def test_inputs_are_read_in_the_order_in_which_they_are_given(folder: Path) -> N
         ("in/**/*", IN_ORDER),
     ],
 )
-def test_a_glob_is_expanded_and_sorted(folder: Path, glob: str, expected: List[str]) -> None:
+def test_a_glob_is_expanded_and_sorted(folder: Path, glob: str, expected: list[str]) -> None:
     assert found(glob) == expected
     assert found(str(folder.resolve().parent / glob)) == [
         (folder.resolve().parent / path).as_posix() for path in expected
@@ -144,7 +143,7 @@ def test_what_is_no_file_is_never_opened(folder: Path) -> None:
         (["out"], "out: expected an output outside of the input, got one in out"),
     ],
 )
-def test_inputs_that_cannot_be_are_refused(folder: Path, inputs: List[str], expected: str) -> None:
+def test_inputs_that_cannot_be_are_refused(folder: Path, inputs: list[str], expected: str) -> None:
     Path("empty").mkdir()
     make(Path("out/part.txt"))
     if "link.txt" in inputs:

@@ -1,7 +1,8 @@
 """Overlapping entities: all of them are in each format, with the probabilities in `doc.spans`."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any
 
 import pandas as pd
 import pyarrow.parquet
@@ -44,17 +45,17 @@ def pipeline(folder: Path) -> Language:
     return spacy.load(folder / KEY)
 
 
-def found(row: List[Dict[str, Any]]) -> List[Tuple[int, int, str]]:
+def found(row: list[dict[str, Any]]) -> list[tuple[int, int, str]]:
     return [(ent["start"], ent["end"], ent["label"]) for ent in row]
 
 
-def annotated(nlp: Language, text: str, **settings: Any) -> List[Dict[str, Any]]:
+def annotated(nlp: Language, text: str, **settings: Any) -> list[dict[str, Any]]:
     (frame,) = annotate_frames([pd.DataFrame({"text": [text]})], nlp, **settings)
     assert frame["error"].isna().all(), frame["error"][0]
     return frame["entities"][0]
 
 
-def scores_of(doc: Doc) -> Dict[Tuple[int, int, str], float]:
+def scores_of(doc: Doc) -> dict[tuple[int, int, str], float]:
     group = doc.spans[KEY]
     spans = [(span.start_char, span.end_char, span.label_) for span in group]
     return dict(zip(spans, group.attrs["scores"].tolist(), strict=True))

@@ -10,8 +10,9 @@ import re
 import tracemalloc
 import zlib
 from codecs import BOM_UTF8
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,8 +29,8 @@ from spacy_crf_ner.annotate.inputs import Source, find_sources
 from spacy_crf_ner.annotate.readers import Item, require_text_column, schema_of
 from spacy_crf_ner.annotate.storage import StorageError, locate
 
-FUZZ = int(os.environ.get("SPACY_CRF_NER_FUZZ", "300"))
-PACKERS: Dict[str, Callable[[bytes], bytes]] = {
+FUZZ = 3 * settings.default.max_examples
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
     "gz": gzip.compress,
     "zst": lambda content: pa.compress(content, "zstd", asbytes=True),
@@ -38,8 +39,6 @@ LINES = ["Ada met Tim.", "", "  🎉 Hà Nội\u2028\x85\x0b here ", "\0", 'a "b
 
 # A folder serves all examples: each writes the file anew.
 drawn = settings(
-    deadline=None,
-    max_examples=100,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
@@ -60,14 +59,14 @@ def read(source: Source, **settings: Any) -> Iterator[Item]:
     return readers.read(source, Settings(**settings))
 
 
-def rows(source: Source, **settings: Any) -> List[Any]:
+def rows(source: Source, **settings: Any) -> list[Any]:
     """The rows of a file in which all is well, without the ids that reading adds."""
     items = checked(source, **settings)
     assert not [item for item in items if item.reason]
     return [item.row for item in items]
 
 
-def checked(source: Source, **settings: Any) -> List[Item]:
+def checked(source: Source, **settings: Any) -> list[Item]:
     """All items of a file, of which these things are always true."""
     items = list(read(source, **settings))
     positions = [item.position for item in items]
@@ -83,7 +82,7 @@ def checked(source: Source, **settings: Any) -> List[Item]:
     return items
 
 
-def numbered(source: Source) -> Dict[Optional[int], Tuple[Any, str]]:
+def numbered(source: Source) -> dict[int | None, tuple[Any, str]]:
     return {item.line: (item.row, item.reason) for item in checked(source)}
 
 
@@ -101,7 +100,7 @@ characters = st.characters(exclude_characters="\n\r", exclude_categories=["Cs"])
     closed=st.booleans(),
 )
 def test_a_line_of_text_is_a_document(
-    tmp_path: Path, packed: str, texts: List[str], end: str, mark: bool, closed: bool
+    tmp_path: Path, packed: str, texts: list[str], end: str, mark: bool, closed: bool
 ) -> None:
     content = end.join(texts) + (end if closed or not texts[-1] else "")
     path = tmp_path / f"a.txt.{packed}".rstrip(".")
@@ -171,7 +170,7 @@ records = st.fixed_dictionaries(
 @drawn
 @given(st.lists(records), st.booleans(), st.sampled_from(["\n", "\r\n", "\n\n", " \t\n"]))
 def test_an_object_a_line_is_read_as_json_reads_it(
-    tmp_path: Path, packed: str, objects: List[Any], ascii_only: bool, end: str
+    tmp_path: Path, packed: str, objects: list[Any], ascii_only: bool, end: str
 ) -> None:
     written = [json.dumps(each, ensure_ascii=ascii_only) for each in objects]
     path = tmp_path / f"a.jsonl.{packed}".rstrip(".")
@@ -288,8 +287,8 @@ def test_a_table_is_read_as_it_was_written(
     kind: str,
     delimiter: str,
     packed: str,
-    cells: List[Tuple[str, str, str]],
-    quoting: Tuple[int, str],
+    cells: list[tuple[str, str, str]],
+    quoting: tuple[int, str],
     mark: bool,
 ) -> None:
     quote, end = quoting
@@ -387,7 +386,7 @@ TEXT_TYPES = {
 }
 
 
-def column(texts: List[Optional[str]], kind: pa.DataType) -> pa.Array:
+def column(texts: list[str | None], kind: pa.DataType) -> pa.Array:
     if pa.types.is_dictionary(kind):
         return pa.array(texts, kind.value_type).dictionary_encode()
     return pa.array(texts, kind)
@@ -404,7 +403,7 @@ NO_STRING_VIEW = pytest.mark.skipif(
 @drawn
 @given(st.lists(st.text()), st.integers(1, 5))
 def test_a_table_of_parquet_is_read_as_arrow_reads_it(
-    tmp_path: Path, kind: str, texts: List[str], group: int
+    tmp_path: Path, kind: str, texts: list[str], group: int
 ) -> None:
     numbers = np.arange(len(texts))
     table = pa.table(
@@ -636,7 +635,7 @@ class FailingSystem:
 )
 @pytest.mark.parametrize("share", [0.0, 0.5])
 def test_an_error_of_the_storage_is_not_one_of_the_file(
-    tmp_path: Path, kind: str, error: Optional[Exception], share: float
+    tmp_path: Path, kind: str, error: Exception | None, share: float
 ) -> None:
     """It would be counted once, for all documents after it, and never be tried again."""
     path = tmp_path / f"a.{kind}"
@@ -749,7 +748,7 @@ def mutate(content: bytes, chance: random.Random) -> bytes:
     return bytes(damaged)
 
 
-def samples(tmp_path: Path) -> Dict[str, bytes]:
+def samples(tmp_path: Path) -> dict[str, bytes]:
     """A small file of each kind."""
     texts = [f"{text} {i}" for i, text in enumerate(LINES * 3)]
     frame = pd.DataFrame({"text": texts, "n": range(len(texts))})

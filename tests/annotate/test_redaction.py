@@ -4,7 +4,7 @@ import json
 import math
 import random
 from pathlib import Path
-from typing import Any, List
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -109,7 +109,7 @@ def test_the_command_writes_nothing_that_is_removed(model: Path, tmp_path: Path)
     out = tmp_path / "out.jsonl"
     result = run(model / "careful", tmp_path / "texts.jsonl", out, "--labels", " PER ")
     assert result.exit_code == 0, result.output
-    records: List[Any] = list(srsly.read_jsonl(out))
+    records: list[Any] = list(srsly.read_jsonl(out))
     assert records[7]["id"] == f"{tmp_path / 'texts.jsonl'}:8"
     others = [(record["id"], row["id"]) for record, row in zip(records, rows) if row["id"]]
     assert len(others) == 299 and all(ours == theirs for ours, theirs in others)
@@ -206,7 +206,7 @@ def test_a_text_may_have_the_largest_length(tmp_path: Path) -> None:
 
 
 def test_an_id_may_be_any_whole_number(model: Path, tmp_path: Path) -> None:
-    (tmp_path / "texts.jsonl").write_text('{"id": %d, "text": "it"}\n' % 10**30)
+    (tmp_path / "texts.jsonl").write_text(f'{{"id": {10**30}, "text": "it"}}\n')
     result = run(model / "together", tmp_path / "texts.jsonl", tmp_path / "x.jsonl")
     assert result.exit_code == 0, result.output
     assert json.loads((tmp_path / "x.jsonl").read_text())["id"] == 10**30

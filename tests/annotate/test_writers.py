@@ -2,7 +2,7 @@
 
 import json
 import math
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from decimal import Decimal
 
 import pyarrow as pa
@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spacy.tokens import Doc, DocBin
 
-from helpers import properties
 from spacy_crf_ner.annotate.schema import AS_JSON, infer_schema, to_table
 from spacy_crf_ner.annotate.writers import WRITERS
 
@@ -47,7 +46,6 @@ def path(tmp_path):
     return tmp_path / "shard"
 
 
-@properties
 @given(records=RECORDS)
 def test_json_comes_back_as_it_was(records, tmp_path_factory) -> None:
     path = tmp_path_factory.mktemp("shard") / "shard"
@@ -66,7 +64,7 @@ def _without_infinity(value):
 
 
 def test_what_json_has_no_words_for(path) -> None:
-    date = datetime(2020, 1, 2, tzinfo=timezone.utc)
+    date = datetime(2020, 1, 2, tzinfo=UTC)
     values = {"date": date, "bytes": b"\x00\xff", "decimal": Decimal("1.50"), "nan": [math.nan]}
     values["map"] = [("a", math.inf)]  # of a table
     write(path, "jsonl", [row(**values, half="\ud800")])
@@ -98,7 +96,7 @@ def test_parquet_keeps_the_types_of_the_input(path) -> None:
     columns = {
         "text": ["Hanoi", "x"],
         "small": [1, None],
-        "when": [datetime(2020, 1, 1, tzinfo=timezone.utc), None],
+        "when": [datetime(2020, 1, 1, tzinfo=UTC), None],
         "word": ["a", "b"],
         "list": [[1.5], None],
         "struct": [{"a": 1}, None],
@@ -126,7 +124,6 @@ def test_all_shards_have_the_same_entities_whatever_is_in_them(path) -> None:
     assert all(each.equals(types[0]) for each in types)
 
 
-@properties
 @given(records=RECORDS)
 def test_columns_of_json_come_back(records) -> None:
     """Whatever they hold: as they are, or as JSON where they have no one type."""

@@ -4,7 +4,7 @@ import random
 import re
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -17,7 +17,7 @@ from benchmark_speed import PEERS, _Comparison, best_rate
 from peers.system import System, bio, from_bio
 
 
-def record(words: int) -> Dict[str, Any]:
+def record(words: int) -> dict[str, Any]:
     """A record of one-letter tokens, with a space after each."""
     text = "a " * words
     return {"text": text, "tokens": [(2 * i, 2 * i + 1) for i in range(words)], "ents": []}
@@ -33,7 +33,7 @@ def test_tags_are_read_as_seqeval_does(seed: int) -> None:
     assert from_bio(own, bio({**own, "ents": found})) == found
 
 
-def rows() -> List[Dict[str, Any]]:
+def rows() -> list[dict[str, Any]]:
     rng = random.Random(0)
     return [
         {"system": system.name, "corpus": corpus, "seed": seed, "part": part, "steps": steps}
@@ -82,7 +82,7 @@ def test_a_run_on_a_gpu_is_another_run(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_gpu_is_used_before_anything_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: List[Any] = []
+    asked: list[Any] = []
 
     class Process:
         def __init__(self, *_: Any) -> None: ...

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any
 
 import pytest
 import spacy
@@ -27,7 +27,7 @@ WORDS = ["the", "bank", "of", "Oslo", "cannot", "pay", "Lee", "rain", "fell"]
 SPANS = [(0, 4, "org"), (3, 4, "place"), (1, 2, "org"), (7, 8, "event"), (6, 8, "event")]
 
 
-def document() -> Dict[str, Any]:
+def document() -> dict[str, Any]:
     starts = [sum(len(word) + 1 for word in WORDS[:i]) for i in range(len(WORDS))]
     ends = [start + len(word) for start, word in zip(starts, WORDS)]
     return {
@@ -106,7 +106,7 @@ def test_covering_length() -> None:
 
 
 def test_the_threshold_is_chosen_on_dev(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    asked: List[Any] = []
+    asked: list[Any] = []
 
     def row(self: Any, system: Any, corpus: Any, rate: Any, seed: Any, part: Any, at: Any) -> Any:
         asked.append((part, at))
@@ -124,7 +124,7 @@ def test_the_threshold_is_chosen_on_dev(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_each_transformer_has_a_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    asked: List[Any] = []
+    asked: list[Any] = []
 
     class Process:
         pid = os.getpid()

@@ -7,8 +7,9 @@ import sys
 import tracemalloc
 import weakref
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Sequence, Set, Tuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,8 +27,8 @@ from spacy_crf_ner.input_error import InputError
 
 ROOT = Path(__file__).parents[2]
 VOCAB = spacy.blank("en").vocab
-Entity = Tuple[int, int, str]  # first token, last token + 1, label
-Corpus = Tuple[List[Doc], List[Doc]]
+Entity = tuple[int, int, str]  # first token, last token + 1, label
+Corpus = tuple[list[Doc], list[Doc]]
 runner = CliRunner()
 
 
@@ -54,7 +55,7 @@ def clean() -> Corpus:
     return [*train, make("Nothing is here")], dev
 
 
-def kinds(report: Report) -> List[str]:
+def kinds(report: Report) -> list[str]:
     return [finding.kind for finding in report.findings]
 
 
@@ -82,13 +83,13 @@ def added_to_dev(*docs: Doc) -> Callable[[], Corpus]:
     return lambda: (clean()[0], clean()[1] + list(docs))
 
 
-def often(text: str, n: int, *ents: Entity) -> List[Doc]:
+def often(text: str, n: int, *ents: Entity) -> list[Doc]:
     """A text n times, each with another word behind it."""
     return [make(f"{text} {'so ' * i}it is", *ents) for i in range(n)]
 
 
 # What is found; its severity; the counts by part; the corpus; settings; a place, and its note.
-CASES: Dict[str, Tuple[str, Dict[str, int], Callable[[], Corpus], Dict[str, Any], Any]] = {
+CASES: dict[str, tuple[str, dict[str, int], Callable[[], Corpus], dict[str, Any], Any]] = {
     "whitespace-edge": (
         "error",
         {"train": 2, "dev": 1},
@@ -393,7 +394,7 @@ def test_entities_in_spans_have_the_same_findings(kind: str) -> None:
     ],
 )
 def test_punctuation_at_an_edge_is_told_from_that_of_a_name(
-    text: str, ents: List[Entity], found: int
+    text: str, ents: list[Entity], found: int
 ) -> None:
     train, dev = clean()
     report = check([*train, make(text, *ents)], dev)
@@ -405,7 +406,7 @@ def test_punctuation_at_an_edge_is_told_from_that_of_a_name(
 # Docs that are there twice
 
 
-def pool(rng: random.Random, n: int) -> List[Doc]:
+def pool(rng: random.Random, n: int) -> list[Doc]:
     """Docs of few texts, with many ways to be annotated, and to be spaced."""
     docs = []
     for _ in range(n):
@@ -422,7 +423,7 @@ def plain(doc: Doc) -> str:
     return " ".join(doc.text.split())
 
 
-def annotation(doc: Doc) -> List[Tuple[int, str]]:
+def annotation(doc: Doc) -> list[tuple[int, str]]:
     """The entities by the number of words in front of them."""
     solid = [token.i for token in doc if not token.is_space]
     return [(solid.index(ent.start), ent.label_) for ent in doc.ents]
@@ -573,7 +574,7 @@ def test_nothing_at_all_is_told() -> None:
         ({"max_examples": -1}, "max_examples: expected 0 or more, got -1"),
     ],
 )
-def test_a_wrong_setting_is_refused(settings: Dict[str, Any], says: str) -> None:
+def test_a_wrong_setting_is_refused(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError) as error:
         check([], **settings)
     assert says in str(error.value)
@@ -585,7 +586,7 @@ def test_a_wrong_setting_is_refused(settings: Dict[str, Any], says: str) -> None
 def test_neither_docs_nor_texts_are_kept() -> None:
     """The words are few and long, so that texts are large and the vocab does not grow."""
     words = [letter * 10_000 for letter in "abcdefghij"]
-    alive: "weakref.WeakSet[Any]" = weakref.WeakSet()
+    alive: weakref.WeakSet[Any] = weakref.WeakSet()
     sizes = []
 
     def docs(seed: int) -> Iterator[Doc]:
@@ -763,7 +764,7 @@ def test_settings_are_those_of_the_config(tiny_transformer: str, tmp_path: Path)
     ],
 )
 def test_steps_that_are_not_known_are_none(
-    tiny_transformer: str, tmp_path: Path, training: Dict[str, Any]
+    tiny_transformer: str, tmp_path: Path, training: dict[str, Any]
 ) -> None:
     path = config_file(tmp_path, tiny_transformer)
     config = spacy.util.load_config(path)
@@ -836,7 +837,7 @@ def test_sentences_are_windows_where_they_are_known(tiny_transformer: str, tmp_p
 # Files
 
 
-def save(folder: Path, train: List[Doc], dev: List[Doc]) -> Tuple[str, str]:
+def save(folder: Path, train: list[Doc], dev: list[Doc]) -> tuple[str, str]:
     for name, docs in (("train", train), ("dev", dev)):
         DocBin(docs=docs).to_disk(folder / f"{name}.spacy")
     return str(folder / "train.spacy"), str(folder / "dev.spacy")
@@ -870,13 +871,13 @@ def test_incorrect_spans_are_read_from_a_file(tmp_path: Path) -> None:
 # The command
 
 
-def run(*arguments: Any) -> Tuple[int, str]:
+def run(*arguments: Any) -> tuple[int, str]:
     result = runner.invoke(app, ["check", *map(str, arguments)])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, result.output
 
 
-def cells(output: str) -> List[List[str]]:
+def cells(output: str) -> list[list[str]]:
     return [
         [cell.strip() for cell in line.strip("│").split("│")]
         for line in output.splitlines()
@@ -920,11 +921,8 @@ def test_an_error_is_exit_code_1(tmp_path: Path) -> None:
 def test_json_is_the_report_and_nothing_else(tmp_path: Path) -> None:
     train, dev = clean()
     train.append(make("Ems \n it", (0, 2, "LOC")))
-    command = [sys.executable, "-m", "spacy_crf_ner", "check", *save(tmp_path, train, dev)]
-    result = subprocess.run(
-        [*command, "--json"], cwd=ROOT, capture_output=True, text=True, encoding="utf-8"
-    )
-    assert (result.returncode, result.stderr) == (1, "")
+    result = runner.invoke(app, ["check", *save(tmp_path, train, dev), "--json"])
+    assert (result.exit_code, result.stderr) == (1, "")
     found = json.loads(result.stdout)
     assert found == json.loads(json.dumps(check(train, dev).to_dict()))
     (finding,) = found["findings"]
@@ -948,7 +946,7 @@ def test_the_command_reads_the_config(tiny_transformer: str, tmp_path: Path) -> 
     assert run(*paths)[0] == 0
 
 
-def mistakes(tmp_path: Path) -> Iterator[Tuple[List[Any], str]]:
+def mistakes(tmp_path: Path) -> Iterator[tuple[list[Any], str]]:
     train, _ = save(tmp_path, *clean())
     (tmp_path / "text.spacy").write_text("Ems is here")
     (tmp_path / "half.spacy").write_bytes(Path(train).read_bytes()[:200])
@@ -1004,7 +1002,7 @@ def test_the_corpora_that_are_not_part_of_the_project(data_folder: Path) -> None
     train, dev = ([*read_conll(file, nlp)] for file in files if file is not None)
     report = check(train, dev)
     assert not report.of("error")
-    texts: List[Set[str]] = [{plain(doc) for doc in docs} for docs in (train, dev)]
+    texts: list[set[str]] = [{plain(doc) for doc in docs} for docs in (train, dev)]
     leaked = sum(plain(doc) in texts[0] for doc in dev)
     assert sum(f.counts["dev"] for f in report.findings if f.kind == "leak") == leaked
     repeated = the(report, "duplicate").counts

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from time import sleep
-from typing import Any, Dict
+from typing import Any
 
 import pytest
 import spacy
@@ -22,9 +22,9 @@ runner = CliRunner()
 
 
 @pytest.fixture
-def called(monkeypatch: pytest.MonkeyPatch) -> Dict[str, Any]:
+def called(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The arguments of the function, which returns `called["summary"]`."""
-    found: Dict[str, Any] = {"summary": {"errors": 0}}
+    found: dict[str, Any] = {"summary": {"errors": 0}}
 
     def distill(*args: Any, **settings: Any) -> Any:
         found.update(args=args, **settings)
@@ -34,7 +34,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> Dict[str, Any]:
     return found
 
 
-def test_several_texts_and_teachers(called: Dict[str, Any]) -> None:
+def test_several_texts_and_teachers(called: dict[str, Any]) -> None:
     words = "distill a.txt b/ out --teacher one --teacher two --config char.cfg --weight 0.8"
     words += " --text-column body --gpu-id 0,1 --dev dev.spacy"
     result = runner.invoke(app, words.split())
@@ -46,14 +46,14 @@ def test_several_texts_and_teachers(called: Dict[str, Any]) -> None:
     assert (called["gpu_ids"], called["dev"], called["gold"]) == ([0, 1], Path("dev.spacy"), None)
 
 
-def test_gold_alone(called: Dict[str, Any]) -> None:
+def test_gold_alone(called: dict[str, Any]) -> None:
     result = runner.invoke(app, ["distill", "out", "--teacher", "one", "--gold", "train.spacy"])
     assert result.exit_code == 0, result.output
     assert called["args"][1:3] == ([], "out")
     assert called["gold"] == Path("train.spacy")
 
 
-def test_documents_with_errors_give_exit_code_2(called: Dict[str, Any]) -> None:
+def test_documents_with_errors_give_exit_code_2(called: dict[str, Any]) -> None:
     called["summary"] = {"errors": 3}
     result = runner.invoke(app, ["distill", "in.txt", "out", "--teacher", "one"])
     assert (result.exit_code, json.loads(result.output)) == (2, {"errors": 3})
@@ -68,7 +68,7 @@ def test_documents_with_errors_give_exit_code_2(called: Dict[str, Any]) -> None:
         ("in.txt out --teacher one --precision fp8", "expected one of auto|fp32"),
     ],
 )
-def test_mistakes(words: str, message: str, called: Dict[str, Any]) -> None:
+def test_mistakes(words: str, message: str, called: dict[str, Any]) -> None:
     result = runner.invoke(app, ["distill", *words.split()])
     assert result.exit_code in (1, 2)
     assert message in result.output

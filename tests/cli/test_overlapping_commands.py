@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, Tuple
+from typing import Any
 
 import pytest
 import spacy
@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def run(*arguments: Any) -> Tuple[int, str]:
+def run(*arguments: Any) -> tuple[int, str]:
     result = CliRunner().invoke(app, [*map(str, arguments)])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, result.output

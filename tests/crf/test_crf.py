@@ -1,7 +1,6 @@
 """CRF arithmetic: what the recursions find is what enumerating all paths finds."""
 
 import math
-from typing import List, Tuple
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from helpers import SMALL_SCORES, TIES, Case, best_path, cases, properties, tolerance
+from helpers import SMALL_SCORES, TIES, Case, best_path, cases, tolerance
 from spacy_crf_ner import crf
 from spacy_crf_ner.crf import (
     FORBIDDEN,
@@ -32,11 +31,11 @@ from spacy_crf_ner.tags import TagScheme
 # The functions of prediction return arrays; the oracles here are of tensors.
 
 
-def viterbi(chain: Chain) -> Tuple[Tensor, ...]:
+def viterbi(chain: Chain) -> tuple[Tensor, ...]:
     return tuple(map(torch.from_numpy, crf.viterbi(chain)))
 
 
-def nbest(chain: Chain, n: int) -> Tuple[Tensor, ...]:
+def nbest(chain: Chain, n: int) -> tuple[Tensor, ...]:
     return tuple(map(torch.from_numpy, crf.nbest(chain, n)))
 
 
@@ -51,7 +50,6 @@ def log_segment_marginals(chain: Chain, docs: Tensor, starts: Tensor, tags: Tens
 # Against the enumeration of all paths
 
 
-@properties
 @given(cases())
 def test_log_partition_sums_over_the_legal_paths(case: Case) -> None:
     logZ = log_partition(case.chain)
@@ -65,7 +63,6 @@ def test_log_partition_sums_over_the_legal_paths(case: Case) -> None:
             assert logZ[b] <= FORBIDDEN / 2
 
 
-@properties
 @given(cases(), st.data())
 def test_path_score_sums_the_potentials_of_its_path(case: Case, data: st.DataObject) -> None:
     B, T, C = case.free.emissions.shape
@@ -89,7 +86,6 @@ def test_path_score_sums_the_potentials_of_its_path(case: Case, data: st.DataObj
         assert score[b] <= logZ[b] + tolerance(case.free) + 1e-6 * logZ[b].abs()
 
 
-@properties
 @given(cases(), st.integers(0, 2**32))
 def test_log_likelihood_is_that_of_the_enumeration(case: Case, seed: int) -> None:
     B, T, C = case.free.emissions.shape
@@ -106,7 +102,6 @@ def test_log_likelihood_is_that_of_the_enumeration(case: Case, seed: int) -> Non
             assert log_p[b] <= FORBIDDEN / 2
 
 
-@properties
 @given(cases())
 def test_viterbi_finds_a_best_legal_path(case: Case) -> None:
     tags, score = viterbi(case.chain)
@@ -121,7 +116,6 @@ def test_viterbi_finds_a_best_legal_path(case: Case) -> None:
             assert found == pytest.approx(best, abs=tolerance(case.free))
 
 
-@properties
 @given(cases(TIES))
 def test_viterbi_breaks_ties_towards_the_lower_tag(case: Case) -> None:
     """The last tag is the lowest that ends a best path, and each one before it likewise."""
@@ -135,7 +129,6 @@ def test_viterbi_breaks_ties_towards_the_lower_tag(case: Case) -> None:
             assert score[b] == scores.max()
 
 
-@properties
 @given(cases(SMALL_SCORES))
 def test_gradients_are_those_of_the_enumeration(case: Case) -> None:
     potentials = [scores.clone().requires_grad_() for scores in case.free[:4]]
@@ -153,7 +146,6 @@ def test_gradients_are_those_of_the_enumeration(case: Case) -> None:
     assert_close(d_logZ[0][legal].sum(2), real.float(), atol=1e-4, rtol=0)
 
 
-@properties
 @given(cases(), st.data())
 def test_nothing_is_ever_nan(case: Case, data: st.DataObject) -> None:
     potentials = [scores.clone().requires_grad_() for scores in case.free[:4]]
@@ -169,7 +161,7 @@ def test_nothing_is_ever_nan(case: Case, data: st.DataObject) -> None:
 # Against torchcrf
 
 
-def random_batch(seed: int) -> Tuple[torchcrf.CRF, Tensor, Tensor, Tensor]:
+def random_batch(seed: int) -> tuple[torchcrf.CRF, Tensor, Tensor, Tensor]:
     """Return a CRF, emissions (B, T, C), tags (B, T) and the mask (B, T); no doc is empty."""
     torch.manual_seed(seed)
     B, T, C = 1 + seed % 5, 1 + seed % 7, 2 + seed % 4
@@ -210,7 +202,7 @@ def test_viterbi_agrees_with_torchcrf(seed: int) -> None:
     assert [row[real].tolist() for row, real in zip(tags, mask)] == expected
 
 
-def large_batch() -> Tuple[torchcrf.CRF, Chain, Tensor]:
+def large_batch() -> tuple[torchcrf.CRF, Chain, Tensor]:
     """Return a CRF, a chain and tags: 160 docs of all lengths up to 60, of 17 tags."""
     torch.manual_seed(0)
     B, T, C = 160, 60, 17
@@ -242,7 +234,6 @@ def test_a_large_batch_agrees_with_torchcrf() -> None:
 # Properties
 
 
-@properties
 @given(cases(), st.integers(0, 2**32))
 def test_no_path_of_a_thousand_is_better_than_the_best(case: Case, seed: int) -> None:
     B, T, C = case.free.emissions.shape
@@ -270,7 +261,6 @@ def test_zero_potentials_count_the_paths(T: int, C: int) -> None:
     assert log_partition(zero).item() == pytest.approx(T * math.log(C), rel=1e-5)
 
 
-@properties
 @given(cases(SMALL_SCORES, forbid=False), st.floats(-100, 100), st.data())
 def test_a_constant_on_a_token_moves_all_its_paths(
     case: Case, constant: float, data: st.DataObject
@@ -287,7 +277,7 @@ def test_a_constant_on_a_token_moves_all_its_paths(
     assert_close(log_partition(shifted), log_partition(case.free) + moved, atol=1e-3, rtol=0)
 
 
-def results_of(chain: Chain) -> List[List[float]]:
+def results_of(chain: Chain) -> list[list[float]]:
     """Everything of each doc: logZ, best score, its path's score, its path."""
     tags, best = viterbi(chain)
     rows = zip(log_partition(chain), best, path_score(chain, tags), tags, chain.mask)
@@ -297,7 +287,6 @@ def results_of(chain: Chain) -> List[List[float]]:
     ]
 
 
-@properties
 @given(cases(TIES))
 def test_a_doc_alone_is_as_it_is_in_a_batch(case: Case) -> None:
     chain = case.chain
@@ -311,7 +300,6 @@ def test_a_doc_alone_is_as_it_is_in_a_batch(case: Case) -> None:
         assert alone == pytest.approx(together, rel=1e-6, abs=1e-5)
 
 
-@properties
 @given(cases(TIES), st.integers(1, 4), st.floats(-1e4, 1e4, width=32))
 def test_padding_changes_nothing(case: Case, more: int, filling: float) -> None:
     padding = (0, 0, 0, more)
@@ -346,7 +334,6 @@ def test_a_long_doc_keeps_its_digits(T: int) -> None:
 # Posteriors
 
 
-@properties
 @given(cases())
 def test_marginals_are_those_of_the_enumeration(case: Case) -> None:
     posterior = marginals(case.chain)
@@ -363,7 +350,6 @@ def test_marginals_are_those_of_the_enumeration(case: Case) -> None:
         assert_close(posterior[b, :length].double(), expected, atol=1e-5, rtol=1e-4)
 
 
-@properties
 @given(cases(), st.data())
 def test_stretches_have_the_probability_of_their_paths(case: Case, data: st.DataObject) -> None:
     real = [b for b, T in enumerate(case.lengths) if T and len(case.legal_paths(b)[1])]
@@ -389,7 +375,6 @@ def test_stretches_have_the_probability_of_their_paths(case: Case, data: st.Data
         assert found.item() == pytest.approx(expected, abs=1e-5, rel=1e-4)
 
 
-@properties
 @given(cases(TIES), st.integers(1, 5))
 def test_nbest_finds_the_best_distinct_legal_paths(case: Case, n: int) -> None:
     tags, scores = nbest(case.chain, n)
@@ -434,9 +419,8 @@ def test_nbest_of_none_is_an_error() -> None:
 # Packing
 
 
-@properties
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=5).filter(any), st.integers(0, 2))
-def test_packed_tokens_are_those_of_torch(lengths: List[int], padding: int) -> None:
+def test_packed_tokens_are_those_of_torch(lengths: list[int], padding: int) -> None:
     T = max(lengths) + padding
     mask = torch.arange(T)[None, :] < torch.tensor(lengths)[:, None]
     emissions = torch.rand(len(lengths), T, 2)
@@ -511,7 +495,7 @@ def test_sums_of_far_scores_are_taken_in_logs() -> None:
     assert isinstance(forward_backward(biluo_batch(1e4)), LogForwardBackward)
 
 
-def two_lanes(differences: List[float]) -> Chain:
+def two_lanes(differences: list[float]) -> Chain:
     """Two tags that never change into each other; the second is better by these, token by token."""
     gap = torch.tensor(differences, dtype=torch.float64)
     emissions = torch.stack([torch.zeros_like(gap), gap], dim=1)[None]
@@ -532,7 +516,7 @@ def two_lanes(differences: List[float]) -> Chain:
         [190.0] * 9,
     ],
 )
-def test_no_path_is_lost_to_underflow(differences: List[float]) -> None:
+def test_no_path_is_lost_to_underflow(differences: list[float]) -> None:
     chain = two_lanes(differences)
     # All paths are two: always the first tag, 0, or always the second.
     second = sum(differences)
@@ -607,7 +591,7 @@ def test_a_student_can_follow_viterbi() -> None:
 
 @pytest.mark.parametrize("scale", [1.0, 300.0])  # in float64, and in logs
 @pytest.mark.parametrize("lengths", [(3, 0, 7, 3, 1), (1, 1), (0, 0)])
-def test_docs_may_have_transitions_of_their_own(scale: float, lengths: Tuple[int, ...]) -> None:
+def test_docs_may_have_transitions_of_their_own(scale: float, lengths: tuple[int, ...]) -> None:
     """Each doc of a batch is as it is alone, with its own transitions."""
     C, T, B = 4, max(lengths), len(lengths)
     torch.manual_seed(int(scale))
@@ -616,7 +600,7 @@ def test_docs_may_have_transitions_of_their_own(scale: float, lengths: Tuple[int
     weights, tags = torch.rand(B), torch.randint(0, C, (B, T))
     docs = torch.tensor([b for b in range(B) if lengths[b]], dtype=torch.int64)
 
-    def chains() -> Tuple[List[Tensor], Chain, List[Chain]]:
+    def chains() -> tuple[list[Tensor], Chain, list[Chain]]:
         leaves = [x.clone().requires_grad_() for x in scores]
         E, A, start, end = leaves
         alone = [
@@ -625,7 +609,7 @@ def test_docs_may_have_transitions_of_their_own(scale: float, lengths: Tuple[int
         ]
         return leaves, Chain(E, A, start, end, mask), alone
 
-    def results(chain: Chain, rows: Tensor) -> List[Tensor]:
+    def results(chain: Chain, rows: Tensor) -> list[Tensor]:
         T = chain.mask.shape[1]
         alpha, beta = log_messages(chain)
         posterior = ((alpha + beta) * chain.mask.unsqueeze(2)).log_softmax(2)

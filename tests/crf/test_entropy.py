@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from helpers import SCORES, SMALL_SCORES, Case, cases, properties
+from helpers import SCORES, SMALL_SCORES, Case, cases
 from spacy_crf_ner import crf
 from spacy_crf_ner.crf import Chain
 
@@ -15,7 +15,6 @@ def enumerated(case: Case, b: int) -> float:
     return float(-(p * p.clamp(min=1e-300).log()).sum())
 
 
-@properties
 @given(cases(SMALL_SCORES))
 def test_entropy_is_that_of_the_enumeration(case: Case) -> None:
     found = crf.entropy(case.chain)
@@ -24,7 +23,6 @@ def test_entropy_is_that_of_the_enumeration(case: Case) -> None:
             assert found[b] == pytest.approx(enumerated(case, b), abs=1e-5), T
 
 
-@properties
 @given(cases(SCORES, forbid=False))
 def test_entropy_of_far_scores_is_that_of_the_enumeration(case: Case) -> None:
     exact = Chain(*(each.double() for each in case.chain[:4]), case.chain.mask)

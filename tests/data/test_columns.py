@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from spacy.language import Language
 from spacy.tokens import Doc
@@ -32,8 +32,6 @@ LAYOUTS: dict[str, tuple[dict[str, int], str, int]] = {
     "columns.conllu": ({"token_column": 2, "tag_column": 4}, "IOB2", 6),
 }
 GMB_HEADER = "Sentence #,Word,POS,Tag\n"
-
-columns = settings(deadline=None, max_examples=100)
 
 
 def spans(doc: Doc) -> list[tuple[int, int, str]]:
@@ -162,7 +160,6 @@ def test_the_scheme_is_told_by_all_tags(
     assert log.tag_schemes == {str(path): scheme}
 
 
-@columns
 @given(
     st.lists(
         st.tuples(st.integers(1, 4), st.sampled_from(["", "PER", "A-B"])), min_size=1, max_size=5

@@ -2,9 +2,10 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Iterable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from spacy.language import Language
 from spacy.tokens import Doc, DocBin, Span
 from typer.testing import CliRunner
 
-from helpers import annotations, properties
+from helpers import annotations
 from spacy_crf_ner import data
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.data import ConversionLog
@@ -89,7 +90,6 @@ def expected(T: int, said: list[tuple[Ents, set[int]]], needed: int) -> tuple[En
 
 
 @given(drawn=sources())
-@properties
 def test_a_token_has_the_annotation_that_enough_sources_give_it(
     nlp: Language, scratch: Path, drawn: tuple[int, list[tuple[Ents, set[int]]], int]
 ) -> None:
@@ -193,7 +193,6 @@ def test_tokens_and_spaces_may_differ(tmp_path: Path, nlp: Language) -> None:
     cuts=st.lists(st.sets(st.integers(1, 11)), min_size=2, max_size=2),
     drawn=st.data(),
 )
-@properties
 def test_entities_are_the_same_characters_in_all_tokenizations(
     nlp: Language, scratch: Path, text: str, cuts: list[set[int]], drawn: st.DataObject
 ) -> None:

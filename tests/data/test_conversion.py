@@ -2,16 +2,17 @@
 
 import gc
 import json
-import os
 import random
 import re
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 import pytest
 import spacy
 import srsly
+from hypothesis import settings
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin
 from spacy.training import Corpus
@@ -25,7 +26,7 @@ from spacy_crf_ner.docbin import SUFFIX, find_docbins
 from spacy_crf_ner.input_error import CorpusError, InputError
 
 HERE = Path(__file__).parents[1]
-FUZZ = int(os.environ.get("SPACY_CRF_NER_FUZZ", "300"))
+FUZZ = 3 * settings.default.max_examples
 SHARES = (0.8, 0.1, 0.1)
 runner = CliRunner()
 

@@ -4,12 +4,12 @@ import os
 import random
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Callable
 
 import pytest
 import spacy
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin
@@ -42,9 +42,6 @@ GOLDEN_FILES = {
     "gmb.csv": "gmb",
 }
 GMB_HEADER = "Sentence #,Word,POS,Tag\n"
-
-settings.register_profile("corpora", deadline=None, max_examples=100)
-corpora = settings.get_profile("corpora")
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +173,6 @@ def test_line_ends_and_byte_order_marks_do_not_matter(
     assert read(path, GOLDEN_FILES[name], nlp) == GOLDEN
 
 
-@corpora
 @given(st.lists(sentence(words()), min_size=1, max_size=3), st.sampled_from(list(SCHEMES)))
 @example([(["a", "b", "c"], [(0, 1, "PER"), (1, 2, "PER"), (2, 3, "LOC")])], "iob1")
 def test_tab_separated_columns_come_back(
@@ -186,7 +182,6 @@ def test_tab_separated_columns_come_back(
     assert read(scratch, "conll", nlp) == sentences
 
 
-@corpora
 @given(st.lists(sentence(words(" ")), min_size=1, max_size=3), st.sampled_from(list(SCHEMES)))
 def test_space_separated_columns_come_back(
     scratch: Path, nlp: Language, sentences: list[Sentence], scheme: str
@@ -195,7 +190,6 @@ def test_space_separated_columns_come_back(
     assert read(scratch, "conll", nlp) == sentences
 
 
-@corpora
 @given(st.lists(sentence(words(" \xa0\u2028\u2029\u3000")), min_size=1, max_size=3))
 @example([([r"\[", "]", "\\"], [(0, 1, "PER"), (2, 3, "PER")])])
 def test_inline_comes_back(
@@ -205,7 +199,6 @@ def test_inline_comes_back(
     assert read(scratch, "inline", whitespace_nlp) == sentences
 
 
-@corpora
 @given(st.lists(st.sampled_from(["O", "B-X", "I-X", "B-Y", "I-Y"]), min_size=1, max_size=8))
 def test_any_iob_tags_are_read_as_spacy_reads_them(
     scratch: Path, nlp: Language, tags: list[str]
@@ -219,7 +212,6 @@ def test_any_iob_tags_are_read_as_spacy_reads_them(
     ]
 
 
-@corpora
 @given(
     st.lists(
         st.sampled_from(["O", "B-X", "I-X", "L-X", "U-X", "B-Y", "I-Y", "L-Y"]),
@@ -513,7 +505,6 @@ def test_a_group_is_not_negative(documents: list[Doc]) -> None:
 # Splitting
 
 
-@corpora
 @given(
     st.integers(0, 60),
     st.lists(st.integers(0, 10), min_size=1, max_size=4).filter(any),

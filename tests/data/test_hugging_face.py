@@ -2,8 +2,9 @@
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 import datasets
 import pyarrow as pa
@@ -17,7 +18,7 @@ from spacy.language import Language
 from spacy.tokens import Doc, DocBin, Span
 from typer.testing import CliRunner
 
-from helpers import annotations, properties, write
+from helpers import annotations, write
 from spacy_crf_ner import data
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.data import ConversionLog, hugging_face
@@ -107,7 +108,6 @@ def test_all_forms_on_disk_say_the_same(form: str, tmp_path: Path, nlp: Language
     drawn=st.lists(annotations(LABELS), min_size=1, max_size=4),
     scheme=st.sampled_from(["biluo", "bio"]),
 )
-@properties
 def test_entities_are_those_of_the_tags(
     scratch: Path, nlp: Language, drawn: list[tuple[int, list[tuple[int, int, str]]]], scheme: str
 ) -> None:

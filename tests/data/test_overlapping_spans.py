@@ -3,8 +3,9 @@
 import json
 import random
 import string
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Callable, Iterable
+from typing import Any
 
 import pytest
 import spacy

@@ -1,13 +1,13 @@
 """Formats of annotation tools: what they say is read, and what is wrong with it is told."""
 
 import json
-import os
 import random
 import re
 import tracemalloc
 import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any
 
 import pytest
 import spacy
@@ -58,10 +58,7 @@ LEFT_OUT = {
     "label_studio_min.json": {},
     "brat": {"line": 2},
 }
-FUZZ = int(os.environ.get("SPACY_CRF_NER_FUZZ", "300"))
-
-settings.register_profile("tools", deadline=None, max_examples=50)
-tools = settings.get_profile("tools")
+FUZZ = 3 * settings.default.max_examples
 
 
 def annotate(text: str, nlp: Language, spans: Any, log: ConversionLog, where: str) -> Doc:
@@ -724,7 +721,6 @@ def everything(doc: Doc) -> Any:
     return doc.text, words, tags(doc), ents, wrong, rest
 
 
-@tools
 @given(st.lists(drawn_docs(), max_size=3))
 def test_written_docs_come_back(scratch: Path, nlp: Language, drawn: Any) -> None:
     docs = [make_doc(nlp, one) for one in drawn]
@@ -733,7 +729,6 @@ def test_written_docs_come_back(scratch: Path, nlp: Language, drawn: Any) -> Non
         assert list(map(everything, read_jsonl(scratch, nlp))) == list(map(everything, docs))
 
 
-@tools
 @given(st.lists(st.lists(st.sampled_from(["Anna", "Hà", "🎉.", "\n"]), max_size=6), max_size=3))
 def test_written_docs_of_the_same_tokenizer_need_no_tokens(
     scratch: Path, nlp: Language, texts: list[list[str]]
@@ -1137,7 +1132,6 @@ def test_one_document_is_read_by_either_file(name: str, nlp: Language) -> None:
 # .spacy
 
 
-@tools
 @given(st.lists(drawn_docs(), max_size=3))
 def test_docs_of_spacys_files_are_what_they_are(scratch: Path, nlp: Language, drawn: Any) -> None:
     docs = [make_doc(nlp, (*one[:4], {"a": 1})) for one in drawn]

@@ -19,7 +19,6 @@ from spacy.tokens import Doc, DocBin, Span, SpanGroup
 from spacy.training import Example
 from typer.testing import CliRunner
 
-from helpers import properties
 from phobert import KNOWN, TEXT, make_over_phobert
 from pipelines import train
 from spacy_crf_ner import data
@@ -162,7 +161,6 @@ def docs(draw: st.DrawFn) -> Doc:
     return doc
 
 
-@properties
 @given(docs(), st.lists(st.booleans(), min_size=9, max_size=9))
 def test_what_is_joined_is_split_again(doc: Doc, wanted: list[bool]) -> None:
     """Whatever words the segmenter wants, right or wrong."""
@@ -401,7 +399,6 @@ def test_a_token_has_exactly_its_subwords(
     ]
 
 
-@properties
 @given(st.lists(st.sampled_from([*KNOWN, "an", "a@b", "🙂", ".", "@@", "x_y", "Nội"]), min_size=1))
 def test_words_between_spaces_have_the_subwords_of_their_own(
     over_phobert: Language, words: list[str]

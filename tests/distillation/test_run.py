@@ -5,7 +5,7 @@ import shutil
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ class Loop:
 @pytest.fixture(autouse=True)
 def engine(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The engine of the runs; `engine["after"]` ends them."""
-    settings: Dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     monkeypatch.setattr(run, "processes", lambda *args: nullcontext(Loop(**settings)))
     return settings
 
@@ -78,7 +78,7 @@ def write_config(path: Path, steps: int = 3, **settings: Any) -> Path:
     return path
 
 
-def write_texts(path: Path, texts: List[str]) -> Path:
+def write_texts(path: Path, texts: list[str]) -> Path:
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     return path
 
@@ -89,12 +89,12 @@ def write_gold(path: Path, times: int = 1) -> Path:
     return path
 
 
-def taught_docs(out: Path) -> List[Doc]:
+def taught_docs(out: Path) -> list[Doc]:
     vocab = spacy.blank("en").vocab
     return [doc for file in find_shards(out / "teachers") for doc in read_shard(file, vocab).docs]
 
 
-def contents(folder: Path, *names: str) -> Dict[str, bytes]:
+def contents(folder: Path, *names: str) -> dict[str, bytes]:
     files = [each for name in names for each in sorted(folder.glob(name))]
     assert files
     return {each.name: each.read_bytes() for each in files}
@@ -254,7 +254,7 @@ def test_each_fold_of_gold_has_teachers_that_have_not_seen_it(
 ) -> None:
     gold, texts = write_gold(tmp_path / "gold.spacy"), tmp_path / "in.jsonl"
     write_texts(texts, TEXTS[:2])
-    seen: List[List[str]] = []
+    seen: list[list[str]] = []
     read = folds.train_folds
 
     def train_folds(config: Any, docs: Any, *args: Any, **settings: Any) -> Any:
@@ -263,7 +263,7 @@ def test_each_fold_of_gold_has_teachers_that_have_not_seen_it(
             yield nlp, held_out
 
     monkeypatch.setattr(folds, "train_folds", train_folds)
-    numbers: List[int] = []
+    numbers: list[int] = []
     out = tmp_path / "out"
     two = [trainable, trainable]
     settings = {"gold": gold, "dev": gold, "folds": 3, "on_fold": numbers.append}
@@ -311,7 +311,7 @@ def test_folds_that_were_trained_are_kept(
 ) -> None:
     gold = write_gold(tmp_path / "gold.spacy")
     for last, expected in ((2, [1, 2]), (3, [2, 3]), (0, [3])):
-        numbers: List[int] = []
+        numbers: list[int] = []
         ended = pytest.raises(KeyboardInterrupt) if last else nullcontext()
         with ended:
             settings = {"gold": gold, "dev": gold, "folds": 3, "on_fold": killed_in(last, numbers)}
@@ -363,7 +363,7 @@ def test_nothing_is_trained_before_what_can_be_checked(
     assert len([*(out / "folds").iterdir()]) == 1
 
 
-def killed_in(last: int, numbers: List[int]) -> Any:
+def killed_in(last: int, numbers: list[int]) -> Any:
     def on_fold(number: int) -> None:
         numbers.append(number)
         if number == last:
@@ -604,7 +604,7 @@ def test_overlapping_entities(tmp_path: Path) -> None:
     assert {name for name, weight in weights.items() if weight} == {"spans_sc_f"}
 
 
-def with_labels(path: Path, labels: List[str]) -> Path:
+def with_labels(path: Path, labels: list[str]) -> Path:
     config = Config().from_disk(path)
     config["initialize"]["components"] = {"ner": {"labels": labels}}
     config.to_disk(path)

@@ -3,8 +3,9 @@
 import math
 import re
 import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,7 +72,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def offsets(docs: Any) -> List[List[Tuple[int, int, str]]]:
+def offsets(docs: Any) -> list[list[tuple[int, int, str]]]:
     return [[(ent.start_char, ent.end_char, ent.label_) for ent in doc.ents] for doc in docs]
 
 
@@ -79,8 +80,8 @@ def offsets(docs: Any) -> List[List[Tuple[int, int, str]]]:
 
 
 def judged(
-    confidences: Sequence[Optional[float]], correct: Sequence[Optional[bool]], missed: int = 0
-) -> List[Example]:
+    confidences: Sequence[float | None], correct: Sequence[bool | None], missed: int = 0
+) -> list[Example]:
     """An example of entities, one word each, that are right, wrong, or (None) not annotated.
 
     missed: Number of gold entities that are not predicted.
@@ -93,7 +94,7 @@ def judged(
     for ent, confidence in zip(ents, confidences):
         ent._.confidence = confidence
     # A wrong one is of another label, or there is nothing.
-    label: List[str] = ["A" if right else "B" for right in correct] + ["A"] * missed
+    label: list[str] = ["A" if right else "B" for right in correct] + ["A"] * missed
     there = [
         i for i in range(T) if i >= len(correct) or correct[i] or (correct[i] is False and i % 2)
     ]
@@ -103,20 +104,20 @@ def judged(
     return [Example(predicted, gold)]
 
 
-def measured(examples: List[Example]) -> Dict[str, Any]:
+def measured(examples: list[Example]) -> dict[str, Any]:
     return reliability(collect_entities(examples))
 
 
 @pytest.fixture(scope="module")
-def drawn() -> Tuple[List[float], List[bool]]:
+def drawn() -> tuple[list[float], list[bool]]:
     random = np.random.default_rng(0)
     p = random.uniform(0, 1, 200) ** 0.3
     return p.tolist(), (random.uniform(0, 1, 200) < p**2).tolist()
 
 
-def test_figures_equal_plain_loops(drawn: Tuple[List[float], List[bool]]) -> None:
+def test_figures_equal_plain_loops(drawn: tuple[list[float], list[bool]]) -> None:
     confidences, correct = drawn
-    bins: Dict[int, List[Tuple[float, bool]]] = {i: [] for i in range(15)}
+    bins: dict[int, list[tuple[float, bool]]] = {i: [] for i in range(15)}
     for p, right in zip(confidences, correct):
         for i in range(15):
             if i / 15 < p <= (i + 1) / 15:
@@ -204,7 +205,7 @@ def test_a_predicted_entity_is_wrong_where_the_gold_one_does_not_align() -> None
 
 
 def test_precision_at_thresholds_equals_plain_loops(
-    drawn: Tuple[List[float], List[bool]],
+    drawn: tuple[list[float], list[bool]],
 ) -> None:
     confidences, correct = drawn
     examples = judged(confidences, correct, missed=50)
@@ -232,7 +233,7 @@ def partly(nlp: Language) -> Example:
     return eg
 
 
-def enumerated(nlp: Language, examples: List[Example]) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+def enumerated(nlp: Language, examples: list[Example]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield for each doc the log probability of all its analyses, and which are gold."""
     ranked = nlp.get_pipe("crf_ner").nbest([eg.predicted for eg in examples], 200)
     for eg, analyses in zip(examples, ranked):
@@ -253,7 +254,7 @@ def enumerated(nlp: Language, examples: List[Example]) -> Iterator[Tuple[np.ndar
 
 
 def negative_log_likelihood(
-    analyses: List[Tuple[np.ndarray, np.ndarray]], temperature: float
+    analyses: list[tuple[np.ndarray, np.ndarray]], temperature: float
 ) -> float:
     """By the definition: p^(1 / temperature), normalised over all analyses."""
     total = 0.0
@@ -404,7 +405,7 @@ def test_a_component_that_says_nothing_of_confidence_is_refused(nlp: Language) -
 # The command
 
 
-def run(*arguments: Any) -> Tuple[int, str]:
+def run(*arguments: Any) -> tuple[int, str]:
     result = runner.invoke(app, ["calibrate", *map(str, arguments)])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, result.output
@@ -505,7 +506,7 @@ def test_the_threshold_is_for_given_texts(folder: Path, tmp_path: Path) -> None:
     ],
 )
 def test_texts_that_cannot_be_used_are_refused(
-    options: List[Any],
+    options: list[Any],
     message: str,
     folder: Path,
     tmp_path: Path,
@@ -547,7 +548,7 @@ def test_the_f_score_counts_preset_entities(nlp: Language) -> None:
     assert calibrate(nlp, examples)["before"]["f_beta"] == 1.0
 
 
-def files(folder: Path) -> Dict[str, bytes]:
+def files(folder: Path) -> dict[str, bytes]:
     """What is in a folder, but for the temporary folders that spacy-transformers names in it."""
     return {
         str(path.relative_to(folder)): re.sub(rb"tmp\w{8}", b"", path.read_bytes())
@@ -583,7 +584,7 @@ def test_docs_that_fail_shift_no_entity_to_another(nlp: Language) -> None:
     pipe.temperature, pipe.platt_slope, pipe.platt_intercept = 1.0, 1.0, 0.0
     predict = pipe.predict
 
-    def fails(docs: List[Doc]) -> Any:
+    def fails(docs: list[Doc]) -> Any:
         if docs[0].text == NOISY[0][0]:
             raise RuntimeError("this batch cannot be predicted")
         return predict(docs)
@@ -602,7 +603,7 @@ def test_an_empty_folder_is_as_good_as_none(folder: Path, tmp_path: Path) -> Non
     assert (tmp_path / "meta.json").exists()
 
 
-def mistake(case: str, folder: Path, tmp_path: Path) -> Tuple[List[Any], str]:
+def mistake(case: str, folder: Path, tmp_path: Path) -> tuple[list[Any], str]:
     """Arguments of the command, with a mistake, and what it says of that."""
     model, dev, out = folder / "model", folder / "dev.spacy", tmp_path / "out"
     if case == "no component":

@@ -3,7 +3,7 @@
 import math
 from importlib import import_module
 from pathlib import Path
-from typing import Any, List, Tuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,7 +57,7 @@ def test_few_differences_are_found_where_there_is_none() -> None:
     assert np.mean(np.array(p) < 0.05) == pytest.approx(0.05, abs=0.021)  # three standard errors
 
 
-def sentences(names: List[str], n: int) -> List[Tuple[str, Any]]:
+def sentences(names: list[str], n: int) -> list[tuple[str, Any]]:
     rng = np.random.default_rng(n)
     made = []
     for _ in range(n):
@@ -89,7 +89,7 @@ def test_the_statistics_of_docs(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     ner: Any = nlp.get_pipe("crf_ner")
     texts = [text for text, _ in sentences(NAMES, 30)]
     found = describe(ner, [nlp.make_doc(text) for text in ["", *texts]])
-    expected: List[Tuple[float, float, float]] = []
+    expected: list[tuple[float, float, float]] = []
     for text in texts:
         doc = nlp.make_doc(text)
         (best,) = ner.nbest([doc], 1)[0]
@@ -125,7 +125,7 @@ def test_preset_entities_of_other_labels_have_no_confidence(folder: Path) -> Non
     assert own and found == pytest.approx([np.mean(own)], abs=1e-4)
 
 
-def run(folder: Path, model: str, docs: List[Tuple[str, Any]], kind: str) -> Any:
+def run(folder: Path, model: str, docs: list[tuple[str, Any]], kind: str) -> Any:
     path = folder / f"texts.{kind}"
     if kind == "txt":
         path.write_text("\n".join(text for text, _ in docs), encoding="utf-8")
@@ -172,7 +172,7 @@ def test_the_command_compares_a_random_sample(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Documents can be in an order: the first ones are not like all."""
-    compared: List[List[int]] = []
+    compared: list[list[int]] = []
     command = import_module("spacy_crf_ner.cli.monitor")
     monkeypatch.setattr(command, "SAMPLE", 20)
     monkeypatch.setattr(

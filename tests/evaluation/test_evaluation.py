@@ -5,9 +5,10 @@ import json
 import math
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise, product
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any
 
 import nervaluate
 import numpy as np
@@ -63,7 +64,7 @@ def example(
     words: Sequence[str],
     gold: Sequence[Offsets],
     predicted: Sequence[Offsets],
-    confidences: Sequence[Optional[float]] = (),
+    confidences: Sequence[float | None] = (),
     missing: Sequence[int] = (),
 ) -> Example:
     doc = doc_of(words, predicted)
@@ -72,7 +73,7 @@ def example(
     return Example(doc, doc_of(words, gold, missing))
 
 
-def draw_spans(random: np.random.Generator, T: int) -> List[Offsets]:
+def draw_spans(random: np.random.Generator, T: int) -> list[Offsets]:
     spans, start = [], 0
     while start < T:
         end = min(T, start + int(random.integers(1, 4)))
@@ -82,8 +83,8 @@ def draw_spans(random: np.random.Generator, T: int) -> List[Offsets]:
     return spans
 
 
-Drawn = Tuple[List[str], List[Offsets], List[Offsets]]
-Groups = List[Tuple[List[Drawn], Dict[str, Any]]]
+Drawn = tuple[list[str], list[Offsets], list[Offsets]]
+Groups = list[tuple[list[Drawn], dict[str, Any]]]
 
 
 def draw_pair(random: np.random.Generator) -> Drawn:
@@ -99,17 +100,17 @@ def draw_pair(random: np.random.Generator) -> Drawn:
 
 
 @pytest.fixture(scope="module")
-def drawn() -> List[Drawn]:
+def drawn() -> list[Drawn]:
     random = np.random.default_rng(0)
     return [draw_pair(random) for _ in range(1000)]
 
 
-def measure(pairs: Sequence[Drawn]) -> Dict[str, Any]:
+def measure(pairs: Sequence[Drawn]) -> dict[str, Any]:
     return evaluate([example(*each) for each in pairs], resamples=2)
 
 
 @pytest.fixture(scope="module")
-def groups(drawn: List[Drawn]) -> Groups:
+def groups(drawn: list[Drawn]) -> Groups:
     """All of them as one corpus, and as small corpora, in which labels are often absent."""
     corpora = [drawn, *(drawn[i : i + 5] for i in range(0, 1000, 5))]
     return [(pairs, measure(pairs)["matching"]) for pairs in corpora]
@@ -150,7 +151,7 @@ def test_strict_figures_equal_seqeval(groups: Groups, scheme: Any, prefixes: str
     assert undefined > 20
 
 
-def test_strict_figures_equal_the_evaluation_of_conll(drawn: List[Drawn]) -> None:
+def test_strict_figures_equal_the_evaluation_of_conll(drawn: list[Drawn]) -> None:
     # Without a scheme, seqeval follows the script conlleval.
     gold, predicted = ([write("bio", len(each[0]), each[i]) for each in drawn] for i in (1, 2))
     micro = measure(drawn)["matching"]["strict"]["micro"]
@@ -160,7 +161,7 @@ def test_strict_figures_equal_the_evaluation_of_conll(drawn: List[Drawn]) -> Non
     assert 0.3 < micro["f1"] < 0.8
 
 
-def by_character(words: Sequence[str], spans: Sequence[Offsets]) -> List[str]:
+def by_character(words: Sequence[str], spans: Sequence[Offsets]) -> list[str]:
     """Tags of characters instead of tokens."""
     doc = doc_of(words, spans)
     ents = [(ent.start_char, ent.end_char, ent.label_) for ent in doc.ents]
@@ -317,7 +318,7 @@ def test_without_nervaluate_an_error_says_what_to_install(
         evaluate([example(["a"], [(0, 1, "A")], [])])
 
 
-def test_the_figures_are_plain_json(drawn: List[Drawn]) -> None:
+def test_the_figures_are_plain_json(drawn: list[Drawn]) -> None:
     found = measure(drawn[:30])
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
@@ -339,7 +340,7 @@ def test_intervals_equal_those_of_all_resamples() -> None:
     random = np.random.default_rng(1)
     counts = np.stack([random.integers(0, 3, (4, 2)), *random.integers(3, 6, (2, 4, 2))], axis=-1)
     found = confidence_intervals(counts, ["A", "B"], resamples=20_000)
-    every: Dict[Tuple[str, int], List[float]] = {}
+    every: dict[tuple[str, int], list[float]] = {}
     for docs in product(range(4), repeat=4):
         sums = counts[list(docs)].sum(0)
         cases = {"A": sums[0], "B": sums[1], "micro": sums.sum(0)}
@@ -378,7 +379,7 @@ def test_a_label_that_resamples_lack_has_an_interval_of_the_others() -> None:
     assert found["micro"]["recall"] == [0.5, 0.5]
 
 
-def test_a_seed_gives_one_result(drawn: List[Drawn]) -> None:
+def test_a_seed_gives_one_result(drawn: list[Drawn]) -> None:
     examples = [example(*each) for each in drawn[:40]]
     right = [Example(eg.reference, eg.reference) for eg in examples]
     first, again, other = (
@@ -410,7 +411,7 @@ def test_p_equals_that_of_all_resamples() -> None:
     assert (back["difference"], back["p"]) == (-found["difference"], found["p"])
 
 
-def test_a_model_does_not_differ_from_itself(drawn: List[Drawn]) -> None:
+def test_a_model_does_not_differ_from_itself(drawn: list[Drawn]) -> None:
     examples = [example(*each) for each in drawn[:50]]
     figures = evaluate(examples, model="one", resamples=100)
     found = compare(figures, examples, {**figures, "model": "two"}, examples, resamples=100)
@@ -458,11 +459,11 @@ def test_models_of_other_docs_are_not_compared() -> None:
 # Mistakes
 
 
-def entities(words: Sequence[str], spans: Sequence[Offsets]) -> List[Entity]:
+def entities(words: Sequence[str], spans: Sequence[Offsets]) -> list[Entity]:
     return [Entity(ent.start_char, ent.end_char, ent.label_) for ent in doc_of(words, spans).ents]
 
 
-def greatest_overlap_first(gold: List[Entity], predicted: List[Entity]) -> List[Tuple[Any, Any]]:
+def greatest_overlap_first(gold: list[Entity], predicted: list[Entity]) -> list[tuple[Any, Any]]:
     """The rule in words: take the best pair of those that are left, until none overlaps."""
     gold, predicted, pairs = list(gold), list(predicted), []
     while True:
@@ -479,7 +480,7 @@ def greatest_overlap_first(gold: List[Entity], predicted: List[Entity]) -> List[
         predicted.remove(best[2])
 
 
-def test_pairs_are_those_of_the_rule(drawn: List[Drawn]) -> None:
+def test_pairs_are_those_of_the_rule(drawn: list[Drawn]) -> None:
     seen: Counter[str] = Counter()
     for words, *sides in drawn:
         gold, predicted = (entities(words, side) for side in sides)
@@ -493,7 +494,7 @@ def test_pairs_are_those_of_the_rule(drawn: List[Drawn]) -> None:
     assert min(seen[kind] for kind in ("missed", "spurious", "both")) > 300
 
 
-def test_rows_and_columns_of_the_confusion_sum_to_gold_and_predicted(drawn: List[Drawn]) -> None:
+def test_rows_and_columns_of_the_confusion_sum_to_gold_and_predicted(drawn: list[Drawn]) -> None:
     found = measure(drawn)
     labels, counts = found["confusion"]["labels"], np.array(found["confusion"]["counts"])
     assert counts.shape == (5, 5) and counts[-1, -1] == 0 and labels == list(LABELS)
@@ -567,7 +568,7 @@ def test_a_word_that_is_longer_than_the_context_is_cut() -> None:
 # The pipelines
 
 
-def annotated(nlp: Language, sentences: Any = NOISY) -> List[Example]:
+def annotated(nlp: Language, sentences: Any = NOISY) -> list[Example]:
     examples = make_examples(nlp, sentences)
     for eg in examples:
         eg.predicted = nlp(eg.predicted)
@@ -695,7 +696,7 @@ LOGGED = [
 
 
 @pytest.fixture(scope="module")
-def logs(nlp: Language, tmp_path_factory: pytest.TempPathFactory) -> Tuple[Path, Path]:
+def logs(nlp: Language, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """JSON lines and a table of the same training, both written by spaCy's own logger."""
     folder = tmp_path_factory.mktemp("logs")
     trained = nlp.from_config(nlp.config)
@@ -717,7 +718,7 @@ def logs(nlp: Language, tmp_path_factory: pytest.TempPathFactory) -> Tuple[Path,
     return folder / "log.jsonl", table
 
 
-def test_both_logs_of_a_training_are_read(logs: Tuple[Path, Path]) -> None:
+def test_both_logs_of_a_training_are_read(logs: tuple[Path, Path]) -> None:
     from_json, from_table = map(read_training_log, logs)
     assert (
         from_json

@@ -1,9 +1,10 @@
 """Promises: thresholds against plain loops, what they depend on, and the life of a pipeline."""
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Dict, Iterator, List, Set, Tuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ WORDS = ["it", "saw", "came", "Anna", "Bonn", "Bonn Anna"]
 LABELS = {"Anna": ["PER", "PER", "PER", "LOC"], "Bonn": ["LOC"], "Bonn Anna": ["PER", "LOC"]}
 
 
-def drawn(nlp: Language, n: int, seed: int) -> List[Example]:
+def drawn(nlp: Language, n: int, seed: int) -> list[Example]:
     """Documents in which a name has now this label, now that."""
     rng = random.Random(seed)
     sentences = []
@@ -64,7 +65,7 @@ def nlp(folder: Path) -> Language:
     return spacy.load(folder / "model")
 
 
-def posteriors(nlp: Language, eg: Example) -> List[Tuple[str, float]]:
+def posteriors(nlp: Language, eg: Example) -> list[tuple[str, float]]:
     spans = [eg.predicted.char_span(e.start_char, e.end_char, e.label_) for e in eg.reference.ents]
     found = nlp.get_pipe("crf_ner").span_posteriors(eg.predicted, spans)
     return [(span.label_, p) for span, p in zip(spans, found)]
@@ -225,7 +226,7 @@ def test_only_what_cannot_be_predicted_has_probability_0(nlp: Language) -> None:
     doc = nlp.make_doc("Anna saw Bonn")
     odd = [Entity(0, 2, "PER"), Entity(0, 4, "ORG"), Entity(7, 13, "LOC")]
     ents = [Entity(0, 4, "PER"), Entity(9, 13, "LOC"), Entity(9, 13, "PER")]
-    found = span_probabilities(nlp.get_pipe("crf_ner"), doc, [*odd, *ents])
+    (found,) = span_probabilities(nlp.get_pipe("crf_ner"), [doc], [[*odd, *ents]])
     spans = [doc.char_span(*ent.span, ent.label) for ent in ents]
     expected = nlp.get_pipe("crf_ner").span_posteriors(doc, spans)
     assert found == {**dict.fromkeys(odd, 0.0), **dict(zip(ents, expected))}
@@ -262,7 +263,7 @@ def test_the_number_of_candidates_is_bounded_whatever_the_calibration(nlp: Langu
     ],
 )
 def test_a_promise_that_cannot_be_given(
-    nlp: Language, asked: Dict[str, float], documents: int, message: str
+    nlp: Language, asked: dict[str, float], documents: int, message: str
 ) -> None:
     example = make_examples(nlp, [("Bonn came", [(0, 4, "LOC")])])[0]
     wrong = make_examples(nlp, [("Bonn came", [])])[0]
@@ -329,7 +330,7 @@ def test_promises_are_bound_to_weights_and_settings(
     assert guarantees(nlp) == {}
 
 
-CHANGES: Dict[str, Tuple[Set[str], Any]] = {  # what each setting matters to, and another value
+CHANGES: dict[str, tuple[set[str], Any]] = {  # what each setting matters to, and another value
     "temperature": ({"recall", "precision", "analyses"}, 1.00001),
     "platt_slope": ({"recall", "precision", "analyses"}, 1.00001),
     "platt_intercept": ({"recall", "precision", "analyses"}, 1e-5),
@@ -399,18 +400,18 @@ def test_the_weights_of_components_before_it_count() -> None:
 
 def test_all_else_is_fitted_to_other_docs(nlp: Language, monkeypatch: pytest.MonkeyPatch) -> None:
     ner = nlp.get_pipe("crf_ner")
-    fitted: List[str] = []
+    fitted: list[str] = []
     original = type(ner).fit_temperature
 
-    def fit(self: Any, examples: List[Example]) -> float:
+    def fit(self: Any, examples: list[Example]) -> float:
         fitted.extend(eg.text for eg in examples)
         return original(self, examples)
 
-    def promised(nlp: Language, name: str, examples: List[Example], asked: Promises) -> Any:
+    def promised(nlp: Language, name: str, examples: list[Example], asked: Promises) -> Any:
         promised_to.extend(eg.text for eg in examples)
         return promise(nlp, name, examples, asked)
 
-    promised_to: List[str] = []
+    promised_to: list[str] = []
     monkeypatch.setattr(type(ner), "fit_temperature", fit)
     monkeypatch.setattr(calibration, "promise", promised)
     texts = {f"Bonn came {i}": i for i in range(60)}
@@ -429,7 +430,7 @@ def test_docs_that_fail_shift_no_candidate_to_another(nlp: Language) -> None:
     ner.set_error_handler(ignore_error)
     predict = ner.predict
 
-    def fails(docs: List[Doc]) -> Any:
+    def fails(docs: list[Doc]) -> Any:
         if any(doc.text.startswith("fail") for doc in docs):
             raise ValueError
         return predict(docs)
@@ -531,7 +532,7 @@ def test_preset_entities_are_candidates(nlp: Language, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("asked", [{"precision": 0.5}, {"recall": 0.5}, {"analyses": 0.3}])
 def test_preset_entities_of_other_labels_are_no_problem(
-    nlp: Language, asked: Dict[str, float]
+    nlp: Language, asked: dict[str, float]
 ) -> None:
     nlp = ruled(nlp, label="URL", word="came")
     assert calibrate(nlp, drawn(nlp, 200, 9), promises=Promises(**asked))["guarantees"]
@@ -591,7 +592,7 @@ def test_another_component_may_not_write_the_candidates(nlp: Language) -> None:
 def test_a_sentencizer_is_the_same_in_each_process(nlp: Language) -> None:
     """Its characters are a set: their order is another one in each process."""
 
-    class Reversed(Set[str]):
+    class Reversed(set[str]):
         def __iter__(self) -> Iterator[str]:
             return reversed([*super().__iter__()])
 
@@ -652,7 +653,7 @@ def test_a_threshold_that_cannot_be_saved_is_refused(nlp: Language) -> None:
 
 @pytest.mark.parametrize("asked", [{"recall": 0.8}, {"precision": 0.2}, {}])
 def test_candidates_that_another_component_replaces_are_no_promise(
-    nlp: Language, asked: Dict[str, float]
+    nlp: Language, asked: dict[str, float]
 ) -> None:
     nlp.get_pipe("crf_ner").spans_key = "sc"
     if asked:
@@ -725,12 +726,12 @@ def test_a_report_says_what_was_found(nlp: Language, by_label: bool) -> None:
         kind: {**each, "found": None} for kind, each in found["promises"].items()
     }
 
-    def keys(spans: Any) -> List[Tuple[int, int, str]]:
+    def keys(spans: Any) -> list[tuple[int, int, str]]:
         return [(span.start_char, span.end_char, span.label_) for span in spans]
 
     recalls, precisions, right = [], [], []
-    by_name: Dict[str, List[Any]] = {"LOC": [], "PER": []}
-    candidates: List[Dict[Tuple[int, int, str], float]] = []
+    by_name: dict[str, list[Any]] = {"LOC": [], "PER": []}
+    candidates: list[dict[tuple[int, int, str], float]] = []
     gold = [keys(eg.reference.ents) for eg in examples]
     for eg, ents in zip(examples, gold):
         group = eg.predicted.spans["sc"]

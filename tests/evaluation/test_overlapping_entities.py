@@ -1,8 +1,9 @@
 """Evaluation of overlapping entities: against spaCy's spancat scorer, and sets of pairs by hand."""
 
 import json
+from collections.abc import Sequence
 from itertools import combinations, product
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,7 +46,7 @@ def confidences() -> None:
 
 
 def doc_of(
-    words: Sequence[str], spans: Sequence[Offsets], scores: Optional[Sequence[float]] = None
+    words: Sequence[str], spans: Sequence[Offsets], scores: Sequence[float] | None = None
 ) -> Doc:
     doc = Doc(VOCAB, words=list(words))
     attrs = {} if scores is None else {"scores": np.array(scores, dtype=np.float32)}
@@ -61,7 +62,7 @@ def flat(words: Sequence[str], spans: Sequence[Offsets], missing: Sequence[int] 
     return doc
 
 
-def draw_spans(random: np.random.Generator, T: int) -> List[Offsets]:
+def draw_spans(random: np.random.Generator, T: int) -> list[Offsets]:
     """Different spans of any lengths, which cross and nest."""
     spans = set()
     for _ in range(int(random.integers(0, 7))):
@@ -72,7 +73,7 @@ def draw_spans(random: np.random.Generator, T: int) -> List[Offsets]:
 
 
 @pytest.fixture(scope="module")
-def drawn() -> List[Example]:
+def drawn() -> list[Example]:
     """Examples in which about half of the predicted spans are gold ones."""
     random = np.random.default_rng(0)
     examples = []
@@ -85,14 +86,14 @@ def drawn() -> List[Example]:
     return examples
 
 
-def entities(spans: Sequence[Offsets]) -> List[Entity]:
+def entities(spans: Sequence[Offsets]) -> list[Entity]:
     return [Entity(*span) for span in spans]
 
 
 # Reading and matching
 
 
-def test_strict_scores_equal_those_of_spacys_spancat_scorer(drawn: List[Example]) -> None:
+def test_strict_scores_equal_those_of_spacys_spancat_scorer(drawn: list[Example]) -> None:
     docs = collect_entities(drawn, "sc")
     found = score_strictly(count_entities(docs, LABELS), LABELS)["strict"]
     expected = spancat_score(drawn, spans_key="sc")
@@ -108,14 +109,14 @@ def test_strict_scores_equal_those_of_spacys_spancat_scorer(drawn: List[Example]
     assert not any(doc.left_out for doc in docs)
 
 
-def test_confidences_are_the_scores(drawn: List[Example]) -> None:
+def test_confidences_are_the_scores(drawn: list[Example]) -> None:
     docs = collect_entities(drawn, "sc")
     found = [[ent.confidence for ent in doc.predicted] for doc in docs]
     assert found == [eg.predicted.spans["sc"].attrs["scores"].tolist() for eg in drawn]
     assert reliability(docs)["entities"] == sum(map(len, found))
 
 
-def test_pairs_that_overlap_are_those_of_all_pairs(drawn: List[Example]) -> None:
+def test_pairs_that_overlap_are_those_of_all_pairs(drawn: list[Example]) -> None:
     for doc in collect_entities(drawn, "sc"):
         expected = {
             (g, p)
@@ -126,7 +127,7 @@ def test_pairs_that_overlap_are_those_of_all_pairs(drawn: List[Example]) -> None
         assert len(found) == len(expected) and set(found) == expected
 
 
-def best_first(gold: List[Entity], predicted: List[Entity]) -> List[Tuple[Any, Any]]:
+def best_first(gold: list[Entity], predicted: list[Entity]) -> list[tuple[Any, Any]]:
     """The rule in words: take the best pair of those that are left, until none overlaps."""
     gold, predicted, pairs = list(gold), list(predicted), []
     while True:
@@ -144,7 +145,7 @@ def best_first(gold: List[Entity], predicted: List[Entity]) -> List[Tuple[Any, A
         predicted.remove(p)
 
 
-def test_matches_are_those_of_the_rule(drawn: List[Example]) -> None:
+def test_matches_are_those_of_the_rule(drawn: list[Example]) -> None:
     equal = 0
     for doc in collect_entities(drawn, "sc"):
         found = match_entities(doc.gold, doc.predicted)
@@ -193,7 +194,7 @@ def test_equal_gold_spans_count_once() -> None:
 
 
 @pytest.mark.parametrize("scores", [[0.25, 0.75, 0.5], [0.75, 0.25, 0.5]])
-def test_equal_predicted_spans_count_once_with_the_highest_score(scores: List[float]) -> None:
+def test_equal_predicted_spans_count_once_with_the_highest_score(scores: list[float]) -> None:
     """As in spaCy's scorer."""
     spans = [(0, 2, "A"), (0, 2, "A"), (1, 2, "B")]
     eg = Example(doc_of(WORDS, spans, scores), doc_of(WORDS, [(0, 2, "A")]))
@@ -216,7 +217,7 @@ def test_gold_docs_without_the_key_are_read_as_flat_ones() -> None:
 
 @pytest.mark.parametrize("key", ["sc", None])
 def test_labels_that_are_not_annotated_are_left_out_whatever_they_overlap(
-    key: Optional[str],
+    key: str | None,
 ) -> None:
     gold = doc_of("abc", [(0, 2, "A")]) if key else flat("abc", [(0, 2, "A")])
     mark_annotated_labels(gold, ["A"])
@@ -301,7 +302,7 @@ def test_recall_of_flat_and_overlapping_entities_by_hand() -> None:
     docs = collect_entities([Example(doc_of("a" * 10, predicted), doc_of("a" * 10, gold))], "sc")
     found = nesting(docs, LABELS, 1)
 
-    def row(flat: Any, overlapping: Any, lost: int) -> Dict[str, Any]:
+    def row(flat: Any, overlapping: Any, lost: int) -> dict[str, Any]:
         counts = [{"gold": n, "recall": recall} for n, recall in (flat, overlapping)]
         return {"flat": counts[0], "overlapping": counts[1], "lost": lost}
 
@@ -319,7 +320,7 @@ def test_recall_of_flat_and_overlapping_entities_by_hand() -> None:
     assert nesting([], LABELS, 1)["ceiling"] is None
 
 
-def test_the_ceiling_is_the_recall_of_the_best_layers(drawn: List[Example]) -> None:
+def test_the_ceiling_is_the_recall_of_the_best_layers(drawn: list[Example]) -> None:
     """Brute force: the largest part of the gold spans of a label that fits into the layers."""
     docs = collect_entities(drawn[:100], "sc")
     for layers in (1, 2):
@@ -349,7 +350,7 @@ def test_the_ceiling_is_the_recall_of_the_best_layers(drawn: List[Example]) -> N
 # The pipelines
 
 
-def examples_of(nlp: Language, gold: Sequence[Sequence[Offsets]]) -> List[Example]:
+def examples_of(nlp: Language, gold: Sequence[Sequence[Offsets]]) -> list[Example]:
     examples = []
     for spans in gold:
         doc = Doc(nlp.vocab, words=WORDS)
@@ -358,7 +359,7 @@ def examples_of(nlp: Language, gold: Sequence[Sequence[Offsets]]) -> List[Exampl
     return examples
 
 
-def annotated(nlp: Language, gold: Sequence[Sequence[Offsets]]) -> List[Example]:
+def annotated(nlp: Language, gold: Sequence[Sequence[Offsets]]) -> list[Example]:
     examples = examples_of(nlp, gold)
     for eg in examples:
         eg.predicted = nlp(eg.predicted)

@@ -1,7 +1,6 @@
 """Bounds on the errors on new documents: by hand, by scipy, and by simulation."""
 
 import math
-from typing import Dict, List
 
 import numpy as np
 import pytest
@@ -19,13 +18,13 @@ from spacy_crf_ner.evaluation.risk_control import (
 DRAWS = 2000
 
 
-def draw_documents(rng: np.random.Generator, n: int) -> List[np.ndarray]:
+def draw_documents(rng: np.random.Generator, n: int) -> list[np.ndarray]:
     """One to five entities in a document, easy ones or hard ones: not independent of each other."""
     sizes, hard = rng.integers(1, 6, n), rng.random(n) < 0.3
     return [rng.beta(1 if h else 6, 2, size) for size, h in zip(sizes, hard)]
 
 
-def missed(documents: List[np.ndarray], threshold: float) -> float:
+def missed(documents: list[np.ndarray], threshold: float) -> float:
     return float(np.mean([(p < threshold).mean() for p in documents]))
 
 
@@ -119,7 +118,7 @@ def test_recall_holds_on_new_documents(certainty: float) -> None:
         assert share < 1 - certainty and np.mean(realised) > 0.6 * risk
 
 
-def by_threshold(p: np.ndarray, correct: np.ndarray) -> Dict[float, np.ndarray]:
+def by_threshold(p: np.ndarray, correct: np.ndarray) -> dict[float, np.ndarray]:
     return {threshold: correct[p >= threshold] for threshold in GRID}
 
 

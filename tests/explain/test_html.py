@@ -3,7 +3,7 @@
 import copy
 import re
 from html.parser import HTMLParser
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 import pytest
 from spacy.language import Language
@@ -20,18 +20,18 @@ class Page(HTMLParser):
 
     def __init__(self, html: str) -> None:
         super().__init__()
-        self.elements: List[Tuple[str, Dict[str, Any]]] = []
-        self.text: List[Tuple[str, str]] = []
-        self.inside: List[str] = []
+        self.elements: list[tuple[str, dict[str, Any]]] = []
+        self.text: list[tuple[str, str]] = []
+        self.inside: list[str] = []
         self.feed(html)
         assert not self.inside  # each element is closed
 
-    def handle_starttag(self, tag: str, attrs: List[Tuple[str, Any]]) -> None:
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, Any]]) -> None:
         self.elements.append((tag, dict(attrs)))
         if tag not in ("meta", "link"):
             self.inside.append(tag)
 
-    def handle_startendtag(self, tag: str, attrs: List[Tuple[str, Any]]) -> None:
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, Any]]) -> None:
         self.elements.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag: str) -> None:
@@ -40,18 +40,18 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         self.text.append((self.inside[-1] if self.inside else "", data))
 
-    def of(self, tag: str, kind: str) -> List[Dict[str, Any]]:
+    def of(self, tag: str, kind: str) -> list[dict[str, Any]]:
         """The attributes of all elements of a tag and a class."""
         found = [attrs for name, attrs in self.elements if name == tag]
         return [attrs for attrs in found if attrs.get("class") == kind]
 
 
 @pytest.fixture(scope="module")
-def explanation(trained: Language) -> Dict[str, Any]:
+def explanation(trained: Language) -> dict[str, Any]:
     return explain(trained, "Tim Cook visited Hanoi.")
 
 
-def test_the_drawing_has_each_node_and_each_backpointer(explanation: Dict[str, Any]) -> None:
+def test_the_drawing_has_each_node_and_each_backpointer(explanation: dict[str, Any]) -> None:
     page = Page(trellis_page(explanation))
     T, C = 5, 13
     unreached = 6  # at the first token: I and L of three labels
@@ -73,7 +73,7 @@ def test_the_drawing_has_each_node_and_each_backpointer(explanation: Dict[str, A
     assert sorted(map(float, scores)) == pytest.approx(sorted(told), abs=0.051)
 
 
-def test_the_table_adds_up_to_the_score_of_the_path(explanation: Dict[str, Any]) -> None:
+def test_the_table_adds_up_to_the_score_of_the_path(explanation: dict[str, Any]) -> None:
     page = Page(trellis_page(explanation))
     cells = [text for tag, text in page.text if tag == "td"]
     first = cells[:7]
@@ -85,7 +85,7 @@ def test_the_table_adds_up_to_the_score_of_the_path(explanation: Dict[str, Any])
     assert "Tim Cook (PERSON), Hanoi (GPE)" in cells
 
 
-def test_each_step_is_the_sum_of_the_one_before(explanation: Dict[str, Any]) -> None:
+def test_each_step_is_the_sum_of_the_one_before(explanation: dict[str, Any]) -> None:
     path, score, expected = explanation["path"], 0.0, []
     for t, c in enumerate(path):
         move = explanation["transitions"][path[t - 1]][c] if t else explanation["start"][c]
@@ -105,7 +105,7 @@ def test_each_step_is_the_sum_of_the_one_before(explanation: Dict[str, Any]) -> 
     assert f"highest score, {total:.2f}," in html
 
 
-def test_a_node_and_its_line_say_what_the_explanation_says(explanation: Dict[str, Any]) -> None:
+def test_a_node_and_its_line_say_what_the_explanation_says(explanation: dict[str, Any]) -> None:
     explanation = copy.deepcopy(explanation)
     explanation["marginals"] = [[(13 * t + c) / 100 for c in range(13)] for t in range(5)]
     page, tags, expected = Page(trellis_page(explanation)), explanation["tags"], []
@@ -138,7 +138,7 @@ def test_a_node_and_its_line_say_what_the_explanation_says(explanation: Dict[str
         assert float(line["y1"]) == ys[explanation["backpointers"][t][c]]
 
 
-def test_names_have_room(explanation: Dict[str, Any]) -> None:
+def test_names_have_room(explanation: dict[str, Any]) -> None:
     long = copy.deepcopy(explanation)
     long["tokens"][1] = "C" * 20
     page = Page(trellis_page(long))
@@ -152,7 +152,7 @@ def test_names_have_room(explanation: Dict[str, Any]) -> None:
     assert float(names["width"]) >= 7.5 * len("L-PERSON")
 
 
-def test_text_and_labels_are_never_markup(explanation: Dict[str, Any]) -> None:
+def test_text_and_labels_are_never_markup(explanation: dict[str, Any]) -> None:
     evil = copy.deepcopy(explanation)
     evil["text"] = f"{EVIL} {{trellis}} & x"
     evil["tokens"][0] = EVIL
@@ -167,7 +167,7 @@ def test_text_and_labels_are_never_markup(explanation: Dict[str, Any]) -> None:
     assert any(tag == "title" and text == EVIL for tag, text in page.text)
 
 
-def test_the_page_asks_for_nothing(explanation: Dict[str, Any]) -> None:
+def test_the_page_asks_for_nothing(explanation: dict[str, Any]) -> None:
     html = trellis_page(explanation)
     assert not re.search(r"https?:|url\(|@import", html)
     asking = ("src", "href", "srcset", "data", "action")
@@ -176,7 +176,7 @@ def test_the_page_asks_for_nothing(explanation: Dict[str, Any]) -> None:
 
 
 def test_of_a_large_trellis_the_rows_that_matter_are_drawn(
-    explanation: Dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    explanation: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_NODES", 5 * 13)
     assert "left out" not in trellis_page(explanation)

@@ -4,7 +4,7 @@ import json
 import math
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def run(*arguments: Any) -> Any:
     return CliRunner().invoke(app, ["explain", *map(str, arguments)])
 
 
-def score_of(explanation: Dict[str, Any], path: List[int]) -> float:
+def score_of(explanation: dict[str, Any], path: list[int]) -> float:
     """Sum the scores of a path by the definition; minus infinity for an illegal one."""
     steps = [explanation["start"][path[0]], explanation["end"][path[-1]]]
     steps += [explanation["transitions"][i][j] for i, j in pairwise(path)]

@@ -3,7 +3,7 @@
 import json
 import math
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any
 
 import pytest
 import spacy
@@ -25,7 +25,7 @@ def folder(trained: Language, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def viterbi(explanation: Dict[str, Any]) -> List[int]:
+def viterbi(explanation: dict[str, Any]) -> list[int]:
     """Decode by hand, in plain loops, from what the explanation has of the potentials."""
     tags = range(len(explanation["tags"]))
 
@@ -33,7 +33,7 @@ def viterbi(explanation: Dict[str, Any]) -> List[int]:
         return -math.inf if value is None else value
 
     best = [of(explanation["start"][c]) + explanation["emissions"][0][c] for c in tags]
-    pointers: List[List[int]] = []
+    pointers: list[list[int]] = []
     for emissions in explanation["emissions"][1:]:
         moves = [[best[i] + of(explanation["transitions"][i][c]) for i in tags] for c in tags]
         pointers.append([max(tags, key=move.__getitem__) for move in moves])
@@ -98,7 +98,7 @@ def test_it_is_plain_values(trained: Language) -> None:
 
 @pytest.mark.parametrize("text, tokens", [("", []), ("  \n ", ["  \n "])])
 def test_a_text_without_words_has_an_explanation(
-    trained: Language, text: str, tokens: List[str]
+    trained: Language, text: str, tokens: list[str]
 ) -> None:
     explanation = explain(trained, text)
     assert (explanation["text"], explanation["tokens"]) == (text, tokens)
@@ -168,7 +168,7 @@ def test_the_tags_that_matter_are_probable_or_lead_to_such() -> None:
 # The command
 
 
-def rows_of(output: str) -> List[List[str]]:
+def rows_of(output: str) -> list[list[str]]:
     return [
         [cell.strip() for cell in line.split("│")[1:-1]]
         for line in output.splitlines()

@@ -5,6 +5,7 @@ import pytest
 PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--durations=8"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "files, chosen, capability",
     [

@@ -4,8 +4,9 @@ import copy
 import io
 import os
 import pickle
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Tuple, Type, cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -25,7 +26,6 @@ from helpers import (
     array,
     best_path,
     is_legal,
-    properties,
     scored_paths,
     write,
 )
@@ -46,7 +46,7 @@ SCORES = ("emissions", *SCORES_OF_TAGS)
 @st.composite
 def batches(
     draw: st.DrawFn, scores: st.SearchStrategy[float]
-) -> Tuple[TagScheme, Potentials, np.ndarray]:
+) -> tuple[TagScheme, Potentials, np.ndarray]:
     """Draw up to 3 docs of up to 4 tokens in a scheme of one label, and gold tags of them."""
     scheme = TagScheme(draw(st.sampled_from(SCHEMES)), ("PER",))
     short = annotations(scheme.labels, max_pieces=2).filter(lambda annotation: annotation[0] <= 4)
@@ -67,7 +67,7 @@ def batches(
     return scheme, potentials, np.where(hidden, TAG_MISSING, scheme.ids(biluo))
 
 
-def single_tokens(*gold: int) -> Tuple[TagScheme, Potentials, np.ndarray]:
+def single_tokens(*gold: int) -> tuple[TagScheme, Potentials, np.ndarray]:
     """Make docs of one token each: in none of them a transition is taken."""
     N, C = len(gold), 3
     potentials = Potentials(
@@ -82,7 +82,7 @@ def softmax(potentials: Potentials) -> Potentials:
     return potentials._replace(constrained=False, **zeros)
 
 
-def leaves(potentials: Potentials) -> List[Tensor]:
+def leaves(potentials: Potentials) -> list[Tensor]:
     """The potentials as float64 tensors that take gradients."""
     return [
         torch.from_numpy(getattr(potentials, name)).double().requires_grad_() for name in SCORES
@@ -90,8 +90,8 @@ def leaves(potentials: Potentials) -> List[Tensor]:
 
 
 def legal_paths(
-    scheme: TagScheme, potentials: Potentials, tensors: List[Tensor]
-) -> List[Tuple[Tensor, Tensor]]:
+    scheme: TagScheme, potentials: Potentials, tensors: list[Tensor]
+) -> list[tuple[Tensor, Tensor]]:
     """Enumerate each doc's legal paths (P, T) and their scores (P,)."""
     docs = []
     for emissions in tensors[0].split(potentials.lengths.tolist()):
@@ -101,18 +101,17 @@ def legal_paths(
     return docs
 
 
-def split(potentials: Potentials, flat: np.ndarray) -> List[np.ndarray]:
+def split(potentials: Potentials, flat: np.ndarray) -> list[np.ndarray]:
     return np.split(flat, np.cumsum(potentials.lengths)[:-1]) if len(potentials.lengths) else []
 
 
-@properties
 @given(batches(SMALL_SCORES))
 @example(single_tokens())
 @example(single_tokens(0, 1))
 @example(single_tokens(0, TAG_MISSING))
 @example(single_tokens(TAG_MISSING))
 def test_crf_loss_is_that_of_all_completions(
-    batch: Tuple[TagScheme, Potentials, np.ndarray],
+    batch: tuple[TagScheme, Potentials, np.ndarray],
 ) -> None:
     """-log p(gold) = log sum over legal paths - log sum over those of them that fit the gold."""
     scheme, potentials, gold = batch
@@ -137,11 +136,10 @@ def test_crf_loss_is_that_of_all_completions(
         assert max(abs(getattr(gradient, name)).max(initial=0) for name in SCORES) < 1e-6
 
 
-@properties
 @given(batches(SMALL_SCORES))
 @example(single_tokens(0, TAG_MISSING))
 def test_softmax_loss_is_the_cross_entropy_of_each_token(
-    batch: Tuple[TagScheme, Potentials, np.ndarray],
+    batch: tuple[TagScheme, Potentials, np.ndarray],
 ) -> None:
     _, potentials, gold = batch
     potentials = softmax(potentials)
@@ -156,7 +154,7 @@ def test_softmax_loss_is_the_cross_entropy_of_each_token(
     np.testing.assert_allclose(gradient.emissions, d_emissions, atol=1e-4)
 
 
-def decode(potentials: Potentials, scheme: TagScheme) -> List[np.ndarray]:
+def decode(potentials: Potentials, scheme: TagScheme) -> list[np.ndarray]:
     """The most probable legal tags of each doc."""
     tags, _ = crf.viterbi(potentials.chain(scheme.constraints))
     return [row[:length] for row, length in zip(tags, potentials.lengths)]
@@ -165,7 +163,7 @@ def decode(potentials: Potentials, scheme: TagScheme) -> List[np.ndarray]:
 @pytest.mark.parametrize("lengths", [(), (0,), (0, 0)])
 @pytest.mark.parametrize("constrained", [True, False])
 def test_without_tokens_there_is_neither_loss_nor_gradient(
-    lengths: Tuple[int, ...], constrained: bool
+    lengths: tuple[int, ...], constrained: bool
 ) -> None:
     scheme, potentials, gold = single_tokens()
     potentials = potentials._replace(
@@ -179,10 +177,9 @@ def test_without_tokens_there_is_neither_loss_nor_gradient(
     assert [tags.shape for tags in decode(potentials, scheme)] == [(0,) for _ in lengths]
 
 
-@properties
 @given(batches(SMALL_SCORES))
 def test_loss_leaves_its_potentials_alone(
-    batch: Tuple[TagScheme, Potentials, np.ndarray],
+    batch: tuple[TagScheme, Potentials, np.ndarray],
 ) -> None:
     scheme, potentials, gold = batch
     before = copy.deepcopy(potentials)
@@ -194,9 +191,8 @@ def test_loss_leaves_its_potentials_alone(
 
 @pytest.mark.parametrize("decoder", ["crf", "softmax"])
 @given(batch=batches(TIES))
-@properties
 def test_decode_finds_the_best_legal_path(
-    decoder: str, batch: Tuple[TagScheme, Potentials, np.ndarray]
+    decoder: str, batch: tuple[TagScheme, Potentials, np.ndarray]
 ) -> None:
     scheme, potentials, _ = batch
     if decoder == "softmax":
@@ -219,7 +215,7 @@ def build(**settings: Any) -> Model[Any, Potentials]:
     return bilstm_crf(tok2vec, hidden_width=5, **settings)
 
 
-def docs() -> List[Any]:
+def docs() -> list[Any]:
     rng = np.random.default_rng(0)
     return [rng.normal(size=(T, 3)).astype("f") for T in LENGTHS]
 
@@ -236,7 +232,7 @@ def shim_of(model: Model[Any, Potentials]) -> TorchShim:
     return cast(TorchShim, model.layers[1].shims[0])
 
 
-def weights_of(model: Model[Any, Potentials]) -> Dict[str, np.ndarray]:
+def weights_of(model: Model[Any, Potentials]) -> dict[str, np.ndarray]:
     """Copy all weights, those of tok2vec under the name tok2vec."""
     linear = model.layers[0].layers[0]
     weights = {f"tok2vec.{name}": linear.get_param(name).copy() for name in ("W", "b")}
@@ -244,7 +240,7 @@ def weights_of(model: Model[Any, Potentials]) -> Dict[str, np.ndarray]:
     return weights | {name: tensor.numpy().copy() for name, tensor in state.items()}
 
 
-def update(model: Model[Any, Potentials], learn_rate: float = 0.1) -> List[Any]:
+def update(model: Model[Any, Potentials], learn_rate: float = 0.1) -> list[Any]:
     """Take one step down the gradient, and return that of the docs; what drops is the same."""
     torch.manual_seed(0)
     potentials, backprop = model.begin_update(docs())
@@ -253,7 +249,7 @@ def update(model: Model[Any, Potentials], learn_rate: float = 0.1) -> List[Any]:
     return d_docs
 
 
-def assert_same(one: Dict[str, np.ndarray], other: Dict[str, np.ndarray]) -> None:
+def assert_same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
     assert one.keys() == other.keys()
     for name in one:
         np.testing.assert_array_equal(one[name], other[name], err_msg=name)
@@ -298,7 +294,7 @@ def test_steps_down_the_gradient_lower_the_loss(decoder: str) -> None:
 
 
 @pytest.mark.parametrize("own", [None, 0.5])
-def test_the_dropout_rate_of_the_update_reaches_the_head(own: Optional[float]) -> None:
+def test_the_dropout_rate_of_the_update_reaches_the_head(own: float | None) -> None:
     model = make(dropout=own)
     for rate in (0.0, 0.5):
         set_dropout_rate(model, rate)
@@ -371,7 +367,7 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_weights_come_back_into_a_fresh_model(settings: Dict[str, Any], tmp_path: Path) -> None:
+def test_weights_come_back_into_a_fresh_model(settings: dict[str, Any], tmp_path: Path) -> None:
     model = make(**settings)
     update(model)
     model.to_disk(tmp_path / "model")
@@ -407,7 +403,7 @@ def test_a_dropout_rate_that_is_given_at_load_holds() -> None:
         {"decoder": "softmax"},
     ],
 )
-def test_weights_of_other_settings_are_refused(settings: Dict[str, Any]) -> None:
+def test_weights_of_other_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="of another architecture or other settings"):
         build(**settings).from_bytes(make().to_bytes())
     with pytest.raises(ValueError, match="of another architecture or other settings"):
@@ -483,13 +479,13 @@ class Intruder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def __reduce__(self) -> Tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Any, ...]:
         return (os.mkdir, (str(self.path),))
 
 
 @pytest.mark.parametrize("raised", [MemoryError, OSError, torch.OutOfMemoryError])
 def test_an_error_of_the_machine_is_no_mistake_in_the_weights(
-    raised: Type[Exception], monkeypatch: pytest.MonkeyPatch
+    raised: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*args: Any, **settings: Any) -> Any:
         raise raised

@@ -1,7 +1,7 @@
 """Batches of windows of similar length give the results of spacy-transformers' own batches."""
 
 from itertools import pairwise
-from typing import Any, List
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +14,6 @@ from spacy.language import Language
 from spacy_transformers.data_classes import TransformerData
 from thinc.api import ArgsKwargs
 
-from helpers import properties
 from phobert import make_over_phobert
 from spacy_crf_ner.ml.transformer import batching
 from spacy_crf_ner.ml.transformer import model as transformer
@@ -54,11 +53,11 @@ def vectors(data: TransformerData) -> np.ndarray:
     return states.reshape(-1, states.shape[-1])[data.align.dataXd]
 
 
-def strings(data: TransformerData, pad: str) -> List[List[str]]:
+def strings(data: TransformerData, pad: str) -> list[list[str]]:
     return [[string for string in row if string != pad] for row in data.wordpieces.strings]
 
 
-def require_same(nlp: Language, texts: List[str]) -> None:
+def require_same(nlp: Language, texts: list[str]) -> None:
     """Hidden states and alignment are those of spacy-transformers, doc by doc."""
     layer = nlp.get_pipe("transformer").model
     layer.shim.precision = "fp32"
@@ -119,7 +118,6 @@ def test_sentences_are_windows(tiny_transformer: str) -> None:
 
 
 @given(st.text(alphabet="ab .'-\n\t😀é", max_size=60))
-@properties
 def test_each_character_is_where_it_is(tiny_nlp: Language, text: str) -> None:
     require_same(tiny_nlp, ["begin", text, "the end"])
 
@@ -173,9 +171,8 @@ def test_token_types_go_along() -> None:
     st.integers(1, 200),
     st.integers(0, 40),
 )
-@properties
 def test_batches_hold_each_window_once_and_little_padding(
-    lengths: List[int], most: int, padding: int
+    lengths: list[int], most: int, padding: int
 ) -> None:
     limits = windows_of.BatchLimits(most, padding)
     found = [batch.tolist() for batch in windows_of.batches(np.array(lengths), limits)]
@@ -215,7 +212,7 @@ def test_a_window_trains_as_in_spacy_transformers(tiny_transformer: str) -> None
         assert torch.equal(ours[name], theirs[name])
 
 
-def trained_alone(layer: Any, output: Any, d_states: Any) -> List[Any]:
+def trained_alone(layer: Any, output: Any, d_states: Any) -> list[Any]:
     """The gradients of the weights if each window runs alone, without thinc."""
     module, mask = layer.shim._model, output.wordpieces.attention_mask
     module.zero_grad()
@@ -228,14 +225,14 @@ def trained_alone(layer: Any, output: Any, d_states: Any) -> List[Any]:
     return gradients(module)
 
 
-def gradients(module: Any) -> List[Any]:
+def gradients(module: Any) -> list[Any]:
     found = [weights.grad for weights in module.parameters()]
     return [None if each is None else each.to_dense().clone().numpy() for each in found]
 
 
 def begin_training(layer: Any, docs: Any) -> Any:
     """Returns the output, its backward callback, and the shape of each call of the transformer."""
-    shapes: List[Any] = []
+    shapes: list[Any] = []
     hook = layer.shim._model.register_forward_pre_hook(
         lambda module, args, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)),
         with_kwargs=True,

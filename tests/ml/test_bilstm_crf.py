@@ -1,7 +1,7 @@
 """The network: a doc's potentials are its own, and the settings do what they say."""
 
 from dataclasses import asdict
-from typing import Any, List, Tuple
+from typing import Any
 
 import pytest
 import torch
@@ -36,17 +36,17 @@ def make(**changes: Any) -> BiLSTMCRF:
     return BiLSTMCRF(config(**changes), N_IN, N_TAGS)
 
 
-def docs_of(*lengths: int) -> List[Tensor]:
+def docs_of(*lengths: int) -> list[Tensor]:
     generator = torch.Generator().manual_seed(1)
     return [torch.randn(length, N_IN, generator=generator) for length in lengths]
 
 
-def run(network: BiLSTMCRF, docs: List[Tensor], dropout: float = 0.0) -> Tuple[Tensor, ...]:
+def run(network: BiLSTMCRF, docs: list[Tensor], dropout: float = 0.0) -> tuple[Tensor, ...]:
     lengths = torch.tensor([len(doc) for doc in docs], dtype=torch.int64)
     return network(torch.cat(docs), lengths, dropout)
 
 
-def emissions_of(network: BiLSTMCRF, docs: List[Tensor], dropout: float = 0.0) -> List[Tensor]:
+def emissions_of(network: BiLSTMCRF, docs: list[Tensor], dropout: float = 0.0) -> list[Tensor]:
     """Emissions of each doc, (T, C)."""
     flat = run(network, docs, dropout)[0]
     return list(flat.detach().split([len(doc) for doc in docs]))
@@ -59,7 +59,7 @@ def emissions_of(network: BiLSTMCRF, docs: List[Tensor], dropout: float = 0.0) -
 @pytest.mark.parametrize("depth, dense_width", [(1, 0), (2, 4)])
 @pytest.mark.parametrize("lengths", [(3,), (2, 0, 4, 1), (0, 3), (1,), (0, 0), (0,)])
 def test_there_is_one_row_of_emissions_a_token(
-    rnn: str, depth: int, dense_width: int, lengths: Tuple[int, ...]
+    rnn: str, depth: int, dense_width: int, lengths: tuple[int, ...]
 ) -> None:
     network = make(rnn=rnn, depth=depth, dense_width=dense_width)
     potentials = run(network, docs_of(*lengths))
@@ -71,7 +71,7 @@ def test_there_is_one_row_of_emissions_a_token(
 @pytest.mark.parametrize("rnn", RNNS)
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("lengths", [(1, 9, 3), (0, 4, 0, 0, 2, 7, 0), (3, 3)])
-def test_a_doc_does_not_see_its_batch_mates(rnn: str, depth: int, lengths: Tuple[int, ...]) -> None:
+def test_a_doc_does_not_see_its_batch_mates(rnn: str, depth: int, lengths: tuple[int, ...]) -> None:
     network = make(rnn=rnn, depth=depth).eval()
     docs = docs_of(*lengths)
     together = emissions_of(network, docs)

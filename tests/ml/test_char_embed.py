@@ -1,15 +1,16 @@
 """Token vectors from spelling: a word has one vector wherever it stands, and it is learned."""
 
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 from random import Random
-from typing import Any, Dict, List, Sequence, Tuple, cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import spacy
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from spacy.attrs import NORM, SHAPE
@@ -44,11 +45,11 @@ def doc_of(*words: str, vocab: Vocab = VOCAB) -> Doc:
     return Doc(vocab, words=list(words))
 
 
-def build(**switched_on: Any) -> Model[List[Doc], Any]:
+def build(**switched_on: Any) -> Model[list[Doc], Any]:
     return char_word_embed(**(PARTS | switched_on))
 
 
-def make(vocab: Vocab = VOCAB, **switched_on: Any) -> Model[List[Doc], Any]:
+def make(vocab: Vocab = VOCAB, **switched_on: Any) -> Model[list[Doc], Any]:
     spacy.util.fix_random_seed(0)
     model = build(**switched_on)
     model.initialize(X=[doc_of("a", vocab=vocab)])
@@ -59,7 +60,7 @@ def module_of(model: Model[Any, Any]) -> WordEmbedding:
     return cast(WordEmbedding, model.shims[0].module)
 
 
-def vectors_of(model: Model[List[Doc], Any], *words: str, vocab: Vocab = VOCAB) -> np.ndarray:
+def vectors_of(model: Model[list[Doc], Any], *words: str, vocab: Vocab = VOCAB) -> np.ndarray:
     """The vector of each word, of a batch of its own: (N, nO)."""
     return np.concatenate([model.predict([doc_of(word, vocab=vocab)])[0] for word in words])
 
@@ -75,7 +76,7 @@ def hash_embed(table: Tensor, seed: int, ids: Sequence[int]) -> np.ndarray:
 # What a vector is made of
 
 
-def n_parameters(s: Dict[str, Any]) -> int:
+def n_parameters(s: dict[str, Any]) -> int:
     """Count the parameters by the formulas of the layers."""
     n, total = s["char_embed"], 0
     if s["chars"] != "none":
@@ -204,7 +205,7 @@ def test_cost_follows_types(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("docs", [[], [()], [(), ()]])
 @pytest.mark.parametrize("chars", READERS)
-def test_docs_without_tokens_pass_through(docs: List[Tuple[str, ...]], chars: str) -> None:
+def test_docs_without_tokens_pass_through(docs: list[tuple[str, ...]], chars: str) -> None:
     model = make(**(ALL | {"chars": chars}))
     X = [doc_of(*words) for words in docs]
     assert [y.shape for y in model.predict(X)] == [(0, 14)] * len(docs)
@@ -230,8 +231,7 @@ EMBEDDINGS = {chars: make(**(ALL | {"chars": chars})) for chars in READERS}
 
 @pytest.mark.parametrize("chars", READERS)
 @given(docs=st.lists(st.lists(ANY, max_size=5), min_size=1, max_size=3))
-@settings(deadline=None, max_examples=50)
-def test_any_text_has_vectors(chars: str, docs: List[List[str]]) -> None:
+def test_any_text_has_vectors(chars: str, docs: list[list[str]]) -> None:
     X = [doc_of(*words) for words in docs]
     for words, vectors in zip(docs, EMBEDDINGS[chars].predict(X)):
         assert vectors.shape == (len(words), 14)
@@ -391,7 +391,7 @@ def test_the_shipped_config_takes_static_vectors(tmp_path: Path) -> None:
 # Learning
 
 
-def double(chars: str) -> Tuple[WordEmbedding, Words, Tensor]:
+def double(chars: str) -> tuple[WordEmbedding, Words, Tensor]:
     """A module in float64, and four words for six tokens."""
     model = make(**(ALL | {"chars": chars}))
     words, tokens = read_words([doc_of("Tim", "a", "東京", "a", "b2", "Tim")], module_of(model))
@@ -454,7 +454,7 @@ def test_every_parameter_learns_from_all_tokens_of_a_word(chars: str) -> None:
     words = ["Tim", "a", "Tim", "東京", "a", "Tim"]
     dY = np.random.default_rng(0).normal(size=(len(words), 14)).astype("f")
 
-    def gradients() -> Dict[str, Tensor]:
+    def gradients() -> dict[str, Tensor]:
         grads = {name: p.grad.clone() for name, p in module_of(model).named_parameters()}
         module_of(model).zero_grad()
         return grads
@@ -491,7 +491,7 @@ def test_tokens_are_dropped_each_for_itself_in_training_only(
     assert share == pytest.approx(0.5 * drops, abs=5 * 0.0034)
 
 
-def named(endings: Dict[str, str], seed: int, n: int) -> List[Tuple[str, List[Any]]]:
+def named(endings: dict[str, str], seed: int, n: int) -> list[tuple[str, list[Any]]]:
     """Sentences about made-up words, of whose class nothing tells but their endings."""
     random = Random(seed)
     sentences = []
@@ -522,7 +522,7 @@ def test_spelling_alone_tells_classes_apart(chars: str, learned: bool) -> None:
 # Pipelines
 
 
-def probabilities(nlp: Language) -> List[np.ndarray]:
+def probabilities(nlp: Language) -> list[np.ndarray]:
     """The scores of the tags of some words."""
     docs = [nlp.make_doc("Tim Cook visited Hanoi"), nlp.make_doc("東京 !")]
     pipe = nlp.get_pipe(nlp.pipe_names[-1])

@@ -1,7 +1,5 @@
 """Dropout as it is defined: binomial counts, scaled values, and the gradient of the mask."""
 
-from typing import Tuple
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,7 +9,7 @@ from spacy_crf_ner.ml.dropout import FastDropout, fast_dropout
 N = 400_000
 
 
-def drop(rate: float, shape: Tuple[int, ...] = (N,), dtype: torch.dtype = torch.float32) -> Tensor:
+def drop(rate: float, shape: tuple[int, ...] = (N,), dtype: torch.dtype = torch.float32) -> Tensor:
     torch.manual_seed(0)
     return fast_dropout(torch.ones(shape, dtype=dtype), rate, True)
 
@@ -38,7 +36,7 @@ def test_elements_are_dropped_independently(rate: float, apart: int) -> None:
 @pytest.mark.parametrize("shape", [(0,), (1,), (3, 7), (2, 0, 5), (5, 4, 3)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_others_are_scaled_and_the_gradient_is_the_same(
-    shape: Tuple[int, ...], dtype: torch.dtype
+    shape: tuple[int, ...], dtype: torch.dtype
 ) -> None:
     X = torch.randn(shape, dtype=dtype).abs().add(1).requires_grad_()
     Y = fast_dropout(X, 0.25, True)

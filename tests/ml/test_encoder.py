@@ -1,8 +1,9 @@
 """The recurrent encoder as a tok2vec of spaCy's own components: a tagger, a text classifier."""
 
+from collections.abc import Callable
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Tuple, cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -77,7 +78,7 @@ ORDERS = [
 ]
 
 
-def docs() -> List[Any]:
+def docs() -> list[Any]:
     """Arrays (T, 3), which are the docs that a linear tok2vec reads."""
     rng = np.random.default_rng(0)
     return [rng.normal(size=(T, 3)).astype("f") for T in LENGTHS]
@@ -194,7 +195,7 @@ def test_what_is_dropped_between_layers_is_torchs_choice(
 
 
 @given(st.lists(st.integers(0, 40), max_size=30))
-def test_docs_are_grouped_by_length_within_the_bound(lengths: List[int]) -> None:
+def test_docs_are_grouped_by_length_within_the_bound(lengths: list[int]) -> None:
     groups = buckets.bucket_by_length(lengths)
     longest_first = [[lengths[doc] for doc in docs] for docs in groups]
     filled = sorted((n for n in lengths if n), reverse=True)
@@ -240,13 +241,13 @@ def test_no_encoder_is_refused() -> None:
 # Below spaCy's components
 
 
-def encoder(**settings: Any) -> Dict[str, Any]:
+def encoder(**settings: Any) -> dict[str, Any]:
     """The config of a small encoder."""
     name = "spacy-crf-ner.RNNEncoder.v1"
     return {"@architectures": name, "hidden_width": 16, "tok2vec": TOK2VEC, **settings}
 
 
-def bag(n: int = 1) -> Dict[str, Any]:
+def bag(n: int = 1) -> dict[str, Any]:
     """The config of a text classifier that sees how often each n-gram is there."""
     name = "spacy.TextCatBOW.v3"
     return {
@@ -257,14 +258,14 @@ def bag(n: int = 1) -> Dict[str, Any]:
     }
 
 
-def pooled(tok2vec: Dict[str, Any]) -> Dict[str, Any]:
+def pooled(tok2vec: dict[str, Any]) -> dict[str, Any]:
     """The config of a text classifier that sees the mean of the tokens."""
     pools = {f"use_reduce_{name}": name == "mean" for name in ("first", "last", "max", "mean")}
     name = "spacy.TextCatReduce.v1"
     return {"@architectures": name, "exclusive_classes": True, "tok2vec": tok2vec, **pools}
 
 
-def words_alone() -> Dict[str, Any]:
+def words_alone() -> dict[str, Any]:
     """The config of a tok2vec that sees each token alone."""
     return {
         "@architectures": "spacy.MultiHashEmbed.v2",
@@ -276,15 +277,15 @@ def words_alone() -> Dict[str, Any]:
 
 
 def classify(
-    model: Dict[str, Any], texts: List[Tuple[str, str]], steps: int = 60
-) -> Tuple[Language, List[Dict[str, float]]]:
+    model: dict[str, Any], texts: list[tuple[str, str]], steps: int = 60
+) -> tuple[Language, list[dict[str, float]]]:
     """Train a text classifier; the pipeline, and its scores for the texts."""
     nlp = spacy.blank("en")
     nlp.add_pipe("textcat", config={"model": model})
     return fit(nlp, opinions(nlp, texts), steps), [nlp(text).cats for text, _ in texts]
 
 
-def opinions(nlp: Language, texts: List[Tuple[str, str]]) -> List[Example]:
+def opinions(nlp: Language, texts: list[tuple[str, str]]) -> list[Example]:
     return [
         Example.from_dict(
             nlp.make_doc(text), {"cats": {name: float(name == gold) for name in ("good", "bad")}}
@@ -293,7 +294,7 @@ def opinions(nlp: Language, texts: List[Tuple[str, str]]) -> List[Example]:
     ]
 
 
-def fit(nlp: Language, examples: List[Example], steps: int) -> Language:
+def fit(nlp: Language, examples: list[Example], steps: int) -> Language:
     spacy.util.fix_random_seed(0)
     optimizer = nlp.initialize(lambda: examples)
     optimizer.learn_rate = 0.01
@@ -302,7 +303,7 @@ def fit(nlp: Language, examples: List[Example], steps: int) -> Language:
     return nlp
 
 
-def best(scores: Dict[str, float]) -> str:
+def best(scores: dict[str, float]) -> str:
     return max(scores, key=lambda name: scores[name])
 
 
@@ -334,7 +335,7 @@ def test_a_tagger_learns_by_heart(rnn: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("blind", [bag, lambda: pooled(words_alone())])
-def test_a_bag_of_words_cannot_tell_orders_apart(blind: Callable[[], Dict[str, Any]]) -> None:
+def test_a_bag_of_words_cannot_tell_orders_apart(blind: Callable[[], dict[str, Any]]) -> None:
     """So the test below is one of order: the two of a pair have the same scores."""
     _, scores = classify(blind(), ORDERS)
     good = np.array([each["good"] for each in scores])

@@ -4,9 +4,10 @@ A CPU has no mixed precision that needs a scaler. So the tests train in float32 
 into the shims that works on a CPU; the oracle is the same training without it.
 """
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Callable, Dict, List, cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -43,7 +44,7 @@ class CPUScaler(PyTorchGradScaler):
         return tensor.mul_(self._scale) if inplace else tensor * self._scale
 
 
-def shims_of(nlp: Language) -> Dict[str, PyTorchShim]:
+def shims_of(nlp: Language) -> dict[str, PyTorchShim]:
     """The shims of all torch modules, by their component."""
     return {
         name: shim
@@ -68,7 +69,7 @@ def make(kind: str, tiny_transformer: str) -> Language:
     """A pipeline that is initialized, with a torch module in each component."""
     spacy.util.fix_random_seed(0)
     nlp = spacy.blank("en")
-    model: Dict[str, Any] = {"hidden_width": 8}
+    model: dict[str, Any] = {"hidden_width": 8}
     if kind == "transformer":
         transformer = {
             "@architectures": "spacy-crf-ner.TransformerModel.v1",
@@ -83,7 +84,7 @@ def make(kind: str, tiny_transformer: str) -> Language:
     return nlp
 
 
-def gradients(nlp: Language) -> Dict[str, torch.Tensor]:
+def gradients(nlp: Language) -> dict[str, torch.Tensor]:
     return {
         f"{component}.{name}": weight.grad.to_dense().clone()
         for component, shim in shims_of(nlp).items()
@@ -92,7 +93,7 @@ def gradients(nlp: Language) -> Dict[str, torch.Tensor]:
     }
 
 
-def weights(nlp: Language) -> Dict[str, torch.Tensor]:
+def weights(nlp: Language) -> dict[str, torch.Tensor]:
     return {
         f"{component}.{name}": value.detach().clone()
         for component, shim in shims_of(nlp).items()
@@ -100,7 +101,7 @@ def weights(nlp: Language) -> Dict[str, torch.Tensor]:
     }
 
 
-def assert_close(found: Dict[str, torch.Tensor], expected: Dict[str, torch.Tensor]) -> None:
+def assert_close(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
     assert found.keys() == expected.keys()
     for name, of_name in expected.items():
         largest = float(of_name.abs().max())
@@ -109,7 +110,7 @@ def assert_close(found: Dict[str, torch.Tensor], expected: Dict[str, torch.Tenso
         )
 
 
-def update(nlp: Language, examples: List[Example]) -> float:
+def update(nlp: Language, examples: list[Example]) -> float:
     """One backward pass, which leaves its gradients to the next update."""
     return nlp.update(examples, sgd=False)["crf_ner"]  # type: ignore[arg-type]
 
@@ -199,7 +200,7 @@ def trained(name: str, folder: Path, transformer: str, parts: int, with_: Any) -
     config = load_config(ROOT / "configs" / f"{name}.cfg", overrides=overrides)
     if name == "transformer":
         config["components"]["transformer"]["model"]["transformer_config"] = NO_DROPOUT
-    losses: List[float] = []
+    losses: list[float] = []
 
     def log(nlp: Language, *_: Any) -> Any:
         return lambda info: info and losses.append(info["losses"]["ner"]), lambda: None

@@ -2,7 +2,7 @@
 
 import inspect
 import platform
-from typing import Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pytest

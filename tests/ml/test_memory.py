@@ -5,9 +5,10 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
-from typing import Any, Iterable, List
+from typing import Any
 
 import numpy as np
 import pytest
@@ -94,7 +95,7 @@ def test_free_memory_between_tensors_is_returned(monkeypatch: pytest.MonkeyPatch
 def test_training_returns_free_memory(
     kind: str, tiny_transformer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls: List[int] = []
+    calls: list[int] = []
     nlp = pipeline(kind, tiny_transformer)
     examples = make_examples(nlp)
     optimizer = nlp.initialize(lambda: examples)
@@ -106,7 +107,7 @@ def test_training_returns_free_memory(
 
 
 def test_it_is_returned_once_in_fifty_updates(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: List[int] = []
+    calls: list[int] = []
     monkeypatch.setattr(memory, "_updates", count(1))
     monkeypatch.setattr(memory, "_malloc_trim", lambda: calls.append)
     for _ in range(49):
@@ -171,7 +172,7 @@ for repeat in range(2):
 """
 
 
-def compiled(folder: str, train: str) -> List[str]:
+def compiled(folder: str, train: str) -> list[str]:
     """How oneDNN gets each kernel: "cache_miss" compiles it, "cache_hit" does not."""
     tests = str(Path(__file__).parents[1])
     script = COUNTS_KERNELS.format(tests=tests, folder=folder, train=train)

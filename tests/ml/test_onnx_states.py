@@ -1,7 +1,6 @@
 """Transformers of all kinds in ONNX, and what is refused."""
 
 from pathlib import Path
-from typing import Dict
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ KINDS = small_transformers()
 AXES = dict.fromkeys(["input_ids", "attention_mask", "Y"], "BT")
 
 
-def inputs(B: int, T: int) -> Dict[str, Tensor]:
+def inputs(B: int, T: int) -> dict[str, Tensor]:
     mask = (torch.arange(T) < torch.arange(T, T - B, -1)[:, None]).long()
     return {"input_ids": torch.randint(2, 50, (B, T)), "attention_mask": mask}
 

@@ -1,6 +1,6 @@
 """A quantized transformer computes the last hidden state of the whole one."""
 
-from typing import Any, Dict
+from typing import Any
 
 import pytest
 import torch
@@ -15,13 +15,13 @@ KINDS = small_transformers()
 
 
 @pytest.fixture
-def inputs() -> Dict[str, Tensor]:
+def inputs() -> dict[str, Tensor]:
     torch.manual_seed(0)
     mask = torch.tensor([[1] * 9, [1] * 5 + [0] * 4])
     return {"input_ids": torch.randint(2, 50, (2, 9)), "attention_mask": mask}
 
 
-def states(module: nn.Module, inputs: Dict[str, Tensor]) -> Tensor:
+def states(module: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
     """The last hidden states of what is no padding."""
     with torch.no_grad():
         hidden: Tensor = module.eval()(**inputs).last_hidden_state
@@ -32,7 +32,7 @@ def states(module: nn.Module, inputs: Dict[str, Tensor]) -> Tensor:
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @pytest.mark.parametrize("precision, far", [("fp32", 0.0), ("bf16", 0.05)])
 def test_every_kind_is_quantized(
-    kind: str, precision: str, far: float, inputs: Dict[str, Tensor]
+    kind: str, precision: str, far: float, inputs: dict[str, Tensor]
 ) -> None:
     whole = KINDS[kind]
     expected = states(whole, inputs)
@@ -47,7 +47,7 @@ def test_every_kind_is_quantized(
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "electra", "distilbert", "deberta-v2"])
-def test_int8_is_near(kind: str, inputs: Dict[str, Tensor]) -> None:
+def test_int8_is_near(kind: str, inputs: dict[str, Tensor]) -> None:
     pytest.importorskip("onnxruntime")
     expected = states(KINDS[kind], inputs)
     found = states(quantize_transformer(KINDS[kind], "int8"), inputs)
@@ -65,7 +65,7 @@ def test_int8_does_not_saturate() -> None:
     torch.testing.assert_close(found, X @ linear.weight.detach().T, rtol=0.02, atol=0.0)
 
 
-def test_int8_knows_one_token_type(inputs: Dict[str, Tensor]) -> None:
+def test_int8_knows_one_token_type(inputs: dict[str, Tensor]) -> None:
     pytest.importorskip("onnxruntime")
     quantized = quantize_transformer(KINDS["bert"], "int8")
     types = torch.zeros_like(inputs["input_ids"])

@@ -3,7 +3,7 @@
 import random
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
-from typing import Any, Dict, List
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,11 +41,11 @@ def shim_of(nlp: Language) -> Any:
     return nlp.get_pipe("transformer").model.layers[0].shims[0]
 
 
-def weights(nlp: Language) -> Dict[str, np.ndarray]:
+def weights(nlp: Language) -> dict[str, np.ndarray]:
     return {name: p.detach().numpy().copy() for name, p in shim_of(nlp)._model.named_parameters()}
 
 
-def gradients(nlp: Language) -> Dict[str, Tensor]:
+def gradients(nlp: Language) -> dict[str, Tensor]:
     """The gradients of one update that does not move the weights."""
     torch.manual_seed(0)
     nlp.update(make_examples(nlp), sgd=False)  # type: ignore[arg-type]
@@ -53,7 +53,7 @@ def gradients(nlp: Language) -> Dict[str, Tensor]:
     return {name: p.grad.to_dense() for name, p in named if p.grad is not None}
 
 
-def fit(nlp: Language, batches: List[int], optimizer: Optimizer) -> Language:
+def fit(nlp: Language, batches: list[int], optimizer: Optimizer) -> Language:
     """Train on so many of the examples each, 0 for an update that has no gradient."""
     torch.manual_seed(0)
     for n in batches:
@@ -90,7 +90,7 @@ def test_a_cpu_trains_with_fast_masks_and_with_gradients_of_the_words_alone(
     """A dense one for each batch of windows would take longer; optimizers need dense ones."""
     nlp = pipeline(tiny_transformer, OURS)
     module = shim_of(nlp)._model
-    made: List[Any] = []
+    made: list[Any] = []
     words = module.get_input_embeddings()
     words.weight.register_hook(lambda gradient: made.append(gradient.layout))
     for _ in range(2):  # the second one is added to the first

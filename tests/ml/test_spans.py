@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from spacy.tokens import Doc
 from spacy_transformers import span_getters
 
-from helpers import properties
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.ml.transformer.spans import (
     doc_spans,
@@ -29,7 +28,6 @@ def docs_of(lengths: list[int]) -> list[Doc]:
     return docs
 
 
-@properties
 @given(LENGTHS, st.integers(1, 12), st.integers(1, 12))
 def test_strided_windows(lengths: list[int], window: int, stride: int) -> None:
     docs = docs_of(lengths)
@@ -37,7 +35,6 @@ def test_strided_windows(lengths: list[int], window: int, stride: int) -> None:
     assert strided_spans(window, stride)(docs) == expected
 
 
-@properties
 @given(LENGTHS)
 def test_sentences_and_docs(lengths: list[int]) -> None:
     docs = docs_of(lengths)
@@ -45,7 +42,6 @@ def test_sentences_and_docs(lengths: list[int]) -> None:
     assert sent_spans()(docs) == span_getters.configure_get_sent_spans()(docs)
 
 
-@properties
 @given(st.lists(st.sampled_from(["a", "b", ".", "。", "\n"]), max_size=40), st.integers(1, 12))
 def test_windows_end_with_sentences(words: list[str], window: int) -> None:
     """By counting tokens one by one."""

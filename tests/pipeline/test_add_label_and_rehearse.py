@@ -26,12 +26,16 @@ NEW = [
 
 
 @pytest.fixture(params=["biluo", "bio", "io"])
-def learned(request):
+def learned(request, shared):
     """A trained pipeline of each scheme."""
-    nlp = spacy.blank("en")
-    nlp.add_pipe("crf_ner", config={"scheme": request.param, "model": {"hidden_width": 16}})
-    train(nlp, make_examples(nlp))
-    return nlp
+
+    def make():
+        nlp = spacy.blank("en")
+        nlp.add_pipe("crf_ner", config={"scheme": request.param, "model": {"hidden_width": 16}})
+        train(nlp, make_examples(nlp))
+        return nlp
+
+    return spacy.load(shared(f"learned-{request.param}", make))
 
 
 def found(nlp):

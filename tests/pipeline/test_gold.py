@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from spacy.tokens import Doc
 from spacy.training import Alignment, Example
 
-from helpers import LABELS, SCHEMES, Span, annotations, properties
+from helpers import LABELS, SCHEMES, Span, annotations
 from spacy_crf_ner.pipeline.gold import aligned_negatives, gold_tags
 from spacy_crf_ner.pipeline.label_sets import mark_annotated_labels
 from spacy_crf_ner.tags import TagScheme
@@ -43,7 +43,6 @@ def annotate(doc: Doc, spans: list[Span], others: list[tuple[int, str]]) -> None
     doc.set_ents(ents, default="missing", **marked)
 
 
-@properties
 @given(examples(), st.sampled_from(SCHEMES))
 def test_tags_of_the_same_tokens_are_spacys_aligned_ones(eg: Example, scheme: str) -> None:
     tags = TagScheme(scheme, LABELS)

@@ -1,6 +1,7 @@
 """Corpora that annotate different labels: losses against enumeration, scores against spaCy's."""
 
-from typing import Any, Dict, List, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from spacy.util import registry
 from typer.testing import CliRunner
 
 import helpers
-from helpers import SCHEMES, properties
+from helpers import SCHEMES
 from pipelines import TOK2VEC, make_examples, train
 from posteriors import Batch, batches
 from spacy_crf_ner.check import check
@@ -42,7 +43,7 @@ from spacy_crf_ner.training.labelled_corpora import labelled_corpora
 
 # The loss
 
-Drawn = Tuple[Batch, np.ndarray, np.ndarray]
+Drawn = tuple[Batch, np.ndarray, np.ndarray]
 
 
 @st.composite
@@ -50,7 +51,7 @@ def partly_labelled(draw: st.DrawFn) -> Drawn:
     """Draw a batch whose docs do not annotate some labels: gold tags, and tags that O may hide."""
     batch = draw(batches(bounded=False))
     tags = batch.scheme.tags
-    gold: List[int] = []
+    gold: list[int] = []
     hidden = np.zeros((0, len(tags)), dtype=bool)
     for T in batch.potentials.lengths.tolist():
         paths = helpers.all_paths(T, len(tags))
@@ -64,7 +65,6 @@ def partly_labelled(draw: st.DrawFn) -> Drawn:
 
 
 @given(partly_labelled())
-@properties
 def test_the_loss_sums_over_all_sequences_that_fit(drawn: Drawn) -> None:
     batch, gold, hidden = drawn
     constraints = batch.scheme.constraints
@@ -96,7 +96,6 @@ def test_the_loss_sums_over_all_sequences_that_fit(drawn: Drawn) -> None:
 
 
 @given(partly_labelled())
-@properties
 def test_nothing_hidden_is_as_without(drawn: Drawn) -> None:
     batch, gold, hidden = drawn
     constraints = batch.scheme.constraints
@@ -118,11 +117,11 @@ BOTH = [
 ]
 
 
-def of_labels(labels: Sequence[str]) -> List[Any]:
+def of_labels(labels: Sequence[str]) -> list[Any]:
     return [(text, [ent for ent in ents if ent[2] in labels]) for text, ents in BOTH]
 
 
-def marked(nlp: Language, labels: Sequence[str]) -> List[Example]:
+def marked(nlp: Language, labels: Sequence[str]) -> list[Example]:
     examples = make_examples(nlp, of_labels(labels))
     for eg in examples:
         mark_annotated_labels(eg.reference, labels)
@@ -136,7 +135,7 @@ def blank(scheme: str = "biluo") -> Language:
     return nlp
 
 
-def found(nlp: Language, text: str) -> List[Tuple[str, str]]:
+def found(nlp: Language, text: str) -> list[tuple[str, str]]:
     return [(ent.text, ent.label_) for ent in nlp(text).ents]
 
 
@@ -272,7 +271,7 @@ def test_calibration_reads_only_what_is_annotated(monkeypatch: pytest.MonkeyPatc
     nlp = blank()
     train(nlp, make_examples(nlp, BOTH), steps=3)
     ner: Any = nlp.get_pipe("ner")
-    seen: List[int] = []
+    seen: list[int] = []
     original = module.fit_platt_scaling
 
     def fit(p: Any, correct: Any, name: str) -> Any:
@@ -337,7 +336,7 @@ def test_candidates_of_unannotated_labels_cost_nothing() -> None:
 
 
 @pytest.fixture
-def paths(tmp_path: Any) -> List[str]:
+def paths(tmp_path: Any) -> list[str]:
     nlp = spacy.blank("en")
     for label in ("PER", "LOC"):
         sentences = of_labels([label]) * 25
@@ -346,7 +345,7 @@ def paths(tmp_path: Any) -> List[str]:
     return [str(tmp_path / "PER.spacy"), str(tmp_path / "LOC.spacy")]
 
 
-def test_weights_say_how_often_docs_are_read(paths: List[str]) -> None:
+def test_weights_say_how_often_docs_are_read(paths: list[str]) -> None:
     nlp = spacy.blank("en")
     make = registry.readers.get("spacy-crf-ner.LabelledCorpora.v1")
     settings = {"labels": [["PER"], ["LOC", "ORG"]], "weights": [2.5, 1.0]}
@@ -374,7 +373,7 @@ def test_docs_are_split_and_left_out_as_by_spacy(tmp_path: Any) -> None:
         DocBin(docs=[doc] * 3).to_disk(tmp_path / f"{name}.spacy")
     files = [str(tmp_path / f"{name}.spacy") for name in ("a", "b")]
 
-    def read(**settings: Any) -> List[int]:
+    def read(**settings: Any) -> list[int]:
         examples = list(labelled_corpora(files, [["PER"]] * 2, **settings)(nlp))
         assert {*(label for eg in examples for label in annotated_labels(eg.reference))} == {"PER"}
         return sorted(len(eg.reference) for eg in examples)
@@ -386,7 +385,7 @@ def test_docs_are_split_and_left_out_as_by_spacy(tmp_path: Any) -> None:
     assert read(max_length=4) == [3] * 6  # it must be shorter
 
 
-def test_an_augmenter_may_make_several_docs_of_one(paths: List[str]) -> None:
+def test_an_augmenter_may_make_several_docs_of_one(paths: list[str]) -> None:
     nlp = spacy.blank("en")
 
     def augment(nlp: Language, eg: Example) -> Any:
@@ -457,7 +456,7 @@ def test_augmenters_that_change_the_length_cannot_keep_overlapping_entities(tmp_
         list(read(nlp))
 
 
-def test_a_config_with_the_reader_is_filled_and_read(paths: List[str]) -> None:
+def test_a_config_with_the_reader_is_filled_and_read(paths: list[str]) -> None:
     text = f"""
     [corpora]
 
@@ -489,7 +488,7 @@ def test_a_config_with_the_reader_is_filled_and_read(paths: List[str]) -> None:
     ],
 )
 def test_a_wrong_setting_of_the_reader_is_an_error(
-    paths: List[str], settings: Dict[str, Any], message: str
+    paths: list[str], settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
         list(labelled_corpora(**{"paths": paths, **settings})(spacy.blank("en")))

@@ -2,7 +2,7 @@
 
 import math
 from itertools import combinations, pairwise, product
-from typing import Any, Dict, List, Set, Tuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ from spacy_crf_ner.pipeline.overlapping import LabelChains
 from spacy_crf_ner.pipeline.platt_scaling import UNCHANGED, PlattScaling
 from spacy_crf_ner.tags import TagScheme
 
-Spans = Tuple[helpers.Span, ...]
+Spans = tuple[helpers.Span, ...]
 LABELS = ("PER", "LOC")
 LENGTHS = (3, 0, 2)
 EVERYWHERE = [(scheme, layers) for scheme in SCHEMES for layers in (1, 2)]
@@ -47,7 +47,7 @@ def random_potentials(C: int, seed: int = 0) -> Potentials:
     return Potentials(E, np.array(LENGTHS), A, start, end, constrained=True)  # type: ignore[arg-type]
 
 
-def of_chain(potentials: Potentials, doc: int, chain: int, n: int) -> List[Tensor]:
+def of_chain(potentials: Potentials, doc: int, chain: int, n: int) -> list[Tensor]:
     """The scores of one chain, by their definition: O scores 0, and so does staying there."""
     tags = [0, *range(1 + chain * (n - 1), 1 + (chain + 1) * (n - 1))]
     begin = sum(LENGTHS[:doc])
@@ -62,7 +62,7 @@ def of_chain(potentials: Potentials, doc: int, chain: int, n: int) -> List[Tenso
     return [E, A, start, end]
 
 
-def paths_of(scheme: TagScheme, scores: List[Tensor]) -> Tuple[Tensor, Tensor]:
+def paths_of(scheme: TagScheme, scores: list[Tensor]) -> tuple[Tensor, Tensor]:
     paths, totals = helpers.scored_paths(*scores)
     legal = helpers.is_legal(paths, *map(torch.from_numpy, scheme.constraints))
     return paths[legal], totals[legal]
@@ -70,7 +70,7 @@ def paths_of(scheme: TagScheme, scores: List[Tensor]) -> Tuple[Tensor, Tensor]:
 
 def enumerated(
     chains: LabelChains, potentials: Potentials, doc: int
-) -> List[List[Tuple[Spans, float]]]:
+) -> list[list[tuple[Spans, float]]]:
     """For each chain of a doc, its sets of entities, with their log probabilities."""
     n, result = len(chains.scheme.tags), []
     for chain, (label, _) in enumerate(product(LABELS, range(chains.layers))):
@@ -100,11 +100,11 @@ def test_decoding_and_probabilities_are_those_of_all_assignments(scheme: str, la
     chains = of_chains(scheme, layers)
     potentials = random_potentials(len(chains.tags.tags))
     posterior = posterior_of(chains, potentials)
-    all_spans: List[List[helpers.Span]] = []
-    expected: List[List[float]] = []
+    all_spans: list[list[helpers.Span]] = []
+    expected: list[list[float]] = []
     for doc, (T, decoded) in enumerate(zip(LENGTHS, posterior.decode())):
         by_chain = enumerated(chains, potentials, doc)
-        best: Set[helpers.Span] = set()
+        best: set[helpers.Span] = set()
         for found in by_chain:
             best |= set(max(found, key=lambda pair: pair[1])[0])
         assert decoded == sorted(best)
@@ -133,7 +133,7 @@ def test_nbest_are_the_best_assignments_of_all_chains(scheme: str, layers: int) 
     chains = of_chains(scheme, layers)
     potentials = random_potentials(len(chains.tags.tags), seed=1)
     for doc, ranked in enumerate(posterior_of(chains, potentials).nbest(6)):
-        exact: Dict[Spans, float] = {}
+        exact: dict[Spans, float] = {}
         for parts in product(*enumerated(chains, potentials, doc)):
             spans = tuple(sorted({span for found, _ in parts for span in found}))
             exact[spans] = exact.get(spans, 0.0) + math.exp(sum(q for _, q in parts))
@@ -167,7 +167,7 @@ def test_chains_with_one_label_at_a_token_are_the_flat_chain(scheme: str) -> Non
         of_flat = {
             tuple(path): s for path, s in zip(flat[0][legal].tolist(), flat[1][legal].tolist())
         }
-        joint: Dict[Tuple[int, ...], float] = {}
+        joint: dict[tuple[int, ...], float] = {}
         parts = [
             zip(*(x.tolist() for x in paths_of(chains.scheme, of_chain(potentials, doc, m, n))))
             for m in range(len(LABELS))
@@ -233,17 +233,17 @@ def pipeline(**settings: Any) -> Language:
     return nlp
 
 
-def doc_with(nlp: Language, spans: List[helpers.Span], words: List[str] = WORDS) -> Doc:
+def doc_with(nlp: Language, spans: list[helpers.Span], words: list[str] = WORDS) -> Doc:
     doc = Doc(nlp.vocab, words=words)
     doc.spans["sc"] = [Span(doc, *span) for span in spans]
     return doc
 
 
-def example(nlp: Language, spans: List[helpers.Span] = SPANS, words: List[str] = WORDS) -> Example:
+def example(nlp: Language, spans: list[helpers.Span] = SPANS, words: list[str] = WORDS) -> Example:
     return Example(Doc(nlp.vocab, words=words), doc_with(nlp, spans, words))
 
 
-def found(doc: Doc, key: str = "sc") -> List[helpers.Span]:
+def found(doc: Doc, key: str = "sc") -> list[helpers.Span]:
     return [(span.start, span.end, span.label_) for span in doc.spans[key]]
 
 
@@ -517,7 +517,7 @@ def test_weights_of_another_kind_of_entities_are_refused(learned: Language, tmp_
 
 
 @pytest.mark.parametrize("settings", [{"entities": "nested"}, {"layers": 0}])
-def test_unknown_settings_are_errors(settings: Dict[str, Any]) -> None:
+def test_unknown_settings_are_errors(settings: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(settings))):
         pipeline(**settings)
     with pytest.raises(InputError, match="layers: expected 1 or more, and 1 for flat"):
@@ -640,7 +640,7 @@ def test_misaligned_entities_are_missing_for_their_label_only() -> None:
     assert [names[t] for t in tags["PER"]] == ["B-", "L-"] and tags["PER (layer 2)"] == [0, 0]
 
 
-def weights(nlp: Language) -> Dict[str, NDArray[Any]]:
+def weights(nlp: Language) -> dict[str, NDArray[Any]]:
     shim = nlp.get_pipe("crf_ner").model.get_ref("output_layer").shims[0]
     return {name: x.detach().clone().numpy() for name, x in shim.module.state_dict().items()}
 

@@ -1,7 +1,7 @@
 """Platt scaling against an optimizer of scipy, and against plain loops over all spans."""
 
 import warnings
-from typing import Any, List, Tuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from pipelines import SENTENCES, TOK2VEC, make_examples, train
 from spacy_crf_ner.pipeline.platt_scaling import PlattScaling, fit_platt_scaling
 
 
-def drawn(n: int, slope: float, intercept: float, seed: int = 0) -> Tuple[Any, Any]:
+def drawn(n: int, slope: float, intercept: float, seed: int = 0) -> tuple[Any, Any]:
     """Spans whose log odds of being an entity are `slope` times the given ones."""
     rng = np.random.default_rng(seed)
     p = rng.uniform(0.01, 1.0, n)
@@ -72,7 +72,7 @@ def nlp() -> Language:
     return nlp
 
 
-def partly(nlp: Language, cut: int) -> List[Example]:
+def partly(nlp: Language, cut: int) -> list[Example]:
     """Examples without annotation in the first `cut` tokens, and one of other tokens."""
     examples = make_examples(nlp, SENTENCES)
     for eg in examples[:3]:
@@ -109,7 +109,7 @@ def test_it_is_fitted_to_all_spans_with_annotation(
             if p >= 0.02 and None not in tags[span.start : span.end]
         ]
     ner.platt_slope = 7.0  # what is fitted does not depend on what was before
-    seen: List[Any] = []
+    seen: list[Any] = []
 
     def fit(p: Any, correct: Any, name: str) -> PlattScaling:
         seen.extend([sorted(zip(p, correct)), name])

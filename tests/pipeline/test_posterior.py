@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import helpers
-from helpers import SCHEMES, Span, properties
+from helpers import SCHEMES, Span
 from posteriors import LABELS, NEAR_ZERO, TEMPERATURES, Batch, batches, read
 from spacy_crf_ner import crf
 from spacy_crf_ner.ml.losses import nll_with_gradient
@@ -28,7 +28,6 @@ from spacy_crf_ner.tags import TagScheme
 
 
 @given(batch=batches(), temperature=TEMPERATURES)
-@properties
 def test_entropy_is_that_of_all_analyses(batch: Batch, temperature: float) -> None:
     found = batch.posterior(temperature).entropy()
     for doc, H in enumerate(found):
@@ -37,7 +36,6 @@ def test_entropy_is_that_of_all_analyses(batch: Batch, temperature: float) -> No
 
 
 @given(batch=batches(), temperature=TEMPERATURES)
-@properties
 def test_a_span_is_as_probable_as_all_sequences_that_have_it(
     batch: Batch, temperature: float
 ) -> None:
@@ -51,7 +49,6 @@ def test_a_span_is_as_probable_as_all_sequences_that_have_it(
 
 
 @given(batch=batches(helpers.SCORES))
-@properties
 def test_scores_that_underflow_have_probabilities_too(batch: Batch) -> None:
     asked = [batch.spans(doc) for doc in range(len(batch.limits))]
     for doc, p in enumerate(batch.posterior().probabilities(asked)):
@@ -62,7 +59,6 @@ LEAST = st.sampled_from([1e-4, 0.05, 0.3, 0.9])
 
 
 @given(batch=batches(), temperature=TEMPERATURES, by_label=st.tuples(*[LEAST] * len(LABELS)))
-@properties
 def test_candidates_are_all_spans_that_are_probable_enough(
     batch: Batch, temperature: float, by_label: tuple[float, ...]
 ) -> None:
@@ -84,7 +80,6 @@ def test_candidates_are_all_spans_that_are_probable_enough(
     intercept=st.sampled_from([-1.0, 0.0, 0.7]),
     least=st.sampled_from([1e-3, 0.05, 0.3, 0.9]),
 )
-@properties
 def test_platt_scaling_changes_probabilities_and_not_their_order(
     batch: Batch, slope: float, intercept: float, least: float
 ) -> None:
@@ -131,7 +126,6 @@ def test_an_unknown_label_is_a_key_error(scheme: str, label: str) -> None:
 
 
 @given(batch=batches(), temperature=TEMPERATURES)
-@properties
 def test_the_best_entities_are_those_of_the_best_sequence(batch: Batch, temperature: float) -> None:
     for doc, spans in enumerate(batch.posterior(temperature).decode()):
         p = {batch.predicted(doc, found): share for found, share in batch.analyses(doc)}
@@ -139,13 +133,11 @@ def test_the_best_entities_are_those_of_the_best_sequence(batch: Batch, temperat
 
 
 @given(batch=batches(), temperature=TEMPERATURES)
-@properties
 def test_temperature_changes_no_entity(batch: Batch, temperature: float) -> None:
     assert batch.posterior(temperature).decode() == batch.posterior().decode()
 
 
 @given(batch=batches(), temperature=TEMPERATURES, n=st.sampled_from([1, 2, 5, 160]))
-@properties
 def test_the_n_best_have_the_highest_probabilities(
     batch: Batch, temperature: float, n: int
 ) -> None:
@@ -255,7 +247,6 @@ def corrections(draw: st.DrawFn, scores: st.SearchStrategy[float] = NEAR_ZERO) -
 
 
 @given(corrections(NEAR_ZERO) | corrections(st.floats(-60, 60, width=32)))
-@properties
 def test_the_loss_is_that_of_enumeration_with_negative_spans_and_missing_tags(
     drawn: Corrections,
 ) -> None:
@@ -280,7 +271,6 @@ def test_the_loss_is_that_of_enumeration_with_negative_spans_and_missing_tags(
     length=st.integers(1, 3),
     constrained=st.booleans(),
 )
-@properties
 def test_negative_spans_of_a_sure_model_have_a_finite_loss_and_gradient(
     scheme: str, margin: float, seed: int, labels: int, T: int, length: int, constrained: bool
 ) -> None:

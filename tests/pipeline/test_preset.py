@@ -16,7 +16,7 @@ from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
 
 import helpers
-from helpers import SCHEMES, array, properties
+from helpers import SCHEMES, array
 from pipelines import SENTENCES, TOK2VEC, make_examples, train
 from spacy_crf_ner import crf
 from spacy_crf_ner.ml.potentials import Potentials
@@ -130,7 +130,6 @@ def annotated(draw: st.DrawFn) -> Annotation:
 @pytest.mark.filterwarnings("ignore:The preset entity")
 @pytest.mark.parametrize("scheme", SCHEMES)
 @given(batch=st.lists(annotated() | st.none(), min_size=1, max_size=4), overwrite=st.booleans())
-@properties
 def test_of_a_batch_each_doc_has_its_own(
     scheme: str, batch: list[Annotation | None], overwrite: bool
 ) -> None:
@@ -155,7 +154,6 @@ def test_of_a_batch_each_doc_has_its_own(
 @pytest.mark.filterwarnings("ignore:The preset entity")
 @pytest.mark.parametrize("scheme", SCHEMES)
 @given(data=st.data(), annotation=annotated())
-@properties
 def test_what_is_predicted_is_the_best_given_what_the_doc_has(
     scheme: str, data: st.DataObject, annotation: Annotation
 ) -> None:

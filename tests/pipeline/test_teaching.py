@@ -5,7 +5,7 @@ Axes: T tokens, C tags, n tags of a chain.
 
 from dataclasses import fields, replace
 from itertools import pairwise
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,13 +38,13 @@ def component(scheme: str, labels=LABELS, **settings: Any) -> Any:
     return nlp, ner
 
 
-def draw(C: int, seed: int) -> Dict[str, np.ndarray]:
+def draw(C: int, seed: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
     sizes = {"emissions": (sum(LENGTHS), C), "transitions": (C, C), "start": C, "end": C}
     return {name: rng.normal(0, 1.5, size).astype("f") for name, size in sizes.items()}
 
 
-def examples(nlp, teachers: List[Tuple[Teacher, np.ndarray]], weight=1.0, temperature=1.0):
+def examples(nlp, teachers: list[tuple[Teacher, np.ndarray]], weight=1.0, temperature=1.0):
     """Examples without entities, with lessons of teachers, (N, C) each."""
     made = []
     common = [teacher for teacher, _ in teachers]
@@ -64,7 +64,7 @@ def as_teacher(scores, scheme, labels=LABELS, entities="flat", layers=1):
 
 def log_probabilities(
     E: Tensor, A: Tensor, start: Tensor, end: Tensor, scheme: TagScheme, temperature: float
-) -> Dict[Tuple[str, ...], Tensor]:
+) -> dict[tuple[str, ...], Tensor]:
     """The log probability of each tag sequence that encodes some entities."""
     ids = {tag: i for i, tag in enumerate(scheme.tags)}
     scores = {}
@@ -77,7 +77,7 @@ def log_probabilities(
     return dict(zip(scores, log_p))
 
 
-def encoded(tags: Tuple[str, ...], scheme: TagScheme, other: TagScheme) -> Tuple[str, ...]:
+def encoded(tags: tuple[str, ...], scheme: TagScheme, other: TagScheme) -> tuple[str, ...]:
     """Write the entities of a tag sequence in another scheme; of IO, the longest entities."""
     sets = span_sets(len(tags), scheme.labels)
     found = [spans for spans in sets if tuple(write(scheme.name, len(tags), spans)) == tags]
@@ -91,11 +91,11 @@ def divergence(teacher, student, scheme, other, temperature):
     return sum(log_p.exp() * (log_p - q[encoded(tags, scheme, other)]) for tags, log_p in p.items())
 
 
-def leaves(scores) -> List[Tensor]:
+def leaves(scores) -> list[Tensor]:
     return [torch.from_numpy(scores[name]).double() for name in SCORES]
 
 
-def docs_of(tensors: List[Tensor]) -> List[List[Tensor]]:
+def docs_of(tensors: list[Tensor]) -> list[list[Tensor]]:
     return [[E, *tensors[1:]] for E in torch.split(tensors[0], list(LENGTHS))]
 
 

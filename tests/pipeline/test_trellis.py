@@ -13,7 +13,7 @@ from spacy.language import Language
 from spacy.tokens import Span
 
 import helpers
-from helpers import SMALL_SCORES, TIES, Case, best_path, cases, properties
+from helpers import SMALL_SCORES, TIES, Case, best_path, cases
 from pipelines import TOK2VEC, make_examples, train
 from posteriors import TEMPERATURES, Batch, batches
 from spacy_crf_ner.crf import Chain, trellis, viterbi
@@ -33,7 +33,6 @@ def best_beginnings(case: Case, b: int, t: int, c: int) -> tuple[float, list[int
     return scores[legal].max().item(), best_path(paths[legal], scores[legal])
 
 
-@properties
 @given(cases(TIES))
 def test_each_score_and_backpointer_is_that_of_a_best_beginning(case: Case) -> None:
     best, backpointers = trellis(case.chain)
@@ -55,7 +54,6 @@ def follow(chain: Chain, b: int, best: np.ndarray, backpointers: np.ndarray) -> 
     return path[::-1]
 
 
-@properties
 @given(cases(SMALL_SCORES))
 def test_the_backpointers_lead_along_the_path(case: Case) -> None:
     best, backpointers = trellis(case.chain)
@@ -86,7 +84,6 @@ def test_the_backpointers_lead_where_torchcrf_goes(seed: int) -> None:
 
 
 @given(batch=batches(), temperature=TEMPERATURES)
-@properties
 def test_path_and_marginals_are_those_of_the_enumeration(batch: Batch, temperature: float) -> None:
     posterior = batch.posterior(temperature)
     found = [posterior.trellis(doc) for doc in range(len(batch.limits))]

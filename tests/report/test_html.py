@@ -9,7 +9,7 @@ import sys
 from html.parser import HTMLParser
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any
 
 import pytest
 
@@ -26,29 +26,29 @@ VOID = {"meta", "link", "input", "img", "br", "hr"}
 
 
 def scores(
-    precision: Optional[float], recall: Optional[float], f1: Optional[float], *counts: float
-) -> Dict[str, Any]:
+    precision: float | None, recall: float | None, f1: float | None, *counts: float
+) -> dict[str, Any]:
     values = (precision, recall, f1, *counts)
     return dict(zip(("precision", "recall", "f1", "gold", "predicted", "correct"), values))
 
 
-def ranges(*intervals: Tuple[float, float]) -> Dict[str, Any]:
+def ranges(*intervals: tuple[float, float]) -> dict[str, Any]:
     return dict(zip(("precision", "recall", "f1"), map(list, intervals)))
 
 
-def entity(text: str, part: str, label: str, offset: int) -> Dict[str, Any]:
+def entity(text: str, part: str, label: str, offset: int) -> dict[str, Any]:
     start = offset + text.index(part)
     return {"start": start, "end": start + len(part), "label": label, "text": part}
 
 
 def error(
     kind: str,
-    confidence: Optional[float],
+    confidence: float | None,
     doc: int,
-    context: Tuple[str, str, str],
-    gold: Optional[Tuple[str, str]],
-    predicted: Optional[Tuple[str, str]],
-) -> Dict[str, Any]:
+    context: tuple[str, str, str],
+    gold: tuple[str, str] | None,
+    predicted: tuple[str, str] | None,
+) -> dict[str, Any]:
     before, text, after = context
     offset = len(before)
     sides = {
@@ -85,7 +85,7 @@ ERRORS = [
           ("Aosta", "LOC"), None),
     error("missed", None, 5, ("Nobody asked ", "Bo", "."), ("Bo", "LOC"), None),
 ]  # fmt: skip
-FIGURES: Dict[str, Any] = {
+FIGURES: dict[str, Any] = {
     "model": "training/model-best",
     "data": "corpus/test.spacy",
     "docs": 1412,
@@ -178,14 +178,14 @@ FIGURES: Dict[str, Any] = {
 OPTIONAL = ("reliability", "thresholds", "coverage", "transitions", "training", "comparison")
 
 
-def difference(value: float, low: float, high: float, p: float) -> Dict[str, Any]:
+def difference(value: float, low: float, high: float, p: float) -> dict[str, Any]:
     return {"difference": value, "interval": [low, high], "p": p}
 
 
 UNKNOWN = {"difference": None, "interval": None, "p": None}
 
 
-def compared() -> Dict[str, Any]:
+def compared() -> dict[str, Any]:
     """The figures beside those of another model, which knows another set of labels."""
     other = copy.deepcopy(FIGURES)
     other["model"] = "training/cnn & more"
@@ -215,14 +215,14 @@ def compared() -> Dict[str, Any]:
     }
 
 
-def bare() -> Dict[str, Any]:
+def bare() -> dict[str, Any]:
     """The figures of a pipeline that has no confidences and no transitions."""
     errors = [each | {"confidence": None} for each in ERRORS]
     figures = FIGURES | dict.fromkeys(OPTIONAL)
     return figures | {"errors": FIGURES["errors"] | {"list": errors}}
 
 
-def empty() -> Dict[str, Any]:
+def empty() -> dict[str, Any]:
     """The figures of no entities, of which nothing is a share."""
     nothing = {"micro": scores(None, None, None, 0, 0, 0.0)}
     nothing |= {"macro": nothing["micro"], "per_type": {}}
@@ -247,7 +247,7 @@ def empty() -> Dict[str, Any]:
     }
 
 
-def hostile() -> Dict[str, Any]:
+def hostile() -> dict[str, Any]:
     """The figures with markup wherever a corpus or a user has a word."""
     figures = compared()
     renamed = json.loads(
@@ -263,7 +263,7 @@ def hostile() -> Dict[str, Any]:
     return renamed
 
 
-def large(n_labels: int = 20, n_errors: int = 300) -> Dict[str, Any]:
+def large(n_labels: int = 20, n_errors: int = 300) -> dict[str, Any]:
     """The figures of many labels, in BILUO, and of many errors."""
     labels = [f"LABEL_{i:02}" for i in range(n_labels)]
     tags = ["O", *(f"{prefix}-{label}" for label in labels for prefix in "BILU")]
@@ -312,17 +312,17 @@ class Page(HTMLParser):
 
     def __init__(self, html: str) -> None:
         super().__init__()
-        self.elements: List[Tuple[str, Dict[str, str]]] = []
-        self.open: List[str] = []
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.open: list[str] = []
         self.section = ""
-        self.words: List[Tuple[str, str]] = []  # of each text, its section
-        self.tables: Dict[str, List[List[List[str]]]] = {}
-        self.articles: List[Dict[str, Any]] = []
+        self.words: list[tuple[str, str]] = []  # of each text, its section
+        self.tables: dict[str, list[list[list[str]]]] = {}
+        self.articles: list[dict[str, Any]] = []
         self.feed(html)
         self.close()
         assert not self.open
         self.text = "".join(text for _, text in self.words)
-        self.sections: Dict[str, str] = {each["id"]: "" for each in self.all("section")}
+        self.sections: dict[str, str] = {each["id"]: "" for each in self.all("section")}
         for section in self.sections:
             self.sections[section] = "".join(text for of, text in self.words if of == section)
 
@@ -362,12 +362,12 @@ class Page(HTMLParser):
             if "mark" in self.open:
                 self.articles[-1]["marks"][-1] += data
 
-    def all(self, tag: str) -> List[Dict[str, str]]:
+    def all(self, tag: str) -> list[dict[str, str]]:
         return [attributes for name, attributes in self.elements if name == tag]
 
 
 @pytest.fixture(scope="module")
-def html() -> Dict[str, str]:
+def html() -> dict[str, str]:
     """Pages, drawn once."""
     of = {
         "example": FIGURES,
@@ -381,7 +381,7 @@ def html() -> Dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def page(html: Dict[str, str]) -> Page:
+def page(html: dict[str, str]) -> Page:
     return Page(html["compared"])
 
 
@@ -391,7 +391,7 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-def cells(table: List[List[str]]) -> List[List[str]]:
+def cells(table: list[list[str]]) -> list[list[str]]:
     return [[words(cell) for cell in row] for row in table]
 
 
@@ -465,7 +465,7 @@ def test_the_four_matchings_are_told(page: Page) -> None:
 
 @pytest.mark.parametrize("figures, name", [(FIGURES, "example"), (large(3, 1), "")])
 def test_confusion_counts_are_those_of_the_figures(
-    html: Dict[str, str], figures: Dict[str, Any], name: str
+    html: dict[str, str], figures: dict[str, Any], name: str
 ) -> None:
     table = Page(html[name] if name else report_page(figures)).tables["Confusion"][0]
     labels, counts = figures["confusion"]["labels"], figures["confusion"]["counts"]
@@ -476,7 +476,7 @@ def test_confusion_counts_are_those_of_the_figures(
     assert table[-1][-1] == ""
 
 
-def test_a_confusion_is_as_dense_as_its_share_of_the_row(html: Dict[str, str]) -> None:
+def test_a_confusion_is_as_dense_as_its_share_of_the_row(html: dict[str, str]) -> None:
     section = html["example"].partition('<section id="Confusion">')[2].partition("</section>")[0]
     found = re.findall(r'<td(?: class="([^"]*)")? style="--density:(\d+)%">(\d+)</td>', section)
     expected = []
@@ -488,7 +488,7 @@ def test_a_confusion_is_as_dense_as_its_share_of_the_row(html: Dict[str, str]) -
     assert found == expected
 
 
-def test_names_of_many_or_long_labels_stand_upright(html: Dict[str, str]) -> None:
+def test_names_of_many_or_long_labels_stand_upright(html: dict[str, str]) -> None:
     long = copy.deepcopy(FIGURES)
     long["confusion"]["labels"][0] = "L" * 11
     kinds = [
@@ -513,7 +513,7 @@ def test_errors_are_counted_by_kind(page: Page) -> None:
 
 @pytest.mark.parametrize("name, figures", [("example", FIGURES), ("large", large())])
 def test_each_error_shows_gold_and_predicted_in_context(
-    html: Dict[str, str], name: str, figures: Dict[str, Any]
+    html: dict[str, str], name: str, figures: dict[str, Any]
 ) -> None:
     articles, errors = Page(html[name]).articles, figures["errors"]["list"]
     assert len(articles) == len(errors)
@@ -536,7 +536,7 @@ def test_an_error_says_how_sure_the_model_was(page: Page) -> None:
     assert about == expected
 
 
-def test_a_hundred_errors_are_shown_at_first(html: Dict[str, str]) -> None:
+def test_a_hundred_errors_are_shown_at_first(html: dict[str, str]) -> None:
     page = Page(html["large"])
     hidden = ["hidden" in article["attributes"] for article in page.articles]
     assert hidden == [False] * 100 + [True] * 200
@@ -610,7 +610,7 @@ def test_two_models_stand_side_by_side(page: Page) -> None:
     assert errors == [["Errors", *models], *map(list, counts)]
 
 
-def test_only_differences_whose_interval_leaves_out_zero_are_bold(html: Dict[str, str]) -> None:
+def test_only_differences_whose_interval_leaves_out_zero_are_bold(html: dict[str, str]) -> None:
     bold = re.findall(r'<td class="significant">(\S+)', html["compared"])
     assert bold == ["+8.9", "+8.0"]
     worse = compared()
@@ -644,7 +644,7 @@ def test_promises_and_candidates_are_told_in_figures(page: Page) -> None:
     assert "of 4 documents with complete annotation" in words(page.sections["Guarantees"])
 
 
-def test_what_a_pipeline_does_not_have_is_said(html: Dict[str, str]) -> None:
+def test_what_a_pipeline_does_not_have_is_said(html: dict[str, str]) -> None:
     page = Page(html["bare"])
     assert list(page.sections) == [
         "Types", "Matchings", "Confusion", "Errors", "Confidence", "Transitions",
@@ -655,7 +655,7 @@ def test_what_a_pipeline_does_not_have_is_said(html: Dict[str, str]) -> None:
     assert "· confidence" not in page.text
 
 
-def test_no_entities_give_a_page(html: Dict[str, str]) -> None:
+def test_no_entities_give_a_page(html: dict[str, str]) -> None:
     page = Page(html["empty"])
     assert "There are no gold and no predicted entities" in page.text
     assert "There are no errors." in page.text
@@ -674,18 +674,18 @@ def test_what_is_drawn_needs_matplotlib_and_the_rest_does_not(
         report_page(FIGURES)
 
 
-def test_the_same_figures_give_the_same_page(html: Dict[str, str]) -> None:
+def test_the_same_figures_give_the_same_page(html: dict[str, str]) -> None:
     assert report_page(compared()) == html["compared"]
 
 
-def test_figures_that_were_written_as_json_give_the_same_page(html: Dict[str, str]) -> None:
+def test_figures_that_were_written_as_json_give_the_same_page(html: dict[str, str]) -> None:
     assert report_page(json.loads(json.dumps(compared()))) == html["compared"]
 
 
 # Gold annotation that is probably wrong
 
 
-def finding(found: Dict[str, Any], q: Optional[float], odds: float, *texts: int) -> Dict[str, Any]:
+def finding(found: dict[str, Any], q: float | None, odds: float, *texts: int) -> dict[str, Any]:
     support = dict(zip(("predicted", "gold"), texts))
     return {**found, "gold_probability": q, "log_odds": odds, "support": support}
 
@@ -720,7 +720,7 @@ def test_findings_beyond_what_a_page_can_have_are_counted(monkeypatch: pytest.Mo
 # Data, never markup
 
 
-def test_no_word_of_a_corpus_or_a_user_is_markup(html: Dict[str, str]) -> None:
+def test_no_word_of_a_corpus_or_a_user_is_markup(html: dict[str, str]) -> None:
     page = Page(html["hostile"])
     assert not page.all("img")
     assert len(page.all("script")) == 1
@@ -733,7 +733,7 @@ def test_no_word_of_a_corpus_or_a_user_is_markup(html: Dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_asks_nothing_of_any_other_place(html: Dict[str, str], name: str) -> None:
+def test_a_page_asks_nothing_of_any_other_place(html: dict[str, str], name: str) -> None:
     page = Page(html[name])
     for tag, attributes in page.elements:
         for key in ("src", "href", "action", "data", "srcset", "poster"):
@@ -753,7 +753,7 @@ def page_script(html: str) -> str:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_can_be_read_without_seeing_it(html: Dict[str, str], name: str) -> None:
+def test_a_page_can_be_read_without_seeing_it(html: dict[str, str], name: str) -> None:
     page = Page(html[name])
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -772,18 +772,18 @@ def test_a_page_can_be_read_without_seeing_it(html: Dict[str, str], name: str) -
 # Looks
 
 
-def luminance(color: Tuple[float, ...]) -> float:
+def luminance(color: tuple[float, ...]) -> float:
     """Relative luminance. Source: WCAG 2.2."""
     parts = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color]
     return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), parts))
 
 
-def contrast(a: Tuple[float, ...], b: Tuple[float, ...]) -> float:
+def contrast(a: tuple[float, ...], b: tuple[float, ...]) -> float:
     darker, lighter = sorted((luminance(a), luminance(b)))
     return (lighter + 0.05) / (darker + 0.05)
 
 
-def mixed(a: Tuple[float, ...], b: Tuple[float, ...], share: float) -> Tuple[float, ...]:
+def mixed(a: tuple[float, ...], b: tuple[float, ...], share: float) -> tuple[float, ...]:
     return tuple(share * x + (1 - share) * y for x, y in zip(a, b))
 
 
@@ -814,7 +814,7 @@ browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed"
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
 
 
-def visit(path: Path, folder: Path) -> Tuple[str, List[str]]:
+def visit(path: Path, folder: Path) -> tuple[str, list[str]]:
     """Open a page: what has become of it, and what the browser says on its console."""
     result = subprocess.run(
         [
@@ -835,7 +835,7 @@ def driven(html: str, script: str) -> str:
 
 @browser
 def test_a_browser_runs_and_asks_nothing_that_a_document_says(
-    html: Dict[str, str], tmp_path: Path
+    html: dict[str, str], tmp_path: Path
 ) -> None:
     path = tmp_path / "page.html"
     path.write_text(html["hostile"], encoding="utf-8")
@@ -850,7 +850,7 @@ def test_a_browser_runs_and_asks_nothing_that_a_document_says(
 
 
 @browser
-def test_the_policy_of_a_page_stops_what_is_markup(html: Dict[str, str], tmp_path: Path) -> None:
+def test_the_policy_of_a_page_stops_what_is_markup(html: dict[str, str], tmp_path: Path) -> None:
     """Were something not escaped, the test above would see it, and the reader be safe."""
     path = tmp_path / "page.html"
     path.write_text(html["bare"].replace("<main>", f"<main>{EVIL}"), encoding="utf-8")
@@ -905,7 +905,7 @@ def test_errors_are_filtered_and_more_are_shown(tmp_path: Path) -> None:
 
 @browser
 @pytest.mark.parametrize("width", [400, 1280])
-def test_a_page_never_scrolls_sideways(html: Dict[str, str], tmp_path: Path, width: int) -> None:
+def test_a_page_never_scrolls_sideways(html: dict[str, str], tmp_path: Path, width: int) -> None:
     tell = (
         "document.querySelectorAll('details').forEach((each) => { each.open = true; });"
         "parent.postMessage(document.documentElement.scrollWidth, '*');"

@@ -4,7 +4,7 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 import pytest
 import spacy
@@ -55,8 +55,8 @@ class Tables(HTMLParser):
 
     def __init__(self, html: str) -> None:
         super().__init__()
-        self.rows: List[List[str]] = []
-        self.tags: List[str] = []
+        self.rows: list[list[str]] = []
+        self.tags: list[str] = []
         self.inside = False
         self.feed(html)
 
@@ -81,7 +81,7 @@ def rendered(text: str) -> Tables:
     return Tables(parser.render(text).replace(DASH, "-"))
 
 
-def example(words: List[str], gold: List[Any], predicted: List[Any]) -> Example:
+def example(words: list[str], gold: list[Any], predicted: list[Any]) -> Example:
     vocab = spacy.blank("en").vocab
     docs = [Doc(vocab, words=words) for _ in range(2)]
     for doc, spans in zip(docs, (predicted, gold)):
@@ -91,7 +91,7 @@ def example(words: List[str], gold: List[Any], predicted: List[Any]) -> Example:
     return Example(*docs)
 
 
-def hostile() -> List[Example]:
+def hostile() -> list[Example]:
     """Docs whose text and labels would be markup."""
     return [
         example([text, "and", text], [(0, 1, text), (2, 3, text)], [(0, 1, "OTHER")])
@@ -105,7 +105,7 @@ def confidences() -> None:
 
 
 @pytest.fixture(scope="module")
-def figures() -> Dict[str, Any]:
+def figures() -> dict[str, Any]:
     """Figures that have all there may be but the transitions."""
     gold = [(0, 1, "A"), (2, 4, "B")]
     examples = [example(list("abcd"), gold, gold) for _ in range(6)]
@@ -156,7 +156,7 @@ def test_line_breaks_are_spaces() -> None:
     assert escape(" a\n\n| b\r\nc\u2028d ") == "a &#124; b c d"
 
 
-def test_the_tables_show_the_figures(figures: Dict[str, Any]) -> None:
+def test_the_tables_show_the_figures(figures: dict[str, Any]) -> None:
     page = rendered(markdown(figures))
     rows = {row[0]: row for row in page.rows if row[0].endswith("mean")}
     # 10 of 10 are right, of 12.
@@ -179,10 +179,10 @@ def test_the_tables_show_the_figures(figures: Dict[str, Any]) -> None:
     assert row[4] == (f"{p:.3f}" if p > 1 / 99 else "< 0.010")
 
 
-def test_every_table_of_the_page_is_in_the_markdown(figures: Dict[str, Any]) -> None:
+def test_every_table_of_the_page_is_in_the_markdown(figures: dict[str, Any]) -> None:
     """The page has the cells that Markdown has; small letters there are brackets here."""
 
-    def words(rows: List[List[str]]) -> List[List[str]]:
+    def words(rows: list[list[str]]) -> list[list[str]]:
         return [[re.sub(r"[()\s]+", " ", cell).strip() for cell in row] for row in rows]
 
     in_markdown = words(rendered(markdown(figures)).rows)
@@ -193,7 +193,7 @@ def test_every_table_of_the_page_is_in_the_markdown(figures: Dict[str, Any]) -> 
         assert row in in_markdown or row[:-1] in in_markdown
 
 
-def test_a_long_log_is_thinned_and_says_so(figures: Dict[str, Any]) -> None:
+def test_a_long_log_is_thinned_and_says_so(figures: dict[str, Any]) -> None:
     text = markdown(figures)
     assert "20 of 100 evaluations" in text
     page = rendered(text)
@@ -220,7 +220,7 @@ def test_what_is_not_known_has_no_section() -> None:
 # The files
 
 
-def test_the_json_is_the_figures(figures: Dict[str, Any], tmp_path: Path) -> None:
+def test_the_json_is_the_figures(figures: dict[str, Any], tmp_path: Path) -> None:
     paths = write_report(figures, tmp_path / "new" / "report")
     assert [path.name for path in paths] == ["report.json", "report.md", "report.html"]
     assert sorted(paths) == sorted((tmp_path / "new" / "report").iterdir())
@@ -242,9 +242,9 @@ def test_letters_are_written_as_they_are(tmp_path: Path) -> None:
 
 
 def test_nothing_is_written_where_a_part_fails(
-    figures: Dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    figures: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(figures: Dict[str, Any]) -> str:
+    def fails(figures: dict[str, Any]) -> str:
         raise ValueError("no page")
 
     monkeypatch.setattr("spacy_crf_ner.report.report_page", fails)
@@ -270,7 +270,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def run(*arguments: Any) -> Tuple[int, str]:
+def run(*arguments: Any) -> tuple[int, str]:
     result = runner.invoke(app, ["report", *map(str, arguments)])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, result.output
@@ -331,7 +331,7 @@ def test_spacys_own_ner_has_a_report(folder: Path, tmp_path: Path) -> None:
     assert code == 0, output
 
 
-def mistake(case: str, folder: Path, tmp_path: Path) -> Tuple[List[Any], str]:
+def mistake(case: str, folder: Path, tmp_path: Path) -> tuple[list[Any], str]:
     """Arguments of the command, with a mistake, and what it says of that."""
     model, dev, out = folder / "model", folder / "dev.spacy", tmp_path / "out"
     if case == "no entities":

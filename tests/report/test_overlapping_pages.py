@@ -1,8 +1,9 @@
 """The report and the page of documents, for overlapping entities."""
 
 import re
+from collections.abc import Sequence
 from html.parser import HTMLParser
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,10 +28,10 @@ class Page(HTMLParser):
 
     def __init__(self, html: str) -> None:
         super().__init__()
-        self.elements: List[str] = []
-        self.classes: List[Tuple[str, Any]] = []
-        self.rows: List[List[str]] = []
-        self.shown: List[Tuple[str, str]] = []  # text, style of its element
+        self.elements: list[str] = []
+        self.classes: list[tuple[str, Any]] = []
+        self.rows: list[list[str]] = []
+        self.shown: list[tuple[str, str]] = []  # text, style of its element
         self.text, self.style, self.inside = "", "", False
         self.feed(html)
 
@@ -80,12 +81,12 @@ def example(
 
 
 @pytest.fixture(scope="module")
-def figures(nlp: Language) -> Dict[str, Any]:
+def figures(nlp: Language) -> dict[str, Any]:
     eg = example(nlp, WORDS, GOLD, PREDICTED)
     return evaluate([eg], model="m", data="d", nlp=nlp, resamples=2)
 
 
-def test_the_report_has_a_table_of_nested_entities(figures: Dict[str, Any]) -> None:
+def test_the_report_has_a_table_of_nested_entities(figures: dict[str, Any]) -> None:
     rows = {tuple(row) for row in Page(report_page(figures).replace(DASH, "-")).rows}
     head = ("Recall, flat", "Gold, flat", "Recall, overlapping", "Gold, overlapping", "Too deep")
     expected = [
@@ -104,14 +105,14 @@ def test_the_report_has_a_table_of_nested_entities(figures: Dict[str, Any]) -> N
     )
 
 
-def test_only_the_strict_matching_is_shown(figures: Dict[str, Any]) -> None:
+def test_only_the_strict_matching_is_shown(figures: dict[str, Any]) -> None:
     text = markdown(figures)
     assert "Not defined for entities that overlap: exact, partial, type." in text
     names = [line.split(" | ")[0] for line in text.splitlines()]
     assert "| strict" in names and not {"| exact", "| partial", "| type"} & {*names}
 
 
-def test_errors_of_nested_entities_are_listed(figures: Dict[str, Any]) -> None:
+def test_errors_of_nested_entities_are_listed(figures: dict[str, Any]) -> None:
     text = markdown(figures)
     for error in (
         "| wrong type | 0.800 | France (LOC) | France (ORG) | the king of <b>France</b>",

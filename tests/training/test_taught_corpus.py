@@ -4,7 +4,7 @@ import gc
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, List
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,14 +21,14 @@ NLP = spacy.blank("en")
 C = (5, 3)  # tags of two teachers
 
 
-def teachers(seed: int = 0) -> List[Teacher]:
+def teachers(seed: int = 0) -> list[Teacher]:
     rng = np.random.default_rng(seed)
     kinds = ("biluo", ("A",), "flat", 1), ("io", ("A", "B"), "flat", 1)
     arrays = [[rng.normal(size=s).astype("f") for s in ((c, c), c, c)] for c in C]
     return [Teacher(*kind, *scores) for kind, scores in zip(kinds, arrays)]
 
 
-def shard(texts: List[str], seed: int = 0) -> TaughtShard:
+def shard(texts: list[str], seed: int = 0) -> TaughtShard:
     """The scores of a token are its length and its place, so they show which token they are of."""
     docs = [NLP.make_doc(text) for text in texts]
     scores = [[_scores(doc, c) for c in C] for doc in docs]

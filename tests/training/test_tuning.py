@@ -310,6 +310,7 @@ def test_a_mistake_in_the_space(
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.slow
 def test_a_config_that_fails_is_not_searched_on(config: Config, tmp_path: Path) -> None:
     config["paths"]["train"] = "nowhere.spacy"
     config["paths"]["dev"] = "nowhere.spacy"
