@@ -19,6 +19,8 @@ settings.register_profile(
 )
 settings.load_profile("tests")
 
+EXCEPTIONS = {}  # those of a language's tokenizer, which only some tests need
+
 
 def pytest_collection() -> None:
     """Make what all tests do many times fast, before the modules of the tests are imported."""
@@ -31,11 +33,19 @@ def pytest_collection() -> None:
     # The tensors here are small: more threads would only wait for each other.
     torch.set_num_threads(1)
     # A blank pipeline takes 60 ms, of which these exceptions take 45.
-    English.Defaults.tokenizer_exceptions = BASE_EXCEPTIONS
-    German.Defaults.tokenizer_exceptions = BASE_EXCEPTIONS
+    for language in (English, German):
+        EXCEPTIONS[language] = language.Defaults.tokenizer_exceptions
+        language.Defaults.tokenizer_exceptions = BASE_EXCEPTIONS
     # It looks up 30 names, each among the entry points of all packages; by group, it takes a third.
     found = entry_points()
     catalogue.AVAILABLE_ENTRY_POINTS = {group: found.select(group=group) for group in found.groups}
+
+
+@pytest.fixture
+def tokenizer_exceptions(monkeypatch):
+    """Give the tokenizers their exceptions, as of "can't"."""
+    for language, exceptions in EXCEPTIONS.items():
+        monkeypatch.setattr(language.Defaults, "tokenizer_exceptions", exceptions)
 
 
 @pytest.fixture(scope="session")

@@ -71,9 +71,7 @@ def test_a_package_of_it_is_loaded_by_name(entities, tmp_path):
 # Processes
 
 
-@pytest.mark.parametrize(
-    "below", [pytest.param("alone", marks=pytest.mark.slow), "transformer"]
-)
+@pytest.mark.parametrize("below", [pytest.param("alone", marks=pytest.mark.slow), "transformer"])
 def test_two_processes_from_a_script(trained, below, tiny_transformer, tmp_path):
     """The pipeline has used torch's threads before it forks, which its children cannot."""
     nlp = trained

@@ -221,7 +221,7 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
         return found
 
     def _require_spans(self, doc: Doc, spans: Iterable[Span]) -> list[tuple[int, int, str]]:
-        """Return spans as first token, end and label; raise InputError if they cannot be of a doc."""
+        """Return spans as first token, end and label; raise InputError as `span_posteriors`."""
         asked = []
         for span in spans:
             own: Span | None = span

@@ -2,8 +2,6 @@
 
 import json
 import random
-import subprocess
-import sys
 import tracemalloc
 import weakref
 from collections import Counter
