@@ -422,7 +422,6 @@ def test_gold_that_cannot_be_learned_is_an_error_before_any_prediction(
     assert "characters 0:6" in lines[0] and "characters 5:6" in lines[1]
 
 
-@pytest.mark.usefixtures("tokenizer_exceptions")
 def test_norms_of_tokenizer_exceptions_are_those_of_gold():
     gold = spacy.blank("en")("Anna can't come")
     (example,) = label_errors._examples(spacy.blank("en"), [gold])

@@ -163,7 +163,6 @@ def test_an_improbable_entity_is_an_expected_error(unsure, monkeypatch):
 
 
 @pytest.mark.parametrize("unit", ["docs", "sentences"])
-@pytest.mark.usefixtures("tokenizer_exceptions")
 def test_norms_of_tokenizer_exceptions_are_those_of_the_text(unsure, unit, tmp_path):
     """With other norms, the model reads other words than in prediction."""
     text = "I can't. Anna won't come."
@@ -526,7 +525,6 @@ def test_which_ids_a_corpus_has(model, unsure, tmp_path):
     assert identify("Anna saw Bonn", (9, 13, "PER")) not in found
 
 
-@pytest.mark.usefixtures("tokenizer_exceptions")
 def test_sentences_of_a_corpus_are_those_of_the_tokenizer(model, unsure, loop, tmp_path):
     text = "Mr. Smith saw Bonn e.g. now. It came."
     whole = spacy.blank("xx").make_doc(text)

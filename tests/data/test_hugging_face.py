@@ -522,7 +522,6 @@ def test_docs_come_back_as_they_were(spaces: bool, tmp_path: Path, nlp: Language
     assert said(back) == said(docs)
 
 
-@pytest.mark.usefixtures("tokenizer_exceptions")
 def test_tokens_of_the_tokenizer_have_its_norms(tmp_path: Path, nlp: Language) -> None:
     """`spacy train` tokenizes their text again, so other norms would be those of other words."""
     doc = nlp.make_doc("He didn't say that he'd visit Oslo's mayor.")

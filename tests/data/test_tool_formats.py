@@ -381,7 +381,6 @@ def test_given_tokens_are_the_tokens(tmp_path: Path, nlp: Language) -> None:
     assert tags(doc) == "OBO"
 
 
-@pytest.mark.usefixtures("tokenizer_exceptions")
 def test_given_tokens_of_the_tokenizer_have_its_norms(tmp_path: Path, nlp: Language) -> None:
     """`spacy train` tokenizes their text again, so other norms would be those of other words."""
     doc = nlp.make_doc("He didn't say that he'd visit Oslo's mayor.")

@@ -525,7 +525,6 @@ def test_a_long_text_is_cut_into_docs(teacher: str, student: Path, tmp_path: Pat
     assert all(doc.text.startswith("Tim Cook") for doc in docs)
 
 
-@pytest.mark.usefixtures("tokenizer_exceptions")
 def test_the_tokens_are_those_of_the_student(trained: Any, student: Path, tmp_path: Path) -> None:
     """Not of the teacher, which splits other words."""
     other = spacy.blank("de")
