@@ -1,6 +1,7 @@
 """Fixtures: everything here is small, made on the spot, and needs no network."""
 
 import os
+from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -26,13 +27,15 @@ ENGLISH = ["can't", "cannot", "didn't", "don't", "he'd", "won't", "Mr.", "Mt."]
 def pytest_collection() -> None:
     """Make what all tests do many times fast, before the modules of the tests are imported."""
     import catalogue
-    import torch
     from spacy.lang.de import German
     from spacy.lang.en import English
     from spacy.lang.tokenizer_exceptions import BASE_EXCEPTIONS
 
-    # The tensors here are small: more threads would only wait for each other.
-    torch.set_num_threads(1)
+    with suppress(ModuleNotFoundError):  # `make test-runtime` has no torch
+        import torch
+
+        # The tensors here are small: more threads would only wait for each other.
+        torch.set_num_threads(1)
     # A blank pipeline takes 60 ms, of which these exceptions take 45.
     for language, kept in ((English, ENGLISH), (German, ["z.B."])):
         exceptions = language.Defaults.tokenizer_exceptions
@@ -87,32 +90,16 @@ def trained(shared):
 @pytest.fixture(scope="session")
 def tiny_transformer(tmp_path_factory):
     """A folder with a real BERT of two small layers, random weights, and its tokenizer."""
-    import spacy
-    from transformers import BertConfig, BertModel, BertTokenizerFast
+    pytest.importorskip("transformers")
+    from pipelines import make_tiny_transformer
 
-    folder = tmp_path_factory.mktemp("bert")
-    letters = [chr(i) for i in range(33, 127)]
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters]
-    vocabulary += [f"##{letter}" for letter in letters]
-    (folder / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
-    spacy.util.fix_random_seed(0)
-    tokenizer = BertTokenizerFast(str(folder / "vocab.txt"), model_max_length=128)
-    tokenizer.save_pretrained(folder)
-    config = BertConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=128,
-    )
-    BertModel(config).save_pretrained(folder)
-    return str(folder)
+    return make_tiny_transformer(tmp_path_factory.mktemp("bert"))
 
 
 @pytest.fixture(scope="session")
 def phobert(tmp_path_factory):
     """A folder with PhoBERT's tokenizer, of few words, and a RoBERTa with random weights."""
+    pytest.importorskip("transformers")
     from phobert import make_phobert
 
     return make_phobert(tmp_path_factory.mktemp("phobert"))

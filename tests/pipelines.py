@@ -1,5 +1,6 @@
 """Small pipelines, the sentences they learn, and transformers with random weights."""
 
+import pytest
 import spacy
 from spacy.training import Example
 
@@ -50,7 +51,11 @@ def make_examples(nlp, sentences=SENTENCES):
 
 
 def train(nlp, examples, steps=40, drop=0.0, **initialize):
-    """Initialize a pipeline and fit it to examples; returns the last losses."""
+    """Initialize a pipeline and fit it to examples; returns the last losses.
+
+    Skips the test where torch is not installed, as in `make test-runtime`.
+    """
+    pytest.importorskip("torch")
     spacy.util.fix_random_seed(0)
     optimizer = nlp.initialize(lambda: examples, **initialize)
     optimizer.learn_rate = 0.005
@@ -58,6 +63,30 @@ def train(nlp, examples, steps=40, drop=0.0, **initialize):
     for _ in range(steps):
         losses = nlp.update(examples, sgd=optimizer, drop=drop, losses={})
     return losses
+
+
+def make_tiny_transformer(folder):
+    """Write a real BERT of two small layers, with random weights, and its tokenizer."""
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    folder.mkdir(exist_ok=True)
+    letters = [chr(i) for i in range(33, 127)]
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters]
+    vocabulary += [f"##{letter}" for letter in letters]
+    (folder / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
+    spacy.util.fix_random_seed(0)
+    tokenizer = BertTokenizerFast(str(folder / "vocab.txt"), model_max_length=128)
+    tokenizer.save_pretrained(folder)
+    config = BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=128,
+    )
+    BertModel(config).save_pretrained(folder)
+    return str(folder)
 
 
 def small_transformers():

@@ -19,7 +19,11 @@ CONFIGS = sorted(path.name for path in (ROOT / "configs").glob("*.cfg"))
 SMALL = {
     "transformer.cfg": {"components.ner.model.hidden_width": 16},
     "spacy_ner.cfg": {},
-    "cnn.cfg": {"components.ner.model.hidden_width": 16},
+    "cnn.cfg": {
+        "components.ner.model.hidden_width": 16,
+        "components.ner.model.tok2vec.width": 32,
+        "components.ner.model.tok2vec.embed_size": 500,
+    },
     "char.cfg": {"components.ner.model.hidden_width": 16},
 }
 CLASSIFIERS = ["textcat_rnn.cfg"]  # trained in test_encoder.py
@@ -81,14 +85,14 @@ def test_the_baseline_has_the_same_transformer_batches_and_steps():
     assert ours == theirs
 
 
-@pytest.mark.filterwarnings("ignore:.* best temperature")  # four steps teach nothing
+@pytest.mark.filterwarnings("ignore:.* best temperature")  # two steps teach nothing
 @pytest.mark.parametrize("name", SMALL)
 def test_spacy_train_saves_a_pipeline_that_predicts(name, corpus, tiny_transformer, tmp_path):
     overrides = {
         "paths.train": str(corpus / "train.spacy"),
         "paths.dev": str(corpus / "dev.spacy"),
         "paths.transformer": tiny_transformer,
-        "training.max_steps": 4,
+        "training.max_steps": 2,
         "training.eval_frequency": 2,
         "training.batcher.size": 200,
         **SMALL[name],

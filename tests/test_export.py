@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import spacy
 import srsly
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from spacy.language import Language
 from spacy.tokens import Doc, Span
@@ -43,7 +44,18 @@ def transformer_block(name: str, **more: Any) -> dict[str, Any]:
     return {**block, "get_spans": SPANS, **more}
 
 
-def make(kind: str, tiny_transformer: str) -> Language:
+@pytest.fixture(scope="module")
+def make(shared: Any, tiny_transformer: str) -> Callable[[str], Language]:
+    """Load a pipeline of a kind, which is trained once."""
+
+    def load(kind: str) -> Language:
+        folder = shared(f"to_export_{kind}", lambda: train_kind(kind, tiny_transformer))
+        return spacy.load(folder)
+
+    return load
+
+
+def train_kind(kind: str, tiny_transformer: str) -> Language:
     """Train a pipeline of a kind for a few steps."""
     nlp = spacy.blank("en")
     if kind in ("transformer", "both"):
@@ -72,14 +84,12 @@ KINDS = ("cnn", "char", "char_lstm", "transformer", "both", "own", "tok2vec")
 
 @pytest.fixture(scope="module", params=KINDS)
 def pair(
-    request: pytest.FixtureRequest, tiny_transformer: str, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, make: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Language, Language]:
     """A pipeline, and the same one exported, saved and loaded."""
-    nlp = make(request.param, tiny_transformer)
     folder = tmp_path_factory.mktemp(request.param)
-    nlp.to_disk(folder / "trained")
-    export_pipeline(spacy.load(folder / "trained")).to_disk(folder / "exported")
-    return nlp, spacy.load(folder / "exported")
+    export_pipeline(make(request.param)).to_disk(folder / "exported")
+    return make(request.param), spacy.load(folder / "exported")
 
 
 def found(doc: Doc) -> list[tuple[int, int, str]]:
@@ -121,6 +131,7 @@ def doc_of(nlp: Language, words: list[str], spaces: list[bool], preset: list[Any
     return doc
 
 
+@settings(max_examples=(settings().max_examples + 1) // 2)  # of each kind
 @given(drawn=documents())
 @pytest.mark.filterwarnings("ignore:The preset entity")
 def test_entities_and_confidences_are_those_of_torch(
@@ -197,8 +208,8 @@ def test_it_is_saved_and_copied_as_any_pipeline(
 
 
 @pytest.mark.parametrize("kind", ["both"])
-def test_processes_share_the_work(kind: str, tiny_transformer: str) -> None:
-    nlp = export_pipeline(make(kind, tiny_transformer))
+def test_processes_share_the_work(kind: str, make: Any) -> None:
+    nlp = export_pipeline(make(kind))
     expected = [nlp(text) for text in TEXTS]
     for one, two in zip(expected, nlp.pipe(TEXTS, n_process=2, batch_size=3), strict=True):
         require_same(one, two, 1e-6)
@@ -249,15 +260,14 @@ def test_overlapping_entities_are_those_of_torch(tmp_path: Path) -> None:
     np.testing.assert_allclose(*scores, atol=1e-4)
 
 
-def test_int8_is_near_and_smaller(tiny_transformer: str, tmp_path: Path) -> None:
+def test_int8_is_near_and_smaller(make: Any) -> None:
     pytest.importorskip("onnx")
-    nlp = make("transformer", tiny_transformer)
-    nlp.to_disk(tmp_path)
+    nlp = make("transformer")
     docs = list(nlp.get_pipe("transformer").pipe([nlp.make_doc(text) for text in TEXTS]))
     expected = nlp.get_pipe("crf_ner").model.predict(docs).emissions
     sizes = []
     for precision in ("fp32", "int8"):
-        again = export_pipeline(spacy.load(tmp_path), precision)
+        again = export_pipeline(make("transformer"), precision)
         model = again.get_pipe("crf_ner").model
         emissions = model.predict([again.make_doc(text) for text in TEXTS]).emissions
         difference = np.linalg.norm(emissions - expected) / np.linalg.norm(expected)
@@ -267,29 +277,32 @@ def test_int8_is_near_and_smaller(tiny_transformer: str, tmp_path: Path) -> None
     assert sizes[1] < sizes[0]
 
 
-def calibrated(tiny_transformer: str) -> Language:
-    nlp = make("transformer", tiny_transformer)
-    examples = make_examples(nlp, SENTENCES * 20)
-    calibrate(nlp, examples, promises=Promises(recall=0.5))
-    return nlp
+@pytest.fixture(scope="module")
+def calibrated(shared: Any, make: Any) -> Path:
+    """The folder of a trained pipeline with a promise."""
+
+    def promise() -> Language:
+        nlp = make("transformer")
+        examples = make_examples(nlp, SENTENCES * 20)
+        calibrate(nlp, examples, promises=Promises(recall=0.5))
+        return nlp  # type: ignore[no-any-return]
+
+    return Path(shared("to_export_calibrated", promise))
 
 
-def test_promises_are_kept_in_fp32_and_dropped_in_int8(
-    tiny_transformer: str, tmp_path: Path
-) -> None:
+def test_promises_are_kept_in_fp32_and_dropped_in_int8(calibrated: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnx")
-    nlp = calibrated(tiny_transformer)
-    nlp.to_disk(tmp_path / "trained")
+    nlp = spacy.load(calibrated)
     promised = guarantees(nlp)
     assert promised
-    exported = export_pipeline(spacy.load(tmp_path / "trained"))
+    exported = export_pipeline(spacy.load(calibrated))
     exported.to_disk(tmp_path / "exported")
     assert guarantees(spacy.load(tmp_path / "exported")) == promised
     temperatures = [each.get_pipe("crf_ner").temperature for each in (exported, nlp)]
     assert temperatures[0] == pytest.approx(temperatures[1])
-    assert guarantees(export_pipeline(spacy.load(tmp_path / "trained"), "int8")) == {}
+    assert guarantees(export_pipeline(spacy.load(calibrated), "int8")) == {}
     # Of other weights they are not.
-    changed: Any = spacy.load(tmp_path / "trained")
+    changed: Any = spacy.load(calibrated)
     (shim,) = changed.get_pipe("crf_ner").model.get_ref("output_layer").shims
     next(shim._model.parameters()).data += 1.0
     with pytest.raises(ValueError, match="got other weights"):
@@ -301,16 +314,16 @@ def test_promises_are_kept_in_fp32_and_dropped_in_int8(
 
 
 @pytest.mark.filterwarnings("ignore:.*expected a best temperature")
-def test_promises_of_the_second_of_two_recognizers_are_kept() -> None:
-    nlp = make("cnn", "")
-    nlp.add_pipe("crf_ner", "second", source=make("cnn", ""))
+def test_promises_of_the_second_of_two_recognizers_are_kept(make: Any) -> None:
+    nlp = make("cnn")
+    nlp.add_pipe("crf_ner", "second", source=make("cnn"))
     calibrate(nlp, make_examples(nlp, SENTENCES * 20), "second", promises=Promises(recall=0.5))
     promised = guarantees(nlp, "second")
     assert promised and guarantees(export_pipeline(nlp), "second") == promised
 
 
-def test_the_config_names_nothing_of_torch(tiny_transformer: str) -> None:
-    nlp = make("both", tiny_transformer)
+def test_the_config_names_nothing_of_torch(make: Any) -> None:
+    nlp = make("both")
     nlp.meta["requirements"] = ["spacy-transformers>=1.4", "other>=1"]
     text = export_pipeline(nlp).config.to_str()
     for name in ("spacy-transformers", "BiLSTMCRF.v1", "Adam.v1", "CharWordEmbed.v1"):
@@ -338,13 +351,11 @@ def without_torch(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture(scope="module")
-def exported(tiny_transformer: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def exported(calibrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of an exported pipeline with a promise."""
     folder = tmp_path_factory.mktemp("exported")
-    nlp = calibrated(tiny_transformer)
-    nlp.to_disk(folder / "trained")
-    export_pipeline(nlp).to_disk(folder / "exported")
-    return folder / "exported"
+    export_pipeline(spacy.load(calibrated)).to_disk(folder)
+    return folder
 
 
 CODE = """
@@ -377,11 +388,13 @@ assert not {"torch", "transformers", "spacy_transformers"} & {*sys.modules}
 """
 
 
-def test_it_predicts_where_torch_is_not_installed(without_torch: Any, exported: Path) -> None:
+def test_it_predicts_where_torch_is_not_installed(
+    without_torch: Any, exported: Path, calibrated: Path
+) -> None:
     run = without_torch([sys.executable, "-c", CODE, str(exported), repr(TEXTS)])
     assert run.returncode == 0, run.stderr
     entities, *errors = run.stdout.splitlines()
-    nlp = spacy.load(exported.with_name("trained"))
+    nlp = spacy.load(calibrated)
     assert eval(entities) == 2 * [found(doc) for doc in nlp.pipe(TEXTS)]
     assert len(errors) == 6, errors
     assert all("got an exported one" in error for error in errors[:3])
@@ -390,7 +403,7 @@ def test_it_predicts_where_torch_is_not_installed(without_torch: Any, exported: 
 
 @pytest.mark.slow
 def test_commands_run_where_torch_is_not_installed(
-    without_torch: Any, exported: Path, tmp_path: Path
+    without_torch: Any, exported: Path, calibrated: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "texts.txt").write_text("\n".join(text for text in TEXTS if text.strip()))
     commands = [
@@ -405,8 +418,7 @@ def test_commands_run_where_torch_is_not_installed(
     assert any("entities" in row for row in rows)
     versions = srsly.read_json(tmp_path / "out" / "_progress" / "fingerprint.json")["versions"]
     assert versions["torch"] is None and versions["onnxruntime"] and versions["tokenizers"]
-    trained = exported.with_name("trained")
-    run = without_torch([sys.executable, "-m", "spacy_crf_ner", "predict", str(trained), "a"])
+    run = without_torch([sys.executable, "-m", "spacy_crf_ner", "predict", str(calibrated), "a"])
     assert run.returncode == 1
     assert 'needs torch and spacy-transformers: pip install "spacy-crf-ner[train]"' in run.stderr
 
@@ -414,6 +426,7 @@ def test_commands_run_where_torch_is_not_installed(
 # What cannot be exported
 
 
+@pytest.mark.parametrize("pair", ["transformer"], indirect=True)
 def test_the_command_writes_a_folder(pair: tuple[Language, Language], tmp_path: Path) -> None:
     pair[0].to_disk(tmp_path / "trained")
     arguments = ["export", str(tmp_path / "trained"), str(tmp_path / "exported")]
@@ -505,6 +518,7 @@ def test_a_slow_tokenizer_is_named(phobert: str) -> None:
     refused(nlp, "expected a transformer with a fast tokenizer, got PhobertTokenizer")
 
 
+@pytest.mark.parametrize("pair", ["transformer"], indirect=True)
 def test_an_exported_pipeline_is_refused_and_not_trained(pair: tuple[Language, Language]) -> None:
     nlp = pair[1]
     refused(nlp, "got 'spacy-crf-ner.OnnxBiLSTMCRF.v1'")

@@ -71,13 +71,14 @@ def test_a_package_of_it_is_loaded_by_name(entities, tmp_path):
 # Processes
 
 
-@pytest.mark.parametrize("below", [pytest.param("alone", marks=pytest.mark.slow), "transformer"])
+@pytest.mark.slow
+@pytest.mark.parametrize("below", ["alone", "transformer"])
 def test_two_processes_from_a_script(trained, below, tiny_transformer, tmp_path):
     """The pipeline has used torch's threads before it forks, which its children cannot."""
     nlp = trained
     if below == "transformer":
         nlp = listening("transformer", tiny_transformer=tiny_transformer)
-        train(nlp, make_examples(nlp), steps=10)
+        train(nlp, make_examples(nlp), steps=40)
     nlp.to_disk(tmp_path / "model")
     (tmp_path / "script.py").write_text(SCRIPT)
     found = run(tmp_path / "script.py", tmp_path / "model")
@@ -97,12 +98,12 @@ def test_contexts_stay_with_their_docs(trained):
 def test_two_of_different_labels_share_a_doc():
     """The second keeps what the first has found, and may go beyond its labels."""
     nlp = spacy.blank("en")
-    model = {"hidden_width": 32, "tok2vec": TOK2VEC}
+    model = {"hidden_width": 16, "tok2vec": TOK2VEC}
     for name, labels in (("people", ["PERSON"]), ("places", ["GPE", "ORG"])):
         other = spacy.blank("en")
         other.add_pipe("crf_ner", name=name, config={"model": model})
         kept = [(text, [e for e in found if e[2] in labels]) for text, found in SENTENCES]
-        train(other, make_examples(other, kept), steps=60)
+        train(other, make_examples(other, kept), steps=30)
         assert other.get_pipe(name).labels == tuple(sorted(labels))
         nlp.add_pipe(name, source=other)
     assert [ents(doc) for doc in nlp.pipe(TEXTS)] == [gold for _, gold in SENTENCES]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import spacy
 import srsly
+from weasel.cli.document import project_document
 
 from spacy_crf_ner import data
 
@@ -16,9 +17,9 @@ ROOT = Path(__file__).parents[1]
 PROJECT = srsly.read_yaml(ROOT / "project.yml")
 
 
-def test_the_documentation_of_the_project_file_is_current(tmp_path):
-    command = [sys.executable, "-m", "spacy", "project", "document", str(ROOT)]
-    made = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+def test_the_documentation_of_the_project_file_is_current(capsys):
+    project_document(ROOT, "-")
+    made = capsys.readouterr().out
     start, end = (
         f"<!-- WEASEL: AUTO-GENERATED DOCS {word} (do not remove) -->" for word in ("START", "END")
     )

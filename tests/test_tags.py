@@ -130,17 +130,27 @@ def matches(mask: TagMask, ids: np.ndarray) -> np.ndarray:
 def test_masks_allow_the_sequences_with_and_without_an_entity(name: str) -> None:
     scheme = TagScheme(name, LABELS[:2])
     places = [(start, end) for start in range(4) for end in range(start + 1, 5)]
+    without = {
+        (*place, label): scheme.exclusion_mask(*place, label, 4)
+        for place in places
+        for label in ("O", "", *scheme.labels)
+    }
+    having = {
+        (*place, label): scheme.entity_mask(*place, label, 4)
+        for place in places
+        for label in scheme.labels
+    }
     for spans in span_sets(4, scheme.labels):
         ids = np.array(ids_of(scheme, write(name, 4, spans)))
         for start, end in places:
             free = all(stop <= start or end <= first for first, stop, _ in spans)
-            assert matches(scheme.exclusion_mask(start, end, "O", 4), ids) == (not free)
+            assert matches(without[start, end, "O"], ids) == (not free)
             found = {label for s, e, label in entities(scheme, ids) if (s, e) == (start, end)}
-            assert matches(scheme.exclusion_mask(start, end, "", 4), ids) == (not found)
+            assert matches(without[start, end, ""], ids) == (not found)
             for label in scheme.labels:
                 there = label in found
-                assert matches(scheme.entity_mask(start, end, label, 4), ids) == there
-                assert matches(scheme.exclusion_mask(start, end, label, 4), ids) == (not there)
+                assert matches(having[start, end, label], ids) == there
+                assert matches(without[start, end, label], ids) == (not there)
 
 
 @pytest.mark.parametrize("name", SCHEMES)

@@ -7,20 +7,23 @@ from pipelines import TOK2VEC, make_examples, train
 
 
 @pytest.fixture(scope="session")
-def unsure():
-    """A pipeline of two labels that has learned little; not to be changed."""
-    nlp = spacy.blank("en")
-    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": TOK2VEC}})
-    texts = [("Anna saw Bonn.", [(0, 4, "PER"), (9, 13, "LOC")]), ("It came.", [])]
-    train(nlp, make_examples(nlp, texts), steps=8)
-    return nlp
+def model(shared):
+    """The folder of a pipeline of two labels that has learned little; not to be changed."""
+
+    def make():
+        nlp = spacy.blank("en")
+        nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": TOK2VEC}})
+        texts = [("Anna saw Bonn.", [(0, 4, "PER"), (9, 13, "LOC")]), ("It came.", [])]
+        train(nlp, make_examples(nlp, texts), steps=8)
+        return nlp
+
+    return str(shared("unsure", make))
 
 
 @pytest.fixture(scope="session")
-def model(unsure, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("unsure") / "model"
-    unsure.to_disk(folder)
-    return str(folder)
+def unsure(model):
+    """That pipeline; not to be changed."""
+    return spacy.load(model)
 
 
 @pytest.fixture

@@ -28,11 +28,11 @@ def sentences(number):
         yield words, [(0, 1, "PER"), (3, 4, "LOC")]
 
 
-def write_corpus(path, wrong):
+def write_corpus(path, wrong, number=20):
     """Gold docs; `wrong` replaces the entities of some."""
     nlp = spacy.blank("en")
     docs = []
-    for i, (words, ents) in enumerate(sentences(60)):
+    for i, (words, ents) in enumerate(sentences(number)):
         doc = Doc(nlp.vocab, words)
         doc.set_ents([Span(doc, *ent) for ent in wrong.get(i, ents)], default="outside")
         docs.append(doc)
@@ -66,7 +66,7 @@ def config():
 
 @pytest.mark.slow
 def test_errors_are_the_first_findings(tmp_path):
-    write_corpus(tmp_path / "gold.spacy", WRONG)
+    write_corpus(tmp_path / "gold.spacy", WRONG, 60)
     done = []
     found = review(config(), tmp_path / "gold.spacy", 2, on_fold=done.append)
     first = {each["doc"]: each["kind"] for each in found.findings[:7]}
@@ -124,7 +124,7 @@ def test_equal_findings_are_in_order_and_the_rest_is_counted(trained, tmp_path, 
 def test_a_label_of_one_fold_is_a_finding(tmp_path):
     write_corpus(tmp_path / "gold.spacy", {3: [(0, 1, "PER"), (3, 4, "RARE")]})
     nlp = config()
-    nlp.config["training"].update(max_steps=2, eval_frequency=1)
+    nlp.config["training"].update(max_steps=2, eval_frequency=2)
     found = review(nlp, tmp_path / "gold.spacy", 2)
     rare = [each for each in found.findings if each["gold"] and each["gold"]["label"] == "RARE"]
     assert [(each["doc"], each["gold_probability"]) for each in rare] == [(3, 0.0)]
@@ -136,7 +136,7 @@ def test_negative_spans_of_a_label_that_a_fold_does_not_have_are_counted(tmp_pat
         docs[i].spans[INCORRECT] = [Span(docs[i], 1, 2, label)]
     DocBin(docs=docs, store_user_data=True).to_disk(tmp_path / "gold.spacy")
     nlp = config()
-    nlp.config["training"].update(max_steps=2, eval_frequency=1)
+    nlp.config["training"].update(max_steps=2, eval_frequency=2)
     nlp.get_pipe("crf_ner").incorrect_spans_key = INCORRECT
     found = review(nlp, tmp_path / "gold.spacy", 2)
     assert found.findings and found.negatives == 3
@@ -163,9 +163,9 @@ def test_negative_spans_of_known_labels_are_kept():
 def test_a_pipeline_of_another_reader_is_reviewed(reader, tmp_path):
     write_corpus(tmp_path / "gold.spacy", {})
     nlp = config()
-    nlp.config["training"].update(max_steps=2, eval_frequency=1, max_epochs=-1)
+    nlp.config["training"].update(max_steps=2, eval_frequency=2, max_epochs=-1)
     nlp.config["corpora"]["train"] = reader
-    assert review(nlp, tmp_path / "gold.spacy", 2).docs == 61
+    assert review(nlp, tmp_path / "gold.spacy", 2).docs == 21
 
 
 @pytest.mark.parametrize("epochs, expected", [(-1, 0), (0, 0), (3, 3)])
@@ -214,8 +214,8 @@ def side(doc, start, end, label):
 
 
 def log_probabilities(ner, doc):
-    """The log probabilities of all analyses of a short doc, from the n-best list."""
-    (ranked,) = ner.nbest([doc], 10_000)
+    """The log probabilities of all analyses of a short doc, at most 2089, from the n-best list."""
+    (ranked,) = ner.nbest([doc], 2100)
     return {
         frozenset((ent.start, ent.end, ent.label_) for ent in each.ents): each.log_probability
         for each in ranked
@@ -505,12 +505,12 @@ def test_a_tenth_of_the_other_docs_chooses_the_checkpoint(number, tenth, monkeyp
 
     monkeypatch.setattr(cross_validation, "train", train)
     fold_of = [0] * 3 + [1] * number
-    for seed in (0, 0, 1):
-        assert len([*train_folds(config().config, docs, fold_of, seed=seed, only=[0])]) == 1
+    own = config().config
+    for seed in (0, 0, 1) if number == 40 else (0,):
+        assert len([*train_folds(own, docs, fold_of, seed=seed, only=[0])]) == 1
     for learned, dev in seen:
         assert len(dev) == tenth and sorted(learned + dev) == [*range(3, 3 + number)]
-    assert seen[0] == seen[1]
-    assert number < 40 or seen[0] != seen[2]
+    assert number < 40 or seen[0] == seen[1] != seen[2]
 
 
 def test_a_fold_needs_two_other_docs_with_tokens():

@@ -139,7 +139,7 @@ def test_what_the_budget_leaves_of_the_sample_may_be_a_task():
 def test_places_that_the_budget_takes_from_the_sample_are_for_tasks(budget):
     units = [unit(i, 0.1, size=100) for i in range(20)]
     units += [unit(i, 0.5, size=5) for i in range(20, 420)]
-    for seed in range(100):
+    for seed in range(30):
         options = Options(n=100, budget=budget, repeats=0, seed=seed)
         parts = [options.selection() for _ in range(3)]  # as of three workers
         for i, each in enumerate(units):
@@ -162,7 +162,7 @@ def test_places_that_the_budget_takes_from_the_sample_are_for_tasks(budget):
 
 
 def test_the_random_sample_has_as_many_long_texts_as_the_corpus():
-    units = [unit(i, float(i), size=30 if i % 2 else 2) for i in range(400)]
+    units = [unit(i, float(i), size=30 if i % 2 else 2) for i in range(100)]
     drawn = Counter()
     for seed in range(600):
         options = Options(n=24, sample=0.5, budget=200, seed=seed)

@@ -26,6 +26,7 @@ from spacy_crf_ner.evaluation.promises import Promises, promise
 from spacy_crf_ner.input_error import InputError
 
 LABELS = ["PER", "LOC", "ORG"]
+VOCAB = spacy.blank("en").vocab
 
 
 def drawn(seed: int) -> Doc:
@@ -33,7 +34,7 @@ def drawn(seed: int) -> Doc:
     rng = random.Random(seed)
     letters = [chr(ord("一") + i) for i in range(100)]
     words = ["".join(letters.pop() for _ in range(rng.randint(1, 3))) for _ in range(12)]
-    doc = Doc(spacy.blank("en").vocab, words)
+    doc = Doc(VOCAB, words)
     ends = [(start, rng.randint(start + 1, min(start + 4, 12))) for start in range(12)]
     spans = [Span(doc, *each, rng.choice(LABELS)) for each in rng.choices(ends, k=6)]
     scores = np.array([rng.random() for _ in spans], dtype=np.float32)
@@ -68,7 +69,7 @@ def test_all_candidates_are_removed_and_nothing_else(seed: int) -> None:
 
 
 def test_spans_that_touch_are_replaced_each_by_its_label() -> None:
-    doc = Doc(spacy.blank("en").vocab, ["in", "Bonn", "Anna", "."], [True, False, False, False])
+    doc = Doc(VOCAB, ["in", "Bonn", "Anna", "."], [True, False, False, False])
     spans = [Span(doc, 2, 3, "PER"), Span(doc, 1, 2, "LOC")]
     scores = np.array([0.9, 0.8], dtype=np.float32)
     doc.spans["x"] = SpanGroup(doc, name="x", spans=spans, attrs={"scores": scores})

@@ -4,6 +4,7 @@ The engine here is a loop in this process; the pipelines are rules.
 """
 
 import json
+import shutil
 import tracemalloc
 from contextlib import nullcontext
 from io import FileIO
@@ -48,21 +49,36 @@ class Loop:
             yield work(item, -1)
 
 
-@pytest.fixture
-def nlp():
+def make_nlp():
     nlp = spacy.blank("en")
     nlp.add_pipe("entity_ruler").add_patterns([{"label": "GPE", "pattern": "Hanoi"}])
     nlp.add_pipe("fails_at_run")
     return nlp
 
 
-@pytest.fixture
-def model(nlp, tmp_path, monkeypatch):
-    """The folder of a pipeline; it is not loaded from there."""
-    nlp.to_disk(tmp_path / "model")
+@pytest.fixture(scope="module")
+def nlp():
+    """A pipeline, not to be changed."""
+    return make_nlp()
+
+
+@pytest.fixture(scope="module")
+def saved(nlp, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run") / "model"
+    nlp.to_disk(folder)
+    return folder
+
+
+def loads(monkeypatch, nlp):
     for each in (worker, shards):
         monkeypatch.setattr(each, "load", lambda *arguments: nlp)
-    return str(tmp_path / "model")
+
+
+@pytest.fixture
+def model(nlp, saved, tmp_path, monkeypatch):
+    """The folder of a pipeline; it is not loaded from there."""
+    loads(monkeypatch, nlp)
+    return str(shutil.copytree(saved, tmp_path / "model"))
 
 
 @pytest.fixture
@@ -145,8 +161,9 @@ def test_a_shard_ends_with_the_document_that_is_too_much(tmp_path, monkeypatch):
     assert texts == [["abc", "d", "ef"], ["ghijkl"], ["m", "", "nop"]]
 
 
-def test_settings_of_batches_and_chunks_are_those_of_the_run(model, corpus, tmp_path, nlp):
-    seen = []
+def test_settings_of_batches_and_chunks_are_those_of_the_run(model, corpus, tmp_path, monkeypatch):
+    seen, nlp = [], make_nlp()
+    loads(monkeypatch, nlp)
 
     class Spy:
         def __call__(self, doc):
@@ -168,7 +185,11 @@ def test_settings_of_batches_and_chunks_are_those_of_the_run(model, corpus, tmp_
     assert sum(map(len, seen)) == 10
 
 
-def test_a_pipeline_with_an_error_handler_loses_and_mixes_no_documents(nlp, model, tmp_path):
+def test_a_pipeline_with_an_error_handler_loses_and_mixes_no_documents(
+    model, tmp_path, monkeypatch
+):
+    nlp = make_nlp()
+    loads(monkeypatch, nlp)
     nlp.set_error_handler(ignore_error)
     texts = ["poison", "in Hanoi", "no", "to Hanoi, poison", "at Hanoi"]
     path = tmp_path / "in.jsonl"
@@ -357,9 +378,9 @@ def test_the_errors_of_all_shards_are_not_in_memory_together(tmp_path):
     location = locate(str(tmp_path / "out"))
     with ShardFolder(location) as folder:
         folder.begin({}, resume=False, restart=False)
-        for i in reversed(range(400)):
-            errors = [{"shard": i, "reason": "x" * 1000} for _ in range(100)]
-            report = ShardReport(f"part-{i:06}", 100, 0, 0, 0, 40, errors)
+        for i in reversed(range(100)):
+            errors = [{"shard": i, "reason": "x" * 1000} for _ in range(20)]
+            report = ShardReport(f"part-{i:06}", 20, 0, 0, 0, 40, errors)
             write_report(location, report)
             folder.add(report)
         tracemalloc.start()
@@ -370,8 +391,8 @@ def test_the_errors_of_all_shards_are_not_in_memory_together(tmp_path):
             tracemalloc.stop()
     with (tmp_path / "out" / "errors.jsonl").open() as file:
         numbers = [json.loads(line)["shard"] for line in file]
-    assert numbers == [i for i in range(400) for _ in range(100)], "in the order of the input"
-    assert peak < 2_000_000
+    assert numbers == [i for i in range(100) for _ in range(20)], "in the order of the input"
+    assert peak < 200_000
 
 
 def test_a_whole_file_is_one_request(tmp_path):
@@ -405,10 +426,10 @@ def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("deleted", range(14))
+@pytest.mark.parametrize("deleted", range(10))
 def test_an_interrupted_restart_loses_no_shard(model, corpus, tmp_path, monkeypatch, deleted):
     output = tmp_path / "out"
-    execute(model, corpus, output)
+    execute(model, corpus, output, shard_size=4)
     expected = records(output)
     location = locate(str(output))
 
@@ -427,14 +448,12 @@ def test_an_interrupted_restart_loses_no_shard(model, corpus, tmp_path, monkeypa
             location.filesystem.delete_file(path)
 
     proxy = location._replace(filesystem=Interrupted())
-    monkeypatch.setattr(module, "locate", lambda name: proxy)
     try:
-        execute(model, corpus, output, restart=True)
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "locate", lambda name: proxy)
+            execute(model, corpus, output, restart=True, shard_size=4)
     except KeyboardInterrupt:
-        monkeypatch.undo()
-        monkeypatch.setattr(shards, "load", lambda *arguments: spacy.load(model))
-        monkeypatch.setattr(worker, "load", lambda *arguments: spacy.load(model))
-        execute(model, corpus, output, resume=True)
+        execute(model, corpus, output, resume=True, shard_size=4)
     assert records(output) == expected
 
 

@@ -1,8 +1,11 @@
 """The device of each worker of the local engine."""
 
+from multiprocessing import get_context
+
 import pytest
 from thinc.api import get_current_ops
 
+from spacy_crf_ner.annotate import multiprocess
 from spacy_crf_ner.annotate.multiprocess import processes, worker_devices
 
 
@@ -29,8 +32,13 @@ def multiplies_with_blis(item: None, device: int) -> bool:
     return get_current_ops().use_blis
 
 
-def test_workers_multiply_with_openblas():
-    """They have one thread, with which it is faster; the pipeline of this process keeps BLIS."""
+@pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_workers_multiply_with_openblas(start, monkeypatch):
+    """They have one thread, with which it is faster; the pipeline of this process keeps BLIS.
+
+    They are spawned; those that are forked need not import everything again.
+    """
+    monkeypatch.setattr(multiprocess, "get_context", lambda method: get_context(start))
     with processes(2, []) as engine:
         assert [*engine.map(multiplies_with_blis, [None] * 2)] == [False, False]
     assert get_current_ops().use_blis

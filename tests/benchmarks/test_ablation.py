@@ -3,6 +3,8 @@
 import re
 import shutil
 import statistics
+import traceback
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,6 +12,7 @@ import pytest
 import spacy
 import srsly
 from huggingface_hub.errors import LocalEntryNotFoundError
+from spacy.cli import app as spacy_app
 from spacy.tokens import DocBin
 from typer.testing import CliRunner
 
@@ -200,7 +203,23 @@ def test_a_row_belongs_to_one_gpu_and_one_revision_of_a_transformer(
     assert inputs()["transformer"] == "org/model"
 
 
-def test_a_training_that_fails_is_an_error_that_names_its_log(variants, corpus, tmp_path):
+def run_here(command, stdout, stderr):
+    """Run `python -m spacy`, with these arguments, in this process."""
+    assert command[1:3] == ["-m", "spacy"]
+    with redirect_stdout(stdout), redirect_stderr(stderr):
+        try:
+            spacy_app(command[3:])
+        except SystemExit as ended:
+            return SimpleNamespace(returncode=ended.code)
+        except Exception:
+            traceback.print_exc()
+            return SimpleNamespace(returncode=1)
+
+
+def test_a_training_that_fails_is_an_error_that_names_its_log(
+    variants, corpus, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(ablation, "subprocess", SimpleNamespace(run=run_here))
     file = variants.parent / "cnn.cfg"
     file.write_text(file.read_text().replace('factory = "crf_ner"', 'factory = "absent"'))
     with pytest.raises(ChildProcessError, match=r"CRF, seed 0: .*got 1\. .*CRF, seed 0\.log"):
@@ -246,7 +265,7 @@ def test_figures_of_a_pipeline(decoder, corpus, tmp_path):
     nlp.add_pipe("crf_ner", name="ner", config={"model": model})
     nlp.config["paths"].update(train=str(corpus / "train.spacy"), dev=str(corpus / "dev.spacy"))
     examples = make_examples(nlp)
-    train(nlp, examples, steps=10)
+    train(nlp, examples, steps=5)
     nlp.to_disk(tmp_path)
     row = measure(tmp_path, corpus / "test.spacy")
     scores = nlp.evaluate(examples)

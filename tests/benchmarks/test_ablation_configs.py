@@ -15,6 +15,8 @@ from spacy_crf_ner import data
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "benchmarks" / "ablation.yml"
 VARIANTS = srsly.read_yaml(FILE)
+# The two that differ most; the others are trained in the slow tests.
+FAST = ("transformer.cfg, frozen transformer", "char.cfg, no affixes")
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 # Of a token's vector: 16 of the transformer, 175 of its characters and words.
 # Without a transformer, another 96 of its affixes.
@@ -49,7 +51,10 @@ def annotations(doc):
     return ents, doc.to_array(["ENT_IOB", "ENT_TYPE"]).tolist()
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    "variant",
+    [pytest.param(v, marks=[] if v in FAST else [pytest.mark.slow]) for v in VARIANTS],
+)
 def test_a_variant_trains_and_loads_as_it_was_saved(variant, make, tmp_path):
     nlp = make(variant)
     nlp.config["training"]["before_to_disk"] = None  # JSON rounds what calibration fits

@@ -1,13 +1,16 @@
 """The commands report, calibrate and visualize for a pipeline whose entities overlap."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import spacy
+from spacy.language import Language
 from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
+from spacy.vocab import Vocab
 from typer.testing import CliRunner
 
 from pipelines import TOK2VEC, train
@@ -19,20 +22,26 @@ GOLD = [(0, 4, "PER"), (0, 2, "PER"), (3, 4, "ORG"), (5, 6, "LOC")]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(shared: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trained pipeline, `model`, and gold docs, `dev.spacy`."""
-    root = tmp_path_factory.mktemp("overlapping")
-    nlp = spacy.blank("en")
-    config = {"model": {"hidden_width": 16, "tok2vec": TOK2VEC}, "entities": "overlapping"}
-    nlp.add_pipe("crf_ner", name="ner", config=config).add_label("ORG")  # type: ignore[attr-defined]
-    docs = [Doc(nlp.vocab, words=WORDS) for _ in range(2)]
-    for doc, spans in zip(docs, (LEARNED, GOLD)):
+
+    def annotated(vocab: Vocab, spans: list[tuple[int, int, str]]) -> Doc:
+        doc = Doc(vocab, words=WORDS)
         doc.spans["sc"] = [Span(doc, *span) for span in spans]
-    train(nlp, [Example(Doc(nlp.vocab, words=WORDS), docs[0])], steps=60)
-    doc = nlp(Doc(nlp.vocab, words=WORDS))
-    assert [(span.start, span.end, span.label_) for span in doc.spans["sc"]] == LEARNED
-    nlp.to_disk(root / "model")
-    DocBin(docs=docs[1:] * 4).to_disk(root / "dev.spacy")
+        return doc
+
+    def make() -> Language:
+        nlp = spacy.blank("en")
+        config = {"model": {"hidden_width": 16, "tok2vec": TOK2VEC}, "entities": "overlapping"}
+        nlp.add_pipe("crf_ner", name="ner", config=config).add_label("ORG")  # type: ignore[attr-defined]
+        train(nlp, [Example(Doc(nlp.vocab, words=WORDS), annotated(nlp.vocab, LEARNED))], steps=60)
+        doc = nlp(Doc(nlp.vocab, words=WORDS))
+        assert [(span.start, span.end, span.label_) for span in doc.spans["sc"]] == LEARNED
+        return nlp
+
+    root = tmp_path_factory.mktemp("overlapping")
+    shutil.copytree(shared("cli-overlapping", make), root / "model")
+    DocBin(docs=[annotated(Vocab(), GOLD)] * 4).to_disk(root / "dev.spacy")
     return root
 
 

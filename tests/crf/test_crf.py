@@ -311,7 +311,7 @@ def test_padding_changes_nothing(case: Case, more: int, filling: float) -> None:
         assert after == pytest.approx(before, rel=1e-6, abs=1e-5)
 
 
-@pytest.mark.parametrize("T", [300, 20_000])
+@pytest.mark.parametrize("T", [300, 8000])
 def test_a_long_doc_keeps_its_digits(T: int) -> None:
     C = 9
     rng = np.random.default_rng(0)
@@ -667,7 +667,7 @@ def test_no_log_probability_is_above_zero_by_rounding(own: bool) -> None:
 
 def test_scores_of_long_docs_are_not_rounded() -> None:
     """Sums of float32 lose the differences between paths."""
-    rng, scheme, T = np.random.default_rng(0), TagScheme("biluo", ("A", "B", "C", "D")), 20_000
+    rng, scheme, T = np.random.default_rng(0), TagScheme("biluo", ("A", "B", "C", "D")), 5000
     C = len(scheme.tags)
     E, A = rng.normal(0, 3, (1, T, C)).astype("f"), rng.normal(0, 1, (C, C)).astype("f")
     zeros, mask = np.zeros(C, "f"), np.ones((1, T), dtype=bool)

@@ -341,7 +341,16 @@ def test_a_wrong_header_cannot_be_repaired(tmp_path: Path, nlp: Language) -> Non
 # Real corpora, where they are
 
 
-@pytest.mark.parametrize("name", ["wnut17/train.conll", "gmb/ner_dataset_head.csv"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "wnut17/dev.conll",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("wnut17/train.conll", "gmb/ner_dataset_head.csv")
+        ),
+    ],
+)
 def test_real_corpora_need_no_repair(name: str, nlp: Language) -> None:
     if not (REAL / name).exists():
         pytest.skip(f"{name} is not in {REAL}; SPACY_CRF_NER_DATA may name another folder")

@@ -749,7 +749,10 @@ def real(name: str) -> Path:
     return REAL / name
 
 
-@pytest.mark.parametrize("name, n", [("train", 3394), ("dev", 1009), ("test", 1287)])
+@pytest.mark.parametrize(
+    "name, n",
+    [pytest.param("train", 3394, marks=pytest.mark.slow), ("dev", 1009), ("test", 1287)],
+)
 def test_wnut17_is_read_whole(name: str, n: int, nlp: Language) -> None:
     path = real(f"wnut17/{name}.conll")
     lines = path.read_bytes().decode().split("\n")
@@ -762,6 +765,7 @@ def test_wnut17_is_read_whole(name: str, n: int, nlp: Language) -> None:
     assert sum(len(spans) for _, spans in sentences) == sum("\tB-" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_gmb_is_read_whole(nlp: Language) -> None:
     path = real("gmb/ner_dataset_head.csv")
     assert data.detect_format(path) == "gmb"

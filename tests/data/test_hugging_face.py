@@ -710,4 +710,4 @@ def test_memory_does_not_grow_with_the_file(suffix: str, tmp_path: Path) -> None
         assert number == rows  # nothing is lost between two batches
         return highest
 
-    assert peak(20000) < 1.5 * peak(4000) + 2**20
+    assert peak(10000) < 1.5 * peak(2000) + 2**20

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import spacy
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin, Span
 from typer.testing import CliRunner
@@ -307,7 +306,7 @@ def test_a_round_trip_is_exact(seed: int, tmp_path: Path, nlp: Language) -> None
     source = write_lines(tmp_path / "a.jsonl", *records)
     for first, second in (("a.jsonl", "a.spacy"), ("a.spacy", "b.spacy"), ("b.spacy", "b.jsonl")):
         files = tmp_path / first, tmp_path / second
-        data.convert(*files, nlp=spacy.blank("en"), log=ConversionLog(spans_key=KEY))
+        data.convert(*files, nlp=nlp, log=ConversionLog(spans_key=KEY))
     assert source.read_text() == (tmp_path / "b.jsonl").read_text()
 
 

@@ -2,6 +2,7 @@
 
 import math
 import re
+import shutil
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from typer.testing import CliRunner
 from pipelines import TOK2VEC, listening, make_examples, train
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation.calibration import calibrate, precision_at, reliability
-from spacy_crf_ner.evaluation.matching import collect_entities
+from spacy_crf_ner.evaluation.matching import DocEntities, Entity, collect_entities
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.annotation import add_confidence_extension
 
@@ -42,6 +43,7 @@ NOISY = [
     ("it saw Bonn", [(7, 11, "LOC")]),
 ]
 runner = CliRunner()
+VOCAB = spacy.blank("en").vocab
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -57,19 +59,19 @@ def learned(decoder: str = "crf", steps: int = 40, **config: Any) -> Language:
     return nlp
 
 
-@pytest.fixture
-def nlp() -> Language:
-    return learned()
-
-
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(shared: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trained pipeline, `model`, and gold docs, `dev.spacy`; not to be changed."""
     root = tmp_path_factory.mktemp("calibration")
-    nlp = learned()
-    nlp.to_disk(root / "model")
-    DocBin(docs=[eg.reference for eg in make_examples(nlp, NOISY)]).to_disk(root / "dev.spacy")
+    shutil.copytree(shared("calibration", learned), root / "model")
+    docs = [eg.reference for eg in make_examples(spacy.blank("en"), NOISY)]
+    DocBin(docs=docs).to_disk(root / "dev.spacy")
     return root
+
+
+@pytest.fixture
+def nlp(folder: Path) -> Language:
+    return spacy.load(folder / "model")
 
 
 def offsets(docs: Any) -> list[list[tuple[int, int, str]]]:
@@ -87,8 +89,7 @@ def judged(
     missed: Number of gold entities that are not predicted.
     """
     T = len(confidences) + missed
-    nlp = spacy.blank("en")
-    predicted, gold = (Doc(nlp.vocab, words=[f"w{i}" for i in range(T)]) for _ in range(2))
+    predicted, gold = (Doc(VOCAB, words=[f"w{i}" for i in range(T)]) for _ in range(2))
     ents = [Span(predicted, i, i + 1, "A") for i in range(len(confidences))]
     predicted.set_ents(ents, default="outside")
     for ent, confidence in zip(ents, confidences):
@@ -154,7 +155,10 @@ def test_the_error_by_chance_is_the_mean_of_drawn_ones(n: int) -> None:
     p = random.uniform(0, 1, n) ** 0.3
     drawn = []
     for _ in range(20):
-        found = measured(judged(p.tolist(), (random.uniform(0, 1, n) < p).tolist()))
+        correct = random.uniform(0, 1, n) < p
+        predicted = [Entity(i, i + 1, "A", each) for i, each in enumerate(p.tolist())]
+        gold = [Entity(i, i + 1, "A") for i in np.flatnonzero(correct).tolist()]
+        found = reliability([DocEntities("w" * n, gold, predicted, [])])
         drawn.append(found["ece"])
     assert found["ece_by_chance"] == pytest.approx(np.mean(drawn), rel=0.15)
 
@@ -264,9 +268,8 @@ def negative_log_likelihood(
     return total
 
 
-@pytest.mark.parametrize("scheme", ["biluo", "bio"])
-@pytest.mark.parametrize("decoder", ["crf", "softmax"])
-def test_no_temperature_makes_the_gold_more_likely(scheme: str, decoder: str) -> None:
+@pytest.mark.parametrize("decoder, scheme", [("crf", "bio"), ("softmax", "biluo")])
+def test_no_temperature_makes_the_gold_more_likely(decoder: str, scheme: str) -> None:
     nlp = learned(decoder, scheme=scheme, steps=15)
     examples = [*make_examples(nlp, NOISY), partly(nlp)]
     pipe = nlp.get_pipe("crf_ner")
@@ -438,7 +441,7 @@ def test_the_command_saves_a_calibrated_pipeline(folder: Path, tmp_path: Path) -
     assert len(a) == len(b) > 5 and np.mean(b) < np.mean(a) - 0.05
 
 
-@pytest.mark.parametrize("beta", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize("beta", [0.5, 3.0])
 def test_with_f_beta_no_other_threshold_has_a_better_score(
     beta: float, folder: Path, tmp_path: Path
 ) -> None:
@@ -561,7 +564,7 @@ def test_what_is_saved_is_the_pipeline_with_another_temperature(
     tiny_transformer: str, tmp_path: Path
 ) -> None:
     nlp = listening("transformer", tiny_transformer=tiny_transformer)
-    train(nlp, make_examples(nlp, LEARNED), steps=5)
+    train(nlp, make_examples(nlp, LEARNED), steps=2)
     nlp.to_disk(tmp_path / "model")
     spacy.load(tmp_path / "model").to_disk(tmp_path / "same")
     docs = [eg.reference for eg in make_examples(nlp, [*NOISY, ("unheard words", [])])]

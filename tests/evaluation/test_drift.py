@@ -1,6 +1,7 @@
 """Differences between documents: against scipy, and on documents that differ or do not."""
 
 import math
+import shutil
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import spacy
 from scipy.stats import ks_2samp
+from spacy.language import Language
 from spacy.tokens import DocBin, Span
 from typer.testing import CliRunner
 
@@ -72,14 +74,21 @@ NAMES = ["Anna", "Bonn", "Cleo", "Dora"]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    nlp = spacy.blank("en")
-    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
-    train(nlp, make_examples(nlp, sentences(NAMES, 40)), steps=20)
+def folder(shared: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    def plain() -> Language:
+        nlp = spacy.blank("en")
+        nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+        train(nlp, make_examples(nlp, sentences(NAMES, 40)), steps=20)
+        return nlp
+
+    def careful() -> Language:
+        nlp = spacy.load(shared("drift", plain))
+        promise(nlp, "crf_ner", make_examples(nlp, sentences(NAMES, 200)), Promises(recall=0.9))
+        return nlp
+
     folder = tmp_path_factory.mktemp("drift")
-    nlp.to_disk(folder / "plain")
-    promise(nlp, "crf_ner", make_examples(nlp, sentences(NAMES, 200)), Promises(recall=0.9))
-    nlp.to_disk(folder / "careful")
+    shutil.copytree(shared("drift", plain), folder / "plain")
+    shutil.copytree(shared("drift-careful", careful), folder / "careful")
     return folder
 
 

@@ -112,7 +112,7 @@ def measure(pairs: Sequence[Drawn]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def groups(drawn: list[Drawn]) -> Groups:
     """All of them as one corpus, and as small corpora, in which labels are often absent."""
-    corpora = [drawn, *(drawn[i : i + 5] for i in range(0, 1000, 5))]
+    corpora = [drawn, *(drawn[i : i + 5] for i in range(0, 500, 5))]
     return [(pairs, measure(pairs)["matching"]) for pairs in corpora]
 
 

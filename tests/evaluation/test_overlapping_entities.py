@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from itertools import combinations, product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -238,7 +239,7 @@ def test_preset_entities_have_no_confidence() -> None:
 def test_entities_of_an_earlier_recognizer_have_the_confidence_that_it_gave() -> None:
     nlp, first = spacy.blank("en"), spacy.blank("en")
     first.add_pipe("crf_ner", "first", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
-    train(first, make_examples(first, [("Anna", [(0, 4, "PER")]), ("it", [])]), steps=30)
+    train(first, make_examples(first, [("Anna", [(0, 4, "PER")]), ("it", [])]), steps=20)
     (ent,) = first("Anna").ents
     assert 0.5 < ent._.confidence < 1.0
     nlp.add_pipe("first", source=first)
@@ -367,10 +368,13 @@ def annotated(nlp: Language, gold: Sequence[Sequence[Offsets]]) -> list[Example]
 
 
 @pytest.fixture(scope="module")
-def trained() -> bytes:
-    nlp = pipeline()
-    train(nlp, examples_of(nlp, [GOLD]), steps=60)
-    return nlp.to_bytes()
+def folder(shared: Any) -> Path:
+    def make() -> Language:
+        nlp = pipeline()
+        train(nlp, examples_of(nlp, [GOLD]), steps=60)
+        return nlp
+
+    return shared("evaluation-overlapping", make)
 
 
 def pipeline() -> Language:
@@ -381,8 +385,8 @@ def pipeline() -> Language:
 
 
 @pytest.fixture
-def nlp(trained: bytes) -> Language:
-    return pipeline().from_bytes(trained)
+def nlp(folder: Path) -> Language:
+    return spacy.load(folder)
 
 
 def test_the_entities_of_a_pipeline_are_its_spans(nlp: Language) -> None:

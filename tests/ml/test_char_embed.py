@@ -491,6 +491,17 @@ def test_tokens_are_dropped_each_for_itself_in_training_only(
     assert share == pytest.approx(0.5 * drops, abs=5 * 0.0034)
 
 
+def fit(nlp: Language, examples: list[Example], steps: int = 20) -> dict[str, float]:
+    """Train fast: in few steps, which are large; returns the last losses."""
+    spacy.util.fix_random_seed(0)
+    optimizer = nlp.initialize(lambda: examples)
+    optimizer.learn_rate = 0.02
+    losses: dict[str, float] = {}
+    for _ in range(steps):
+        losses = nlp.update(examples, sgd=optimizer, losses={})
+    return losses
+
+
 def named(endings: dict[str, str], seed: int, n: int) -> list[tuple[str, list[Any]]]:
     """Sentences about made-up words, of whose class nothing tells but their endings."""
     random = Random(seed)
@@ -513,7 +524,7 @@ def test_spelling_alone_tells_classes_apart(chars: str, learned: bool) -> None:
     tok2vec = {"@architectures": ARCHITECTURE, "chars": chars, "char_width": 20, "char_embed": 10}
     tok2vec |= {"word_width": 0, "shape_width": 4}
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": tok2vec}})
-    train(nlp, make_examples(nlp, seen), steps=60)
+    fit(nlp, make_examples(nlp, seen))
     scores = nlp.evaluate(make_examples(nlp, unseen))
     assert (scores["ents_f"] > 0.9) == learned
     assert scores["ents_f"] > 0.3  # where the entity is, they all know
@@ -538,7 +549,7 @@ def test_a_stored_pipeline_predicts_the_same(chars: str, tmp_path: Path) -> None
     nlp = spacy.blank("en")
     model = {"hidden_width": 8, "tok2vec": TOK2VEC | {"chars": chars}}
     nlp.add_pipe("crf_ner", config={"model": model})
-    train(nlp, make_examples(nlp), steps=3)
+    train(nlp, make_examples(nlp), steps=1)
     nlp.to_disk(tmp_path)
     from_bytes = load_model_from_config(nlp.config).from_bytes(nlp.to_bytes())
     for loaded in (spacy.load(tmp_path), from_bytes):
@@ -562,7 +573,7 @@ def test_components_share_it_by_listening() -> None:
     listener = {"@architectures": "spacy.Tok2VecListener.v1", "width": 34, "upstream": "*"}
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": listener}})
     examples = make_examples(nlp)
-    losses = train(nlp, examples)
+    losses = fit(nlp, examples)
     assert losses["crf_ner"] < 1.0
     assert nlp.evaluate(examples)["ents_f"] == 1.0
     shared = nlp.get_pipe("tok2vec").model
@@ -586,7 +597,7 @@ def test_spacys_tagger_stands_on_it(chars: str) -> None:
     tags = ["ADV" if word.endswith("ly") else "VERB" for word in words]
     doc = nlp.make_doc(" ".join(words))
     examples = [Example.from_dict(doc, {"tags": tags})]
-    train(nlp, examples, steps=60)
+    fit(nlp, examples)
     assert [token.tag_ for token in nlp(" ".join(words))] == tags
 
 

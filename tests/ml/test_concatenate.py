@@ -125,7 +125,7 @@ def trained(tiny_transformer):
     }
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": layer}})
     examples = make_examples(nlp)
-    train(nlp, examples)
+    train(nlp, examples, steps=15)
     return nlp, [eg.reference.text for eg in examples]
 
 
@@ -224,7 +224,7 @@ def test_a_listener_below_other_layers_can_be_replaced(layer, path, trained, tmp
         "transformer", config={"model": trained[0].config["components"]["transformer"]["model"]}
     )
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": layer}})
-    train(nlp, make_examples(nlp), steps=5)
+    train(nlp, make_examples(nlp), steps=2)
     expected = [ents(doc) for doc in nlp.pipe(trained[1])]
     nlp.replace_listeners("transformer", "crf_ner", [path])
     nlp.remove_pipe("transformer")

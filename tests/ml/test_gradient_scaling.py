@@ -21,7 +21,7 @@ from spacy.training.loop import train
 from spacy.util import load_config
 from thinc.api import SGD, PyTorchGradScaler, PyTorchShim
 
-from pipelines import LISTENER, SENTENCES, make_examples
+from pipelines import LISTENER, SENTENCES, TOK2VEC, make_examples
 from spacy_crf_ner.training.rehearsal import rehearse
 
 ROOT = Path(__file__).parents[2]
@@ -69,7 +69,7 @@ def make(kind: str, tiny_transformer: str) -> Language:
     """A pipeline that is initialized, with a torch module in each component."""
     spacy.util.fix_random_seed(0)
     nlp = spacy.blank("en")
-    model: dict[str, Any] = {"hidden_width": 8}
+    model: dict[str, Any] = {"hidden_width": 8, "tok2vec": TOK2VEC}
     if kind == "transformer":
         transformer = {
             "@architectures": "spacy-crf-ner.TransformerModel.v1",
@@ -195,6 +195,7 @@ def trained(name: str, folder: Path, transformer: str, parts: int, with_: Any) -
     examples = make_examples(spacy.blank("en"))
     DocBin(docs=[eg.reference for eg in examples]).to_disk(path)
     overrides = {"paths.train": str(path), "paths.dev": str(path)}
+    overrides["components.ner.model.hidden_width"] = 16
     if name == "transformer":
         overrides["paths.transformer"] = transformer
     config = load_config(ROOT / "configs" / f"{name}.cfg", overrides=overrides)

@@ -115,7 +115,7 @@ def test_averages_of_an_optimizer_replace_the_weights(make: Any, tiny_transforme
     begin = 1 if make is GroupedAdam else 0
     expected = [begin * weights.detach().numpy() for weights in named]
     for step in range(1, 5):
-        fit(nlp, [7], optimizer)
+        fit(nlp, [2], optimizer)
         decay = (1 + step) / (10 + step)
         expected = [
             decay * average + (1 - decay) * weights.detach().numpy()
@@ -146,7 +146,7 @@ def test_threads_that_predict_at_once_drop_nothing_out(tiny_transformer: str) ->
         emissions: np.ndarray = nlp.get_pipe("crf_ner").trellis(nlp(text)).emissions  # type: ignore
         return emissions
 
-    texts = [f"Tim Cook visited {number} cities." for number in range(300)]
+    texts = [f"Tim Cook visited {number} cities." for number in range(40)]
     expected = [scores(text) for text in texts]
     with ThreadPoolExecutor(8) as threads:
         found = [*threads.map(scores, texts)]
@@ -299,16 +299,27 @@ def test_the_grad_factor_of_a_transformer_of_ones_own(tiny_transformer: str) -> 
         torch.testing.assert_close(scaled[name].to_dense(), 0.25 * gradient.to_dense())
 
 
-def test_true_is_float32_on_a_cpu(tiny_transformer: str) -> None:
+@pytest.fixture(scope="module")
+def gradients_in(tiny_transformer: str) -> dict[bool | str, dict[str, Tensor]]:
+    """The gradients of each setting of mixed_precision that a CPU has."""
+    return {
+        setting: gradients(pipeline(tiny_transformer, OURS, mixed_precision=setting))
+        for setting in (False, "bf16")
+    }
+
+
+def test_true_is_float32_on_a_cpu(tiny_transformer: str, gradients_in: Any) -> None:
     """As for the head: the setting is for GPUs."""
-    plain = gradients(pipeline(tiny_transformer, OURS))
+    plain = gradients_in[False]
     same = gradients(pipeline(tiny_transformer, OURS, mixed_precision=True))
     for name, gradient in plain.items():
         torch.testing.assert_close(same[name], gradient)
 
 
-def test_in_bfloat16_gradients_are_nearly_those_of_float32(tiny_transformer: str) -> None:
-    plain = gradients(pipeline(tiny_transformer, OURS))
+def test_in_bfloat16_gradients_are_nearly_those_of_float32(
+    tiny_transformer: str, gradients_in: Any
+) -> None:
+    plain = gradients_in[False]
     nlp = pipeline(tiny_transformer, OURS, mixed_precision="bf16")
     mixed = gradients(nlp)
     assert mixed.keys() == plain.keys()
@@ -328,15 +339,13 @@ def test_auto_is_bfloat16_where_that_is_faster(
     has_bf16: bool,
     seconds: float,
     expected: bool | str,
+    gradients_in: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(precision, "has_bf16", lambda: has_bf16)
     monkeypatch.setattr(precision, "measure_linear", lambda *_: {"fp32": 2.0, "bf16": seconds})
     found = gradients(pipeline(tiny_transformer, OURS, mixed_precision="auto"))
-    same = gradients(pipeline(tiny_transformer, OURS, mixed_precision=expected))
-    other = gradients(
-        pipeline(tiny_transformer, OURS, mixed_precision=False if expected else "bf16")
-    )
+    same, other = gradients_in[expected], gradients_in[False if expected else "bf16"]
     assert all(torch.equal(found[name], same[name]) for name in same)
     assert not all(torch.equal(found[name], other[name]) for name in other)
 

@@ -1,5 +1,6 @@
 """Torch modules under thinc: devices, mixed precision, and threads."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -67,7 +68,7 @@ def test_a_pipeline_on_the_cpu_trains_and_predicts_while_a_gpu_is_in_use(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     nlp = spacy.blank("en")
-    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 128}})
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 128, "tok2vec": TOK2VEC}})
     optimizer = nlp.initialize(lambda: make_examples(nlp))
     request.getfixturevalue("elsewhere")
     first, *_, last = [
@@ -202,7 +203,8 @@ print(os.read(read, 9).decode())
 """
 
 
-def test_forked_processes_that_predict_nothing_keep_their_threads() -> None:
+@pytest.mark.slow
+def test_forked_processes_that_predict_nothing_keep_threads_that_were_used() -> None:
     result = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True)
     assert (result.stdout.strip(), result.stderr) == ("3", "")
 
@@ -220,6 +222,17 @@ def three_threads() -> Iterator[None]:
     torch.set_num_threads(3)
     yield
     torch.set_num_threads(before)
+
+
+def test_forked_processes_that_predict_nothing_keep_their_threads(three_threads: None) -> None:
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        os.write(write, str(torch.get_num_threads()).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    with open(read) as file:
+        assert file.read() == "3"
 
 
 @pytest.mark.parametrize("place", ["first", "last"])

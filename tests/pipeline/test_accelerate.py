@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from spacy.training import Example
 from spacy.util import minibatch
 from typer.testing import CliRunner
 
-from pipelines import LISTENER, TOK2VEC, make_examples
+from pipelines import LISTENER, SENTENCES, TOK2VEC, make_examples
 from spacy_crf_ner import accelerate, cli, data
 from spacy_crf_ner.cli import options
 from spacy_crf_ner.ml import onnx_export, precision
@@ -30,9 +31,10 @@ Found = list[list[tuple[int, int, str]]]
 
 
 WINDOWS = {"@span_getters": "spacy-transformers.strided_spans.v1", "window": 128, "stride": 96}
+OURS = "spacy-crf-ner.TransformerModel.v1"
 
 
-def pipeline(transformer: str, architecture: str = "spacy-crf-ner.TransformerModel.v1") -> Language:
+def pipeline(transformer: str, architecture: str = OURS) -> Language:
     nlp = spacy.blank("en")
     model = {"@architectures": architecture, "name": transformer, "get_spans": WINDOWS}
     nlp.add_pipe("transformer", config={"model": model, "max_batch_items": 100})
@@ -89,6 +91,29 @@ def plain(saved: Path, texts: list[str]) -> tuple[Found, np.ndarray]:
     return ents, confidences
 
 
+Ready = Callable[..., Language]
+
+
+@pytest.fixture(scope="module")
+def ready(tiny_transformer: str, shared: Callable[..., Path]) -> Ready:
+    """Loads a pipeline that has begun to learn, over a transformer of an architecture."""
+
+    def load(architecture: str = OURS) -> Language:
+        def make() -> Language:
+            nlp = pipeline(tiny_transformer, architecture)
+            examples = make_examples(nlp)
+            spacy.util.fix_random_seed(0)
+            optimizer = nlp.initialize(lambda: examples)
+            optimizer.learn_rate = 0.01
+            for _ in range(20 if architecture == OURS else 2):
+                nlp.update(examples, sgd=optimizer)
+            return nlp
+
+        return spacy.load(shared(f"accelerate-{architecture}", make))
+
+    return load
+
+
 @pytest.mark.parametrize("chars", ["cnn", "lstm"])
 def test_words_beside_a_transformer_compute_in_bfloat16(chars: str, tiny_transformer: str) -> None:
     nlp = spacy.blank("en")
@@ -124,6 +149,7 @@ def test_better_batches_change_nothing(
     np.testing.assert_allclose(confidences, plain[1], atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "which, sure, shared", [("bf16", 0.7, 0.95), ("int8", 0.9, 0.9), ("auto", 0.9, 0.9)]
 )
@@ -232,9 +258,9 @@ def test_a_process_measures_once_and_leaves_the_random_numbers() -> None:
 
 
 def test_the_probe_has_the_sizes_of_the_model(
-    tiny_transformer: str, monkeypatch: pytest.MonkeyPatch
+    ready: Ready, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nlp = ready(tiny_transformer)
+    nlp = ready()
     asked = []
 
     def fastest(device: torch.device, sizes: tuple[int, int], int8: bool) -> str:
@@ -254,22 +280,25 @@ def test_the_probe_has_the_sizes_of_the_model(
     assert resolved_precision(spacy.blank("en")) is None
 
 
-def ready(transformer: str, **settings: Any) -> Language:
-    """A pipeline that has begun to learn."""
-    nlp = pipeline(transformer, **settings)
-    spacy.util.fix_random_seed(0)
-    optimizer = nlp.initialize(lambda: make_examples(nlp))
-    optimizer.learn_rate = 0.01
-    for _ in range(20):
-        nlp.update(make_examples(nlp), sgd=optimizer)
-    return nlp
-
-
 def scores(nlp: Language) -> np.ndarray:
     """What the head says of a text, the transformer's part included."""
     docs = list(nlp.pipe(["Tim Cook visited Hanoi in May.", "Washington"]))
     emissions: np.ndarray = nlp.get_pipe("crf_ner").model.predict(docs).emissions
     return emissions
+
+
+@pytest.mark.parametrize("which", ["bf16", "int8"])
+def test_fewer_bits_change_little(ready: Ready, which: str) -> None:
+    """Neither the scores nor, by more than they may, the entities and their confidences."""
+    if which == "int8":
+        pytest.importorskip("onnxruntime")
+    nlp, texts = ready(), [text for text, _ in SENTENCES]
+    before, (ents, confidences) = scores(nlp), found(nlp, texts)
+    accelerate(nlp, which)
+    change = np.linalg.norm(scores(nlp) - before) / np.linalg.norm(before)
+    assert 1e-5 < change < 0.01
+    assert found(nlp, texts)[0] == ents and any(ents)
+    np.testing.assert_allclose(found(nlp, texts)[1], confidences, atol=0.01)
 
 
 def resolved_precision(nlp: Language) -> str | None:
@@ -286,8 +315,8 @@ def precisions(nlp: Language) -> dict[str, Any]:
     return {name: shim.precision for name, shim in shims}
 
 
-def test_it_is_a_setting_of_the_pipeline(tiny_transformer: str, tmp_path: Path) -> None:
-    nlp = ready(tiny_transformer)
+def test_it_is_a_setting_of_the_pipeline(ready: Ready, tmp_path: Path) -> None:
+    nlp = ready()
     before = scores(nlp)
     nlp.batch_size = 64
     assert accelerate(nlp, "bf16") is nlp
@@ -307,11 +336,9 @@ def test_it_is_a_setting_of_the_pipeline(tiny_transformer: str, tmp_path: Path) 
     np.testing.assert_array_equal(scores(plain), before)
 
 
-def test_a_transformer_of_spacy_transformers_becomes_ours(
-    tiny_transformer: str, tmp_path: Path
-) -> None:
+def test_a_transformer_of_spacy_transformers_becomes_ours(ready: Ready, tmp_path: Path) -> None:
     theirs = "spacy-transformers.TransformerModel.v3"
-    nlp = ready(tiny_transformer, architecture=theirs)
+    nlp = ready(theirs)
     before = scores(nlp)
     np.testing.assert_allclose(scores(accelerate(nlp, "fp32")), before, atol=1e-5)
     nlp.to_disk(tmp_path)
@@ -320,8 +347,8 @@ def test_a_transformer_of_spacy_transformers_becomes_ours(
     np.testing.assert_allclose(scores(loaded), before, atol=1e-5)
 
 
-def test_a_transformer_of_ones_own_is_accelerated(tiny_transformer: str, tmp_path: Path) -> None:
-    nlp = ready(tiny_transformer)
+def test_a_transformer_of_ones_own_is_accelerated(ready: Ready, tmp_path: Path) -> None:
+    nlp = ready()
     nlp.replace_listeners("transformer", "crf_ner", ["model.tok2vec"])
     nlp.remove_pipe("transformer")
     before = scores(nlp)
@@ -331,9 +358,9 @@ def test_a_transformer_of_ones_own_is_accelerated(tiny_transformer: str, tmp_pat
     np.testing.assert_allclose(scores(loaded), before, atol=1e-5)
 
 
-def test_weights_that_change_are_seen(tiny_transformer: str) -> None:
+def test_weights_that_change_are_seen(ready: Ready) -> None:
     """What is predicted with is made anew: also where a component annotates in the same step."""
-    nlp, plain = (ready(tiny_transformer) for _ in range(2))
+    nlp, plain = (ready() for _ in range(2))
     accelerate(nlp, "bf16")
     for each in (nlp, plain):
         spacy.util.fix_random_seed(0)
@@ -348,12 +375,12 @@ def test_weights_that_change_are_seen(tiny_transformer: str) -> None:
     np.testing.assert_array_equal(scores(accelerate(nlp, None)), scores(plain))
 
 
-def test_averaged_weights_are_seen(tiny_transformer: str) -> None:
-    nlp = accelerate(ready(tiny_transformer), "bf16")
+def test_averaged_weights_are_seen(ready: Ready) -> None:
+    nlp = accelerate(ready(), "bf16")
     shim = nlp.get_pipe("transformer").model.shim
     before = scores(nlp)
     averages = {
-        (shim.id, name): np.zeros(weights.shape, np.float32)
+        (shim.id, name): weights.detach().numpy() / 2
         for name, weights in shim._model.named_parameters()
     }
     with nlp.use_params(averages):
@@ -362,12 +389,12 @@ def test_averaged_weights_are_seen(tiny_transformer: str) -> None:
     np.testing.assert_array_equal(scores(nlp), before)
 
 
-def test_weights_come_back_after_an_error(tiny_transformer: str) -> None:
-    nlp = accelerate(ready(tiny_transformer), "bf16")
+def test_weights_come_back_after_an_error(ready: Ready) -> None:
+    nlp = accelerate(ready(), "bf16")
     layer = nlp.get_pipe("transformer").model
     before = scores(nlp)
     averages = {
-        (layer.shim.id, name): np.zeros(weights.shape, np.float32)
+        (layer.shim.id, name): weights.detach().numpy() / 2
         for name, weights in layer.shim._model.named_parameters()
     }
     with pytest.raises(RuntimeError, match="evaluation failed"), layer.use_params(averages):
@@ -376,8 +403,8 @@ def test_weights_come_back_after_an_error(tiny_transformer: str) -> None:
     np.testing.assert_array_equal(scores(nlp), before)
 
 
-def test_a_copy_predicts_alike(tiny_transformer: str) -> None:
-    nlp = accelerate(ready(tiny_transformer), "bf16")
+def test_a_copy_predicts_alike(ready: Ready) -> None:
+    nlp = accelerate(ready(), "bf16")
     fast = scores(nlp)
     layer = nlp.get_pipe("transformer").model
     for copied in (layer.copy(), deepcopy(layer)):
@@ -426,8 +453,8 @@ def test_commands_know_each_precision() -> None:
 
 
 @pytest.mark.slow
-def test_commands_predict_in_a_precision(tiny_transformer: str, tmp_path: Path) -> None:
-    ready(tiny_transformer).to_disk(tmp_path / "model")
+def test_commands_predict_in_a_precision(ready: Ready, tmp_path: Path) -> None:
+    ready().to_disk(tmp_path / "model")
     run = CliRunner().invoke
     expected = run(cli.app, ["predict", str(tmp_path / "model"), "Tim Cook visited Hanoi."])
     command = ["predict", str(tmp_path / "model"), "Tim Cook visited Hanoi.", "--precision"]
@@ -458,11 +485,11 @@ def test_commands_predict_in_a_precision(tiny_transformer: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("which", ["bf16", "int8"])
-def test_processes_of_nlp_pipe_predict_alike(tiny_transformer: str, which: str) -> None:
+def test_processes_of_nlp_pipe_predict_alike(ready: Ready, which: str) -> None:
     """Also where this process has predicted before, with threads that no child has."""
     if which == "int8":
         pytest.importorskip("onnxruntime")
-    nlp = accelerate(ready(tiny_transformer), which)
+    nlp = accelerate(ready(), which)
     texts = ["Tim Cook visited Hanoi.", "Nothing here.", "Washington"] * 4
     expected = found(nlp, texts)
     ents, confidences = found(nlp, texts, n_process=2, batch_size=3)
@@ -471,10 +498,10 @@ def test_processes_of_nlp_pipe_predict_alike(tiny_transformer: str, which: str) 
 
 
 def test_auto_is_resolved_once_for_all_processes_of_nlp_pipe(
-    tiny_transformer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ready: Ready, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When a pipeline is loaded, and not by each process on its own."""
-    accelerate(ready(tiny_transformer), "auto").to_disk(tmp_path)
+    accelerate(ready(), "auto").to_disk(tmp_path)
     asked = []
 
     def fastest(*args: Any) -> str:

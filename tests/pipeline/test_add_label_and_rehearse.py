@@ -12,7 +12,7 @@ from spacy.training import Example
 from thinc.api import Adam, Config
 from torch import Tensor
 
-from pipelines import OWN_TRANSFORMER, SENTENCES, make_examples, train
+from pipelines import OWN_TRANSFORMER, SENTENCES, TOK2VEC, make_examples, train
 from spacy_crf_ner.ml.losses import distill, expected_counts
 from spacy_crf_ner.ml.potentials import Potentials
 from spacy_crf_ner.tags import TagScheme
@@ -25,17 +25,32 @@ NEW = [
 ]
 
 
-@pytest.fixture(params=["biluo", "bio", "io"])
-def learned(request, shared):
-    """A trained pipeline of each scheme."""
+@pytest.fixture
+def learned_in(shared):
+    """Loads a trained pipeline of a scheme."""
 
-    def make():
-        nlp = spacy.blank("en")
-        nlp.add_pipe("crf_ner", config={"scheme": request.param, "model": {"hidden_width": 16}})
-        train(nlp, make_examples(nlp))
-        return nlp
+    def load(scheme):
+        def make():
+            nlp = spacy.blank("en")
+            model = {"hidden_width": 16, "tok2vec": TOK2VEC}
+            nlp.add_pipe("crf_ner", config={"scheme": scheme, "model": model})
+            examples = make_examples(nlp)
+            spacy.util.fix_random_seed(0)
+            optimizer = nlp.initialize(lambda: examples)
+            optimizer.learn_rate = 0.02
+            for _ in range(15):
+                nlp.update(examples, sgd=optimizer)
+            return nlp
 
-    return spacy.load(shared(f"learned-{request.param}", make))
+        return spacy.load(shared(f"learned-{scheme}", make))
+
+    return load
+
+
+@pytest.fixture
+def learned(learned_in):
+    """A trained pipeline, for what does not depend on its scheme."""
+    return learned_in("biluo")
 
 
 def found(nlp):
@@ -49,7 +64,9 @@ def confidences(nlp):
 # New labels
 
 
-def test_a_new_label_changes_no_prediction(learned):
+@pytest.mark.parametrize("scheme", ["biluo", "bio", "io"])
+def test_a_new_label_changes_no_prediction(scheme, learned_in):
+    learned = learned_in(scheme)
     before, sure = found(learned), confidences(learned)
     ner = learned.get_pipe("crf_ner")
     assert [ner.add_label(label) for label in ("PRODUCT", "EVENT", "PRODUCT")] == [1, 1, 0]
@@ -58,7 +75,9 @@ def test_a_new_label_changes_no_prediction(learned):
     np.testing.assert_allclose(confidences(learned), sure, atol=0.15)
 
 
-def test_old_weights_are_kept(learned):
+@pytest.mark.parametrize("scheme", ["biluo", "bio", "io"])
+def test_old_weights_are_kept(scheme, learned_in):
+    learned = learned_in(scheme)
     ner = learned.get_pipe("crf_ner")
     network = ner.model.get_ref("output_layer").shims[0].module
     before = {name: value.clone() for name, value in network.state_dict().items()}
@@ -71,18 +90,19 @@ def test_old_weights_are_kept(learned):
         assert torch.equal(value[tuple(slice(n) for n in size)], before[name]), name
 
 
-@pytest.mark.parametrize("stored", [False, True])
-def test_a_new_label_is_learned(learned, stored):
+@pytest.mark.parametrize("scheme, stored", [("biluo", False), ("bio", True), ("io", False)])
+def test_a_new_label_is_learned(scheme, stored, learned_in):
     """With the optimizer of before, in the pipeline of before or one that is loaded."""
+    learned = learned_in(scheme)
     optimizer = learned.resume_training()
-    optimizer.learn_rate = 0.005
+    optimizer.learn_rate = 0.01
     examples = make_examples(learned)
     learned.update(examples, sgd=optimizer)  # the optimizer has seen the old weights
     if stored:
         learned = spacy.blank("en").from_config(learned.config).from_bytes(learned.to_bytes())
     learned.get_pipe("crf_ner").add_label("PRODUCT")
     examples = make_examples(learned, [*SENTENCES, *NEW])
-    for _ in range(40):
+    for _ in range(25):
         losses = learned.update(examples, sgd=optimizer, losses={})
     assert losses["crf_ner"] < 1.0
     doc = learned(NEW[0][0])
@@ -170,7 +190,7 @@ def test_rehearsal_brings_back_what_was_known(learned):
     once = ner.rehearse(raw)["crf_ner"]
     assert ner.rehearse(raw, losses={"crf_ner": 1.0})["crf_ner"] == pytest.approx(1.0 + once)
     first = learned.rehearse(raw, sgd=optimizer, losses={})["crf_ner"]
-    for _ in range(60):
+    for _ in range(40):
         last = learned.rehearse(raw, sgd=optimizer, losses={})["crf_ner"]
     assert last < first / 5
     assert found(learned) == before
@@ -180,7 +200,8 @@ def test_rehearsal_brings_back_what_was_known(learned):
 def test_nlp_rehearse_takes_the_multiplier_of_the_head(large):
     """Five times the steps, in arrays that torch updates too; the tok2vec has no multiplier."""
     nlp = spacy.blank("en")
-    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 128 if large else 8}})
+    model = {"hidden_width": 128 if large else 8, "tok2vec": TOK2VEC}
+    nlp.add_pipe("crf_ner", config={"model": model})
     train(nlp, make_examples(nlp), steps=1)
     nlp.resume_training()
     ner = nlp.get_pipe("crf_ner")
@@ -259,8 +280,8 @@ def config_of(source, folder, nlp, before_update):
         "corpora": {"train": corpus, "dev": corpus},
         "training": {
             "seed": 0,
-            "max_steps": 60,
-            "eval_frequency": 60,
+            "max_steps": 40,
+            "eval_frequency": 40,
             "optimizer": {"@optimizers": "Adam.v1", "learn_rate": 0.01},
             "before_update": before_update,
         },
@@ -270,10 +291,8 @@ def config_of(source, folder, nlp, before_update):
     return folder / "config.cfg"
 
 
-def test_spacy_train_adds_a_label_and_keeps_the_others(tmp_path):
-    nlp = spacy.blank("en")
-    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16}})
-    train(nlp, make_examples(nlp))
+def test_spacy_train_adds_a_label_and_keeps_the_others(learned, tmp_path):
+    nlp = learned
     before = found(nlp)
     nlp.to_disk(tmp_path / "old")
     raw = write(tmp_path / "raw.spacy", nlp, [(text, []) for text in TEXTS])
@@ -304,7 +323,7 @@ def test_what_cannot_be_rehearsed_is_an_error(sentences, component, message, tmp
     from spacy_crf_ner.training.rehearsal import rehearse
 
     nlp = spacy.blank("en")
-    nlp.add_pipe("crf_ner", name="ner", config={"model": {"hidden_width": 16}})
+    nlp.add_pipe("crf_ner", name="ner", config={"model": {"hidden_width": 8, "tok2vec": TOK2VEC}})
     train(nlp, make_examples(nlp), steps=1)
     callback = rehearse(write(tmp_path / "raw.spacy", nlp, sentences), component)
     nlp.resume_training()
@@ -316,7 +335,7 @@ def test_a_component_that_was_not_trained_cannot_rehearse(tmp_path):
     from spacy_crf_ner.training.rehearsal import rehearse
 
     nlp = spacy.blank("en")
-    nlp.add_pipe("crf_ner", name="ner", config={"model": {"hidden_width": 16}})
+    nlp.add_pipe("crf_ner", name="ner", config={"model": {"hidden_width": 8, "tok2vec": TOK2VEC}})
     nlp.initialize(lambda: make_examples(nlp))
     callback = rehearse(write(tmp_path / "raw.spacy", nlp, SENTENCES))
     with pytest.raises(ValueError, match=r"expected a trained 'ner'.*source ="):
@@ -327,8 +346,8 @@ def test_rehearsal_of_a_listener_reaches_its_head(tmp_path):
     from spacy_crf_ner.training.rehearsal import rehearse
 
     nlp = spacy.blank("en")
-    nlp.add_pipe("tok2vec")
-    listener = {"@architectures": "spacy.Tok2VecListener.v1", "width": 96, "upstream": "*"}
+    nlp.add_pipe("tok2vec", config={"model": TOK2VEC})
+    listener = {"@architectures": "spacy.Tok2VecListener.v1", "width": 32, "upstream": "*"}
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": listener}})
     train(nlp, make_examples(nlp), steps=20)
     optimizer = nlp.resume_training()

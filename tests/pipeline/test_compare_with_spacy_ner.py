@@ -55,8 +55,8 @@ def examples_of(nlp, *pairs):
     return [Example.from_dict(nlp.make_doc(text), annotations) for text, annotations in pairs]
 
 
-def update(nlp, examples, optimizer, steps):
-    optimizer.learn_rate = 0.01
+def update(nlp, examples, optimizer, steps, learn_rate=0.02):
+    optimizer.learn_rate = learn_rate
     losses = {}
     for _ in range(steps):
         losses = {}
@@ -64,18 +64,18 @@ def update(nlp, examples, optimizer, steps):
     return losses["ner"]
 
 
-def learn(nlp, *pairs, steps=30):
+def learn(nlp, *pairs, steps=15, learn_rate=0.02):
     """Train from the start; returns the optimizer."""
     spacy.util.fix_random_seed(0)
     examples = examples_of(nlp, *pairs)
     optimizer = nlp.initialize(lambda: examples)
-    update(nlp, examples, optimizer, steps)
+    update(nlp, examples, optimizer, steps, learn_rate)
     return optimizer
 
 
 def blank_that_finds_nothing(text):
     nlp, _ = blank("MY_LABEL")
-    learn(nlp, (text, {"entities": []}))
+    learn(nlp, (text, {"entities": []}), steps=5)
     assert not nlp(text).ents
     return nlp
 
@@ -228,7 +228,7 @@ def test_empty_texts_are_no_obstacle():
 def test_what_is_learned_by_heart_survives_storage_and_a_new_label(tmp_path):
     """test_overfitting_IO"""
     nlp, _ = blank()
-    optimizer = learn(nlp, KHAN, LONDON, steps=60)
+    optimizer = learn(nlp, KHAN, LONDON, steps=30)
     assert update(nlp, examples_of(nlp, KHAN, LONDON), optimizer, 1) < 0.05
     nlp.to_disk(tmp_path)
     loaded = load_model(tmp_path)
@@ -257,7 +257,7 @@ def test_scores_of_what_was_learned_are_near_0_and_1(tmp_path):
     spacy.util.fix_random_seed(0)
     optimizer = nlp.initialize(lambda: examples_of(nlp, KHAN, LONDON))
     assert all(0.0 <= p <= 1.0 for p in ner.span_posteriors(doc, spans))
-    update(nlp, examples_of(nlp, KHAN, LONDON), optimizer, 60)
+    update(nlp, examples_of(nlp, KHAN, LONDON), optimizer, 30)
     nlp.to_disk(tmp_path)
     for each in (ner, load_model(tmp_path).get_pipe("ner")):
         scores = dict(zip(((s.start, s.label_) for s in spans), each.span_posteriors(doc, spans)))
@@ -269,11 +269,11 @@ def test_scores_of_what_was_learned_are_near_0_and_1(tmp_path):
 def test_what_was_learned_can_be_unlearned(label):
     """test_beam_overfitting_IO, its end"""
     nlp, _ = blank(incorrect_spans_key="wrong")
-    optimizer = learn(nlp, KHAN, LONDON)
+    optimizer = learn(nlp, KHAN, LONDON, steps=30, learn_rate=0.01)
     assert [ent.text for ent in nlp("I like London").ents] == ["London"]
     (example,) = examples_of(nlp, ("I like London", {}))
     example.reference.spans["wrong"] = [Span(example.reference, 2, 3, label)]
-    update(nlp, [example], optimizer, 20)
+    update(nlp, [example], optimizer, 20, learn_rate=0.01)
     assert not [ent for ent in nlp("I like London").ents if ent.label_ == label or not label]
 
 
@@ -287,7 +287,7 @@ def test_wrong_spans_beside_and_across_a_right_one():
     optimizer = nlp.initialize()
     asked = [Span(example.predicted, *span) for span in wrong]
     before = ner.span_posteriors(example.predicted, asked)
-    update(nlp, [example], optimizer, 20)
+    update(nlp, [example], optimizer, 10)
     after = ner.span_posteriors(example.predicted, asked)
     assert all(late < early for early, late in zip(before, after))
 
@@ -315,7 +315,7 @@ def test_a_token_known_not_to_be_outside_is_in_an_entity(words):
     person = Span(example.y, 0, min(2, len(words)), "PERSON")
     example.y.spans["wrong"] = [Span(example.y, 0, 1, "O"), person]
     spacy.util.fix_random_seed(0)
-    update(nlp, [example], nlp.initialize(), 40)
+    update(nlp, [example], nlp.initialize(), 20)
     doc = ner(Doc(nlp.vocab, words=words))
     found = {(ent.start, ent.end, ent.label_) for ent in doc.ents}
     assert doc[0].ent_iob_ == "B"

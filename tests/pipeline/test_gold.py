@@ -12,6 +12,7 @@ from spacy.tokens import Doc
 from spacy.training import Alignment, Example
 
 from helpers import LABELS, SCHEMES, Span, annotations
+from pipelines import TOK2VEC
 from spacy_crf_ner.pipeline.gold import aligned_negatives, gold_tags
 from spacy_crf_ner.pipeline.label_sets import mark_annotated_labels
 from spacy_crf_ner.tags import TagScheme
@@ -92,27 +93,35 @@ def test_the_loss_is_that_of_all_sets_of_entities_that_fit_gold(
 ) -> None:
     """The sets, with their probabilities, are all analyses that `nbest` finds."""
     nlp, words, labels = spacy.blank("en"), ["Ada", "saw", "Bo", "nn"], ("LOC", "PER")
-    config = {"scheme": scheme, "entities": entities, "model": {"hidden_width": 4}}
+    model = {"hidden_width": 4, "tok2vec": TOK2VEC}
+    config = {"scheme": scheme, "entities": entities, "model": model}
     nlp.add_pipe("crf_ner", config=config)
     ner: Any = nlp.get_pipe("crf_ner")
     full = Doc(nlp.vocab, words)
     full.set_ents([spacy.tokens.Span(full, i, i + 1, label) for i, label in enumerate(labels)])
     nlp.initialize(lambda: [Example(Doc(nlp.vocab, words), full)])
     rng = random.Random(0)
-    (analyses,) = ner.nbest([Doc(nlp.vocab, words)], 10**4)
+    analyses = [
+        ({(ent.start, ent.end, ent.label_) for ent in analysis.ents}, analysis.probability)
+        for analysis in ner.nbest([Doc(nlp.vocab, words)], 10**4)[0]
+    ]
+    potentials = ner.model.predict([Doc(nlp.vocab, words)])
+    golds, log_ps = [], []
     for _ in range(30):
         gold = drawn_gold(rng, words, labels)
         if limited:
             mark_annotated_labels(gold, [gold.ents[0].label_])
         known = {(ent.start, ent.end, ent.label_) for ent in gold.ents}
+        label = gold.ents[0].label_
         taken = {t.i for t in gold if t.ent_iob != 0}  # outside, or in an entity
         fits = 0.0
-        for analysis in analyses:
-            ents = {(ent.start, ent.end, ent.label_) for ent in analysis.ents}
-            others = [e for e in ents - known if not (limited and e[2] != gold.ents[0].label_)]
+        for ents, probability in analyses:
+            others = [e for e in ents - known if not (limited and e[2] != label)]
             at = {t for start, end, _ in others for t in range(start, end)}
-            fits += analysis.probability * (known <= ents and not at & taken)
+            fits += probability * (known <= ents and not at & taken)
         eg = Example(Doc(nlp.vocab, words), gold)
-        loss, _ = ner.get_loss([eg], ner.model.predict([eg.predicted]))
+        loss, _ = ner.get_loss([eg], potentials)
         assert loss == pytest.approx(-math.log(fits), abs=1e-4)
-        assert ner.log_likelihoods([eg]) == pytest.approx([math.log(fits)], abs=1e-4)
+        golds.append(eg)
+        log_ps.append(math.log(fits))
+    assert ner.log_likelihoods(golds) == pytest.approx(log_ps, abs=1e-4)

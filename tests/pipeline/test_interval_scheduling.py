@@ -99,12 +99,17 @@ def test_of_nothing_nothing_is_chosen() -> None:
 
 
 @pytest.fixture(scope="module")
-def unsure() -> Any:
+def unsure(shared: Any) -> Any:
     """A pipeline that has learned little."""
-    nlp = spacy.blank("en")
-    nlp.add_pipe("crf_ner", name="ner", config={"model": {"hidden_width": 8, "tok2vec": TOK2VEC}})
-    train(nlp, make_examples(nlp), steps=15)
-    return nlp
+
+    def make() -> Any:
+        nlp = spacy.blank("en")
+        model = {"hidden_width": 8, "tok2vec": TOK2VEC}
+        nlp.add_pipe("crf_ner", name="ner", config={"model": model})
+        train(nlp, make_examples(nlp), steps=15)
+        return nlp
+
+    return spacy.load(shared("unsure", make))
 
 
 @pytest.mark.parametrize("threshold", [0.02, 0.1, 0.4])
@@ -138,11 +143,20 @@ def expected_f_score(nlp: Any, docs: list[Doc], beta: float) -> float:
     return (1 + beta**2) * sum(chosen) / (len(chosen) + beta**2 * gold)
 
 
-@pytest.mark.parametrize("beta", [0.3, 1.0, 3.0])
-@pytest.mark.parametrize("case", ["plain", "thresholds", "preset", "overwrite"])
+@pytest.mark.parametrize(
+    "case, beta",
+    [
+        ("plain", 0.3),
+        ("plain", 1.0),
+        ("plain", 3.0),
+        ("thresholds", 3.0),
+        ("preset", 0.3),
+        ("overwrite", 1.0),
+    ],
+)
 def test_no_threshold_has_a_better_expected_f_score(unsure: Any, case: str, beta: float) -> None:
     ner = unsure.get_pipe("ner")
-    docs = [unsure.make_doc(eg.reference.text) for eg in make_examples(unsure)] * 20
+    docs = [unsure.make_doc(eg.reference.text) for eg in make_examples(unsure)] * 10
     ner.temperature, ner.platt_slope, ner.platt_intercept = 0.8, 1.2, 0.4
     ner.thresholds = dict.fromkeys(ner.labels, 0.5) if case == "thresholds" else {}
     ner.overwrite = case == "overwrite"
@@ -154,10 +168,12 @@ def test_no_threshold_has_a_better_expected_f_score(unsure: Any, case: str, beta
         found = ner.fit_span_threshold((doc.copy() for doc in docs), beta)
         assert ner.span_threshold == found
         ner.decode, ner.spans_key, ner.candidate_threshold = "f_score", "sc", 0.01
+        # The docs are the same ones again and again, and so are their F-scores.
+        docs = docs[:14]
         best = expected_f_score(unsure, docs, beta)
         assert found == pytest.approx(best / (1 + beta**2), abs=1e-4)
         others = []
-        for ner.span_threshold in np.arange(0.02, 1.0, 0.02):
+        for ner.span_threshold in np.arange(0.02, 1.0, 0.04):
             others.append(expected_f_score(unsure, docs, beta))
         assert min(others) < max(others) <= best + 1e-6
     finally:

@@ -247,11 +247,23 @@ def found(doc: Doc, key: str = "sc") -> list[helpers.Span]:
     return [(span.start, span.end, span.label_) for span in doc.spans[key]]
 
 
+def fit(nlp: Language, examples: list[Example], steps: int = 25) -> None:
+    """Train in few steps."""
+    spacy.util.fix_random_seed(0)
+    optimizer = nlp.initialize(lambda: examples)
+    optimizer.learn_rate = 0.02
+    for _ in range(steps):
+        nlp.update(examples, sgd=optimizer)
+
+
 @pytest.fixture(scope="module", params=[1, 2])
-def learned(request: pytest.FixtureRequest) -> Language:
-    nlp = pipeline(layers=request.param)
-    train(nlp, [example(nlp), example(nlp, [], ["nothing", "here"])], steps=80)
-    return nlp
+def learned(request: pytest.FixtureRequest, shared: Any) -> Language:
+    def make() -> Language:
+        nlp = pipeline(layers=request.param)
+        fit(nlp, [example(nlp), example(nlp, [], ["nothing", "here"])])
+        return nlp
+
+    return spacy.load(shared(f"overlapping-{request.param}", make))
 
 
 def test_it_learns_entities_of_different_labels_that_overlap(learned: Language) -> None:
@@ -391,7 +403,7 @@ def test_flat_gold_docs_train_it_too(layers: int) -> None:
         [Span(doc, 3, 4, "LOC"), Span(doc, 5, 8, "ORG")], missing=[doc[10:12]], default="outside"
     )
     eg = Example(Doc(nlp.vocab, words=WORDS), doc)
-    train(nlp, [eg], steps=60)
+    fit(nlp, [eg])
     tags = nlp.get_pipe("crf_ner").chains.gold_tags(eg)
     assert (tags[:, 10:] == -1).all() and (tags[:, :10] >= 0).all()
     assert {(3, 4, "LOC"), (5, 8, "ORG")} <= set(found(nlp(Doc(nlp.vocab, words=WORDS))))
@@ -495,7 +507,7 @@ def test_it_is_stored_and_calibrated(learned: Language, tmp_path: Any) -> None:
     rng = np.random.default_rng(0)
     noisy = [
         example(again, [span for span in SPANS if rng.random() < 0.7] or SPANS[:1])
-        for _ in range(200)
+        for _ in range(100)
     ]
     likelihood = sum(ner.log_likelihoods(noisy))
     assert ner.fit_temperature(noisy) > 1.2  # the model is too sure
@@ -528,7 +540,7 @@ def test_entities_of_too_many_layers_are_counted() -> None:
     nlp = pipeline(layers=2)
     nested = [(0, 6, "PER"), (1, 5, "PER"), (2, 4, "PER"), (2, 3, "LOC")]
     with pytest.warns(UserWarning) as warned:
-        train(nlp, [example(nlp, nested)], steps=80)
+        fit(nlp, [example(nlp, nested)], steps=30)
     counted, later, *_ = [str(warning.message) for warning in warned]
     assert "1 of 4 gold entities" in counted and "has a recall of 75.0%" in counted
     assert "are left out" in later
@@ -574,7 +586,7 @@ def test_entities_of_another_component_are_not_those_of_this_one() -> None:
     gold = Doc(nlp.vocab, words=WORDS)
     gold.spans["first"] = [Span(gold, 0, 4, "PER"), Span(gold, 3, 4, "LOC")]
     gold.spans["second"] = [Span(gold, 5, 6, "DAY"), Span(gold, 0, 4, "TITLE")]
-    train(nlp, [Example(Doc(nlp.vocab, words=WORDS), gold)], steps=80)
+    fit(nlp, [Example(Doc(nlp.vocab, words=WORDS), gold)])
     doc = nlp(Doc(nlp.vocab, words=WORDS))
     assert found(doc, "first") == [(0, 4, "PER"), (3, 4, "LOC")]
     assert found(doc, "second") == [(0, 4, "TITLE"), (5, 6, "DAY")]
@@ -651,7 +663,7 @@ def test_a_new_label_leaves_the_others_as_they_are(layers: int) -> None:
     model = {"@architectures": "spacy-crf-ner.BiLSTMCRF.v1", "rnn": "none", "tok2vec": TOK2VEC}
     nlp = pipeline(model=model, layers=layers)
     old = [span for span in SPANS if span[2] != "ORG"]
-    train(nlp, [example(nlp, old)], steps=80)
+    fit(nlp, [example(nlp, old)], steps=30)
     ner = nlp.get_pipe("crf_ner")
     fresh = Doc(nlp.vocab, words=WORDS)
     before, p = found(nlp(fresh.copy())), nlp(fresh.copy()).spans["sc"].attrs["scores"].tolist()
@@ -664,8 +676,8 @@ def test_a_new_label_leaves_the_others_as_they_are(layers: int) -> None:
     gold = eg.reference
     gold.spans["annotated_labels"] = [Span(gold, 0, len(gold), "ORG")]
     optimizer = nlp.resume_training()
-    optimizer.L2, optimizer.learn_rate = 0.0, 0.01
-    for _ in range(80):
+    optimizer.L2, optimizer.learn_rate = 0.0, 0.03
+    for _ in range(30):
         nlp.update([eg], sgd=optimizer)
         tok2vec.from_bytes(kept)  # frozen
     doc = nlp(fresh.copy())
@@ -686,19 +698,19 @@ def test_a_new_label_leaves_the_others_as_they_are(layers: int) -> None:
 def test_rehearsal_holds_old_labels_and_leaves_new_ones_free() -> None:
     nlp = pipeline()
     old = [span for span in SPANS if span[2] != "ORG"]
-    train(nlp, [example(nlp, old)], steps=80)
+    fit(nlp, [example(nlp, old)], steps=30)
     ner, fresh = nlp.get_pipe("crf_ner"), Doc(nlp.vocab, words=WORDS)
     optimizer = nlp.resume_training()
-    optimizer.learn_rate = 0.005
+    optimizer.learn_rate = 0.01
     ner.add_label("ORG")
     raw = [fresh, Doc(nlp.vocab, words=WORDS[:5]), Doc(nlp.vocab), Doc(nlp.vocab, words=WORDS[5:])]
     losses = nlp.rehearse([Example(doc, doc) for doc in raw], sgd=None, losses={})
     assert losses["crf_ner"] == pytest.approx(0.0, abs=1e-4)
-    for _ in range(30):
+    for _ in range(15):
         nlp.update([example(nlp, [(0, 1, "ORG")])], sgd=optimizer)
     forgot = nlp.rehearse([Example(doc, doc) for doc in raw], sgd=None, losses={})["crf_ner"]
     assert forgot > 0.1
-    for _ in range(60):
+    for _ in range(35):
         losses = nlp.rehearse([Example(doc, doc) for doc in raw], sgd=optimizer, losses={})
     assert losses["crf_ner"] < forgot / 10
     assert {span for span in found(nlp(fresh)) if span[2] != "ORG"} == set(old)
@@ -803,7 +815,9 @@ def test_many_analyses_of_many_labels_are_the_best_ones() -> None:
     assert len({tuple(spans) for spans, _ in ranked}) == 20
 
 
-@pytest.mark.parametrize("factory", ["tok2vec", "transformer"])
+@pytest.mark.parametrize(
+    "factory", ["tok2vec", pytest.param("transformer", marks=pytest.mark.slow)]
+)
 def test_it_listens_is_frozen_and_is_given_layers_of_its_own(
     factory: str, tiny_transformer: str, tmp_path: Any
 ) -> None:
@@ -812,7 +826,7 @@ def test_it_listens_is_frozen_and_is_given_layers_of_its_own(
     nlp.remove_pipe("crf_ner")
     nlp.add_pipe("crf_ner", config={"model": model, "entities": "overlapping", "layers": 2})
     examples = [example(nlp), example(nlp, [], ["nothing", "here"])]
-    train(nlp, examples, steps=40)
+    fit(nlp, examples, steps=40 if factory == "transformer" else 20)
     doc = nlp(Doc(nlp.vocab, words=WORDS))
     before, scores = found(doc), doc.spans["sc"].attrs["scores"].tolist()
     assert len(before) >= 2

@@ -65,11 +65,14 @@ def test_an_opposite_order_warns_and_changes_nothing() -> None:
 
 
 @pytest.fixture
-def nlp() -> Language:
-    nlp = spacy.blank("en")
-    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
-    train(nlp, make_examples(nlp), steps=6)
-    return nlp
+def nlp(shared: Any) -> Language:
+    def make() -> Language:
+        nlp = spacy.blank("en")
+        nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+        train(nlp, make_examples(nlp), steps=6)
+        return nlp
+
+    return spacy.load(shared("platt-scaling", make))
 
 
 def partly(nlp: Language, cut: int) -> list[Example]:
@@ -89,11 +92,12 @@ def partly(nlp: Language, cut: int) -> list[Example]:
 def test_it_is_fitted_to_all_spans_with_annotation(
     nlp: Language, cut: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    examples = partly(nlp, cut) * 20  # several batches
+    once, times = partly(nlp, cut), 20  # several batches
+    examples = once * times
     ner: Any = nlp.get_pipe("crf_ner")
     ner.temperature = 2.0
     expected = []
-    for eg in examples:
+    for eg in once:
         doc = eg.predicted
         tags = eg.get_aligned_ner()
         spans = [
@@ -108,6 +112,7 @@ def test_it_is_fitted_to_all_spans_with_annotation(
             for span, p in zip(spans, ner.span_posteriors(doc, spans))
             if p >= 0.02 and None not in tags[span.start : span.end]
         ]
+    expected *= times
     ner.platt_slope = 7.0  # what is fitted does not depend on what was before
     seen: list[Any] = []
 

@@ -3,6 +3,7 @@
 import copy
 import gc
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +38,22 @@ SETTINGS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(shared: Callable[..., Path]) -> Path:
     """The folder of a trained pipeline with default settings."""
-    nlp = spacy.blank("en")
-    nlp.add_pipe("crf_ner", name="ner", config={"model": MODEL})
-    train(nlp, make_examples(nlp))
-    path: Path = tmp_path_factory.mktemp("pipeline")
-    nlp.to_disk(path)
-    return path
+
+    def make() -> Language:
+        nlp = spacy.blank("en")
+        nlp.add_pipe("crf_ner", name="ner", config={"model": MODEL})
+        train(nlp, make_examples(nlp), steps=25)
+        return nlp
+
+    return shared("settings", make)
+
+
+@pytest.fixture(scope="module")
+def changed(saved: Path) -> Language:
+    """A pipeline whose settings are changed one by one: only the first change is slow."""
+    return spacy.load(saved)
 
 
 def ner_of(nlp: Language) -> CRFEntityRecognizer:
@@ -129,17 +138,27 @@ def test_only_what_training_fixed_is_stored_with_the_weights(saved: Path) -> Non
     }
 
 
-@pytest.mark.parametrize("how", ["disk", "bytes"])
-@pytest.mark.parametrize("name, value", SETTINGS.items())
+# On disk too, a setting of the config and one of the weights.
+@pytest.mark.parametrize(
+    "name, value, how",
+    [(name, value, "bytes") for name, value in SETTINGS.items()]
+    + [(name, SETTINGS[name], "disk") for name in ("thresholds", "temperature")],
+)
 def test_a_setting_that_is_changed_is_saved(
-    saved: Path, tmp_path: Path, name: str, value: Any, how: str
+    changed: Language, tmp_path: Path, name: str, value: Any, how: str
 ) -> None:
-    nlp = spacy.load(saved)
-    setattr(ner_of(nlp), name, value)
-    # What is fitted belongs to the weights, and is stored with them.
-    fitted = name in ("temperature", "platt_slope", "platt_intercept", "span_threshold")
-    assert configured(nlp, name) == (None if fitted else value)
-    assert getattr(ner_of(stored(nlp, how, tmp_path)), name) == value
+    nlp, before = changed, configured(changed, name)
+    default = getattr(ner_of(nlp), name)
+    assert default != value
+    try:
+        setattr(ner_of(nlp), name, value)
+        # What is fitted belongs to the weights, and is stored with them.
+        fitted = name in ("temperature", "platt_slope", "platt_intercept", "span_threshold")
+        assert configured(nlp, name) == (None if fitted else value)
+        assert getattr(ner_of(stored(nlp, how, tmp_path)), name) == value
+    finally:
+        setattr(ner_of(nlp), name, before)
+    assert (getattr(ner_of(nlp), name), configured(nlp, name)) == (default, before)
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -312,10 +331,9 @@ WRONG_TYPES += [("platt_intercept", "a"), ("span_threshold", "a"), ("candidate_t
 
 @pytest.mark.parametrize("name, value", WRONG_TYPES)
 def test_a_setting_of_another_type_is_refused_as_in_a_config(
-    saved: Path, name: str, value: Any
+    changed: Language, name: str, value: Any
 ) -> None:
-    nlp = spacy.load(saved)
-    before = configured(nlp, name)
+    nlp, before = changed, configured(changed, name)
     with pytest.raises(InputError, match=rf"\[ner\] {name}: expected "):
         setattr(ner_of(nlp), name, value)
     assert configured(nlp, name) == before

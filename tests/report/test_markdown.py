@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 import spacy
 from markdown_it import MarkdownIt
+from spacy.language import Language
 from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
 from typer.testing import CliRunner
@@ -257,15 +260,20 @@ def test_nothing_is_written_where_a_part_fails(
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(shared: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trained pipeline, `model`, gold docs, `dev.spacy`, and one that learned these, `other`."""
-    root = tmp_path_factory.mktemp("report")
-    for name, sentences in (("model", LEARNED), ("other", NOISY)):
+
+    def make(sentences: Any) -> Language:
         nlp = spacy.blank("en")
         nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
         train(nlp, make_examples(nlp, sentences))
-        nlp.to_disk(root / name)
-    DocBin(docs=[eg.reference for eg in make_examples(nlp, NOISY)]).to_disk(root / "dev.spacy")
+        return nlp
+
+    root = tmp_path_factory.mktemp("report")
+    for name, sentences in (("model", LEARNED), ("other", NOISY)):
+        shutil.copytree(shared(f"report-{name}", partial(make, sentences)), root / name)
+    docs = [eg.reference for eg in make_examples(spacy.blank("en"), NOISY)]
+    DocBin(docs=docs).to_disk(root / "dev.spacy")
     (root / "log.txt").write_text(LOG, encoding="utf-8")
     return root
 
@@ -314,8 +322,8 @@ def test_the_command_compares_and_reads_the_log(folder: Path, tmp_path: Path) ->
 
 def test_spacys_own_ner_has_a_report(folder: Path, tmp_path: Path) -> None:
     nlp = spacy.blank("en")
-    nlp.add_pipe("ner")
-    train(nlp, make_examples(nlp, LEARNED), steps=10)
+    nlp.add_pipe("ner", config={"model": {"tok2vec": TOK2VEC}})
+    train(nlp, make_examples(nlp, LEARNED), steps=2)
     nlp.to_disk(tmp_path / "model")
     DocBin(docs=[eg.reference for eg in make_examples(nlp, NOISY)]).to_disk(tmp_path / "d.spacy")
     code, output = run(tmp_path / "model", tmp_path / "d.spacy", tmp_path / "out")

@@ -55,16 +55,19 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make_config(corpus: Path, name: str = "cnn", **overrides: Any) -> Config:
-    """A shipped config, small, for twelve steps with three evaluations."""
+    """A shipped config, small, for twelve steps, evaluated before and after."""
     small = {
         "paths.train": str(corpus / "train.spacy"),
         "paths.dev": str(corpus / "dev.spacy"),
         "components.ner.model.hidden_width": 16,
         "training.max_steps": 12,
-        "training.eval_frequency": 6,
+        "training.eval_frequency": 12,
         "training.optimizer.learn_rate.warmup_steps": 1,
         "training.optimizer.learn_rate.initial_rate": 0.01,
     }
+    if name == "cnn":
+        tok2vec = {"width": 32, "depth": 1, "embed_size": 500}
+        small |= {f"components.ner.model.tok2vec.{key}": size for key, size in tok2vec.items()}
     callback = overrides.pop("training.before_to_disk", ...)
     config = load_config(ROOT / "configs" / f"{name}.cfg", overrides={**small, **overrides})
     if callback is None:  # old versions of confection do not override a block with it
@@ -77,6 +80,27 @@ def trained(config: Config, output: Path) -> Language:
     output.mkdir(exist_ok=True)
     train(init_nlp(config), output)
     return spacy.load(output / "model-last")
+
+
+@pytest.fixture(scope="module")
+def plain(shared: Any, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a pipeline that was trained and calibrated as the config says."""
+
+    def make() -> Language:
+        return trained(make_config(corpus), tmp_path_factory.mktemp("plain"))
+
+    return Path(shared("calibrated_in_training", make))
+
+
+@pytest.fixture(scope="module")
+def uncalibrated(shared: Any, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same without calibration."""
+
+    def make() -> Language:
+        config = make_config(corpus, **UNCALIBRATED)
+        return trained(config, tmp_path_factory.mktemp("uncalibrated"))
+
+    return Path(shared("uncalibrated_in_training", make))
 
 
 def fits(nlp: Language, name: str = "ner") -> list[float]:
@@ -106,10 +130,9 @@ def test_saved_pipelines_of_the_shipped_configs_are_calibrated(
         assert found == pytest.approx(expected(nlp, corpus / "dev.spacy"), rel=1e-5)
 
 
-def test_the_training_is_the_same_to_the_bit(corpus: Path, tmp_path: Path) -> None:
+def test_the_training_is_the_same_to_the_bit(plain: Path, uncalibrated: Path) -> None:
     """Dropout and the order of the docs are random: calibration must not draw from there."""
-    with_it = trained(make_config(corpus), tmp_path / "with")
-    without = trained(make_config(corpus, **UNCALIBRATED), tmp_path / "without")
+    with_it, without = spacy.load(plain), spacy.load(uncalibrated)
     assert with_it.get_pipe("ner").model.to_bytes() == without.get_pipe("ner").model.to_bytes()
     assert fits(without) == [1.0, 1.0, 0.0] != fits(with_it)
     for text, _ in DEV:
@@ -126,21 +149,22 @@ def test_a_random_part_of_a_larger_corpus(corpus: Path, tmp_path: Path) -> None:
     assert sum(len(eg.predicted) for eg in examples[:2]) < 7
     assert found == pytest.approx(expected(nlp, examples[:3]), rel=1e-5)
     assert found != pytest.approx(expected(nlp, corpus / "dev.spacy"), rel=1e-2)
-    config["training"]["before_to_disk"]["max_words"] = 0
-    nlp = trained(config, tmp_path)
+    calibrate_on_dev(max_words=0)(nlp)
     assert fits(nlp) == pytest.approx(expected(nlp, corpus / "dev.spacy"), rel=1e-5)
 
 
-def calibrated_to(temperature: float, corpus: Path, folder: Path) -> str:
+def calibrated_to(temperature: float, plain: Path, folder: Path) -> str:
     """The path of a trained pipeline with a temperature of its own."""
-    nlp = trained(make_config(corpus), folder)
+    nlp = spacy.load(plain)
     nlp.get_pipe("ner").temperature = temperature  # type: ignore[attr-defined]
-    nlp.to_disk(folder / "changed")
-    return str(folder / "changed")
+    nlp.to_disk(folder)
+    return str(folder)
 
 
-def test_what_is_not_trained_or_given_is_left_alone(corpus: Path, tmp_path: Path) -> None:
-    source = calibrated_to(1.5, corpus, tmp_path / "source")
+def test_what_is_not_trained_or_given_is_left_alone(
+    corpus: Path, plain: Path, tmp_path: Path
+) -> None:
+    source = calibrated_to(1.5, plain, tmp_path / "source")
     config = make_config(corpus)
     config["components"]["given"] = {**config["components"]["ner"], "temperature": 2.0}
     config["components"]["frozen"] = {
@@ -155,9 +179,9 @@ def test_what_is_not_trained_or_given_is_left_alone(corpus: Path, tmp_path: Path
     assert fits(nlp) == pytest.approx(expected(nlp, corpus / "dev.spacy"), rel=1e-5)
 
 
-def test_a_fit_of_earlier_weights_is_replaced(corpus: Path, tmp_path: Path) -> None:
+def test_a_fit_of_earlier_weights_is_replaced(corpus: Path, plain: Path, tmp_path: Path) -> None:
     """A sourced component was calibrated; training goes on."""
-    source = calibrated_to(7.0, corpus, tmp_path / "source")
+    source = calibrated_to(7.0, plain, tmp_path / "source")
     config = make_config(corpus)
     config["components"]["ner"] = {"source": source}
     nlp = trained(config, tmp_path / "out")
@@ -202,10 +226,10 @@ def test_each_component_is_calibrated_even_if_another_fails(
 
 
 def test_a_temperature_is_not_kept_for_other_weights(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plain: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where dev says nothing about it, the one of an earlier save would stay."""
-    nlp = trained(make_config(corpus), tmp_path)
+    nlp = spacy.load(plain)
     ner: Any = nlp.get_pipe("ner")
     ner.temperature = 0.3
     monkeypatch.setattr(calibrated_pipe, "fit_temperature", lambda *_: None)
@@ -276,18 +300,17 @@ def test_without_entities_in_dev_nothing_is_calibrated(
 
 
 @pytest.mark.parametrize("entities", ["flat", "overlapping"])
-@pytest.mark.parametrize("space, label", [("there", "DOG"), ("\n", "PER")])
-def test_what_cannot_be_learned_is_left_out(
-    space: str, label: str, entities: str, corpus: Path, tmp_path: Path
-) -> None:
-    """spaCy scores such docs, and so do we."""
+def test_what_cannot_be_learned_is_left_out(entities: str, corpus: Path, tmp_path: Path) -> None:
+    """An unknown label, and a space at the border; spaCy scores such docs, and so do we."""
     nlp = spacy.blank("en")
     docs = list(DocBin().from_disk(corpus / "dev.spacy").get_docs(nlp.vocab))
-    odd = Doc(nlp.vocab, ["Anna", "saw", space, "Rex"])
-    odd.set_ents([Span(odd, 2, 4, label)], default="outside")
-    settings = {"paths.dev": write([odd, *docs], tmp_path / "dev.spacy")}
+    for space, label in (("there", "DOG"), ("\n", "PER")):
+        odd = Doc(nlp.vocab, ["Anna", "saw", space, "Rex"])
+        odd.set_ents([Span(odd, 2, 4, label)], default="outside")
+        docs.insert(0, odd)
+    settings = {"paths.dev": write(docs, tmp_path / "dev.spacy")}
     settings["components.ner.entities"] = entities
-    with pytest.warns(UserWarning, match="leaves out 1 of 7 docs") as caught:
+    with pytest.warns(UserWarning, match="leaves out 2 of 8 docs") as caught:
         found = trained(make_config(corpus, **settings), tmp_path / "out")
     assert "Rex" in str(next(w.message for w in caught if "leaves out" in str(w.message)))
     assert fits(found) == pytest.approx(expected(found, corpus / "dev.spacy"), rel=1e-5)
@@ -317,7 +340,8 @@ def test_scores_are_of_the_saved_entities(
     settings: dict[str, Any], corpus: Path, tmp_path: Path
 ) -> None:
     """spaCy scores a pipeline before it is calibrated: that must not change entities."""
-    config = make_config(corpus)
+    steps = {"training.max_steps": 6, "training.eval_frequency": 6}
+    config = make_config(corpus, **steps)
     config["components"]["ner"].update(settings)
     nlp = trained(config, tmp_path)
     given = [settings.get(name, value) for name, value in zip(FITS, (1.0, 1.0, 0.0))]
@@ -345,9 +369,10 @@ def numpy_augmenter() -> Any:
 def test_a_reader_that_draws_random_numbers_takes_none_from_the_training(
     augmenter: dict[str, Any], corpus: Path, tmp_path: Path
 ) -> None:
+    settings = {"training.max_steps": 4, "training.eval_frequency": 2}
     weights = []
     for key, more in (("with", {}), ("without", UNCALIBRATED)):
-        config = make_config(corpus, **more)
+        config = make_config(corpus, **settings, **more)
         config["corpora"]["dev"]["augmenter"] = augmenter
         ner: Any = trained(config, tmp_path / key).get_pipe("ner")
         weights.append(ner.model.to_bytes())
@@ -360,17 +385,17 @@ def test_folds_are_trained_without(corpus: Path) -> None:
     docs = [eg.reference for eg in make_examples(nlp, TRAIN * 3)]
     for i, doc in enumerate(docs):
         doc.set_ents([Span(doc, 0, 1, f"RARE{i}"), *(ent for ent in doc.ents if ent.start > 0)])
-    for trained_nlp, _ in train_folds(make_config(corpus), docs, [i % 2 for i in range(12)]):
+    config = make_config(corpus, **{"training.max_steps": 2})
+    for trained_nlp, _ in train_folds(config, docs, [i % 2 for i in range(12)]):
         assert fits(trained_nlp) == [1.0, 1.0, 0.0]
 
 
 def test_folds_of_a_pipeline_that_was_rehearsed_are_trained_without(
-    corpus: Path, tmp_path: Path
+    corpus: Path, uncalibrated: Path, tmp_path: Path
 ) -> None:
     """A fold starts with new weights, which have no predictions to keep."""
-    trained(make_config(corpus, **UNCALIBRATED), tmp_path / "old")
-    config = make_config(corpus, **UNCALIBRATED)
-    config["components"]["ner"] = {"source": str(tmp_path / "old" / "model-last")}
+    config = make_config(corpus, **UNCALIBRATED, **{"training.max_steps": 2})
+    config["components"]["ner"] = {"source": str(uncalibrated)}
     rehearsed = {"path": str(corpus / "train.spacy"), "component": "ner", "batch_size": 2}
     rehearsed["@callbacks"] = "spacy-crf-ner.rehearse.v1"
     config["training"]["before_update"] = rehearsed
@@ -392,11 +417,11 @@ def test_a_student_is_calibrated_on_gold_only(hold_out: int, corpus: Path) -> No
 
 def test_confidences_match_the_precision_better(corpus: Path, tmp_path: Path) -> None:
     """The model is sure of what DEV contradicts."""
-    settings = {"training.max_steps": 60, "training.eval_frequency": 30}
-    likelihoods = {}
-    for key, more in (("with", {}), ("without", UNCALIBRATED)):
-        nlp = trained(make_config(corpus, **settings, **more), tmp_path / key)
-        examples = list(Corpus(corpus / "dev.spacy")(nlp))
-        ner: Any = nlp.get_pipe("ner")
-        likelihoods[key] = np.sum(ner.log_likelihoods(examples))
-    assert likelihoods["with"] > likelihoods["without"] + 1
+    settings = {"training.max_steps": 60, "training.eval_frequency": 60}
+    nlp = trained(make_config(corpus, **settings), tmp_path)
+    examples = list(Corpus(corpus / "dev.spacy")(nlp))
+    ner: Any = nlp.get_pipe("ner")
+    with_it = np.sum(ner.log_likelihoods(examples))
+    for each in FITS:  # the weights are the same without
+        setattr(ner, each, None)
+    assert with_it > np.sum(ner.log_likelihoods(examples)) + 1

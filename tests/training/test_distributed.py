@@ -10,7 +10,9 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
+from functools import cache
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ import pytest
 import spacy
 import torch
 from spacy.cli.train import train as spacy_train
-from spacy.tokens import DocBin
+from spacy.tokens import Doc, DocBin
 from spacy.training import Corpus
 from spacy.util import load_config
 from thinc.api import Config, PyTorchGradScaler
@@ -124,7 +126,11 @@ def batches(size: int, late: bool = False) -> Callable:
 
 
 class Job:
-    """A training of several ranks, what they wrote, and how each ended."""
+    """A training of several ranks, what they wrote, and how each ended.
+
+    Each rank runs the command in a copy of this process, which has imported all that it needs, and
+    has its tokenizers; only torchrun starts new ones.
+    """
 
     def __init__(
         self, folder: Path, config: Config, ranks: int = 2, *options: str, **record: Any
@@ -138,29 +144,44 @@ class Job:
         block = {"@callbacks": "test.record.v1", "folder": str(folder), **record}
         config["training"]["before_update"] = block
         config.to_disk(folder / "config.cfg")
-        command = ["-m", "spacy_crf_ner", "train-distributed", str(folder / "config.cfg")]
+        command = ["train-distributed", str(folder / "config.cfg")]
         command += ["--output", str(self.output), "--code", str(folder / "code.py")]
         if "torchrun" in options:
-            launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-            self._run([[*launcher, *command]], [{}])
+            self._launch(ranks, command)
         else:
-            together = {"WORLD_SIZE": str(ranks), "MASTER_PORT": str(free_port())}
-            own = [{**together, "RANK": str(r), "LOCAL_RANK": str(r)} for r in range(ranks)]
-            self._run([[*command, *options]] * ranks, own)
+            self._fork(ranks, [*command, *options])
 
-    def _run(self, commands: list[list[str]], variables: list[dict[str, str]]) -> None:
-        common = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"}
-        piped: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        processes = []
-        try:
-            for command, own in zip(commands, variables):
-                command = [sys.executable, *command]
-                processes.append(subprocess.Popen(command, env={**common, **own}, **piped))
-            said = [process.communicate(timeout=TIMEOUT) for process in processes]
-        finally:
-            for process in processes:
-                process.kill()
-        self.codes = [process.returncode for process in processes]
+    def _launch(self, ranks: int, command: list[str]) -> None:
+        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+        launched = subprocess.run(
+            [sys.executable, *launcher, "-m", "spacy_crf_ner", *command],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+        )
+        self.codes = [launched.returncode]
+        self.stdout, self.stderr = [launched.stdout], [launched.stderr]
+
+    def _fork(self, ranks: int, command: list[str]) -> None:
+        together = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        together["WORLD_SIZE"] = str(ranks)
+        own = [{**together, "RANK": str(r), "LOCAL_RANK": str(r)} for r in range(ranks)]
+        files = [[self.folder / f"{r}.{name}" for name in ("out", "err")] for r in range(ranks)]
+        processes = [
+            get_context("fork").Process(target=run_rank, args=(command, *each))
+            for each in zip(own, files)
+        ]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(TIMEOUT)
+        alive = [process for process in processes if process.is_alive()]
+        for process in alive:
+            process.kill()
+        assert not alive
+        self.codes = [process.exitcode for process in processes]
+        said = [[file.read_text("utf-8") for file in of_rank] for of_rank in files]
         self.stdout, self.stderr = ([one[i] for one in said] for i in (0, 1))
 
     def steps(self, rank: int) -> list[dict[str, Any]]:
@@ -175,6 +196,14 @@ class Job:
     def succeeded(self) -> "Job":
         assert not any(self.codes), (self.codes, self.stdout, self.stderr)
         return self
+
+
+def run_rank(command: list[str], variables: dict[str, str], files: list[Path]) -> None:
+    """Run the command in this process, which a test has forked."""
+    os.environ.update(variables)
+    out, err = (file.open("w", encoding="utf-8") for file in files)
+    with out, err, redirect_stdout(out), redirect_stderr(err):
+        app(command)
 
 
 def free_port() -> int:
@@ -201,16 +230,27 @@ def docs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@cache
+def train_docs(docs: Path) -> list[Doc]:
+    return list(DocBin().from_disk(docs / "train.spacy").get_docs(spacy.blank("en").vocab))
+
+
 def few(docs: Path, folder: Path, number: int) -> Path:
     """A corpus of the first docs."""
     folder.mkdir(exist_ok=True)
-    found = list(DocBin().from_disk(docs / "train.spacy").get_docs(spacy.blank("en").vocab))
     path = folder / f"few{number}.spacy"
-    DocBin(docs=found[:number]).to_disk(path)
+    DocBin(docs=train_docs(docs)[:number]).to_disk(path)
     return path
 
 
-def small(train_path: Path, dev_path: Path, batches: dict[str, Any], **settings: Any) -> Config:
+def small(
+    train_path: Path,
+    dev_path: Path,
+    batches: dict[str, Any],
+    *,
+    is_calibrated: bool = False,
+    **settings: Any,
+) -> Config:
     """A config of a small network, whose steps depend on the size of gradients.
 
     Adam divides by that size, so a mean would do as well as a sum, and noise where gradients
@@ -236,6 +276,8 @@ def small(train_path: Path, dev_path: Path, batches: dict[str, Any], **settings:
     config = load_config(ROOT / "configs" / "cnn.cfg", overrides=overrides, interpolate=False)
     if batches:
         config["training"]["batcher"] = {"@batchers": "test.batches.v1", **batches}
+    if not is_calibrated:
+        config["training"]["before_to_disk"] = None
     return config
 
 
@@ -252,7 +294,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def straight(docs: Path, dev: Path, folder: Path) -> Job:
     """Seven updates of two ranks, on batches of four docs each."""
-    config = small(few(docs, folder, 60), dev, {"size": 4})
+    config = small(few(docs, folder, 60), dev, {"size": 4}, is_calibrated=True)
     return Job(folder / "straight", config).succeeded()
 
 
@@ -473,7 +515,7 @@ def test_a_single_process_trains_as_spacy_bit_by_bit(
         "training.accumulate_gradient": 2,
         "training.optimizer.use_averages": averages,
     }
-    config = small(few(docs, tmp_path, 20), dev, {}, **settings)
+    config = small(few(docs, tmp_path, 20), dev, {}, is_calibrated=True, **settings)
     config.to_disk(tmp_path / "config.cfg")
     spacy_train(tmp_path / "config.cfg", tmp_path / "theirs")
     saved = train(config, tmp_path / "folder" / "ours")
@@ -496,10 +538,10 @@ def test_a_single_process_resumes_where_it_ended(
     config["training"]["max_steps"] = 2
     train(config, tmp_path / "parts")
     config["training"]["max_steps"] = 6
+    whole = weights(tmp_path / "whole" / "model-last")
     for _ in range(2):  # the second time there is nothing left to do
         train(config, tmp_path / "parts", resume=True)
-        parts = weights(tmp_path / "parts" / "model-last")
-        assert_close(parts, weights(tmp_path / "whole" / "model-last"), 0.0)
+        assert_close(weights(tmp_path / "parts" / "model-last"), whole, 0.0)
 
 
 def interrupted(config: Config, output: Path, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -518,11 +560,10 @@ def interrupted(config: Config, output: Path, at: int, monkeypatch: pytest.Monke
             train(config, output)
 
 
-@pytest.mark.parametrize("at", [0, 1, 2])
-@pytest.mark.parametrize("max_epochs", [0, 1])
+@pytest.mark.parametrize("max_epochs, ends", [(0, (0, 1)), (0, (2,)), (1, (2,))])
 def test_an_evaluation_that_was_interrupted_is_repeated(
     max_epochs: int,
-    at: int,
+    ends: tuple[int, ...],
     docs: Path,
     dev: Path,
     tmp_path: Path,
@@ -534,12 +575,14 @@ def test_an_evaluation_that_was_interrupted_is_repeated(
     batcher = {"@batchers": "spacy.batch_by_sequence.v1", "size": 3}  # seven steps in an epoch
     config["training"]["batcher"] = batcher
     train(config, tmp_path / "whole")
-    interrupted(config, tmp_path / "parts", at, monkeypatch)
-    train(config, tmp_path / "parts", resume=True)
-    results = [read_state(tmp_path / name)["progress"] for name in ("whole", "parts")]
-    assert results[0] == results[1] and len(results[0]["results"]) == 3
-    for name in ("model-best", "model-last"):
-        assert_close(weights(tmp_path / "parts" / name), weights(tmp_path / "whole" / name), 0.0)
+    for at in ends:
+        parts = tmp_path / f"{at}"
+        interrupted(config, parts, at, monkeypatch)
+        train(config, parts, resume=True)
+        results = [read_state(folder)["progress"] for folder in (tmp_path / "whole", parts)]
+        assert results[0] == results[1] and len(results[0]["results"]) == 3
+        for name in ("model-best", "model-last"):
+            assert_close(weights(parts / name), weights(tmp_path / "whole" / name), 0.0)
 
 
 def test_a_component_that_draws_random_numbers_resumes_where_it_ended(
@@ -575,7 +618,7 @@ def test_a_resumed_rehearsal_continues(
     """With the docs that are next, and with gradients at the weights of the checkpoint."""
     settings = {"training.max_epochs": 0}
     some = few(docs, tmp_path, 20)
-    old = train(small(some, dev, {}, **settings), tmp_path / "old")
+    old = train(small(some, dev, {}, **settings, **{"training.max_steps": 1}), tmp_path / "old")
     config = small(dev, dev, {}, **settings)
     config["training"]["batcher"]["size"] = 50
     config["components"]["ner"] = {"source": str(old)}

@@ -70,6 +70,14 @@ def run(optimizer: Optimizer, name: str, steps: int = 5, lr_scale: float = 1.0) 
 # Registration
 
 
+def test_its_entry_point_makes_it() -> None:
+    """So a config finds it although nothing has registered it."""
+    make: Any = registry.optimizers.get_entry_point("spacy-crf-ner.Adam.v1")
+    made = make(RATE, groups=NO_DECAY)
+    assert isinstance(made, Optimizer) and isinstance(made, GroupedAdam)
+
+
+@pytest.mark.slow
 def test_a_config_finds_it_without_an_import_of_the_package() -> None:
     code = (
         "import sys; from spacy.util import registry; from thinc.api import Optimizer;"
