@@ -2,7 +2,7 @@
 # make test         runs the fast tests
 # make test-slow    runs the others; make test-all runs both
 # make test-gpu     runs the tests for GPUs, on a machine that has one
-# make test-lowest  runs the fast tests on the lowest versions that setup.cfg admits
+# make test-lowest  runs the fast tests on the lowest versions that pyproject.toml admits
 # make lint         checks style, types and imports
 # make docs         builds the documentation into site/
 # Each sets up its environment first, on a machine with Python 3.11 or later and pip.

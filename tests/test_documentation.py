@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -275,10 +276,7 @@ def test_links_of_the_readme_lead_somewhere() -> None:
 
 
 def test_extras_that_the_documentation_names_exist() -> None:
-    import configparser
-
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg", "utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     named = {
         extra.strip()
         for page in PAGES
@@ -286,4 +284,4 @@ def test_extras_that_the_documentation_names_exist() -> None:
         for extra in extras.split(",")
     }
     assert len(named) > 3
-    assert named <= set(setup["options.extras_require"])
+    assert named <= set(project["optional-dependencies"])

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from itertools import chain
 from pathlib import Path
 
@@ -14,6 +15,8 @@ import thinc
 
 from helpers import blocking
 from spacy_crf_ner import extras
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("package", ["torch", "transformers.models"])
@@ -45,10 +48,9 @@ def test_the_packages_are_those_of_the_extra() -> None:
         "spacy-transformers": "spacy_transformers",
         "pytorch-crf": "torchcrf",
     }
-    setup = configparser.ConfigParser()
-    setup.read(Path(__file__).parents[1] / "setup.cfg", "utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     for extra, packages in extras.PACKAGES.items():
-        lines = setup["options.extras_require"][extra].split()
+        lines = project["optional-dependencies"][extra]
         names = [re.split("[<>=]", line)[0] for line in lines if not line.startswith("spacy-crf")]
         assert packages == {named.get(name, name) for name in names}, extra
 
@@ -70,7 +72,7 @@ def test_a_mistake_is_told_in_one_line_where_no_extra_is_installed(tmp_path: Pat
 def test_each_entry_point_of_torch_is_found() -> None:
     setup = configparser.ConfigParser()
     setup.optionxform = str  # type: ignore[assignment,method-assign]
-    setup.read(Path(__file__).parents[1] / "setup.cfg", "utf-8")
+    setup.read(ROOT / "setup.cfg", "utf-8")
     text = "\n".join(setup["options.entry_points"].values())
     named = {
         line.split(":")[1].strip() for line in text.splitlines() if "spacy_crf_ner.extras:" in line

@@ -73,10 +73,8 @@ VECTORS = {
 
 
 def shipped(name: str) -> Path:
-    """Find a shipped config, in the installed package or in the checkout."""
-    here = Path(__file__).parents[1]
-    folder = here / "configs"
-    return (folder if folder.is_dir() else here.parent / "configs") / name
+    """Find a shipped config in the package."""
+    return Path(__file__).parents[1] / "configs" / name
 
 
 def init_config(

