@@ -1,20 +1,9 @@
-"""What the tests share: strategies that draw, and oracles that enumerate.
-
-Axes: B docs, T tokens, C tags, P paths, which is C to the power of T.
-"""
+"""What the tests share: strategies that draw entities, and small corpora."""
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
 from itertools import product
-from typing import NamedTuple
 
-import numpy as np
-import torch
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
-from torch import Tensor
-
-from spacy_crf_ner import crf
 
 Span = tuple[int, int, str]  # first token, last token + 1, label
 
@@ -63,112 +52,7 @@ def annotations(
     return T, spans
 
 
-# Chains and their paths
-
-SCORES = st.floats(-1e4, 1e4, width=32)
-SMALL_SCORES = st.floats(-8, 8, width=32)
-TIES = st.integers(-2, 2).map(float)  # sums of them are exact in float32
-
-
-def array(draw: st.DrawFn, elements: st.SearchStrategy[float], *shape: int) -> np.ndarray:
-    return draw(hnp.arrays(np.float32, shape, elements=elements, fill=st.nothing()))
-
-
-class Case(NamedTuple):
-    """A chain that allows everything, and what shall be forbidden in it.
-
-    follows (C, C), first (C,), last (C,), allowed (B, T, C): False forbids.
-    """
-
-    free: crf.Chain
-    follows: Tensor
-    first: Tensor
-    last: Tensor
-    allowed: Tensor
-
-    @property
-    def chain(self) -> crf.Chain:
-        clamped = self.free._replace(emissions=crf.clamp(self.free.emissions, self.allowed))
-        return crf.constrain(clamped, self.follows, self.first, self.last)
-
-    @property
-    def lengths(self) -> list[int]:
-        return self.free.mask.sum(1).tolist()
-
-    def legal_paths(self, b: int) -> tuple[Tensor, Tensor]:
-        """Enumerate the legal paths of doc b, (P, T), and their scores, (P,) in float64."""
-        T = self.lengths[b]
-        paths, scores = scored_paths(self.free.emissions[b, :T], *self.free[1:4])
-        legal = is_legal(paths, self.follows, self.first, self.last)
-        legal &= self.allowed[b, torch.arange(T), paths].all(1)
-        return paths[legal], scores[legal]
-
-
-@st.composite
-def cases(draw: st.DrawFn, scores: st.SearchStrategy[float] = SCORES, forbid: bool = True) -> Case:
-    """Draw a batch of 0 to 3 docs of 0 to 4 tokens, with up to 3 tags and 2 tokens of padding."""
-    C = draw(st.integers(1, 3))
-    lengths = draw(st.lists(st.integers(0, 4), max_size=3))
-    B, T = len(lengths), max(lengths, default=0) + draw(st.integers(0, 2))
-
-    def drawn(*shape: int) -> Tensor:
-        return torch.from_numpy(array(draw, scores, *shape))
-
-    def permitted(*shape: int) -> Tensor:
-        """One in four is forbidden."""
-        if not forbid:
-            return torch.ones(shape, dtype=torch.bool)
-        return torch.from_numpy(array(draw, st.integers(0, 3).map(float), *shape)) > 0
-
-    mask = torch.arange(T)[None, :] < torch.tensor(lengths, dtype=torch.int64)[:, None]
-    free = crf.Chain(drawn(B, T, C), drawn(C, C), drawn(C), drawn(C), mask)
-    return Case(free, permitted(C, C), permitted(C), permitted(C), permitted(B, T, C))
-
-
-@cache
-def all_paths(T: int, C: int) -> Tensor:
-    """Enumerate all tag sequences: (P, T); of no tokens there is one, the empty one."""
-    return torch.tensor(list(product(range(C), repeat=T)), dtype=torch.int64).reshape(C**T, T)
-
-
-def scored_paths(
-    emissions: Tensor, transitions: Tensor, start: Tensor, end: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Score all tag sequences of one doc, emissions (T, C), by the definition, in float64.
-
-    Returns paths (P, T) and scores (P,), 0 for the empty path. Gradients flow.
-    """
-    T, C = emissions.shape
-    paths = all_paths(T, C)
-    if T == 0:
-        return paths, torch.zeros(1, dtype=torch.float64)
-    emitted = emissions.double()[torch.arange(T), paths].sum(1)
-    moved = transitions.double()[paths[:, :-1], paths[:, 1:]].sum(1)
-    return paths, emitted + moved + start.double()[paths[:, 0]] + end.double()[paths[:, -1]]
-
-
-def is_legal(paths: Tensor, follows: Tensor, first: Tensor, last: Tensor) -> Tensor:
-    """Tell the paths (P, T) whose transitions, first and last tags are allowed: (P,)."""
-    if paths.shape[1] == 0:
-        return torch.ones(len(paths), dtype=torch.bool)
-    return follows[paths[:, :-1], paths[:, 1:]].all(1) & first[paths[:, 0]] & last[paths[:, -1]]
-
-
-def best_path(paths: Tensor, scores: Tensor) -> list[int]:
-    """Pick the best path; of several the one whose last tag is lowest, then the one before it."""
-    best = paths[scores == scores.max()].tolist()
-    return min(best, key=lambda path: path[::-1])
-
-
-def tolerance(chain: crf.Chain) -> float:
-    """Bound what float32 may lose in a sum over a path.
-
-    A path sums 2 T + 1 scores. Each of its additions rounds to 2^-24 = 6e-8 of what it holds.
-    """
-    scores = torch.cat([scores.detach().flatten() for scores in chain[:4]])
-    terms = 2 * chain.mask.shape[1] + 2
-    return 6e-8 * terms * terms * (1 + float(scores.abs().max()))
-
+# Corpora
 
 Sentence = tuple[list[str], list[tuple[int, int, str]]]  # words; (start, end, label) in tokens
 

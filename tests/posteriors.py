@@ -8,8 +8,9 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-import helpers
-from helpers import PREFIXES, SCHEMES, Span, array
+import enumeration
+from enumeration import array
+from helpers import PREFIXES, SCHEMES, Span
 from spacy_crf_ner.ml.potentials import Potentials
 from spacy_crf_ner.pipeline.platt_scaling import PlattScaling
 from spacy_crf_ner.pipeline.posterior import Posterior
@@ -90,7 +91,7 @@ class Batch(NamedTuple):
     def analyses(self, doc: int, temperature: float = 1.0) -> list[tuple[list[Span], float]]:
         """Enumerate the legal tag sequences of a doc: their entities and probabilities."""
         arrays = (self.potentials.emissions[self.rows[doc]], *self.potentials[2:5])
-        paths, scores = helpers.scored_paths(*map(torch.from_numpy, arrays))
+        paths, scores = enumeration.scored_paths(*map(torch.from_numpy, arrays))
         limit = self.limits[doc]
         legal = self.is_legal(paths, limit.allowed)
         p = (scores[legal] / temperature).softmax(0)
@@ -100,7 +101,7 @@ class Batch(NamedTuple):
         ]
 
     def is_legal(self, paths: Tensor, allowed: np.ndarray | None) -> Tensor:
-        legal = helpers.is_legal(paths, *map(torch.from_numpy, self.scheme.constraints))
+        legal = enumeration.is_legal(paths, *map(torch.from_numpy, self.scheme.constraints))
         if allowed is not None:
             legal &= torch.from_numpy(allowed)[torch.arange(paths.shape[1]), paths].all(1)
         return legal
@@ -159,7 +160,7 @@ def limits(draw: st.DrawFn, scheme: TagScheme, T: int) -> DecodingConstraints:
 @st.composite
 def batches(
     draw: st.DrawFn,
-    scores: st.SearchStrategy[float] = helpers.SMALL_SCORES,
+    scores: st.SearchStrategy[float] = enumeration.SMALL_SCORES,
     scheme: str | None = None,
     bounded: bool = True,
 ) -> Batch:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from helpers import SMALL_SCORES, TIES, Case, best_path, cases, tolerance
+from enumeration import SMALL_SCORES, TIES, Case, best_path, cases, tolerance
 from spacy_crf_ner import crf
 from spacy_crf_ner.crf import (
     FORBIDDEN,

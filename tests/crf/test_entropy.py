@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from helpers import SCORES, SMALL_SCORES, Case, cases
+from enumeration import SCORES, SMALL_SCORES, Case, cases
 from spacy_crf_ner import crf
 from spacy_crf_ner.crf import Chain
 

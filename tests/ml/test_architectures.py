@@ -18,17 +18,8 @@ from hypothesis import strategies as st
 from thinc.api import SGD, Linear, Model, set_dropout_rate, with_array
 from torch import Tensor
 
-from helpers import (
-    SCHEMES,
-    SMALL_SCORES,
-    TIES,
-    annotations,
-    array,
-    best_path,
-    is_legal,
-    scored_paths,
-    write,
-)
+from enumeration import SMALL_SCORES, TIES, array, best_path, is_legal, scored_paths
+from helpers import SCHEMES, annotations, write
 from spacy_crf_ner import crf
 from spacy_crf_ner.ml.architectures import bilstm_crf
 from spacy_crf_ner.ml.bilstm_crf import BiLSTMCRF

@@ -17,7 +17,7 @@ from spacy.training import Corpus, Example
 from spacy.util import registry
 from typer.testing import CliRunner
 
-import helpers
+import enumeration
 from helpers import SCHEMES
 from pipelines import TOK2VEC, make_examples, train
 from posteriors import Batch, batches
@@ -54,7 +54,7 @@ def partly_labelled(draw: st.DrawFn) -> Drawn:
     gold: list[int] = []
     hidden = np.zeros((0, len(tags)), dtype=bool)
     for T in batch.potentials.lengths.tolist():
-        paths = helpers.all_paths(T, len(tags))
+        paths = enumeration.all_paths(T, len(tags))
         paths = paths[batch.is_legal(paths, None)]
         path = paths[draw(st.integers(0, len(paths) - 1))].tolist()
         unknown = draw(st.sets(st.sampled_from(batch.scheme.labels)))
@@ -76,7 +76,7 @@ def test_the_loss_sums_over_all_sequences_that_fit(drawn: Drawn) -> None:
     leaves = [torch.tensor(getattr(batch.potentials, n), requires_grad=True) for n in names]
     total = sum(leaf.sum() for leaf in leaves) * 0.0
     for doc, rows in enumerate(batch.rows):
-        paths, scores = helpers.scored_paths(leaves[0][rows], *leaves[1:])
+        paths, scores = enumeration.scored_paths(leaves[0][rows], *leaves[1:])
         legal = batch.is_legal(paths, None)
         paths, scores = paths[legal], scores[legal]
         fits = [

@@ -17,6 +17,7 @@ from spacy.vocab import Vocab
 from torch import Tensor
 from torch.testing import assert_close
 
+import enumeration
 import helpers
 from helpers import SCHEMES
 from pipelines import TOK2VEC, ents, listening, train
@@ -63,8 +64,8 @@ def of_chain(potentials: Potentials, doc: int, chain: int, n: int) -> list[Tenso
 
 
 def paths_of(scheme: TagScheme, scores: list[Tensor]) -> tuple[Tensor, Tensor]:
-    paths, totals = helpers.scored_paths(*scores)
-    legal = helpers.is_legal(paths, *map(torch.from_numpy, scheme.constraints))
+    paths, totals = enumeration.scored_paths(*scores)
+    legal = enumeration.is_legal(paths, *map(torch.from_numpy, scheme.constraints))
     return paths[legal], totals[legal]
 
 
@@ -162,8 +163,8 @@ def test_chains_with_one_label_at_a_token_are_the_flat_chain(scheme: str) -> Non
     A = torch.where(apart, A[:, :1] + A[:1], A)
     begin = 0
     for doc, T in enumerate(LENGTHS):
-        flat = helpers.scored_paths(E[begin : begin + T], A, start, end)
-        legal = helpers.is_legal(flat[0], *map(torch.from_numpy, tags.constraints))
+        flat = enumeration.scored_paths(E[begin : begin + T], A, start, end)
+        legal = enumeration.is_legal(flat[0], *map(torch.from_numpy, tags.constraints))
         of_flat = {
             tuple(path): s for path, s in zip(flat[0][legal].tolist(), flat[1][legal].tolist())
         }

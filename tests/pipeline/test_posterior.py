@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+import enumeration
 import helpers
 from helpers import SCHEMES, Span
 from posteriors import LABELS, NEAR_ZERO, TEMPERATURES, Batch, batches, read
@@ -48,7 +49,7 @@ def test_a_span_is_as_probable_as_all_sequences_that_have_it(
         np.testing.assert_allclose(p, list(expected.values()), atol=2e-5)
 
 
-@given(batch=batches(helpers.SCORES))
+@given(batch=batches(enumeration.SCORES))
 def test_scores_that_underflow_have_probabilities_too(batch: Batch) -> None:
     asked = [batch.spans(doc) for doc in range(len(batch.limits))]
     for doc, p in enumerate(batch.posterior().probabilities(asked)):
@@ -200,7 +201,7 @@ def enumerated_loss(
     ]
     losses = []
     for doc, rows in enumerate(batch.rows):
-        paths, scores = helpers.scored_paths(tensors[0][rows], *tensors[1:])
+        paths, scores = enumeration.scored_paths(tensors[0][rows], *tensors[1:])
         legal = batch.is_legal(paths, None)
         paths, log_p = paths[legal], scores[legal].log_softmax(0)
         known = torch.from_numpy(gold[rows])
@@ -233,7 +234,7 @@ def corrections(draw: st.DrawFn, scores: st.SearchStrategy[float] = NEAR_ZERO) -
     wrong: list[tuple[int, list[Span]]] = []
     negatives = []
     for doc, T in enumerate(batch.potentials.lengths.tolist()):
-        paths = helpers.all_paths(T, len(batch.scheme.tags))
+        paths = enumeration.all_paths(T, len(batch.scheme.tags))
         paths = paths[batch.is_legal(paths, None)]
         path = paths[draw(st.integers(0, len(paths) - 1))].tolist()
         gold += [-1 if draw(st.booleans()) else tag for tag in path]

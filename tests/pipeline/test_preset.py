@@ -15,8 +15,10 @@ from spacy.language import Language
 from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
 
+import enumeration
 import helpers
-from helpers import SCHEMES, array
+from enumeration import array
+from helpers import SCHEMES
 from pipelines import SENTENCES, TOK2VEC, make_examples, train
 from spacy_crf_ner import crf
 from spacy_crf_ner.ml.potentials import Potentials
@@ -160,7 +162,7 @@ def test_what_is_predicted_is_the_best_given_what_the_doc_has(
     tags = TagScheme(scheme, LABELS)
     T, C = len(annotation.words), len(tags.tags)
     arrays = [
-        data.draw(st.composite(array)(helpers.SMALL_SCORES, *shape))
+        data.draw(st.composite(array)(enumeration.SMALL_SCORES, *shape))
         for shape in ((T, C), (C, C), (C,), (C,))
     ]
     potentials = Potentials(arrays[0], np.array([T]), *arrays[1:], constrained=True)
@@ -170,7 +172,7 @@ def test_what_is_predicted_is_the_best_given_what_the_doc_has(
 
     sets = annotation.analyses(scheme)
     paths = [[tags.tags.index(tag) for tag in helpers.write(scheme, T, spans)] for spans in sets]
-    every, scores = helpers.scored_paths(*map(torch.from_numpy, arrays))
+    every, scores = enumeration.scored_paths(*map(torch.from_numpy, arrays))
     score_of = dict(zip(map(tuple, every.tolist()), scores.tolist()))
     p = torch.tensor([score_of[tuple(path)] for path in paths], dtype=torch.float64).softmax(0)
 

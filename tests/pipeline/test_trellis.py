@@ -12,8 +12,8 @@ from hypothesis import given
 from spacy.language import Language
 from spacy.tokens import Span
 
-import helpers
-from helpers import SMALL_SCORES, TIES, Case, best_path, cases
+import enumeration
+from enumeration import SMALL_SCORES, TIES, Case, best_path, cases
 from pipelines import TOK2VEC, make_examples, train
 from posteriors import TEMPERATURES, Batch, batches
 from spacy_crf_ner.crf import Chain, trellis, viterbi
@@ -25,8 +25,8 @@ def best_beginnings(case: Case, b: int, t: int, c: int) -> tuple[float, list[int
     """Enumerate the legal paths of doc b up to token t that end in tag c, with no end score."""
     C = case.free.emissions.shape[2]
     E, A, start = case.free.emissions[b, : t + 1], case.free.transitions, case.free.start
-    paths, scores = helpers.scored_paths(E, A, start, torch.zeros(C))
-    legal = helpers.is_legal(paths, case.follows, case.first, torch.ones(C, dtype=torch.bool))
+    paths, scores = enumeration.scored_paths(E, A, start, torch.zeros(C))
+    legal = enumeration.is_legal(paths, case.follows, case.first, torch.ones(C, dtype=torch.bool))
     legal &= case.allowed[b, torch.arange(t + 1), paths].all(1) & (paths[:, -1] == c)
     if not legal.any():
         return -float("inf"), []
@@ -90,7 +90,7 @@ def test_path_and_marginals_are_those_of_the_enumeration(batch: Batch, temperatu
     assert len(found) == len(batch.limits)
     for doc, (rows, limit) in enumerate(zip(batch.rows, batch.limits)):
         arrays = (batch.potentials.emissions[rows], *batch.potentials[2:5])
-        paths, scores = helpers.scored_paths(*map(torch.from_numpy, arrays))
+        paths, scores = enumeration.scored_paths(*map(torch.from_numpy, arrays))
         legal = batch.is_legal(paths, limit.allowed)
         paths, scores = paths[legal], scores[legal]
         of_doc = found[doc]
