@@ -395,6 +395,10 @@ def test_the_vectors_of_words_count(nlp: Language, tmp_path: Path) -> None:
     np.testing.assert_array_equal(same.vocab.vectors.data, table)
     with pytest.raises(InputError, match="got other weights"):
         guarantees(same)
+    other = spacy.load(tmp_path)
+    other.vocab.vectors.data[anna] += 1.0  # in place, under the same keys
+    with pytest.raises(InputError, match="got other weights"):
+        guarantees(other)
 
 
 def listening_to_tok2vec() -> Language:
