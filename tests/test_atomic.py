@@ -19,7 +19,7 @@ def write(folder: Path, text: str) -> None:
         (unfinished / "file").write_text(text)
 
 
-def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
+def test_atomic_write_replaces_whole_folder(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     write(folder, "old")
     (folder / "more").touch()
@@ -29,7 +29,7 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", ["remove", "rename"])
-def test_an_old_folder_is_whole_if_a_new_one_cannot_replace_it(
+def test_atomic_write_with_failing_replacement_keeps_complete_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     folder = tmp_path / "folder"
@@ -58,13 +58,13 @@ def test_an_old_folder_is_whole_if_a_new_one_cannot_replace_it(
     assert (folder / "file").read_text() == "newer"
 
 
-def test_a_file_of_the_user_that_ends_in_part_stays(tmp_path: Path) -> None:
+def test_atomic_write_keeps_user_file_ending_in_part(tmp_path: Path) -> None:
     (tmp_path / "folder.part").write_text("mine")
     write(tmp_path / "folder", "new")
     assert (tmp_path / "folder.part").read_text() == "mine"
 
 
-def test_a_file_does_not_replace_a_folder(tmp_path: Path) -> None:
+def test_atomic_write_of_file_over_folder_raises(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "mine").touch()
     is_refused = pytest.raises(InputError, match="expected the name of a file, got a folder")
@@ -74,7 +74,7 @@ def test_a_file_does_not_replace_a_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [[], ["mine"]])
-def test_a_file_replaces_a_folder_where_that_is_meant(names: list[str], tmp_path: Path) -> None:
+def test_atomic_write_with_folder_by_file_replaces_folder(names: list[str], tmp_path: Path) -> None:
     """As the part of a corpus, which is a folder if it is large."""
     (tmp_path / "folder").mkdir()
     for name in names:
@@ -85,7 +85,7 @@ def test_a_file_replaces_a_folder_where_that_is_meant(names: list[str], tmp_path
     assert [*tmp_path.iterdir()] == [tmp_path / "folder"]
 
 
-def test_what_a_link_points_to_is_replaced(tmp_path: Path) -> None:
+def test_atomic_write_through_link_replaces_target(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("old")
     for name in ("folder", "file"):
@@ -98,7 +98,7 @@ def test_what_a_link_points_to_is_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "new"
 
 
-def test_an_empty_folder_is_filled_and_stays(tmp_path: Path) -> None:
+def test_atomic_write_fills_empty_folder_in_place(tmp_path: Path) -> None:
     """It may be a mount, or the current folder of a shell."""
     (tmp_path / "empty").mkdir(mode=0o700)
     number = (tmp_path / "empty").stat().st_ino
@@ -107,7 +107,7 @@ def test_an_empty_folder_is_filled_and_stays(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "empty").iterdir()] == ["file"]
 
 
-def test_a_pipe_is_written_to(tmp_path: Path) -> None:
+def test_atomic_write_to_named_pipe_writes_text(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     read: list[str] = []
     reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_text()))
@@ -118,7 +118,7 @@ def test_a_pipe_is_written_to(tmp_path: Path) -> None:
     assert read == ["new"] and (tmp_path / "pipe").is_fifo()
 
 
-def test_standard_output_is_written_to() -> None:
+def test_atomic_write_to_standard_output_writes_text() -> None:
     """A link to a pipe that has no name."""
     code = "from spacy_crf_ner.atomic import *; from pathlib import Path\n"
     code += "with atomic_write(Path('/dev/stdout')) as file: file.write_text('new')"
@@ -126,7 +126,7 @@ def test_standard_output_is_written_to() -> None:
     assert done.stdout == "new", done.stderr
 
 
-def test_the_current_folder_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_atomic_write_fills_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     write(Path(), "new")

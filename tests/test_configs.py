@@ -40,7 +40,7 @@ def corpus(tmp_path_factory):
     return folder
 
 
-def test_every_config_is_tried():
+def test_all_shipped_configs_are_tested():
     assert sorted([*SMALL, *CLASSIFIERS]) == CONFIGS
 
 
@@ -55,14 +55,14 @@ def test_fill_config_changes_nothing(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_the_transformer_config_averages_weights(name):
+def test_only_transformer_config_uses_averages(name):
     """They were measured there only, and have no effect on other packages' torch modules."""
     config = load_config(ROOT / "configs" / name)
     assert config["training"]["optimizer"]["use_averages"] is (name == "transformer.cfg")
     assert config["training"]["optimizer"]["grad_clip"] > 0
 
 
-def test_the_baseline_has_the_same_transformer_batches_and_steps():
+def test_baseline_config_matches_transformer_batches_and_steps():
     ours, theirs = (
         load_config(ROOT / "configs" / f"{name}.cfg") for name in ("transformer", "spacy_ner")
     )
@@ -108,7 +108,7 @@ def test_spacy_train_saves_a_pipeline_that_predicts(name, corpus, tiny_transform
         assert nlp.resume_training().learn_rate >= 0
 
 
-def test_init_labels_and_the_initialize_block_work_as_for_spacys_ner(corpus, tmp_path):
+def test_init_labels_writes_labels_that_initialize_reads(corpus, tmp_path):
     config = load_config(ROOT / "configs" / "cnn.cfg")
     config["paths"]["train"] = str(corpus / "train.spacy")
     config["paths"]["dev"] = str(corpus / "dev.spacy")

@@ -1,4 +1,4 @@
-"""Reading .spacy files: data errors are the user's, machine errors are not."""
+"""Reading .spacy files: data errors raise InputError, machine errors are passed on."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +26,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "train.spacy"
 
 
-def test_docs_come_whole_and_empty_ones_too(file: Path) -> None:
+def test_read_docbin_returns_complete_and_empty_docs(file: Path) -> None:
     total, docs = read_docbin(file, VOCAB)
     first, second = docs
     assert (total, first.text, len(second)) == (2, "Ems ", 0)
@@ -37,7 +37,7 @@ def test_docs_come_whole_and_empty_ones_too(file: Path) -> None:
     "raised, expected",
     [(KeyError, InputError), (OSError, OSError), (MemoryError, MemoryError)],
 )
-def test_an_error_of_the_machine_is_no_mistake_in_the_file(
+def test_read_docbin_raises_input_error_only_for_data_errors(
     raised: type[Exception],
     expected: type[Exception],
     file: Path,
@@ -53,13 +53,13 @@ def test_an_error_of_the_machine_is_no_mistake_in_the_file(
         list(docs)
 
 
-def test_a_damaged_file_is_named(file: Path) -> None:
+def test_read_docbin_of_damaged_file_raises(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:50])
     with pytest.raises(InputError, match=r"train\.spacy: expected spaCy's binary format"):
         read_docbin(file, VOCAB)
 
 
-def test_a_folder_may_hold_a_folder_with_the_name_of_a_file(file: Path, tmp_path: Path) -> None:
+def test_read_docbin_reads_folder_named_like_file(file: Path, tmp_path: Path) -> None:
     parts = tmp_path / "corpus" / "train.spacy"
     parts.mkdir(parents=True)
     for name in ("00000.spacy", "00001.spacy"):
@@ -69,7 +69,7 @@ def test_a_folder_may_hold_a_folder_with_the_name_of_a_file(file: Path, tmp_path
         assert total == len(list(docs)) == 4
 
 
-def test_links_are_followed_as_in_spacy_train(file: Path, tmp_path: Path) -> None:
+def test_find_docbins_follows_same_links_as_spacy(file: Path, tmp_path: Path) -> None:
     corpus = tmp_path / "corpus"
     for name in ("stored/part", ".hidden"):
         (tmp_path / name).mkdir(parents=True)
@@ -83,7 +83,7 @@ def test_links_are_followed_as_in_spacy_train(file: Path, tmp_path: Path) -> Non
     assert total == len(list(docs)) == 4
 
 
-def test_a_doc_whose_strings_are_missing_is_named(file: Path) -> None:
+def test_read_docbin_of_doc_with_missing_strings_raises(file: Path) -> None:
     packed = DocBin(docs=[Doc(VOCAB, words=["Ems"]), Doc(VOCAB, words=["unheard-of"])])
     packed.strings.remove("unheard-of")
     packed.to_disk(file)
@@ -93,7 +93,7 @@ def test_a_doc_whose_strings_are_missing_is_named(file: Path) -> None:
         next(docs)
 
 
-def test_encoders_are_searched_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_find_encoders_once_prevents_repeated_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     """No Doc searches again, and the encoder that a package has registered is still used."""
     encoders, decoders = srsly.msgpack_encoders, srsly.msgpack_decoders
     searches = []
@@ -121,7 +121,7 @@ def test_encoders_are_searched_for_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert not searches
 
 
-def test_a_link_to_a_folder_that_it_is_in_is_not_followed(tmp_path):
+def test_find_docbins_skips_links_to_parent_folders(tmp_path):
     folder = tmp_path / "corpus" / "more"
     folder.mkdir(parents=True)
     (folder / "a.spacy").touch()

@@ -1,4 +1,4 @@
-"""The code blocks of README.md and docs/ run, and their links lead somewhere."""
+"""The code blocks of README.md and docs/ run, and their links exist."""
 
 import json
 import os
@@ -38,7 +38,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONT
 
 # Commands that are not run here, as expressions that match their beginnings, and why.
 NOT_RUN = {
-    "pip ": "changes the environment; test_extras_that_the_documentation_names_exist",
+    "pip ": "changes the environment; test_extras_named_in_documentation_exist",
     "make ": "is run by CI",
     "(MODEL=\\S+ )?uvicorn|curl ": "needs a server: tests/test_serving.py calls the app",
     "torchrun ": "starts several processes: tests/training/test_distributed.py",
@@ -238,7 +238,7 @@ def test_a_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("block", named("ini"))
-def test_a_block_of_a_config_names_registered_functions(block: Block) -> None:
+def test_config_block_names_registered_functions(block: Block) -> None:
     functions = re.findall(r'^@(\w+) = "(.+)"$', block.text, re.MULTILINE)
     groups = re.findall(r"^\[training\.optimizer\.groups\.\w+\]$", block.text, re.MULTILINE)
     assert functions or groups
@@ -251,23 +251,23 @@ def test_a_block_of_a_config_names_registered_functions(block: Block) -> None:
 
 
 @pytest.mark.parametrize("block", named("json"))
-def test_a_block_of_json_is_json(block: Block) -> None:
+def test_json_block_is_valid(block: Block) -> None:
     json.loads(block.text)
 
 
 @pytest.mark.parametrize("block", named("yaml"))
-def test_a_block_of_yaml_is_a_space_to_search_in(block: Block) -> None:
+def test_yaml_block_is_valid_search_space(block: Block) -> None:
     config = load_config(ROOT / "configs" / "transformer.cfg")
     for name, values in srsly.yaml_loads(block.text).items():
         distribution(config, name, values)
 
 
-def test_no_block_has_a_language_that_is_not_tested() -> None:
+def test_all_block_languages_are_tested() -> None:
     known = {"bash", "{.python", "python", "ini", "json", "text", "dockerfile", "yaml"}
     assert {block.language for block in blocks()} <= known
 
 
-def test_links_of_the_readme_lead_somewhere() -> None:
+def test_relative_links_of_readme_exist() -> None:
     text = (ROOT / "README.md").read_text("utf-8")
     links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
     assert len(links) > 10
@@ -275,7 +275,7 @@ def test_links_of_the_readme_lead_somewhere() -> None:
         assert (ROOT / link).exists(), link
 
 
-def test_extras_that_the_documentation_names_exist() -> None:
+def test_extras_named_in_documentation_exist() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     named = {
         extra.strip()

@@ -134,7 +134,7 @@ def doc_of(nlp: Language, words: list[str], spaces: list[bool], preset: list[Any
 @settings(max_examples=(settings().max_examples + 1) // 2)  # of each kind
 @given(drawn=documents())
 @pytest.mark.filterwarnings("ignore:The preset entity")
-def test_entities_and_confidences_are_those_of_torch(
+def test_exported_entities_and_confidences_match_torch(
     pair: tuple[Language, Language], drawn: list[Any]
 ) -> None:
     docs = [list(nlp.pipe([doc_of(nlp, *each) for each in drawn])) for nlp in pair]
@@ -142,8 +142,8 @@ def test_entities_and_confidences_are_those_of_torch(
         require_same(expected, doc)
 
 
-def test_potentials_are_those_of_torch(pair: tuple[Language, Language]) -> None:
-    """Nothing of padding or of other docs is in them."""
+def test_exported_potentials_match_torch(pair: tuple[Language, Language]) -> None:
+    """They do not depend on padding or on other docs of the batch."""
     potentials = []
     for nlp in pair:
         docs = [nlp.make_doc(text) for text in TEXTS]
@@ -164,7 +164,7 @@ def test_potentials_are_those_of_torch(pair: tuple[Language, Language]) -> None:
     )
 
 
-def test_what_else_predicts_gives_the_results_of_torch(pair: tuple[Language, Language]) -> None:
+def test_exported_nbest_posteriors_and_scores_match_torch(pair: tuple[Language, Language]) -> None:
     results: list[Any] = []
     for nlp in pair:
         doc = nlp.make_doc("Tim Cook visited Hanoi.")
@@ -188,7 +188,7 @@ def test_what_else_predicts_gives_the_results_of_torch(pair: tuple[Language, Lan
         assert exported == pytest.approx(expected, abs=1e-3)
 
 
-def test_it_is_saved_and_copied_as_any_pipeline(
+def test_copies_of_exported_pipeline_predict_same_entities(
     pair: tuple[Language, Language], tmp_path: Path
 ) -> None:
     nlp = pair[1]
@@ -208,7 +208,7 @@ def test_it_is_saved_and_copied_as_any_pipeline(
 
 
 @pytest.mark.parametrize("kind", ["both"])
-def test_processes_share_the_work(kind: str, make: Any) -> None:
+def test_exported_pipeline_with_two_processes_matches_one(kind: str, make: Any) -> None:
     nlp = export_pipeline(make(kind))
     expected = [nlp(text) for text in TEXTS]
     for one, two in zip(expected, nlp.pipe(TEXTS, n_process=2, batch_size=3), strict=True):
@@ -224,7 +224,7 @@ HEADS = [
 
 
 @pytest.mark.parametrize("head", HEADS, ids=[each["rnn"] for each in HEADS])
-def test_every_head_is_exported(head: dict[str, Any]) -> None:
+def test_export_of_each_head_matches_torch(head: dict[str, Any]) -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner", config={"model": {**MODEL, "tok2vec": TOK2VEC, **head}})
     train(nlp, make_examples(nlp), steps=2)
@@ -236,7 +236,7 @@ def test_every_head_is_exported(head: dict[str, Any]) -> None:
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-def test_static_vectors_are_those_of_the_vocab() -> None:
+def test_export_with_static_vectors_matches_torch() -> None:
     nlp = spacy.blank("en")
     rng = np.random.default_rng(0)
     for name in ("Tim", "hanoi", "apple"):
@@ -250,7 +250,7 @@ def test_static_vectors_are_those_of_the_vocab() -> None:
     np.testing.assert_allclose(after.emissions, before.emissions, atol=1e-5)
 
 
-def test_overlapping_entities_are_those_of_torch(tmp_path: Path) -> None:
+def test_export_of_overlapping_entities_matches_torch(tmp_path: Path) -> None:
     make_overlapping().to_disk(tmp_path)
     expected, exported = make_overlapping(), export_pipeline(spacy.load(tmp_path))
     docs = [nlp(TEXT) for nlp in (expected, exported)]
@@ -260,7 +260,7 @@ def test_overlapping_entities_are_those_of_torch(tmp_path: Path) -> None:
     np.testing.assert_allclose(*scores, atol=1e-4)
 
 
-def test_int8_is_near_and_smaller(make: Any) -> None:
+def test_int8_export_is_close_and_smaller(make: Any) -> None:
     pytest.importorskip("onnx")
     nlp = make("transformer")
     docs = list(nlp.get_pipe("transformer").pipe([nlp.make_doc(text) for text in TEXTS]))
@@ -290,7 +290,9 @@ def calibrated(shared: Any, make: Any) -> Path:
     return Path(shared("to_export_calibrated", promise))
 
 
-def test_promises_are_kept_in_fp32_and_dropped_in_int8(calibrated: Path, tmp_path: Path) -> None:
+def test_export_keeps_guarantees_in_fp32_and_drops_them_in_int8(
+    calibrated: Path, tmp_path: Path
+) -> None:
     pytest.importorskip("onnx")
     nlp = spacy.load(calibrated)
     promised = guarantees(nlp)
@@ -314,7 +316,7 @@ def test_promises_are_kept_in_fp32_and_dropped_in_int8(calibrated: Path, tmp_pat
 
 
 @pytest.mark.filterwarnings("ignore:.*expected a best temperature")
-def test_promises_of_the_second_of_two_recognizers_are_kept(make: Any) -> None:
+def test_export_keeps_guarantees_of_second_recognizer(make: Any) -> None:
     nlp = make("cnn")
     nlp.add_pipe("crf_ner", "second", source=make("cnn"))
     calibrate(nlp, make_examples(nlp, SENTENCES * 20), "second", promises=Promises(recall=0.5))
@@ -322,7 +324,7 @@ def test_promises_of_the_second_of_two_recognizers_are_kept(make: Any) -> None:
     assert promised and guarantees(export_pipeline(nlp), "second") == promised
 
 
-def test_the_config_names_nothing_of_torch(make: Any) -> None:
+def test_exported_config_omits_torch_dependencies(make: Any) -> None:
     nlp = make("both")
     nlp.meta["requirements"] = ["spacy-transformers>=1.4", "other>=1"]
     text = export_pipeline(nlp).config.to_str()
@@ -388,7 +390,7 @@ assert not {"torch", "transformers", "spacy_transformers"} & {*sys.modules}
 """
 
 
-def test_it_predicts_where_torch_is_not_installed(
+def test_exported_pipeline_predicts_without_torch(
     without_torch: Any, exported: Path, calibrated: Path
 ) -> None:
     run = without_torch([sys.executable, "-c", CODE, str(exported), repr(TEXTS)])
@@ -402,7 +404,7 @@ def test_it_predicts_where_torch_is_not_installed(
 
 
 @pytest.mark.slow
-def test_commands_run_where_torch_is_not_installed(
+def test_commands_with_exported_pipeline_run_without_torch(
     without_torch: Any, exported: Path, calibrated: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "texts.txt").write_text("\n".join(text for text in TEXTS if text.strip()))
@@ -427,7 +429,7 @@ def test_commands_run_where_torch_is_not_installed(
 
 
 @pytest.mark.parametrize("pair", ["transformer"], indirect=True)
-def test_the_command_writes_a_folder(pair: tuple[Language, Language], tmp_path: Path) -> None:
+def test_export_command_writes_folder(pair: tuple[Language, Language], tmp_path: Path) -> None:
     pair[0].to_disk(tmp_path / "trained")
     arguments = ["export", str(tmp_path / "trained"), str(tmp_path / "exported")]
     result = CliRunner().invoke(app, arguments)
@@ -446,27 +448,27 @@ def refused(nlp: Language, match: str, precision: str = "fp32") -> None:
     assert (nlp.config.to_str(), nlp.pipe_names) == (config, names)
 
 
-def test_a_pipeline_without_a_recogniser_is_refused() -> None:
+def test_export_without_recognizer_raises() -> None:
     refused(spacy.blank("en"), "expected a pipeline with a crf_ner component")
 
 
-def test_an_unknown_precision_is_refused(trained: Language) -> None:
+def test_export_with_unknown_precision_raises(trained: Language) -> None:
     refused(trained, r"expected one of \['fp32', 'int8'\], got 'bf16'", "bf16")
 
 
-def test_int8_needs_a_transformer(trained: Language) -> None:
+def test_int8_export_without_transformer_raises(trained: Language) -> None:
     refused(trained, "int8 is for pipelines with a transformer", "int8")
 
 
 @pytest.mark.parametrize("package, extra", [("onnx", "int8"), ("onnxruntime", "int8")])
-def test_missing_packages_are_named(
+def test_int8_export_with_missing_package_raises(
     package: str, extra: str, trained: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     refused(trained, rf"the package {package}, .*\"spacy-crf-ner\[{extra}\]\"", "int8")
 
 
-def test_another_listener_is_named(tiny_transformer: str) -> None:
+def test_export_with_other_listener_raises(tiny_transformer: str) -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("transformer", config={"model": transformer_block(tiny_transformer)})
     nlp.add_pipe("crf_ner", config={"model": {**MODEL, "tok2vec": LISTENER}})
@@ -476,7 +478,7 @@ def test_another_listener_is_named(tiny_transformer: str) -> None:
     refused(nlp, "got tagger, which need torch")
 
 
-def test_a_transformer_that_nothing_listens_to_is_named(tiny_transformer: str) -> None:
+def test_export_with_unused_transformer_raises(tiny_transformer: str) -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("transformer", config={"model": transformer_block(tiny_transformer)})
     nlp.add_pipe("crf_ner", config={"model": {**MODEL, "tok2vec": TOK2VEC}})
@@ -484,7 +486,7 @@ def test_a_transformer_that_nothing_listens_to_is_named(tiny_transformer: str) -
     refused(nlp, "got 'transformer', which needs torch")
 
 
-def test_other_vectors_of_torch_are_named() -> None:
+def test_export_with_rnn_encoder_tok2vec_raises() -> None:
     nlp = spacy.blank("en")
     layer = {"@architectures": "spacy-crf-ner.RNNEncoder.v1", **MODEL, "tok2vec": TOK2VEC}
     nlp.add_pipe("crf_ner", config={"model": {**MODEL, "tok2vec": layer}})
@@ -493,7 +495,7 @@ def test_other_vectors_of_torch_are_named() -> None:
 
 
 @pytest.mark.parametrize("name", ["CharWordEmbed", "RNNEncoder"])
-def test_a_shared_layer_of_torch_that_is_no_transformer_is_named(name: str) -> None:
+def test_export_with_shared_torch_tok2vec_raises(name: str) -> None:
     more = {} if name == "CharWordEmbed" else {"hidden_width": 8, "tok2vec": TOK2VEC}
     shared = {"@architectures": f"spacy-crf-ner.{name}.v1", **more}
     width = 16 if more else 175
@@ -505,12 +507,12 @@ def test_a_shared_layer_of_torch_that_is_no_transformer_is_named(name: str) -> N
     refused(nlp, "got 'tok2vec', which needs torch")
 
 
-def test_a_disabled_recogniser_is_named(trained: Language) -> None:
+def test_export_with_disabled_recognizer_raises(trained: Language) -> None:
     with trained.select_pipes(disable="crf_ner"):
         refused(trained, r"\[crf_ner\] expected an enabled component, got a disabled one")
 
 
-def test_a_slow_tokenizer_is_named(phobert: str) -> None:
+def test_export_with_slow_tokenizer_raises(phobert: str) -> None:
     nlp = make_over_phobert(phobert)
     nlp.add_pipe("crf_ner", config={"model": {**MODEL, "tok2vec": LISTENER}})
     with nlp.select_pipes(disable=[]):
@@ -519,7 +521,7 @@ def test_a_slow_tokenizer_is_named(phobert: str) -> None:
 
 
 @pytest.mark.parametrize("pair", ["transformer"], indirect=True)
-def test_an_exported_pipeline_is_refused_and_not_trained(pair: tuple[Language, Language]) -> None:
+def test_exported_pipeline_raises_on_export_and_training(pair: tuple[Language, Language]) -> None:
     nlp = pair[1]
     refused(nlp, "got 'spacy-crf-ner.OnnxBiLSTMCRF.v1'")
     examples = [Example(nlp.make_doc("Tim Cook"), nlp.make_doc("Tim Cook"))]

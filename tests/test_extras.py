@@ -1,4 +1,4 @@
-"""A missing package is an error that names the extra; other import errors stay what they are."""
+"""A missing package is an error that names the extra; other import errors are unchanged."""
 
 import configparser
 import os
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("package", ["torch", "transformers.models"])
-def test_the_extra_is_named(package: str) -> None:
+def test_required_with_missing_package_of_extra_raises_value_error(package: str) -> None:
     with (
         pytest.raises(ValueError, match=r'pip install "spacy-crf-ner\[train\]"'),
         extras.required("train"),
@@ -29,12 +29,12 @@ def test_the_extra_is_named(package: str) -> None:
 
 
 @pytest.mark.parametrize("package", ["torchvision", None])
-def test_other_packages_are_not(package: str) -> None:
+def test_required_with_other_missing_package_keeps_import_error(package: str) -> None:
     with pytest.raises(ModuleNotFoundError), extras.required("train"):
         raise ModuleNotFoundError(name=package)
 
 
-def test_each_package_of_an_extra_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_require_with_any_missing_package_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     extras.require("annotate")
     for package in ("filelock", "pandas", "pyarrow"):
         with monkeypatch.context() as context:
@@ -43,7 +43,7 @@ def test_each_package_of_an_extra_is_required(monkeypatch: pytest.MonkeyPatch) -
                 extras.require("annotate")
 
 
-def test_the_packages_are_those_of_the_extra() -> None:
+def test_packages_match_extras_of_setup_cfg() -> None:
     named = {
         "spacy-transformers": "spacy_transformers",
         "pytorch-crf": "torchcrf",
@@ -55,7 +55,7 @@ def test_the_packages_are_those_of_the_extra() -> None:
         assert packages == {named.get(name, name) for name in names}, extra
 
 
-def test_a_mistake_is_told_in_one_line_where_no_extra_is_installed(tmp_path: Path) -> None:
+def test_commands_without_extras_print_error_without_traceback(tmp_path: Path) -> None:
     packages = sorted({*chain.from_iterable(extras.PACKAGES.values())})
     (tmp_path / "sitecustomize.py").write_text(blocking(packages))
     for arguments, told in (
@@ -69,7 +69,7 @@ def test_a_mistake_is_told_in_one_line_where_no_extra_is_installed(tmp_path: Pat
         assert "Traceback" not in run.stderr
 
 
-def test_each_entry_point_of_torch_is_found() -> None:
+def test_registered_extras_match_entry_points() -> None:
     setup = configparser.ConfigParser()
     setup.optionxform = str  # type: ignore[assignment,method-assign]
     setup.read(ROOT / "setup.cfg", "utf-8")
@@ -84,7 +84,7 @@ def test_each_entry_point_of_torch_is_found() -> None:
         extras.other  # noqa: B018
 
 
-def test_versions_are_those_that_packages_have_themselves() -> None:
+def test_versions_returns_installed_versions_or_none() -> None:
     found = extras.versions(["spacy", "no-such-package", "thinc"])
     assert found == {
         "spacy": spacy.__version__,

@@ -138,7 +138,7 @@ def assert_close(found, expected, tolerance):
         )
 
 
-def test_trains_in_mixed_precision_and_predicts_as_on_the_cpu(gpu, tiny_transformer, tmp_path):
+def test_mixed_precision_training_predicts_same_entities_on_cpu(gpu, tiny_transformer, tmp_path):
     nlp = pipeline(tiny_transformer)
     optimizer = initialized(nlp)
     optimizer.learn_rate = 0.005
@@ -193,7 +193,7 @@ def test_an_overflow_in_mixed_precision_skips_the_step_and_halves_the_scale(
 
 
 @pytest.mark.parametrize("mixed_precision", [False, True, "float16"])
-def test_precision_of_the_recurrent_encoder_in_training(
+def test_training_precision_of_recurrent_encoder_is_float32_or_float16(
     gpu, tiny_transformer, monkeypatch, mixed_precision
 ):
     """float32, also where the layers around it train in bfloat16; float16 with scaled gradients."""
@@ -220,7 +220,7 @@ def test_recurrent_layers_predict_in_float16(gpu, tiny_transformer):
 
 
 @pytest.mark.parametrize("mixed_precision", [True, "bf16"])
-def test_mixed_precision_is_bfloat16_where_the_gpu_has_it(gpu, tiny_transformer, mixed_precision):
+def test_mixed_precision_uses_bfloat16_if_supported(gpu, tiny_transformer, mixed_precision):
     """The first update moves all weights: no scaler discards it."""
     if mixed_precision == "bf16" and not HAS_BF16:
         nlp = pipeline(tiny_transformer, mixed_precision)
@@ -249,7 +249,7 @@ def test_mixed_precision_is_bfloat16_where_the_gpu_has_it(gpu, tiny_transformer,
     assert all("pooler" in name for name in still)
 
 
-def test_auto_precision_is_not_emulated(gpu, tiny_transformer):
+def test_auto_precision_is_bf16_only_if_supported(gpu, tiny_transformer):
     nlp = pipeline(tiny_transformer)
     initialized(nlp)
     accelerate(nlp, "auto")
@@ -296,8 +296,8 @@ def test_gradients_of_rehearsal_are_added_in_each_precision(gpu, mixed_precision
     torch.testing.assert_close(found[2], found[0] + found[1], rtol=0.05, atol=tolerance)
 
 
-def test_weights_of_the_cpu_learn_while_a_gpu_is_in_use(gpu):
-    """Some layers of spaCy stay on the CPU. Large and small arrays take different ways."""
+def test_grouped_adam_updates_cpu_layer_while_gpu_is_in_use(gpu):
+    """Some layers of spaCy stay on the CPU. Large and small arrays take different code paths."""
     for size in (8, 256):
         layer = Relu(size, size)
         layer.ops = NumpyOps()
@@ -309,7 +309,7 @@ def test_weights_of_the_cpu_learn_while_a_gpu_is_in_use(gpu):
         assert (layer.get_param("W") != before).all() and not layer.get_grad("W").any()
 
 
-def test_a_pipeline_that_was_made_on_the_cpu_predicts_and_learns(tiny_transformer):
+def test_pipeline_created_on_cpu_predicts_and_trains_on_gpu(tiny_transformer):
     ops = get_current_ops()
     nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16}})
@@ -362,7 +362,7 @@ def run_optimizer(device, settings, steps=12):
         {"L2": [0.1, 0.0], "L2_is_weight_decay": False},  # by thinc, together, by thinc, together
     ],
 )
-def test_the_optimizer_computes_as_on_the_cpu(gpu, settings):
+def test_grouped_adam_on_gpu_matches_cpu(gpu, settings):
     for found, expected in zip(run_optimizer("cuda", settings), run_optimizer("cpu", settings)):
         assert found.keys() == expected.keys()
         for name, value in expected.items():
@@ -370,7 +370,7 @@ def test_the_optimizer_computes_as_on_the_cpu(gpu, settings):
 
 
 @pytest.mark.parametrize("settings", [{"beta1": 0.0, "beta2": 0.0}, {"L2_is_weight_decay": False}])
-def test_other_settings_take_the_way_of_thinc(gpu, tiny_transformer, settings):
+def test_grouped_adam_with_unfused_settings_updates_weights(gpu, tiny_transformer, settings):
     nlp = pipeline(tiny_transformer, False)
     initialized(nlp)
     before = weights(nlp)
@@ -381,7 +381,7 @@ def test_other_settings_take_the_way_of_thinc(gpu, tiny_transformer, settings):
 
 
 def test_weights_stay_in_one_buffer_for_cudnn(gpu, tiny_transformer):
-    """A warning, which is an error here, says that it copies them."""
+    """cuDNN warns when weights are not in one buffer, and warnings are errors here."""
     nlp = pipeline(tiny_transformer, False)
     optimizer = initialized(nlp)
     for update in (optimizer, Adam(0.001)):  # together, and one after the other
@@ -398,7 +398,7 @@ def test_weights_stay_in_one_buffer_for_cudnn(gpu, tiny_transformer):
         list(nlp.pipe(TEXTS))
 
 
-def test_an_lstm_over_characters_has_its_weights_in_one_buffer(gpu):
+def test_char_lstm_keeps_weights_in_one_buffer_after_copy(gpu):
     """In a copied model, too: a warning is an error here."""
     nlp = spacy.blank("en")
     tok2vec = {"@architectures": "spacy-crf-ner.CharWordEmbed.v1", "chars": "lstm"}
@@ -427,7 +427,7 @@ LONG = (" ".join(text for text, _ in FULL * 6), [])  # of several windows
 
 @pytest.mark.parametrize("heads", ["a", "ab"])
 @pytest.mark.parametrize("sentences", [SENTENCES, FULL, [*FULL, LONG, ("", [])]])
-def test_pooling_a_batch_is_pooling_its_docs(gpu, tiny_transformer, heads, sentences):
+def test_batch_pooling_matches_doc_pooling(gpu, tiny_transformer, heads, sentences):
     expected = transformer_gradients(tiny_transformer, heads, heads, sentences)
     for by_doc in {"", heads[1:]}:
         found = transformer_gradients(tiny_transformer, heads, by_doc, sentences)
@@ -482,7 +482,7 @@ def pooled(device, docs, grad_factor, pooling, listeners):
     ],
     ids=", ".join,
 )
-def test_pooling_is_that_of_spacy_transformers_on_the_cpu(
+def test_pooling_on_gpu_matches_spacy_transformers_on_cpu(
     gpu, docs, listeners, grad_factor, pooling
 ):
     expected, d_expected = pooled("numpy", docs, grad_factor, pooling, 2)
@@ -530,7 +530,7 @@ CRF_CONFIGS = ["cnn", "char", "transformer"]
         *((name, "cnn", 1) for name in CRF_CONFIGS),  # the losses of others are means
     ],
 )
-def test_gradients_of_shipped_configs_are_those_of_the_cpu(
+def test_gradients_of_shipped_configs_match_cpu(
     gpu, name, chars, size, tiny_transformer, monkeypatch
 ):
     """Also where each doc is a batch, one without tokens and one with whitespace only."""
@@ -565,7 +565,7 @@ def test_gradients_of_shipped_configs_are_those_of_the_cpu(
     assert losses_of_gpu == pytest.approx(losses, rel=1e-4)
 
 
-def test_every_query_works(gpu, tmp_path):
+def test_all_query_methods_run_on_gpu(gpu, tmp_path):
     """Also for docs without a token."""
     nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16}})
@@ -585,7 +585,7 @@ def test_every_query_works(gpu, tmp_path):
     ]
 
 
-def test_overlapping_entities_learn(gpu):
+def test_training_overlapping_entities_lowers_loss(gpu):
     nlp = spacy.blank("en")
     settings = {"entities": "overlapping", "layers": 2, "model": {"hidden_width": 16}}
     nlp.add_pipe("crf_ner", config=settings)
@@ -605,7 +605,7 @@ def save_corpus(folder):
     return {f"paths.{name}": str(folder / f"{name}.spacy") for name in ("train", "dev")} | limits
 
 
-@pytest.mark.filterwarnings("ignore:.* best temperature")  # a few steps teach nothing
+@pytest.mark.filterwarnings("ignore:.* best temperature")  # a few steps are too few to learn
 @pytest.mark.parametrize("name", CONFIGS)
 def test_spacy_train_trains_each_shipped_config(gpu, name, tiny_transformer, tmp_path):
     overrides = save_corpus(tmp_path) | {"paths.transformer": tiny_transformer}
@@ -633,8 +633,8 @@ def record(folder: str):
 
 
 @two_gpus
-def test_processes_of_a_distributed_training_keep_equal_weights(gpu, tiny_transformer, tmp_path):
-    """Two with a batch each learn what one learns with twice the batch; also when resumed."""
+def test_distributed_processes_keep_equal_weights(gpu, tiny_transformer, tmp_path):
+    """Two ranks match one process with twice the batch, also when it is resumed."""
     (tmp_path / "record.py").write_text(RECORD, encoding="utf-8")
     config = load_config(ROOT / "configs" / "transformer.cfg", overrides=save_corpus(tmp_path))
     config["paths"]["transformer"] = tiny_transformer
@@ -668,7 +668,7 @@ def test_processes_of_a_distributed_training_keep_equal_weights(gpu, tiny_transf
 
 
 @two_gpus
-def test_processes_of_annotate_share_two_gpus(tmp_path):
+def test_annotate_processes_on_two_gpus_match_pipe(tmp_path):
     nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16}})
     initialized(nlp)
@@ -693,14 +693,14 @@ def test_processes_of_annotate_share_two_gpus(tmp_path):
         assert [(e["start"], e["end"], e["label"]) for e in record["entities"]] == expected
 
 
-def test_info_names_each_gpu_and_what_auto_chooses(gpu):
+def test_info_command_prints_gpu_and_auto_choice(gpu):
     result = CliRunner().invoke(app, ["info"])
     assert result.exit_code == 0 and torch.cuda.get_device_name() in result.output
     assert f"auto      {'bf16' if HAS_BF16 else 'fp16'}" in result.output
     assert "none can be used" not in result.output
 
 
-def test_scores_agree_with_the_cpu(gpu, tmp_path):
+def test_emissions_on_gpu_match_cpu(gpu, tmp_path):
     nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner")
     spacy.util.fix_random_seed(0)
@@ -715,7 +715,7 @@ def test_scores_agree_with_the_cpu(gpu, tmp_path):
 
 
 @pytest.mark.parametrize("chars", ["cnn", "lstm"])
-def test_words_of_empty_docs_have_no_float64(gpu, chars):
+def test_char_word_embed_of_empty_docs_uses_no_float64(gpu, chars):
     """MPS has none. A `tok2vec` component learns from batches of empty docs, too."""
     nlp = spacy.blank("en")
     model = char_word_embed(chars)
@@ -726,7 +726,7 @@ def test_words_of_empty_docs_have_no_float64(gpu, chars):
 
 
 @pytest.mark.parametrize("scale", [1.0, 300.0])  # of the second, exp overflows: it needs logs
-def test_crf_arithmetic_is_that_of_the_cpu(gpu, scale):
+def test_crf_functions_on_gpu_match_cpu(gpu, scale):
     torch.manual_seed(0)
     B, T, C = 6, 20, 9
     mask = torch.arange(T)[None, :] < torch.tensor([20, 7, 1, 0, 13, 20])[:, None]

@@ -1,4 +1,4 @@
-"""The component where its users keep it: in packages, processes, and among other pipes."""
+"""The component in packages, in several processes, and beside other components."""
 
 import subprocess
 import sys
@@ -47,7 +47,7 @@ def save(docs, path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("entities", ["flat", "overlapping"])
-def test_a_package_of_it_is_loaded_by_name(entities, tmp_path):
+def test_packaged_pipeline_loads_by_name(entities, tmp_path):
     nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner", config={"model": {"tok2vec": TOK2VEC}, "entities": entities})
     train(nlp, make_examples(nlp, SENTENCES), steps=40)
@@ -73,7 +73,7 @@ def test_a_package_of_it_is_loaded_by_name(entities, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("below", ["alone", "transformer"])
-def test_two_processes_from_a_script(trained, below, tiny_transformer, tmp_path):
+def test_pipe_with_two_processes_in_script_matches_one(trained, below, tiny_transformer, tmp_path):
     """The pipeline has used torch's threads before it forks, which its children cannot."""
     nlp = trained
     if below == "transformer":
@@ -88,15 +88,15 @@ def test_two_processes_from_a_script(trained, below, tiny_transformer, tmp_path)
 # Other pipes
 
 
-def test_contexts_stay_with_their_docs(trained):
+def test_pipe_as_tuples_keeps_contexts_with_docs(trained):
     pairs = [(text, {"id": i}) for i, text in enumerate(TEXTS)]
     piped = list(trained.pipe(pairs, as_tuples=True, batch_size=3))
     assert [context["id"] for _, context in piped] == list(range(len(TEXTS)))
     assert [ents(doc) for doc, _ in piped] == [gold for _, gold in SENTENCES]
 
 
-def test_two_of_different_labels_share_a_doc():
-    """The second keeps what the first has found, and may go beyond its labels."""
+def test_two_components_with_different_labels_annotate_one_doc():
+    """The second keeps the entities of the first, whose labels it does not have."""
     nlp = spacy.blank("en")
     model = {"hidden_width": 16, "tok2vec": TOK2VEC}
     for name, labels in (("people", ["PERSON"]), ("places", ["GPE", "ORG"])):
@@ -113,7 +113,7 @@ def test_two_of_different_labels_share_a_doc():
 
 
 @pytest.mark.parametrize("factory", ["tok2vec", "transformer"])
-def test_a_sourced_listener_takes_what_it_listens_to_along(factory, tiny_transformer, tmp_path):
+def test_sourced_pipe_with_replaced_listener_keeps_predictions(factory, tiny_transformer, tmp_path):
     nlp = listening(factory, tiny_transformer=tiny_transformer)
     train(nlp, make_examples(nlp), steps=30)
     expected = [ents(doc) for doc in nlp.pipe(TEXTS)]
@@ -128,7 +128,7 @@ def test_a_sourced_listener_takes_what_it_listens_to_along(factory, tiny_transfo
     assert [ents(doc) for doc in spacy.load(tmp_path / "other").pipe(TEXTS)] == expected
 
 
-def test_spacy_train_with_a_sourced_frozen_and_annotating_component(trained, tmp_path):
+def test_spacy_train_keeps_frozen_annotating_component(trained, tmp_path):
     """A frozen one annotates what a second, of another label, is trained around."""
     trained.to_disk(tmp_path / "first")
     examples = [

@@ -54,7 +54,7 @@ def test_a_wheel_has_every_file_of_the_package(wheel: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_wheel_draws_its_pages(wheel: Path) -> None:
+def test_wheel_renders_html_pages(wheel: Path) -> None:
     subprocess.run(
         [sys.executable, "-c", DRAW, str(wheel)], cwd=wheel, check=True, capture_output=True
     )

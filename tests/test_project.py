@@ -47,7 +47,7 @@ def test_every_dependency_is_an_asset_a_config_or_an_output():
 
 
 @pytest.mark.parametrize("name", ["sample_en", "sample_vi"])
-def test_the_sample_corpora_have_what_they_promise(name):
+def test_sample_corpora_have_expected_size_and_labels(name):
     nlp = data.blank_pipeline("en" if name == "sample_en" else "vi")
     files = {part: ROOT / "assets" / name / f"{part}.txt" for part in data.SPLITS}
     docs = {part: list(data.read_inline(path, nlp)) for part, path in files.items()}
@@ -61,7 +61,7 @@ def test_the_sample_corpora_have_what_they_promise(name):
     assert len({doc.text for doc in everything}) == len(everything)
 
 
-def test_wnut17_is_the_file_that_the_project_downloads(data_folder):
+def test_wnut17_files_match_project_checksums(data_folder):
     for asset in PROJECT["assets"]:
         if "wnut17" in asset["dest"]:
             content = (data_folder / "wnut17" / Path(asset["dest"]).name).read_bytes()
@@ -69,7 +69,7 @@ def test_wnut17_is_the_file_that_the_project_downloads(data_folder):
 
 
 @pytest.mark.slow
-def test_the_project_runs_to_the_end(tmp_path):
+def test_project_workflow_runs_and_writes_outputs(tmp_path):
     """The workflow `all`; the transformer of the demo is not needed for cnn.cfg."""
     folder = tmp_path / "project"
     folder.mkdir()

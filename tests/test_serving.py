@@ -1,4 +1,4 @@
-"""The example of a server: it answers, in batches, and survives a text that fails."""
+"""The server example: it answers in batches, and continues after a request that fails."""
 
 import importlib.util
 import sys
@@ -27,7 +27,7 @@ def expected(nlp, text):
     return [(ent.start_char, ent.end_char, ent.label_) for ent in ents]
 
 
-def test_requests_get_their_own_entities_in_batches(serve, trained, monkeypatch):
+def test_concurrent_requests_return_own_entities_in_batches(serve, trained, monkeypatch):
     texts = ["Tim Cook visited Hanoi.", "Nothing.", "", "Hanoi"] * 10
     sizes = []
     pipe = serve.nlp.pipe
@@ -43,7 +43,7 @@ def test_requests_get_their_own_entities_in_batches(serve, trained, monkeypatch)
     assert sum(sizes) == len(texts) and max(sizes) > 1
 
 
-def test_a_batch_that_fails_is_an_error_and_the_server_goes_on(serve, monkeypatch):
+def test_server_returns_errors_and_continues_after_failed_requests(serve, monkeypatch):
     pipe = serve.nlp.pipe
 
     def failing(batch):
@@ -64,7 +64,7 @@ def test_a_batch_that_fails_is_an_error_and_the_server_goes_on(serve, monkeypatc
         assert half.status_code == 422 and "unicode" in half.text
 
 
-def test_words_of_requests_are_not_kept(serve, trained):
+def test_server_keeps_vocab_size_after_requests(serve, trained):
     with testclient.TestClient(serve.app) as client:
         sizes = set()
         for i in range(20):
@@ -75,7 +75,7 @@ def test_words_of_requests_are_not_kept(serve, trained):
     assert len(sizes) == 1
 
 
-def test_docs_that_the_pipeline_drops_are_an_error(serve, monkeypatch):
+def test_server_returns_error_when_pipeline_drops_docs(serve, monkeypatch):
     monkeypatch.setattr(serve.nlp, "pipe", lambda batch: iter(()))
     with testclient.TestClient(serve.app, raise_server_exceptions=False) as client:
         assert client.post("/entities", json={"text": "Hanoi"}).status_code == 500

@@ -1,4 +1,4 @@
-"""Tag schemes: what is legal is what spells spans, and spans come back from their tags."""
+"""Tag schemes: legal sequences are exactly those of spans, and decoding restores the spans."""
 
 from itertools import product
 
@@ -44,7 +44,7 @@ def merge_adjacent(spans: list[Span]) -> list[Span]:
 
 
 @pytest.mark.parametrize("name, n_labels, T", [*product(SCHEMES, range(4), range(1, 5))])
-def test_legal_sequences_are_those_that_spell_spans(name: str, n_labels: int, T: int) -> None:
+def test_constraints_allow_exactly_tag_sequences_of_spans(name: str, n_labels: int, T: int) -> None:
     scheme = TagScheme(name, LABELS[:n_labels])
     transitions, start, end = scheme.constraints
     C = len(scheme.tags)
@@ -57,7 +57,7 @@ def test_legal_sequences_are_those_that_spell_spans(name: str, n_labels: int, T:
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_every_span_set_comes_back_from_its_tags(name: str) -> None:
+def test_spans_restores_every_span_set_from_tags(name: str) -> None:
     scheme = TagScheme(name, LABELS[:2])
     for T in range(6):
         for spans in map(list, span_sets(T, scheme.labels)):
@@ -94,7 +94,7 @@ def test_spans_agree_with_seqeval(annotation: tuple[int, list[Span]], name: str)
 
 @pytest.mark.parametrize("name", SCHEMES)
 @given(st.lists(st.tuples(st.integers(0, len(LABELS) - 1), st.integers(1, 6)), max_size=4))
-def test_entities_are_written_as_the_scheme_has_it(name: str, asked: list[tuple[int, int]]) -> None:
+def test_write_returns_padded_tag_ids_of_scheme(name: str, asked: list[tuple[int, int]]) -> None:
     scheme = TagScheme(name, LABELS)
     numbers, lengths = np.array(asked, dtype=np.int64).reshape(-1, 2).T
     longest = max(lengths, default=1)
@@ -107,8 +107,8 @@ def test_entities_are_written_as_the_scheme_has_it(name: str, asked: list[tuple[
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_continues_holds_inside_of_spans_only(name: str) -> None:
-    """As the tags tell it: of two tokens in one span, and of no two others unless IO merges."""
+def test_continues_is_true_only_inside_spans(name: str) -> None:
+    """True for adjacent tokens of one span, and for no others unless IO merges spans."""
     scheme = TagScheme(name, LABELS[:2])
     expected = np.zeros_like(scheme.continues)
     for spans in span_sets(4, scheme.labels):
@@ -127,7 +127,7 @@ def matches(mask: TagMask, ids: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_masks_allow_the_sequences_with_and_without_an_entity(name: str) -> None:
+def test_masks_match_sequences_with_and_without_entity(name: str) -> None:
     scheme = TagScheme(name, LABELS[:2])
     places = [(start, end) for start in range(4) for end in range(start + 1, 5)]
     without = {
@@ -155,9 +155,7 @@ def test_masks_allow_the_sequences_with_and_without_an_entity(name: str) -> None
 
 @pytest.mark.parametrize("name", SCHEMES)
 @pytest.mark.parametrize("label", ["", LABELS[0], "O"])
-def test_exclusion_sets_are_disjoint_and_complete_for_illegal_sequences_too(
-    name: str, label: str
-) -> None:
+def test_exclusion_masks_are_disjoint_and_complete_for_all_sequences(name: str, label: str) -> None:
     """A softmax decoder gives them probability."""
     scheme = TagScheme(name, LABELS[:2])
     C = len(scheme.tags)
@@ -170,7 +168,7 @@ def test_exclusion_sets_are_disjoint_and_complete_for_illegal_sequences_too(
         assert matches(exclusion, ids) == 1 - sum(matches(mask, ids) for mask in masks)
 
 
-def test_masks_are_of_the_size_of_their_entity() -> None:
+def test_mask_size_is_independent_of_doc_length() -> None:
     scheme = TagScheme("bio", LABELS)
     assert scheme.entity_mask(50_000, 50_002, LABELS[0], 100_000).allowed.shape == (4, 9)
     # One set leaves at the first token, and for each label one at the second and one after it.
@@ -184,7 +182,7 @@ def test_io_merges_adjacent_spans_of_one_label_only() -> None:
 
 
 @given(st.data(), st.sampled_from(SCHEMES))
-def test_missing_annotation_hides_its_token_only(data: st.DataObject, name: str) -> None:
+def test_ids_masks_only_tokens_with_missing_annotation(data: st.DataObject, name: str) -> None:
     scheme = TagScheme(name, LABELS)
     T, spans = data.draw(annotations(LABELS))
     biluo = write("biluo", T, spans)
@@ -197,7 +195,7 @@ def test_missing_annotation_hides_its_token_only(data: st.DataObject, name: str)
 
 @pytest.mark.parametrize("name", SCHEMES)
 @given(labels=label_sets)
-def test_outside_comes_first_and_labels_keep_their_order(name: str, labels: list[str]) -> None:
+def test_tags_start_with_outside_and_keep_label_order(name: str, labels: list[str]) -> None:
     """Stored weights depend on the order of the tags."""
     prefixes = {"biluo": "BILU", "bio": "BI", "io": "I"}[name]
     expected = [f"{prefix}-{label}" for label in labels for prefix in prefixes]
@@ -205,7 +203,7 @@ def test_outside_comes_first_and_labels_keep_their_order(name: str, labels: list
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_without_labels_all_is_outside(name: str) -> None:
+def test_scheme_without_labels_has_only_outside_tag(name: str) -> None:
     scheme = TagScheme(name, ())
     assert scheme.tags == ("O",)
     assert [array.tolist() for array in scheme.constraints] == [[[True]], [True], [True]]
@@ -213,7 +211,7 @@ def test_without_labels_all_is_outside(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_no_tokens_have_no_tags_and_no_spans(name: str) -> None:
+def test_ids_and_spans_of_no_tokens_are_empty(name: str) -> None:
     scheme = TagScheme(name, LABELS)
     assert scheme.ids([]).shape == (0,)
     assert entities(scheme, scheme.ids([])) == []
@@ -221,13 +219,13 @@ def test_no_tokens_have_no_tags_and_no_spans(name: str) -> None:
 
 @pytest.mark.parametrize("name", SCHEMES)
 @pytest.mark.parametrize("tag", ["U-ORG", "B-per", "X-PER", "PER", ""])
-def test_an_unknown_tag_is_a_key_error(name: str, tag: str) -> None:
+def test_ids_of_unknown_tag_raises_key_error(name: str, tag: str) -> None:
     with pytest.raises(KeyError):
         TagScheme(name, LABELS).ids(["O", tag])
 
 
 @pytest.mark.parametrize("name", ["BIO", "bioes", ""])
-def test_an_unknown_scheme_is_told_the_choices(name: str) -> None:
+def test_tag_scheme_with_unknown_name_raises(name: str) -> None:
     with pytest.raises(ValueError, match=rf"\['biluo', 'bio', 'io'\], got '{name}'"):
         TagScheme(name, LABELS)
 

@@ -1,4 +1,4 @@
-"""The commands write what the functions find."""
+"""The commands write the results of the functions."""
 
 import json
 import re
@@ -49,7 +49,7 @@ def test_review_writes_page_findings_and_tasks(pipeline, corpus, tmp_path, tool,
     assert "log odds" in page
 
 
-def test_labels_of_gold_are_in_the_interface(pipeline, corpus, tmp_path):
+def test_review_label_studio_interface_has_gold_labels(pipeline, corpus, tmp_path):
     """Also one that the pipeline does not have, as it was trained on other texts."""
     vocab = spacy.blank("en").vocab
     docs = list(DocBin().from_disk(corpus).get_docs(vocab))
@@ -70,7 +70,7 @@ def test_labels_of_gold_are_in_the_interface(pipeline, corpus, tmp_path):
     assert "RIVER" in asked and asked <= offered
 
 
-def test_review_refuses_what_it_cannot_do(pipeline, corpus, tmp_path):
+def test_review_invalid_arguments_exit_with_1(pipeline, corpus, tmp_path):
     for arguments in (["--folds", "1"], ["--for", "paper"]):
         result = run("review", pipeline, corpus, tmp_path / "out", *arguments)
         assert result.exit_code == 1 and "expected" in result.output
@@ -78,7 +78,7 @@ def test_review_refuses_what_it_cannot_do(pipeline, corpus, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_suggest_and_merge(pipeline, corpus, tmp_path, loop):
+def test_suggest_excludes_answers_merged_by_convert(pipeline, corpus, tmp_path, loop):
     (tmp_path / "texts.txt").write_text("Tim Cook came.\nWashington\nNothing\n")
     out = tmp_path / "tasks"
     arguments = [pipeline, tmp_path / "texts.txt", out, "--n", 3, "--sample", 0]
@@ -98,7 +98,7 @@ def test_suggest_and_merge(pipeline, corpus, tmp_path, loop):
     assert Path(again / "tasks.jsonl").read_text() == ""
 
 
-def test_merging_into_a_missing_corpus_names_the_option(tmp_path):
+def test_convert_merge_missing_corpus_prints_option_name(tmp_path):
     (tmp_path / "answers.jsonl").write_text('{"text": "Hanoi", "spans": []}')
     missing = tmp_path / "none.spacy"
     result = run("convert", tmp_path / "answers.jsonl", tmp_path / "new.spacy", "--merge", missing)
@@ -107,7 +107,7 @@ def test_merging_into_a_missing_corpus_names_the_option(tmp_path):
     assert not (tmp_path / "new.spacy").exists()
 
 
-def test_answers_are_merged_into_a_folder_of_files(corpus, tmp_path):
+def test_convert_merge_into_folder_writes_all_docs(corpus, tmp_path):
     folder = tmp_path / "train.spacy"  # as `convert` writes a large corpus
     folder.mkdir()
     corpus.rename(folder / "00000.spacy")
@@ -119,12 +119,12 @@ def test_answers_are_merged_into_a_folder_of_files(corpus, tmp_path):
     assert texts == [f"Tim Cook visited Hanoi {SCRIPT}", "Hanoi"]
 
 
-def test_suggest_refuses_an_unknown_strategy(pipeline, tmp_path):
+def test_suggest_unknown_strategy_prints_error(pipeline, tmp_path):
     result = run("suggest", pipeline, tmp_path, tmp_path / "out", "--strategy", "margin")
     assert result.exit_code == 1 and "entropy, errors, random" in result.output
 
 
-def test_a_document_that_fails_is_an_exit_code(pipeline, tmp_path, loop):
+def test_suggest_unreadable_record_exits_with_2(pipeline, tmp_path, loop):
     (tmp_path / "texts.jsonl").write_text('{"text": "Tim Cook"}\n{"text": 3}\n')
     result = run("suggest", pipeline, tmp_path / "texts.jsonl", tmp_path / "out")
     assert result.exit_code == 2, result.output

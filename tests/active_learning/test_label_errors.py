@@ -1,4 +1,4 @@
-"""Gold that models contradict is found, by models that have not seen it."""
+"""`review` finds errors in gold with models that were not trained on it."""
 
 import math
 import random
@@ -65,7 +65,7 @@ def config():
 
 
 @pytest.mark.slow
-def test_errors_are_the_first_findings(tmp_path):
+def test_review_ranks_label_errors_first(tmp_path):
     write_corpus(tmp_path / "gold.spacy", WRONG, 60)
     done = []
     found = review(config(), tmp_path / "gold.spacy", 2, on_fold=done.append)
@@ -80,7 +80,7 @@ def test_errors_are_the_first_findings(tmp_path):
     assert all(p is None for unit in units for _, p in unit.entities)
 
 
-def test_tasks_tell_the_findings_of_their_doc():
+def test_review_units_contain_findings_of_their_doc():
     docs = [spacy.blank("en").make_doc(text) for text in ("Anna saw Bonn", "Bob saw Bonn")]
     for doc in docs:
         doc.set_ents([Span(doc, 2, 3, "PER")], default="outside")
@@ -106,7 +106,7 @@ def test_tasks_tell_the_findings_of_their_doc():
 
 
 @pytest.mark.parametrize("folds", [0, 2])
-def test_equal_findings_are_in_order_and_the_rest_is_counted(trained, tmp_path, monkeypatch, folds):
+def test_review_keeps_doc_order_of_equal_findings(trained, tmp_path, monkeypatch, folds):
     doc = trained.make_doc("Tim Cook visited Hanoi.")
     assert [ent.text for ent in trained(doc.text).ents] == ["Tim Cook", "Hanoi"]
     doc.set_ents([Span(doc, 3, 4, "ORG")], missing=[doc[0:2]], default="outside")
@@ -121,7 +121,7 @@ def test_equal_findings_are_in_order_and_the_rest_is_counted(trained, tmp_path, 
     assert (found.docs, found.left_out) == (3, 3)
 
 
-def test_a_label_of_one_fold_is_a_finding(tmp_path):
+def test_review_label_missing_in_other_fold_is_finding(tmp_path):
     write_corpus(tmp_path / "gold.spacy", {3: [(0, 1, "PER"), (3, 4, "RARE")]})
     nlp = config()
     nlp.config["training"].update(max_steps=2, eval_frequency=2)
@@ -130,7 +130,7 @@ def test_a_label_of_one_fold_is_a_finding(tmp_path):
     assert [(each["doc"], each["gold_probability"]) for each in rare] == [(3, 0.0)]
 
 
-def test_negative_spans_of_a_label_that_a_fold_does_not_have_are_counted(tmp_path):
+def test_review_counts_negative_spans_of_labels_missing_in_fold(tmp_path):
     docs = write_corpus(tmp_path / "gold.spacy", {3: [(0, 1, "PER"), (3, 4, "RARE")]})
     for i, label in enumerate(["RARE", "RARE", "NONE", "LOC", "", "O"], 10):
         docs[i].spans[INCORRECT] = [Span(docs[i], 1, 2, label)]
@@ -160,7 +160,7 @@ def test_negative_spans_of_known_labels_are_kept():
         {"@readers": "spacy-crf-ner.LabelledCorpora.v1", "paths": ["a"], "labels": [["PERSON"]]},
     ],
 )
-def test_a_pipeline_of_another_reader_is_reviewed(reader, tmp_path):
+def test_review_accepts_pipeline_with_other_reader(reader, tmp_path):
     write_corpus(tmp_path / "gold.spacy", {})
     nlp = config()
     nlp.config["training"].update(max_steps=2, eval_frequency=2, max_epochs=-1)
@@ -169,7 +169,7 @@ def test_a_pipeline_of_another_reader_is_reviewed(reader, tmp_path):
 
 
 @pytest.mark.parametrize("epochs, expected", [(-1, 0), (0, 0), (3, 3)])
-def test_a_number_of_epochs_is_kept_and_a_stream_is_none(epochs, expected, tmp_path):
+def test_with_corpora_replaces_streaming_epochs_by_zero(epochs, expected, tmp_path):
     own = config().config
     own["training"]["max_epochs"] = epochs
     own["corpora"]["train"] = {
@@ -180,7 +180,7 @@ def test_a_number_of_epochs_is_kept_and_a_stream_is_none(epochs, expected, tmp_p
     assert cross_validation.with_corpora(own, tmp_path)["training"]["max_epochs"] == expected
 
 
-def test_log_odds_compare_gold_with_the_prediction_in_its_place(trained, tmp_path):
+def test_review_log_odds_match_enumerated_analyses(trained, tmp_path):
     nlp = spacy.blank("en")
     doc = nlp.make_doc("Tim Cook visited Hanoi.")
     doc.set_ents([doc.char_span(0, 8, "ORG")], default="outside")
@@ -232,7 +232,7 @@ def log_probabilities(ner, doc):
         (None, (2, 3, "ORG"), "visited", [(0, 2, "ORG"), (2, 3, "ORG"), (3, 5, "GPE")]),
     ],
 )
-def test_only_the_entities_of_a_finding_change(
+def test_log_likelihood_ratios_change_only_entities_of_finding(
     trained, monkeypatch, gold, predicted, text, changed
 ):
     monkeypatch.setattr(label_errors, "LIMIT", math.inf)
@@ -252,13 +252,13 @@ def test_only_the_entities_of_a_finding_change(
     expected = log_p[frozenset(changed)] - log_p[frozenset(before)]
     (found,) = label_errors._log_likelihood_ratios(ner, [eg], [each])
     assert found == pytest.approx(expected, abs=1e-3)
-    monkeypatch.setattr(label_errors, "LIMIT", 1.0)  # of what speaks against gold
+    monkeypatch.setattr(label_errors, "LIMIT", 1.0)  # upper limit of each ratio
     (found,) = label_errors._log_likelihood_ratios(ner, [eg], [each])
     assert found == pytest.approx(min(expected, 1.0), abs=1e-3)
 
 
 @pytest.mark.parametrize("tokens", [1, 10, 10_000])  # of a batch: 1, 2 or all annotations
-def test_a_doc_is_scored_once_for_all_of_its_findings(trained, monkeypatch, tokens):
+def test_log_likelihood_ratios_score_each_doc_once(trained, monkeypatch, tokens):
     ner = trained.get_pipe("crf_ner")
     examples, findings = [], []
     for i, text in enumerate(["Tim Cook visited Hanoi.", "Washington"]):
@@ -298,7 +298,7 @@ def test_a_doc_is_scored_once_for_all_of_its_findings(trained, monkeypatch, toke
     assert max(sizes) <= max(tokens, 5)
 
 
-def test_annotations_of_one_doc_have_the_likelihoods_of_several_docs():
+def test_log_likelihoods_of_one_doc_match_separate_docs():
     nlp = spacy.blank("en")
     settings = {"entities": "overlapping", "model": {"hidden_width": 16, "tok2vec": TOK2VEC}}
     ner = nlp.add_pipe("crf_ner", config=settings)
@@ -358,7 +358,7 @@ def test_support_builds_the_text_of_a_doc_once_for_all_matches():
     assert docs[0].built == docs[1].built
 
 
-def test_texts_that_do_not_annotate_a_label_do_not_support_no_entity():
+def test_support_ignores_texts_that_do_not_annotate_the_label():
     nlp = spacy.blank("en")
     gold = [nlp.make_doc(f"{word} saw Bonn") for word in ("Anna", "Bob", "Carla", "Dora")]
     for doc, labels in zip(gold, (None, ["PER"], ["PER", "LOC"], None)):
@@ -379,7 +379,7 @@ def test_texts_that_do_not_annotate_a_label_do_not_support_no_entity():
     "sides, is_apart, prior",
     [("gp", False, 1), ("p", True, 10), ("p", False, 1), ("g", False, 0.01)],
 )
-def test_log_odds_are_those_of_the_errors_of_annotators(sides, is_apart, prior):
+def test_log_odds_add_ratio_support_and_prior(sides, is_apart, prior):
     each = {
         "gold": {"label": "A"} if "g" in sides else None,
         "predicted": {"label": "A"} if "p" in sides else None,
@@ -389,7 +389,7 @@ def test_log_odds_are_those_of_the_errors_of_annotators(sides, is_apart, prior):
     assert found == pytest.approx(1.5 + math.log(11) + math.log(prior))
 
 
-def test_an_entity_within_a_gold_entity_is_not_overlooked(trained, tmp_path):
+def test_review_reports_entity_inside_gold_entity(trained, tmp_path):
     nlp = spacy.blank("en")
     doc = nlp.make_doc("Tim Cook visited Hanoi.")
     doc.set_ents([Span(doc, 0, 4, "ORG")], default="outside")
@@ -402,9 +402,7 @@ def test_an_entity_within_a_gold_entity_is_not_overlooked(trained, tmp_path):
 
 
 @pytest.mark.parametrize("folds", [0, 2])
-def test_gold_that_cannot_be_learned_is_an_error_before_any_prediction(
-    trained, tmp_path, monkeypatch, folds
-):
+def test_review_unlearnable_gold_raises_before_prediction(trained, tmp_path, monkeypatch, folds):
     nlp = spacy.blank("en")
     docs = []
     for start, end in ((0, 2), (2, 3), (0, 1)):
@@ -422,7 +420,7 @@ def test_gold_that_cannot_be_learned_is_an_error_before_any_prediction(
     assert "characters 0:6" in lines[0] and "characters 5:6" in lines[1]
 
 
-def test_norms_of_tokenizer_exceptions_are_those_of_gold():
+def test_examples_keep_norms_of_tokenizer_exceptions():
     gold = spacy.blank("en")("Anna can't come")
     (example,) = label_errors._examples(spacy.blank("en"), [gold])
     assert [token.norm_ for token in example.predicted] == ["anna", "can", "not", "come"]
@@ -439,7 +437,7 @@ def test_equal_texts_are_in_one_fold():
             divide(texts, number)
 
 
-def test_a_fold_is_not_trained_on(tmp_path, monkeypatch):
+def test_train_folds_does_not_train_on_held_out_fold(tmp_path, monkeypatch):
     docs = write_corpus(tmp_path / "gold.spacy", {})
     fold_of = divide([doc.text for doc in docs], 3)
     seen = []
@@ -460,7 +458,7 @@ def test_a_fold_is_not_trained_on(tmp_path, monkeypatch):
         assert not (train_texts & dev_texts) and not (train_texts | dev_texts) & {*rows}
 
 
-def test_negative_spans_of_labels_that_the_config_gives_are_trained_on(tmp_path, monkeypatch):
+def test_train_folds_keeps_negative_spans_of_configured_labels(tmp_path, monkeypatch):
     docs = write_corpus(tmp_path / "gold.spacy", {})
     for doc in (docs[i] for i in range(0, len(docs), 3) if len(docs[i])):
         doc.spans["neg"] = [Span(doc, 0, 1, "RARE"), Span(doc, 0, 1, "UNKNOWN")]
@@ -469,7 +467,7 @@ def test_negative_spans_of_labels_that_the_config_gives_are_trained_on(tmp_path,
     nlp.config["initialize"]["components"] = {"crf_ner": {"labels": ["PER", "LOC", "RARE"]}}
     nlp.add_pipe("textcat_multilabel")
     nlp.config["initialize"]["components"]["textcat_multilabel"] = {"labels": ["UNKNOWN"]}
-    # Nor is it a label of the component that reads these spans.
+    # UNKNOWN is a label of other components only.
     nlp.add_pipe("crf_ner", "other", config={"model": {"hidden_width": 8, "tok2vec": TOK2VEC}})
     nlp.config["initialize"]["components"]["other"] = {"labels": ["PER", "LOC", "UNKNOWN"]}
     seen = []
@@ -489,7 +487,7 @@ def test_negative_spans_of_labels_that_the_config_gives_are_trained_on(tmp_path,
 
 
 @pytest.mark.parametrize("number, tenth", [(2, 1), (14, 1), (40, 4)])
-def test_a_tenth_of_the_other_docs_chooses_the_checkpoint(number, tenth, monkeypatch):
+def test_train_folds_uses_a_tenth_of_other_docs_as_dev(number, tenth, monkeypatch):
     vocab = spacy.blank("en").vocab
     docs = [Doc(vocab, words, user_data={"number": i}) for i, (words, _) in enumerate(sentences(3))]
     docs += [Doc(vocab, ["one", f"in{i}"], user_data={"number": 3 + i}) for i in range(number)]
@@ -513,7 +511,7 @@ def test_a_tenth_of_the_other_docs_chooses_the_checkpoint(number, tenth, monkeyp
     assert number < 40 or seen[0] == seen[1] != seen[2]
 
 
-def test_a_fold_needs_two_other_docs_with_tokens():
+def test_train_folds_with_fewer_than_two_other_docs_raises():
     vocab = spacy.blank("en").vocab
     docs = [Doc(vocab, words) for words in (["Anna"], ["Bonn"], [])]
     for doc in docs[:2]:
@@ -522,7 +520,7 @@ def test_a_fold_needs_two_other_docs_with_tokens():
         list(train_folds(config().config, docs, [0, 1, 1]))
 
 
-def test_all_paths_of_a_fold_are_its_own_and_other_callbacks_stay(tmp_path):
+def test_with_corpora_sets_fold_paths_and_keeps_callbacks(tmp_path):
     given = load_config(shipped("cnn.cfg"))
     given["paths"]["train"] = given["paths"]["dev"] = "all.spacy"
     given["corpora"]["more"] = {"@readers": "spacy.Corpus.v1", "path": "${paths.train}"}
@@ -536,7 +534,7 @@ def test_all_paths_of_a_fold_are_its_own_and_other_callbacks_stay(tmp_path):
     assert given.to_str() == before
 
 
-def test_what_cannot_be_reviewed_is_an_error(trained, tmp_path):
+def test_review_unsupported_corpus_or_pipeline_raises(trained, tmp_path):
     nlp = spacy.blank("en")
     DocBin(docs=[nlp.make_doc("It came")]).to_disk(tmp_path / "none.spacy")
     with pytest.raises(InputError, match="docs with entities"):

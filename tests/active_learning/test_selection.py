@@ -1,4 +1,4 @@
-"""What is kept of a stream of units is what sorting all of them would give."""
+"""A selection from a stream of units matches sorting all of them."""
 
 import random
 from collections import Counter
@@ -56,7 +56,7 @@ def ids(units):
 
 
 @given(UNITS, st.integers(0, 6), st.integers(0, 4), st.integers(0, 3), st.randoms())
-def test_a_selection_is_that_of_sorting_everything(units, n, aside, repeats, rng):
+def test_selection_matches_sorting_all_units(units, n, aside, repeats, rng):
     same_id = {}
     for each in units:  # equal texts have equal spans
         each.surface = same_id.setdefault(each.id, each.surface)
@@ -75,14 +75,14 @@ def test_a_selection_is_that_of_sorting_everything(units, n, aside, repeats, rng
     assert (ids(joined.ranked), ids(joined.sample)) == expected
 
 
-def test_a_name_of_many_texts_is_asked_three_times():
+def test_selection_limits_repeats_of_a_surface():
     selection = Selection(n=5, repeats=3)
     selection.add(unit(i, 9.0, "hanoi") for i in range(50))
     selection.add(unit(50 + i, 1.0, "bonn") for i in range(50))
     assert Counter(each.surface for each in selection.ranked) == {"hanoi": 3, "bonn": 2}
 
 
-def test_memory_is_that_of_the_chosen():
+def test_selection_keeps_only_chosen_units():
     selection = Selection(n=3, aside=2, repeats=1)
     selection.add(unit(i % 1000, random.Random(i).random(), str(i % 7)) for i in range(5000))
     assert len(selection._ids) == 5
@@ -93,7 +93,7 @@ def test_memory_is_that_of_the_chosen():
     "pool, share, ranked, sample",
     [(100, 0.1, 90, 10), (20, 0.1, 18, 2), (8, 0.1, 7, 1), (0, 0.1, 0, 0), (8, 1.0, 0, 8)],
 )
-def test_the_sample_of_a_small_pool_is_small_too(pool, share, ranked, sample):
+def test_selection_balance_keeps_sample_share_of_small_pool(pool, share, ranked, sample):
     aside = round(100 * share)
     selection = Selection(100 - aside, aside)
     selection.add(unit(i, float(i)) for i in range(pool))
@@ -105,7 +105,7 @@ def test_the_sample_of_a_small_pool_is_small_too(pool, share, ranked, sample):
     assert len({*ids(selection.ranked), *drawn[:sample]}) == pool
 
 
-def test_another_seed_gives_another_sample_but_the_same_ranking():
+def test_selection_sample_depends_on_seed():
     units = [unit(i, float(i)) for i in range(100)]
     samples = []
     for seed in (0, 0, 1):
@@ -122,7 +122,7 @@ def test_a_budget_is_never_exceeded(budget, chosen):
     assert "".join(named[each.id] for each in within_budget(units, budget)) == chosen
 
 
-def test_what_the_budget_leaves_of_the_sample_may_be_a_task():
+def test_choose_ranks_units_cut_from_sample_as_tasks():
     units = [unit(i, float(i), size=10) for i in range(40)]
     for seed in range(20):
         options = Options(n=20, sample=0.5, budget=100, seed=seed)
@@ -136,7 +136,7 @@ def test_what_the_budget_leaves_of_the_sample_may_be_a_task():
 
 
 @pytest.mark.parametrize("budget", [300, 1000])
-def test_places_that_the_budget_takes_from_the_sample_are_for_tasks(budget):
+def test_choose_fills_places_cut_from_sample_with_tasks(budget):
     units = [unit(i, 0.1, size=100) for i in range(20)]
     units += [unit(i, 0.5, size=5) for i in range(20, 420)]
     for seed in range(30):
@@ -161,7 +161,7 @@ def test_places_that_the_budget_takes_from_the_sample_are_for_tasks(budget):
         assert len(tasks) + len(sample) == 100 or left < 5
 
 
-def test_the_random_sample_has_as_many_long_texts_as_the_corpus():
+def test_choose_sample_keeps_length_distribution_of_corpus():
     units = [unit(i, float(i), size=30 if i % 2 else 2) for i in range(100)]
     drawn = Counter()
     for seed in range(600):
@@ -180,7 +180,7 @@ def test_the_random_sample_has_as_many_long_texts_as_the_corpus():
     "enough, most, chosen",
     [(0, 9, ""), (1, 9, "a"), (3, 9, "a"), (4, 9, "ab"), (4, 5, "a"), (9, 2, "")],
 )
-def test_a_sample_ends_when_it_is_large_enough(enough, most, chosen):
+def test_until_enough_stops_at_required_tokens(enough, most, chosen):
     units = [unit(0, size=3), unit(1, size=3), unit(2, size=2)]
     named = dict(zip(ids(units), "abc"))
     assert "".join(named[each.id] for each in until_enough(units, enough, most)) == chosen

@@ -1,4 +1,4 @@
-"""Texts are ranked by the whole distribution, and each is in the output or counted."""
+"""Scores match the enumerated distribution, and each text is written or counted."""
 
 import json
 import math
@@ -58,7 +58,7 @@ def only(found):
 
 
 @pytest.mark.parametrize("strategy", ["entropy", "errors"])
-def test_the_ranking_is_that_of_the_enumeration(unsure, strategy):
+def test_rank_texts_scores_match_enumeration(unsure, strategy):
     found, _ = rank_texts(unsure, TEXTS, Options(strategy=strategy))
     units = only(found)
     scores = [by_definition(strategy, unsure, text) for text in TEXTS]
@@ -71,7 +71,7 @@ def test_the_ranking_is_that_of_the_enumeration(unsure, strategy):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.1])
-def test_questions_are_the_spans_nearest_to_one_half(unsure, temperature):
+def test_rank_texts_spans_match_enumerated_uncertain_spans(unsure, temperature):
     nlp = spacy.blank("en").from_config(unsure.config).from_bytes(unsure.to_bytes())
     nlp.get_pipe("crf_ner").temperature = temperature
     found, _ = rank_texts(nlp, TEXTS, Options(unit="spans"))
@@ -91,7 +91,7 @@ def test_questions_are_the_spans_nearest_to_one_half(unsure, temperature):
 
 
 @pytest.mark.parametrize("uncertain", [0.05, 0.45])
-def test_the_surface_of_a_text_is_its_most_uncertain_span(unsure, monkeypatch, uncertain):
+def test_rank_texts_surface_is_most_uncertain_span(unsure, monkeypatch, uncertain):
     monkeypatch.setattr(ranking, "UNCERTAIN", uncertain)
     found, _ = rank_texts(unsure, TEXTS, Options())
     expected = []
@@ -117,7 +117,7 @@ def test_random_scores_depend_on_seed_and_text_alone(unsure):
     assert scores(TEXTS[:2], 0).items() <= scores(TEXTS, 0).items()
 
 
-def test_sentences_are_ranked_alone_and_know_their_place(unsure):
+def test_rank_texts_sentences_have_offsets_and_separate_scores(unsure):
     text = "Anna saw Bonn.  It came!\n\nBonn"
     (units,), _ = rank_texts(unsure, [text], Options(unit="sentences"))
     assert [unit.text for unit in units] == ["Anna saw Bonn.", "It came!", "Bonn"]
@@ -131,7 +131,7 @@ def test_sentences_are_ranked_alone_and_know_their_place(unsure):
 
 
 @pytest.mark.parametrize("starts", [{0}, {0, 1}, {0, 2, 5}])
-def test_sentences_of_docs_are_those_of_their_text(unsure, starts):
+def test_rank_texts_docs_ignore_existing_sentence_starts(unsure, starts):
     """Another component may have marked others."""
     text = "Anna saw Bonn. It came!"
     doc = unsure.make_doc(text)
@@ -141,14 +141,14 @@ def test_sentences_of_docs_are_those_of_their_text(unsure, starts):
     assert [unit.text for unit in units] == ["Anna saw Bonn.", "It came!"]
 
 
-def test_tokens_of_docs_are_kept_and_annotation_is_not_needed(unsure):
+def test_rank_texts_docs_keep_their_tokens(unsure):
     doc = spacy.tokens.Doc(unsure.vocab, ["An", "na", "came"], [False, True, False])
     ((unit,),), _ = rank_texts(unsure, [doc.to_bytes()], Options())
     assert unit.text == "Anna came"
     assert unit.tokens == [("An", False), ("na", True), ("came", False)]
 
 
-def test_an_improbable_entity_is_an_expected_error(unsure, monkeypatch):
+def test_rank_texts_improbable_entity_adds_to_errors_score(unsure, monkeypatch):
     """Viterbi decoding may choose an entity that has a probability near 0."""
     measured = ranking._measure
 
@@ -163,7 +163,7 @@ def test_an_improbable_entity_is_an_expected_error(unsure, monkeypatch):
 
 
 @pytest.mark.parametrize("unit", ["docs", "sentences"])
-def test_norms_of_tokenizer_exceptions_are_those_of_the_text(unsure, unit, tmp_path):
+def test_rank_texts_docs_keep_norms_of_tokenizer_exceptions(unsure, unit, tmp_path):
     """With other norms, the model reads other words than in prediction."""
     text = "I can't. Anna won't come."
     doc = unsure.make_doc(text)
@@ -178,7 +178,7 @@ def test_norms_of_tokenizer_exceptions_are_those_of_the_text(unsure, unit, tmp_p
     assert [token.norm_ for token in read] == [token.norm_ for token in doc]
 
 
-def test_a_long_text_is_scored_in_chunks(unsure):
+def test_rank_texts_chunked_text_matches_whole_text(unsure):
     text = "Anna saw Bonn. It came. " * 40
     options, settings = Options(), Settings(max_characters=200)
     ((whole,),), _ = rank_texts(unsure, [text], options)
@@ -188,7 +188,7 @@ def test_a_long_text_is_scored_in_chunks(unsure):
     assert parts.score == pytest.approx(whole.score, rel=0.05)
 
 
-def test_a_text_that_is_too_long_for_an_answer_is_an_error(unsure, monkeypatch):
+def test_rank_texts_text_over_max_length_sets_error(unsure, monkeypatch):
     settings = Settings(max_characters=2000)  # of its parts
     text = "Hanoi is fun. " * 1000
     texts = [text, "Hanoi.", unsure.make_doc(text).to_bytes()]
@@ -204,7 +204,7 @@ def test_a_text_that_is_too_long_for_an_answer_is_an_error(unsure, monkeypatch):
 
 
 @pytest.mark.parametrize("unit", ["docs", "sentences", "spans"])
-def test_a_token_across_a_cut_is_an_error(unsure, unit):
+def test_rank_texts_token_across_cut_sets_error(unsure, unit):
     options, settings = Options(unit=unit), Settings(max_characters=2000)
     texts = ["Bonn came", f"Anna {'x' * 7000} came"]
     found, documents = rank_texts(unsure, texts, options, settings)
@@ -213,7 +213,7 @@ def test_a_token_across_a_cut_is_an_error(unsure, unit):
     assert documents[1].error.startswith("ValueError: expected spaces in a long text")
 
 
-def test_an_entity_that_ends_within_a_token_of_the_next_part_is_an_error(unsure):
+def test_rank_texts_entity_ending_inside_token_at_cut_sets_error(unsure):
     nlp = spacy.blank("en").from_config(unsure.config).from_bytes(unsure.to_bytes())
     ruler = nlp.add_pipe("entity_ruler", first=True)
     ruler.add_patterns([{"label": "REF", "pattern": [{"LOWER": "see"}, {"LIKE_URL": True}]}])
@@ -225,7 +225,7 @@ def test_an_entity_that_ends_within_a_token_of_the_next_part_is_an_error(unsure)
 
 
 @pytest.mark.parametrize("p, is_asked", [(0.06, True), (0.5, True), (0.94, True), (0.99, False)])
-def test_a_question_that_ends_within_a_token_of_the_next_part_is_an_error(
+def test_rank_texts_question_ending_inside_token_at_cut_sets_error(
     unsure, monkeypatch, p, is_asked
 ):
     measured = ranking._measure
@@ -245,7 +245,7 @@ def test_a_question_that_ends_within_a_token_of_the_next_part_is_an_error(
     assert document.error == (f"{expected} 1995 to 3999" if is_asked else None)
 
 
-def test_sentences_of_a_text_in_chunks_know_their_place(unsure, monkeypatch):
+def test_rank_texts_sentences_of_chunked_text_have_offsets(unsure, monkeypatch):
     text = " ".join(f"Anna saw Bonn {n}. It came." for n in range(40))
     (whole,), _ = rank_texts(unsure, [text], Options(unit="sentences"))
     monkeypatch.setattr(ranking, "MAX_CHARACTERS", 200)
@@ -259,7 +259,7 @@ def test_sentences_of_a_text_in_chunks_know_their_place(unsure, monkeypatch):
 
 @pytest.mark.parametrize("bad", ["poison.", f"Anna {'x' * 7000} came."])
 @pytest.mark.parametrize("text", ["{} It came.", "It came. {}"])
-def test_of_a_text_with_an_error_there_is_no_sentence(unsure, bad, text):
+def test_rank_texts_text_with_error_returns_no_sentences(unsure, bad, text):
     nlp = spacy.blank("en").from_config(unsure.config).from_bytes(unsure.to_bytes())
     nlp.add_pipe("fails_at_suggest", first=True)
     options, settings = Options(unit="sentences"), Settings(max_characters=2000)
@@ -268,14 +268,14 @@ def test_of_a_text_with_an_error_there_is_no_sentence(unsure, bad, text):
     assert documents[0].error and documents[1].error is None
 
 
-def test_empty_texts_are_no_units(unsure):
+def test_rank_texts_empty_texts_return_no_units(unsure):
     for unit in ("docs", "sentences", "spans"):
         found, documents = rank_texts(unsure, ["", " \n", "It"], Options(unit=unit))
         assert found[:2] == [[], []]
         assert [document.error for document in documents] == [None] * 3
 
 
-def test_a_text_that_fails_keeps_the_others(unsure):
+def test_rank_texts_failing_text_keeps_other_texts(unsure):
     nlp = spacy.blank("en").from_config(unsure.config).from_bytes(unsure.to_bytes())
     nlp.add_pipe("fails_at_suggest", first=True)
     found, documents = rank_texts(nlp, ["It came", "poison", "Bonn"], Options())
@@ -293,7 +293,7 @@ def fails_at_suggest(doc):
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_entities_of_earlier_components_are_in_the_tasks(unsure, overwrite):
+def test_rank_texts_keeps_preset_entities_unless_overwritten(unsure, overwrite):
     nlp = spacy.blank("en").from_config(unsure.config).from_bytes(unsure.to_bytes())
     ruler = nlp.add_pipe("entity_ruler", first=True)
     ruler.add_patterns([{"label": "DATE", "pattern": "Monday"}])
@@ -323,7 +323,7 @@ def test_the_interface_has_the_labels_of_earlier_components(unsure, loop, tmp_pa
     assert [found.count(f'<Label value="{label}"/>') for label in ("DATE", "LOC", "PER")] == [1] * 3
 
 
-def test_overlapping_entities_have_no_questions_about_spans():
+def test_rank_texts_spans_of_overlapping_entities_raises():
     nlp = make_overlapping()
     (units,), _ = rank_texts(nlp, ["Oslo won"], Options())
     assert {span[2] for span, _ in units[0].entities} == {"LOC", "ORG"}
@@ -366,7 +366,7 @@ def test_every_document_is_counted(model, loop, tmp_path, unit, shard_size):
         assert TEXTS[task["meta"]["id"]] == task["text"] or task["meta"]["id"] == 90
 
 
-def test_the_progress_is_that_of_the_files(model, loop, tmp_path):
+def test_suggest_progress_matches_file_sizes(model, loop, tmp_path):
     (tmp_path / "in").mkdir()
     for name in "ab":
         (tmp_path / "in" / f"{name}.txt").write_text("".join(f"{text}\n" for text in TEXTS))
@@ -380,7 +380,7 @@ def test_the_progress_is_that_of_the_files(model, loop, tmp_path):
     assert [each.words for each in seen] == [words, 2 * words]
 
 
-def test_the_division_into_shards_changes_nothing(model, loop, tmp_path):
+def test_suggest_output_is_independent_of_shard_size(model, loop, tmp_path):
     outputs = []
     for shard_size in (1, 4):
         out = tmp_path / f"out{shard_size}"
@@ -391,7 +391,7 @@ def test_the_division_into_shards_changes_nothing(model, loop, tmp_path):
     assert outputs[0] == outputs[1]
 
 
-def test_a_budget_for_all_texts_changes_no_choice(model, loop, tmp_path):
+def test_suggest_sufficient_budget_keeps_choice(model, loop, tmp_path):
     found = []
     for budget in (None, 10**6):
         out, options = tmp_path / f"out{budget}", Options(n=4, sample=0.5, budget=budget)
@@ -425,11 +425,11 @@ def asked_again(model, folder, docs, texts, unit):
     return tasks
 
 
-def test_an_annotated_text_is_not_asked_again(model, unsure, loop, tmp_path):
+def test_suggest_excludes_annotated_texts(model, unsure, loop, tmp_path):
     whole, under_key, denied = (unsure.make_doc(text) for text in TEXTS[:3])
     whole.set_ents([whole.char_span(0, 4, "PER")])
     under_key.spans["sc"] = [under_key.char_span(0, 4, "PER")]
-    denied.spans[INCORRECT] = [denied[:1]]  # says nothing about the rest of a text
+    denied.spans[INCORRECT] = [denied[:1]]  # no annotation of the rest of the text
     # As in CoNLL, there is a space after each token.
     columns = spacy.tokens.Doc(unsure.vocab, TEXTS[5].split())
     columns.set_ents([], default="outside")
@@ -442,8 +442,8 @@ def test_an_annotated_text_is_not_asked_again(model, unsure, loop, tmp_path):
     assert {text for (text,) in pool - left} == {padded, TEXTS[1], TEXTS[5]}
 
 
-def test_texts_that_differ_in_whitespace_at_their_ends_are_one(model, unsure, loop, tmp_path):
-    """One in the tasks and another one in the sample: it would be trained and evaluated on."""
+def test_suggest_texts_differing_in_outer_whitespace_are_duplicates(model, unsure, loop, tmp_path):
+    """Otherwise one text could be in the tasks and the sample: in training and evaluation."""
     texts = [f"{text}{end}" for text in TEXTS for end in ("", " ", "\n")]
     lines = (json.dumps({"text": text}) + "\n" for text in texts)
     (tmp_path / "pool.jsonl").write_text("".join(lines))
@@ -460,7 +460,7 @@ def test_texts_that_differ_in_whitespace_at_their_ends_are_one(model, unsure, lo
 
 
 @pytest.mark.parametrize("unit", ["docs", "sentences", "spans"])
-def test_negative_spans_have_the_key_of_the_component(unit, model, unsure, tmp_path):
+def test_annotated_ids_uses_incorrect_spans_key_of_component(unit, model, unsure, tmp_path):
     doc = unsure.make_doc(TEXTS[0])
     doc.spans["neg"] = [Span(doc, 0, 1, "LOC")]
     DocBin(docs=[doc]).to_disk(tmp_path / "a.spacy")
@@ -474,7 +474,7 @@ def test_negative_spans_have_the_key_of_the_component(unit, model, unsure, tmp_p
     assert found[0] == found[1] and bool(found[0]) == (unit == "spans")
 
 
-def test_a_sentence_of_an_annotated_document_is_not_asked_again(model, unsure, loop, tmp_path):
+def test_suggest_excludes_annotated_sentences(model, unsure, loop, tmp_path):
     whole = unsure.make_doc("\nAnna saw Bonn. \n\n It came! Bonn came")
     whole.set_ents([whole[1:2]], default="outside")
     for token in whole[1:]:
@@ -491,7 +491,7 @@ def test_a_sentence_of_an_annotated_document_is_not_asked_again(model, unsure, l
     assert left == {("Bonn saw Anna.",), ("Anna came.",)}
 
 
-def test_an_empty_group_is_annotation_under_the_key_of_the_component(tmp_path):
+def test_annotated_ids_empty_group_counts_under_key_of_component(tmp_path):
     nlp = spacy.blank("en")
     key = nlp.add_pipe("crf_ner", config={"entities": "overlapping"}).entities_key
     docs = [nlp.make_doc("It came"), nlp.make_doc("Bonn")]
@@ -500,7 +500,7 @@ def test_an_empty_group_is_annotation_under_the_key_of_the_component(tmp_path):
     assert {*annotated_ids(tmp_path / "known.spacy", "docs", nlp)} == {identify("It came")}
 
 
-def test_a_corpus_answers_what_the_component_asks(tmp_path):
+def test_annotated_ids_uses_spans_key_of_named_component(tmp_path):
     nlp = spacy.blank("en")
     for name in ("a", "b"):
         nlp.add_pipe("crf_ner", name, config={"entities": "overlapping", "spans_key": name})
@@ -512,7 +512,7 @@ def test_a_corpus_answers_what_the_component_asks(tmp_path):
         assert found == {identify(text)}
 
 
-def test_which_ids_a_corpus_has(model, unsure, tmp_path):
+def test_annotated_ids_depend_on_annotation_and_unit(model, unsure, tmp_path):
     whole, partial, denied = (unsure.make_doc("It came. Anna saw Bonn") for _ in range(3))
     whole.set_ents([], default="outside")
     partial.set_ents([], outside=[partial[:1]], default="missing")
@@ -525,7 +525,7 @@ def test_which_ids_a_corpus_has(model, unsure, tmp_path):
     assert identify("Anna saw Bonn", (9, 13, "PER")) not in found
 
 
-def test_sentences_of_a_corpus_are_those_of_the_tokenizer(model, unsure, loop, tmp_path):
+def test_suggest_excludes_sentences_split_by_pipeline_tokenizer(model, unsure, loop, tmp_path):
     text = "Mr. Smith saw Mt. Bonn now. It came."
     whole = spacy.blank("xx").make_doc(text)
     assert [token.text for token in whole[:2]] == ["Mr", "."] and unsure(text)[0].text == "Mr."
@@ -534,7 +534,7 @@ def test_sentences_of_a_corpus_are_those_of_the_tokenizer(model, unsure, loop, t
     assert pool == {("Mr. Smith saw Mt. Bonn now.",), ("It came.",)} and not left
 
 
-def test_sentences_of_a_doc_with_other_tokens_are_not_asked_again(model, unsure, tmp_path):
+def test_is_excluded_sentences_of_doc_with_other_tokens_returns_true(model, unsure, tmp_path):
     """A pool of Docs is divided by their own tokens."""
     doc = spacy.blank("xx").make_doc("Mr. Smith saw Bonn. It came.")
     (units,), _ = rank_texts(unsure, [doc.to_bytes()], Options(unit="sentences"))
@@ -544,7 +544,7 @@ def test_sentences_of_a_doc_with_other_tokens_are_not_asked_again(model, unsure,
     assert all(is_excluded(unit, known) for unit in units)
 
 
-def test_an_answered_question_is_not_asked_again(model, unsure, loop, tmp_path):
+def test_suggest_excludes_answered_questions(model, unsure, loop, tmp_path):
     text = "Élan 🙂 Bonn"
     pool = [text, "Anna saw Bonn", "Bonn came"]
     yes, no = unsure.make_doc(f"It came. {text}"), unsure.make_doc(text)
@@ -570,10 +570,10 @@ def test_an_answered_question_is_not_asked_again(model, unsure, loop, tmp_path):
         ((5, 8, "LOC"), False),
     ],
 )
-def test_a_span_with_an_annotated_token_is_not_asked_about(
+def test_is_excluded_span_with_annotated_token_returns_true(
     model, unsure, tmp_path, question, excluded
 ):
-    """Wherever the token is in it: entities do not overlap."""
+    """At any position of the token, since entities do not overlap."""
     doc = unsure.make_doc("Anna saw Bonn")
     doc.set_ents([doc.char_span(9, 13, "LOC")], default="missing")
     known = known_ids(model, tmp_path, [doc], "spans")
@@ -581,7 +581,7 @@ def test_a_span_with_an_annotated_token_is_not_asked_about(
     assert is_excluded(unit, known) == excluded
 
 
-def test_a_text_annotated_for_some_labels_is_asked_about_the_others(model, unsure, loop, tmp_path):
+def test_suggest_asks_about_labels_not_annotated_in_text(model, unsure, loop, tmp_path):
     text = "Anna saw Bonn"
     some, every = unsure.make_doc(text), unsure.make_doc("It came")
     some.set_ents([some.char_span(0, 4, "PER")], default="outside")
@@ -613,7 +613,7 @@ def test_a_text_annotated_for_some_labels_is_asked_about_the_others(model, unsur
         ("doccano", {"day": datetime(2020, 1, 2)}, {"day": "2020-01-02T00:00:00"}),
     ],
 )
-def test_ids_that_json_lacks_are_text(model, loop, tmp_path, tool, value, expected):
+def test_suggest_writes_non_json_ids_as_text(model, loop, tmp_path, tool, value, expected):
     table = pyarrow.table({"text": ["It came", "Bonn", f"x{'x' * 7000}"], "id": [value] * 3})
     parquet.write_table(table, tmp_path / "texts.parquet")
     settings = Settings(max_characters=2000)
@@ -632,7 +632,7 @@ def test_ids_that_json_lacks_are_text(model, loop, tmp_path, tool, value, expect
     assert error["id"] == expected
 
 
-def test_a_dead_worker_is_named(model, tmp_path, monkeypatch):
+def test_suggest_dead_worker_raises(model, tmp_path, monkeypatch):
     from concurrent.futures.process import BrokenProcessPool
     from contextlib import contextmanager
 
@@ -650,7 +650,7 @@ def test_a_dead_worker_is_named(model, tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-def test_ids_are_the_same_in_every_run():
+def test_identify_is_stable_across_runs():
     assert identify("Bonn 🙂") == "4639f237310e49fd"
     assert identify("Bonn") != identify("Bonn", (0, 4, "LOC")) != identify("Bonn", (0, 4, "PER"))
     assert identify("half \ud83d") == identify("half \ud83d")
@@ -669,13 +669,13 @@ def test_ids_are_the_same_in_every_run():
         (Options(unit="spans"), "doccano"),
     ],
 )
-def test_what_cannot_be_done_is_an_error(model, tmp_path, options, tool):
+def test_suggest_invalid_options_raise(model, tmp_path, options, tool):
     with pytest.raises(InputError, match="expected"):
         suggest(model, [write_corpus(tmp_path)], tmp_path / "out", options, tool=tool)
     assert not (tmp_path / "out").exists()
 
 
-def test_chunks_of_no_characters_are_an_error(model, loop, tmp_path):
+def test_suggest_zero_max_characters_raises(model, loop, tmp_path):
     settings = Settings(max_characters=0)
     with pytest.raises(InputError, match="max_characters: expected 1 or more, got 0"):
         suggest(model, [write_corpus(tmp_path)], tmp_path / "out", settings=settings)
@@ -683,7 +683,7 @@ def test_chunks_of_no_characters_are_an_error(model, loop, tmp_path):
 
 
 @pytest.mark.slow
-def test_processes_choose_what_one_process_chooses(model, tmp_path):
+def test_suggest_two_processes_match_one_process(model, tmp_path):
     found = []
     for workers in (1, 2):
         out = tmp_path / f"out{workers}"
@@ -693,7 +693,7 @@ def test_processes_choose_what_one_process_chooses(model, tmp_path):
     assert found[0] == found[1]
 
 
-def test_records_that_annotate_has_written_are_read(model, loop, tmp_path):
+def test_suggest_reads_records_written_by_annotate(model, loop, tmp_path):
     rows = [{"id": i, "text": text, "entities": []} for i, text in enumerate(TEXTS)]
     srsly.write_jsonl(tmp_path / "in.jsonl", rows)
     summary = suggest(model, [tmp_path / "in.jsonl"], tmp_path / "out", Options(n=3, sample=0))

@@ -1,4 +1,4 @@
-"""Tasks, answered in each tool and exported, come back as exactly what was answered."""
+"""Answers exported from each tool convert to exactly the given annotation."""
 
 import json
 from xml.etree import ElementTree
@@ -87,7 +87,7 @@ def keys(spans):
 
 @pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("unit", ["docs", "sentences"])
-def test_corrected_texts_come_back(model, loop, tmp_path, tool, unit):
+def test_convert_returns_corrected_texts_of_each_tool(model, loop, tmp_path, tool, unit):
     tasks = suggested(model, tmp_path, tool, unit)
     answers, expected = [], {}
     for i, task in enumerate(tasks):
@@ -107,7 +107,7 @@ def test_corrected_texts_come_back(model, loop, tmp_path, tool, unit):
 
 @pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("number", [2**63 - 1, -(2**63) + 1, 2**63, 2**70])
-def test_an_id_too_large_for_a_corpus_is_a_string(model, loop, tmp_path, tool, number):
+def test_convert_id_over_64_bits_becomes_string(model, loop, tmp_path, tool, number):
     (tmp_path / "texts.jsonl").write_text(json.dumps({"id": number, "text": TEXTS[0]}))
     one, out = Options(n=1, unit="docs"), tmp_path / "tasks"
     suggest(model, [tmp_path / "texts.jsonl"], out, one, tool=tool)
@@ -122,7 +122,7 @@ def test_an_id_too_large_for_a_corpus_is_a_string(model, loop, tmp_path, tool, n
     # doccano has no questions.
     [*((tool, "sentences") for tool in TOOLS), ("prodigy", "spans"), ("label-studio", "spans")],
 )
-def test_tasks_that_no_tool_has_exported_are_no_answers(model, loop, tmp_path, tool, unit):
+def test_convert_unanswered_tasks_raises(model, loop, tmp_path, tool, unit):
     tasks = suggested(model, tmp_path, tool, unit)
     kind = "task" if tool == "label-studio" else "answer"
     with pytest.raises(CorpusError, match=f"got none, {len(tasks)} skipped.{kind}"):
@@ -131,7 +131,7 @@ def test_tasks_that_no_tool_has_exported_are_no_answers(model, loop, tmp_path, t
 
 @pytest.mark.parametrize("tool", [tool for tool in TOOLS if tool != "doccano"])
 @pytest.mark.parametrize("known", [True, False])
-def test_answers_to_questions_come_back(model, loop, tmp_path, tool, known):
+def test_convert_returns_answers_to_span_questions(model, loop, tmp_path, tool, known):
     tasks = suggested(model, tmp_path, tool, "spans")
     gold = {TEXTS[0]: {(0, 4, "PER"), (9, 13, "LOC")}, TEXTS[1]: {(0, 4, "LOC")}}
     answers, right, wrong = [], {}, {}
@@ -162,7 +162,7 @@ def test_answers_to_questions_come_back(model, loop, tmp_path, tool, known):
         assert {token.i for token in doc if token.ent_iob} == of_ents
 
 
-def test_tasks_that_nobody_answered_are_skipped(model, loop, tmp_path):
+def test_jsonl_reader_skips_unanswered_tasks(model, loop, tmp_path):
     for unit in ("docs", "spans"):
         folder = tmp_path / unit
         folder.mkdir()
@@ -173,7 +173,7 @@ def test_tasks_that_nobody_answered_are_skipped(model, loop, tmp_path):
         assert log.counts == {"skipped.answer": len(tasks)}
 
 
-def test_a_rejected_text_changes_no_annotation(model, loop, tmp_path):
+def test_jsonl_reader_skips_rejected_texts(model, loop, tmp_path):
     for task in suggested(model, tmp_path, "jsonl", "docs"):
         assert task["_is_binary"] is False
         task |= {"spans": [{"start": 0, "end": 2, "label": "PER"}], "answer": "reject"}
@@ -184,7 +184,7 @@ def test_a_rejected_text_changes_no_annotation(model, loop, tmp_path):
         assert log.counts == {"skipped.answer": 1}
 
 
-def test_label_studio_answers_have_mistakes(tmp_path):
+def test_convert_label_studio_faulty_answers_skips_or_raises(tmp_path):
     asked = {"text": "Bonn", "asked_span": {"start": 0, "end": 4, "label": "LOC"}}
     unanswered = {"id": 1, "data": asked, "annotations": [{"result": []}]}
     choice = {"from_name": "answer", "type": "choices", "value": {"choices": ["yes"]}}
@@ -214,7 +214,7 @@ def test_label_studio_answers_have_mistakes(tmp_path):
             converted(tmp_path, "label-studio", [task])
 
 
-def test_doccano_counts_in_utf16(tmp_path):
+def test_doccano_tasks_use_utf16_offsets(tmp_path):
     text = "🎉 Élan met 👍🏽 Anna"
     spans = [((text.index(word), text.index(word) + 4, "X"), 0.5) for word in ("Élan", "Anna")]
     write_tasks(tmp_path, "tasks", [Unit("id", text, [], spans, 1.0, "")], "doccano", ["X"], False)
@@ -227,7 +227,7 @@ def test_doccano_counts_in_utf16(tmp_path):
     assert not log.counts and "offsets_in" not in docs[text].user_data["meta"]
 
 
-def test_doccano_counts_in_utf16_also_where_both_counts_are_tokens(tmp_path):
+def test_doccano_ambiguous_offsets_are_read_as_utf16(tmp_path):
     text = "🙂🙂 x y ran"
     unit = Unit("id", text, [], [((3, 4, "X"), 0.5)], 1.0, "")
     write_tasks(tmp_path, "tasks", [unit], "doccano", ["X"], False)
@@ -236,7 +236,7 @@ def test_doccano_counts_in_utf16_also_where_both_counts_are_tokens(tmp_path):
     assert [ent.text for ent in docs[text].ents] == ["x"]
 
 
-def test_doccano_keeps_its_own_ids(model, loop, tmp_path):
+def test_doccano_tasks_write_input_id_as_source_id(model, loop, tmp_path):
     row = {"id": 7, "text": "Anna saw Bonn. It came."}
     (tmp_path / "texts.jsonl").write_text(json.dumps(row), encoding="utf-8")
     options = Options(unit="sentences", sample=0)
@@ -245,7 +245,7 @@ def test_doccano_keeps_its_own_ids(model, loop, tmp_path):
     assert [(task.get("id"), task["source_id"]) for task in tasks] == [(None, 7)] * 2
 
 
-def test_prodigy_gets_the_tokens_of_spans(model, loop, tmp_path):
+def test_prodigy_tasks_have_token_indices_of_spans(model, loop, tmp_path):
     for task in suggested(model, tmp_path, "prodigy", "docs"):
         for token in task["tokens"]:
             assert task["text"][token["start"] : token["end"]] == token["text"]
@@ -254,7 +254,7 @@ def test_prodigy_gets_the_tokens_of_spans(model, loop, tmp_path):
             assert (first["start"], last["end"]) == (span["start"], span["end"])
 
 
-def test_prodigy_shows_entities_that_overlap_as_spans(tmp_path):
+def test_prodigy_tasks_with_overlapping_entities_use_spans_view(tmp_path):
     tokens = [("Bank", True), ("of", True), ("Oslo", False)]
     nested = [((0, 12, "ORG"), 0.9), ((8, 12, "GPE"), 0.8)]
     touching = [((0, 5, "ORG"), 0.9), ((5, 12, "GPE"), 0.8)]
@@ -291,8 +291,8 @@ def test_label_studio_shows_predictions_and_their_scores(tmp_path):
 
 
 @pytest.mark.parametrize("tool", ["jsonl", "prodigy"])
-def test_accepted_gold_changes_nothing(tool, tmp_path):
-    """Parts and labels that gold does not annotate are not outside."""
+def test_convert_accepted_gold_keeps_corpus_unchanged(tool, tmp_path):
+    """Tokens and labels that gold does not annotate do not become outside."""
     nlp = spacy.blank("en")
     doc = nlp.make_doc("Anna saw Bonn in May")
     doc.set_ents([Span(doc, 2, 3, "LOC", kb_id="Q586")], missing=[doc[0:1]], default="outside")
@@ -312,7 +312,7 @@ def test_accepted_gold_changes_nothing(tool, tmp_path):
     assert log.merged["unchanged"] == 1
 
 
-def test_labels_are_no_markup(tmp_path):
+def test_label_studio_interface_escapes_labels(tmp_path):
     unit = Unit("id", 'a "b" <c>', [], [], 0.5, "", {}, (2, 5, "<X> & 'Y'"))
     write_tasks(tmp_path, "tasks", [unit], "label-studio", ["<X> & 'Y'", '"'], binary=True)
     root = ElementTree.parse(tmp_path / "labeling.xml").getroot()

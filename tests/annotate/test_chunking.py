@@ -49,7 +49,7 @@ def test_chunks_tile_the_text(parts, size, overlap) -> None:
 
 
 @given(TEXTS, st.integers(30, 60))
-def test_what_is_found_in_chunks_is_what_is_found_in_the_whole(parts, size) -> None:
+def test_merge_entities_from_chunks_matches_whole_text(parts, size) -> None:
     text = text_of(parts)
     chunks = list(chunk_text(text, size, overlap=40))
     found = [
@@ -65,7 +65,7 @@ def test_what_is_found_in_chunks_is_what_is_found_in_the_whole(parts, size) -> N
     assert merge_entities(found) == find(text)
 
 
-def test_a_cut_is_at_the_last_end_of_a_sentence() -> None:
+def test_chunk_text_cuts_at_last_sentence_end() -> None:
     text = "One two three four. Five six! Seven eight nine ten eleven"
     first, *_ = chunk_text(text, 36, 0)
     assert text[first.start : first.end] == "One two three four. Five six! "
@@ -81,34 +81,34 @@ def test_a_cut_is_at_the_last_end_of_a_sentence() -> None:
         ('"One two thre x." f ve', 18),
     ],
 )
-def test_a_cut_is_in_the_last_quarter(text, end) -> None:
+def test_chunk_text_cuts_in_last_quarter_of_chunk(text, end) -> None:
     first, *_ = chunk_text(text, 20, 0)
     assert first.end == end
 
 
-def test_chunks_have_2000_characters_of_context() -> None:
+def test_chunk_text_default_overlap_is_2000_characters() -> None:
     first, second, third = chunk_text("word " * 50_000)
     assert (first.end, second.end) == (100_000, 200_000)
     assert 98_000 <= second.left <= 98_005 and second.right == 201_999  # between words
     assert (first.left, third.right) == (0, 250_000)
 
 
-def test_without_sentences_a_cut_is_between_words() -> None:
+def test_chunk_text_without_sentences_cuts_between_words() -> None:
     text = "one two three four five six seven eight"
     assert all(text[chunk.end - 1] == " " for chunk in list(chunk_text(text, 16, 4))[:-1])
     assert all(chunk.left == 0 or text[chunk.left - 1] == " " for chunk in chunk_text(text, 16, 7))
 
 
-def test_without_spaces_a_cut_is_anywhere() -> None:
+def test_chunk_text_without_spaces_cuts_at_maximum_size() -> None:
     assert [chunk.end for chunk in chunk_text("x" * 25, 10, 3)] == [10, 20, 25]
 
 
 @pytest.mark.parametrize("text", ["", "short"])
-def test_a_short_text_is_one_chunk(text) -> None:
+def test_chunk_text_short_text_returns_one_chunk(text) -> None:
     assert list(chunk_text(text, 10, 2)) == [(0, len(text), 0, len(text))]
 
 
-def test_an_entity_over_a_cut_belongs_to_the_chunk_it_begins_in() -> None:
+def test_merge_entities_keeps_entity_of_chunk_where_it_starts() -> None:
     first, second = chunk_text("abcdefgh", 4, 4)
     assert (first.end, second.start) == (4, 4)
     over, after = (2, 6, "X", None), (6, 8, "Y", None)
@@ -118,6 +118,6 @@ def test_an_entity_over_a_cut_belongs_to_the_chunk_it_begins_in() -> None:
 
 
 @pytest.mark.parametrize("text", ["a。bc", "。。。", "a b c"])
-def test_chunks_of_one_character_end(text) -> None:
+def test_chunk_text_size_one_returns_single_characters(text) -> None:
     chunks = islice(chunk_text(text, 1, 0), 99)
     assert [text[chunk.start : chunk.end] for chunk in chunks] == [*text]

@@ -46,7 +46,7 @@ def found(row):
     return [(ent["start"], ent["end"], ent["label"]) for ent in row]
 
 
-def test_it_finds_what_a_plain_loop_finds(trained) -> None:
+def test_annotate_frames_matches_nlp_pipe(trained) -> None:
     texts = TEXTS * 3
     random.Random(0).shuffle(texts)
     frame = pd.DataFrame({"text": texts})
@@ -61,7 +61,7 @@ def test_it_finds_what_a_plain_loop_finds(trained) -> None:
     assert annotated.attrs["words"] == sum(map(len, docs))
 
 
-def test_what_is_there_stays() -> None:
+def test_annotate_frames_keeps_input_columns_and_index() -> None:
     frame = pd.DataFrame(
         {
             "number": [3, 1],
@@ -78,7 +78,7 @@ def test_what_is_there_stays() -> None:
     assert [*annotated.columns] == [*frame.columns, "entities", "error"]
 
 
-def test_frames_come_one_at_a_time() -> None:
+def test_annotate_frames_reads_frames_lazily() -> None:
     read = []
 
     def frames():
@@ -95,7 +95,7 @@ def test_frames_come_one_at_a_time() -> None:
 @given(
     st.lists(st.sampled_from(["Hanoi.", "poison", "", "a longer text, with Hanoi"]), max_size=12)
 )
-def test_a_document_that_fails_stops_no_other(texts) -> None:
+def test_annotate_frames_failing_document_keeps_other_documents(texts) -> None:
     (annotated,) = annotate_frames([pd.DataFrame({"text": texts})], RULED)
     for text, row, error in zip(texts, annotated["entities"], annotated["error"]):
         if text == "poison":
@@ -107,8 +107,8 @@ def test_a_document_that_fails_stops_no_other(texts) -> None:
 
 
 @pytest.mark.parametrize("batch_size", [0, 1, 3])
-def test_an_error_handler_moves_no_entities_to_another_document(batch_size) -> None:
-    """A pipeline that leaves out what fails returns fewer documents than it was given."""
+def test_annotate_frames_with_error_handler_keeps_entities_aligned(batch_size) -> None:
+    """A pipeline that drops failing documents returns fewer documents than it receives."""
     nlp = ruled()
     nlp.set_error_handler(ignore_error)
     texts = ["poison 1.", "in Hanoi", "in New York", "no", "to Hanoi, poison", "at Hanoi"]
@@ -121,12 +121,12 @@ def test_an_error_handler_moves_no_entities_to_another_document(batch_size) -> N
         "RuntimeError: cannot do with 4 tokens",
     ]
     assert all(pd.isna(errors[i]) for i in (1, 2, 3, 5))
-    # The pipeline is as it was.
+    # The pipeline is unchanged.
     assert nlp.get_pipe("entity_ruler").get_error_handler() is ignore_error
     assert [doc.text for doc in nlp.pipe(texts)] == [t for t in texts if "poison" not in t]
 
 
-def test_a_component_that_leaves_out_documents_is_an_error_of_these() -> None:
+def test_annotate_frames_documents_dropped_by_component_get_errors() -> None:
     nlp = ruled()
 
     class Drop:
@@ -158,7 +158,7 @@ def test_a_component_that_leaves_out_documents_is_an_error_of_these() -> None:
     ],
 )
 @pytest.mark.parametrize("ignored", [False, True])
-def test_an_error_of_the_machine_is_not_one_of_the_document(error, ignored) -> None:
+def test_annotate_frames_machine_error_raises(error, ignored) -> None:
     nlp = ruled()
 
     def fail(doc):
@@ -166,7 +166,7 @@ def test_an_error_of_the_machine_is_not_one_of_the_document(error, ignored) -> N
             raise error
         return doc
 
-    name = f"fails_{id(error)}_{ignored}"  # a name is of one component in a process
+    name = f"fails_{id(error)}_{ignored}"  # component names are unique in a process
     Language.component(name, func=fail)
     nlp.add_pipe(name)
     if ignored:
@@ -177,12 +177,12 @@ def test_an_error_of_the_machine_is_not_one_of_the_document(error, ignored) -> N
     assert raised.value is error
 
 
-def test_an_error_that_quotes_one_of_the_machine_is_one_of_the_document() -> None:
+def test_is_machine_error_quoted_message_or_other_type_returns_false() -> None:
     assert not runner.is_machine_error(RuntimeError("the text 'CUDA error' has no tokens"))
     assert not runner.is_machine_error(ValueError("CUDA error"))
 
 
-def test_a_document_is_annotated_anew_where_its_batch_has_failed() -> None:
+def test_annotate_frames_failed_batch_retries_with_fresh_documents() -> None:
     nlp = spacy.blank("en")
 
     def once(doc):
@@ -199,7 +199,7 @@ def test_a_document_is_annotated_anew_where_its_batch_has_failed() -> None:
     assert annotated["error"].isna().tolist() == [True, False]
 
 
-def test_a_batch_that_is_too_large_for_the_memory_is_halved() -> None:
+def test_annotate_frames_out_of_memory_halves_batch() -> None:
     nlp = spacy.blank("en")
 
     class Small:
@@ -223,7 +223,7 @@ def test_a_batch_that_is_too_large_for_the_memory_is_halved() -> None:
     "value, said",
     [(None, "got none"), (float("nan"), "got none"), (3, "got int"), (b"\x00rubbish", "")],
 )
-def test_what_is_no_text_is_an_error_of_its_document(value, said) -> None:
+def test_annotate_frames_non_text_value_sets_document_error(value, said) -> None:
     frame = pd.DataFrame({"text": pd.Series(["Hanoi", value], dtype=object)})
     (annotated,) = annotate_frames([frame], RULED)
     assert pd.isna(annotated["error"][0])
@@ -231,14 +231,14 @@ def test_what_is_no_text_is_an_error_of_its_document(value, said) -> None:
     assert [len(row) for row in annotated["entities"]] == [1, 0]
 
 
-def test_half_a_surrogate_pair_is_an_error_of_its_document(trained) -> None:
+def test_annotate_frames_lone_surrogate_sets_document_error(trained) -> None:
     texts = pd.Series(["Hanoi", "a \ud800 b"], dtype=object)
     (annotated,) = annotate_frames([pd.DataFrame({"text": texts})], trained)
     assert annotated["error"].isna().tolist() == [True, False]
 
 
 @given(st.lists(st.sampled_from(["Hanoi", "New York", "x", "is.", "\n"]), max_size=60), st.data())
-def test_a_long_text_in_chunks_has_the_entities_of_the_whole(words, data) -> None:
+def test_annotate_frames_chunked_text_matches_whole_text(words, data) -> None:
     text = " ".join(words)
     size = data.draw(st.integers(12, 80))
     frame = pd.DataFrame({"text": [text]})
@@ -251,7 +251,7 @@ def test_a_long_text_in_chunks_has_the_entities_of_the_whole(words, data) -> Non
     assert entities(again) == entities(doc)
 
 
-def test_a_long_text_with_a_failing_chunk_is_one_error() -> None:
+def test_annotate_frames_failing_chunk_sets_one_document_error() -> None:
     text = "Hanoi is. " * 20 + "poison. " + "Hanoi is. " * 20
     frame = pd.DataFrame({"text": [text, "Hanoi"]})
     (annotated,) = annotate_frames([frame], RULED, max_characters=50)
@@ -259,7 +259,7 @@ def test_a_long_text_with_a_failing_chunk_is_one_error() -> None:
     assert annotated["error"].isna().tolist() == [False, True]
 
 
-def test_a_text_longer_than_the_pipeline_takes(monkeypatch) -> None:
+def test_annotate_frames_text_over_max_length_finds_all_entities(monkeypatch) -> None:
     monkeypatch.setattr(RULED, "max_length", 120_000)
     text = "All that is in Hanoi. " * 6000
     assert len(text) > RULED.max_length
@@ -286,7 +286,7 @@ def test_docs_keep_their_tokens_and_entities(size, overlap, monkeypatch) -> None
     assert annotated.attrs["words"] == len(doc)
 
 
-def test_docs_have_the_confidences(trained) -> None:
+def test_annotate_frames_docs_keep_confidences(trained) -> None:
     frame = pd.DataFrame({"text": ["Tim Cook visited Hanoi."]})
     (annotated,) = annotate_frames([frame], trained, docs=True)
     doc = Doc(trained.vocab).from_bytes(annotated["doc"][0])
@@ -295,15 +295,15 @@ def test_docs_have_the_confidences(trained) -> None:
     assert [ent._.confidence for ent in doc.ents] == expected
 
 
-def test_what_cannot_be_cut_between_tokens_is_an_error_where_tokens_are_wanted() -> None:
+def test_annotate_frames_docs_token_over_chunk_size_sets_document_error() -> None:
     frame = pd.DataFrame({"text": ["x" * 5000, "Hanoi"]})
     (annotated,) = annotate_frames([frame], RULED, max_characters=1000, docs=True)
     assert "cannot be split" in annotated["error"][0]
     assert pd.isna(annotated["error"][1])
 
 
-def test_an_entity_that_fits_no_tokens_at_a_cut_is_an_error_of_its_document() -> None:
-    """A tokenizer may cut the same text elsewhere where it sees what is before it."""
+def test_annotate_frames_entity_misaligned_at_cut_sets_document_error() -> None:
+    """A tokenizer may split a text differently, depending on the text before it."""
     nlp = spacy.blank("en")
     split = nlp.tokenizer
 
@@ -336,7 +336,7 @@ def test_an_entity_that_fits_no_tokens_at_a_cut_is_an_error_of_its_document() ->
 
 
 @pytest.mark.parametrize("column", ["doc", "body"])
-def test_a_column_is_taken_only_where_one_is_added(column) -> None:
+def test_annotate_frames_existing_doc_column_raises_only_with_docs(column) -> None:
     frame = pd.DataFrame({column: ["in Hanoi"]})
     (annotated,) = annotate_frames([frame], RULED, text_column=column)
     assert [*annotated.columns] == [column, "entities", "error"]
@@ -347,13 +347,13 @@ def test_a_column_is_taken_only_where_one_is_added(column) -> None:
         next(annotate_frames([frame], RULED, docs=True))
 
 
-def test_not_all_words_of_the_documents_are_kept(monkeypatch) -> None:
+def test_annotate_frames_vocab_size_stays_bounded(monkeypatch) -> None:
     """Else memory would grow with the corpus."""
     monkeypatch.setattr(runner, "MAX_NEW_WORDS", 40)
     nlp = ruled()
     before = len(nlp.vocab.strings)
     sizes = []
-    for i in range(50):  # each time anew, as a worker does
+    for i in range(50):  # a new call each time, as in a worker
         frame = pd.DataFrame({"text": [f"word{i}a word{i}b Hanoi"] * 2})
         next(annotate_frames([frame], nlp))
         sizes.append(len(nlp.vocab.strings) - before)
@@ -382,7 +382,7 @@ def test_batches_are_of_similar_length() -> None:
 
 
 @pytest.mark.parametrize("batch_size", [0, 100])
-def test_batches_are_as_large_as_they_may_be(batch_size) -> None:
+def test_batches_fill_up_to_size_limits(batch_size) -> None:
     rng = random.Random(0)
     lengths = sorted([rng.randint(0, 300) for _ in range(900)] + [7_000, 20_000, 29_000] * 9)
     items = [chunking.Chunk(0, 0, 0, length) for length in (*lengths, 60_000, 70_000)]
@@ -399,7 +399,7 @@ def test_batches_are_as_large_as_they_may_be(batch_size) -> None:
     assert not any(fits([*batch, after[0]]) for batch, after in pairwise(batches))
 
 
-def test_a_folder_is_loaded_once(tmp_path) -> None:
+def test_annotate_frames_loads_model_folder_once(tmp_path) -> None:
     folder = str(tmp_path / "model")
     nlp = spacy.blank("en")
     nlp.add_pipe("entity_ruler").add_patterns([{"label": "GPE", "pattern": "Hanoi"}])
@@ -414,14 +414,14 @@ def test_a_folder_is_loaded_once(tmp_path) -> None:
 @pytest.mark.parametrize(
     "columns, message", [(["body"], "expected a column"), (["text", "entities"], "Rename them")]
 )
-def test_frames_with_other_columns_are_refused(columns, message) -> None:
+def test_annotate_frames_missing_or_reserved_column_raises(columns, message) -> None:
     frame = pd.DataFrame({name: ["x"] for name in columns})
     with pytest.raises(ValueError, match=message):
         next(annotate_frames([frame], RULED))
 
 
 @pytest.mark.parametrize("columns", [[0], ["0", "0"], ["0", "0", "b"], [("0", "")]])
-def test_a_name_that_is_not_one_columns_is_refused(columns) -> None:
+def test_annotate_frames_ambiguous_text_column_raises(columns) -> None:
     frame = pd.DataFrame([["x"] * len(columns)])
     frame.columns = pd.Index(columns, tupleize_cols=False)
     with pytest.raises(InputError, match=r"text_column: expected .* got '0'"):
@@ -429,14 +429,14 @@ def test_a_name_that_is_not_one_columns_is_refused(columns) -> None:
 
 
 @pytest.mark.parametrize("sizes", [{"max_characters": 0}, {"batch_size": -1}])
-def test_sizes_that_are_too_small_are_refused(sizes) -> None:
-    """A text in chunks of no characters has no end."""
+def test_annotate_frames_too_small_size_raises(sizes) -> None:
+    """With chunks of zero characters, chunking would not end."""
     (name,) = sizes
     with pytest.raises(InputError, match=f"{name}: expected . or more, got .*larger one"):
         next(annotate_frames([pd.DataFrame({"text": ["in Hanoi"]})], RULED, **sizes))
 
 
-def test_a_frame_without_rows() -> None:
+def test_annotate_frames_empty_frame_adds_columns() -> None:
     (annotated,) = annotate_frames([pd.DataFrame({"text": []})], RULED)
     assert [*annotated.columns] == ["text", "entities", "error"]
     assert len(annotated) == 0

@@ -1,4 +1,4 @@
-"""The files of a corpus are found, each once and in order, and what is left out is told."""
+"""`find_sources` returns each file of a corpus once and in order, and lists the ignored ones."""
 
 import os
 from pathlib import Path
@@ -35,25 +35,25 @@ def found(*inputs: str) -> list[str]:
 IN_ORDER = ["in/a/deep/c.TSV.Zst", "in/a/z.csv.gz", "in/a.jsonl", "in/b.txt", "in/d.spacy"]
 
 
-def test_endings_are_those_of_the_formats() -> None:
+def test_endings_match_supported_formats() -> None:
     packed = [f".{kind}{end}" for kind in ("txt", "jsonl", "csv", "tsv") for end in (".gz", ".zst")]
     plain = [".txt", ".jsonl", ".csv", ".tsv", ".parquet", ".spacy"]
     assert sorted(ENDINGS) == sorted(packed + plain)
 
 
-def test_a_source_tells_kind_compression_and_size(folder: Path) -> None:
+def test_source_has_kind_compression_size_and_mtime(folder: Path) -> None:
     source, _, plain, *_ = find("in").sources
     assert (source.name, *source[1:4]) == ("in/a/deep/c.TSV.Zst", "tsv", "zst", 5)
     assert (plain.name, *plain[1:4]) == ("in/a.jsonl", "jsonl", "", 5)
     assert plain.modified == Path("in/a.jsonl").stat().st_mtime_ns
 
 
-def test_a_folder_is_read_with_all_beneath_sorted_by_path(folder: Path) -> None:
+def test_find_sources_folder_returns_nested_files_sorted_by_path(folder: Path) -> None:
     assert found("in") == IN_ORDER
     assert find("in").ignored == ["in/a/deep/read.me"]
 
 
-def test_inputs_are_read_in_the_order_in_which_they_are_given(folder: Path) -> None:
+def test_find_sources_keeps_order_of_inputs(folder: Path) -> None:
     assert found("in/b.txt", "in/a", "in/a.jsonl") == [
         "in/b.txt",
         "in/a/deep/c.TSV.Zst",
@@ -74,18 +74,18 @@ def test_inputs_are_read_in_the_order_in_which_they_are_given(folder: Path) -> N
         ("in/**/*", IN_ORDER),
     ],
 )
-def test_a_glob_is_expanded_and_sorted(folder: Path, glob: str, expected: list[str]) -> None:
+def test_find_sources_expands_and_sorts_glob(folder: Path, glob: str, expected: list[str]) -> None:
     assert found(glob) == expected
     assert found(str(folder.resolve().parent / glob)) == [
         (folder.resolve().parent / path).as_posix() for path in expected
     ]
 
 
-def test_files_that_a_glob_matches_and_nobody_can_read_are_ignored(folder: Path) -> None:
+def test_find_sources_glob_ignores_unsupported_files(folder: Path) -> None:
     assert find("in/**/*").ignored == ["in/a/deep/read.me"]
 
 
-def test_a_name_with_characters_of_a_glob_is_a_file_where_there_is_one(folder: Path) -> None:
+def test_find_sources_does_not_expand_existing_name_with_glob_characters(folder: Path) -> None:
     for name in ("in/[b].txt", "in/x*.txt", "in/xy.txt", "odd [1]/a.txt"):
         make(Path(name))
     assert found("in/[b].txt") == ["in/[b].txt"]
@@ -94,14 +94,14 @@ def test_a_name_with_characters_of_a_glob_is_a_file_where_there_is_one(folder: P
 
 
 @pytest.mark.parametrize("name", ["_SUCCESS.txt", ".x.txt", "_temporary/0/a.txt", ".git/a.txt"])
-def test_hidden_names_are_ignored_but_not_uncounted(folder: Path, name: str) -> None:
+def test_find_sources_lists_hidden_names_as_ignored(folder: Path, name: str) -> None:
     make(folder / name)
     for given in ("in", "in/**/*"):
         assert f"in/{name}" in find(given).ignored
         assert [source.name for source in find(given).sources] == IN_ORDER
 
 
-def test_a_hidden_name_that_is_given_is_read(folder: Path) -> None:
+def test_find_sources_reads_explicit_hidden_name(folder: Path) -> None:
     make(Path("_made/_a.txt"))
     assert found("_made/_a.txt") == ["_made/_a.txt"]
     make(Path("_made/b.txt"))
@@ -109,13 +109,13 @@ def test_a_hidden_name_that_is_given_is_read(folder: Path) -> None:
     assert found("_made/*") == ["_made/b.txt"]
 
 
-def test_a_link_to_a_folder_is_ignored_and_counted(folder: Path) -> None:
+def test_find_sources_lists_link_to_folder_as_ignored(folder: Path) -> None:
     (folder / "again").symlink_to(folder.resolve(), target_is_directory=True)
     assert found("in") == IN_ORDER
     assert "in/again" in find("in").ignored
 
 
-def test_what_is_no_file_is_never_opened(folder: Path) -> None:
+def test_find_sources_lists_pipes_and_broken_links_as_ignored(folder: Path) -> None:
     os.mkfifo(folder / "pipe.txt")
     (folder / "broken.txt").symlink_to("nowhere")
     ignored = find("in").ignored
@@ -143,7 +143,7 @@ def test_what_is_no_file_is_never_opened(folder: Path) -> None:
         (["out"], "out: expected an output outside of the input, got one in out"),
     ],
 )
-def test_inputs_that_cannot_be_are_refused(folder: Path, inputs: list[str], expected: str) -> None:
+def test_find_sources_invalid_inputs_raise(folder: Path, inputs: list[str], expected: str) -> None:
     Path("empty").mkdir()
     make(Path("out/part.txt"))
     if "link.txt" in inputs:
@@ -152,19 +152,19 @@ def test_inputs_that_cannot_be_are_refused(folder: Path, inputs: list[str], expe
         find(*inputs)
 
 
-def test_an_output_behind_a_link_is_seen(folder: Path) -> None:
+def test_find_sources_output_inside_input_through_link_raises(folder: Path) -> None:
     Path("link").symlink_to("in", target_is_directory=True)
     with pytest.raises(ValueError, match="link/out: expected an output outside"):
         find_sources(["in"], locate("link/out"))
 
 
-def test_names_that_only_begin_alike_are_not_within(folder: Path) -> None:
+def test_find_sources_accepts_output_with_shared_name_prefix(folder: Path) -> None:
     make(Path("out-2/a.txt"))
     assert found("out-2") == ["out-2/a.txt"]
     assert find_sources(["in/b.txt"], locate("in/b")).sources
 
 
-def test_a_folder_that_cannot_be_listed_is_an_error(
+def test_find_sources_unlistable_folder_raises(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed = os.scandir
@@ -179,12 +179,12 @@ def test_a_folder_that_cannot_be_listed_is_an_error(
         find("in")
 
 
-def test_no_input_is_an_error(tmp_path):
+def test_find_sources_without_inputs_raises(tmp_path):
     with pytest.raises(ValueError, match="got none"):
         find_sources([], locate(str(tmp_path / "out")))
 
 
-def test_a_name_that_is_not_utf8_is_told(tmp_path: Path) -> None:
+def test_find_sources_non_utf8_name_raises(tmp_path: Path) -> None:
     for name in (b"\xff.txt", b"ok.txt"):
         Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_text("a")
     with pytest.raises(InputError, match=r"name of a file in .*: expected UTF-8, got .*udcff"):

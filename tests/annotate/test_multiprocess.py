@@ -1,4 +1,4 @@
-"""The local engine: every document once, in order, whatever happens to the process.
+"""The local engine: every document once and in order, also after kills and errors.
 
 The oracle is a plain loop over `nlp.pipe`.
 """
@@ -72,7 +72,7 @@ def corpus(folder):
 
 @pytest.fixture(scope="module")
 def expected(nlp):
-    """What a plain loop finds in it."""
+    """The records of a plain loop over `nlp.pipe`."""
     return [
         {"id": i, "text": doc.text, "entities": entities(doc)}
         for i, doc in enumerate(nlp.pipe(TEXTS))
@@ -99,7 +99,7 @@ def records(output):
 
 
 def start(model, corpus, output, *options, prepare=lambda: None, **popen):
-    """Start the command; what `prepare` does is done in its process, before it."""
+    """Start the command; its process calls `prepare` first."""
     arguments = [model, str(corpus), str(output), "--workers", "2", *options]
     return subprocess.Popen(
         [*COMMAND, *map(str, arguments)],
@@ -107,7 +107,7 @@ def start(model, corpus, output, *options, prepare=lambda: None, **popen):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        # What a shell starts in the background ignores Ctrl-C, and all that it starts.
+        # Background processes of a shell ignore Ctrl-C, as do their children.
         preexec_fn=lambda: [signal.signal(signal.SIGINT, signal.SIG_DFL), prepare()],
         **popen,
     )
@@ -129,7 +129,7 @@ def wait_for_progress(process, output, before=0):
 
 
 def workers_of(process):
-    """The workers that a process has started; those of no process are found."""
+    """The ids of the workers of a process; none if it has ended."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     found = []
     for pid in map(int, children.read_text().split()) if is_alive(process.pid) else ():
@@ -152,7 +152,7 @@ def wait_until_dead(pids):
         time.sleep(0.02)
 
 
-def test_every_document_is_there_once_and_in_order(model, corpus, expected, tmp_path) -> None:
+def test_annotate_writes_every_document_once_in_order(model, corpus, expected, tmp_path) -> None:
     seen = []
     output = tmp_path / "out"
     summary = annotate(model, [corpus], output, workers=2, on_progress=seen.append)
@@ -170,10 +170,10 @@ def test_every_document_is_there_once_and_in_order(model, corpus, expected, tmp_
     assert seen[-1].words == summary["words"]
 
 
-def test_it_survives_twenty_kills(model, corpus, expected, tmp_path) -> None:
-    """At random moments: as it begins, reads, annotates and writes, and as it begins anew."""
+def test_annotate_resume_after_kills_matches_nlp_pipe(model, corpus, expected, tmp_path) -> None:
+    """At random moments: at the start, while reading, annotating, writing, and on resume."""
     output, settings = tmp_path / "out", Settings(shard_size=20)
-    # Processes that need not import all that a command has to.
+    # These processes import less than the command does.
     context = get_context("forkserver")
     context.set_forkserver_preload(["spacy_crf_ner.annotate"])
     rng = random.Random(0)
@@ -199,7 +199,7 @@ def test_it_survives_twenty_kills(model, corpus, expected, tmp_path) -> None:
             assert read_lines(shard) == expected[20 * number : 20 * number + 20]
         if process.exitcode == -signal.SIGKILL:
             kills += 1
-        else:  # it was faster than we were
+        else:  # it finished before the kill
             assert process.exitcode == 0
             shutil.rmtree(output)
     summary = annotate(model, [corpus], output, settings, workers=2, resume=True)
@@ -208,7 +208,7 @@ def test_it_survives_twenty_kills(model, corpus, expected, tmp_path) -> None:
     assert not list(output.rglob("*.tmp"))
 
 
-def test_it_does_no_finished_shard_again(model, corpus, expected, tmp_path) -> None:
+def test_annotate_resume_skips_finished_shards(model, corpus, expected, tmp_path) -> None:
     output = tmp_path / "out"
     annotate(model, [corpus], output, workers=2)
     times = {shard: shard.stat().st_mtime_ns for shard in shards(output)}
@@ -222,7 +222,7 @@ def test_it_does_no_finished_shard_again(model, corpus, expected, tmp_path) -> N
     assert annotate(model, [corpus], output, resume=True)["resumed_shards"] == 10
 
 
-def test_it_goes_on_only_with_the_same_input_model_and_settings(nlp, tmp_path) -> None:
+def test_annotate_resume_with_changed_input_model_or_settings_raises(nlp, tmp_path) -> None:
     model, text, output = str(tmp_path / "model"), tmp_path / "a.txt", tmp_path / "out"
     nlp.to_disk(model)
     text.write_text("Hanoi\n")
@@ -249,7 +249,7 @@ def test_it_goes_on_only_with_the_same_input_model_and_settings(nlp, tmp_path) -
     refused("model")
 
 
-def test_a_folder_with_something_else_is_left_alone(model, corpus, tmp_path) -> None:
+def test_annotate_into_folder_with_other_files_raises(model, corpus, tmp_path) -> None:
     note = tmp_path / "note.txt"
     note.write_text("mine")
     for choice in ({}, {"resume": True}, {"restart": True}):
@@ -258,7 +258,7 @@ def test_a_folder_with_something_else_is_left_alone(model, corpus, tmp_path) -> 
     assert [*tmp_path.iterdir()] == [note]
 
 
-def test_one_process_at_a_time_writes_a_folder(model, corpus, tmp_path) -> None:
+def test_annotate_into_locked_folder_raises(model, corpus, tmp_path) -> None:
     (tmp_path / "_progress").mkdir()
     with (
         FileLock(tmp_path / "_progress" / "lock"),
@@ -267,7 +267,7 @@ def test_one_process_at_a_time_writes_a_folder(model, corpus, tmp_path) -> None:
         annotate(model, [corpus], tmp_path, workers=1)
 
 
-def test_ctrl_c_leaves_whole_shards(model, corpus, expected, tmp_path) -> None:
+def test_annotate_ctrl_c_leaves_no_partial_shard(model, corpus, expected, tmp_path) -> None:
     output = tmp_path / "out"
     process = start(model, corpus, output, "--shard-size", "20")
     assert wait_for_progress(process, output)
@@ -284,7 +284,7 @@ def test_ctrl_c_leaves_whole_shards(model, corpus, expected, tmp_path) -> None:
     assert records(output) == expected
 
 
-def test_a_worker_that_dies_ends_the_run(model, corpus, expected, tmp_path) -> None:
+def test_annotate_command_killed_worker_exits_with_1(model, corpus, expected, tmp_path) -> None:
     output = tmp_path / "out"
     process = start(model, corpus, output, "--shard-size", "20")
     assert wait_for_progress(process, output)
@@ -297,7 +297,7 @@ def test_a_worker_that_dies_ends_the_run(model, corpus, expected, tmp_path) -> N
     assert records(output) == expected
 
 
-def test_a_full_disk_leaves_whole_shards(model, corpus, expected, tmp_path) -> None:
+def test_annotate_full_disk_leaves_no_partial_shard(model, corpus, expected, tmp_path) -> None:
     resource = pytest.importorskip("resource")
     output = tmp_path / "out"
     sizes = 500_000, 500_000  # of a file; a shard of 2,000 documents has more
@@ -316,7 +316,7 @@ def test_a_full_disk_leaves_whole_shards(model, corpus, expected, tmp_path) -> N
     assert records(output) == expected
 
 
-def test_what_is_bad_is_counted_and_stops_nothing(model, tmp_path) -> None:
+def test_annotate_command_counts_bad_records_and_continues(model, tmp_path) -> None:
     inputs = tmp_path / "in"
     inputs.mkdir()
     (inputs / "a.jsonl").write_bytes(
@@ -351,7 +351,9 @@ def test_what_is_bad_is_counted_and_stops_nothing(model, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("format", ["jsonl", "parquet", "spacy"])
-def test_all_kinds_of_input_give_all_kinds_of_output(nlp, model, format, tmp_path) -> None:
+def test_annotate_all_input_formats_match_nlp_pipe_in_each_output_format(
+    nlp, model, format, tmp_path
+) -> None:
     inputs, texts = tmp_path / "in", TEXTS[:50]
     inputs.mkdir()
     table = pd.DataFrame({"id": range(50), "text": texts})
@@ -384,7 +386,7 @@ def _entities_of(shard):
 
 
 @pytest.mark.parametrize("format", ["jsonl", "parquet"])
-def test_texts_may_be_left_out(model, format, tmp_path) -> None:
+def test_annotate_keep_text_false_omits_text_column(model, format, tmp_path) -> None:
     text = tmp_path / "a.txt"
     text.write_text("Hanoi\n")
     settings = Settings(format=format, keep_text=False)
@@ -394,7 +396,7 @@ def test_texts_may_be_left_out(model, format, tmp_path) -> None:
     assert [*columns] == ["id", "entities"]
 
 
-def test_a_later_table_without_texts_is_counted_where_texts_are_left_out(model, tmp_path) -> None:
+def test_annotate_keep_text_false_reports_table_without_text(model, tmp_path) -> None:
     pd.DataFrame({"id": ["1"], "text": ["Hanoi"]}).to_parquet(tmp_path / "a.parquet")
     pd.DataFrame({"id": ["2"], "body": ["Oslo"]}).to_parquet(tmp_path / "b.parquet")
     paths = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
@@ -405,7 +407,7 @@ def test_a_later_table_without_texts_is_counted_where_texts_are_left_out(model, 
     assert error["id"] == "2" and "expected a column 'text'" in error["reason"]
 
 
-def test_a_table_without_ids_gets_them(model, tmp_path) -> None:
+def test_annotate_table_without_ids_adds_file_and_row_ids(model, tmp_path) -> None:
     path = tmp_path / "a.parquet"
     pd.DataFrame({"text": ["Hanoi", "Oslo"], "n": [1, 2]}).to_parquet(path)
     annotate(model, [path], tmp_path / "out", Settings(format="parquet"), workers=1)
@@ -415,7 +417,7 @@ def test_a_table_without_ids_gets_them(model, tmp_path) -> None:
     assert [*table["n"]] == [1, 2]
 
 
-def test_the_id_of_an_error_may_be_of_any_type(model, tmp_path) -> None:
+def test_annotate_error_report_accepts_timestamp_id(model, tmp_path) -> None:
     path = tmp_path / "a.parquet"
     dates = pd.to_datetime(["2020-01-02", "2020-01-03"])
     pd.DataFrame({"id": dates, "text": ["Hanoi", "Oslo"], "entities": [1, 1]}).to_parquet(path)
@@ -424,7 +426,7 @@ def test_the_id_of_an_error_may_be_of_any_type(model, tmp_path) -> None:
     assert [error["id"][:10] for error in errors] == ["2020-01-02", "2020-01-03"]
 
 
-def test_a_long_document_is_cut_and_joined(nlp, model, tmp_path) -> None:
+def test_annotate_document_over_max_length_matches_whole_text(nlp, model, tmp_path) -> None:
     text = " ".join(TEXTS * 4)
     assert len(text) > nlp.max_length * 3
     (tmp_path / "a.txt").write_text(text)
@@ -437,7 +439,7 @@ def test_a_long_document_is_cut_and_joined(nlp, model, tmp_path) -> None:
     nlp.max_length = before
 
 
-def test_a_worker_says_why_it_cannot_begin(model, corpus, tmp_path) -> None:
+def test_annotate_broken_model_raises_with_reason(model, corpus, tmp_path) -> None:
     broken = tmp_path / "model"
     shutil.copytree(model, broken)
     (broken / "config.cfg").write_text("[nlp]\nlang = 3")
@@ -458,7 +460,9 @@ def test_a_worker_says_why_it_cannot_begin(model, corpus, tmp_path) -> None:
         (["{model}", "{corpus}", "{out}", "--resume", "--restart"], "Choose one"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(arguments, message, model, corpus, tmp_path) -> None:
+def test_annotate_command_invalid_arguments_print_one_line_error(
+    arguments, message, model, corpus, tmp_path
+) -> None:
     names = {"model": model, "corpus": corpus, "out": tmp_path / "out"}
     arguments = [argument.format(**names) for argument in arguments]
     result = CliRunner().invoke(app, ["annotate", *arguments])

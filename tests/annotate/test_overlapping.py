@@ -62,7 +62,7 @@ def scores_of(doc: Doc) -> dict[tuple[int, int, str], float]:
 
 
 @pytest.mark.parametrize("text", LEARNED)
-def test_all_entities_are_written_with_their_probabilities(nlp: Language, text: str) -> None:
+def test_annotate_frames_returns_overlaps_with_probabilities(nlp: Language, text: str) -> None:
     row, scores = annotated(nlp, text), scores_of(nlp(text))
     assert found(row) == LEARNED[text]
     assert [ent["confidence"] for ent in row] == [
@@ -70,7 +70,7 @@ def test_all_entities_are_written_with_their_probabilities(nlp: Language, text: 
     ]
 
 
-def test_docs_have_all_entities_and_the_disjoint_ones(nlp: Language) -> None:
+def test_annotate_frames_docs_have_spans_and_disjoint_ents(nlp: Language) -> None:
     frame = pd.DataFrame({"text": [*LEARNED]})
     (frame,) = annotate_frames([frame], nlp, docs=True)
     for text, content in zip(frame["text"], frame["doc"]):
@@ -84,7 +84,7 @@ def test_docs_have_all_entities_and_the_disjoint_ones(nlp: Language) -> None:
         assert bool(ents) == bool(LEARNED[text])
 
 
-def test_a_long_text_in_chunks_has_the_entities_of_the_whole(nlp: Language) -> None:
+def test_annotate_frames_chunked_text_matches_whole_text(nlp: Language) -> None:
     text = f"{TEXT} " * 4
     expected = sorted(scores_of(nlp(text)))
     assert len(expected) > 20
@@ -92,7 +92,7 @@ def test_a_long_text_in_chunks_has_the_entities_of_the_whole(nlp: Language) -> N
         assert found(annotated(nlp, text, max_characters=size)) == expected
 
 
-def test_an_entity_over_a_cut_hides_no_entity_of_the_next_chunk() -> None:
+def test_merge_entities_keeps_overlaps_at_cut_only_with_overlapping() -> None:
     first, second = Chunk(0, 10, 0, 20), Chunk(10, 20, 0, 20)
     over, inside, other = (5, 15, "A", 0.9), (6, 8, "B", 0.8), (12, 18, "B", 0.7)
     chunks = [(first, [over, inside, other]), (second, [over, inside, other])]
@@ -111,7 +111,7 @@ def test_entities_of_other_components_are_kept(pipeline: Language) -> None:
     assert confidences["EVENT"] == 1.0 and confidences["ROLE"] is None
 
 
-def test_two_components_add_their_entities(pipeline: Language, folder: Path) -> None:
+def test_annotate_frames_two_components_merges_entities(pipeline: Language, folder: Path) -> None:
     pipeline.add_pipe("crf_ner", name="second", source=spacy.load(folder / "sc"))
     pipeline.get_pipe("crf_ner").thresholds = {"LOC": 1.0, "ORG": 1.0}
     pipeline.get_pipe("second").thresholds = {"PER": 1.0, "LOC": 1.0}
@@ -119,7 +119,7 @@ def test_two_components_add_their_entities(pipeline: Language, folder: Path) -> 
     assert found(annotated(pipeline, TEXT)) == expected
 
 
-def test_merged_tokens_are_refused(pipeline: Language) -> None:
+def test_annotate_frames_with_token_merging_component_raises(pipeline: Language) -> None:
     pipeline.add_pipe("merge_entities")
     with pytest.raises(ValueError, match=r"no component that merges tokens .*merge_ent"):
         annotated(pipeline, TEXT)
@@ -159,7 +159,7 @@ def test_each_format_has_all_entities(folder: Path, tmp_path: Path, format: str)
     assert [*rows[0]["entities"][0]] == ["start", "end", "label", "confidence"]
 
 
-def test_redaction_needs_flat_entities(folder: Path, tmp_path: Path) -> None:
+def test_redact_command_overlapping_entities_prints_error(folder: Path, tmp_path: Path) -> None:
     srsly.write_jsonl(tmp_path / "texts.jsonl", [{"text": TEXT}])
     paths = folder / KEY, tmp_path / "texts.jsonl", tmp_path / "out.jsonl"
     result = CliRunner().invoke(app, ["redact", *map(str, paths)])

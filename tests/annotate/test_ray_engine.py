@@ -1,4 +1,4 @@
-"""The engine for Ray does what the local engine does, whatever the files are and wherever."""
+"""The Ray engine matches the local engine, for all file formats and for URIs."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from spacy_crf_ner.annotate.storage import Location, locate
 
 ray = pytest.importorskip("ray")
 
-# A component that raises at a word, and one time ends its process at another.
+# A component that raises at one word, and at another word ends its process, but only once.
 POISON = """
 import os
 from pathlib import Path
@@ -58,7 +58,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def poison(tmp_path_factory):
-    """A folder that a process with it in its path has the component from."""
+    """A folder that provides the component to processes with it in their path."""
     folder = tmp_path_factory.mktemp("poison")
     (folder / "poison.py").write_text(POISON)
     (folder / "poison-1.dist-info").mkdir()
@@ -100,7 +100,7 @@ def cluster(poison):
 
 
 def rows(folder, extension="jsonl"):
-    """All that is in the shards of a folder, by the order of their names."""
+    """The rows of all shards of a folder, in the order of their names."""
     paths = sorted(Path(folder).glob(f"part-*.{extension}"))
     if extension == "parquet":
         return [row for path in paths for row in parquet.read_table(path).to_pylist()]
@@ -113,7 +113,7 @@ def errors(folder):
 
 
 def pipe(model, texts):
-    """What a plain loop finds."""
+    """The entities that a plain loop over `nlp.pipe` finds."""
     return [
         [
             {"start": e.start_char, "end": e.end_char, "label": e.label_, "confidence": None}
@@ -143,7 +143,7 @@ def corpus(folder):
 
 
 @pytest.mark.slow
-def test_ray_annotates_what_the_local_engine_annotates(tmp_path, model, cluster):
+def test_annotate_on_ray_matches_local_engine(tmp_path, model, cluster):
     corpus(tmp_path / "in")
     settings = Settings(shard_size=4)
     local = annotate(model, [tmp_path / "in"], tmp_path / "local", settings, workers=1)
@@ -164,12 +164,12 @@ def test_ray_annotates_what_the_local_engine_annotates(tmp_path, model, cluster)
     assert summary["entities"] == sum(len(row["entities"]) for row in found)
     assert json.loads((tmp_path / "ray" / "summary.json").read_bytes()) == summary
     assert seen[-1].documents == summary["in"] and seen[-1].size == seen[-1].total
-    assert ray.is_initialized(), "what the program has begun stays"
+    assert ray.is_initialized(), "the Ray instance of the program keeps running"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engines", [(annotate, annotate_on_ray), (annotate_on_ray, annotate)])
-def test_an_engine_continues_what_the_other_has_begun(tmp_path, model, cluster, engines):
+def test_annotate_resumes_run_of_other_engine(tmp_path, model, cluster, engines):
     texts = [f"Hanoi {i}" for i in range(20)]
     write_jsonl(tmp_path / "in.jsonl", [{"text": text} for text in texts])
     arguments = model, [str(tmp_path / "in.jsonl")], str(tmp_path / "out"), Settings(shard_size=3)
@@ -187,7 +187,7 @@ def test_an_engine_continues_what_the_other_has_begun(tmp_path, model, cluster, 
 
 
 @pytest.mark.slow
-def test_types_of_parquet_stay(tmp_path, model, cluster):
+def test_annotate_on_ray_keeps_parquet_types(tmp_path, model, cluster):
     types = {
         "text": pyarrow.large_string(),
         "id": pyarrow.int8(),
@@ -210,7 +210,7 @@ def test_types_of_parquet_stay(tmp_path, model, cluster):
     entity = {"start": pyarrow.int64(), "end": pyarrow.int64(), "label": pyarrow.string()}
     entity["confidence"] = pyarrow.float64()
     expected = {**types, "entities": pyarrow.list_(pyarrow.struct(entity))}
-    # The first shard has no entities: its types are those of the others all the same.
+    # The first shard has no entities: it still has the same types as the others.
     for path in sorted((tmp_path / "out").glob("part-*")):
         schema = parquet.read_schema(path)
         assert {name: schema.field(name).type for name in expected} == expected
@@ -247,7 +247,7 @@ def test_uris_are_read_and_written(tmp_path, model, cluster):
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_loses_no_document_and_doubles_none(tmp_path, model, cluster, poison):
+def test_annotate_on_ray_dead_worker_keeps_each_document_once(tmp_path, model, cluster, poison):
     mark = poison / "mark"
     mark.unlink(missing_ok=True)
     texts = [f"Hanoi {i}" + (" strychnine" if i == 20 else "") for i in range(40)]
@@ -262,7 +262,7 @@ def test_a_worker_that_dies_loses_no_document_and_doubles_none(tmp_path, model, 
 
 
 @pytest.mark.slow
-def test_workers_that_the_cluster_has_no_place_for_are_not_waited_for(tmp_path, model, cluster):
+def test_annotate_on_ray_more_workers_than_cpus_completes(tmp_path, model, cluster):
     texts = [f"Hanoi {i}" for i in range(12)]
     write_jsonl(tmp_path / "in.jsonl", [{"text": text} for text in texts])
     settings = Settings(shard_size=2)
@@ -271,7 +271,7 @@ def test_workers_that_the_cluster_has_no_place_for_are_not_waited_for(tmp_path, 
 
 
 @pytest.mark.slow
-def test_columns_have_the_types_of_the_first_documents(tmp_path, model, cluster):
+def test_annotate_on_ray_infers_types_from_first_documents(tmp_path, model, cluster):
     write_jsonl(tmp_path / "in" / "a.jsonl", [{"text": "Hanoi", "n": 0.5, "o": {"a": 1}}])
     write_jsonl(tmp_path / "in" / "b.jsonl", [{"text": "Huế", "n": 2}, {"text": "x", "n": "y"}])
     settings = Settings(format="parquet", shard_size=1)
@@ -285,7 +285,7 @@ def test_columns_have_the_types_of_the_first_documents(tmp_path, model, cluster)
 
 
 @pytest.mark.slow
-def test_a_model_that_cannot_be_loaded_is_named(tmp_path, model, cluster):
+def test_annotate_on_ray_unloadable_model_raises(tmp_path, model, cluster):
     broken = shutil.copytree(model, tmp_path / "broken")
     (broken / "config.cfg").unlink()
     write_jsonl(tmp_path / "in.jsonl", [{"text": "x"}])
@@ -295,7 +295,7 @@ def test_a_model_that_cannot_be_loaded_is_named(tmp_path, model, cluster):
 
 
 @pytest.mark.slow
-def test_what_is_started_is_stopped(tmp_path, model, poison):
+def test_annotate_on_ray_stops_ray_that_it_started(tmp_path, model, poison):
     write_jsonl(tmp_path / "in.jsonl", [{"text": "Hanoi"}])
     code = (
         "import sys, ray\n"
@@ -312,14 +312,14 @@ def test_what_is_started_is_stopped(tmp_path, model, poison):
     assert run.stdout.split() == ["1", "False"], run.stderr
 
 
-def test_a_wrong_column_is_told_before_there_is_a_folder(tmp_path, model):
+def test_annotate_on_ray_missing_text_column_raises_before_writing(tmp_path, model):
     write_jsonl(tmp_path / "in.jsonl", [{"body": "Hanoi"}])
     with pytest.raises(ValueError, match="'text', got the columns body"):
         annotate_on_ray(model, [f"file://{tmp_path}/in.jsonl"], str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
-def test_an_address_at_which_nobody_answers_is_told(tmp_path, model, monkeypatch):
+def test_annotate_on_ray_unreachable_address_raises(tmp_path, model, monkeypatch):
     write_jsonl(tmp_path / "in.jsonl", [{"text": "Hanoi"}])
     with socket.socket() as taken:  # bound, but nobody listens
         taken.bind(("127.0.0.1", 0))
@@ -334,7 +334,7 @@ def test_an_address_at_which_nobody_answers_is_told(tmp_path, model, monkeypatch
     assert not (tmp_path / "out").exists()
 
 
-def test_a_cluster_that_refuses_is_told(tmp_path, model, monkeypatch):
+def test_annotate_on_ray_refused_connection_raises(tmp_path, model, monkeypatch):
     def refuse(*args, **kwargs):
         raise ConnectionError("Failed to connect.")
 
@@ -345,14 +345,14 @@ def test_a_cluster_that_refuses_is_told(tmp_path, model, monkeypatch):
         annotate_on_ray(model, [str(tmp_path / "in.jsonl")], str(tmp_path / "out"), address="auto")
 
 
-def test_absent_ray_is_told_with_what_to_install(monkeypatch):
+def test_annotate_on_ray_without_ray_raises_with_install_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ValueError, match=r"pip install \"spacy-crf-ner\[ray\]\""):
         annotate_on_ray("model", ["in"], "out")
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
-def test_a_folder_is_only_cleared_by_restart_and_of_what_was_written(tmp_path, scheme):
+def test_shard_folder_restart_deletes_only_written_files(tmp_path, scheme):
     path = tmp_path / "out"
 
     def begin(fingerprint, **choice):
@@ -373,7 +373,7 @@ def test_a_folder_is_only_cleared_by_restart_and_of_what_was_written(tmp_path, s
 
 
 @pytest.mark.parametrize("name", ["", "part-1.jsonl"])
-def test_a_folder_of_something_else_is_left_alone(tmp_path, name):
+def test_shard_folder_on_file_or_foreign_folder_raises(tmp_path, name):
     (tmp_path / "part-1.jsonl").touch()
     with pytest.raises(ValueError, match="expected a"), ShardFolder(locate(str(tmp_path / name))):
         pass
@@ -381,7 +381,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path, name):
 
 
 class Far:
-    """A file system elsewhere: that of this machine, under another name."""
+    """The local file system, with another type name."""
 
     type_name = "far"
 
@@ -392,7 +392,7 @@ class Far:
         return getattr(self.local, name)
 
 
-def test_a_folder_of_another_file_system_is_written_and_resumed(tmp_path):
+def test_shard_folder_on_other_file_system_writes_and_resumes(tmp_path):
     location = Location(Far(), f"{tmp_path}/out", "far://out")
     location.filesystem.create_dir(f"{tmp_path}/out/_progress")
     report = ShardReport("part-000000", 3, 1, 9, 2, 50, [{"file": "f", "line": 2}])
@@ -408,7 +408,7 @@ def test_a_folder_of_another_file_system_is_written_and_resumed(tmp_path):
     assert errors(tmp_path / "out") == report.errors
 
 
-def test_a_folder_at_a_uri_is_listed_as_one_at_a_path(tmp_path):
+def test_find_sources_uri_folder_matches_local_folder(tmp_path):
     for name in ("b.jsonl.gz", "a/2.TXT", "a/1.txt", "_c/x.txt", ".d.txt", "e.pdf", "f/.g/x.csv"):
         (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "in" / name).write_text("x" * len(name))
@@ -444,7 +444,7 @@ def test_a_folder_at_a_uri_is_listed_as_one_at_a_path(tmp_path):
         (["far://{}/a.txt"], "that pyarrow rejects"),
     ],
 )
-def test_inputs_that_cannot_be_are_refused(tmp_path, inputs, expected):
+def test_find_sources_invalid_uris_raise(tmp_path, inputs, expected):
     for name in ("a.txt", "out/b.txt", "empty/c.pdf"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()

@@ -1,4 +1,4 @@
-"""The records of files are read as other readers read them, and none is lost but with a reason."""
+"""Records match those of other readers, and each record that is skipped has a reason."""
 
 import csv
 import gzip
@@ -45,7 +45,7 @@ drawn = settings(
 
 
 def make(path: Path, content: bytes) -> Source:
-    """Write a file, packed as its name says, and find it."""
+    """Write a file, compressed according to its name, and find it."""
     ending = path.suffix.lstrip(".")
     path.write_bytes(PACKERS[ending if ending in PACKERS else ""](content))
     return find(path)
@@ -69,14 +69,14 @@ def small_buffers(monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def rows(source: Source, **settings: Any) -> list[Any]:
-    """The rows of a file in which all is well, without the ids that reading adds."""
+    """The rows of a file without errors.  [the ids are NOT removed: the current docstring is wrong]"""
     items = checked(source, **settings)
     assert not [item for item in items if item.reason]
     return [item.row for item in items]
 
 
 def checked(source: Source, **settings: Any) -> list[Item]:
-    """All items of a file, of which these things are always true."""
+    """All items of a file; asserts the invariants of items."""
     items = list(read(source, **settings))
     positions = [item.position for item in items]
     assert positions == sorted(positions) and all(0 <= at <= source.size for at in positions)
@@ -108,12 +108,12 @@ characters = st.characters(exclude_characters="\n\r", exclude_categories=["Cs"])
     mark=st.booleans(),
     closed=st.booleans(),
 )
-def test_a_line_of_text_is_a_document(
+def test_read_txt_returns_one_document_per_line(
     tmp_path: Path, packed: str, texts: list[str], end: str, mark: bool, closed: bool
 ) -> None:
     content = end.join(texts) + (end if closed or not texts[-1] else "")
     path = tmp_path / f"a.txt.{packed}".rstrip(".")
-    # A line cannot begin with a mark that is text where the file has none.
+    # Without a byte order mark, a leading U+FEFF of the text would be read as one.
     mark = mark or content.startswith("\ufeff")
     source = make(path, BOM_UTF8 * mark + content.encode())
     expected = [{"text": text, "id": f"{path}:{i}"} for i, text in enumerate(texts, 1)]
@@ -121,13 +121,13 @@ def test_a_line_of_text_is_a_document(
 
 
 @pytest.mark.parametrize("content", [b"", BOM_UTF8])
-def test_a_file_without_text_has_no_line(tmp_path: Path, content: bytes) -> None:
+def test_read_txt_empty_file_returns_no_rows(tmp_path: Path, content: bytes) -> None:
     assert rows(make(tmp_path / "a.txt", content)) == []
 
 
 @pytest.mark.parametrize("packed", PACKERS)
 @pytest.mark.parametrize("text", ["", "a\r\nb\n\n", "\ufeff inside \ufeff", "🎉\0\u2028", "\n"])
-def test_a_whole_file_is_a_document_as_it_is(tmp_path: Path, packed: str, text: str) -> None:
+def test_read_txt_whole_files_keeps_content(tmp_path: Path, packed: str, text: str) -> None:
     path = tmp_path / f"a.txt.{packed}".rstrip(".")
     for mark in (b"", BOM_UTF8):
         source = make(path, mark + text.encode())
@@ -137,13 +137,13 @@ def test_a_whole_file_is_a_document_as_it_is(tmp_path: Path, packed: str, text: 
         assert item == Item(None, row, "", source.size, str(path))
 
 
-def test_whole_files_are_those_of_plain_text_alone(tmp_path: Path) -> None:
+def test_read_jsonl_ignores_whole_files(tmp_path: Path) -> None:
     source = make(tmp_path / "a.jsonl", b'{"text": "a"}\n{"text": "b"}\n')
     assert [row["text"] for row in rows(source, whole_files=True)] == ["a", "b"]
 
 
 @pytest.mark.parametrize("content", [b"a\xff", b"a" * 101])
-def test_a_whole_file_that_cannot_be_read_is_told(
+def test_read_txt_whole_files_unreadable_file_returns_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
     monkeypatch.setattr(readers, "MAX_LINE", 100)
@@ -153,7 +153,7 @@ def test_a_whole_file_that_cannot_be_read_is_told(
 
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
-def test_utf_16_is_told_and_not_read_as_text(tmp_path: Path, encoding: str, whole: bool) -> None:
+def test_read_txt_utf_16_returns_reason(tmp_path: Path, encoding: str, whole: bool) -> None:
     content = (
         "\ufeffa\nb\n".encode(encoding) if encoding == "utf-16-be" else "a\nb\n".encode(encoding)
     )
@@ -178,7 +178,7 @@ records = st.fixed_dictionaries(
 @pytest.mark.parametrize("packed", PACKERS)
 @drawn
 @given(st.lists(records), st.booleans(), st.sampled_from(["\n", "\r\n", "\n\n", " \t\n"]))
-def test_an_object_a_line_is_read_as_json_reads_it(
+def test_read_jsonl_matches_json_loads(
     tmp_path: Path, packed: str, objects: list[Any], ascii_only: bool, end: str
 ) -> None:
     written = [json.dumps(each, ensure_ascii=ascii_only) for each in objects]
@@ -196,7 +196,7 @@ def test_an_object_a_line_is_read_as_json_reads_it(
     ]
 
 
-def test_an_id_of_the_input_stays_whatever_it_is(tmp_path: Path) -> None:
+def test_read_jsonl_keeps_input_id(tmp_path: Path) -> None:
     source = make(tmp_path / "a.jsonl", b'{"text": "", "id": ""}\n{"text": "", "id": [1]}')
     assert [row["id"] for row in rows(source)] == ["", [1]]
     assert [row["no"] for row in rows(source, id_column="no")] == [
@@ -206,7 +206,7 @@ def test_an_id_of_the_input_stays_whatever_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "spacy"])
-def test_a_null_id_is_a_missing_one(tmp_path: Path, kind: str) -> None:
+def test_read_replaces_null_id_by_file_and_line(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"a.{kind}"
     given: list[dict[str, Any]] = [{"text": "a", "id": 7}, {"text": "b", "id": None}]
     if kind == "jsonl":
@@ -221,7 +221,7 @@ def test_a_null_id_is_a_missing_one(tmp_path: Path, kind: str) -> None:
     assert [row["id"] for row in rows(find(path))] == [7, f"{path}:2"]
 
 
-def test_large_integers_and_small_fractions_stay(tmp_path: Path) -> None:
+def test_read_jsonl_keeps_large_integers_and_small_fractions(tmp_path: Path) -> None:
     source = make(tmp_path / "a.jsonl", b'{"text": "", "n": [%d, 1e-3, 1.0, -0]}' % 10**300)
     (row,) = rows(source)
     assert repr(row["n"]) == repr([10**300, 0.001, 1.0, 0])
@@ -254,7 +254,7 @@ def test_large_integers_and_small_fractions_stay(tmp_path: Path) -> None:
     ],
     ids=range(21),
 )  # fmt: skip
-def test_a_line_that_is_no_record_is_told_and_stops_no_other(
+def test_read_jsonl_invalid_line_returns_reason_and_keeps_others(
     tmp_path: Path, line: bytes, reason: str
 ) -> None:
     good = b'{"text": "before"}\n', b'{"text": "after", "n": [[[1]]]}\n'
@@ -266,14 +266,14 @@ def test_a_line_that_is_no_record_is_told_and_stops_no_other(
     assert reason in bad.reason and len(bad.reason) < 300
 
 
-def test_a_record_may_be_nested_as_deep_as_is_said(tmp_path: Path) -> None:
+def test_read_jsonl_accepts_nesting_up_to_limit(tmp_path: Path) -> None:
     content = b'{"text": "a", "n": %s%s}' % (b"[" * 199, b"]" * 199)
     assert len(rows(make(tmp_path / "a.jsonl", content))) == 1
     # Many brackets are not deep.
     assert len(rows(make(tmp_path / "a.jsonl", b'{"text": "%s"}' % (b"[{" * 999)))) == 1
 
 
-def test_blank_lines_are_none_and_no_error(tmp_path: Path) -> None:
+def test_read_jsonl_blank_lines_return_no_row_and_no_reason(tmp_path: Path) -> None:
     source = make(tmp_path / "a.jsonl", b'\n  \t\r\n{"text": "a"}\n\n')
     found = numbered(source)
     assert {line: reason for line, (_, reason) in found.items()} == {1: "", 2: "", 3: "", 4: ""}
@@ -291,7 +291,7 @@ def test_blank_lines_are_none_and_no_error(tmp_path: Path) -> None:
     quoting=st.sampled_from([(csv.QUOTE_ALL, "\n"), (csv.QUOTE_MINIMAL, "\r\n")]),
     mark=st.booleans(),
 )
-def test_a_table_is_read_as_it_was_written(
+def test_read_csv_matches_written_table(
     tmp_path: Path,
     kind: str,
     delimiter: str,
@@ -316,7 +316,7 @@ def test_a_table_is_read_as_it_was_written(
     ]
 
 
-def test_a_table_of_pandas_is_read(tmp_path: Path) -> None:
+def test_read_csv_matches_pandas(tmp_path: Path) -> None:
     frame = pd.DataFrame({"text": ["a, b", 'c "d"\ne', ""], "n": [1, 2, 3]}, index=[7, 8, 9])
     for kind, delimiter in (("csv", ","), ("tsv", "\t")):
         frame.to_csv(tmp_path / f"a.{kind}", sep=delimiter)
@@ -327,7 +327,7 @@ def test_a_table_of_pandas_is_read(tmp_path: Path) -> None:
         assert found == other.to_dict("records")
 
 
-def test_a_document_in_a_table_may_be_long_though_csv_has_a_limit(tmp_path: Path) -> None:
+def test_read_csv_ignores_csv_field_size_limit(tmp_path: Path) -> None:
     before = csv.field_size_limit(1000)
     try:
         source = make(tmp_path / "a.csv", b"text\n" + b"x" * 10**6)
@@ -336,7 +336,7 @@ def test_a_document_in_a_table_may_be_long_though_csv_has_a_limit(tmp_path: Path
         csv.field_size_limit(before)
 
 
-def test_bad_rows_are_told_by_the_line_they_begin_on(tmp_path: Path) -> None:
+def test_read_csv_bad_row_reports_its_first_line(tmp_path: Path) -> None:
     content = (
         b'text,n\r\n"a\r\n\r\nb",1\r\n\r\nshort\r\nlong,1,2\r\n"c"d,1\r\n'
         b'e,\xff\r\n"f\n\xff\n",1\r\ng,"h\r\n"\r\n'
@@ -355,16 +355,14 @@ def test_bad_rows_are_told_by_the_line_they_begin_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"text,text\nb,c\n", b"text,\xff\na,b\n"])
-def test_a_table_without_a_header_is_unreadable(tmp_path: Path, content: bytes) -> None:
+def test_read_csv_without_valid_header_returns_reason(tmp_path: Path, content: bytes) -> None:
     (item,) = checked(make(tmp_path / "a.csv", content))
     assert item.line is None
     assert item.reason.startswith("the file is unreadable: expected a first line of distinct")
 
 
 @pytest.mark.parametrize("rest", [b'"d,2\ne,3\n', b'd,"2\ne,3\n', b'd,2\ne,"3', b'd,2\ne,"\n'])
-def test_a_quote_that_is_never_closed_does_not_make_a_document_of_the_rest(
-    tmp_path: Path, rest: bytes
-) -> None:
+def test_read_csv_unclosed_quote_reports_rest_as_unreadable(tmp_path: Path, rest: bytes) -> None:
     items = checked(make(tmp_path / "a.csv", b"text,n\na,1\n" + rest))
     last = items.pop()
     assert last.line is None and last.position == 10 + len(rest) + 1
@@ -375,7 +373,7 @@ def test_a_quote_that_is_never_closed_does_not_make_a_document_of_the_rest(
 
 
 @pytest.mark.parametrize("long", [b'"%s",1\n' % (b"x\n" * 60), b"%s,1\n" % (b"x" * 120)])
-def test_a_record_of_a_table_is_bounded(
+def test_read_csv_record_over_max_length_returns_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, long: bytes
 ) -> None:
     monkeypatch.setattr(readers, "MAX_LINE", 100)
@@ -411,7 +409,7 @@ NO_STRING_VIEW = pytest.mark.skipif(
 )
 @drawn
 @given(st.lists(st.text()), st.integers(1, 5))
-def test_a_table_of_parquet_is_read_as_arrow_reads_it(
+def test_read_parquet_matches_arrow(
     tmp_path: Path, kind: str, texts: list[str], group: int
 ) -> None:
     numbers = np.arange(len(texts))
@@ -430,7 +428,7 @@ def test_a_table_of_parquet_is_read_as_arrow_reads_it(
     assert schema is not None and schema.equals(pq.read_schema(path))
 
 
-def test_a_frame_of_pandas_is_read(tmp_path: Path) -> None:
+def test_read_parquet_of_pandas_keeps_index_column(tmp_path: Path) -> None:
     frame = pd.DataFrame({"text": ["a", "b"], "n": [0.5, 2.0]}, index=["x", "y"])
     frame.to_parquet(tmp_path / "a.parquet")
     assert rows(find(tmp_path / "a.parquet")) == [
@@ -439,7 +437,7 @@ def test_a_frame_of_pandas_is_read(tmp_path: Path) -> None:
     ]
 
 
-def test_rows_without_text_are_told(tmp_path: Path) -> None:
+def test_read_parquet_row_without_text_returns_reason(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["a", None, "b"]}), path)
     assert [item.reason for item in checked(find(path))] == [
@@ -450,7 +448,7 @@ def test_rows_without_text_are_told(tmp_path: Path) -> None:
         assert [item.row for item in checked(find(path))] == [None, None]
 
 
-def test_bad_text_in_parquet_takes_no_other_row_with_it(tmp_path: Path) -> None:
+def test_read_parquet_invalid_utf8_keeps_other_rows(tmp_path: Path) -> None:
     offsets = np.array([0, 1, 3, 4], "int32").tobytes()
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"a\xff\xfeb")]
     texts = pa.Array.from_buffers(pa.string(), 3, buffers)
@@ -460,14 +458,14 @@ def test_bad_text_in_parquet_takes_no_other_row_with_it(tmp_path: Path) -> None:
     assert bad.row is None and "utf-8" in bad.reason and bad.line == 2
 
 
-def test_a_column_that_is_there_twice_is_not_lost_silently(tmp_path: Path) -> None:
+def test_read_parquet_duplicate_column_returns_reason(tmp_path: Path) -> None:
     table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
     pq.write_table(table, tmp_path / "a.parquet")
     (item,) = checked(find(tmp_path / "a.parquet"))
     assert "expected columns with distinct names" in item.reason
 
 
-def test_damaged_parquet_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+def test_read_parquet_damaged_file_returns_rows_before_damage(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     table = pa.table({"text": [f"text {i}" for i in range(4000)]})
     pq.write_table(table, path, row_group_size=1000, use_dictionary=False)
@@ -482,7 +480,7 @@ def test_damaged_parquet_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("length, expected", [(1, 1000), (2**13, 15), (2**18, 1)])
-def test_few_long_documents_are_read_at_once(
+def test_read_parquet_batch_size_decreases_with_text_length(
     tmp_path: Path, length: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readers, "BATCH_BYTES", 2**17)
@@ -495,7 +493,7 @@ def test_few_long_documents_are_read_at_once(
     assert [row["text"] for row in rows(find(tmp_path / "a.parquet"))] == texts
 
 
-def test_a_group_of_rows_is_not_in_memory_whole(tmp_path: Path) -> None:
+def test_read_parquet_does_not_load_whole_row_group(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     table = pa.table({"text": ["x" * 4000 + str(i) for i in range(10_000)]})
     pq.write_table(table, path, compression="none", use_dictionary=False)
@@ -526,7 +524,7 @@ def gold_docs() -> Iterator[Doc]:
     yield doc
 
 
-def test_docs_are_read_without_annotation(tmp_path: Path) -> None:
+def test_read_spacy_returns_docs_without_annotation(tmp_path: Path) -> None:
     path = tmp_path / "a.spacy"
     DocBin(docs=gold_docs(), store_user_data=True).to_disk(path)
     found = rows(find(path))
@@ -543,7 +541,7 @@ def test_docs_are_read_without_annotation(tmp_path: Path) -> None:
         assert not any(t.tag_ or t.lemma_ or t.ent_iob or t.is_sent_start for t in doc[1:])
 
 
-def test_metadata_takes_no_place_of_the_text(tmp_path: Path) -> None:
+def test_read_spacy_metadata_does_not_replace_text(tmp_path: Path) -> None:
     doc = nlp.make_doc("Ada")
     doc.user_data["meta"] = {"text": "other", "id": "", "n": 1}
     DocBin(docs=[doc], store_user_data=True).to_disk(tmp_path / "a.spacy")
@@ -554,12 +552,12 @@ def test_metadata_takes_no_place_of_the_text(tmp_path: Path) -> None:
     assert row["n"] == 1
 
 
-# What cannot be read
+# Unreadable files
 
 
 @pytest.mark.parametrize("packed", ["gz", "zst"])
 @pytest.mark.parametrize("kind", ["txt", "jsonl", "csv"])
-def test_a_truncated_archive_is_read_as_far_as_it_goes(
+def test_read_truncated_archive_returns_records_before_cut(
     tmp_path: Path, packed: str, kind: str
 ) -> None:
     # 800 kB, because zstd packs 128 kB at once.
@@ -582,13 +580,13 @@ def test_a_truncated_archive_is_read_as_far_as_it_goes(
 
 
 @pytest.mark.parametrize("packed", ["gz", "zst"])
-def test_archives_one_behind_the_other_are_one_text(tmp_path: Path, packed: str) -> None:
+def test_read_concatenated_archives_joins_contents(tmp_path: Path, packed: str) -> None:
     path = tmp_path / f"a.txt.{packed}"
     path.write_bytes(PACKERS[packed](b"a\nb") + PACKERS[packed](b"c\nd\n"))
     assert [row["text"] for row in rows(find(path))] == ["a", "bc", "d"]
 
 
-def test_a_wrong_checksum_is_told_behind_all_lines(tmp_path: Path) -> None:
+def test_read_gzip_wrong_checksum_reports_error_after_lines(tmp_path: Path) -> None:
     path = tmp_path / "a.txt.gz"
     content = bytearray(gzip.compress(b"a\nb\n"))
     content[-8] ^= 1
@@ -602,7 +600,7 @@ ALL = ["txt", "jsonl", "csv", "tsv", "parquet", "spacy", "txt.gz", "csv.zst"]
 
 
 @pytest.mark.parametrize("ending", ALL)
-def test_a_file_that_cannot_be_opened_ends_the_reading(tmp_path: Path, ending: str) -> None:
+def test_read_missing_file_raises(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"a.{ending}"
     path.write_bytes(b"words")
     source = find(path)
@@ -612,7 +610,7 @@ def test_a_file_that_cannot_be_opened_ends_the_reading(tmp_path: Path, ending: s
 
 
 class Failing:
-    """A file of which nothing can be read from a position on."""
+    """A file that raises where it is read after a position."""
 
     def __init__(self, path: Path, end: int, error: Exception) -> None:
         self.file, self.end, self.error = path.open("rb"), end, error
@@ -630,7 +628,7 @@ class Failing:
 
 
 class FailingSystem:
-    """A file system whose files are such."""
+    """A file system that opens every file as `Failing`."""
 
     type_name = "local"
 
@@ -646,10 +644,10 @@ class FailingSystem:
     "error", [OSError(5, "Input/output error"), TimeoutError(), RuntimeError("AWS Error"), None]
 )
 @pytest.mark.parametrize("share", [0.0, 0.5])
-def test_an_error_of_the_storage_is_not_one_of_the_file(
+def test_read_storage_error_raises(
     tmp_path: Path, kind: str, error: Exception | None, share: float
 ) -> None:
-    """It would be counted once, for all documents after it, and never be tried again."""
+    """As an error of the file, it would count once for all later documents, without a retry."""
     path = tmp_path / f"a.{kind}"
     texts = [os.urandom(200).hex() for _ in range(300)]
     frame = pd.DataFrame({"text": texts})
@@ -679,11 +677,11 @@ def test_an_error_of_the_storage_is_not_one_of_the_file(
 
 @pytest.mark.parametrize("ending", ["parquet", "spacy", "txt.gz", "txt.zst"])
 @pytest.mark.parametrize("content", [b"words\n", b"", b"PAR1PAR1", b"x\x9c", b"\x1f\x8b"])
-def test_a_file_of_another_format_is_told(tmp_path: Path, ending: str, content: bytes) -> None:
+def test_read_wrong_format_returns_reason(tmp_path: Path, ending: str, content: bytes) -> None:
     path = tmp_path / f"a.{ending}"
     path.write_bytes(content)
     reasons = [item.reason for item in checked(find(path))]
-    # Nothing is what gzip and zstd make of no archive at all.
+    # gzip and zstd decompress an empty file to an empty one.
     empty = not content and ending.startswith("txt")
     assert len(reasons) == (0 if empty else 1)
     assert all(reason.startswith("the file is unreadable: ") for reason in reasons)
@@ -695,7 +693,7 @@ def test_a_file_of_another_format_is_told(tmp_path: Path, ending: str, content: 
 
 @pytest.mark.parametrize("kind", ["txt", "jsonl", "txt.gz"])
 @pytest.mark.parametrize("limit", [3, 100, 2**14, 2**15])
-def test_a_line_that_is_too_long_is_told_and_stops_no_other(
+def test_read_line_over_max_length_returns_reason_and_keeps_others(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     small_buffers: int,
@@ -710,13 +708,13 @@ def test_a_line_that_is_too_long_is_told_and_stops_no_other(
             assert [item.line for item in items] == [1, 2, 3]
             why = f"expected a line of at most {limit:,} bytes, got more. Break it into lines."
             told = [item.reason == why for item in items]
-            # The bytes of a line are those of its mark and its end, too.
+            # The length of a line includes its byte order mark and its line end.
             assert told == [len(line) > limit, False, len(line) - 1 > limit]
 
 
 @pytest.mark.parametrize("kind", ["txt", "jsonl", "csv", "txt.gz", "txt.zst"])
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_line_that_is_too_long_is_not_in_memory(
+def test_read_line_over_max_length_memory_stays_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_buffers: int, kind: str, whole: bool
 ) -> None:
     monkeypatch.setattr(readers, "MAX_LINE", 2**16)
@@ -731,7 +729,7 @@ def test_a_line_that_is_too_long_is_not_in_memory(
     assert peak < 8 * 2**16
 
 
-def test_a_file_of_many_lines_is_not_in_memory(tmp_path: Path, small_buffers: int) -> None:
+def test_read_many_lines_memory_stays_bounded(tmp_path: Path, small_buffers: int) -> None:
     source = make(tmp_path / "a.jsonl", b'{"text": "%s"}\n' % (b"x" * 1000) * 2000)
     tracemalloc.start()
     try:
@@ -785,7 +783,7 @@ def samples(tmp_path: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("kind", [*ALL, "unpacked.spacy"])
-def test_no_damage_raises(tmp_path: Path, kind: str) -> None:
+def test_read_randomly_damaged_file_does_not_raise(tmp_path: Path, kind: str) -> None:
     content = samples(tmp_path)[kind]
     chance = random.Random(0)
     path = tmp_path / f"a.{kind}"
@@ -803,7 +801,7 @@ def test_no_damage_raises(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["txt", "jsonl"])
-def test_no_damage_takes_a_healthy_line_with_it(tmp_path: Path, kind: str) -> None:
+def test_read_randomly_damaged_file_keeps_intact_lines(tmp_path: Path, kind: str) -> None:
     content = samples(tmp_path)[kind]
     source = make(tmp_path / f"a.{kind}", content)
     healthy = {
@@ -828,11 +826,11 @@ def test_no_damage_takes_a_healthy_line_with_it(tmp_path: Path, kind: str) -> No
     assert kept > 5 * FUZZ
 
 
-# Progress, and what is asked before
+# Progress, and the check of the text column
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_the_position_of_the_last_record_is_near_the_end(tmp_path: Path, kind: str) -> None:
+def test_read_last_position_equals_file_size(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"a.{kind}"
     path.write_bytes(samples(tmp_path)[kind])
     source = find(path)
@@ -840,7 +838,7 @@ def test_the_position_of_the_last_record_is_near_the_end(tmp_path: Path, kind: s
     assert not last.reason and last.position == source.size
 
 
-def test_the_position_goes_with_the_reading(tmp_path: Path) -> None:
+def test_read_position_is_proportional_to_items_read(tmp_path: Path) -> None:
     texts = [os.urandom(500).hex() for _ in range(2000)]
     content = "\n".join(texts).encode() + b"\n"
     for kind in ("txt", "txt.gz", "txt.zst", "parquet"):
@@ -863,9 +861,7 @@ HEADERS = {
 
 
 @pytest.mark.parametrize("name", HEADERS)
-def test_a_text_column_of_a_wrong_name_is_told_before_anything_is_read(
-    tmp_path: Path, name: str
-) -> None:
+def test_require_text_column_missing_column_raises(tmp_path: Path, name: str) -> None:
     source = make(tmp_path / name, HEADERS[name])
     with pytest.raises(ValueError) as problem:
         require_text_column(source, "text")
@@ -875,7 +871,7 @@ def test_a_text_column_of_a_wrong_name_is_told_before_anything_is_read(
     require_text_column(source, "body")
 
 
-def test_a_text_column_of_parquet_is_looked_for(tmp_path: Path) -> None:
+def test_require_text_column_missing_parquet_column_raises(tmp_path: Path) -> None:
     pq.write_table(pa.table({"body": pa.array([], pa.string())}), tmp_path / "a.parquet")
     with pytest.raises(ValueError, match="expected a column 'text', got the columns body"):
         require_text_column(find(tmp_path / "a.parquet"), "text")
@@ -884,13 +880,13 @@ def test_a_text_column_of_parquet_is_looked_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ALL)
 @pytest.mark.parametrize("content", [b"\xff", b""])
-def test_a_damaged_file_is_left_to_the_reading(tmp_path: Path, kind: str, content: bytes) -> None:
+def test_require_text_column_skips_damaged_file(tmp_path: Path, kind: str, content: bytes) -> None:
     path = tmp_path / f"a.{kind}"
     path.write_bytes(content)
     require_text_column(find(path), "anything")
 
 
-def test_other_names_of_columns_are_read(tmp_path: Path) -> None:
+def test_read_uses_configured_column_names(tmp_path: Path) -> None:
     names = {"text_column": "body", "id_column": "no"}
     jsonl = make(tmp_path / "a.jsonl", b'{"body": "a", "text": 1}')
     plain = make(tmp_path / "a.txt", b"a")
@@ -903,7 +899,7 @@ def test_other_names_of_columns_are_read(tmp_path: Path) -> None:
     assert item.row and [*item.row] == ["body", "no"]
 
 
-def test_a_file_of_which_not_all_is_read_is_closed(tmp_path: Path) -> None:
+def test_read_closed_early_closes_file(tmp_path: Path) -> None:
     for kind, content in samples(tmp_path).items():
         path = tmp_path / f"b.{kind}"
         path.write_bytes(zlib.compress(content) if kind == "unpacked.spacy" else content)
@@ -914,7 +910,7 @@ def test_a_file_of_which_not_all_is_read_is_closed(tmp_path: Path) -> None:
         assert str(path) not in opened
 
 
-def test_names_of_columns_are_unicode(tmp_path: Path) -> None:
+def test_read_jsonl_non_unicode_column_name_returns_reason(tmp_path: Path) -> None:
     content = b'{"text": "a", "\\ud83d": 1}\n{"text": "b"}\n'
     bad, good = checked(make(tmp_path / "a.jsonl", content))
     assert bad.row is None and "expected names of columns in Unicode" in bad.reason

@@ -43,7 +43,7 @@ def drawn(seed: int) -> Doc:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_all_candidates_are_removed_and_nothing_else(seed: int) -> None:
+def test_redact_removes_exactly_the_candidates(seed: int) -> None:
     doc, labels = drawn(seed), LABELS[: 1 + seed % 3]
     text, replaced = redact(doc, "x", labels)
     removed = {
@@ -68,7 +68,7 @@ def test_all_candidates_are_removed_and_nothing_else(seed: int) -> None:
     assert restored + text[end:] == doc.text and without + text[end:] == kept
 
 
-def test_spans_that_touch_are_replaced_each_by_its_label() -> None:
+def test_redact_replaces_each_adjacent_span_by_its_label() -> None:
     doc = Doc(VOCAB, ["in", "Bonn", "Anna", "."], [True, False, False, False])
     spans = [Span(doc, 2, 3, "PER"), Span(doc, 1, 2, "LOC")]
     scores = np.array([0.9, 0.8], dtype=np.float32)
@@ -102,7 +102,7 @@ def run(*arguments: Any) -> Any:
     return CliRunner().invoke(app, ["redact", *map(str, arguments)])
 
 
-def test_the_command_writes_nothing_that_is_removed(model: Path, tmp_path: Path) -> None:
+def test_redact_command_output_omits_removed_text(model: Path, tmp_path: Path) -> None:
     texts = [f"Anna saw Bonn {i % 10}" for i in range(300)]
     rows = [{"id": f"doc {i}", "text": text, "name": "Anna"} for i, text in enumerate(texts)]
     rows[7]["id"] = ""
@@ -147,7 +147,7 @@ def test_preset_entities_of_other_labels_are_removed(model: Path, tmp_path: Path
         ("careful", "PER,ORG", "--labels: expected some of LOC, PER, got ORG"),
     ],
 )
-def test_without_a_promise_nothing_is_written(
+def test_redact_command_without_promise_writes_nothing(
     model: Path, tmp_path: Path, name: str, labels: str, message: str
 ) -> None:
     (tmp_path / "texts.txt").write_text("Anna saw Bonn\n")
@@ -156,7 +156,7 @@ def test_without_a_promise_nothing_is_written(
     assert not (tmp_path / "x.jsonl").exists()
 
 
-def test_a_changed_pipeline_is_refused(model: Path, tmp_path: Path) -> None:
+def test_redact_command_changed_pipeline_prints_error(model: Path, tmp_path: Path) -> None:
     nlp: Language = spacy.load(model / "careful")
     nlp.get_pipe("crf_ner").candidate_thresholds = {"PER": 0.9}
     nlp.to_disk(tmp_path / "changed")
@@ -165,7 +165,7 @@ def test_a_changed_pipeline_is_refused(model: Path, tmp_path: Path) -> None:
     assert result.exit_code == 1 and "got other candidate_thresholds" in result.stderr
 
 
-def test_a_record_without_text_ends_it(model: Path, tmp_path: Path) -> None:
+def test_redact_command_record_without_text_leaves_no_output(model: Path, tmp_path: Path) -> None:
     (tmp_path / "texts.jsonl").write_text('{"text": "Anna"}\n{"text": 3}\n')
     result = run(model / "careful", tmp_path / "texts.jsonl", tmp_path / "x.jsonl")
     expected = "texts.jsonl, line 2: expected a readable record"
@@ -174,13 +174,13 @@ def test_a_record_without_text_ends_it(model: Path, tmp_path: Path) -> None:
     assert run(model / "careful", tmp_path / "texts.jsonl", tmp_path / "x.txt").exit_code == 1
 
 
-def test_what_is_read_is_not_quoted(model: Path, tmp_path: Path) -> None:
+def test_redact_command_error_omits_input_text(model: Path, tmp_path: Path) -> None:
     (tmp_path / "texts.jsonl").write_text('{"text": ["Secret"]}\n{"text": "Secret\n')
     result = run(model / "careful", tmp_path / "texts.jsonl", tmp_path / "x.jsonl")
     assert result.exit_code == 1 and "Secret" not in result.output
 
 
-def test_a_missing_id_is_file_and_line(model: Path, tmp_path: Path) -> None:
+def test_redact_command_missing_id_is_file_and_line(model: Path, tmp_path: Path) -> None:
     rows = [{"text": "it", "id": None}, {"text": "it"}, {"text": "it", "id": 7}]
     srsly.write_jsonl(tmp_path / "texts.jsonl", [*rows, {"text": "it", "id": [1]}])
     result = run(model / "together", tmp_path / "texts.jsonl", tmp_path / "x.jsonl")
@@ -190,14 +190,14 @@ def test_a_missing_id_is_file_and_line(model: Path, tmp_path: Path) -> None:
     assert ids == [f"{path}:1", f"{path}:2", 7, "[1]"]
 
 
-def test_an_id_that_is_not_a_number_is_file_and_line(tmp_path: Path) -> None:
+def test_read_texts_nan_id_is_file_and_line(tmp_path: Path) -> None:
     table = pa.table({"id": [1.0, math.nan], "text": ["it", "it"]})
     pq.write_table(table, tmp_path / "texts.parquet")
     found = [key for _, key in read_texts([tmp_path / "texts.parquet"], Settings())]
     assert found == ["1.0", f"{tmp_path / 'texts.parquet'}:2"]
 
 
-def test_a_text_may_have_the_largest_length(tmp_path: Path) -> None:
+def test_read_texts_text_over_max_length_raises(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("abc\n")
     (tmp_path / "b.txt").write_text("abcd\n")
     found = read_texts([tmp_path / "a.txt", tmp_path / "b.txt"], Settings(), max_length=3)
@@ -206,7 +206,7 @@ def test_a_text_may_have_the_largest_length(tmp_path: Path) -> None:
         next(found)
 
 
-def test_an_id_may_be_any_whole_number(model: Path, tmp_path: Path) -> None:
+def test_redact_command_keeps_large_integer_id(model: Path, tmp_path: Path) -> None:
     (tmp_path / "texts.jsonl").write_text(f'{{"id": {10**30}, "text": "it"}}\n')
     result = run(model / "together", tmp_path / "texts.jsonl", tmp_path / "x.jsonl")
     assert result.exit_code == 0, result.output
@@ -214,7 +214,7 @@ def test_an_id_may_be_any_whole_number(model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["redact", "monitor"])
-def test_a_text_that_is_too_long_is_told_by_its_line(
+def test_redact_and_monitor_too_long_text_prints_line_number(
     model: Path, tmp_path: Path, command: str
 ) -> None:
     (tmp_path / "texts.txt").write_text("it\n" + "Anna " * 200_001 + "\n")
@@ -228,7 +228,7 @@ def test_a_text_that_is_too_long_is_told_by_its_line(
 
 
 @pytest.mark.parametrize("command", ["redact", "monitor"])
-def test_a_document_that_fails_is_not_dropped_by_an_error_handler(
+def test_redact_and_monitor_failing_document_raises_despite_error_handler(
     model: Path, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(doc: Doc) -> Doc:

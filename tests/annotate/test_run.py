@@ -1,4 +1,4 @@
-"""A run counts each document once, says what ended it, and continues only what it has begun.
+"""A run counts each document once, reports the error that ends it, and resumes only itself.
 
 The engine here is a loop in this process; the pipelines are rules.
 """
@@ -133,7 +133,7 @@ def write_lines(folder, **files):
     return find_sources([folder], locate(f"{folder}.out")).sources
 
 
-def test_a_shard_has_so_many_records_of_one_kind(tmp_path):
+def test_cut_shards_splits_by_size_kind_and_group(tmp_path):
     table = ["id,text", "1,p", "2,q"]
     rows = ['{"text": "k"}', "", "no", '{"text": "l"}']
     sources = write_lines(
@@ -153,7 +153,7 @@ def test_a_shard_has_so_many_records_of_one_kind(tmp_path):
     assert found[2].report("id", 5, 6, empty=1)[:3] == ("part-000002", 2, 2)
 
 
-def test_a_shard_ends_with_the_document_that_is_too_much(tmp_path, monkeypatch):
+def test_cut_shards_ends_shard_after_exceeding_character_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(shards, "SHARD_CHARACTERS", 5)
     lines = ["abc", "d", "ef", "ghijkl", "m", "", "nop"]
     found = cut_shards(write_lines(tmp_path, a_txt=lines), Settings())
@@ -161,7 +161,7 @@ def test_a_shard_ends_with_the_document_that_is_too_much(tmp_path, monkeypatch):
     assert texts == [["abc", "d", "ef"], ["ghijkl"], ["m", "", "nop"]]
 
 
-def test_settings_of_batches_and_chunks_are_those_of_the_run(model, corpus, tmp_path, monkeypatch):
+def test_run_applies_batch_size_and_max_characters(model, corpus, tmp_path, monkeypatch):
     seen, nlp = [], make_nlp()
     loads(monkeypatch, nlp)
 
@@ -185,9 +185,7 @@ def test_settings_of_batches_and_chunks_are_those_of_the_run(model, corpus, tmp_
     assert sum(map(len, seen)) == 10
 
 
-def test_a_pipeline_with_an_error_handler_loses_and_mixes_no_documents(
-    model, tmp_path, monkeypatch
-):
+def test_run_with_error_handler_reports_failures_and_aligns_entities(model, tmp_path, monkeypatch):
     nlp = make_nlp()
     loads(monkeypatch, nlp)
     nlp.set_error_handler(ignore_error)
@@ -207,7 +205,7 @@ def test_a_pipeline_with_an_error_handler_loses_and_mixes_no_documents(
 
 @pytest.mark.parametrize("format", ["jsonl", "parquet", "spacy"])
 @pytest.mark.parametrize("name", ["doc", "error", "words", "text"])
-def test_the_column_of_the_texts_may_have_any_name(model, tmp_path, name, format, nlp):
+def test_run_accepts_any_text_column_name(model, tmp_path, name, format, nlp):
     path = tmp_path / "in.jsonl"
     row = {name: "in Hanoi", "id": 1, "doc" if name != "doc" else "n": "mine"}
     path.write_text(json.dumps(row) + "\n")
@@ -227,13 +225,13 @@ def test_the_column_of_the_texts_may_have_any_name(model, tmp_path, name, format
         assert {**found, "entities": ()} == {**row, "entities": ()}
 
 
-def test_a_row_that_does_not_fit_the_types_of_the_first_is_an_error(model, tmp_path):
+def test_run_row_with_mismatched_type_is_reported_as_error(model, tmp_path):
     path = tmp_path / "in.jsonl"
     rows = [{"text": "in Hanoi", "id": 7, "n": 1}, {"text": "to Hanoi now", "id": 8, "n": "x"}]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     summary = execute(model, str(path), tmp_path / "out", format="parquet", shard_size=1)
     assert [summary[name] for name in ("in", "out", "errors")] == [2, 1, 1]
-    assert [summary[name] for name in ("words", "entities")] == [2, 1], "those of what is written"
+    assert [summary[name] for name in ("words", "entities")] == [2, 1], "only of written rows"
     (error,) = errors(tmp_path / "out")
     assert (error["line"], error["id"]) == (2, 8) and "expected int64" in error["reason"]
 
@@ -248,7 +246,7 @@ def test_the_id_of_a_record_without_text_is_reported(model, tmp_path):
 
 
 @pytest.mark.parametrize("columns", [("entities", "id"), ("text", "entities"), ("text", "text")])
-def test_names_that_columns_cannot_have_are_refused(model, corpus, tmp_path, columns):
+def test_run_reserved_or_equal_column_names_raise(model, corpus, tmp_path, columns):
     with pytest.raises(InputError, match="text_column, id_column: expected two names"):
         execute(model, corpus, tmp_path / "out", text_column=columns[0], id_column=columns[1])
 
@@ -275,7 +273,7 @@ def test_auto_precision_of_a_saved_pipeline_is_resolved_too(model, corpus, tmp_p
     assert precisions[5:] == ["fp32"] * 5
 
 
-def test_the_precision_of_a_transformer_is_what_it_predicts_in(tiny_transformer, monkeypatch):
+def test_load_model_returns_precision_of_transformer(tiny_transformer, monkeypatch):
     from spacy_crf_ner import accelerate
 
     nlp = spacy.blank("en")
@@ -293,7 +291,7 @@ def test_the_precision_of_a_transformer_is_what_it_predicts_in(tiny_transformer,
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_other_versions_do_not_continue_a_run(model, corpus, tmp_path, package):
+def test_run_resume_with_other_package_versions_raises(model, corpus, tmp_path, package):
     output = tmp_path / "out"
     execute(model, corpus, output)
     before = fingerprint_of(output)
@@ -312,9 +310,7 @@ def test_other_versions_do_not_continue_a_run(model, corpus, tmp_path, package):
         (RuntimeError("CUDA error: x\nmore"), WorkerError, "RuntimeError: CUDA error: x"),
     ],
 )
-def test_an_error_of_the_machine_ends_a_run_that_continues(
-    model, corpus, tmp_path, error, kind, said
-):
+def test_run_machine_error_raises_and_resume_completes(model, corpus, tmp_path, error, kind, said):
     output = tmp_path / "out"
     with pytest.raises(kind, match=f"{said}.* 3 finished shards are kept: continue with --resume"):
         execute(model, corpus, output, Loop(error, after=3))
@@ -324,7 +320,7 @@ def test_an_error_of_the_machine_ends_a_run_that_continues(
     assert [record["text"] for record in records(output)] == [f"in Hanoi {i}" for i in range(10)]
 
 
-def test_of_a_shard_that_was_done_twice_the_last_report_counts(tmp_path):
+def test_shard_folder_repeated_shard_keeps_last_report(tmp_path):
     location = locate(str(tmp_path / "out"))
     first = ShardReport("part-000000", 5, 0, 9, 3, 40, [{"line": i} for i in range(4)])
     second = first._replace(errors=[{"line": 9}])
@@ -341,7 +337,7 @@ def test_of_a_shard_that_was_done_twice_the_last_report_counts(tmp_path):
     assert errors(tmp_path / "out") == [{"line": 9}]
 
 
-def test_inputs_in_another_order_do_not_continue_a_run(model, corpus, tmp_path):
+def test_run_resume_with_reordered_inputs_raises(model, corpus, tmp_path):
     other = tmp_path / "other.jsonl"
     other.write_text('{"text": "in Hanoi"}\n')
 
@@ -355,7 +351,7 @@ def test_inputs_in_another_order_do_not_continue_a_run(model, corpus, tmp_path):
     assert annotate(corpus, other, resume=True)["in"] == 11
 
 
-def test_a_shard_without_a_report_is_done_again(model, corpus, tmp_path):
+def test_run_resume_redoes_shard_without_report(model, corpus, tmp_path):
     output = tmp_path / "out"
     execute(model, corpus, output)
     expected = records(output)
@@ -367,14 +363,14 @@ def test_a_shard_without_a_report_is_done_again(model, corpus, tmp_path):
     assert not list(output.rglob("*.tmp"))
 
 
-def test_a_clock_that_stands_still_is_no_error(model, corpus, tmp_path, monkeypatch):
+def test_run_zero_elapsed_time_reports_zero_speed(model, corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "monotonic", lambda: 7.0)
     execute(model, corpus, tmp_path / "out")
     summary = execute(model, corpus, tmp_path / "out", resume=True)
     assert (summary["seconds"], summary["words_per_second"]) == (0.0, 0.0)
 
 
-def test_the_errors_of_all_shards_are_not_in_memory_together(tmp_path):
+def test_shard_folder_finish_merges_errors_in_bounded_memory(tmp_path):
     location = locate(str(tmp_path / "out"))
     with ShardFolder(location) as folder:
         folder.begin({}, resume=False, restart=False)
@@ -395,8 +391,8 @@ def test_the_errors_of_all_shards_are_not_in_memory_together(tmp_path):
     assert peak < 100_000
 
 
-def test_a_whole_file_is_one_request(tmp_path):
-    """A store of objects takes long for each."""
+def test_location_read_sends_one_request(tmp_path):
+    """Each request to an object store is slow."""
     path = tmp_path / "a.spacy"
     path.write_bytes(b"x" * 100_000)
     requests = []
@@ -419,7 +415,7 @@ def test_a_whole_file_is_one_request(tmp_path):
     assert requests == [-1]
 
 
-def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path):
+def test_location_write_failure_leaves_no_file(tmp_path):
     location = locate(str(tmp_path / "shard"))
     with pytest.raises(TypeError):
         location.write([b"begun", "no bytes"])  # type: ignore[list-item]
@@ -459,7 +455,7 @@ def test_an_interrupted_restart_loses_no_shard(model, corpus, tmp_path, monkeypa
 
 @pytest.mark.parametrize("at", [0, 1, 3])
 @pytest.mark.parametrize("entities", [[1], None])
-def test_a_column_of_entities_is_an_error_of_its_record_alone(model, tmp_path, at, entities):
+def test_run_record_with_entities_column_is_reported_and_skipped(model, tmp_path, at, entities):
     rows = [{"text": f"in Hanoi {i}"} for i in range(5)]
     rows.insert(at, {"text": "Hanoi", "entities": entities})
     path = tmp_path / "in.jsonl"
@@ -474,7 +470,7 @@ def test_a_column_of_entities_is_an_error_of_its_record_alone(model, tmp_path, a
     ]
 
 
-def test_parquet_with_a_column_of_entities_is_refused_and_written_empty(model, tmp_path):
+def test_run_parquet_with_entities_column_writes_empty_shard(model, tmp_path):
     table = pyarrow.table({"text": ["in Hanoi"], "entities": [[1]]})
     pyarrow.parquet.write_table(table, tmp_path / "in.parquet")
     summary = execute(model, str(tmp_path / "in.parquet"), tmp_path / "out", format="parquet")
@@ -483,7 +479,7 @@ def test_parquet_with_a_column_of_entities_is_refused_and_written_empty(model, t
     assert pyarrow.parquet.read_table(shard).num_rows == 0
 
 
-def test_a_null_id_fits_the_type_of_its_column(model, tmp_path):
+def test_run_parquet_null_id_stays_null(model, tmp_path):
     table = pyarrow.table({"id": [7, None], "text": ["in Hanoi", "in Hue"]})
     pyarrow.parquet.write_table(table, tmp_path / "in.parquet")
     summary = execute(model, str(tmp_path / "in.parquet"), tmp_path / "out", format="parquet")
@@ -492,7 +488,7 @@ def test_a_null_id_fits_the_type_of_its_column(model, tmp_path):
     assert pyarrow.parquet.read_table(shard)["id"].to_pylist() == [7, None]
 
 
-def test_an_id_that_is_not_a_number_is_null_in_the_errors(model, tmp_path):
+def test_run_nan_id_is_null_in_error_report(model, tmp_path):
     table = pyarrow.table({"id": [float("nan")], "text": ["poison"]})
     pyarrow.parquet.write_table(table, tmp_path / "in.parquet")
     execute(model, str(tmp_path / "in.parquet"), tmp_path / "out")

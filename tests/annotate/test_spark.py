@@ -1,4 +1,4 @@
-"""The frames of Spark are annotated as every other frame is."""
+"""`annotate_frames` in Spark's `mapInPandas` matches the pipeline."""
 
 import json
 import os
@@ -45,7 +45,7 @@ print(json.dumps([row.asDict(recursive=True) for row in annotated.collect()]))
 """
 
 
-def test_map_in_pandas_finds_what_a_plain_loop_finds(tmp_path):
+def test_map_in_pandas_matches_plain_loop(tmp_path):
     nlp = spacy.blank("en")
     ruler = nlp.add_pipe("entity_ruler")
     ruler.add_patterns([{"label": "CITY", "pattern": name} for name in ("Hanoi", "Huế")])

@@ -23,7 +23,7 @@ from spacy_crf_ner.annotate.multiprocess import processes, worker_devices
         (0, [1, 1], 4, [1] * 4),
     ],
 )
-def test_workers_share_the_gpus(workers, gpu_ids, cores, expected):
+def test_worker_devices_distributes_workers_over_gpus(workers, gpu_ids, cores, expected):
     """One for each core, at most eight for each device, and at least one."""
     assert worker_devices(workers, gpu_ids, cores) == expected
 
@@ -33,7 +33,7 @@ def multiplies_with_blis(item: None, device: int) -> bool:
 
 
 @pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
-def test_workers_multiply_with_openblas(start, monkeypatch):
+def test_processes_workers_use_openblas(start, monkeypatch):
     """They have one thread, with which it is faster; the pipeline of this process keeps BLIS.
 
     They are spawned; those that are forked need not import everything again.

@@ -47,7 +47,7 @@ def path(tmp_path):
 
 
 @given(records=RECORDS)
-def test_json_comes_back_as_it_was(records, tmp_path_factory) -> None:
+def test_write_jsonl_round_trip_keeps_values(records, tmp_path_factory) -> None:
     path = tmp_path_factory.mktemp("shard") / "shard"
     rows = [row(**record) for record in records]
     assert write(path, "jsonl", rows) == {}
@@ -63,7 +63,7 @@ def _without_infinity(value):
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def test_what_json_has_no_words_for(path) -> None:
+def test_write_jsonl_converts_non_json_types(path) -> None:
     date = datetime(2020, 1, 2, tzinfo=UTC)
     values = {"date": date, "bytes": b"\x00\xff", "decimal": Decimal("1.50"), "nan": [math.nan]}
     values["map"] = [("a", math.inf)]  # of a table
@@ -76,12 +76,12 @@ def test_what_json_has_no_words_for(path) -> None:
     assert record["half"] == "\ud800"
 
 
-def test_a_line_feed_in_a_text_is_no_new_line(path) -> None:
+def test_write_jsonl_escapes_line_breaks_in_text(path) -> None:
     write(path, "jsonl", [row(other="a\nb\u2028c\r")])
     assert len(path.read_bytes().splitlines()) == 1
 
 
-def test_parquet_keeps_the_types_of_the_input(path) -> None:
+def test_write_parquet_keeps_input_types(path) -> None:
     schema = pa.schema(
         {
             "text": pa.large_string(),
@@ -113,7 +113,7 @@ def test_parquet_keeps_the_types_of_the_input(path) -> None:
     assert not written.schema.metadata
 
 
-def test_all_shards_have_the_same_entities_whatever_is_in_them(path) -> None:
+def test_write_parquet_schema_is_independent_of_entities(path) -> None:
     types = []
     schema = pa.schema({"text": pa.string()})
     for entities in ([], [ENTITY], [{**ENTITY, "confidence": None}]):
@@ -125,8 +125,8 @@ def test_all_shards_have_the_same_entities_whatever_is_in_them(path) -> None:
 
 
 @given(records=RECORDS)
-def test_columns_of_json_come_back(records) -> None:
-    """Whatever they hold: as they are, or as JSON where they have no one type."""
+def test_to_table_round_trip_keeps_json_columns(records) -> None:
+    """Columns without a single type are written as JSON."""
     rows = [{"text": "x", **record} for record in records]
     schema = infer_schema(rows, "text")
     table, mismatches = to_table(rows, schema)
@@ -139,7 +139,7 @@ def test_columns_of_json_come_back(records) -> None:
                 assert after == before
 
 
-def test_columns_of_one_type_have_it() -> None:
+def test_infer_schema_uniform_column_keeps_its_type() -> None:
     rows = [{"text": "a", "i": 1, "f": 0.5, "s": "x", "l": [1], "none": None, "b": True}, {"i": 2}]
     schema = infer_schema(rows, "text")
     assert [str(field.type) for field in schema] == [
@@ -149,7 +149,7 @@ def test_columns_of_one_type_have_it() -> None:
     assert all(field.metadata is None for field in schema)
 
 
-def test_rows_that_do_not_fit_are_named(path) -> None:
+def test_write_parquet_returns_rows_that_do_not_fit_schema(path) -> None:
     schema = infer_schema([{"text": "a", "n": 1}], "text")
     rows = [row(n=1), row(n="two"), row(other=1), row(), row(n=2**70)]
     unwritten = write(path, "parquet", rows, schema)
@@ -159,7 +159,7 @@ def test_rows_that_do_not_fit_are_named(path) -> None:
     assert pq.read_table(path)["n"].to_pylist() == [1, None]
 
 
-def test_docs_of_spacy_have_columns_and_entities(path) -> None:
+def test_write_spacy_keeps_columns_and_entities(path) -> None:
     nlp = spacy.blank("en")
     doc = nlp("Hanoi is here.")
     doc.ents = [doc.char_span(0, 5, "GPE")]
@@ -173,12 +173,12 @@ def test_docs_of_spacy_have_columns_and_entities(path) -> None:
 
 
 @pytest.mark.parametrize("format", sorted(WRITERS))
-def test_a_shard_may_be_empty(path, format) -> None:
+def test_write_empty_shard_creates_file(path, format) -> None:
     assert write(path, format, []) == {}
     assert path.exists()
 
 
-def test_docs_whose_columns_cannot_be_stored_are_named(path) -> None:
+def test_write_spacy_returns_docs_with_unstorable_columns(path) -> None:
     doc = spacy.blank("en")("Hanoi")
     rows = [{"id": 10**30}, {"id": 1}, {"note": "half \ud83d"}]
     unwritten = write(path, "spacy", rows, docs=[doc.to_bytes()] * 3)

@@ -1,4 +1,4 @@
-"""The ablation: one budget, each run once, and results that belong to their inputs."""
+"""The ablation: one budget, no run twice, and no results of other inputs."""
 
 import re
 import shutil
@@ -69,7 +69,7 @@ def planned(variants, corpus, **changes):
 # Runs
 
 
-def test_each_variant_changes_settings_of_its_config():
+def test_variants_override_only_existing_config_settings():
     """Each variant names settings that its config has."""
     for name, settings in srsly.read_yaml(VARIANTS).items():
         config = spacy.util.load_config(VARIANTS.parent / settings["config"])
@@ -95,7 +95,7 @@ def test_all_variants_have_one_budget(variants, corpus):
 
 
 @pytest.mark.slow
-def test_a_run_is_done_once(variants, corpus, tmp_path, monkeypatch):
+def test_results_trains_each_run_once(variants, corpus, tmp_path, monkeypatch):
     out = tmp_path / "out"
     runs = planned(variants, corpus, seeds=[0])
     first = next(iter(ablation.results(runs, out)))  # and stopped there
@@ -110,7 +110,7 @@ def test_a_run_is_done_once(variants, corpus, tmp_path, monkeypatch):
     assert rows[0] == next(srsly.read_jsonl(out / "runs.jsonl"))
     assert rows[0]["train_speed"] == pytest.approx(first["train_speed"])
     assert not (out / "training").exists()
-    # Of another budget it is another run.
+    # With another budget, it is another run.
     list(ablation.results(planned(variants, corpus, seeds=[0], steps=1, names=["CRF"]), out))
     assert [run.overrides["training.max_steps"] for run in trained] == [2, 1]
     crf, softmax = rows
@@ -149,7 +149,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("changed", CHANGES)
-def test_a_row_is_reused_only_for_the_same_content(
+def test_results_with_changed_input_trains_again(
     changed, variants, corpus, transformer, tmp_path, monkeypatch
 ):
     own = tmp_path / "corpus"
@@ -177,9 +177,7 @@ def test_a_row_is_reused_only_for_the_same_content(
         next(results()[1])
 
 
-def test_a_row_belongs_to_one_gpu_and_one_revision_of_a_transformer(
-    variants, corpus, tmp_path, monkeypatch
-):
+def test_plan_inputs_include_gpu_and_transformer_revision(variants, corpus, tmp_path, monkeypatch):
     def inputs():
         return planned(variants, corpus, transformer="org/model", gpu_id=0)[0].key["inputs"]
 
@@ -216,9 +214,7 @@ def run_here(command, stdout, stderr):
             return SimpleNamespace(returncode=1)
 
 
-def test_a_training_that_fails_is_an_error_that_names_its_log(
-    variants, corpus, tmp_path, monkeypatch
-):
+def test_results_failed_training_raises_with_log_path(variants, corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(ablation, "subprocess", SimpleNamespace(run=run_here))
     file = variants.parent / "cnn.cfg"
     file.write_text(file.read_text().replace('factory = "crf_ner"', 'factory = "absent"'))
@@ -227,7 +223,7 @@ def test_a_training_that_fails_is_an_error_that_names_its_log(
     assert "absent" in (tmp_path / "out" / "CRF, seed 0.log").read_text()
 
 
-def test_a_config_without_a_block_of_the_settings_is_an_error(variants, corpus, tmp_path):
+def test_results_config_without_paths_block_raises(variants, corpus, tmp_path):
     variants.parent.joinpath("cnn.cfg").write_text("[nlp]\n")
     with pytest.raises(InputError, match=r"cnn\.cfg: expected a config with the block of paths"):
         list(ablation.results(planned(variants, corpus), tmp_path / "out"))
@@ -242,13 +238,13 @@ def test_a_config_without_a_block_of_the_settings_is_an_error(variants, corpus, 
         ("a:\n  config: absent.cfg\n", r"a: expected an existing config file .*, got 'absent.cfg'"),
     ],
 )
-def test_an_unreadable_variants_file_is_an_error(content, told, corpus, tmp_path):
+def test_plan_unreadable_variants_file_raises(content, told, corpus, tmp_path):
     (tmp_path / "variants.yml").write_text(content)
     with pytest.raises(ValueError, match=rf"(?s)variants.yml.*{told}"):
         planned(tmp_path / "variants.yml", corpus)
 
 
-def test_what_is_not_there_is_an_error(variants, corpus, tmp_path):
+def test_plan_missing_corpus_or_unknown_variant_raises(variants, corpus, tmp_path):
     with pytest.raises(ValueError, match=r"got no train.spacy. Convert"):
         planned(variants, tmp_path)
     with pytest.raises(ValueError, match=r"expected some of \['CRF', 'softmax'\], got \['HMM'\]"):
@@ -259,7 +255,7 @@ def test_what_is_not_there_is_an_error(variants, corpus, tmp_path):
 
 
 @pytest.mark.parametrize("decoder", ["crf", "softmax"])
-def test_figures_of_a_pipeline(decoder, corpus, tmp_path):
+def test_measure_returns_scores_and_parameter_count(decoder, corpus, tmp_path):
     nlp = spacy.blank("en")
     model = {"hidden_width": 8, "tok2vec": TOK2VEC, "decoder": decoder, "dense_width": 3}
     nlp.add_pipe("crf_ner", name="ner", config={"model": model})
@@ -302,7 +298,7 @@ def test_the_threshold_of_the_f_score_is_fitted_on_dev(corpus, tmp_path):
     assert row["f"] == pytest.approx(fitted["after"]["f_beta"]) != before
 
 
-def test_sequences_that_spell_no_entities_are_counted(corpus, tmp_path):
+def test_invalid_share_counts_invalid_tag_sequences(corpus, tmp_path):
     """With weights of zero but for one bias, the best tag of every token is that of the bias."""
     import torch
 
@@ -320,7 +316,7 @@ def test_sequences_that_spell_no_entities_are_counted(corpus, tmp_path):
         assert invalid_share(nlp, texts) == expected
 
 
-def test_the_table_has_means_and_spreads():
+def test_table_has_means_and_standard_deviations():
     rows = [
         {**ROW, "variant": "a", "f": 0.4},
         {**ROW, "variant": "b", "invalid": 0.125, "per_type": {"ORG": {"f": 0.3}}},
@@ -378,7 +374,7 @@ def test_the_command_writes_table_and_chart(variants, corpus, tmp_path):
         (["--variant", "HMM"], r"--variant: expected some of"),
     ],
 )
-def test_a_mistake_is_one_sentence(options, told, variants, corpus, tmp_path):
+def test_ablation_command_bad_option_prints_error(options, told, variants, corpus, tmp_path):
     command = [str(corpus), str(tmp_path / "out"), "--variants", str(variants), *options]
     result = CliRunner().invoke(ablation.app, command)
     assert result.exit_code == 1

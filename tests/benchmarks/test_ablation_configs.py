@@ -1,4 +1,4 @@
-"""The variants of the ablation: each trains, and loads as it was saved."""
+"""The variants of the ablation: each trains, and predicts the same after saving and loading."""
 
 from pathlib import Path
 
@@ -55,7 +55,7 @@ def annotations(doc):
     "variant",
     [pytest.param(v, marks=[] if v in FAST else [pytest.mark.slow]) for v in VARIANTS],
 )
-def test_a_variant_trains_and_loads_as_it_was_saved(variant, make, tmp_path):
+def test_variant_trained_and_reloaded_keeps_predictions(variant, make, tmp_path):
     nlp = make(variant)
     nlp.config["training"]["before_to_disk"] = None  # JSON rounds what calibration fits
     nlp.config["training"]["optimizer"]["use_averages"] = False  # only saved weights are averages
@@ -71,7 +71,7 @@ def test_a_variant_trains_and_loads_as_it_was_saved(variant, make, tmp_path):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_variant_has_the_weights_of_its_settings(variant, make):
+def test_variant_parameter_count_matches_settings(variant, make):
     """Each gate has weights for input n and state m, and PyTorch's two biases: (n + m + 2) m."""
     nlp = make(variant)
     ner = nlp.get_pipe("ner")

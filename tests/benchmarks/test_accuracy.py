@@ -1,4 +1,4 @@
-"""The comparison of F1: entities as seqeval reads them, the table as pandas computes it."""
+"""The comparison of F1: entities match those of seqeval, the table matches pandas."""
 
 import random
 import re
@@ -24,7 +24,7 @@ def record(words: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_tags_are_read_as_seqeval_does(seed: int) -> None:
+def test_from_bio_matches_seqeval(seed: int) -> None:
     rng = random.Random(seed)
     tags = rng.choices(["O", "B-A", "I-A", "B-B", "I-B"], k=30)
     own = record(len(tags))
@@ -47,7 +47,7 @@ def rows() -> list[dict[str, Any]]:
     ]
 
 
-def test_the_table_has_mean_and_spread_of_the_test_part() -> None:
+def test_table_has_mean_and_standard_deviation_of_test_part() -> None:
     frame = pd.DataFrame(rows()).query("part == 'test'")
     written = table([{**rows()[0], "rate": 1e-4, "f": 7.0, "part": "test"}, *rows()])
     for budget, group in frame.groupby(["system", "steps", "evaluate_every", "device"]):
@@ -61,7 +61,7 @@ def test_the_table_has_mean_and_spread_of_the_test_part() -> None:
         assert figures == pytest.approx([*expected, by_corpus["mean"].mean()], abs=0.051)
 
 
-def test_a_run_that_is_best_on_dev_is_another_run(tmp_path: Path) -> None:
+def test_runs_with_other_evaluate_every_are_stored_separately(tmp_path: Path) -> None:
     runs, others = (_Runs(tmp_path, tmp_path, "minilm", 200, 0, every) for every in (0, 100))
     keys = [each.key(SYSTEMS[0], Path("gmb"), 2e-4, 0, "test") for each in (runs, others)]
     for key in keys:
@@ -70,7 +70,9 @@ def test_a_run_that_is_best_on_dev_is_another_run(tmp_path: Path) -> None:
         assert runs.known(key) is not None
 
 
-def test_a_run_on_a_gpu_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_on_other_device_are_stored_separately(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("torch.cuda.get_device_name", lambda gpu_id: f"GPU {gpu_id}")
     runs = [_Runs(tmp_path, tmp_path, "minilm", 200, gpu_id=gpu_id) for gpu_id in (-1, 1)]
     keys = [each.key(SYSTEMS[0], Path("gmb"), 2e-4, 0, "test") for each in runs]
@@ -79,7 +81,7 @@ def test_a_run_on_a_gpu_is_another_run(tmp_path: Path, monkeypatch: pytest.Monke
     assert runs[1].known(keys[1]) is None
 
 
-def test_a_gpu_is_used_before_anything_else(
+def test_comparison_selects_gpu_before_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
@@ -105,7 +107,7 @@ def test_a_gpu_is_used_before_anything_else(
     assert asked[1] == ("use_gpu", 1) and len({*folders}) == 3
 
 
-def test_peers_measure_f1_on_dev_as_spacy_does(tmp_path: Path) -> None:
+def test_peer_f1_matches_spacy_scorer(tmp_path: Path) -> None:
     rng = random.Random(0)
     spans = [(start, start + 1, label) for start in range(20) for label in "AB"]
     gold = [{"ents": rng.sample(spans, 5)} for _ in range(30)]
@@ -156,7 +158,7 @@ def test_hugging_face_saves_the_best_or_the_last_model(
 
 
 @pytest.mark.parametrize("threshold", [0.3, 0.6, 0.7, 1e-4, None])
-def test_a_finished_run_is_found_again(tmp_path: Path, threshold: float | None) -> None:
+def test_runs_known_returns_finished_run(tmp_path: Path, threshold: float | None) -> None:
     runs = _Runs(tmp_path, tmp_path, "minilm", 200)
     key = {"system": "spancat", "threshold": threshold}
     runs.add(key, {(0, 0, 1, "A")}, {(0, 0, 1, "A")}, {})
@@ -165,7 +167,7 @@ def test_a_finished_run_is_found_again(tmp_path: Path, threshold: float | None) 
     assert runs.known({**key, "threshold": 0.35}) is None
 
 
-def test_a_run_with_another_transformer_is_another_run(tmp_path: Path) -> None:
+def test_runs_with_other_transformer_are_stored_separately(tmp_path: Path) -> None:
     runs, others = (_Runs(tmp_path, tmp_path, f"models/{name}", 200) for name in ("a", "b"))
     keys = [each.key(SYSTEMS[0], Path("gmb"), 2e-4, 0, "test") for each in (runs, others)]
     runs.add(keys[0], {(0, 0, 1, "A")}, {(0, 0, 1, "A")}, {})
@@ -176,10 +178,10 @@ def test_a_run_with_another_transformer_is_another_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("best", "chosen"), [(4e-4, 4e-4), (5e-4, 4e-4), (3.3e-3, 3.2e-3), (1e-5, 1.25e-5)]
 )
-def test_the_rate_is_chosen_on_dev(
+def test_runs_best_rate_is_chosen_on_dev_for_peers_only(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, best: float, chosen: float
 ) -> None:
-    """The others have the rate that is best on dev, however far; crf_ner keeps its own."""
+    """Peers get the best rate on dev, at any distance from the start; crf_ner keeps its own."""
     asked = []
 
     def result(self: _Runs, system: Any, corpus: Path, rate: float, seed: int, part: str) -> Any:
@@ -194,5 +196,5 @@ def test_the_rate_is_chosen_on_dev(
     assert {*asked} == {(7, "dev")}
 
 
-def test_a_search_ends_where_nothing_is_better() -> None:
+def test_best_rate_without_improvement_returns_start() -> None:
     assert best_rate(4e-4, lambda rate: 0.0) == 4e-4

@@ -14,7 +14,7 @@ def row(strategy, tokens, f1, seed=0):
     return {"strategy": strategy, "seed": seed, "tokens": tokens, "decisions": None, "f1": f1}
 
 
-def test_the_table_has_the_first_round_that_reaches_a_share():
+def test_table_has_first_round_that_reaches_each_share():
     rows = [row("all", 900, 50.0), row("all", 900, 60.0, 1)]
     rows += [row("entropy", t, f) for t, f in ((100, 10.0), (200, 45.0), (300, 48.0))]
     rows += [row("entropy", t, f, 1) for t, f in ((100, 10.0), (220, 54.0), (320, 56.0))]
@@ -22,7 +22,7 @@ def test_the_table_has_the_first_round_that_reaches_a_share():
     assert line == "| entropy | 210 | 300 (1 never) | - (2 never) | - |"
 
 
-def test_questions_cost_decisions_and_no_tokens():
+def test_table_counts_decisions_and_no_tokens_for_span_questions():
     from matplotlib.figure import Figure
 
     rows = [row("all", 900, 50.0), {**row("spans", 100, 49.0), "decisions": 300, "round": 0}]
@@ -34,7 +34,7 @@ def test_questions_cost_decisions_and_no_tokens():
     assert [text.get_text() for text in axes.get_legend().texts] == ["random", "all data"]
 
 
-def test_corrupted_entities_are_returned_and_no_others_change():
+def test_corrupt_returns_exactly_the_changed_entities():
     nlp, rng = spacy.blank("en"), random.Random(0)
     docs, before = [], []
     for _ in range(60):
@@ -56,7 +56,7 @@ def test_corrupted_entities_are_returned_and_no_others_change():
             assert any(_is_about(finding, *each[:3]) for each in own)
 
 
-def test_a_question_is_named_by_its_tokens():
+def test_question_name_contains_token_offsets():
     doc = Doc(spacy.blank("en").vocab, ["It", ".", "An", "na", "saw", "Bonn"], [True] * 5 + [False])
     text = doc.text.removeprefix("It . ")
     unit = Unit("id", text, [], [], 0.0, "", {"offset": 5}, (0, 5, "PER"))

@@ -1,4 +1,4 @@
-"""The share of the CRF on the host: each update and prediction has a CRF, and a rest."""
+"""The share of the CRF on the host: both times, for updates and predictions."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from benchmark_host import host
 from pipelines import make_examples
 
 
-def test_crf_and_rest_are_measured(tmp_path: Path, capsys) -> None:
+def test_host_prints_crf_and_rest_times(tmp_path: Path, capsys) -> None:
     examples = make_examples(spacy.blank("en"))
     DocBin(docs=[eg.reference for eg in examples if len(eg.x)]).to_disk(tmp_path / "dev.spacy")
     host(tmp_path / "dev.spacy", labels=2, words=100, batches=1, rounds=2)

@@ -16,7 +16,7 @@ def make(*ents):
     return doc
 
 
-def test_scores_are_a_direct_count():
+def test_score_matches_manual_counts():
     gold = make((0, 1, "PER"), (2, 3, "PER"), (4, 6, "LOC"))
     found = make((0, 1, "PER"), (2, 3, "LOC"))
     found.set_ents(found.ents, missing=[found[3:6]], default="outside")
@@ -24,7 +24,7 @@ def test_scores_are_a_direct_count():
     assert score([gold], [gold]) == Scores(1, 1, 1, 1, 1)
 
 
-def test_a_share_of_the_entities_is_changed():
+def test_corrupt_changes_given_share_of_entities():
     gold = make((0, 1, "PER"), (2, 3, "PER"), (4, 6, "LOC"))
     rng = random.Random(0)
     assert bio(corrupt(gold, 0.0, ["PER", "LOC"], rng)) == bio(gold)
@@ -36,8 +36,8 @@ def test_a_share_of_the_entities_is_changed():
     assert 0.6 < same / 500 < 0.75  # an added entity never takes the place of another
 
 
-def test_dawid_skene_learns_which_source_to_trust():
-    """Two sources never see LOC, and the third one does."""
+def test_dawid_skene_with_one_blind_source_recovers_gold():
+    """Two sources annotate LOC, and the third one does so only once.  [current docstring contradicts the code]"""
     gold = [make((0, 1, "PER"), (4, 6, "LOC")) for _ in range(20)]
     blind = [make((0, 1, "PER")) if i else make((0, 1, "PER"), (4, 6, "LOC")) for i in range(20)]
     tags = dawid_skene([gold, gold, blind], ["LOC", "PER"])

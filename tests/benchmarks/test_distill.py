@@ -8,7 +8,7 @@ from spacy.tokens import DocBin
 from benchmark_distill import make_tenth, measure, table
 
 
-def test_a_tenth_and_the_rest_are_the_corpus(tmp_path: Path) -> None:
+def test_make_tenth_splits_corpus_into_tenth_and_rest(tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     docs = [nlp.make_doc(f"doc {i}") for i in range(25)]
     DocBin(docs=docs).to_disk(tmp_path / "train.spacy")
@@ -24,7 +24,7 @@ def test_a_tenth_and_the_rest_are_the_corpus(tmp_path: Path) -> None:
     assert (tmp_path / "rest.spacy").stat() == before
 
 
-def test_a_pipeline_agrees_with_itself(trained: spacy.Language, tmp_path: Path) -> None:
+def test_measure_same_pipeline_has_full_agreement(trained: spacy.Language, tmp_path: Path) -> None:
     doc = spacy.blank("en").make_doc("Tim Cook visited Hanoi.")
     doc.ents = [doc.char_span(0, 8, "PERSON")]
     DocBin(docs=[doc]).to_disk(tmp_path / "test.spacy")
@@ -34,7 +34,7 @@ def test_a_pipeline_agrees_with_itself(trained: spacy.Language, tmp_path: Path) 
     assert (found["agreement"], found["f"]) == (1.0, 2 / 3)
 
 
-def test_the_table_has_the_mean_over_seeds_and_the_share_of_the_teacher() -> None:
+def test_table_has_mean_over_seeds_and_share_of_teacher_f1() -> None:
     row = {"corpus": "gmb", "steps": 10, "agreement": 0.5, "ece": 0.1, "words_per_second": 1000}
     rows = [
         {**row, "student": "teacher", "f": 0.8},

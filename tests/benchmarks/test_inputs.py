@@ -40,7 +40,7 @@ def another(name: str) -> Any:
     return pytest.raises(typer.BadParameter, match=f"expected the {name} of the results")
 
 
-def test_another_content_of_the_same_name_is_refused(tmp_path: Path) -> None:
+def test_require_same_changed_content_raises(tmp_path: Path) -> None:
     folder, out = tmp_path / "folder", tmp_path / "out"
     (folder / "deeper").mkdir(parents=True)
     (folder / "deeper" / "train.txt").write_text("one")
@@ -57,19 +57,19 @@ def test_another_content_of_the_same_name_is_refused(tmp_path: Path) -> None:
     require_same(tmp_path / "new", {"corpus": folder})
 
 
-def test_what_is_not_there_is_not_stored(tmp_path: Path) -> None:
+def test_require_same_missing_input_raises_without_writing(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"gmb: expected the corpus gmb, got nothing"):
         require_same(tmp_path / "out", {"corpus gmb": tmp_path / "gmb"})
     assert not (tmp_path / "out").exists()
 
 
-def test_a_transformer_is_an_input_if_it_is_local(tmp_path: Path) -> None:
+def test_of_transformer_returns_only_local_folder(tmp_path: Path) -> None:
     (tmp_path / "minilm").mkdir()
     assert of_transformer(str(tmp_path / "minilm")) == {"transformer minilm": tmp_path / "minilm"}
     assert not of_transformer("sentence-transformers/all-MiniLM-L6-v2")
 
 
-def test_each_system_has_a_file_that_says_how_it_is_trained() -> None:
+def test_recipes_returns_existing_files_of_all_systems() -> None:
     found = recipes(benchmark_accuracy.SYSTEMS)
     names = ["config transformer", "config spacy_ner", "config char", "config cnn"]
     peers = ("eds_tagger", "eds_text_cnn", "flair_tagger", "flair_linear", "hugging_face")
@@ -78,13 +78,13 @@ def test_each_system_has_a_file_that_says_how_it_is_trained() -> None:
     assert all(path.is_file() for path in found.values())
 
 
-def test_a_script_is_what_it_imports_too() -> None:
+def test_recipes_includes_imported_scripts() -> None:
     system = next(s for s in benchmark_accuracy.SYSTEMS if s.script == "eds_text_cnn")
     scripts = ("eds_text_cnn", "eds_tagger", "spacy_pipeline", "system")
     assert {*recipes([system])} == {f"script {name}" for name in scripts}
 
 
-def test_a_converted_corpus_is_of_one_source(corpora: Path, tmp_path: Path) -> None:
+def test_prepared_corpus_with_changed_source_raises(corpora: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     (corpora / "gmb" / "dev.conll").write_text("no tag\n")
     with pytest.raises(ValueError, match=r"dev\.conll"):
@@ -99,7 +99,7 @@ def test_a_converted_corpus_is_of_one_source(corpora: Path, tmp_path: Path) -> N
         _prepared(corpora / "gmb", out)
 
 
-def test_corpora_with_renamed_labels_are_not_those_of_other_commands(
+def test_labels_writes_corpora_to_separate_folder(
     corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("benchmark_labels.MIXES", {})
@@ -109,7 +109,7 @@ def test_corpora_with_renamed_labels_are_not_those_of_other_commands(
     assert not (out / "gmb").exists() and (out / "labels" / "gmb").is_dir()
 
 
-def test_a_trained_model_is_of_one_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_changed_config_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trained: list[Any] = []
     monkeypatch.setattr("benchmark._spacy", lambda command, log: trained.append(command))
     config = tmp_path / "char.cfg"
@@ -123,7 +123,7 @@ def test_a_trained_model_is_of_one_config(tmp_path: Path, monkeypatch: pytest.Mo
         run.trained()
 
 
-def test_a_trained_peer_is_of_one_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_comparison_changed_script_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "hugging_face.py"
     script.write_text("rate = 1")
     (tmp_path / "system.py").write_text("steps = 1")
@@ -138,13 +138,13 @@ def test_a_trained_peer_is_of_one_script(tmp_path: Path, monkeypatch: pytest.Mon
         comparison.trained(*train)
 
 
-def test_results_are_of_one_config(
+def test_benchmark_commands_with_changed_input_raise(
     corpora: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Rows that are there are not read for other configs, teachers and corpora."""
+    """Existing rows are not reused for other configs, teachers or corpora."""
     root, out = tmp_path / "root", tmp_path / "out"
     (root / "configs").mkdir(parents=True)
     for name in ("transformer", "cnn", "char", "spacy_ner"):
@@ -195,7 +195,7 @@ def test_results_are_of_one_config(
         changed.write_text(before)
 
 
-def test_a_learning_curve_is_of_one_start_and_one_config(
+def test_simulation_reuses_rows_and_raises_for_changed_config(
     corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
@@ -230,7 +230,7 @@ def test_a_learning_curve_is_of_one_start_and_one_config(
         run()
 
 
-def test_a_pipeline_that_was_not_saved_completely_is_trained_again(
+def test_simulation_retrains_incompletely_saved_pipeline(
     tmp_path: Path, corpora: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _convert(corpora / "gmb", tmp_path / "gmb")

@@ -1,4 +1,4 @@
-"""The comparison on overlapping spans: conversion, scores and choices against those by hand."""
+"""The comparison on overlapping spans: conversion, scores and choices match manual results."""
 
 import os
 from pathlib import Path
@@ -48,7 +48,7 @@ def corpus(tmp_path: Path) -> Path:
     return tmp_path / "corpus"
 
 
-def test_a_doc_is_a_sentence_with_its_spans(corpus: Path) -> None:
+def test_convert_writes_one_doc_per_sentence_with_spans(corpus: Path) -> None:
     first, second = Corpus(corpus / "test.spacy")(spacy.blank("en"))
     assert [[str(token) for token in eg.predicted] for eg in (first, second)] == [
         [
@@ -70,7 +70,7 @@ def test_a_doc_is_a_sentence_with_its_spans(corpus: Path) -> None:
     assert split_sentences(document(), Vocab())[1] == 1
 
 
-def test_the_peers_read_the_same_spans(corpus: Path) -> None:
+def test_convert_writes_same_spans_as_jsonl_for_peers(corpus: Path) -> None:
     records = list(srsly.read_jsonl(corpus / "dev.jsonl"))
     assert [[r["text"][s:e] for s, e in r["tokens"]] for r in records] == [WORDS[:7], WORDS[7:]]
     assert [[(r["text"][s:e], of) for s, e, of in r["spans"]] for r in records] == [
@@ -79,7 +79,7 @@ def test_the_peers_read_the_same_spans(corpus: Path) -> None:
     ]
 
 
-def test_recall_by_place() -> None:
+def test_recalls_are_grouped_by_nesting() -> None:
     outer, inner, same = (0, 0, 9, "A"), (0, 2, 4, "B"), (0, 5, 9, "A")
     flat, twin = (0, 9, 12, "A"), (1, 0, 9, "A")  # begins where another ends; in another doc
     gold = {outer, inner, same, flat, twin}
@@ -100,7 +100,7 @@ def test_recall_by_place() -> None:
     assert recalls({flat}, set())["nested"] is None
 
 
-def test_covering_length() -> None:
+def test_covering_returns_length_that_covers_99_percent() -> None:
     assert covering([5] * 99 + [7]) == 5
     assert covering([7, 7] + [5] * 98) == 7
 
@@ -123,7 +123,9 @@ def test_the_threshold_is_chosen_on_dev(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert asked == [("test", None)]
 
 
-def test_each_transformer_has_a_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_span_runs_train_one_model_per_transformer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     asked: list[Any] = []
 
     class Process:
@@ -150,7 +152,7 @@ def test_each_transformer_has_a_model(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 @pytest.mark.parametrize("model", [s.model for s in SYSTEMS if not s.venv])
-def test_the_configs_make_pipelines(model: str, corpus: Path, tiny_transformer: str) -> None:
+def test_configs_load_as_pipelines(model: str, corpus: Path, tiny_transformer: str) -> None:
     config = benchmark_overlapping._config(model, corpus)
     config["paths"]["transformer"] = tiny_transformer
     nlp = spacy.util.load_model_from_config(config, auto_fill=True)

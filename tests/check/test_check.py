@@ -1,4 +1,4 @@
-"""Checks of a corpus: each finding where it must be, and none in a corpus without fault."""
+"""Checks of a corpus: each faulty corpus has its finding, and a clean one has none."""
 
 import json
 import random
@@ -47,7 +47,7 @@ def wrong(doc: Doc, *spans: Entity, key: str = "wrong") -> Doc:
 
 
 def clean() -> Corpus:
-    """Train and dev without fault."""
+    """Train and dev without findings."""
     train = [make(f"Anna{i} visited Bonn{i} .", (0, 1, "PER"), (2, 3, "LOC")) for i in range(10)]
     dev = [make(f"Berta{i} lives in Graz{i} .", (0, 1, "PER"), (3, 4, "LOC")) for i in range(9)]
     return [*train, make("Nothing is here")], dev
@@ -65,7 +65,7 @@ def the(report: Report, kind: str) -> Finding:
 # The findings
 
 
-def test_a_clean_corpus_has_none() -> None:
+def test_check_clean_corpus_has_no_findings() -> None:
     train, dev = clean()
     assert check(train, dev).findings == []
     assert check(train).findings == []
@@ -173,7 +173,7 @@ CASES: dict[str, tuple[str, dict[str, int], Callable[[], Corpus], dict[str, Any]
         added(
             wrong(make("Ems it is", (0, 1, "LOC")), (0, 1, "LOC")),
             wrong(make("in Ems it is", (1, 2, "LOC")), (1, 2, "")),
-            # Of another label, of other tokens, and not outside: all of this can be so.
+            # Another label, other tokens, or not outside: no contradiction.
             wrong(make("so Ems it is", (1, 2, "LOC")), (1, 2, "PER"), (0, 2, "LOC"), (1, 2, "O")),
         ),
         {"incorrect_spans_key": "wrong"},
@@ -265,7 +265,7 @@ CASES: dict[str, tuple[str, dict[str, int], Callable[[], Corpus], dict[str, Any]
         added(
             *often("so Bad Ems", 5, (1, 3, "LOC")),
             *often("here in Bad Ems", 5),
-            # Four times are not often, nor is what is not annotated outside.
+            # Four occurrences, inside or outside of entities, are too few.
             *often("so Ulm", 4, (1, 2, "LOC")),
             *often("in Ulm", 7),
             *often("so Trier", 5, (1, 2, "LOC")),
@@ -308,7 +308,7 @@ CASES: dict[str, tuple[str, dict[str, int], Callable[[], Corpus], dict[str, Any]
 }
 
 
-def test_thresholds_are_settings() -> None:
+def test_check_uses_thresholds_of_settings() -> None:
     train, dev = clean()
     for setting, n, kind in (
         ("rare", 11, "rare-label"),
@@ -320,7 +320,7 @@ def test_thresholds_are_settings() -> None:
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_each_finding_is_there_once_and_alone(kind: str) -> None:
+def test_check_faulty_corpus_has_exactly_one_finding(kind: str) -> None:
     severity, counts, corpus, settings, place = CASES[kind]
     train, dev = corpus()
     report = check(train, dev, CheckSettings(**settings))
@@ -349,7 +349,7 @@ def test_every_kind_of_finding_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("words, enough", [(2400, 240), (2000, 200), (900, 200), (0, 200)])
-def test_twice_the_steps_that_are_enough_are_told(words: int, enough: int) -> None:
+def test_check_reports_twice_the_sufficient_steps(words: int, enough: int) -> None:
     train = [make("so " * 99 + "so") for _ in range(words // 100)]
     settings = CheckSettings(step_words=50)
     finding = the(check(train, None, settings._replace(max_steps=2 * enough)), "many-steps")
@@ -359,7 +359,7 @@ def test_twice_the_steps_that_are_enough_are_told(words: int, enough: int) -> No
 
 
 @pytest.mark.parametrize("kind", sorted({*CASES} - {"partly-annotated"}))
-def test_entities_in_spans_have_the_same_findings(kind: str) -> None:
+def test_check_spans_key_matches_findings_of_ents(kind: str) -> None:
     """Only doc.ents can be partially annotated."""
     _, _, corpus, settings, _ = CASES[kind]
     train, dev = corpus()
@@ -381,7 +381,7 @@ def test_entities_in_spans_have_the_same_findings(kind: str) -> None:
         ("so Ems .", [(1, 3, "LOC")], 1),
         ("so .", [(1, 2, "LOC")], 1),
         ("Ems ) is (", [(0, 2, "LOC")], 1),
-        # Part of the name, as far as can be told.
+        # Probably part of the name.
         ("Alpha Inc. and U.S. too", [(0, 2, "LOC"), (3, 4, "LOC")], 0),
         ("Alpha Inc . and U . S . too", [(0, 3, "LOC"), (4, 8, "LOC")], 0),
         ('The " Beta "', [(0, 4, "LOC")], 0),
@@ -391,7 +391,7 @@ def test_entities_in_spans_have_the_same_findings(kind: str) -> None:
         ("Anna-Maria O'Neill", [(0, 2, "PER")], 0),
     ],
 )
-def test_punctuation_at_an_edge_is_told_from_that_of_a_name(
+def test_check_punctuation_edge_ignores_punctuation_of_names(
     text: str, ents: list[Entity], found: int
 ) -> None:
     train, dev = clean()
@@ -410,7 +410,7 @@ def pool(rng: random.Random, n: int) -> list[Doc]:
     for _ in range(n):
         words = rng.choices(["Ems", "Ulm", "is"], k=rng.randint(1, 3))
         at = rng.randrange(len(words))
-        # Whitespace in front moves the tokens, and not what they say.
+        # Leading whitespace shifts the tokens, but does not change the text.
         shift = rng.randint(0, 1)
         ents = [(at + shift, at + shift + 1, "LOC")] if rng.random() < 0.7 else []
         docs.append(make(" ".join(["\n"] * shift + words), *ents))
@@ -428,7 +428,7 @@ def annotation(doc: Doc) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_duplicates_and_leaks_equal_those_of_all_pairs(seed: int) -> None:
+def test_check_duplicates_and_leaks_match_pairwise_comparison(seed: int) -> None:
     rng = random.Random(seed)
     train, dev = pool(rng, 25), pool(rng, 20)
     report = check(train, dev)
@@ -454,14 +454,14 @@ def test_duplicates_and_leaks_equal_those_of_all_pairs(seed: int) -> None:
     assert the(report, "annotated-differently").counts == dict(differing)
 
 
-def test_a_doc_without_annotation_contradicts_none() -> None:
+def test_check_unannotated_duplicate_is_not_annotated_differently() -> None:
     train, dev = clean()
     for first, second in ([], [0, 1]), ([0, 1], []):
         docs = [make("Ems is", missing=first), make("Ems is", missing=second)]
         assert kinds(check(train + docs, dev)) == ["no-annotation", "duplicate"]
     docs = [make("Ems is", (0, 1, "LOC")), make("Ems is")]
     assert kinds(check(train + docs, dev)) == ["annotated-differently", "duplicate"]
-    # What is not annotated completely may be the same.
+    # Partial annotation does not contradict complete annotation.
     docs = [make("Ems is", (0, 1, "LOC")), make("Ems is", missing=[0])]
     assert kinds(check(train + docs, dev)) == ["duplicate", "partly-annotated"]
     # The docs after one without annotation are compared with each other.
@@ -471,7 +471,7 @@ def test_a_doc_without_annotation_contradicts_none() -> None:
     assert finding.places[0].note == f"not as train doc {len(train) + 1}"
 
 
-def test_rare_labels_are_found_whatever_dev_has() -> None:
+def test_check_finds_rare_label_with_any_dev() -> None:
     train, dev = clean()
     rare = [make("Ems is", (0, 1, "RIVER"))]
     without = [doc.copy() for doc in dev]
@@ -483,7 +483,7 @@ def test_rare_labels_are_found_whatever_dev_has() -> None:
         assert [place.text for place in finding.places] == ["Ems"]
 
 
-def test_a_leak_is_an_error_from_a_tenth_of_dev_on() -> None:
+def test_check_leak_of_a_tenth_of_dev_is_error() -> None:
     train, dev = clean()
     for more, severity in (([make("who came")], "error"), ([make("who"), make("came")], "warning")):
         docs = [*dev, make("Nothing is here"), *([] if severity == "error" else more)]
@@ -496,7 +496,7 @@ def test_a_leak_is_an_error_from_a_tenth_of_dev_on() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_surfaces_outside_of_entities_equal_those_of_a_plain_search(seed: int) -> None:
+def test_check_sometimes_outside_matches_plain_search(seed: int) -> None:
     rng = random.Random(seed)
     docs = []
     for _ in range(150):
@@ -521,7 +521,7 @@ def test_surfaces_outside_of_entities_equal_those_of_a_plain_search(seed: int) -
     for place in finding.places:
         start = place.offset
         assert docs[place.doc].text[start : start + len(place.text)] == place.text
-    # The most telling first.
+    # Sorted by the smaller of the two counts, in descending order.
     ranks = [min(inside[place.text], outside[place.text]) for place in finding.places]
     assert ranks == sorted(ranks, reverse=True)
 
@@ -545,7 +545,7 @@ def test_errors_come_first_and_places_are_limited() -> None:
     assert not any(f.places for f in check(train, dev, max_examples=0).findings)
 
 
-def test_a_place_is_where_its_text_is() -> None:
+def test_check_place_offset_matches_its_text() -> None:
     train, dev = clean()
     train.append(make("so Ems , is , Ulm", (1, 3, "LOC"), (4, 6, "LOC")))
     for place in the(check(train, dev), "punctuation-edge").places:
@@ -553,7 +553,7 @@ def test_a_place_is_where_its_text_is() -> None:
         assert text[place.offset : place.offset + len(place.text)] == place.text
 
 
-def test_nothing_at_all_is_told() -> None:
+def test_check_empty_corpus_reports_no_entities() -> None:
     report = check([])
     assert kinds(report) == ["no-entities"]
     assert report.statistics["train"].docs == 0
@@ -572,7 +572,7 @@ def test_nothing_at_all_is_told() -> None:
         ({"max_examples": -1}, "max_examples: expected 0 or more, got -1"),
     ],
 )
-def test_a_wrong_setting_is_refused(settings: dict[str, Any], says: str) -> None:
+def test_check_invalid_setting_raises(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError) as error:
         check([], **settings)
     assert says in str(error.value)
@@ -581,7 +581,7 @@ def test_a_wrong_setting_is_refused(settings: dict[str, Any], says: str) -> None
 # Memory
 
 
-def test_neither_docs_nor_texts_are_kept() -> None:
+def test_check_does_not_keep_docs_or_texts_in_memory() -> None:
     """The words are few and long, so that texts are large and the vocab does not grow."""
     words = [letter * 10_000 for letter in "abcdefghij"]
     alive: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -611,7 +611,7 @@ def test_neither_docs_nor_texts_are_kept() -> None:
 # Statistics
 
 
-def test_statistics_equal_those_counted_by_hand() -> None:
+def test_statistics_match_manual_counts() -> None:
     train = [
         make("Anna Berg saw Bonn it rained", (0, 2, "PER"), (3, 4, "LOC"), starts=[4]),
         make("he came", missing=[1]),
@@ -640,20 +640,20 @@ def test_statistics_equal_those_counted_by_hand() -> None:
     assert statistics["dev"].docs == statistics["dev"].sentences == statistics["dev"].entities == 1
 
 
-def test_the_first_token_begins_a_sentence_whatever_it_says() -> None:
+def test_statistics_first_token_always_starts_a_sentence() -> None:
     doc = Doc(VOCAB, words=["Ems", "is", "here"], sent_starts=[False, False, True])
     doc.set_ents([Span(doc, 0, 1, "LOC")])
     s = check([doc]).statistics["train"]
     assert (s.sentences, s.empty_sentences) == (2, 1)
 
 
-def test_an_entity_over_two_sentences_is_in_both() -> None:
+def test_statistics_entity_across_sentences_counts_in_both() -> None:
     doc = make("in Bad Ems it is so", (1, 3, "LOC"), starts=[2, 4])
     s = check([doc]).statistics["train"]
     assert (s.sentences, s.empty_sentences, s.entities) == (3, 1, 1)
 
 
-# What the transformer reads
+# Limits of the transformer
 
 
 def config_file(folder: Path, transformer: str, window: int = 128, **ner: Any) -> Path:
@@ -677,7 +677,7 @@ def tokenizer(limit: int, truncates: bool = True, window: int = 3) -> Transforme
     )
 
 
-def test_words_that_the_transformer_does_not_read_are_counted() -> None:
+def test_check_reports_words_unread_by_transformer() -> None:
     train, dev = clean()
     # The first window is [CLS] abcde fgh ij [SEP]: fgh begins at 6, ij at 9; the second is short.
     docs = [*train, make("abcde fgh ij k l m")]
@@ -701,7 +701,7 @@ def test_a_word_too_long_for_the_transformer_is_an_error() -> None:
     assert "unread-word" not in kinds(report)
 
 
-def test_windows_that_overlap_read_what_either_reads() -> None:
+def test_unread_words_omits_words_read_by_overlapping_window() -> None:
     overlapping = tokenizer(8)._replace(get_windows=lambda doc: [doc[:3], doc[2:]])
     doc = make("abcde fgh ij k")
     assert [doc[i].text for i in overlapping.unread_words(doc)] == []
@@ -709,7 +709,7 @@ def test_windows_that_overlap_read_what_either_reads() -> None:
 
 
 @pytest.mark.parametrize("window, stride", [(128, 96), (40, 30), (25, 25)])
-def test_unread_words_are_those_without_a_vector(
+def test_unread_words_match_words_without_vector(
     window: int, stride: int, tiny_transformer: str, tmp_path: Path
 ) -> None:
     from spacy_transformers.layers.transformer_model import TransformerModel
@@ -738,7 +738,7 @@ def test_unread_words_are_those_without_a_vector(
 # The config
 
 
-def test_settings_are_those_of_the_config(tiny_transformer: str, tmp_path: Path) -> None:
+def test_read_settings_matches_config(tiny_transformer: str, tmp_path: Path) -> None:
     path = config_file(tmp_path, tiny_transformer, 50, scheme="io", incorrect_spans_key="no")
     settings = read_settings(path)
     assert settings[:4] == ("en", "io", "no", 50)
@@ -746,7 +746,7 @@ def test_settings_are_those_of_the_config(tiny_transformer: str, tmp_path: Path)
     doc = make(" ".join("abc"[i % 3] for i in range(120)))
     assert settings.tokenizer is not None
     assert [len(span) for span in settings.tokenizer.get_windows(doc)] == [50, 50, 44]
-    # Another transformer, named instead.
+    # With another transformer as argument.
     path = config_file(tmp_path, "nobody/nothing")
     instead = read_settings(path, tiny_transformer).tokenizer
     assert instead is not None and instead.max_length == 128
@@ -761,7 +761,7 @@ def test_settings_are_those_of_the_config(tiny_transformer: str, tmp_path: Path)
         {"batcher": {"@batchers": "spacy.batch_by_padded.v1", "size": {"@schedules": "a.v1"}}},
     ],
 )
-def test_steps_that_are_not_known_are_none(
+def test_read_settings_unknown_steps_returns_none(
     tiny_transformer: str, tmp_path: Path, training: dict[str, Any]
 ) -> None:
     path = config_file(tmp_path, tiny_transformer)
@@ -771,7 +771,7 @@ def test_steps_that_are_not_known_are_none(
     assert read_settings(path).max_steps is None
 
 
-def test_steps_of_another_recognizer_are_not_judged(tiny_transformer: str, tmp_path: Path) -> None:
+def test_read_settings_other_ner_has_no_max_steps(tiny_transformer: str, tmp_path: Path) -> None:
     path = config_file(tmp_path, tiny_transformer)
     config = spacy.util.load_config(path)
     config["components"]["ner"] = {"factory": "ner"}
@@ -796,7 +796,7 @@ def install(folder: Path, config: Path) -> str:
 
 
 @pytest.mark.parametrize("kind", ["folder", "package"])
-def test_settings_of_sourced_components_are_those_of_their_pipeline(
+def test_read_settings_sourced_components_match_source_pipeline(
     kind: str, tiny_transformer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = {"scheme": "io", "entities": "overlapping", "spans_key": "ents"}
@@ -819,7 +819,7 @@ def test_settings_of_sourced_components_are_those_of_their_pipeline(
     assert found.tokenizer[:3] == expected.tokenizer[:3]
 
 
-def test_sentences_are_windows_where_they_are_known(tiny_transformer: str, tmp_path: Path) -> None:
+def test_read_settings_sent_spans_window_is_sentence(tiny_transformer: str, tmp_path: Path) -> None:
     path = config_file(tmp_path, tiny_transformer)
     config = spacy.util.load_config(path)
     getter = {"@span_getters": "spacy-transformers.sent_spans.v1"}
@@ -841,7 +841,7 @@ def save(folder: Path, train: list[Doc], dev: list[Doc]) -> tuple[str, str]:
     return str(folder / "train.spacy"), str(folder / "dev.spacy")
 
 
-def test_a_folder_is_all_its_files(tmp_path: Path) -> None:
+def test_read_docbin_folder_returns_docs_of_all_files(tmp_path: Path) -> None:
     train, dev = clean()
     save(tmp_path, [*train, make("")], dev)
     total, docs = read_docbin(tmp_path, VOCAB)
@@ -850,7 +850,7 @@ def test_a_folder_is_all_its_files(tmp_path: Path) -> None:
     assert total == len(train) + len(dev) + 1
 
 
-def test_docs_with_incorrect_spans_alone_are_partially_annotated() -> None:
+def test_check_docs_with_only_incorrect_spans_are_partly_annotated() -> None:
     train = [*clean()[0], wrong(make("Ems is", missing=[0, 1]), (0, 1, "LOC"))]
     assert kinds(check(train)) == ["no-annotation"]
     settings = CheckSettings(incorrect_spans_key="wrong")
@@ -898,7 +898,7 @@ def test_the_command_prints_statistics_and_findings(tmp_path: Path) -> None:
     assert ["[b]:cat:", "1", "2", "0", "0"] in rows
     text = " ".join(output.split())
     assert "Errors: 0 Warnings: 3" in text and "Notes: 1" in text
-    # Text and labels are no markup, and a line feed in them is none of the output.
+    # Markup and line breaks in texts and labels are escaped.
     assert "train doc 11, character 3: '[red]Ems !' ([b]:cat:)" in text
     assert "Entities that begin or end with punctuation: 1." in text
     assert "Docs without any annotation: 2. (1 in train, 1 in dev)" in text
@@ -907,7 +907,7 @@ def test_the_command_prints_statistics_and_findings(tmp_path: Path) -> None:
     )
 
 
-def test_an_error_is_exit_code_1(tmp_path: Path) -> None:
+def test_check_command_error_finding_exits_with_1(tmp_path: Path) -> None:
     train, dev = clean()
     paths = save(tmp_path, [*train, make("Ems \n it", (0, 2, "LOC"))], dev)
     code, output = run(*paths)
@@ -916,7 +916,7 @@ def test_an_error_is_exit_code_1(tmp_path: Path) -> None:
     assert run(paths[1])[0] == 0
 
 
-def test_json_is_the_report_and_nothing_else(tmp_path: Path) -> None:
+def test_check_command_json_prints_only_the_report(tmp_path: Path) -> None:
     train, dev = clean()
     train.append(make("Ems \n it", (0, 2, "LOC")))
     result = runner.invoke(app, ["check", *save(tmp_path, train, dev), "--json"])
@@ -962,9 +962,7 @@ def mistakes(tmp_path: Path) -> Iterator[tuple[list[Any], str]]:
     yield [train, "--lang", "klingon"], "expected a language of spaCy, got 'klingon'"
 
 
-def test_a_getter_of_windows_that_is_not_known_is_a_mistake(
-    tiny_transformer: str, tmp_path: Path
-) -> None:
+def test_read_settings_unknown_span_getter_raises(tiny_transformer: str, tmp_path: Path) -> None:
     config = load_config(ROOT / "configs" / "transformer.cfg", interpolate=False)
     config["paths"]["transformer"] = tiny_transformer
     config["components"]["transformer"]["model"]["get_spans"]["@span_getters"] = "mine.v1"
@@ -973,7 +971,7 @@ def test_a_getter_of_windows_that_is_not_known_is_a_mistake(
         read_settings(tmp_path / "config.cfg")
 
 
-def test_a_mistake_is_one_sentence(tmp_path: Path) -> None:
+def test_check_command_invalid_input_prints_one_line_error(tmp_path: Path) -> None:
     for arguments, says in mistakes(tmp_path):
         for more in ([], ["--json"]):
             code, output = run(*arguments, *more)
@@ -982,7 +980,7 @@ def test_a_mistake_is_one_sentence(tmp_path: Path) -> None:
             assert line.startswith("Error: ") and says in line
 
 
-def test_more_labels_than_a_screen_has_are_one_row(tmp_path: Path) -> None:
+def test_check_command_combines_labels_after_twenty_in_one_row(tmp_path: Path) -> None:
     docs = [make(f"so Ems{i} is", (1, 2, f"L{i:02d}")) for i in range(25) for _ in range(30 - i)]
     rows = cells(run(save(tmp_path, docs, [])[0])[1])
     labels = [row for row in rows if row[0].startswith("L")]
@@ -990,7 +988,7 @@ def test_more_labels_than_a_screen_has_are_one_row(tmp_path: Path) -> None:
     assert ["5 more", "40", "40"] in rows
 
 
-def test_the_corpora_that_are_not_part_of_the_project(data_folder: Path) -> None:
+def test_check_wnut17_has_no_errors_and_counts_duplicates(data_folder: Path) -> None:
     from spacy_crf_ner.data.conll import read_conll
 
     nlp = spacy.blank("en")

@@ -38,20 +38,20 @@ def places(finding: Finding) -> list[tuple[str, str]]:
 # Findings
 
 
-def test_nested_and_crossing_entities_are_no_mistake() -> None:
+def test_check_nested_and_crossing_entities_have_no_findings() -> None:
     doc = make("the mayor of Ems", (0, 4, "PER"), (0, 2, "PER"), (3, 4, "LOC"), (1, 3, "ROLE"))
     assert findings(doc) == {}
     assert findings(doc, scheme="io") == {}
 
 
-def test_a_span_twice_or_without_tokens_is_an_error() -> None:
+def test_check_duplicate_or_empty_span_is_error() -> None:
     spans = (1, 2, "LOC"), (1, 2, "LOC"), (1, 2, "ORG"), (2, 2, "ORG"), (0, 2, "LOC")
     found = findings(make("in Ems it is", *spans), make("so Ems is", *[(1, 1, "LOC")] * 5))
     assert places(found["invalid-span"]) == [("Ems", "LOC"), ("", "ORG"), *[("", "LOC")] * 3]
     assert found["invalid-span"].severity == "error"
 
 
-def test_entities_of_a_label_that_follow_each_other_merge_in_io() -> None:
+def test_check_io_scheme_reports_adjacent_entities_of_one_label() -> None:
     doc = make("Bad Ems Ulm is", (0, 3, "LOC"), (0, 2, "LOC"), (2, 3, "LOC"), (3, 4, "PER"))
     found = findings(doc, scheme="io")
     assert list(found) == ["adjacent"] and places(found["adjacent"]) == [("Bad Ems Ulm", "LOC")]
@@ -69,7 +69,7 @@ def test_every_span_is_checked() -> None:
     ]
 
 
-def test_docs_without_the_key_have_entities() -> None:
+def test_check_docs_without_spans_key_use_doc_ents() -> None:
     docs = [make("in Ems", (1, 2, "LOC")), make("he came"), make("she came"), make("who came")]
     del docs[1].spans["sc"], docs[2].spans["sc"]
     docs[2].set_ents([Span(docs[2], 0, 1, "PER")])
@@ -83,7 +83,7 @@ def test_docs_without_the_key_have_entities() -> None:
     assert (s.missing, s.labels) == (2, {"LOC": 1, "PER": 1})
 
 
-def test_the_order_of_spans_is_no_difference() -> None:
+def test_check_duplicates_ignore_span_order() -> None:
     spans = (0, 4, "PER"), (3, 4, "LOC")
     same = [make("the mayor of Ems", *spans), make("the mayor of Ems", *spans[::-1])]
     assert list(findings(*same)) == ["duplicate"]
@@ -91,7 +91,7 @@ def test_the_order_of_spans_is_no_difference() -> None:
     assert list(findings(same[0], other)) == ["annotated-differently", "duplicate"]
 
 
-def test_a_word_is_outside_if_no_span_has_it() -> None:
+def test_check_sometimes_outside_counts_words_in_no_span() -> None:
     docs = [make(f"so Ems {'so ' * i}is", (1, 2, "LOC")) for i in range(5)]
     inside = [make(f"of Ems {'of ' * i}is", (0, 2, "PER")) for i in range(5)]
     assert findings(*docs, *inside) == {}
@@ -139,7 +139,7 @@ def test_overlaps_and_layers_are_counted() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_statistics_equal_those_of_all_pairs(seed: int) -> None:
+def test_statistics_match_pairwise_comparison(seed: int) -> None:
     rng = random.Random(seed)
     docs = []
     for _ in range(30):
@@ -156,7 +156,7 @@ def test_statistics_equal_those_of_all_pairs(seed: int) -> None:
             overlapping += bool(labels)
             same += label in labels
         for label in deepest:
-            # As many layers as there are entities at one token: fewer have no place for them.
+            # The number of layers is the largest number of entities at one token.
             depths = [sum(t in own for own, name in tokens if name == label) for t in range(12)]
             deepest[label] = max(deepest[label], *depths)
     s = check(docs, settings=SETTINGS).statistics["train"]
@@ -168,7 +168,7 @@ def test_statistics_equal_those_of_all_pairs(seed: int) -> None:
 # The config and the command
 
 
-def test_a_config_of_overlapping_entities_has_a_key(tmp_path: Path) -> None:
+def test_read_settings_overlapping_entities_returns_spans_key(tmp_path: Path) -> None:
     config = spacy.util.load_config(ROOT / "configs" / "cnn.cfg")
     for settings, key in (
         ({"spans_key": "mine"}, None),
@@ -213,14 +213,14 @@ def test_the_command_prints_layers(tmp_path: Path) -> None:
     assert statistics["layer_shares"] == [pytest.approx(19 / 28), 1, 1]
 
 
-def test_two_labels_of_one_span_are_no_conflict() -> None:
+def test_check_two_labels_of_one_span_are_not_conflicting() -> None:
     both, one = make("Oslo won", (0, 1, "LOC"), (0, 1, "ORG")), make("Oslo won", (0, 1, "LOC"))
     assert "conflicting-labels" not in findings(both, both)
     conflict = findings(both, both, one)["conflicting-labels"]
     assert [note for _, note in places(conflict)] == ["LOC + ORG 2, LOC 1"]
 
 
-def test_the_key_of_a_sourced_component_is_read(tmp_path: Path) -> None:
+def test_read_settings_sourced_component_returns_its_spans_key(tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner", config={"entities": "overlapping", "spans_key": "verbs"})
     nlp.config.to_disk(tmp_path / "config.cfg")

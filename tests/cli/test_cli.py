@@ -27,7 +27,7 @@ ROOT = HERE.parent
 runner = CliRunner()
 
 
-def test_convert_writes_and_counts(tmp_path: Path) -> None:
+def test_convert_writes_files_and_counts(tmp_path: Path) -> None:
     source = tmp_path / "corpus.conll"
     source.write_text("".join(f"Anna B-PER\nsaw O\nit{i} B-[red]:cat:\n\n" for i in range(20)))
     result = runner.invoke(app, ["convert", str(source), str(tmp_path / "out"), "--n-sents", "2"])
@@ -44,7 +44,7 @@ def test_convert_writes_and_counts(tmp_path: Path) -> None:
     assert names == ["dev.spacy", "test.spacy", "train.spacy"]
 
 
-def test_split_and_seed_are_passed_on(tmp_path: Path) -> None:
+def test_convert_uses_split_and_seed(tmp_path: Path) -> None:
     source = tmp_path / "corpus.txt"
     source.write_text("".join(f"[Anna](PER) came {i}\n" for i in range(20)))
 
@@ -69,7 +69,7 @@ def test_split_and_seed_are_passed_on(tmp_path: Path) -> None:
         ([], "corpus.txt, line 2: expected [text](LABEL), neither of them empty"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_exit_code_1(
+def test_convert_bad_option_or_corpus_prints_error(
     options: list[str], says: str, tmp_path: Path
 ) -> None:
     source = tmp_path / "corpus.txt"
@@ -83,7 +83,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_1(
 
 
 @pytest.mark.parametrize("bug", [KeyError("bug"), ValueError("operands could not be broadcast")])
-def test_a_bug_is_not_shown_as_a_mistake_of_the_user(
+def test_convert_internal_error_is_not_printed_as_user_error(
     bug: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*path: Path, columns: list[int]) -> str:
@@ -95,7 +95,7 @@ def test_a_bug_is_not_shown_as_a_mistake_of_the_user(
     assert "Error:" not in result.output
 
 
-def test_debug_shows_the_traceback_of_a_mistake(tmp_path: Path) -> None:
+def test_debug_option_raises_user_error(tmp_path: Path) -> None:
     source = tmp_path / "corpus.txt"
     source.write_text("[Bob came .\n")
     arguments = ["convert", str(source), str(tmp_path / "out")]
@@ -106,13 +106,13 @@ def test_debug_shows_the_traceback_of_a_mistake(tmp_path: Path) -> None:
     assert isinstance(shown.exception, CorpusError)
 
 
-def test_a_command_needs_its_name(tmp_path: Path) -> None:
+def test_app_without_command_name_exits_with_2(tmp_path: Path) -> None:
     result = runner.invoke(app, [str(tmp_path), str(tmp_path)])
     assert result.exit_code == 2
     assert "No such command" in result.output
 
 
-def test_an_unknown_option_of_a_command_that_takes_settings_is_one_line(tmp_path: Path) -> None:
+def test_training_commands_unknown_option_print_error(tmp_path: Path) -> None:
     (tmp_path / "config.cfg").write_text("[nlp]\n")
     for command, output in (("tune", []), ("train-distributed", ["--output"])):
         output = [*output, str(tmp_path / "out")]
@@ -134,7 +134,7 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def test_the_package_runs_as_a_program(tmp_path: Path) -> None:
+def test_package_run_as_module_prints_one_line_error(tmp_path: Path) -> None:
     missing = tmp_path / "missing.csv"
     result = run("-m", "spacy_crf_ner", "convert", str(missing), str(tmp_path / "out"))
     assert result.returncode == 1
@@ -165,7 +165,7 @@ def test_predict_prints_entities_with_labels_and_confidences(
     assert texts[1] in result.output
 
 
-def test_predict_has_no_confidences_to_show_of_other_components(tmp_path: Path) -> None:
+def test_predict_without_confidences_prints_entities(tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("entity_ruler").add_patterns([{"label": "GPE", "pattern": "Hanoi"}])
     nlp.to_disk(tmp_path)
@@ -182,7 +182,7 @@ def fails_on_boom(doc: Doc) -> Doc:
     return doc
 
 
-def test_predict_shows_a_text_that_an_error_handler_dropped(
+def test_predict_reports_text_dropped_by_error_handler(
     trained: Language, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nlp = spacy.blank("en")
@@ -212,7 +212,7 @@ def test_visualize_writes_a_page(trained: Language, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_a_doc_that_fails_has_no_entities_and_shifts_none_to_another(first: bool) -> None:
+def test_annotate_examples_failing_doc_keeps_entities_aligned(first: bool) -> None:
     nlp = spacy.blank("en")
 
     @Language.component("cli_test_finds_the_first_word")
@@ -236,7 +236,7 @@ def test_a_doc_that_fails_has_no_entities_and_shifts_none_to_another(first: bool
     assert found == [("one", ["one"]), ("boom", []), ("two", ["two"])]
 
 
-def test_a_page_of_a_folder_whose_name_is_not_utf_8(trained: Language, tmp_path: Path) -> None:
+def test_visualize_model_folder_not_utf_8_writes_page(trained: Language, tmp_path: Path) -> None:
     model = tmp_path / "m\udcff"
     trained.to_disk(model)
     DocBin(docs=[trained("Tim Cook visited Hanoi.")]).to_disk(tmp_path / "gold.spacy")
@@ -256,7 +256,7 @@ def test_a_page_of_a_folder_whose_name_is_not_utf_8(trained: Language, tmp_path:
         (["init-config", "OUT/config.cfg", "--cnn"], ["config.cfg"]),
     ],
 )
-def test_a_command_is_a_program(
+def test_commands_run_as_module_write_files(
     command: list[str], written: list[str], trained: Language, tmp_path: Path
 ) -> None:
     trained.to_disk(tmp_path / "MODEL")
@@ -271,7 +271,7 @@ def test_a_command_is_a_program(
 
 
 @pytest.mark.parametrize("command", ["predict", "explain", "visualize", "report"])
-def test_a_pipeline_that_is_not_there_is_one_sentence(command: str, tmp_path: Path) -> None:
+def test_commands_missing_pipeline_print_error(command: str, tmp_path: Path) -> None:
     missing = str(tmp_path / "missing")
     rest = ["text"] if command in ("predict", "explain") else [missing, missing]
     result = runner.invoke(app, [command, missing, *rest])
@@ -279,7 +279,7 @@ def test_a_pipeline_that_is_not_there_is_one_sentence(command: str, tmp_path: Pa
     assert missing in result.output and "Traceback" not in result.output
 
 
-def test_a_gpu_that_is_not_there_is_one_sentence(tmp_path: Path, monkeypatch: Any) -> None:
+def test_predict_missing_gpu_prints_error(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr("spacy_crf_ner.ml.hardware.gpu_problems", lambda: ["CuPy is missing."])
     result = runner.invoke(app, ["predict", str(tmp_path), "text", "--gpu-id", "0"])
     assert (result.exit_code, result.exception.__class__) == (1, SystemExit)
@@ -289,9 +289,7 @@ def test_a_gpu_that_is_not_there_is_one_sentence(tmp_path: Path, monkeypatch: An
     assert "CuPy is missing." in runner.invoke(app, ["info"]).output
 
 
-def test_a_pipeline_that_spacy_cannot_load_is_one_sentence(
-    trained: Language, tmp_path: Path
-) -> None:
+def test_predict_unloadable_pipeline_prints_error(trained: Language, tmp_path: Path) -> None:
     trained.to_disk(tmp_path)
     config = tmp_path / "config.cfg"
     config.write_text(config.read_text("utf-8").replace("BiLSTMCRF.v1", "Unknown.v9"), "utf-8")
@@ -309,7 +307,7 @@ def test_a_pipeline_that_spacy_cannot_load_is_one_sentence(
         ("gold.spacy", None, "an incomplete file"),
     ],
 )
-def test_a_corpus_that_cannot_be_read_is_one_sentence(
+def test_commands_unreadable_corpus_print_one_line_error(
     command: str, name: str, content: bytes | None, says: str, trained: Language, tmp_path: Path
 ) -> None:
     trained.to_disk(tmp_path / "model")
@@ -325,7 +323,7 @@ def test_a_corpus_that_cannot_be_read_is_one_sentence(
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_each_command_has_the_help_that_the_list_shows_and_an_example(name: str) -> None:
+def test_command_help_contains_listed_summary_and_example(name: str) -> None:
     text = runner.invoke(app, [name, "--help"]).output
     assert COMMANDS[name] in " ".join(text.split())
     assert re.search(rf"Examples?[^\n]*:\n.*spacy.crf.ner {name}", text, re.DOTALL), text
@@ -333,7 +331,7 @@ def test_each_command_has_the_help_that_the_list_shows_and_an_example(name: str)
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
-def test_characters_that_a_terminal_lacks_are_escaped(
+def test_check_output_escapes_characters_missing_in_encoding(
     encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nlp = spacy.blank("vi")
@@ -355,7 +353,7 @@ def test_characters_that_a_terminal_lacks_are_escaped(
 
 
 @pytest.mark.parametrize("command", ["tune", "train-distributed"])
-def test_a_config_without_corpora_is_a_mistake(command: str, tmp_path: Path) -> None:
+def test_training_commands_config_without_corpora_print_error(command: str, tmp_path: Path) -> None:
     output = ["-o"] if command == "train-distributed" else []
     config = str(ROOT / "configs" / "char.cfg")
     result = runner.invoke(app, [command, config, *output, str(tmp_path / "out")])
@@ -365,7 +363,7 @@ def test_a_config_without_corpora_is_a_mistake(command: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("command", ["tune", "train-distributed"])
-def test_a_config_that_is_not_utf_8_is_a_mistake(command: str, tmp_path: Path) -> None:
+def test_training_commands_non_utf8_config_print_error(command: str, tmp_path: Path) -> None:
     (tmp_path / "config.cfg").write_bytes(b"[paths]\ntrain = \xff\xfe\n")
     output = ["-o"] if command == "train-distributed" else []
     arguments = [str(tmp_path / "config.cfg"), *output, str(tmp_path / "out")]
@@ -388,7 +386,7 @@ def test_a_config_that_is_not_utf_8_is_a_mistake(command: str, tmp_path: Path) -
         ),
     ],
 )
-def test_options_that_say_nothing_are_mistakes(
+def test_commands_invalid_options_print_error(
     arguments: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -402,7 +400,7 @@ def test_options_that_say_nothing_are_mistakes(
 
 
 @pytest.mark.parametrize("command", [["convert", "no", "out"], ["check", "no"]])
-def test_a_name_of_nothing_is_a_mistake(
+def test_convert_and_check_missing_path_prints_error(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -412,10 +410,10 @@ def test_a_name_of_nothing_is_a_mistake(
     assert result.output.startswith(says)
 
 
-def test_a_page_that_cannot_be_written_leaves_the_old_one(
+def test_write_report_full_disk_keeps_old_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a disk that is full: of the report, all three files stay."""
+    """On a full disk, all three old files of the report are kept."""
     report = import_module("spacy_crf_ner.report")
     monkeypatch.setattr(report, "markdown", lambda results: results["text"])
     monkeypatch.setattr(report, "report_page", lambda results: results["text"])
@@ -434,8 +432,8 @@ def test_a_page_that_cannot_be_written_leaves_the_old_one(
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == old
 
 
-def test_readers_that_need_no_path_have_corpora() -> None:
-    """And a config that says nothing of a corpus, which spaCy fills in."""
+def test_require_corpora_accepts_other_readers_without_path() -> None:
+    """Also without a block of a corpus, which spaCy fills in."""
     own = {"corpora": {"train": {"@readers": "mine.v1", "path": None}, "dev": {"path": None}}}
     for config in (
         Config(),

@@ -34,7 +34,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return found
 
 
-def test_several_texts_and_teachers(called: dict[str, Any]) -> None:
+def test_distill_passes_several_texts_and_teachers(called: dict[str, Any]) -> None:
     words = "distill a.txt b/ out --teacher one --teacher two --config char.cfg --weight 0.8"
     words += " --text-column body --gpu-id 0,1 --dev dev.spacy"
     result = runner.invoke(app, words.split())
@@ -46,7 +46,7 @@ def test_several_texts_and_teachers(called: dict[str, Any]) -> None:
     assert (called["gpu_ids"], called["dev"], called["gold"]) == ([0, 1], Path("dev.spacy"), None)
 
 
-def test_gold_alone(called: dict[str, Any]) -> None:
+def test_distill_gold_without_texts_passes_gold(called: dict[str, Any]) -> None:
     result = runner.invoke(app, ["distill", "out", "--teacher", "one", "--gold", "train.spacy"])
     assert result.exit_code == 0, result.output
     assert called["args"][1:3] == ([], "out")
@@ -68,7 +68,7 @@ def test_documents_with_errors_give_exit_code_2(called: dict[str, Any]) -> None:
         ("in.txt out --teacher one --precision fp8", "expected one of auto|fp32"),
     ],
 )
-def test_mistakes(words: str, message: str, called: dict[str, Any]) -> None:
+def test_distill_bad_usage_prints_error(words: str, message: str, called: dict[str, Any]) -> None:
     result = runner.invoke(app, ["distill", *words.split()])
     assert result.exit_code in (1, 2)
     assert message in result.output
@@ -76,7 +76,7 @@ def test_mistakes(words: str, message: str, called: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_run_continues_to_the_same_bits(trained: Language, tmp_path: Path) -> None:
+def test_distill_resume_after_kill_writes_equal_files(trained: Language, tmp_path: Path) -> None:
     trained.to_disk(tmp_path / "teacher")
     texts = [f"Tim Cook visited Hanoi and {i}.\n" for i in range(3000)]
     (tmp_path / "in.txt").write_text("".join(texts))

@@ -1,4 +1,4 @@
-"""Gold corpora of the commands: a file that cannot be read is the user's mistake."""
+"""Gold corpora of the commands: an unreadable file raises `InputError`."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def test_docs_without_tokens_are_skipped_and_counted(
     assert "1 docs without tokens" in capsys.readouterr().err
 
 
-def test_a_damaged_doc_is_an_error_with_its_file_and_number(tmp_path: Path) -> None:
+def test_read_examples_damaged_doc_raises_with_file_and_number(tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     packed = DocBin(docs=[Doc(nlp.vocab, ["Hanoi"]), Doc(nlp.vocab, ["unheard-of"])])
     packed.strings.remove("unheard-of")
@@ -31,7 +31,7 @@ def test_a_damaged_doc_is_an_error_with_its_file_and_number(tmp_path: Path) -> N
         read_examples(spacy.blank("en"), tmp_path / "dev.spacy")
 
 
-def test_hidden_files_of_a_folder_are_not_read_as_in_spacy_train(tmp_path: Path) -> None:
+def test_read_examples_skips_hidden_files_like_spacy_corpus(tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     for name in ("dev.spacy", ".dev.spacy", ".ipynb_checkpoints/dev.spacy", "more/dev.spacy"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -40,7 +40,7 @@ def test_hidden_files_of_a_folder_are_not_read_as_in_spacy_train(tmp_path: Path)
     assert len(read_examples(nlp, tmp_path)) == len(expected) == 2
 
 
-def test_a_doc_that_is_too_long_is_an_error_with_its_number(tmp_path: Path) -> None:
+def test_read_examples_too_long_doc_raises_with_number(tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     words = "Hanoi", "x" * 30
     docs = [Doc(nlp.vocab, [word], spaces=[False], ents=["O"]) for word in words]

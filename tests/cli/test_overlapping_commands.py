@@ -51,7 +51,7 @@ def run(*arguments: Any) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_report(folder: Path, tmp_path: Path) -> None:
+def test_report_overlapping_entities_writes_metrics(folder: Path, tmp_path: Path) -> None:
     model, dev = folder / "model", folder / "dev.spacy"
     code, output = run("report", model, dev, tmp_path, "--compare", model, "--component", "ner")
     assert code == 0, output
@@ -64,7 +64,7 @@ def test_report(folder: Path, tmp_path: Path) -> None:
     assert figures["comparison"]["difference"]["micro"]["f1"]["difference"] == 0.0
 
 
-def test_a_flat_pipeline_does_not_find_the_gold_entities(folder: Path, tmp_path: Path) -> None:
+def test_report_flat_pipeline_with_gold_spans_prints_error(folder: Path, tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("ner").add_label("PER")  # type: ignore[attr-defined]
     nlp.initialize()
@@ -73,7 +73,7 @@ def test_a_flat_pipeline_does_not_find_the_gold_entities(folder: Path, tmp_path:
     assert code == 1 and "Use a corpus with annotation in doc.ents." in output
 
 
-def test_calibrate(folder: Path, tmp_path: Path) -> None:
+def test_calibrate_overlapping_entities_saves_pipeline(folder: Path, tmp_path: Path) -> None:
     model, dev = folder / "model", folder / "dev.spacy"
     code, output = run("calibrate", model, dev, tmp_path / "new", "--f-beta", "1")
     assert code == 0, output
@@ -83,7 +83,7 @@ def test_calibrate(folder: Path, tmp_path: Path) -> None:
     assert pipe.temperature > 1.0 and pipe.decode == "f_score"
 
 
-def test_promises_are_one_sentence(folder: Path, tmp_path: Path) -> None:
+def test_calibrate_overlapping_with_recall_prints_error(folder: Path, tmp_path: Path) -> None:
     arguments = (folder / "model", folder / "dev.spacy", tmp_path / "new", "--recall", "0.9")
     code, output = run("calibrate", *arguments)
     assert code == 1 and not (tmp_path / "new").exists()
@@ -94,7 +94,7 @@ def test_promises_are_one_sentence(folder: Path, tmp_path: Path) -> None:
     )
 
 
-def test_visualize(folder: Path, tmp_path: Path) -> None:
+def test_visualize_overlapping_entities_writes_page(folder: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     code, output = run("visualize", folder / "model", folder / "dev.spacy", page)
     assert code == 0, output

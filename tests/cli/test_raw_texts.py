@@ -1,4 +1,4 @@
-"""Samples of raw texts: the texts themselves, and what the pipeline has done to them."""
+"""Samples of raw texts: which texts are drawn, and what the earlier components annotate."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from spacy_crf_ner.cli.raw_texts import read_sample
 from spacy_crf_ner.input_error import InputError
 
 
-def test_a_sample_is_of_different_texts_in_the_whole_input(tmp_path: Path) -> None:
+def test_read_sample_returns_distinct_texts_of_all_files(tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("sentencizer")
     nlp.add_pipe("entity_ruler", name="ner")
@@ -29,7 +29,7 @@ def test_a_sample_is_of_different_texts_in_the_whole_input(tmp_path: Path) -> No
     assert [doc.text for doc in every] == texts
 
 
-def test_a_text_that_is_too_long_is_an_error_before_the_first_doc(tmp_path: Path) -> None:
+def test_read_sample_too_long_text_raises_before_first_doc(tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("entity_ruler", name="ner")
     nlp.max_length = 10

@@ -1,4 +1,4 @@
-"""CRF arithmetic: what the recursions find is what enumerating all paths finds."""
+"""CRF arithmetic: the recursions match the enumeration of all paths."""
 
 import math
 
@@ -87,7 +87,7 @@ def test_path_score_sums_the_potentials_of_its_path(case: Case, data: st.DataObj
 
 
 @given(cases(), st.integers(0, 2**32))
-def test_log_likelihood_is_that_of_the_enumeration(case: Case, seed: int) -> None:
+def test_log_likelihood_matches_enumeration(case: Case, seed: int) -> None:
     B, T, C = case.free.emissions.shape
     tags = torch.randint(0, C, (B, T), generator=torch.Generator().manual_seed(seed))
     log_p = log_likelihood(case.chain, tags)
@@ -117,7 +117,7 @@ def test_viterbi_finds_a_best_legal_path(case: Case) -> None:
 
 
 @given(cases(TIES))
-def test_viterbi_breaks_ties_towards_the_lower_tag(case: Case) -> None:
+def test_viterbi_ties_choose_lowest_tag(case: Case) -> None:
     """The last tag is the lowest that ends a best path, and each one before it likewise."""
     tags, score = viterbi(case.chain)
     assert tags.dtype == torch.int64
@@ -130,7 +130,7 @@ def test_viterbi_breaks_ties_towards_the_lower_tag(case: Case) -> None:
 
 
 @given(cases(SMALL_SCORES))
-def test_gradients_are_those_of_the_enumeration(case: Case) -> None:
+def test_log_partition_gradients_match_enumeration(case: Case) -> None:
     potentials = [scores.clone().requires_grad_() for scores in case.free[:4]]
     case = case._replace(free=Chain(*potentials, case.free.mask))
     legal = [b for b in range(len(case.lengths)) if len(case.legal_paths(b)[1])]
@@ -147,7 +147,7 @@ def test_gradients_are_those_of_the_enumeration(case: Case) -> None:
 
 
 @given(cases(), st.data())
-def test_nothing_is_ever_nan(case: Case, data: st.DataObject) -> None:
+def test_scores_and_gradients_are_finite(case: Case, data: st.DataObject) -> None:
     potentials = [scores.clone().requires_grad_() for scores in case.free[:4]]
     case = case._replace(free=Chain(*potentials, case.free.mask))
     tags, best = viterbi(case.chain)
@@ -235,7 +235,7 @@ def test_a_large_batch_agrees_with_torchcrf() -> None:
 
 
 @given(cases(), st.integers(0, 2**32))
-def test_no_path_of_a_thousand_is_better_than_the_best(case: Case, seed: int) -> None:
+def test_viterbi_score_is_not_below_random_path_scores(case: Case, seed: int) -> None:
     B, T, C = case.free.emissions.shape
     best, score = viterbi(case.chain)
     within = tolerance(case.free) + 1e-6 * score.abs()
@@ -249,7 +249,7 @@ def test_no_path_of_a_thousand_is_better_than_the_best(case: Case, seed: int) ->
 
 
 @pytest.mark.parametrize("T, C", [(1, 1), (1, 4), (7, 3), (20, 9)])
-def test_zero_potentials_count_the_paths(T: int, C: int) -> None:
+def test_log_partition_of_zero_potentials_equals_log_path_count(T: int, C: int) -> None:
     zero = Chain(
         torch.zeros(1, T, C),
         torch.zeros(C, C),
@@ -262,7 +262,7 @@ def test_zero_potentials_count_the_paths(T: int, C: int) -> None:
 
 
 @given(cases(SMALL_SCORES, forbid=False), st.floats(-100, 100), st.data())
-def test_a_constant_on_a_token_moves_all_its_paths(
+def test_log_partition_with_constant_added_to_token_shifts_by_constant(
     case: Case, constant: float, data: st.DataObject
 ) -> None:
     tokens = case.free.mask.nonzero().tolist()
@@ -278,7 +278,7 @@ def test_a_constant_on_a_token_moves_all_its_paths(
 
 
 def results_of(chain: Chain) -> list[list[float]]:
-    """Everything of each doc: logZ, best score, its path's score, its path."""
+    """Return for each doc: logZ, best score, score of the best path, best path."""
     tags, best = viterbi(chain)
     rows = zip(log_partition(chain), best, path_score(chain, tags), tags, chain.mask)
     return [
@@ -288,7 +288,7 @@ def results_of(chain: Chain) -> list[list[float]]:
 
 
 @given(cases(TIES))
-def test_a_doc_alone_is_as_it_is_in_a_batch(case: Case) -> None:
+def test_single_doc_results_match_batch(case: Case) -> None:
     chain = case.chain
     for b, (length, together) in enumerate(zip(case.lengths, results_of(chain))):
         (alone,) = results_of(
@@ -301,7 +301,7 @@ def test_a_doc_alone_is_as_it_is_in_a_batch(case: Case) -> None:
 
 
 @given(cases(TIES), st.integers(1, 4), st.floats(-1e4, 1e4, width=32))
-def test_padding_changes_nothing(case: Case, more: int, filling: float) -> None:
+def test_extra_padding_keeps_results(case: Case, more: int, filling: float) -> None:
     padding = (0, 0, 0, more)
     padded = case.chain._replace(
         emissions=torch.nn.functional.pad(case.chain.emissions, padding, value=filling),
@@ -312,7 +312,7 @@ def test_padding_changes_nothing(case: Case, more: int, filling: float) -> None:
 
 
 @pytest.mark.parametrize("T", [300, 8000])
-def test_a_long_doc_keeps_its_digits(T: int) -> None:
+def test_long_doc_scores_match_float64_recursion(T: int) -> None:
     C = 9
     rng = np.random.default_rng(0)
     E, A, start, end = (rng.uniform(-5, 5, size).astype("f") for size in [(T, C), (C, C), C, C])
@@ -335,7 +335,7 @@ def test_a_long_doc_keeps_its_digits(T: int) -> None:
 
 
 @given(cases())
-def test_marginals_are_those_of_the_enumeration(case: Case) -> None:
+def test_marginals_match_enumeration(case: Case) -> None:
     posterior = marginals(case.chain)
     assert not posterior[~case.free.mask].any()
     for b, length in enumerate(case.lengths):
@@ -351,7 +351,7 @@ def test_marginals_are_those_of_the_enumeration(case: Case) -> None:
 
 
 @given(cases(), st.data())
-def test_stretches_have_the_probability_of_their_paths(case: Case, data: st.DataObject) -> None:
+def test_log_segment_marginals_match_enumeration(case: Case, data: st.DataObject) -> None:
     real = [b for b, T in enumerate(case.lengths) if T and len(case.legal_paths(b)[1])]
     if not real:
         return
@@ -410,7 +410,7 @@ def test_arrays_and_tensors_have_the_same_results(scale: float) -> None:
         np.testing.assert_array_equal(of_tensors, of_arrays)
 
 
-def test_nbest_of_none_is_an_error() -> None:
+def test_nbest_with_n_zero_raises() -> None:
     oracle, emissions, _, mask = random_batch(3)
     with pytest.raises(ValueError, match="expected 1 or more, got 0"):
         nbest(chain_of(oracle, emissions, mask), 0)
@@ -420,7 +420,7 @@ def test_nbest_of_none_is_an_error() -> None:
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=5).filter(any), st.integers(0, 2))
-def test_packed_tokens_are_those_of_torch(lengths: list[int], padding: int) -> None:
+def test_packed_matches_torch_pack_padded_sequence(lengths: list[int], padding: int) -> None:
     T = max(lengths) + padding
     mask = torch.arange(T)[None, :] < torch.tensor(lengths)[:, None]
     emissions = torch.rand(len(lengths), T, 2)
@@ -459,7 +459,7 @@ def biluo_batch(scale: float, B: int = 6, T: int = 12, labels: int = 2) -> Chain
 
 
 @pytest.mark.parametrize("scale", [0.1, 3.0, 10.0])
-def test_scaled_sums_are_the_sums_in_logs(scale: float) -> None:
+def test_scaled_forward_backward_matches_log_space(scale: float) -> None:
     chain = biluo_batch(scale)
     chain = Chain(*(scores.double() for scores in chain[:4]), chain.mask).arrays()
     scaled, logs = ScaledForwardBackward(chain), LogForwardBackward(chain)
@@ -471,8 +471,8 @@ def test_scaled_sums_are_the_sums_in_logs(scale: float) -> None:
 
 
 @pytest.mark.parametrize("spread", [0.0, 500.0])
-def test_gradients_of_messages_are_right(spread: float) -> None:
-    """Of each one, at any tokens of docs of 0, 1 and up to 4 tokens; scaled, and in logs."""
+def test_log_messages_pass_gradcheck(spread: float) -> None:
+    """Checked for all messages of docs of 0, 1 and up to 4 tokens, in scaled and in log space."""
     chain = biluo_batch(1.0, B=4, T=4, labels=1)
     torch.manual_seed(1)
     scores = [torch.randn(each.shape).double() for each in chain[:4]]
@@ -491,7 +491,7 @@ def test_gradients_of_messages_are_right(spread: float) -> None:
     assert torch.autograd.gradcheck(weighted, [each.requires_grad_() for each in scores])
 
 
-def test_sums_of_far_scores_are_taken_in_logs() -> None:
+def test_forward_backward_with_large_scores_uses_log_space() -> None:
     assert isinstance(forward_backward(biluo_batch(1e4)), LogForwardBackward)
 
 
@@ -516,7 +516,7 @@ def two_lanes(differences: list[float]) -> Chain:
         [190.0] * 9,
     ],
 )
-def test_no_path_is_lost_to_underflow(differences: list[float]) -> None:
+def test_log_partition_and_marginals_with_underflow_are_exact(differences: list[float]) -> None:
     chain = two_lanes(differences)
     # All paths are two: always the first tag, 0, or always the second.
     second = sum(differences)
@@ -526,7 +526,7 @@ def test_no_path_is_lost_to_underflow(differences: list[float]) -> None:
     assert_close(marginals(chain)[0, :, 1], torch.full((len(differences),), share).double())
 
 
-def test_float32_is_only_what_comes_out() -> None:
+def test_log_partition_gradient_of_float32_input_is_exact() -> None:
     """Half of all paths' weight is where alpha is e^-150, and beta e^150."""
     free = two_lanes([-150.0, 150.0])
     emissions = free.emissions.float().requires_grad_()
@@ -535,8 +535,8 @@ def test_float32_is_only_what_comes_out() -> None:
     assert_close(emissions.grad, torch.full((1, 2, 2), 0.5))
 
 
-def test_tags_that_no_path_reaches_do_not_overflow() -> None:
-    """Nothing leads to the second lane, which gets better and better."""
+def test_log_partition_with_unreachable_tags_does_not_overflow() -> None:
+    """The second tag is unreachable, and its score grows with each token."""
     chain = two_lanes([150.0] * 20)
     first = torch.tensor([True, False])
     chain = constrain(chain, torch.eye(2, dtype=torch.bool), first, torch.tensor([True, True]))
@@ -545,8 +545,8 @@ def test_tags_that_no_path_reaches_do_not_overflow() -> None:
 
 
 @pytest.mark.parametrize("scale", [1.0, 40.0])
-def test_gradients_are_right_for_unequal_upstream_gradients(scale: float) -> None:
-    """Summed in the scaled way, and in logs."""
+def test_gradients_with_unequal_upstream_gradients_pass_gradcheck(scale: float) -> None:
+    """Summed in scaled and in log space."""
     chain = biluo_batch(1.0, B=4, T=4, labels=1)
     weights = torch.tensor([0.5, -2.0, 3.0, 0.25], dtype=torch.float64)
     allowed = [scores > FORBIDDEN / 2 for scores in chain[:4]]
@@ -567,7 +567,7 @@ def test_gradients_are_right_for_unequal_upstream_gradients(scale: float) -> Non
     assert torch.autograd.gradcheck(lambda *s: log_likelihood(moved(*s), best) * weights, scores)
 
 
-def test_a_student_can_follow_viterbi() -> None:
+def test_viterbi_matches_example_computed_by_hand() -> None:
     """Three words, two labels: alpha holds the best score of a path to each label."""
     # A[l1, l1] = -0.2, A[l1, l2] = 0.2, A[l2, l1] = 0.1, A[l2, l2] = 0.1
     transitions = torch.tensor([[-0.2, 0.2], [0.1, 0.1]], dtype=torch.float64)
@@ -591,8 +591,8 @@ def test_a_student_can_follow_viterbi() -> None:
 
 @pytest.mark.parametrize("scale", [1.0, 300.0])  # in float64, and in logs
 @pytest.mark.parametrize("lengths", [(3, 0, 7, 3, 1), (1, 1), (0, 0)])
-def test_docs_may_have_transitions_of_their_own(scale: float, lengths: tuple[int, ...]) -> None:
-    """Each doc of a batch is as it is alone, with its own transitions."""
+def test_per_doc_transitions_match_single_docs(scale: float, lengths: tuple[int, ...]) -> None:
+    """Each doc of a batch, with its own transitions, has the results of that doc alone."""
     C, T, B = 4, max(lengths), len(lengths)
     torch.manual_seed(int(scale))
     scores = [torch.randn(shape) * scale for shape in ((B, T, C), (B, C, C), (B, C), (B, C))]
@@ -651,7 +651,7 @@ def test_docs_may_have_transitions_of_their_own(scale: float, lengths: tuple[int
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_no_log_probability_is_above_zero_by_rounding(own: bool) -> None:
+def test_log_likelihood_of_certain_path_is_not_above_zero(own: bool) -> None:
     """One tag: its only path is certain, but large scores are rounded."""
     for emission in torch.linspace(-1e-6, -1e-8, 50):
         E = torch.stack([torch.zeros(1), emission.view(1), -torch.ones(1)]).unsqueeze(0)
@@ -665,7 +665,7 @@ def test_no_log_probability_is_above_zero_by_rounding(own: bool) -> None:
             assert -1e-3 < log_likelihood(each, tags).item() <= 0.0
 
 
-def test_scores_of_long_docs_are_not_rounded() -> None:
+def test_viterbi_nbest_and_trellis_of_long_float32_doc_match_float64() -> None:
     """Sums of float32 lose the differences between paths."""
     rng, scheme, T = np.random.default_rng(0), TagScheme("biluo", ("A", "B", "C", "D")), 5000
     C = len(scheme.tags)

@@ -1,4 +1,4 @@
-"""The entropy of tag sequences is that of the enumeration."""
+"""The entropy of tag sequences matches the enumeration."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def enumerated(case: Case, b: int) -> float:
 
 
 @given(cases(SMALL_SCORES))
-def test_entropy_is_that_of_the_enumeration(case: Case) -> None:
+def test_entropy_matches_enumeration(case: Case) -> None:
     found = crf.entropy(case.chain)
     for b, T in enumerate(case.lengths):
         if len(case.legal_paths(b)[1]):
@@ -24,7 +24,7 @@ def test_entropy_is_that_of_the_enumeration(case: Case) -> None:
 
 
 @given(cases(SCORES, forbid=False))
-def test_entropy_of_far_scores_is_that_of_the_enumeration(case: Case) -> None:
+def test_entropy_with_large_scores_matches_enumeration(case: Case) -> None:
     exact = Chain(*(each.double() for each in case.chain[:4]), case.chain.mask)
     for b, H in enumerate(crf.entropy(exact)):
         assert pytest.approx(enumerated(case, b), abs=1e-6) == H
@@ -44,14 +44,14 @@ def test_entropy_is_exact_where_sums_underflow() -> None:
     assert both == pytest.approx([3 * np.log(2), enumerated(case, 0)], abs=1e-9)
 
 
-def test_entropy_of_nothing_known_counts_the_paths() -> None:
+def test_entropy_of_zero_potentials_equals_log_path_count() -> None:
     zero = torch.zeros(5)
     mask = torch.arange(7)[None] < torch.tensor([7, 0, 1, 3])[:, None]
     chain = Chain(torch.zeros(4, 7, 5), torch.zeros(5, 5), zero, zero, mask)
     assert crf.entropy(chain) == pytest.approx(np.array([7, 0, 1, 3]) * np.log(5))
 
 
-def test_docs_may_have_transitions_of_their_own() -> None:
+def test_entropy_with_transitions_per_doc_matches_single_docs() -> None:
     torch.manual_seed(0)
     scores = [torch.randn(shape).double() for shape in ((3, 6, 4), (3, 4, 4), (3, 4), (3, 4))]
     mask = torch.arange(6)[None] < torch.tensor([6, 2, 4])[:, None]

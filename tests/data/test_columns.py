@@ -1,4 +1,4 @@
-"""Columns of tokens and tags: all layouts and schemes say the same; a mistake costs a sentence."""
+"""Columns of tokens and tags: all layouts and schemes are equal; a bad line drops its sentence."""
 
 import os
 import re
@@ -65,7 +65,7 @@ def check_totals(log: ConversionLog, docs: list[Doc], records: int, entities: in
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_all_layouts_say_the_same(name: str, nlp: Language) -> None:
+def test_read_conll_all_layouts_give_same_sentences(name: str, nlp: Language) -> None:
     path = HERE / "fixtures" / name
     where, scheme, comments = LAYOUTS[name]
     log = ConversionLog()
@@ -92,14 +92,14 @@ def test_columns_may_be_counted_from_the_end(nlp: Language) -> None:
         ({"token_column": 2}, "expected a column of tokens and one of tags, got column 2 for both"),
     ],
 )
-def test_a_column_that_there_is_not_is_refused(
+def test_read_conll_invalid_column_raises(
     where: dict[str, int], says: str, tmp_path: Path, nlp: Language
 ) -> None:
     with pytest.raises(CorpusError, match=says):
         list(read_conll(write(tmp_path / "a.conll", "a/O"), nlp, **where))
 
 
-def test_a_line_that_can_be_a_token_is_no_comment(tmp_path: Path, nlp: Language) -> None:
+def test_read_conll_keeps_hash_line_with_columns_as_token(tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "a.conll"
     path.write_text("# O\nx B-X\n\n# a comment\n# O\n# B-X\n")
     log = ConversionLog()
@@ -107,7 +107,7 @@ def test_a_line_that_can_be_a_token_is_no_comment(tmp_path: Path, nlp: Language)
     assert log.counts == {"skipped.comment": 1}
 
 
-def test_a_line_that_cannot_be_read_is_no_comment(tmp_path: Path, nlp: Language) -> None:
+def test_read_conll_undecodable_hash_line_rejects_sentence(tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "a.conll"
     path.write_bytes(b"a O\n\n# \xff\nb O\n")
     log = ConversionLog(repair=True)
@@ -115,14 +115,14 @@ def test_a_line_that_cannot_be_read_is_no_comment(tmp_path: Path, nlp: Language)
     assert log.counts == {"rejected.encoding": 1}
 
 
-def test_a_comment_within_a_sentence_is_a_mistake(tmp_path: Path, nlp: Language) -> None:
+def test_read_conll_comment_inside_sentence_raises(tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "a.conll"
     path.write_text("a O\n# not a comment\n")
     with pytest.raises(CorpusError, match="line 2: expected 2 columns"):
         list(read_conll(path, nlp))
 
 
-def test_most_lines_tell_the_layout(tmp_path: Path, nlp: Language) -> None:
+def test_read_conll_takes_column_count_from_most_lines(tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "a.conll"
     path.write_text("a b O\n\nc O\n\nd O\n")
     with pytest.raises(CorpusError, match=r"line 1: expected 2 columns.*got 3"):
@@ -150,7 +150,7 @@ def test_most_lines_tell_the_layout(tmp_path: Path, nlp: Language) -> None:
         ("B-X L-X S-X", "BILUO, BIOES"),
     ],
 )
-def test_the_scheme_is_told_by_all_tags(
+def test_read_conll_detects_scheme_from_all_tags(
     tags: str, scheme: str, tmp_path: Path, nlp: Language
 ) -> None:
     rest = " ".join(f"w/{tag}" for tag in tags.split())
@@ -166,7 +166,7 @@ def test_the_scheme_is_told_by_all_tags(
     ),
     st.sampled_from(["BMES", "BIOES", "BILUO"]),
 )
-def test_closed_schemes_are_read_as_spacys_biluo(
+def test_read_conll_closed_schemes_match_spacy_biluo(
     scratch: Path, nlp: Language, pieces: list[tuple[int, str]], scheme: str
 ) -> None:
     tags: list[str] = []
@@ -182,7 +182,7 @@ def test_closed_schemes_are_read_as_spacys_biluo(
     assert spans(doc) == [(s.start, s.end, s.label_) for s in biluo_tags_to_spans(doc, oracle)]
 
 
-def test_spacys_converter_reads_the_same(tmp_path: Path, nlp: Language) -> None:
+def test_read_conll_matches_spacy_converter(tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "a.conll"
     sentences = ["Anna/B-PER Lee/I-PER saw/O Hanoi/B-LOC", "Paris/B-LOC Bob/B-PER rings/O"]
     text = write(path, *sentences).read_text().replace("\t", " ")
@@ -210,7 +210,7 @@ def test_spacys_converter_reads_the_same(tmp_path: Path, nlp: Language) -> None:
         ("B-X L-X U-X", [(0, 2, "X"), (2, 3, "X")], 0),
     ],
 )
-def test_an_illegal_sequence_is_mended(
+def test_read_conll_repairs_illegal_tag_sequence(
     tags: str, expected: list[tuple[int, int, str]], repaired: int, tmp_path: Path, nlp: Language
 ) -> None:
     sentence = " ".join(f"w/{tag}" for tag in tags.split())
@@ -222,7 +222,7 @@ def test_an_illegal_sequence_is_mended(
     check_totals(log, docs, records=2, entities=len(expected) + 1)
 
 
-def test_whitespace_is_trimmed_or_no_entity(tmp_path: Path, nlp: Language) -> None:
+def test_read_conll_repair_trims_or_rejects_whitespace(tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "a.conll"
     path.write_text("\xa0\tB-X\na\tI-X\n \tI-X\nb\tO\n\xa0\tB-Y\n", encoding="utf-8")
     log = ConversionLog(repair=True)
@@ -244,7 +244,7 @@ BAD_LINES = {
 
 
 @pytest.mark.parametrize("kind", BAD_LINES)
-def test_a_bad_line_costs_its_sentence_and_no_other(
+def test_read_conll_bad_line_rejects_only_its_sentence(
     kind: str, tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lines, "MAX_LINE_BYTES", 50)
@@ -261,7 +261,7 @@ def test_a_bad_line_costs_its_sentence_and_no_other(
 
 
 @pytest.mark.parametrize("first", ["EU B-ORG", "# a comment", "-DOCSTART- -X- O", "EU\tB-ORG"])
-def test_a_carriage_return_within_a_line_is_a_mistake(
+def test_read_conll_carriage_return_inside_line_raises(
     first: str, tmp_path: Path, nlp: Language
 ) -> None:
     path = tmp_path / "a.conll"
@@ -275,14 +275,14 @@ def test_a_carriage_return_within_a_line_is_a_mistake(
     check_totals(log, docs, records=4, entities=1)
 
 
-def test_a_truncated_file_is_told(tmp_path: Path, nlp: Language) -> None:
+def test_read_conll_truncated_file_raises(tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "a.conll"
     path.write_text("a O\nb O\n\nc O\nd")
     with pytest.raises(CorpusError, match=r"line 5: expected 2 columns.*got 1"):
         list(read_conll(path, nlp))
 
 
-def test_a_message_is_short(tmp_path: Path, nlp: Language) -> None:
+def test_read_conll_long_token_gives_short_error_message(tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "a.conll"
     path.write_text("a O\n" + "b" * 10**6 + " X\n")
     with pytest.raises(CorpusError) as caught:
@@ -313,7 +313,7 @@ def gmb(path: Path, rows: str, nlp: Language, **choices: Any) -> tuple[list[Doc]
         (",a\0,NN,O", "nul"),
     ],
 )
-def test_a_bad_row_of_gmb_costs_its_sentence(
+def test_read_gmb_bad_row_rejects_only_its_sentence(
     row: str, kind: str, tmp_path: Path, nlp: Language
 ) -> None:
     begin = "" if row.startswith("Sentence") else "Sentence: 2,x,NN,B-geo\n"
@@ -324,7 +324,7 @@ def test_a_bad_row_of_gmb_costs_its_sentence(
     check_totals(log, docs, records=3, entities=3 if begin else 2)
 
 
-def test_gmb_may_be_quoted_and_joined(tmp_path: Path, nlp: Language) -> None:
+def test_read_gmb_accepts_quoted_cells_and_repeated_header(tmp_path: Path, nlp: Language) -> None:
     rows = '"Sentence: 1","a","NN","O"\n"","b","NN","O"\n' + GMB_HEADER + "Sentence: 1,c,NN,O\n"
     docs, log = gmb(tmp_path / "a.csv", rows, nlp)
     assert words_of(docs) == ["a b c"]

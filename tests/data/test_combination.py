@@ -1,4 +1,4 @@
-"""Joining annotations: what enough sources say, by a direct count of what each says."""
+"""Combining annotations of several sources: compared with a direct count of votes."""
 
 import json
 from collections import Counter
@@ -57,7 +57,7 @@ def spans(doc: Doc) -> Ents:
 
 @st.composite
 def sources(draw: st.DrawFn) -> tuple[int, list[tuple[Ents, set[int]]], int]:
-    """Draw a number of tokens, what some sources say about them, and how many have to agree.
+    """Draw a number of tokens, annotations of several sources, and how many have to agree.
 
     Sources repeat each other often, so that they agree.
     """
@@ -73,7 +73,7 @@ def sources(draw: st.DrawFn) -> tuple[int, list[tuple[Ents, set[int]]], int]:
 
 
 def expected(T: int, said: list[tuple[Ents, set[int]]], needed: int) -> tuple[Ents, set[int]]:
-    """Count for each token what the sources say, and return the entities and the missing tokens."""
+    """Count the votes for each token, and return the entities and the missing tokens."""
     winners: dict[int, Any] = {}
     for i in range(T):
         votes: Counter[Any] = Counter()
@@ -90,7 +90,7 @@ def expected(T: int, said: list[tuple[Ents, set[int]]], needed: int) -> tuple[En
 
 
 @given(drawn=sources())
-def test_a_token_has_the_annotation_that_enough_sources_give_it(
+def test_combine_matches_direct_vote_count(
     nlp: Language, scratch: Path, drawn: tuple[int, list[tuple[Ents, set[int]]], int]
 ) -> None:
     T, said, needed = drawn
@@ -120,7 +120,7 @@ WORDS = ["Anna", "saw", "New", "York", "City"]
         ([[(2, 5, "LOC")], [(0, 1, "PER")]], 1, "-O---"),
     ],
 )
-def test_who_disagrees_makes_tokens_missing(
+def test_combine_marks_tokens_without_agreement_as_missing(
     said: list[Ents], needed: int | None, result: str, tmp_path: Path, nlp: Language
 ) -> None:
     docs = [[annotate(Doc(nlp.vocab, WORDS), ents)] for ents in said]
@@ -128,7 +128,7 @@ def test_who_disagrees_makes_tokens_missing(
     assert tags(doc) == result
 
 
-def test_a_source_that_annotates_some_labels_says_nothing_of_the_others(
+def test_combine_source_with_label_subset_does_not_vote_outside(
     tmp_path: Path, nlp: Language
 ) -> None:
     some = annotate(Doc(nlp.vocab, WORDS), [(0, 1, "PER")])
@@ -156,7 +156,7 @@ def test_documents_are_matched_by_text_and_order(tmp_path: Path, nlp: Language) 
 
 
 @pytest.mark.parametrize("agreed", [True, False])
-def test_whitespace_is_outside_in_a_text_whose_words_are_annotated(
+def test_combine_tags_whitespace_outside_only_if_all_words_agree(
     agreed: bool, tmp_path: Path, nlp: Language
 ) -> None:
     first, second = (nlp.make_doc("Anna \n\n came. \n") for _ in range(2))
@@ -181,7 +181,7 @@ def test_tokens_and_spaces_may_differ(tmp_path: Path, nlp: Language) -> None:
     (doc,) = DocBin().from_disk(tmp_path / "out.spacy").get_docs(nlp.vocab)
     assert [token.text for token in doc] == ["Anna", "lives", "in", "New-York", "."]
     assert tags(doc) == "BOOBO"
-    # "New" is not a token of the first one: its source says nothing about "New-York".
+    # "New" is not a token of the first source, so this source does not vote on "New-York".
     assert counts[str(paths[2])]["entities, not aligned"] == 1
     assert counts[str(paths[2])]["tokens, missing"] == 1
     assert counts[str(tmp_path / "out.spacy")]["tokens, missing"] == 0
@@ -193,10 +193,10 @@ def test_tokens_and_spaces_may_differ(tmp_path: Path, nlp: Language) -> None:
     cuts=st.lists(st.sets(st.integers(1, 11)), min_size=2, max_size=2),
     drawn=st.data(),
 )
-def test_entities_are_the_same_characters_in_all_tokenizations(
+def test_combine_keeps_entity_characters_across_tokenizations(
     nlp: Language, scratch: Path, text: str, cuts: list[set[int]], drawn: st.DataObject
 ) -> None:
-    """Two sources that say the same of the same characters agree on all that aligns."""
+    """Two sources with the same entity characters agree on every token that aligns."""
     letters = [i for i, each in enumerate(text) if not each.isspace()]
     start, end = (drawn.draw(st.sampled_from(letters)) for _ in range(2))
     start, end = min(start, end), max(start, end) + 1
@@ -215,7 +215,7 @@ def test_entities_are_the_same_characters_in_all_tokenizations(
     assert all(token.ent_iob for token in doc if token not in blank)
 
 
-def test_what_else_the_first_source_says_is_kept(tmp_path: Path, nlp: Language) -> None:
+def test_combine_keeps_metadata_and_counts_unused_spans(tmp_path: Path, nlp: Language) -> None:
     first, second = (annotate(nlp("Anna saw Bonn"), []) for _ in range(2))
     first.set_ents([Span(first, 0, 1, "PER"), Span(first, 2, 3, "LOC", kb_id="Q9")])
     second.set_ents([Span(second, 0, 1, "PER", kb_id="Q1", span_id="x")])
@@ -230,7 +230,7 @@ def test_what_else_the_first_source_says_is_kept(tmp_path: Path, nlp: Language) 
     assert counts[str(paths[1])]["doc.spans, not used"] == 1
 
 
-def test_ids_are_of_the_first_source_that_has_them(tmp_path: Path, nlp: Language) -> None:
+def test_combine_takes_ids_from_first_source_with_ids(tmp_path: Path, nlp: Language) -> None:
     sources = []
     for kb_id in ("", "Q1", "Q2"):
         doc = nlp("Anna came")
@@ -243,7 +243,7 @@ def test_ids_are_of_the_first_source_that_has_them(tmp_path: Path, nlp: Language
 
 
 @pytest.mark.parametrize("start, end", [(0, 3), (4, 8)])
-def test_an_entity_within_a_token_of_the_first_source_is_not_joined(
+def test_combine_skips_entity_inside_token_of_first_source(
     start: int, end: int, tmp_path: Path, nlp: Language
 ) -> None:
     whole = annotate(Doc(nlp.vocab, ["New-York", "grew"]), [])
@@ -265,7 +265,7 @@ def test_entities_within_tokens_are_not_annotated_by_default(tmp_path: Path, nlp
     assert tags(doc) == "-O"
 
 
-def test_documents_that_some_sources_lack_are_counted(tmp_path: Path, nlp: Language) -> None:
+def test_combine_counts_documents_absent_from_some_sources(tmp_path: Path, nlp: Language) -> None:
     texts = {"a": "all some few", "b": "all some", "c": "all"}
     paths = [
         save(tmp_path / f"{name}.spacy", *(annotate(nlp(word), []) for word in words.split()))
@@ -287,7 +287,7 @@ def test_documents_without_tokens_are_kept(tmp_path: Path, nlp: Language) -> Non
 # The command
 
 
-def test_the_counts_are_those_of_a_direct_count(tmp_path: Path, nlp: Language) -> None:
+def test_combine_command_prints_expected_counts(tmp_path: Path, nlp: Language) -> None:
     said: list[list[Ents]] = [
         [[(0, 1, "PER"), (2, 5, "LOC")], [(2, 5, "LOC")]],
         [[(0, 1, "PER"), (2, 4, "LOC")], [(2, 5, "LOC")]],
@@ -313,7 +313,7 @@ def test_the_counts_are_those_of_a_direct_count(tmp_path: Path, nlp: Language) -
         assert spans(doc) == ents and "-" not in tags(doc)
 
 
-def test_mistakes_in_a_source_are_counted_or_raised(tmp_path: Path, nlp: Language) -> None:
+def test_combine_command_bad_offsets_fail_or_are_counted(tmp_path: Path, nlp: Language) -> None:
     """A language model may give offsets that are not in the text."""
     good = '{"text": "Anna came", "spans": [{"start": 0, "end": 4, "label": "PER"}]}\n'
     bad = '{"text": "Bob came", "spans": [{"start": 0, "end": 40, "label": "PER"}]}\n'
@@ -328,7 +328,7 @@ def test_mistakes_in_a_source_are_counted_or_raised(tmp_path: Path, nlp: Languag
     assert "Rejected: offsets 1" in result.output and "Aligned: missing 1" in result.output
 
 
-def test_wrong_arguments_are_errors(tmp_path: Path, nlp: Language) -> None:
+def test_combine_invalid_arguments_raise(tmp_path: Path, nlp: Language) -> None:
     a, b = (save(tmp_path / f"{name}.spacy", annotate(nlp("a"), [])) for name in "ab")
     new = tmp_path / "new.spacy"
     for sources, target, needed, says in (
@@ -345,7 +345,7 @@ def test_wrong_arguments_are_errors(tmp_path: Path, nlp: Language) -> None:
     assert not new.exists()
 
 
-def test_a_source_may_have_any_name(
+def test_combine_accepts_source_named_combined(
     tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

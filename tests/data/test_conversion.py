@@ -1,4 +1,4 @@
-"""Conversion: from any files to binary ones, of which nothing is lost that is not counted."""
+"""Conversion of any files to binary ones: whatever is left out is counted."""
 
 import gc
 import json
@@ -53,7 +53,7 @@ def numbered(n: int, prefix: str = "w") -> list[str]:
 # Several inputs
 
 
-def test_files_are_the_parts_that_their_names_say(tmp_path: Path, nlp: Language) -> None:
+def test_convert_assigns_files_to_parts_by_name(tmp_path: Path, nlp: Language) -> None:
     files = [write(tmp_path / name, name) for name in ("a.testb", "a.train.conll", "valid.tsv")]
     log = ConversionLog()
     counts = data.convert(files, tmp_path / "out", nlp=nlp, log=log)
@@ -62,7 +62,7 @@ def test_files_are_the_parts_that_their_names_say(tmp_path: Path, nlp: Language)
         assert texts(tmp_path / "out" / f"{part}.spacy", nlp) == [name]
 
 
-def test_files_without_a_part_are_one_corpus(tmp_path: Path, nlp: Language) -> None:
+def test_convert_splits_unnamed_files_as_one_corpus(tmp_path: Path, nlp: Language) -> None:
     """It is divided as the same sentences in one file; a folder may be one of them."""
     words = numbered(40)
     single = write(tmp_path / "all.conll", *words)
@@ -78,14 +78,14 @@ def test_files_without_a_part_are_one_corpus(tmp_path: Path, nlp: Language) -> N
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "three" / name).read_bytes()
 
 
-def test_no_doc_is_of_two_files(tmp_path: Path, nlp: Language) -> None:
+def test_convert_n_sents_does_not_group_across_files(tmp_path: Path, nlp: Language) -> None:
     files = [write(tmp_path / "a.conll", "a", "b", "c"), write(tmp_path / "b.conll", "d", "e")]
     data.convert(files, tmp_path / "out.spacy", nlp=nlp, n_sents=2)
     assert texts(tmp_path / "out.spacy", nlp) == ["a b", "c", "d e"]
 
 
-def test_files_are_read_in_the_order_in_which_they_are_given(tmp_path: Path, nlp: Language) -> None:
-    """Also into one file, and also if the names of some say a part."""
+def test_convert_reads_files_in_given_order(tmp_path: Path, nlp: Language) -> None:
+    """Also into one file, and also if some are named as a part."""
     files = [write(tmp_path / f"{name}.conll", name) for name in ("b", "train", "a", "dev")]
     data.convert(files, tmp_path / "out.spacy", nlp=nlp)
     assert texts(tmp_path / "out.spacy", nlp) == ["b", "train", "a", "dev"]
@@ -103,7 +103,7 @@ def test_files_are_read_in_the_order_in_which_they_are_given(tmp_path: Path, nlp
         (["train.txt", "dev.txt", "train.txt"], "each file once, got a file twice"),
     ],
 )
-def test_files_that_leave_a_choice_are_refused(
+def test_convert_ambiguous_files_raise(
     names: list[str], says: str, tmp_path: Path, nlp: Language
 ) -> None:
     files = [write(tmp_path / name, "a") for name in names]
@@ -112,7 +112,7 @@ def test_files_that_leave_a_choice_are_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_folders_of_brat_are_parts_too(tmp_path: Path, nlp: Language) -> None:
+def test_convert_reads_brat_folders_as_parts(tmp_path: Path, nlp: Language) -> None:
     for part in ("train", "dev"):
         (tmp_path / "in" / part).mkdir(parents=True)
         (tmp_path / "in" / part / "a.txt").write_text(f"{part} Hanoi")
@@ -122,7 +122,7 @@ def test_folders_of_brat_are_parts_too(tmp_path: Path, nlp: Language) -> None:
     assert texts(tmp_path / "out" / "dev.spacy", nlp) == ["dev Hanoi"]
 
 
-def test_a_folder_of_binary_files_is_read_where_there_are_no_others(
+def test_convert_reads_binary_files_of_folder_without_other_files(
     tmp_path: Path, nlp: Language
 ) -> None:
     source = tmp_path / "in"
@@ -136,7 +136,7 @@ def test_a_folder_of_binary_files_is_read_where_there_are_no_others(
     assert texts(tmp_path / "out" / "train.spacy", nlp) == ["a"]
 
 
-def test_what_is_not_read_of_a_folder_is_counted(tmp_path: Path, nlp: Language) -> None:
+def test_convert_counts_unread_files_of_folder(tmp_path: Path, nlp: Language) -> None:
     write(tmp_path / "in" / "train.conll", "a")
     write(tmp_path / "in" / "dev.conll", "b")
     (tmp_path / "in" / "README.md").write_text("about")
@@ -146,7 +146,7 @@ def test_what_is_not_read_of_a_folder_is_counted(tmp_path: Path, nlp: Language) 
 
 
 @pytest.mark.parametrize("name", ["test", "more", "brat"])
-def test_a_folder_in_a_folder_of_files_is_counted(name: str, tmp_path: Path, nlp: Language) -> None:
+def test_convert_counts_skipped_subfolder(name: str, tmp_path: Path, nlp: Language) -> None:
     write(tmp_path / "in" / "train.conll", "a")
     write(tmp_path / "in" / "dev.conll", "b")
     write(tmp_path / "in" / name / "a.conll", "c")
@@ -159,7 +159,7 @@ def test_a_folder_in_a_folder_of_files_is_counted(name: str, tmp_path: Path, nlp
 
 
 @pytest.mark.parametrize("name", ["all.spacy", "all.jsonl"])
-def test_a_file_gets_all_of_the_corpus_in_its_order(
+def test_convert_to_file_writes_whole_corpus_in_order(
     name: str, tmp_path: Path, nlp: Language
 ) -> None:
     files = [write(tmp_path / "train.conll", "a", "b"), write(tmp_path / "dev.conll", "c")]
@@ -176,8 +176,8 @@ def test_a_file_gets_all_of_the_corpus_in_its_order(
 
 
 @pytest.mark.parametrize("name", ["old.spacy", "old.jsonl", "old.conll"])
-def test_a_file_that_is_there_is_not_written_over(name: str, tmp_path: Path, nlp: Language) -> None:
-    """Who forgets the output names an input in its place."""
+def test_convert_existing_output_file_raises(name: str, tmp_path: Path, nlp: Language) -> None:
+    """If the output argument is forgotten, the last input is taken for it."""
     source = write(tmp_path / "a.conll", "a")
     (tmp_path / name).write_text("mine")
     with pytest.raises(ValueError, match=f"{name}: expected a folder.*output is the last"):
@@ -186,7 +186,7 @@ def test_a_file_that_is_there_is_not_written_over(name: str, tmp_path: Path, nlp
 
 
 @pytest.mark.parametrize("name", ["out.spacy", "out.jsonl", "out"])
-def test_a_mistake_leaves_nothing_behind(name: str, tmp_path: Path, nlp: Language) -> None:
+def test_convert_bad_line_writes_nothing(name: str, tmp_path: Path, nlp: Language) -> None:
     source = write(tmp_path / "in" / "a.conll", *numbered(20))
     source.write_text(source.read_text() + "bad B\n")
     with pytest.raises(CorpusError, match="line 41"):
@@ -206,10 +206,10 @@ def all_kinds_of_docs(nlp: Language) -> list[Doc]:
 
 
 @pytest.mark.parametrize("max_tokens", [10**6, 700, 5, 1])
-def test_nothing_of_a_doc_is_lost(
+def test_convert_spacy_to_spacy_keeps_all_doc_data(
     max_tokens: int, tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one file, or in a folder of files, of which none has more than so many tokens."""
+    """In one file, or in a folder of files with at most max_tokens tokens each."""
     monkeypatch.setattr(docbin, "MAX_TOKENS", max_tokens)
     docs = all_kinds_of_docs(nlp)
     DocBin(docs=docs, store_user_data=True).to_disk(tmp_path / "in.spacy")
@@ -226,7 +226,7 @@ def test_nothing_of_a_doc_is_lost(
         assert again.user_data == doc.user_data
 
 
-def test_a_folder_of_files_is_read_as_the_file(
+def test_convert_sharded_output_equals_single_file(
     tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = write(tmp_path / "all.conll", *numbered(50))
@@ -254,7 +254,7 @@ def test_a_folder_of_files_is_read_as_the_file(
     }
 
 
-def test_a_failure_while_writing_replaces_no_part(
+def test_convert_write_failure_keeps_existing_parts(
     tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = write(tmp_path / "all.conll", *numbered(20))
@@ -274,7 +274,7 @@ def test_a_failure_while_writing_replaces_no_part(
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
 
 
-def test_an_output_never_replaces_an_input(tmp_path: Path, nlp: Language) -> None:
+def test_convert_output_equal_to_input_raises(tmp_path: Path, nlp: Language) -> None:
     source = write(tmp_path / "all.conll", *numbered(20))
     data.convert(source, tmp_path / "out", nlp=nlp)
     before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
@@ -284,7 +284,7 @@ def test_an_output_never_replaces_an_input(tmp_path: Path, nlp: Language) -> Non
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
 
 
-def test_an_output_never_replaces_the_folder_of_an_input(tmp_path: Path, nlp: Language) -> None:
+def test_convert_output_replacing_folder_of_input_raises(tmp_path: Path, nlp: Language) -> None:
     file = tmp_path / "out" / "train.spacy" / "00000.spacy"
     data.convert(write(tmp_path / "all.conll", *numbered(20)), file, nlp=nlp)
     with pytest.raises(InputError, match="expected an output that is not an input"):
@@ -293,10 +293,10 @@ def test_an_output_never_replaces_the_folder_of_an_input(tmp_path: Path, nlp: La
 
 
 @pytest.mark.parametrize("name", ["new.spacy", "more/new.spacy", "more"])
-def test_an_output_is_not_in_a_folder_that_is_read_as_one_file(
+def test_convert_output_inside_sharded_input_raises(
     name: str, tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who reads the folder again would find each doc twice."""
+    """Reading the folder again would yield each doc twice."""
     monkeypatch.setattr(docbin, "MAX_TOKENS", 4)
     source, folder = write(tmp_path / "all.conll", *numbered(20)), tmp_path / "in.spacy"
     data.convert(source, folder, nlp=nlp)
@@ -310,7 +310,7 @@ def test_an_output_is_not_in_a_folder_that_is_read_as_one_file(
     assert find_docbins(folder) == before and not (folder / "more").exists()
 
 
-def test_an_output_is_not_in_a_folder_whose_docbins_are_read(tmp_path: Path, nlp: Language) -> None:
+def test_convert_docbin_output_inside_docbin_folder_raises(tmp_path: Path, nlp: Language) -> None:
     """spaCy reads all .spacy files of a folder, the new one too."""
     corpus = tmp_path / "corpus"
     data.convert(write(tmp_path / "all.conll", *numbered(20)), corpus, nlp=nlp)
@@ -323,7 +323,7 @@ def test_an_output_is_not_in_a_folder_whose_docbins_are_read(tmp_path: Path, nlp
     assert counts["corpus"]["docs"] == 20
 
 
-def test_an_output_may_be_in_a_folder_that_is_read_without_it(
+def test_convert_allows_output_inside_input_folder_of_other_format(
     tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path / "train.conll", "a")
@@ -345,7 +345,7 @@ def test_an_output_may_be_in_a_folder_that_is_read_without_it(
         assert counts["corpus"]["docs"] == 1
 
 
-def test_parts_of_two_divisions_are_not_mixed(tmp_path: Path, nlp: Language) -> None:
+def test_convert_leftover_part_of_earlier_split_raises(tmp_path: Path, nlp: Language) -> None:
     """Docs of the old test would be in the new train."""
     source = write(tmp_path / "all.conll", *numbered(20))
     data.convert(source, tmp_path / "out", nlp=nlp)
@@ -412,7 +412,7 @@ def test_whitespace_at_the_ends_of_tokens_is_stripped_if_spaces_are_unknown(
 
 @pytest.mark.parametrize("n", [10, 57])
 @pytest.mark.parametrize("shares, seed", [(SHARES, 0), (SHARES, 5), ((0.5, 0.5), 1), ((1.0,), 0)])
-def test_a_corpus_is_divided_in_its_order(
+def test_convert_split_keeps_corpus_order(
     n: int, shares: tuple[float, ...], seed: int, tmp_path: Path, nlp: Language
 ) -> None:
     source = write(tmp_path / "all.conll", *numbered(n))
@@ -432,7 +432,7 @@ def test_a_corpus_is_divided_in_its_order(
         (["train"], (0.25, 0.75, 0.0)),
     ],
 )
-def test_a_missing_dev_is_split_off_train(
+def test_convert_without_dev_splits_dev_from_train(
     parts: list[str], shares: tuple[float, ...], tmp_path: Path, nlp: Language
 ) -> None:
     words = {part: numbered(90 if part == "train" else 7, part) for part in parts}
@@ -457,7 +457,7 @@ def test_a_missing_dev_is_split_off_train(
     assert texts(tmp_path / "other" / "dev.spacy", nlp) != found["dev"]
 
 
-def test_without_a_share_there_is_no_dev(tmp_path: Path, nlp: Language) -> None:
+def test_convert_without_dev_share_writes_no_dev(tmp_path: Path, nlp: Language) -> None:
     for part in ("train", "test"):
         write(tmp_path / "in" / f"{part}.conll", *numbered(9))
     log = ConversionLog()
@@ -470,7 +470,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, read: Any) -> None:
     monkeypatch.setitem(data.FORMATS, "fake", read)
 
 
-def test_docs_are_not_held(tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_convert_frees_docs(tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch) -> None:
     alive = []
 
     def read(path: Path, nlp: Language, log: ConversionLog) -> Iterator[Doc]:
@@ -491,7 +491,7 @@ def test_docs_are_not_held(tmp_path: Path, nlp: Language, monkeypatch: pytest.Mo
     assert max(alive) - min(alive) <= 3
 
 
-def test_a_corpus_that_changes_meanwhile_is_refused(
+def test_convert_corpus_changed_between_passes_raises(
     tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers = iter([20, 19, 20, 21])
@@ -507,7 +507,7 @@ def test_a_corpus_that_changes_meanwhile_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_who_watches_is_told_how_far_it_is(tmp_path: Path, nlp: Language) -> None:
+def test_convert_calls_on_progress_for_each_doc(tmp_path: Path, nlp: Language) -> None:
     source = write(tmp_path / "a.conll", *numbered(10))
     seen: list[tuple[str, int, int | None]] = []
     data.convert(source, tmp_path, nlp=nlp, on_progress=lambda *progress: seen.append(progress))
@@ -517,7 +517,7 @@ def test_who_watches_is_told_how_far_it_is(tmp_path: Path, nlp: Language) -> Non
 # Counting
 
 
-def test_what_is_read_is_kept_or_left_out(tmp_path: Path, nlp: Language) -> None:
+def test_convert_repair_counts_kept_and_rejected_records(tmp_path: Path, nlp: Language) -> None:
     good = "[Anna](PER) saw [Hanoi](LOC)\n"
     content = {
         "train": good * 3 + "[Bob](PER) and [Eve\n",
@@ -544,7 +544,7 @@ def test_what_is_read_is_kept_or_left_out(tmp_path: Path, nlp: Language) -> None
     assert log.messages[0].startswith(f"{tmp_path / 'train.txt'}, line 4: expected [text](LABEL)")
 
 
-def test_what_is_read_twice_is_counted_once(tmp_path: Path, nlp: Language) -> None:
+def test_convert_two_passes_count_each_record_once(tmp_path: Path, nlp: Language) -> None:
     source = write(tmp_path / "a.conll", *numbered(30))
     source.write_text("bad X\n\n" + source.read_text())
     log = ConversionLog(repair=True)
@@ -554,7 +554,7 @@ def test_what_is_read_twice_is_counted_once(tmp_path: Path, nlp: Language) -> No
     assert sum(count["docs"] for count in counts.values()) == 30
 
 
-def test_the_first_problems_are_noted(tmp_path: Path, nlp: Language) -> None:
+def test_conversion_log_keeps_first_20_messages(tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "a.txt"
     path.write_text("[Anna](PER)\n" + "[open\n" * 30)
     log = ConversionLog(repair=True)
@@ -574,7 +574,7 @@ def test_the_first_problems_are_noted(tmp_path: Path, nlp: Language) -> None:
         ("missing", ["Lee"], "Annas-mother", {"aligned.missing": 2}),
     ],
 )
-def test_entities_inside_of_tokens(
+def test_read_inline_applies_alignment_to_entities_inside_tokens(
     alignment: str,
     ents: list[str],
     missing: str,
@@ -594,18 +594,18 @@ def test_entities_inside_of_tokens(
     assert log.totals["entities"] == 3
 
 
-def test_contracted_entities_keep_whole_tokens(tmp_path: Path) -> None:
+def test_read_inline_contract_and_expand_give_whole_tokens(tmp_path: Path) -> None:
     nlp = spacy.blank("xx")
     nlp.tokenizer = lambda text: Doc(nlp.vocab, words=text.split(" "))
     path = tmp_path / "a.txt"
     path.write_text("x [New York-sty](LOC)le\n")
     for alignment, text in [("contract", "New"), ("expand", "New York-style")]:
-        # A choice, and no repair: what was chosen is no mistake.
+        # These alignments are a choice, not a repair, so no error is raised.
         (doc,) = data.read_inline(path, nlp, ConversionLog(alignment=alignment))
         assert [ent.text for ent in doc.ents] == [text]
 
 
-def test_an_unknown_alignment_is_refused() -> None:
+def test_conversion_log_unknown_alignment_raises() -> None:
     with pytest.raises(ValueError, match="expected one of strict, expand, contract, missing, got"):
         ConversionLog(alignment="loose")
 
@@ -626,7 +626,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("format", ["auto", "inline", "conll", "gmb"])
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_file_is_one_error_with_its_place(
+def test_convert_malformed_file_raises_error_with_path(
     name: str, format: str, tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lines, "MAX_LINE_BYTES", 300)
@@ -639,7 +639,7 @@ def test_a_hostile_file_is_one_error_with_its_place(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_long_line_is_told_or_left_out(
+def test_read_inline_long_line_raises_or_is_rejected(
     tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lines, "MAX_LINE_BYTES", 30)
@@ -653,7 +653,7 @@ def test_a_long_line_is_told_or_left_out(
     assert [note.split(":")[0][-6:] for note in log.messages] == ["line 2", "line 4"]
 
 
-def test_a_line_that_spacy_would_refuse_has_a_place(tmp_path: Path) -> None:
+def test_read_inline_text_over_max_length_raises_with_line(tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     nlp.max_length = 10
     path = tmp_path / "a.txt"
@@ -662,7 +662,7 @@ def test_a_line_that_spacy_would_refuse_has_a_place(tmp_path: Path) -> None:
         list(data.read_inline(path, nlp))
 
 
-# Telling the format
+# Format detection
 
 
 @pytest.mark.parametrize(
@@ -679,7 +679,7 @@ def test_a_line_that_spacy_would_refuse_has_a_place(tmp_path: Path) -> None:
         ("brat", "brat"),
     ],
 )
-def test_the_content_tells_the_format(name: str, format: str) -> None:
+def test_detect_format_identifies_format_by_content(name: str, format: str) -> None:
     assert data.detect_format(HERE / "fixtures" / name) == format
 
 
@@ -696,13 +696,13 @@ LONG = "Hanoi " + "lorem ipsum " * 10_000
         ("conll", f"{LONG.strip().replace(' ', '_')} B-GPE"),
     ],
 )
-def test_a_long_first_record_tells_the_format(format: str, line: str, tmp_path: Path) -> None:
+def test_detect_format_reads_long_first_record(format: str, line: str, tmp_path: Path) -> None:
     path = tmp_path / "corpus"
     path.write_text(line + "\n")
     assert data.detect_format(path) == format
 
 
-def test_a_first_line_that_is_too_long_is_told(
+def test_detect_format_first_line_over_limit_raises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lines, "MAX_LINE_BYTES", 100)
@@ -711,14 +711,14 @@ def test_a_first_line_that_is_too_long_is_told(
         data.detect_format(tmp_path / "a")
 
 
-def test_a_binary_file_is_told(tmp_path: Path, nlp: Language) -> None:
+def test_detect_format_identifies_binary_file_without_suffix(tmp_path: Path, nlp: Language) -> None:
     DocBin(docs=[nlp("a")]).to_disk(tmp_path / "corpus")
     assert data.detect_format(tmp_path / "corpus") == "spacy"
     (tmp_path / "text").write_text("x [Hanoi](GPE)\n")  # the first byte is the same
     assert data.detect_format(tmp_path / "text") == "inline"
 
 
-def test_columns_are_for_one_format(tmp_path: Path, nlp: Language) -> None:
+def test_convert_column_option_of_wrong_format_raises(tmp_path: Path, nlp: Language) -> None:
     source = HERE / "fixtures" / "columns.conllu"
     data.convert(source, tmp_path / "a.spacy", nlp=nlp, token_column=2, tag_column=4)
     assert len(load(tmp_path / "a.spacy", nlp)) == 3
@@ -742,7 +742,7 @@ def convert(*arguments: Any) -> str:
 
 
 @pytest.mark.parametrize("mistakes", [20, 21])
-def test_the_command_says_whether_all_mistakes_are_shown(tmp_path: Path, mistakes: int) -> None:
+def test_convert_command_prints_ellipsis_after_20_messages(tmp_path: Path, mistakes: int) -> None:
     path = tmp_path / "a.conll"
     path.write_text("# a comment\na B-PER\n\n" + "b X\n\n" * mistakes)
     lines = convert(path, tmp_path / "out.spacy", "--repair", "--format", "conll").split()
@@ -750,7 +750,7 @@ def test_the_command_says_whether_all_mistakes_are_shown(tmp_path: Path, mistake
     assert ("..." in lines) == (mistakes > 20)
 
 
-def test_the_command_says_what_became_of_the_corpus(tmp_path: Path) -> None:
+def test_convert_command_prints_counts_and_messages(tmp_path: Path) -> None:
     path = tmp_path / "a.conll"
     path.write_text("# a comment\na B-[red]\n\nb L-[red]\n\nc O\nd X\n")
     output = convert(path, tmp_path / "out.spacy", "--repair")
@@ -763,7 +763,7 @@ def test_the_command_says_what_became_of_the_corpus(tmp_path: Path) -> None:
     assert "entities.[red] 2" in output
 
 
-def test_the_command_takes_several_inputs_and_columns(tmp_path: Path, nlp: Language) -> None:
+def test_convert_command_accepts_several_inputs_and_columns(tmp_path: Path, nlp: Language) -> None:
     for part in ("train", "dev"):
         (tmp_path / f"{part}.conll").write_text("B-X x Anna y\nO x came y\n")
     inputs = [tmp_path / "train.conll", tmp_path / "dev.conll"]
@@ -773,7 +773,7 @@ def test_the_command_takes_several_inputs_and_columns(tmp_path: Path, nlp: Langu
     assert [(ent.text, ent.label_) for ent in doc.ents] == [("Anna", "X")]
 
 
-def test_the_alignment_is_passed_on(tmp_path: Path, nlp: Language) -> None:
+def test_convert_command_applies_alignment_option(tmp_path: Path, nlp: Language) -> None:
     (tmp_path / "a.txt").write_text("[Tim](PER)othy came\n")
     output = convert(tmp_path / "a.txt", tmp_path / "a.spacy", "--alignment", "expand")
     assert "Aligned: expand 1" in output
@@ -786,7 +786,7 @@ def test_the_help_has_an_example_of_each_format() -> None:
         assert re.search(rf"^    {format}  +\S", output, re.M), format
 
 
-def test_the_command_says_that_dev_is_of_train(tmp_path: Path) -> None:
+def test_convert_command_prints_note_of_dev_split_from_train(tmp_path: Path) -> None:
     for part in ("train", "test"):
         write(tmp_path / "in" / f"{part}.conll", *numbered(18))
     output = convert(tmp_path / "in", tmp_path / "out")
@@ -850,7 +850,9 @@ FUZZED = {
 
 
 @pytest.mark.parametrize("format", FUZZED)
-def test_mutated_files_are_read_or_told(format: str, tmp_path: Path, nlp: Language) -> None:
+def test_readers_mutated_file_raises_or_counts_records(
+    format: str, tmp_path: Path, nlp: Language
+) -> None:
     draw = random.Random(0)
     originals = [(HERE / "fixtures" / name).read_bytes() for name in FUZZED[format]]
     path = tmp_path / "corpus"
@@ -889,7 +891,7 @@ def test_mutated_files_are_read_or_told(format: str, tmp_path: Path, nlp: Langua
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.spacy"])
-def test_without_a_doc_nothing_is_written(tmp_path: Path, nlp: Language, name: str) -> None:
+def test_convert_without_docs_writes_nothing(tmp_path: Path, nlp: Language, name: str) -> None:
     path = tmp_path / "in.jsonl"
     path.write_text('{"text": 3, "spans": []}\n{"text": 4, "spans": []}\n')
     with pytest.raises(CorpusError, match=r"at least one doc, got none, 2 rejected\.record"):

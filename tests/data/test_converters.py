@@ -1,4 +1,4 @@
-"""Corpora: what is read is what was written, and a mistake is told where it is."""
+"""Corpus readers: round trips, and errors with file and line."""
 
 import os
 import random
@@ -150,7 +150,7 @@ def sentence(draw: st.DrawFn, word: st.SearchStrategy[str]) -> Sentence:
 
 
 @pytest.mark.parametrize("name", GOLDEN_FILES)
-def test_all_formats_say_the_same(name: str, nlp: Language) -> None:
+def test_readers_give_same_sentences_for_all_formats(name: str, nlp: Language) -> None:
     docs = list(FORMATS[GOLDEN_FILES[name]](HERE / "fixtures" / name, nlp))
     assert sentences_of(docs) == GOLDEN
     for doc, (expected, _) in zip(docs, GOLDEN, strict=True):
@@ -175,7 +175,7 @@ def test_line_ends_and_byte_order_marks_do_not_matter(
 
 @given(st.lists(sentence(words()), min_size=1, max_size=3), st.sampled_from(list(SCHEMES)))
 @example([(["a", "b", "c"], [(0, 1, "PER"), (1, 2, "PER"), (2, 3, "LOC")])], "iob1")
-def test_tab_separated_columns_come_back(
+def test_read_conll_tab_separated_columns_round_trip(
     scratch: Path, nlp: Language, sentences: list[Sentence], scheme: str
 ) -> None:
     write_conll(scratch, sentences, scheme, "{word}\tx y\t{tag}")
@@ -183,7 +183,7 @@ def test_tab_separated_columns_come_back(
 
 
 @given(st.lists(sentence(words(" ")), min_size=1, max_size=3), st.sampled_from(list(SCHEMES)))
-def test_space_separated_columns_come_back(
+def test_read_conll_space_separated_columns_round_trip(
     scratch: Path, nlp: Language, sentences: list[Sentence], scheme: str
 ) -> None:
     write_conll(scratch, sentences, scheme, "  {word} -   {tag} ")
@@ -192,7 +192,7 @@ def test_space_separated_columns_come_back(
 
 @given(st.lists(sentence(words(" \xa0\u2028\u2029\u3000")), min_size=1, max_size=3))
 @example([([r"\[", "]", "\\"], [(0, 1, "PER"), (2, 3, "PER")])])
-def test_inline_comes_back(
+def test_read_inline_round_trip(
     scratch: Path, whitespace_nlp: Language, sentences: list[Sentence]
 ) -> None:
     write_inline(scratch, sentences)
@@ -200,9 +200,7 @@ def test_inline_comes_back(
 
 
 @given(st.lists(st.sampled_from(["O", "B-X", "I-X", "B-Y", "I-Y"]), min_size=1, max_size=8))
-def test_any_iob_tags_are_read_as_spacy_reads_them(
-    scratch: Path, nlp: Language, tags: list[str]
-) -> None:
+def test_read_conll_iob_tags_match_spacy(scratch: Path, nlp: Language, tags: list[str]) -> None:
     """Also those that are not well-formed; where an I- begins an entity, so it does in IOB1."""
     scratch.write_text("\n".join(f"w {tag}" for tag in tags))
     (doc,) = read_conll(scratch, nlp)
@@ -219,7 +217,7 @@ def test_any_iob_tags_are_read_as_spacy_reads_them(
         max_size=5,
     )
 )
-def test_biluo_tags_are_read_or_refused_as_their_grammar_has_it(
+def test_read_conll_biluo_matches_spacy_or_raises_if_invalid(
     scratch: Path, nlp: Language, tags: list[str]
 ) -> None:
     # A U- in another sentence makes the file BILUO, whatever this one has.
@@ -234,7 +232,7 @@ def test_biluo_tags_are_read_or_refused_as_their_grammar_has_it(
             list(read_conll(scratch, nlp))
 
 
-def test_inline_entities_lie_where_their_characters_do(tmp_path: Path, nlp: Language) -> None:
+def test_read_inline_entities_match_character_offsets(tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "a.txt"
     path.write_text(r'"[Tim Cook](PERSON)", he said \[sic\], doesn\'t  like C:\dir [Hanoi](GPE).')
     (doc,) = data.read_inline(path, nlp)
@@ -253,7 +251,7 @@ def test_tokens_keep_odd_characters(tmp_path: Path, nlp: Language) -> None:
     assert read(path, "conll", nlp) == [([*odd[:3], "e", *odd[4:]], [])]
 
 
-def test_space_around_a_line_is_no_token(tmp_path: Path, nlp: Language) -> None:
+def test_read_inline_strips_space_around_line(tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "a.txt"
     path.write_text("  [Anna](PER) came \t\n")
     assert read(path, "inline", nlp) == [(["Anna", "came"], [(0, 1, "PER")])]
@@ -267,9 +265,7 @@ def test_gmb_falls_back_to_latin_1(tmp_path: Path, nlp: Language) -> None:
         assert read(path, "gmb", nlp) == [(["Café"], []), (["Zoë"], [(0, 1, "per")])]
 
 
-def test_a_line_of_gmb_with_a_carriage_return_alone_is_an_error_with_its_place(
-    tmp_path: Path, nlp: Language
-) -> None:
+def test_read_gmb_line_with_only_carriage_return_raises(tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "gmb.csv"
     path.write_bytes(
         b"Sentence #,Word,POS,Tag\r\nSentence: 1,Hanoi,NNP,B-geo\r\n\r\r\n,now,RB,O\r\n"
@@ -287,7 +283,7 @@ def test_gmb_sentence_number_may_be_on_every_row(tmp_path: Path, nlp: Language) 
     assert read(path, "gmb", nlp) == [(["a", "b"], []), (["c"], [])]
 
 
-def test_reading_streams(tmp_path: Path, nlp: Language) -> None:
+def test_read_inline_streams_docs(tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "a.txt"
     path.write_text("[Anna](PER) came .\nAn [open bracket .\n")
     docs = data.read_inline(path, nlp)
@@ -296,7 +292,7 @@ def test_reading_streams(tmp_path: Path, nlp: Language) -> None:
         next(docs)
 
 
-# Mistakes. Each: format, content, the line that has it, what else the message must say.
+# Errors. Each: format, content, line of the error, what else the message must contain.
 
 MISTAKES = {
     "unclosed bracket": ("inline", "ok\n\nSee [Tim Cook now", 3, r"'[Tim Cook now'.*\["),
@@ -352,9 +348,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("case", MISTAKES)
-def test_a_mistake_is_told_with_file_line_and_remedy(
-    case: str, tmp_path: Path, nlp: Language
-) -> None:
+def test_reader_error_names_file_line_and_remedy(case: str, tmp_path: Path, nlp: Language) -> None:
     format, content, line, says = MISTAKES[case]
     path = tmp_path / "corpus.file"
     path.write_bytes(content.encode("utf-8", "surrogateescape"))
@@ -366,24 +360,24 @@ def test_a_mistake_is_told_with_file_line_and_remedy(
     assert re.search(".*".join(re.escape(part) for part in says.split(".*")), message), message
 
 
-def test_whitespace_inside_an_entity_is_no_mistake(tmp_path: Path, nlp: Language) -> None:
+def test_read_conll_accepts_whitespace_token_inside_entity(tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "a.conll"
     path.write_text("New\tB-X\n\xa0\tI-X\nYork\tI-X\n", encoding="utf-8")
     assert read(path, "conll", nlp) == [(["New", "\xa0", "York"], [(0, 3, "X")])]
 
 
-# Telling the format
+# Format detection
 
 
 @pytest.mark.parametrize("content", ["", "\n \n", "Just a sentence.\nAnd another.\n", "a,b\n1,2\n"])
-def test_what_has_no_known_format_is_refused(content: str, tmp_path: Path) -> None:
+def test_detect_format_unknown_content_raises(content: str, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text(content)
     with pytest.raises(CorpusError, match=r"a\.txt: expected inline, conll, gmb, .*, got"):
         data.detect_format(path)
 
 
-def test_a_file_with_a_mistake_still_has_a_format(tmp_path: Path) -> None:
+def test_detect_format_identifies_file_with_bad_line(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     for content, format in [
         ("[Anna](PER) came .\n[Bob came .\n", "inline"),
@@ -407,7 +401,7 @@ def test_a_file_with_a_mistake_still_has_a_format(tmp_path: Path) -> None:
         ('{"text":"a b"}\n', "line 1: expected annotation, one of the keys spans"),
     ],
 )
-def test_a_file_that_begins_with_an_object_is_of_json_lines(
+def test_convert_reads_file_starting_with_object_as_json_lines(
     content: str, says: str, tmp_path: Path, nlp: Language
 ) -> None:
     path = tmp_path / "a.json"
@@ -420,12 +414,12 @@ def test_a_file_that_begins_with_an_object_is_of_json_lines(
 
 
 @pytest.mark.parametrize("begin", ["{sigh}", '{ "Hi" , said}'])
-def test_an_inline_sentence_may_begin_with_a_brace(begin: str, tmp_path: Path) -> None:
+def test_detect_format_accepts_inline_starting_with_brace(begin: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(f"{begin} [Anna](PER) came .\n")
     assert data.detect_format(tmp_path / "a.txt") == "inline"
 
 
-def test_a_folder_has_one_format(tmp_path: Path) -> None:
+def test_detect_format_folder_of_mixed_formats_raises(tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("[Anna](PER) came .")
     (tmp_path / "dev.txt").write_text("Anna B-PER")
     with pytest.raises(CorpusError, match=r"train.txt \(inline\), dev.txt \(conll\)"):
@@ -460,7 +454,9 @@ def documents(tmp_path: Path, nlp: Language) -> list[Doc]:
         (9, ["a", "b c d", "e f"]),
     ],
 )
-def test_groups_end_with_documents(n: int, expected: list[str], documents: list[Doc]) -> None:
+def test_group_sentences_keeps_documents_apart(
+    n: int, expected: list[str], documents: list[Doc]
+) -> None:
     groups = list(group_sentences(documents, n))
     assert texts(groups) == expected
     assert [len(list(doc.sents)) for doc in groups] == [len(text.split()) for text in expected]
@@ -469,7 +465,7 @@ def test_groups_end_with_documents(n: int, expected: list[str], documents: list[
 
 
 @pytest.mark.parametrize("n", [1, 3])
-def test_spacy_trains_on_the_tokens_of_tagged_corpora(n: int, tmp_path: Path) -> None:
+def test_convert_conll_keeps_tokens_in_spacy_corpus(n: int, tmp_path: Path) -> None:
     """Also where its own tokenizer would split them, as in don't."""
     source = tmp_path / "corpus.conll"
     source.write_text("don't O\nU.S.A.! B-GPE\n\nAT&T's B-ORG\n\n" * 3, encoding="utf-8")
@@ -480,7 +476,7 @@ def test_spacy_trains_on_the_tokens_of_tagged_corpora(n: int, tmp_path: Path) ->
     assert [tag for eg in examples for tag in eg.get_aligned_ner()] == ["O", "U-GPE", "U-ORG"] * 3
 
 
-def test_groups_without_documents(nlp: Language) -> None:
+def test_group_sentences_without_documents_joins_n_docs(nlp: Language) -> None:
     docs = list(data.read_inline(HERE / "fixtures" / "inline.txt", nlp))
     assert texts(list(group_sentences(docs, 0))) == texts(docs)
     first, second = group_sentences(docs, 2)
@@ -497,7 +493,7 @@ def test_groups_without_documents(nlp: Language) -> None:
     assert second.text == docs[2].text
 
 
-def test_a_group_is_not_negative(documents: list[Doc]) -> None:
+def test_group_sentences_negative_size_raises(documents: list[Doc]) -> None:
     with pytest.raises(ValueError, match="0 or more, got -1"):
         list(group_sentences(documents, -1))
 
@@ -510,7 +506,7 @@ def test_a_group_is_not_negative(documents: list[Doc]) -> None:
     st.lists(st.integers(0, 10), min_size=1, max_size=4).filter(any),
     st.integers(0, 5),
 )
-def test_a_split_gives_each_part_its_share(n: int, weights: list[int], seed: int) -> None:
+def test_split_indices_part_sizes_match_shares(n: int, weights: list[int], seed: int) -> None:
     shares = [weight / sum(weights) for weight in weights]
     parts = split_indices(n, shares, seed)
     assert len(parts) == n and set(parts) <= set(range(len(shares)))
@@ -523,12 +519,14 @@ def test_a_split_gives_each_part_its_share(n: int, weights: list[int], seed: int
     "n, shares, sizes",
     [(3, (0.6, 0.4), [2, 1]), (10, (0.7, 0.2, 0.1), [7, 2, 1]), (4, (0.4, 0.4, 0.2), [2, 1, 1])],
 )
-def test_the_ends_of_parts_are_rounded(n: int, shares: tuple[float, ...], sizes: list[int]) -> None:
+def test_split_indices_rounds_part_ends(
+    n: int, shares: tuple[float, ...], sizes: list[int]
+) -> None:
     parts = split_indices(n, shares)
     assert [parts.count(part) for part in range(len(shares))] == sizes
 
 
-def test_the_split_never_changes() -> None:
+def test_split_indices_seed_0_gives_pinned_parts() -> None:
     """Figures on a corpus without an official split are of this split: pinned."""
     # Draws of seed 0: .84 .76 .42 .26 .51 .40 .78 .30 .48 .58. Doc 0 comes last, 6 before it.
     state = random.getstate()
@@ -539,7 +537,7 @@ def test_the_split_never_changes() -> None:
 
 
 @pytest.mark.parametrize("shares", [(), (0.5, 0.4), (0.8, 0.3), (1.2, -0.2), (float("nan"),)])
-def test_shares_sum_to_one(shares: tuple[float, ...]) -> None:
+def test_split_indices_shares_not_summing_to_1_raise(shares: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="expected fractions that sum to 1"):
         split_indices(3, shares)
 
@@ -555,7 +553,7 @@ def write_sentences(path: Path, n: int) -> None:
     path.write_text("".join(f"[Anna](PER) came {i} times .\n" for i in range(n)))
 
 
-def test_a_file_is_split(tmp_path: Path, nlp: Language) -> None:
+def test_convert_file_writes_parts_and_counts(tmp_path: Path, nlp: Language) -> None:
     write_sentences(tmp_path / "all.txt", 20)
     counts = data.convert(tmp_path / "all.txt", tmp_path / "new" / "corpus", nlp=nlp)
     sizes = {"train": 16, "dev": 2, "test": 2}
@@ -578,7 +576,7 @@ def test_a_file_is_split(tmp_path: Path, nlp: Language) -> None:
     assert examples[0].get_aligned_ner() == ["U-PER", "O", "O", "O", "O"]
 
 
-def test_a_folder_of_parts_is_kept(tmp_path: Path, nlp: Language) -> None:
+def test_convert_folder_keeps_given_parts(tmp_path: Path, nlp: Language) -> None:
     for name, file in [("train", "iob2.conll"), ("testa", "iob1.conll"), ("TESTB", "bioes.conll")]:
         (tmp_path / f"{name}.conll").write_bytes((HERE / "fixtures" / file).read_bytes())
     (tmp_path / "README.txt").write_text("not a corpus")
@@ -650,7 +648,7 @@ def test_hidden_files_are_skipped(tmp_path: Path, nlp: Language) -> None:
         (["dev.txt", "test.txt"], "one file for train, got none"),
     ],
 )
-def test_a_folder_that_leaves_a_choice_is_refused(
+def test_convert_ambiguous_folder_raises(
     names: list[str], says: str, tmp_path: Path, nlp: Language
 ) -> None:
     for name in names:
@@ -661,7 +659,7 @@ def test_a_folder_that_leaves_a_choice_is_refused(
         assert not (tmp_path / target).exists()
 
 
-def test_a_mistake_in_one_part_leaves_the_target_as_it_was(tmp_path: Path, nlp: Language) -> None:
+def test_convert_bad_line_in_one_part_keeps_existing_output(tmp_path: Path, nlp: Language) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     source.mkdir()
     write_sentences(source / "train.txt", 3)
@@ -675,7 +673,7 @@ def test_a_mistake_in_one_part_leaves_the_target_as_it_was(tmp_path: Path, nlp: 
     assert {path.name: path.read_bytes() for path in target.iterdir()} == before
 
 
-def test_a_part_that_is_half_written_has_another_name(
+def test_convert_write_failure_leaves_no_partial_file(
     tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(self: CorpusWriter, path: Path) -> None:
@@ -689,7 +687,7 @@ def test_a_part_that_is_half_written_has_another_name(
     assert not list((tmp_path / "out").iterdir())
 
 
-def test_a_share_of_nothing_is_not_written(tmp_path: Path, nlp: Language) -> None:
+def test_convert_zero_share_is_skipped_and_empty_part_raises(tmp_path: Path, nlp: Language) -> None:
     write_sentences(tmp_path / "all.txt", 4)
     for shares in [(0.5, 0.5), (0.5, 0.5, 0)]:
         assert list(data.convert(tmp_path / "all.txt", tmp_path, nlp=nlp, shares=shares)) == [
@@ -703,7 +701,7 @@ def test_a_share_of_nothing_is_not_written(tmp_path: Path, nlp: Language) -> Non
         data.convert(tmp_path / "all.txt", tmp_path, nlp=nlp, shares=[0.25] * 4)
 
 
-def test_an_unknown_format_is_refused(tmp_path: Path, nlp: Language) -> None:
+def test_convert_unknown_format_raises(tmp_path: Path, nlp: Language) -> None:
     with pytest.raises(ValueError, match=r"expected auto, inline, conll, gmb, .*, got 'json'"):
         data.convert(tmp_path, tmp_path, nlp=nlp, format="json")
 
@@ -735,7 +733,7 @@ def test_vietnamese_needs_no_pyvi(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ]
 
 
-def test_a_language_that_spacy_lacks_is_refused() -> None:
+def test_blank_pipeline_unknown_language_raises() -> None:
     with pytest.raises(ValueError, match="expected a language of spaCy, got 'klingon'"):
         data.blank_pipeline("klingon")
 
@@ -753,7 +751,7 @@ def real(name: str) -> Path:
     "name, n",
     [pytest.param("train", 3394, marks=pytest.mark.slow), ("dev", 1009), ("test", 1287)],
 )
-def test_wnut17_is_read_whole(name: str, n: int, nlp: Language) -> None:
+def test_read_conll_reads_all_of_wnut17(name: str, n: int, nlp: Language) -> None:
     path = real(f"wnut17/{name}.conll")
     lines = path.read_bytes().decode().split("\n")
     assert data.detect_format(path) == "conll"
@@ -766,7 +764,7 @@ def test_wnut17_is_read_whole(name: str, n: int, nlp: Language) -> None:
 
 
 @pytest.mark.slow
-def test_gmb_is_read_whole(nlp: Language) -> None:
+def test_read_gmb_reads_all_of_gmb(nlp: Language) -> None:
     path = real("gmb/ner_dataset_head.csv")
     assert data.detect_format(path) == "gmb"
     sentences = read(path, "gmb", nlp)

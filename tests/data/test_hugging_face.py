@@ -85,7 +85,7 @@ def load(path: Path, nlp: Language) -> list[Doc]:
 
 
 @pytest.mark.parametrize("form", ["folder", "shards", "parquet", "arrow", "feather"])
-def test_all_forms_on_disk_say_the_same(form: str, tmp_path: Path, nlp: Language) -> None:
+def test_read_hugging_face_file_forms_are_equal(form: str, tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "corpus"
     if form == "parquet":
         dataset(ROWS).to_parquet(path)
@@ -108,7 +108,7 @@ def test_all_forms_on_disk_say_the_same(form: str, tmp_path: Path, nlp: Language
     drawn=st.lists(annotations(LABELS), min_size=1, max_size=4),
     scheme=st.sampled_from(["biluo", "bio"]),
 )
-def test_entities_are_those_of_the_tags(
+def test_read_hugging_face_entities_match_tags(
     scratch: Path, nlp: Language, drawn: list[tuple[int, list[tuple[int, int, str]]]], scheme: str
 ) -> None:
     """The oracle writes tags from spans; the library stores their ids."""
@@ -168,7 +168,7 @@ def test_tags_with_prefix_are_found_over_all_shards(
     assert said(docs) == [["Ann PER"], []][::order]
 
 
-def test_whitespace_at_the_ends_of_tokens_is_kept_only_beside_known_spaces(
+def test_read_hugging_face_keeps_token_whitespace_only_with_spaces_column(
     tmp_path: Path, nlp: Language
 ) -> None:
     rows: Rows = [(["Tim ", " "], ["B-PER", "O"])]
@@ -203,7 +203,7 @@ def test_tags_that_are_null_or_negative_are_not_annotated(tmp_path: Path, nlp: L
 
 
 @pytest.mark.parametrize("wrap", [lambda each: [each], lambda each: {"feature": each}])
-def test_names_of_older_versions_of_the_library_are_read(
+def test_read_hugging_face_reads_tag_names_of_older_versions(
     wrap: Any, tmp_path: Path, nlp: Language
 ) -> None:
     label = {"num_classes": 2, "names": ["O", "B-X"], "id": None, "_type": "ClassLabel"}
@@ -247,7 +247,7 @@ def test_other_columns_are_chosen_by_name(tmp_path: Path) -> None:
         (["a", None], [0, 0], r"row 2: expected a token and a tag"),
     ],
 )
-def test_a_mistake_in_a_row_has_its_place_and_can_be_left_out(
+def test_read_hugging_face_bad_row_raises_or_is_rejected(
     words: Any, given: Any, says: str, tmp_path: Path, nlp: Language
 ) -> None:
     path = tmp_path / "a.parquet"
@@ -261,7 +261,7 @@ def test_a_mistake_in_a_row_has_its_place_and_can_be_left_out(
     assert log.totals["rejected.records"] == 1 and sum(log.counts.values()) == 1
 
 
-def test_a_mistake_has_its_row_in_its_file(tmp_path: Path, nlp: Language) -> None:
+def test_read_hugging_face_error_names_shard_and_row(tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "d"
     dataset([*ROWS, *ROWS]).save_to_disk(path, num_shards=2)
     second = sorted(path.glob("*.arrow"))[1]
@@ -292,7 +292,7 @@ def test_all_rows_are_read_in_batches(
     assert [doc[0].text for doc in docs] == [words[0] for words, _ in rows]
 
 
-def test_ids_without_names_are_an_error(tmp_path: Path, nlp: Language) -> None:
+def test_read_hugging_face_tag_ids_without_names_raise(tmp_path: Path, nlp: Language) -> None:
     path = folder(tmp_path / "d", [(["a"], [3])], None)
     with pytest.raises(CorpusError, match=r"'ner_tags': expected the names of the tag ids, got no"):
         list(read_hugging_face(path, nlp))
@@ -307,7 +307,7 @@ def test_ids_without_names_are_an_error(tmp_path: Path, nlp: Language) -> None:
         ({"tokens": [["a"]], "tags": [["O"]]}, "a column 'ner_tags', got .'tokens', 'tags'.. Set "),
     ],
 )
-def test_columns_of_other_types_are_an_error(
+def test_read_hugging_face_columns_of_wrong_type_raise(
     columns: dict[str, Any], says: str, tmp_path: Path, nlp: Language
 ) -> None:
     parquet.write_table(pa.table(columns), tmp_path / "a.parquet")
@@ -334,7 +334,7 @@ def test_columns_of_other_types_are_an_error(
     ],
 )
 @pytest.mark.parametrize("strings", [True, False])
-def test_tags_of_no_known_kind_are_an_error(
+def test_read_hugging_face_unknown_tag_kind_raises(
     names: list[str], strings: bool, tmp_path: Path, nlp: Language
 ) -> None:
     words = ["x", "y", "z"][: len(names)]
@@ -344,7 +344,7 @@ def test_tags_of_no_known_kind_are_an_error(
 
 
 @pytest.mark.parametrize("spaces", [[1, 2], [["a"], ["b"]], [[True] * 5, [None, False]]])
-def test_a_column_of_spaces_is_read_if_it_is_one(
+def test_read_hugging_face_uses_spaces_column_only_if_valid(
     spaces: Any, tmp_path: Path, nlp: Language
 ) -> None:
     dataset(ROWS, spaces=spaces).to_parquet(tmp_path / "a.parquet")
@@ -353,7 +353,7 @@ def test_a_column_of_spaces_is_read_if_it_is_one(
     assert docs[0].has_unknown_spaces == (spaces[0] != [True] * 5)
 
 
-def test_files_with_different_names_are_an_error(tmp_path: Path, nlp: Language) -> None:
+def test_read_hugging_face_shards_with_other_names_raise(tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "d"
     dataset(ROWS).save_to_disk(path, num_shards=2)
     other = folder(tmp_path / "other", ROWS, [*reversed(NAMES)])
@@ -364,7 +364,7 @@ def test_files_with_different_names_are_an_error(tmp_path: Path, nlp: Language) 
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow", "feather"])
-def test_damaged_files_are_a_mistake_with_the_name_of_the_file(
+def test_read_hugging_face_damaged_file_error_names_file(
     suffix: str, tmp_path: Path, nlp: Language
 ) -> None:
     """Whatever is cut off or changed: an error that names the file, or the rows as they were."""
@@ -392,7 +392,7 @@ def test_damaged_files_are_a_mistake_with_the_name_of_the_file(
     assert failed > len(damaged) / 4
 
 
-def test_an_error_of_the_machine_is_no_damaged_file(
+def test_read_hugging_face_os_error_propagates(
     tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def memory_map(path: str) -> Any:
@@ -404,7 +404,7 @@ def test_an_error_of_the_machine_is_no_damaged_file(
         list(read_hugging_face(path, nlp, ConversionLog(repair=True)))
 
 
-def test_text_that_is_not_utf8_is_a_mistake(tmp_path: Path, nlp: Language) -> None:
+def test_read_hugging_face_invalid_utf8_raises(tmp_path: Path, nlp: Language) -> None:
     words = pa.array([[b"a\xff"]], pa.list_(pa.binary())).cast(pa.list_(pa.binary()))
     text = pa.ListArray.from_arrays([0, 1], words.values.view(pa.string()))
     table = pa.table({"tokens": text, "ner_tags": [["O"]]})
@@ -413,7 +413,7 @@ def test_text_that_is_not_utf8_is_a_mistake(tmp_path: Path, nlp: Language) -> No
         list(read_hugging_face(tmp_path / "a.arrow", nlp))
 
 
-def test_without_pyarrow_the_error_names_the_extra(
+def test_hugging_face_without_pyarrow_error_names_extra(
     tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = folder(tmp_path / "d", ROWS)
@@ -442,7 +442,7 @@ def test_splits_become_parts(tmp_path: Path, nlp: Language) -> None:
         assert not log.counts
 
 
-def test_a_split_that_is_no_part_is_named(tmp_path: Path, nlp: Language) -> None:
+def test_convert_names_skipped_hugging_face_split(tmp_path: Path, nlp: Language) -> None:
     splits = {name: dataset(ROWS) for name in ("train", "validation", "test", "unchecked")}
     DatasetDict(splits).save_to_disk(tmp_path / "dataset")
     log = ConversionLog()
@@ -451,13 +451,13 @@ def test_a_split_that_is_no_part_is_named(tmp_path: Path, nlp: Language) -> None
     assert "Skipped: unchecked." in log.notes
 
 
-def test_a_dict_of_one_split_is_one_corpus(tmp_path: Path, nlp: Language) -> None:
+def test_convert_dataset_dict_of_one_split_is_one_corpus(tmp_path: Path, nlp: Language) -> None:
     DatasetDict({"full": dataset(ROWS)}).save_to_disk(tmp_path / "dict")
     data.convert(tmp_path / "dict", tmp_path / "out.spacy", nlp=nlp)
     assert said(load(tmp_path / "out.spacy", nlp)) == SAID
 
 
-def test_shards_are_one_part_if_there_are_all_of_them(tmp_path: Path, nlp: Language) -> None:
+def test_convert_joins_shards_and_raises_if_one_is_missing(tmp_path: Path, nlp: Language) -> None:
     source = tmp_path / "data"
     words = [f"w{i}" for i in range(6)]
     for i in range(3):
@@ -486,7 +486,7 @@ def make_docs(nlp: Language) -> list[Doc]:
     return docs
 
 
-def test_the_library_reads_what_is_written(tmp_path: Path, nlp: Language) -> None:
+def test_write_parquet_output_loads_with_datasets(tmp_path: Path, nlp: Language) -> None:
     docs = make_docs(nlp)
     path = tmp_path / "corpus" / "train.parquet"
     path.parent.mkdir()
@@ -509,7 +509,7 @@ def test_the_library_reads_what_is_written(tmp_path: Path, nlp: Language) -> Non
 
 
 @pytest.mark.parametrize("spaces", [True, False])
-def test_docs_come_back_as_they_were(spaces: bool, tmp_path: Path, nlp: Language) -> None:
+def test_write_parquet_round_trip_keeps_docs(spaces: bool, tmp_path: Path, nlp: Language) -> None:
     docs = make_docs(nlp)
     if not spaces:
         docs = [Doc(nlp.vocab, [token.text for token in doc]) for doc in docs]
@@ -522,7 +522,7 @@ def test_docs_come_back_as_they_were(spaces: bool, tmp_path: Path, nlp: Language
     assert said(back) == said(docs)
 
 
-def test_tokens_of_the_tokenizer_have_its_norms(tmp_path: Path, nlp: Language) -> None:
+def test_read_hugging_face_keeps_norms_of_tokenizer_tokens(tmp_path: Path, nlp: Language) -> None:
     """`spacy train` tokenizes their text again, so other norms would be those of other words."""
     doc = nlp.make_doc("He didn't say that he'd visit Oslo's mayor.")
     norms = [token.norm_ for token in doc]
@@ -543,7 +543,7 @@ def test_tokens_of_the_tokenizer_have_its_norms(tmp_path: Path, nlp: Language) -
         assert [token.norm_ for token in each] == [token.norm_ for token in other]
 
 
-def test_a_text_that_is_too_long_for_the_tokenizer_is_read(tmp_path: Path) -> None:
+def test_read_hugging_face_reads_text_over_max_length(tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     docs = make_docs(nlp)
     write_parquet(docs, tmp_path / "a.parquet", LABELS)
@@ -551,7 +551,7 @@ def test_a_text_that_is_too_long_for_the_tokenizer_is_read(tmp_path: Path) -> No
     assert said(list(read_hugging_face(tmp_path / "a.parquet", nlp))) == said(docs)
 
 
-def test_a_corpus_becomes_a_dataset_and_a_corpus_again(tmp_path: Path, nlp: Language) -> None:
+def test_convert_command_parquet_round_trip_keeps_corpus(tmp_path: Path, nlp: Language) -> None:
     """Its parts have the same names of tags, also if a label is in one of them only."""
     rows = {"train": ROWS * 3, "dev": ROWS[1:], "test": [(["Bonn"], ["B-GPE"])]}
     for part, each in rows.items():
@@ -575,7 +575,7 @@ def test_a_corpus_becomes_a_dataset_and_a_corpus_again(tmp_path: Path, nlp: Lang
         assert [doc.to_json() for doc in before] == [doc.to_json() for doc in after]
 
 
-def test_what_a_dataset_cannot_hold_is_counted(tmp_path: Path, nlp: Language) -> None:
+def test_convert_to_parquet_notes_data_not_written(tmp_path: Path, nlp: Language) -> None:
     doc = nlp("Anna saw Bonn. She left.")
     doc.set_ents([Span(doc, 0, 1, "PER", kb_id="Q1")])
     doc.spans["incorrect_spans"] = [doc[2:3]]
@@ -594,7 +594,7 @@ def test_what_a_dataset_cannot_hold_is_counted(tmp_path: Path, nlp: Language) ->
 
 
 @pytest.mark.parametrize("labels, outside", [(["LOC"], -1), (["LOC", "PER"], 0)])
-def test_tokens_that_may_have_other_labels_have_no_tag(
+def test_convert_to_parquet_tokens_with_unannotated_labels_get_no_tag(
     labels: list[str], outside: int, tmp_path: Path, nlp: Language
 ) -> None:
     some, all_of_them = nlp("in Bonn"), nlp("Anna in Bonn")
@@ -615,7 +615,7 @@ def test_tokens_that_may_have_other_labels_have_no_tag(
     assert log.notes == notes
 
 
-def test_overlapping_entities_have_no_tags(tmp_path: Path, nlp: Language) -> None:
+def test_convert_hugging_face_with_spans_key_raises(tmp_path: Path, nlp: Language) -> None:
     with pytest.raises(InputError, match="entities may overlap, got 'hugging_face'"):
         path = folder(tmp_path / "d", ROWS)
         data.convert(path, tmp_path / "o.spacy", nlp=nlp, log=ConversionLog(spans_key="sc"))
@@ -631,9 +631,7 @@ def test_overlapping_entities_have_no_tags(tmp_path: Path, nlp: Language) -> Non
             )
 
 
-def test_a_remaining_part_of_an_earlier_conversion_is_an_error(
-    tmp_path: Path, nlp: Language
-) -> None:
+def test_convert_parquet_leftover_part_raises(tmp_path: Path, nlp: Language) -> None:
     (tmp_path / "a.txt").write_text("[Anna](PER) came\n" * 20)
     data.convert(tmp_path / "a.txt", tmp_path / "out", nlp=nlp, parquet=True)
     with pytest.raises(InputError, match=r"test\.parquet: expected only the parts"):
@@ -655,7 +653,7 @@ def test_a_dataset_is_loaded_by_its_name(tmp_path: Path, nlp: Language) -> None:
 
 
 @pytest.mark.parametrize("name, config", [("user/corpus", None), ("user/corpus:vi", "vi")])
-def test_a_dataset_may_have_configurations(
+def test_download_passes_configuration_to_load_dataset(
     name: str, config: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
@@ -669,7 +667,7 @@ def test_a_dataset_may_have_configurations(
     assert asked == [("user/corpus", config)] and (tmp_path / "d" / "state.json").exists()
 
 
-def test_a_name_that_cannot_be_loaded_is_one_clear_error(tmp_path: Path) -> None:
+def test_convert_command_hub_unknown_name_prints_error(tmp_path: Path) -> None:
     """HF_HUB_OFFLINE is set for all tests."""
     args = ["convert", str(tmp_path / "out"), "--hub", "nobody/nothing:config"]
     result = runner.invoke(app, args)
@@ -678,7 +676,7 @@ def test_a_name_that_cannot_be_loaded_is_one_clear_error(tmp_path: Path) -> None
     assert not (tmp_path / "out").exists()
 
 
-def test_input_and_hub_are_alternatives(tmp_path: Path) -> None:
+def test_convert_command_requires_either_input_or_hub(tmp_path: Path) -> None:
     for args in ([str(tmp_path)], ["a", "b", "--hub", "c"]):
         result = runner.invoke(app, ["convert", *args])
         assert "expected INPUT, or --hub NAME" in result.output and result.exit_code == 1
@@ -707,7 +705,7 @@ def test_memory_does_not_grow_with_the_file(suffix: str, tmp_path: Path) -> None
                 assert batch.num_rows <= hugging_face.BATCH_ROWS
                 number += batch.num_rows
                 highest = max(highest, pa.total_allocated_bytes() - before)
-        assert number == rows  # nothing is lost between two batches
+        assert number == rows  # no row is dropped between two batches
         return highest
 
     assert peak(10000) < 1.5 * peak(2000) + 2**20

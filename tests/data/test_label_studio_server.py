@@ -127,8 +127,8 @@ def said(docs: list[Doc]) -> list[tuple[str, list[tuple[str, str]]]]:
     return [(doc.text, [(ent.text, ent.label_) for ent in doc.ents]) for doc in docs]
 
 
-def test_texts_and_spans_come_back(server: httpx.Client, tmp_path: Path) -> None:
-    """Of six annotated tasks; one that was skipped, and one that nobody saw, are counted."""
+def test_label_studio_export_keeps_texts_and_spans(server: httpx.Client, tmp_path: Path) -> None:
+    """Of six annotated tasks; a skipped task and an unannotated task are counted."""
     prediction = {"model_version": "m", "score": 0.5}
     tasks = [
         {
@@ -155,7 +155,7 @@ def test_texts_and_spans_come_back(server: httpx.Client, tmp_path: Path) -> None
     assert said(list(read_label_studio(short, nlp))) == CORPUS
 
 
-def test_overlapping_spans_come_back(server: httpx.Client, tmp_path: Path) -> None:
+def test_label_studio_export_keeps_overlapping_spans(server: httpx.Client, tmp_path: Path) -> None:
     project, (task,) = import_tasks(server, [{"data": {"text": NESTED}}])
     spans = [result(NESTED, *at, labels) for at, labels in OVERLAPS]
     send(server, f"tasks/{task}/annotations/", {"result": spans})
@@ -167,7 +167,7 @@ def test_overlapping_spans_come_back(server: httpx.Client, tmp_path: Path) -> No
         assert found == [(at, label) for at, labels in OVERLAPS for label in labels]
 
 
-def test_answers_about_spans_come_back(server: httpx.Client, tmp_path: Path) -> None:
+def test_label_studio_export_keeps_span_answers(server: httpx.Client, tmp_path: Path) -> None:
     """Of tasks of `suggest --unit spans`, imported with their labeling configuration."""
     text = "🎉 Anna & <Bob>"
     asked = [(2, 6, "PER"), (10, 13, "A&B")]

@@ -1,4 +1,4 @@
-"""Answers replace what a corpus says of the same tokens; contradictions are found."""
+"""Answers replace the annotation of the same tokens in a corpus; contradictions are found."""
 
 import pytest
 import spacy
@@ -63,7 +63,7 @@ def merged(base, *answers, repair=False):
         (doc("4:5 PER", missing=[0, 1]), answer("0:2 LOC"), ("0:2 LOC, 4:5 PER", set(), "")),
         # The rest of an entity that the answer replaces is unknown.
         (doc("0:3 LOC"), answer("0:2 LOC"), ("0:2 LOC", {2}, "")),
-        # A no removes the entity, and says no more.
+        # A no removes the entity, and leaves its tokens unknown.
         (doc("4:5 PER"), answer(incorrect="4:5 PER"), ("", {4}, "4:5 PER")),
         (doc("4:5 PER"), answer(incorrect="4:5 "), ("", {4}, "4:5 ")),
         (doc("4:5 PER"), answer(incorrect="4:5 LOC"), ("4:5 PER", set(), "4:5 LOC")),
@@ -73,12 +73,12 @@ def merged(base, *answers, repair=False):
         (doc(incorrect="4:5 "), doc("4:5 LOC"), ("4:5 LOC", set(), "")),
     ],
 )
-def test_an_answer_replaces_what_it_is_about(base, given, expected):
+def test_merge_answers_replaces_annotation_of_answered_tokens(base, given, expected):
     assert merged(base, given)[0] == expected
 
 
 @pytest.mark.parametrize("has_space", [(True, False), (False, True)])
-def test_whitespace_at_the_end_of_a_text_does_not_matter(has_space):
+def test_merge_answers_ignores_trailing_whitespace(has_space):
     """Converters of columns write a space after the last token, and annotation tools drop it."""
     words = ["Bonn", "is", "big"]
     corpus, given = (Doc(VOCAB, words, [True, True, space], ents=["O"] * 3) for space in has_space)
@@ -89,7 +89,7 @@ def test_whitespace_at_the_end_of_a_text_does_not_matter(has_space):
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_whitespace_at_the_start_of_a_text_does_not_matter(first):
+def test_merge_answers_ignores_leading_whitespace(first):
     words = ["\n ", "Bonn", "saw", "Ada"]
     longer = Doc(VOCAB, words, [False, True, True, False], ents=["", "O", "O", ""])
     given = Doc(VOCAB, words[1:], [True, True, False], ents=["B-LOC", "O", ""])
@@ -101,7 +101,7 @@ def test_whitespace_at_the_start_of_a_text_does_not_matter(first):
     assert merged(given, longer)[0] == ("0:1 PER", set(), "2:3 LOC")
 
 
-def test_an_answer_that_is_left_out_is_counted_once():
+def test_merge_answers_counts_rejected_answer_once():
     """Also where several docs have its text."""
     copies = [doc(missing=range(5)) for _ in range(3)]
     log = data.ConversionLog(repair=True)
@@ -112,13 +112,13 @@ def test_an_answer_that_is_left_out_is_counted_once():
     assert log.totals["rejected.records"] == log.totals["rejected.entities"] == 1
 
 
-def test_a_token_of_whitespace_that_an_answer_does_not_have_stays_as_it_is():
+def test_merge_answers_keeps_whitespace_token_absent_from_answer():
     longer = Doc(VOCAB, ["Bonn", "\n"], [False, False], ents=["O", ""])
     given = Doc(VOCAB, ["Bonn"], [False], ents=["B-LOC"])
     assert merged(longer, given)[0] == ("0:1 LOC", {1}, "")
 
 
-def test_an_answer_is_about_the_whole_text_also_without_its_whitespace():
+def test_merge_answers_without_whitespace_token_covers_whole_text():
     longer = limited(Doc(VOCAB, ["Bonn", "\n"], [False, False], ents=["O", ""]), "LOC")
     given = Doc(VOCAB, ["Bonn"], [False], ents=["B-LOC"])
     merged(longer, given)
@@ -152,7 +152,7 @@ def test_several_answers_about_a_text_are_joined():
     ],
 )
 @pytest.mark.parametrize("known", [True, False])
-def test_answers_that_contradict_each_other_are_found(first, second, known):
+def test_merge_answers_contradiction_raises_or_is_rejected(first, second, known):
     corpus = [doc("4:5 PER")] if known else []
     with pytest.raises(CorpusError, match="answers that agree"):
         list(merge_answers(corpus, [first, second], data.ConversionLog()))
@@ -168,13 +168,13 @@ def test_equal_answers_do_not_contradict():
     assert merged(doc(missing=range(5)), *both)[0] == ("0:2 LOC", {2, 3, 4}, "")
 
 
-def test_an_answer_must_agree_with_all_earlier_ones():
+def test_merge_answers_conflict_with_any_earlier_answer_raises():
     answers = answer("0:2 LOC"), answer("4:5 PER"), answer("0:3 LOC")
     with pytest.raises(CorpusError, match="answers that agree"):
         merged(doc(missing=range(5)), *answers)
 
 
-def test_docs_are_counted_and_none_is_lost():
+def test_merge_answers_keeps_and_counts_all_docs():
     same, other = doc("0:3 LOC"), doc("", words="Nothing here")
     new = [doc("0:1 PER", words="Anna came"), answer("4:5 LOC"), answer("0:3 LOC")]
     log = data.ConversionLog()
@@ -184,7 +184,7 @@ def test_docs_are_counted_and_none_is_lost():
     assert log.merged == {"answers": 3, "changed": 2, "unchanged": 1, "added": 1}
 
 
-def test_tokens_are_those_of_the_corpus():
+def test_merge_answers_maps_answer_to_corpus_tokens():
     split = Doc(VOCAB, ["New", "York", "City", "saw", "Bo", "nn"], [True] * 4 + [False] * 2)
     split.set_ents([Span(split, 4, 6, "LOC")], default="missing")
     assert merged(doc(missing=range(5)), split)[0] == ("4:5 LOC", {0, 1, 2, 3}, "")
@@ -202,12 +202,12 @@ def limited(made, *labels):
 
 
 @pytest.mark.parametrize("base", [doc(), limited(doc("4:5 PER"), "PER")])
-def test_annotated_labels_of_an_answer_must_be_those_of_the_doc(base):
+def test_merge_answers_with_other_annotated_labels_raises(base):
     with pytest.raises(CorpusError, match="annotated labels"):
         merged(base, limited(doc("0:3 LOC"), "LOC"))
 
 
-def test_answers_about_overlapping_entities_are_not_merged():
+def test_merge_answers_doc_with_only_overlapping_spans_raises():
     """Training would not read them: it reads `doc.spans["sc"]`."""
     base = doc(missing=range(5))
     base.spans["sc"] = [Span(base, 0, 3, "LOC"), Span(base, 1, 3, "LOC")]
@@ -247,7 +247,7 @@ def test_later_answers_may_annotate_more_labels_than_earlier_ones():
             merged(limited(doc(), "LOC"), first, later)
 
 
-def test_an_answer_that_is_left_out_changes_nothing():
+def test_merge_answers_rejected_answer_changes_nothing():
     first = limited(doc("0:3 LOC"), "LOC")
     wrong = limited(doc("0:2 LOC, 4:5 ORG"), "LOC", "ORG")
     more = limited(doc("0:3 LOC, 4:5 PER"), "LOC", "PER")
@@ -258,7 +258,7 @@ def test_an_answer_that_is_left_out_changes_nothing():
 
 
 @pytest.mark.parametrize("ents", ["4:5 PER", "0:2 PER, 4:5 PER", "0:3 LOC, 4:5 LOC"])
-def test_later_answers_must_agree_about_the_labels_of_earlier_ones(ents):
+def test_merge_answers_later_conflict_on_earlier_labels_raises(ents):
     first, more = limited(doc("0:3 LOC"), "LOC"), limited(doc(ents), "LOC", "PER")
     with pytest.raises(CorpusError, match="answers that agree"):
         merged(limited(doc(), "LOC"), first, more)
@@ -280,14 +280,14 @@ def test_later_answers_must_agree_about_the_labels_of_earlier_ones(ents):
         (limited(doc("4:5 LOC"), "LOC"), ("4:5 LOC", set(), ""), {"LOC"}),
         # One about more labels, and the whole text, adds them.
         (limited(doc("0:3 PER"), "LOC", "PER"), ("0:3 PER", set(), ""), {"LOC", "PER"}),
-        # One about a span says nothing about the other tokens.
+        # One about a span leaves the other tokens unchanged.
         (limited(answer("4:5 LOC"), "LOC", "PER"), ("0:3 LOC, 4:5 LOC", set(), ""), {"LOC"}),
         (limited(answer("4:5 PER"), "LOC", "PER"), ("0:3 LOC, 4:5 PER", {3}, ""), None),
-        # What it says of tokens outside of entities is not about all labels.
+        # Its outside tokens are not outside for all labels.
         (limited(doc("4:5 PER", missing=[0]), "LOC", "PER"), ("4:5 PER", {0, 1, 2, 3}, ""), None),
     ],
 )
-def test_answers_about_a_doc_with_annotated_labels(given, expected, labels):
+def test_merge_answers_updates_annotated_labels_of_doc(given, expected, labels):
     base = limited(doc("0:3 LOC"), "LOC")
     found, log = merged(base, given)
     assert (found, annotated_labels(base)) == (expected, labels)
@@ -311,14 +311,14 @@ def test_entities_that_stay_keep_their_ids():
     assert merged(base, given)[1].merged["unchanged"] == 1
 
 
-def test_tokens_of_an_entity_that_is_removed_have_no_ids():
+def test_merge_answers_clears_ids_of_removed_entity():
     base = doc()
     base.set_ents([Span(base, 0, 3, "LOC", kb_id="Q60", span_id="ny")], default="outside")
     assert merged(base, answer("0:2 LOC"))[0] == ("0:2 LOC", {2}, "")
     assert [(token.ent_kb_id_, token.ent_id_) for token in base] == [("", "")] * 5
 
 
-def test_convert_refuses_what_it_cannot_merge(tmp_path):
+def test_convert_merge_with_unsupported_options_raises(tmp_path):
     path = tmp_path / "a.spacy"
     answers = tmp_path / "b.jsonl"
     answers.write_text('{"text": "Hanoi", "spans": []}\n')

@@ -113,7 +113,7 @@ def test_all_spans_are_kept_in_text_order(format: str, tmp_path: Path, nlp: Lang
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_without_a_key_overlapping_spans_are_refused(
+def test_convert_overlapping_spans_without_key_raise(
     format: str, tmp_path: Path, nlp: Language
 ) -> None:
     source = FORMATS[format](tmp_path, {TEXT: SPANS})
@@ -127,7 +127,7 @@ def test_without_a_key_overlapping_spans_are_refused(
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_the_same_span_twice_is_a_mistake(format: str, tmp_path: Path, nlp: Language) -> None:
+def test_convert_duplicate_span_raises(format: str, tmp_path: Path, nlp: Language) -> None:
     source = FORMATS[format](tmp_path, {TEXT: [*SPANS, SPANS[5]]})
     with pytest.raises(CorpusError, match=r"a span once, got 'Bad Ems' \(LOC, 13:20\)"):
         convert(source, nlp, format=format)
@@ -137,7 +137,7 @@ def test_the_same_span_twice_is_a_mistake(format: str, tmp_path: Path, nlp: Lang
     assert log.counts == {"repaired.duplicate": 1}
 
 
-def test_brackets_are_spans_too(tmp_path: Path, nlp: Language) -> None:
+def test_convert_spans_key_reads_inline_entities_as_spans(tmp_path: Path, nlp: Language) -> None:
     (tmp_path / "a.txt").write_text("[Anna](PER) met [Otto](PER)\nNobody came\n")
     docs, counts = convert(tmp_path / "a.txt", nlp)
     assert [found(doc) for doc in docs] == [[(0, 4, "PER"), (9, 13, "PER")], []]
@@ -166,7 +166,7 @@ TWICE = {"aligned.expand": 1, "rejected.duplicate": 1}
         ("strict", [(0, 13, "A"), (1, 5, "B")], [(0, 13, "A")], {"rejected.alignment": 1}),
     ],
 )
-def test_edges_inside_of_tokens_are_aligned(
+def test_convert_spans_key_applies_alignment(
     alignment: str,
     spans: list[RawSpan],
     expected: list[RawSpan],
@@ -181,7 +181,7 @@ def test_edges_inside_of_tokens_are_aligned(
     assert log.totals["entities"] - log.totals["rejected.entities"] == written["entities"]
 
 
-def test_spans_that_alignment_makes_equal_are_an_error(tmp_path: Path, nlp: Language) -> None:
+def test_convert_spans_made_equal_by_alignment_raise(tmp_path: Path, nlp: Language) -> None:
     source = write_jsonl(tmp_path, {"Annalise Ems": [(0, 8, "A"), (1, 5, "A")]})
     with pytest.raises(CorpusError, match="line 1: expected a span once, got 'nnal'"):
         convert(source, nlp, ConversionLog(alignment="expand", spans_key=KEY))
@@ -199,7 +199,7 @@ PARTIAL: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("more", PARTIAL, ids=str)
-def test_partial_annotation_is_refused(more: Any, tmp_path: Path, nlp: Language) -> None:
+def test_convert_spans_partial_annotation_raises(more: Any, tmp_path: Path, nlp: Language) -> None:
     record = {"text": TEXT, "spans": [{"start": 0, "end": 9, "label": "PER"}]}
     source = write_lines(tmp_path / "a.jsonl", record, {**record, **more})
     with pytest.raises(CorpusError, match="line 2: expected a completely annotated text, got"):
@@ -210,7 +210,7 @@ def test_partial_annotation_is_refused(more: Any, tmp_path: Path, nlp: Language)
     assert log.counts == {"rejected.record": 1} and log.totals["rejected.records"] == 1
 
 
-def test_incorrect_spans_contradict_the_spans(tmp_path: Path, nlp: Language) -> None:
+def test_convert_span_both_gold_and_incorrect_raises(tmp_path: Path, nlp: Language) -> None:
     record = {"text": TEXT, "spans": [{"start": 0, "end": 20, "label": "PER"}]}
     for label in ("PER", None):
         incorrect = [{"start": 0, "end": 20, "label": label}]
@@ -235,7 +235,7 @@ def test_incorrect_spans_contradict_the_spans(tmp_path: Path, nlp: Language) -> 
         ({"log": ConversionLog(spans_key="incorrect_spans")}, "got 'incorrect_spans'"),
     ],
 )
-def test_wrong_combinations_are_refused(
+def test_convert_spans_key_with_unsupported_settings_raises(
     settings: Any, message: str, tmp_path: Path, nlp: Language
 ) -> None:
     source = write_jsonl(tmp_path, {TEXT: []})
@@ -244,7 +244,7 @@ def test_wrong_combinations_are_refused(
     assert not isinstance(caught.value, CorpusError) and [*tmp_path.iterdir()] == [source]
 
 
-def test_spans_have_no_missing_tokens() -> None:
+def test_conversion_log_alignment_missing_with_spans_key_raises() -> None:
     with pytest.raises(InputError, match="strict, expand or contract with a spans key, got 'miss"):
         ConversionLog(alignment="missing", spans_key=KEY)
 
@@ -252,7 +252,7 @@ def test_spans_have_no_missing_tokens() -> None:
 # Labels
 
 
-def test_spans_of_labels_that_are_not_annotated_are_a_mistake(
+def test_convert_spans_of_unannotated_labels_raise_or_are_rejected(
     tmp_path: Path, nlp: Language
 ) -> None:
     source = write_jsonl(tmp_path, {EMPTY: [], TEXT: SPANS})
@@ -267,7 +267,7 @@ def test_spans_of_labels_that_are_not_annotated_are_a_mistake(
     assert log.totals["rejected.entities"] == 4 and not docs[1].has_annotation("ENT_IOB")
 
 
-def test_a_record_says_its_labels(tmp_path: Path, nlp: Language) -> None:
+def test_convert_spans_key_checks_annotated_labels_of_record(tmp_path: Path, nlp: Language) -> None:
     record = {"text": TEXT, "spans": [{"start": 0, "end": 20, "label": "PER"}]}
     source = write_lines(tmp_path / "a.jsonl", {**record, "annotated_labels": ["LOC"]})
     with pytest.raises(CorpusError, match="line 1: expected entities of the annotated labels"):
@@ -280,7 +280,7 @@ def test_a_record_says_its_labels(tmp_path: Path, nlp: Language) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_round_trip_is_exact(seed: int, tmp_path: Path, nlp: Language) -> None:
+def test_convert_spans_key_round_trip_is_exact(seed: int, tmp_path: Path, nlp: Language) -> None:
     """From JSON lines to a binary file and back, with ids, metadata and sentences."""
     rng = random.Random(seed)
     records = []
@@ -310,8 +310,8 @@ def test_a_round_trip_is_exact(seed: int, tmp_path: Path, nlp: Language) -> None
     assert source.read_text() == (tmp_path / "b.jsonl").read_text()
 
 
-def test_a_binary_file_has_entities_and_spans(tmp_path: Path, nlp: Language) -> None:
-    """The key says which of the two is written as JSON lines."""
+def test_convert_spans_key_selects_doc_spans_instead_of_ents(tmp_path: Path, nlp: Language) -> None:
+    """The key selects which of the two is written as JSON lines."""
     doc = nlp(TEXT)
     doc.set_ents([Span(doc, 6, 7, "PER")])
     doc.spans[KEY] = [Span(doc, 0, 5, "A"), Span(doc, 3, 5, "B")]
@@ -325,7 +325,7 @@ def test_a_binary_file_has_entities_and_spans(tmp_path: Path, nlp: Language) -> 
         assert "missing" not in record
 
 
-def test_a_binary_doc_without_the_key_is_an_error(tmp_path: Path, nlp: Language) -> None:
+def test_convert_binary_doc_without_spans_key_raises(tmp_path: Path, nlp: Language) -> None:
     docs = [nlp(TEXT), nlp(TEXT)]
     docs[0].spans[KEY], docs[1].spans["other"] = [], []
     DocBin(docs=docs).to_disk(tmp_path / "a.spacy")
@@ -342,7 +342,7 @@ def test_a_binary_doc_without_the_key_is_an_error(tmp_path: Path, nlp: Language)
 # Joining, splitting, and the command
 
 
-def test_joined_docs_have_the_spans_of_all(tmp_path: Path, nlp: Language) -> None:
+def test_convert_n_sents_keeps_spans_of_joined_docs(tmp_path: Path, nlp: Language) -> None:
     source = write_jsonl(tmp_path, {TEXT: SPANS, EMPTY: [], "Anna": [(0, 4, "PER")], "So": []})
     docs, counts = convert(source, nlp, n_sents=3)
     second = len(TEXT) + len(EMPTY) + 2
@@ -350,7 +350,7 @@ def test_joined_docs_have_the_spans_of_all(tmp_path: Path, nlp: Language) -> Non
     assert counts["entities"] == 9 and not docs[0].has_annotation("ENT_IOB")
 
 
-def test_the_command_divides_a_corpus(tmp_path: Path, nlp: Language) -> None:
+def test_convert_command_spans_key_splits_corpus(tmp_path: Path, nlp: Language) -> None:
     docs = {f"Anna{i} of Bad Ems": [(0, 16, "PER"), (9, 16, "LOC")] for i in range(10)}
     source = write_jsonl(tmp_path, docs)
     out = tmp_path / "out"
@@ -366,7 +366,7 @@ def test_the_command_divides_a_corpus(tmp_path: Path, nlp: Language) -> None:
     assert result.exit_code == 1 and "one tag per token" in " ".join(result.output.split())
 
 
-def test_spans_that_json_lines_leave_out_are_counted(tmp_path: Path, nlp: Language) -> None:
+def test_convert_to_jsonl_notes_spans_not_written(tmp_path: Path, nlp: Language) -> None:
     doc = nlp(TEXT)
     doc.spans[KEY] = [doc.char_span(*span) for span in SPANS]
     doc.ents = [doc.char_span(25, 29, "PER")]
@@ -377,7 +377,7 @@ def test_spans_that_json_lines_leave_out_are_counted(tmp_path: Path, nlp: Langua
         assert log.notes == [f"Not written: {lost}; see --spans-key."]
 
 
-def test_labels_that_a_corpus_says_are_checked_in_spans(nlp: Language) -> None:
+def test_mark_annotated_labels_span_of_other_label_raises(nlp: Language) -> None:
     doc = nlp(TEXT)
     doc.spans[KEY] = [doc.char_span(25, 29, "PER")]
     with pytest.raises(InputError, match=r"annotated labels \['LOC'\], got 'PER'"):

@@ -1,4 +1,4 @@
-"""Formats of annotation tools: what they say is read, and what is wrong with it is told."""
+"""Formats of annotation tools: annotations are read, and invalid ones raise or are counted."""
 
 import json
 import random
@@ -34,7 +34,7 @@ from spacy_crf_ner.input_error import CorpusError
 DATA = Path(__file__).parents[1] / "fixtures"
 Reader = Callable[[Path, Language, ConversionLog | None], Iterator[Doc]]
 
-# What each of the golden files says: the text, and (text, label) of its entities.
+# Expected content of each golden file: the text, and (text, label) of its entities.
 GOLDEN = [
     ("Anna Schmidt visited Hanoi.", [("Anna Schmidt", "PER"), ("Hanoi", "LOC")]),
     (
@@ -103,11 +103,11 @@ def brat(folder: Path, text: str, annotation: str) -> Path:
     return folder
 
 
-# What they say
+# Reading
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_all_formats_say_the_same(name: str, nlp: Language) -> None:
+def test_readers_give_same_docs_for_all_tool_formats(name: str, nlp: Language) -> None:
     log = ConversionLog()
     docs = list(FILES[name](DATA / name, nlp, log))
     assert said(docs) == GOLDEN
@@ -119,7 +119,7 @@ def test_all_formats_say_the_same(name: str, nlp: Language) -> None:
         assert not doc.has_annotation("SENT_START")
 
 
-def test_what_else_a_record_says_is_kept(nlp: Language) -> None:
+def test_readers_keep_metadata_of_records(nlp: Language) -> None:
     first = {name: next(iter(read(DATA / name, nlp, None))) for name, read in FILES.items()}
     meta = {name: doc.user_data["meta"] for name, doc in first.items()}
     assert meta["prodigy.jsonl"] == {
@@ -133,13 +133,13 @@ def test_what_else_a_record_says_is_kept(nlp: Language) -> None:
     assert meta["brat"] == {"file": "a.txt"}
 
 
-def test_a_key_that_is_also_one_of_the_metadata_is_not_lost(tmp_path: Path, nlp: Language) -> None:
+def test_read_jsonl_keeps_key_also_present_in_meta(tmp_path: Path, nlp: Language) -> None:
     record = {"text": "Hanoi", "spans": [], "source": 1, "meta": {"source": 2}}
     doc = read_one(tmp_path / "a", nlp, record)
     assert doc.user_data["meta"] == {"source": 1, "meta": {"source": 2}}
 
 
-def test_formats_are_told_apart() -> None:
+def test_looks_like_functions_distinguish_formats() -> None:
     lines = {
         name: json.loads((DATA / name).read_text(encoding="utf-8").splitlines()[0])
         for name in ("prodigy.jsonl", "doccano.jsonl")
@@ -164,7 +164,7 @@ def test_formats_are_told_apart() -> None:
     assert not looks_like_spacy(b"x is text")
 
 
-def test_a_span_of_label_studio_with_several_labels_is_an_entity_of_each(
+def test_read_label_studio_span_with_several_labels_gives_one_each(
     tmp_path: Path, nlp: Language
 ) -> None:
     value = {"start": 0, "end": 5, "labels": ["LOC", "ORG"], "text": "Hanoi"}
@@ -181,7 +181,7 @@ def test_a_span_of_label_studio_with_several_labels_is_an_entity_of_each(
 @pytest.mark.parametrize(
     "key, mark", [("annotations", "was_cancelled"), ("completions", "skipped")]
 )
-def test_a_skipped_task_of_label_studio_is_not_annotated(
+def test_read_label_studio_skips_cancelled_tasks(
     key: str, mark: str, tmp_path: Path, nlp: Language
 ) -> None:
     skipped = {"data": {"text": "Hanoi"}, key: [{mark: True, "result": []}] * 2}
@@ -190,7 +190,7 @@ def test_a_skipped_task_of_label_studio_is_not_annotated(
     assert log.counts == {"skipped.cancelled": 2, "skipped.task": 1}
 
 
-def test_a_backslash_in_the_text_of_a_span_may_be_itself(tmp_path: Path, nlp: Language) -> None:
+def test_read_label_studio_accepts_backslash_in_span_text(tmp_path: Path, nlp: Language) -> None:
     """As in a path; Label Studio may also write a line feed as backslash and n."""
     for text, covered, end in (("C:\\new\\n", "C:\\new", 6), ("Bad\nHof", "Bad\\nHof", 7)):
         value = {"start": 0, "end": end, "text": covered, "labels": ["X"]}
@@ -217,7 +217,7 @@ def test_other_results_beside_an_answer_of_label_studio_are_counted(
     assert log.counts == {"skipped.result": 1}
 
 
-def test_tokens_of_an_entity_that_is_left_out_are_not_outside(nlp: Language) -> None:
+def test_set_entities_tokens_of_rejected_entity_are_missing(nlp: Language) -> None:
     log = ConversionLog(repair=True)
     spans = [(0, 5, "LOC"), (0, 9, "ORG"), (11, 14, "DATE")]
     assert tags(annotate("Hanoi Oct 2026 .", nlp, spans, log, "here")) == "B--O"
@@ -234,7 +234,7 @@ def test_tokens_of_an_entity_that_is_left_out_are_not_outside(nlp: Language) -> 
     ],
     ids=str,
 )
-def test_tokens_that_an_invalid_entity_may_have_are_not_outside(
+def test_set_entities_possible_tokens_of_invalid_span_are_missing(
     span: RawSpan, expected: str, nlp: Language
 ) -> None:
     log = ConversionLog(repair=True)
@@ -244,7 +244,7 @@ def test_tokens_that_an_invalid_entity_may_have_are_not_outside(
 
 
 @pytest.mark.parametrize("key", ["spans", "entities"])
-def test_null_is_no_annotation(key: str, tmp_path: Path, nlp: Language) -> None:
+def test_read_jsonl_null_annotation_is_ignored(key: str, tmp_path: Path, nlp: Language) -> None:
     for others in ({}, {"answer": "accept"}, {"missing": [[0, 5]]}):
         (tmp_path / "a").write_text(json.dumps({"text": "Hanoi", key: None, **others}))
         with pytest.raises(CorpusError, match="expected annotation, one of the keys"):
@@ -257,7 +257,7 @@ def test_null_is_no_annotation(key: str, tmp_path: Path, nlp: Language) -> None:
 
 
 @pytest.mark.parametrize("annotation", [{}, {"result": None}])
-def test_an_annotation_of_label_studio_has_a_result(
+def test_read_label_studio_annotation_without_result_raises(
     annotation: Any, tmp_path: Path, nlp: Language
 ) -> None:
     task = {"data": {"text": "Hanoi"}, "annotations": [annotation]}
@@ -300,8 +300,8 @@ def test_relations_of_doccano_are_counted(tmp_path: Path, nlp: Language) -> None
     assert log.counts == {"skipped.relation": 3}
 
 
-def test_doccano_counts_in_utf16(tmp_path: Path, nlp: Language) -> None:
-    """As its issue 2290 says; where both counts give whole tokens, characters are counted."""
+def test_read_doccano_utf16_offsets_raise_or_are_repaired(tmp_path: Path, nlp: Language) -> None:
+    """See its issue 2290; if both units give whole tokens, offsets are read as characters."""
     text = "👨‍🚒 firemen 🎉 drive firetrucks"
     utf16 = text.encode("utf-16-le")
     spans = []
@@ -343,7 +343,7 @@ PRODIGY: list[tuple[dict[str, Any], str | None]] = [
 
 
 @pytest.mark.parametrize("answer, annotated", PRODIGY, ids=str)
-def test_answers_of_prodigys_interfaces_are_read(
+def test_read_jsonl_reads_answers_of_prodigy_interfaces(
     answer: dict[str, Any], annotated: str | None, tmp_path: Path, nlp: Language
 ) -> None:
     """With all that `db-out` writes; the end of a span in tokens is inclusive there."""
@@ -372,7 +372,7 @@ def test_answers_of_prodigys_interfaces_are_read(
 # JSON lines
 
 
-def test_given_tokens_are_the_tokens(tmp_path: Path, nlp: Language) -> None:
+def test_read_jsonl_uses_given_tokens(tmp_path: Path, nlp: Language) -> None:
     tokens = [{"text": "Ha", "ws": False}, {"text": "noi", "ws": True}, {"text": "now"}]
     spans = [{"start": 2, "end": 5, "label": "X"}]
     record = {"text": "Hanoi now", "tokens": tokens, "spans": spans}
@@ -381,7 +381,7 @@ def test_given_tokens_are_the_tokens(tmp_path: Path, nlp: Language) -> None:
     assert tags(doc) == "OBO"
 
 
-def test_given_tokens_of_the_tokenizer_have_its_norms(tmp_path: Path, nlp: Language) -> None:
+def test_read_jsonl_keeps_norms_of_tokenizer_tokens(tmp_path: Path, nlp: Language) -> None:
     """`spacy train` tokenizes their text again, so other norms would be those of other words."""
     doc = nlp.make_doc("He didn't say that he'd visit Oslo's mayor.")
     doc.set_ents([spacy.tokens.Span(doc, 7, 8, "LOC")])
@@ -404,7 +404,7 @@ def test_given_tokens_of_the_tokenizer_have_its_norms(tmp_path: Path, nlp: Langu
         assert [token.norm_ for token in read] == [token.norm_ for token in other]
 
 
-def test_a_long_text_with_its_own_tokens_needs_no_tokenizer(tmp_path: Path) -> None:
+def test_read_jsonl_reads_text_over_max_length_if_tokens_are_given(tmp_path: Path) -> None:
     small, large = spacy.blank("en"), spacy.blank("en")
     small.max_length = 8
     for unknown in (False, True):
@@ -426,7 +426,7 @@ OTHER_TOKENS += [[{"text": "Hanoi", "ws": False}, {"text": "now"}]]
 
 
 @pytest.mark.parametrize("tokens", OTHER_TOKENS, ids=str)
-def test_tokens_of_another_text_are_refused(tokens: Any, tmp_path: Path, nlp: Language) -> None:
+def test_read_jsonl_tokens_of_other_text_raise(tokens: Any, tmp_path: Path, nlp: Language) -> None:
     record = {"text": "Hanoi now", "tokens": tokens, "spans": []}
     with pytest.raises(CorpusError, match=r"line 1: expected .*, got "):
         read_one(tmp_path / "a", nlp, record)
@@ -452,7 +452,7 @@ ANSWERS = [
 
 
 @pytest.mark.parametrize("answer, expected, incorrect", ANSWERS)
-def test_answers_say_what_is_annotated(
+def test_read_jsonl_answer_determines_annotated_tokens(
     answer: Any, expected: str, incorrect: Any, tmp_path: Path, nlp: Language
 ) -> None:
     doc = read_one(tmp_path / "a", nlp, {"text": "Hanoi now", "spans": [SPAN], **answer})
@@ -464,7 +464,7 @@ def test_answers_say_what_is_annotated(
 @pytest.mark.parametrize(
     "answer", [{"answer": "ignore"}, {"answer": "reject", "_view_id": "ner_manual"}]
 )
-def test_what_no_annotation_comes_of_is_left_out_and_counted(
+def test_read_jsonl_skips_and_counts_unusable_answers(
     answer: Any, tmp_path: Path, nlp: Language
 ) -> None:
     log = ConversionLog()
@@ -503,7 +503,7 @@ def test_what_no_annotation_comes_of_is_left_out_and_counted(
     ],
     ids=lambda record: repr(record)[:40],
 )
-def test_records_that_cannot_be_read_are_told_or_counted(
+def test_read_jsonl_invalid_record_raises_or_is_rejected(
     record: Any, tmp_path: Path, nlp: Language
 ) -> None:
     path = jsonl(tmp_path / "a", record, {"text": "Hanoi", "spans": []})
@@ -531,7 +531,9 @@ BAD_JSON += [b'{"text": "' + b"a" * MAX_LINE_BYTES + b'", "spans": []}']
     BAD_JSON,
     ids=lambda line: line[:40].decode(errors="replace"),
 )
-def test_bad_json_is_told_or_counted(line: bytes, tmp_path: Path, nlp: Language) -> None:
+def test_read_jsonl_bad_json_raises_or_is_rejected(
+    line: bytes, tmp_path: Path, nlp: Language
+) -> None:
     path = tmp_path / "a"
     path.write_bytes(GOOD + b" \n" + line + b"\n" + GOOD)
     with pytest.raises(CorpusError, match=r"a, line 3: expected "):
@@ -542,9 +544,7 @@ def test_bad_json_is_told_or_counted(line: bytes, tmp_path: Path, nlp: Language)
     assert len(log.messages[0]) < 500
 
 
-def test_an_id_that_was_there_before_is_told_with_both_places(
-    tmp_path: Path, nlp: Language
-) -> None:
+def test_read_jsonl_duplicate_id_error_names_both_lines(tmp_path: Path, nlp: Language) -> None:
     records = [{"text": "a", "spans": [], "id": number} for number in (-1, -2, "-1", 1, -2)]
     path = jsonl(tmp_path / "a", *records)
     with pytest.raises(CorpusError, match=r"line 5: .*got -2, as in .*line 2\. "):
@@ -597,7 +597,9 @@ def test_ids_take_little_memory(tmp_path: Path, nlp: Language) -> None:
         ((6, 9, "X"), "overlap"),
     ],
 )
-def test_wrong_spans_are_told_or_counted(span: Any, kind: str, nlp: Language) -> None:
+def test_set_entities_invalid_span_raises_or_is_rejected(
+    span: Any, kind: str, nlp: Language
+) -> None:
     spans = [(6, 14, "DATE"), span]
     with pytest.raises(CorpusError, match=r"^here: expected .*, got .*\. [A-Z].*\.$"):
         annotate("Hanoi Oct 2026", nlp, spans, ConversionLog(), "here")
@@ -608,7 +610,7 @@ def test_wrong_spans_are_told_or_counted(span: Any, kind: str, nlp: Language) ->
     assert log.totals["entities"] - log.totals["rejected.entities"] == 1
 
 
-def test_whitespace_is_trimmed_and_a_second_span_is_dropped(nlp: Language) -> None:
+def test_set_entities_repair_trims_whitespace_and_drops_duplicate(nlp: Language) -> None:
     spans = [(0, 6, "LOC"), (0, 5, "LOC"), (9, 14, "N")]
     for first in (spans[:1], [(0, 5, "LOC"), (0, 5, "LOC")]):
         with pytest.raises(CorpusError):
@@ -632,7 +634,7 @@ def test_whitespace_is_trimmed_and_a_second_span_is_dropped(nlp: Language) -> No
         ("strict", (1, 8), "--O"),
     ],
 )
-def test_alignment_says_what_becomes_of_edges_within_tokens(
+def test_set_entities_applies_alignment_to_edges_inside_tokens(
     alignment: str, span: tuple[int, int], expected: str, nlp: Language
 ) -> None:
     log = ConversionLog(repair=True, alignment=alignment)
@@ -647,7 +649,7 @@ def test_alignment_says_what_becomes_of_edges_within_tokens(
         assert tags(annotate("Hanoi Oct 2026", nlp, [(*span, "X")], log, "here")) == expected
 
 
-def test_a_message_shows_text_and_tokens(nlp: Language) -> None:
+def test_set_entities_error_shows_text_and_tokens(nlp: Language) -> None:
     with pytest.raises(CorpusError, match=r"'anoi' \(X, 1:5\) in the tokens \['Hanoi'\]"):
         annotate("Hanoi Oct 2026", nlp, [(1, 5, "X")], ConversionLog(), "here")
 
@@ -658,7 +660,7 @@ def test_offsets_count_code_points(nlp: Language) -> None:
     assert [ent.text for ent in doc.ents] == [text[4:]]
 
 
-def test_incorrect_spans_are_never_moved(tmp_path: Path, nlp: Language) -> None:
+def test_read_jsonl_incorrect_spans_are_not_aligned(tmp_path: Path, nlp: Language) -> None:
     spans = [{"start": 0, "end": 5}, {"start": 1, "end": 5, "label": "X"}, SPAN]
     record = {"text": "Hanoi now", "spans": [], "incorrect": spans}
     log = ConversionLog(repair=True, alignment="expand")
@@ -722,7 +724,7 @@ def everything(doc: Doc) -> Any:
 
 
 @given(st.lists(drawn_docs(), max_size=3))
-def test_written_docs_come_back(scratch: Path, nlp: Language, drawn: Any) -> None:
+def test_write_jsonl_round_trip_keeps_docs(scratch: Path, nlp: Language, drawn: Any) -> None:
     docs = [make_doc(nlp, one) for one in drawn]
     for tokenizer in (None, nlp):
         assert write_jsonl(docs, scratch, tokenizer) == len(docs)
@@ -730,7 +732,7 @@ def test_written_docs_come_back(scratch: Path, nlp: Language, drawn: Any) -> Non
 
 
 @given(st.lists(st.lists(st.sampled_from(["Anna", "Hà", "🎉.", "\n"]), max_size=6), max_size=3))
-def test_written_docs_of_the_same_tokenizer_need_no_tokens(
+def test_write_jsonl_omits_tokens_of_same_tokenizer(
     scratch: Path, nlp: Language, texts: list[list[str]]
 ) -> None:
     docs = [nlp.make_doc(" ".join(words)) for words in texts]
@@ -742,7 +744,7 @@ def test_written_docs_of_the_same_tokenizer_need_no_tokens(
     assert list(map(everything, read_jsonl(scratch, nlp))) == list(map(everything, docs))
 
 
-def test_written_docs_keep_the_places_of_spaces(scratch: Path, nlp: Language) -> None:
+def test_write_jsonl_keeps_position_of_spaces(scratch: Path, nlp: Language) -> None:
     # The tokenizer makes the same words of this text, with the second space in another place.
     doc = Doc(
         nlp.vocab, ["Hanoi", " ", "is"], [False, True, False], sent_starts=[True, True, False]
@@ -752,7 +754,7 @@ def test_written_docs_keep_the_places_of_spaces(scratch: Path, nlp: Language) ->
     assert list(map(everything, read_jsonl(scratch, nlp))) == [everything(doc)]
 
 
-def test_metadata_that_is_not_of_json_is_an_error(tmp_path: Path, nlp: Language) -> None:
+def test_write_jsonl_metadata_not_json_raises(tmp_path: Path, nlp: Language) -> None:
     doc = nlp("Hanoi")
     doc.user_data["meta"] = {"a": {1, 2}}
     path = tmp_path / "a.jsonl"
@@ -761,7 +763,7 @@ def test_metadata_that_is_not_of_json_is_an_error(tmp_path: Path, nlp: Language)
     assert not path.exists()
 
 
-def test_an_error_of_the_tokenizer_is_not_one_of_metadata(tmp_path: Path, nlp: Language) -> None:
+def test_write_jsonl_tokenizer_error_propagates(tmp_path: Path, nlp: Language) -> None:
     doc = nlp("Hanoi")
 
     def fails(text: str) -> Doc:
@@ -786,12 +788,12 @@ NOT_DOCCANO += [{"text": "a", "label": [], "relations": 3}, {"text": {}, "label"
     NOT_DOCCANO,
     ids=str,
 )
-def test_records_that_are_not_doccanos_are_told(record: Any, tmp_path: Path, nlp: Language) -> None:
+def test_read_doccano_invalid_record_raises(record: Any, tmp_path: Path, nlp: Language) -> None:
     with pytest.raises(CorpusError, match=r"line 1: expected "):
         list(read_doccano(jsonl(tmp_path / "a", record), nlp))
 
 
-def test_labels_of_whole_texts_are_not_entities(tmp_path: Path, nlp: Language) -> None:
+def test_read_doccano_rejects_labels_of_whole_text(tmp_path: Path, nlp: Language) -> None:
     path = jsonl(tmp_path / "a", {"text": "Hanoi now", "label": ["sport", [0, 5, "LOC"]]})
     log = ConversionLog(repair=True)
     assert said(list(read_doccano(path, nlp, log))) == [("Hanoi now", [("Hanoi", "LOC")])]
@@ -801,7 +803,7 @@ def test_labels_of_whole_texts_are_not_entities(tmp_path: Path, nlp: Language) -
 # Label Studio
 
 
-def test_the_text_is_what_the_results_were_made_on(tmp_path: Path, nlp: Language) -> None:
+def test_read_label_studio_uses_text_field_of_results(tmp_path: Path, nlp: Language) -> None:
     value = {"start": 0, "end": 5, "labels": ["LOC"]}
     data = {"title": "Saigon now", "review": "Hanoi now", "text": "Paris now"}
     for result in (
@@ -823,10 +825,10 @@ def test_the_text_is_what_the_results_were_made_on(tmp_path: Path, nlp: Language
 
 
 @pytest.mark.parametrize("wrong", [[7, 7, "X"], [9, 99, "X"], [None, 3, "X"], [9, 8, "X"]])
-def test_a_wrong_span_of_doccano_does_not_change_the_unit_of_others(
+def test_read_doccano_invalid_span_keeps_offset_unit_of_others(
     wrong: list[object], tmp_path: Path, nlp: Language
 ) -> None:
-    """Where "offsets_in" says it; here all offsets are of whole tokens in both units."""
+    """The unit is given by "offsets_in"; here all offsets are of whole tokens in both units."""
     text = "😀😀 a b c d e"
     record = {"id": 1, "text": text, "label": [[7, 8, "X"], wrong], "offsets_in": "utf-16"}
     log = ConversionLog(repair=True)
@@ -835,7 +837,7 @@ def test_a_wrong_span_of_doccano_does_not_change_the_unit_of_others(
     assert log.counts == {"rejected.offsets": 1}
 
 
-def test_offsets_in_utf_16_are_found_by_their_text(tmp_path: Path, nlp: Language) -> None:
+def test_read_label_studio_repairs_utf16_offsets_by_text(tmp_path: Path, nlp: Language) -> None:
     text = "🎉🎉 Hanoi"
     value = {"start": 5, "end": 10, "labels": ["LOC"], "text": "Hanoi"}
     with pytest.raises(CorpusError, match=r"expected the text 'Hanoi', got .* with --repair\."):
@@ -849,7 +851,7 @@ def test_offsets_in_utf_16_are_found_by_their_text(tmp_path: Path, nlp: Language
     assert [(ent.text, ent.label_) for ent in doc.ents] == [("Bad\nHof", "LOC")]
 
 
-def test_json_min_has_a_list_for_each_control(tmp_path: Path, nlp: Language) -> None:
+def test_read_label_studio_json_min_reads_each_control(tmp_path: Path, nlp: Language) -> None:
     spans = [{"start": 0, "end": 4, "labels": ["PER"]}, {"start": 9, "end": 14, "labels": ["LOC"]}]
     short = {"text": "Anna saw Hanoi", "annotator": 1, "who": spans[:1], "where": spans[1:]}
     (doc,) = read_label_tasks(tmp_path / "a", nlp, {**short, "tags": ["x"]})
@@ -871,7 +873,7 @@ def test_json_min_has_a_list_for_each_control(tmp_path: Path, nlp: Language) -> 
         ([0, 5], "offsets"),
     ],
 )
-def test_wrong_values_are_told_or_counted(
+def test_read_label_studio_invalid_value_raises_or_is_rejected(
     value: Any, kind: str | None, tmp_path: Path, nlp: Language
 ) -> None:
     if kind is None:
@@ -905,7 +907,7 @@ def test_wrong_values_are_told_or_counted(
     ],
     ids=str,
 )
-def test_tasks_that_cannot_be_read_are_told_or_counted(
+def test_read_label_studio_invalid_task_raises_or_is_rejected(
     item: Any, tmp_path: Path, nlp: Language
 ) -> None:
     with pytest.raises(CorpusError, match="record 2: expected "):
@@ -917,12 +919,12 @@ def test_tasks_that_cannot_be_read_are_told_or_counted(
 
 
 def two_annotations(text: str, first: Any, second: Any, **others: Any) -> Any:
-    """A task of two annotators; each says some values of labels."""
+    """A task of two annotators, with some label values of each."""
     made = [task(text, *values)["annotations"][0] for values in (first, second)]
     return {"data": {"text": text}, "annotations": [{**made[0]}, {**made[1], **others}]}
 
 
-def test_annotators_who_contradict_each_other_are_told_or_counted(
+def test_read_label_studio_contradiction_raises_or_keeps_first(
     tmp_path: Path, nlp: Language
 ) -> None:
     loc, per = ({"start": 0, "end": 5, "labels": [label]} for label in ("LOC", "PER"))
@@ -956,7 +958,7 @@ def test_annotators_who_contradict_each_other_are_told_or_counted(
         ([(2, 6, ["PER"], "Anna")], [(3, 7, ["PER"], "Anna")]),  # counted in UTF-16
     ],
 )
-def test_annotators_agree_if_the_same_is_read(
+def test_read_label_studio_equivalent_annotations_agree(
     first: Any, second: Any, tmp_path: Path, nlp: Language
 ) -> None:
     def values(spans: Any) -> Any:
@@ -972,7 +974,7 @@ def test_annotators_agree_if_the_same_is_read(
 
 
 @pytest.mark.parametrize("other", [(0, 400, "LOC"), (0, 5, None), ("0", 5, "LOC")])
-def test_annotators_disagree_if_a_span_cannot_be_read(
+def test_read_label_studio_unreadable_span_is_disagreement(
     other: Any, tmp_path: Path, nlp: Language
 ) -> None:
     start, end, label = other
@@ -983,7 +985,7 @@ def test_annotators_disagree_if_a_span_cannot_be_read(
         read_label_tasks(tmp_path / "a", nlp, both)
 
 
-def test_a_task_that_nobody_annotated_is_left_out(tmp_path: Path, nlp: Language) -> None:
+def test_read_label_studio_skips_unannotated_task(tmp_path: Path, nlp: Language) -> None:
     log = ConversionLog()
     tasks = [{"data": {"text": "a"}, "annotations": []}, task("b")]
     docs = read_label_tasks(tmp_path / "a", nlp, *tasks, log=log)
@@ -1001,7 +1003,7 @@ NO_ARRAY += ["[1]".encode("utf-16"), b"[1]]", b"[1\0]"]
     NO_ARRAY,
     ids=lambda content: content[:12].decode(errors="replace"),
 )
-def test_files_that_are_no_array_are_always_an_error(
+def test_read_label_studio_file_without_array_raises_despite_repair(
     content: bytes, tmp_path: Path, nlp: Language
 ) -> None:
     path = tmp_path / "a"
@@ -1011,7 +1013,7 @@ def test_files_that_are_no_array_are_always_an_error(
     assert len(str(problem.value)) < 1000
 
 
-def test_an_array_that_is_too_large_is_told(
+def test_read_label_studio_array_over_limit_raises(
     tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(json_records, "MAX_ARRAY_BYTES", 1000)
@@ -1033,7 +1035,7 @@ def test_an_array_that_is_too_large_is_told(
         ("T1\tGPE 5 0;9 8\tNorth Korea", "---B"),
     ],
 )
-def test_tokens_of_an_entity_of_brat_that_is_left_out_are_not_outside(
+def test_read_brat_tokens_of_rejected_entity_are_missing(
     line: str, expected: str, tmp_path: Path, nlp: Language
 ) -> None:
     path = brat(tmp_path / "b", "North or South Korea", f"T2\tLOC 15 20\tKorea\n{line}\n")
@@ -1062,7 +1064,7 @@ def test_other_files_of_a_folder_of_brat_are_counted(tmp_path: Path, nlp: Langua
         list(read_brat(path, nlp))
 
 
-def test_line_ends_count_as_brat_counts_them(tmp_path: Path, nlp: Language) -> None:
+def test_read_brat_offsets_count_carriage_returns(tmp_path: Path, nlp: Language) -> None:
     text = "First line.\r\nNew\r\nYork here."
     doc, = read_brat(brat(tmp_path / "b", text, "T1\tLOC 13 22\tNew York\r\n"), nlp)  # fmt: skip
     assert said([doc]) == [(text, [("New\r\nYork", "LOC")])]
@@ -1084,7 +1086,7 @@ def test_line_ends_count_as_brat_counts_them(tmp_path: Path, nlp: Language) -> N
         ("T9\tDATE 6 9\tnow", "id"),
     ],
 )
-def test_wrong_lines_are_told_or_counted(
+def test_read_brat_invalid_line_raises_or_is_rejected(
     line: str, kind: str, tmp_path: Path, nlp: Language
 ) -> None:
     path = brat(tmp_path / "b", "Hanoi now", f"T9\tDATE 6 9\tnow\n{line}\n")
@@ -1097,7 +1099,7 @@ def test_wrong_lines_are_told_or_counted(
     assert (log.totals["entities"], log.totals["rejected.entities"]) == (2, 1)
 
 
-def test_a_document_needs_both_files(tmp_path: Path, nlp: Language) -> None:
+def test_read_brat_missing_file_raises_or_is_rejected(tmp_path: Path, nlp: Language) -> None:
     for missing in ("one.txt", "one.ann"):
         folder = brat(tmp_path / missing, "Hanoi", "")
         (folder / missing).unlink()
@@ -1112,7 +1114,7 @@ def test_a_document_needs_both_files(tmp_path: Path, nlp: Language) -> None:
         list(read_brat(tmp_path, nlp, ConversionLog(repair=True)))
 
 
-def test_a_name_that_is_not_utf_8_cannot_be_stored(tmp_path: Path, nlp: Language) -> None:
+def test_convert_brat_invalid_name_raises_or_is_rejected(tmp_path: Path, nlp: Language) -> None:
     folder = brat(tmp_path / "b", "Hanoi", "")
     for suffix in (".txt", ".ann"):
         (folder / f"a\udcff{suffix}").write_text("")
@@ -1133,7 +1135,7 @@ def test_one_document_is_read_by_either_file(name: str, nlp: Language) -> None:
 
 
 @given(st.lists(drawn_docs(), max_size=3))
-def test_docs_of_spacys_files_are_what_they_are(scratch: Path, nlp: Language, drawn: Any) -> None:
+def test_read_spacy_round_trip_keeps_docs(scratch: Path, nlp: Language, drawn: Any) -> None:
     docs = [make_doc(nlp, (*one[:4], {"a": 1})) for one in drawn]
     DocBin(docs=docs, store_user_data=True).to_disk(scratch)
     log = ConversionLog()
@@ -1144,14 +1146,14 @@ def test_docs_of_spacys_files_are_what_they_are(scratch: Path, nlp: Language, dr
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"\x78\x9c", b"PK\x03\x04", GOOD])
-def test_other_files_are_not_spacys(content: bytes, tmp_path: Path, nlp: Language) -> None:
+def test_read_spacy_other_file_raises(content: bytes, tmp_path: Path, nlp: Language) -> None:
     path = tmp_path / "a.spacy"
     path.write_bytes(content)
     with pytest.raises(CorpusError, match=r"a\.spacy.*: expected spaCy's binary format"):
         list(read_spacy(path, nlp))
 
 
-def test_truncated_files_of_spacy_are_told(tmp_path: Path, nlp: Language) -> None:
+def test_read_spacy_truncated_file_raises(tmp_path: Path, nlp: Language) -> None:
     whole = DocBin(docs=[nlp("Hanoi now")] * 3, store_user_data=True).to_bytes()
     path = tmp_path / "a.spacy"
     for size in range(0, len(whole), 7):
@@ -1160,7 +1162,7 @@ def test_truncated_files_of_spacy_are_told(tmp_path: Path, nlp: Language) -> Non
             list(read_spacy(path, nlp))
 
 
-def test_an_error_of_the_machine_is_no_mistake_in_a_corpus(
+def test_read_spacy_os_error_propagates(
     tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def get_docs(*_: Any) -> Iterator[Doc]:
@@ -1207,7 +1209,7 @@ def count_lines(content: bytes) -> int:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_anything_is_read_or_told_and_nothing_is_lost(
+def test_readers_mutated_file_raises_or_counts_records(
     name: str, tmp_path: Path, nlp: Language
 ) -> None:
     draw = random.Random(name)
@@ -1256,7 +1258,7 @@ def check_nothing_is_lost(name: str, path: Path, docs: list[Doc], log: Conversio
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_mutated_files_of_spacy_are_read_or_told(
+def test_read_spacy_mutated_file_reads_or_raises_corpus_error(
     packed: bool, tmp_path: Path, nlp: Language
 ) -> None:
     draw = random.Random(0)
@@ -1276,7 +1278,7 @@ def test_mutated_files_of_spacy_are_read_or_told(
     assert told > FUZZ / 2
 
 
-def test_spaces_at_the_edges_of_spans_do_not_hide_how_doccano_counts(
+def test_read_doccano_detects_utf16_despite_space_at_span_edges(
     tmp_path: Path, nlp: Language
 ) -> None:
     text = "😀😀😀😀 Mr Tim Cook visited Hanoi today"
@@ -1289,7 +1291,7 @@ def test_spaces_at_the_edges_of_spans_do_not_hide_how_doccano_counts(
     assert log.counts == {"repaired.utf16": 1, "repaired.whitespace": 1}
 
 
-def test_a_text_of_label_studio_is_unicode(tmp_path: Path, nlp: Language) -> None:
+def test_read_label_studio_invalid_unicode_raises(tmp_path: Path, nlp: Language) -> None:
     value = {"start": 2, "end": 10, "labels": ["PER"], "text": "Tim"}
     tasks = task("\ud800 Tim Cook", value), task("Hanoi", {"start": 0, "end": 5, "labels": ["X"]})
     with pytest.raises(CorpusError, match="record 1: expected a text, in Unicode"):
@@ -1302,7 +1304,7 @@ def test_a_text_of_label_studio_is_unicode(tmp_path: Path, nlp: Language) -> Non
 @pytest.mark.parametrize(
     "label, right", [("PER ", "PER"), ("\nPER", "PER"), ("P\n\nER", "P ER"), ("A  B", "A  B")]
 )
-def test_labels_have_no_whitespace_at_their_edges(
+def test_read_doccano_repairs_whitespace_of_labels(
     tmp_path: Path, nlp: Language, label: str, right: str
 ) -> None:
     path = jsonl(tmp_path / "a.jsonl", {"text": "Tim", "label": [[0, 3, label]]})

@@ -84,7 +84,7 @@ def annotation_of(doc: Doc) -> dict[str, Any]:
 # Syllables and words
 
 
-def test_words_are_split_and_their_entities_with_them(nlp: Language) -> None:
+def test_split_splits_words_and_entities(nlp: Language) -> None:
     doc = make_doc(nlp, WORDS, (1, 4, "PER"), (5, 6, "LOC"))
     doc.user_data["document"] = 3
     (made,) = syllables.split([doc])
@@ -121,7 +121,7 @@ def test_annotated_labels_are_kept(words: list[str], nlp: Language) -> None:
         (normalize("NFD", "Hà_Nội"), [normalize("NFD", "Hà"), normalize("NFD", "Nội")]),
     ],
 )
-def test_a_word_is_split_where_it_has_syllables_on_both_sides(
+def test_split_splits_word_only_between_syllables(
     word: str, parts: list[str], nlp: Language
 ) -> None:
     (made,) = syllables.split([Doc(nlp.vocab, [word, "."], spaces=[False, False])])
@@ -162,7 +162,7 @@ def docs(draw: st.DrawFn) -> Doc:
 
 
 @given(docs(), st.lists(st.booleans(), min_size=9, max_size=9))
-def test_what_is_joined_is_split_again(doc: Doc, wanted: list[bool]) -> None:
+def test_split_restores_joined_doc(doc: Doc, wanted: list[bool]) -> None:
     """Whatever words the segmenter wants, right or wrong."""
 
     def segment(tokens: list[str]) -> list[bool]:
@@ -179,7 +179,7 @@ def test_what_is_joined_is_split_again(doc: Doc, wanted: list[bool]) -> None:
     assert [t.idx for t in joined if t.is_sent_start] == [t.idx for t in doc if t.is_sent_start]
 
 
-def test_a_segmenter_has_its_will_where_nothing_is_in_the_way(nlp: Language) -> None:
+def test_join_follows_segmenter_except_at_annotation_boundaries(nlp: Language) -> None:
     doc = make_doc(nlp, SYLLABLES, (2, 5, "PER"), (6, 8, "LOC"))
     (joined,) = syllables._join([doc], lambda tokens: [True] * (len(tokens) - 1))
     assert words_of(joined) == ["Chủ_tịch", "Nguyễn_Văn_A", "thăm", "Hà_Nội"]
@@ -194,7 +194,7 @@ def test_a_segmenter_has_its_will_where_nothing_is_in_the_way(nlp: Language) -> 
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_words_are_those_of_pyvi(form: str, nlp: Language, pyvi: Any) -> None:
+def test_join_matches_pyvi_words(form: str, nlp: Language, pyvi: Any) -> None:
     texts = [TEXT, "Sinh viên Đại học Bách khoa chế tạo thành công chiếc xe đạp , giá 12 triệu ."]
     for text in texts:
         (joined,) = syllables.join([make_doc(nlp, normalize(form, text).split(" "))])
@@ -203,7 +203,7 @@ def test_words_are_those_of_pyvi(form: str, nlp: Language, pyvi: Any) -> None:
         assert joined.text.replace("_", " ").strip() == normalize(form, text)
 
 
-def test_words_of_pyvi_end_where_an_entity_does(nlp: Language, pyvi: Any) -> None:
+def test_join_does_not_cross_entity_or_sentence_boundary(nlp: Language, pyvi: Any) -> None:
     assert "Hà_Nội" in pyvi.tokenize(TEXT).split(" ")
     (joined,) = syllables.join([make_doc(nlp, SYLLABLES, (7, 8, "PER"))])
     assert words_of(joined)[-2:] == ["Hà", "Nội"]
@@ -212,14 +212,14 @@ def test_words_of_pyvi_end_where_an_entity_does(nlp: Language, pyvi: Any) -> Non
     assert words_of(joined)[-2:] == ["Hà", "Nội"]
 
 
-def test_words_of_spacys_tokenizer_are_joined_too(pyvi: Any) -> None:
+def test_join_accepts_tokens_of_spacy_tokenizer(pyvi: Any) -> None:
     doc = spacy.blank("vi")(TEXT)
     assert "Hà Nội" in words_of(doc)
     (joined,) = syllables.join([doc])
     assert joined.text == pyvi.tokenize(TEXT)
 
 
-def test_to_join_needs_pyvi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_join_without_pyvi_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("pyvi", "pyvi.ViTokenizer"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ValueError, match=r"the package pyvi.*spacy-crf-ner\[vi\]"):
@@ -270,7 +270,7 @@ def test_convert_joins_syllables(tmp_path: Path, pyvi: Any) -> None:
     assert doc.text.replace("_", " ") == MARKUP.sub(r"\1", content).strip()
 
 
-def test_an_unknown_choice_is_refused(tmp_path: Path, nlp: Language) -> None:
+def test_convert_unknown_syllables_option_raises(tmp_path: Path, nlp: Language) -> None:
     with pytest.raises(ValueError, match="syllables: expected keep, split, join, got 'both'"):
         data.convert(tmp_path, tmp_path, nlp=nlp, format="conll", syllables="both")
 
@@ -298,12 +298,12 @@ def test_each_character_of_the_sample_corpus_is_kept(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_each_character_is_kept_with_words_of_pyvi(form: str, pyvi: Any, tmp_path: Path) -> None:
+def test_read_inline_with_pyvi_keeps_each_character(form: str, pyvi: Any, tmp_path: Path) -> None:
     """An entity may begin or end inside of a word that pyvi makes."""
     check_sample(form, spacy.blank("vi"), tmp_path)
 
 
-def test_no_other_token_is_cut(nlp: Language, tmp_path: Path) -> None:
+def test_read_inline_entity_inside_other_token_raises(nlp: Language, tmp_path: Path) -> None:
     for line in ("[Nguy](PER)ễn", normalize("NFD", "[Hà](PER)nh"), "[U.S](LOC).A.x"):
         (tmp_path / "a.txt").write_text(line, encoding="utf-8")
         with pytest.raises(CorpusError, match="an entity of whole tokens"):
@@ -311,7 +311,7 @@ def test_no_other_token_is_cut(nlp: Language, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [TEXT + ", Huế (Việt Nam).", "Hà_Nội, Huế.", "Đà Lạt!"])
-def test_punctuation_is_no_part_of_a_word(text: str, nlp: Language) -> None:
+def test_vietnamese_tokenizer_separates_punctuation(text: str, nlp: Language) -> None:
     assert words_of(nlp(text)) == re.findall(r"\w+|[^\w\s]", text)
 
 
@@ -388,7 +388,7 @@ ALIGNED: dict[str, list[tuple[str, str]]] = {
     "form, text, expected",
     [(form, *case) for form, cases in ALIGNED.items() for case in cases],
 )
-def test_a_token_has_exactly_its_subwords(
+def test_phobert_alignment_gives_each_token_its_subwords(
     form: str, text: str, expected: str, over_phobert: Language
 ) -> None:
     """spacy-transformers alone loses subwords that are unknown, and some of a literal @."""
@@ -400,7 +400,7 @@ def test_a_token_has_exactly_its_subwords(
 
 
 @given(st.lists(st.sampled_from([*KNOWN, "an", "a@b", "🙂", ".", "@@", "x_y", "Nội"]), min_size=1))
-def test_words_between_spaces_have_the_subwords_of_their_own(
+def test_phobert_alignment_matches_tokenizing_each_word(
     over_phobert: Language, words: list[str]
 ) -> None:
     tokenizer = over_phobert.get_pipe("transformer").model.tokenizer
@@ -412,14 +412,14 @@ def test_words_between_spaces_have_the_subwords_of_their_own(
         assert pieces == tokenizer.convert_ids_to_tokens(ids) * windows != []
 
 
-def test_a_token_that_is_cut_off_has_the_subwords_that_are_left(over_phobert: Language) -> None:
+def test_phobert_truncated_token_keeps_remaining_subwords(over_phobert: Language) -> None:
     doc = over_phobert("an " * 200 + "Hà")
     assert [len(pieces) for pieces in aligned(doc)][:2] == [2, 2]
     long = over_phobert("a" * 300 + " Hà")
     assert [len(pieces) for pieces in aligned(long)] == [255, 0]  # <s> is the first of 256
 
 
-def test_it_is_what_spacy_transformers_does_with_a_fast_tokenizer(tiny_transformer: str) -> None:
+def test_transformer_model_matches_spacy_transformers_if_fast(tiny_transformer: str) -> None:
     nlp = spacy.blank("en")
     model = {
         "name": tiny_transformer,
@@ -436,7 +436,7 @@ def test_it_is_what_spacy_transformers_does_with_a_fast_tokenizer(tiny_transform
     assert (outputs[0][2] == outputs[1][2]).all()
 
 
-def test_a_tokenizer_of_other_marks_is_left_to_spacy_transformers() -> None:
+def test_slow_tokenizer_offsets_unknown_tokenizer_returns_none() -> None:
     class Lowercasing:
         def tokenize(self, word: str) -> list[str]:
             return [word.lower()]
@@ -444,7 +444,7 @@ def test_a_tokenizer_of_other_marks_is_left_to_spacy_transformers() -> None:
     assert slow_tokenizer.offsets(Lowercasing(), "Hà") is None
 
 
-def test_a_pipeline_over_phobert_comes_back_from_disk(
+def test_phobert_pipeline_reloads_from_disk_unchanged(
     over_phobert: Language, tmp_path: Path
 ) -> None:
     text = "Hà 🙂 thăm a@b Hà_Nội."
@@ -458,7 +458,7 @@ def test_a_pipeline_over_phobert_comes_back_from_disk(
         assert (doc._.trf_data.tensors[0] == expected._.trf_data.tensors[0]).all()
 
 
-def test_a_component_gets_a_phobert_of_its_own(over_phobert: Language, tmp_path: Path) -> None:
+def test_replace_listeners_copies_phobert(over_phobert: Language, tmp_path: Path) -> None:
     """spacy-transformers' copy would be of its own kind, with its alignment."""
     text = "Hà 🙂 thăm a@b Hà_Nội."
     nlp = spacy.blank("vi", config={"nlp": {"tokenizer": {"@tokenizers": "spacy.Tokenizer.v1"}}})
@@ -484,7 +484,7 @@ def test_a_component_gets_a_phobert_of_its_own(over_phobert: Language, tmp_path:
 
 
 @pytest.mark.filterwarnings("ignore:.* best temperature")  # a few steps teach nothing
-def test_spacy_train_makes_a_pipeline_over_phobert(phobert: str, tmp_path: Path) -> None:
+def test_spacy_train_over_phobert_saves_working_pipeline(phobert: str, tmp_path: Path) -> None:
     lines = (ROOT / "assets" / "sample_vi" / "dev.txt").read_text("utf-8").splitlines(True)
     convert(tmp_path, "".join(lines[:20]), "--syllables", "split")
     overrides = {
@@ -503,7 +503,7 @@ def test_spacy_train_makes_a_pipeline_over_phobert(phobert: str, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_the_project_runs_over_phobert(phobert: str, tmp_path: Path) -> None:
+def test_project_over_phobert_trains_and_predicts(phobert: str, tmp_path: Path) -> None:
     folder = tmp_path / "project"
     (folder / "assets").mkdir(parents=True)
     for name in ("project.yml", "configs", "assets/sample_vi"):

@@ -1,4 +1,4 @@
-"""A student learns from teachers; a run that ended continues to the same bits."""
+"""A student learns from teachers; an interrupted run resumes with identical results."""
 
 import json
 import shutil
@@ -135,7 +135,7 @@ def contents(folder: Path, *names: str) -> dict[str, bytes]:
 
 
 @pytest.mark.usefixtures("trains")
-def test_the_student_learns_what_the_teacher_predicts(
+def test_distill_student_matches_teacher_predictions(
     teacher: str, tmp_path: Path, trained: Any
 ) -> None:
     """Without gold entities, which the texts of the teacher had."""
@@ -166,7 +166,7 @@ def test_the_student_is_that_of_spacy_train_with_its_config(
 
 
 @pytest.mark.usefixtures("trains")
-def test_a_run_that_ended_continues_to_the_same_bits(
+def test_distill_resumed_run_gives_identical_bytes(
     teacher: str, student: Path, tmp_path: Path, engine: Any
 ) -> None:
     texts = write_texts(tmp_path / "in.jsonl", TEXTS * 3)
@@ -189,7 +189,7 @@ def test_a_run_that_ended_continues_to_the_same_bits(
     assert before.items() <= contents(paths[1] / "teachers", "*.npz").items()
 
 
-def test_it_does_not_continue_with_something_else(
+def test_distill_resume_with_changed_input_raises(
     teacher: str, student: Path, tmp_path: Path
 ) -> None:
     texts, gold = write_texts(tmp_path / "in.jsonl", TEXTS), write_gold(tmp_path / "gold.spacy")
@@ -216,7 +216,7 @@ def test_it_does_not_continue_with_something_else(
     assert summary["resumed_shards"] == 0 and summary["out"] > 2 * len(TEXTS)
 
 
-def test_auto_precision_is_that_of_all_teachers(
+def test_load_in_worker_auto_precision_depends_on_all_teachers(
     teacher: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load = partial(shards._load_in_worker, "auto", -1, teachers=[teacher, teacher], component=None)
@@ -230,14 +230,14 @@ def test_auto_precision_is_that_of_all_teachers(
         assert load() == expected
 
 
-def test_the_precision_auto_of_a_run(teacher: str, student: Path, tmp_path: Path) -> None:
+def test_distill_accepts_precision_auto(teacher: str, student: Path, tmp_path: Path) -> None:
     texts = write_texts(tmp_path / "in.jsonl", TEXTS)
     settings = DEFAULTS._replace(precision="auto")
     assert distill([teacher], [texts], tmp_path / "out", student, settings)["out"] == len(TEXTS)
 
 
 @pytest.mark.usefixtures("trains")
-def test_another_student_learns_from_the_same_scores(
+def test_distill_resume_reuses_scores_for_another_student(
     teacher: str, student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = write_texts(tmp_path / "in.jsonl", TEXTS)
@@ -249,7 +249,7 @@ def test_another_student_learns_from_the_same_scores(
 
 
 @pytest.mark.usefixtures("trains")
-def test_the_weight_0_is_plain_training(teacher: str, tmp_path: Path) -> None:
+def test_distill_weight_0_equals_plain_training(teacher: str, tmp_path: Path) -> None:
     """The same bits as `spacy train` on the gold docs in the same order."""
     config = write_config(tmp_path / "config.cfg", steps=8)
     gold = write_gold(tmp_path / "gold.spacy", times=4)
@@ -269,7 +269,7 @@ def test_the_weight_0_is_plain_training(teacher: str, tmp_path: Path) -> None:
     assert (tmp_path / "plain" / model).read_bytes() != (out / model).read_bytes()
 
 
-def test_gold_docs_keep_their_entities_and_are_taught(
+def test_distill_gold_docs_keep_entities_and_get_scores(
     teacher: str, student: Path, tmp_path: Path
 ) -> None:
     gold, texts = write_gold(tmp_path / "gold.spacy"), tmp_path / "in.spacy"
@@ -308,7 +308,7 @@ def untrained(config: Path, gold: Path, folder: Path) -> str:
     return str(folder)
 
 
-def test_each_fold_of_gold_has_teachers_that_have_not_seen_it(
+def test_distill_folds_teach_gold_docs_by_teachers_trained_without_them(
     trainable: str, student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gold, texts = write_gold(tmp_path / "gold.spacy"), tmp_path / "in.jsonl"
@@ -364,7 +364,7 @@ def test_each_fold_of_gold_has_teachers_that_have_not_seen_it(
 
 
 @pytest.mark.usefixtures("copies")
-def test_folds_that_were_trained_are_kept(
+def test_distill_interrupted_folds_are_not_trained_again(
     trainable: str, student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gold = write_gold(tmp_path / "gold.spacy")
@@ -383,7 +383,7 @@ def test_folds_that_were_trained_are_kept(
 
 
 @pytest.mark.usefixtures("copies")
-def test_nothing_is_trained_before_what_can_be_checked(
+def test_distill_invalid_input_raises_before_training_folds(
     trainable: str, student: Path, tmp_path: Path, trained: Any
 ) -> None:
     gold, numbers, out = write_gold(tmp_path / "gold.spacy"), [], tmp_path / "out"
@@ -430,7 +430,7 @@ def killed_in(last: int, numbers: list[int]) -> Any:
     return on_fold
 
 
-def test_the_gpu_is_used_from_the_first_training(
+def test_distill_unknown_gpu_raises_before_training_folds(
     trainable: str, student: Path, tmp_path: Path
 ) -> None:
     gold, numbers = write_gold(tmp_path / "gold.spacy"), []
@@ -440,7 +440,9 @@ def test_the_gpu_is_used_from_the_first_training(
     assert numbers == []
 
 
-def test_a_softmax_and_a_crf_teach_by_folds(tmp_path: Path, student: Path, trainable: str) -> None:
+def test_distill_folds_accept_softmax_teacher(
+    tmp_path: Path, student: Path, trainable: str
+) -> None:
     gold = write_gold(tmp_path / "gold.spacy")
     config = Config().from_disk(write_config(tmp_path / "softmax.cfg"), interpolate=False)
     config["components"]["ner"]["model"]["decoder"] = "softmax"
@@ -470,7 +472,7 @@ def test_frozen_components_of_teachers_keep_their_weights(tmp_path: Path, studen
         assert len({*pair}) == 1
 
 
-def test_numbers_of_folds_that_are_errors(trainable: str, student: Path, tmp_path: Path) -> None:
+def test_distill_invalid_fold_count_raises(trainable: str, student: Path, tmp_path: Path) -> None:
     gold, texts = write_gold(tmp_path / "gold.spacy"), write_texts(tmp_path / "in.jsonl", TEXTS)
     with pytest.raises(InputError, match="folds: expected a gold corpus, to divide into 2, got no"):
         distill([trainable], [texts], tmp_path / "out", student, folds=2)
@@ -479,7 +481,7 @@ def test_numbers_of_folds_that_are_errors(trainable: str, student: Path, tmp_pat
             distill([trainable], [], tmp_path / "out", student, gold=gold, folds=number)
 
 
-def test_records_that_annotate_has_written_are_read(
+def test_distill_reads_records_written_by_annotate(
     teacher: str, student: Path, tmp_path: Path
 ) -> None:
     rows = [{"text": text, "entities": []} for text in TEXTS]
@@ -519,7 +521,7 @@ def test_empty_texts_and_failures_are_counted(
     assert [doc.text for doc in docs] == TEXTS
 
 
-def test_a_teacher_that_merges_tokens_is_an_error_of_the_doc(
+def test_distill_teacher_merging_tokens_logs_doc_error(
     trained: Any, student: Path, tmp_path: Path
 ) -> None:
     nlp = spacy.blank("en")
@@ -544,7 +546,7 @@ def merge_and_split(doc: Doc) -> Doc:
     return doc
 
 
-def test_a_teacher_that_shifts_tokens_is_an_error_of_the_doc(
+def test_distill_teacher_shifting_tokens_logs_doc_error(
     trained: Any, student: Path, tmp_path: Path
 ) -> None:
     nlp = spacy.blank("en")
@@ -558,7 +560,7 @@ def test_a_teacher_that_shifts_tokens_is_an_error_of_the_doc(
     assert "expected the 4 tokens of the student, got 4 others" in text
 
 
-def test_nothing_but_empty_texts(teacher: str, student: Path, tmp_path: Path) -> None:
+def test_distill_only_empty_texts_raises(teacher: str, student: Path, tmp_path: Path) -> None:
     texts = write_texts(tmp_path / "in.jsonl", ["", ""])
     with pytest.raises(InputError, match="expected documents with a token, got none of 0, and 2"):
         distill([teacher], [texts], tmp_path / "out", student)
@@ -579,7 +581,7 @@ def test_a_long_text_is_cut_into_docs(teacher: str, student: Path, tmp_path: Pat
     assert all(doc.text.startswith("Tim Cook") for doc in docs)
 
 
-def test_the_tokens_are_those_of_the_student(trained: Any, student: Path, tmp_path: Path) -> None:
+def test_distill_uses_tokens_of_student(trained: Any, student: Path, tmp_path: Path) -> None:
     """Not of the teacher, which splits other words."""
     other = spacy.blank("de")
     other.add_pipe("crf_ner", source=trained)
@@ -592,7 +594,7 @@ def test_the_tokens_are_those_of_the_student(trained: Any, student: Path, tmp_pa
         assert [token.text for token in eg.predicted] == words
 
 
-def test_agreement_is_measured_on_docs_that_are_not_trained_on(
+def test_distill_measures_agreement_on_held_out_docs(
     teacher: str, student: Path, tmp_path: Path, trained: Any
 ) -> None:
     texts = write_texts(tmp_path / "in.jsonl", [f"{text} {i}" for i in range(9) for text in TEXTS])
@@ -613,7 +615,7 @@ def test_agreement_is_measured_on_docs_that_are_not_trained_on(
 
 
 @pytest.mark.usefixtures("trains")
-def test_two_teachers_with_other_orders_of_labels(
+def test_distill_accepts_teachers_with_different_label_order(
     teacher: str, student: Path, tmp_path: Path
 ) -> None:
     other = spacy.blank("en")
@@ -639,7 +641,7 @@ def test_two_teachers_with_other_orders_of_labels(
 
 
 @pytest.mark.usefixtures("trains")
-def test_overlapping_entities(tmp_path: Path) -> None:
+def test_distill_overlapping_entities_scores_spans(tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     model = {"hidden_width": 16, "tok2vec": TOK2VEC}
     nlp.add_pipe("crf_ner", config={"entities": "overlapping", "model": model, "scheme": "bio"})
@@ -668,7 +670,7 @@ def with_labels(path: Path, labels: list[str]) -> Path:
 
 
 @pytest.mark.usefixtures("trains")
-def test_labels_that_do_not_match(teacher: str, student: Path, tmp_path: Path) -> None:
+def test_distill_mismatched_labels_raise(teacher: str, student: Path, tmp_path: Path) -> None:
     texts = write_texts(tmp_path / "in.jsonl", TEXTS)
     nlp = spacy.blank("en")
     doc = nlp.make_doc("a place")
@@ -696,7 +698,7 @@ def test_labels_that_do_not_match(teacher: str, student: Path, tmp_path: Path) -
     assert spacy.load(summary["model"]).get_pipe("ner").labels == ("PERSON", "ORG", "GPE")
 
 
-def test_pipelines_without_the_component(teacher: str, student: Path, tmp_path: Path) -> None:
+def test_distill_invalid_arguments_raise(teacher: str, student: Path, tmp_path: Path) -> None:
     texts = write_texts(tmp_path / "in.jsonl", TEXTS)
     spacy.blank("en").to_disk(tmp_path / "blank")
     with pytest.raises(InputError, match="expected a pipeline with a crf_ner component, got"):
@@ -717,7 +719,7 @@ def test_pipelines_without_the_component(teacher: str, student: Path, tmp_path: 
         distill([teacher], [], tmp_path / "out", student, gold=texts)
 
 
-def test_no_file_that_is_read_or_of_someone_else_is_replaced(
+def test_distill_does_not_replace_inputs_or_foreign_files(
     teacher: str, student: Path, tmp_path: Path
 ) -> None:
     texts, gold = write_texts(tmp_path / "in.jsonl", TEXTS), write_gold(tmp_path / "gold.spacy")
@@ -747,7 +749,7 @@ def test_no_file_that_is_read_or_of_someone_else_is_replaced(
 @pytest.mark.parametrize(
     "settings", [{"max_epochs": 2}, {"max_steps": 0, "patience": 0}], ids=["epochs", "endless"]
 )
-def test_a_training_that_a_stream_does_not_end(
+def test_distill_config_with_endless_training_raises(
     settings: Any, teacher: str, student: Path, tmp_path: Path
 ) -> None:
     config = Config().from_disk(student)
@@ -772,7 +774,7 @@ def test_many_small_files_hold_out_a_tenth(teacher: str, student: Path, tmp_path
     assert len(rest) == 18 and not rest & {doc.text for doc in held}
 
 
-def test_gold_corpora_are_checked_before_the_teachers_read(
+def test_distill_invalid_gold_raises_before_teaching(
     teacher: str, student: Path, tmp_path: Path
 ) -> None:
     texts, out = write_texts(tmp_path / "in.jsonl", TEXTS), tmp_path / "out"
@@ -804,7 +806,7 @@ def test_gold_corpora_are_checked_before_the_teachers_read(
         ("initialize", {"tokenizer": {"pkuseg_model": "mixed"}}, "got a tokenizer or spacy.copy"),
     ],
 )
-def test_students_that_would_be_others_than_trained(
+def test_distill_student_with_source_or_tokenizer_init_raises(
     section: str, content: Any, message: str, teacher: str, student: Path, tmp_path: Path
 ) -> None:
     config = Config().from_disk(student)

@@ -31,7 +31,7 @@ LEARNED = [
     ("Anna Bonn came", [(0, 9, "PER")]),
     ("it came", []),
 ]
-# In part other than what was learned: a model that is sure of itself is sometimes wrong.
+# Differs in part from the training sentences, so that an overconfident model makes errors.
 NOISY = [
     ("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "PER")]),
     ("Bonn saw it", [(0, 4, "LOC")]),
@@ -116,7 +116,7 @@ def drawn() -> tuple[list[float], list[bool]]:
     return p.tolist(), (random.uniform(0, 1, 200) < p**2).tolist()
 
 
-def test_figures_equal_plain_loops(drawn: tuple[list[float], list[bool]]) -> None:
+def test_reliability_matches_plain_loops(drawn: tuple[list[float], list[bool]]) -> None:
     confidences, correct = drawn
     bins: dict[int, list[tuple[float, bool]]] = {i: [] for i in range(15)}
     for p, right in zip(confidences, correct):
@@ -137,7 +137,7 @@ def test_figures_equal_plain_loops(drawn: tuple[list[float], list[bool]]) -> Non
     assert [b["count"] for b in found["bins"]] == [len(bins[i]) for i in range(15)]
 
 
-def test_figures_of_a_case_by_hand() -> None:
+def test_reliability_matches_manual_calculation() -> None:
     # The last bin begins at 14/15 = 0.933: 0.9 is in the one before.
     found = measured(judged([0.9, 0.95, 0.97, 0.2], [True, True, False, False]))
     # |0.9 - 1| / 4 + 2 |0.96 - 0.5| / 4 + |0.2 - 0| / 4
@@ -150,7 +150,7 @@ def test_figures_of_a_case_by_hand() -> None:
 
 
 @pytest.mark.parametrize("n", [300, 2000])
-def test_the_error_by_chance_is_the_mean_of_drawn_ones(n: int) -> None:
+def test_reliability_ece_by_chance_matches_simulated_mean(n: int) -> None:
     random = np.random.default_rng(1)
     p = random.uniform(0, 1, n) ** 0.3
     drawn = []
@@ -169,7 +169,7 @@ def test_confidences_of_0_and_1_have_a_bin() -> None:
     assert found["ece"] == found["ece_by_chance"] == found["brier"] == 0.0
 
 
-def test_what_lacks_gold_annotation_or_a_confidence_is_left_out() -> None:
+def test_reliability_skips_entities_without_gold_or_confidence() -> None:
     found = measured(judged([0.9, 0.8, 0.7, None], [True, None, None, True]))
     assert (found["entities"], found["left_out"]) == (1, 2)
     assert found["brier"] == pytest.approx(0.01)
@@ -180,7 +180,7 @@ def test_what_lacks_gold_annotation_or_a_confidence_is_left_out() -> None:
     assert (row["entities"], row["precision"], row["recall"]) == (0, None, None)
 
 
-def test_an_entity_is_right_whatever_the_tokens_of_the_gold_doc() -> None:
+def test_reliability_entity_is_correct_despite_other_gold_tokens() -> None:
     nlp = spacy.blank("en")
     predicted = Doc(nlp.vocab, words=["in", "New", "York", "City"])
     gold = Doc(nlp.vocab, words=["in", "New York", "City"])
@@ -194,7 +194,7 @@ def test_an_entity_is_right_whatever_the_tokens_of_the_gold_doc() -> None:
     assert measured([Example(predicted, gold)])["brier"] == pytest.approx(0.81)
 
 
-def test_a_predicted_entity_is_wrong_where_the_gold_one_does_not_align() -> None:
+def test_reliability_entity_not_aligned_with_gold_is_wrong() -> None:
     nlp = spacy.blank("en")
     predicted = Doc(nlp.vocab, words=["Old", "Yorkers"], spaces=[True, False])
     gold = Doc(nlp.vocab, words=["Old", "York", "ers"], spaces=[True, False, False])
@@ -269,7 +269,7 @@ def negative_log_likelihood(
 
 
 @pytest.mark.parametrize("decoder, scheme", [("crf", "bio"), ("softmax", "biluo")])
-def test_no_temperature_makes_the_gold_more_likely(decoder: str, scheme: str) -> None:
+def test_fit_temperature_maximizes_gold_likelihood(decoder: str, scheme: str) -> None:
     nlp = learned(decoder, scheme=scheme, steps=15)
     examples = [*make_examples(nlp, NOISY), partly(nlp)]
     pipe = nlp.get_pipe("crf_ner")
@@ -286,7 +286,7 @@ def test_no_temperature_makes_the_gold_more_likely(decoder: str, scheme: str) ->
 
 
 @pytest.mark.parametrize("k", [0.5, 3.0])
-def test_k_times_the_scores_is_k_times_the_temperature(nlp: Language, k: float) -> None:
+def test_fit_temperature_scales_with_scores(nlp: Language, k: float) -> None:
     pipe = nlp.get_pipe("crf_ner")
     examples = make_examples(nlp, NOISY)
     first = pipe.fit_temperature(examples)
@@ -297,13 +297,13 @@ def test_k_times_the_scores_is_k_times_the_temperature(nlp: Language, k: float) 
     assert pipe.fit_temperature(examples) == pytest.approx(k * first, rel=1e-3)
 
 
-def test_what_is_fitted_does_not_depend_on_what_was_before(nlp: Language) -> None:
+def test_fit_temperature_ignores_previous_temperature_and_entities(nlp: Language) -> None:
     pipe = nlp.get_pipe("crf_ner")
     first = pipe.fit_temperature(make_examples(nlp, NOISY))
     pipe.temperature = 7.0
     again = make_examples(nlp, NOISY)
     assert pipe.fit_temperature(again) == pytest.approx(first, rel=1e-6)
-    # Nor on entities that the docs have, or on docs that teach nothing.
+    # Nor on entities of the docs, or on docs without annotation.
     for eg in again:
         eg.predicted.ents = [Span(eg.predicted, 0, 1, "PER")]
     nothing = Example(nlp.make_doc("Anna came"), nlp.make_doc("Anna came"))
@@ -311,7 +311,7 @@ def test_what_is_fitted_does_not_depend_on_what_was_before(nlp: Language) -> Non
     assert pipe.fit_temperature([nothing, empty, *again]) == pytest.approx(first, rel=1e-6)
 
 
-def test_the_batches_are_as_one(nlp: Language) -> None:
+def test_fit_temperature_over_batches_matches_single_fit(nlp: Language) -> None:
     pipe = nlp.get_pipe("crf_ner")
     first = pipe.fit_temperature(make_examples(nlp, NOISY))
     # 72 docs are two batches, and sorted none of these alone has the temperature of both.
@@ -320,7 +320,7 @@ def test_the_batches_are_as_one(nlp: Language) -> None:
     assert pipe.fit_temperature(many[:64]) != pytest.approx(first, rel=0.01)
 
 
-def test_without_annotation_there_is_nothing_to_fit(nlp: Language) -> None:
+def test_fit_temperature_without_annotation_raises(nlp: Language) -> None:
     pipe = nlp.get_pipe("crf_ner")
     doc = nlp.make_doc("Anna came")
     for examples in ([], [Example(doc, nlp.make_doc("Anna came"))]):
@@ -330,7 +330,7 @@ def test_without_annotation_there_is_nothing_to_fit(nlp: Language) -> None:
     assert pipe.temperature == 1.0
 
 
-def test_examples_that_were_learned_by_heart_warn(nlp: Language) -> None:
+def test_fit_temperature_on_training_examples_warns_and_keeps_value(nlp: Language) -> None:
     pipe = nlp.get_pipe("crf_ner")
     with pytest.warns(UserWarning, match="used for training"):
         assert pipe.fit_temperature(make_examples(nlp, LEARNED)) == 1.0
@@ -345,7 +345,7 @@ def test_examples_that_were_learned_by_heart_warn(nlp: Language) -> None:
 # The pipeline
 
 
-def test_docs_without_entities_say_nothing_of_confidences(nlp: Language) -> None:
+def test_calibrate_docs_without_entities_raises(nlp: Language) -> None:
     pipe = nlp.get_pipe("crf_ner")
     pipe.temperature = 2.5
     with pytest.raises(InputError, match="annotated entities, got 2 without"):
@@ -353,7 +353,7 @@ def test_docs_without_entities_say_nothing_of_confidences(nlp: Language) -> None
     assert pipe.temperature == 2.5
 
 
-def test_a_model_too_sure_of_itself_gets_modest(nlp: Language) -> None:
+def test_calibrate_lowers_confidences_of_overconfident_model(nlp: Language) -> None:
     examples = make_examples(nlp, NOISY)
     texts = [text for text, _ in NOISY]
     entities = offsets(nlp.pipe(texts))
@@ -365,7 +365,7 @@ def test_a_model_too_sure_of_itself_gets_modest(nlp: Language) -> None:
     assert before["entities"] == after["entities"] == len(confidences) > 5
     assert after["ece"] < before["ece"] - 0.05
     assert after["brier"] < before["brier"] - 0.01
-    # Entities stay, and what is said of them changes.
+    # Entities stay the same, and their confidences change.
     assert offsets(nlp.pipe(texts)) == entities
     now = [ent._.confidence for doc in nlp.pipe(texts) for ent in doc.ents]
     assert np.mean(now) < np.mean(confidences) - 0.05
@@ -376,7 +376,7 @@ def test_a_model_too_sure_of_itself_gets_modest(nlp: Language) -> None:
     assert again["before"]["ece"] == pytest.approx(after["ece"], abs=1e-6)
 
 
-def test_components_before_it_run_and_those_after_it_do_not() -> None:
+def test_calibrate_runs_only_components_before_recognizer() -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("tok2vec", config={"model": TOK2VEC})
     listener = {"@architectures": "spacy.Tok2VecListener.v1", "width": 32, "upstream": "*"}
@@ -399,7 +399,7 @@ def test_components_before_it_run_and_those_after_it_do_not() -> None:
     assert result["temperature"] > 1.0
 
 
-def test_a_component_that_says_nothing_of_confidence_is_refused(nlp: Language) -> None:
+def test_calibrate_component_without_confidence_raises(nlp: Language) -> None:
     nlp.get_pipe("crf_ner").confidence = False
     with pytest.raises(ValueError, match="confidence: expected true, got false"):
         calibrate(nlp, make_examples(nlp, NOISY))
@@ -442,7 +442,7 @@ def test_the_command_saves_a_calibrated_pipeline(folder: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("beta", [0.5, 3.0])
-def test_with_f_beta_no_other_threshold_has_a_better_score(
+def test_calibrate_command_f_beta_saves_best_threshold(
     beta: float, folder: Path, tmp_path: Path
 ) -> None:
     """Expected, by the candidates of the saved pipeline; the table has spaCy's count."""
@@ -475,7 +475,7 @@ def test_with_f_beta_no_other_threshold_has_a_better_score(
     assert min(others) < max(others) <= best + 1e-6
 
 
-def test_the_threshold_is_for_given_texts(folder: Path, tmp_path: Path) -> None:
+def test_calibrate_command_fits_threshold_to_given_texts(folder: Path, tmp_path: Path) -> None:
     """They need no gold, and are read as `annotate` reads them; confidences are still of gold."""
     texts = ["Anna saw Bonn", "nobody saw Anna", "Bonn Bonn Bonn", "", "it saw Berlin"]
     (tmp_path / "new.txt").write_text("\n".join(texts))
@@ -508,7 +508,7 @@ def test_the_threshold_is_for_given_texts(folder: Path, tmp_path: Path) -> None:
         (["--texts", "empty.txt", "--f-beta", 1], "probable entities that are not preset"),
     ],
 )
-def test_texts_that_cannot_be_used_are_refused(
+def test_calibrate_command_unusable_texts_print_error(
     options: list[Any],
     message: str,
     folder: Path,
@@ -524,7 +524,7 @@ def test_texts_that_cannot_be_used_are_refused(
 
 
 @pytest.mark.parametrize("beta", ["0", "nan", "inf"])
-def test_a_beta_that_is_no_number_over_0_is_refused(
+def test_calibrate_command_invalid_f_beta_prints_error(
     beta: str, folder: Path, tmp_path: Path
 ) -> None:
     code, output = run(folder / "model", folder / "dev.spacy", tmp_path / "out", "--f-beta", beta)
@@ -532,13 +532,13 @@ def test_a_beta_that_is_no_number_over_0_is_refused(
 
 
 @pytest.mark.parametrize("beta, expected", [(1.0, 0.5), (2.0, 0.2)])
-def test_of_sure_entities_the_threshold_is_the_share_of_recall(
+def test_calibrate_f_beta_of_perfect_model_gives_known_threshold(
     beta: float, expected: float, nlp: Language
 ) -> None:
     """A model that is always right: half of an F1 of 1, a fifth of an F2."""
-    with pytest.warns(UserWarning, match="best temperature"):  # they were learned by heart
+    with pytest.warns(UserWarning, match="best temperature"):  # the model was trained on them
         fitted = calibrate(nlp, make_examples(nlp, LEARNED), f_beta=beta)
-    assert fitted["temperature"] == 1.0  # without a mistake, nothing is known about it
+    assert fitted["temperature"] == 1.0  # without an error, it cannot be fitted
     assert fitted["after"]["f_beta"] == 1.0
     assert fitted["span_threshold"] == pytest.approx(expected, abs=0.02)
 
@@ -560,7 +560,7 @@ def files(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_what_is_saved_is_the_pipeline_with_another_temperature(
+def test_calibrate_command_changes_only_temperature_of_pipeline(
     tiny_transformer: str, tmp_path: Path
 ) -> None:
     nlp = listening("transformer", tiny_transformer=tiny_transformer)
@@ -580,7 +580,7 @@ def test_what_is_saved_is_the_pipeline_with_another_temperature(
     assert configs[0] == configs[1]
 
 
-def test_docs_that_fail_shift_no_entity_to_another(nlp: Language) -> None:
+def test_calibrate_with_failing_docs_keeps_entities_aligned(nlp: Language) -> None:
     """An error handler lets a pipeline go on: it then yields fewer docs than it was given."""
     pipe: Any = nlp.get_pipe("crf_ner")
     expected = calibrate(nlp, make_examples(nlp, NOISY[1:]))
@@ -600,14 +600,14 @@ def test_docs_that_fail_shift_no_entity_to_another(nlp: Language) -> None:
     assert found["before"]["recall"] < expected["before"]["recall"]  # gold of docs that failed
 
 
-def test_an_empty_folder_is_as_good_as_none(folder: Path, tmp_path: Path) -> None:
+def test_calibrate_command_accepts_empty_output_folder(folder: Path, tmp_path: Path) -> None:
     code, output = run(folder / "model", folder / "dev.spacy", tmp_path)
     assert code == 0, output
     assert (tmp_path / "meta.json").exists()
 
 
 def mistake(case: str, folder: Path, tmp_path: Path) -> tuple[list[Any], str]:
-    """Arguments of the command, with a mistake, and what it says of that."""
+    """Arguments of the command with an error, and the expected message."""
     model, dev, out = folder / "model", folder / "dev.spacy", tmp_path / "out"
     if case == "no component":
         nlp = spacy.blank("en")
@@ -652,7 +652,7 @@ def mistake(case: str, folder: Path, tmp_path: Path) -> tuple[list[Any], str]:
         "file",
     ],
 )
-def test_a_mistake_is_one_sentence_and_nothing_is_written(
+def test_calibrate_command_bad_argument_prints_one_line_error(
     case: str, folder: Path, tmp_path: Path
 ) -> None:
     arguments, says = mistake(case, folder, tmp_path)
@@ -665,7 +665,7 @@ def test_a_mistake_is_one_sentence_and_nothing_is_written(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_the_component_can_be_named(folder: Path, tmp_path: Path) -> None:
+def test_calibrate_command_component_option_selects_component(folder: Path, tmp_path: Path) -> None:
     nlp = spacy.load(folder / "model")
     nlp.add_pipe("crf_ner", name="second", source=spacy.load(folder / "model"), first=True)
     nlp.to_disk(tmp_path / "model")

@@ -24,7 +24,7 @@ from spacy_crf_ner.input_error import InputError
 
 
 @pytest.mark.parametrize("n, m, shift", [(400, 300, 0.0), (400, 300, 0.15), (300, 500, 1.0)])
-def test_the_test_is_that_of_scipy(n: int, m: int, shift: float) -> None:
+def test_kolmogorov_smirnov_matches_scipy(n: int, m: int, shift: float) -> None:
     rng = np.random.default_rng(n)
     x, y = rng.normal(size=n).round(1), rng.normal(shift, size=m).round(1)  # some are equal
     distance, p = kolmogorov_smirnov(x, y)
@@ -35,7 +35,7 @@ def test_the_test_is_that_of_scipy(n: int, m: int, shift: float) -> None:
 
 
 @pytest.mark.parametrize("n, m, seed", [(12, 10, 17), (40, 30, 39)])
-def test_the_p_of_few_docs_is_nearly_exact(n: int, m: int, seed: int) -> None:
+def test_kolmogorov_smirnov_p_of_few_docs_is_nearly_exact(n: int, m: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     x, y = rng.random(n), rng.random(m)
     expected = ks_2samp(x, y, method="exact").pvalue
@@ -43,7 +43,7 @@ def test_the_p_of_few_docs_is_nearly_exact(n: int, m: int, seed: int) -> None:
     assert kolmogorov_smirnov(x, y)[1] == pytest.approx(expected, abs=0.05)
 
 
-def test_medians_are_told_and_small_differences_are_found() -> None:
+def test_compare_gives_medians_and_finds_small_differences() -> None:
     before = {"surprise": [0.0, 0.0, 9.0] * 20, "tokens": [3.0], "confidence": []}
     now = {"surprise": [0.01, 0.01, 0.01, 5.0] * 20, "tokens": [4.0], "confidence": [1.0]}
     rows = {row.statistic: row for row in compare(before, now)}
@@ -53,7 +53,7 @@ def test_medians_are_told_and_small_differences_are_found() -> None:
     assert rows["surprise"].p < 1e-6
 
 
-def test_few_differences_are_found_where_there_is_none() -> None:
+def test_kolmogorov_smirnov_false_positive_rate_matches_level() -> None:
     rng = np.random.default_rng(0)
     p = [kolmogorov_smirnov(*rng.random((2, 200)))[1] for _ in range(1000)]
     assert np.mean(np.array(p) < 0.05) == pytest.approx(0.05, abs=0.021)  # three standard errors
@@ -92,7 +92,7 @@ def folder(shared: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_statistics_of_docs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_describe_matches_direct_statistics(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BATCH", 8)
     nlp = spacy.load(folder / "careful")
     ner: Any = nlp.get_pipe("crf_ner")
@@ -114,7 +114,7 @@ def test_the_statistics_of_docs(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     assert rows["tokens"].p < 1e-6 and rows["tokens"].now == rows["tokens"].before + 10
 
 
-def test_a_sample_of_many_docs_is_drawn_at_random(
+def test_describe_draws_random_sample_of_many_docs(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SAMPLE", 20)
@@ -145,7 +145,7 @@ def run(folder: Path, model: str, docs: list[tuple[str, Any]], kind: str) -> Any
 
 
 @pytest.mark.parametrize("kind", ["txt", "spacy"])
-def test_the_command_tells_documents_apart(folder: Path, kind: str) -> None:
+def test_monitor_command_exits_2_for_different_documents(folder: Path, kind: str) -> None:
     same = run(folder, "careful", sentences(NAMES, 150), kind)
     assert same.exit_code == 0 and "No difference" in same.stdout, same.output
     strange = [f"{name}{i}" for i, name in enumerate(["xyzzy", "ångström", "q"] * 5)]
@@ -155,7 +155,7 @@ def test_the_command_tells_documents_apart(folder: Path, kind: str) -> None:
     assert refused.exit_code == 1 and "expected a pipeline with guarantees" in refused.stderr
 
 
-def test_what_was_before_is_of_the_docs_of_the_promise(folder: Path) -> None:
+def test_drift_compares_with_calibration_docs(folder: Path) -> None:
     nlp = spacy.load(folder / "careful")
     calibrated = [len(text.split()) for text, _ in sentences(NAMES, 200)]
     reference = nlp.get_pipe("crf_ner").cfg["guarantees"]["reference"]  # type: ignore[attr-defined]
@@ -167,7 +167,7 @@ def test_what_was_before_is_of_the_docs_of_the_promise(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("p, code", [(0.0035, 0), (0.0033, 2)])
-def test_the_tests_are_significant_together(
+def test_monitor_command_applies_bonferroni_correction(
     folder: Path, monkeypatch: pytest.MonkeyPatch, p: float, code: int
 ) -> None:
     """At 0.01 for all three of them, by Bonferroni's correction."""
@@ -193,13 +193,13 @@ def test_the_command_compares_a_random_sample(
     assert len({*lengths}) == 20 and min(lengths) < 25 and max(lengths) > 75
 
 
-def test_without_text_there_is_nothing_to_compare(folder: Path) -> None:
+def test_drift_docs_without_text_raises(folder: Path) -> None:
     nlp = spacy.load(folder / "careful")
     with pytest.raises(InputError, match="expected documents with text, got none"):
         drift(nlp, [nlp.make_doc("")])
 
 
-def test_equal_documents_are_equal_after_saving(folder: Path, tmp_path: Path) -> None:
+def test_drift_of_equal_docs_is_zero_after_reload(folder: Path, tmp_path: Path) -> None:
     nlp = spacy.load(folder / "plain")
     examples = make_examples(nlp, [("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "PER")])] * 50)
     promise(nlp, "crf_ner", examples, Promises(recall=0.9))

@@ -34,7 +34,7 @@ from spacy_crf_ner.pipeline.annotation import add_confidence_extension
 LABELS = ("LOC", "ORG", "PER", "rare")
 VOCAB = spacy.blank("en").vocab
 FIGURES = ("precision", "recall", "f1")
-# In part other than what was learned.
+# Differs in part from the training sentences.
 NOISY = [
     ("Anna saw Bonn", [(0, 4, "PER"), (5, 8, "LOC")]),
     ("Bonn saw it", [(0, 4, "PER")]),
@@ -151,7 +151,7 @@ def test_strict_figures_equal_seqeval(groups: Groups, scheme: Any, prefixes: str
     assert undefined > 20
 
 
-def test_strict_figures_equal_the_evaluation_of_conll(drawn: list[Drawn]) -> None:
+def test_strict_scores_match_conlleval(drawn: list[Drawn]) -> None:
     # Without a scheme, seqeval follows the script conlleval.
     gold, predicted = ([write("bio", len(each[0]), each[i]) for each in drawn] for i in (1, 2))
     micro = measure(drawn)["matching"]["strict"]["micro"]
@@ -187,7 +187,7 @@ def test_four_matchings_equal_nervaluate(groups: Groups) -> None:
                 assert found["macro"][figure] == pytest.approx(sum(values) / len(values))
 
 
-def test_the_four_matchings_of_a_case_by_hand() -> None:
+def test_four_matchings_match_manual_calculation() -> None:
     words = list("abcdefgh")
     gold = [(0, 2, "A"), (2, 3, "B"), (4, 6, "A"), (7, 8, "B")]
     predicted = [(0, 2, "A"), (2, 3, "A"), (4, 5, "A"), (6, 7, "B")]
@@ -204,7 +204,7 @@ def test_the_four_matchings_of_a_case_by_hand() -> None:
     }
 
 
-def test_nothing_predicted_and_nothing_gold_have_no_shares() -> None:
+def test_evaluate_without_predicted_or_gold_entities_gives_none() -> None:
     words = ["a", "b"]
     strict = evaluate([example(words, [(0, 1, "A")], [])], resamples=2)["matching"]["strict"]
     for row in (strict["micro"], strict["per_type"]["A"]):
@@ -220,7 +220,7 @@ def test_nothing_predicted_and_nothing_gold_have_no_shares() -> None:
     assert found["confusion"] == {"labels": [], "counts": [[0]]}
 
 
-def test_what_is_predicted_where_gold_is_missing_counts_nowhere() -> None:
+def test_evaluate_ignores_predictions_where_gold_is_missing() -> None:
     words = list("abcdef")
     eg = example(
         words,
@@ -238,7 +238,7 @@ def test_what_is_predicted_where_gold_is_missing_counts_nowhere() -> None:
     assert found["errors"]["counts"]["missed"] == found["errors"]["counts"]["spurious"] == 1
 
 
-def test_whitespace_without_annotation_leaves_nothing_out() -> None:
+def test_evaluate_keeps_entity_over_unannotated_whitespace() -> None:
     words, spaces = ["New", " ", "York"], [False] * 3
     predicted, gold = (Doc(VOCAB, words=words, spaces=spaces) for _ in range(2))
     predicted.set_ents([Span(predicted, 0, 3, "GPE")], default="outside")
@@ -247,7 +247,7 @@ def test_whitespace_without_annotation_leaves_nothing_out() -> None:
     assert (found["predicted"], found["left_out"]) == (1, 0)
 
 
-def test_characters_are_compared_whatever_the_tokens() -> None:
+def test_evaluate_compares_characters_instead_of_tokens() -> None:
     predicted = doc_of(["in", "New", "York", "City", "now"], [(1, 4, "GPE")])
     gold = doc_of(["in", "New York", "City", "now"], [(1, 3, "GPE"), (3, 4, "DATE")])
     found = evaluate([Example(predicted, gold)], resamples=2)
@@ -264,7 +264,7 @@ def test_characters_are_compared_whatever_the_tokens() -> None:
     assert found["left_out"] == 0
 
 
-def test_all_parts_of_one_evaluation_count_the_same_entities() -> None:
+def test_evaluate_counts_same_entities_in_all_parts() -> None:
     """Whatever the tokens of the two docs, and wherever gold annotation is missing."""
     random = np.random.default_rng(4)
     examples, left_out = [], 0
@@ -293,13 +293,13 @@ def test_all_parts_of_one_evaluation_count_the_same_entities() -> None:
     assert (row["precision"], row["recall"]) == (micro["precision"], micro["recall"])
 
 
-def test_docs_of_two_texts_are_refused() -> None:
+def test_evaluate_docs_with_different_texts_raises() -> None:
     eg = Example(doc_of(["ab"], []), doc_of(["a", "b"], []))
     with pytest.raises(ValueError, match=r"doc 1: .* with the same text"):
         evaluate([example(["a"], [], []), eg])
 
 
-def test_docs_without_annotation_are_refused() -> None:
+def test_evaluate_docs_without_annotation_raises() -> None:
     bare = Example(Doc(VOCAB, words=["a"]), doc_of(["a"], [(0, 1, "A")]))
     with pytest.raises(ValueError, match="expected docs with predicted entities, got 1 without"):
         evaluate([bare])
@@ -310,7 +310,7 @@ def test_docs_without_annotation_are_refused() -> None:
     require_gold([bare], "corpus.spacy")
 
 
-def test_without_nervaluate_an_error_says_what_to_install(
+def test_evaluate_without_nervaluate_error_names_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "nervaluate", None)
@@ -335,7 +335,7 @@ MINE = np.array([[[1, 1, 2]], [[2, 3, 2]], [[0, 1, 1]], [[1, 1, 1]]])
 THEIRS = np.array([[[0, 2, 2]], [[2, 2, 2]], [[0, 0, 1]], [[0, 2, 1]]])
 
 
-def test_intervals_equal_those_of_all_resamples() -> None:
+def test_confidence_intervals_match_enumerated_resamples() -> None:
     # 4 docs have 4^4 equally probable resamples: the percentiles of all are the exact ones.
     random = np.random.default_rng(1)
     counts = np.stack([random.integers(0, 3, (4, 2)), *random.integers(3, 6, (2, 4, 2))], axis=-1)
@@ -360,7 +360,7 @@ def test_intervals_equal_those_of_all_resamples() -> None:
     assert (found["level"], found["resamples"]) == (0.95, 20_000)
 
 
-def test_intervals_are_as_wide_as_the_normal_ones_of_many_docs() -> None:
+def test_confidence_intervals_of_many_docs_match_normal_intervals() -> None:
     # A doc has one entity, which is right with probability 0.7.
     right = np.random.default_rng(2).random(2000) < 0.7
     counts = np.stack([right, np.ones(2000), np.ones(2000)], axis=-1).astype(int)[:, None]
@@ -371,7 +371,7 @@ def test_intervals_are_as_wide_as_the_normal_ones_of_many_docs() -> None:
     assert high == pytest.approx(p + half, abs=0.003)
 
 
-def test_a_label_that_resamples_lack_has_an_interval_of_the_others() -> None:
+def test_confidence_intervals_skip_resamples_without_label() -> None:
     counts = np.array([[[0, 0, 1], [1, 1, 1]], [[0, 0, 0], [0, 0, 0]]])
     found = confidence_intervals(counts, ["A", "B"], resamples=200)
     assert found["per_type"]["A"] == {"precision": None, "recall": [0, 0], "f1": [0, 0]}
@@ -379,7 +379,7 @@ def test_a_label_that_resamples_lack_has_an_interval_of_the_others() -> None:
     assert found["micro"]["recall"] == [0.5, 0.5]
 
 
-def test_a_seed_gives_one_result(drawn: list[Drawn]) -> None:
+def test_evaluate_and_compare_same_seed_gives_same_result(drawn: list[Drawn]) -> None:
     examples = [example(*each) for each in drawn[:40]]
     right = [Example(eg.reference, eg.reference) for eg in examples]
     first, again, other = (
@@ -394,7 +394,7 @@ def test_a_seed_gives_one_result(drawn: list[Drawn]) -> None:
     assert first == again != other
 
 
-def test_p_equals_that_of_all_resamples() -> None:
+def test_paired_bootstrap_p_matches_enumerated_resamples() -> None:
     observed = f1_of(MINE[:, 0]) - f1_of(THEIRS[:, 0])
     differences = []
     for docs in map(list, product(range(4), repeat=4)):
@@ -411,7 +411,7 @@ def test_p_equals_that_of_all_resamples() -> None:
     assert (back["difference"], back["p"]) == (-found["difference"], found["p"])
 
 
-def test_a_model_does_not_differ_from_itself(drawn: list[Drawn]) -> None:
+def test_compare_model_with_itself_gives_zero_difference(drawn: list[Drawn]) -> None:
     examples = [example(*each) for each in drawn[:50]]
     figures = evaluate(examples, model="one", resamples=100)
     found = compare(figures, examples, {**figures, "model": "two"}, examples, resamples=100)
@@ -423,7 +423,7 @@ def test_a_model_does_not_differ_from_itself(drawn: list[Drawn]) -> None:
     assert comparison["other"]["comparison"] is None and figures["comparison"] is None
 
 
-def test_a_much_better_model_has_the_least_p() -> None:
+def test_compare_much_better_model_gives_smallest_p() -> None:
     words, gold = ["a", "b", "c"], [(0, 1, "A"), (2, 3, "B")]
     good = [example(words, gold, gold) for _ in range(100)]
     bad = [example(words, gold, gold if i % 2 else [(0, 1, "C")]) for i in range(100)]
@@ -436,7 +436,7 @@ def test_a_much_better_model_has_the_least_p() -> None:
     assert found["per_type"]["C"]["f1"] == {"difference": None, "interval": None, "p": None}
 
 
-def test_chance_alone_has_a_small_p_as_seldom_as_it_says() -> None:
+def test_paired_bootstrap_false_positive_rate_matches_level() -> None:
     # Two models are right on each of 100 docs with one probability.
     random = np.random.default_rng(3)
     small = 0
@@ -449,7 +449,7 @@ def test_chance_alone_has_a_small_p_as_seldom_as_it_says() -> None:
     assert 8 <= small <= 33
 
 
-def test_models_of_other_docs_are_not_compared() -> None:
+def test_compare_different_docs_raises() -> None:
     one, two = [example(["a"], [], [])], [example(["b"], [], [])]
     figures = evaluate(one, resamples=2)
     with pytest.raises(ValueError, match="expected two models on the same gold docs"):
@@ -480,7 +480,7 @@ def greatest_overlap_first(gold: list[Entity], predicted: list[Entity]) -> list[
         predicted.remove(best[2])
 
 
-def test_pairs_are_those_of_the_rule(drawn: list[Drawn]) -> None:
+def test_match_entities_pairs_match_greedy_rule(drawn: list[Drawn]) -> None:
     seen: Counter[str] = Counter()
     for words, *sides in drawn:
         gold, predicted = (entities(words, side) for side in sides)
@@ -512,7 +512,7 @@ def test_rows_and_columns_of_the_confusion_sum_to_gold_and_predicted(drawn: list
     assert len(found["errors"]["list"]) == sum(kinds.values())
 
 
-def test_the_five_kinds_the_surest_first() -> None:
+def test_evaluate_lists_five_error_kinds_sorted_by_confidence() -> None:
     words = ["on", "the", "Old", "Sea", "sailed", "Mr", "Poe", "to", "Rome", "and", "Ulm", "too"]
     gold = [(2, 4, "LOC"), (6, 7, "PER"), (8, 9, "LOC"), (10, 11, "LOC")]
     predicted = [(0, 1, "PER"), (3, 4, "LOC"), (5, 7, "ORG"), (8, 9, "PER")]
@@ -548,7 +548,7 @@ def test_the_five_kinds_the_surest_first() -> None:
     assert errors["list"][2]["gold"] is errors["list"][4]["predicted"] is None
 
 
-def test_the_context_is_bounded() -> None:
+def test_evaluate_error_context_ends_at_word_boundary() -> None:
     words = ["x" * 8] * 50
     (error,) = evaluate([example(words, [(20, 22, "A")], [])], resamples=2)["errors"]["list"]
     text = " ".join(words)
@@ -559,7 +559,7 @@ def test_the_context_is_bounded() -> None:
     assert text[: error["offset"]].endswith(error["before"])
 
 
-def test_a_word_that_is_longer_than_the_context_is_cut() -> None:
+def test_evaluate_error_context_cuts_word_longer_than_limit() -> None:
     words = ["x" * 200, "y", "x" * 200]
     (error,) = evaluate([example(words, [(1, 2, "A")], [])], resamples=2)["errors"]["list"]
     assert (error["before"], error["after"]) == ("x" * (CONTEXT - 1) + " ", " " + "x" * 59)
@@ -598,7 +598,7 @@ def test_strict_figures_equal_those_of_spacys_scorer(nlp: Language) -> None:
         assert found == pytest.approx([row[name] for name in "prf"])
 
 
-def test_the_transitions_are_those_of_the_component(nlp: Language) -> None:
+def test_evaluate_transitions_match_component_weights(nlp: Language) -> None:
     found = evaluate(annotated(nlp), nlp=nlp, resamples=2)["transitions"]
     pipe: Any = nlp.get_pipe("ner")
     crf = pipe.model.get_ref("output_layer").shims[0].module.crf
@@ -618,14 +618,14 @@ def test_the_transitions_are_those_of_the_component(nlp: Language) -> None:
     assert found["scores"][tags.index("O")][tags.index("B-PER")] is not None
 
 
-def test_a_missed_entity_has_the_probability_that_the_model_gives_it(nlp: Language) -> None:
+def test_evaluate_missed_entity_has_model_posterior(nlp: Language) -> None:
     found = evaluate(annotated(nlp), nlp=nlp, resamples=2)["errors"]["list"]
     missed = [error for error in found if error["kind"] == "missed"]
     assert len(missed) >= 3
     pipe: Any = nlp.get_pipe("ner")
     for error in missed:
         gold = error["gold"]
-        if gold["label"] == "THING":  # a label that the model does not know
+        if gold["label"] == "THING":  # not a label of the model
             assert error["confidence"] == 0.0
             continue
         with nlp.select_pipes(disable=["ner"]):
@@ -637,14 +637,14 @@ def test_a_missed_entity_has_the_probability_that_the_model_gives_it(nlp: Langua
     assert ranked == sorted(ranked) and found[-len(missed) :] == missed
 
 
-def test_looking_for_probabilities_changes_no_doc(nlp: Language) -> None:
+def test_evaluate_with_nlp_keeps_docs_unchanged(nlp: Language) -> None:
     examples = annotated(nlp)
     before = [eg.predicted.to_bytes() for eg in examples]
     evaluate(examples, nlp=nlp, resamples=2)
     assert [eg.predicted.to_bytes() for eg in examples] == before
 
 
-def test_beside_another_component_that_sets_entities_they_are_not_known() -> None:
+def test_evaluate_with_entity_ruler_gives_no_missed_posterior() -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
     train(nlp, make_examples(nlp, LEARNED), steps=2)
@@ -656,7 +656,7 @@ def test_beside_another_component_that_sets_entities_they_are_not_known() -> Non
     assert found["transitions"] is not None
 
 
-def test_spacys_own_ner_has_figures_and_no_confidences() -> None:
+def test_evaluate_spacy_ner_gives_scores_without_confidences() -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("ner")
     examples = make_examples(nlp, LEARNED)
@@ -672,7 +672,7 @@ def test_spacys_own_ner_has_figures_and_no_confidences() -> None:
     assert all(error["confidence"] is None for error in found["errors"]["list"])
 
 
-def test_the_confidences_are_judged(nlp: Language) -> None:
+def test_evaluate_gives_reliability_and_thresholds(nlp: Language) -> None:
     found = evaluate(annotated(nlp), nlp=nlp, resamples=2)
     assert found["reliability"]["entities"] == found["predicted"] > 2
     rows = found["thresholds"]
@@ -768,7 +768,7 @@ def test_both_logs_of_a_training_are_read(logs: tuple[Path, Path]) -> None:
         ("E    #\n---  ---\n", "expected a training log, got no rows"),
     ],
 )
-def test_what_is_no_log_is_refused_with_its_line(text: str, says: str, tmp_path: Path) -> None:
+def test_read_training_log_invalid_line_raises(text: str, says: str, tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError) as error:
@@ -776,7 +776,7 @@ def test_what_is_no_log_is_refused_with_its_line(text: str, says: str, tmp_path:
     assert says in str(error.value) and str(path) in str(error.value)
 
 
-def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+def test_read_training_log_binary_file_raises(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(bytes(range(256)))
     with pytest.raises(ValueError, match="line 1: expected one table"):

@@ -1,4 +1,4 @@
-"""Promises: thresholds against plain loops, what they depend on, and the life of a pipeline."""
+"""Promises: thresholds against plain loops, what invalidates them, and saving and loading."""
 
 import random
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ LABELS = {"Anna": ["PER", "PER", "PER", "LOC"], "Bonn": ["LOC"], "Bonn Anna": ["
 
 
 def drawn(nlp: Language, n: int, seed: int) -> list[Example]:
-    """Documents in which a name has now this label, now that."""
+    """Documents in which the label of a name is drawn at random."""
     rng = random.Random(seed)
     sentences = []
     for _ in range(n):
@@ -135,7 +135,7 @@ def test_candidates_have_the_promised_recall(
     assert stored["documents"] == min(row["documents"] for row in rows)
 
 
-def test_errors_on_halves_are_of_documents_that_the_threshold_was_not_fitted_to(
+def test_promise_on_halves_measures_error_on_other_half(
     nlp: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 9 documents with one entity each, the threshold for 90 % is their lowest probability.
@@ -174,7 +174,7 @@ def test_found_entities_have_the_promised_precision(nlp: Language) -> None:
         guarantees(nlp)
 
 
-def test_the_promised_precision_is_that_of_the_entities_of_each_threshold() -> None:
+def test_promise_precision_with_f_score_decodes_at_each_threshold() -> None:
     """With f_score, a dropped entity makes room for another one, with a lower probability."""
     nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
@@ -224,7 +224,7 @@ def test_analysis_sets_have_the_promised_coverage(nlp: Language) -> None:
         assert np.mean([p >= threshold for p in gold]) >= level
 
 
-def test_what_cannot_be_predicted_is_missed(nlp: Language) -> None:
+def test_promise_unpredictable_gold_entities_count_as_missed(nlp: Language) -> None:
     """A label of gold only, and entities within a token, have probability 0."""
     examples = drawn(nlp, 60, 5)
     odd = [("Anna saw it", [(0, 4, "ORG")]), ("Bonn came", [(0, 2, "LOC")])]
@@ -238,7 +238,7 @@ def test_what_cannot_be_predicted_is_missed(nlp: Language) -> None:
             promise(nlp, "crf_ner", examples, Promises(**kinds))
 
 
-def test_only_what_cannot_be_predicted_has_probability_0(nlp: Language) -> None:
+def test_span_probabilities_of_unpredictable_spans_are_0(nlp: Language) -> None:
     """A part of a token, and a label of gold only, come before the others."""
     doc = nlp.make_doc("Anna saw Bonn")
     odd = [Entity(0, 2, "PER"), Entity(0, 4, "ORG"), Entity(7, 13, "LOC")]
@@ -250,7 +250,7 @@ def test_only_what_cannot_be_predicted_has_probability_0(nlp: Language) -> None:
     assert len({*expected}) == 3 and min(expected) > 0
 
 
-def test_the_number_of_candidates_is_bounded_whatever_the_calibration(nlp: Language) -> None:
+def test_promise_recall_of_entity_below_candidate_limit_raises(nlp: Language) -> None:
     """Spans of a posterior below 1e-5 are too many, also where calibration makes it larger."""
     ner = nlp.get_pipe("crf_ner")
     ner.temperature = 0.2
@@ -279,7 +279,7 @@ def test_the_number_of_candidates_is_bounded_whatever_the_calibration(nlp: Langu
         ({"recall": 0.5, "certainty": 0.0}, 50, "certainty: expected a number between 0 and 1"),
     ],
 )
-def test_a_promise_that_cannot_be_given(
+def test_promise_impossible_request_raises(
     nlp: Language, asked: dict[str, float], documents: int, message: str
 ) -> None:
     example = make_examples(nlp, [("Bonn came", [(0, 4, "LOC")])])[0]
@@ -291,7 +291,7 @@ def test_a_promise_that_cannot_be_given(
         calibrate(nlp, [eg for eg in examples for _ in range(2)], promises=Promises(**asked))
 
 
-def test_a_label_without_documents_is_named(nlp: Language) -> None:
+def test_promise_by_label_without_documents_error_names_label(nlp: Language) -> None:
     examples = make_examples(nlp, [("Bonn came", [(0, 4, "LOC")])]) * 20
     with pytest.raises(
         InputError, match=r"recall of PER: expected at least 9 documents .* got 0 with"
@@ -299,7 +299,7 @@ def test_a_label_without_documents_is_named(nlp: Language) -> None:
         promise(nlp, "crf_ner", examples, Promises(recall=0.9, by_label=True))
 
 
-def test_promises_are_bound_to_weights_and_settings(nlp: Language, tmp_path: Path) -> None:
+def test_guarantees_changed_weights_or_settings_raise(nlp: Language, tmp_path: Path) -> None:
     assert guarantees(nlp) == {}
     examples = drawn(nlp, 40, 6)
     promise(nlp, "crf_ner", examples, Promises(recall=0.9, analyses=0.8))
@@ -311,7 +311,7 @@ def test_promises_are_bound_to_weights_and_settings(nlp: Language, tmp_path: Pat
         spacy.blank("en").from_config(nlp.config).from_bytes(nlp.to_bytes()),
     ):
         assert guarantees(same) == given
-        same.get_pipe("crf_ner").threshold = 0.3  # of no concern to these
+        same.get_pipe("crf_ner").threshold = 0.3  # not relevant to these promises
         assert guarantees(same) == given
         same.get_pipe("crf_ner").candidate_threshold = 0.5
         with pytest.raises(InputError, match=r"got other candidate_threshold\. Calibrate it again"):
@@ -361,7 +361,7 @@ CHANGES: dict[str, tuple[set[str], Any]] = {  # what each setting matters to, an
 
 
 @pytest.mark.parametrize("kind", ["recall", "precision", "analyses"])
-def test_each_setting_that_matters_is_compared(nlp: Language, kind: str) -> None:
+def test_guarantees_changed_relevant_setting_raises(nlp: Language, kind: str) -> None:
     ner: Any = nlp.get_pipe("crf_ner")
     asked: Any = {kind: 0.3, "by_label": kind == "recall"}
     promise(nlp, "crf_ner", drawn(nlp, 60, 33), Promises(**asked))
@@ -380,7 +380,7 @@ def test_each_setting_that_matters_is_compared(nlp: Language, kind: str) -> None
         assert guarantees(nlp) == given
 
 
-def test_the_vectors_of_words_count(nlp: Language, tmp_path: Path) -> None:
+def test_guarantees_changed_word_vectors_raise(nlp: Language, tmp_path: Path) -> None:
     """Words can also exchange their vectors: the table stays the same."""
     for i, word in enumerate(("Anna", "Bonn", "saw")):
         nlp.vocab.set_vector(word, np.eye(3, dtype="f")[i])
@@ -409,7 +409,7 @@ def listening_to_tok2vec() -> Language:
     return nlp
 
 
-def test_the_weights_of_components_before_it_count() -> None:
+def test_guarantees_changed_earlier_component_raises() -> None:
     nlp = listening_to_tok2vec()
     examples = drawn(nlp, 40, 0)
     train(nlp, examples, steps=5)
@@ -425,7 +425,7 @@ def test_the_weights_of_components_before_it_count() -> None:
         guarantees(nlp)
 
 
-def test_all_else_is_fitted_to_other_docs(nlp: Language, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calibrate_splits_docs_for_promise(nlp: Language, monkeypatch: pytest.MonkeyPatch) -> None:
     ner = nlp.get_pipe("crf_ner")
     fitted: list[str] = []
     original = type(ner).fit_temperature
@@ -450,7 +450,7 @@ def test_all_else_is_fitted_to_other_docs(nlp: Language, monkeypatch: pytest.Mon
     assert numbers != list(range(30)) and numbers != list(range(0, 60, 2))  # at random
 
 
-def test_docs_that_fail_shift_no_candidate_to_another(nlp: Language) -> None:
+def test_promise_with_failing_docs_keeps_candidates_aligned(nlp: Language) -> None:
     examples = drawn(nlp, 300, 7)
     expected = promise(nlp, "crf_ner", examples, Promises(precision=0.6))
     ner = nlp.get_pipe("crf_ner")
@@ -472,7 +472,9 @@ def test_docs_that_fail_shift_no_candidate_to_another(nlp: Language) -> None:
     assert abs(found[0]["threshold"] - expected[0]["threshold"]) < 0.2
 
 
-def test_the_command_saves_the_promise(model: Path, dev: Path, tmp_path: Path) -> None:
+def test_calibrate_command_saves_and_prints_promises(
+    model: Path, dev: Path, tmp_path: Path
+) -> None:
     arguments = ["calibrate", str(model), str(dev), str(tmp_path / "x")]
     asked = ["--recall", "0.95", "--ents-precision", "0.6", "--analyses", "0.6"]
     result = CliRunner().invoke(app, [*arguments, *asked])
@@ -494,7 +496,9 @@ def test_the_command_saves_the_promise(model: Path, dev: Path, tmp_path: Path) -
     assert set(config["guarantees"]) == {*given, "digest", "reference"}
 
 
-def test_the_command_promises_what_it_is_asked_for(model: Path, dev: Path, tmp_path: Path) -> None:
+def test_calibrate_command_applies_certainty_and_by_label(
+    model: Path, dev: Path, tmp_path: Path
+) -> None:
     arguments = ["calibrate", str(model), str(dev), str(tmp_path / "x")]
     asked = ["--recall", "0.6", "--ents-precision", "0.5", "--certainty", "0.8", "--by-label"]
     result = CliRunner().invoke(app, [*arguments, *asked])
@@ -505,7 +509,7 @@ def test_the_command_promises_what_it_is_asked_for(model: Path, dev: Path, tmp_p
 
 
 @pytest.mark.filterwarnings("ignore:.*expected a best temperature")
-def test_documents_of_the_training_data_are_named(model: Path, tmp_path: Path) -> None:
+def test_calibrate_command_names_documents_shared_with_train(model: Path, tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     texts = [f"Bonn came {i}" for i in range(30)]
     sentences = [(text, [(0, 4, "LOC")]) for text in texts]
@@ -529,7 +533,7 @@ def test_documents_of_the_training_data_are_named(model: Path, tmp_path: Path) -
 
 
 def ruled(nlp: Language, label: str = "PER", word: str = "Anna", **config: Any) -> Language:
-    """With entities that are set before."""
+    """Add an entity ruler before the recognizer."""
     ruler = nlp.add_pipe("entity_ruler", before="crf_ner", config=config)
     ruler.add_patterns([{"label": label, "pattern": word}])
     return nlp
@@ -557,7 +561,7 @@ def test_preset_entities_are_candidates(nlp: Language, tmp_path: Path) -> None:
         guarantees(spacy.load(tmp_path, exclude=["entity_ruler"]))
 
 
-def test_preset_entities_of_other_labels_are_no_problem(nlp: Language) -> None:
+def test_promise_accepts_preset_entities_of_other_labels(nlp: Language) -> None:
     nlp = ruled(nlp, label="URL", word="came")
     asked = Promises(recall=0.5, precision=0.5, analyses=0.3)
     rows = calibrate(nlp, drawn(nlp, 200, 9), promises=asked)["guarantees"]
@@ -565,7 +569,7 @@ def test_preset_entities_of_other_labels_are_no_problem(nlp: Language) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*expected a best temperature")
-def test_a_wrong_preset_entity_is_in_no_right_analysis(nlp: Language) -> None:
+def test_promise_analyses_count_wrong_preset_entity_as_error(nlp: Language) -> None:
     nlp = ruled(nlp, label="LOC", word="saw")
     examples = make_examples(nlp, [("Bonn saw", [(0, 4, "LOC")]), ("Bonn came", [(0, 4, "LOC")])])
     with pytest.raises(InputError, match="analyses: expected 70 % above a probability"):
@@ -576,7 +580,7 @@ def test_a_wrong_preset_entity_is_in_no_right_analysis(nlp: Language) -> None:
     assert calibrate(nlp, examples * 100, promises=Promises(analyses=0.7))["guarantees"]
 
 
-def test_entities_that_io_cannot_tell_apart_are_in_no_analysis() -> None:
+def test_promise_analyses_count_adjacent_entities_as_error_in_io() -> None:
     nlp = spacy.blank("en")
     model = {"hidden_width": 16, "tok2vec": TOK2VEC}
     nlp.add_pipe("crf_ner", config={"model": model, "scheme": "io"})
@@ -606,7 +610,7 @@ def test_a_calibration_without_promises_drops_earlier_ones(nlp: Language) -> Non
     assert guarantees(nlp) == {}
 
 
-def test_another_component_may_not_write_the_candidates(nlp: Language) -> None:
+def test_promise_spans_key_of_another_component_raises(nlp: Language) -> None:
     nlp.add_pipe("span_ruler", config={"spans_key": "sc"})
     with pytest.raises(InputError, match="expected a key of its own, got 'sc', which 'span_ruler'"):
         promise(nlp, "crf_ner", drawn(nlp, 40, 11), Promises(recall=0.9))
@@ -615,7 +619,7 @@ def test_another_component_may_not_write_the_candidates(nlp: Language) -> None:
     promise(nlp, "crf_ner", drawn(nlp, 40, 11), Promises(recall=0.9))
 
 
-def test_a_sentencizer_is_the_same_in_each_process(nlp: Language) -> None:
+def test_guarantees_ignore_order_of_sentencizer_characters(nlp: Language) -> None:
     """Its characters are a set: their order is another one in each process."""
 
     class Reversed(set[str]):
@@ -635,7 +639,7 @@ def test_a_sentencizer_is_the_same_in_each_process(nlp: Language) -> None:
 
 
 @pytest.mark.parametrize("component", ["attribute_ruler", "lemmatizer"])
-def test_words_that_were_read_since_change_no_promise(
+def test_guarantees_hold_after_new_vocabulary_words(
     nlp: Language, component: str, tmp_path: Path
 ) -> None:
     """The vocab grows with each new word, and a component can store it."""
@@ -654,7 +658,7 @@ def test_words_that_were_read_since_change_no_promise(
         guarantees(nlp)
 
 
-def test_a_promise_holds_where_probabilities_are_rounded_to_one(nlp: Language) -> None:
+def test_promise_recall_holds_for_probabilities_rounded_to_1(nlp: Language) -> None:
     ner = nlp.get_pipe("crf_ner")
     ner.platt_slope, ner.temperature = 3.5, 0.2
     examples = drawn(nlp, 100, 21)
@@ -670,7 +674,7 @@ def test_a_promise_holds_where_probabilities_are_rounded_to_one(nlp: Language) -
     assert np.mean(shares) >= 0.3 and row["cost"] > 0
 
 
-def test_a_threshold_that_cannot_be_saved_is_refused(nlp: Language) -> None:
+def test_promise_threshold_not_representable_raises(nlp: Language) -> None:
     ner = nlp.get_pipe("crf_ner")
     ner.platt_slope, ner.platt_intercept, ner.temperature = 3.0, -3.0, 0.5
     with pytest.raises(InputError, match="The model does not know these documents well enough"):
@@ -678,7 +682,7 @@ def test_a_threshold_that_cannot_be_saved_is_refused(nlp: Language) -> None:
 
 
 @pytest.mark.parametrize("asked", [{"recall": 0.8}, {"precision": 0.2}, {}])
-def test_candidates_that_another_component_replaces_are_no_promise(
+def test_evaluate_candidates_replaced_by_other_component_warns(
     nlp: Language, asked: dict[str, float]
 ) -> None:
     nlp.get_pipe("crf_ner").spans_key = "sc"
@@ -696,7 +700,7 @@ def test_candidates_that_another_component_replaces_are_no_promise(
         assert evaluate(examples, nlp=nlp, resamples=2)["coverage"] is None
 
 
-def test_what_is_fitted_in_an_earlier_recognizer_counts(nlp: Language) -> None:
+def test_guarantees_changed_setting_of_earlier_recognizer_raises(nlp: Language) -> None:
     other = spacy.blank("en")
     other.add_pipe("crf_ner", name="second", config={"model": {"hidden_width": 8}})
     other.initialize(lambda: drawn(other, 10, 25))
@@ -732,7 +736,7 @@ def test_a_failed_calibration_changes_nothing(nlp: Language) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*expected a best temperature")
 @pytest.mark.parametrize("by_label", [False, True])
-def test_a_report_says_what_was_found(nlp: Language, by_label: bool) -> None:
+def test_evaluate_coverage_matches_direct_calculation(nlp: Language, by_label: bool) -> None:
     asked = Promises(recall=0.9, precision=0.5, analyses=0.7, by_label=by_label)
     promise(nlp, "crf_ner", drawn(nlp, 150, 12), asked)
     examples = drawn(nlp, 60, 13)
@@ -795,7 +799,7 @@ def test_a_report_says_what_was_found(nlp: Language, by_label: bool) -> None:
     assert found["curve"][-1]["coverage"] == pytest.approx(np.mean(recalls))
 
 
-def test_a_report_leaves_out_what_no_longer_holds(nlp: Language) -> None:
+def test_evaluate_invalid_promise_warns_and_is_left_out(nlp: Language) -> None:
     promise(nlp, "crf_ner", drawn(nlp, 50, 15), Promises(recall=0.9))
     nlp.get_pipe("crf_ner").candidate_threshold = 0.5
     examples = drawn(nlp, 20, 16)
@@ -809,7 +813,7 @@ def test_a_report_leaves_out_what_no_longer_holds(nlp: Language) -> None:
         assert evaluate(examples, nlp=nlp, resamples=2)["coverage"] is None
 
 
-def test_a_report_counts_what_the_recognizer_adds(nlp: Language) -> None:
+def test_evaluate_promised_precision_excludes_preset_entities(nlp: Language) -> None:
     """As the promise of a precision does: preset entities have no confidence."""
     nlp = ruled(nlp, "ORG", "it")  # always wrong
     prepared = _prepared(nlp, drawn(nlp, 150, 28))
@@ -831,7 +835,7 @@ def test_a_report_counts_what_the_recognizer_adds(nlp: Language) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*expected a best temperature")
-def test_a_precision_is_promised_for_the_entities_of_one_recognizer() -> None:
+def test_promise_precision_counts_entities_of_one_recognizer() -> None:
     """Those of an earlier one, which is always right here, have a confidence too."""
     nlp = spacy.blank("en")
     for name, word, other in (("first", "Acme", "Anna"), ("second", "Anna", "Acme")):
@@ -856,7 +860,7 @@ def test_a_precision_is_promised_for_the_entities_of_one_recognizer() -> None:
     assert found["precision"]["found"] is None
 
 
-def test_an_analysis_that_has_more_than_the_gold_entities_is_another_one(nlp: Language) -> None:
+def test_evaluate_analysis_with_extra_entities_is_wrong(nlp: Language) -> None:
     promise(nlp, "crf_ner", drawn(nlp, 20, 36), Promises(analyses=0.5))
     anna, bonn = (0, 4, "PER"), (9, 13, "LOC")
     examples = make_examples(nlp, [("Anna saw Bonn", [anna]), ("Anna saw Bonn", [anna, bonn])])
@@ -871,7 +875,7 @@ def test_an_analysis_that_has_more_than_the_gold_entities_is_another_one(nlp: La
         assert found["found"] == expected
 
 
-def test_scores_in_float32_are_at_the_level_that_they_round_from(nlp: Language) -> None:
+def test_evaluate_coverage_curve_rounds_float32_scores(nlp: Language) -> None:
     nlp.get_pipe("crf_ner").spans_key, nlp.get_pipe("crf_ner").candidate_threshold = "sc", 0.8
     examples = make_examples(nlp, [("Anna came", [(0, 4, "PER")])] * 2)
     assert float(np.float32(0.9)) < 0.9

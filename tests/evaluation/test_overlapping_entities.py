@@ -110,14 +110,14 @@ def test_strict_scores_equal_those_of_spacys_spancat_scorer(drawn: list[Example]
     assert not any(doc.left_out for doc in docs)
 
 
-def test_confidences_are_the_scores(drawn: list[Example]) -> None:
+def test_collect_entities_takes_confidences_from_span_scores(drawn: list[Example]) -> None:
     docs = collect_entities(drawn, "sc")
     found = [[ent.confidence for ent in doc.predicted] for doc in docs]
     assert found == [eg.predicted.spans["sc"].attrs["scores"].tolist() for eg in drawn]
     assert reliability(docs)["entities"] == sum(map(len, found))
 
 
-def test_pairs_that_overlap_are_those_of_all_pairs(drawn: list[Example]) -> None:
+def test_overlaps_matches_brute_force_over_all_pairs(drawn: list[Example]) -> None:
     for doc in collect_entities(drawn, "sc"):
         expected = {
             (g, p)
@@ -146,7 +146,7 @@ def best_first(gold: list[Entity], predicted: list[Entity]) -> list[tuple[Any, A
         predicted.remove(p)
 
 
-def test_matches_are_those_of_the_rule(drawn: list[Example]) -> None:
+def test_match_entities_matches_greedy_rule(drawn: list[Example]) -> None:
     equal = 0
     for doc in collect_entities(drawn, "sc"):
         found = match_entities(doc.gold, doc.predicted)
@@ -158,7 +158,7 @@ def test_matches_are_those_of_the_rule(drawn: list[Example]) -> None:
     assert equal > 200
 
 
-def test_equal_entities_match_beside_others_of_the_same_span_and_longer_ones() -> None:
+def test_match_entities_prefers_equal_entities_then_equal_spans() -> None:
     gold = entities([(0, 20, "PER"), (5, 8, "LOC"), (5, 8, "ORG")])
     predicted = entities([(0, 19, "PER"), (5, 8, "ORG"), (5, 8, "PER")])
     assert match_entities(gold, predicted) == [
@@ -180,7 +180,7 @@ class Counted(int):
         return int(self) > other
 
 
-def test_long_docs_take_time_for_their_entities_and_not_for_all_pairs() -> None:
+def test_overlaps_compares_linearly_in_long_docs() -> None:
     n = 2000
     short = [Entity(10 * i, Counted(10 * i + 5), "A") for i in range(n)]
     both = [Entity(0, Counted(10 * n), "A"), *short]
@@ -207,7 +207,7 @@ def test_equal_predicted_spans_count_once_with_the_highest_score(scores: list[fl
     assert found["precision"] == expected["spans_sc_p"] == 0.5
 
 
-def test_gold_docs_without_the_key_are_read_as_flat_ones() -> None:
+def test_collect_entities_reads_gold_docs_without_key_as_flat() -> None:
     gold = flat("abcd", [(0, 1, "A")], missing=[3])
     found = [(0, 1, "A"), (0, 2, "B"), (2, 4, "A")]
     (doc,) = collect_entities([Example(doc_of("abcd", found, [0.5] * 3), gold)], "sc")
@@ -217,7 +217,7 @@ def test_gold_docs_without_the_key_are_read_as_flat_ones() -> None:
 
 
 @pytest.mark.parametrize("key", ["sc", None])
-def test_labels_that_are_not_annotated_are_left_out_whatever_they_overlap(
+def test_collect_entities_leaves_out_unannotated_labels(
     key: str | None,
 ) -> None:
     gold = doc_of("abc", [(0, 2, "A")]) if key else flat("abc", [(0, 2, "A")])
@@ -236,7 +236,7 @@ def test_preset_entities_have_no_confidence() -> None:
     assert [ent.confidence for ent in doc.predicted] == [None, 0.5, 1.0]
 
 
-def test_entities_of_an_earlier_recognizer_have_the_confidence_that_it_gave() -> None:
+def test_collect_entities_keeps_confidence_of_earlier_recognizer() -> None:
     nlp, first = spacy.blank("en"), spacy.blank("en")
     first.add_pipe("crf_ner", "first", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
     train(first, make_examples(first, [("Anna", [(0, 4, "PER")]), ("it", [])]), steps=20)
@@ -255,7 +255,7 @@ def test_entities_of_an_earlier_recognizer_have_the_confidence_that_it_gave() ->
     assert {e.label: e.confidence for e in doc.predicted}["PER"] == ent._.confidence
 
 
-def test_sure_entities_are_not_preset_without_confidence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_collect_entities_score_1_is_not_read_as_preset(monkeypatch: pytest.MonkeyPatch) -> None:
     nlp = make_overlapping()
     for setting, value in (("confidence", False), ("temperature", 1e-4)):
         monkeypatch.setattr(nlp.get_pipe("crf_ner"), setting, value)
@@ -265,7 +265,7 @@ def test_sure_entities_are_not_preset_without_confidence(monkeypatch: pytest.Mon
     assert None not in [ent.confidence for ent in doc.predicted]
 
 
-def test_spans_of_another_component_have_no_confidences() -> None:
+def test_collect_entities_spans_without_all_scores_have_no_confidence() -> None:
     predicted = doc_of("abc", [(0, 1, "A"), (0, 2, "B")], [0.5])
     (doc,) = collect_entities([Example(predicted, doc_of("abc", []))], "sc")
     assert [ent.confidence for ent in doc.predicted] == [None, None]
@@ -274,7 +274,7 @@ def test_spans_of_another_component_have_no_confidences() -> None:
     assert (len(doc.gold), doc.predicted) == (1, [])
 
 
-def test_errors_of_nested_entities_by_hand() -> None:
+def test_errors_of_nested_entities_match_manual_list() -> None:
     gold = [(0, 4, "PER"), (3, 4, "LOC"), (5, 9, "PER"), (7, 8, "LOC")]
     predicted = [(0, 4, "PER"), (3, 4, "ORG"), (5, 8, "PER"), (10, 11, "LOC")]
     eg = Example(doc_of(WORDS, predicted, [0.9, 0.6, 0.7, 0.8]), doc_of(WORDS, gold))
@@ -295,7 +295,7 @@ def test_errors_of_nested_entities_by_hand() -> None:
 # Nesting
 
 
-def test_recall_of_flat_and_overlapping_entities_by_hand() -> None:
+def test_nesting_recall_matches_manual_calculation() -> None:
     # A holds B, which holds another B; B crosses C; A is alone, twice.
     gold = [(0, 4, "A"), (1, 3, "B"), (1, 2, "B"), (5, 7, "B"), (6, 8, "C")]
     gold += [(8, 9, "A"), (9, 10, "A")]
@@ -321,7 +321,7 @@ def test_recall_of_flat_and_overlapping_entities_by_hand() -> None:
     assert nesting([], LABELS, 1)["ceiling"] is None
 
 
-def test_the_ceiling_is_the_recall_of_the_best_layers(drawn: list[Example]) -> None:
+def test_nesting_ceiling_matches_brute_force_over_layers(drawn: list[Example]) -> None:
     """Brute force: the largest part of the gold spans of a label that fits into the layers."""
     docs = collect_entities(drawn[:100], "sc")
     for layers in (1, 2):
@@ -389,7 +389,7 @@ def nlp(folder: Path) -> Language:
     return spacy.load(folder)
 
 
-def test_the_entities_of_a_pipeline_are_its_spans(nlp: Language) -> None:
+def test_evaluate_with_nlp_reads_entities_from_doc_spans(nlp: Language) -> None:
     examples = annotated(nlp, [GOLD, OTHER])
     found = evaluate(examples, nlp=nlp, resamples=2)
     assert found["entities_key"] == "sc"
@@ -426,7 +426,7 @@ def test_missed_entities_have_the_posterior_of_their_span(nlp: Language) -> None
     assert "sc" in eg.predicted.spans
 
 
-def test_pipelines_are_compared_over_their_spans(nlp: Language) -> None:
+def test_compare_uses_doc_spans(nlp: Language) -> None:
     examples, worse = annotated(nlp, [GOLD, OTHER]), annotated(nlp, [GOLD, OTHER])
     for eg in worse:
         eg.predicted.spans["sc"] = []
@@ -436,7 +436,7 @@ def test_pipelines_are_compared_over_their_spans(nlp: Language) -> None:
     assert found["micro"]["recall"]["difference"] == recall > 0
 
 
-def test_a_corpus_without_entities_is_refused(nlp: Language) -> None:
+def test_require_gold_and_evaluate_without_entities_raise(nlp: Language) -> None:
     examples = examples_of(nlp, [GOLD])
     require_gold(examples, "corpus", "sc")
     with pytest.raises(InputError, match=r"got 1 without.*in doc\.ents or doc\.spans\['other'\]"):
@@ -449,7 +449,7 @@ def test_a_corpus_without_entities_is_refused(nlp: Language) -> None:
         evaluate(examples, nlp=nlp)
 
 
-def test_calibration_is_measured_on_the_spans(nlp: Language) -> None:
+def test_calibrate_measures_doc_spans(nlp: Language) -> None:
     pipe: Any = nlp.get_pipe("crf_ner")
     gold = [GOLD, OTHER] * 4
     before = reliability(collect_entities(annotated(nlp, gold), "sc"))
@@ -462,7 +462,7 @@ def test_calibration_is_measured_on_the_spans(nlp: Language) -> None:
     assert found["after"]["brier"] < found["before"]["brier"]
 
 
-def test_the_best_f_score_is_that_of_the_spans(nlp: Language) -> None:
+def test_calibrate_f_beta_gives_best_threshold_for_spans(nlp: Language) -> None:
     pipe: Any = nlp.get_pipe("crf_ner")
     gold = [GOLD, OTHER] * 4
     found = calibrate(nlp, examples_of(nlp, gold), f_beta=2)
@@ -493,7 +493,7 @@ def test_calibration_does_not_need_confidences_in_ents(nlp: Language) -> None:
 
 
 @pytest.mark.parametrize("kind", ["recall", "precision", "analyses"])
-def test_promises_are_refused_before_anything_is_fitted(nlp: Language, kind: str) -> None:
+def test_promise_overlapping_raises_before_fitting(nlp: Language, kind: str) -> None:
     pipe: Any = nlp.get_pipe("crf_ner")
     before = {name: getattr(pipe, name) for name in FITTED_SETTINGS}
     says = r"\[crf_ner\] promises: expected a component with entities = .flat., got .overlapping"

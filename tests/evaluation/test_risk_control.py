@@ -32,7 +32,9 @@ def missed(documents: list[np.ndarray], threshold: float) -> float:
     "risk, certainty, needed",
     [(0.02, None, 49), (0.1, None, 9), (0.02, 0.95, 149), (0.1, 0.9, 22), (0.07, None, 14)],
 )
-def test_too_few_documents_are_refused(risk: float, certainty: float, needed: int) -> None:
+def test_recall_threshold_too_few_documents_is_none(
+    risk: float, certainty: float, needed: int
+) -> None:
     """With no error, the bounds are 1 / (n + 1), and (1 - certainty) ** (1 / n)."""
     assert documents_needed(risk, certainty) == needed
     smallest = [1 / (n + 1) if certainty is None else 1 - (1 - certainty) ** (1 / n)
@@ -45,7 +47,7 @@ def test_too_few_documents_are_refused(risk: float, certainty: float, needed: in
 
 @pytest.mark.parametrize("certainty", [None, 0.9])
 @pytest.mark.parametrize("risk", [0.05, 0.2])
-def test_the_threshold_is_the_highest_safe_one(risk: float, certainty: float) -> None:
+def test_recall_threshold_is_highest_safe_threshold(risk: float, certainty: float) -> None:
     rng = np.random.default_rng(0)
     documents = [p.round(2) for p in draw_documents(rng, 120)]  # some are equal
     n = len(documents)
@@ -74,14 +76,14 @@ def hoeffding(mean: float, n: int, risk: float) -> float:
 
 @pytest.mark.parametrize("n", [1, 30, 1000])
 @pytest.mark.parametrize("mean", [0.0, 0.01, 0.05, 0.1, 0.7, 1.0])
-def test_the_p_value_is_the_smaller_bound(mean: float, n: int) -> None:
+def test_hoeffding_bentkus_returns_smaller_bound(mean: float, n: int) -> None:
     bentkus = math.e * binom.cdf(math.ceil(round(n * mean, 9)), n, 0.1)
     expected = min(hoeffding(mean, n, 0.1), bentkus, 1.0)
     assert hoeffding_bentkus(mean, n, 0.1) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("n, risk", [(49, 0.02), (98, 0.02), (99, 0.02), (39, 0.1)])
-def test_the_mean_risk_is_the_promised_one(n: int, risk: float) -> None:
+def test_thresholds_have_expected_mean_risk(n: int, risk: float) -> None:
     """One entity in each document, of uniform p: a threshold t misses the share t of new ones.
 
     The mean of the k-th of n uniform numbers is k / (n + 1), so this fails for n in place of n + 1.
@@ -123,7 +125,7 @@ def by_threshold(p: np.ndarray, correct: np.ndarray) -> dict[float, np.ndarray]:
 
 
 def test_precision_holds_on_new_documents() -> None:
-    """Entities are correct as often as their probability says, squared: too sure."""
+    """Entities are correct with the square of their probability: the model is overconfident."""
     rng = np.random.default_rng(3)
 
     def draw(n: int):

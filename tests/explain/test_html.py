@@ -51,7 +51,7 @@ def explanation(trained: Language) -> dict[str, Any]:
     return explain(trained, "Tim Cook visited Hanoi.")
 
 
-def test_the_drawing_has_each_node_and_each_backpointer(explanation: dict[str, Any]) -> None:
+def test_trellis_page_draws_each_node_and_backpointer(explanation: dict[str, Any]) -> None:
     page = Page(trellis_page(explanation))
     T, C = 5, 13
     unreached = 6  # at the first token: I and L of three labels
@@ -73,7 +73,7 @@ def test_the_drawing_has_each_node_and_each_backpointer(explanation: dict[str, A
     assert sorted(map(float, scores)) == pytest.approx(sorted(told), abs=0.051)
 
 
-def test_the_table_adds_up_to_the_score_of_the_path(explanation: dict[str, Any]) -> None:
+def test_trellis_page_table_shows_path_scores(explanation: dict[str, Any]) -> None:
     page = Page(trellis_page(explanation))
     cells = [text for tag, text in page.text if tag == "td"]
     first = cells[:7]
@@ -85,7 +85,7 @@ def test_the_table_adds_up_to_the_score_of_the_path(explanation: dict[str, Any])
     assert "Tim Cook (PERSON), Hanoi (GPE)" in cells
 
 
-def test_each_step_is_the_sum_of_the_one_before(explanation: dict[str, Any]) -> None:
+def test_trellis_page_table_rows_match_explanation(explanation: dict[str, Any]) -> None:
     path, score, expected = explanation["path"], 0.0, []
     for t, c in enumerate(path):
         move = explanation["transitions"][path[t - 1]][c] if t else explanation["start"][c]
@@ -105,7 +105,7 @@ def test_each_step_is_the_sum_of_the_one_before(explanation: dict[str, Any]) -> 
     assert f"highest score, {total:.2f}," in html
 
 
-def test_a_node_and_its_line_say_what_the_explanation_says(explanation: dict[str, Any]) -> None:
+def test_trellis_page_nodes_and_edges_match_explanation(explanation: dict[str, Any]) -> None:
     explanation = copy.deepcopy(explanation)
     explanation["marginals"] = [[(13 * t + c) / 100 for c in range(13)] for t in range(5)]
     page, tags, expected = Page(trellis_page(explanation)), explanation["tags"], []
@@ -138,7 +138,7 @@ def test_a_node_and_its_line_say_what_the_explanation_says(explanation: dict[str
         assert float(line["y1"]) == ys[explanation["backpointers"][t][c]]
 
 
-def test_names_have_room(explanation: dict[str, Any]) -> None:
+def test_trellis_page_gives_long_names_enough_width(explanation: dict[str, Any]) -> None:
     long = copy.deepcopy(explanation)
     long["tokens"][1] = "C" * 20
     page = Page(trellis_page(long))
@@ -152,7 +152,7 @@ def test_names_have_room(explanation: dict[str, Any]) -> None:
     assert float(names["width"]) >= 7.5 * len("L-PERSON")
 
 
-def test_text_and_labels_are_never_markup(explanation: dict[str, Any]) -> None:
+def test_trellis_page_escapes_text_and_labels(explanation: dict[str, Any]) -> None:
     evil = copy.deepcopy(explanation)
     evil["text"] = f"{EVIL} {{trellis}} & x"
     evil["tokens"][0] = EVIL
@@ -167,7 +167,7 @@ def test_text_and_labels_are_never_markup(explanation: dict[str, Any]) -> None:
     assert any(tag == "title" and text == EVIL for tag, text in page.text)
 
 
-def test_the_page_asks_for_nothing(explanation: dict[str, Any]) -> None:
+def test_trellis_page_loads_no_external_resource(explanation: dict[str, Any]) -> None:
     html = trellis_page(explanation)
     assert not re.search(r"https?:|url\(|@import", html)
     asking = ("src", "href", "srcset", "data", "action")
@@ -175,7 +175,7 @@ def test_the_page_asks_for_nothing(explanation: dict[str, Any]) -> None:
     assert asked == ["data:,"]  # the icon
 
 
-def test_of_a_large_trellis_the_rows_that_matter_are_drawn(
+def test_trellis_page_large_trellis_draws_only_relevant_rows(
     explanation: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_NODES", 5 * 13)
@@ -191,12 +191,12 @@ def test_of_a_large_trellis_the_rows_that_matter_are_drawn(
     assert "9 of 13 tags are left out" in trellis_page(small)
 
 
-def test_a_text_without_tokens_is_one_sentence(trained: Language) -> None:
+def test_trellis_page_empty_text_shows_message(trained: Language) -> None:
     page = Page(trellis_page(explain(trained, "")))
     assert "svg" not in {tag for tag, _ in page.elements}
     assert ("p", "The text has no token, so there is nothing to search.") in page.text
 
 
-def test_a_token_of_whitespace_is_visible(trained: Language) -> None:
+def test_trellis_page_shows_whitespace_token_as_repr(trained: Language) -> None:
     page = Page(trellis_page(explain(trained, "Hanoi \n\n Paris")))
     assert ("td", repr("\n\n ")) in page.text

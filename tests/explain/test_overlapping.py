@@ -44,7 +44,7 @@ def score_of(explanation: dict[str, Any], path: list[int]) -> float:
 
 
 @pytest.mark.parametrize("label", PATHS)
-def test_the_path_is_that_of_the_label(nlp: Language, label: str) -> None:
+def test_explain_label_gives_path_of_label(nlp: Language, label: str) -> None:
     explanation = explain(nlp, TEXT, label=label)
     assert explanation["label"] == label
     assert explanation["tags"] == ["O", *(f"{prefix}-{label}" for prefix in "BILU")]
@@ -54,7 +54,7 @@ def test_the_path_is_that_of_the_label(nlp: Language, label: str) -> None:
 
 
 @pytest.mark.parametrize("label", PATHS)
-def test_no_other_path_has_a_higher_score(nlp: Language, label: str) -> None:
+def test_explain_label_path_has_highest_score(nlp: Language, label: str) -> None:
     explanation = explain(nlp, "Oslo won it", label=label)
     scores = {path: score_of(explanation, [*path]) for path in np.ndindex(5, 5, 5)}
     best = max(scores, key=scores.__getitem__)
@@ -67,20 +67,20 @@ def test_no_other_path_has_a_higher_score(nlp: Language, label: str) -> None:
     assert np.array(explanation["marginals"]) == pytest.approx(marginals, abs=1e-4)
 
 
-def test_the_analyses_have_the_entities_of_all_labels(nlp: Language) -> None:
+def test_explain_label_analyses_include_all_labels(nlp: Language) -> None:
     best, second, _ = explain(nlp, TEXT, n=3, label="ORG")["analyses"]
     found = [(ent["start"], ent["end"], ent["label"]) for ent in best["entities"]]
     assert sorted(found) == LEARNED[TEXT]
     assert best["probability"] > second["probability"]
 
 
-def test_a_text_without_tokens_has_an_explanation(nlp: Language) -> None:
+def test_explain_label_empty_text_gives_empty_explanation(nlp: Language) -> None:
     explanation = explain(nlp, "", label="PER")
     assert (explanation["tokens"], explanation["score"]) == ([], None)
     assert "nothing to search" in trellis_page(explanation)
 
 
-def test_the_command_shows_one_label(nlp: Language, tmp_path: Path) -> None:
+def test_explain_command_label_option_selects_label(nlp: Language, tmp_path: Path) -> None:
     nlp.to_disk(tmp_path / "model")
     page = tmp_path / "page.html"
     result = run(tmp_path / "model", "Oslo won", "--label", "ORG", "--n", 1, "--html", page)
@@ -95,7 +95,7 @@ def test_the_command_shows_one_label(nlp: Language, tmp_path: Path) -> None:
         assert f"label: expected one of LOC, ORG, PER, got {got}. Choose one" in result.stderr
 
 
-def test_flat_entities_have_one_trellis(tmp_path: Path) -> None:
+def test_explain_command_label_with_flat_entities_prints_error(tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     pipe = nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
     pipe.add_label("PER")

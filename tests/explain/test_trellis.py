@@ -1,4 +1,4 @@
-"""The explanation of a text: its sums are those of Viterbi decoding, its analyses those found."""
+"""The explanation of a text: scores match Viterbi decoding, analyses match the n best."""
 
 import json
 import math
@@ -47,13 +47,13 @@ def viterbi(explanation: dict[str, Any]) -> list[int]:
 
 
 @pytest.mark.parametrize("text", [TEXT, "Hanoi", "Ada Lovelace Byron in Paris Texas."])
-def test_its_path_is_found_by_hand(trained: Language, text: str) -> None:
+def test_explain_path_matches_plain_viterbi(trained: Language, text: str) -> None:
     explanation = explain(trained, text)
     assert explanation["path"] == viterbi(explanation)
     assert explanation["tokens"] == [token.text for token in trained.make_doc(text)]
 
 
-def test_each_score_is_the_sum_that_it_is_said_to_be(trained: Language) -> None:
+def test_explain_scores_equal_sum_of_steps(trained: Language) -> None:
     explanation = explain(trained, TEXT)
     tags, scores = explanation["tags"], explanation["scores"]
     told = 0
@@ -76,7 +76,7 @@ def test_each_score_is_the_sum_that_it_is_said_to_be(trained: Language) -> None:
         assert sum(row) == pytest.approx(1.0, abs=1e-4)
 
 
-def test_its_analyses_are_the_most_probable(trained: Language) -> None:
+def test_explain_returns_most_probable_analyses(trained: Language) -> None:
     explanation = explain(trained, TEXT, n=3)
     assert explanation["component"] == "crf_ner"
     best, *others = explanation["analyses"]
@@ -91,7 +91,7 @@ def test_its_analyses_are_the_most_probable(trained: Language) -> None:
             explain(trained, TEXT, n=n)
 
 
-def test_it_is_plain_values(trained: Language) -> None:
+def test_explain_result_is_json_serializable(trained: Language) -> None:
     explanation = explain(trained, TEXT)
     assert json.loads(json.dumps(explanation, allow_nan=False)) == explanation
 
@@ -115,7 +115,7 @@ def test_a_text_without_words_has_an_explanation(
     assert [visible(token) for token in tokens] == [repr(token) for token in tokens]
 
 
-def test_components_before_it_run_and_those_after_it_do_not() -> None:
+def test_explain_runs_only_components_before_recognizer() -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("tok2vec", config={"model": TOK2VEC})
     listener = {"@architectures": "spacy.Tok2VecListener.v1", "width": 32, "upstream": "*"}
@@ -135,7 +135,7 @@ def test_components_before_it_run_and_those_after_it_do_not() -> None:
     assert nlp.pipe_names == ["tok2vec", "entity_ruler", "crf_ner", "merge_entities"]
 
 
-def test_a_component_is_found_or_named() -> None:
+def test_explain_missing_or_ambiguous_component_raises() -> None:
     nlp = spacy.blank("en")
     with pytest.raises(ValueError, match="expected a pipeline with a crf_ner component"):
         explain(nlp, TEXT)
@@ -148,7 +148,7 @@ def test_a_component_is_found_or_named() -> None:
     assert explain(nlp, TEXT, name="second")["component"] == "second"
 
 
-def test_the_tags_that_matter_are_probable_or_lead_to_such() -> None:
+def test_relevant_tags_are_probable_or_lead_to_probable_tags() -> None:
     explanation = {
         "tokens": ["a", "b", "c"],
         "tags": ["O", "U-X", "U-Y", "U-Z"],
@@ -192,7 +192,7 @@ def test_the_command_prints_the_path_and_the_analyses(folder: Path, tmp_path: Pa
     assert text in page.read_text("utf-8")
 
 
-def test_the_command_takes_labels_as_data(tmp_path: Path) -> None:
+def test_explain_command_prints_labels_with_markup_verbatim(tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
     train(nlp, make_examples(nlp, [("Hanoi", [(0, 5, "[red]:cat:")])]), steps=1)
@@ -202,13 +202,13 @@ def test_the_command_takes_labels_as_data(tmp_path: Path) -> None:
     assert "U-[red]:cat:" in result.output and "Hanoi ([red]:cat:)" in result.output
 
 
-def test_the_command_has_a_sentence_for_an_empty_text(folder: Path) -> None:
+def test_explain_command_empty_text_prints_message(folder: Path) -> None:
     result = runner.invoke(app, ["explain", str(folder), ""])
     assert result.exit_code == 0
     assert result.output.strip() == "The text has no token, so there is nothing to search."
 
 
-def test_a_mistake_is_one_sentence(folder: Path) -> None:
+def test_explain_command_unknown_component_prints_error(folder: Path) -> None:
     result = runner.invoke(app, ["explain", str(folder), TEXT, "--component", "tagger"])
     assert result.exit_code == 1
     assert "expected one of ['crf_ner'], got tagger" in result.output

@@ -93,7 +93,7 @@ def report(what, counts):
 
 
 @pytest.mark.parametrize("name", BOUNDS)
-def test_costs_of_a_batch_are_bounded_and_its_waits_do_not_grow(name, six_layers):
+def test_launches_and_waits_of_batch_stay_within_bounds(name, six_layers):
     nlp, optimizer = load(name, six_layers)
     of_update, of_prediction = BOUNDS[name]
     for _ in range(2):  # the first allocates

@@ -1,4 +1,4 @@
-"""The thinc layer: its loss and paths are those of the enumeration, and it learns and is stored."""
+"""The thinc layer: its loss and paths match the enumeration; training and storage."""
 
 import copy
 import io
@@ -101,7 +101,7 @@ def split(potentials: Potentials, flat: np.ndarray) -> list[np.ndarray]:
 @example(single_tokens(0, 1))
 @example(single_tokens(0, TAG_MISSING))
 @example(single_tokens(TAG_MISSING))
-def test_crf_loss_is_that_of_all_completions(
+def test_crf_loss_with_missing_tags_matches_enumeration(
     batch: tuple[TagScheme, Potentials, np.ndarray],
 ) -> None:
     """-log p(gold) = log sum over legal paths - log sum over those of them that fit the gold."""
@@ -129,7 +129,7 @@ def test_crf_loss_is_that_of_all_completions(
 
 @given(batches(SMALL_SCORES))
 @example(single_tokens(0, TAG_MISSING))
-def test_softmax_loss_is_the_cross_entropy_of_each_token(
+def test_softmax_loss_matches_token_cross_entropy(
     batch: tuple[TagScheme, Potentials, np.ndarray],
 ) -> None:
     _, potentials, gold = batch
@@ -153,7 +153,7 @@ def decode(potentials: Potentials, scheme: TagScheme) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("lengths", [(), (0,), (0, 0)])
 @pytest.mark.parametrize("constrained", [True, False])
-def test_without_tokens_there_is_neither_loss_nor_gradient(
+def test_loss_and_gradient_without_tokens_are_zero(
     lengths: tuple[int, ...], constrained: bool
 ) -> None:
     scheme, potentials, gold = single_tokens()
@@ -169,7 +169,7 @@ def test_without_tokens_there_is_neither_loss_nor_gradient(
 
 
 @given(batches(SMALL_SCORES))
-def test_loss_leaves_its_potentials_alone(
+def test_loss_and_decode_keep_potentials_unchanged(
     batch: tuple[TagScheme, Potentials, np.ndarray],
 ) -> None:
     scheme, potentials, gold = batch
@@ -246,7 +246,7 @@ def assert_same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> Non
         np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
-def test_it_is_registered_and_its_parts_are_named() -> None:
+def test_bilstm_crf_is_registered_and_has_named_layers() -> None:
     assert spacy.registry.architectures.get("spacy-crf-ner.BiLSTMCRF.v1") is bilstm_crf
     model = build()
     assert [model.get_ref("tok2vec"), model.get_ref("output_layer")] == model.layers
@@ -254,7 +254,7 @@ def test_it_is_registered_and_its_parts_are_named() -> None:
 
 @pytest.mark.parametrize("rnn", ["lstm", "none"])
 @pytest.mark.parametrize("decoder", ["crf", "softmax"])
-def test_backprop_follows_the_loss_down_to_the_docs(rnn: str, decoder: str) -> None:
+def test_backprop_gradient_of_docs_matches_finite_difference(rnn: str, decoder: str) -> None:
     model = make(rnn=rnn, decoder=decoder)
 
     def total(shift: float) -> float:
@@ -275,7 +275,7 @@ def test_backprop_follows_the_loss_down_to_the_docs(rnn: str, decoder: str) -> N
 
 
 @pytest.mark.parametrize("decoder", ["crf", "softmax"])
-def test_steps_down_the_gradient_lower_the_loss(decoder: str) -> None:
+def test_gradient_descent_lowers_loss(decoder: str) -> None:
     model = make(decoder=decoder)
     losses = []
     for _ in range(30):
@@ -285,7 +285,7 @@ def test_steps_down_the_gradient_lower_the_loss(decoder: str) -> None:
 
 
 @pytest.mark.parametrize("own", [None, 0.5])
-def test_the_dropout_rate_of_the_update_reaches_the_head(own: float | None) -> None:
+def test_set_dropout_rate_applies_to_head_in_training_only(own: float | None) -> None:
     model = make(dropout=own)
     for rate in (0.0, 0.5):
         set_dropout_rate(model, rate)
@@ -295,7 +295,7 @@ def test_the_dropout_rate_of_the_update_reaches_the_head(own: float | None) -> N
         np.testing.assert_array_equal(once, again)
 
 
-def test_potentials_outlive_an_update() -> None:
+def test_potentials_after_update_stay_unchanged() -> None:
     """What was predicted before a step does not change with the weights."""
     model = make()
     potentials = model.predict(docs())
@@ -313,7 +313,7 @@ def test_mixed_precision_has_no_effect_on_a_cpu() -> None:
 
 
 @pytest.mark.parametrize("rnn", ["lstm", "none"])
-def test_docs_without_tokens_pass_through(rnn: str) -> None:
+def test_docs_without_tokens_return_empty_arrays(rnn: str) -> None:
     model = make(rnn=rnn)
     empty = [doc[:0] for doc in docs()]
     potentials, backprop = model.begin_update(empty)
@@ -323,7 +323,7 @@ def test_docs_without_tokens_pass_through(rnn: str) -> None:
 
 
 @pytest.mark.parametrize("use", [Model.predict, Model.begin_update])
-def test_use_before_initialize_says_what_to_do(use: Callable[..., Any]) -> None:
+def test_use_before_initialize_raises(use: Callable[..., Any]) -> None:
     model = build()
     model.get_ref("tok2vec").initialize()
     with pytest.raises(ValueError, match=r"no weights yet: call nlp\.initialize\(\)"):
@@ -331,13 +331,13 @@ def test_use_before_initialize_says_what_to_do(use: Callable[..., Any]) -> None:
     model.finish_update(SGD(0.1))  # there is nothing to update
 
 
-def test_a_setting_out_of_range_is_refused_when_it_is_built() -> None:
+def test_unknown_rnn_raises_at_build() -> None:
     with pytest.raises(ValueError, match="rnn: expected one of"):
         build(rnn="transformer")
 
 
 @pytest.mark.parametrize("copy_of", [Model.copy, copy.deepcopy])
-def test_a_copy_learns_alone(copy_of: Callable[..., Any]) -> None:
+def test_copy_update_keeps_original_weights(copy_of: Callable[..., Any]) -> None:
     model = make()
     before = weights_of(model)
     twin = copy_of(model)
@@ -358,7 +358,7 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_weights_come_back_into_a_fresh_model(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_loaded_model_matches_saved_model(settings: dict[str, Any], tmp_path: Path) -> None:
     model = make(**settings)
     update(model)
     model.to_disk(tmp_path / "model")
@@ -370,13 +370,13 @@ def test_weights_come_back_into_a_fresh_model(settings: dict[str, Any], tmp_path
         assert shim_of(fresh).module.dims == shim_of(model).module.dims
         expected = model.predict(docs())
         np.testing.assert_array_equal(fresh.predict(docs()).emissions, expected.emissions)
-        update(fresh)  # it learns on as the model would
+        update(fresh)  # continued training gives the same weights
         twin = model.copy()
         update(twin)
         assert_same(weights_of(fresh), weights_of(twin))
 
 
-def test_a_dropout_rate_that_is_given_at_load_holds() -> None:
+def test_from_bytes_keeps_dropout_of_new_model() -> None:
     model = make(dropout=0.5)
     fresh = build(dropout=0.25).from_bytes(model.to_bytes())
     assert cast(BiLSTMCRF, shim_of(fresh).module).config.dropout == 0.25
@@ -394,14 +394,14 @@ def test_a_dropout_rate_that_is_given_at_load_holds() -> None:
         {"decoder": "softmax"},
     ],
 )
-def test_weights_of_other_settings_are_refused(settings: dict[str, Any]) -> None:
+def test_from_bytes_with_weights_of_other_settings_raises(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="of another architecture or other settings"):
         build(**settings).from_bytes(make().to_bytes())
     with pytest.raises(ValueError, match="of another architecture or other settings"):
         build().from_bytes(make(**settings).to_bytes())
 
 
-def test_a_model_without_weights_comes_back_without() -> None:
+def test_from_bytes_of_uninitialized_model_has_no_weights() -> None:
     fresh = build().from_bytes(build().to_bytes())
     with pytest.raises(ValueError, match="no weights yet"):
         shim_of(fresh).module  # noqa: B018
@@ -430,15 +430,15 @@ def stored(**changes: Any) -> bytes:
     return saved(content | changes)
 
 
-def test_what_is_written_unchanged_is_read() -> None:
-    """So that the refusals below are for what is wrong in their bytes."""
+def test_unmodified_stored_weights_load() -> None:
+    """Control: the tests below fail only because of their changed bytes."""
     weights = load(stored()).state_dict()
     expected = shim_of(make()).module.state_dict()
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
 
 
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.9, 0.999])
-def test_truncated_weights_are_refused(share: float) -> None:
+def test_truncated_weights_raise(share: float) -> None:
     state = state_of(make())
     with pytest.raises(ValueError, match=r"weights cannot be read.*\d+ bytes"):
         load(state[: int(share * len(state))])
@@ -459,7 +459,7 @@ def test_truncated_weights_are_refused(share: float) -> None:
         lambda: stored(dims=None),
     ],
 )
-def test_foreign_weights_are_refused(state: Callable[[], bytes]) -> None:
+def test_foreign_weights_raise(state: Callable[[], bytes]) -> None:
     with pytest.raises(ValueError, match=r"(?s)weights cannot be read.*of another architecture"):
         load(state())
 
@@ -475,7 +475,7 @@ class Intruder:
 
 
 @pytest.mark.parametrize("raised", [MemoryError, OSError, torch.OutOfMemoryError])
-def test_an_error_of_the_machine_is_no_mistake_in_the_weights(
+def test_system_error_while_loading_weights_is_not_wrapped(
     raised: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*args: Any, **settings: Any) -> Any:
@@ -502,13 +502,13 @@ def pickled(content: Any) -> bytes:
         lambda intruder: stored(more=intruder),
     ],
 )
-def test_stored_code_is_not_run(pack: Callable[[Intruder], bytes], tmp_path: Path) -> None:
+def test_pickled_code_is_not_executed(pack: Callable[[Intruder], bytes], tmp_path: Path) -> None:
     path = tmp_path / "intruded"
     state = pack(Intruder(path))
     with pytest.raises(ValueError, match="weights cannot be read"):
         load(state)
     assert not path.exists()
-    # It is armed: who trusts the bytes runs it.
+    # Control: unpickling the bytes without restrictions runs the code.
     if pack is pickled:
         pickle.loads(state)
     else:

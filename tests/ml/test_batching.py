@@ -86,23 +86,23 @@ def require_same(nlp: Language, texts: list[str]) -> None:
     )
 
 
-def test_windows_are_what_spacy_transformers_makes_of_them(tiny_transformer: str) -> None:
+def test_encoded_windows_match_spacy_transformers(tiny_transformer: str) -> None:
     require_same(pipeline(tiny_transformer), TEXTS)
 
 
 @pytest.mark.parametrize("window, stride", [(3, 3), (5, 2), (128, 96)])
-def test_windows_may_overlap_and_be_too_long(
+def test_overlapping_and_long_windows_match_spacy_transformers(
     tiny_transformer: str, window: int, stride: int
 ) -> None:
     require_same(pipeline(tiny_transformer, window, stride), TEXTS)
 
 
-def test_many_batches_are_as_one(tiny_transformer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_batches_match_one(tiny_transformer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transformer, "CPU", windows_of.BatchLimits(40, 2))
     require_same(pipeline(tiny_transformer), TEXTS[::-1])
 
 
-def test_sentences_are_windows(tiny_transformer: str) -> None:
+def test_custom_windows_align_only_covered_tokens(tiny_transformer: str) -> None:
     nlp = pipeline(tiny_transformer)
     nlp.get_pipe("transformer").model.attrs["get_spans"] = lambda docs: [
         [doc[i : i + 4] for i in range(0, len(doc) - 2, 4)] for doc in docs
@@ -118,7 +118,7 @@ def test_sentences_are_windows(tiny_transformer: str) -> None:
 
 
 @given(st.text(alphabet="ab .'-\n\t😀é", max_size=60))
-def test_each_character_is_where_it_is(tiny_nlp: Language, text: str) -> None:
+def test_random_text_alignment_matches_spacy_transformers(tiny_nlp: Language, text: str) -> None:
     require_same(tiny_nlp, ["begin", text, "the end"])
 
 
@@ -127,7 +127,7 @@ def tiny_nlp(tiny_transformer: str) -> Language:
     return pipeline(tiny_transformer, 4, 3)
 
 
-def test_a_slow_tokenizer_is_aligned_as_well(phobert: str) -> None:
+def test_slow_tokenizer_alignment_matches_spacy_transformers(phobert: str) -> None:
     nlp = make_over_phobert(phobert)
     texts = ["Hà Nội là thủ đô", "", "H@@ à 😀 !", "Anh ấy ở Huế . " * 30]
     require_same(nlp, texts)
@@ -137,8 +137,8 @@ def test_a_slow_tokenizer_is_aligned_as_well(phobert: str) -> None:
     assert_array_equal(learned.align.dataXd, predicted.align.dataXd)
 
 
-def test_token_types_go_along() -> None:
-    """Some transformers, as XLNet, know the token at the end of a text by its type."""
+def test_encode_windows_passes_token_types() -> None:
+    """Some transformers, such as XLNet, identify the last token of a text by its token type."""
     wordpieces = windows_of.Wordpieces(
         strings=[["a", "<cls>"], ["b", "c", "<cls>"]],
         lengths=np.array([2, 3]),
@@ -171,7 +171,7 @@ def test_token_types_go_along() -> None:
     st.integers(1, 200),
     st.integers(0, 40),
 )
-def test_batches_hold_each_window_once_and_little_padding(
+def test_batches_contain_each_window_once_within_limits(
     lengths: list[int], most: int, padding: int
 ) -> None:
     limits = windows_of.BatchLimits(most, padding)
@@ -187,14 +187,14 @@ def test_batches_hold_each_window_once_and_little_padding(
 
 
 @pytest.mark.parametrize("limits", [windows_of.CPU, windows_of.CPU_BF16])
-def test_real_lengths_have_little_padding(limits: windows_of.BatchLimits) -> None:
+def test_batches_of_realistic_lengths_pad_under_ten_percent(limits: windows_of.BatchLimits) -> None:
     lengths = np.random.default_rng(0).gamma(2.0, 15.0, 512).astype(int) + 3
     padded = sum(lengths[batch].max() * len(batch) for batch in windows_of.batches(lengths, limits))
     assert padded < 1.1 * lengths.sum()
 
 
-def test_a_window_trains_as_in_spacy_transformers(tiny_transformer: str) -> None:
-    """Without dropout, whose random numbers differ; several windows are other batches."""
+def test_training_output_of_one_window_matches_spacy_transformers(tiny_transformer: str) -> None:
+    """Without dropout, whose random numbers differ; several windows are batched differently."""
     outputs = []
     for architecture in (
         "spacy-crf-ner.TransformerModel.v1",
@@ -247,7 +247,7 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 @pytest.mark.parametrize("bf16", [False, True])
 @pytest.mark.parametrize("limit", [3, 40, 10_000])
-def test_training_has_the_gradients_of_each_window_alone(
+def test_training_gradients_match_sum_over_single_windows(
     tiny_transformer: str, limit: int, bf16: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("spacy_crf_ner.ml.transformer.shim.CPU", windows_of.BatchLimits(200, limit))
@@ -285,7 +285,7 @@ def test_training_has_the_gradients_of_each_window_alone(
     assert_allclose(pooled.detach(), expected.detach(), atol=0.1 if bf16 else 1e-5)
 
 
-def test_token_types_go_along_in_training(
+def test_shim_training_passes_token_types(
     tiny_transformer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("spacy_crf_ner.ml.transformer.shim.CPU", windows_of.BatchLimits(200, 0))
@@ -306,7 +306,7 @@ def test_token_types_go_along_in_training(
 
 
 @pytest.mark.parametrize("setting", ["output_hidden_states", "output_attentions"])
-def test_other_outputs_of_a_transformer_are_of_one_batch(
+def test_training_with_additional_outputs_uses_one_batch(
     tiny_transformer: str, setting: str
 ) -> None:
     nlp = pipeline(tiny_transformer, transformer_config={setting: True})
@@ -316,7 +316,7 @@ def test_other_outputs_of_a_transformer_are_of_one_batch(
     assert output.model_output[setting.removeprefix("output_")] is not None
 
 
-def test_windows_with_padding_on_the_left_are_one_batch(tiny_transformer: str) -> None:
+def test_training_with_left_padding_uses_one_batch(tiny_transformer: str) -> None:
     nlp = pipeline(tiny_transformer)
     layer = nlp.get_pipe("transformer").model
     layer.tokenizer.padding_side = "left"

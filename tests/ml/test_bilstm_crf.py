@@ -1,4 +1,4 @@
-"""The network: a doc's potentials are its own, and the settings do what they say."""
+"""The network: potentials do not depend on the batch, and each setting has its effect."""
 
 from dataclasses import asdict
 from typing import Any
@@ -58,7 +58,7 @@ def emissions_of(network: BiLSTMCRF, docs: list[Tensor], dropout: float = 0.0) -
 @pytest.mark.parametrize("rnn", RNNS)
 @pytest.mark.parametrize("depth, dense_width", [(1, 0), (2, 4)])
 @pytest.mark.parametrize("lengths", [(3,), (2, 0, 4, 1), (0, 3), (1,), (0, 0), (0,)])
-def test_there_is_one_row_of_emissions_a_token(
+def test_emissions_have_one_row_per_token(
     rnn: str, depth: int, dense_width: int, lengths: tuple[int, ...]
 ) -> None:
     network = make(rnn=rnn, depth=depth, dense_width=dense_width)
@@ -71,7 +71,7 @@ def test_there_is_one_row_of_emissions_a_token(
 @pytest.mark.parametrize("rnn", RNNS)
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("lengths", [(1, 9, 3), (0, 4, 0, 0, 2, 7, 0), (3, 3)])
-def test_a_doc_does_not_see_its_batch_mates(rnn: str, depth: int, lengths: tuple[int, ...]) -> None:
+def test_emissions_do_not_depend_on_batch(rnn: str, depth: int, lengths: tuple[int, ...]) -> None:
     network = make(rnn=rnn, depth=depth).eval()
     docs = docs_of(*lengths)
     together = emissions_of(network, docs)
@@ -99,7 +99,7 @@ def test_an_encoder_reads_in_both_directions(rnn: str) -> None:
 @pytest.mark.parametrize("rnn", RNNS)
 @pytest.mark.parametrize("own, given, drops", [(None, 0.5, True), (None, 0.0, False)])
 @pytest.mark.parametrize("training", [True, False])
-def test_the_given_rate_drops_in_training_only(
+def test_dropout_argument_applies_in_training_only(
     rnn: str, own: Any, given: float, drops: bool, training: bool
 ) -> None:
     network = make(rnn=rnn, dropout=own).train(training)
@@ -108,13 +108,13 @@ def test_the_given_rate_drops_in_training_only(
 
 
 @pytest.mark.parametrize("own, given", [(0.5, 0.0), (0.0, 0.5)])
-def test_its_own_rate_overrides_the_given_one(own: float, given: float) -> None:
+def test_dropout_setting_overrides_dropout_argument(own: float, given: float) -> None:
     network = make(dropout=own)
     (once,), (again,) = (emissions_of(network, docs_of(4), given) for _ in range(2))
     assert torch.equal(once, again) == (own == 0.0)
 
 
-def test_what_is_kept_is_scaled_up() -> None:
+def test_dropout_scales_kept_inputs() -> None:
     """With neither encoder nor bias, a row of one-hot input is a row of weights, or dropped."""
     network = make(rnn="none")
     torch.nn.init.zeros_(network.projection.bias)
@@ -129,7 +129,7 @@ def test_what_is_kept_is_scaled_up() -> None:
 
 @pytest.mark.parametrize("depth, drops", [(1, False), (2, True)])
 @pytest.mark.filterwarnings("error")
-def test_the_rate_acts_between_layers_as_well(
+def test_dropout_applies_between_rnn_layers(
     depth: int, drops: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network = make(depth=depth)
@@ -163,7 +163,7 @@ def n_parameters(rnn: str, depth: int, dense_width: int, decoder: str) -> int:
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("dense_width", [0, 16])  # wide enough that no row of weights is dead
 @pytest.mark.parametrize("decoder", ["crf", "softmax"])
-def test_every_parameter_learns_but_a_softmax_has_no_transitions(
+def test_all_parameters_get_gradients_and_softmax_has_no_transitions(
     rnn: str, depth: int, dense_width: int, decoder: str
 ) -> None:
     network = make(rnn=rnn, depth=depth, dense_width=dense_width, decoder=decoder)
@@ -183,7 +183,7 @@ def test_every_parameter_learns_but_a_softmax_has_no_transitions(
 
     for name, parameter in network.named_parameters():
         assert parameter.grad is not None and parameter.grad.any(), name
-    # Of the transitions just those that are legal learn.
+    # Only legal transitions have gradients.
     if decoder == "softmax":
         assert not any(scores.any() for scores in outputs[1:])
     else:
@@ -194,7 +194,7 @@ def test_every_parameter_learns_but_a_softmax_has_no_transitions(
 
 
 @pytest.mark.parametrize("rnn", ["lstm", "gru", "rnn"])
-def test_with_skip_the_projection_reads_the_encoder_and_the_token_vectors(rnn: str) -> None:
+def test_projection_with_skip_reads_encoder_output_and_token_vectors(rnn: str) -> None:
     network, plain = make(rnn=rnn, skip=True), make(rnn=rnn)
     plain.encoder.load_state_dict(network.encoder.state_dict())
     docs = docs_of(3, 0, 5)
@@ -224,12 +224,12 @@ def test_with_skip_the_projection_reads_the_encoder_and_the_token_vectors(rnn: s
         ("decoder", "viterbi", "one of ['crf', 'softmax']"),
     ],
 )
-def test_a_setting_out_of_range_is_told_its_range(name: str, value: Any, expected: str) -> None:
+def test_setting_out_of_range_raises_with_range(name: str, value: Any, expected: str) -> None:
     with pytest.raises(ValueError) as error:
         config(**{name: value})
     assert str(error.value) == f"{name}: expected {expected}, got {value!r}."
 
 
-def test_settings_at_the_ends_of_their_ranges_are_taken() -> None:
+def test_settings_at_range_limits_are_accepted() -> None:
     ends = {"hidden_width": 1, "depth": 1, "dense_width": 0, "dropout": 0.0, "rnn": "none"}
     assert asdict(config(**ends)).items() >= ends.items()

@@ -1,4 +1,4 @@
-"""Token vectors from spelling: a word has one vector wherever it stands, and it is learned."""
+"""Token vectors from spelling: one learned vector per word, independent of its position."""
 
 from collections.abc import Sequence
 from math import prod
@@ -66,14 +66,14 @@ def vectors_of(model: Model[list[Doc], Any], *words: str, vocab: Vocab = VOCAB) 
 
 
 def hash_embed(table: Tensor, seed: int, ids: Sequence[int]) -> np.ndarray:
-    """What thinc's HashEmbed with this table makes of ids."""
+    """Return the output of thinc's HashEmbed with this table for ids."""
     layer = HashEmbed(table.shape[1], table.shape[0], seed=seed)
     layer.initialize()
     layer.set_param("E", table.detach().numpy())
     return cast(np.ndarray, layer.predict(np.array(ids, dtype=np.uint64)))
 
 
-# What a vector is made of
+# Parts of a vector
 
 
 def n_parameters(s: dict[str, Any]) -> int:
@@ -93,7 +93,7 @@ def n_parameters(s: dict[str, Any]) -> int:
 @pytest.mark.parametrize("chars", ["cnn", "lstm", "none"])
 @pytest.mark.parametrize("word_width", [0, 5])
 @pytest.mark.parametrize("shape_width", [0, 3])
-def test_what_is_switched_on_stands_side_by_side(
+def test_output_width_equals_sum_of_enabled_parts(
     chars: str, word_width: int, shape_width: int
 ) -> None:
     settings = {"chars": chars, "word_width": word_width, "shape_width": shape_width}
@@ -126,7 +126,7 @@ def read_alone(module: WordEmbedding, word: str) -> Tensor:
 
 
 @pytest.mark.parametrize("chars", READERS)
-def test_a_word_is_read_as_without_padding(chars: str) -> None:
+def test_char_vectors_match_computation_without_padding(chars: str) -> None:
     model = make(chars=chars)
     together = model.predict([doc_of(*WORDS)])[0]
     for word, vector in zip(WORDS, together):
@@ -138,7 +138,7 @@ def test_a_word_is_read_as_without_padding(chars: str) -> None:
     "width, attribute, seed",
     [("word_width", NORM, features.NORM_SEED), ("shape_width", SHAPE, features.SHAPE_SEED)],
 )
-def test_norms_and_shapes_are_hashed_as_thinc_does(width: str, attribute: int, seed: int) -> None:
+def test_norm_and_shape_vectors_match_hash_embed(width: str, attribute: int, seed: int) -> None:
     model = make(**{width: 7})
     (table,) = module_of(model).parameters()
     doc = doc_of(*WORDS)
@@ -146,7 +146,7 @@ def test_norms_and_shapes_are_hashed_as_thinc_does(width: str, attribute: int, s
     assert_allclose(model.predict([doc])[0], expected, atol=1e-6)
 
 
-def test_parts_are_in_the_order_of_the_settings() -> None:
+def test_vector_parts_follow_order_of_settings() -> None:
     model = make(**ALL)
     module = module_of(model)
     doc = doc_of("Hanoi", "2024")
@@ -161,7 +161,7 @@ def test_parts_are_in_the_order_of_the_settings() -> None:
     assert_allclose(model.predict([doc])[0], expected, atol=1e-6)
 
 
-def test_a_token_may_have_a_norm_of_its_own() -> None:
+def test_token_norm_overrides_lexeme_norm() -> None:
     model = make(**ALL)
     doc = doc_of("gonna", "gonna", "going")
     doc[1].norm_ = "going"
@@ -176,7 +176,7 @@ def test_a_token_may_have_a_norm_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("chars", READERS)
-def test_a_word_has_one_vector_whatever_its_batch_mates(chars: str) -> None:
+def test_word_vector_does_not_depend_on_batch(chars: str) -> None:
     model = make(**(ALL | {"chars": chars}))
     alone = dict(zip(WORDS, vectors_of(model, *WORDS)))
     random = Random(0)
@@ -188,7 +188,7 @@ def test_a_word_has_one_vector_whatever_its_batch_mates(chars: str) -> None:
                 assert_allclose(vector, alone[token.text], atol=1e-6)
 
 
-def test_cost_follows_types(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_char_reader_reads_each_distinct_word_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model = make(**ALL)
     read = []
     module_of(model).reader.register_forward_hook(lambda _, X, Y: read.append(tuple(Y.shape)))
@@ -205,7 +205,7 @@ def test_cost_follows_types(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("docs", [[], [()], [(), ()]])
 @pytest.mark.parametrize("chars", READERS)
-def test_docs_without_tokens_pass_through(docs: list[tuple[str, ...]], chars: str) -> None:
+def test_docs_without_tokens_return_empty_vectors(docs: list[tuple[str, ...]], chars: str) -> None:
     model = make(**(ALL | {"chars": chars}))
     X = [doc_of(*words) for words in docs]
     assert [y.shape for y in model.predict(X)] == [(0, 14)] * len(docs)
@@ -218,7 +218,7 @@ def test_docs_without_tokens_pass_through(docs: list[tuple[str, ...]], chars: st
     assert model.to_bytes() == before
 
 
-def test_use_before_initialize_says_what_to_do() -> None:
+def test_predict_before_initialize_raises() -> None:
     with pytest.raises(ValueError, match=r"no weights yet: call nlp\.initialize\(\)"):
         build(**ALL).predict([doc_of("a")])
 
@@ -231,14 +231,14 @@ EMBEDDINGS = {chars: make(**(ALL | {"chars": chars})) for chars in READERS}
 
 @pytest.mark.parametrize("chars", READERS)
 @given(docs=st.lists(st.lists(ANY, max_size=5), min_size=1, max_size=3))
-def test_any_text_has_vectors(chars: str, docs: list[list[str]]) -> None:
+def test_random_text_has_finite_vectors(chars: str, docs: list[list[str]]) -> None:
     X = [doc_of(*words) for words in docs]
     for words, vectors in zip(docs, EMBEDDINGS[chars].predict(X)):
         assert vectors.shape == (len(words), 14)
         assert np.isfinite(vectors).all()
 
 
-def test_scripts_do_not_share_characters() -> None:
+def test_characters_of_different_scripts_have_distinct_vectors() -> None:
     """Modulo a table of 1024 rows, a Cyrillic letter would be the digit 0."""
     blocks = [(0x20, 0x250), (0x370, 0x530), (0x590, 0x700), (0x900, 0xE80), (0x1EA0, 0x1F00)]
     blocks += [(0x2010, 0x2060), (0x3040, 0x3100), (0x4E00, 0x5000), (0x1F600, 0x1F650)]
@@ -248,7 +248,7 @@ def test_scripts_do_not_share_characters() -> None:
     assert len({vector.tobytes() for vector in vectors}) == len(points)
 
 
-def test_lone_surrogates_are_characters() -> None:
+def test_number_characters_keeps_lone_surrogates() -> None:
     """SpaCy has none in its docs, but as a part of a string they would be read."""
     with pytest.raises(UnicodeEncodeError):
         doc_of("a\ud83d")
@@ -257,7 +257,7 @@ def test_lone_surrogates_are_characters() -> None:
     assert chars.tolist() == [[1, 2], [3, 0], [4, 0]]
 
 
-def test_docs_of_a_batch_may_have_vocabs_of_their_own() -> None:
+def test_batch_with_different_vocabs_matches_single_docs() -> None:
     model = make(chars="cnn", shape_width=3)
     docs = [doc_of("Zyxqw", "Lund", vocab=Vocab()), doc_of("Ann"), doc_of("Foo", vocab=Vocab())]
     alone = [model.predict([doc])[0] for doc in docs]
@@ -266,7 +266,7 @@ def test_docs_of_a_batch_may_have_vocabs_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("chars", READERS)
-def test_a_long_word_is_read_by_its_ends(chars: str) -> None:
+def test_long_word_uses_first_and_last_25_characters(chars: str) -> None:
     model = make(chars=chars)
     start, end = "https://a.very.long/addre", "ss?with=a&question=of.html"[-25:]
     assert len(start) == len(end) == 25
@@ -284,7 +284,7 @@ def test_a_long_word_is_read_by_its_ends(chars: str) -> None:
 
 
 def with_vectors(**options: Any) -> Vocab:
-    """A vocab that knows the vectors of Paris, tim and Tim."""
+    """A vocab with vectors for Paris, tim and Tim."""
     vocab = spacy.blank("en").vocab
     table = np.arange(1, 13, dtype="f").reshape(3, 4)
     keys = ["Paris", "tim", "Tim"]
@@ -304,7 +304,7 @@ def with_floret() -> Vocab:
     return vocab
 
 
-def test_static_vectors_are_those_of_the_word_or_its_lower_case_or_zeros() -> None:
+def test_static_vectors_fall_back_to_lower_case_then_zeros() -> None:
     vocab = with_vectors()
     assert build(static_vectors=True, shape_width=3).has_dim("nO") is None
     model = make(vocab, static_vectors=True, shape_width=3)
@@ -316,17 +316,17 @@ def test_static_vectors_are_those_of_the_word_or_its_lower_case_or_zeros() -> No
     assert vocab.vectors["Tim"].tolist() == Tim
 
 
-def test_the_attribute_of_the_vectors_is_their_key() -> None:
+def test_static_vectors_with_attr_norm_use_token_norm() -> None:
     vocab = with_vectors(attr="NORM")
     model = make(vocab, static_vectors=True)
     doc = doc_of("Tim", "Tim", "Lutetia", vocab=vocab)
     doc[2].norm_ = "Paris"
     doc[1].norm_ = "Hanoi"
-    # The norm of Tim is tim; of Hanoi none is known, but of the lower case of Tim.
+    # The norm of Tim is tim. Hanoi has no vector, so that of the lower-case word, tim, is used.
     assert model.predict([doc])[0].tolist() == [[5, 6, 7, 8], [5, 6, 7, 8], [1, 2, 3, 4]]
 
 
-def test_the_attribute_of_the_vectors_may_be_of_the_token_alone() -> None:
+def test_static_vectors_with_attr_lemma_use_token_lemma() -> None:
     vocab = with_vectors(attr="LEMMA")
     model = make(vocab, static_vectors=True)
     doc = Doc(vocab, words=["saw", "saw", "saw"], lemmas=["Paris", "see", "Tim"])
@@ -342,12 +342,12 @@ def test_floret_has_a_vector_of_every_word() -> None:
 
 
 @pytest.mark.parametrize("X", [None, [], [doc_of("a")]])
-def test_static_vectors_that_are_not_there_are_asked_for(X: Any) -> None:
+def test_initialize_without_static_vectors_raises(X: Any) -> None:
     with pytest.raises(ValueError, match=r"expected docs with vectors.*spacy init vectors"):
         build(static_vectors=True).initialize(X=X)
 
 
-def test_static_vectors_of_another_width_are_refused() -> None:
+def test_predict_with_static_vectors_of_another_width_raises() -> None:
     model = make(with_vectors(), static_vectors=True)
     fresh = build(static_vectors=True).from_bytes(model.to_bytes())
     with pytest.raises(ValueError, match=r"expected a width of 4.* got 0"):
@@ -368,7 +368,7 @@ def test_static_vectors_are_neither_learned_nor_stored(make_vocab: Any) -> None:
     model.initialize(X=[doc_of("a", vocab=vocab)])  # again
 
 
-def test_the_shipped_config_takes_static_vectors(tmp_path: Path) -> None:
+def test_char_config_accepts_static_vectors(tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     nlp.vocab.vectors = with_vectors().vectors
     nlp.to_disk(tmp_path / "vectors")
@@ -401,10 +401,10 @@ def double(chars: str) -> tuple[WordEmbedding, Words, Tensor]:
 
 
 @pytest.mark.parametrize("chars", READERS)
-def test_gradients_are_those_of_finite_differences(chars: str) -> None:
+def test_gradients_match_finite_differences(chars: str) -> None:
     module, words, tokens = double(chars)
     state = dict(module.named_parameters())
-    # Of the tables a few rows: the others are not used, or as these.
+    # Only a few rows of each table: the others are unused or behave the same.
     moved = {name: p.detach().clone() for name, p in state.items()}
 
     def function(*values: Tensor) -> Tensor:
@@ -423,7 +423,7 @@ def test_gradients_are_those_of_finite_differences(chars: str) -> None:
     assert torch.autograd.gradcheck(function, [value.requires_grad_() for value in values])
 
 
-def test_gradients_of_words_that_repeat_their_characters_are_those_of_a_maximum() -> None:
+def test_cnn_gradients_with_repeated_characters_match_torch() -> None:
     """Equal maxima share the gradient."""
     spacy.util.fix_random_seed(0)
     words = "banana", "......", "-" * 40, "Anna", "a"
@@ -448,7 +448,7 @@ def test_gradients_of_words_that_repeat_their_characters_are_those_of_a_maximum(
 
 
 @pytest.mark.parametrize("chars", READERS)
-def test_every_parameter_learns_from_all_tokens_of_a_word(chars: str) -> None:
+def test_batch_gradients_equal_sum_over_tokens(chars: str) -> None:
     """The gradient of a batch is the sum of those of its tokens, each in a batch of its own."""
     model = make(**(ALL | {"chars": chars}))
     words = ["Tim", "a", "Tim", "東京", "a", "Tim"]
@@ -475,7 +475,7 @@ def test_every_parameter_learns_from_all_tokens_of_a_word(chars: str) -> None:
 
 
 @pytest.mark.parametrize("own, given, drops", [(None, 0.5, 1), (None, 0.0, 0), (0.5, 0.0, 1)])
-def test_tokens_are_dropped_each_for_itself_in_training_only(
+def test_dropout_is_independent_per_token_in_training_only(
     own: Any, given: float, drops: int
 ) -> None:
     model = make(**ALL, dropout=own)
@@ -503,7 +503,7 @@ def fit(nlp: Language, examples: list[Example], steps: int = 20) -> dict[str, fl
 
 
 def named(endings: dict[str, str], seed: int, n: int) -> list[tuple[str, list[Any]]]:
-    """Sentences about made-up words, of whose class nothing tells but their endings."""
+    """Sentences with made-up words, whose class depends only on their ending."""
     random = Random(seed)
     sentences = []
     for _ in range(n):
@@ -515,8 +515,8 @@ def named(endings: dict[str, str], seed: int, n: int) -> list[tuple[str, list[An
 
 
 @pytest.mark.parametrize("chars, learned", [("cnn", True), ("lstm", True), ("none", False)])
-def test_spelling_alone_tells_classes_apart(chars: str, learned: bool) -> None:
-    """Words that were not seen in training are told apart by their endings, if these are read."""
+def test_char_vectors_classify_unseen_words_by_ending(chars: str, learned: bool) -> None:
+    """Unseen words are classified by their endings if characters are read."""
     endings = {"grad": "PLACE", "son": "PERSON"}
     seen, unseen = named(endings, 0, 40), named(endings, 1, 40)
     assert not {text for text, _ in seen} & {text for text, _ in unseen}
@@ -527,7 +527,7 @@ def test_spelling_alone_tells_classes_apart(chars: str, learned: bool) -> None:
     fit(nlp, make_examples(nlp, seen))
     scores = nlp.evaluate(make_examples(nlp, unseen))
     assert (scores["ents_f"] > 0.9) == learned
-    assert scores["ents_f"] > 0.3  # where the entity is, they all know
+    assert scores["ents_f"] > 0.3  # all of them find the position of the entity
 
 
 # Pipelines
@@ -559,7 +559,7 @@ def test_a_stored_pipeline_predicts_the_same(chars: str, tmp_path: Path) -> None
         loaded.update(make_examples(loaded), sgd=train_on)
 
 
-def test_a_module_is_built_of_its_settings_and_dimensions() -> None:
+def test_word_embedding_is_rebuilt_from_config_and_dims() -> None:
     module = module_of(make(with_vectors(), **ALL, static_vectors=True))
     twin = WordEmbedding(module.config, **module.dims)
     assert module.dims == twin.dims == {"nM": 4} and twin.nO == module.nO == 6 + 5 + 3 + 4
@@ -567,7 +567,7 @@ def test_a_module_is_built_of_its_settings_and_dimensions() -> None:
     assert shapes[0] == shapes[1] and prod(shapes[0]["norms.weight"]) == 50 * 5
 
 
-def test_components_share_it_by_listening() -> None:
+def test_char_word_embed_is_shared_by_listener() -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("tok2vec", config={"model": TOK2VEC | {"chars": "cnn"}})
     listener = {"@architectures": "spacy.Tok2VecListener.v1", "width": 34, "upstream": "*"}
@@ -584,7 +584,7 @@ def test_components_share_it_by_listening() -> None:
 
 
 @pytest.mark.parametrize("chars", READERS)
-def test_spacys_tagger_stands_on_it(chars: str) -> None:
+def test_spacy_tagger_learns_over_char_word_embed(chars: str) -> None:
     nlp = spacy.blank("en")
     tok2vec = TOK2VEC | {"chars": chars, "word_width": 0, "shape_width": 0}
     nlp.add_pipe(
@@ -618,23 +618,23 @@ def test_spacys_tagger_stands_on_it(chars: str) -> None:
         ("dropout", -0.1, "null, or from 0 to below 1"),
     ],
 )
-def test_a_setting_out_of_range_is_told_its_range(name: str, value: Any, expected: str) -> None:
+def test_setting_out_of_range_raises_with_range(name: str, value: Any, expected: str) -> None:
     with pytest.raises(ValueError) as error:
         build(**(ALL | {name: value}))
     assert str(error.value) == f"{name}: expected {expected}, got {value!r}."
 
 
-def test_an_lstm_has_two_directions_of_one_width() -> None:
+def test_lstm_with_odd_char_width_raises() -> None:
     with pytest.raises(ValueError, match=r"char_width: expected an even number.*, got 5"):
         build(chars="lstm", char_width=5)
     build(chars="cnn", char_width=5)
 
 
-def test_settings_at_the_ends_of_their_ranges_are_taken() -> None:
+def test_settings_at_range_limits_are_accepted() -> None:
     ends = {"char_width": 1, "char_embed": 1, "word_width": 1, "word_rows": 1, "shape_rows": 1}
     model = make(chars="cnn", shape_width=1, dropout=0.0, **ends)
     assert model.predict([doc_of("a")])[0].shape == (1, 3)
 
 
-def test_it_is_registered() -> None:
+def test_char_word_embed_is_registered() -> None:
     assert spacy.registry.architectures.get(ARCHITECTURE) is char_word_embed

@@ -1,4 +1,4 @@
-"""Vectors side by side: the values and gradients are those of the layers on their own."""
+"""Concatenated vectors: values and gradients match those of the single layers."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ def place(tokens, width):
     return np.arange(tokens * width, dtype="f").reshape(tokens, width)
 
 
-def test_vectors_and_gradients_go_to_their_layers(docs):
+def test_concatenate_splits_vectors_and_gradients_by_layer(docs):
     (first, d_first), (second, d_second) = recording(2, 1.0), recording(3, -1.0)
     model = concatenate(first, second)
     model.initialize(X=docs)
@@ -65,14 +65,14 @@ def test_vectors_and_gradients_go_to_their_layers(docs):
         assert left.flags.c_contiguous and right.flags.c_contiguous
 
 
-def test_no_docs(docs):
+def test_concatenate_without_docs_returns_empty_list(docs):
     model = concatenate(recording(2, 1.0)[0])
     Y, backprop = model.begin_update([])
     assert Y == [] and backprop([]) == []
 
 
 @pytest.mark.parametrize("place_of_empty", [0, 1, 2])
-def test_an_empty_doc_may_have_vectors_of_width_0(docs, place_of_empty):
+def test_concatenate_accepts_zero_width_vectors_of_empty_doc(docs, place_of_empty):
     """As those of a transformer."""
     inner, gradients = recording(2, 1.0)
 
@@ -90,7 +90,7 @@ def test_an_empty_doc_may_have_vectors_of_width_0(docs, place_of_empty):
 
 
 @pytest.mark.parametrize("tok2vec", ["concatenate", "listener"])
-def test_the_first_example_may_be_an_empty_doc(trained, tok2vec):
+def test_initialize_and_update_accept_empty_first_example(trained, tok2vec):
     nlp = spacy.util.load_model_from_config(trained[0].config)
     if tok2vec == "listener":
         nlp.remove_pipe("crf_ner")
@@ -100,7 +100,7 @@ def test_the_first_example_may_be_an_empty_doc(trained, tok2vec):
     assert np.isfinite(nlp.update(examples, sgd=optimizer)["crf_ner"])
 
 
-def test_without_layers_it_is_an_error():
+def test_concatenate_without_layers_raises():
     with pytest.raises(InputError, match="one layer or more"):
         concatenate()
 
@@ -129,7 +129,7 @@ def trained(tiny_transformer):
     return nlp, [eg.reference.text for eg in examples]
 
 
-def test_both_layers_learn(trained):
+def test_update_changes_weights_of_all_layers(trained):
     nlp, _ = trained
     modules = [
         shim._model
@@ -146,8 +146,8 @@ def test_both_layers_learn(trained):
 
 @pytest.mark.parametrize("kind", ["flat", "nested"])
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_shared_layer_gets_the_gradients_of_listeners_of_any_depth(order, kind):
-    """A step along the gradient changes the loss as much as the gradient says."""
+def test_shared_layer_gradient_includes_listeners_of_any_depth(order, kind):
+    """The change of the loss along the gradient matches the gradient norm."""
     listener = {"@architectures": "spacy.Tok2VecListener.v1", "width": 32}
     encoder = {"@architectures": "spacy-crf-ner.RNNEncoder.v1", "hidden_width": 8}
     below = {**encoder, "tok2vec": listener}
@@ -177,7 +177,7 @@ def test_a_shared_layer_gets_the_gradients_of_listeners_of_any_depth(order, kind
     assert (losses[0] - losses[1]) / 2e-2 == pytest.approx(np.linalg.norm(d_b), rel=1e-2)
 
 
-def test_saved_and_loaded_it_predicts_the_same(trained, tmp_path):
+def test_loaded_pipeline_predicts_the_same(trained, tmp_path):
     nlp, texts = trained
     expected = [ents(doc) for doc in nlp.pipe(texts)]
     assert any(expected)
@@ -185,7 +185,7 @@ def test_saved_and_loaded_it_predicts_the_same(trained, tmp_path):
     assert [ents(doc) for doc in spacy.load(tmp_path).pipe(texts)] == expected
 
 
-def test_the_listener_can_be_replaced(trained, tmp_path):
+def test_replace_listeners_inside_concatenate_keeps_predictions(trained, tmp_path):
     nlp, texts = trained
     nlp.to_disk(tmp_path / "shared")
     own = spacy.load(tmp_path / "shared")
@@ -218,7 +218,7 @@ OTHER = {**LISTENER, "grad_factor": 0.5}
         ),
     ],
 )
-def test_a_listener_below_other_layers_can_be_replaced(layer, path, trained, tmp_path):
+def test_replace_listeners_below_other_layers_keeps_predictions(layer, path, trained, tmp_path):
     nlp = spacy.blank("en")
     nlp.add_pipe(
         "transformer", config={"model": trained[0].config["components"]["transformer"]["model"]}
@@ -235,13 +235,13 @@ def test_a_listener_below_other_layers_can_be_replaced(layer, path, trained, tmp
     assert [ents(doc) for doc in spacy.load(tmp_path).pipe(trained[1])] == expected
 
 
-def test_an_architecture_may_make_the_listener_that_is_replaced():
+def test_own_transformer_with_custom_listener_keeps_shared_architecture():
     shared = {"@architectures": "spacy-crf-ner.TransformerModel.v1", "name": "x"}
     own = _own_transformer(shared, {"@architectures": "my.Shared.v1"})
     assert own["@architectures"] == "spacy-crf-ner.TransformerModel.v1"
 
 
-def test_several_listeners_cannot_be_replaced(trained, tmp_path):
+def test_replace_listeners_with_two_listeners_raises(trained, tmp_path):
     """SpaCy replaces every second one, and changes the config as if it had replaced all."""
     nlp = spacy.blank("en")
     nlp.add_pipe(

@@ -15,7 +15,7 @@ def drop(rate: float, shape: tuple[int, ...] = (N,), dtype: torch.dtype = torch.
 
 
 @pytest.mark.parametrize("rate", [2**-16, 0.001, 0.1, 0.5, 0.9, 1 - 2**-16])
-def test_as_many_elements_are_dropped_as_the_rate_says(rate: float) -> None:
+def test_fast_dropout_drop_count_matches_rate(rate: float) -> None:
     dropped = (drop(rate) == 0).sum().item()
     deviation = (N * rate * (1 - rate)) ** 0.5
     assert abs(dropped - N * rate) < 4 * deviation + N * 2**-17  # the rate is rounded
@@ -35,7 +35,7 @@ def test_elements_are_dropped_independently(rate: float, apart: int) -> None:
 
 @pytest.mark.parametrize("shape", [(0,), (1,), (3, 7), (2, 0, 5), (5, 4, 3)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_others_are_scaled_and_the_gradient_is_the_same(
+def test_kept_elements_and_their_gradients_are_scaled(
     shape: tuple[int, ...], dtype: torch.dtype
 ) -> None:
     X = torch.randn(shape, dtype=dtype).abs().add(1).requires_grad_()
@@ -49,7 +49,7 @@ def test_the_others_are_scaled_and_the_gradient_is_the_same(
     torch.testing.assert_close(X.grad, kept.to(dtype) / 0.75)
 
 
-def test_the_layout_of_the_input_does_not_matter() -> None:
+def test_mask_does_not_depend_on_memory_layout() -> None:
     X = torch.arange(1.0, 13.0).view(3, 4).t()
     torch.manual_seed(1)
     transposed = fast_dropout(X, 0.5, True)
@@ -57,20 +57,20 @@ def test_the_layout_of_the_input_does_not_matter() -> None:
     assert torch.equal(transposed, fast_dropout(X.contiguous(), 0.5, True))
 
 
-def test_a_seed_repeats_the_mask_and_another_call_does_not() -> None:
+def test_mask_is_repeated_only_with_same_seed() -> None:
     first = drop(0.5)
     second = fast_dropout(torch.ones(N), 0.5, True)
     assert torch.equal(first, drop(0.5)) and not torch.equal(first, second)
 
 
-def test_no_mask_outside_of_training_and_at_the_limits() -> None:
+def test_fast_dropout_in_eval_or_at_rate_limits_is_deterministic() -> None:
     X = torch.randn(50)
     assert torch.equal(fast_dropout(X, 0.5, False), X)
     assert torch.equal(fast_dropout(X, 0.0, True), X)
     assert not fast_dropout(X, 1.0, True).any()
 
 
-def test_the_layer_obeys_train_and_eval() -> None:
+def test_fast_dropout_layer_drops_in_training_only() -> None:
     layer = nn.Dropout(0.5)
     layer.__class__ = FastDropout
     X = torch.ones(1000)

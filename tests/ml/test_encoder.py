@@ -113,7 +113,7 @@ def encode(twin: nn.Module, doc: Any) -> torch.Tensor:
 @every_encoder
 @both_ways
 @any_depth
-def test_shapes_and_numbers_of_weights(rnn: str, bidirectional: bool, depth: int) -> None:
+def test_shapes_and_weight_counts_match_formula(rnn: str, bidirectional: bool, depth: int) -> None:
     """An LSTM has 4((n + m)m + m) weights a direction, and torch 4m of second biases."""
     model = make(rnn=rnn, bidirectional=bidirectional, depth=depth)
     directions = 1 + bidirectional
@@ -131,7 +131,7 @@ def test_shapes_and_numbers_of_weights(rnn: str, bidirectional: bool, depth: int
 @both_ways
 @any_depth
 @every_way
-def test_it_is_torchs_encoder_of_each_doc_alone(
+def test_encoder_output_matches_torch_on_single_docs(
     rnn: str, bidirectional: bool, depth: int, way: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a batch too: a doc does not depend on its batch mates."""
@@ -150,7 +150,7 @@ def test_it_is_torchs_encoder_of_each_doc_alone(
 @both_ways
 @any_depth
 @every_way
-def test_the_gradient_is_torchs_and_flows_to_the_tok2vec_below(
+def test_encoder_and_tok2vec_gradients_match_torch(
     rnn: str, bidirectional: bool, depth: int, way: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     way(monkeypatch)
@@ -179,10 +179,10 @@ def test_the_gradient_is_torchs_and_flows_to_the_tok2vec_below(
 
 
 @every_encoder
-def test_what_is_dropped_between_layers_is_torchs_choice(
+def test_dropout_between_layers_padded_matches_packed(
     rnn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where docs have one length, and so their tokens one order, packed or not."""
+    """With docs of equal length, so that packed and padded tokens have the same order."""
     alike = [np.random.default_rng(i).normal(size=(4, 3)).astype("f") for i in range(3)]
     model = make(rnn=rnn, depth=3, dropout=0.5)
     found = []
@@ -195,7 +195,7 @@ def test_what_is_dropped_between_layers_is_torchs_choice(
 
 
 @given(st.lists(st.integers(0, 40), max_size=30))
-def test_docs_are_grouped_by_length_within_the_bound(lengths: list[int]) -> None:
+def test_bucket_by_length_keeps_padding_within_bound(lengths: list[int]) -> None:
     groups = buckets.bucket_by_length(lengths)
     longest_first = [[lengths[doc] for doc in docs] for docs in groups]
     filled = sorted((n for n in lengths if n), reverse=True)
@@ -211,7 +211,7 @@ def test_docs_are_grouped_by_length_within_the_bound(lengths: list[int]) -> None
 
 @pytest.mark.parametrize("training", [True, False])
 @every_encoder
-def test_docs_are_padded_where_that_is_faster(
+def test_encoder_pads_docs_in_training_and_for_lstm(
     rnn: str, training: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a CPU in training, and an LSTM in prediction too."""
@@ -225,7 +225,7 @@ def test_docs_are_padded_where_that_is_faster(
     assert called == ["_encode_padded" if training or rnn == "lstm" else "_encode_packed"]
 
 
-def test_the_precision_is_that_of_prediction_alone() -> None:
+def test_precision_applies_to_prediction_only() -> None:
     exact, rounded = make(), make(precision="bf16")
     for is_train in (True, False):
         Y, nearly = (np.concatenate(model(docs(), is_train)[0]) for model in (exact, rounded))
@@ -233,7 +233,7 @@ def test_the_precision_is_that_of_prediction_alone() -> None:
         assert np.array_equal(nearly, Y) == is_train
 
 
-def test_no_encoder_is_refused() -> None:
+def test_rnn_encoder_with_rnn_none_raises() -> None:
     with pytest.raises(ValueError, match=r"rnn: expected an encoder, got 'none'"):
         make(rnn="none")
 
@@ -308,7 +308,7 @@ def best(scores: dict[str, float]) -> str:
 
 
 @pytest.mark.parametrize("rnn, bidirectional", [("rnn", True), ("lstm", False), ("gru", True)])
-def test_a_text_classifier_learns_by_heart(rnn: str, bidirectional: bool, tmp_path: Path) -> None:
+def test_textcat_overfits_training_examples(rnn: str, bidirectional: bool, tmp_path: Path) -> None:
     settings = {"rnn": rnn, "bidirectional": bidirectional, "depth": 2}
     nlp, scores = classify(pooled(encoder(**settings)), OPINIONS)
     assert [best(each) for each in scores] == [gold for _, gold in OPINIONS]
@@ -320,11 +320,11 @@ def test_a_text_classifier_learns_by_heart(rnn: str, bidirectional: bool, tmp_pa
 
 
 @every_encoder
-def test_a_tagger_learns_by_heart(rnn: str, tmp_path: Path) -> None:
+def test_tagger_overfits_training_examples(rnn: str, tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     tagger = {"@architectures": "spacy.Tagger.v2", "tok2vec": encoder(rnn=rnn, depth=2)}
     nlp.add_pipe("tagger", config={"model": tagger})
-    # What "run" is, the word before it tells.
+    # The tag of "run" depends on the word before it.
     texts = {"They run": ["P", "V"], "A run": ["D", "N"], "They like a run": ["P", "V", "D", "N"]}
     examples = [Example.from_dict(nlp.make_doc(text), {"tags": t}) for text, t in texts.items()]
     fit(nlp, examples, 15)
@@ -334,16 +334,16 @@ def test_a_tagger_learns_by_heart(rnn: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("blind", [bag, lambda: pooled(words_alone())])
-def test_a_bag_of_words_cannot_tell_orders_apart(blind: Callable[[], dict[str, Any]]) -> None:
-    """So the test below is one of order: the two of a pair have the same scores."""
+def test_bag_of_words_scores_ignore_word_order(blind: Callable[[], dict[str, Any]]) -> None:
+    """Control for the next test: without word order, both texts of a pair have the same score."""
     _, scores = classify(blind(), ORDERS)
     good = np.array([each["good"] for each in scores])
     np.testing.assert_allclose(good[::2], good[1::2], atol=1e-5)
 
 
 @pytest.mark.parametrize("rnn, bidirectional", [("rnn", False), ("lstm", True), ("gru", False)])
-def test_the_order_of_words_is_learned(rnn: str, bidirectional: bool) -> None:
-    """Over a tok2vec that sees each word alone, so that the encoder alone can have told it."""
+def test_textcat_over_encoder_learns_word_order(rnn: str, bidirectional: bool) -> None:
+    """Over a tok2vec without context, so that only the encoder can learn word order."""
     model = pooled(encoder(rnn=rnn, bidirectional=bidirectional, tok2vec=words_alone()))
     _, scores = classify(model, ORDERS, steps=30)
     assert [best(each) for each in scores] == [gold for _, gold in ORDERS]

@@ -119,7 +119,7 @@ both_shims = pytest.mark.parametrize("kind", ["head", "transformer"])
 
 
 @both_shims
-def test_gradients_of_parts_add_up_to_those_of_the_batch(kind: str, tiny_transformer: str) -> None:
+def test_scaled_gradients_of_parts_sum_to_batch_gradients(kind: str, tiny_transformer: str) -> None:
     """Of two parts and of seven, one for each doc."""
     nlp = make(kind, tiny_transformer)
     loss = update(nlp, make_examples(nlp))
@@ -134,7 +134,7 @@ def test_gradients_of_parts_add_up_to_those_of_the_batch(kind: str, tiny_transfo
 
 
 def rehearsing(nlp: Language) -> Language:
-    """Remember what is predicted now, and then change the head."""
+    """Keep the current model for rehearsal, and then change the head."""
     nlp.resume_training()
     head = shims_of(nlp)["crf_ner"]._model
     with torch.no_grad():
@@ -168,7 +168,7 @@ def through_the_pipeline(nlp: Language, folder: Path) -> None:
 
 @both_shims
 @pytest.mark.parametrize("learn", [through_the_callback, through_the_pipeline])
-def test_rehearsal_learns_as_without_a_scaler(
+def test_rehearsal_weights_with_scaler_match_weights_without(
     kind: str, learn: Callable[..., None], tiny_transformer: str, tmp_path: Path
 ) -> None:
     found, expected = (
@@ -180,7 +180,7 @@ def test_rehearsal_learns_as_without_a_scaler(
     assert_close(weights(found), weights(expected))
     moved = (weights(expected)["crf_ner.projection.bias"] - before["crf_ner.projection.bias"]).abs()
     assert float(moved.max()) > 1e-2
-    # Without the rehearsal, the head would be elsewhere.
+    # Control: without rehearsal, the weights of the head differ.
     alone = rehearsing(make(kind, tiny_transformer))
     alone.get_pipe("crf_ner")._rehearsal_model = None  # type: ignore[attr-defined]
     if learn is through_the_pipeline:
@@ -221,7 +221,7 @@ def trained(name: str, folder: Path, transformer: str, parts: int, with_: Any) -
 
 
 @pytest.mark.parametrize("name", ["cnn", "transformer"])
-def test_spacy_train_accumulates_as_one_large_batch_does(
+def test_spacy_train_with_accumulation_matches_one_large_batch(
     name: str, tiny_transformer: str, tmp_path: Path
 ) -> None:
     arguments = name, tmp_path, tiny_transformer

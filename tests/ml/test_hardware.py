@@ -1,4 +1,4 @@
-"""What the machine has: the CPU of this one, and GPUs that are missing in every way."""
+"""Hardware detection: the CPU of this machine, and simulated GPU problems."""
 
 import types
 from importlib.metadata import PackageNotFoundError
@@ -32,11 +32,11 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
     return machine
 
 
-def test_a_complete_machine_has_no_problem(machine: Any) -> None:
+def test_gpu_problems_on_complete_machine_returns_empty_list(machine: Any) -> None:
     assert hardware.gpu_problems() == []
 
 
-def test_each_missing_part_is_named_with_what_to_do(
+def test_gpu_problems_names_each_missing_part_and_fix(
     machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.missing["cupy"] = ModuleNotFoundError("No module named 'cupy'", name="cupy")
@@ -58,7 +58,7 @@ def test_each_missing_part_is_named_with_what_to_do(
     assert "is built for CPUs" in of_torch
 
 
-def test_the_error_of_a_gpu_that_cannot_be_used_has_all_problems(
+def test_use_gpu_with_unusable_gpu_raises_with_all_problems(
     machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.missing["cupy"] = ModuleNotFoundError("No module named 'cupy'", name="cupy")
@@ -74,7 +74,7 @@ def test_the_error_of_a_gpu_that_cannot_be_used_has_all_problems(
         hardware.use_gpu(7)
 
 
-def test_the_cpu_has_a_row_for_each_precision() -> None:
+def test_devices_lists_each_precision_of_cpu() -> None:
     cpu = next(iter(hardware.devices()))
     assert cpu.name.startswith("CPU: ")
     assert [*cpu.facts] == ["fp32", "bf16", "fp16", "int8", "auto", "training"]
@@ -83,13 +83,13 @@ def test_the_cpu_has_a_row_for_each_precision() -> None:
     assert cpu.facts[chosen] == "yes"
 
 
-def test_versions_are_of_this_environment() -> None:
+def test_versions_match_installed_packages() -> None:
     found = hardware.versions()
     assert found["torch"].startswith(torch.__version__.split("+")[0])
     assert [*found] == ["python", *hardware.PACKAGES]
 
 
-def test_cupy_is_found_by_the_name_of_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_versions_finds_cupy_by_package_name(monkeypatch: pytest.MonkeyPatch) -> None:
     def version(name: str) -> str:
         if name == "cupy-cuda12x":
             return "13.6.0"

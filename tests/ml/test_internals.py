@@ -1,4 +1,4 @@
-"""What is taken from other libraries' private interfaces is there; without it, a fallback works."""
+"""The private interfaces used from other libraries exist; without them, fallbacks work."""
 
 import inspect
 import platform
@@ -32,7 +32,7 @@ def test_torch_has_packed_linear_layers() -> None:
     )
 
 
-def test_torch_names_the_instruction_sets() -> None:
+def test_torch_reports_cpu_instruction_sets() -> None:
     known = set(torch.cpu.get_capabilities())
     if platform.machine() == "x86_64":
         assert {"avx512_bf16", "amx_bf16", "avx512_vnni", "avx_vnni", "amx_int8"} <= known, (
@@ -41,7 +41,7 @@ def test_torch_names_the_instruction_sets() -> None:
 
 
 @pytest.mark.parametrize("missing", [False, True])
-def test_many_tensors_are_computed_at_once_or_one_by_one(
+def test_tensor_list_functions_with_and_without_foreach_match_numpy(
     missing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [f"_foreach_{name}" for name in ("norm", "lerp_", "zero_")]
@@ -62,7 +62,7 @@ def test_many_tensors_are_computed_at_once_or_one_by_one(
 
 
 @pytest.mark.parametrize("broken", [None, lambda *args: torch.zeros(2, 32, dtype=torch.bfloat16)])
-def test_without_packed_linear_layers_those_of_torch_are_used(
+def test_quantize_without_packed_linear_uses_torch_linear(
     broken: object, monkeypatch: pytest.MonkeyPatch, fresh_probe: None
 ) -> None:
     bert = small_transformers()["bert"]
@@ -85,7 +85,7 @@ def test_without_packed_linear_layers_those_of_torch_are_used(
     assert (found - expected).norm() < 0.05 * expected.norm()
 
 
-def test_transformers_names_its_layers() -> None:
+def test_transformers_has_expected_layer_names() -> None:
     bert: BertModel = small_transformers()["bert"]
     names = "pooler and GELU are computed apart: prediction is slower"
     assert "pooler" in bert._modules, names
@@ -97,7 +97,7 @@ def test_transformers_names_its_layers() -> None:
     assert "last_hidden_state" in BaseModelOutput(last_hidden_state=torch.ones(1, 1, 1))
 
 
-def test_spacy_transformers_has_what_we_take() -> None:
+def test_spacy_transformers_has_expected_private_functions() -> None:
     def parameters(function: object) -> list:
         return [*inspect.signature(function).parameters]  # type: ignore[arg-type]
 

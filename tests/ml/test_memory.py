@@ -52,7 +52,7 @@ def tensors() -> int:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_updates_leave_no_tensors(kind: str, tiny_transformer: str, frozen: None) -> None:
+def test_updates_keep_tensor_count_constant(kind: str, tiny_transformer: str, frozen: None) -> None:
     """thinc alone keeps one more tensor for each parameter at each update."""
     nlp = pipeline(kind, tiny_transformer)
     examples = make_examples(nlp)
@@ -65,7 +65,7 @@ def test_updates_leave_no_tensors(kind: str, tiny_transformer: str, frozen: None
     assert counts[1] == counts[2]
 
 
-def test_weights_are_updated_in_their_own_memory(tiny_transformer: str) -> None:
+def test_update_changes_weights_in_place(tiny_transformer: str) -> None:
     nlp = pipeline("transformer", tiny_transformer)
     examples = make_examples(nlp)
     optimizer = nlp.initialize(lambda: examples)
@@ -80,7 +80,7 @@ def test_weights_are_updated_in_their_own_memory(tiny_transformer: str) -> None:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator")
-def test_free_memory_between_tensors_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_return_free_memory_lowers_resident_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def used() -> float:
         """Resident memory, in MB."""
         pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -114,7 +114,7 @@ def test_training_returns_free_memory(
     assert 2 <= len(calls) <= 7 and not any(calls)
 
 
-def test_it_is_returned_once_in_fifty_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_return_free_memory_trims_every_fiftieth_call(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     monkeypatch.setattr(memory, "_updates", count(1))
     monkeypatch.setattr(memory, "_malloc_trim", lambda: calls.append)
@@ -125,7 +125,7 @@ def test_it_is_returned_once_in_fifty_updates(monkeypatch: pytest.MonkeyPatch) -
     assert calls == [0]
 
 
-def test_an_optimizer_may_replace_weights() -> None:
+def test_keep_storage_keeps_values_of_replaced_weights() -> None:
     module = nn.Linear(2, 2)
     with keep_storage(module):
         module.weight.data = torch.from_numpy(np.full((2, 2), 7.0, dtype=np.float32))
@@ -149,7 +149,7 @@ def reachable_bytes(roots: Iterable[Any]) -> int:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_examples_keep_nothing_of_an_update(kind: str, tiny_transformer: str) -> None:
+def test_update_leaves_no_arrays_on_examples(kind: str, tiny_transformer: str) -> None:
     nlp = pipeline(kind, tiny_transformer)
     examples = make_examples(nlp)
     optimizer = nlp.initialize(lambda: examples)
@@ -157,7 +157,7 @@ def test_examples_keep_nothing_of_an_update(kind: str, tiny_transformer: str) ->
     nlp.update(examples, sgd=optimizer)
     nlp.evaluate(examples)
     assert reachable_bytes(examples) == before
-    # And it would be seen.
+    # Control: an added array is counted.
     examples[0].predicted.user_data["states"] = [np.zeros(100, dtype=np.float32)]
     assert reachable_bytes(examples) == before + 400
 
@@ -193,8 +193,8 @@ def compiled(folder: str, train: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_training_keeps_few_kernels(tiny_transformer: str) -> None:
-    """Ninety shapes, twice: none is kept until it comes back, where prediction keeps them all."""
+def test_training_limits_onednn_kernel_cache(tiny_transformer: str) -> None:
+    """Ninety shapes, twice: training evicts each kernel before reuse, prediction keeps all."""
     probe = compiled(tiny_transformer, "")
     if len(probe) != 180:
         pytest.skip("torch does not compute GELU by oneDNN here")
@@ -204,7 +204,7 @@ def test_training_keeps_few_kernels(tiny_transformer: str) -> None:
     assert trained[-90:] == ["cache_miss"] * 90
 
 
-def test_a_limit_of_ones_own_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limit_kernel_cache_keeps_environment_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "DNNL_PRIMITIVE_CACHE_CAPACITY"):
         with monkeypatch.context() as own:
             own.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)

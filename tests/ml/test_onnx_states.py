@@ -1,4 +1,4 @@
-"""Transformers of all kinds in ONNX, and what is refused."""
+"""Transformers of all kinds in ONNX, and unsupported networks."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def inputs(B: int, T: int) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_a_transformer_computes_the_same_or_is_refused(kind: str) -> None:
+def test_checked_transformer_matches_torch_or_raises(kind: str) -> None:
     module = Positional(KINDS[kind]).eval()
     try:
         shim = OnnxShim({"onnx": onnx_states.checked(module, inputs, AXES)})
@@ -60,18 +60,18 @@ class DependsOnSize(nn.Module):
         return (input_ids * len(input_ids)).float()[..., None]
 
 
-def test_a_network_whose_code_depends_on_the_size_is_refused() -> None:
+def test_checked_with_size_dependent_network_raises() -> None:
     with pytest.raises(ValueError, match="computes the same in ONNX, got one whose results differ"):
         onnx_states.checked(DependsOnSize(), inputs, AXES)
 
 
-def test_a_network_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checked_with_too_large_network_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_export, "MAX_BYTES", 1000)
     with pytest.raises(ValueError, match="expected a network of less than 2 GB"):
         onnx_states.checked(Positional(KINDS["bert"]), inputs, AXES)
 
 
-def test_an_error_of_the_machine_is_not_one_of_the_network(
+def test_checked_does_not_wrap_system_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))  # no space would be the same

@@ -31,7 +31,7 @@ def states(module: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @pytest.mark.parametrize("precision, far", [("fp32", 0.0), ("bf16", 0.05)])
-def test_every_kind_is_quantized(
+def test_quantized_transformer_matches_original_states(
     kind: str, precision: str, far: float, inputs: dict[str, Tensor]
 ) -> None:
     whole = KINDS[kind]
@@ -41,7 +41,7 @@ def test_every_kind_is_quantized(
     found = states(quantized, inputs)
     assert (found - expected).norm() <= far * expected.norm()
     assert torch.equal(found, expected) == (precision == "fp32")
-    # Of the whole one nothing has changed.
+    # The original model is unchanged.
     assert all(torch.equal(tensor, weights[name]) for name, tensor in whole.state_dict().items())
     assert torch.equal(states(whole, inputs), expected)
 
@@ -55,7 +55,7 @@ def test_every_kind_is_quantized(
         *(pytest.param(k, marks=pytest.mark.slow) for k in ("bert", "roberta", "electra")),
     ],
 )
-def test_int8_is_near(kind: str, inputs: dict[str, Tensor]) -> None:
+def test_int8_states_are_close_to_float32(kind: str, inputs: dict[str, Tensor]) -> None:
     pytest.importorskip("onnxruntime")
     expected = states(KINDS[kind], inputs)
     found = states(quantize_transformer(KINDS[kind], "int8"), inputs)
@@ -73,7 +73,7 @@ def test_int8_does_not_saturate() -> None:
     torch.testing.assert_close(found, X @ linear.weight.detach().T, rtol=0.02, atol=0.0)
 
 
-def test_int8_knows_one_token_type(inputs: dict[str, Tensor]) -> None:
+def test_int8_with_other_token_types_raises(inputs: dict[str, Tensor]) -> None:
     pytest.importorskip("onnxruntime")
     quantized = quantize_transformer(KINDS["bert"], "int8")
     types = torch.zeros_like(inputs["input_ids"])
@@ -87,7 +87,7 @@ def test_int8_knows_one_token_type(inputs: dict[str, Tensor]) -> None:
 @pytest.mark.skipif(not has_packed_linear(), reason="a CPU without bfloat16")
 @pytest.mark.parametrize("activation", ["none", "gelu"])
 @pytest.mark.parametrize("bias", [True, False])
-def test_a_packed_layer_is_the_layer(activation: str, bias: bool) -> None:
+def test_packed_linear_matches_linear(activation: str, bias: bool) -> None:
     torch.manual_seed(0)
     linear = nn.Linear(24, 40, bias=bias)
     X = torch.randn(3, 7, 24)
@@ -98,7 +98,7 @@ def test_a_packed_layer_is_the_layer(activation: str, bias: bool) -> None:
 
 
 @pytest.mark.skipif(not has_packed_linear(), reason="a CPU without bfloat16")
-def test_what_can_be_is_packed() -> None:
+def test_quantize_bf16_packs_all_linear_layers() -> None:
     def layers(module: nn.Module, kind: Any) -> int:
         return sum(isinstance(each, kind) for each in module.modules())
 

@@ -1,4 +1,4 @@
-"""How a transformer trains on a CPU: as spacy-transformers has it, and in bfloat16; threads."""
+"""Training of a transformer on a CPU: like spacy-transformers, and in bfloat16; threads."""
 
 import random
 from concurrent.futures import ThreadPoolExecutor
@@ -64,8 +64,8 @@ def fit(nlp: Language, batches: list[int], optimizer: Optimizer) -> Language:
     return nlp
 
 
-def test_it_learns_as_spacy_transformers_has_it(tiny_transformer: str) -> None:
-    """Also by an update without a gradient, where Adam goes on with its moments."""
+def test_trained_weights_match_spacy_transformers(tiny_transformer: str) -> None:
+    """Also with an update without gradients, in which Adam still applies its moments."""
     settings = {"L2": 0.1, "use_averages": False}
     ours, theirs = (
         weights(
@@ -84,7 +84,7 @@ def test_it_learns_as_spacy_transformers_has_it(tiny_transformer: str) -> None:
         assert (name.startswith("pooler.")) == np.array_equal(expected, begun[name]), name
 
 
-def test_a_cpu_trains_with_fast_masks_and_with_gradients_of_the_words_alone(
+def test_cpu_training_uses_sparse_gradients_and_fast_dropout(
     tiny_transformer: str,
 ) -> None:
     """A dense one for each batch of windows would take longer; optimizers need dense ones."""
@@ -103,7 +103,7 @@ def test_a_cpu_trains_with_fast_masks_and_with_gradients_of_the_words_alone(
 
 
 @pytest.mark.parametrize("make", [Adam, GroupedAdam])
-def test_averages_of_an_optimizer_replace_the_weights(make: Any, tiny_transformer: str) -> None:
+def test_use_params_replaces_weights_by_averages(make: Any, tiny_transformer: str) -> None:
     """Of the transformer and of the head, as numpy computes them by thinc's formula.
 
     thinc's begin at zero, ours with the weights.
@@ -138,7 +138,7 @@ def test_averages_of_an_optimizer_replace_the_weights(make: Any, tiny_transforme
         np.testing.assert_array_equal(weights.detach().numpy(), own)
 
 
-def test_threads_that_predict_at_once_drop_nothing_out(tiny_transformer: str) -> None:
+def test_predict_in_threads_applies_no_dropout(tiny_transformer: str) -> None:
     nlp = pipeline(tiny_transformer, OURS)
     nlp.update(make_examples(nlp), sgd=False, drop=0.5)  # type: ignore[arg-type]
 
@@ -153,7 +153,7 @@ def test_threads_that_predict_at_once_drop_nothing_out(tiny_transformer: str) ->
     np.testing.assert_allclose(np.concatenate(found), np.concatenate(expected), atol=1e-5)
 
 
-def test_a_prediction_before_the_backward_pass_leaves_training_on(tiny_transformer: str) -> None:
+def test_predict_before_backward_keeps_training_mode(tiny_transformer: str) -> None:
     """Gradient checkpoints run the layers again in the backward pass, with the same dropout."""
     nlp = pipeline(tiny_transformer, OURS)
     model: Any = nlp.get_pipe("transformer").model
@@ -167,7 +167,7 @@ def test_a_prediction_before_the_backward_pass_leaves_training_on(tiny_transform
 
 
 @pytest.mark.parametrize("spans", ["doc_spans", "strided_spans"])
-def test_docs_without_tokens_initialize_it(spans: str, tiny_transformer: str) -> None:
+def test_transformer_initialized_on_empty_docs_predicts(spans: str, tiny_transformer: str) -> None:
     more = {"window": 8, "stride": 6} if spans == "strided_spans" else {}
     getter = {"@span_getters": f"spacy-transformers.{spans}.v1", **more}
     nlp = spacy.blank("en")
@@ -182,7 +182,7 @@ def test_docs_without_tokens_initialize_it(spans: str, tiny_transformer: str) ->
     np.testing.assert_allclose(beside[:, : alone.shape[1]], alone, atol=1e-5)
 
 
-def test_training_leaves_the_generator_of_random_numbers_alone(tiny_transformer: str) -> None:
+def test_training_keeps_python_random_state(tiny_transformer: str) -> None:
     """The order of docs in the next epoch depends on it."""
     nlp = pipeline(tiny_transformer, OURS)
     before = random.getstate()
@@ -190,7 +190,7 @@ def test_training_leaves_the_generator_of_random_numbers_alone(tiny_transformer:
     assert random.getstate() == before
 
 
-def test_a_copy_learns_as_one_that_is_alone(tiny_transformer: str) -> None:
+def test_copy_has_separate_optimizer_moments(tiny_transformer: str) -> None:
     """The optimizer keeps its moments apart from those of what was copied."""
     moved = []
     for is_alone in (True, False):
@@ -213,13 +213,13 @@ def test_a_copy_learns_as_one_that_is_alone(tiny_transformer: str) -> None:
         torch.testing.assert_close(alone, beside)
 
 
-def test_a_copy_of_the_head_has_keys_of_its_own(tiny_transformer: str) -> None:
+def test_head_copy_has_new_shim_ids(tiny_transformer: str) -> None:
     head: Any = pipeline(tiny_transformer, OURS).get_pipe("crf_ner").model  # type: ignore[attr-defined]
     ids = [[shim.id for node in m.walk() for shim in node.shims] for m in (head, head.copy())]
     assert ids[0] and not {*ids[0]} & {*ids[1]}
 
 
-def test_dropout_has_the_rate_of_the_config_in_training_alone(tiny_transformer: str) -> None:
+def test_dropout_applies_config_rate_in_training_only(tiny_transformer: str) -> None:
     rates = {"hidden_dropout_prob": 0.25, "attention_probs_dropout_prob": 0.0}
     layer: Any = (
         pipeline(tiny_transformer, OURS, transformer_config=rates).get_pipe("transformer").model
@@ -239,7 +239,7 @@ def test_dropout_has_the_rate_of_the_config_in_training_alone(tiny_transformer: 
         assert 0.15 < dropped < 0.35 if training else dropped == 0.0
 
 
-def test_a_copy_is_not_loaded_from_the_pretrained_weights_again(tiny_transformer: str) -> None:
+def test_initialize_of_copy_keeps_trained_weights(tiny_transformer: str) -> None:
     """As of a component whose listener is replaced, and which is then initialized."""
     shared: Any = pipeline(tiny_transformer, OURS).get_pipe("transformer").model
     with torch.no_grad():
@@ -251,7 +251,7 @@ def test_a_copy_is_not_loaded_from_the_pretrained_weights_again(tiny_transformer
         torch.testing.assert_close(learned, expected)
 
 
-def test_a_copy_of_a_pipeline_goes_on_as_the_original(tiny_transformer: str) -> None:
+def test_deepcopied_pipeline_and_optimizer_train_like_original(tiny_transformer: str) -> None:
     """With a copy of the moments that the optimizer has."""
     nlp = pipeline(tiny_transformer, OURS)
     optimizer = Adam(0.01)
@@ -266,7 +266,7 @@ def test_a_copy_of_a_pipeline_goes_on_as_the_original(tiny_transformer: str) -> 
         np.testing.assert_allclose(after[1][name], values, atol=1e-6, err_msg=name)
 
 
-def test_its_settings_are_those_of_spacy_transformers(tiny_transformer: str) -> None:
+def test_transformer_settings_match_spacy_transformers(tiny_transformer: str) -> None:
     settings = {
         "tokenizer_config": {"model_max_length": 5},
         "transformer_config": {"hidden_dropout_prob": 0.3},
@@ -280,7 +280,7 @@ def test_its_settings_are_those_of_spacy_transformers(tiny_transformer: str) -> 
         assert shim_of(nlp)._grad_scaler._scale == 64.0
 
 
-def test_the_grad_factor_of_a_transformer_of_ones_own(tiny_transformer: str) -> None:
+def test_grad_factor_of_own_transformer_scales_gradients(tiny_transformer: str) -> None:
     found = []
     for factor in (1.0, 0.25):
         spacy.util.fix_random_seed(0)
@@ -308,7 +308,9 @@ def gradients_in(tiny_transformer: str) -> dict[bool | str, dict[str, Tensor]]:
     }
 
 
-def test_true_is_float32_on_a_cpu(tiny_transformer: str, gradients_in: Any) -> None:
+def test_mixed_precision_true_on_cpu_trains_in_float32(
+    tiny_transformer: str, gradients_in: Any
+) -> None:
     """As for the head: the setting is for GPUs."""
     plain = gradients_in[False]
     same = gradients(pipeline(tiny_transformer, OURS, mixed_precision=True))
@@ -316,9 +318,7 @@ def test_true_is_float32_on_a_cpu(tiny_transformer: str, gradients_in: Any) -> N
         torch.testing.assert_close(same[name], gradient)
 
 
-def test_in_bfloat16_gradients_are_nearly_those_of_float32(
-    tiny_transformer: str, gradients_in: Any
-) -> None:
+def test_bfloat16_gradients_are_close_to_float32(tiny_transformer: str, gradients_in: Any) -> None:
     plain = gradients_in[False]
     nlp = pipeline(tiny_transformer, OURS, mixed_precision="bf16")
     mixed = gradients(nlp)
@@ -334,7 +334,7 @@ def test_in_bfloat16_gradients_are_nearly_those_of_float32(
 @pytest.mark.parametrize(
     "has_bf16, seconds, expected", [(True, 1.0, "bf16"), (True, 2.0, False), (False, 1.0, False)]
 )
-def test_auto_is_bfloat16_where_that_is_faster(
+def test_auto_trains_in_bfloat16_only_if_faster(
     tiny_transformer: str,
     has_bf16: bool,
     seconds: float,
@@ -350,8 +350,8 @@ def test_auto_is_bfloat16_where_that_is_faster(
     assert not all(torch.equal(found[name], other[name]) for name in other)
 
 
-def test_what_was_trained_in_bfloat16_predicts_in_float32(tiny_transformer: str) -> None:
-    """And goes through a file with its setting."""
+def test_bfloat16_pipeline_predicts_in_float32(tiny_transformer: str) -> None:
+    """The setting is in the config."""
     nlp = pipeline(tiny_transformer, OURS, mixed_precision="bf16")
     plain = pipeline(tiny_transformer, OURS)
     assert nlp.config["components"]["transformer"]["model"]["mixed_precision"] == "bf16"
@@ -360,7 +360,7 @@ def test_what_was_trained_in_bfloat16_predicts_in_float32(tiny_transformer: str)
     np.testing.assert_array_equal(hidden, expected)
 
 
-def test_another_precision_is_an_error(tiny_transformer: str) -> None:
+def test_unknown_mixed_precision_raises(tiny_transformer: str) -> None:
     with pytest.raises(ValueError, match="mixed_precision"):
         pipeline(tiny_transformer, OURS, mixed_precision="int4")
     assert registry.architectures.get(OURS)

@@ -29,21 +29,21 @@ def docs_of(lengths: list[int]) -> list[Doc]:
 
 
 @given(LENGTHS, st.integers(1, 12), st.integers(1, 12))
-def test_strided_windows(lengths: list[int], window: int, stride: int) -> None:
+def test_strided_spans_match_span_getters(lengths: list[int], window: int, stride: int) -> None:
     docs = docs_of(lengths)
     expected = span_getters.configure_strided_spans(window, stride)(docs)
     assert strided_spans(window, stride)(docs) == expected
 
 
 @given(LENGTHS)
-def test_sentences_and_docs(lengths: list[int]) -> None:
+def test_doc_and_sent_spans_match_span_getters(lengths: list[int]) -> None:
     docs = docs_of(lengths)
     assert doc_spans()(docs) == span_getters.configure_get_doc_spans()(docs)
     assert sent_spans()(docs) == span_getters.configure_get_sent_spans()(docs)
 
 
 @given(st.lists(st.sampled_from(["a", "b", ".", "。", "\n"]), max_size=40), st.integers(1, 12))
-def test_windows_end_with_sentences(words: list[str], window: int) -> None:
+def test_sentence_windows_end_at_sentence_end_or_limit(words: list[str], window: int) -> None:
     """By counting tokens one by one."""
     doc = Doc(VOCAB, words=words)
     (spans,) = sentence_windows(window)([doc])
@@ -59,6 +59,6 @@ def test_windows_end_with_sentences(words: list[str], window: int) -> None:
         assert following.start == (span.end if ends else full - window // 4)
 
 
-def test_a_window_without_tokens_is_an_error() -> None:
+def test_sentence_windows_with_window_zero_raises() -> None:
     with pytest.raises(InputError, match=r"get_spans\.window: .* from 1, got 0"):
         sentence_windows(0)

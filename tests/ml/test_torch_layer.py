@@ -27,7 +27,7 @@ from spacy_crf_ner.training.optimizer import GroupedAdam
 SPANS = {"@span_getters": "spacy-transformers.strided_spans.v1", "window": 128, "stride": 96}
 
 
-def test_thinc_has_the_private_attributes_that_are_used() -> None:
+def test_thinc_shim_has_expected_private_attributes() -> None:
     """Without `_model` no module is found, without `_grad_scaler` gradients are divided twice,
     and without `_mixed_precision` training in bfloat16 is in float32."""
     module = nn.Linear(2, 2)
@@ -58,13 +58,13 @@ def test_a_numpy_array_stays_on_the_cpu(elsewhere: None) -> None:
     assert (to_array(tensor) == 2).all()
 
 
-def test_weights_on_the_cpu_learn_while_a_gpu_is_in_use(elsewhere: None) -> None:
+def test_grouped_adam_updates_cpu_weights_while_gpu_is_default(elsewhere: None) -> None:
     weights = np.ones(MIN_FUSED_SIZE, dtype="f")
     GroupedAdam(0.1)((1, "W"), weights, np.ones_like(weights))
     assert (weights < 1).all()
 
 
-def test_a_pipeline_on_the_cpu_trains_and_predicts_while_a_gpu_is_in_use(
+def test_cpu_pipeline_trains_and_predicts_while_gpu_is_default(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     nlp = spacy.blank("en")
@@ -111,7 +111,7 @@ def gpu_shim(mixed_precision: MixedPrecision) -> MixedPrecisionShim:
     "mixed_precision, expected",
     [(False, torch.float32), (True, torch.float16), ("bf16", torch.bfloat16)],
 )
-def test_mixed_precision_trains_in_what_it_says(
+def test_mixed_precision_trains_in_configured_dtype(
     mixed_precision: MixedPrecision,
     expected: torch.dtype,
     autocast_for_cpu: None,
@@ -132,10 +132,10 @@ def test_mixed_precision_trains_in_what_it_says(
         d_inputs = backprop(ArgsKwargs(args=([Y],), kwargs={"grad_tensors": [d_Y]}))
         assert d_inputs.args[0].dtype == torch.float32
         assert {p.grad.dtype for p in shim._model.parameters()} == {torch.float32}
-    assert torch.get_autocast_dtype("cpu") == torch.float16  # nothing stays behind
+    assert torch.get_autocast_dtype("cpu") == torch.float16  # the default is restored
 
 
-def test_bfloat16_on_a_gpu_without_it_is_an_error_in_training_alone(
+def test_bfloat16_on_unsupported_gpu_raises_in_training_only(
     autocast_for_cpu: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A GPU may emulate it: it is then slower than float32."""
@@ -150,7 +150,7 @@ def test_bfloat16_on_a_gpu_without_it_is_an_error_in_training_alone(
 
 @pytest.mark.parametrize("mixed_precision", [True, "bf16", "auto"])
 @pytest.mark.parametrize("gpu", [True, False])
-def test_the_layers_take_the_setting_on_a_gpu_alone(
+def test_layers_apply_mixed_precision_on_gpu_only(
     mixed_precision: MixedPrecision, gpu: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("torch_layer", "mixed_precision"):
@@ -179,7 +179,7 @@ class FailsInBfloat16(nn.Module):
         return Y.masked_fill(Y > 0, torch.finfo(torch.float32).min)
 
 
-def test_a_module_that_fails_in_bfloat16_is_an_error() -> None:
+def test_module_failing_in_bfloat16_raises() -> None:
     shim = MixedPrecisionShim(FailsInBfloat16())
     inputs = ArgsKwargs(args=(torch.ones(1, 3),), kwargs={})
     shim.begin_update(inputs)
@@ -224,7 +224,7 @@ def three_threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def test_forked_processes_that_predict_nothing_keep_their_threads(three_threads: None) -> None:
+def test_forked_process_without_prediction_keeps_thread_count(three_threads: None) -> None:
     read, write = os.pipe()
     if (child := os.fork()) == 0:
         os.write(write, str(torch.get_num_threads()).encode())
@@ -236,7 +236,7 @@ def test_forked_processes_that_predict_nothing_keep_their_threads(three_threads:
 
 
 @pytest.mark.parametrize("place", ["first", "last"])
-def test_workers_of_nlp_pipe_have_one_thread_from_the_first_component_on(
+def test_nlp_pipe_workers_use_one_thread_from_first_component(
     trained: Language, place: str, three_threads: None
 ) -> None:
     """The components that come before it compute with torch too: a transformer that is not ours."""
@@ -250,7 +250,7 @@ def test_workers_of_nlp_pipe_have_one_thread_from_the_first_component_on(
     assert [ents(doc) for doc in docs] == [ents(doc) for doc in trained.pipe(texts)]
 
 
-def test_workers_without_a_crf_ner_have_one_thread_too(request: pytest.FixtureRequest) -> None:
+def test_nlp_pipe_workers_without_crf_ner_use_one_thread(request: pytest.FixtureRequest) -> None:
     """A tagger over our encoder. With threads that were used before, the workers would hang."""
     nlp = spacy.blank("en")
     encoder = {"@architectures": "spacy-crf-ner.RNNEncoder.v1", "tok2vec": TOK2VEC}

@@ -1,4 +1,4 @@
-"""An accelerated pipeline finds what a plain one finds, wherever it is saved, and learns as it."""
+"""An accelerated pipeline finds the same entities, also after storage, and trains the same way."""
 
 import os
 import re
@@ -65,7 +65,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     examples = examples_of(nlp, "train")
     spacy.util.fix_random_seed(0)
     optimizer = nlp.initialize(lambda: examples)
-    # The transformer stays as it is, and so is asked but once.
+    # The transformer is frozen, so it runs only once.
     for eg in examples:
         eg.predicted = nlp.get_pipe("transformer")(eg.predicted)
     optimizer.learn_rate = 5e-3
@@ -115,7 +115,7 @@ def ready(tiny_transformer: str, shared: Callable[..., Path]) -> Ready:
 
 
 @pytest.mark.parametrize("chars", ["cnn", "lstm"])
-def test_words_beside_a_transformer_compute_in_bfloat16(chars: str, tiny_transformer: str) -> None:
+def test_bf16_char_word_embed_is_close_to_float32(chars: str, tiny_transformer: str) -> None:
     nlp = spacy.blank("en")
     model = {"@architectures": "spacy-crf-ner.TransformerModel.v1", "name": tiny_transformer}
     nlp.add_pipe("transformer", config={"model": {**model, "get_spans": WINDOWS}})
@@ -141,7 +141,7 @@ def test_words_beside_a_transformer_compute_in_bfloat16(chars: str, tiny_transfo
 
 @pytest.mark.parametrize("batch_size", [1, 7, 1000])
 @pytest.mark.slow
-def test_better_batches_change_nothing(
+def test_accelerate_fp32_finds_same_entities_for_any_batch_size(
     saved: Path, texts: list[str], plain: tuple[Found, np.ndarray], batch_size: int
 ) -> None:
     ents, confidences = found(accelerate(spacy.load(saved), "fp32"), texts, batch_size=batch_size)
@@ -153,7 +153,7 @@ def test_better_batches_change_nothing(
 @pytest.mark.parametrize(
     "which, sure, shared", [("bf16", 0.7, 0.95), ("int8", 0.9, 0.9), ("auto", 0.9, 0.9)]
 )
-def test_fewer_bits_find_the_same_entities(
+def test_accelerate_with_lower_precision_finds_same_entities(
     saved: Path,
     texts: list[str],
     plain: tuple[Found, np.ndarray],
@@ -161,7 +161,7 @@ def test_fewer_bits_find_the_same_entities(
     sure: float,
     shared: float,
 ) -> None:
-    """All that either is sure of; where two analyses are about as probable, either may be found.
+    """Confident entities must agree; of two about equally probable analyses, either may be found.
 
     int8 has weights of 7 or 8 bits, by the instructions of the CPU. Either finds about as many of
     the gold entities as float32.
@@ -220,13 +220,13 @@ BF16, INT8 = "avx512_bf16", "avx512_vnni"
         ({"fp32": 1.0, "bf16": 2.0, "int8": 3.0}, "fp32"),
     ],
 )
-def test_auto_is_what_is_measured_to_be_fast(
+def test_auto_chooses_fastest_measured_precision(
     monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], chosen: str
 ) -> None:
     assert resolve(monkeypatch, BF16, INT8, **seconds) == chosen
 
 
-def test_auto_measures_only_what_the_cpu_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_measures_only_supported_precisions(monkeypatch: pytest.MonkeyPatch) -> None:
     fast: dict[str, float] = {"fp32": 1.0, "bf16": 0.1, "int8": 0.01}
     assert resolve(monkeypatch, "avx2", **fast) == "fp32"
     assert resolve(monkeypatch, "avx2", BF16, **fast) == "bf16"
@@ -237,7 +237,7 @@ def test_auto_measures_only_what_the_cpu_has(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("emulated, chosen", [(True, "fp16"), (False, "bf16")])
-def test_auto_is_never_emulated_on_a_gpu(
+def test_auto_on_gpu_with_emulated_bf16_chooses_fp16(
     monkeypatch: pytest.MonkeyPatch, emulated: bool, chosen: str
 ) -> None:
     def is_supported(including_emulation: bool = True) -> bool:
@@ -247,7 +247,7 @@ def test_auto_is_never_emulated_on_a_gpu(
     assert precision.fastest_precision(torch.device("cuda"), (8, 8)) == chosen
 
 
-def test_a_process_measures_once_and_leaves_the_random_numbers() -> None:
+def test_measure_linear_caches_result_and_keeps_random_state() -> None:
     precision.measure_linear.cache_clear()
     state = torch.random.get_rng_state()
     first = precision.measure_linear(16, 32, ("fp32", "bf16"), 1)
@@ -257,7 +257,7 @@ def test_a_process_measures_once_and_leaves_the_random_numbers() -> None:
     assert precision.measure_linear(16, 32, ("fp32", "bf16"), 2) is not first
 
 
-def test_the_probe_has_the_sizes_of_the_model(
+def test_auto_measures_layer_sizes_of_model_once(
     ready: Ready, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nlp = ready()
@@ -281,7 +281,7 @@ def test_the_probe_has_the_sizes_of_the_model(
 
 
 def scores(nlp: Language) -> np.ndarray:
-    """What the head says of a text, the transformer's part included."""
+    """Return the emissions of the head for two texts, computed over the transformer."""
     docs = list(nlp.pipe(["Tim Cook visited Hanoi in May.", "Washington"]))
     emissions: np.ndarray = nlp.get_pipe("crf_ner").model.predict(docs).emissions
     return emissions
@@ -315,7 +315,7 @@ def precisions(nlp: Language) -> dict[str, Any]:
     return {name: shim.precision for name, shim in shims}
 
 
-def test_it_is_a_setting_of_the_pipeline(ready: Ready, tmp_path: Path) -> None:
+def test_precision_is_saved_and_loaded_with_pipeline(ready: Ready, tmp_path: Path) -> None:
     nlp = ready()
     before = scores(nlp)
     nlp.batch_size = 64
@@ -336,7 +336,7 @@ def test_it_is_a_setting_of_the_pipeline(ready: Ready, tmp_path: Path) -> None:
     np.testing.assert_array_equal(scores(plain), before)
 
 
-def test_a_transformer_of_spacy_transformers_becomes_ours(ready: Ready, tmp_path: Path) -> None:
+def test_accelerate_converts_spacy_transformers_model(ready: Ready, tmp_path: Path) -> None:
     theirs = "spacy-transformers.TransformerModel.v3"
     nlp = ready(theirs)
     before = scores(nlp)
@@ -347,7 +347,7 @@ def test_a_transformer_of_spacy_transformers_becomes_ours(ready: Ready, tmp_path
     np.testing.assert_allclose(scores(loaded), before, atol=1e-5)
 
 
-def test_a_transformer_of_ones_own_is_accelerated(ready: Ready, tmp_path: Path) -> None:
+def test_accelerate_applies_to_own_transformer(ready: Ready, tmp_path: Path) -> None:
     nlp = ready()
     nlp.replace_listeners("transformer", "crf_ner", ["model.tok2vec"])
     nlp.remove_pipe("transformer")
@@ -358,8 +358,8 @@ def test_a_transformer_of_ones_own_is_accelerated(ready: Ready, tmp_path: Path) 
     np.testing.assert_allclose(scores(loaded), before, atol=1e-5)
 
 
-def test_weights_that_change_are_seen(ready: Ready) -> None:
-    """What is predicted with is made anew: also where a component annotates in the same step."""
+def test_accelerated_pipeline_uses_updated_weights(ready: Ready) -> None:
+    """The accelerated copy is rebuilt, also if the component annotates in the same update."""
     nlp, plain = (ready() for _ in range(2))
     accelerate(nlp, "bf16")
     for each in (nlp, plain):
@@ -375,7 +375,7 @@ def test_weights_that_change_are_seen(ready: Ready) -> None:
     np.testing.assert_array_equal(scores(accelerate(nlp, None)), scores(plain))
 
 
-def test_averaged_weights_are_seen(ready: Ready) -> None:
+def test_accelerated_pipeline_uses_averaged_weights(ready: Ready) -> None:
     nlp = accelerate(ready(), "bf16")
     shim = nlp.get_pipe("transformer").model.shim
     before = scores(nlp)
@@ -389,7 +389,7 @@ def test_averaged_weights_are_seen(ready: Ready) -> None:
     np.testing.assert_array_equal(scores(nlp), before)
 
 
-def test_weights_come_back_after_an_error(ready: Ready) -> None:
+def test_use_params_after_error_restores_accelerated_weights(ready: Ready) -> None:
     nlp = accelerate(ready(), "bf16")
     layer = nlp.get_pipe("transformer").model
     before = scores(nlp)
@@ -403,7 +403,7 @@ def test_weights_come_back_after_an_error(ready: Ready) -> None:
     np.testing.assert_array_equal(scores(nlp), before)
 
 
-def test_a_copy_predicts_alike(ready: Ready) -> None:
+def test_copy_of_accelerated_transformer_predicts_the_same(ready: Ready) -> None:
     nlp = accelerate(ready(), "bf16")
     fast = scores(nlp)
     layer = nlp.get_pipe("transformer").model
@@ -413,12 +413,12 @@ def test_a_copy_predicts_alike(ready: Ready) -> None:
         np.testing.assert_array_equal(scores(nlp), fast)
 
 
-def test_a_pipeline_without_a_transformer_stays_as_it_is(trained: Language) -> None:
+def test_accelerate_without_transformer_keeps_config(trained: Language) -> None:
     before = trained.config.to_str()
     assert accelerate(trained, "bf16").config.to_str() == before
 
 
-def test_what_cannot_be_is_said(tiny_transformer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_input_raises(tiny_transformer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     nlp = pipeline(tiny_transformer)
     nlp.initialize(lambda: make_examples(nlp))
     with pytest.raises(ValueError, match=r"precision: expected one of .*'fp32'.*, got 'fp64'"):
@@ -430,7 +430,7 @@ def test_what_cannot_be_is_said(tiny_transformer: str, monkeypatch: pytest.Monke
         message = r'packages onnx and onnxruntime.*pip install "spacy-crf'
         with pytest.raises(ValueError, match=message):
             accelerate(nlp, "int8")
-    assert set(precisions(nlp).values()) == {None}  # nothing is done by halves
+    assert set(precisions(nlp).values()) == {None}  # after an error, no layer is changed
     model = {
         "hidden_width": 8,
         "tok2vec": {
@@ -448,12 +448,12 @@ def test_what_cannot_be_is_said(tiny_transformer: str, monkeypatch: pytest.Monke
         accelerate(nlp, "fp32")
 
 
-def test_commands_know_each_precision() -> None:
+def test_precision_option_lists_all_precisions() -> None:
     assert tuple(options.PRECISIONS.split("|")) == precision.PRECISIONS
 
 
 @pytest.mark.slow
-def test_commands_predict_in_a_precision(ready: Ready, tmp_path: Path) -> None:
+def test_commands_apply_precision_option(ready: Ready, tmp_path: Path) -> None:
     ready().to_disk(tmp_path / "model")
     run = CliRunner().invoke
     expected = run(cli.app, ["predict", str(tmp_path / "model"), "Tim Cook visited Hanoi."])
@@ -485,7 +485,7 @@ def test_commands_predict_in_a_precision(ready: Ready, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("which", ["bf16", "int8"])
-def test_processes_of_nlp_pipe_predict_alike(ready: Ready, which: str) -> None:
+def test_nlp_pipe_processes_predict_same_entities(ready: Ready, which: str) -> None:
     """Also where this process has predicted before, with threads that no child has."""
     if which == "int8":
         pytest.importorskip("onnxruntime")
@@ -520,7 +520,7 @@ def test_auto_is_resolved_once_for_all_processes_of_nlp_pipe(
     assert found(nlp, texts, n_process=2, batch_size=3)[0] == found(nlp, texts)[0]
 
 
-def test_auto_of_a_head_without_a_transformer_is_resolved_as_asked() -> None:
+def test_accelerate_fp32_replaces_auto_of_head_without_transformer() -> None:
     nlp = spacy.blank("en")
     model = {"tok2vec": TOK2VEC, "hidden_width": 16, "precision": "auto"}
     nlp.add_pipe("crf_ner", config={"model": model})

@@ -1,4 +1,4 @@
-"""A trained component that learns more: new labels, and rehearsal of what it knew."""
+"""Further training of a component: new labels, and rehearsal."""
 
 from itertools import pairwise, product
 
@@ -65,7 +65,7 @@ def confidences(nlp):
 
 
 @pytest.mark.parametrize("scheme", ["biluo", "bio", "io"])
-def test_a_new_label_changes_no_prediction(scheme, learned_in):
+def test_add_label_keeps_predictions(scheme, learned_in):
     learned = learned_in(scheme)
     before, sure = found(learned), confidences(learned)
     ner = learned.get_pipe("crf_ner")
@@ -76,7 +76,7 @@ def test_a_new_label_changes_no_prediction(scheme, learned_in):
 
 
 @pytest.mark.parametrize("scheme", ["biluo", "bio", "io"])
-def test_old_weights_are_kept(scheme, learned_in):
+def test_add_label_keeps_old_weights(scheme, learned_in):
     learned = learned_in(scheme)
     ner = learned.get_pipe("crf_ner")
     network = ner.model.get_ref("output_layer").shims[0].module
@@ -91,7 +91,7 @@ def test_old_weights_are_kept(scheme, learned_in):
 
 
 @pytest.mark.parametrize("scheme, stored", [("biluo", False), ("bio", True), ("io", False)])
-def test_a_new_label_is_learned(scheme, stored, learned_in):
+def test_update_after_add_label_learns_new_label(scheme, stored, learned_in):
     """With the optimizer of before, in the pipeline of before or one that is loaded."""
     learned = learned_in(scheme)
     optimizer = learned.resume_training()
@@ -144,7 +144,7 @@ def log_probabilities(scores: "list[Tensor]", lengths, scheme: TagScheme) -> "li
 
 @pytest.mark.parametrize("name", ["biluo", "bio", "io"])
 @pytest.mark.parametrize("added", [0, 1])
-def test_the_divergence_is_that_of_the_enumeration(name, added):
+def test_distill_divergence_and_gradient_match_enumeration(name, added):
     old = TagScheme(name, ("A",))
     new = TagScheme(name, ("A", "B")[: 1 + added])
     teacher, student = potentials(1, len(old.tags)), potentials(2, len(new.tags))
@@ -165,7 +165,7 @@ def test_the_divergence_is_that_of_the_enumeration(name, added):
         np.testing.assert_allclose(mine, leaf.grad.numpy(), atol=1e-4)
 
 
-def test_nothing_diverges_from_itself():
+def test_distill_from_equal_distribution_returns_zero():
     scheme = TagScheme("biluo", ("A",))
     same = potentials(1, len(scheme.tags))
     same = same._replace(emissions=same.emissions.round())
@@ -177,7 +177,7 @@ def test_nothing_diverges_from_itself():
     assert abs(gradient.emissions).max() < 1e-5
 
 
-def test_rehearsal_brings_back_what_was_known(learned):
+def test_rehearse_restores_forgotten_entities(learned):
     before = found(learned)
     ner = learned.get_pipe("crf_ner")
     raw = [Example(doc, doc) for doc in map(learned.make_doc, TEXTS)]
@@ -197,7 +197,7 @@ def test_rehearsal_brings_back_what_was_known(learned):
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_nlp_rehearse_takes_the_multiplier_of_the_head(large):
+def test_nlp_rehearse_applies_learn_rate_multiplier_of_head(large):
     """Five times the steps, in arrays that torch updates too; the tok2vec has no multiplier."""
     nlp = spacy.blank("en")
     model = {"hidden_width": 128 if large else 8, "tok2vec": TOK2VEC}
@@ -254,7 +254,7 @@ def test_nlp_rehearse_trains_a_transformer_of_the_component(tiny_transformer):
 
 
 @pytest.mark.parametrize("drop", [0.0, 0.5])
-def test_rehearsal_has_the_dropout_rate_that_is_given(drop, learned):
+def test_rehearse_uses_given_dropout_rate(drop, learned):
     """Whatever the rate of the update before it was; the original model drops nothing."""
     ner = learned.get_pipe("crf_ner")
     learned.update(make_examples(learned), drop=0.5 - drop, sgd=False)
@@ -307,7 +307,7 @@ def test_spacy_train_adds_a_label_and_keeps_the_others(learned, tmp_path):
     assert trained.get_pipe("ner").labels == ("GPE", "ORG", "PERSON", "PRODUCT")
     doc = trained(NEW[0][0])
     assert [(e.start_char, e.end_char, e.label_) for e in doc.ents] == NEW[0][1]
-    # Of the new label the rehearsed docs say nothing; the old ones are where they were.
+    # Rehearsed docs do not constrain the new label; the old entities are unchanged.
     old = [[ent for ent in ents if ent[2] != "PRODUCT"] for ents in found(trained)]
     assert old == before
 
@@ -319,7 +319,7 @@ def test_spacy_train_adds_a_label_and_keeps_the_others(learned, tmp_path):
         (SENTENCES, "parser", r"expected one of the components \['ner'\], got 'parser'"),
     ],
 )
-def test_what_cannot_be_rehearsed_is_an_error(sentences, component, message, tmp_path):
+def test_rehearse_without_docs_or_component_raises(sentences, component, message, tmp_path):
     from spacy_crf_ner.training.rehearsal import rehearse
 
     nlp = spacy.blank("en")
@@ -331,7 +331,7 @@ def test_what_cannot_be_rehearsed_is_an_error(sentences, component, message, tmp
         callback(nlp, {"step": 0, "epoch": 0})
 
 
-def test_a_component_that_was_not_trained_cannot_rehearse(tmp_path):
+def test_rehearse_with_untrained_component_raises(tmp_path):
     from spacy_crf_ner.training.rehearsal import rehearse
 
     nlp = spacy.blank("en")
@@ -342,7 +342,7 @@ def test_a_component_that_was_not_trained_cannot_rehearse(tmp_path):
         callback(nlp, {"step": 0, "epoch": 0})
 
 
-def test_rehearsal_of_a_listener_reaches_its_head(tmp_path):
+def test_rehearse_with_listener_trains_head(tmp_path):
     from spacy_crf_ner.training.rehearsal import rehearse
 
     nlp = spacy.blank("en")

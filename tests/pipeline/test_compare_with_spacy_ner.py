@@ -1,4 +1,4 @@
-"""What spaCy's own tests ask of `ner`, asked of `crf_ner`.
+"""spaCy's own tests of `ner`, adapted to `crf_ner`.
 
 Each test names the one of spaCy (3.8) that it answers to; those of its `tests/parser/test_ner.py`
 without an answer here have one elsewhere, or cannot have any:
@@ -87,7 +87,7 @@ def iob_and_types(doc):
 # Labels
 
 
-def test_labels_that_were_added_are_stored():
+def test_added_labels_are_stored():
     """test_issue2179, test_issue3209"""
     nlp, ner = blank("CITIZENSHIP")
     nlp.initialize()
@@ -99,7 +99,7 @@ def test_labels_that_were_added_are_stored():
     assert other_ner.cfg == ner.cfg
 
 
-def test_a_label_may_have_hyphens():
+def test_label_with_hyphen_is_learned():
     """test_labels_from_BILUO"""
     nlp, ner = blank("LARGE-ANIMAL")
     learn(nlp, ("the whale", {"entities": [(4, 9, "LARGE-ANIMAL")]}))
@@ -108,7 +108,7 @@ def test_a_label_may_have_hyphens():
 
 
 @pytest.mark.slow
-def test_a_thousand_labels():
+def test_update_with_thousand_labels_lowers_loss():
     """test_issue2800"""
     nlp, ner = blank(*map(str, range(1000)))
     spacy.util.fix_random_seed(0)
@@ -119,7 +119,7 @@ def test_a_thousand_labels():
     assert len(ner.scheme.tags) == 4001
 
 
-def test_labels_of_all_pipes():
+def test_pipe_labels_and_label_data_return_labels():
     """test_pipe_labels, test_pipe_base_class_add_label, test_pipe_label_data_exports_labels"""
     nlp, ner = blank("PERSON", "ORG")
     assert nlp.pipe_labels == {"ner": ["PERSON", "ORG"]}
@@ -127,7 +127,7 @@ def test_labels_of_all_pipes():
     assert "labels" in get_arg_names(ner.initialize)
 
 
-def test_a_label_of_an_earlier_component_can_be_added(tmp_path):
+def test_add_label_accepts_label_of_preset_entity(tmp_path):
     """test_issue4042_bug2"""
     nlp, ner = blank("SOME_LABEL")
     nlp.initialize()
@@ -140,7 +140,7 @@ def test_a_label_of_an_earlier_component_can_be_added(tmp_path):
     assert loaded.from_disk(tmp_path).labels == ("SOME_LABEL", "MY_ORG")
 
 
-def test_entities_of_a_name_that_spacy_2_had_for_wrong_ones_are_an_error():
+def test_label_with_exclamation_mark_raises():
     """test_train_negative_deprecated"""
     nlp, ner = blank()
     examples = examples_of(nlp, ("Who is Shaka Khan?", {"entities": [(7, 17, "!PERSON")]}))
@@ -156,7 +156,7 @@ def test_entities_of_a_name_that_spacy_2_had_for_wrong_ones_are_an_error():
 # Neighbours
 
 
-def test_a_ruler_after_it_leaves_it_as_it_was():
+def test_entity_ruler_without_matches_keeps_annotation():
     """test_issue4267"""
     nlp = blank_that_finds_nothing("hi")
     assert iob_and_types(nlp("hi")) == (["O"], [""])
@@ -166,7 +166,7 @@ def test_a_ruler_after_it_leaves_it_as_it_was():
 
 
 @pytest.mark.parametrize("where", [{"before": "ner"}, {"after": "ner"}])
-def test_a_ruler_finds_its_own(where):
+def test_entity_ruler_before_or_after_ner_sets_its_entities(where):
     """test_ruler_before_ner, test_ner_before_ruler"""
     text = "This is Antti Korhonen speaking in Finland"
     nlp = blank_that_finds_nothing(text)
@@ -175,7 +175,7 @@ def test_a_ruler_finds_its_own(where):
     assert iob_and_types(nlp(text)) == expected
 
 
-def test_a_ruler_is_stored_with_it(tmp_path):
+def test_pipeline_with_entity_ruler_is_stored(tmp_path):
     """test_issue4042"""
     text = "What do you think about Apple ?"
     nlp = blank_that_finds_nothing(text)
@@ -200,7 +200,7 @@ def test_blocked_tokens_stay_blocked():
     assert types == ["", "", "", "", "", "", "", "GPE"]
 
 
-def test_what_another_component_marked_outside_is_predicted():
+def test_doc_marked_outside_by_another_component_is_predicted():
     """test_overwrite_token"""
     nothing = blank_that_finds_nothing("I live in New York")
     doc = nothing("I live in New York")
@@ -214,7 +214,7 @@ def test_what_another_component_marked_outside_is_predicted():
 # Training
 
 
-def test_empty_texts_are_no_obstacle():
+def test_update_accepts_empty_texts():
     """test_train_empty"""
     nlp, _ = blank("PERSON")
     examples = examples_of(nlp, KHAN, ("", {"entities": []}))
@@ -225,7 +225,7 @@ def test_empty_texts_are_no_obstacle():
     assert losses["ner"] > 0.0
 
 
-def test_what_is_learned_by_heart_survives_storage_and_a_new_label(tmp_path):
+def test_overfitted_entities_are_kept_after_storage_and_add_label(tmp_path):
     """test_overfitting_IO"""
     nlp, _ = blank()
     optimizer = learn(nlp, KHAN, LONDON, steps=30)
@@ -249,7 +249,7 @@ def test_what_is_learned_by_heart_survives_storage_and_a_new_label(tmp_path):
     assert ents == [("London", "LOC", 1234), ("London", "LOC", 0)]
 
 
-def test_scores_of_what_was_learned_are_near_0_and_1(tmp_path):
+def test_span_posteriors_after_training_are_near_0_or_1(tmp_path):
     """test_beam_ner_scores, test_beam_overfitting_IO: what beam_ner approximates is exact here"""
     nlp, ner = blank()
     doc = nlp.make_doc("I like London.")
@@ -266,7 +266,7 @@ def test_scores_of_what_was_learned_are_near_0_and_1(tmp_path):
 
 
 @pytest.mark.parametrize("label", ["LOC", ""])
-def test_what_was_learned_can_be_unlearned(label):
+def test_update_with_incorrect_span_unlearns_entity(label):
     """test_beam_overfitting_IO, its end"""
     nlp, _ = blank(incorrect_spans_key="wrong")
     optimizer = learn(nlp, KHAN, LONDON, steps=30, learn_rate=0.01)
@@ -277,7 +277,7 @@ def test_what_was_learned_can_be_unlearned(label):
     assert not [ent for ent in nlp("I like London").ents if ent.label_ == label or not label]
 
 
-def test_wrong_spans_beside_and_across_a_right_one():
+def test_incorrect_spans_around_gold_entity_lose_probability():
     """test_neg_annotation"""
     nlp, ner = blank("PERSON", "ORG", incorrect_spans_key="wrong")
     (example,) = examples_of(nlp, KHAN)
@@ -293,7 +293,7 @@ def test_wrong_spans_beside_and_across_a_right_one():
 
 
 @pytest.mark.parametrize("label", ["PERSON", ""])
-def test_a_span_that_is_right_and_wrong_is_an_error(label):
+def test_gold_entity_in_incorrect_spans_raises(label):
     """test_neg_annotation_conflict"""
     nlp, _ = blank("PERSON", "LOC", incorrect_spans_key="wrong")
     (example,) = examples_of(nlp, KHAN)
@@ -307,7 +307,7 @@ def test_a_span_that_is_right_and_wrong_is_an_error(label):
 
 
 @pytest.mark.parametrize("words", [["A"], ["A", "B"], ["A", "B", "C"]])
-def test_a_token_known_not_to_be_outside_is_in_an_entity(words):
+def test_incorrect_span_with_label_o_makes_token_an_entity(words):
     """test_negative_samples_U_entity, _two_word_input, _three_word_input: a wrong span of O"""
     nlp, ner = blank("PERSON", "ORG", incorrect_spans_key="wrong")
     doc = Doc(nlp.vocab, words=words)
@@ -322,7 +322,7 @@ def test_a_token_known_not_to_be_outside_is_in_an_entity(words):
     assert (person.start, person.end, "PERSON") not in found
 
 
-def test_a_wrong_span_that_does_not_align_is_counted_once_for_the_corpus():
+def test_misaligned_incorrect_span_warns_once_per_corpus():
     nlp, _ = blank("PERSON", incorrect_spans_key="wrong")
     predicted = Doc(nlp.vocab, words=["Ada", "Byron"])
     reference = Doc(nlp.vocab, words=["Ad", "a", "Byron"], spaces=[False, True, False])
@@ -335,7 +335,7 @@ def test_a_wrong_span_that_does_not_align_is_counted_once_for_the_corpus():
 
 
 @pytest.mark.parametrize("rehearse", [True, False])
-def test_rehearsal_with_new_labels(rehearse):
+def test_rehearse_and_update_with_new_label_return_non_negative_loss(rehearse):
     """test_rehearse of `tests/training/test_rehearse.py`"""
     nlp, ner = blank()
     learn(nlp, KHAN, LONDON, steps=5)
@@ -347,7 +347,7 @@ def test_rehearsal_with_new_labels(rehearse):
         assert losses["ner"] >= -1e-5  # a divergence of nothing, but for rounding
 
 
-def test_missing_tables_of_norms_are_told(caplog):
+def test_missing_lexeme_norm_table_is_logged(caplog):
     """test_ner_warns_no_lookups"""
     nlp, _ = blank("MY_LABEL")
     nlp.vocab.lookups = Lookups()
@@ -365,7 +365,7 @@ def test_missing_tables_of_norms_are_told(caplog):
 
 
 @pytest.mark.parametrize("what", ["component", "pipeline"])
-def test_it_can_be_pickled(what):
+def test_component_and_pipeline_can_be_pickled(what):
     """test_issue4725_1"""
     nlp, ner = blank(threshold=0.25)
     learn(nlp, LONDON)
@@ -381,7 +381,7 @@ def test_it_can_be_pickled(what):
     assert iob_and_types(doc) == before
 
 
-def test_parts_can_be_left_out_of_storage(tmp_path):
+def test_exclude_leaves_parts_out_of_storage(tmp_path):
     """test_serialize_parser_roundtrip_bytes, and what `exclude` means to spaCy's pipes"""
     nlp, ner = blank()
     learn(nlp, LONDON)
@@ -403,7 +403,7 @@ def test_parts_can_be_left_out_of_storage(tmp_path):
     assert [third(nlp.make_doc(text)).ents[0].text for text in texts[:1]] == ["London"]
 
 
-def test_disabled_and_excluded_as_any_pipe(tmp_path):
+def test_component_can_be_disabled_and_excluded(tmp_path):
     """test_serialize_pipeline_disable_enable"""
     nlp, _ = blank()
     nlp.add_pipe("sentencizer")
@@ -418,7 +418,7 @@ def test_disabled_and_excluded_as_any_pipe(tmp_path):
     assert loaded(LONDON[0]).has_annotation("ENT_IOB")
 
 
-def test_it_is_replaced_and_renamed_as_any_pipe():
+def test_component_can_be_renamed_replaced_and_removed():
     """test_replace_pipe_config, test_pipe_methods_initialize, and renaming"""
     nlp, _ = blank()
     nlp.config["initialize"]["components"]["ner"] = {"labels": ["LOC"]}

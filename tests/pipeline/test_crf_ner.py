@@ -1,4 +1,4 @@
-"""The component in its life: training, prediction, storage, and its neighbours in a pipeline."""
+"""The component: training, prediction, storage, and other components of a pipeline."""
 
 import re
 import warnings
@@ -70,7 +70,7 @@ def fit(nlp, examples, steps=15):
 
 
 @pytest.mark.parametrize("scheme, decoder", [("biluo", "crf"), ("bio", "softmax")])
-def test_learns_its_examples_by_heart(scheme, decoder):
+def test_training_overfits_examples(scheme, decoder):
     nlp = blank(scheme, hidden_width=32, decoder=decoder)
     examples = make_examples(nlp)
     losses = fit(nlp, examples)
@@ -79,7 +79,7 @@ def test_learns_its_examples_by_heart(scheme, decoder):
     assert nlp.evaluate(examples)["ents_f"] == 1.0
 
 
-def test_io_learns_all_but_adjacent_entities_of_one_label():
+def test_io_scheme_merges_adjacent_entities_of_one_label():
     nlp = blank("io", hidden_width=32)
     fit(nlp, make_examples(nlp))
     # Paris and Texas touch: IO has one entity for both.
@@ -87,7 +87,7 @@ def test_io_learns_all_but_adjacent_entities_of_one_label():
     assert ents(nlp(TEXTS[0])) == SENTENCES[0][1]
 
 
-def test_defaults_work_without_settings():
+def test_training_with_default_settings_lowers_loss():
     nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner")
     examples = make_examples(nlp)
@@ -96,7 +96,7 @@ def test_defaults_work_without_settings():
     assert losses[-1] < losses[0]
 
 
-def test_loss_falls_when_every_doc_is_short_of_something():
+def test_update_on_empty_or_short_docs_returns_finite_loss():
     nlp = blank()
     nlp.initialize(lambda: make_examples(nlp))
     for batch in (SENTENCES[1:2], SENTENCES[3:4], SENTENCES[1:2] * 2 + SENTENCES[4:5]):
@@ -122,19 +122,19 @@ def test_scores_do_not_depend_on_the_batch(trained):
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\n \t", "Hanoi", "a", "\u200b", "é\u0301"])
-def test_any_short_text_has_entities_or_none(trained, text):
+def test_short_texts_are_annotated(trained, text):
     doc = trained(text)
     assert doc.has_annotation("ENT_IOB") or not len(doc)
     assert ents(doc) == ents(next(trained.pipe([text])))
 
 
-def test_tokens_outside_entities_are_marked_so(trained):
+def test_tokens_outside_entities_have_iob_o(trained):
     doc = trained(TEXTS[0])
     assert [t.ent_iob_ for t in doc] == ["B", "I", "O", "B", "O"]
     assert [t.ent_type_ for t in doc] == ["PERSON", "PERSON", "", "GPE", ""]
 
 
-def test_a_doc_of_20000_tokens(small):
+def test_doc_of_20000_tokens_is_predicted_and_trained(small):
     words = (TEXTS[5].split() * 2500)[:20_000]
     doc = small(Doc(small.vocab, words=words))
     assert len(doc) == 20_000 and len(doc.ents) > 1000
@@ -145,7 +145,7 @@ def test_a_doc_of_20000_tokens(small):
     assert np.isfinite(nlp.update([eg], sgd=optimizer)["crf_ner"])
 
 
-def test_two_seeds_of_one_number_give_one_set_of_weights():
+def test_training_with_same_seed_gives_equal_weights():
     results = []
     for _ in range(2):
         nlp = blank()
@@ -173,7 +173,7 @@ def test_training_dropout_reaches_the_network():
     assert head.attrs["dropout_rate"] == 0.25
 
 
-def test_rehearsal_has_a_dropout_rate_of_its_own():
+def test_rehearse_uses_its_own_dropout_rate():
     """As spaCy's components have it: 0.0 unless `drop` is given, whatever the last update had."""
     nlp = blank()
     examples = make_examples(nlp)
@@ -204,7 +204,7 @@ def test_every_weight_learns():
 # Labels
 
 
-def test_labels_are_those_of_the_examples_in_alphabetical_order():
+def test_initialize_sorts_labels_of_examples():
     nlp = blank()
     nlp.initialize(lambda: make_examples(nlp, SENTENCES[::-1]))
     assert nlp.get_pipe("crf_ner").labels == ("GPE", "ORG", "PERSON")
@@ -231,7 +231,7 @@ def test_labels_that_are_added_before_initialization_come_first():
             ner.add_label(wrong)
 
 
-def test_a_number_of_labels_that_equals_the_number_of_tags_is_no_limit():
+def test_add_label_before_initialize_has_no_label_limit():
     """TrainablePipe compares nO, here of tags, with the number of labels."""
     nlp = blank()
     ner = nlp.get_pipe("crf_ner")
@@ -241,14 +241,14 @@ def test_a_number_of_labels_that_equals_the_number_of_tags_is_no_limit():
     assert len(ner.labels) == 12
 
 
-def test_labels_are_added_before_initialization_where_the_config_has_their_number():
+def test_add_label_before_initialize_ignores_tag_count_of_config():
     nlp = blank(nO=99)
     assert nlp.get_pipe("crf_ner").add_label("WORK") == 1
     train(nlp, make_examples(nlp), steps=1)
     assert nlp.get_pipe("crf_ner").model.get_dim("nO") == 17
 
 
-def test_initializing_again_may_change_the_labels():
+def test_second_initialize_adds_new_labels():
     nlp = blank()
     nlp.initialize(lambda: make_examples(nlp, SENTENCES[:1]))
     nlp.initialize(lambda: make_examples(nlp))
@@ -261,7 +261,7 @@ def test_initializing_again_may_change_the_labels():
 
 
 @pytest.mark.parametrize("how", ["disk", "bytes"])
-def test_what_is_loaded_equals_what_was_saved(trained, how, tmp_path):
+def test_loaded_pipeline_equals_saved_pipeline(trained, how, tmp_path):
     if how == "disk":
         trained.to_disk(tmp_path)
         loaded = spacy.load(tmp_path)
@@ -274,7 +274,7 @@ def test_what_is_loaded_equals_what_was_saved(trained, how, tmp_path):
     assert loaded.get_pipe("crf_ner").labels == trained.get_pipe("crf_ner").labels
 
 
-def test_an_uninitialized_pipeline_is_stored_and_initialized_later(tmp_path):
+def test_uninitialized_pipeline_can_be_stored_and_trained_later(tmp_path):
     blank().to_disk(tmp_path)
     nlp = spacy.load(tmp_path)
     with pytest.raises(ValueError, match=r"Did you forget to call `initialize\(\)`"):
@@ -291,7 +291,7 @@ def test_training_goes_on_after_loading(trained, tmp_path):
     assert any((before[key] != after[key]).any() for key in before)
 
 
-def test_labels_that_do_not_fit_the_weights_are_an_error(trained, tmp_path):
+def test_labels_not_matching_weights_raise(trained, tmp_path):
     trained.to_disk(tmp_path)
     cfg = srsly.read_json(tmp_path / "crf_ner" / "cfg")
     srsly.write_json(tmp_path / "crf_ner" / "cfg", {**cfg, "labels": ["GPE"]})
@@ -299,7 +299,7 @@ def test_labels_that_do_not_fit_the_weights_are_an_error(trained, tmp_path):
         spacy.load(tmp_path)("Hanoi")
 
 
-def test_a_truncated_model_is_an_error(trained, tmp_path):
+def test_truncated_model_file_raises(trained, tmp_path):
     trained.to_disk(tmp_path)
     weights_file = next((tmp_path / "crf_ner").glob("model"))
     weights_file.write_bytes(weights_file.read_bytes()[:-500])
@@ -310,7 +310,7 @@ def test_a_truncated_model_is_an_error(trained, tmp_path):
 # Neighbours
 
 
-def test_it_has_the_face_of_spacys_ner():
+def test_meta_and_scores_match_spacy_ner():
     ours, theirs = spacy.blank("en"), spacy.blank("en")
     ours.add_pipe("crf_ner", name="ner")
     theirs.add_pipe("ner")
@@ -335,7 +335,7 @@ def test_a_sourced_component_predicts_the_same(trained):
     assert [ents(doc) for doc in nlp.pipe(TEXTS)] == [ents(doc) for doc in trained.pipe(TEXTS)]
 
 
-def test_a_frozen_component_stays_as_it_is(trained):
+def test_frozen_component_keeps_weights(trained):
     nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner", source=trained, name="crf_ner")
     nlp.add_pipe("tagger").add_label("X")
@@ -349,7 +349,7 @@ def test_a_frozen_component_stays_as_it_is(trained):
     assert (before["projection.bias"] != weights(nlp)["projection.bias"]).any()
 
 
-def test_two_components_in_one_pipeline(trained):
+def test_two_components_in_one_pipeline_train_separately(trained):
     nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner", name="first", config={"model": {"hidden_width": 16}})
     nlp.add_pipe("crf_ner", name="second", config={"model": {"hidden_width": 8}, "scheme": "bio"})
@@ -358,7 +358,7 @@ def test_two_components_in_one_pipeline(trained):
 
 
 @pytest.mark.parametrize("factory", ["tok2vec", "transformer"])
-def test_it_listens_to_an_upstream_component(factory, tiny_transformer, tmp_path):
+def test_crf_ner_with_listener_learns_and_reloads(factory, tiny_transformer, tmp_path):
     nlp = listening(factory, tiny_transformer=tiny_transformer)
     examples = make_examples(nlp)
     if factory == "tok2vec":
@@ -372,7 +372,7 @@ def test_it_listens_to_an_upstream_component(factory, tiny_transformer, tmp_path
 
 
 @pytest.mark.parametrize("factory", ["tok2vec", "transformer"])
-def test_it_learns_over_a_frozen_upstream_component(factory, tiny_transformer):
+def test_crf_ner_learns_over_frozen_upstream_component(factory, tiny_transformer):
     nlp = listening(factory, tiny_transformer=tiny_transformer)
     # spaCy's own listener takes an empty doc for one that its frozen tok2vec has not seen.
     examples = make_examples(nlp, [pair for pair in SENTENCES if pair[0]])
@@ -384,7 +384,7 @@ def test_it_learns_over_a_frozen_upstream_component(factory, tiny_transformer):
 
 
 @pytest.mark.parametrize("factory", ["tok2vec", "transformer"])
-def test_a_disabled_upstream_component_is_an_error(factory, tiny_transformer):
+def test_disabled_upstream_component_raises(factory, tiny_transformer):
     """SpaCy gives the listener zeros, and the user garbage (spaCy issue 13325)."""
     nlp = listening(factory, tiny_transformer=tiny_transformer)
     nlp.initialize(lambda: make_examples(nlp))
@@ -397,9 +397,7 @@ def test_a_disabled_upstream_component_is_an_error(factory, tiny_transformer):
 
 
 @pytest.mark.parametrize("factory", ["tok2vec", "transformer"])
-def test_an_upstream_component_that_does_not_annotate_in_training_is_an_error(
-    factory, tiny_transformer
-):
+def test_upstream_component_not_annotating_in_training_raises(factory, tiny_transformer):
     nlp = listening(factory, tiny_transformer=tiny_transformer)
     examples = make_examples(nlp)
     optimizer = nlp.initialize(lambda: examples)
@@ -418,7 +416,7 @@ def merge(doc):
     return doc
 
 
-def test_tokens_that_are_merged_below_a_listener_are_an_error(tiny_transformer):
+def test_retokenizing_between_upstream_and_listener_raises(tiny_transformer):
     """One merged and one split make up for each other: all later tokens would be shifted."""
     nlp = listening("transformer", tiny_transformer=tiny_transformer)
     nlp.initialize(lambda: make_examples(nlp))
@@ -427,7 +425,7 @@ def test_tokens_that_are_merged_below_a_listener_are_an_error(tiny_transformer):
         list(nlp.pipe(["Tim Cook visited Hanoi.", "Washington"]))
 
 
-def test_texts_are_not_built_for_messages(tiny_transformer):
+def test_predict_does_not_read_doc_text(tiny_transformer):
     """It would read every token once more."""
 
     class Silent(Doc):
@@ -441,7 +439,7 @@ def test_texts_are_not_built_for_messages(tiny_transformer):
     assert doc._.trf_data is not None and len(doc) == 2
 
 
-def test_an_upstream_component_behind_it_is_an_error():
+def test_upstream_component_after_listener_raises():
     nlp = listening("tok2vec")
     nlp.remove_pipe("tok2vec")
     nlp.add_pipe("tok2vec")
@@ -451,7 +449,7 @@ def test_an_upstream_component_behind_it_is_an_error():
 
 @pytest.mark.parametrize("factory", ["tok2vec", "transformer"])
 @pytest.mark.parametrize("upstream", ["*", "other"])
-def test_an_absent_upstream_component_is_an_error(factory, upstream, tiny_transformer):
+def test_missing_upstream_component_raises(factory, upstream, tiny_transformer):
     nlp = listening(factory, upstream, tiny_transformer)
     if upstream == "*":
         nlp.remove_pipe(factory)
@@ -473,13 +471,13 @@ def test_replaced_listeners_predict_the_same(factory, tiny_transformer):
 # Bad input
 
 
-def test_a_corpus_without_entities_is_an_error():
+def test_initialize_without_entities_raises():
     nlp = blank()
     with pytest.raises(ValueError, match=r"expected examples with entities, got none"):
         nlp.initialize(lambda: make_examples(nlp, SENTENCES[1:4]))
 
 
-def test_an_unknown_label_is_an_error_that_names_doc_and_span(trained, tmp_path):
+def test_update_with_unknown_label_raises_with_doc_and_span(trained, tmp_path):
     trained.to_disk(tmp_path)
     nlp = spacy.load(tmp_path)
     eg = make_examples(nlp, [("Hanoi in May", [(0, 5, "GPE"), (9, 12, "DATE")])])
@@ -489,7 +487,7 @@ def test_an_unknown_label_is_an_error_that_names_doc_and_span(trained, tmp_path)
 
 
 @pytest.mark.parametrize("start, end", [(0, 2), (1, 3), (0, 1)])
-def test_an_entity_at_whitespace_is_an_error_that_names_doc_and_span(start, end):
+def test_entity_at_whitespace_raises_with_doc_and_span(start, end):
     """SpaCy's ner raises E024 here, which names neither."""
     nlp = blank()
     nlp.initialize(lambda: make_examples(nlp))
@@ -502,7 +500,7 @@ def test_an_entity_at_whitespace_is_an_error_that_names_doc_and_span(start, end)
             act([Example(doc, gold)])
 
 
-def test_misaligned_entities_count_as_missing_and_are_told_once():
+def test_misaligned_entities_warn_once_and_count_as_missing():
     nlp = blank()
     words = {"words": ["New", "York-based", "Tim"], "spaces": [True, True, False]}
     reference = Doc(nlp.vocab, **words)
@@ -539,7 +537,7 @@ def test_missing_annotation_gives_no_loss():
     assert losses["crf_ner"] == 0.0
 
 
-def test_nan_in_the_features_is_an_error_that_names_the_doc():
+def test_nan_in_features_raises_with_doc():
     nlp = listening("tok2vec")
     nlp.initialize(lambda: make_examples(nlp))
     docs = [nlp.make_doc(text) for text in ("All is well", "Broken one")]
@@ -551,7 +549,7 @@ def test_nan_in_the_features_is_an_error_that_names_the_doc():
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_one_score_that_is_not_finite_is_an_error(trained, value, monkeypatch):
+def test_one_non_finite_score_raises_with_doc(trained, value, monkeypatch):
     ner = trained.get_pipe("crf_ner")
     docs = [trained.make_doc(text) for text in ("All is well", "Broken one")]
     scores = ner.model.predict(docs)
@@ -564,7 +562,7 @@ def test_one_score_that_is_not_finite_is_an_error(trained, value, monkeypatch):
         ner.get_loss(gold, scores)
 
 
-def test_an_unknown_scheme_is_an_error():
+def test_unknown_scheme_raises():
     with pytest.raises(ValueError, match=r"scheme: expected one of .*'bio'.* got 'bmes'"):
         blank("bmes")
 

@@ -45,7 +45,7 @@ def annotate(doc: Doc, spans: list[Span], others: list[tuple[int, str]]) -> None
 
 
 @given(examples(), st.sampled_from(SCHEMES))
-def test_tags_of_the_same_tokens_are_spacys_aligned_ones(eg: Example, scheme: str) -> None:
+def test_gold_tags_with_equal_tokens_match_spacy_alignment(eg: Example, scheme: str) -> None:
     tags = TagScheme(scheme, LABELS)
     found = gold_tags(eg, tags, "ner")
     expected = tags.ids(eg.get_aligned_ner())
@@ -53,8 +53,8 @@ def test_tags_of_the_same_tokens_are_spacys_aligned_ones(eg: Example, scheme: st
     assert found.tolist() == expected.tolist()
 
 
-def test_the_same_tokens_are_not_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Aligning takes longer than all the rest, and spaCy's corpora forget it after each epoch."""
+def test_gold_tags_with_equal_tokens_skips_alignment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alignment is the slowest step, and spaCy's corpora do not cache it between epochs."""
     aligned = []
     from_strings = Alignment.from_strings
 
@@ -88,7 +88,7 @@ def drawn_gold(rng: random.Random, words: list[str], labels: tuple[str, ...]) ->
 @pytest.mark.parametrize("entities", ["flat", "overlapping"])
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("limited", [False, True])
-def test_the_loss_is_that_of_all_sets_of_entities_that_fit_gold(
+def test_loss_with_missing_annotation_matches_nbest_enumeration(
     scheme: str, entities: str, limited: bool
 ) -> None:
     """The sets, with their probabilities, are all analyses that `nbest` finds."""

@@ -39,14 +39,14 @@ def disjoint_sets(candidates: list[Candidate]) -> list[list[Candidate]]:
 
 @pytest.mark.parametrize("threshold", [0.0, 0.3, 0.5, 0.9])
 @pytest.mark.parametrize("seed", range(10))
-def test_no_disjoint_set_has_a_larger_sum(seed: int, threshold: float) -> None:
+def test_best_disjoint_returns_set_with_largest_sum(seed: int, threshold: float) -> None:
     candidates = spans(seed)
     expected = max(disjoint_sets(candidates), key=lambda of: sum(p - threshold for _, p in of))
     assert best_disjoint(candidates, threshold) == expected
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_beside_a_kept_span_no_disjoint_set_has_a_larger_sum(seed: int) -> None:
+def test_best_beside_kept_span_returns_set_with_largest_sum(seed: int) -> None:
     """Spans may touch the kept one, as 0:2 and 3:6 do, but not share a token with it."""
     kept = Doc(Vocab(), words=["a"] * 6)[2:3]
     beside = [
@@ -60,7 +60,7 @@ def test_beside_a_kept_span_no_disjoint_set_has_a_larger_sum(seed: int) -> None:
 
 @pytest.mark.parametrize("beta", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize("seed", range(10))
-def test_at_the_right_threshold_no_set_has_a_better_expected_f_score(
+def test_best_disjoint_at_optimal_threshold_maximizes_expected_f_score(
     seed: int, beta: float
 ) -> None:
     """Of expected counts: (1 + b^2) E[correct] / (predicted + b^2 E[gold]), as in Ye et al."""
@@ -77,7 +77,7 @@ def test_at_the_right_threshold_no_set_has_a_better_expected_f_score(
 @pytest.mark.parametrize("beta", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("others, kept", [(0.0, 0), (1.5, 2)])
-def test_no_sets_of_spans_have_a_better_expected_f_score(
+def test_best_threshold_of_two_docs_maximizes_expected_f_score(
     seed: int, beta: float, others: float, kept: int
 ) -> None:
     """Of all sets in two docs, the second of which is less sure, beside those kept."""
@@ -92,7 +92,7 @@ def test_no_sets_of_spans_have_a_better_expected_f_score(
     assert found == pytest.approx(best / (1 + beta**2))
 
 
-def test_of_nothing_nothing_is_chosen() -> None:
+def test_best_disjoint_without_probable_spans_returns_empty_list() -> None:
     assert best_disjoint([], 0.3) == best_disjoint([((0, 1, "A"), 0.3)], 0.3) == []
     for docs in ([], [[]]):
         assert best_threshold(docs, best_disjoint, 0.0, 0, 1.0) == 0.0
@@ -113,7 +113,7 @@ def unsure(shared: Any) -> Any:
 
 
 @pytest.mark.parametrize("threshold", [0.02, 0.1, 0.4])
-def test_the_component_sets_the_best_disjoint_spans(unsure: Any, threshold: float) -> None:
+def test_f_score_decoding_sets_best_disjoint_spans(unsure: Any, threshold: float) -> None:
     ner = unsure.get_pipe("ner")
     ner.spans_key, ner.candidate_threshold = "sc", threshold
     ner.decode, ner.span_threshold = "f_score", threshold
@@ -154,7 +154,7 @@ def expected_f_score(nlp: Any, docs: list[Doc], beta: float) -> float:
         ("overwrite", 1.0),
     ],
 )
-def test_no_threshold_has_a_better_expected_f_score(unsure: Any, case: str, beta: float) -> None:
+def test_fit_span_threshold_maximizes_expected_f_score(unsure: Any, case: str, beta: float) -> None:
     ner = unsure.get_pipe("ner")
     docs = [unsure.make_doc(eg.reference.text) for eg in make_examples(unsure)] * 10
     ner.temperature, ner.platt_slope, ner.platt_intercept = 0.8, 1.2, 0.4
@@ -181,7 +181,7 @@ def test_no_threshold_has_a_better_expected_f_score(unsure: Any, case: str, beta
         ner.thresholds, ner.overwrite = {}, False
 
 
-def test_a_threshold_needs_probable_spans(unsure: Any) -> None:
+def test_fit_span_threshold_without_probable_spans_raises(unsure: Any) -> None:
     ner = unsure.get_pipe("ner")
     doc = unsure.make_doc("Tim Cook")
     doc.ents = [spacy.tokens.Span(doc, 0, 2, label=ner.labels[0])]
@@ -195,7 +195,7 @@ def test_a_threshold_needs_probable_spans(unsure: Any) -> None:
     assert ner.span_threshold == before
 
 
-def test_thresholds_of_labels_and_preset_entities_hold(unsure: Any) -> None:
+def test_f_score_decoding_applies_label_thresholds_and_keeps_preset(unsure: Any) -> None:
     ner = unsure.get_pipe("ner")
     ner.spans_key, ner.decode, ner.span_threshold = None, "f_score", 0.05
     doc = unsure.make_doc("Tim Cook visited Hanoi.")
@@ -210,7 +210,7 @@ def test_thresholds_of_labels_and_preset_entities_hold(unsure: Any) -> None:
     assert all(ent.start >= 1 for ent in found[1:])
 
 
-def test_a_span_below_the_threshold_of_its_label_takes_no_place(unsure: Any) -> None:
+def test_f_score_decoding_drops_spans_below_label_threshold_first(unsure: Any) -> None:
     ner = unsure.get_pipe("ner")
     ner.spans_key, ner.candidate_threshold, ner.threshold = "sc", 0.01, 0.0
     ner.decode, ner.span_threshold = "f_score", 0.02
@@ -228,7 +228,7 @@ def test_a_span_below_the_threshold_of_its_label_takes_no_place(unsure: Any) -> 
     assert dropped  # choosing first and dropping afterwards finds other entities
 
 
-def test_an_unknown_decoding_is_refused(unsure: Any) -> None:
+def test_unknown_decode_setting_raises(unsure: Any) -> None:
     with pytest.raises(
         ValueError, match=r"\[ner\] decode: expected viterbi or f_score, got 'best'"
     ):

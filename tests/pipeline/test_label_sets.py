@@ -65,7 +65,7 @@ def partly_labelled(draw: st.DrawFn) -> Drawn:
 
 
 @given(partly_labelled())
-def test_the_loss_sums_over_all_sequences_that_fit(drawn: Drawn) -> None:
+def test_loss_with_hidden_labels_matches_enumeration(drawn: Drawn) -> None:
     batch, gold, hidden = drawn
     constraints = batch.scheme.constraints
     losses, gradient = nll_with_gradient(batch.potentials, gold, constraints, hidden=hidden)
@@ -96,7 +96,7 @@ def test_the_loss_sums_over_all_sequences_that_fit(drawn: Drawn) -> None:
 
 
 @given(partly_labelled())
-def test_nothing_hidden_is_as_without(drawn: Drawn) -> None:
+def test_loss_with_nothing_hidden_equals_plain_loss(drawn: Drawn) -> None:
     batch, gold, hidden = drawn
     constraints = batch.scheme.constraints
     first, d_first = nll_with_gradient(batch.potentials, gold, constraints)
@@ -140,7 +140,7 @@ def found(nlp: Language, text: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_the_loss_is_that_of_all_analyses_that_agree(scheme: str) -> None:
+def test_get_loss_with_annotated_labels_matches_nbest_enumeration(scheme: str) -> None:
     nlp = blank(scheme)
     train(nlp, make_examples(nlp, BOTH), steps=3)
     ner: Any = nlp.get_pipe("ner")
@@ -185,7 +185,7 @@ def test_a_model_learns_labels_from_separate_corpora(tmp_path: Any) -> None:
         assert (min(ner.span_posteriors(doc, spans)) > 0.9) == confident
 
 
-def test_the_mark_is_kept_by_files_augmenters_and_other_tokens(tmp_path: Any) -> None:
+def test_annotated_labels_are_kept_by_files_augmenters_and_alignment(tmp_path: Any) -> None:
     nlp = blank()
     docs = [eg.reference for eg in marked(nlp, ["PER"])]
     DocBin(docs=docs).to_disk(tmp_path / "a.spacy")
@@ -199,13 +199,13 @@ def test_the_mark_is_kept_by_files_augmenters_and_other_tokens(tmp_path: Any) ->
     nlp.initialize(lambda: make_examples(nlp, BOTH))
     ner: Any = nlp.get_pipe("ner")
     loss, d_scores = ner.get_loss([eg], ner.model.predict([whole]))
-    # Of the last token, nothing is known but that it is in no PER.
+    # The last token is only known not to be in a PER entity.
     assert loss > 0 and np.abs(d_scores.emissions[3]).max() > 1e-3
     other, _ = ner.get_loss([Example(whole, make_examples(nlp, BOTH)[0].reference)], d_scores)
     assert other > 0
 
 
-def test_an_unannotated_label_is_no_mistake() -> None:
+def test_scorer_ignores_predictions_of_unannotated_labels() -> None:
     nlp = blank()
     examples = marked(nlp, ["PER"])
     for eg, (_, ents) in zip(examples, BOTH):
@@ -245,7 +245,7 @@ def test_an_unannotated_label_is_no_mistake() -> None:
     assert nlp.get_pipe("ner").scorer is score_entities
 
 
-def test_an_entity_of_another_label_that_overlaps_gold_is_wrong() -> None:
+def test_prediction_of_other_label_overlapping_gold_counts_as_wrong() -> None:
     """Also if it has tokens beside the gold entity, which may be in an entity of its label."""
     nlp = spacy.blank("en")
     (eg,) = make_examples(nlp, [("Anna Bonn came", [(0, 4, "PER")])])
@@ -261,7 +261,7 @@ def test_an_entity_of_another_label_that_overlaps_gold_is_wrong() -> None:
     assert (len(doc.predicted), len(doc.left_out)) == (0, 1)
 
 
-def test_a_span_is_judged_if_a_token_of_it_is_in_a_gold_entity() -> None:
+def test_judge_spans_skips_unannotated_labels_outside_gold_entities() -> None:
     nlp = blank()
     nlp.initialize(lambda: make_examples(nlp, BOTH))
     (eg,) = make_examples(nlp, [("Anna Bonn came", [(0, 4, "PER")])])
@@ -272,7 +272,7 @@ def test_a_span_is_judged_if_a_token_of_it_is_in_a_gold_entity() -> None:
     assert judged == [(0.0, True), (0.1, False), (0.2, False), (0.3, False)]
 
 
-def test_calibration_reads_only_what_is_annotated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calibration_uses_only_annotated_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     nlp = blank()
     train(nlp, make_examples(nlp, BOTH), steps=3)
     ner: Any = nlp.get_pipe("ner")
@@ -292,8 +292,8 @@ def test_calibration_reads_only_what_is_annotated(monkeypatch: pytest.MonkeyPatc
         ner.fit_temperature(marked(nlp, [])[3:])
 
 
-def test_the_temperature_is_that_of_all_analyses_that_agree() -> None:
-    """No other one makes the gold entities of the annotated label more likely."""
+def test_fit_temperature_with_annotated_labels_minimizes_loss() -> None:
+    """The fitted temperature maximizes the likelihood of gold entities of the annotated label."""
     nlp = blank()
     train(nlp, make_examples(nlp, BOTH), steps=12)
     ner: Any = nlp.get_pipe("ner")
@@ -323,7 +323,7 @@ def test_the_temperature_is_that_of_all_analyses_that_agree() -> None:
     assert loss(fitted) < min(loss(fitted * 1.05), loss(fitted / 1.05))
 
 
-def test_candidates_of_unannotated_labels_cost_nothing() -> None:
+def test_promise_cost_excludes_candidates_of_unannotated_labels() -> None:
     """The cost of a recall is that of the gold entities and candidates of annotated labels."""
     nlp = blank()
     train(nlp, make_examples(nlp, BOTH), steps=10)
@@ -354,7 +354,7 @@ def paths(tmp_path: Any) -> list[str]:
     return [str(tmp_path / "PER.spacy"), str(tmp_path / "LOC.spacy")]
 
 
-def test_weights_say_how_often_docs_are_read(paths: list[str]) -> None:
+def test_labelled_corpora_weights_repeat_docs(paths: list[str]) -> None:
     nlp = spacy.blank("en")
     make = registry.readers.get("spacy-crf-ner.LabelledCorpora.v1")
     settings = {"labels": [["PER"], ["LOC", "ORG"]], "weights": [2.5, 1.0]}
@@ -372,7 +372,7 @@ def test_weights_say_how_often_docs_are_read(paths: list[str]) -> None:
     assert [annotated_labels(eg.reference) for eg in once] == [{"PER"}, None] * 100  # in turns
 
 
-def test_docs_are_split_and_left_out_as_by_spacy(tmp_path: Any) -> None:
+def test_labelled_corpora_splits_and_limits_docs_like_spacy_corpus(tmp_path: Any) -> None:
     """For each corpus; the parts are marked."""
     nlp = spacy.blank("en")
     starts = [True, False, False, True, False, False, False]
@@ -394,7 +394,7 @@ def test_docs_are_split_and_left_out_as_by_spacy(tmp_path: Any) -> None:
     assert read(max_length=4) == [3] * 6  # it must be shorter
 
 
-def test_an_augmenter_may_make_several_docs_of_one(paths: list[str]) -> None:
+def test_labelled_corpora_accepts_augmenter_yielding_several_docs(paths: list[str]) -> None:
     nlp = spacy.blank("en")
 
     def augment(nlp: Language, eg: Example) -> Any:
@@ -406,7 +406,7 @@ def test_an_augmenter_may_make_several_docs_of_one(paths: list[str]) -> None:
     assert found.count({"PER"}) == found.count({"LOC"}) == 200 == len(found) / 2
 
 
-def test_a_doc_that_cannot_be_marked_stays_as_it_is() -> None:
+def test_mark_annotated_labels_on_error_keeps_doc() -> None:
     doc = make_examples(spacy.blank("en"), [("Anna saw Bonn", [(0, 4, "PER")])])[0].reference
     with pytest.raises(InputError, match=r"annotated labels \['LOC'\], got 'PER'"):
         mark_annotated_labels(doc, ["LOC"])
@@ -414,7 +414,7 @@ def test_a_doc_that_cannot_be_marked_stays_as_it_is() -> None:
 
 
 def test_augmenters_keep_the_labels_of_overlapping_entities(tmp_path: Any) -> None:
-    """The labels say nothing about `doc.ents`."""
+    """The annotated labels do not apply to `doc.ents`."""
     nlp = spacy.blank("en")
     doc = make_examples(nlp, [("Anna saw Bonn", [(9, 13, "LOC")])])[0].reference
     doc.spans["sc"] = [doc.char_span(0, 4, "PER")]
@@ -427,7 +427,7 @@ def test_augmenters_keep_the_labels_of_overlapping_entities(tmp_path: Any) -> No
     assert [span.text for span in eg.reference.spans["sc"]] == ["anna"]
 
 
-def test_overlapping_entities_are_those_that_must_be_annotated(tmp_path: Any) -> None:
+def test_labelled_corpora_checks_labels_of_spans_key(tmp_path: Any) -> None:
     nlp = spacy.blank("en")
     doc = make_examples(nlp, BOTH)[0].reference
     doc.spans["sc"] = [ent for ent in doc.ents if ent.label_ == "PER"]
@@ -452,7 +452,7 @@ def test_augmenters_that_change_the_length_keep_the_labels(tmp_path: Any) -> Non
         assert [span.text for span in eg.reference.spans[KEY]] == [eg.text]
 
 
-def test_augmenters_that_change_the_length_cannot_keep_overlapping_entities(tmp_path: Any) -> None:
+def test_augmenter_changing_text_length_with_spans_key_raises(tmp_path: Any) -> None:
     """SpaCy's error names neither the doc nor the reason: "span is not from the same doc"."""
     nlp = spacy.blank("en")
     doc = nlp.make_doc("Anna saw \u0130zmir today")
@@ -465,7 +465,7 @@ def test_augmenters_that_change_the_length_cannot_keep_overlapping_entities(tmp_
         list(read(nlp))
 
 
-def test_a_config_with_the_reader_is_filled_and_read(paths: list[str]) -> None:
+def test_labelled_corpora_reader_resolves_from_config(paths: list[str]) -> None:
     text = f"""
     [corpora]
 
@@ -496,14 +496,14 @@ def test_a_config_with_the_reader_is_filled_and_read(paths: list[str]) -> None:
         ({"labels": [["PRE"], ["LOC"]]}, r"'Anna' in the doc 'Anna saw Bonn': expected one of the"),
     ],
 )
-def test_a_wrong_setting_of_the_reader_is_an_error(
+def test_labelled_corpora_with_invalid_setting_raises(
     paths: list[str], settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
         list(labelled_corpora(**{"paths": paths, **settings})(spacy.blank("en")))
 
 
-def test_an_empty_doc_with_annotated_labels_is_scored() -> None:
+def test_score_ignores_empty_doc_with_annotated_labels() -> None:
     nlp = spacy.blank("en")
     add_flat = nlp.add_pipe("crf_ner")
     examples = make_examples(nlp, of_labels(["PER"]))
@@ -551,7 +551,7 @@ def test_convert_stores_the_labels_and_refuses_others(tmp_path: Any) -> None:
     assert [annotated_labels(doc) for doc in same] == [{"PER", "ORG"}] * 4
 
 
-def test_a_check_finds_labels_that_are_never_used_and_those_that_are_not_annotated() -> None:
+def test_check_reports_unused_and_unknown_annotated_labels() -> None:
     nlp = spacy.blank("en")
     docs = [eg.reference for eg in make_examples(nlp, BOTH)]
     for doc in docs:
@@ -566,7 +566,7 @@ def test_a_check_finds_labels_that_are_never_used_and_those_that_are_not_annotat
     ]
 
 
-def test_a_check_does_not_compare_what_is_not_annotated() -> None:
+def test_check_does_not_compare_unannotated_labels() -> None:
     nlp = spacy.blank("en")
     docs = [eg.reference for label in ("PER", "LOC") for eg in marked(nlp, [label])] * 12
     kinds = {each.kind for each in check(docs).findings}
@@ -590,7 +590,7 @@ def test_joined_and_split_docs_keep_their_labels() -> None:
 
 
 @pytest.mark.parametrize("wrong", [[1], [""], [None], ["PER", ["x"]], "PER"])
-def test_wrong_labels_in_json_lines_are_an_error(tmp_path: Any, wrong: Any) -> None:
+def test_invalid_annotated_labels_in_jsonl_raise(tmp_path: Any, wrong: Any) -> None:
     path = tmp_path / "a.jsonl"
     srsly.write_jsonl(path, [{"text": "Anna left", "spans": [], "annotated_labels": wrong}])
     with pytest.raises(CorpusError, match=r"a.jsonl, line 1: expected a list"):

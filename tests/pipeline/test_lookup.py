@@ -22,7 +22,7 @@ def pipeline(*names: str) -> Language:
 
 
 @pytest.mark.parametrize("find", [find_recognizer, require_recognizer])
-def test_it_is_found(find: object) -> None:
+def test_recognizer_lookup_returns_name_or_raises(find: object) -> None:
     assert callable(find)
     assert find(pipeline("ner")) == find(pipeline("ner"), "ner") == "ner"
     assert find(pipeline("one", "two"), "two") == "two"
@@ -34,13 +34,13 @@ def test_it_is_found(find: object) -> None:
         find(pipeline(), "ner")
 
 
-def test_where_there_is_none_only_one_of_the_two_minds() -> None:
+def test_require_recognizer_without_component_raises() -> None:
     assert find_recognizer(pipeline()) is None
     with pytest.raises(ValueError, match=r"got one with \['sentencizer'\]"):
         require_recognizer(pipeline())
 
 
-def test_flat_components_need_keys_of_their_own_for_candidates(tmp_path: Path) -> None:
+def test_flat_components_with_same_spans_key_raise(tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     for name in ("a", "b"):
         nlp.add_pipe("crf_ner", name=name, config={"spans_key": "sc"})
@@ -54,7 +54,7 @@ def test_flat_components_need_keys_of_their_own_for_candidates(tmp_path: Path) -
 
 @pytest.mark.parametrize("before", ["ner", None])
 @pytest.mark.parametrize("other", ["spancat", "span_finder"])
-def test_candidates_do_not_replace_the_spans_of_others(other: str, before: str | None) -> None:
+def test_spans_key_of_another_component_raises(other: str, before: str | None) -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner", name="ner", config={"spans_key": "sc"})
     nlp.add_pipe(other, before=before)
@@ -64,7 +64,7 @@ def test_candidates_do_not_replace_the_spans_of_others(other: str, before: str |
         nlp.initialize(lambda: [Example(Doc(nlp.vocab, ["Hanoi"]), doc)])
 
 
-def test_other_components_may_add_to_the_spans_of_a_trained_one(tmp_path: Path) -> None:
+def test_load_accepts_span_ruler_with_same_spans_key(tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner", config={"spans_key": "sc", "model": {"hidden_width": 4}})
     doc = Doc(nlp.vocab, ["Hanoi"], ents=["B-GPE"])

@@ -97,7 +97,7 @@ def posterior_of(chains: LabelChains, potentials: Potentials) -> Any:
 
 
 @pytest.mark.parametrize(("scheme", "layers"), EVERYWHERE)
-def test_decoding_and_probabilities_are_those_of_all_assignments(scheme: str, layers: int) -> None:
+def test_decode_and_probabilities_match_enumeration(scheme: str, layers: int) -> None:
     chains = of_chains(scheme, layers)
     potentials = random_potentials(len(chains.tags.tags))
     posterior = posterior_of(chains, potentials)
@@ -130,7 +130,7 @@ def test_decoding_and_probabilities_are_those_of_all_assignments(scheme: str, la
 
 
 @pytest.mark.parametrize(("scheme", "layers"), EVERYWHERE)
-def test_nbest_are_the_best_assignments_of_all_chains(scheme: str, layers: int) -> None:
+def test_nbest_matches_enumeration_of_chains(scheme: str, layers: int) -> None:
     chains = of_chains(scheme, layers)
     potentials = random_potentials(len(chains.tags.tags), seed=1)
     for doc, ranked in enumerate(posterior_of(chains, potentials).nbest(6)):
@@ -150,7 +150,7 @@ def test_nbest_are_the_best_assignments_of_all_chains(scheme: str, layers: int) 
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_chains_with_one_label_at_a_token_are_the_flat_chain(scheme: str) -> None:
+def test_chains_limited_to_one_label_per_token_match_flat_chain(scheme: str) -> None:
     """The product of the chains, restricted to one label a token, is a CRF over all tags."""
     chains = of_chains(scheme, 1)
     n, tags = len(chains.scheme.tags), chains.tags
@@ -184,7 +184,7 @@ def test_chains_with_one_label_at_a_token_are_the_flat_chain(scheme: str) -> Non
         begin += T
 
 
-def test_split_leaves_gradients_where_they_belong() -> None:
+def test_split_backprop_matches_autograd() -> None:
     potentials = random_potentials(1 + 2 * 4)
     chains, backprop = split(potentials, 5)
     weights = [torch.randn(tensor.shape, dtype=torch.float64) for tensor in chains.tensors()]
@@ -267,7 +267,7 @@ def learned(request: pytest.FixtureRequest, shared: Any) -> Language:
     return spacy.load(shared(f"overlapping-{request.param}", make))
 
 
-def test_it_learns_entities_of_different_labels_that_overlap(learned: Language) -> None:
+def test_training_learns_overlapping_entities(learned: Language) -> None:
     doc = learned(Doc(learned.vocab, words=WORDS))
     assert found(doc) == sorted(SPANS)
     scores = doc.spans["sc"].attrs["scores"]
@@ -289,7 +289,7 @@ def test_it_learns_entities_of_different_labels_that_overlap(learned: Language) 
     assert found(learned(Doc(learned.vocab))) == []
 
 
-def test_the_loss_is_that_of_enumeration() -> None:
+def test_loss_matches_enumeration() -> None:
     """Missing labels, nesting within a label, and negative spans."""
     nlp = pipeline(layers=2, incorrect_spans_key="wrong")
     ner = nlp.get_pipe("crf_ner")
@@ -361,7 +361,7 @@ def test_the_loss_is_that_of_enumeration() -> None:
     assert (log_p == -1).sum() == 2 * 2  # two tokens in the two layers of LOC
 
 
-def test_scores_are_those_of_spancat(learned: Language) -> None:
+def test_scores_match_spancat_scorer(learned: Language) -> None:
     gold = [SPANS[:3], [*SPANS, (4, 5, "ORG")]]
     examples = [example(learned, spans) for spans in gold]
     scores = learned.evaluate(examples)
@@ -388,7 +388,7 @@ def test_gold_docs_without_the_key_are_scored_by_their_ents(learned: Language) -
     assert learned.evaluate([flat, complete])["spans_sc_f"] == 1.0
 
 
-def test_labels_that_gold_does_not_annotate_do_not_count_as_wrong(learned: Language) -> None:
+def test_score_ignores_predictions_of_unannotated_labels(learned: Language) -> None:
     eg = example(learned, [span for span in SPANS if span[2] == "LOC"])
     assert learned.evaluate([eg])["spans_sc_p"] < 1.0
     gold = eg.reference
@@ -397,7 +397,7 @@ def test_labels_that_gold_does_not_annotate_do_not_count_as_wrong(learned: Langu
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-def test_flat_gold_docs_train_it_too(layers: int) -> None:
+def test_training_on_flat_gold_docs_learns_entities(layers: int) -> None:
     nlp = pipeline(layers=layers)
     doc = Doc(nlp.vocab, words=WORDS)
     doc.set_ents(
@@ -410,7 +410,7 @@ def test_flat_gold_docs_train_it_too(layers: int) -> None:
     assert {(3, 4, "LOC"), (5, 8, "ORG")} <= set(found(nlp(Doc(nlp.vocab, words=WORDS))))
 
 
-def test_preset_entities_are_kept_by_their_label_only(learned: Language) -> None:
+def test_preset_entities_restrict_only_their_label(learned: Language) -> None:
     doc = Doc(learned.vocab, words=WORDS)
     doc.set_ents([Span(doc, 2, 4, "ORG")], default="missing")
     learned(doc)
@@ -425,9 +425,7 @@ def test_preset_entities_are_kept_by_their_label_only(learned: Language) -> None
 
 
 @pytest.mark.parametrize("preset", [(2, 4, "ORG"), (3, 4, "LOC")])
-def test_preset_entities_that_are_not_kept_change_nothing(
-    preset: helpers.Span, learned: Language
-) -> None:
+def test_overwrite_ignores_preset_entities(preset: helpers.Span, learned: Language) -> None:
     """Wrong or right."""
     ner = learned.get_pipe("crf_ner")
     doc, bare = (Doc(learned.vocab, words=WORDS) for _ in range(2))
@@ -447,7 +445,7 @@ def test_preset_entities_that_are_not_kept_change_nothing(
     assert (found(doc), ents(doc)) == (found(bare), ents(bare)) and found(doc) == sorted(SPANS)
 
 
-def test_sentences_and_whitespace_bound_every_chain(learned: Language) -> None:
+def test_entities_respect_sentence_starts_and_whitespace(learned: Language) -> None:
     doc = Doc(learned.vocab, words=WORDS, sent_starts=[t in (0, 2) for t in range(len(WORDS))])
     assert all(not start < 2 < end for start, end, _ in found(learned(doc)))
     words = ["the", "king", "of", " ", "France", " "]
@@ -455,7 +453,7 @@ def test_sentences_and_whitespace_bound_every_chain(learned: Language) -> None:
         assert words[start].strip() and words[end - 1].strip()
 
 
-def test_thresholds_and_f_score_decoding(learned: Language) -> None:
+def test_label_threshold_and_f_score_decoding_select_spans(learned: Language) -> None:
     ner = learned.get_pipe("crf_ner")
     everything = set(found(learned(Doc(learned.vocab, words=WORDS))))
     try:
@@ -469,7 +467,7 @@ def test_thresholds_and_f_score_decoding(learned: Language) -> None:
         ner.thresholds, ner.decode, ner.span_threshold = {}, "viterbi", None
 
 
-def test_confidences_and_candidates_agree_with_posteriors(learned: Language) -> None:
+def test_confidences_match_posteriors_nbest_and_trellis(learned: Language) -> None:
     ner, fresh = learned.get_pipe("crf_ner"), Doc(learned.vocab, words=WORDS)
     doc = learned(Doc(learned.vocab, words=WORDS))
     asked = [Span(fresh, *span) for span in found(doc)]
@@ -492,7 +490,7 @@ def test_confidences_and_candidates_agree_with_posteriors(learned: Language) -> 
     assert not moves.legal[apart].any() and moves.scores[0, 0] == 0.0
 
 
-def test_it_is_stored_and_calibrated(learned: Language, tmp_path: Any) -> None:
+def test_loaded_pipeline_predicts_the_same_and_calibrates(learned: Language, tmp_path: Any) -> None:
     before = found(learned(Doc(learned.vocab, words=WORDS)))
     learned.to_disk(tmp_path / "pipeline")
     again = spacy.load(tmp_path / "pipeline")
@@ -520,7 +518,7 @@ def test_it_is_stored_and_calibrated(learned: Language, tmp_path: Any) -> None:
     assert mean == pytest.approx(rate, abs=0.03)
 
 
-def test_weights_of_another_kind_of_entities_are_refused(learned: Language, tmp_path: Any) -> None:
+def test_loading_overlapping_weights_as_flat_raises(learned: Language, tmp_path: Any) -> None:
     learned.to_disk(tmp_path / "pipeline")
     layers = learned.get_pipe("crf_ner").layers
     config = {"components": {"crf_ner": {"entities": "flat", "layers": 1}}}
@@ -530,14 +528,14 @@ def test_weights_of_another_kind_of_entities_are_refused(learned: Language, tmp_
 
 
 @pytest.mark.parametrize("settings", [{"entities": "nested"}, {"layers": 0}])
-def test_unknown_settings_are_errors(settings: dict[str, Any]) -> None:
+def test_invalid_entities_or_layers_setting_raises(settings: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(settings))):
         pipeline(**settings)
     with pytest.raises(InputError, match="layers: expected 1 or more, and 1 for flat"):
         pipeline(entities="flat", layers=2)
 
 
-def test_entities_of_too_many_layers_are_counted() -> None:
+def test_entities_nested_too_deeply_warn_with_count() -> None:
     nlp = pipeline(layers=2)
     nested = [(0, 6, "PER"), (1, 5, "PER"), (2, 4, "PER"), (2, 3, "LOC")]
     with pytest.warns(UserWarning) as warned:
@@ -550,7 +548,7 @@ def test_entities_of_too_many_layers_are_counted() -> None:
         nlp.update([example(nlp, nested)], sgd=nlp.resume_training())  # nothing has counted them
 
 
-def test_a_preset_entity_is_in_each_analysis_once() -> None:
+def test_nbest_contains_preset_entity_once() -> None:
     nlp = pipeline(layers=2)
     ner = nlp.get_pipe("crf_ner")
     nlp.initialize(lambda: [example(nlp, [(0, 2, "PER"), (0, 1, "PER")], ["a", "b", "c"])])
@@ -563,13 +561,13 @@ def test_a_preset_entity_is_in_each_analysis_once() -> None:
     assert (0, 2, "PER") not in [span for span, _ in uncertain.candidates]
 
 
-def test_a_preset_entity_is_in_the_outermost_layer_of_its_label() -> None:
+def test_presets_puts_entity_in_outermost_layer_of_its_label() -> None:
     doc = Doc(Vocab(), words=["a", "b"])
     doc.ents = [Span(doc, 0, 1, "LOC")]
     assert of_chains("biluo", 2).presets(doc) == [[], [], [(doc.ents[0], "")], []]
 
 
-def test_spans_of_labels_that_gold_does_not_annotate_are_not_judged() -> None:
+def test_judge_spans_skips_unannotated_labels() -> None:
     chains = LabelChains("biluo", ("LOC", "PER"), 2, "sc", "ner")
     gold = Doc(Vocab(), words=["a", "b"])
     gold.spans["sc"] = [Span(gold, 0, 1, "PER")]
@@ -579,7 +577,7 @@ def test_spans_of_labels_that_gold_does_not_annotate_are_not_judged() -> None:
     assert judged == [(0.9, True), (0.1, False)]
 
 
-def test_entities_of_another_component_are_not_those_of_this_one() -> None:
+def test_two_components_learn_entities_of_their_own_spans_key() -> None:
     nlp = pipeline(spans_key="first")
     model = nlp.get_pipe_config("crf_ner")["model"]
     settings = {"entities": "overlapping", "spans_key": "second", "model": model}
@@ -593,7 +591,7 @@ def test_entities_of_another_component_are_not_those_of_this_one() -> None:
     assert found(doc, "second") == [(0, 4, "TITLE"), (5, 6, "DAY")]
 
 
-def test_labels_that_are_names_of_layers_are_refused() -> None:
+def test_reserved_label_or_spans_key_raises() -> None:
     with pytest.raises(InputError, match=r"such as 'A \(layer 2\)' of 'A'"):
         LabelChains("biluo", ("A", "A (layer 2)"), 2, "sc", "ner")
     with pytest.raises(InputError, match=r"spans_key: .*, not 'annotated_labels', got"):
@@ -601,7 +599,7 @@ def test_labels_that_are_names_of_layers_are_refused() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_layers_are_the_fewest_and_outermost_first(seed: int) -> None:
+def test_assign_layers_uses_fewest_disjoint_layers(seed: int) -> None:
     rng = np.random.default_rng(seed)
     starts = rng.integers(0, 12, 8)
     spans = sorted({(int(s), int(s + n)) for s, n in zip(starts, rng.integers(1, 6, 8))})
@@ -614,7 +612,7 @@ def test_layers_are_the_fewest_and_outermost_first(seed: int) -> None:
             assert a[1] <= b[0] or b[1] <= a[0]
 
 
-def test_bad_gold_is_an_error() -> None:
+def test_invalid_gold_raises() -> None:
     nlp = pipeline()
     train(nlp, [example(nlp)], steps=1)
     with pytest.raises(InputError, match="got 'NEW'"):
@@ -659,7 +657,7 @@ def weights(nlp: Language) -> dict[str, NDArray[Any]]:
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-def test_a_new_label_leaves_the_others_as_they_are(layers: int) -> None:
+def test_training_new_label_with_frozen_encoder_keeps_other_labels(layers: int) -> None:
     """With a frozen encoder, a corpus of the new label alone trains only the new label."""
     model = {"@architectures": "spacy-crf-ner.BiLSTMCRF.v1", "rnn": "none", "tok2vec": TOK2VEC}
     nlp = pipeline(model=model, layers=layers)
@@ -696,7 +694,7 @@ def test_a_new_label_leaves_the_others_as_they_are(layers: int) -> None:
     assert [now[span] for span in before] == pytest.approx(p, abs=1e-5)
 
 
-def test_rehearsal_holds_old_labels_and_leaves_new_ones_free() -> None:
+def test_rehearse_restores_old_labels_and_ignores_new_ones() -> None:
     nlp = pipeline()
     old = [span for span in SPANS if span[2] != "ORG"]
     fit(nlp, [example(nlp, old)], steps=30)
@@ -717,7 +715,7 @@ def test_rehearsal_holds_old_labels_and_leaves_new_ones_free() -> None:
     assert {span for span in found(nlp(fresh)) if span[2] != "ORG"} == set(old)
 
 
-def test_calibration_is_of_the_probability_that_any_layer_has_an_entity() -> None:
+def test_calibration_applies_to_probability_over_all_layers() -> None:
     """Scaling of all layers together, and thresholds of it, in candidates and for the F-score."""
     chains, T = LabelChains("biluo", ("PER",), 2, "sc", "ner"), 1
     E = np.full((T, 9), -30.0)
@@ -760,7 +758,7 @@ def test_preset_entities_keep_their_ids(learned: Language) -> None:
     assert (kept.kb_id_, kept.id_) == ("Q1", "x")
 
 
-def test_weights_of_flat_entities_are_refused(tmp_path: Any) -> None:
+def test_loading_flat_weights_as_overlapping_raises(tmp_path: Any) -> None:
     """Also those that were saved when there were only flat entities."""
     nlp = pipeline(entities="flat")
     doc = Doc(nlp.vocab, words=WORDS)
@@ -779,14 +777,14 @@ def test_weights_of_flat_entities_are_refused(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     "factory, config", [("crf_ner", {"entities": "overlapping"}), ("spancat", {"spans_key": "sc"})]
 )
-def test_components_of_one_key_are_an_error(factory: str, config: dict[str, Any]) -> None:
+def test_components_with_same_spans_key_raise(factory: str, config: dict[str, Any]) -> None:
     nlp = pipeline()
     nlp.add_pipe(factory, name="other", config=config)
     with pytest.raises(InputError, match="a key of its own, got 'sc', which 'other' writes too"):
         nlp.initialize(lambda: [example(nlp)])
 
 
-def test_the_temperature_needs_gold_entities() -> None:
+def test_fit_temperature_without_gold_entities_raises() -> None:
     nlp = pipeline()
     nlp.initialize(lambda: [example(nlp)])
     doc = Doc(nlp.vocab, words=WORDS)
@@ -794,7 +792,7 @@ def test_the_temperature_needs_gold_entities() -> None:
         nlp.get_pipe("crf_ner").fit_temperature([Example(doc, doc)])
 
 
-def test_many_analyses_of_many_labels_are_the_best_ones() -> None:
+def test_nbest_of_many_labels_returns_best_analyses() -> None:
     labels = tuple(f"L{i}" for i in range(6))
     chains = LabelChains("io", labels, 1, "sc", "ner")
     rng = np.random.default_rng(0)
@@ -819,7 +817,7 @@ def test_many_analyses_of_many_labels_are_the_best_ones() -> None:
 @pytest.mark.parametrize(
     "factory", ["tok2vec", pytest.param("transformer", marks=pytest.mark.slow)]
 )
-def test_it_listens_is_frozen_and_is_given_layers_of_its_own(
+def test_frozen_and_replaced_listeners_keep_predictions(
     factory: str, tiny_transformer: str, tmp_path: Any
 ) -> None:
     nlp = listening(factory, tiny_transformer=tiny_transformer)
@@ -842,7 +840,7 @@ def test_it_listens_is_frozen_and_is_given_layers_of_its_own(
         assert doc.spans["sc"].attrs["scores"].tolist() == pytest.approx(scores, abs=1e-4)
 
 
-def test_a_label_that_is_refused_changes_nothing() -> None:
+def test_add_label_with_invalid_label_raises_and_keeps_labels() -> None:
     nlp = pipeline(layers=2)
     nlp.initialize(lambda: [example(nlp)])
     ner: Any = nlp.get_pipe("crf_ner")
@@ -855,7 +853,7 @@ def test_a_label_that_is_refused_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("words", [["Oslo", "won"], ["Os", "lo", "won"]])
-def test_a_blocked_token_is_not_annotated(words: list[str]) -> None:
+def test_gold_tags_of_blocked_token_are_missing(words: list[str]) -> None:
     """As for flat entities, whatever the tokens of the predicted doc."""
     nlp = pipeline()
     nlp.initialize(lambda: [example(nlp)])

@@ -26,7 +26,7 @@ def drawn(n: int, slope: float, intercept: float, seed: int = 0) -> tuple[Any, A
 
 @pytest.mark.parametrize("n", [0, 1, 12, 400])
 @pytest.mark.parametrize("slope, intercept", [(1.0, 0.0), (0.4, -1.0), (3.0, 0.5)])
-def test_no_other_numbers_fit_better(n: int, slope: float, intercept: float) -> None:
+def test_fit_platt_scaling_matches_scipy_optimizer(n: int, slope: float, intercept: float) -> None:
     p, correct = drawn(n, slope, intercept)
     clipped = np.minimum(p, 1 - 1e-6)
 
@@ -39,12 +39,12 @@ def test_no_other_numbers_fit_better(n: int, slope: float, intercept: float) -> 
     assert fit_platt_scaling(p, correct, "ner") == pytest.approx(tuple(expected), abs=1e-4)
 
 
-def test_many_spans_give_the_numbers_that_they_were_drawn_with() -> None:
+def test_fit_platt_scaling_on_many_spans_recovers_true_parameters() -> None:
     found = fit_platt_scaling(*drawn(200_000, 0.5, -0.7), "ner")
     assert found == pytest.approx((0.5, -0.7), abs=0.02)
 
 
-def test_it_is_inverted_and_leaves_nothing_impossible() -> None:
+def test_platt_scaling_invert_reverses_apply() -> None:
     scaling = PlattScaling(0.5, -1.0)
     p = np.array([0.0, 1e-6, 0.02, 0.5, 0.99])
     changed = scaling.apply(p)
@@ -55,7 +55,7 @@ def test_it_is_inverted_and_leaves_nothing_impossible() -> None:
     assert PlattScaling().apply(p) is p
 
 
-def test_an_opposite_order_warns_and_changes_nothing() -> None:
+def test_fit_platt_scaling_with_reversed_order_warns_and_returns_identity() -> None:
     p, correct = drawn(400, 2.0, 0.0)
     with pytest.warns(UserWarning, match=r"\[ner\] expected spans with a higher posterior to be"):
         assert fit_platt_scaling(p, 1 - correct, "ner") == (1.0, 0.0)
@@ -89,7 +89,7 @@ def partly(nlp: Language, cut: int) -> list[Example]:
 
 
 @pytest.mark.parametrize("cut", [0, 2])
-def test_it_is_fitted_to_all_spans_with_annotation(
+def test_fit_platt_scaling_uses_all_annotated_spans(
     nlp: Language, cut: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     once, times = partly(nlp, cut), 20  # several batches
@@ -128,7 +128,7 @@ def test_it_is_fitted_to_all_spans_with_annotation(
     assert seen[1] == "crf_ner"
 
 
-def test_an_error_keeps_what_was_fitted_before(nlp: Language) -> None:
+def test_fit_platt_scaling_on_error_keeps_previous_fit(nlp: Language) -> None:
     ner: Any = nlp.get_pipe("crf_ner")
     ner.platt_slope, ner.platt_intercept = 0.5, -0.25
     text, _ = SENTENCES[0]
@@ -138,7 +138,7 @@ def test_an_error_keeps_what_was_fitted_before(nlp: Language) -> None:
     assert ner.platt_scaling == (0.5, -0.25)
 
 
-def test_confidences_thresholds_and_candidates_have_it(nlp: Language) -> None:
+def test_platt_scaling_applies_to_confidences_thresholds_and_candidates(nlp: Language) -> None:
     ner: Any = nlp.get_pipe("crf_ner")
     ner.spans_key, ner.candidate_threshold = "sc", 0.01
     text = SENTENCES[5][0]

@@ -29,7 +29,7 @@ from spacy_crf_ner.tags import TagScheme
 
 
 @given(batch=batches(), temperature=TEMPERATURES)
-def test_entropy_is_that_of_all_analyses(batch: Batch, temperature: float) -> None:
+def test_entropy_matches_enumeration(batch: Batch, temperature: float) -> None:
     found = batch.posterior(temperature).entropy()
     for doc, H in enumerate(found):
         p = np.array([share for _, share in batch.analyses(doc, temperature)])
@@ -37,9 +37,7 @@ def test_entropy_is_that_of_all_analyses(batch: Batch, temperature: float) -> No
 
 
 @given(batch=batches(), temperature=TEMPERATURES)
-def test_a_span_is_as_probable_as_all_sequences_that_have_it(
-    batch: Batch, temperature: float
-) -> None:
+def test_span_probabilities_match_enumeration(batch: Batch, temperature: float) -> None:
     docs = range(len(batch.limits))
     asked = [batch.spans(doc) for doc in docs]
     found = batch.posterior(temperature).probabilities(asked)
@@ -50,7 +48,7 @@ def test_a_span_is_as_probable_as_all_sequences_that_have_it(
 
 
 @given(batch=batches(enumeration.SCORES))
-def test_scores_that_underflow_have_probabilities_too(batch: Batch) -> None:
+def test_probabilities_with_underflowing_scores_match_enumeration(batch: Batch) -> None:
     asked = [batch.spans(doc) for doc in range(len(batch.limits))]
     for doc, p in enumerate(batch.posterior().probabilities(asked)):
         np.testing.assert_allclose(p, list(batch.probabilities(doc).values()), atol=1e-6)
@@ -60,7 +58,7 @@ LEAST = st.sampled_from([1e-4, 0.05, 0.3, 0.9])
 
 
 @given(batch=batches(), temperature=TEMPERATURES, by_label=st.tuples(*[LEAST] * len(LABELS)))
-def test_candidates_are_all_spans_that_are_probable_enough(
+def test_candidates_returns_all_spans_above_label_thresholds(
     batch: Batch, temperature: float, by_label: tuple[float, ...]
 ) -> None:
     thresholds = dict(zip(LABELS, by_label))
@@ -81,7 +79,7 @@ def test_candidates_are_all_spans_that_are_probable_enough(
     intercept=st.sampled_from([-1.0, 0.0, 0.7]),
     least=st.sampled_from([1e-3, 0.05, 0.3, 0.9]),
 )
-def test_platt_scaling_changes_probabilities_and_not_their_order(
+def test_platt_scaling_scales_probabilities_and_keeps_decoding(
     batch: Batch, slope: float, intercept: float, least: float
 ) -> None:
     posterior = batch.posterior(platt=PlattScaling(slope, intercept))
@@ -110,7 +108,7 @@ def odds_of(p: float, slope: float, intercept: float) -> float:
 
 
 @pytest.mark.parametrize("scheme, label", list(product(SCHEMES, LABELS)))
-def test_an_unknown_label_is_a_key_error(scheme: str, label: str) -> None:
+def test_probabilities_of_unknown_label_raises_key_error(scheme: str, label: str) -> None:
     tags = TagScheme(scheme, tuple(known for known in LABELS if known != label))
     C = len(tags.tags)
     zeros = np.zeros(C, dtype="f")
@@ -127,7 +125,7 @@ def test_an_unknown_label_is_a_key_error(scheme: str, label: str) -> None:
 
 
 @given(batch=batches(), temperature=TEMPERATURES)
-def test_the_best_entities_are_those_of_the_best_sequence(batch: Batch, temperature: float) -> None:
+def test_decode_matches_best_sequence_of_enumeration(batch: Batch, temperature: float) -> None:
     for doc, spans in enumerate(batch.posterior(temperature).decode()):
         p = {batch.predicted(doc, found): share for found, share in batch.analyses(doc)}
         assert p[tuple(spans)] == pytest.approx(max(p.values()), rel=1e-4)
@@ -139,9 +137,7 @@ def test_temperature_changes_no_entity(batch: Batch, temperature: float) -> None
 
 
 @given(batch=batches(), temperature=TEMPERATURES, n=st.sampled_from([1, 2, 5, 160]))
-def test_the_n_best_have_the_highest_probabilities(
-    batch: Batch, temperature: float, n: int
-) -> None:
+def test_nbest_matches_enumeration(batch: Batch, temperature: float, n: int) -> None:
     posterior = batch.posterior(temperature)
     for doc, ranked in enumerate(posterior.nbest(n)):
         analyses = batch.analyses(doc, temperature)
@@ -157,7 +153,7 @@ def test_the_n_best_have_the_highest_probabilities(
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("T", [1, 2, 3])
-def test_enough_of_the_n_best_are_all_there_are(scheme: str, T: int) -> None:
+def test_nbest_with_large_n_returns_all_entity_sets(scheme: str, T: int) -> None:
     """Of all sets of entities, IO has those without adjacent ones of one label."""
     tags = TagScheme(scheme, LABELS)
     C = len(tags.tags)
@@ -177,7 +173,7 @@ def test_enough_of_the_n_best_are_all_there_are(scheme: str, T: int) -> None:
 
 
 @pytest.mark.parametrize("n", [0, -1])
-def test_fewer_than_one_is_an_error(n: int) -> None:
+def test_nbest_with_n_below_one_raises(n: int) -> None:
     tags = TagScheme("bio", ("PER",))
     zeros = np.zeros(3, dtype="f")
     potentials = Potentials(
@@ -248,7 +244,7 @@ def corrections(draw: st.DrawFn, scores: st.SearchStrategy[float] = NEAR_ZERO) -
 
 
 @given(corrections(NEAR_ZERO) | corrections(st.floats(-60, 60, width=32)))
-def test_the_loss_is_that_of_enumeration_with_negative_spans_and_missing_tags(
+def test_loss_with_negative_spans_and_missing_tags_matches_enumeration(
     drawn: Corrections,
 ) -> None:
     """Also where the model gives a negative span all but e^-60 of the probability."""
@@ -272,7 +268,7 @@ def test_the_loss_is_that_of_enumeration_with_negative_spans_and_missing_tags(
     length=st.integers(1, 3),
     constrained=st.booleans(),
 )
-def test_negative_spans_of_a_sure_model_have_a_finite_loss_and_gradient(
+def test_negative_spans_of_confident_model_have_finite_loss_and_gradient(
     scheme: str, margin: float, seed: int, labels: int, T: int, length: int, constrained: bool
 ) -> None:
     """The spans have a margin over the rest; the probabilities of the labels sum to almost 1."""
@@ -299,7 +295,7 @@ def test_negative_spans_of_a_sure_model_have_a_finite_loss_and_gradient(
     assert np.abs(gradient.emissions).max() <= 1.0 + 1e-6
 
 
-def test_sums_of_negative_spans_run_over_their_windows_only(
+def test_negative_span_loss_sums_only_over_span_windows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And once over each doc that has any: positions are counted, the tokens of all rows."""

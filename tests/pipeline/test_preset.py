@@ -1,4 +1,4 @@
-"""What docs come with, and what the component makes of it: kept, informed by it, and told of it."""
+"""Preset annotation of docs: it is kept, constrains predictions, and causes warnings if invalid."""
 
 import warnings
 from collections.abc import Sequence
@@ -132,7 +132,7 @@ def annotated(draw: st.DrawFn) -> Annotation:
 @pytest.mark.filterwarnings("ignore:The preset entity")
 @pytest.mark.parametrize("scheme", SCHEMES)
 @given(batch=st.lists(annotated() | st.none(), min_size=1, max_size=4), overwrite=st.booleans())
-def test_of_a_batch_each_doc_has_its_own(
+def test_preset_constraints_of_batch_match_single_docs(
     scheme: str, batch: list[Annotation | None], overwrite: bool
 ) -> None:
     """None is a doc without tokens."""
@@ -156,7 +156,7 @@ def test_of_a_batch_each_doc_has_its_own(
 @pytest.mark.filterwarnings("ignore:The preset entity")
 @pytest.mark.parametrize("scheme", SCHEMES)
 @given(data=st.data(), annotation=annotated())
-def test_what_is_predicted_is_the_best_given_what_the_doc_has(
+def test_decode_with_preset_annotation_matches_enumeration(
     scheme: str, data: st.DataObject, annotation: Annotation
 ) -> None:
     tags = TagScheme(scheme, LABELS)
@@ -193,7 +193,7 @@ def test_what_is_predicted_is_the_best_given_what_the_doc_has(
     np.testing.assert_allclose(posterior.probabilities([new])[0], expected, atol=2e-5)
 
 
-# A pipeline that knows the sentences
+# A pipeline trained on the sentences
 
 
 def variant(trained: Language, **settings: Any) -> Language:
@@ -264,7 +264,7 @@ def agree(first: Doc, second: Doc) -> bool:
     )
 
 
-def test_entities_stay_with_their_identifiers(learned: Language) -> None:
+def test_preset_entities_keep_their_ids(learned: Language) -> None:
     """Even those that the model would not find, or not so."""
     ents = [(0, 2, "PERSON", "Q1", "a"), (3, 4, "GPE", "Q2", "b")]
     doc = learned(doc_of(learned, ents=ents))
@@ -274,7 +274,7 @@ def test_entities_stay_with_their_identifiers(learned: Language) -> None:
     assert found(doc)[-1][1:] == (8, "GPE")  # and it finds others beside them
 
 
-def test_entities_of_an_unknown_label_stay(learned: Language) -> None:
+def test_preset_entities_of_unknown_label_are_kept(learned: Language) -> None:
     doc = learned(doc_of(learned, ents=[(2, 3, UNKNOWN, "Q1", "a")]))
     (ent,) = [ent for ent in doc.ents if ent.label_ == UNKNOWN]
     assert (ent.start, ent.end, ent.kb_id_, ent.id_) == (2, 3, "Q1", "a")
@@ -282,7 +282,7 @@ def test_entities_of_an_unknown_label_stay(learned: Language) -> None:
 
 
 @pytest.mark.parametrize("mark", ["blocked", "outside"])
-def test_no_entity_is_found_at_tokens_marked_as_none(learned: Language, mark: str) -> None:
+def test_blocked_or_outside_tokens_get_no_entity(learned: Language, mark: str) -> None:
     free = found(learned(doc_of(learned)))
     assert (2, 5, "PERSON") in free and (0, 1, "ORG") in free
     doc = learned(doc_of(learned, **{mark: [(3, 4)]}))
@@ -291,7 +291,7 @@ def test_no_entity_is_found_at_tokens_marked_as_none(learned: Language, mark: st
     assert doc[3].ent_iob_ == ("B" if mark == "blocked" else "O") and not doc[3].ent_type
 
 
-def test_a_doc_all_of_whose_tokens_are_outside_has_been_through_another_component(
+def test_tokens_marked_outside_by_entity_ruler_are_predicted(
     trained: Language,
 ) -> None:
     nlp = variant(trained)
@@ -308,8 +308,8 @@ def test_a_doc_all_of_whose_tokens_are_outside_has_been_through_another_componen
     assert [ent._.confidence is None for ent in doc.ents] == [False, True, False, False, False]
 
 
-def test_a_ruler_is_obeyed_where_spacys_ner_obeys_it(trained: Language) -> None:
-    """Of what a ruler finds, both keep all."""
+def test_entity_ruler_entities_are_kept_like_spacy_ner(trained: Language) -> None:
+    """Both components keep all entities of the ruler."""
     spacys = spacy.blank("en")
     spacys.add_pipe("ner")
     spacys.initialize(lambda: make_examples(spacys))
@@ -321,7 +321,7 @@ def test_a_ruler_is_obeyed_where_spacys_ner_obeys_it(trained: Language) -> None:
     assert kept[0] == kept[1] == [(0, 2, "PERSON")]
 
 
-def test_overwriting_ignores_what_the_doc_has(trained: Language) -> None:
+def test_overwrite_ignores_preset_annotation(trained: Language) -> None:
     nlp = variant(trained, overwrite=True)
     expected = nlp(doc_of(nlp))
     ents = [(0, 2, "PERSON", "Q1", "a"), (3, 4, UNKNOWN, "Q2", "b")]
@@ -333,8 +333,8 @@ def test_overwriting_ignores_what_the_doc_has(trained: Language) -> None:
     assert found(doc) == [(0, 1, "ORG"), (2, 5, "PERSON"), (6, 7, "GPE"), (7, 8, "GPE")]
 
 
-def test_overwriting_asks_only_the_model(trained: Language) -> None:
-    """What the doc has is neither in its analyses nor certain."""
+def test_overwrite_ignores_preset_entities_in_nbest_and_posteriors(trained: Language) -> None:
+    """Preset entities are not forced into the analyses, and their posterior is not 1."""
     ner: Any = variant(trained, overwrite=True).get_pipe("crf_ner")
     bare, doc = doc_of(trained), doc_of(trained, ents=[(0, 2, "PERSON"), (3, 4, "GPE")])
     (expected,), (analyses,) = ner.nbest([bare], 5), ner.nbest([doc], 5)
@@ -346,7 +346,7 @@ def test_overwriting_asks_only_the_model(trained: Language) -> None:
     assert max(p) < 0.5
 
 
-def test_overwriting_forgets_the_confidence_of_what_it_replaces(trained: Language) -> None:
+def test_overwrite_removes_confidence_of_replaced_entities(trained: Language) -> None:
     nlp = variant(trained, overwrite=True)
     doc = nlp(doc_of(nlp))
     nlp.get_pipe("crf_ner").confidence = False
@@ -362,13 +362,13 @@ def test_no_entity_crosses_a_sentence_start(learned: Language) -> None:
         assert any(begin <= 3 < end for begin, end, _ in found(doc)) or (0, 1, "ORG") in found(doc)
 
 
-def test_io_has_two_entities_where_a_sentence_start_is_between(learned: Language) -> None:
+def test_sentence_start_separates_adjacent_entities_of_one_label(learned: Language) -> None:
     doc = learned(doc_of(learned, starts=[0, 7]))
     assert found(doc)[-2:] == [(6, 7, "GPE"), (7, 8, "GPE")]
 
 
-def test_an_entity_of_the_last_sentence_forbids_none_of_the_next(learned: Language) -> None:
-    """In IO the tag after an entity goes on with it, but not over a sentence start."""
+def test_preset_entity_allows_adjacent_entity_in_next_sentence(learned: Language) -> None:
+    """In IO, an equal tag continues an entity, but not across a sentence start."""
     doc = learned(doc_of(learned, ents=[(6, 7, "GPE")], starts=[0, 7]))
     assert found(doc)[-2:] == [(6, 7, "GPE"), (7, 8, "GPE")]
     doc = learned(doc_of(learned, ents=[(7, 8, "GPE")], starts=[0, 7]))
@@ -383,7 +383,7 @@ def test_whitespace_neither_begins_nor_ends_an_entity(learned: Language) -> None
 
 
 @pytest.mark.parametrize(
-    "place, starts, words, told",
+    "place, starts, words, message",  (and the parameter `told` in the function)
     [
         ((0, 2), [0, 1], WORDS, "crosses a sentence start"),
         ((0, 2), [], ["\n", *WORDS], "begins or ends with whitespace"),
@@ -391,7 +391,7 @@ def test_whitespace_neither_begins_nor_ends_an_entity(learned: Language) -> None
     ],
 )
 @pytest.mark.parametrize("label", ["ORG", UNKNOWN])
-def test_a_doc_that_has_what_is_not_predicted_keeps_it_with_a_warning(
+def test_invalid_preset_entity_warns_and_is_kept(
     learned: Language,
     place: tuple[int, int],
     starts: list[int],
@@ -406,7 +406,7 @@ def test_a_doc_that_has_what_is_not_predicted_keeps_it_with_a_warning(
     assert len(doc.ents) > 1
 
 
-def test_of_other_docs_nothing_is_told(learned: Language) -> None:
+def test_valid_preset_entities_do_not_warn(learned: Language) -> None:
     doc = doc_of(learned, ents=[(0, 2, "ORG"), (2, 3, UNKNOWN)], starts=[0, 2, 5])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -425,7 +425,7 @@ MANY: list[dict[str, Any]] = [
 ]
 
 
-def test_every_token_is_annotated_after_it(learned: Language) -> None:
+def test_every_token_is_annotated_after_prediction(learned: Language) -> None:
     for given_ in MANY:
         doc = learned(doc_of(learned, **given_))
         inside = {t for start, end, _ in found(doc) for t in range(start, end)}
@@ -442,7 +442,7 @@ def test_a_second_run_changes_nothing(learned: Language) -> None:
         assert state(learned.get_pipe("crf_ner")(doc)) == before
 
 
-def test_nothing_is_found_where_the_doc_was_marked_outside(learned: Language) -> None:
+def test_span_marked_outside_gets_no_entity(learned: Language) -> None:
     doc = learned(doc_of(learned, outside=[(2, 5)]))
     assert not any(start < 5 and end > 2 for start, end, _ in found(doc))
 
@@ -457,7 +457,7 @@ def test_a_pipe_of_annotated_docs_equals_calls(learned: Language, batch_size: in
 # Confidence
 
 
-def test_what_is_found_has_a_confidence_and_what_is_given_none(learned: Language) -> None:
+def test_predicted_entities_have_confidence_and_preset_ones_none(learned: Language) -> None:
     for given_ in MANY:
         doc = learned(doc_of(learned, **given_))
         kept = {tuple(ent[:3]) for ent in given_.get("ents", [])}
@@ -484,7 +484,7 @@ def test_confidence_is_stored_with_the_doc(trained: Language, how: str, tmp_path
     assert [ent._.confidence for ent in stored.ents] == expected
 
 
-def test_a_label_has_not_the_confidence_of_another(trained: Language) -> None:
+def test_confidence_of_relabeled_entity_is_none(trained: Language) -> None:
     """A person, or an entity_ruler behind the component, has replaced the first one."""
     doc = trained(TEXTS[5])
     before = [ent._.confidence for ent in doc.ents]
@@ -501,7 +501,7 @@ def test_a_label_has_not_the_confidence_of_another(trained: Language) -> None:
     assert Doc.from_docs([doc, stored]).ents[0]._.confidence == 0.25  # type: ignore[union-attr]
 
 
-def test_confidence_can_be_left_out(trained: Language) -> None:
+def test_confidence_false_stores_no_user_data(trained: Language) -> None:
     nlp = variant(trained, confidence=False)
     doc = nlp(TEXTS[5])
     assert len(doc.ents) == 4 and doc.user_data == {}
@@ -519,7 +519,7 @@ def test_confidence_is_the_posterior_of_the_span(learned: Language) -> None:
         assert p == pytest.approx([ent._.confidence for ent in new], abs=1e-5)
 
 
-def test_spans_of_other_tokens_are_those_of_the_same_characters(learned: Language) -> None:
+def test_span_posteriors_match_spans_by_characters(learned: Language) -> None:
     ner, doc = learned.get_pipe("crf_ner"), learned.make_doc("Tim Cook visited Hanoi.")
     words, spaces = ["Tim Cook", "visited", "Hanoi", "."], [True, True, False, False]
     other = Doc(learned.vocab, words=words, spaces=spaces)
@@ -535,19 +535,19 @@ def test_spans_of_other_tokens_are_those_of_the_same_characters(learned: Languag
 
 @pytest.mark.filterwarnings("ignore:The preset entity")
 @pytest.mark.parametrize("given_", [MANY[2], MANY[3], {"ents": [(0, 2, "GPE")], "starts": [0, 1]}])
-def test_what_is_given_is_certain(learned: Language, given_: dict[str, Any]) -> None:
+def test_posteriors_of_preset_entities_are_one(learned: Language, given_: dict[str, Any]) -> None:
     doc = doc_of(learned, **given_)
     known = [ent for ent in doc.ents if ent.label_ != UNKNOWN]
     assert learned.get_pipe("crf_ner").span_posteriors(doc, known) == pytest.approx([1.0])
 
 
-def test_given_entities_that_touch_are_certain(learned: Language) -> None:
+def test_posteriors_of_adjacent_preset_entities_are_one(learned: Language) -> None:
     doc = doc_of(learned, ents=[(6, 7, "GPE"), (7, 8, "GPE")])
     p = learned.get_pipe("crf_ner").span_posteriors(doc, doc.ents)
     assert p == pytest.approx([1.0, 1.0])
 
 
-def test_temperature_moves_confidence_but_no_entity(trained: Language) -> None:
+def test_temperature_changes_confidence_and_keeps_entities(trained: Language) -> None:
     docs = [variant(trained, temperature=t)(TEXTS[5]) for t in (1.0, 30.0)]
     assert found(docs[0]) == found(docs[1])
     sure, unsure = ([ent._.confidence for ent in doc.ents] for doc in docs)
@@ -561,7 +561,7 @@ def confidences(nlp: Language, text: str) -> dict[str, float]:
     return {ent.text: ent._.confidence for ent in nlp(text).ents}
 
 
-def test_what_is_below_the_threshold_is_dropped(trained: Language) -> None:
+def test_threshold_drops_entities_below_it(trained: Language) -> None:
     every = confidences(trained, TEXTS[5])
     assert len(set(every.values())) == 4
     nlp = variant(trained)
@@ -570,19 +570,19 @@ def test_what_is_below_the_threshold_is_dropped(trained: Language) -> None:
         assert confidences(nlp, TEXTS[5]) == {ent: p for ent, p in every.items() if p >= least}
 
 
-def test_a_label_has_a_threshold_of_its_own(trained: Language) -> None:
+def test_thresholds_apply_per_label(trained: Language) -> None:
     nlp = variant(trained, thresholds={"GPE": 1.0})
     assert [ent.label_ for ent in nlp(TEXTS[5]).ents] == ["ORG", "PERSON"]
     nlp = variant(trained, threshold=1.0, thresholds={"GPE": 0.0})
     assert [ent.label_ for ent in nlp(TEXTS[5]).ents] == ["GPE", "GPE"]
 
 
-def test_what_is_given_is_not_dropped(trained: Language) -> None:
+def test_threshold_keeps_preset_entities(trained: Language) -> None:
     nlp = variant(trained, threshold=1.0)
     assert found(nlp(doc_of(nlp, ents=[(0, 2, "GPE")]))) == [(0, 2, "GPE")]
 
 
-def test_find_threshold_of_spacy_finds_one(trained: Language, tmp_path: Any) -> None:
+def test_spacy_find_threshold_finds_best_threshold(trained: Language, tmp_path: Any) -> None:
     """Its scores are those of pipelines with each threshold."""
     from spacy.cli.find_threshold import find_threshold
 
@@ -651,7 +651,7 @@ def test_candidates_are_stored_with_the_doc(trained: Language) -> None:
     assert state(stored)[2]["maybe"][0] == state(doc)[2]["maybe"][0]
 
 
-def test_a_pipe_with_everything_on_equals_calls(trained: Language) -> None:
+def test_pipe_with_all_settings_equals_calls(trained: Language) -> None:
     settings = {"spans_key": "maybe", "candidate_threshold": 0.01, "temperature": 2.0}
     nlp = variant(trained, threshold=0.2, thresholds={"GPE": 0.9}, **settings)
     for doc, given_ in zip(nlp.pipe(doc_of(nlp, **each) for each in MANY), MANY):
@@ -661,7 +661,7 @@ def test_a_pipe_with_everything_on_equals_calls(trained: Language) -> None:
 # Several analyses
 
 
-def test_the_n_best_have_what_the_doc_has(learned: Language) -> None:
+def test_nbest_keeps_preset_entities(learned: Language) -> None:
     ner = learned.get_pipe("crf_ner")
     for given_ in MANY:
         doc = doc_of(learned, **given_)
@@ -676,7 +676,7 @@ def test_the_n_best_have_what_the_doc_has(learned: Language) -> None:
 
 
 @pytest.mark.parametrize("T", [2_000])
-def test_a_long_doc_has_a_best_analysis(trained: Language, T: int) -> None:
+def test_nbest_of_long_doc_has_finite_log_probability(trained: Language, T: int) -> None:
     """Its probability may be less than float64 has a number for; its logarithm is not."""
     unsure = variant(trained, temperature=30.0)
     ner: Any = unsure.get_pipe("crf_ner")
@@ -714,7 +714,7 @@ def test_analyses_share_one_forward_backward_pass(
 
 
 @pytest.mark.parametrize("words", [[], WORDS])
-def test_fewer_than_one_analysis_is_an_error(trained: Language, words: list[str]) -> None:
+def test_nbest_with_n_zero_raises(trained: Language, words: list[str]) -> None:
     with pytest.raises(ValueError, match="expected 1 or more"):
         trained.get_pipe("crf_ner").nbest([doc_of(trained, words=words)], 0)
 
@@ -734,7 +734,7 @@ def learning_what_is_wrong(label: str) -> tuple[Language, Example]:
 
 
 @pytest.mark.parametrize("label", ["GPE", ""])
-def test_a_span_known_to_be_wrong_is_unlearned(label: str) -> None:
+def test_update_with_incorrect_span_lowers_its_posterior(label: str) -> None:
     """With its label, or with any."""
     nlp, eg = learning_what_is_wrong(label)
     ner = nlp.get_pipe("crf_ner")
@@ -745,7 +745,7 @@ def test_a_span_known_to_be_wrong_is_unlearned(label: str) -> None:
     assert sum(ner.span_posteriors(eg.predicted, asked)) < before
 
 
-def test_wrong_spans_may_overlap() -> None:
+def test_overlapping_incorrect_spans_sum_their_losses() -> None:
     """Each has its own loss."""
     nlp, _ = learning_what_is_wrong("GPE")
     doc, gold = nlp.make_doc("Ada saw Paris"), nlp.make_doc("Ada saw Paris")
@@ -758,7 +758,7 @@ def test_wrong_spans_may_overlap() -> None:
     assert losses["crf_ner"] == pytest.approx(-np.log(right).sum(), rel=1e-4)
 
 
-def test_a_wrong_span_of_an_unknown_label_is_an_error() -> None:
+def test_incorrect_span_with_unknown_label_raises() -> None:
     nlp, eg = learning_what_is_wrong(UNKNOWN)
     with pytest.raises(ValueError, match=r"'Paris' \(WORK, .*one of the labels .*got 'WORK'"):
         nlp.update([eg], sgd=nlp.create_optimizer())
@@ -768,7 +768,7 @@ def test_a_wrong_span_of_an_unknown_label_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings, told",
+    "settings, message",  (and the parameter `told` in the function)
     [
         ({"threshold": 1.1}, r"threshold: expected 0.0 to 1.0, got 1.1"),
         ({"threshold": -0.1}, r"threshold: expected 0.0 to 1.0, got -0.1"),
@@ -781,13 +781,13 @@ def test_a_wrong_span_of_an_unknown_label_is_an_error() -> None:
         ({"candidate_threshold": 0.0}, r"expected a number over 0.0, up to 1.0, got 0.0"),
     ],
 )
-def test_a_setting_out_of_its_range_is_an_error(settings: dict[str, Any], told: str) -> None:
+def test_setting_out_of_range_raises(settings: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         spacy.blank("en").add_pipe("crf_ner", config=settings)
 
 
 @pytest.mark.parametrize("place", [(0, 0, "GPE"), (0, 1, UNKNOWN), (0, 1, "")])
-def test_a_posterior_of_no_span_or_label_is_an_error(
+def test_span_posteriors_of_empty_span_or_unknown_label_raises(
     trained: Language, place: tuple[int, int, str]
 ) -> None:
     doc = doc_of(trained)
@@ -796,12 +796,12 @@ def test_a_posterior_of_no_span_or_label_is_an_error(
         trained.get_pipe("crf_ner").span_posteriors(doc, [Span(doc, *place)])
 
 
-def test_of_no_spans_there_are_no_posteriors(trained: Language) -> None:
+def test_span_posteriors_without_spans_returns_empty_list(trained: Language) -> None:
     assert trained.get_pipe("crf_ner").span_posteriors(doc_of(trained), []) == []
 
 
 @pytest.mark.parametrize("scheme", ["biluo", "bio", "io"])
-def test_parts_and_unions_of_preset_entities_are_none(scheme: str) -> None:
+def test_span_posteriors_of_parts_and_unions_of_preset_entities_are_zero(scheme: str) -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner", config={"scheme": scheme, "model": {"hidden_width": 4}})
     words = ["Anna", "Carl", "came"]

@@ -1,4 +1,4 @@
-"""Docs of any kind: whatever they hold, the component obeys its promises."""
+"""Random docs: the annotation satisfies its invariants."""
 
 from itertools import pairwise
 from random import Random
@@ -108,7 +108,7 @@ def inputs(draw: st.DrawFn) -> Input:
 
 
 def check(drawn: Input, doc: Doc, layers: int) -> None:
-    """What holds of a doc that the component has seen."""
+    """Check the invariants of an annotated doc."""
     found = [(ent.start, ent.end, ent.label_) for ent in doc.ents]
     assert set(drawn.kept) <= set(found)
     assert all(left[1] <= right[0] for left, right in pairwise(found))
@@ -148,7 +148,7 @@ def same(first: Doc, second: Doc) -> bool:
 @pytest.mark.filterwarnings("ignore:The preset entity")
 @pytest.mark.parametrize("kind", KINDS)
 @given(drawn=st.lists(inputs(), min_size=1, max_size=3))
-def test_any_doc_is_annotated_as_promised(kind: tuple[str, int], drawn: list[Input]) -> None:
+def test_random_docs_meet_annotation_invariants(kind: tuple[str, int], drawn: list[Input]) -> None:
     nlp = PIPELINES[kind]
     docs = [nlp(each.doc()) for each in drawn]
     for each, doc in zip(drawn, docs):
@@ -160,8 +160,8 @@ def test_any_doc_is_annotated_as_promised(kind: tuple[str, int], drawn: list[Inp
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_pipelines_here_find_much(kind: tuple[str, int]) -> None:
-    """So that what is asked of entities is asked of some."""
+def test_fixture_pipelines_find_many_entities(kind: tuple[str, int]) -> None:
+    """Control: the invariants above are checked on many entities."""
     words = Random(0).choices(["Tim", "Cook", "visited", "Hanoi", ".", "a", *ODD], k=400)
     doc = PIPELINES[kind](Doc(VOCAB, words=words))
     assert len(doc.ents) > 40

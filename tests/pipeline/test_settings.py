@@ -1,4 +1,4 @@
-"""Settings: what the config says holds, what is set at run time is saved, the rest is refused."""
+"""Settings: those of the config apply, changes at run time are saved, invalid values raise."""
 
 import copy
 import gc
@@ -75,7 +75,7 @@ def stored(nlp: Language, how: str, path: Path) -> Language:
 
 
 @pytest.mark.parametrize("name, value", SETTINGS.items())
-def test_a_setting_given_to_load_holds(saved: Path, name: str, value: Any) -> None:
+def test_load_with_config_override_applies_setting(saved: Path, name: str, value: Any) -> None:
     nlp = spacy.load(saved, config={"components": {"ner": {name: value}}})
     assert getattr(ner_of(nlp), name) == configured(nlp, name) == value
 
@@ -87,7 +87,7 @@ def test_a_threshold_given_to_load_drops_entities(saved: Path) -> None:
     assert max(ent._.confidence for ent in weaker.ents) < 0.5
 
 
-def test_a_loaded_setting_is_validated_too(saved: Path) -> None:
+def test_invalid_setting_raises_at_load_and_assignment(saved: Path) -> None:
     with pytest.raises(ValueError, match=r"\[ner\] threshold: expected 0.0 to 1.0, got 3.0"):
         spacy.load(saved, config={"components.ner.threshold": 3.0})
     nlp = spacy.load(saved)
@@ -104,7 +104,7 @@ def test_a_loaded_setting_is_validated_too(saved: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [math.inf, math.nan, 1e-310, 1e-30])
-def test_a_temperature_that_has_no_probabilities_is_an_error(saved: Path, value: float) -> None:
+def test_non_finite_or_tiny_temperature_raises(saved: Path, value: float) -> None:
     nlp = spacy.load(saved)
     with pytest.raises(InputError, match=rf"temperature: expected a finite .*, got {value}"):
         ner_of(nlp).temperature = value
@@ -113,7 +113,7 @@ def test_a_temperature_that_has_no_probabilities_is_an_error(saved: Path, value:
             spacy.load(saved, config={"components.ner.temperature": value})
 
 
-def test_at_the_lowest_temperature_the_best_entities_are_certain(saved: Path) -> None:
+def test_lowest_temperature_gives_confidence_one(saved: Path) -> None:
     best = spacy.load(saved)(TEXT).ents
     nlp = spacy.load(saved, config={"components.ner.temperature": 1e-6})
     assert [(ent.text, ent._.confidence) for ent in nlp(TEXT).ents] == [
@@ -121,7 +121,7 @@ def test_at_the_lowest_temperature_the_best_entities_are_certain(saved: Path) ->
     ]
 
 
-def test_a_damaged_temperature_is_an_error(saved: Path, tmp_path: Path) -> None:
+def test_invalid_stored_temperature_raises(saved: Path, tmp_path: Path) -> None:
     nlp = spacy.load(saved)
     nlp.to_disk(tmp_path)
     cfg = srsly.read_json(tmp_path / "ner" / "cfg")
@@ -130,7 +130,7 @@ def test_a_damaged_temperature_is_an_error(saved: Path, tmp_path: Path) -> None:
         spacy.load(tmp_path)(TEXT)
 
 
-def test_only_what_training_fixed_is_stored_with_the_weights(saved: Path) -> None:
+def test_stored_cfg_contains_only_labels_and_chains(saved: Path) -> None:
     cfg = srsly.read_json(saved / "ner" / "cfg")
     assert {key: value for key, value in cfg.items() if value} == {
         "labels": ["GPE", "ORG", "PERSON"],
@@ -188,7 +188,7 @@ def test_pipelines_are_searched_for_once(saved: Path, monkeypatch: pytest.Monkey
     assert configured(nlp, "threshold") == configured(other, "threshold") == 0.5
 
 
-def test_a_pipeline_that_is_made_during_the_search_is_found_by_the_next(
+def test_pipeline_created_during_search_is_found_by_next_search(
     saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As by another thread. Pipelines may be equal, and one may be incomplete."""
@@ -231,7 +231,7 @@ def test_a_copy_of_a_component_has_its_settings(saved: Path) -> None:
     assert {name: getattr(twin, name) for name in SETTINGS} == SETTINGS
 
 
-def test_thresholds_are_assigned_as_a_whole(saved: Path) -> None:
+def test_thresholds_dict_is_copied_and_read_only(saved: Path) -> None:
     """A change of the dict would not reach the config."""
     ner, given = ner_of(spacy.load(saved)), {"GPE": 0.5}
     ner.thresholds = given
@@ -241,7 +241,7 @@ def test_thresholds_are_assigned_as_a_whole(saved: Path) -> None:
         ner.thresholds["GPE"] = 0.25  # type: ignore[index]
 
 
-def test_a_threshold_of_an_unknown_label_is_an_error(saved: Path) -> None:
+def test_thresholds_with_unknown_label_raise(saved: Path) -> None:
     expected = r"\[ner\] thresholds: expected labels among \['GPE', 'ORG', 'PERSON'\], got .*PERSN"
     nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner", name="ner", config={"model": MODEL, "thresholds": {"PERSN": 0.5}})
@@ -259,7 +259,7 @@ def fitted(path: Path) -> tuple[Language, float]:
     return nlp, ner_of(nlp).fit_temperature(examples)
 
 
-def test_a_fitted_temperature_goes_with_the_weights(saved: Path, tmp_path: Path) -> None:
+def test_fitted_temperature_is_stored_with_weights(saved: Path, tmp_path: Path) -> None:
     nlp, temperature = fitted(saved)
     assert ner_of(nlp).temperature == temperature != 1.0
     ner_of(nlp).to_disk(tmp_path / "ner")
@@ -274,7 +274,7 @@ def test_a_fitted_temperature_goes_with_the_weights(saved: Path, tmp_path: Path)
     assert ner_of(overridden).temperature == configured(overridden, "temperature") == 3.0
 
 
-def test_a_fitted_temperature_does_not_outlive_its_weights(saved: Path) -> None:
+def test_initialize_resets_fitted_temperature_and_threshold(saved: Path) -> None:
     nlp, temperature = fitted(saved)
     ner_of(nlp).span_threshold = 0.7
     another = spacy.blank("en").from_config(nlp.config)
@@ -284,9 +284,7 @@ def test_a_fitted_temperature_does_not_outlive_its_weights(saved: Path) -> None:
         assert ner_of(pipeline).span_threshold == 0.4
 
 
-def test_a_setting_is_saved_where_the_garbage_collector_was_frozen(
-    saved: Path, tmp_path: Path
-) -> None:
+def test_setting_changed_with_frozen_gc_is_saved(saved: Path, tmp_path: Path) -> None:
     """As servers do before they fork: then no object can be looked up."""
     nlp = spacy.load(saved)
     gc.freeze()
@@ -306,7 +304,7 @@ def test_a_setting_is_saved_where_the_garbage_collector_was_frozen(
     assert configured(other, "threshold") == 0.5
 
 
-def test_an_initialization_that_fails_changes_nothing(saved: Path) -> None:
+def test_failed_initialize_keeps_model(saved: Path) -> None:
     nlp = spacy.load(saved)
     before, dims = [str(ent) for ent in nlp(TEXT).ents], ner_of(nlp).model.get_dim("nO")
     wrong = Example.from_dict(nlp.make_doc("  Tim saw"), {"entities": [(0, 5, "PERSON")]})
@@ -317,7 +315,7 @@ def test_an_initialization_that_fails_changes_nothing(saved: Path) -> None:
     assert [str(ent) for ent in nlp(TEXT).ents] == before
 
 
-def test_a_scheme_that_does_not_fit_the_weights_is_an_error(saved: Path) -> None:
+def test_scheme_not_matching_weights_raises(saved: Path) -> None:
     nlp = spacy.load(saved, config={"components.ner.scheme": "bio"})
     with pytest.raises(InputError, match=r"expected a model of 7 tags .*'bio', got one of 13"):
         nlp(TEXT)
@@ -330,9 +328,7 @@ WRONG_TYPES += [("platt_intercept", "a"), ("span_threshold", "a"), ("candidate_t
 
 
 @pytest.mark.parametrize("name, value", WRONG_TYPES)
-def test_a_setting_of_another_type_is_refused_as_in_a_config(
-    changed: Language, name: str, value: Any
-) -> None:
+def test_setting_of_wrong_type_raises(changed: Language, name: str, value: Any) -> None:
     nlp, before = changed, configured(changed, name)
     with pytest.raises(InputError, match=rf"\[ner\] {name}: expected "):
         setattr(ner_of(nlp), name, value)

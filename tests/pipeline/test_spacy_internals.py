@@ -1,4 +1,4 @@
-"""What spaCy does not promise: each test names what would break if it changed."""
+"""Undocumented behavior of spaCy: each test states what would break if it changed."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ def ent() -> Span:
     return Doc(Vocab(), words=["a", "b", "c"])[1:3]
 
 
-def test_extensions_are_where_spacy_reads_them(ent: Span) -> None:
+def test_extension_key_matches_spacy_storage(ent: Span) -> None:
     """Else confidences would be lost with `as_doc` and `from_docs`."""
     doc, probe = ent.doc, "probe"
     Span.set_extension(probe, default=None)
@@ -57,7 +57,7 @@ def test_resume_training_makes_a_rehearsal_model() -> None:
     assert ner._rehearsal_model is not None and ner._rehearsal_model is not ner.model
 
 
-def test_the_check_of_norms_may_be_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_lexeme_norms_tolerates_missing_function(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(util, "check_lexeme_norms")
     spacy_internals.check_lexeme_norms(Vocab(), "ner")
 
@@ -72,7 +72,7 @@ def test_training_and_storage_are_inherited() -> None:
 
 
 @pytest.mark.slow
-def test_the_extension_is_registered_with_the_component_not_at_import(tmp_path: Path) -> None:
+def test_confidence_extension_is_registered_by_add_pipe_not_import(tmp_path: Path) -> None:
     """A doc that was stored has its confidences wherever a component has been made."""
     script = """
 import spacy, sys

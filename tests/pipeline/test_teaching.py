@@ -109,9 +109,7 @@ def shuffled(scores, tags, names):
 @pytest.mark.parametrize("temperature", [1.0, 2.5])
 @pytest.mark.parametrize("student", SCHEMES)
 @pytest.mark.parametrize("teacher", SCHEMES)
-def test_the_divergence_and_its_gradient_are_those_of_the_enumeration(
-    teacher, student, temperature
-):
+def test_divergence_and_gradient_match_enumeration(teacher, student, temperature):
     theirs, ours = TagScheme(teacher, LABELS), TagScheme(student, LABELS)
     given, mine = draw(len(theirs.tags), 1), draw(len(ours.tags), 2)
     nlp, ner = component(student)
@@ -134,7 +132,7 @@ def test_the_divergence_and_its_gradient_are_those_of_the_enumeration(
         np.testing.assert_allclose(getattr(gradient, name), leaf.grad.numpy(), atol=1e-4)
 
 
-def test_two_teachers_of_different_schemes_are_a_mixture():
+def test_loss_of_two_teachers_with_different_schemes_matches_mixture():
     """The gradient is that of the divergence from the mixture, which is not a CRF."""
     schemes = [TagScheme(name, LABELS) for name in ("bio", "io")]
     ours = TagScheme("biluo", LABELS)
@@ -165,7 +163,7 @@ def test_two_teachers_of_different_schemes_are_a_mixture():
 
 
 @pytest.mark.parametrize("student", SCHEMES)
-def test_overlapping_entities_are_compared_chain_by_chain(student):
+def test_loss_of_overlapping_entities_equals_sum_over_chains(student):
     settings = {"entities": "overlapping", "layers": 2}
     nlp, ner = component(student, **settings)
     _, other = component("bio", LABELS[::-1], **settings)
@@ -195,7 +193,7 @@ def test_overlapping_entities_are_compared_chain_by_chain(student):
 
 @pytest.mark.parametrize("decoder", ["crf", "softmax"])
 @pytest.mark.parametrize("entities", ["flat", "overlapping"])
-def test_nothing_is_learned_from_an_equal_model(entities, decoder):
+def test_crf_loss_with_equal_teacher_is_zero(entities, decoder):
     """The teacher is at its temperature, so that of the student is that of the teacher, 1."""
     nlp = spacy.blank("en")
     model = {"hidden_width": 8, "tok2vec": TOK2VEC, "decoder": decoder}
@@ -220,7 +218,7 @@ def test_nothing_is_learned_from_an_equal_model(entities, decoder):
     assert ner.teach(docs)[0].equals(common) == (decoder == "softmax")  # all 0
 
 
-def test_the_weight_mixes_both_losses():
+def test_loss_interpolates_gold_and_teacher_loss_by_weight():
     nlp, ner = component("biluo")
     tags = len(ner.scheme.tags)
     scores = Potentials(lengths=np.array(LENGTHS), constrained=True, **draw(tags, 2))
@@ -252,7 +250,7 @@ def test_the_weight_mixes_both_losses():
 
 @pytest.mark.parametrize("teachers", [1, 2])
 @pytest.mark.parametrize("entities", ["flat", "overlapping"])
-def test_probable_entities_have_a_mean_posterior_above_the_threshold(teachers, entities, shared):
+def test_probable_entities_have_mean_posterior_above_half(teachers, entities, shared):
     def make():
         nlp = spacy.blank("en")
         model = {"hidden_width": 8, "tok2vec": TOK2VEC}
@@ -285,7 +283,7 @@ def test_probable_entities_have_a_mean_posterior_above_the_threshold(teachers, e
 
 
 @pytest.mark.parametrize("p", [(0.55, 0.53), (0.3, 0.9), (0.9, 0.3), (0.3, 0.6)])
-def test_an_entity_is_probable_by_the_mean_alone(p):
+def test_probable_entities_depend_on_mean_posterior_only(p):
     nlp, ner = component("io", ("A",))
     nothing = {name: np.zeros(shape, "f") for name, shape in zip(SCORES, [(1, 2), (2, 2), 2, 2])}
     common, _ = as_teacher(nothing, "io", ("A",))
@@ -296,7 +294,7 @@ def test_an_entity_is_probable_by_the_mean_alone(p):
     assert found == ([(0, 1, "A")] if sum(p) > 1 else [])
 
 
-def test_preset_entities_are_not_those_of_a_teacher():
+def test_probable_entities_ignores_preset_entities():
     nlp, ner = component("io", ("A",))
     nothing = {name: np.zeros(shape, "f") for name, shape in zip(SCORES, [(2, 2), (2, 2), 2, 2])}
     common, _ = as_teacher(nothing, "io", ("A",))
@@ -319,7 +317,7 @@ OTHER = {
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Teacher)])
-def test_teachers_differ_if_one_field_does(name):
+def test_teacher_equals_is_false_if_any_field_differs(name):
     zeros = [np.zeros(shape, "f") for shape in ((3, 3), 3, 3)]
     teacher = Teacher("bio", ("A",), "flat", 1, *zeros)
     assert teacher.equals(Teacher("bio", ("A",), "flat", 1, *(each.copy() for each in zeros)))
@@ -335,7 +333,7 @@ def test_teachers_differ_if_one_field_does(name):
         (LABELS, NESTED, "overlapping", "in 1 layers, got one of overlapping entities in 2"),
     ],
 )
-def test_teachers_of_another_kind_are_errors(labels, settings, entities, message):
+def test_teacher_with_other_labels_or_entities_raises(labels, settings, entities, message):
     nlp, ner = component("biluo", entities=entities)
     _, other = component("biluo", labels, **settings)
     C = len(other.scheme.tags)
@@ -346,7 +344,7 @@ def test_teachers_of_another_kind_are_errors(labels, settings, entities, message
 
 
 @pytest.mark.parametrize("teacher", [0, 1])
-def test_rows_that_are_not_those_of_the_tokens_are_errors(teacher):
+def test_teacher_rows_not_matching_tokens_raise(teacher):
     nlp, ner = component("bio")
     scores = draw(5, 1)
     mine = Potentials(lengths=np.array(LENGTHS), constrained=True, **scores)
@@ -359,7 +357,7 @@ def test_rows_that_are_not_those_of_the_tokens_are_errors(teacher):
 
 @pytest.mark.parametrize("scheme", ["biluo", "io"])
 @pytest.mark.parametrize("settings", [{}, {"entities": "overlapping", "layers": 2}])
-def test_docs_may_have_teachers_of_their_own(settings, scheme):
+def test_loss_with_teachers_per_doc_equals_sum_over_docs(settings, scheme):
     """The loss of a batch is the sum over its docs alone, for which there is an enumeration."""
     nlp, ner = component("biluo", **settings)
     _, other = component(scheme, **settings)
@@ -396,7 +394,7 @@ def test_docs_may_have_teachers_of_their_own(settings, scheme):
 
 
 @pytest.mark.parametrize("fault", ["none", "other kind", "other weight", "other temperature"])
-def test_a_batch_has_the_same_kind_of_teachers(fault):
+def test_batch_with_different_kinds_of_teachers_raises(fault):
     nlp, ner = component("bio")
     scores = draw(5, 1)
     mine = Potentials(lengths=np.array(LENGTHS), constrained=True, **scores)

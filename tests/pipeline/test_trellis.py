@@ -34,7 +34,7 @@ def best_beginnings(case: Case, b: int, t: int, c: int) -> tuple[float, list[int
 
 
 @given(cases(TIES))
-def test_each_score_and_backpointer_is_that_of_a_best_beginning(case: Case) -> None:
+def test_scores_and_backpointers_match_enumeration_of_prefixes(case: Case) -> None:
     best, backpointers = trellis(case.chain)
     assert best.shape == backpointers.shape == case.free.emissions.shape
     for b, length in enumerate(case.lengths):
@@ -55,7 +55,7 @@ def follow(chain: Chain, b: int, best: np.ndarray, backpointers: np.ndarray) -> 
 
 
 @given(cases(SMALL_SCORES))
-def test_the_backpointers_lead_along_the_path(case: Case) -> None:
+def test_backpointers_match_viterbi_path(case: Case) -> None:
     best, backpointers = trellis(case.chain)
     tags, _ = viterbi(case.chain)
     for b, length in enumerate(case.lengths):
@@ -64,7 +64,7 @@ def test_the_backpointers_lead_along_the_path(case: Case) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_the_backpointers_lead_where_torchcrf_goes(seed: int) -> None:
+def test_backpointers_match_torchcrf_decode(seed: int) -> None:
     torch.manual_seed(seed)
     B, T, C = 3, 1 + seed, 5
     oracle = torchcrf.CRF(C, batch_first=True)
@@ -84,7 +84,7 @@ def test_the_backpointers_lead_where_torchcrf_goes(seed: int) -> None:
 
 
 @given(batch=batches(), temperature=TEMPERATURES)
-def test_path_and_marginals_are_those_of_the_enumeration(batch: Batch, temperature: float) -> None:
+def test_path_and_marginals_match_enumeration(batch: Batch, temperature: float) -> None:
     posterior = batch.posterior(temperature)
     found = [posterior.trellis(doc) for doc in range(len(batch.limits))]
     assert len(found) == len(batch.limits)
@@ -105,7 +105,7 @@ def test_path_and_marginals_are_those_of_the_enumeration(batch: Batch, temperatu
         expected = (weights[:, None, None] * one_hot).sum(0)
         np.testing.assert_allclose(of_doc.marginals, expected, atol=2e-5)
         if T:
-            # The best that ends well, with its end, is the best of all.
+            # The best legal last tag, with its end score, has the score of the best path.
             last = (of_doc.best[-1] + arrays[3])[batch.scheme.constraints.end]
             assert last.max() == pytest.approx(scores.max().item(), abs=1e-3)
 
@@ -113,7 +113,7 @@ def test_path_and_marginals_are_those_of_the_enumeration(batch: Batch, temperatu
 # Of a pipeline
 
 
-def test_the_path_spells_what_is_predicted(trained: Language) -> None:
+def test_trellis_path_matches_predicted_entities(trained: Language) -> None:
     ner: Any = trained.get_pipe("crf_ner")
     doc = trained.make_doc("Apple hired Ada Lovelace Byron in Paris Texas.")
     tags = [ner.trellis(doc).tags[c] for c in ner.trellis(doc).path]
@@ -126,7 +126,7 @@ def test_the_path_spells_what_is_predicted(trained: Language) -> None:
     assert ner.trellis(doc).marginals[[6, 1], u].tolist() == pytest.approx(p, abs=1e-6)
 
 
-def test_what_a_doc_came_with_holds_in_its_trellis(trained: Language) -> None:
+def test_trellis_respects_preset_entities_and_sentence_starts(trained: Language) -> None:
     ner: Any = trained.get_pipe("crf_ner")
     doc = trained.make_doc("Tim Cook visited Hanoi.")
     doc.set_ents([Span(doc, 2, 3, "ORG")], default="missing")
@@ -136,7 +136,7 @@ def test_what_a_doc_came_with_holds_in_its_trellis(trained: Language) -> None:
     assert np.isfinite(found.best[2]).nonzero()[0].tolist() == [given]
     assert (np.delete(found.backpointers[2], given) == -1).all()
     assert np.isfinite(found.emissions).all()
-    # A sentence starts at the third token: nothing goes on over it.
+    # A sentence starts at the third token: no entity continues across it.
     doc = trained.make_doc("Tim Cook visited Hanoi.")
     doc[2].is_sent_start = True
     inside = [i for i, tag in enumerate(ner.trellis(doc).tags) if tag[0] in "IL"]
@@ -154,7 +154,7 @@ def test_docs_without_words_have_a_trellis(trained: Language, text: str, T: int)
     assert found.marginals[:, 0].tolist() == pytest.approx([1.0] * T)
 
 
-def test_the_temperature_moves_the_marginals_only() -> None:
+def test_temperature_changes_only_marginals() -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
     train(nlp, make_examples(nlp), steps=20)
@@ -182,7 +182,7 @@ BIO = {
 
 
 @pytest.mark.parametrize("decoder, rnn", [("crf", "lstm"), ("crf", "none"), ("softmax", "lstm")])
-def test_transitions_are_those_of_the_torchcrf_inside(decoder: str, rnn: str) -> None:
+def test_transitions_match_torchcrf_weights(decoder: str, rnn: str) -> None:
     nlp = spacy.blank("en")
     model = {"hidden_width": 16, "tok2vec": TOK2VEC, "decoder": decoder, "rnn": rnn}
     nlp.add_pipe("crf_ner", config={"scheme": "bio", "model": model})

@@ -1,4 +1,4 @@
-"""What `uncertainty` returns is what the other queries return."""
+"""The results of `uncertainty` match those of the other queries."""
 
 import math
 
@@ -42,7 +42,7 @@ def test_uncertainty_agrees_with_the_other_queries(trained) -> None:
     assert math.isnan(pipe.uncertainty(docs[:1], log_odds=False)[0].log_odds)
 
 
-def test_entropy_of_overlapping_entities_is_that_of_all_their_chains() -> None:
+def test_entropy_of_overlapping_entities_equals_sum_over_chains() -> None:
     pipe, nlp = recognizer_of(make_overlapping()), make_overlapping()
     docs = [nlp.make_doc("Oslo won"), nlp.make_doc(""), nlp.make_doc(TEXT)]
     posterior = pipe._posterior(docs)
@@ -55,7 +55,7 @@ def test_entropy_of_overlapping_entities_is_that_of_all_their_chains() -> None:
     assert {span for span, _ in found[0].entities} == {(0, 1, "LOC"), (0, 1, "ORG")}
 
 
-def test_only_spans_of_the_text_have_a_probability(trained) -> None:
+def test_span_posteriors_with_spans_of_another_text_raises(trained) -> None:
     pipe, doc = recognizer_of(trained), trained.make_doc("Tim Cook saw Apple")
     label = pipe.labels[0]
     with pytest.raises(InputError, match="`char_span` returns None"):

@@ -42,7 +42,7 @@ def example(vocab, words, gold, predicted):
     return Example(*docs)
 
 
-def test_gold_stands_beside_predicted(vocab):
+def test_comparison_page_shows_gold_beside_predicted(vocab):
     same = example(vocab, ["Hanoi", "sleeps"], [(0, 1, "GPE")], [(0, 1, "GPE")])
     other = example(vocab, ["Tim", "Cook"], [(0, 2, "PERSON")], [(0, 1, "PERSON")])
     page = Page(comparison_page([same, other], "Test"))
@@ -52,7 +52,7 @@ def test_gold_stands_beside_predicted(vocab):
     assert "2 gold entities, 2 predicted, 1 of them equal" in page.text
 
 
-def test_a_label_has_one_colour_on_both_sides(vocab):
+def test_comparison_page_uses_one_color_per_label(vocab):
     words = ["Tim", "saw", "Oslo"]
     eg = example(vocab, words, [(0, 1, "PERSON"), (2, 3, "GPE")], [(2, 3, "GPE"), (0, 1, "ORG")])
     html = comparison_page([eg], "Test")
@@ -72,7 +72,7 @@ def test_predicted_entities_show_their_confidence(vocab):
     assert "Tim<span>GPE</span><small>0.812</small>" in html
 
 
-def test_text_and_labels_are_never_markup(vocab):
+def test_comparison_page_escapes_text_and_labels(vocab):
     evil = "<script>alert(1)</script>"
     eg = example(vocab, [evil, "&amp;", "{x}"], [(0, 1, "<b>L</b>")], [])
     page = Page(comparison_page([eg], "<i>title</i>"))
@@ -81,17 +81,17 @@ def test_text_and_labels_are_never_markup(vocab):
         assert text in page.text
 
 
-def test_the_page_may_load_nothing(vocab):
+def test_comparison_page_policy_blocks_loading(vocab):
     html = comparison_page([example(vocab, ["a"], [], [])], "Test")
     assert '<meta http-equiv="Content-Security-Policy" content="default-src ' in html
     assert "<script" not in html
 
 
-def test_no_documents_give_a_page():
+def test_comparison_page_without_documents_shows_0_documents():
     assert "0 documents" in comparison_page([], "Empty")
 
 
-def test_what_is_predicted_where_gold_is_missing_is_no_difference(vocab):
+def test_comparison_page_prediction_without_gold_is_no_difference(vocab):
     eg = example(vocab, ["Hanoi", "sleeps"], [], [(0, 1, "GPE")])
     eg.reference = Doc(vocab, words=["Hanoi", "sleeps"])
     page = Page(comparison_page([eg], "Test"))
@@ -101,7 +101,7 @@ def test_what_is_predicted_where_gold_is_missing_is_no_difference(vocab):
     assert page.elements.count("mark") == 1
 
 
-def test_what_is_left_out_stands_in_its_place_in_the_text(vocab):
+def test_comparison_page_shows_left_out_entity_at_its_position(vocab):
     ents = [(0, 1, "GPE"), (2, 3, "GPE")]
     eg = example(vocab, ["Hanoi", "and", "Oslo"], ents[1:], ents)
     eg.reference.set_ents(eg.reference.ents, missing=[eg.reference[0:1]], default="outside")
@@ -110,6 +110,6 @@ def test_what_is_left_out_stands_in_its_place_in_the_text(vocab):
     assert "1 more predicted where gold annotation is missing" in page.text
 
 
-def test_spaces_and_lines_of_a_text_stay(vocab):
+def test_comparison_page_keeps_whitespace_of_text(vocab):
     eg = example(vocab, ["\n", "Hanoi", " "], [(1, 2, "GPE")], [])
     assert Page(comparison_page([eg], "Test")).text.count("\n Hanoi") == 2

@@ -1,4 +1,4 @@
-"""The page of a report: its figures are those of the dict, and nothing in it is markup or asks."""
+"""The page of a report: its figures match the dict, text is escaped, nothing is loaded."""
 
 import copy
 import json
@@ -188,7 +188,7 @@ UNKNOWN = {"difference": None, "interval": None, "p": None}
 
 
 def compared() -> dict[str, Any]:
-    """The figures beside those of another model, which knows another set of labels."""
+    """The figures beside those of another model, which has another set of labels."""
     other = copy.deepcopy(FIGURES)
     other["model"] = "training/cnn & more"
     strict = other["matching"]["strict"]
@@ -233,7 +233,7 @@ def undrawn(figures: dict[str, Any]) -> dict[str, Any]:
 
 
 def empty() -> dict[str, Any]:
-    """The figures of no entities, of which nothing is a share."""
+    """The figures of a corpus without entities, whose scores are None."""
     nothing = {"micro": scores(None, None, None, 0, 0, 0.0)}
     nothing |= {"macro": nothing["micro"], "per_type": {}}
     intervals = {"level": 0.95, "resamples": 1000, "micro": None, "macro": None, "per_type": {}}
@@ -314,7 +314,7 @@ def follows(a: str, b: str) -> bool:
     return a[1:] == b[1:] and b[0] in "IL" if a[0] in "BI" else b[0] in "BUO"
 
 
-# What a reader finds
+# Content of the page
 
 
 class Page(HTMLParser):
@@ -433,7 +433,7 @@ def cells(table: list[list[str]]) -> list[list[str]]:
 PAGES = ("example", "compared", "bare", "empty", "hostile", "large")
 
 
-def test_the_summary_says_what_was_measured(page: Page) -> None:
+def test_report_page_summary_shows_scores_and_counts(page: Page) -> None:
     start = words(page.text)
     for told in (
         "training/model-best on corpus/test.spacy",
@@ -446,7 +446,7 @@ def test_the_summary_says_what_was_measured(page: Page) -> None:
         assert told in start
 
 
-def test_scores_of_types_are_those_of_the_figures(page: Page) -> None:
+def test_report_page_types_table_matches_figures(page: Page) -> None:
     assert cells(page.tables["Types"][0]) == [
         ["Label", "Precision", "Recall", "F1", "Gold", "Predicted", "F1, 0 to 100"],
         ["LOC", "66.7 50.0-81.0", "50.0 40.0-62.0", "57.1 44.0-69.0", "4", "3", ""],
@@ -458,7 +458,7 @@ def test_scores_of_types_are_those_of_the_figures(page: Page) -> None:
     ]
 
 
-def test_bars_lie_where_the_scores_are(page: Page) -> None:
+def test_report_page_bars_match_scores(page: Page) -> None:
     drawn = iter(page.elements)
     bars = [attributes for tag, attributes in drawn if tag in ("rect", "circle")]
     bars = [each for each in bars if each.get("height") == "4" or "r" in each][:2]
@@ -466,14 +466,14 @@ def test_bars_lie_where_the_scores_are(page: Page) -> None:
     assert bars[1]["cx"] == "57.1"
 
 
-def test_a_bar_without_an_interval_is_the_score_alone() -> None:
+def test_report_page_bar_without_interval_has_no_width() -> None:
     figures = bare() | {"intervals": copy.deepcopy(FIGURES["intervals"])}
     figures["intervals"]["per_type"]["LOC"] = {}
     bar = next(each for each in Page(report_page(figures)).all("rect") if each["height"] == "4")
     assert (bar["x"], bar["width"]) == ("57.1", "0.0")
 
 
-def test_intervals_and_tests_are_named_as_they_were_made() -> None:
+def test_report_page_names_interval_level_and_test() -> None:
     figures = undrawn(compared())
     figures["intervals"] = FIGURES["intervals"] | {"level": 0.9, "resamples": 300}
     figures["comparison"] |= {"test": "another test", "resamples": 2000}
@@ -482,7 +482,7 @@ def test_intervals_and_tests_are_named_as_they_were_made() -> None:
     assert "p is from the another test, with 2,000 resamples." in words(page.text)
 
 
-def test_the_four_matchings_are_told(page: Page) -> None:
+def test_report_page_matchings_table_shows_four_matchings(page: Page) -> None:
     rules = (
         "boundaries and label are right",
         "boundaries are right, with any label",
@@ -499,7 +499,7 @@ def test_the_four_matchings_are_told(page: Page) -> None:
 
 
 @pytest.mark.parametrize("figures, name", [(FIGURES, "example"), (large(3, 1), "")])
-def test_confusion_counts_are_those_of_the_figures(
+def test_report_page_confusion_table_matches_figures(
     html: dict[str, str], figures: dict[str, Any], name: str
 ) -> None:
     table = Page(html[name] if name else report_page(undrawn(figures))).tables["Confusion"][0]
@@ -511,7 +511,7 @@ def test_confusion_counts_are_those_of_the_figures(
     assert table[-1][-1] == ""
 
 
-def test_a_confusion_is_as_dense_as_its_share_of_the_row(html: dict[str, str]) -> None:
+def test_report_page_confusion_density_matches_share_of_row(html: dict[str, str]) -> None:
     section = html["example"].partition('<section id="Confusion">')[2].partition("</section>")[0]
     found = re.findall(r'<td(?: class="([^"]*)")? style="--density:(\d+)%">(\d+)</td>', section)
     expected = []
@@ -523,7 +523,7 @@ def test_a_confusion_is_as_dense_as_its_share_of_the_row(html: dict[str, str]) -
     assert found == expected
 
 
-def test_names_of_many_or_long_labels_stand_upright(html: dict[str, str]) -> None:
+def test_report_page_many_or_long_labels_are_upright(html: dict[str, str]) -> None:
     long = copy.deepcopy(FIGURES)
     long["confusion"]["labels"][0] = "L" * 11
     kinds = [
@@ -565,27 +565,27 @@ def test_each_error_shows_gold_and_predicted_in_context(
             assert text.startswith(whole[:end] + label + whole[end:])
 
 
-def test_an_error_says_how_sure_the_model_was(page: Page) -> None:
+def test_report_page_error_shows_confidence_and_document(page: Page) -> None:
     about = re.findall(r"(?:· confidence (\S+) )?· document (\d+)", page.sections["Errors"])
     expected = [("0.981", "3"), ("0.774", "1"), ("0.512", "0"), ("0.231", "4"), ("", "5")]
     assert about == expected
 
 
-def test_a_hundred_errors_are_shown_at_first(html: dict[str, str]) -> None:
+def test_report_page_shows_first_100_errors(html: dict[str, str]) -> None:
     page = Page(html["large"])
     hidden = ["hidden" in article["attributes"] for article in page.articles]
     assert hidden == [False] * 100 + [True] * 200
     assert "Without JavaScript, these are the first 100." in page.text
 
 
-def test_errors_beyond_what_a_page_can_have_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_page_counts_errors_over_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spacy_crf_ner.report.html.MAX_ERRORS", 150)
     page = Page(report_page(bare() | {"errors": large(2, 1_350)["errors"]}))
     assert len(page.articles) == 150
     assert "1,200 more are in report.json." in page.text
 
 
-def test_confidence_is_told_in_figures(page: Page) -> None:
+def test_report_page_confidence_section_shows_figures(page: Page) -> None:
     told = words(page.sections["Confidence"])
     assert "Expected calibration error 7.1 % (3.1 % by chance), Brier score 0.183, of 10" in told
     bins, curve = map(cells, page.tables["Confidence"])
@@ -612,7 +612,7 @@ def test_transitions_and_training_are_drawn(page: Page) -> None:
     assert "ner" in page.sections["Training"] and "ents_f" in page.sections["Training"]
 
 
-def test_the_speed_of_a_training_has_a_scale_of_its_own() -> None:
+def test_report_page_draws_training_speed_in_separate_plot() -> None:
     rows = copy.deepcopy(FIGURES["training"])
     for row in rows:
         row["scores"]["speed"] = 5_000.0 + row["step"]
@@ -621,7 +621,7 @@ def test_the_speed_of_a_training_has_a_scale_of_its_own() -> None:
     assert about == ["losses: ner.", "scores: ents_f.", "speed: speed."]
 
 
-def test_a_loss_that_begins_later_has_a_column() -> None:
+def test_report_page_training_table_has_column_for_later_loss() -> None:
     rows = copy.deepcopy(FIGURES["training"])
     rows[2]["losses"]["tagger"] = 7.5
     table = Page(report_page(bare() | {"training": rows})).tables["Training"][0]
@@ -629,7 +629,7 @@ def test_a_loss_that_begins_later_has_a_column() -> None:
     assert [row[3] for row in cells(table)[1:]] == ["-", "-", "7.50", "-"]
 
 
-def test_two_models_stand_side_by_side(page: Page) -> None:
+def test_report_page_comparison_shows_both_models(page: Page) -> None:
     models = ["training/model-best", "training/cnn & more"]
     scores, errors = map(cells, page.tables["Comparison"])
     assert scores == [
@@ -645,7 +645,7 @@ def test_two_models_stand_side_by_side(page: Page) -> None:
     assert errors == [["Errors", *models], *map(list, counts)]
 
 
-def test_only_differences_whose_interval_leaves_out_zero_are_bold(html: dict[str, str]) -> None:
+def test_report_page_bold_only_if_interval_excludes_zero(html: dict[str, str]) -> None:
     bold = re.findall(r'<td class="significant">(\S+)', html["compared"])
     assert bold == ["+8.9", "+8.0"]
     worse = compared()
@@ -654,7 +654,7 @@ def test_only_differences_whose_interval_leaves_out_zero_are_bold(html: dict[str
     assert bold == ["+8.9", "+8.0", "\N{MINUS SIGN}2.1"]
 
 
-def test_few_resamples_claim_no_small_p() -> None:
+def test_report_page_p_is_limited_by_number_of_resamples() -> None:
     figures = undrawn(compared())
     figures["comparison"]["resamples"] = 100
     table = Page(report_page(figures)).tables["Comparison"][0]
@@ -664,7 +664,7 @@ def test_few_resamples_claim_no_small_p() -> None:
     assert [row[-1] for row in table[1:3]] == ["< 0.010", "0.010"]
 
 
-def test_promises_and_candidates_are_told_in_figures(page: Page) -> None:
+def test_report_page_guarantees_section_shows_figures(page: Page) -> None:
     promises, candidates = map(cells, page.tables["Guarantees"])
     assert promises[1:] == [
         ["recall of LOC", "90.0", "95.0", "40", "92.4"],
@@ -679,7 +679,7 @@ def test_promises_and_candidates_are_told_in_figures(page: Page) -> None:
     assert "of 4 documents with complete annotation" in words(page.sections["Guarantees"])
 
 
-def test_what_a_pipeline_does_not_have_is_said(html: dict[str, str]) -> None:
+def test_report_page_without_confidences_shows_notes(html: dict[str, str]) -> None:
     page = Page(html["bare"])
     assert list(page.sections) == [
         "Types", "Matchings", "Confusion", "Errors", "Confidence", "Transitions",
@@ -690,7 +690,7 @@ def test_what_a_pipeline_does_not_have_is_said(html: dict[str, str]) -> None:
     assert "· confidence" not in page.text
 
 
-def test_no_entities_give_a_page(html: dict[str, str]) -> None:
+def test_report_page_without_entities_is_valid(html: dict[str, str]) -> None:
     page = Page(html["empty"])
     assert "There are no gold and no predicted entities" in page.text
     assert "There are no errors." in page.text
@@ -700,7 +700,7 @@ def test_no_entities_give_a_page(html: dict[str, str]) -> None:
         assert not_data not in page.text
 
 
-def test_what_is_drawn_needs_matplotlib_and_the_rest_does_not(
+def test_report_page_with_plots_without_matplotlib_raises(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
@@ -722,7 +722,7 @@ def finding(found: dict[str, Any], q: float | None, odds: float, *texts: int) ->
     return {**found, "gold_probability": q, "log_odds": odds, "support": support}
 
 
-def test_a_review_says_how_sure_the_model_was() -> None:
+def test_review_page_finding_shows_probabilities() -> None:
     findings = [
         finding(ERRORS[0], 0.011, 4.25, 1234, 5),
         finding(ERRORS[2], None, 2.0, 6, 7),
@@ -740,7 +740,7 @@ def test_a_review_says_how_sure_the_model_was() -> None:
     assert "the summary" in page.text and "the method" in page.text
 
 
-def test_findings_beyond_what_a_page_can_have_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_review_page_counts_findings_over_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spacy_crf_ner.report.html.MAX_ERRORS", 3)
     page = Page(review_page([finding(each, 0.1, 1.0, 1, 1) for each in ERRORS], "", "", ""))
     assert len(page.articles) == 3
@@ -752,7 +752,7 @@ def test_findings_beyond_what_a_page_can_have_are_counted(monkeypatch: pytest.Mo
 # Data, never markup
 
 
-def test_no_word_of_a_corpus_or_a_user_is_markup(html: dict[str, str]) -> None:
+def test_report_page_escapes_words_of_corpus_and_user(html: dict[str, str]) -> None:
     page = Page(html["hostile"])
     assert not page.all("img")
     assert len(page.all("script")) == 1
@@ -765,7 +765,7 @@ def test_no_word_of_a_corpus_or_a_user_is_markup(html: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_asks_nothing_of_any_other_place(html: dict[str, str], name: str) -> None:
+def test_report_page_loads_no_external_resource(html: dict[str, str], name: str) -> None:
     page = Page(html[name])
     for tag, attributes in page.elements:
         for key in ("src", "href", "action", "data", "srcset", "poster"):
@@ -785,7 +785,7 @@ def page_script(html: str) -> str:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_can_be_read_without_seeing_it(html: dict[str, str], name: str) -> None:
+def test_report_page_is_accessible(html: dict[str, str], name: str) -> None:
     page = Page(html[name])
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -819,7 +819,7 @@ def mixed(a: tuple[float, ...], b: tuple[float, ...], share: float) -> tuple[flo
     return tuple(share * x + (1 - share) * y for x, y in zip(a, b))
 
 
-def test_all_text_stands_out_from_its_ground() -> None:
+def test_stylesheet_text_has_sufficient_contrast() -> None:
     found = re.findall(r":root \{([^}]*)\}", STYLE)
     assert len(found) == 3  # light, dark, on paper
     for block in found:
@@ -847,7 +847,7 @@ POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
 
 
 def visit(path: Path, folder: Path) -> tuple[str, list[str]]:
-    """Open a page: what has become of it, and what the browser says on its console."""
+    """Open a page, and return its DOM and the messages on the console of the browser."""
     result = subprocess.run(
         [
             str(CHROMIUM), "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run",
@@ -866,7 +866,7 @@ def driven(html: str, script: str) -> str:
 
 
 @browser
-def test_a_browser_runs_and_asks_nothing_that_a_document_says(
+def test_report_page_in_browser_runs_no_script_of_corpus(
     html: dict[str, str], tmp_path: Path
 ) -> None:
     path = tmp_path / "page.html"
@@ -882,8 +882,8 @@ def test_a_browser_runs_and_asks_nothing_that_a_document_says(
 
 
 @browser
-def test_the_policy_of_a_page_stops_what_is_markup(html: dict[str, str], tmp_path: Path) -> None:
-    """Were something not escaped, the test above would see it, and the reader be safe."""
+def test_report_page_policy_blocks_markup_in_browser(html: dict[str, str], tmp_path: Path) -> None:
+    """If some text is not escaped, the test above fails, and this policy protects the reader."""
     path = tmp_path / "page.html"
     path.write_text(html["bare"].replace("<main>", f"<main>{EVIL}"), encoding="utf-8")
     dom, console = visit(path, tmp_path / "profile")
@@ -937,7 +937,7 @@ def test_errors_are_filtered_and_more_are_shown(tmp_path: Path) -> None:
 
 @browser
 @pytest.mark.parametrize("width", [400, 1280])
-def test_a_page_never_scrolls_sideways(html: dict[str, str], tmp_path: Path, width: int) -> None:
+def test_report_page_fits_browser_width(html: dict[str, str], tmp_path: Path, width: int) -> None:
     tell = (
         "document.querySelectorAll('details').forEach((each) => { each.open = true; });"
         "parent.postMessage(document.documentElement.scrollWidth, '*');"

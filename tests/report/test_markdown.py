@@ -125,7 +125,7 @@ def figures() -> dict[str, Any]:
 # Markdown
 
 
-def test_text_and_labels_are_shown_as_they_are() -> None:
+def test_markdown_escapes_text_and_labels() -> None:
     figures = evaluate(hostile(), model=HOSTILE[0], data=HOSTILE[4], resamples=2)
     page = rendered(markdown(figures))
     assert set(page.tags) == {
@@ -148,18 +148,18 @@ def test_text_and_labels_are_shown_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_a_cell_is_one_cell(text: str) -> None:
+def test_escape_keeps_text_in_one_cell(text: str) -> None:
     page = rendered(f"| a | b |\n|---|---|\n| {escape(text)} | c |\n")
     assert page.rows == [["a", "b"], [" ".join(text.split()), "c"]]
     # What links addresses by itself finds none.
     assert not any(part in escape(text) for part in ("http:", "www.", "@"))
 
 
-def test_line_breaks_are_spaces() -> None:
+def test_escape_replaces_line_breaks_with_spaces() -> None:
     assert escape(" a\n\n| b\r\nc\u2028d ") == "a &#124; b c d"
 
 
-def test_the_tables_show_the_figures(figures: dict[str, Any]) -> None:
+def test_markdown_tables_match_figures(figures: dict[str, Any]) -> None:
     page = rendered(markdown(figures))
     rows = {row[0]: row for row in page.rows if row[0].endswith("mean")}
     # 10 of 10 are right, of 12.
@@ -196,7 +196,7 @@ def test_every_table_of_the_page_is_in_the_markdown(figures: dict[str, Any]) -> 
         assert row in in_markdown or row[:-1] in in_markdown
 
 
-def test_a_long_log_is_thinned_and_says_so(figures: dict[str, Any]) -> None:
+def test_markdown_long_training_log_shows_20_rows(figures: dict[str, Any]) -> None:
     text = markdown(figures)
     assert "20 of 100 evaluations" in text
     page = rendered(text)
@@ -206,7 +206,7 @@ def test_a_long_log_is_thinned_and_says_so(figures: dict[str, Any]) -> None:
     assert logged[-1] == ["99", "0", "-", "99.00"]
 
 
-def test_what_is_not_known_has_no_section() -> None:
+def test_markdown_omits_sections_without_data() -> None:
     eg = example(["a", "b"], [(0, 1, "A")], [])
     text = markdown(evaluate([eg], model="m", data="d", resamples=2))
     headings = [line for line in text.splitlines() if line.startswith("#")]
@@ -223,7 +223,7 @@ def test_what_is_not_known_has_no_section() -> None:
 # The files
 
 
-def test_the_json_is_the_figures(figures: dict[str, Any], tmp_path: Path) -> None:
+def test_write_report_json_equals_figures(figures: dict[str, Any], tmp_path: Path) -> None:
     paths = write_report(figures, tmp_path / "new" / "report")
     assert [path.name for path in paths] == ["report.json", "report.md", "report.html"]
     assert sorted(paths) == sorted((tmp_path / "new" / "report").iterdir())
@@ -235,7 +235,7 @@ def test_the_json_is_the_figures(figures: dict[str, Any], tmp_path: Path) -> Non
     assert [path.read_bytes() for path in paths] == before
 
 
-def test_letters_are_written_as_they_are(tmp_path: Path) -> None:
+def test_write_report_keeps_non_ascii_letters(tmp_path: Path) -> None:
     eg = example(["Hà", "Nội"], [(0, 2, "Địa")], [])
     # The half of a character, as in the name of a folder that is not UTF-8.
     figures = evaluate([eg], model="m\udcff", data="d", resamples=2)
@@ -244,7 +244,7 @@ def test_letters_are_written_as_they_are(tmp_path: Path) -> None:
         assert "Hà Nội" in text and "Địa" in text and "m?" in text
 
 
-def test_nothing_is_written_where_a_part_fails(
+def test_write_report_failure_writes_nothing(
     figures: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(figures: dict[str, Any]) -> str:
@@ -320,7 +320,7 @@ def test_the_command_compares_and_reads_the_log(folder: Path, tmp_path: Path) ->
     assert difference == pytest.approx(mine - theirs) and mine < theirs
 
 
-def test_spacys_own_ner_has_a_report(folder: Path, tmp_path: Path) -> None:
+def test_report_command_accepts_spacy_ner(folder: Path, tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("ner", config={"model": {"tok2vec": TOK2VEC}})
     train(nlp, make_examples(nlp, LEARNED), steps=2)
@@ -340,7 +340,7 @@ def test_spacys_own_ner_has_a_report(folder: Path, tmp_path: Path) -> None:
 
 
 def mistake(case: str, folder: Path, tmp_path: Path) -> tuple[list[Any], str]:
-    """Arguments of the command, with a mistake, and what it says of that."""
+    """Arguments of the command with an error, and the expected message."""
     model, dev, out = folder / "model", folder / "dev.spacy", tmp_path / "out"
     if case == "no entities":
         nlp = spacy.blank("en")
@@ -385,7 +385,7 @@ def mistake(case: str, folder: Path, tmp_path: Path) -> tuple[list[Any], str]:
         "missing corpus",
     ],
 )
-def test_a_mistake_is_one_sentence_and_nothing_is_written(
+def test_report_command_bad_argument_prints_one_line_error(
     case: str, folder: Path, tmp_path: Path
 ) -> None:
     arguments, says = mistake(case, folder, tmp_path)

@@ -127,7 +127,7 @@ def test_errors_of_nested_entities_are_listed(figures: dict[str, Any]) -> None:
     assert page.elements.count("mark") > 5
 
 
-def test_flat_entities_have_no_such_table(nlp: Language) -> None:
+def test_markdown_of_flat_entities_has_no_nesting_table(nlp: Language) -> None:
     eg = example(nlp, WORDS, GOLD, PREDICTED)
     eg.predicted.set_ents([], default="outside")
     text = markdown(evaluate([eg], resamples=2))
@@ -137,7 +137,7 @@ def test_flat_entities_have_no_such_table(nlp: Language) -> None:
 # The page of documents
 
 
-def test_overlapping_entities_are_lines_under_the_text(nlp: Language) -> None:
+def test_comparison_page_draws_overlapping_entities_below_text(nlp: Language) -> None:
     same = example(nlp, ["Hanoi", "sleeps"], [(0, 1, "GPE")], [(0, 1, "GPE")])
     other = example(nlp, WORDS, GOLD, PREDICTED)
     html = comparison_page([same, other], "Test", "sc")
@@ -159,7 +159,7 @@ def test_overlapping_entities_are_lines_under_the_text(nlp: Language) -> None:
     assert html.index("top: 40px") < html.index("top: 57px")
 
 
-def test_texts_and_labels_are_never_markup(nlp: Language) -> None:
+def test_comparison_page_escapes_texts_and_labels(nlp: Language) -> None:
     evil = "<b>bold</b>"
     label = "<i onclick='x'>L</i>&"
     eg = example(

@@ -121,7 +121,7 @@ def points(path: str) -> NDArray[np.float64]:
 
 
 def is_to_scale(drawn: NDArray[np.float64], told: Sequence[Sequence[float]]) -> bool:
-    """Whether points, (P, 2), lie as those told, but for one scale and shift for each axis."""
+    """Whether points, (P, 2), match those given, except for a scale and a shift of each axis."""
     for i, upwards in ((0, True), (1, False)):
         values = np.array(told)[:, i]
         scale, shift = np.polyfit(values, drawn[:, i], 1)
@@ -130,7 +130,7 @@ def is_to_scale(drawn: NDArray[np.float64], told: Sequence[Sequence[float]]) -> 
     return len(drawn) == len(told)
 
 
-def test_reliability_lies_to_scale() -> None:
+def test_reliability_diagram_curve_is_to_scale() -> None:
     svg = reliability_diagram(RELIABILITY)
     diagonal, curve = curves(svg)
     expected = [[0, 0], [1, 1], [0.12, 0.25], [0.55, 0.4], [0.9, 0.95]]
@@ -144,7 +144,7 @@ def test_bars_have_the_heights_of_the_counts() -> None:
     assert np.allclose(np.array(heights) / heights[0], [1, 0, 5 / 3, 3], atol=0.01)
 
 
-def test_bars_begin_where_their_bins_begin() -> None:
+def test_reliability_diagram_bars_start_at_bin_edges() -> None:
     svg = reliability_diagram(RELIABILITY)
     paths = re.findall(r'<path d="([^"]*)" clip-path="[^"]*" style="fill: var\(--accent\)"', svg)
     (left, _), (right, _) = curves(svg)[0]  # of the diagonal, from 0 to 1
@@ -152,21 +152,21 @@ def test_bars_begin_where_their_bins_begin() -> None:
     assert bars == pytest.approx(np.array([[i / 4, (i + 0.9) / 4] for i in range(4)]), abs=1e-3)
 
 
-def test_precision_and_recall_lie_to_scale_and_thresholds_are_marked() -> None:
+def test_precision_recall_curve_is_to_scale_with_marked_thresholds() -> None:
     svg = precision_recall_curve(THRESHOLDS)
     curve = curves(svg)[0]
     assert is_to_scale(curve, [[80, 60], [78, 70], [50, 85], [10, 100]])
     assert [each for each in texts(svg) if "." in each] == ["0.5", "0.8", "0.9"]
 
 
-def test_thresholds_that_change_nothing_are_marked_once() -> None:
+def test_precision_recall_curve_marks_equal_points_once() -> None:
     rows = [
         {"threshold": each, "entities": 5, "precision": 0.7, "recall": 0.6} for each in (0.5, 0.8)
     ]
     assert [each for each in texts(precision_recall_curve(rows)) if "." in each] == ["0.5"]
 
 
-def test_names_of_thresholds_stand_at_their_points() -> None:
+def test_curves_place_threshold_names_at_points() -> None:
     svg = precision_recall_curve(THRESHOLDS)
     found = places(svg)
     for name, (x, y) in zip(("0", "0.5", "0.8", "0.9"), curves(svg)[0]):
@@ -191,7 +191,7 @@ def test_axes_are_named(drawn: dict[str, str]) -> None:
         assert {each for each in found if each.startswith("y")} <= expected
 
 
-def test_the_text_of_a_plot_has_its_figures(drawn: dict[str, str]) -> None:
+def test_plots_aria_label_contains_figures(drawn: dict[str, str]) -> None:
     trees = {name: ElementTree.fromstring(svg) for name, svg in drawn.items()}
     about = {name: str(tree.get("aria-label")) for name, tree in trees.items()}
     assert "confidence and share correct: 0.12: 0.25, 0.55: 0.40" in about["reliability"]
@@ -201,7 +201,7 @@ def test_the_text_of_a_plot_has_its_figures(drawn: dict[str, str]) -> None:
     assert "between 3 tags; 2 of 15 are forbidden" in about["transitions"]
 
 
-def test_curves_of_a_training_can_be_told_apart() -> None:
+def test_training_curves_have_distinct_styles() -> None:
     names = [f"loss {i}" for i in range(7, -1, -1)]
     rows = [{"step": i, "losses": dict.fromkeys(names, 1.0)} for i in range(2)]
     svg = training_curves(rows, "losses")
@@ -210,7 +210,7 @@ def test_curves_of_a_training_can_be_told_apart() -> None:
     assert [each for each in texts(svg) if each in names] == names
 
 
-def test_coverage_lies_to_scale_over_the_promise() -> None:
+def test_coverage_curve_is_to_scale_with_promise_line() -> None:
     line, curve = curves(coverage_curve(CURVE, {"recall": {"level": 0.9}}))
     assert is_to_scale(curve, [[0.5, 41], [1.1, 86], [1.9, 93]])
     scale, shift = np.polyfit([41, 86, 93], curve[:, 1], 1)
@@ -219,7 +219,7 @@ def test_coverage_lies_to_scale_over_the_promise() -> None:
     assert {"0.9", "by label"} <= set(texts(coverage_curve(CURVE, {})))
 
 
-def test_training_lies_to_scale() -> None:
+def test_training_curves_are_to_scale() -> None:
     losses, scores = (curves(training_curves(TRAINING, of)) for of in ("losses", "scores"))
     assert is_to_scale(losses[0], [[0, 90], [50, 31], [200, 12]])
     assert is_to_scale(np.concatenate(losses[:2]), [[0, 90], [50, 31], [200, 12], [0, 4], [200, 1]])
@@ -251,7 +251,7 @@ def image(svg: str) -> NDArray[np.int64]:
     return np.asarray(Image.open(BytesIO(b64decode(data))).convert("RGBA")).astype(int)
 
 
-def test_colours_of_transitions_say_sign_and_size() -> None:
+def test_transition_map_colors_show_sign_and_size() -> None:
     colors = image(transition_map(TRANSITIONS))
     table = [[*TRANSITIONS["start"], None]]
     table += [[*row, end] for row, end in zip(TRANSITIONS["scores"], TRANSITIONS["end"])]
@@ -264,7 +264,7 @@ def test_colours_of_transitions_say_sign_and_size() -> None:
 
 
 @pytest.mark.parametrize("key", ["start", "end", "scores"])
-def test_the_largest_score_may_be_anywhere(key: str) -> None:
+def test_largest_finds_score_in_start_end_or_scores(key: str) -> None:
     row = [None, -4.5, 0.0]
     assert largest(TRANSITIONS | {key: [row] if key == "scores" else row}) == 4.5
 
@@ -284,12 +284,12 @@ def crossed(svg: str, n_cells: int) -> list[tuple[int, int]]:
     return sorted((int(y), int(x)) for x, y in found)
 
 
-def test_forbidden_transitions_are_crossed() -> None:
+def test_transition_map_crosses_out_forbidden_transitions() -> None:
     # Rows start, O, B-PER, I-PER; columns O, B-PER, I-PER, end.
     assert crossed(transition_map(TRANSITIONS), 4) == [(0, 2), (1, 2)]
 
 
-def test_a_large_map_is_crossed_where_it_must_be_and_has_all_names() -> None:
+def test_transition_map_large_map_has_all_crosses_and_names() -> None:
     C = 81
     rng = np.random.default_rng(0)
     scores = np.where(rng.random((C, C)) < 0.7, None, rng.normal(size=(C, C)).round(3)).tolist()
@@ -303,14 +303,14 @@ def test_a_large_map_is_crossed_where_it_must_be_and_has_all_names() -> None:
     assert len(svg) < 1_000_000
 
 
-def test_nothing_forbidden_crosses_nothing() -> None:
+def test_transition_map_without_forbidden_has_no_crosses() -> None:
     told = TRANSITIONS | {"scores": [[0.0] * 3] * 3, "start": [0.0] * 3, "end": [0.0] * 3}
     svg = transition_map(told)
     assert "var(--muted)" not in svg
     assert image(svg)[..., 3].max() == 0
 
 
-def test_labels_stand_as_they_are() -> None:
+def test_plots_show_labels_verbatim() -> None:
     svg = transition_map(between(LABELS))
     assert sorted(texts(svg)) == sorted([*LABELS, *LABELS, "start", "end"] + ["0.50"] * 90)
     rows = [{"step": 1, "losses": dict.fromkeys(LABELS, 1.0)}]
@@ -330,7 +330,7 @@ def test_labels_of_any_script_and_with_any_character_can_be_drawn() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_plot_keeps_to_itself(drawn: dict[str, str], name: str) -> None:
+def test_plot_has_unique_ids_and_no_external_reference(drawn: dict[str, str], name: str) -> None:
     svg = drawn[name]
     tree = ElementTree.fromstring(svg)
     ids = re.findall(r' id="([^"]*)"', svg)
@@ -344,13 +344,13 @@ def test_a_plot_keeps_to_itself(drawn: dict[str, str], name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_plot_has_the_colours_and_the_font_of_the_page(drawn: dict[str, str], name: str) -> None:
+def test_plot_uses_colors_and_font_of_page(drawn: dict[str, str], name: str) -> None:
     svg = drawn[name]
     assert not re.findall(r'style="[^"]*(?:#[0-9a-f]{3}|font-family)', svg)
     assert 'fill="currentColor"' in svg
 
 
-def test_what_a_user_has_set_for_other_plots_stays_and_changes_nothing(
+def test_plots_ignore_and_keep_matplotlib_settings_of_user(
     drawn: dict[str, str],
 ) -> None:
     with matplotlib.rc_context({"text.usetex": True, "axes.edgecolor": "red", "font.size": 30}):
@@ -358,14 +358,14 @@ def test_what_a_user_has_set_for_other_plots_stays_and_changes_nothing(
         assert matplotlib.rcParams["font.size"] == 30
 
 
-def test_nothing_to_draw_is_drawn_empty() -> None:
+def test_plots_without_data_are_empty() -> None:
     nothing = {"count": 0, "confidence": None, "correct": None}
     assert "none" in reliability_diagram({"bins": [nothing] * 15})
     assert "none" in precision_recall_curve(THRESHOLDS[-1:])
     assert "0 of 3" in transition_map({"tags": ["O"], "scores": [[0.0]], "start": [0], "end": [0]})
 
 
-def test_a_plot_needs_matplotlib_and_says_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plot_without_matplotlib_error_names_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ValueError, match=r'pip install "spacy-crf-ner\[report\]"'):
         reliability_diagram(RELIABILITY)

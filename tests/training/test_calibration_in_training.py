@@ -31,7 +31,7 @@ TRAIN = [
     ("it saw Anna", [(7, 11, "PER")]),
     ("it came", []),
 ]
-# In part other than what is learned.
+# In part contradicts TRAIN.
 DEV = [
     ("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "PER")]),
     ("Bonn saw it", [(0, 4, "LOC")]),
@@ -130,8 +130,8 @@ def test_saved_pipelines_of_the_shipped_configs_are_calibrated(
         assert found == pytest.approx(expected(nlp, corpus / "dev.spacy"), rel=1e-5)
 
 
-def test_the_training_is_the_same_to_the_bit(plain: Path, uncalibrated: Path) -> None:
-    """Dropout and the order of the docs are random: calibration must not draw from there."""
+def test_calibration_keeps_trained_weights_bitwise_equal(plain: Path, uncalibrated: Path) -> None:
+    """Calibration must not use the random numbers of the training: dropout, order of docs."""
     with_it, without = spacy.load(plain), spacy.load(uncalibrated)
     assert with_it.get_pipe("ner").model.to_bytes() == without.get_pipe("ner").model.to_bytes()
     assert fits(without) == [1.0, 1.0, 0.0] != fits(with_it)
@@ -140,7 +140,7 @@ def test_the_training_is_the_same_to_the_bit(plain: Path, uncalibrated: Path) ->
         assert [(e.text, e.label_) for e in a] == [(e.text, e.label_) for e in b]
 
 
-def test_a_random_part_of_a_larger_corpus(corpus: Path, tmp_path: Path) -> None:
+def test_calibrate_on_dev_max_words_uses_random_part_of_dev(corpus: Path, tmp_path: Path) -> None:
     config = make_config(corpus, **{"training.before_to_disk.max_words": 7})  # the third is cut
     nlp = trained(config, tmp_path)
     found = fits(nlp)
@@ -161,7 +161,7 @@ def calibrated_to(temperature: float, plain: Path, folder: Path) -> str:
     return str(folder)
 
 
-def test_what_is_not_trained_or_given_is_left_alone(
+def test_calibrate_on_dev_skips_frozen_and_preset_components(
     corpus: Path, plain: Path, tmp_path: Path
 ) -> None:
     source = calibrated_to(1.5, plain, tmp_path / "source")
@@ -179,7 +179,9 @@ def test_what_is_not_trained_or_given_is_left_alone(
     assert fits(nlp) == pytest.approx(expected(nlp, corpus / "dev.spacy"), rel=1e-5)
 
 
-def test_a_fit_of_earlier_weights_is_replaced(corpus: Path, plain: Path, tmp_path: Path) -> None:
+def test_calibrate_on_dev_replaces_fit_of_sourced_component(
+    corpus: Path, plain: Path, tmp_path: Path
+) -> None:
     """A sourced component was calibrated; training goes on."""
     source = calibrated_to(7.0, plain, tmp_path / "source")
     config = make_config(corpus)
@@ -190,7 +192,7 @@ def test_a_fit_of_earlier_weights_is_replaced(corpus: Path, plain: Path, tmp_pat
     assert found == pytest.approx(expected(nlp, corpus / "dev.spacy"), rel=1e-5)
 
 
-def test_each_component_is_calibrated_even_if_another_fails(
+def test_calibrate_on_dev_fits_each_component_when_another_fails(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first time, too."""
@@ -225,10 +227,10 @@ def test_each_component_is_calibrated_even_if_another_fails(
     assert [f"{each.message}" for each in warned] == failed
 
 
-def test_a_temperature_is_not_kept_for_other_weights(
+def test_calibrate_on_dev_without_new_fit_resets_temperature(
     plain: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where dev says nothing about it, the one of an earlier save would stay."""
+    """Without a new fit, the temperature of an earlier save would remain."""
     nlp = spacy.load(plain)
     ner: Any = nlp.get_pipe("ner")
     ner.temperature = 0.3
@@ -237,14 +239,14 @@ def test_a_temperature_is_not_kept_for_other_weights(
     assert ner.temperature == 1.0
 
 
-def test_entities_that_overlap(corpus: Path, tmp_path: Path) -> None:
+def test_calibrate_on_dev_fits_overlapping_entities(corpus: Path, tmp_path: Path) -> None:
     config = make_config(corpus, **{"components.ner.entities": "overlapping"})
     nlp = trained(config, tmp_path)
     assert fits(nlp) == pytest.approx(expected(nlp, corpus / "dev.spacy"), rel=1e-5)
 
 
-def test_only_the_first_save_is_silent(corpus: Path) -> None:
-    """The model knows dev by heart; at the first save of a training, none has learned anything."""
+def test_calibrate_on_dev_with_training_docs_warns_after_first_save(corpus: Path) -> None:
+    """The model was trained on dev. The first save does not warn: most are untrained then."""
     config = make_config(corpus, **{"paths.dev": str(corpus / "train.spacy")}, **UNCALIBRATED)
     config["training"].update(max_steps=40, eval_frequency=40)
     nlp, _ = train(init_nlp(config))
@@ -254,7 +256,7 @@ def test_only_the_first_save_is_silent(corpus: Path) -> None:
         callback(nlp)
 
 
-def test_what_a_training_has_at_its_failure_is_saved(
+def test_training_with_nan_weights_warns_and_saves_pipelines(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As without calibration. The error is that of the training."""
@@ -286,7 +288,7 @@ def write(docs: list[Doc], path: Path) -> str:
 
 
 @pytest.mark.parametrize("has_entities", [False, None])
-def test_without_entities_in_dev_nothing_is_calibrated(
+def test_calibrate_on_dev_without_entities_warns_and_skips_fit(
     has_entities: bool | None, corpus: Path, tmp_path: Path
 ) -> None:
     """The docs are not annotated, or without an entity; spaCy trains as ever."""
@@ -300,7 +302,9 @@ def test_without_entities_in_dev_nothing_is_calibrated(
 
 
 @pytest.mark.parametrize("entities", ["flat", "overlapping"])
-def test_what_cannot_be_learned_is_left_out(entities: str, corpus: Path, tmp_path: Path) -> None:
+def test_calibrate_on_dev_with_unlearnable_entity_warns_and_skips_doc(
+    entities: str, corpus: Path, tmp_path: Path
+) -> None:
     """An unknown label, and a space at the border; spaCy scores such docs, and so do we."""
     nlp = spacy.blank("en")
     docs = list(DocBin().from_disk(corpus / "dev.spacy").get_docs(nlp.vocab))
@@ -316,7 +320,7 @@ def test_what_cannot_be_learned_is_left_out(entities: str, corpus: Path, tmp_pat
     assert fits(found) == pytest.approx(expected(found, corpus / "dev.spacy"), rel=1e-5)
 
 
-def test_docs_without_annotation_do_not_count(corpus: Path, tmp_path: Path) -> None:
+def test_calibrate_on_dev_max_words_ignores_unannotated_docs(corpus: Path, tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     docs = list(DocBin().from_disk(corpus / "dev.spacy").get_docs(nlp.vocab))
     path = write([*(nlp("Anna saw Bonn again") for _ in range(40)), *docs], tmp_path / "dev.spacy")
@@ -336,7 +340,7 @@ def test_docs_without_annotation_do_not_count(corpus: Path, tmp_path: Path) -> N
         {"platt_intercept": 1.0},
     ],
 )
-def test_scores_are_of_the_saved_entities(
+def test_meta_performance_with_confidence_settings_equals_evaluation(
     settings: dict[str, Any], corpus: Path, tmp_path: Path
 ) -> None:
     """spaCy scores a pipeline before it is calibrated: that must not change entities."""
@@ -366,7 +370,7 @@ def numpy_augmenter() -> Any:
         {"@augmenters": "a_test_of_numpy.v1"},
     ],
 )
-def test_a_reader_that_draws_random_numbers_takes_none_from_the_training(
+def test_calibrate_on_dev_with_random_augmenter_keeps_trained_weights(
     augmenter: dict[str, Any], corpus: Path, tmp_path: Path
 ) -> None:
     settings = {"training.max_steps": 4, "training.eval_frequency": 2}
@@ -379,7 +383,7 @@ def test_a_reader_that_draws_random_numbers_takes_none_from_the_training(
     assert weights[0] == weights[1]
 
 
-def test_folds_are_trained_without(corpus: Path) -> None:
+def test_train_folds_skips_calibration(corpus: Path) -> None:
     """The tenth that chooses the checkpoint can have a label that the others lack."""
     nlp = spacy.blank("en")
     docs = [eg.reference for eg in make_examples(nlp, TRAIN * 3)]
@@ -390,7 +394,7 @@ def test_folds_are_trained_without(corpus: Path) -> None:
         assert fits(trained_nlp) == [1.0, 1.0, 0.0]
 
 
-def test_folds_of_a_pipeline_that_was_rehearsed_are_trained_without(
+def test_train_folds_with_rehearse_callback_trains_all_folds(
     corpus: Path, uncalibrated: Path, tmp_path: Path
 ) -> None:
     """A fold starts with new weights, which have no predictions to keep."""
@@ -406,7 +410,7 @@ def test_folds_of_a_pipeline_that_was_rehearsed_are_trained_without(
 
 
 @pytest.mark.parametrize("hold_out", [0, 10])
-def test_a_student_is_calibrated_on_gold_only(hold_out: int, corpus: Path) -> None:
+def test_student_config_with_hold_out_removes_calibration(hold_out: int, corpus: Path) -> None:
     nlp = init_nlp(make_config(corpus))
     path = corpus / "dev.spacy"
     config = student_config(
@@ -415,8 +419,8 @@ def test_a_student_is_calibrated_on_gold_only(hold_out: int, corpus: Path) -> No
     assert (config["training"]["before_to_disk"] is None) == bool(hold_out)
 
 
-def test_confidences_match_the_precision_better(corpus: Path, tmp_path: Path) -> None:
-    """The model is sure of what DEV contradicts."""
+def test_calibration_increases_dev_log_likelihood(corpus: Path, tmp_path: Path) -> None:
+    """The model is overconfident: DEV contradicts some labels of TRAIN."""
     settings = {"training.max_steps": 60, "training.eval_frequency": 60}
     nlp = trained(make_config(corpus, **settings), tmp_path)
     examples = list(Corpus(corpus / "dev.spacy")(nlp))

@@ -100,7 +100,7 @@ def record(folder: str, kill: Optional[int] = None, overflow: Optional[int] = No
             os.kill(os.getpid(), signal.SIGKILL)
         if info["step"] == 0 and RANK == "1":
             for tensor in get_weights(nlp).values():
-                tensor.add_(1)  # what it begins with is not what it learns from
+                tensor.add_(1)  # other initial weights, which the broadcast must replace
         digest = hashlib.sha256()
         for name, tensor in get_weights(nlp).items():
             digest.update(name.encode() + tensor.numpy().tobytes())
@@ -346,16 +346,14 @@ def test_ranks_have_the_same_weights_bit_by_bit(straight: Job) -> None:
     assert hashes[0][1:] == hashes[1][1:] and len(set(hashes[0])) == 7
 
 
-def test_two_ranks_learn_as_one_process_with_twice_the_batch(
-    straight: Job, one_process: Path
-) -> None:
+def test_two_ranks_match_one_process_with_double_batch(straight: Job, one_process: Path) -> None:
     assert_close(weights(straight.output / "model-last"), weights(one_process), 1e-5)
     batches = zip(straight.steps(0), straight.steps(1))
     assert all(len(a["batch"]) == len(b["batch"]) == 4 for a, b in batches)
 
 
 @pytest.mark.slow
-def test_two_ranks_that_accumulate_learn_as_one_process_with_the_whole_batch(
+def test_two_ranks_accumulating_gradients_match_one_process(
     docs: Path, dev: Path, folder: Path, one_process: Path
 ) -> None:
     parts = {"training.accumulate_gradient": 3}
@@ -365,7 +363,7 @@ def test_two_ranks_that_accumulate_learn_as_one_process_with_the_whole_batch(
 
 
 @pytest.mark.slow
-def test_two_ranks_learn_overlapping_entities_as_one_process_with_twice_the_batch(
+def test_two_ranks_with_overlapping_entities_match_one_process(
     docs: Path, dev: Path, folder: Path
 ) -> None:
     some, settings = few(docs, folder, 60), {"components.ner.entities": "overlapping"}
@@ -374,7 +372,7 @@ def test_two_ranks_learn_overlapping_entities_as_one_process_with_twice_the_batc
     assert_close(weights(ranks.output / "model-last"), weights(alone), 1e-5)
 
 
-def test_the_calls_of_a_step_are_three_whatever_the_number_of_weights(straight: Job) -> None:
+def test_training_step_makes_three_collective_calls(straight: Job) -> None:
     """One for the batch, one for which weights have gradients, one for all gradients."""
     calls = [step["calls"] for step in straight.steps(0)]
     per_step = np.diff(calls[1:])  # the first step broadcasts the weights too
@@ -390,14 +388,14 @@ def test_only_rank_0_evaluates_logs_and_writes(straight: Job) -> None:
     assert {path.name for path in straight.output.iterdir()} == {"model-best", "model-last", STATE}
 
 
-def test_a_trained_pipeline_loads_and_predicts_without_ranks(straight: Job) -> None:
+def test_pipeline_trained_by_ranks_predicts_in_one_process(straight: Job) -> None:
     nlp = spacy.load(straight.output / "model-best")
     assert nlp("Ada Lovelace was in Paris.").has_annotation("ENT_IOB")
     assert nlp.meta["performance"].keys() >= {"ents_f", "ner_loss"}
 
 
 @pytest.mark.slow
-def test_a_rank_without_gradients_goes_on_with_the_others(uneven: Job) -> None:
+def test_rank_without_gradients_keeps_weights_equal_to_other_ranks(uneven: Job) -> None:
     """In its first update, rank 1 has none at all; in the last of an epoch, rank 0 has no docs."""
     assert uneven.steps(1)[0]["batch"] == []
     hashes = [uneven.hashes(rank) for rank in (0, 1)]
@@ -405,7 +403,7 @@ def test_a_rank_without_gradients_goes_on_with_the_others(uneven: Job) -> None:
 
 
 @pytest.mark.slow
-def test_an_epoch_has_each_doc_once_and_uneven_ranks_end_together(
+def test_uneven_ranks_read_each_doc_once_per_epoch_and_stop_together(
     uneven: Job, folder: Path
 ) -> None:
     vocab = spacy.blank("en").vocab
@@ -432,7 +430,7 @@ def test_patience_ends_all_ranks_at_one_step(stopped: Job) -> None:
 
 
 @pytest.mark.slow
-def test_a_gradient_that_overflows_in_one_rank_skips_the_step_in_all(
+def test_gradient_overflow_in_one_rank_skips_step_in_all_ranks(
     docs: Path, dev: Path, folder: Path
 ) -> None:
     config = small(few(docs, folder, 60), dev, {"size": 4})
@@ -444,7 +442,7 @@ def test_a_gradient_that_overflows_in_one_rank_skips_the_step_in_all(
 
 
 @pytest.mark.slow
-def test_a_rank_that_is_killed_ends_the_others_with_a_message(killed: Job) -> None:
+def test_killed_rank_stops_other_ranks_with_error_message(killed: Job) -> None:
     assert killed.codes[1] == -signal.SIGKILL and killed.codes[0] not in (0, None)
     message = "Rank 0: expected an answer from all 2 ranks, got "
     assert killed.stderr[0].count(message) == 1 and "--resume" in killed.stderr[0]
@@ -453,9 +451,7 @@ def test_a_rank_that_is_killed_ends_the_others_with_a_message(killed: Job) -> No
 
 
 @pytest.mark.slow
-def test_a_training_that_is_resumed_learns_as_one_that_was_never_ended(
-    uneven: Job, killed: Job
-) -> None:
+def test_resumed_ranks_match_uninterrupted_training(uneven: Job, killed: Job) -> None:
     config = load_config(killed.folder / "config.cfg", interpolate=False)
     resumed = Job(killed.folder, config, 2, "--resume").succeeded()
     for rank in (0, 1):
@@ -464,7 +460,7 @@ def test_a_training_that_is_resumed_learns_as_one_that_was_never_ended(
             assert [step[name] for step in ours] == [step[name] for step in theirs]
         assert resumed.hashes(rank)[1:] == uneven.hashes(rank)[9:]
     assert_close(*(weights(job.output / "model-last") for job in (uneven, resumed)), 0.0)
-    # The best pipeline, and the scores that decide when to stop, are known from before.
+    # The best pipeline and the scores for early stopping come from the checkpoint.
     meta = [spacy.load(job.output / "model-best").meta["performance"] for job in (uneven, resumed)]
     assert meta[0]["ents_f"] == meta[1]["ents_f"]
     states = [torch.load(job.output / STATE)["progress"] for job in (uneven, resumed)]
@@ -502,7 +498,7 @@ def test_two_ranks_reach_the_score_of_one_process(docs: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("averages", [False, True])
-def test_a_single_process_trains_as_spacy_bit_by_bit(
+def test_single_process_training_matches_spacy_train_bitwise(
     averages: bool, docs: Path, dev: Path, tmp_path: Path
 ) -> None:
     """Also with dropout, shuffled docs, accumulated gradients and an end by patience."""
@@ -528,7 +524,7 @@ def test_a_single_process_trains_as_spacy_bit_by_bit(
 
 
 @pytest.mark.parametrize("averages", [False, True])
-def test_a_single_process_resumes_where_it_ended(
+def test_single_process_resume_matches_uninterrupted_training(
     averages: bool, docs: Path, dev: Path, tmp_path: Path
 ) -> None:
     settings = {"training.max_epochs": 0, "training.optimizer.use_averages": averages}
@@ -561,7 +557,7 @@ def interrupted(config: Config, output: Path, at: int, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("max_epochs, ends", [(0, (0, 1)), (0, (2,)), (1, (2,))])
-def test_an_evaluation_that_was_interrupted_is_repeated(
+def test_resume_repeats_interrupted_evaluation(
     max_epochs: int,
     ends: tuple[int, ...],
     docs: Path,
@@ -585,7 +581,7 @@ def test_an_evaluation_that_was_interrupted_is_repeated(
             assert_close(weights(parts / name), weights(tmp_path / "whole" / name), 0.0)
 
 
-def test_a_component_that_draws_random_numbers_resumes_where_it_ended(
+def test_resume_with_spacy_ner_restores_random_state(
     docs: Path, dev: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """spaCy's ner draws a number in each step, another one each time."""
@@ -612,7 +608,7 @@ def test_a_component_that_draws_random_numbers_resumes_where_it_ended(
 
 
 @pytest.mark.parametrize("labels", [[], ["NEW"]])
-def test_a_resumed_rehearsal_continues(
+def test_resume_with_rehearsal_matches_uninterrupted_training(
     labels: list[str], docs: Path, dev: Path, tmp_path: Path
 ) -> None:
     """With the docs that are next, and with gradients at the weights of the checkpoint."""
@@ -637,7 +633,7 @@ def test_a_resumed_rehearsal_continues(
 
 
 @pytest.mark.parametrize("architecture", ["spacy-crf-ner", "spacy-transformers"])
-def test_a_resumed_training_of_a_transformer_has_the_same_order_of_docs(
+def test_resume_with_transformer_matches_uninterrupted_training(
     architecture: str, docs: Path, dev: Path, tmp_path: Path, tiny_transformer: str
 ) -> None:
     """spacy-transformers draws random numbers, on a CPU too."""
@@ -752,7 +748,7 @@ def shims_of(pipe: Any) -> list[Any]:
 
 @pytest.mark.parametrize("transformer", [False, True])
 @pytest.mark.parametrize("scaled", [False, True])
-def test_accumulated_gradients_are_summed_to_those_of_the_whole_batch(
+def test_sum_gradients_of_accumulated_parts_matches_whole_batch(
     transformer: bool, scaled: bool, tiny_transformer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if scaled:  # as on a GPU, where gradients are not sparse
@@ -781,7 +777,7 @@ def test_accumulated_gradients_are_summed_to_those_of_the_whole_batch(
     assert_close(learned[0], learned[1], 0.0)
 
 
-def test_a_rank_without_gradients_adds_zeros_and_weights_without_any_get_none() -> None:
+def test_sum_gradients_with_missing_gradients_adds_zeros_or_keeps_none() -> None:
     nlps = [accumulate(small_pipeline(), [slice(None)]), small_pipeline()]
     unused = next(p for p in parameters(nlps[0]) if isinstance(p.owner, nn.Parameter))
     unused.owner.grad = None
@@ -795,7 +791,7 @@ def test_a_rank_without_gradients_adds_zeros_and_weights_without_any_get_none() 
 
 
 @pytest.mark.parametrize("size", [1, 2])
-def test_an_overflow_in_one_rank_drops_the_gradients_of_all(size: int) -> None:
+def test_sum_gradients_with_overflow_returns_false_and_zeroes_gradients(size: int) -> None:
     nlps = [small_pipeline() for _ in range(size)]
     scalers = []
     for rank, nlp in enumerate(nlps):
@@ -812,7 +808,7 @@ def test_an_overflow_in_one_rank_drops_the_gradients_of_all(size: int) -> None:
         assert all(d is not None and not d.any() for d in gradients(nlp).values())
 
 
-def test_a_sparse_gradient_is_summed() -> None:
+def test_sum_gradients_adds_sparse_gradients() -> None:
     nlps = [small_pipeline() for _ in range(2)]
     for rank, nlp in enumerate(nlps):
         owner = next(p.owner for p in parameters(nlp) if isinstance(p.owner, nn.Parameter))
@@ -823,21 +819,21 @@ def test_a_sparse_gradient_is_summed() -> None:
         assert torch.equal(owner.grad, torch.full_like(owner, 3.0))
 
 
-def test_weights_of_other_shapes_are_an_error() -> None:
+def test_broadcast_weights_with_other_shapes_raises() -> None:
     nlps = [small_pipeline(), small_pipeline(width=9)]
     results = together(lambda group: broadcast_weights(nlps[group.rank], group))
     assert isinstance(results[1], InputError)
     assert "expected weights of shape" in str(results[1])
 
 
-def test_names_of_weights_are_the_same_in_every_process() -> None:
+def test_parameters_have_equal_unique_names_across_pipelines() -> None:
     first, second = small_pipeline(), small_pipeline()
     names = [[p.name for p in parameters(nlp)] for nlp in (first, second)]
     assert names[0] == names[1] and len(set(names[0])) == len(names[0]) > 10
     assert not {p.key for p in parameters(first)} & {p.key for p in parameters(second)}
 
 
-def test_weights_with_one_key_are_all_found() -> None:
+def test_parameters_returns_all_weights_with_equal_keys() -> None:
     """As in a transformer of spacy-transformers and its copy; shared weights are found once."""
     nlp = small_pipeline()
     number = len(parameters(nlp))
@@ -858,7 +854,7 @@ def test_weights_with_one_key_are_all_found() -> None:
 
 
 @pytest.mark.parametrize("number, size", [(7, 3), (6, 3), (2, 2)])
-def test_shares_are_the_whole_corpus(number: int, size: int, docs: Path, tmp_path: Path) -> None:
+def test_shard_splits_corpus_by_rank(number: int, size: int, docs: Path, tmp_path: Path) -> None:
     corpus, nlp = Corpus(few(docs, tmp_path, number)), spacy.blank("en")
     whole = [eg.text for eg in corpus(nlp)]
     groups = [ProcessGroup(rank, size) for rank in range(size)]
@@ -867,14 +863,14 @@ def test_shares_are_the_whole_corpus(number: int, size: int, docs: Path, tmp_pat
     assert len(whole) == number
 
 
-def test_fewer_docs_than_ranks_are_an_error_in_each(docs: Path, tmp_path: Path) -> None:
+def test_shard_with_fewer_docs_than_ranks_raises_in_each_rank(docs: Path, tmp_path: Path) -> None:
     corpus = Corpus(few(docs, tmp_path, 2))
     for rank in range(3):
         with pytest.raises(InputError, match="one example for each of 3 processes, got 2"):
             list(shard(corpus, ProcessGroup(rank, 3))(spacy.blank("en")))
 
 
-def test_a_rank_whose_share_is_used_gets_empty_batches() -> None:
+def test_lockstep_returns_empty_batches_to_exhausted_ranks() -> None:
     def batcher(examples: Iterable[int]) -> Iterable[list[int]]:
         return ([eg] for eg in examples)
 
@@ -889,7 +885,7 @@ def test_a_rank_whose_share_is_used_gets_empty_batches() -> None:
 # Checkpoints
 
 
-def test_a_state_is_of_one_pipeline_alone(tmp_path: Path) -> None:
+def test_restore_into_pipeline_with_other_shapes_raises(tmp_path: Path) -> None:
     nlp, optimizer = small_pipeline(), GroupedAdam()
     nlp.update(make_examples(nlp), sgd=optimizer)
     save_state(nlp, optimizer, Progress(1), tmp_path)
@@ -900,12 +896,12 @@ def test_a_state_is_of_one_pipeline_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_given", [False, True])
-def test_there_must_be_something_to_resume_from(is_given: bool, dev: Path, tmp_path: Path) -> None:
+def test_train_resume_without_state_file_raises(is_given: bool, dev: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=rf"a file {STATE} in the --output folder, got none"):
         train(small(dev, dev, {}), str(tmp_path) if is_given else None, resume=True)
 
 
-def test_a_new_training_replaces_what_is_in_the_output_folder(dev: Path, tmp_path: Path) -> None:
+def test_train_replaces_old_files_in_output_folder(dev: Path, tmp_path: Path) -> None:
     for path in (tmp_path / "model-best" / "old", tmp_path / f"model-last{UNFINISHED}" / "old"):
         path.mkdir(parents=True)
     (tmp_path / STATE).write_text("of another pipeline")
@@ -917,7 +913,7 @@ def test_a_new_training_replaces_what_is_in_the_output_folder(dev: Path, tmp_pat
 # The command
 
 
-def test_settings_can_be_given_as_options(dev: Path, tmp_path: Path) -> None:
+def test_train_distributed_command_accepts_config_overrides(dev: Path, tmp_path: Path) -> None:
     small(dev, dev, {}).to_disk(tmp_path / "config.cfg")
     (tmp_path / "code.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w').close()")
     command = ["train-distributed", str(tmp_path / "config.cfg"), "-o", str(tmp_path / "out")]

@@ -1,4 +1,4 @@
-"""A transformer that does not learn, or in part: its weights, its gradients, and what is kept."""
+"""A transformer that is frozen, in whole or in part: weights, gradients and saved tensors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,7 +37,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def make_config(corpus: str, transformer: str, **training: Any) -> Config:
-    """The shipped config, for some steps that move all that learns."""
+    """The shipped config, for a few steps that change all trainable weights."""
     overrides = {
         "paths.train": corpus,
         "paths.dev": corpus,
@@ -67,7 +67,7 @@ def weights(nlp: Language) -> dict[str, torch.Tensor]:
 
 
 def kept(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> set[str]:
-    """The names of what is the same to the bit; nothing uses the pooler."""
+    """The names of the weights that are bitwise equal; the pooler is unused."""
     assert before.keys() == after.keys() and len(before) > 30
     same = {name for name in before if torch.equal(before[name], after[name])}
     return {name for name in same if not name.startswith("pooler.")}
@@ -108,7 +108,7 @@ def saved_by(module: torch.nn.Module) -> Iterator[list[int]]:
 # All of it
 
 
-def test_a_frozen_transformer_stays_as_it_was_pretrained(
+def test_frozen_transformer_keeps_pretrained_weights(
     corpus: str, tiny_transformer: str, tmp_path: Path
 ) -> None:
     nlp = trained(make_config(corpus, tiny_transformer, **FROZEN), tmp_path)
@@ -122,15 +122,15 @@ def test_a_frozen_transformer_stays_as_it_was_pretrained(
     assert doc.has_annotation("ENT_IOB") and doc._.trf_data.tensors[0].any()
 
 
-def test_one_that_learns_moves_in_all_weights(corpus: str, tiny_transformer: str) -> None:
-    """So that the other tests of this file can fail."""
+def test_unfrozen_transformer_changes_all_weights(corpus: str, tiny_transformer: str) -> None:
+    """Otherwise, the other tests of this file could not fail."""
     nlp = trained(make_config(corpus, tiny_transformer))
     pretrained = dict(BertModel.from_pretrained(tiny_transformer).named_parameters())
     assert kept(pretrained, weights(nlp)) == set()
 
 
 @pytest.mark.parametrize("frozen", [True, False])
-def test_autograd_keeps_nothing_of_a_frozen_one(
+def test_frozen_transformer_saves_no_tensors_for_backward(
     frozen: bool, corpus: str, tiny_transformer: str
 ) -> None:
     nlp = init_nlp(make_config(corpus, tiny_transformer, **(FROZEN if frozen else {})))
@@ -148,7 +148,7 @@ def test_autograd_keeps_nothing_of_a_frozen_one(
     assert all((grad is None) == frozen for grad in grads)
 
 
-def test_a_transformer_that_learns_is_left_to_spacy(corpus: str, tiny_transformer: str) -> None:
+def test_load_frozen_skips_enabled_or_loaded_component(corpus: str, tiny_transformer: str) -> None:
     nlp = spacy.util.load_model_from_config(make_config(corpus, tiny_transformer))
     load_frozen()(nlp)
     assert module_of(nlp) is None
@@ -162,7 +162,7 @@ def test_a_transformer_that_learns_is_left_to_spacy(corpus: str, tiny_transforme
 # A part of it
 
 
-def test_frozen_layers_stay_and_the_others_learn(
+def test_freeze_layers_keeps_frozen_weights_and_trains_others(
     corpus: str, tiny_transformer: str, tmp_path: Path
 ) -> None:
     config = make_config(corpus, tiny_transformer)
@@ -179,7 +179,7 @@ def test_frozen_layers_stay_and_the_others_learn(
     assert {name for name in gone if not name.startswith("pooler.")} == lower_half(module_of(nlp))
 
 
-def test_autograd_keeps_nothing_of_frozen_layers(corpus: str, tiny_transformer: str) -> None:
+def test_frozen_layers_save_no_tensors_for_backward(corpus: str, tiny_transformer: str) -> None:
     config = make_config(corpus, tiny_transformer)
     config["initialize"]["after_init"] = HALF_FROZEN
     nlp = init_nlp(config)
@@ -193,7 +193,7 @@ def test_autograd_keeps_nothing_of_frozen_layers(corpus: str, tiny_transformer: 
 
 
 @pytest.mark.parametrize("layers", [0, 1, 2])
-def test_all_kinds_of_transformers(layers: int) -> None:
+def test_freeze_layers_stops_gradients_in_each_architecture(layers: int) -> None:
     """The hidden states up to the frozen layers are constants, and those above them are not."""
     modules = small_transformers()
     assert len(modules) > 9
@@ -236,7 +236,9 @@ def saved(corpus: str, tiny_transformer: str, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.mark.parametrize("how", ["all", "half", "frozen"])
-def test_a_sourced_transformer(how: str, saved: Path, corpus: str, tiny_transformer: str) -> None:
+def test_sourced_transformer_keeps_only_frozen_weights(
+    how: str, saved: Path, corpus: str, tiny_transformer: str
+) -> None:
     config = make_config(corpus, tiny_transformer, **(FROZEN if how == "frozen" else {}))
     config["components"] = {
         name: {"source": str(saved), "component": name} for name in ("transformer", "ner")
@@ -251,7 +253,7 @@ def test_a_sourced_transformer(how: str, saved: Path, corpus: str, tiny_transfor
 
 
 @pytest.mark.parametrize("frozen", [True, False])
-def test_a_trained_head_does_not_read_another_transformer(
+def test_load_frozen_with_trained_listener_of_other_transformer_raises(
     frozen: bool, saved: Path, corpus: str, tiny_transformer: str
 ) -> None:
     config = make_config(corpus, tiny_transformer, **(FROZEN if frozen else {}))
@@ -262,10 +264,10 @@ def test_a_trained_head_does_not_read_another_transformer(
     init_nlp(config)  # it has a transformer of its own
 
 
-def test_heads_that_are_not_trained_with_another_transformer_are_no_error(
+def test_load_frozen_accepts_untrained_or_unrelated_listeners(
     saved: Path, corpus: str, tiny_transformer: str
 ) -> None:
-    """A senter has labels before it is trained; what stands before a transformer cannot read it."""
+    """A senter has labels before it is trained; those before a transformer do not read it."""
     config = make_config(corpus, tiny_transformer)
     listener = config["components"]["ner"]["model"]["tok2vec"]["*"]["transformer"]
     senter = {"@architectures": "spacy.Tagger.v2", "nO": None, "tok2vec": listener}
@@ -289,9 +291,7 @@ def test_heads_that_are_not_trained_with_another_transformer_are_no_error(
 
 
 @pytest.mark.parametrize("again", [True, False])
-def test_a_resumed_pipeline_is_frozen_where_the_callback_is_called_again(
-    again: bool, saved: Path
-) -> None:
+def test_resumed_training_keeps_weights_only_after_freeze_layers(again: bool, saved: Path) -> None:
     nlp = spacy.load(saved)
     before = weights(nlp)
     if again:
@@ -304,8 +304,8 @@ def test_a_resumed_pipeline_is_frozen_where_the_callback_is_called_again(
     assert kept(before, weights(nlp)) == (lower_half(module_of(nlp)) if again else set())
 
 
-def test_gradients_from_before_do_not_move_what_is_frozen(saved: Path) -> None:
-    """Nor do those of earlier steps, in the moments of the optimizer, or its decay."""
+def test_freeze_layers_with_pending_gradients_keeps_frozen_weights(saved: Path) -> None:
+    """Neither do the moments of the optimizer from earlier steps, nor its decay."""
     nlp = spacy.load(saved)
     optimizer = nlp.resume_training()
     optimizer.learn_rate, optimizer.L2 = 0.01, 0.1
@@ -323,7 +323,7 @@ def test_gradients_from_before_do_not_move_what_is_frozen(saved: Path) -> None:
 # Errors
 
 
-def test_settings_that_do_not_fit_are_errors(saved: Path) -> None:
+def test_freezing_callbacks_with_invalid_settings_raise(saved: Path) -> None:
     nlp = spacy.load(saved)
     for component, layers, message in (
         ("bert", 1, r"one of the components \['transformer', 'ner'\], got 'bert'"),
@@ -339,13 +339,13 @@ def test_settings_that_do_not_fit_are_errors(saved: Path) -> None:
         load_frozen("bert")(nlp)
 
 
-def test_a_transformer_without_weights_yet_is_an_error(corpus: str, tiny_transformer: str) -> None:
+def test_freeze_layers_of_unloaded_transformer_raises(corpus: str, tiny_transformer: str) -> None:
     nlp = spacy.util.load_model_from_config(make_config(corpus, tiny_transformer))
     with pytest.raises(ValueError, match=r"got none.*initialize or load it first"):
         freeze_layers()(nlp)
 
 
-def test_layers_that_share_their_weights_cannot_be_frozen() -> None:
+def test_freeze_layers_with_shared_layer_weights_raises() -> None:
     size = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32}
     albert = AlbertModel(AlbertConfig(vocab_size=50, embedding_size=8, **size))
     with pytest.raises(ValueError, match=r"got names of \[0\].*A AlbertModel cannot be frozen in"):

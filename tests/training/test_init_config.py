@@ -36,7 +36,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.filterwarnings("ignore:.* best temperature")  # dev is what it learns
 @pytest.mark.parametrize("tok2vec", TOK2VECS)
-def test_every_choice_is_complete_and_trains(
+def test_init_config_of_each_choice_is_complete_and_trains(
     tok2vec: str, corpus: Path, tiny_transformer: str, tmp_path: Path
 ) -> None:
     """Each tok2vec is trained with one of the other options."""
@@ -82,7 +82,7 @@ def changes(tok2vec: str, **options: Any) -> dict[str, Any]:
     return {key: value for key, value in ours.items() if key not in theirs or theirs[key] != value}
 
 
-def test_without_options_a_config_is_the_shipped_one() -> None:
+def test_init_config_without_options_matches_shipped_config() -> None:
     assert changes("cnn") == changes("char") == {}
     # Which is set for a GPU.
     assert changes("transformer") == {"system.gpu_allocator": None}
@@ -98,7 +98,7 @@ def test_without_options_a_config_is_the_shipped_one() -> None:
 
 
 @pytest.mark.parametrize("width, rate", [(128, 2e-4), (384, 2e-4), (768, 5e-5), (1024, 2.8e-5)])
-def test_a_wider_transformer_has_a_lower_rate(width: int, rate: float, tmp_path: Path) -> None:
+def test_init_config_rate_decreases_with_width(width: int, rate: float, tmp_path: Path) -> None:
     BertConfig(hidden_size=width).save_pretrained(tmp_path)
     config = init_config("en", "transformer", transformer=str(tmp_path))
     assert config["training"]["optimizer"]["learn_rate"]["initial_rate"] == rate
@@ -107,7 +107,7 @@ def test_a_wider_transformer_has_a_lower_rate(width: int, rate: float, tmp_path:
 @pytest.mark.parametrize(
     "config", [DistilBertConfig(dim=1024), GPT2Config(n_embd=1024), XLNetConfig(d_model=1024)]
 )
-def test_a_width_may_have_another_name(config: Any, tmp_path: Path) -> None:
+def test_init_config_finds_width_of_distilbert_gpt2_and_xlnet(config: Any, tmp_path: Path) -> None:
     config.save_pretrained(tmp_path)
     found = init_config("en", "transformer", transformer=str(tmp_path))
     assert found["training"]["optimizer"]["learn_rate"]["initial_rate"] == 2.8e-5
@@ -115,7 +115,7 @@ def test_a_width_may_have_another_name(config: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tok2vec", TOK2VECS)
 @pytest.mark.parametrize("options", [{}, {"optimize": "accuracy"}, {"layers": 2}])
-def test_a_gpu_takes_larger_batches_and_fewer_steps(tok2vec: str, options: dict[str, Any]) -> None:
+def test_init_config_gpu_scales_batches_and_steps(tok2vec: str, options: dict[str, Any]) -> None:
     plain, gpu = (init_config("en", tok2vec, gpu=gpu, **options) for gpu in (False, True))
     factors = {"max_steps": 0.5, "eval_frequency": 0.5, "patience": 0.5}
     for name, factor in factors.items():
@@ -129,7 +129,7 @@ def test_a_gpu_takes_larger_batches_and_fewer_steps(tok2vec: str, options: dict[
 
 
 @pytest.mark.parametrize("tok2vec", TOK2VECS)
-def test_accuracy_is_larger_and_takes_longer(tok2vec: str) -> None:
+def test_init_config_for_accuracy_increases_size_and_steps(tok2vec: str) -> None:
     plain = init_config("en", tok2vec).interpolate()
     larger = changes(tok2vec, optimize="accuracy")
     assert larger["training.max_steps"] == larger["training.optimizer.learn_rate.total_steps"]
@@ -143,7 +143,7 @@ def test_accuracy_is_larger_and_takes_longer(tok2vec: str) -> None:
 
 
 @pytest.mark.parametrize("tok2vec", ["cnn", "char"])
-def test_static_vectors_are_taken(tok2vec: str, corpus: Path, tmp_path: Path) -> None:
+def test_init_config_uses_static_vectors(tok2vec: str, corpus: Path, tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     nlp.vocab.set_vector("Hanoi", np.array([1.0, 2.0, 3.0], dtype="f"))
     nlp.to_disk(tmp_path / "vectors")
@@ -156,12 +156,12 @@ def test_static_vectors_are_taken(tok2vec: str, corpus: Path, tmp_path: Path) ->
     assert abs(ner.trellis(trained.make_doc("Hanoi")).emissions - before).max() > 1e-4
 
 
-def test_vectors_beside_a_transformer_are_an_error() -> None:
+def test_init_config_with_vectors_and_transformer_raises() -> None:
     with pytest.raises(ValueError, match="expected none beside a transformer, got 'vectors'"):
         init_config("en", "transformer", vectors="vectors")
 
 
-def test_a_language_brings_its_tokenizer() -> None:
+def test_init_config_sets_tokenizer_of_language() -> None:
     def tokenizer(lang: str) -> str:
         return init_config(lang)["nlp"]["tokenizer"]["@tokenizers"]
 
@@ -180,7 +180,7 @@ def test_a_language_brings_its_tokenizer() -> None:
         ({"optimize": "speed"}, "optimize: expected one of ['efficiency', 'accuracy']"),
     ],
 )
-def test_a_choice_that_there_is_not_is_an_error(options: dict[str, Any], says: str) -> None:
+def test_init_config_with_unknown_choice_raises(options: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError) as error:
         init_config(**{"lang": "en", **options})
     assert says in str(error.value)
@@ -189,7 +189,7 @@ def test_a_choice_that_there_is_not_is_an_error(options: dict[str, Any], says: s
 # The command
 
 
-def test_the_command_writes_what_the_function_makes(tmp_path: Path) -> None:
+def test_init_config_command_writes_config_of_function(tmp_path: Path) -> None:
     out = tmp_path / "folder" / "config.cfg"
     options = ["--lang", "de", "--char", "--optimize", "accuracy"]
     result = runner.invoke(app, ["init-config", str(out), *options])
@@ -203,7 +203,7 @@ def test_the_command_writes_what_the_function_makes(tmp_path: Path) -> None:
     assert 'transformer = "a/b"' in over and 'gpu_allocator = "pytorch"' in over
 
 
-def test_a_file_is_replaced_only_by_force(tmp_path: Path) -> None:
+def test_init_config_command_replaces_file_only_with_force(tmp_path: Path) -> None:
     out = tmp_path / "config.cfg"
     out.write_text("mine")
     result = runner.invoke(app, ["init-config", str(out)])
@@ -222,7 +222,9 @@ def test_a_file_is_replaced_only_by_force(tmp_path: Path) -> None:
         (["--optimize", "speed"], "expected one of ['efficiency', 'accuracy'], got 'speed'"),
     ],
 )
-def test_a_mistake_is_one_sentence(options: Any, says: str, tmp_path: Path) -> None:
+def test_init_config_command_with_invalid_option_prints_one_line(
+    options: Any, says: str, tmp_path: Path
+) -> None:
     result = runner.invoke(app, ["init-config", str(tmp_path / "config.cfg"), *options])
     assert result.exit_code == 1
     assert says in result.output and len(result.output.splitlines()) == 1
@@ -232,7 +234,7 @@ def test_a_mistake_is_one_sentence(options: Any, says: str, tmp_path: Path) -> N
 # The installed package
 
 
-def test_the_configs_are_part_of_the_package() -> None:
+def test_package_contains_all_shipped_configs() -> None:
     files = [path for path in (ROOT / "configs").iterdir() if path.is_file()]
     assert files
     for path in files:
@@ -240,7 +242,7 @@ def test_the_configs_are_part_of_the_package() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.* best temperature")  # dev is what it learns
-def test_overlapping_entities_are_chosen_by_their_f1(tmp_path: Path) -> None:
+def test_init_config_for_overlapping_entities_trains_and_adds_label(tmp_path: Path) -> None:
     assert changes("cnn", layers=2) == {
         "components.ner.entities": "overlapping",
         "components.ner.layers": 2,
@@ -311,7 +313,7 @@ def test_overlapping_entities_are_chosen_by_their_f1(tmp_path: Path) -> None:
     assert new == old  # bit for bit
 
 
-def test_all_labels_are_added_to_the_component_that_is_named() -> None:
+def test_add_labels_adds_all_labels_to_named_component() -> None:
     nlp = spacy.blank("en")
     for name in ("ner", "other"):
         nlp.add_pipe("crf_ner", name=name, config={"model": {"hidden_width": 8}})
@@ -321,7 +323,7 @@ def test_all_labels_are_added_to_the_component_that_is_named() -> None:
     assert {*nlp.get_pipe("other").labels} == {"GPE", "MORE", "NEW", "ORG", "PERSON"}
 
 
-def test_labels_can_only_be_added_to_a_trained_component() -> None:
+def test_add_labels_to_untrained_component_raises() -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner", name="ner")
     with pytest.raises(InputError, match="expected a trained 'ner'"):

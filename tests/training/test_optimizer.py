@@ -78,7 +78,7 @@ def test_its_entry_point_makes_it() -> None:
 
 
 @pytest.mark.slow
-def test_a_config_finds_it_without_an_import_of_the_package() -> None:
+def test_registry_resolves_adam_without_package_import() -> None:
     code = (
         "import sys; from spacy.util import registry; from thinc.api import Optimizer;"
         "known = [name for name in sys.modules if name.startswith('spacy_crf_ner')];"
@@ -91,7 +91,7 @@ def test_a_config_finds_it_without_an_import_of_the_package() -> None:
     assert result.stdout.split()[:3] == ["[]", "True", "spacy_crf_ner.training.optimizer"]
 
 
-def test_its_settings_and_defaults_are_those_of_adam_and_one_more() -> None:
+def test_grouped_adam_signature_matches_adam_plus_groups() -> None:
     ours, theirs = (
         {name: p.default for name, p in inspect.signature(make).parameters.items()}
         for make in (GroupedAdam, Adam)
@@ -100,13 +100,13 @@ def test_its_settings_and_defaults_are_those_of_adam_and_one_more() -> None:
 
 
 @pytest.mark.parametrize("name", ["transformer", "cnn", "char", "textcat_rnn"])
-def test_the_shipped_configs_have_it_with_clipping(name: str) -> None:
+def test_shipped_configs_use_grouped_adam_with_clipping(name: str) -> None:
     section = load_config(ROOT / "configs" / f"{name}.cfg")["training"]["optimizer"]
     assert section["@optimizers"] == "spacy-crf-ner.Adam.v1"
     assert section["grad_clip"] == 1.0
 
 
-def test_a_pipeline_makes_it_of_its_config() -> None:
+def test_create_optimizer_builds_grouped_adam_from_config() -> None:
     config = Config().from_str(
         '[training]\n[training.optimizer]\n@optimizers = "spacy-crf-ner.Adam.v1"\n'
         "L2 = 0.1\n[training.optimizer.learn_rate]\n"
@@ -143,7 +143,7 @@ def test_a_pipeline_makes_it_of_its_config() -> None:
         {"beta1": 0.0, "beta2": 0.0},
     ],
 )
-def test_it_is_thincs_adam_bit_by_bit(name: str, settings: dict[str, Any]) -> None:
+def test_grouped_adam_matches_thinc_adam_bitwise(name: str, settings: dict[str, Any]) -> None:
     made = [
         make(warmup_linear(0.1, 2, 10), **settings)  # type: ignore[arg-type]
         for make in (GroupedAdam, Adam)
@@ -166,9 +166,7 @@ def share_of_the_first(optimizer: Optimizer) -> float:
 
 @pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("large", [False, True])
-def test_the_average_of_weights_that_do_not_change_is_these_weights(
-    large: bool, together: bool
-) -> None:
+def test_averages_of_unchanged_weights_equal_weights(large: bool, together: bool) -> None:
     """From the first step on: an evaluation there is of the pipeline that is trained further."""
     optimizer = GroupedAdam(0.0)
     weights = arrays(0, *(LARGE if large else (4, 3)))
@@ -198,7 +196,7 @@ LARGE = (MIN_FUSED_SIZE // 64, 64)  # from here on, torch does the arithmetic
         {"L2": DECAY, "beta1": 0.5, "beta2": 0.7, "eps": 1e-3},
     ],
 )
-def test_large_arrays_are_updated_as_by_thincs_adam(
+def test_fused_update_of_large_arrays_matches_thinc_adam(
     name: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Step by step; gradients that are clipped and that are not, and none; a rate of 0 first."""
@@ -233,7 +231,7 @@ def test_large_arrays_are_updated_as_by_thincs_adam(
     "settings",
     [{"L2": DECAY, "L2_is_weight_decay": False}, {"beta1": 0.0, "beta2": 0.0}],
 )
-def test_large_arrays_are_left_to_thinc_where_it_is_not_adam_with_decay(
+def test_large_arrays_with_unfused_settings_match_thinc_adam(
     settings: dict[str, Any],
 ) -> None:
     found, expected = arrays(0, *LARGE), arrays(0, *LARGE)
@@ -246,7 +244,7 @@ def test_large_arrays_are_left_to_thinc_where_it_is_not_adam_with_decay(
     assert (found != arrays(0, *LARGE)).any()
 
 
-def test_large_arrays_that_do_not_lie_in_order_are_left_to_thinc() -> None:
+def test_large_noncontiguous_arrays_match_thinc_adam() -> None:
     found, expected = (
         make(RATE)((7, "W"), arrays(0, *LARGE).T, arrays(1, *LARGE).T)[0]
         for make in (GroupedAdam, Adam)
@@ -255,14 +253,14 @@ def test_large_arrays_that_do_not_lie_in_order_are_left_to_thinc() -> None:
 
 
 @pytest.mark.parametrize("is_decay", [True, False])
-def test_without_decay_it_is_thincs_adam_without_l2(is_decay: bool) -> None:
+def test_group_with_zero_l2_matches_thinc_adam_without_l2(is_decay: bool) -> None:
     ours = run(GroupedAdam(RATE, L2=DECAY, L2_is_weight_decay=is_decay, groups=NO_DECAY), "b")
     np.testing.assert_array_equal(ours, run(Adam(RATE), "b"))
     assert (ours != run(Adam(RATE, L2=DECAY, L2_is_weight_decay=is_decay), "b")).any()
 
 
-def test_l2_is_left_as_it_was() -> None:
-    """A schedule of L2 goes on, a rate that is set holds, and an error changes nothing."""
+def test_group_updates_keep_optimizer_l2() -> None:
+    """Also with a schedule of L2, with a new learning rate, and after an error."""
     schedule: Any = iter([0.1, 0.2, 0.3])
     optimizer = GroupedAdam(RATE, L2=schedule, groups=NO_DECAY)
     assert not decays("b", optimizer) and optimizer.L2 == 0.1
@@ -280,14 +278,14 @@ def test_l2_is_left_as_it_was() -> None:
 # Which weights decay
 
 
-def test_thincs_layers() -> None:
+def test_no_decay_group_matches_biases_and_norms_of_thinc() -> None:
     norm = LayerNorm(nI=3)
     assert set(norm.param_names) == {"G", "b"}
     assert not any(decays(name) for name in norm.param_names)
     assert all(decays(name) for name in ("W", "E", "Q"))
 
 
-def test_the_network_decays_but_for_biases_and_transitions() -> None:
+def test_no_decay_group_matches_biases_and_crf_transitions() -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner", config={"model": {"tok2vec": TOK2VEC, "dense_width": 4}})
     nlp.initialize(lambda: make_examples(nlp))
@@ -298,14 +296,14 @@ def test_the_network_decays_but_for_biases_and_transitions() -> None:
     assert {"crf.start_transitions", "encoder.rnn.bias_hh_l0_reverse", "dense.bias"} <= kept
 
 
-def test_torchs_own_transformer() -> None:
+def test_no_decay_group_matches_biases_and_norms_of_torch() -> None:
     module = nn.TransformerEncoderLayer(d_model=4, nhead=2, dim_feedforward=8)
     kept = {name for name, _ in module.named_parameters() if not decays(name)}
     assert kept == {name for name, p in module.named_parameters() if p.ndim == 1}
     assert {"norm1.weight", "self_attn.in_proj_bias", "linear1.bias"} <= kept
 
 
-def test_hugging_faces_transformers() -> None:
+def test_no_decay_group_matches_biases_and_norms_of_hugging_face() -> None:
     """In them all, the weights with one axis are biases and layer norms."""
     more = {
         "xlnet": {f"layer.{i}.rel_attn.r_{x}_bias" for i in range(3) for x in "rsw"},
@@ -390,7 +388,7 @@ class Beside:
         ((0.0, 0.5, 1.0), (1.0, 0.1, 0.0)),
     ],
 )
-def test_it_is_torchs_adamw_with_groups(
+def test_grouped_adam_matches_torch_adamw_with_groups(
     tiny_transformer: str, rates: Sequence[float], clips: Sequence[float]
 ) -> None:
     beside = Beside(tiny_transformer, rates, clips)
@@ -408,7 +406,7 @@ def test_it_is_torchs_adamw_with_groups(
 # Groups
 
 
-def test_the_factors_of_all_groups_that_match_are_multiplied() -> None:
+def test_factors_of_all_matching_groups_are_multiplied() -> None:
     groups = {
         "head": {"names": "projection|rnn", "learn_rate": 6.0, "L2": 0.5},
         "projection": {"names": "^projection", "learn_rate": 0.5},
@@ -429,7 +427,7 @@ def test_the_factors_of_all_groups_that_match_are_multiplied() -> None:
         np.testing.assert_allclose(found[name], expected, atol=1e-6)
 
 
-def test_parameters_are_updated_together_as_one_by_one() -> None:
+def test_update_together_matches_separate_updates() -> None:
     """As on a GPU: with other factors, and one that has a gradient in fewer updates."""
     groups = {
         "fast": {"names": "^a", "learn_rate": 5.0},
@@ -452,7 +450,7 @@ def test_parameters_are_updated_together_as_one_by_one() -> None:
         np.testing.assert_allclose(together.averages[key], alone.averages[key], atol=1e-6)
 
 
-def test_a_rate_of_0_leaves_weights_as_they_are() -> None:
+def test_group_with_zero_learn_rate_keeps_weights() -> None:
     groups = {"frozen": {"names": "^embeddings", "learn_rate": 0.0}}
     for shape in ((4, 3), LARGE):
         optimizer = GroupedAdam(RATE, L2=DECAY, groups=groups)
@@ -480,13 +478,13 @@ def test_a_rate_of_0_leaves_weights_as_they_are() -> None:
         ({"names": "x", "L2": -0.1}, r"groups\.a\.L2: expected a factor of 0 or more, got -0\.1"),
     ],
 )
-def test_a_group_with_a_fault_is_an_error(settings: dict[str, Any], message: str) -> None:
+def test_group_with_invalid_settings_raises(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         registry.resolve({"o": {"@optimizers": "spacy-crf-ner.Adam.v1", "groups": {"a": settings}}})
 
 
-def test_a_group_without_parameters_is_warned_of_once() -> None:
-    """A mistake in a pattern changes nothing else that could be seen."""
+def test_group_without_parameters_warns_once() -> None:
+    """A wrong pattern has no other visible effect."""
     groups = {"head": {"names": "projection"}, "rnn": {"names": "encoder.lstm", "learn_rate": 9.0}}
     optimizer = GroupedAdam(RATE, groups=groups)
     optimizer.step_schedules()  # nothing was updated yet, as when a training is resumed
@@ -497,7 +495,7 @@ def test_a_group_without_parameters_is_warned_of_once() -> None:
     assert len(seen) == 1
 
 
-def test_a_rate_that_stays_at_0_is_warned_of_once() -> None:
+def test_learn_rate_staying_at_zero_warns_once() -> None:
     """As when max_steps is raised, but not total_steps."""
     schedules = warmup_linear(RATE, 5, 9), constant_then(0.0, 19, constant(RATE))
     for schedule in schedules:
@@ -511,7 +509,7 @@ def test_a_rate_that_stays_at_0_is_warned_of_once() -> None:
 
 
 @pytest.mark.parametrize("config", ["transformer", "cnn", "char", "textcat_rnn"])
-def test_the_groups_of_shipped_configs_have_parameters(config: str, tiny_transformer: str) -> None:
+def test_groups_of_shipped_configs_match_parameters(config: str, tiny_transformer: str) -> None:
     nlp = spacy.util.load_model_from_config(
         load_config(
             ROOT / "configs" / f"{config}.cfg",

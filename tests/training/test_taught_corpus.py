@@ -1,4 +1,4 @@
-"""The reader of teachers' scores: each doc beside its own, shuffled, a few files at a time."""
+"""The reader of teachers' scores: it pairs and shuffles docs, with few files open at a time."""
 
 import gc
 from collections import Counter
@@ -53,7 +53,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_shard_comes_back_and_equal_shards_have_equal_bytes(tmp_path: Path) -> None:
+def test_read_shard_restores_shard_with_equal_bytes(tmp_path: Path) -> None:
     given = shard(["one two", "three", "Anna's  house\n"])
     doc = given.docs[0]
     doc.set_ents([Span(doc, 0, 1, "A")])
@@ -77,7 +77,7 @@ def test_a_shard_comes_back_and_equal_shards_have_equal_bytes(tmp_path: Path) ->
     assert to_bytes(found) == path.read_bytes()
 
 
-def test_each_doc_has_its_own_scores(folder: Path) -> None:
+def test_taught_corpus_pairs_each_doc_with_its_scores(folder: Path) -> None:
     read = taught_corpus(str(folder), weight=0.3, temperature=2.0)
     found = list(read(NLP))
     assert Counter(eg.text for eg in found) == Counter(
@@ -92,7 +92,7 @@ def test_each_doc_has_its_own_scores(folder: Path) -> None:
             np.testing.assert_array_equal(emissions, _scores(eg.predicted, c))
 
 
-def test_the_order_changes_with_the_epoch_and_is_that_of_the_seed(folder: Path) -> None:
+def test_taught_corpus_order_depends_on_epoch_and_seed(folder: Path) -> None:
     one, same, other = (taught_corpus(folder, seed=seed) for seed in (0, 0, 1))
     epochs = [[eg.text for eg in one(NLP)] for _ in range(2)]
     assert epochs == [[eg.text for eg in same(NLP)] for _ in range(2)]
@@ -101,13 +101,13 @@ def test_the_order_changes_with_the_epoch_and_is_that_of_the_seed(folder: Path) 
     assert len({tuple(sorted(order)) for order in orders}) == 1
 
 
-def test_the_docs_of_a_file_are_shuffled(tmp_path: Path) -> None:
+def test_taught_corpus_shuffles_docs_of_file(tmp_path: Path) -> None:
     write(tmp_path, 0, shard([f"doc {i}" for i in range(20)]))
     order = [int(eg.text.split()[1]) for eg in taught_corpus(tmp_path)(NLP)]
     assert sorted(order) == [*range(20)] and order not in ([*range(20)], [*range(20)][::-1])
 
 
-def test_files_are_mixed(tmp_path: Path) -> None:
+def test_taught_corpus_mixes_docs_of_files(tmp_path: Path) -> None:
     """Docs of a file, such as the gold ones, are not all together."""
     for n in range(module.OPEN_FILES):
         write(tmp_path, n, shard([f"{n} {i}" for i in range(20)]))
@@ -116,7 +116,7 @@ def test_files_are_mixed(tmp_path: Path) -> None:
     assert changes > 100  # of 159; by chance 7 in 8
 
 
-def test_the_docs_of_small_files_are_among_those_of_a_large_one(tmp_path: Path) -> None:
+def test_taught_corpus_spreads_small_files_among_large_one(tmp_path: Path) -> None:
     write(tmp_path, 0, shard([f"large {i}" for i in range(100)]))
     for n in range(1, module.OPEN_FILES):
         write(tmp_path, n, shard([f"small {n} {i}" for i in range(5)]))
@@ -125,7 +125,7 @@ def test_the_docs_of_small_files_are_among_those_of_a_large_one(tmp_path: Path) 
     assert len(order) == 135 and 50 < np.mean(places) < 85  # by chance 67
 
 
-def test_files_come_in_another_order_in_each_epoch(
+def test_taught_corpus_changes_file_order_in_each_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "OPEN_FILES", 1)
@@ -142,7 +142,7 @@ def docs_in_memory() -> int:
     return sum(type(each) is Doc for each in gc.get_objects())
 
 
-def test_few_files_are_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_taught_corpus_limits_open_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "OPEN_FILES", 3)
     for n in range(30):
         write(tmp_path, n, shard([f"{n} {i}" for i in range(10)]))
@@ -159,7 +159,7 @@ def test_few_files_are_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert seen == 300
 
 
-def test_held_out_docs_are_left_out(folder: Path) -> None:
+def test_taught_corpus_skips_held_out_docs(folder: Path) -> None:
     read = taught_corpus(folder, hold_out=2)
     texts = [f"doc {n} of {'x' * i} words." for n in range(12) for i in range(n % 3 + 1)]
     assert sorted(eg.text for eg in read(NLP)) == sorted(texts[1::2])
@@ -174,7 +174,7 @@ def test_held_out_docs_are_left_out(folder: Path) -> None:
     assert "alone" not in [eg.text for eg in taught_corpus(folder, hold_out=10)(NLP)]
 
 
-def test_rows_that_are_shifted_by_a_doc_are_found(folder: Path) -> None:
+def test_taught_corpus_with_shifted_rows_raises(folder: Path) -> None:
     """Also where the docs have as many tokens."""
     given = shard(["one two", "six ten", "two one"])
     shifted = given._replace(docs=given.docs[1:] + given.docs[:1])
@@ -183,14 +183,14 @@ def test_rows_that_are_shifted_by_a_doc_are_found(folder: Path) -> None:
         list(taught_corpus(folder)(NLP))
 
 
-def test_another_tokenizer_is_found(folder: Path) -> None:
+def test_taught_corpus_with_other_tokenizer_raises(folder: Path) -> None:
     other = spacy.blank("en")
     other.tokenizer.suffix_search = None
     with pytest.raises(InputError, match=r"got \['doc', .* Use the tokenizer of the config"):
         list(taught_corpus(folder)(other))
 
 
-def test_a_damaged_file_is_named(folder: Path) -> None:
+def test_taught_corpus_with_damaged_file_raises(folder: Path) -> None:
     path = folder / "part-000007.npz"
     content = path.read_bytes()
     middle = content.index(b"emissions_0.npy") + 200
@@ -205,7 +205,7 @@ def test_a_damaged_file_is_named(folder: Path) -> None:
         list(taught_corpus(folder)(NLP))
 
 
-def test_files_may_have_teachers_of_their_own(folder: Path) -> None:
+def test_taught_corpus_keeps_teachers_of_each_file(folder: Path) -> None:
     write(folder, 3, shard(["other"], seed=1))
     write(folder, 4, shard(["another"], seed=1))
     lessons = {eg.text: eg.reference.user_data[KEY] for eg in taught_corpus(folder)(NLP)}
@@ -217,7 +217,7 @@ def test_files_may_have_teachers_of_their_own(folder: Path) -> None:
     assert all(a is b for a, b in zip(*own))
 
 
-def test_files_of_other_kinds_of_teachers_are_errors(folder: Path) -> None:
+def test_taught_corpus_with_other_kinds_of_teachers_raises(folder: Path) -> None:
     path = write(folder, 3, shard(["other"], seed=1))
     one = shard(["one"])
     parts = [[of_first] for of_first, _ in one.emissions]
@@ -235,11 +235,11 @@ def test_files_of_other_kinds_of_teachers_are_errors(folder: Path) -> None:
     [{"weight": 1.5}, {"weight": -0.1}, {"temperature": 0.0}, {"hold_out": 1}, {"hold_out": -1},
      {"temperature": float("nan")}, {"temperature": float("inf")}],
 )  # fmt: skip
-def test_numbers_out_of_range(settings: Any, tmp_path: Path) -> None:
+def test_taught_corpus_with_number_out_of_range_raises(settings: Any, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected a weight from"):
         taught_corpus(tmp_path, **settings)
 
 
-def test_a_folder_without_files(tmp_path: Path) -> None:
+def test_taught_corpus_with_empty_folder_raises(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"expected files part-\*\.npz"):
         list(taught_corpus(tmp_path)(NLP))

@@ -1,4 +1,4 @@
-"""The search for settings: what is tried, what is kept, and whose score it is."""
+"""The search for settings: its trials, their scores, and the pipeline that it keeps."""
 
 import json
 import math
@@ -60,7 +60,7 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", TOK2VECS)
-def test_the_space_has_the_settings_of_the_config_in_it(name: str) -> None:
+def test_search_space_contains_settings_of_config(name: str) -> None:
     config = load_config(shipped(f"{name}.cfg"))
     space = search_space(config)
     rate = config["training"]["optimizer"]["learn_rate"]["initial_rate"]
@@ -74,14 +74,14 @@ def test_the_space_has_the_settings_of_the_config_in_it(name: str) -> None:
     assert not any("no_decay" in setting for setting in space)
 
 
-def test_a_config_in_which_there_is_nothing_to_search(tmp_path: Path) -> None:
+def test_search_space_of_config_without_settings_raises(tmp_path: Path) -> None:
     part = Config().from_str('[components]\n\n[components.ner]\nfactory = "crf_ner"\n')
     for config in (part, Config().from_str("[training]\nmax_steps = 1\n")):
         with pytest.raises(InputError, match=r"training\.dropout.*spacy init fill-config"):
             search_space(config)
 
 
-def test_the_first_trial_is_the_config_itself(
+def test_tune_first_trial_uses_config_settings(
     config: Config, imitated: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     tune(config, tmp_path, trials=1)
@@ -91,7 +91,7 @@ def test_the_first_trial_is_the_config_itself(
     assert first["components.ner.model.rnn"] == config["components"]["ner"]["model"]["rnn"]
 
 
-def test_the_search_finds_a_better_rate_and_keeps_the_best_pipeline_only(
+def test_tune_improves_learn_rate_and_keeps_only_best_pipeline(
     config: Config, imitated: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     found = tune(config, tmp_path, trials=30, seed=1)
@@ -109,7 +109,7 @@ def test_the_search_finds_a_better_rate_and_keeps_the_best_pipeline_only(
     assert late[len(late) // 2] < math.log10(16) / 4
 
 
-def test_a_search_is_continued(
+def test_tune_resume_runs_only_missing_trials(
     config: Config, imitated: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     tune(config, tmp_path, trials=4)
@@ -134,7 +134,7 @@ def test_a_search_is_continued(
         {"components.ner.model.skip": [True, False]},
     ],
 )
-def test_a_search_in_these_values_is_continued(
+def test_tune_resume_accepts_each_kind_of_values(
     space: dict[str, Any], config: Config, imitated: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     """The first trial has the value of the config, where the space contains it."""
@@ -153,17 +153,17 @@ def test_a_search_in_these_values_is_continued(
         assert imitated[0][name] == given or given not in values
 
 
-def test_a_continued_search_learns_from_all_trials(
+def test_tune_resume_uses_earlier_trials(
     config: Config, imitated: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    """Each call makes too few to learn from these alone."""
+    """Each call runs too few trials to learn from these alone."""
     for trials in range(5, 31, 5):
         tune(config, tmp_path, trials=trials, seed=1, resume=True)
     late = sorted(abs(math.log10(settings[INITIAL] / GOAL)) for settings in imitated[15:])
     assert late[len(late) // 2] < math.log10(16) / 4
 
 
-def test_the_first_of_equal_scores_is_the_best() -> None:
+def test_best_of_equal_scores_returns_first_trial() -> None:
     scores = [None, -0.5, 0.0, 0.0, -1.0, None]
     trials = [Trial(i, {}, score, {}, 1.0) for i, score in enumerate(scores)]
     found = best(trials)
@@ -172,10 +172,10 @@ def test_the_first_of_equal_scores_is_the_best() -> None:
     assert best(trials[:1]) is best([]) is None
 
 
-def test_trials_that_fail_are_followed_by_others(
+def test_tune_with_only_failed_trials_raises(
     config: Config, imitated: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    """Unless it is the config itself that fails."""
+    """All trials run, unless the first, with the settings of the config, fails."""
     with pytest.raises(InputError, match="got 3 that failed"):
         tune(config, tmp_path / "other", space={"training.dropout": [0.5]}, trials=3)
     config["training"]["dropout"] = 0.5
@@ -183,7 +183,7 @@ def test_trials_that_fail_are_followed_by_others(
         tune(config, tmp_path / "same", space={"training.dropout": [0.5]}, trials=3)
 
 
-def test_each_training_is_run_as_asked(
+def test_tune_runs_spacy_train_with_given_options(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commands: list[list[str]] = []
@@ -221,7 +221,7 @@ def test_each_training_is_run_as_asked(
     assert config.to_str() == before
 
 
-def test_numbers_of_a_setting_that_is_no_whole_number(
+def test_tune_of_float_setting_with_integer_bounds_draws_fractions(
     config: Config, imitated: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     tune(config, tmp_path, space={"training.dropout": {"low": 0, "high": 1}}, trials=4)
@@ -229,7 +229,7 @@ def test_numbers_of_a_setting_that_is_no_whole_number(
     assert all(0 < settings["training.dropout"] < 1 for settings in imitated)
 
 
-def test_a_folder_with_other_files_is_not_touched(
+def test_tune_into_nonempty_folder_raises_and_keeps_files(
     config: Config, imitated: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     (tmp_path / "0").mkdir()
@@ -239,7 +239,7 @@ def test_a_folder_with_other_files_is_not_touched(
     assert (tmp_path / "0" / "notes.txt").read_text() == "mine"
 
 
-def test_a_rate_may_be_a_variable(config: Config) -> None:
+def test_search_space_resolves_variables_of_config(config: Config) -> None:
     config["vars"] = {"rate": 0.002}
     config["training"]["optimizer"]["learn_rate"]["initial_rate"] = "${vars.rate}"
     config["training"]["optimizer"]["groups"] = None
@@ -251,14 +251,14 @@ def test_a_rate_may_be_a_variable(config: Config) -> None:
     assert "training.dropout" not in space
 
 
-def test_after_its_minutes_no_trial_begins(
+def test_tune_with_zero_minutes_runs_one_trial(
     config: Config, imitated: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     tune(config, tmp_path, trials=5, minutes=0)
     assert len(imitated) == 1
 
 
-def test_another_search_is_not_mixed_in(
+def test_tune_into_folder_of_other_search_raises(
     config: Config, imitated: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     tune(config, tmp_path, trials=1)
@@ -274,7 +274,7 @@ def test_another_search_is_not_mixed_in(
     assert len(imitated) == 1
 
 
-def test_a_space_of_ones_own(
+def test_tune_with_custom_space_draws_values_from_it(
     config: Config, imitated: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     space = {
@@ -302,7 +302,7 @@ def test_a_space_of_ones_own(
         ("components.ner.model.rnn", "lstm", "components.ner.model.rnn: expected a list of"),
     ],
 )
-def test_a_mistake_in_the_space(
+def test_tune_with_invalid_space_raises(
     name: str, values: Any, message: str, config: Config, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=re.escape(message)):
@@ -311,7 +311,7 @@ def test_a_mistake_in_the_space(
 
 
 @pytest.mark.slow
-def test_a_config_that_fails_is_not_searched_on(config: Config, tmp_path: Path) -> None:
+def test_tune_with_failing_config_raises_after_first_trial(config: Config, tmp_path: Path) -> None:
     config["paths"]["train"] = "nowhere.spacy"
     config["paths"]["dev"] = "nowhere.spacy"
     with pytest.raises(InputError, match=r"expected a training that ends, got 1 that failed"):
@@ -320,10 +320,10 @@ def test_a_config_that_fails_is_not_searched_on(config: Config, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_the_command_finds_a_pipeline_with_the_score_that_it_prints(
+def test_tune_command_saves_pipeline_with_reported_score(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Of both, for the trainings too; but not in place of what is tried.
+    # It overrides the config in the trainings too, but not the settings of a trial.
     monkeypatch.setenv("SPACY_CONFIG_OVERRIDES", f"--{INITIAL} 0.02 --training.dropout 0.15")
     corpus = tmp_path / "corpus.spacy"
     DocBin(docs=[eg.reference for eg in make_examples(spacy.blank("en"))]).to_disk(corpus)
