@@ -69,7 +69,7 @@ def small_buffers(monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def rows(source: Source, **settings: Any) -> list[Any]:
-    """The rows of a file without errors.  [the ids are NOT removed: the current docstring is wrong]"""
+    """The rows of a file without errors."""
     items = checked(source, **settings)
     assert not [item for item in items if item.reason]
     return [item.row for item in items]

@@ -37,7 +37,7 @@ def test_corrupt_changes_given_share_of_entities():
 
 
 def test_dawid_skene_with_one_blind_source_recovers_gold():
-    """Two sources annotate LOC, and the third one does so only once.  [current docstring contradicts the code]"""
+    """Two sources annotate LOC, and the third one does so only once."""
     gold = [make((0, 1, "PER"), (4, 6, "LOC")) for _ in range(20)]
     blind = [make((0, 1, "PER")) if i else make((0, 1, "PER"), (4, 6, "LOC")) for i in range(20)]
     tags = dawid_skene([gold, gold, blind], ["LOC", "PER"])

@@ -383,7 +383,7 @@ def test_whitespace_neither_begins_nor_ends_an_entity(learned: Language) -> None
 
 
 @pytest.mark.parametrize(
-    "place, starts, words, message",  (and the parameter `told` in the function)
+    "place, starts, words, message",
     [
         ((0, 2), [0, 1], WORDS, "crosses a sentence start"),
         ((0, 2), [], ["\n", *WORDS], "begins or ends with whitespace"),
@@ -396,11 +396,11 @@ def test_invalid_preset_entity_warns_and_is_kept(
     place: tuple[int, int],
     starts: list[int],
     words: list[str],
-    told: str,
+    message: str,
     label: str,
 ) -> None:
     doc = doc_of(learned, words=words, ents=[(*place, label)], starts=starts)
-    with pytest.warns(UserWarning, match=told):
+    with pytest.warns(UserWarning, match=message):
         learned(doc)
     assert (*place, label) in found(doc)
     assert len(doc.ents) > 1
@@ -768,7 +768,7 @@ def test_incorrect_span_with_unknown_label_raises() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings, message",  (and the parameter `told` in the function)
+    "settings, message",
     [
         ({"threshold": 1.1}, r"threshold: expected 0.0 to 1.0, got 1.1"),
         ({"threshold": -0.1}, r"threshold: expected 0.0 to 1.0, got -0.1"),
@@ -781,8 +781,8 @@ def test_incorrect_span_with_unknown_label_raises() -> None:
         ({"candidate_threshold": 0.0}, r"expected a number over 0.0, up to 1.0, got 0.0"),
     ],
 )
-def test_setting_out_of_range_raises(settings: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_setting_out_of_range_raises(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         spacy.blank("en").add_pipe("crf_ner", config=settings)
 
 
