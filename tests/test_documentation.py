@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,7 +75,12 @@ class Block(NamedTuple):
     text: str
 
 
-def blocks() -> Iterator[Block]:
+@cache
+def blocks() -> list[Block]:
+    return [*find_blocks()]
+
+
+def find_blocks() -> Iterator[Block]:
     for page in PAGES:
         for token in MarkdownIt("commonmark").parse(page.read_text("utf-8")):
             if token.type == "fence" and token.map:

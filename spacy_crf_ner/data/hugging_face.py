@@ -125,7 +125,7 @@ def _opened(file: Path) -> Iterator[Any]:
             read = pyarrow.ipc.open_file if head == ARROW else pyarrow.ipc.open_stream
             with pyarrow.memory_map(str(file)) as mapped, read(mapped) as table:
                 yield table
-    except (pyarrow.ArrowException, OSError) as problem:
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as problem:  # of a name
         if isinstance(problem, OSError) and problem.errno is not None:
             raise  # an error of the machine
         fix = "Download it again, or save it again with the library datasets"

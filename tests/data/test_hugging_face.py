@@ -392,6 +392,18 @@ def test_read_hugging_face_damaged_file_error_names_file(
     assert failed > len(damaged) / 4
 
 
+def test_read_hugging_face_invalid_utf8_in_column_name_raises(
+    tmp_path: Path, nlp: Language
+) -> None:
+    path = folder(tmp_path / "folder", ROWS)
+    (file,) = path.glob("*.arrow")
+    whole = file.read_bytes()
+    assert b"tokens" in whole
+    file.write_bytes(whole.replace(b"tokens", b"tok\xffns"))
+    with pytest.raises(CorpusError, match=r"arrow: expected a complete file of Arrow or Parquet"):
+        list(read_hugging_face(file, nlp))
+
+
 def test_read_hugging_face_os_error_propagates(
     tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
