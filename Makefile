@@ -13,7 +13,7 @@ BIN := .venv/bin
 MINILM := assets/minilm/model.safetensors
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
-# If it were set, each command would compile the modules anew that .ci/pip-install did not.
+# If it were set, each process of pytest would compile the modules of all tests anew.
 export PYTHONDONTWRITEBYTECODE :=
 
 PYTEST := python -m pytest --numprocesses auto --dist worksteal

@@ -86,7 +86,15 @@ def test_baseline_config_matches_transformer_batches_and_steps():
 
 
 @pytest.mark.filterwarnings("ignore:.* best temperature")  # two steps teach nothing
-@pytest.mark.parametrize("name", SMALL)
+# The slow ones are also trained by tests/training/test_init_config.py.
+@pytest.mark.parametrize(
+    "name",
+    [
+        "transformer.cfg",
+        "spacy_ner.cfg",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("cnn.cfg", "char.cfg")),
+    ],
+)
 def test_spacy_train_saves_a_pipeline_that_predicts(name, corpus, tiny_transformer, tmp_path):
     overrides = {
         "paths.train": str(corpus / "train.spacy"),

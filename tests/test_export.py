@@ -79,7 +79,9 @@ def train_kind(kind: str, tiny_transformer: str) -> Language:
     return nlp
 
 
-KINDS = ("cnn", "char", "char_lstm", "transformer", "both", "own", "tok2vec")
+FAST = ("cnn", "char", "both", "own")
+SLOW = ("char_lstm", "transformer", "tok2vec")
+KINDS = (*FAST, *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW))
 
 
 @pytest.fixture(scope="module", params=KINDS)

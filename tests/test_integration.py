@@ -112,7 +112,9 @@ def test_two_components_with_different_labels_annotate_one_doc():
         assert {ent.label_ for doc in nlp.pipe(TEXTS) for ent in doc.ents} == {"GPE", "ORG"}
 
 
-@pytest.mark.parametrize("factory", ["tok2vec", "transformer"])
+@pytest.mark.parametrize(
+    "factory", ["tok2vec", pytest.param("transformer", marks=pytest.mark.slow)]
+)
 def test_sourced_pipe_with_replaced_listener_keeps_predictions(factory, tiny_transformer, tmp_path):
     nlp = listening(factory, tiny_transformer=tiny_transformer)
     train(nlp, make_examples(nlp), steps=30)

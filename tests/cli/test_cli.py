@@ -134,6 +134,7 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
+@pytest.mark.slow
 def test_package_run_as_module_prints_one_line_error(tmp_path: Path) -> None:
     missing = tmp_path / "missing.csv"
     result = run("-m", "spacy_crf_ner", "convert", str(missing), str(tmp_path / "out"))

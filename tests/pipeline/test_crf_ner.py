@@ -134,6 +134,7 @@ def test_tokens_outside_entities_have_iob_o(trained):
     assert [t.ent_type_ for t in doc] == ["PERSON", "PERSON", "", "GPE", ""]
 
 
+@pytest.mark.slow
 def test_doc_of_20000_tokens_is_predicted_and_trained(small):
     words = (TEXTS[5].split() * 2500)[:20_000]
     doc = small(Doc(small.vocab, words=words))

@@ -497,7 +497,7 @@ def test_two_ranks_reach_the_score_of_one_process(docs: Path, tmp_path: Path) ->
 # One process
 
 
-@pytest.mark.parametrize("averages", [False, True])
+@pytest.mark.parametrize("averages", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_single_process_training_matches_spacy_train_bitwise(
     averages: bool, docs: Path, dev: Path, tmp_path: Path
 ) -> None:
@@ -523,7 +523,7 @@ def test_single_process_training_matches_spacy_train_bitwise(
         assert meta[0] == meta[1]
 
 
-@pytest.mark.parametrize("averages", [False, True])
+@pytest.mark.parametrize("averages", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_single_process_resume_matches_uninterrupted_training(
     averages: bool, docs: Path, dev: Path, tmp_path: Path
 ) -> None:
@@ -607,7 +607,7 @@ def test_resume_with_spacy_ner_restores_random_state(
     assert drawn == whole
 
 
-@pytest.mark.parametrize("labels", [[], ["NEW"]])
+@pytest.mark.parametrize("labels", [pytest.param([], marks=pytest.mark.slow), ["NEW"]])
 def test_resume_with_rehearsal_matches_uninterrupted_training(
     labels: list[str], docs: Path, dev: Path, tmp_path: Path
 ) -> None:
@@ -632,7 +632,9 @@ def test_resume_with_rehearsal_matches_uninterrupted_training(
     assert_close(parts, whole, 0.0)
 
 
-@pytest.mark.parametrize("architecture", ["spacy-crf-ner", "spacy-transformers"])
+@pytest.mark.parametrize(
+    "architecture", ["spacy-crf-ner", pytest.param("spacy-transformers", marks=pytest.mark.slow)]
+)
 def test_resume_with_transformer_matches_uninterrupted_training(
     architecture: str, docs: Path, dev: Path, tmp_path: Path, tiny_transformer: str
 ) -> None:
