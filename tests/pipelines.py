@@ -89,6 +89,10 @@ def make_tiny_transformer(folder):
     return str(folder)
 
 
+TRANSFORMERS = ("bert", "roberta", "electra", "rembert", "mpnet", "deberta", "deberta-v2")
+TRANSFORMERS += ("modernbert", "distilbert", "gpt2", "xlnet")
+
+
 def small_transformers():
     """Transformers of Hugging Face with random weights, of many kinds, each of three layers."""
     import transformers as hf
@@ -110,7 +114,9 @@ def small_transformers():
         hf.GPT2Config(vocab_size=50, n_embd=16, n_layer=3, n_head=2),
         hf.XLNetConfig(vocab_size=50, d_model=16, n_layer=3, n_head=2, d_inner=32),
     ]
-    return {config.model_type: hf.AutoModel.from_config(config) for config in configs}
+    made = {config.model_type: hf.AutoModel.from_config(config) for config in configs}
+    assert (*made,) == TRANSFORMERS
+    return made
 
 
 def ents(doc):

@@ -283,6 +283,7 @@ def test_measure_returns_scores_and_parameter_count(decoder, corpus, tmp_path):
     assert (row["invalid"] is None) == (decoder == "crf")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.* best temperature")  # dev is what it learns
 def test_the_threshold_of_the_f_score_is_fitted_on_dev(corpus, tmp_path):
     nlp = spacy.blank("en")

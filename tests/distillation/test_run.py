@@ -440,6 +440,7 @@ def test_distill_unknown_gpu_raises_before_training_folds(
     assert numbers == []
 
 
+@pytest.mark.slow
 def test_distill_folds_accept_softmax_teacher(
     tmp_path: Path, student: Path, trainable: str
 ) -> None:
@@ -452,6 +453,7 @@ def test_distill_folds_accept_softmax_teacher(
     assert summary["errors"] == 0
 
 
+@pytest.mark.slow
 def test_frozen_components_of_teachers_keep_their_weights(tmp_path: Path, student: Path) -> None:
     gold = write_gold(tmp_path / "gold.spacy")
     tagger = spacy.blank("en")

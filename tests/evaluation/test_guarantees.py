@@ -735,7 +735,7 @@ def test_a_failed_calibration_changes_nothing(nlp: Language) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*expected a best temperature")
-@pytest.mark.parametrize("by_label", [False, True])
+@pytest.mark.parametrize("by_label", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_evaluate_coverage_matches_direct_calculation(nlp: Language, by_label: bool) -> None:
     asked = Promises(recall=0.9, precision=0.5, analyses=0.7, by_label=by_label)
     promise(nlp, "crf_ner", drawn(nlp, 150, 12), asked)

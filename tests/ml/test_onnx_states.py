@@ -1,5 +1,6 @@
 """Transformers of all kinds in ONNX, and unsupported networks."""
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pipelines import small_transformers
+from pipelines import TRANSFORMERS, small_transformers
 
 onnx_states = pytest.importorskip("spacy_crf_ner.ml.onnx_states")
 pytest.importorskip("onnx")
@@ -25,7 +26,11 @@ def shallow(module: nn.Module) -> nn.Module:
     return module
 
 
-KINDS = {kind: shallow(module) for kind, module in small_transformers().items()}
+@cache
+def kinds() -> dict[str, nn.Module]:
+    return {kind: shallow(module) for kind, module in small_transformers().items()}
+
+
 AXES = dict.fromkeys(["input_ids", "attention_mask", "Y"], "BT")
 
 
@@ -34,9 +39,9 @@ def inputs(B: int, T: int) -> dict[str, Tensor]:
     return {"input_ids": torch.randint(2, 50, (B, T)), "attention_mask": mask}
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", TRANSFORMERS)
 def test_checked_transformer_matches_torch_or_raises(kind: str) -> None:
-    module = Positional(KINDS[kind]).eval()
+    module = Positional(kinds()[kind]).eval()
     try:
         shim = OnnxShim({"onnx": onnx_states.checked(module, inputs, AXES)})
     except ValueError as error:
@@ -68,7 +73,7 @@ def test_checked_with_size_dependent_network_raises() -> None:
 def test_checked_with_too_large_network_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_export, "MAX_BYTES", 1000)
     with pytest.raises(ValueError, match="expected a network of less than 2 GB"):
-        onnx_states.checked(Positional(KINDS["bert"]), inputs, AXES)
+        onnx_states.checked(Positional(kinds()["bert"]), inputs, AXES)
 
 
 def test_checked_does_not_wrap_system_error(

@@ -1,17 +1,18 @@
 """A quantized transformer computes the last hidden state of the whole one."""
 
+from functools import cache
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from pipelines import small_transformers
+from pipelines import TRANSFORMERS, small_transformers
 from spacy_crf_ner.ml.onnx_export import OnnxModule
 from spacy_crf_ner.ml.torch_internals import PackedLinear, has_packed_linear
 from spacy_crf_ner.ml.transformer.quantize import quantize_transformer
 
-KINDS = small_transformers()
+kinds = cache(small_transformers)
 
 
 @pytest.fixture
@@ -29,12 +30,12 @@ def states(module: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
     return hidden[inputs["attention_mask"].bool()]
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", TRANSFORMERS)
 @pytest.mark.parametrize("precision, far", [("fp32", 0.0), ("bf16", 0.05)])
 def test_quantized_transformer_matches_original_states(
     kind: str, precision: str, far: float, inputs: dict[str, Tensor]
 ) -> None:
-    whole = KINDS[kind]
+    whole = kinds()[kind]
     expected = states(whole, inputs)
     weights = {name: tensor.clone() for name, tensor in whole.state_dict().items()}
     quantized = quantize_transformer(whole, precision)
@@ -50,15 +51,14 @@ def test_quantized_transformer_matches_original_states(
     "kind",
     [
         "distilbert",
-        "deberta-v2",
-        # Whether they can be exported is told by test_onnx_states.py, of shallow ones.
-        *(pytest.param(k, marks=pytest.mark.slow) for k in ("bert", "roberta", "electra")),
+        # test_onnx_states.py tests the export of shallow ones.
+        *(pytest.param(k, marks=pytest.mark.slow) for k in (*TRANSFORMERS[:3], "deberta-v2")),
     ],
 )
 def test_int8_states_are_close_to_float32(kind: str, inputs: dict[str, Tensor]) -> None:
     pytest.importorskip("onnxruntime")
-    expected = states(KINDS[kind], inputs)
-    found = states(quantize_transformer(KINDS[kind], "int8"), inputs)
+    expected = states(kinds()[kind], inputs)
+    found = states(quantize_transformer(kinds()[kind], "int8"), inputs)
     assert 0 < (found - expected).norm() < 0.1 * expected.norm()
 
 
@@ -75,7 +75,7 @@ def test_int8_does_not_saturate() -> None:
 
 def test_int8_with_other_token_types_raises(inputs: dict[str, Tensor]) -> None:
     pytest.importorskip("onnxruntime")
-    quantized = quantize_transformer(KINDS["bert"], "int8")
+    quantized = quantize_transformer(kinds()["bert"], "int8")
     types = torch.zeros_like(inputs["input_ids"])
     assert torch.equal(
         states(quantized, {**inputs, "token_type_ids": types}), states(quantized, inputs)
@@ -102,6 +102,6 @@ def test_quantize_bf16_packs_all_linear_layers() -> None:
     def layers(module: nn.Module, kind: Any) -> int:
         return sum(isinstance(each, kind) for each in module.modules())
 
-    bert = quantize_transformer(KINDS["bert"], "bf16")
+    bert = quantize_transformer(kinds()["bert"], "bf16")
     assert layers(bert, PackedLinear) == 3 * 6  # of each layer; the pooler is not there
     assert layers(bert, nn.Linear) == 0

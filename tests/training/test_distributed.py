@@ -556,7 +556,9 @@ def interrupted(config: Config, output: Path, at: int, monkeypatch: pytest.Monke
             train(config, output)
 
 
-@pytest.mark.parametrize("max_epochs, ends", [(0, (0, 1)), (0, (2,)), (1, (2,))])
+@pytest.mark.parametrize(
+    "max_epochs, ends", [(0, (0, 1)), (0, (2,)), pytest.param(1, (2,), marks=pytest.mark.slow)]
+)
 def test_resume_repeats_interrupted_evaluation(
     max_epochs: int,
     ends: tuple[int, ...],
