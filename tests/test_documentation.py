@@ -3,11 +3,13 @@
 import json
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
 import sys
 import tomllib
+import warnings
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -20,13 +22,16 @@ import spacy
 import srsly
 from markdown_it import MarkdownIt
 from nbclient import NotebookClient
+from spacy.cli._util import app as spacy_app
 from spacy.tokens import DocBin
 from spacy.util import load_config
 from spacy.vocab import Vocab
 from thinc.api import Config
+from typer.testing import CliRunner
 
 from pipelines import LISTENER, train
 from spacy_crf_ner import data
+from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation.calibration import calibrate
 from spacy_crf_ner.evaluation.promises import Promises
 from spacy_crf_ner.training.init_config import MINILM
@@ -156,55 +161,62 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, tiny_transformer: str) -
     return folder
 
 
-def environment() -> dict[str, str]:
-    binaries = str(Path(sys.executable).parent)
-    path = os.pathsep.join([binaries, os.environ["PATH"]])
-    return {**os.environ, "PATH": path, "PYTHONWARNINGS": "default", "OMP_NUM_THREADS": "1"}
+def add_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let processes find the programs of this environment."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    monkeypatch.setenv("PATH", path)
+
+
+@pytest.fixture
+def own_workspace(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
+    """A copy of the workspace, as the current folder; warnings are no errors."""
+    folder = Path(shutil.copytree(workspace, tmp_path / "workspace", symlinks=True))
+    monkeypatch.chdir(folder)
+    add_programs(monkeypatch)
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        yield folder
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", named("python"))
-def test_a_python_block_runs(block: Block, workspace: Path, tmp_path: Path) -> None:
+def test_python_block_runs(block: Block, own_workspace: Path) -> None:
     if "spark." in block.text:
         pytest.skip("needs Spark: tests/annotate/test_spark.py")
     if "annotate_on_ray" in block.text or "distributed" in block.text:
         pytest.skip("needs a cluster: tests/annotate/test_ray_engine.py, tests/training")
-    workspace = Path(shutil.copytree(workspace, tmp_path / "workspace", symlinks=True))
-    script = workspace / "block.py"
     start = 'texts = ["Tim Cook visited Hanoi."]\n'
     if "nlp = " not in block.text:
         start += 'import spacy\nnlp = spacy.load("training/model-best")\n'
-    script.write_text(f'if __name__ == "__main__":\n{_indented(start + block.text)}')
-    run = subprocess.run(
-        [sys.executable, str(script)],
-        cwd=workspace,
-        env=environment(),
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stderr
+    script = own_workspace / "block.py"
+    script.write_text(start + block.text)
+    runpy.run_path(str(script))
 
 
-def _indented(text: str) -> str:
-    return "".join(f"    {line}\n" for line in text.splitlines())
+# In this process, which is faster; not where other processes must have the same tokenizer.
+PROGRAMS = {"spacy": spacy_app, "spacy-crf-ner": app}
+PROCESSES = ("distill", "project")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", commands())
-def test_a_command_runs(line: str, workspace: Path, tiny_transformer: str, tmp_path: Path) -> None:
+def test_command_runs(line: str, own_workspace: Path, tiny_transformer: str) -> None:
     for before, after in REPLACED.items():
         line = line.replace(before, after.replace("TRANSFORMER", tiny_transformer))
     for start, more in SHORT.items():
         if line.startswith(start):
             line += f" {more}"
-    folder = tmp_path / "workspace"
-    shutil.copytree(workspace, folder, symlinks=True)
-    _make_inputs(folder)
+    _make_inputs(own_workspace)
     if re.search(r" convert .* corpus( |$)", line):
-        shutil.rmtree(folder / "corpus")
-    run = subprocess.run(
-        shlex.split(line), cwd=folder, env=environment(), capture_output=True, text=True
-    )
+        shutil.rmtree(own_workspace / "corpus")
+    program, *arguments = shlex.split(line)
+    if program in PROGRAMS and arguments[0] not in PROCESSES:
+        result = CliRunner().invoke(PROGRAMS[program], arguments)
+        assert result.exit_code == 0, f"{line}\n{result.output}\n{result.exception!r}"
+        return
+    run = subprocess.run([program, *arguments], capture_output=True, text=True)
     assert run.returncode == 0, f"{line}\n{run.stdout}\n{run.stderr}"
 
 
@@ -232,8 +244,8 @@ def _make_inputs(folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
-def test_a_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", environment()["PATH"])
+def test_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_programs(monkeypatch)
     notebook = nbformat.read(path, as_version=4)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert any(cell.outputs for cell in code), "run it, and save its outputs"
