@@ -161,8 +161,9 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, tiny_transformer: str) -
     return folder
 
 
-def add_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let processes find the programs of this environment."""
+def set_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let processes find the programs of this environment, and use one thread."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     monkeypatch.setenv("PATH", path)
 
@@ -174,7 +175,7 @@ def own_workspace(
     """A copy of the workspace, as the current folder; warnings are no errors."""
     folder = Path(shutil.copytree(workspace, tmp_path / "workspace", symlinks=True))
     monkeypatch.chdir(folder)
-    add_programs(monkeypatch)
+    set_environment(monkeypatch)
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         yield folder
@@ -245,7 +246,7 @@ def _make_inputs(folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
 def test_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    add_programs(monkeypatch)
+    set_environment(monkeypatch)
     notebook = nbformat.read(path, as_version=4)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert any(cell.outputs for cell in code), "run it, and save its outputs"
