@@ -178,7 +178,7 @@ def test_annotate_resume_after_kills_matches_nlp_pipe(model, corpus, expected, t
     context.set_forkserver_preload(["spacy_crf_ner.annotate"])
     rng = random.Random(0)
     kills = 0
-    while kills < 20:
+    while kills < 10:
         before = len(shards(output))
         process = context.Process(
             target=annotate,
