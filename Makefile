@@ -6,7 +6,7 @@
 # make test-runtime runs what needs no torch, on Python 3.13 and without torch
 # make lint         checks style, types and imports
 # make docs         builds the documentation into site/
-# Each sets up its environment first, on a machine with Python 3.11 or later and pip.
+# Each sets up its environment first, on a machine with Python 3.11 or later and pip; test-runtime with 3.13.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -111,7 +111,8 @@ demo test-gpu: STEPS := 3
 PYTHON_RUNTIME ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.13*/bin/python3.13) python3.13)
 .venv-runtime/ready: setup.cfg pyproject.toml constraints.txt
 	@echo "Set-up: Python 3.13 without torch, in .venv-runtime"
-	@$(PYTHON_RUNTIME) -m venv .venv-runtime
+	@$(PYTHON_RUNTIME) -m venv .venv-runtime || \
+		{ echo "Expected Python 3.13, got none. Name it: make test-runtime PYTHON_RUNTIME=/path/to/python"; exit 1; }
 	@.ci/pip-install .venv-runtime/bin/python --constraint constraints.txt --editable ".[test-runtime]"
 	@touch $@
 

@@ -47,7 +47,7 @@ def pytest_collection() -> None:
 
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory):
+def shared(tmp_path_factory, request):
     """Save a trained pipeline once for all processes of pytest: `shared(name, make)`.
 
     name: Its name, unique in the module of `make`. make: Trains and returns it.
@@ -57,7 +57,7 @@ def shared(tmp_path_factory):
     from filelock import FileLock
 
     root = tmp_path_factory.getbasetemp()
-    root = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "shared"
+    root = (root.parent if hasattr(request.config, "workerinput") else root) / "shared"
     root.mkdir(exist_ok=True)
 
     def folder(name, make):

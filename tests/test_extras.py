@@ -43,7 +43,7 @@ def test_require_with_any_missing_package_raises(monkeypatch: pytest.MonkeyPatch
                 extras.require("annotate")
 
 
-def test_packages_match_extras_of_setup_cfg() -> None:
+def test_packages_match_extras_of_pyproject() -> None:
     named = {
         "spacy-transformers": "spacy_transformers",
         "pytorch-crf": "torchcrf",

@@ -28,9 +28,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
-    for name in ("spacy_crf_ner", "configs"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=ignored)
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "spacy_crf_ner", folder / "spacy_crf_ner", ignore=ignored)
     run = [sys.executable, "-c", BUILD, str(folder)]
     subprocess.run(run, cwd=folder, check=True, capture_output=True)
     (path,) = folder.glob("*.whl")
@@ -47,10 +46,11 @@ def test_a_wheel_has_every_file_of_the_package(wheel: Path) -> None:
     found = {path.relative_to(wheel) for path in wheel.rglob("*") if path.is_file()}
     assert len({path.suffix for path in expected}) > 3
     assert expected <= found
-    configs, packed = ROOT / "configs", wheel / "spacy_crf_ner" / "configs"
-    assert {path.name: path.read_bytes() for path in configs.iterdir()} == {
-        path.name: path.read_bytes() for path in packed.iterdir()
-    }
+    configs = [path for path in (ROOT / "configs").iterdir() if path.suffix == ".cfg"]
+    assert len(configs) > 3
+    for path in configs:
+        packed = wheel / "spacy_crf_ner" / "configs" / path.name
+        assert packed.read_bytes() == path.read_bytes()
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import numpy as np
 from spacy.language import Language
 from spacy.tokens import Doc
 
+from ..pipeline.crf_pipe import BATCH_SIZE
 from ..pipeline.lookup import recognizer, sets_entities_alone
 from .matching import DocEntities, Entity, Match, span_probabilities
 
@@ -85,8 +86,13 @@ def missed_probabilities(
         else []
         for doc, of_doc in zip(docs, matches)
     ]
-    bare = [_without_entities(doc) if ents else doc for doc, ents in zip(docs, missed)]
-    return span_probabilities(pipe, bare, missed)
+    found: list[dict[Entity, float]] = []
+    for start in range(0, len(docs), BATCH_SIZE):  # of which copies are in memory
+        batch = slice(start, start + BATCH_SIZE)
+        pairs = zip(docs[batch], missed[batch])
+        bare = [_without_entities(doc) if ents else doc for doc, ents in pairs]
+        found += span_probabilities(pipe, bare, missed[batch])
+    return found
 
 
 def _without_entities(doc: Doc) -> Doc:

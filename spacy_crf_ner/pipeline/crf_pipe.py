@@ -24,6 +24,7 @@ from .posterior import Posterior, Trellis
 from .spacy_internals import expect_pipeline
 
 BATCH_SIZE = 64  # docs, where all are at hand
+PADDED_TOKENS = 16_384  # of such a batch
 
 
 class Transitions(NamedTuple):
@@ -205,14 +206,19 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
         return found
 
     def span_posteriors_of(
-        self, docs: Sequence[Doc], spans: Iterable[Iterable[Span]]
+        self, docs: Iterable[Doc], spans: Iterable[Iterable[Span]]
     ) -> list[list[float]]:
-        """Compute the posteriors of the spans of several docs, in batches, as `span_posteriors`."""
+        """Compute the posteriors of the spans of several docs, in batches, as `span_posteriors`.
+
+        A batch has docs of similar length, so that one long doc does not pad many short ones.
+        """
+        docs = list(docs)
         asked = [self._require_spans(doc, of_doc) for doc, of_doc in zip(docs, spans, strict=True)]
-        left = [i for i, of_doc in enumerate(asked) if of_doc]
+        left = sorted((i for i, of_doc in enumerate(asked) if of_doc), key=lambda i: -len(docs[i]))
         found: list[list[float]] = [[] for _ in docs]
-        for start in range(0, len(left), BATCH_SIZE):
-            batch = left[start : start + BATCH_SIZE]
+        while left:
+            size = min(BATCH_SIZE, max(1, PADDED_TOKENS // len(docs[left[0]])))
+            batch, left = left[:size], left[size:]
             posterior = self._posterior([docs[i] for i in batch])
             for i, of_doc in zip(batch, posterior.probabilities([asked[i] for i in batch])):
                 ents = () if self.overwrite else docs[i].ents

@@ -27,8 +27,8 @@ from helpers import Span as Offsets
 from pipelines import TOK2VEC, make_examples, train
 from spacy_crf_ner.evaluation import compare, evaluate, read_training_log, require_gold
 from spacy_crf_ner.evaluation.bootstrap import confidence_intervals, paired_bootstrap
-from spacy_crf_ner.evaluation.error_analysis import CONTEXT
-from spacy_crf_ner.evaluation.matching import Entity, match_entities
+from spacy_crf_ner.evaluation.error_analysis import CONTEXT, missed_probabilities
+from spacy_crf_ner.evaluation.matching import Entity, Match, match_entities
 from spacy_crf_ner.pipeline.annotation import add_confidence_extension
 
 LABELS = ("LOC", "ORG", "PER", "rare")
@@ -781,3 +781,13 @@ def test_read_training_log_binary_file_raises(tmp_path: Path) -> None:
     path.write_bytes(bytes(range(256)))
     with pytest.raises(ValueError, match="line 1: expected one table"):
         read_training_log(path)
+
+
+def test_missed_probabilities_of_failed_doc_are_empty(trained: Language) -> None:
+    text = "Tim Cook visited Hanoi."
+    docs = [trained(text), trained.make_doc(text)]  # the second one as after an error
+    missed: list[Match] = [(Entity(0, 3, "ORG"), None)]
+    found = missed_probabilities(trained, "crf_ner", docs, [missed, missed])
+    assert found is not None
+    assert [*found[0]] == [Entity(0, 3, "ORG")] and 0 < found[0][Entity(0, 3, "ORG")] < 1
+    assert found[1] == {}

@@ -818,3 +818,29 @@ def test_span_posteriors_of_parts_and_unions_of_preset_entities_are_zero(scheme:
     with pytest.warns(UserWarning, match="crosses a sentence start"):
         found = ner.span_posteriors(doc, asked)
     assert found == pytest.approx([1.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_span_posteriors_of_many_docs_equal_those_of_each_doc(trained, overwrite, monkeypatch):
+    """Docs of many lengths, in several batches, each with other preset entities, or none."""
+    monkeypatch.setattr("spacy_crf_ner.pipeline.crf_pipe.BATCH_SIZE", 7)
+    monkeypatch.setattr("spacy_crf_ner.pipeline.crf_pipe.PADDED_TOKENS", 60)
+    nlp = spacy.load(trained.path, config={"components": {"crf_ner": {"overwrite": overwrite}}})
+    ner = nlp.get_pipe("crf_ner")
+    docs, spans = [], []
+    for i in range(40):
+        words = ["Tim", "Cook", "visited", "Hanoi", "and", "Paris"][: i % 7] * (1 + i % 3)
+        doc = Doc(nlp.vocab, words=words)
+        if i % 4 and words:
+            at = i % len(words)
+            doc.ents = [Span(doc, at, at + 1, ner.labels[i % 3])]
+        docs.append(doc)
+        asked = range(0, len(words), 1 + i % 2) if i % 5 else ()
+        spans.append([Span(doc, at, at + 1, ner.labels[(i + at) % 3]) for at in asked])
+    expected = [ner.span_posteriors(doc, of_doc) for doc, of_doc in zip(docs, spans)]
+    found = ner.span_posteriors_of(iter(docs), iter(spans))
+    assert [len(of_doc) for of_doc in found] == [len(of_doc) for of_doc in spans]
+    for of_doc, right in zip(found, expected):
+        assert of_doc == pytest.approx(right, abs=1e-6)
+    assert any(1.0 in of_doc for of_doc in found) is not overwrite
+    assert ner.span_posteriors_of(docs[:2], [[], []]) == [[], []]
