@@ -88,6 +88,11 @@ def test_add_label_keeps_old_weights(scheme, learned_in):
     for name, value in grown.state_dict().items():
         size = before[name].shape
         assert torch.equal(value[tuple(slice(n) for n in size)], before[name]), name
+    # A path scores higher with "O" in place of a new tag, by the same margin everywhere.
+    emissions = np.concatenate([ner.trellis(learned.make_doc(text)).emissions for text in TEXTS])
+    margins = emissions[:, :1] - emissions[:, C:]
+    np.testing.assert_allclose(margins, margins[0, 0], atol=1e-4)
+    assert margins[0, 0] > 1
 
 
 @pytest.mark.parametrize("scheme, stored", [("biluo", False), ("bio", True), ("io", False)])
