@@ -114,6 +114,8 @@ class _StoredFile(RawIOBase):
     So they differ from the OSErrors that decoders raise for damaged bytes.
     """
 
+    _file: Any = None  # also where it could not be opened: Python then calls `close` too
+
     def __init__(self, location: Location) -> None:
         self.name = location.name
         with _storage_errors(self.name):
@@ -139,5 +141,6 @@ class _StoredFile(RawIOBase):
         return int(self._file.tell())
 
     def close(self) -> None:
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
         super().close()

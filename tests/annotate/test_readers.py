@@ -916,3 +916,12 @@ def test_read_jsonl_non_unicode_column_name_returns_reason(tmp_path: Path) -> No
     bad, good = checked(make(tmp_path / "a.jsonl", content))
     assert bad.row is None and "expected names of columns in Unicode" in bad.reason
     assert good.row and good.row["text"] == "b"
+
+
+def test_stored_file_that_cannot_be_opened_closes_without_error(tmp_path: Path) -> None:
+    """Python closes it when it deletes the object, and from 3.13 on shows an error of that."""
+    file = storage._StoredFile.__new__(storage._StoredFile)
+    with pytest.raises(StorageError):
+        file.__init__(locate(str(tmp_path / "missing")))  # type: ignore[misc]
+    file.close()
+    assert file.closed
