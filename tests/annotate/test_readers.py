@@ -639,7 +639,6 @@ class FailingSystem:
         return Failing(Path(path), *self.args)
 
 
-@pytest.mark.torch
 @pytest.mark.parametrize("kind", ["txt", "jsonl", "csv", "parquet", "spacy", "txt.gz", "csv.zst"])
 @pytest.mark.parametrize(
     "error", [OSError(5, "Input/output error"), TimeoutError(), RuntimeError("AWS Error"), None]
