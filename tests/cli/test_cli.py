@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import spacy
 from spacy.language import Language
+from spacy.schemas import ConfigSchema
 from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
-from spacy.util import ignore_error, load_config
+from spacy.util import ignore_error, load_config, registry
 from thinc.api import Config
 from typer.testing import CliRunner
 
@@ -445,3 +446,17 @@ def test_require_corpora_accepts_other_readers_without_path() -> None:
     config = load_config(ROOT / "configs" / "char.cfg", {"paths.train": "x"}, interpolate=False)
     with pytest.raises(InputError, match=r"\[corpora.dev\] path: expected"):
         require_corpora(config)
+
+
+def test_invalid_config_prints_error_without_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*path: Path, columns: list[int]) -> str:
+        registry.resolve({"training": {"max_steps": "many"}}, schema=ConfigSchema)
+        return ""
+
+    monkeypatch.setattr("spacy_crf_ner.data.detect_format", fail)
+    (tmp_path / "a.txt").write_text("it")
+    result = runner.invoke(app, ["convert", str(tmp_path / "a.txt"), str(tmp_path / "out")])
+    assert isinstance(result.exception, SystemExit) and result.exit_code == 1
+    assert "Error: " in result.output and "max_steps" in result.output
