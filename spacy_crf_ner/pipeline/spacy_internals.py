@@ -39,6 +39,8 @@ def extension_key(span: Span, name: str) -> Any:
 _NAMED: "WeakKeyDictionary[TrainablePipe, object]" = WeakKeyDictionary()
 _PIPELINES: "WeakKeyDictionary[TrainablePipe, tuple[object, list[ReferenceType[Language]]]]"
 _PIPELINES = WeakKeyDictionary()
+# Objects that `gc.freeze` has hidden from the start: Python 3.12 hides some of its own.
+_FROZEN = gc.get_freeze_count()
 
 
 def remember_pipeline(pipe: TrainablePipe, nlp: Language) -> None:
@@ -65,7 +67,8 @@ def write_setting(pipe: TrainablePipe, name: str, value: Any) -> None:
         found = [nlp for nlp in gc.get_objects() if issubclass(type(nlp), Language)]
         by_id = {id(nlp): nlp for nlp in pipelines + found if hasattr(nlp, "components")}
         pipelines = [*by_id.values()]
-        _PIPELINES[pipe] = None if gc.get_freeze_count() else named, [ref(nlp) for nlp in pipelines]
+        is_frozen = gc.get_freeze_count() > _FROZEN
+        _PIPELINES[pipe] = None if is_frozen else named, [ref(nlp) for nlp in pipelines]
     for nlp in pipelines:
         for component_name, component in nlp.components:
             if component is pipe:
