@@ -50,7 +50,7 @@ def make_examples(nlp, sentences=SENTENCES):
     ]
 
 
-def train(nlp, examples, steps=40, drop=0.0, **initialize):
+def train(nlp, examples, steps=40, drop=0.0, learn_rate=0.005, **initialize):
     """Initialize a pipeline and fit it to examples; returns the last losses.
 
     Skips the test where torch is not installed, as in `make test-runtime`.
@@ -58,7 +58,7 @@ def train(nlp, examples, steps=40, drop=0.0, **initialize):
     pytest.importorskip("torch")
     spacy.util.fix_random_seed(0)
     optimizer = nlp.initialize(lambda: examples, **initialize)
-    optimizer.learn_rate = 0.005
+    optimizer.learn_rate = learn_rate
     losses = {}
     for _ in range(steps):
         losses = nlp.update(examples, sgd=optimizer, drop=drop, losses={})

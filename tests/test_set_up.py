@@ -23,7 +23,7 @@ def install(folder: Path, end: str, code: int) -> subprocess.CompletedProcess[st
     return subprocess.run([PIP_INSTALL, python, "spacy"], capture_output=True, text=True)
 
 
-def test_a_success_is_told_in_a_few_lines(tmp_path: Path) -> None:
+def test_pip_install_success_prints_two_lines(tmp_path: Path) -> None:
     run = install(tmp_path, "Successfully installed spacy-3.8.18 torch-2.13.0+cpu", 0)
     assert run.returncode == 0 and not run.stderr
     first, second = run.stdout.splitlines()
@@ -31,7 +31,7 @@ def test_a_success_is_told_in_a_few_lines(tmp_path: Path) -> None:
     assert (tmp_path / "called").read_text().split()[:3] == ["-m", "pip", "install"]
 
 
-def test_a_failure_of_pip_fails_and_is_shown(tmp_path: Path) -> None:
+def test_pip_install_failure_exits_1_and_shows_log(tmp_path: Path) -> None:
     run = install(tmp_path, "ERROR: no space left on device", 2)
     assert run.returncode == 1
     assert run.stderr.endswith("\nERROR: no space left on device\n")

@@ -87,7 +87,7 @@ def missed_probabilities(
         for doc, of_doc in zip(docs, matches)
     ]
     found: list[dict[Entity, float]] = []
-    for start in range(0, len(docs), BATCH_SIZE):  # of which copies are in memory
+    for start in range(0, len(docs), BATCH_SIZE):  # only these docs are copied at once
         batch = slice(start, start + BATCH_SIZE)
         pairs = zip(docs[batch], missed[batch])
         bare = [_without_entities(doc) if ents else doc for doc, ents in pairs]

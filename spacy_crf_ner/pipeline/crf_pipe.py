@@ -24,7 +24,7 @@ from .posterior import Posterior, Trellis
 from .spacy_internals import expect_pipeline
 
 BATCH_SIZE = 64  # docs, where all are at hand
-PADDED_TOKENS = 16_384  # of such a batch
+PADDED_TOKENS = 16_384  # the most tokens of a batch, with padding
 
 
 class Transitions(NamedTuple):

@@ -34,12 +34,7 @@ def learned_in(shared):
             nlp = spacy.blank("en")
             model = {"hidden_width": 16, "tok2vec": TOK2VEC}
             nlp.add_pipe("crf_ner", config={"scheme": scheme, "model": model})
-            examples = make_examples(nlp)
-            spacy.util.fix_random_seed(0)
-            optimizer = nlp.initialize(lambda: examples)
-            optimizer.learn_rate = 0.02
-            for _ in range(15):
-                nlp.update(examples, sgd=optimizer)
+            train(nlp, make_examples(nlp), steps=15, learn_rate=0.02)
             return nlp
 
         return spacy.load(shared(f"learned-{scheme}", make))

@@ -255,12 +255,7 @@ def test_probable_entities_have_mean_posterior_above_half(teachers, entities, sh
         nlp = spacy.blank("en")
         model = {"hidden_width": 8, "tok2vec": TOK2VEC}
         nlp.add_pipe("crf_ner", config={"entities": entities, "model": model})
-        taught = make_examples(nlp)
-        spacy.util.fix_random_seed(0)
-        optimizer = nlp.initialize(lambda: taught)
-        optimizer.learn_rate = 0.02
-        for _ in range(20):
-            nlp.update(taught, sgd=optimizer)
+        train(nlp, make_examples(nlp), steps=20, learn_rate=0.02)
         return nlp
 
     nlp = spacy.load(shared(f"teaching-{entities}", make))
