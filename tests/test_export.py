@@ -79,8 +79,8 @@ def train_kind(kind: str, tiny_transformer: str) -> Language:
     return nlp
 
 
-FAST = ("cnn", "char", "both", "own")
-SLOW = ("char_lstm", "transformer", "tok2vec")
+FAST = ("both", "own")
+SLOW = ("cnn", "char", "char_lstm", "transformer", "tok2vec")
 KINDS = (*FAST, *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW))
 
 
@@ -209,6 +209,7 @@ def test_copies_of_exported_pipeline_predict_same_entities(
         np.testing.assert_array_equal(*(each.emissions for each in first))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["both"])
 def test_exported_pipeline_with_two_processes_matches_one(kind: str, make: Any) -> None:
     nlp = export_pipeline(make(kind))

@@ -130,6 +130,7 @@ def test_sourced_pipe_with_replaced_listener_keeps_predictions(factory, tiny_tra
     assert [ents(doc) for doc in spacy.load(tmp_path / "other").pipe(TEXTS)] == expected
 
 
+@pytest.mark.slow
 def test_spacy_train_keeps_frozen_annotating_component(trained, tmp_path):
     """A frozen one annotates what a second, of another label, is trained around."""
     trained.to_disk(tmp_path / "first")

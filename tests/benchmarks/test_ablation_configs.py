@@ -70,6 +70,7 @@ def test_variant_trained_and_reloaded_keeps_predictions(variant, make, tmp_path)
     assert [annotations(doc) for doc in loaded.pipe(texts)] == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_variant_parameter_count_matches_settings(variant, make):
     """Each gate has weights for input n and state m, and PyTorch's two biases: (n + m + 2) m."""

@@ -989,6 +989,7 @@ def test_check_command_combines_labels_after_twenty_in_one_row(tmp_path: Path) -
     assert ["5 more", "40", "40"] in rows
 
 
+@pytest.mark.slow
 def test_check_wnut17_has_no_errors_and_counts_duplicates(data_folder: Path) -> None:
     from spacy_crf_ner.data.conll import read_conll
 

@@ -51,6 +51,7 @@ def run(*arguments: Any) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
+@pytest.mark.slow
 def test_report_overlapping_entities_writes_metrics(folder: Path, tmp_path: Path) -> None:
     model, dev = folder / "model", folder / "dev.spacy"
     code, output = run("report", model, dev, tmp_path, "--compare", model, "--component", "ner")

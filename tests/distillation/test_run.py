@@ -134,6 +134,7 @@ def contents(folder: Path, *names: str) -> dict[str, bytes]:
     return {each.name: each.read_bytes() for each in files}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("trains")
 def test_distill_student_matches_teacher_predictions(
     teacher: str, tmp_path: Path, trained: Any
@@ -248,6 +249,7 @@ def test_distill_resume_reuses_scores_for_another_student(
     assert spacy.load(summary["model"]).get_pipe("ner").scheme.name == "io"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("trains")
 def test_distill_weight_0_equals_plain_training(teacher: str, tmp_path: Path) -> None:
     """The same bits as `spacy train` on the gold docs in the same order."""
@@ -308,6 +310,7 @@ def untrained(config: Path, gold: Path, folder: Path) -> str:
     return str(folder)
 
 
+@pytest.mark.slow
 def test_distill_folds_teach_gold_docs_by_teachers_trained_without_them(
     trainable: str, student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -642,6 +645,7 @@ def test_distill_accepts_teachers_with_different_label_order(
     assert spacy.load(summary["model"])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("trains")
 def test_distill_overlapping_entities_scores_spans(tmp_path: Path) -> None:
     nlp = spacy.blank("en")

@@ -174,6 +174,7 @@ def test_found_entities_have_the_promised_precision(nlp: Language) -> None:
         guarantees(nlp)
 
 
+@pytest.mark.slow
 def test_promise_precision_with_f_score_decodes_at_each_threshold() -> None:
     """With f_score, a dropped entity makes room for another one, with a lower probability."""
     nlp = spacy.blank("en")
@@ -834,6 +835,7 @@ def test_evaluate_promised_precision_excludes_preset_entities(nlp: Language) -> 
     assert found["analyses"]["found"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*expected a best temperature")
 def test_promise_precision_counts_entities_of_one_recognizer() -> None:
     """Those of an earlier one, which is always right here, have a confidence too."""

@@ -514,6 +514,7 @@ def named(endings: dict[str, str], seed: int, n: int) -> list[tuple[str, list[An
     return sentences
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chars, learned", [("cnn", True), ("lstm", True), ("none", False)])
 def test_char_vectors_classify_unseen_words_by_ending(chars: str, learned: bool) -> None:
     """Unseen words are classified by their endings if characters are read."""

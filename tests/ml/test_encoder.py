@@ -307,6 +307,7 @@ def best(scores: dict[str, float]) -> str:
     return max(scores, key=lambda name: scores[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rnn, bidirectional", [("rnn", True), ("lstm", False), ("gru", True)])
 def test_textcat_overfits_training_examples(rnn: str, bidirectional: bool, tmp_path: Path) -> None:
     settings = {"rnn": rnn, "bidirectional": bidirectional, "depth": 2}

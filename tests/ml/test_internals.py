@@ -61,6 +61,7 @@ def test_tensor_list_functions_with_and_without_foreach_match_numpy(
         np.testing.assert_array_equal(end, before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [None, lambda *args: torch.zeros(2, 32, dtype=torch.bfloat16)])
 def test_quantize_without_packed_linear_uses_torch_linear(
     broken: object, monkeypatch: pytest.MonkeyPatch, fresh_probe: None

@@ -484,6 +484,7 @@ def test_commands_apply_precision_option(ready: Ready, tmp_path: Path) -> None:
     assert confidences[0] != confidences[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["bf16", "int8"])
 def test_nlp_pipe_processes_predict_same_entities(ready: Ready, which: str) -> None:
     """Also where this process has predicted before, with threads that no child has."""

@@ -291,6 +291,7 @@ def config_of(source, folder, nlp, before_update):
     return folder / "config.cfg"
 
 
+@pytest.mark.slow
 def test_spacy_train_adds_a_label_and_keeps_the_others(learned, tmp_path):
     nlp = learned
     before = found(nlp)

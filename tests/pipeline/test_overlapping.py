@@ -656,6 +656,7 @@ def weights(nlp: Language) -> dict[str, NDArray[Any]]:
     return {name: x.detach().clone().numpy() for name, x in shim.module.state_dict().items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", [1, 2])
 def test_training_new_label_with_frozen_encoder_keeps_other_labels(layers: int) -> None:
     """With a frozen encoder, a corpus of the new label alone trains only the new label."""
@@ -694,6 +695,7 @@ def test_training_new_label_with_frozen_encoder_keeps_other_labels(layers: int) 
     assert [now[span] for span in before] == pytest.approx(p, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_rehearse_restores_old_labels_and_ignores_new_ones() -> None:
     nlp = pipeline()
     old = [span for span in SPANS if span[2] != "ORG"]

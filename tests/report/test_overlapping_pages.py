@@ -86,6 +86,7 @@ def figures(nlp: Language) -> dict[str, Any]:
     return evaluate([eg], model="m", data="d", nlp=nlp, resamples=2)
 
 
+@pytest.mark.slow
 def test_the_report_has_a_table_of_nested_entities(figures: dict[str, Any]) -> None:
     rows = {tuple(row) for row in Page(report_page(figures).replace(DASH, "-")).rows}
     head = ("Recall, flat", "Gold, flat", "Recall, overlapping", "Gold, overlapping", "Too deep")

@@ -116,6 +116,7 @@ def expected(nlp: Language, dev: Path | list[Example], name: str = "ner") -> lis
     return [found[each] for each in FITS]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.* best temperature")  # the transformer learns nothing
 @pytest.mark.parametrize("name", ["cnn", "char", "transformer"])
 def test_saved_pipelines_of_the_shipped_configs_are_calibrated(

@@ -583,6 +583,7 @@ def test_resume_repeats_interrupted_evaluation(
             assert_close(weights(parts / name), weights(tmp_path / "whole" / name), 0.0)
 
 
+@pytest.mark.slow
 def test_resume_with_spacy_ner_restores_random_state(
     docs: Path, dev: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -192,6 +192,7 @@ def test_frozen_layers_save_no_tensors_for_backward(corpus: str, tiny_transforme
         assert counts and all((count > 0) == learns for count in counts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", [0, 1, 2])
 def test_freeze_layers_stops_gradients_in_each_architecture(layers: int) -> None:
     """The hidden states up to the frozen layers are constants, and those above them are not."""
@@ -235,6 +236,7 @@ def saved(corpus: str, tiny_transformer: str, tmp_path_factory: pytest.TempPathF
     return folder / "model-last"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["all", "half", "frozen"])
 def test_sourced_transformer_keeps_only_frozen_weights(
     how: str, saved: Path, corpus: str, tiny_transformer: str

@@ -34,6 +34,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.* best temperature")  # dev is what it learns
 @pytest.mark.parametrize("tok2vec", TOK2VECS)
 def test_init_config_of_each_choice_is_complete_and_trains(
@@ -241,6 +242,7 @@ def test_package_contains_all_shipped_configs() -> None:
         assert shipped(path.name).read_text("utf-8") == path.read_text("utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.* best temperature")  # dev is what it learns
 def test_init_config_for_overlapping_entities_trains_and_adds_label(tmp_path: Path) -> None:
     assert changes("cnn", layers=2) == {

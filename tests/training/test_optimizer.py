@@ -303,6 +303,7 @@ def test_no_decay_group_matches_biases_and_norms_of_torch() -> None:
     assert {"norm1.weight", "self_attn.in_proj_bias", "linear1.bias"} <= kept
 
 
+@pytest.mark.slow
 def test_no_decay_group_matches_biases_and_norms_of_hugging_face() -> None:
     """In them all, the weights with one axis are biases and layer norms."""
     more = {
