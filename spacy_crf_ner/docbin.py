@@ -3,7 +3,9 @@
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import srsly
 from spacy.tokens import Doc, DocBin, Token
@@ -107,10 +109,20 @@ def _naming(where: str) -> Iterator[None]:
 
 
 def find_encoders_once() -> None:
-    """Find the encoders for msgpack that packages have registered, for this process.
+    """Let srsly find the encoders for msgpack once a process, at the first Doc.
 
-    srsly searches the entry points of all packages each time that a Doc is read from bytes or
-    written to bytes, which takes longer than the rest of the work.
+    It searches the registered functions, and the entry points of all packages, each time that a Doc
+    is read from bytes or written to bytes, which takes longer than the rest of the work.
     """
     for registry in (srsly.msgpack_encoders, srsly.msgpack_decoders):
-        registry.get_entry_points = registry.get_entry_points().copy
+        _search_once(registry)
+
+
+def _search_once(registry: Any) -> None:
+    found, register = cache(registry.get_all), registry.register
+
+    def register_and_forget(name: str, *, func: Any = None) -> Any:
+        found.cache_clear()
+        return register(name, func=func)
+
+    registry.get_all, registry.register = found, register_and_forget

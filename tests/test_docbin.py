@@ -1,6 +1,8 @@
 """Reading .spacy files: data errors raise InputError, machine errors are passed on."""
 
+from collections import Counter
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -110,15 +112,40 @@ def test_find_encoders_once_prevents_repeated_searches(monkeypatch: pytest.Monke
 
     for registry in (encoders, decoders):  # monkeypatch restores what is there
         monkeypatch.setattr(registry, "get_entry_points", MethodType(search, registry))
+        for name in ("get_all", "register"):  # as srsly has them
+            monkeypatch.setattr(registry, name, getattr(catalogue.Registry, name).__get__(registry))
     doc = Doc(VOCAB, words=["Ems"])
     doc.user_data["set"] = {1, 2}
     written = doc.to_bytes()
-    assert searches
+    assert len(searches) > 2
     find_encoders_once()
     searches.clear()
-    assert doc.to_bytes() == written
-    assert Doc(VOCAB).from_bytes(written).user_data["set"] == {1, 2}
-    assert not searches
+    for _ in range(2):
+        assert doc.to_bytes() == written
+        assert Doc(VOCAB).from_bytes(written).user_data["set"] == {1, 2}
+    assert sorted(map(id, searches)) == sorted(map(id, (encoders, decoders)))
+    monkeypatch.delitem(catalogue.REGISTRY, ("srsly", "msgpack_encoders", "late"), raising=False)
+    encoders("late")(lambda value, chain=None: ["late"] if value == {1, 2} else value)
+    assert srsly.msgpack_loads(srsly.msgpack_dumps({1, 2})) == ["late"]
+
+
+def test_package_that_spacy_imports_prevents_repeated_searches(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where spaCy itself reads a corpus, as in `spacy train`."""
+    import_module("spacy_crf_ner.pipeline")
+    searches = Counter[str]()
+    search = catalogue.Registry._get_entry_points
+
+    def count(self: catalogue.Registry) -> Any:
+        searches[self.entry_point_namespace] += 1
+        return search(self)
+
+    monkeypatch.setattr(catalogue.Registry, "_get_entry_points", count)
+    for _ in range(3):
+        packed = DocBin().from_disk(file)
+        DocBin(docs=packed.get_docs(VOCAB), store_user_data=True).to_bytes()
+    assert all(searches[f"srsly_msgpack_{kind}"] <= 1 for kind in ("encoders", "decoders"))
 
 
 def test_find_docbins_skips_links_to_parent_folders(tmp_path):

@@ -21,7 +21,7 @@ from spacy.vocab import Vocab
 
 from ..data.json_records import META, decode_json, is_text, shorten
 from ..data.lines import split_lines
-from ..docbin import find_encoders_once, without_annotation
+from ..docbin import without_annotation
 from ..input_error import InputError
 from .inputs import Source, find_sources
 from .settings import Settings
@@ -351,7 +351,6 @@ def _read_docbin(source: Source, text_column: str) -> Iterator[Item]:
 
     A row has the columns that `convert` keeps, and the Doc as bytes.
     """
-    find_encoders_once()
     packed = DocBin().from_bytes(source.location.read())
     for number, doc in enumerate(packed.get_docs(Vocab()), 1):
         meta = doc.user_data.get(META)

@@ -55,7 +55,7 @@ def tagged_docs(
     Where spaces are unknown, whitespace at the ends of a token is removed, unless it has nothing
     else.
 
-    path: The file, for `log.tag_schemes`.
+    path: The file, for `log.tag_schemes`, which may have its scheme from an earlier pass.
     nlp: Pipeline whose vocabulary the Docs share. Where spaces are known, and its tokenizer
         makes the same tokens, they have the norms of the tokenizer.
     log: Decides what happens to a row that cannot be read (its sentence is left out), an invalid
@@ -63,8 +63,10 @@ def tagged_docs(
     read: Yields the rows, and counts other lines in a log. It is called twice: the first pass
         detects the tag scheme, which depends on all tags of the file.
     """
-    tags = ([row.tag for row in rows] for rows, _ in _sentences(read(ConversionLog())))
-    log.tag_schemes[str(path)], closed = detect_scheme(tags)
+    if str(path) not in log.tag_schemes:
+        tags = ([row.tag for row in rows] for rows, _ in _sentences(read(ConversionLog())))
+        log.tag_schemes[str(path)] = detect_scheme(tags)
+    closed = is_closed(log.tag_schemes[str(path)])
     for rows, problem in _sentences(read(log)):
         found, invalid = decode_tags([row.tag for row in rows], closed)
         log.read(entities=len(found))
@@ -137,7 +139,7 @@ def _trim(rows: list[TaggedToken], span: SpanOffsets, log: ConversionLog) -> Spa
 # Tag schemes
 
 
-def detect_scheme(sentences: Iterable[Sequence[str]]) -> tuple[str, bool]:
+def detect_scheme(sentences: Iterable[Sequence[str]]) -> str:
     """Detect the scheme of a file from all of its tags.
 
     sentences: Tags of each sentence, each a match of `TAG`.
@@ -146,8 +148,7 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> tuple[str, bool]:
     in conlleval, and a B- always begins one. In IOB1, a B- follows a tag of the same label; in
     IOB2, every entity begins with B-. "IOB1, IOB2" breaks both rules.
 
-    Returns "IOB1", "IOB2", "BILUO", "BIOES", "BMES", two of these, or "none", and whether the
-    scheme is closed: the last token of an entity has a prefix of its own (BILUO, BIOES, BMES).
+    Returns "IOB1", "IOB2", "BILUO", "BIOES", "BMES", two of these, or "none".
     """
     prefixes: set[str] = set()
     names: set[str] = set()
@@ -159,14 +160,19 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> tuple[str, bool]:
     closed = [name for name, own in CLOSED.items() if prefixes & set(own)]
     if "BMES" in closed and not prefixes & set("ILU"):
         closed = ["BMES"]  # its E- and S- are shared with BIOES
-    return ", ".join(closed or sorted(names)) or "none", bool(closed)
+    return ", ".join(closed or sorted(names)) or "none"
+
+
+def is_closed(scheme: str) -> bool:
+    """Return whether the last token of an entity has a prefix of its own: BILUO, BIOES, BMES."""
+    return not CLOSED.keys().isdisjoint(scheme.split(", "))
 
 
 def decode_tags(tags: Sequence[str], closed: bool) -> tuple[list[SpanOffsets], list[InvalidTag]]:
     """Decode the entities of a sentence.
 
     tags: A match of `TAG` for each token. M- is read as I-, E- as L-, S- as U-.
-    closed: Whether the scheme is closed, see `detect_scheme`.
+    closed: Whether the scheme is closed, see `is_closed`.
 
     Returns the entities, and the tags that are invalid in a closed scheme. These are decoded as
     IOB: an I- or L- that continues no entity begins one, and an open entity ends.

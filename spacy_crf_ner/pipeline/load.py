@@ -4,7 +4,6 @@ import spacy
 from spacy.language import Language
 from spacy.util import registry
 
-from ..docbin import find_encoders_once
 from ..extras import required
 from ..input_error import InputError
 from .crf_pipe import CRFPipe
@@ -27,7 +26,6 @@ def load(model: str, gpu_id: int = -1, precision: str | None = None) -> Language
             from ..ml.hardware import use_gpu
 
         use_gpu(gpu_id)
-    find_encoders_once()
     try:
         nlp = spacy.load(model)
     except InputError:
