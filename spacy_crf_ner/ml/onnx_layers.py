@@ -34,7 +34,7 @@ def onnx_bilstm_crf(tok2vec: Vectors, decoder: str = "crf") -> Model[list[Doc], 
         _score_tags,
         dims={"nI": None, "nO": None},
         attrs={"constrained": decoder == "crf"},
-        shims=[OnnxShim()],
+        shims=[OnnxShim(transitions=(np.ndarray, 2), start=(np.ndarray, 1), end=(np.ndarray, 1))],
     )
     model: Model[list[Doc], Potentials] = chain(tok2vec, head)
     model.set_ref("tok2vec", tok2vec)
@@ -80,7 +80,7 @@ def onnx_char_word_embed(
         "onnx_char_word_embed",
         partial(_embed, config=config),
         dims={"nO": None},
-        shims=[OnnxShim()],
+        shims=[OnnxShim(nM=(int, 0))],
     )
 
 

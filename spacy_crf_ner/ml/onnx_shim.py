@@ -11,7 +11,11 @@ from thinc.api import Model, Shim
 
 from ..extras import required
 from ..input_error import InputError
+from .sealed import readable, seal, unseal
 from .threads import number_of_threads
+
+# The type of each stored value; of an array, of float32, its number of axes, else 0.
+Types = dict[str, tuple[type, int]]
 
 
 class OnnxShim(Shim):
@@ -23,11 +27,13 @@ class OnnxShim(Shim):
 
     state: "onnx", the network as bytes, and what else the layer stores: arrays, texts, numbers.
         Empty before it is loaded.
+    types: What the layer stores beside the network.
     """
 
-    def __init__(self, state: dict[str, Any] | None = None) -> None:
+    def __init__(self, state: dict[str, Any] | None = None, **types: tuple[type, int]) -> None:
         super().__init__(None)
         self.state = state or {}
+        self._types: Types = {"onnx": (bytes, 0), **types}
         self._sessions: dict[int, Any] = {}  # by process
 
     def run(self, **inputs: NDArray[Any]) -> NDArray[np.float32]:
@@ -46,9 +52,10 @@ class OnnxShim(Shim):
                 from onnxruntime import InferenceSession, SessionOptions
             options = SessionOptions()
             options.intra_op_num_threads = number_of_threads()
-            self._sessions[os.getpid()] = InferenceSession(
-                self["onnx"], options, providers=["CPUExecutionProvider"]
-            )
+            with readable("a network for ONNX Runtime"):
+                self._sessions[os.getpid()] = InferenceSession(
+                    self["onnx"], options, providers=["CPUExecutionProvider"]
+                )
         return self._sessions[os.getpid()]
 
     def __getitem__(self, name: str) -> Any:
@@ -61,12 +68,14 @@ class OnnxShim(Shim):
 
     def to_bytes(self) -> bytes:
         """Write network and values."""
-        state: bytes = srsly.msgpack_dumps(self.state)
-        return state
+        return seal(srsly.msgpack_dumps(self.state))
 
     def from_bytes(self, data: bytes) -> "OnnxShim":
-        """Read network and values."""
-        self.state, self._sessions = srsly.msgpack_loads(data), {}
+        """Read network and values. Raises InputError for other bytes."""
+        with readable("an exported network"):
+            state = srsly.msgpack_loads(unseal(data))
+            require_types(state, self._types)
+        self.state, self._sessions = state, {}
         return self
 
     def to_device(self, device_type: str, device_id: int) -> None:
@@ -78,6 +87,22 @@ class OnnxShim(Shim):
     def __getstate__(self) -> dict[str, Any]:
         """Return the state to copy, without the sessions."""
         return {**self.__dict__, "_sessions": {}}
+
+
+def require_types(state: dict[str, Any], types: Types) -> None:
+    """Raise InputError for stored values of other types, and for arrays of other numbers."""
+    for name, (expected, axes) in types.items() if state else ():
+        value: Any = state.get(name)
+        got = type(value).__name__
+        is_valid = type(value) is expected
+        if is_valid and expected is np.ndarray:
+            got = f"{value.dtype} {value.shape}"
+            is_valid = value.dtype == np.float32 and value.ndim == axes
+        if not is_valid:
+            raise InputError(
+                f"The stored weights cannot be read: expected {expected.__name__} for {name!r}, "
+                f"got {got}. Copy the pipeline again."
+            )
 
 
 def require_trainable(model: Model[Any, Any]) -> None:

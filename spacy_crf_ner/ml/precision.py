@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Any, cast
 
 import torch
-from thinc.api import ArgsKwargs, Optimizer, PyTorchShim, Shim
+from thinc.api import ArgsKwargs, Optimizer, PyTorchShim, Shim, get_torch_default_device
 from torch import nn
 
 from ..input_error import InputError
@@ -160,11 +160,12 @@ class PredictionShim(PyTorchShim):
         if precision == "auto" and self._model is not None:
             _ = self.resolved_precision
 
-    def from_bytes(self, bytes_data: bytes) -> "PredictionShim":
-        """Read the weights."""
-        super().from_bytes(bytes_data)  # type: ignore[no-untyped-call]
+    def load_module(self, module: nn.Module | None) -> None:
+        """Take a module with stored weights, on the device in use; None if it is not built yet."""
+        device = get_torch_default_device()
+        self._model: Any = module and module.to(device)
+        self._grad_scaler.to_(device)  # type: ignore[no-untyped-call]
         self.set_precision(self.precision)
-        return self
 
     def predict(self, inputs: ArgsKwargs) -> Any:
         """Compute the outputs in the precision.

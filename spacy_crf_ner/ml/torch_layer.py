@@ -6,10 +6,10 @@ Axes: N tokens of a batch, one doc after the other.
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
-from io import BytesIO
 from typing import Any, TypeVar, cast
 
 import numpy as np
+import srsly
 import torch
 from thinc.api import (
     ArgsKwargs,
@@ -36,6 +36,8 @@ from .mixed_precision import (
     on_gpu,
 )
 from .precision import DTYPES, PredictionShim, require_precision, sharing_copy
+from .sealed import readable, seal, unseal
+from .stored_weights import build_without_weights, weights_from_bytes, weights_to_bytes
 
 InT = TypeVar("InT")
 OutT = TypeVar("OutT")
@@ -191,8 +193,6 @@ class TorchShim(MixedPrecisionShim, PredictionShim):
             None,
             mixed_precision=float16,
             grad_scaler=PyTorchGradScaler(float16, init_scale=FIRST_SCALE),
-            serialize_model=_serialize,
-            deserialize_model=partial(_deserialize, build),
         )
         self.bf16 = bool(on_gpu() and in_bfloat16(mixed_precision))
         self.build = build
@@ -204,6 +204,18 @@ class TorchShim(MixedPrecisionShim, PredictionShim):
     def replace_module(self, module: nn.Module) -> None:
         """Replace the module. Optimizers treat its weights as new ones."""
         Shim.__init__(self, module)  # with a new id
+
+    def to_bytes(self) -> bytes:
+        """Write the dimensions and the weights of the module; nothing if it is not built yet."""
+        module: Any = module_of(self)
+        if module is None:
+            return b""
+        return seal(srsly.msgpack_dumps({"dims": module.dims, "weights": weights_to_bytes(module)}))
+
+    def from_bytes(self, bytes_data: bytes) -> "TorchShim":
+        """Read the module. Raises InputError for bytes that are not its weights."""
+        self.load_module(_read_module(self.build, bytes_data))
+        return self
 
     @property
     def module(self) -> nn.Module:
@@ -228,29 +240,14 @@ class TorchShim(MixedPrecisionShim, PredictionShim):
             super().finish_update(optimizer)
 
 
-def _serialize(module: nn.Module | None) -> bytes:
-    if module is None:
-        return b""
-    stream = BytesIO()
-    torch.save({"dims": module.dims, "state": module.state_dict()}, stream)
-    return stream.getvalue()
-
-
-def _deserialize(build: Build, _: Any, data: bytes, device: torch.device) -> nn.Module | None:
-    """Load a module, reading only tensors and plain values."""
+def _read_module(build: Build, data: bytes) -> nn.Module | None:
+    """Build a module with stored weights, on the CPU. Raises InputError for other bytes."""
     if not data:
         return None
-    try:
-        stored = torch.load(BytesIO(data), map_location=device, weights_only=True)
-        module = build(**stored["dims"])
-        module.load_state_dict(stored["state"])
-    except (MemoryError, OSError, torch.OutOfMemoryError):
-        raise  # not an error of the file
-    except Exception as error:
-        raise InputError(
-            "The stored weights cannot be read: expected the weights of a model with the settings "
-            f"of the config, got {len(data)} bytes that fail with a {type(error).__name__}. The "
-            "file is truncated, or is of another architecture or other settings: load the "
-            "pipeline with the config that it was trained with, or save it again."
-        ) from error
-    return module.to(device)
+    with readable("the weights of a model with the settings of the config"):
+        stored = srsly.msgpack_loads(unseal(data))
+        weights = weights_from_bytes(stored["weights"])
+        module = build_without_weights(partial(build, **stored["dims"]), weights)
+        module = module.to_empty(device="cpu")
+        module.load_state_dict(weights)
+    return module

@@ -377,6 +377,19 @@ class CRFEntityRecognizer(TeachablePipe):
             loss, d_scores = self._mix(loss, d_scores, scores, lessons)
         return loss, backprop(d_scores)
 
+    def _require_valid_cfg(self) -> None:
+        """Raise InputError for stored results of training that no training writes."""
+        labels = self.cfg["labels"]
+        are_labels = isinstance(labels, list) and all(
+            isinstance(label, str) and label and not label.startswith("!") for label in labels
+        )
+        if not are_labels or len({*labels}) < len(labels):
+            raise InputError(f"labels: expected a list of different labels, got {labels!r}.")
+        if not isinstance(self.cfg["guarantees"], dict):
+            raise InputError(f"guarantees: expected a dict, got {self.cfg['guarantees']!r}.")
+        for name in FITTED:
+            getattr(self, name)
+
     def _forget_fits(self) -> None:
         """Drop what was fitted to other weights."""
         for name in FITTED:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -22,6 +23,7 @@ from .overlapping_posterior import OverlappingPosterior
 from .platt_scaling import PlattScaling
 from .posterior import Posterior, Trellis
 from .spacy_internals import expect_pipeline
+from .stored import CFG, MODEL, errors_of, require_digests, write_digests
 
 BATCH_SIZE = 64  # docs, where all are at hand
 PADDED_TOKENS = 16_384  # the most tokens of a batch, with padding
@@ -87,7 +89,8 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
     """A pipe whose model is a CRF. These methods do not change docs or weights.
 
     A subclass has the attributes of the config: `entities`, `layers`, `_scheme_name`, `spans_key`,
-    `threshold`, `thresholds`, `temperature`, `platt_slope`, `platt_intercept` and `overwrite`.
+    `threshold`, `thresholds`, `temperature`, `platt_slope`, `platt_intercept` and `overwrite`; and
+    `_require_valid_cfg`.
     """
 
     @property
@@ -99,6 +102,31 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
     def name(self, name: str) -> None:
         TrainablePipe.name.__set__(self, name)
         expect_pipeline(self)
+
+    def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
+        """Save the component, with a digest of each file; see spaCy's `TrainablePipe.to_disk`."""
+        super().to_disk(path, exclude=exclude)
+        write_digests(Path(path))
+
+    def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> "CRFPipe":
+        """Load the component; see spaCy's `TrainablePipe.from_disk`.
+
+        Raises InputError for files that have changed since they were saved, or cannot be read.
+        """
+        path, exclude = Path(path), [*exclude]
+        require_digests(path, exclude)
+        with errors_of(path / CFG):
+            super().from_disk(path, exclude=[*exclude, MODEL])
+            self._require_valid_cfg()
+        with errors_of(path / MODEL):
+            super().from_disk(path, exclude=[*exclude, CFG, "vocab"])
+        return self
+
+    def from_bytes(self, bytes_data: bytes, *, exclude: Iterable[str] = ()) -> "CRFPipe":
+        """Load the component; see spaCy's `TrainablePipe.from_bytes`."""
+        super().from_bytes(bytes_data, exclude=exclude)
+        self._require_valid_cfg()
+        return self
 
     @property
     def labels(self) -> tuple[str, ...]:

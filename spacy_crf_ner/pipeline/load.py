@@ -28,9 +28,9 @@ def load(model: str, gpu_id: int = -1, precision: str | None = None) -> Language
         use_gpu(gpu_id)
     try:
         nlp = spacy.load(model)
-    except InputError:
+    except (InputError, MemoryError, OSError):
         raise
-    except ValueError as error:
+    except Exception as error:  # of any type, as spaCy reads its own files
         hint = ""
         if not registry.has("factories", "transformer"):
             hint = (
@@ -38,7 +38,8 @@ def load(model: str, gpu_id: int = -1, precision: str | None = None) -> Language
                 'pip install "spacy-crf-ner[train]". '
             )
         raise InputError(
-            f"{model}: expected a pipeline that spaCy can load, got one that fails. {hint}{error}"
+            f"{model}: expected a pipeline that spaCy can load, got one that fails. {hint}"
+            f"{' '.join(f'{type(error).__name__}: {error}'.split())}"
         ) from error
     for name in recognizers(nlp):
         pipe = recognizer(nlp, name)

@@ -15,16 +15,20 @@ import srsly
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from safetensors.torch import save
 from thinc.api import SGD, Linear, Model, set_dropout_rate, with_array
 from torch import Tensor
 
 from enumeration import SMALL_SCORES, TIES, array, best_path, is_legal, scored_paths
 from helpers import SCHEMES, annotations, write
 from spacy_crf_ner import crf
+from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.ml import torch_layer
 from spacy_crf_ner.ml.architectures import bilstm_crf
 from spacy_crf_ner.ml.bilstm_crf import BiLSTMCRF
 from spacy_crf_ner.ml.losses import nll_with_gradient
 from spacy_crf_ner.ml.potentials import Potentials
+from spacy_crf_ner.ml.sealed import seal, unseal
 from spacy_crf_ner.ml.torch_layer import TorchShim
 from spacy_crf_ner.tags import TAG_MISSING, TagScheme
 
@@ -408,13 +412,13 @@ def test_from_bytes_of_uninitialized_model_has_no_weights() -> None:
 
 
 def state_of(model: Model[Any, Potentials]) -> bytes:
-    """The bytes that the head writes, out of the envelope that thinc puts around them."""
-    return cast(bytes, srsly.msgpack_loads(shim_of(model).to_bytes())["state"])
+    """The bytes that the head writes."""
+    return shim_of(model).to_bytes()
 
 
 def load(state: bytes) -> BiLSTMCRF:
     shim = shim_of(build())
-    shim.from_bytes(srsly.msgpack_dumps({"config": {}, "state": state}))
+    shim.from_bytes(state)
     return cast(BiLSTMCRF, shim.module)
 
 
@@ -425,9 +429,9 @@ def saved(content: Any, **options: Any) -> bytes:
 
 
 def stored(**changes: Any) -> bytes:
-    """What the head writes, with changes."""
-    content = torch.load(io.BytesIO(state_of(make())), weights_only=True)
-    return saved(content | changes)
+    """What the head writes, with changes and their digest, as somebody with ill will stores it."""
+    content = srsly.msgpack_loads(unseal(state_of(make())))
+    return seal(srsly.msgpack_dumps(content | changes))
 
 
 def test_unmodified_stored_weights_load() -> None:
@@ -440,28 +444,55 @@ def test_unmodified_stored_weights_load() -> None:
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.9, 0.999])
 def test_truncated_weights_raise(share: float) -> None:
     state = state_of(make())
-    with pytest.raises(ValueError, match=r"weights cannot be read.*\d+ bytes"):
+    with pytest.raises(ValueError, match="weights cannot be read: they"):
         load(state[: int(share * len(state))])
     whole = make().to_bytes()
     with pytest.raises(ValueError):
         build().from_bytes(whole[: int(share * len(whole))])
 
 
+@pytest.mark.parametrize("at", [3, 12, 30, -1])
+def test_weights_with_flipped_bit_raise(at: int) -> None:
+    state = bytearray(state_of(make()))
+    state[at] ^= 1
+    with pytest.raises(InputError, match="weights cannot be read: they"):
+        load(bytes(state))
+
+
+def tensors(**changes: torch.Tensor) -> bytes:
+    """The stored weights, with changes."""
+    return save(shim_of(make()).module.state_dict() | changes)
+
+
 @pytest.mark.parametrize(
     "state",
     [
         lambda: b"no weights",
-        lambda: saved([]),
-        lambda: saved({}),
-        lambda: saved(shim_of(make()).module.state_dict()),
-        lambda: stored(state={}),
+        lambda: seal(b"no weights"),
+        lambda: seal(srsly.msgpack_dumps([])),
+        lambda: stored(weights=b""),
+        lambda: stored(weights=save({})),
+        lambda: stored(weights=tensors(more=torch.ones(1))),
+        lambda: stored(weights=tensors(**{"projection.bias": torch.ones(1)})),
+        lambda: stored(weights=tensors(**{"projection.bias": torch.ones(5, dtype=torch.int64)})),
         lambda: stored(dims={"nI": 4, "nO": 6}),
+        lambda: stored(dims={"nI": 10**15, "nO": 5}),
+        lambda: stored(dims={"nI": -4, "nO": 5}),
+        lambda: stored(dims={"nI": "4", "nO": 5}),
         lambda: stored(dims=None),
     ],
 )
 def test_foreign_weights_raise(state: Callable[[], bytes]) -> None:
-    with pytest.raises(ValueError, match=r"(?s)weights cannot be read.*of another architecture"):
+    with pytest.raises(InputError, match=r"^The stored weights cannot be read: .*\.$"):
         load(state())
+
+
+def test_weights_for_other_settings_raise_before_memory_is_allocated() -> None:
+    """A config may ask for more memory, or for more layers, than any machine has."""
+    state = state_of(make())
+    for settings in ({"depth": 10**12}, {"dense_width": 10**15}):
+        with pytest.raises(InputError, match="of another architecture or other settings"):
+            shim_of(build(**settings)).from_bytes(state)
 
 
 class Intruder:
@@ -479,10 +510,10 @@ def test_system_error_while_loading_weights_is_not_wrapped(
     raised: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*args: Any, **settings: Any) -> Any:
-        raise raised
+        raise raised(5, "failed")
 
     content = stored()
-    monkeypatch.setattr(torch, "load", fails)
+    monkeypatch.setattr(torch_layer, "weights_from_bytes", fails)
     with pytest.raises(raised):
         load(content)
 
@@ -497,9 +528,9 @@ def pickled(content: Any) -> bytes:
         pickled,
         saved,
         lambda intruder: saved(intruder, _use_new_zipfile_serialization=False),
-        lambda intruder: stored(dims=intruder),
-        lambda intruder: stored(state=intruder),
-        lambda intruder: stored(more=intruder),
+        lambda intruder: seal(saved(intruder)),
+        lambda intruder: stored(weights=saved(intruder)),
+        lambda intruder: stored(weights=pickled(intruder)),
     ],
 )
 def test_pickled_code_is_not_executed(pack: Callable[[Intruder], bytes], tmp_path: Path) -> None:
@@ -508,9 +539,10 @@ def test_pickled_code_is_not_executed(pack: Callable[[Intruder], bytes], tmp_pat
     with pytest.raises(ValueError, match="weights cannot be read"):
         load(state)
     assert not path.exists()
-    # Control: unpickling the bytes without restrictions runs the code.
-    if pack is pickled:
-        pickle.loads(state)
-    else:
-        torch.load(io.BytesIO(state), weights_only=False)
+    # Control: unpickling the bytes runs the code.
+    intruder = Intruder(path)
+    pickle.loads(pickled(intruder))
+    assert path.exists()
+    path.rmdir()
+    torch.load(io.BytesIO(saved(intruder)), weights_only=False)
     assert path.exists()

@@ -27,6 +27,7 @@ from .shim import TransformerShim
 from .slow_tokenizer import offsets
 from .spacy_transformers_internals import FullTransformerBatch
 from .spans import SpanGetter
+from .stored import require_no_code
 from .windows import CPU, CPU_BF16, GPU, Padding, Wordpieces
 
 NOTHING: dict[str, Any] = SimpleFrozenDict()
@@ -81,9 +82,12 @@ def transformer_model(
     similar length share a batch, so that dropout draws other random numbers.
 
     Returns a layer from docs to the output of the transformer.
-    Raises InputError for an unknown precision.
+    Raises InputError for an unknown precision, and for settings that run code of the transformer's
+    own, such as `trust_remote_code`, in a process that does not allow it.
     """
     require_precision(precision)
+    for settings in (tokenizer_config, transformer_config):
+        require_no_code(settings, f"The config of the transformer {name!r}")
     theirs_alone = theirs.TransformerModel(
         name,
         partial(_spans_with_tokens, get_spans),

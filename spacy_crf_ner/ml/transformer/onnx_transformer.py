@@ -13,6 +13,7 @@ from thinc.types import Floats2d, Ragged
 from ...extras import required
 from ..onnx_layers import onnx_shim, split
 from ..onnx_shim import OnnxShim, no_backprop
+from ..sealed import readable
 from .spans import SpanGetter
 from .windows import CPU, Wordpieces, align, batches, edges, pad
 
@@ -32,7 +33,7 @@ def onnx_transformer(
         partial(_forward, get_spans=get_spans),
         layers=[pooling],
         dims={"nO": None},
-        shims=[OnnxTransformerShim()],
+        shims=[OnnxTransformerShim(tokenizer=(str, 0), max_length=(int, 0), pad_id=(int, 0))],
     )
 
 
@@ -52,7 +53,8 @@ class OnnxTransformerShim(OnnxShim):
         if self._tokenizer[0] is not stored:
             with required("runtime"):
                 from tokenizers import Tokenizer
-            self._tokenizer = stored, Tokenizer.from_str(stored)
+            with readable("a tokenizer"):
+                self._tokenizer = stored, Tokenizer.from_str(stored)
         return self._tokenizer[1]
 
     def tokenize(self, texts: list[str]) -> Wordpieces:

@@ -16,6 +16,7 @@ from ..precision import PredictionShim
 from .hf_internals import restore_merges
 from .quantize import quantize_transformer
 from .spacy_transformers_internals import HFShim
+from .stored import transformer_from_bytes, transformer_to_bytes
 from .windows import CPU, batches
 
 
@@ -88,8 +89,13 @@ class TransformerShim(MixedPrecisionShim, PredictionShim, HFShim):
         """Write tokenizer and weights."""
         with TemporaryDirectory() as folder:
             restore_merges(self._hfmodel.tokenizer, Path(folder))
-            state: bytes = super().to_bytes()  # type: ignore[no-untyped-call]
-        return state
+            return transformer_to_bytes(self._hfmodel)
+
+    def from_bytes(self, bytes_data: bytes) -> "TransformerShim":
+        """Read tokenizer and weights. Raises InputError as `transformer_from_bytes`."""
+        self._hfmodel = transformer_from_bytes(bytes_data, self)
+        self.load_module(self._hfmodel.transformer)
+        return self
 
 
 @contextmanager

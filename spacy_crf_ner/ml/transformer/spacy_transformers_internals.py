@@ -2,7 +2,7 @@
 
 - `TransformerModel`, its `init` and `forward`, the shim and `convert_inputs` of its first layer:
   ours is the same with another class, forward pass, shim and inputs (`change_class`).
-- `HFShim` and its `_hfmodel`: the tokenizer and the transformer.
+- `HFShim` and its `_hfmodel`, an `HFObjects`: the tokenizer and the transformer.
 - `FullTransformerBatch`, `TransformerData`, `WordpieceBatch`: the output of the layer.
 - `split_trf_batch`, `trfs2arrays`, `replace_listener_cfg`: a transformer for one component alone.
 - `forward` of `trfs2arrays`: our own does the same for a whole batch, on a GPU.
@@ -19,6 +19,7 @@ from spacy_transformers.align import (
     get_alignment_via_offset_mapping as get_alignment_via_offset_mapping,
 )
 from spacy_transformers.data_classes import FullTransformerBatch as FullTransformerBatch
+from spacy_transformers.data_classes import HFObjects as HFObjects
 from spacy_transformers.data_classes import TransformerData as TransformerData
 from spacy_transformers.data_classes import WordpieceBatch as WordpieceBatch
 from spacy_transformers.layers._util import replace_listener_cfg as replace_listener_cfg

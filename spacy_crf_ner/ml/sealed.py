@@ -1,0 +1,74 @@
+"""Bytes with a digest in front, which shows damage when they are read."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from pathlib import Path
+
+from ..input_error import InputError
+
+MARK = b"crf-ner\x01"
+DIGEST_BYTES = 16
+CHUNK = 2**20
+
+
+def seal(data: bytes) -> bytes:
+    """Put a mark and a digest in front of bytes."""
+    return b"".join((MARK, _digest(data), data))
+
+
+def unseal(sealed: bytes) -> bytes:
+    """Return the bytes behind a mark and a digest.
+
+    Raises InputError if there is no mark, and if the bytes do not have this digest.
+    """
+    start = len(MARK) + DIGEST_BYTES
+    if sealed[: len(MARK)] != MARK:
+        raise InputError(
+            "The stored weights cannot be read: they were not written by this version of "
+            "spacy-crf-ner. Pickled weights are not loaded. Train the pipeline again, or save it "
+            "again with the version that wrote it."
+        )
+    data = memoryview(sealed)[start:]
+    if _digest(data) != sealed[len(MARK) : start]:
+        raise InputError(
+            "The stored weights cannot be read: they have changed since they were saved. Copy the "
+            "pipeline again."
+        )
+    return bytes(data)
+
+
+def file_digest(path: Path) -> str:
+    """Compute the digest of a file: 32 hexadecimal digits."""
+    digest = blake2b(digest_size=DIGEST_BYTES)
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+@contextmanager
+def readable(expected: str) -> Iterator[None]:
+    """Raise InputError where stored bytes cannot be read; errors of the machine stay as they are.
+
+    expected: What was expected of them, for the message.
+    """
+    try:
+        yield
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:
+        # The library transformers raises OSErrors without a number for bad content.
+        is_systems = isinstance(error, OSError) and error.errno is not None
+        if is_systems or type(error).__name__ == "OutOfMemoryError":  # of torch
+            raise
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(
+            f"The stored weights cannot be read: expected {expected}, got bytes that fail with "
+            f"{reason[:300]}. Load the pipeline with the config that it was trained with, or copy "
+            "it again."
+        ) from error
+
+
+def _digest(data: bytes | memoryview) -> bytes:
+    return blake2b(data, digest_size=DIGEST_BYTES).digest()
