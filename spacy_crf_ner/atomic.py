@@ -1,14 +1,23 @@
 """Files and folders that are written completely or not at all."""
 
+import errno
+import os
+import platform
+import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from zlib import crc32
 
 from .input_error import InputError
 
 UNFINISHED = ".spacy-crf-ner.part"  # the end of the names of temporary files and folders
+MACHINE = f"{crc32(platform.node().encode()):08x}"  # in these names, before the process
+# What a rename raises if another process has put something there, or taken it away.
+RACES = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOENT)
+ATTEMPTS = 100
 
 
 @contextmanager
@@ -20,6 +29,10 @@ def atomic_write(path: Path, folder_by_file: bool = False) -> Iterator[Path]:
         is filled, and a pipe or a device is written to as it is.
     folder_by_file: Whether a file may replace a folder; if not, that is an InputError.
 
+    Each process has a temporary name of its own: if several write to one path, all of it is from
+    the last one to finish. Only the first one can fill an empty folder; others get an InputError.
+    What killed processes of this machine have left is removed.
+
     A folder cannot be replaced in one step: if the process is killed between two renames, the old
     one is in a folder beside it whose name begins with `path`.old.
     """
@@ -29,22 +42,68 @@ def atomic_write(path: Path, folder_by_file: bool = False) -> Iterator[Path]:
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     # An empty folder may be a mount, or the current folder of a shell.
-    stays = not folder_by_file and path.is_dir() and not any(path.iterdir())
-    unfinished = (path if stays else path.parent) / f"{path.name}{UNFINISHED}"
-    _remove(unfinished)
+    stays = not folder_by_file and path.is_dir() and not _finished_in(path)
+    folder = path if stays else path.parent
+    begin = f"{path.name}.{MACHINE}"
+    _remove_abandoned(folder, begin)
+    unfinished = folder / f"{begin}.{os.getpid()}.{secrets.token_hex(4)}{UNFINISHED}"
     try:
         yield unfinished
         if path.is_dir() and not unfinished.is_dir() and not folder_by_file:
             raise InputError(f"{path}: expected the name of a file, got a folder. Choose another.")
         if stays:
-            for child in [*unfinished.iterdir()]:
-                child.rename(path / child.name)
-        elif path.exists() and (path.is_dir() or unfinished.is_dir()):
-            _replace(path, unfinished)
+            _fill(path, unfinished)
         else:
-            unfinished.replace(path)
+            _place(path, unfinished)
     finally:
         _remove(unfinished)
+
+
+def _finished_in(folder: Path) -> list[Path]:
+    return [child for child in folder.iterdir() if not child.name.endswith(UNFINISHED)]
+
+
+def _fill(folder: Path, unfinished: Path) -> None:
+    """Move what is finished into the folder around it, which was empty."""
+    if _finished_in(folder):
+        raise InputError(f"{folder}: another process has written to it meanwhile. Choose another.")
+    for child in [*unfinished.iterdir()]:
+        child.rename(folder / child.name)
+
+
+def _place(path: Path, finished: Path) -> None:
+    """Rename what is finished, also if another process does the same."""
+    for _ in range(ATTEMPTS):
+        try:
+            if path.exists() and (path.is_dir() or finished.is_dir()):
+                _replace(path, finished)
+            else:
+                finished.replace(path)
+            return
+        except OSError as error:
+            if error.errno not in RACES or not finished.exists():
+                raise
+    raise InputError(f"{path}: other processes write to it all the time. Choose another.")
+
+
+def _remove_abandoned(folder: Path, begin: str) -> None:
+    """Remove unfinished files and folders of processes of this machine that do not run any more."""
+    for found in folder.iterdir():
+        if found.name.startswith(f"{begin}.") and found.name.endswith(UNFINISHED):
+            pid = found.name.removeprefix(f"{begin}.").partition(".")[0]
+            with suppress(OSError):  # another process may remove it too
+                if not (pid.isdigit() and _is_running(int(pid))):
+                    _remove(found)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # of another user
+        return True
+    return True
 
 
 def _replace(path: Path, finished: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from .input_error import InputError
 
 PACKAGES = {
-    "train": {"torch", "torchcrf", "transformers", "spacy_transformers"},
+    "train": {"safetensors", "torch", "torchcrf", "transformers", "spacy_transformers"},
     "runtime": {"onnxruntime", "tokenizers"},
     "int8": {"onnx", "onnxruntime"},
     "tune": {"optuna"},

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -131,3 +132,88 @@ def test_atomic_write_fills_current_folder(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path / "here")
     write(Path(), "new")
     assert (tmp_path / "here" / "file").read_text() == "new"
+
+
+@pytest.mark.parametrize("kind", ["new", "file", "folder", "empty folder"])
+def test_atomic_write_by_two_processes_keeps_one_whole(tmp_path: Path, kind: str) -> None:
+    """The second one begins while the first one writes, and ends before it."""
+    path = tmp_path / "out"
+    if kind == "file":
+        path.write_text("old")
+    elif kind.endswith("folder"):
+        path.mkdir()
+        if kind == "folder":
+            (path / "old").touch()
+
+    def files(text: str) -> Iterator[Path]:
+        with atomic_write(path) as unfinished:
+            unfinished.mkdir()
+            (unfinished / text).write_text(text)
+            yield path
+            (unfinished / "both").write_text(text)
+
+    first, second = files("first"), files("second")
+    next(first)
+    next(second)
+    assert [*second] == []
+    if kind == "empty folder":
+        with pytest.raises(InputError, match="another process has written to it"):
+            next(first)
+        last = "second"
+    else:
+        assert [*first] == []
+        last = "first"
+    assert {file.name: file.read_text() for file in path.iterdir()} == {"both": last, last: last}
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def test_atomic_write_of_file_by_two_processes_keeps_last(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    with atomic_write(path) as first:
+        first.write_text("of the first")
+        with atomic_write(path) as second:
+            assert first != second
+            second.write_text("of the second")
+        assert path.read_text() == "of the second"
+    assert path.read_text() == "of the first"
+    assert [*tmp_path.iterdir()] == [path]
+
+
+@pytest.mark.parametrize("found", ["nothing", "file", "folder"])
+def test_atomic_write_with_others_between_two_renames_keeps_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: str
+) -> None:
+    """Another process takes the old folder away, or puts its own there, just before this one."""
+    path = tmp_path / "out"
+    write(path, "old")
+    replace, targets = Path.replace, []
+
+    def race(source: Path, target: Path) -> Path:
+        targets.append(target)
+        if found == "nothing" and len(targets) == 1:
+            shutil.rmtree(path)
+        elif found == "file" and len(targets) == 2:
+            path.write_text("other")
+        elif found == "folder" and len(targets) == 2:
+            write(path, "other")
+        return replace(source, target)
+
+    monkeypatch.setattr(Path, "replace", race)
+    write(path, "new")
+    assert (path / "file").read_text() == "new"
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def test_atomic_write_removes_files_of_killed_process_only(tmp_path: Path) -> None:
+    code = "import os, sys; from pathlib import Path; from spacy_crf_ner.atomic import *\n"
+    code += "with atomic_write(Path(sys.argv[1])) as part: part.mkdir(); os._exit(0)"
+    subprocess.run([sys.executable, "-c", code, tmp_path / "out"], check=True)
+    (left,) = tmp_path.iterdir()
+    others = [left.with_name(left.name.replace("out.", name)) for name in ("out2.", "out.other.")]
+    for other in others:
+        other.touch()
+    with atomic_write(tmp_path / "out") as running:
+        running.touch()
+        with atomic_write(tmp_path / "out") as second:
+            second.touch()
+            assert {*tmp_path.iterdir()} == {running, second, *others}

@@ -30,7 +30,7 @@ from typer.testing import CliRunner
 
 from pipelines import LISTENER, TOK2VEC, make_examples
 from spacy_crf_ner import data
-from spacy_crf_ner.atomic import UNFINISHED
+from spacy_crf_ner.atomic import MACHINE, UNFINISHED
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.training.distributed import process_group
@@ -907,7 +907,8 @@ def test_train_resume_without_state_file_raises(is_given: bool, dev: Path, tmp_p
 
 
 def test_train_replaces_old_files_in_output_folder(dev: Path, tmp_path: Path) -> None:
-    for path in (tmp_path / "model-best" / "old", tmp_path / f"model-last{UNFINISHED}" / "old"):
+    killed = f"model-last.{MACHINE}.{2**30}.1{UNFINISHED}"
+    for path in (tmp_path / "model-best" / "old", tmp_path / killed / "old"):
         path.mkdir(parents=True)
     (tmp_path / STATE).write_text("of another pipeline")
     train(small(dev, dev, {}, **{"training.max_steps": 1}), tmp_path)
