@@ -13,6 +13,11 @@ from zlib import crc32
 
 from .input_error import InputError
 
+# The ends of names of files. Folders of .parquet or .spacy files may have such a name too.
+FILES = frozenset(
+    (".cfg", ".conll", ".csv", ".gz", ".html", ".json", ".jsonl", ".md", ".svg", ".tsv", ".txt")
+    + (".xlsx", ".xml", ".yaml", ".yml", ".zip", ".zst")
+)
 UNFINISHED = ".spacy-crf-ner.part"  # the end of the names of temporary files and folders
 MACHINE = f"{crc32(platform.node().encode()):08x}"  # in these names, before the process
 # What a rename raises if another process has put something there, or taken it away.
@@ -122,3 +127,22 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def require_new_folder(path: Path) -> None:
+    """Raise InputError unless a path is free, or an empty folder, and does not look like a file."""
+    require_folder_name(path)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise InputError(
+            f"{path}: expected a new or an empty folder, got a file, or a folder that is not "
+            "empty. Choose another folder."
+        )
+
+
+def require_folder_name(path: Path) -> None:
+    """Raise InputError if the name of a folder ends as that of a file does."""
+    if path.suffix.lower() in FILES and not path.is_dir():
+        raise InputError(
+            f"{path}: this is the name of a file, but the output is a folder of several files. "
+            f"Choose a name such as {path.with_suffix('')}."
+        )

@@ -12,7 +12,7 @@ from ..data.offsets import INCORRECT
 from ..docbin import read_docbin
 from ..pipeline.label_sets import KEY, annotated_labels
 from ..pipeline.lookup import recognizer
-from .ranking import divide, identify, sentences
+from .ranking import divide, identify, join_short, sentences
 from .selection import Unit
 
 
@@ -79,8 +79,10 @@ def is_excluded(unit: Unit, known: frozenset[str]) -> bool:
 
 
 def _all_sentences(doc: Doc, nlp: Language) -> Iterator[Span]:
-    """Yield the sentences of a doc, and those that its text has in the input of the pipeline."""
-    yield from sentences(doc)
+    """Yield the sentences of a doc, alone and joined, and those that `suggest` would ask about."""
+    found = sentences(doc)
+    yield from found
+    yield from join_short(found)
     for start, text in divide(nlp, AnnotatedText(doc.text), "sentences"):
         if span := doc.char_span(start, start + len(text)):
             yield span

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 UNITS = ("docs", "sentences", "spans")
 STRATEGIES = ("entropy", "errors", "random")
 UNCERTAIN = 0.05  # the lowest probability of a span to ask about
+MIN_TOKENS = 5  # a shorter sentence is joined with its neighbour: alone, nobody can judge it
 
 
 class Options(NamedTuple):
@@ -46,7 +48,8 @@ class Options(NamedTuple):
         "random". For questions about spans, the first two are the same: probabilities near 0.5 are
         first.
     budget: The tokens of all tasks together, at most; None for no limit.
-    repeats: At most this many tasks have the same text as most uncertain span; 0 for no limit.
+    repeats: At most this many tasks have the same text as most uncertain span, see `surface_of`; 0
+        for no limit.
     sample: The share of tasks that are a random sample, for evaluation.
     seed: Of the sample and of "random".
     exclude: What is not asked again, see `exclusion.annotated_ids`.
@@ -138,6 +141,14 @@ def identify(text: str, question: Sequence[Any] = ()) -> str:
     return hashlib.sha256(json.dumps([text, *question]).encode()).hexdigest()[:16]
 
 
+def surface_of(text: str) -> str:
+    """Return what is the same in texts that repeat: without case, and any number as 0.
+
+    "Ref 31" and "ref 8" have the same one.
+    """
+    return re.sub(r"\d+", "0", text.casefold())
+
+
 def divide(nlp: Language, document: AnnotatedText, unit: str) -> Iterator[tuple[int, Any]]:
     """Yield the texts of a document to score, each with its first character."""
     if unit == "docs":
@@ -146,24 +157,54 @@ def divide(nlp: Language, document: AnnotatedText, unit: str) -> Iterator[tuple[
     try:
         if isinstance(document.text, bytes):
             doc = Doc(nlp.vocab).from_bytes(document.text)
-            yield from ((each.start_char, _alone(each).to_bytes()) for each in sentences(doc))
+            found = join_short(sentences(doc))
+            yield from ((each.start_char, _alone(each).to_bytes()) for each in found)
             return
         for start, end, *_ in chunk_text(document.text, MAX_CHARACTERS, 0):
             doc = nlp.make_doc(document.text[start:end])
-            yield from ((start + each.start_char, each.text) for each in sentences(doc))
+            found = join_short(sentences(doc))
+            yield from ((start + each.start_char, each.text) for each in found)
     except Exception as error:  # tokenizers raise errors of all types
         if is_machine_error(error):
             raise
         document.fail(error)
 
 
-def sentences(doc: Doc) -> Iterator[Span]:
+def sentences(doc: Doc) -> list[Span]:
     """Split a Doc into sentences without whitespace at their ends; its own ones are replaced."""
     words = [token.text for token in doc]
-    for sentence in Sentencizer(overwrite=True)(doc).sents:
-        start, end = trim_whitespace(words, sentence.start, sentence.end)
-        if start < end:
-            yield doc[start:end]
+    found = (
+        trim_whitespace(words, each.start, each.end)
+        for each in Sentencizer(overwrite=True)(doc).sents
+    )
+    return [doc[start:end] for start, end in found if start < end]
+
+
+def join_short(sentences: Iterable[Span]) -> list[Span]:
+    """Join each sentence of fewer than `MIN_TOKENS` tokens with a neighbour.
+
+    This is the one before it, as for "(ref 31)" behind a full stop, or the next one if that has
+    been joined already: many short sentences do not make one long text.
+
+    sentences: Those of one Doc, in order.
+    """
+    found: list[Span] = []
+    is_joined = False  # whether the last one found is
+    for sentence in sentences:
+        if found and (_is_short(found[-1]) or (_is_short(sentence) and not is_joined)):
+            found[-1] = sentence.doc[found[-1].start : sentence.end]
+            is_joined = True
+        else:
+            found.append(sentence)
+            is_joined = False
+    if len(found) > 1 and _is_short(found[-1]):
+        *found, before, last = found
+        found.append(last.doc[before.start : last.end])
+    return found
+
+
+def _is_short(span: Span) -> bool:
+    return sum(not token.is_space for token in span) < MIN_TOKENS
 
 
 def _alone(span: Span) -> Doc:
@@ -249,7 +290,7 @@ def _units(text: str, start: int, parts: Iterable[Part], options: Options) -> It
         for span, p in asked:
             first, last, _ = span
             score = _scored(options, identity := identify(text, span), 0.5 - abs(p - 0.5))
-            surface = text[first:last].casefold()
+            surface = surface_of(text[first:last])
             source = {"offset": start}
             yield Unit(identity, text, tokens, [(span, p)], score, surface, source, span)
         return
@@ -263,7 +304,7 @@ def _units(text: str, start: int, parts: Iterable[Part], options: Options) -> It
     }
     uncertain = [(0.5 - abs(p - 0.5), span) for span, p in candidates]
     worst, (first, last, _) = max(uncertain, default=(0.0, (0, 0, "")))
-    surface = text[first:last].casefold() if worst >= UNCERTAIN else ""
+    surface = surface_of(text[first:last]) if worst >= UNCERTAIN else ""
     # Texts that differ in whitespace at their ends are one, as where answers are merged.
     identity = identify(text.strip())
     score = _scored(options, identity, by_strategy[options.strategy])

@@ -19,7 +19,7 @@ class Unit:
     entities: The predicted entities, in order: start, end and label in characters, and probability;
         gold ones have none.
     score: How much annotating it is expected to teach; comparable for one strategy.
-    surface: The text of the most uncertain span, without case; "" for none.
+    surface: The text of the most uncertain span, without case, numbers as 0; "" for none.
     source: "file", "line", "id" and "offset": where the text begins, in characters.
     question: The span to ask about; None for all entities of the text.
     limits: What of the text gold annotates, as `data.jsonl.annotated_parts` has it.

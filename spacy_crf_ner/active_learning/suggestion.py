@@ -6,6 +6,7 @@ from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from statistics import median
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -15,14 +16,13 @@ from ..annotate.inputs import find_sources
 from ..annotate.multiprocess import processes
 from ..annotate.readers import require_text_column
 from ..annotate.run import Progress, WorkerError
-from ..annotate.settings import Settings
+from ..annotate.settings import Settings, require_settings
 from ..annotate.shards import Shard, cut_shards
 from ..annotate.storage import locate
 from ..annotate.worker import load
 from ..annotate.writers import json_line
-from ..atomic import atomic_write
+from ..atomic import atomic_write, require_new_folder
 from ..extras import require
-from ..input_error import InputError
 from ..pipeline.lookup import recognizer
 from .exclusion import is_excluded
 from .ranking import Options, rank_texts, require_options
@@ -68,15 +68,16 @@ def suggest(
 
     Returns the content of summary.json: the numbers of "documents", "errors" and "blank" lines; of
     "units", which are "tasks", "sample", "duplicates" of these, "over_budget", or "not_chosen"; of
-    "excluded" ones; and of "empty" documents, which have none.
+    "excluded" ones; and of "empty" documents, which have none; and "tokens", those of the tasks and
+    the sample together, and "median_tokens", those of the median task, without whitespace.
     Raises InputError for invalid options, inputs and outputs, OSError if a file cannot be read or
     written, and WorkerError if a worker dies.
     """
     require("annotate")
     require_options(options)
     require_tool(tool, options.unit == "spans")
-    if output.exists():
-        raise InputError(f"{output}: expected the name of a new folder. Choose another one.")
+    require_settings(settings)
+    require_new_folder(output)
     sources = find_sources(inputs, locate(str(output))).sources
     require_text_column(sources[0], settings.text_column)
     selection, counts = options.selection(), Counter[str]()
@@ -89,7 +90,7 @@ def suggest(
         with (
             (folder / ERRORS).open("wb") as errors,
             _dead_workers(),
-            processes(workers, gpu_ids) as engine,
+            processes(workers, gpu_ids, sources, settings) as engine,
         ):
             for found in engine.map(work, cut_shards(sources, settings)):
                 selection.add(found.units)
@@ -174,6 +175,7 @@ def _summarize(
     over = without_budget - len(tasks) - len(sample)
     duplicates = counts["duplicates"] + selection.duplicates
     used = len(tasks) + len(sample) + over + duplicates
+    sizes = [sum(not word.isspace() for word, _ in unit.tokens) for unit in tasks]
     return {
         **{name: counts[name] for name in names},
         "tasks": len(tasks),
@@ -182,4 +184,5 @@ def _summarize(
         "over_budget": over,
         "not_chosen": counts["units"] - used,
         "tokens": sum(len(unit.tokens) for unit in (*tasks, *sample)),
+        "median_tokens": median(sizes) if sizes else 0,
     }

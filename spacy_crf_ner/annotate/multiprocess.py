@@ -1,23 +1,29 @@
-"""The local engine: worker processes on this machine."""
+"""The local engine: this process, or worker processes on this machine."""
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_completed, wait
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import cycle, islice
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
+from traceback import walk_stack
 from typing import Any
 
 from thinc.api import NumpyOps, get_current_ops, set_current_ops
 
+from ..input_error import InputError
+from .inputs import Source
 from .run import Engine, OnProgress, Result, Run, Summary
 from .settings import Settings
+from .shards import SHARD_CHARACTERS, cut_shards
+from .worker import load
 
 # Each worker has a copy of the model.
 MAX_WORKERS = 8
@@ -52,8 +58,9 @@ def annotate(
         .spacy.
     output: Folder for part-000000.jsonl and so on, errors.jsonl and summary.json.
     settings: How documents are read, annotated and written.
-    workers: Processes, each with one thread and its own copy of the model; 0 for one per core, at
-        most 8, or at most 8 for each GPU.
+    workers: Processes, each with one thread and its own copy of the model; 0 for one per shard, but
+        at most one per core, and at most 8, or 8 for each GPU. One worker on the CPU is this
+        process, which starts no other.
     gpu_ids: The GPUs that the workers share; empty for none. Most of the time of a worker is spent
         on the CPU.
     resume: Continue an earlier, interrupted run and keep its finished shards.
@@ -65,14 +72,35 @@ def annotate(
     shards are kept.
     """
     run = Run(model, inputs, output, settings, resume, restart, on_progress)
-    return run.execute(processes(workers, gpu_ids))
+    return run.execute(processes(workers, gpu_ids, run.sources.sources, settings))
 
 
-def processes(workers: int, gpu_ids: Sequence[int]) -> AbstractContextManager[Engine]:
-    """Return the context of the local engine; arguments as for `annotate`."""
+def processes(
+    workers: int, gpu_ids: Sequence[int], sources: list[Source], settings: Settings
+) -> AbstractContextManager[Engine]:
+    """Return the context of the local engine for a corpus; arguments as for `annotate`.
+
+    Raises InputError for a negative number of workers, and if a script would start processes that
+    run the script again.
+    """
+    if workers < 0:
+        raise InputError(f"workers: expected 0 or more, got {workers}. Use 0 to choose a number.")
     affinity = getattr(os, "sched_getaffinity", None)  # cores that this process may use
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    return _processes(worker_devices(workers, gpu_ids, cores))
+    devices = worker_devices(workers, gpu_ids, cores)
+    if not workers:
+        devices = devices[: count_shards(sources, settings, len(devices))]
+    if devices == [-1]:
+        return _this_process(cores)
+    _require_guard()
+    return _processes(devices)
+
+
+def count_shards(sources: list[Source], settings: Settings, most: int) -> int:
+    """Count the shards of a corpus, from 1 up to a number; a large one is not read for this."""
+    if most == 1 or sum(source.size for source in sources) >= most * SHARD_CHARACTERS:
+        return most
+    return max(1, sum(1 for _ in islice(cut_shards(sources, settings), most)))
 
 
 def worker_devices(workers: int, gpu_ids: Sequence[int], cores: int) -> list[int]:
@@ -80,6 +108,54 @@ def worker_devices(workers: int, gpu_ids: Sequence[int], cores: int) -> list[int
     devices = [*dict.fromkeys(gpu_ids)] or [-1]
     workers = workers or len(devices) * max(1, min(cores // len(devices), MAX_WORKERS))
     return [*islice(cycle(devices), workers)]
+
+
+def _require_guard() -> None:
+    """Raise InputError in a script that would start workers again in each of its workers.
+
+    A spawned process first imports the script. In such a process, this prints the error and exits.
+    """
+    error = InputError(
+        "The script starts processes, and each of them runs the whole script again. Put its calls "
+        'under `if __name__ == "__main__":`, or use workers=1.'
+    )
+    if any(frame.f_globals.get("__name__") == "__mp_main__" for frame, _ in walk_stack(None)):
+        sys.exit(f"{error}")
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    source = '"__main__"'
+    with suppress(OSError, TypeError, UnicodeDecodeError):  # no script, or one in an archive
+        source = Path(script).read_text("utf-8")  # type: ignore[arg-type]
+    if "__main__" not in source:
+        raise error
+
+
+@dataclass
+class _ThisProcess:
+    """The engine of one worker: this process."""
+
+    size: int = 1
+
+    def map(self, work: Callable[..., Result], items: Iterable[Any]) -> Iterator[Result]:
+        return (work(item, -1) for item in items)
+
+
+@contextmanager
+def _this_process(cores: int) -> Iterator[_ThisProcess]:
+    before = get_current_ops()
+    if cores == 1:
+        _use_openblas()
+    load.cache_clear()  # the pipeline may have changed since an earlier run
+    try:
+        yield _ThisProcess()
+    finally:
+        load.cache_clear()
+        set_current_ops(before)
+
+
+def _use_openblas() -> None:
+    """Multiply with numpy's OpenBLAS, which is faster than BLIS with one thread."""
+    if type(get_current_ops()) is NumpyOps:
+        set_current_ops(NumpyOps(use_blis=False))
 
 
 @dataclass
@@ -149,9 +225,7 @@ _device = -1  # the GPU of this process, or -1 for the CPU
 def _start(leash: Connection, devices: "SimpleQueue[int]") -> None:
     global _device
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if type(get_current_ops()) is NumpyOps:
-        # With one thread, numpy's OpenBLAS multiplies faster than BLIS.
-        set_current_ops(NumpyOps(use_blis=False))
+    _use_openblas()
     threading.Thread(target=_end_with_parent, args=(leash,), daemon=True).start()
     _device = devices.get()
 

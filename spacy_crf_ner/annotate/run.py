@@ -9,6 +9,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
+from ..atomic import require_folder_name
 from ..extras import require
 from ..input_error import InputError
 from .fingerprint import has_auto_precision, make_fingerprint
@@ -74,6 +75,8 @@ class Run:
     def __post_init__(self) -> None:
         require("annotate")
         require_settings(self.settings)
+        if "://" not in str(self.output):
+            require_folder_name(Path(self.output))
         self.location = locate(str(self.output))
         self.sources = find_sources(self.inputs, self.location)
         require_text_column(self.sources.sources[0], self.settings.text_column)

@@ -10,7 +10,7 @@ from rich.table import Column, Table
 from spacy.training import Example
 
 from ..annotate.settings import Settings
-from ..atomic import atomic_write
+from ..atomic import atomic_write, require_new_folder
 from ..evaluation.calibration import calibrate as fit
 from ..evaluation.guarantees import FITTED_SETTINGS
 from ..evaluation.promises import Promises
@@ -26,7 +26,6 @@ from .options import (
     Precision,
     TextField,
     WholeFiles,
-    require_new_folder,
 )
 from .raw_texts import read_sample
 

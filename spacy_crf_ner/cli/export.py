@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from ..atomic import atomic_write
+from ..atomic import atomic_write, require_new_folder
 from ..export import export_pipeline
 from ..pipeline.load import load
-from .options import Model, require_new_folder
+from .options import Model
 
 
 class Precision(StrEnum):

@@ -40,7 +40,8 @@ Workers = Annotated[
     int,
     typer.Option(
         min=0,
-        help="Processes, each with its own model; 0: one per core, at most 8 for each device.",
+        help="Processes, each with its own model; 0: one per shard of the input, at most one per "
+        "core, and 8 for each device. 1 on the CPU starts none.",
     ),
 ]
 Resume = Annotated[
@@ -108,15 +109,6 @@ def numbers(option: str, text: str) -> list[int]:
         return [int(number) for number in text.split(",")]
     except ValueError as error:
         raise InputError(f"{option}: expected numbers such as 0,1,2, got {text!r}.") from error
-
-
-def require_new_folder(target: Path) -> None:
-    """Raise InputError unless a folder is new or empty."""
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise InputError(
-            f"{target}: expected a new or an empty folder, got a file, or a folder that is not "
-            "empty. Choose another folder."
-        )
 
 
 def config_overrides(arguments: list[str]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from .. import active_learning
 from ..active_learning.tasks import require_tool, write_tasks
-from ..atomic import atomic_write
+from ..atomic import atomic_write, require_new_folder
 from ..input_error import InputError
 from ..pipeline.load import load
 from ..pipeline.lookup import recognizer
@@ -72,8 +72,7 @@ def review(
       spacy-crf-ner review training/model-best corpus/train.spacy suspicious --for prodigy
     """
     require_tool(tool, binary=False)
-    if output.exists():
-        raise InputError(f"{output}: expected the name of a new folder. Choose another one.")
+    require_new_folder(output)
     if folds == 1:
         raise InputError("--folds: expected 0, or 2 or more, got 1. Use 5.")
     nlp = load(model, gpu_id)

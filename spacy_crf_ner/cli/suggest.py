@@ -8,6 +8,7 @@ import typer
 
 from .. import active_learning
 from ..active_learning.exclusion import annotated_ids
+from ..active_learning.ranking import MIN_TOKENS
 from ..annotate import Settings
 from ..pipeline.load import load
 from .console import annotation_progress
@@ -51,7 +52,8 @@ def suggest(
         int,
         typer.Option(
             min=0,
-            help="Tasks whose most uncertain span has the same text, at most; 0: no limit.",
+            help="Tasks whose most uncertain span has the same text, at most; numbers are alike. "
+            "0: no limit.",
         ),
     ] = 3,
     sample: Annotated[
@@ -83,7 +85,7 @@ def suggest(
     \b
     Units:
       docs       whole documents
-      sentences  sentences of documents
+      sentences  sentences of documents; short ones with a neighbour
       spans      questions such as "is this span a PERSON?"; not for doccano, nor for
                  overlapping entities
 
@@ -146,5 +148,11 @@ def suggest(
             on_progress=on_progress,
         )
     typer.echo(srsly.json_dumps(summary, indent=2))
+    if summary["tasks"] and summary["median_tokens"] < MIN_TOKENS:
+        typer.echo(
+            f"Warning: half of the tasks have fewer than {MIN_TOKENS} tokens, so little that it is "
+            f"hard to judge. Use larger texts{'' if unit == 'docs' else ', or --unit docs'}.",
+            err=True,
+        )
     if summary["errors"]:
         raise typer.Exit(2)

@@ -14,6 +14,7 @@ from ..annotate import Settings
 from ..annotate.multiprocess import processes
 from ..annotate.output_folder import STATE, ShardFolder
 from ..annotate.run import OnProgress
+from ..atomic import require_folder_name
 from ..docbin import SUFFIX, read_docbin
 from ..input_error import InputError
 from ..pipeline.gold import gold_entities
@@ -22,7 +23,13 @@ from ..training.taught_corpus import require_numbers
 from ..training.taught_shard import as_example
 from .agreement import write_held_out
 from .folds import FoldTeachers
-from .shards import DOC_CHARACTERS, SHARD_SIZE, LoadedTeacher, TeachingRun
+from .shards import (
+    DOC_CHARACTERS,
+    SHARD_SIZE,
+    LoadedTeacher,
+    TeachingRun,
+    forget_teachers,
+)
 from .student import load_student, require_teachers, student_config
 
 Summary = dict[str, Any]
@@ -86,6 +93,7 @@ def distill(
     if not teachers:
         raise InputError("teachers: expected a pipeline, got none. Give one with --teacher.")
     out = Path(output)
+    require_folder_name(out)
     _require_free(
         out, {"--teacher": teachers, "--config": [config], "--gold": [gold], "--dev": [dev]}
     )
@@ -120,9 +128,11 @@ def distill(
         run = _train(of_folds, run, gpu_id, on_fold)
         del of_folds
     del loaded
+    forget_teachers()  # they may have changed since an earlier run in this process
     with progress as on_progress:
         run.on_progress = on_progress
-        summary = run.execute(processes(workers, gpu_ids))
+        summary = run.execute(processes(workers, gpu_ids, run.sources.sources, run.settings))
+    forget_teachers()
     if not summary["out"]:
         raise InputError(
             f"{out}: expected documents with a token, got none of {summary['in']}, and "

@@ -172,6 +172,11 @@ def load_teachers(
     return _loaded[key]
 
 
+def forget_teachers() -> None:
+    """Free the memory of the pipelines that `load_teachers` has kept in this process."""
+    _loaded.clear()
+
+
 def _load_in_worker(
     precision: str | None, gpu_id: int, *, teachers: Sequence[str], component: str | None
 ) -> str | None:

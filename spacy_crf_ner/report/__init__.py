@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from ..atomic import atomic_write
+from ..atomic import atomic_write, require_folder_name
 from ..extras import require
 from ..input_error import InputError
 from .html import report_page
@@ -18,6 +18,7 @@ def require_report(out: Path) -> None:
     out: The folder of the report. It must not be a file, or below one.
     """
     require("report")
+    require_folder_name(out)
     for path in (out, *out.parents):
         if path.exists() and not path.is_dir():
             raise InputError(

@@ -17,7 +17,7 @@ from spacy.training.loop import DIR_MODEL_BEST, DIR_MODEL_LAST
 from spacy.util import load_config, set_dot_to_object
 from thinc.api import Config
 
-from ..atomic import atomic_write
+from ..atomic import atomic_write, require_folder_name
 from ..extras import required
 from ..input_error import InputError
 from ..pipeline.lookup import FACTORY
@@ -129,6 +129,7 @@ def tune(
 
     space = search_space(config) if space is None else space
     distributions = {name: distribution(config, name, space[name]) for name in space}
+    require_folder_name(output)
     done = _begin(output, {"config": config.to_str(), "space": space, "seed": seed}, resume)
     verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.ERROR)

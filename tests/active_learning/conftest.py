@@ -40,7 +40,7 @@ def loop(monkeypatch):
             return (work(item, -1) for item in items)
 
     @contextmanager
-    def processes(workers=0, gpu_ids=()):
+    def processes(workers, gpu_ids, sources, settings):
         yield Loop()
 
     monkeypatch.setattr(suggestion, "processes", processes)

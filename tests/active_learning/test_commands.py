@@ -124,6 +124,21 @@ def test_suggest_unknown_strategy_prints_error(pipeline, tmp_path):
     assert result.exit_code == 1 and "entropy, errors, random" in result.output
 
 
+@pytest.mark.parametrize("text, is_warned", [("Tim Cook", True), ("Tim saw them in Bonn", False)])
+def test_suggest_warns_if_tasks_are_too_short_to_judge(pipeline, tmp_path, loop, text, is_warned):
+    (tmp_path / "texts.txt").write_text(f"{text}\nWashington {text}\nBonn {text}\n")
+    result = run("suggest", pipeline, tmp_path / "texts.txt", tmp_path / "out")
+    assert result.exit_code == 0
+    assert ("half of the tasks have fewer than 5 tokens" in result.stderr) == is_warned
+
+
+def test_review_and_report_refuse_the_name_of_a_file_as_folder(pipeline, corpus, tmp_path):
+    for command, name in (("review", "found.jsonl"), ("report", "report.html")):
+        result = run(command, pipeline, corpus, tmp_path / name)
+        assert result.exit_code == 1 and "name of a file" in result.output
+        assert not (tmp_path / name).exists()
+
+
 def test_suggest_unreadable_record_exits_with_2(pipeline, tmp_path, loop):
     (tmp_path / "texts.jsonl").write_text('{"text": "Tim Cook"}\n{"text": 3}\n')
     result = run("suggest", pipeline, tmp_path / "texts.jsonl", tmp_path / "out")

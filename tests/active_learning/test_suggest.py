@@ -18,7 +18,7 @@ from spacy_crf_ner.active_learning import Options, ranking, suggest, suggestion
 from spacy_crf_ner.active_learning.exclusion import annotated_ids, is_excluded
 from spacy_crf_ner.active_learning.ranking import identify, rank_texts
 from spacy_crf_ner.active_learning.selection import Unit
-from spacy_crf_ner.annotate import Settings, WorkerError
+from spacy_crf_ner.annotate import Settings, WorkerError, multiprocess
 from spacy_crf_ner.annotate.inputs import find_sources
 from spacy_crf_ner.annotate.readers import READERS
 from spacy_crf_ner.annotate.storage import locate
@@ -118,9 +118,10 @@ def test_random_scores_depend_on_seed_and_text_alone(unsure):
 
 
 def test_rank_texts_sentences_have_offsets_and_separate_scores(unsure):
-    text = "Anna saw Bonn.  It came!\n\nBonn"
+    sentences = ["Anna saw Bonn now.", "It came to Bonn!", "Anna saw it in Bonn"]
+    text = "{}  {}\n\n{}".format(*sentences)
     (units,), _ = rank_texts(unsure, [text], Options(unit="sentences"))
-    assert [unit.text for unit in units] == ["Anna saw Bonn.", "It came!", "Bonn"]
+    assert [unit.text for unit in units] == sentences
     for unit in units:
         start = unit.source["offset"]
         assert text[start : start + len(unit.text)] == unit.text
@@ -133,12 +134,52 @@ def test_rank_texts_sentences_have_offsets_and_separate_scores(unsure):
 @pytest.mark.parametrize("starts", [{0}, {0, 1}, {0, 2, 5}])
 def test_rank_texts_docs_ignore_existing_sentence_starts(unsure, starts):
     """Another component may have marked others."""
-    text = "Anna saw Bonn. It came!"
+    text = "Anna saw Bonn now. It came to Bonn!"
     doc = unsure.make_doc(text)
     for token in doc:
         token.is_sent_start = token.i in starts
     (units,), _ = rank_texts(unsure, [doc.to_bytes()], Options(unit="sentences"))
-    assert [unit.text for unit in units] == ["Anna saw Bonn.", "It came!"]
+    assert [unit.text for unit in units] == ["Anna saw Bonn now.", "It came to Bonn!"]
+
+
+def test_rank_texts_short_sentences_join_a_neighbour(unsure):
+    long, other = "Anna saw Bonn and Zoë.", "It came to Bonn!"
+    expected = {
+        f"{long} (ref 31)": [f"{long} (ref 31)"],
+        f"{long} Yes. {other}": [f"{long} Yes.", other],
+        f"Bonn.\n\n{long} {other}": [f"Bonn.\n\n{long}", other],
+        f"{long} \n No. Yes. {other}": [f"{long} \n No.", f"Yes. {other}"],
+        f"{long} No. Yes.": [f"{long} No. Yes."],
+        "It came. Yes.": ["It came. Yes."],
+        "Yes.": ["Yes."],
+        "Yes. " * 9: ["Yes. Yes. Yes.", "Yes. Yes. Yes.", "Yes. Yes. Yes."],
+    }
+    for unit in ("sentences", "spans"):
+        options = Options(unit=unit, strategy="errors")
+        for text, units in expected.items():
+            for given in (text, unsure.make_doc(text).to_bytes()):
+                (found,), _ = rank_texts(unsure, [given], options)
+                texts = [*dict.fromkeys((u.source["offset"], u.text) for u in found)]
+                assert [each for _, each in texts] == units or unit == "spans"
+                assert {each for _, each in texts} <= {*units}
+                assert all(text[at : at + len(each)] == each for at, each in texts)
+
+
+@pytest.mark.parametrize(
+    "one, other, same",
+    [("ref 31", "Ref 8", True), ("A-1.50", "a-22.7", True), ("٣ km", "12 km", True),
+     ("ref 31", "rev 31", False), ("ref 31", "ref", False)],
+)  # fmt: skip
+def test_surface_is_equal_if_only_numbers_or_case_differ(one, other, same):
+    assert (ranking.surface_of(one) == ranking.surface_of(other)) == same
+
+
+def test_selection_has_few_texts_whose_most_uncertain_span_differs_by_its_number(unsure):
+    found, _ = rank_texts(unsure, [f"{n}" for n in range(10, 17)], Options())
+    assert [unit.surface for unit in only(found)] == ["0"] * 7
+    selection = Options(n=7, sample=0, repeats=2).selection()
+    selection.add(only(found))
+    assert len(selection.ranked) == 2
 
 
 def test_rank_texts_docs_keep_their_tokens(unsure):
@@ -246,7 +287,7 @@ def test_rank_texts_question_ending_inside_token_at_cut_sets_error(
 
 
 def test_rank_texts_sentences_of_chunked_text_have_offsets(unsure, monkeypatch):
-    text = " ".join(f"Anna saw Bonn {n}. It came." for n in range(40))
+    text = " ".join(f"Anna saw Bonn {n} now. It came to Bonn." for n in range(40))
     (whole,), _ = rank_texts(unsure, [text], Options(unit="sentences"))
     monkeypatch.setattr(ranking, "MAX_CHARACTERS", 200)
     (units,), _ = rank_texts(unsure, [text], Options(unit="sentences"))
@@ -257,13 +298,15 @@ def test_rank_texts_sentences_of_chunked_text_have_offsets(unsure, monkeypatch):
     assert len({u.source["offset"] for u in asked}) > 1
 
 
-@pytest.mark.parametrize("bad", ["poison.", f"Anna {'x' * 7000} came."])
-@pytest.mark.parametrize("text", ["{} It came.", "It came. {}"])
+@pytest.mark.parametrize("bad", ["poison is in this one.", f"Anna {'x' * 7000} came to Bonn."])
+@pytest.mark.parametrize("text", ["{} It came to Bonn.", "It came to Bonn. {}"])
 def test_rank_texts_text_with_error_returns_no_sentences(unsure, bad, text):
     nlp = spacy.blank("en").from_config(unsure.config).from_bytes(unsure.to_bytes())
     nlp.add_pipe("fails_at_suggest", first=True)
     options, settings = Options(unit="sentences"), Settings(max_characters=2000)
-    found, documents = rank_texts(nlp, [text.format(bad), "It came. Bonn."], options, settings)
+    found, documents = rank_texts(
+        nlp, [text.format(bad), "It came to Bonn. Anna saw it now."], options, settings
+    )
     assert [len(units) for units in found] == [0, 2]
     assert documents[0].error and documents[1].error is None
 
@@ -364,6 +407,34 @@ def test_every_document_is_counted(model, loop, tmp_path, unit, shard_size):
     assert json.loads((tmp_path / "out" / "summary.json").read_text()) == summary
     for task in tasks + sample:
         assert TEXTS[task["meta"]["id"]] == task["text"] or task["meta"]["id"] == 90
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [({"settings": Settings(max_characters=0)}, "max_characters: expected 1 or more, got 0"),
+     ({"settings": Settings(batch_size=-1)}, "batch_size: expected 0 or more"),
+     ({"workers": -1}, "workers: expected 0 or more, got -1"),
+     ({"output": "tasks.json"}, "tasks.json: this is the name of a file"),
+     ({"output": "new/tasks.JSONL"}, "Choose a name such as .*new/tasks[.]$")],
+)  # fmt: skip
+def test_suggest_refuses_wrong_arguments_before_any_work(
+    model, monkeypatch, tmp_path, changes, message
+):
+    def fail(*arguments):
+        raise AssertionError("a worker was started")
+
+    monkeypatch.setattr(multiprocess, "_processes", fail)
+    changes["output"] = tmp_path / changes.get("output", "out")
+    with pytest.raises(InputError, match=message):
+        suggest(model, [write_corpus(tmp_path)], **changes)
+    assert {path.name for path in tmp_path.iterdir()} == {"texts.jsonl"}
+
+
+def test_suggest_counts_the_tokens_of_the_median_task(model, loop, tmp_path):
+    (tmp_path / "texts.txt").write_text("Anna\nAnna saw Bonn \x0b now\nIt came to Bonn and so on\n")
+    options = Options(sample=0)
+    summary = suggest(model, [tmp_path / "texts.txt"], tmp_path / "out", options)
+    assert (summary["tokens"], summary["median_tokens"]) == (1 + 5 + 7, 4)
 
 
 def test_suggest_progress_matches_file_sizes(model, loop, tmp_path):
@@ -475,20 +546,20 @@ def test_annotated_ids_uses_incorrect_spans_key_of_component(unit, model, unsure
 
 
 def test_suggest_excludes_annotated_sentences(model, unsure, loop, tmp_path):
-    whole = unsure.make_doc("\nAnna saw Bonn. \n\n It came! Bonn came")
+    whole = unsure.make_doc("\nAnna saw Bonn now. \n\n It came to Bonn! Bonn came")
     whole.set_ents([whole[1:2]], default="outside")
     for token in whole[1:]:
         token.is_sent_start = False  # the pool is divided without the sentences of the corpus
-    partial = unsure.make_doc("Zoë came. Anna came.")
-    partial.set_ents([], outside=[partial[:3]], default="missing")
-    words = ["Bonn", "saw", "No.", "It", "saw", "Anna", "."]  # "." is a token of the pool
+    partial = unsure.make_doc("Zoë came to Bonn. Anna came to Bonn.")
+    partial.set_ents([], outside=[partial[:5]], default="missing")
+    words = ["Bonn", "saw", "it", "and", "No.", "It", "saw", "it", "and", "Anna", "."]  # "." too
     tokens = spacy.tokens.Doc(unsure.vocab, words)
     tokens.set_ents([], default="outside")
-    pool = ["Anna saw Bonn. Bonn saw Anna.", "It came!", "Zoë came. Anna came.", "Bonn came"]
-    pool.append("Bonn saw No. It saw Anna .")
+    pool = ["Anna saw Bonn now. Bonn saw Anna now.", "It came to Bonn!", "Bonn came"]
+    pool += ["Zoë came to Bonn. Anna came to Bonn.", "Bonn saw it and No. It saw it and Anna ."]
     docs = [whole, partial, tokens]
     _, left = asked_again(model, tmp_path, docs, pool, "sentences")
-    assert left == {("Bonn saw Anna.",), ("Anna came.",)}
+    assert left == {("Bonn saw Anna now.",), ("Anna came to Bonn.",)}
 
 
 def test_annotated_ids_empty_group_counts_under_key_of_component(tmp_path):
@@ -526,19 +597,23 @@ def test_annotated_ids_depend_on_annotation_and_unit(model, unsure, tmp_path):
 
 
 def test_suggest_excludes_sentences_split_by_pipeline_tokenizer(model, unsure, loop, tmp_path):
-    text = "Mr. Smith saw Mt. Bonn now. It came."
+    text = "Mr. Smith saw Mt. Bonn now. It came to Bonn."
     whole = spacy.blank("xx").make_doc(text)
     assert [token.text for token in whole[:2]] == ["Mr", "."] and unsure(text)[0].text == "Mr."
     whole.set_ents([], default="outside")
     pool, left = asked_again(model, tmp_path, [whole], [text], "sentences")
-    assert pool == {("Mr. Smith saw Mt. Bonn now.",), ("It came.",)} and not left
+    assert pool == {("Mr. Smith saw Mt. Bonn now.",), ("It came to Bonn.",)} and not left
 
 
 def test_is_excluded_sentences_of_doc_with_other_tokens_returns_true(model, unsure, tmp_path):
     """A pool of Docs is divided by their own tokens."""
-    doc = spacy.blank("xx").make_doc("Mr. Smith saw Bonn. It came.")
+    doc = spacy.blank("xx").make_doc("So I saw a Mr. Smith saw Bonn now. It came to Bonn.")
     (units,), _ = rank_texts(unsure, [doc.to_bytes()], Options(unit="sentences"))
-    assert [unit.text for unit in units] == ["Mr.", "Smith saw Bonn.", "It came."]
+    assert [unit.text for unit in units] == [
+        "So I saw a Mr.",
+        "Smith saw Bonn now.",
+        "It came to Bonn.",
+    ]
     doc.set_ents([], default="outside")
     known = known_ids(model, tmp_path, [doc], "sentences")
     assert all(is_excluded(unit, known) for unit in units)
@@ -637,7 +712,7 @@ def test_suggest_dead_worker_raises(model, tmp_path, monkeypatch):
     from contextlib import contextmanager
 
     @contextmanager
-    def processes(workers, gpu_ids):
+    def processes(workers, gpu_ids, sources, settings):
         class Broken:
             def map(self, work, items):
                 raise BrokenProcessPool("killed")
@@ -672,13 +747,6 @@ def test_identify_is_stable_across_runs():
 def test_suggest_invalid_options_raise(model, tmp_path, options, tool):
     with pytest.raises(InputError, match="expected"):
         suggest(model, [write_corpus(tmp_path)], tmp_path / "out", options, tool=tool)
-    assert not (tmp_path / "out").exists()
-
-
-def test_suggest_zero_max_characters_raises(model, loop, tmp_path):
-    settings = Settings(max_characters=0)
-    with pytest.raises(InputError, match="max_characters: expected 1 or more, got 0"):
-        suggest(model, [write_corpus(tmp_path)], tmp_path / "out", settings=settings)
     assert not (tmp_path / "out").exists()
 
 

@@ -237,7 +237,7 @@ def test_doccano_ambiguous_offsets_are_read_as_utf16(tmp_path):
 
 
 def test_doccano_tasks_write_input_id_as_source_id(model, loop, tmp_path):
-    row = {"id": 7, "text": "Anna saw Bonn. It came."}
+    row = {"id": 7, "text": "Anna saw Bonn now. It came to Bonn."}
     (tmp_path / "texts.jsonl").write_text(json.dumps(row), encoding="utf-8")
     options = Options(unit="sentences", sample=0)
     suggest(model, [tmp_path / "texts.jsonl"], tmp_path / "tasks", options, tool="doccano")

@@ -1,12 +1,20 @@
 """The device of each worker of the local engine."""
 
+import json
+import subprocess
+import sys
 from multiprocessing import get_context
 
 import pytest
-from thinc.api import get_current_ops
+import spacy
+from thinc.api import NumpyOps, get_current_ops
 
-from spacy_crf_ner.annotate import multiprocess
-from spacy_crf_ner.annotate.multiprocess import processes, worker_devices
+from spacy_crf_ner.annotate import Settings, annotate, multiprocess
+from spacy_crf_ner.annotate.inputs import find_sources
+from spacy_crf_ner.annotate.multiprocess import count_shards, processes, worker_devices
+from spacy_crf_ner.annotate.shards import cut_shards
+from spacy_crf_ner.annotate.storage import locate
+from spacy_crf_ner.input_error import InputError
 
 
 @pytest.mark.parametrize(
@@ -39,6 +47,100 @@ def test_processes_workers_use_openblas(start, monkeypatch):
     They are spawned; those that are forked need not import everything again.
     """
     monkeypatch.setattr(multiprocess, "get_context", lambda method: get_context(start))
-    with processes(2, []) as engine:
+    with processes(2, [], [], Settings()) as engine:
         assert [*engine.map(multiplies_with_blis, [None] * 2)] == [False, False]
     assert get_current_ops().use_blis
+
+
+def sources_of(folder, texts):
+    (folder / "texts.txt").write_text("".join(f"{text}\n" for text in texts), "utf-8")
+    return find_sources([folder / "texts.txt"], locate(str(folder / "out"))).sources
+
+
+@pytest.fixture
+def no_processes(monkeypatch):
+    def fail(devices):
+        raise AssertionError(f"{len(devices)} workers were started")
+
+    monkeypatch.setattr(multiprocess, "_processes", fail)
+
+
+@pytest.mark.parametrize("docs, shard_size, most", [(0, 2, 4), (5, 2, 4), (5, 2, 2), (9, 9, 4)])
+def test_count_shards_matches_shards_that_are_cut(tmp_path, docs, shard_size, most):
+    settings, sources = Settings(shard_size=shard_size), sources_of(tmp_path, ["Oslo"] * docs)
+    shards = len([*cut_shards(sources, settings)])
+    assert count_shards(sources, settings, most) == max(1, min(shards, most))
+
+
+def test_large_corpus_has_all_workers_without_being_read(tmp_path, monkeypatch):
+    sources = sources_of(tmp_path, ["Oslo"] * 100)
+    monkeypatch.setattr(multiprocess, "SHARD_CHARACTERS", 100)
+    monkeypatch.setattr(multiprocess, "cut_shards", None)
+    assert count_shards(sources, Settings(), 5) == 5
+
+
+def save_ruler(folder, label):
+    nlp = spacy.blank("en")
+    nlp.add_pipe("entity_ruler").add_patterns([{"label": label, "pattern": "Oslo"}])
+    nlp.to_disk(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_small_corpus_is_annotated_in_this_process_by_the_model_as_it_is_now(
+    tmp_path, no_processes, workers
+):
+    sources_of(tmp_path, ["Oslo", "it"])
+    for label in ("GPE", "ORG"):
+        model, out = save_ruler(tmp_path / "model", label), tmp_path / label
+        summary = annotate(model, [tmp_path / "texts.txt"], out, workers=workers)
+        first, _ = map(json.loads, (out / "part-000000.jsonl").read_text().splitlines())
+        assert [ent["label"] for ent in first["entities"]] == [label]
+        assert summary["out"] == 2
+    assert multiprocess.load.cache_info().currsize == 0
+
+
+def test_the_only_core_multiplies_with_openblas_and_the_caller_keeps_blis(monkeypatch, tmp_path):
+    for cores, is_faster in ((1, True), (4, False)):
+        monkeypatch.setattr(multiprocess.os, "sched_getaffinity", lambda _, n=cores: range(n))
+        with processes(1, [], [], Settings()) as engine:
+            (use_blis,) = engine.map(multiplies_with_blis, [None])
+        assert use_blis is not is_faster
+        assert type(get_current_ops()) is NumpyOps and get_current_ops().use_blis
+
+
+def test_script_without_guard_is_refused_before_processes_start(
+    tmp_path, monkeypatch, no_processes
+):
+    script = tmp_path / "script.py"
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(script))
+    for source, started in (("annotate()", False), ('if __name__ == "__main__":\n  x()', True)):
+        script.write_text(source)
+        with pytest.raises(AssertionError if started else InputError) as caught:
+            processes(2, [], [], Settings())
+        assert ("2 workers" if started else 'if __name__ == "__main__":') in str(caught.value)
+    script.unlink()  # without a file, a worker runs nothing again
+    with pytest.raises(AssertionError, match="2 workers"):
+        processes(2, [], [], Settings())
+
+
+def test_worker_that_runs_its_script_again_exits_with_one_line(no_processes):
+    called = {"__name__": "__mp_main__", "processes": processes, "settings": Settings()}
+    with pytest.raises(SystemExit, match="runs the whole script again"):
+        exec("processes(2, [], [], settings)", called)
+    exec("processes(1, [], [], settings)", called)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("comment", ["", "# as __main__"])
+def test_script_without_guard_fails_with_one_line(tmp_path, comment):
+    sources_of(tmp_path, ["Oslo", "it"])
+    save_ruler(tmp_path / "model", "GPE")
+    script = f"from spacy_crf_ner.annotate import annotate {comment}\n"
+    script += "annotate('model', ['texts.txt'], 'out{0}', workers={0})\n"
+    for workers, line in ((1, ""), (2, "each of them runs the whole script again")):
+        (tmp_path / "script.py").write_text(script.format(workers))
+        command = [sys.executable, "script.py"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        assert line in done.stderr and bool(line) == bool(done.returncode)
+        assert done.stderr.count("Traceback") == bool(line) and "bootstrapping" not in done.stderr
