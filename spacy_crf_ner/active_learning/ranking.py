@@ -26,6 +26,7 @@ from ..annotate.settings import Settings
 from ..data.offsets import trim_whitespace
 from ..docbin import copy_norms
 from ..input_error import InputError
+from ..pipeline.given_text import CHANGED, changes_text
 from ..pipeline.interval_scheduling import Candidate
 from ..pipeline.lookup import only_before, recognizer, require_recognizer
 from .selection import Selection, Unit, random_key
@@ -162,6 +163,8 @@ def divide(nlp: Language, document: AnnotatedText, unit: str) -> Iterator[tuple[
             return
         for start, end, *_ in chunk_text(document.text, MAX_CHARACTERS, 0):
             doc = nlp.make_doc(document.text[start:end])
+            if changes_text(doc, document.text[start:end]):
+                raise ValueError(CHANGED)
             found = join_short(sentences(doc))
             yield from ((start + each.start_char, each.text) for each in found)
     except Exception as error:  # tokenizers raise errors of all types
@@ -276,7 +279,7 @@ def _units(text: str, start: int, parts: Iterable[Part], options: Options) -> It
     """
     found: list[_Measured] = [part.result for part in parts]
     tokens = [token for each in found for token in each.tokens]
-    if "".join(word + " " * space for word, space in tokens) != text:
+    if "".join(word + " " * space for word, space in tokens).rstrip() != text.rstrip():
         raise ValueError(
             "expected spaces in a long text, got none: it cannot be split between tokens"
         )

@@ -14,6 +14,7 @@ from spacy.tokens import Doc, SpanGroup
 from spacy.util import raise_error
 from spacy.vocab import Vocab
 
+from ..pipeline.given_text import CHANGED, changes_text
 from .chunking import MAX_CHARACTERS, Chunk, chunk_text, merge_entities
 from .entities import Groups, group_entities, join_groups, overlapping_keys
 from .settings import require_sizes
@@ -157,12 +158,18 @@ def process(
 
 
 def pipe_docs(nlp: Language, batch: Sequence[Part]) -> list[Doc]:
-    """Make and annotate the Doc of each part. Raises ValueError if the pipeline drops one."""
+    """Make and annotate the Doc of each part.
+
+    Raises ValueError if the pipeline drops one, or changes its text.
+    """
     # Annotate a copy: a failure can leave a Doc partly annotated.
     texts = [part.text.copy() if isinstance(part.text, Doc) else part.text for part in batch]
     docs = list(nlp.pipe(texts, batch_size=len(batch)))
     if len(docs) != len(batch):
         raise ValueError(f"expected {len(batch)} Docs from the pipeline, got {len(docs)}")
+    for part, doc in zip(batch, docs):
+        if changes_text(doc, part.text.text if isinstance(part.text, Doc) else part.text):
+            raise ValueError(CHANGED)
     return docs
 
 
@@ -254,7 +261,7 @@ def _merge(document: AnnotatedText, parts: list[Part], vocab: Vocab, docs: bool)
 def _make_doc(vocab: Vocab, text: str, tokens: list[tuple[str, bool]], groups: Groups) -> Doc:
     """Make a Doc with only tokens and entities."""
     doc = Doc(vocab, [word for word, _ in tokens], [space for _, space in tokens])
-    if doc.text != text:
+    if changes_text(doc, text):
         raise ValueError(
             "expected spaces in a long text, got none: it cannot be split between tokens"
         )
@@ -290,10 +297,14 @@ def is_machine_error(error: Exception) -> bool:
 @contextmanager
 def errors_raised(nlp: Language) -> Iterator[None]:
     """Make components raise errors: their error handlers would drop documents and reasons."""
-    handled: list[Any] = [pipe for _, pipe in nlp.pipeline if hasattr(pipe, "get_error_handler")]
-    before = [(pipe, pipe.get_error_handler()) for pipe in handled]
+    pipes: list[Any] = [pipe for _, pipe in nlp.pipeline if hasattr(pipe, "get_error_handler")]
+    # spaCy's `ner` and `parser` always raise errors, and take no handler.
+    before = [(pipe, pipe.get_error_handler()) for pipe in pipes]
+    before = [(pipe, handler) for pipe, handler in before if handler is not raise_error]
     default = nlp.default_error_handler
-    nlp.set_error_handler(raise_error)
+    nlp.default_error_handler = raise_error
+    for pipe, _ in before:
+        pipe.set_error_handler(raise_error)
     try:
         yield
     finally:

@@ -8,6 +8,7 @@ from rich.table import Table
 from ..annotate.entities import group_entities, join_groups, overlapping_keys
 from ..data.json_records import require_unicode
 from ..input_error import InputError
+from ..pipeline.given_text import CHANGED, changes_text
 from ..pipeline.load import load
 from .console import print_table
 from .options import GpuId, Model, Precision
@@ -46,8 +47,14 @@ def predict(
         table.add_section()
     print_table(table)
     dropped = [text for i, text in enumerate(texts) if i not in docs]
+    changed = [texts[i] for i, doc in docs.items() if changes_text(doc, texts[i])]
+    problems = []
     if dropped:
-        raise InputError(
+        problems.append(
             f"{len(dropped)} of {len(texts)} texts: expected a doc for each, but the pipeline's "
             f"error handler dropped {', '.join(map(repr, dropped))}. See its log for the reason."
         )
+    if changed:
+        problems.append(f"{', '.join(map(repr, changed))}: {CHANGED}.")
+    if problems:
+        raise InputError(" ".join(problems))

@@ -17,6 +17,7 @@ from ..atomic import atomic_write
 from ..evaluation.guarantees import guarantees
 from ..extras import require
 from ..input_error import InputError
+from ..pipeline.given_text import CHANGED, changes_text
 from ..pipeline.load import load
 from ..pipeline.lookup import recognizer, require_recognizer
 from .options import Component, GpuId, IDField, Model, Precision, TextField, Texts, WholeFiles
@@ -86,8 +87,11 @@ def redact(
         texts = read_texts(inputs, settings, str(output), False, nlp.max_length)
         # Later components may change tokens or spans.
         later = nlp.pipe_names[nlp.pipe_names.index(name) + 1 :]
-        docs = nlp.pipe(texts, as_tuples=True, disable=later)
-        for doc, key in track(docs, "Redacting", console=Console(stderr=True)):
+        pairs = ((text, (text, key)) for text, key in texts)
+        docs = nlp.pipe(pairs, as_tuples=True, disable=later)
+        for doc, (given, key) in track(docs, "Redacting", console=Console(stderr=True)):
+            if isinstance(given, str) and changes_text(doc, given):
+                raise InputError(f"{key}: {CHANGED}.")
             text, replaced = redact_doc(doc, pipe.spans_key, chosen)
             record = {"id": key, "text": text, "replaced": [each._asdict() for each in replaced]}
             file.write(json_line(record))

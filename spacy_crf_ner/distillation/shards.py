@@ -26,6 +26,7 @@ from ..annotate.shards import Shard
 from ..annotate.storage import Location
 from ..annotate.worker import resolved_precision
 from ..input_error import InputError
+from ..pipeline.given_text import CHANGED, changes_text
 from ..pipeline.load import load
 from ..pipeline.lookup import only_before, recognizer, require_recognizer
 from ..training import taught_shard
@@ -255,7 +256,10 @@ def _tokenize(nlp: Language, item: Item, text: Any, max_characters: int) -> list
             docs = [Doc(nlp.vocab).from_bytes(text)]
         else:
             chunks = chunk_text(text, max_characters, overlap=0)
-            docs = [nlp.make_doc(text[chunk.start : chunk.end]) for chunk in chunks]
+            parts = [text[chunk.start : chunk.end] for chunk in chunks]
+            docs = [nlp.make_doc(part) for part in parts]
+            if any(map(changes_text, docs, parts)):
+                raise ValueError(CHANGED)
         return [_Pupil(item, doc, as_example(nlp, doc).predicted, []) for doc in docs if len(doc)]
     except Exception as error:  # bytes that are not a Doc raise errors of all types
         _fail(item, error)

@@ -3,6 +3,7 @@
 import json
 import math
 import random
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -252,3 +253,16 @@ def test_redact_and_monitor_failing_document_raises_despite_error_handler(
     assert isinstance(result.exception, RuntimeError), result.output
     assert str(result.exception) == "no such word"
     assert not (tmp_path / "x.jsonl").exists()
+
+
+def test_redact_command_changed_text_leaves_no_output(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nlp: Language = spacy.load(model / "careful")
+    nlp.tokenizer = lambda text: Doc(nlp.vocab, text.split())
+    renew(nlp, "crf_ner")
+    monkeypatch.setattr(import_module("spacy_crf_ner.cli.redact"), "load", lambda *arguments: nlp)
+    (tmp_path / "texts.txt").write_text("it came\n\nthen   Anna saw Bonn\n")
+    result = run("careful", tmp_path / "texts.txt", tmp_path / "x.jsonl")
+    assert result.exit_code == 1 and "texts.txt:3: the tokenizer changes the text" in result.stderr
+    assert "Anna" not in result.output and not (tmp_path / "x.jsonl").exists()
