@@ -20,7 +20,7 @@ from ..evaluation.matching import Entity, Match, collect_entities, match_entitie
 from ..input_error import InputError
 from ..pipeline.gold import require_text
 from ..pipeline.label_sets import annotated_labels
-from ..pipeline.lookup import recognizer, require_recognizer, sets_entities_alone
+from ..pipeline.lookup import later_names, recognizer, require_recognizer, sets_entities_alone
 from ..pipeline.preset import IOB_OUTSIDE
 from ..training.cross_validation import divide, known_negatives, train_folds
 from .ranking import identify
@@ -189,7 +189,8 @@ def _compare(
     numbers = [i for i, doc in zip(numbers, gold) if len(doc)]
     examples = _examples(nlp, gold)
     pairs = ((eg.predicted, eg.reference) for eg in examples)
-    examples = [Example(doc, own) for doc, own in nlp.pipe(pairs, as_tuples=True)]
+    docs_and_gold = nlp.pipe(pairs, as_tuples=True, disable=later_names(nlp, name))
+    examples = [Example(doc, own) for doc, own in docs_and_gold]
     if len(examples) < len(numbers):
         raise InputError(
             f"expected {len(numbers)} docs from the pipeline, got {len(examples)}: its error "

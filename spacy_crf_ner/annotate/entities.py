@@ -8,6 +8,7 @@ from spacy.tokens import Doc, Span
 
 from ..input_error import InputError
 from ..pipeline.annotation import CONFIDENCE
+from ..pipeline.following_spans import SCORES
 from ..pipeline.lookup import FACTORY, recognizer
 from .chunking import FoundEntity
 
@@ -18,7 +19,7 @@ Groups = dict[str | None, list[FoundEntity]]
 def overlapping_keys(nlp: Language) -> list[str]:
     """Find the keys in `doc.spans` of the overlapping entities of a pipeline; none if it is flat.
 
-    Raises InputError if a later component merges tokens: spaCy does not update `doc.spans` then.
+    Raises InputError if a later component merges tokens: entities within them would be lost.
     """
     keys: list[str] = []
     for name in nlp.pipe_names:
@@ -28,7 +29,7 @@ def overlapping_keys(nlp: Language) -> list[str]:
         if keys and meta.retokenizes:
             raise InputError(
                 f"[{name}] expected no component that merges tokens after overlapping entities, "
-                f"got {name!r}: doc.spans has other tokens then. Remove or disable it."
+                f"got {name!r}: entities within merged tokens would be lost. Remove or disable it."
             )
     return keys
 
@@ -38,6 +39,8 @@ def group_entities(doc: Doc, keys: Iterable[str], offset: int = 0) -> Groups:
 
     keys: Of overlapping entities.
     offset: Added to all offsets in characters.
+
+    Raises InputError if a component has merged tokens, with overlapping entities within them.
     """
     has_confidence = Span.has_extension(CONFIDENCE)
     spans: dict[str | None, list[tuple[Span, float | None]]] = {
@@ -45,7 +48,13 @@ def group_entities(doc: Doc, keys: Iterable[str], offset: int = 0) -> Groups:
     }
     for key in keys:
         group = doc.spans[key]
-        spans[key] = [*zip(group, group.attrs["scores"], strict=True)]
+        scores = group.attrs[SCORES]
+        if lost := getattr(group, "lost", 0):
+            raise InputError(
+                f"A component has merged tokens after the entities of doc.spans[{key!r}] were "
+                f"predicted: {lost} begin or end within them. Remove or disable it."
+            )
+        spans[key] = [*zip(group, scores, strict=True)]
     return {
         key: [
             FoundEntity(

@@ -19,7 +19,7 @@ from ..extras import require
 from ..input_error import InputError
 from ..pipeline.given_text import CHANGED, changes_text
 from ..pipeline.load import load
-from ..pipeline.lookup import recognizer, require_recognizer
+from ..pipeline.lookup import later_names, recognizer, require_recognizer
 from .options import Component, GpuId, IDField, Model, Precision, TextField, Texts, WholeFiles
 
 
@@ -85,10 +85,8 @@ def redact(
     documents, counts = 0, Counter[str]()
     with errors_raised(nlp), atomic_write(output) as unfinished, unfinished.open("wb") as file:
         texts = read_texts(inputs, settings, str(output), False, nlp.max_length)
-        # Later components may change tokens or spans.
-        later = nlp.pipe_names[nlp.pipe_names.index(name) + 1 :]
         pairs = ((text, (text, key)) for text, key in texts)
-        docs = nlp.pipe(pairs, as_tuples=True, disable=later)
+        docs = nlp.pipe(pairs, as_tuples=True, disable=later_names(nlp, name))
         for doc, (given, key) in track(docs, "Redacting", console=Console(stderr=True)):
             if isinstance(given, str) and changes_text(doc, given):
                 raise InputError(f"{key}: {CHANGED}.")

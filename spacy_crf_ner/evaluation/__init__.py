@@ -12,6 +12,7 @@ from ..pipeline.lookup import find_entities_key, find_recognizer, recognizer
 from .bootstrap import RESAMPLES, confidence_intervals, paired_bootstrap
 from .calibration import precision_at, reliability
 from .coverage import coverage
+from .earlier_docs import as_left_by
 from .error_analysis import confusion, errors, missed_probabilities
 from .matching import DocEntities, collect_entities, match_entities
 from .nesting import nesting
@@ -75,11 +76,12 @@ def evaluate(
     matches = [match_entities(doc.gold, doc.predicted) for doc in docs]
     probabilities = transitions = covered = nested = None
     if nlp is not None and (name := find_recognizer(nlp, component)) is not None:
-        probabilities = missed_probabilities(nlp, name, [eg.predicted for eg in examples], matches)
+        left = as_left_by(nlp, name, examples)
+        probabilities = missed_probabilities(nlp, name, [eg.predicted for eg in left], matches)
         pipe = recognizer(nlp, name)
         transitions = pipe.transitions().to_dict()
         if key is None:
-            covered = coverage(nlp, name, examples, docs)
+            covered = coverage(nlp, name, left, docs)
         else:
             nested = nesting(docs, labels, pipe.layers)
     scores = score_matchings(docs, labels) if key is None else score_strictly(counts, labels)

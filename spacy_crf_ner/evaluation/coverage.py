@@ -33,7 +33,7 @@ def coverage(
 
     Only docs with complete gold annotation count.
 
-    name: The `crf_ner` component that annotated the predicted docs.
+    name: The `crf_ner` component that annotated the predicted docs, see `as_left_by`.
     docs: The result of `collect_entities` for the examples.
 
     Returns plain JSON, or None if the component has neither promises nor candidates:

@@ -69,7 +69,7 @@ def missed_probabilities(
     keeps the features of earlier components.
 
     name: The name of the component.
-    docs: Docs annotated by the pipeline.
+    docs: Docs annotated by the pipeline, see `as_left_by`.
     matches: The matches of each doc.
 
     Returns for each doc the probabilities of its missed entities; 0 if the tokens or labels of the

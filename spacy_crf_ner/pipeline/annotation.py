@@ -5,9 +5,10 @@ from collections.abc import Container, Iterable
 from typing import NamedTuple
 
 import numpy as np
-from spacy.tokens import Doc, Span, SpanGroup
+from spacy.tokens import Doc, Span
 
 from ..tags import SpanOffsets
+from .following_spans import SCORES, FollowingSpans
 from .spacy_internals import extension_key
 
 CONFIDENCE = "confidence"  # the name of the extension attribute
@@ -101,8 +102,8 @@ def annotate(
         found = sorted([*found, *((ent, 1.0) for ent in preset)], key=lambda pair: pair[0])
         spans = [span for span, _ in found]
         scores = np.array([p for _, p in found], dtype=np.float32)
-        group = SpanGroup(doc, name=spans_key, spans=spans, attrs={"scores": scores})
-        doc.spans[spans_key] = group
+        attrs = {SCORES: scores}
+        doc.spans[spans_key] = FollowingSpans(doc, name=spans_key, spans=spans, attrs=attrs)
 
 
 def _is_own(ent: Span, labels: Container[str]) -> bool:

@@ -73,6 +73,11 @@ def sets_entities_alone(nlp: Language, name: str) -> bool:
     return setters == [name]
 
 
+def later_names(nlp: Language, name: str) -> list[str]:
+    """Return the names of the components after one: they may change its tokens and its spans."""
+    return nlp.pipe_names[nlp.pipe_names.index(name) + 1 :]
+
+
 def only_before(nlp: Language, name: str) -> DisabledPipes:
     """Let only the components before one run, as a context manager."""
     return nlp.select_pipes(disable=nlp.pipe_names[nlp.pipe_names.index(name) :])

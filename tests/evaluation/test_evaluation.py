@@ -791,3 +791,41 @@ def test_missed_probabilities_of_failed_doc_are_empty(trained: Language) -> None
     assert found is not None
     assert [*found[0]] == [Entity(0, 3, "ORG")] and 0 < found[0][Entity(0, 3, "ORG")] < 1
     assert found[1] == {}
+
+
+@Language.component("merges_all_words")
+def merges_all_words(doc: Doc) -> Doc:
+    with doc.retokenize() as retokenizer:
+        retokenizer.merge(doc[:])
+    return doc
+
+
+@pytest.mark.filterwarnings("ignore:A component has merged tokens")
+def test_evaluate_probabilities_are_those_before_tokens_were_merged(
+    nlp: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe: Any = nlp.get_pipe("ner")
+    monkeypatch.setattr(pipe, "spans_key", "x")
+    monkeypatch.setattr(pipe, "candidate_threshold", 0.01)
+    before = evaluate(annotated(nlp), nlp=nlp, resamples=2)
+    later = spacy.blank("en", vocab=nlp.vocab)
+    for name in nlp.pipe_names:
+        later.add_pipe(name, source=nlp)
+    later.add_pipe("merges_all_words")
+    examples = annotated(later)
+    assert all(len(eg.predicted) == 1 for eg in examples)
+    after = evaluate(examples, nlp=later, resamples=2)
+    missed = [
+        [
+            (each["gold"], each["confidence"])
+            for each in found["errors"]["list"]
+            if each["kind"] == "missed"
+        ]
+        for found in (before, after)
+    ]
+    known = {str(gold): p for gold, p in missed[0]}
+    assert len(known) >= 3 and any(0 < p < 1 for p in known.values())
+    assert {gold: p for gold, p in known.items() if p} == pytest.approx(
+        {str(gold): p for gold, p in missed[1] if p and str(gold) in known}
+    )
+    assert after["coverage"] == before["coverage"] is not None
