@@ -239,19 +239,20 @@ def _log_likelihood_ratios(
     """Compute how much more likely gold is with the prediction of each finding in its place.
 
     Only the entities of the finding change. The ratios are at most LIMIT; so is the ratio of a gold
-    entity whose label the model lacks. Other entities of such labels count as not annotated.
+    entity whose label the model does not predict. Other entities of such labels count as not
+    annotated.
     """
     of_doc: dict[int, list[int]] = {}
     for k, each in enumerate(findings):
         of_doc.setdefault(each["doc"], []).append(k)
     ratios = [LIMIT] * len(findings)
     for i, own in of_doc.items():
-        gold = _known(examples[i].reference, pipe.labels)
+        gold = _known(examples[i].reference, pipe.enabled_labels)
         changed = (_replaced(gold, findings[k]) for k in own)
         before, *after = pipe.log_likelihoods_of(examples[i].predicted, chain([gold], changed))
         for k, log_p in zip(own, after):
             side = findings[k]["gold"]
-            if side is None or side["label"] in pipe.labels:
+            if side is None or side["label"] in pipe.enabled_labels:
                 ratios[k] = min(log_p - before, LIMIT)
     return ratios
 

@@ -71,15 +71,16 @@ def redact(
     assert pipe.spans_key is not None  # the promise is about these spans
     # Preset entities of other labels are candidates too: without a choice, they are removed.
     chosen = [each.strip() for each in labels.split(",")] if labels else None
-    if chosen and not promise["by_label"] and not {*pipe.labels} <= {*chosen}:
+    if chosen and not promise["by_label"] and not {*pipe.enabled_labels} <= {*chosen}:
         raise InputError(
             f"--labels {labels}: expected all labels, or a promise for each label, got one for all "
             "together. Calibrate the pipeline with --by-label."
         )
-    unknown = [label for label in chosen or () if label not in pipe.labels]
+    known = pipe.enabled_labels
+    unknown = [label for label in chosen or () if label not in known]
     if unknown:
         raise InputError(
-            f"--labels: expected some of {', '.join(pipe.labels)}, got {', '.join(unknown)}."
+            f"--labels: expected some of {', '.join(known)}, got {', '.join(unknown)}."
         )
     settings = Settings(text_column=text_column, id_column=id_column, whole_files=whole_files)
     documents, counts = 0, Counter[str]()

@@ -31,7 +31,8 @@ def coverage(
 ) -> dict[str, Any] | None:
     """Measure what a pipeline promises, and what its candidates cover.
 
-    Only docs with complete gold annotation count.
+    Only docs with complete gold annotation count, and no gold entities of labels that the component
+    does not predict.
 
     name: The `crf_ner` component that annotated the predicted docs, see `as_left_by`.
     docs: The result of `collect_entities` for the examples.
@@ -60,20 +61,26 @@ def coverage(
             key = None
     if not promises and key is None:
         return None
+    labels = pipe.enabled_labels
+    off = {*pipe.labels} - {*labels}
     complete = [
-        (eg.predicted, doc)
+        (eg.predicted, doc._replace(gold=[ent for ent in doc.gold if ent.label not in off]))
         for eg, doc in zip(examples, docs)
-        if is_complete(eg.reference, pipe.labels)
+        if is_complete(eg.reference, labels)
     ]
     covered = [_candidates(doc, gold, key) for doc, gold in complete]
-    labels = [np.array([ent.label for ent in gold.gold]) for _, gold in complete]
+    label_of = [np.array([ent.label for ent in gold.gold]) for _, gold in complete]
     found: dict[str, Any] = {"recall": mean([np.mean(p > 0) for p, _ in covered if len(p)])}
     if promises.get("recall", {}).get("by_label"):
         found["recall"] = {
             label: mean(
-                [np.mean(p[of == label] > 0) for (p, _), of in zip(covered, labels) if label in of]
+                [
+                    np.mean(p[of == label] > 0)
+                    for (p, _), of in zip(covered, label_of)
+                    if label in of
+                ]
             )
-            for label in pipe.labels
+            for label in labels
         }
     added = [
         [
@@ -106,7 +113,7 @@ def _curve(pipe: "CRFEntityRecognizer", covered: Sequence[Scores]) -> list[dict[
         return []
     scores = np.concatenate([scores for _, scores in covered])
     by_label = pipe.candidate_thresholds
-    used = [by_label.get(label, pipe.candidate_threshold) for label in pipe.labels]
+    used = [by_label.get(label, pipe.candidate_threshold) for label in pipe.enabled_labels]
     levels = sorted({*(x for x in LEVELS if x > max(used)), max(used)}, reverse=True)
     # Scores are in float32. Below the threshold of a label, its candidates are not known.
     lowest: list[tuple[float | None, float]] = [(x, x * (1 - 1e-6)) for x in levels]

@@ -54,8 +54,8 @@ def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:
     if stored and stored.pop("digest") != _digest(nlp, name):
         changed.append("weights, tokenizer or earlier components")
     for kind, given in stored.items():
-        now = _settings(pipe, kind)
-        changed += [key for key, x in given["settings"].items() if not _is_same(now[key], x)]
+        now, then = _settings(pipe, kind), {"disabled_labels": []} | given["settings"]
+        changed += [key for key, x in then.items() if not _is_same(now[key], x)]
     if changed:
         raise InputError(
             f"[{name}] guarantees: expected the pipeline for which {', '.join(stored)} were "
@@ -112,6 +112,7 @@ def renew(nlp: Language, name: str) -> None:
 def _settings(pipe: CRFEntityRecognizer, kind: str) -> dict[str, Any]:
     """The settings that a kind of promise depends on."""
     values = {name: getattr(pipe, name) for name in (*COMMON, *SETTINGS_OF[kind])}
+    values["disabled_labels"] = sorted(pipe.disabled_labels)
     return {name: dict(x) if name.endswith("thresholds") else x for name, x in values.items()}
 
 

@@ -70,6 +70,20 @@ def annotated(pipe: "CRFEntityRecognizer", examples: Sequence[Example]) -> list[
     return [Example(doc, eg.reference) for doc, eg in zip(docs, examples)]
 
 
+def without_disabled(pipe: "CRFEntityRecognizer", examples: Sequence[Example]) -> list[Example]:
+    """Take entities of labels that a component does not predict out of copies of the gold docs."""
+    off = {*pipe.labels} - {*pipe.enabled_labels}
+    result = []
+    for eg in examples:
+        gold = eg.reference
+        disabled = [ent for ent in gold.ents if ent.label_ in off]
+        if disabled:
+            gold = gold.copy()
+            gold.set_ents([], outside=disabled, default="unmodified")
+        result.append(Example(eg.predicted, gold))
+    return result
+
+
 def span_probabilities(
     pipe: "CRFEntityRecognizer", docs: Sequence[Doc], ents: Sequence[Sequence[Entity]]
 ) -> list[dict[Entity, float]]:

@@ -23,7 +23,14 @@ from ..pipeline.gold import gold_tags
 from ..pipeline.label_sets import annotated_labels, is_complete
 from ..pipeline.lookup import recognizer, require_own_key
 from .guarantees import FITTED_SETTINGS, store
-from .matching import Entity, annotated, collect_entities, entity, span_probabilities
+from .matching import (
+    Entity,
+    annotated,
+    collect_entities,
+    entity,
+    span_probabilities,
+    without_disabled,
+)
 from .risk_control import (
     GRID,
     coverage_threshold,
@@ -90,7 +97,8 @@ def promise(nlp: Language, name: str, examples: Sequence[Example], promises: Pro
     """Fit the thresholds that keep promises, and store both in the component.
 
     examples: Those to calibrate on; nothing else may have been fitted to them. The components
-        before this one must have processed their `predicted` docs.
+        before this one must have processed their `predicted` docs. Gold entities of labels that
+        the component does not predict do not count.
 
     Returns a row for each promise: its "kind", and the "label" if it is the recall of one; its
     "level", "certainty", number of "documents" and "threshold"; the mean error "on_halves" of the
@@ -132,11 +140,12 @@ def _promise(
     nlp: Language, name: str, examples: Sequence[Example], promises: Promises
 ) -> list[Row]:
     pipe = recognizer(nlp, name)
+    examples = without_disabled(pipe, examples)
     rows: list[Row] = []
     if promises.recall is not None:
         pipe.spans_key = pipe.spans_key or SPANS_KEY
         require_own_key(nlp, pipe, pipe.spans_key)
-        labels = pipe.labels if promises.by_label else (None,)
+        labels = pipe.enabled_labels if promises.by_label else (None,)
         rows += _promise_recall(pipe, examples, promises.recall, promises.certainty, labels)
     if promises.precision is not None:
         certainty = promises.certainty or CERTAINTY
@@ -248,7 +257,7 @@ def _correct_by_threshold(
 def _promise_analyses(
     pipe: "CRFEntityRecognizer", examples: Sequence[Example], level: float
 ) -> Row:
-    complete = [eg for eg in examples if is_complete(eg.reference, pipe.labels)]
+    complete = [eg for eg in examples if is_complete(eg.reference, pipe.enabled_labels)]
     probabilities = _gold_probabilities(pipe, complete)
     known = [
         all(of_doc.values()) and _is_analysis(pipe, eg)

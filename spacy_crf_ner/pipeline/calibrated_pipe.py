@@ -9,8 +9,9 @@ from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.training import Example, validate_examples
 
+from .. import crf
 from ..input_error import InputError
-from ..ml.potentials import nll
+from ..ml.potentials import Potentials, nll
 from .crf_pipe import BATCH_SIZE, CRFPipe
 from .interval_scheduling import Candidate, best_threshold
 from .lookup import only_before
@@ -114,14 +115,18 @@ class CalibratedPipe(CRFPipe):
     def log_likelihoods(self, examples: Iterable[Example]) -> list[float]:
         """Compute the log probability of the gold entities of each example, at the temperature.
 
-        It sums over all tags of tokens without annotation. The components before this one must have
-        processed the `predicted` docs.
+        It sums over all tags of tokens without annotation, given that there is no entity of a
+        disabled label. With a gold entity of such a label it is below -1e20. The components before
+        this one must have processed the `predicted` docs.
 
         Raises InputError as `get_loss`.
         """
         examples = list(examples)
         constraints, temperature = self.chains.scheme.constraints, self.temperature
-        losses = [nll(*batch, constraints, temperature) for batch in self._batches(examples)]
+        losses = [
+            nll(self._restricted(scores), gold, hidden, constraints, temperature)
+            for scores, gold, hidden in self._batches(examples)
+        ]
         by_doc = np.concatenate(losses).reshape(len(examples), -1) if losses else np.zeros((0, 1))
         return (-by_doc.sum(1)).tolist()  # type: ignore[no-any-return]
 
@@ -138,8 +143,18 @@ class CalibratedPipe(CRFPipe):
             emissions, lengths = np.tile(scores.emissions, (n, 1)), np.tile(scores.lengths, n)
             repeated = scores._replace(emissions=emissions, lengths=lengths)
             potentials, _ = self.chains.split(repeated)
-            losses = nll(potentials, *self.chains.gold(batch), constraints, temperature)
+            own, gold = self._restricted(potentials), self.chains.gold(batch)
+            losses = nll(own, *gold, constraints, temperature)
             yield from (-losses.reshape(n, -1).sum(1)).tolist()
+
+    def _restricted(self, potentials: Potentials) -> Potentials:
+        """Forbid the tags of labels that are not predicted, in the potentials of chains."""
+        possible = self.chains.possible_tags(self._excluded)
+        if possible is None:
+            return potentials
+        of_chains = np.tile(possible, (len(potentials.lengths) // len(possible), 1))
+        allowed = np.repeat(of_chains, potentials.lengths, axis=0)
+        return potentials._replace(emissions=crf.clamp(potentials.emissions, allowed))
 
     @property
     def _where_gold_is(self) -> str:

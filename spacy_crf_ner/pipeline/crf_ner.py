@@ -20,7 +20,7 @@ from ..ml.threads import use_one_thread_after_fork
 from ..tags import TAG_OUTSIDE, TagScheme
 from .annotation import Prediction, add_confidence_extension, annotate
 from .calibrated_pipe import CALIBRATION
-from .gold import collect_labels
+from .gold import collect_labels, gold_entities
 from .interval_scheduling import Candidate, best_beside
 from .label_sets import KEY as ANNOTATED
 from .listeners import require_upstream
@@ -60,6 +60,7 @@ subword_features = true
         "model": Config().from_str(DEFAULT_MODEL)["model"],
         "thresholds": {},
         "candidate_thresholds": {},
+        "disabled_labels": [],
         "scorer": {"@scorers": "spacy-crf-ner.ner_scorer.v1"},
     },
     default_score_weights={"ents_f": 1.0, "ents_p": 0.0, "ents_r": 0.0, "ents_per_type": None},
@@ -108,6 +109,8 @@ class CRFEntityRecognizer(TeachablePipe):
         None is "sc".
     candidate_threshold: The lowest probability of these spans, above 0.
     candidate_thresholds: The same by label, which take precedence over `candidate_threshold`.
+    disabled_labels: Labels that are not predicted. The probabilities of all others are those given
+        that there is no entity of these labels. Training ignores this setting.
     incorrect_spans_key: If not None, `doc.spans[incorrect_spans_key]` of gold docs has negative
         spans: spans that are not entities of their label, or of any label if it is empty. The label
         "O" means that at least one token of the span is in an entity.
@@ -128,6 +131,10 @@ class CRFEntityRecognizer(TeachablePipe):
     candidate_threshold = Setting[float](lambda p: 0.0 < p <= 1.0, "a number over 0.0, up to 1.0")
     candidate_thresholds = Setting[Mapping[str, float]](
         lambda each: all(0.0 < p <= 1.0 for p in each.values()), "numbers over 0.0, up to 1.0"
+    )
+    disabled_labels = Setting[Sequence[str]](
+        lambda labels: isinstance(labels, list | tuple) and all(isinstance(x, str) for x in labels),
+        "a list of labels",
     )
     incorrect_spans_key = Setting[str | None](lambda key: _is_key(key), "a string or None")
     overwrite = Setting[bool](*SWITCH)
@@ -161,12 +168,13 @@ class CRFEntityRecognizer(TeachablePipe):
         spans_key: str | None = None,
         candidate_threshold: float = 0.05,
         candidate_thresholds: dict[str, float],
+        disabled_labels: Sequence[str],
         incorrect_spans_key: str | None = None,
         overwrite: bool = False,
         scorer: Callable[..., Any] | None,
     ) -> None:
         # The results of training. `thresholds` is not read: spacy find-threshold writes to it.
-        super().__init__(nlp.vocab, model, name, labels=[], thresholds={})
+        super().__init__(nlp.vocab, model, name, labels=[], untrained=[], thresholds={})
         if entities not in ENTITIES:
             raise InputError(
                 f"[{name}] entities: expected {' or '.join(ENTITIES)}, got {entities!r}."
@@ -185,7 +193,7 @@ class CRFEntityRecognizer(TeachablePipe):
         self.platt_slope, self.platt_intercept = platt_slope, platt_intercept
         self.decode, self.span_threshold = decode, span_threshold
         self.spans_key, self.candidate_threshold = spans_key, candidate_threshold
-        self.candidate_thresholds = candidate_thresholds
+        self.candidate_thresholds, self.disabled_labels = candidate_thresholds, disabled_labels
         self.incorrect_spans_key = incorrect_spans_key
         self._scheme_name = scheme
         TagScheme(scheme, ())  # fail now for an unknown scheme, not at the first doc
@@ -201,9 +209,10 @@ class CRFEntityRecognizer(TeachablePipe):
         return list(self.labels)
 
     def add_label(self, label: str) -> int:
-        """Add a label. An initialized model gets more tags; the best analysis does not change yet.
+        """Add a label. An initialized model gets more tags, with low scores.
 
-        The new tags have very low scores, so confidences change a little.
+        Entities and confidences do not change before an update with a gold entity of the label:
+        until then it is not predicted.
 
         Returns 1, or 0 if the label already exists. Raises InputError for an empty label, and for
         one that begins with "!".
@@ -226,6 +235,7 @@ class CRFEntityRecognizer(TeachablePipe):
                 from ..ml.architectures import grow
             like = TAG_OUTSIDE if self.entities_key is None else None
             grow(self.model, len(self.scheme.tags), like)
+            self.cfg["untrained"] = [*self.cfg["untrained"], label]
         return 1
 
     def initialize(
@@ -272,6 +282,7 @@ class CRFEntityRecognizer(TeachablePipe):
         for node, dim in ((self.model, "nO"), (output_layer, "nO"), (output_layer, "nI")):
             node.set_dim(dim, None, force=True)
         self._forget_fits()
+        self.cfg["untrained"] = []
         self.cfg["chains"] = [self.entities, self.layers]
         for label in labels:
             self.add_label(label)
@@ -353,6 +364,8 @@ class CRFEntityRecognizer(TeachablePipe):
 
         scores: The potentials of the predicted docs.
 
+        Labels that were added are predicted from now on if these examples have them.
+
         Returns the loss and its gradient for the potentials.
         Raises InputError for a gold entity that has an unknown label, begins or ends with
         whitespace, or is also a negative span, for potentials that are not finite, and for teachers
@@ -367,6 +380,7 @@ class CRFEntityRecognizer(TeachablePipe):
             self.chains.warn_of_lost(examples)
         gold, hidden = self.chains.gold(examples)
         negatives = self.chains.negatives(examples, self.incorrect_spans_key)
+        self._enable_trained(examples)
         scores, backprop = self.chains.split(scores)
         losses, d_scores = nll_with_gradient(
             scores, gold, self.chains.scheme.constraints, negatives, hidden
@@ -374,6 +388,7 @@ class CRFEntityRecognizer(TeachablePipe):
         loss = float(losses.sum())
         lessons = find_lessons(examples, self.name)
         if lessons:
+            self.cfg["untrained"] = []  # teachers know all labels
             loss, d_scores = self._mix(loss, d_scores, scores, lessons)
         return loss, backprop(d_scores)
 
@@ -390,6 +405,14 @@ class CRFEntityRecognizer(TeachablePipe):
         for name in FITTED:
             getattr(self, name)
 
+    def _enable_trained(self, examples: Sequence[Example]) -> None:
+        """Let added labels be predicted that are among the gold entities."""
+        untrained = self.cfg["untrained"]
+        if untrained:
+            golds = (gold_entities(eg.reference, self.entities_key) for eg in examples)
+            found = {ent.label_ for ents in golds for ent in ents}
+            self.cfg["untrained"] = [label for label in untrained if label not in found]
+
     def _forget_fits(self) -> None:
         """Drop what was fitted to other weights."""
         for name in FITTED:
@@ -397,14 +420,10 @@ class CRFEntityRecognizer(TeachablePipe):
         self.cfg["guarantees"] = {}
 
     def _require_known_labels(self, labels: Sequence[str]) -> None:
-        """Raise InputError for a threshold of a label that is not among these."""
+        """Raise InputError for a threshold or a disabled label that is not among these."""
         given = [*self.thresholds, *self.candidate_thresholds]
-        unknown = [label for label in given if label not in labels]
-        if unknown:
-            raise InputError(
-                f"[{self.name}] thresholds: expected labels among {[*dict.fromkeys(labels)]}, got "
-                f"{unknown}. Correct them, or add the label."
-            )
+        self._require_known("thresholds", given, labels)
+        self._require_known("disabled_labels", self.disabled_labels, labels)
 
 
 def _is_key(key: Any) -> bool:

@@ -89,8 +89,8 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
     """A pipe whose model is a CRF. These methods do not change docs or weights.
 
     A subclass has the attributes of the config: `entities`, `layers`, `_scheme_name`, `spans_key`,
-    `threshold`, `thresholds`, `temperature`, `platt_slope`, `platt_intercept` and `overwrite`; and
-    `_require_valid_cfg`.
+    `threshold`, `thresholds`, `disabled_labels`, `temperature`, `platt_slope`, `platt_intercept`
+    and `overwrite`; and `_require_valid_cfg`.
     """
 
     @property
@@ -132,6 +132,22 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
     def labels(self) -> tuple[str, ...]:
         """The entity labels, in the order of the model's tags."""
         return tuple(self.cfg["labels"])
+
+    @property
+    def enabled_labels(self) -> tuple[str, ...]:
+        """The labels that are predicted: not those of `disabled_labels`, nor added ones.
+
+        An added label is predicted once an example of it has been trained on.
+
+        Raises InputError for an unknown label in `disabled_labels`.
+        """
+        self._require_known("disabled_labels", self.disabled_labels, self.labels)
+        return tuple(label for label in self.labels if label not in self._excluded)
+
+    @property
+    def _excluded(self) -> set[str]:
+        """The labels that are not predicted."""
+        return {*self.disabled_labels, *self.cfg["untrained"]}
 
     @property
     def label_thresholds(self) -> dict[str, float]:
@@ -189,7 +205,8 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
         the weights are those of the promise.
 
         Returns the analyses of each doc, the best first; at least one.
-        Raises InputError without that promise, at another temperature, and as `predict`.
+        Raises InputError without that promise, at another temperature, with other disabled labels,
+        and as `predict`.
         """
         docs = list(docs)
         promise = self.cfg["guarantees"].get("analyses")
@@ -198,11 +215,17 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
                 f"[{self.name}] analysis_sets: expected a pipeline that promises to contain the "
                 "right analysis, got one without. Calibrate it: spacy-crf-ner calibrate --analyses."
             )
-        then = promise["settings"]["temperature"]
+        settings = promise["settings"]
+        then, without = settings["temperature"], settings.get("disabled_labels", [])
         if not math.isclose(then, self.temperature, rel_tol=1e-8):
             raise InputError(
                 f"[{self.name}] analysis_sets: expected the temperature of the promise, {then}, "
                 f"got {self.temperature}. Set it back, or calibrate again."
+            )
+        if without != sorted(self.disabled_labels):
+            raise InputError(
+                f"[{self.name}] analysis_sets: expected the disabled labels of the promise, "
+                f"{without}, got {[*self.disabled_labels]}. Set them back, or calibrate again."
             )
         lowest = math.log(promise["threshold"])
         batches = (docs[i : i + BATCH_SIZE] for i in range(0, len(docs), BATCH_SIZE))
@@ -349,7 +372,17 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
         self, docs: Sequence[Doc], scaling: PlattScaling | None = None
     ) -> Posterior | OverlappingPosterior:
         fitted = self.overwrite, self.temperature, scaling or self.platt_scaling
-        return self.chains.posterior(docs, self._potentials(docs), *fitted)
+        self._require_known("disabled_labels", self.disabled_labels, self.labels)
+        return self.chains.posterior(docs, self._potentials(docs), *fitted, self._excluded)
+
+    def _require_known(self, setting: str, given: Iterable[str], labels: Iterable[str]) -> None:
+        """Raise InputError for a label in a setting that is not among these."""
+        unknown = [label for label in given if label not in labels]
+        if unknown:
+            raise InputError(
+                f"[{self.name}] {setting}: expected labels among {[*dict.fromkeys(labels)]}, got "
+                f"{unknown}. Correct them, or add the label."
+            )
 
     def _potentials(self, docs: Sequence[Doc]) -> Potentials:
         """Compute the potentials of docs; if there is no token, only the transitions."""

@@ -1,6 +1,6 @@
 """Flat entities: one chain for all labels, with at most one entity at a token."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,6 +82,13 @@ class FlatChain:
                 judged.append((p, (start, end, label) in gold))
         return judged
 
+    def possible_tags(self, excluded: Collection[str]) -> NDArray[np.bool_] | None:
+        """Find the tags that are not of excluded labels: (1, C) bool; None for all."""
+        if not excluded:
+            return None
+        numbers = [self.scheme.numbers[label] for label in excluded]
+        return ~np.isin(self.scheme.label_of, numbers)[None]
+
     def choose(self, candidates: Sequence[Candidate], threshold: float) -> list[Candidate]:
         """Choose the entities of a doc for "f_score": those of `best_disjoint`, in order."""
         return best_disjoint(candidates, threshold)
@@ -93,10 +100,14 @@ class FlatChain:
         overwrite: bool,
         temperature: float,
         platt: PlattScaling,
+        excluded: Collection[str] = (),
     ) -> Posterior:
         """Return the distribution over the entities of docs.
 
-        overwrite: Whether to ignore their preset entities. The rest as for `Posterior`.
+        overwrite: Whether to ignore their preset entities.
+        excluded: Labels that no predicted entity has: the distribution given that.
+        scores, temperature, platt: As for `Posterior`.
         """
-        constraints = preset_constraints(docs, self.scheme, overwrite)
+        possible = self.possible_tags(excluded)
+        constraints = preset_constraints(docs, self.scheme, overwrite, possible)
         return Posterior(scores, self.scheme, constraints, temperature, platt)

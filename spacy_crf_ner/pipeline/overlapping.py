@@ -9,7 +9,7 @@ those of the next one.
 
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import product
 
 import numpy as np
@@ -159,6 +159,14 @@ class LabelChains:
             if not missing[span[2]][span[0] : span[1]].any()
         ]
 
+    def possible_tags(self, excluded: Collection[str]) -> NDArray[np.bool_] | None:
+        """Find the tags of each chain, "O" alone for excluded labels: (M, C) bool; None for all."""
+        if not excluded:
+            return None
+        is_kept = np.array([[label not in excluded] for label, _ in self._chains()])
+        possible: NDArray[np.bool_] = is_kept | (np.arange(len(self.scheme.tags)) == TAG_OUTSIDE)
+        return possible
+
     def choose(self, candidates: Sequence[Candidate], threshold: float) -> list[Candidate]:
         """Choose as `FlatChain` for each label, and of those left for each of its other layers."""
         chosen = list[Candidate]()
@@ -178,9 +186,11 @@ class LabelChains:
         overwrite: bool,
         temperature: float,
         platt: PlattScaling,
+        excluded: Collection[str] = (),
     ) -> OverlappingPosterior:
         """Return the distribution over the entities of docs; arguments as for `FlatChain`."""
-        constraints = preset_constraints(docs, self.scheme, overwrite, self.presets)
+        possible = self.possible_tags(excluded)
+        constraints = preset_constraints(docs, self.scheme, overwrite, possible, self.presets)
         chains, _ = self.split(scores)
         posterior = Posterior(chains, self.scheme, constraints, temperature)
         presets = [() if overwrite else doc.ents for doc in docs]

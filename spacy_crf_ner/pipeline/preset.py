@@ -40,6 +40,7 @@ def preset_constraints(
     docs: Sequence[Doc],
     scheme: TagScheme,
     overwrite: bool,
+    possible: NDArray[np.bool_] | None = None,
     chains: Callable[[Doc], Sequence[Preset]] | None = None,
 ) -> DecodingConstraints:
     """Convert entities, blocked tokens, sentence starts and whitespace to constraints.
@@ -54,6 +55,8 @@ def preset_constraints(
     that breaks these rules is kept, with a warning.
 
     overwrite: Whether to ignore entities and outside tokens of the docs.
+    possible: (M, C) bool, the tags that may be predicted in each of the M chains of a doc; None for
+        all. Preset entities may have others.
     chains: Returns the preset entities of each chain of a doc; None for one chain with all.
     """
     if chains is None:
@@ -65,7 +68,7 @@ def preset_constraints(
     rows = [(doc, ents) for doc, of_doc in zip(docs, presets) for ents in of_doc]  # of a chain each
     begins = np.cumsum([0, *(len(doc) for doc, _ in rows)]).tolist()
     iob, label, sentence, space = np.concatenate(columns).T
-    doc_of = np.repeat(np.arange(len(columns)), [len(column) for column in columns])
+    doc_of = np.repeat(np.arange(len(columns)), [len(column) for column in columns])  # and chain
     first = np.diff(doc_of, prepend=-1) > 0
     # The array is unsigned: -1, for no sentence start, is a large number in it.
     sentence_starts = (sentence == 1) & ~first
@@ -79,9 +82,12 @@ def preset_constraints(
         for begin, (_, ents) in zip(begins, rows):
             for ent, _ in ents:
                 preset[begin + ent.start : begin + ent.end] = True
-    if not (sentence_starts.any() or is_space.any() or preset.any()):
+    if possible is None and not (sentence_starts.any() or is_space.any() or preset.any()):
         return DecodingConstraints(None, boundaries, preset)
-    allowed = np.ones((len(iob), len(scheme.tags)), dtype=bool)
+    if possible is None:
+        allowed = np.ones((len(iob), len(scheme.tags)), dtype=bool)
+    else:
+        allowed = np.tile(possible, (len(docs), 1))[doc_of]
     # The first and last tags of a sentence are constrained like those of a doc.
     starts, ends = scheme.constraints.start, scheme.constraints.end
     allowed[sentence_starts] &= starts

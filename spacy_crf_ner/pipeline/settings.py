@@ -14,7 +14,8 @@ class Setting(Generic[T]):
     """A setting that is stored in the config of the pipeline, not with the weights.
 
     So a trained pipeline can be loaded with other settings. Setting the attribute at run time
-    changes `nlp.config` too, so that the change is saved. A dict is read-only: assign a new one.
+    changes `nlp.config` too, so that the change is saved. A dict or list is read-only: assign a new
+    one.
 
     is_valid: Whether a value may be set; other values raise InputError.
     expected: The expected values, for the message.
@@ -30,6 +31,8 @@ class Setting(Generic[T]):
         if pipe is None:
             return self  # type: ignore[return-value]
         value = pipe.settings[self._name]
+        if isinstance(value, list):
+            return tuple(value)  # type: ignore[return-value]
         return MappingProxyType(value) if isinstance(value, dict) else value  # type: ignore
 
     def __set__(self, pipe: Any, value: T) -> None:
@@ -48,6 +51,8 @@ class Setting(Generic[T]):
             raise InputError(
                 f"[{pipe.name}] {self._name}: expected {self._expected}, got {value!r}."
             )
+        if isinstance(value, list | tuple):
+            return list(value)
         return dict(value) if isinstance(value, Mapping) else value
 
 

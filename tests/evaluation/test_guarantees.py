@@ -358,6 +358,7 @@ CHANGES: dict[str, tuple[set[str], Any]] = {  # what each setting matters to, an
     "spans_key": ({"recall"}, "other"),
     "candidate_threshold": ({"recall"}, 0.5),
     "candidate_thresholds": ({"recall"}, {"LOC": 0.5, "PER": 0.5}),
+    "disabled_labels": ({"recall", "precision", "analyses"}, ["PER"]),
 }
 
 
@@ -379,6 +380,32 @@ def test_guarantees_changed_relevant_setting_raises(nlp: Language, kind: str) ->
             assert guarantees(nlp) == given
         setattr(ner, name, before)
         assert guarantees(nlp) == given
+
+
+def test_promise_with_disabled_label_is_about_the_other_labels(nlp: Language) -> None:
+    ner: Any = nlp.get_pipe("crf_ner")
+    ner.disabled_labels = ["PER"]
+    examples = drawn(nlp, 60, 40)
+    gold = [[p for label, p in posteriors(nlp, eg) if label == "LOC"] for eg in examples]
+    documents = [np.array(ps) for ps in gold if ps]
+    rows = promise(nlp, "crf_ner", examples, Promises(recall=0.8, by_label=True, analyses=0.3))
+    assert [row["label"] for row in rows] == ["LOC", None]
+    assert rows[0]["threshold"] == pytest.approx(recall_threshold(documents, 0.2, None), rel=2e-6)
+    assert rows[0]["documents"] == len(documents) < rows[1]["documents"] == len(examples)
+    assert [*guarantees(nlp)] == ["recall", "analyses"]
+    docs = [eg.predicted for eg in examples]
+    wanted = [[e for e in eg.reference.ents if e.label_ == "LOC"] for eg in examples]
+    found = [
+        [(e.start, e.end) for e in ents] in [[(e.start, e.end) for e in a.ents] for a in of_doc]
+        for ents, of_doc in zip(wanted, ner.analysis_sets(docs))
+    ]
+    assert np.mean(found) >= 0.3
+    annotated = [Example(doc, eg.reference) for doc, eg in zip(nlp.pipe(docs), examples)]
+    coverage = evaluate(annotated, nlp=nlp)["coverage"]["promises"]
+    assert [*coverage["recall"]["found"]] == ["LOC"] and coverage["analyses"]["found"] >= 0.3
+    ner.disabled_labels = []
+    with pytest.raises(InputError, match=r"the disabled labels of the promise, \['PER'\]"):
+        ner.analysis_sets(docs)
 
 
 def test_guarantees_changed_word_vectors_raise(nlp: Language, tmp_path: Path) -> None:

@@ -67,7 +67,44 @@ def test_add_label_keeps_predictions(scheme, learned_in):
     assert [ner.add_label(label) for label in ("PRODUCT", "EVENT", "PRODUCT")] == [1, 1, 0]
     assert ner.labels == ("GPE", "ORG", "PERSON", "PRODUCT", "EVENT")
     assert found(learned) == before
-    np.testing.assert_allclose(confidences(learned), sure, atol=0.15)
+    np.testing.assert_allclose(confidences(learned), sure, atol=1e-6)
+
+
+@pytest.mark.parametrize("scheme", ["biluo", "bio", "io"])
+def test_nine_added_labels_change_no_posterior_and_have_no_candidates(scheme, learned_in):
+    learned = learned_in(scheme)
+    ner = learned.get_pipe("crf_ner")
+    ner.temperature, ner.spans_key, ner.candidate_threshold = 2.0, "sc", 0.001
+    docs = [*map(learned.make_doc, TEXTS)]
+
+    def queries(ner):
+        found = {(i, span): p for i, each in enumerate(ner.predict(docs)) for span, p in each[2]}
+        for i, analyses in enumerate(ner.nbest(docs, 3)):
+            found |= {(i, rank): each.log_probability for rank, each in enumerate(analyses)}
+        return found | {i: each.entropy for i, each in enumerate(ner.uncertainty(docs))}
+
+    before = queries(ner)
+    assert len(before) > 30
+    for i in range(9):
+        ner.add_label(f"NEW {i}")
+    again = spacy.blank("en").from_config(learned.config).from_bytes(learned.to_bytes())
+    for pipe in (ner, again.get_pipe("crf_ner")):
+        assert queries(pipe) == pytest.approx(before, abs=1e-5)
+
+
+def test_added_label_is_predicted_from_its_first_gold_entity_on(learned):
+    ner = learned.get_pipe("crf_ner")
+    for label in ("PRODUCT", "EVENT"):
+        ner.add_label(label)
+    assert ner.labels[3:] == ("PRODUCT", "EVENT") and ner.enabled_labels == ner.labels[:3]
+    learned.update(make_examples(learned))
+    assert ner.enabled_labels == ner.labels[:3]
+    learned.update(make_examples(learned, NEW))
+    assert ner.enabled_labels == ner.labels[:4]
+    again = spacy.blank("en").from_config(learned.config).from_bytes(learned.to_bytes())
+    assert again.get_pipe("crf_ner").enabled_labels == ner.labels[:4]
+    learned.initialize(lambda: make_examples(learned))
+    assert ner.enabled_labels == ner.labels
 
 
 @pytest.mark.parametrize("scheme", ["biluo", "bio", "io"])
