@@ -29,7 +29,7 @@ from spacy.vocab import Vocab
 from thinc.api import Config
 from typer.testing import CliRunner
 
-from pipelines import LISTENER, train
+from pipelines import LISTENER, train, trained_elsewhere
 from spacy_crf_ner import data
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation.calibration import calibrate
@@ -141,6 +141,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, tiny_transformer: str) -
     trained.add_pipe("crf_ner", name="ner", config={"model": {"tok2vec": LISTENER}})
     examples = [spacy.training.Example(nlp.make_doc(doc.text), doc) for doc in docs]
     train(trained, examples)
+    trained_elsewhere(trained)
     for name in ("training/model-best", "model", "other/model-best", "exported"):
         (folder / name).mkdir(parents=True)
         trained.to_disk(folder / name)

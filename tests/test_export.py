@@ -22,7 +22,15 @@ from typer.testing import CliRunner
 from helpers import blocking
 from overlapping import TEXT, make_overlapping
 from phobert import make_over_phobert
-from pipelines import LISTENER, OWN_TRANSFORMER, SENTENCES, TOK2VEC, make_examples, train
+from pipelines import (
+    LISTENER,
+    OWN_TRANSFORMER,
+    SENTENCES,
+    TOK2VEC,
+    make_examples,
+    train,
+    trained_elsewhere,
+)
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation.calibration import calibrate
 from spacy_crf_ner.evaluation.guarantees import guarantees
@@ -76,7 +84,7 @@ def train_kind(kind: str, tiny_transformer: str) -> Language:
     }
     nlp.add_pipe("crf_ner", config={"model": {**MODEL, "tok2vec": tok2vec[kind], "skip": True}})
     train(nlp, make_examples(nlp), steps=12)
-    return nlp
+    return trained_elsewhere(nlp)
 
 
 FAST = ("both", "own")

@@ -1,5 +1,6 @@
 """Terminal output: tables and progress bars."""
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -103,3 +104,12 @@ def annotation_progress(description: str) -> Iterator[Callable[["annotate.Progre
             )
 
         yield on_progress
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Print warnings as one line, without the place in the code."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", UserWarning)
+        warnings.showwarning = lambda message, *_, **__: typer.echo(f"Warning: {message}", err=True)
+        yield

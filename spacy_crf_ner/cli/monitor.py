@@ -4,15 +4,13 @@ import typer
 from rich.table import Table
 
 from ..annotate.settings import Settings
-from ..evaluation.drift import SAMPLE
+from ..evaluation.drift import SAMPLE, different
 from ..evaluation.guarantees import drift
 from ..pipeline.load import load
 from ..pipeline.lookup import require_recognizer
 from .console import print_table
 from .options import Component, GpuId, Model, Precision, TextField, Texts, WholeFiles
 from .raw_texts import read_sample
-
-SIGNIFICANT = 0.01  # of all tests together
 
 
 def monitor(
@@ -48,10 +46,11 @@ def monitor(
     for row in rows:
         table.add_row(row.statistic, *(f"{x:.3g}" for x in row[1:]))
     print_table(table)
-    if any(row.p < SIGNIFICANT / len(rows) for row in rows):
+    if differ := different(rows):
         typer.echo(
-            "These documents differ from those that the pipeline was calibrated on: its promises "
-            "do not hold for them. Calibrate it on some of them."
+            f"These documents differ from those that the pipeline was calibrated on, in "
+            f"{' and '.join(differ)}: its promises do not hold for them. Calibrate it on some of "
+            "them."
         )
         raise typer.Exit(2)
     typer.echo("No difference to the documents that the pipeline was calibrated on.")

@@ -104,5 +104,9 @@ def redact(
     typer.echo(
         f"Promise: the mean share of missed entities{of_label} in a document is at most "
         f"{1 - promise['level']:.3g}, {sure}, if documents are like the {promise['documents']} to "
-        "calibrate on"
+        f"calibrate on, of {promise['tokens']:.0f} tokens on average"
     )
+    if "train" not in promise["compared_with"]:
+        typer.echo("It was stated, and not checked, that those were not trained on")
+    if promise["counts_dev"]:
+        typer.echo("Some of those may have chosen the checkpoint: the promise is then too good")

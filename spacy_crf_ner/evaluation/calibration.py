@@ -36,7 +36,8 @@ def calibrate(
     """Fit temperature and Platt scaling of a `crf_ner` component; measure calibration around it.
 
     The components before it run on copies of the predicted docs. If there is something to promise,
-    a random half of the examples serves that, and all else is fitted to the other half.
+    a random half of the examples serves that, and all else is fitted to the other half. Those of
+    texts that the pipeline has seen in its training are left out then, with a warning.
 
     examples: Held-out examples, not used for training.
     name: The component in the pipeline; None for the only one.
@@ -60,6 +61,7 @@ def calibrate(
     pipe = recognizer(nlp, name)
     if promises:
         require_flat(pipe)
+        examples, _ = promises.new(nlp, name, examples)
     if not pipe.confidence and pipe.entities_key is None:  # overlapping ones have scores
         raise InputError(
             f"[{name}] confidence: expected true, got false. Without it, entities have no "

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 SAMPLE = 500  # documents that are compared: with many, any difference is significant
 BATCH = 64
+SIGNIFICANT = 0.01  # of all tests together
 EQUAL = 1e-4  # values that differ by less are equal: batches, saving and rounding change them
 
 
@@ -68,6 +69,14 @@ def compare(
             medians = float(np.median(x)), float(np.median(y))
             rows.append(Difference(name, *medians, *kolmogorov_smirnov(x, y)))
     return rows
+
+
+def different(rows: Sequence[Difference]) -> list[str]:
+    """Return the statistics that differ: all tests together err once in a hundred times.
+
+    By Bonferroni's correction.
+    """
+    return [row.statistic for row in rows if row.p < SIGNIFICANT / len(rows)]
 
 
 def kolmogorov_smirnov(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:

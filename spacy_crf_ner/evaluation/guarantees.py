@@ -19,15 +19,18 @@ from thinc.api import Model
 from ..input_error import InputError
 from ..ml.digest import weights_digest
 from ..pipeline.crf_ner import FITTED, CRFEntityRecognizer
-from ..pipeline.lookup import recognizer, require_own_key, require_recognizer
-from .drift import Difference, compare, describe
+from ..pipeline.lookup import model_layers, recognizer, require_own_key, require_recognizer
+from .drift import Difference, compare, describe, different
 
-# The settings that each kind of promise sets or depends on.
+# The settings that one kind of promise sets or depends on. All others matter to each of them.
 SETTINGS_OF = {
     "recall": ("spans_key", "candidate_threshold", "candidate_thresholds"),
     "precision": ("decode", "span_threshold", "threshold", "thresholds"),
     "analyses": (),
 }
+# For tokenizers that are not of spaCy.
+PROBE = "Dr. O'Neill-Smith (born 3.5.1990) said:  \"E-mail me, don't call!\"\nHe left..."
+IRRELEVANT = {"confidence", "incorrect_spans_key"}
 COMMON = ("temperature", "platt_slope", "platt_intercept", "overwrite")
 FITTED_SETTINGS = (*COMMON, *SETTINGS_OF["recall"], *SETTINGS_OF["precision"])
 
@@ -39,23 +42,34 @@ def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:
 
     Returns for each its "level", 0 to 1; its "certainty" over documents to calibrate on, None if it
     holds on average over them; their number, "documents"; its "threshold", or those by label; and
-    for recall whether it is promised "by_label".
+    for recall whether it is promised "by_label". Also what it is about: its "unit", a document, of
+    "tokens" on average, and the "labels"; the parts of the training that documents were
+    "compared_with", to leave out what the pipeline has seen: "train", "dev", or none if the user
+    stated that they are new; whether it "counts_dev", documents that chose the weights; and what
+    `drift` has found last, "monitor": the number of "documents", and the statistics that "differ".
     Raises InputError as `require_recognizer`, if another component writes to the candidates, and if
-    weights, settings, vectors, tokenizer or the components before it are no longer those for which
-    the promises were given.
+    weights, labels, settings, precision, vectors, tokenizer or the components before it are no
+    longer those for which the promises were given.
     """
     name = require_recognizer(nlp, name)
     pipe = recognizer(nlp, name)
     stored: dict[str, Any] = deepcopy(pipe.cfg.get("guarantees", {}))
+    digest, computed_in = stored.pop("digest", None), stored.pop("computed_in", [])
+    monitor = stored.pop("monitor", None)
     stored.pop("reference", None)
+    if not stored:
+        return {}
     if "recall" in stored:
         require_own_key(nlp, pipe, pipe.spans_key)
     changed = []
-    if stored and stored.pop("digest") != _digest(nlp, name):
+    if digest != _digest(nlp, name):
         changed.append("weights, tokenizer or earlier components")
+    if computed_in != (now_in := _precisions(nlp, name)):
+        changed.append(f"precision ({', '.join(now_in) or 'fp32'})")
     for kind, given in stored.items():
-        now, then = _settings(pipe, kind), {"disabled_labels": []} | given["settings"]
-        changed += [key for key, x in then.items() if not _is_same(now[key], x)]
+        changed += ["labels"] if given.get("labels") != [*pipe.enabled_labels] else []
+        now = _settings(pipe, kind)
+        changed += [key for key, x in given["settings"].items() if not _is_same(now[key], x)]
     if changed:
         raise InputError(
             f"[{name}] guarantees: expected the pipeline for which {', '.join(stored)} were "
@@ -64,11 +78,14 @@ def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:
         )
     for given in stored.values():
         del given["settings"]
+        given["monitor"] = monitor
     return dict(_rounded(stored))
 
 
 def drift(nlp: Language, docs: Iterable[Doc], name: str | None = None) -> list[Difference]:
     """Compare docs with those that the promises of a pipeline were fitted to.
+
+    `guarantees` returns what was found last, also after the pipeline was saved.
 
     docs: Docs that the components before the recogniser have processed; 500 of them are compared.
     name: The `crf_ner` component; None for the only one.
@@ -85,7 +102,10 @@ def drift(nlp: Language, docs: Iterable[Doc], name: str | None = None) -> list[D
     now = describe(pipe, docs)
     if not now["tokens"]:
         raise InputError(f"[{name}] expected documents with text, got none.")
-    return compare(pipe.cfg["guarantees"]["reference"], now)
+    rows = compare(pipe.cfg["guarantees"]["reference"], now)
+    found = {"documents": len(now["tokens"]), "differ": different(rows)}
+    pipe.cfg["guarantees"]["monitor"] = found
+    return rows
 
 
 def store(
@@ -100,6 +120,7 @@ def store(
     pipe.cfg["guarantees"] = {
         **{kind: {**each, "settings": _settings(pipe, kind)} for kind, each in kept.items()},
         "digest": _digest(nlp, name),
+        "computed_in": _precisions(nlp, name),
         "reference": describe(pipe, docs),
     }
 
@@ -110,10 +131,12 @@ def renew(nlp: Language, name: str) -> None:
 
 
 def _settings(pipe: CRFEntityRecognizer, kind: str) -> dict[str, Any]:
-    """The settings that a kind of promise depends on."""
-    values = {name: getattr(pipe, name) for name in (*COMMON, *SETTINGS_OF[kind])}
+    """The settings that a kind of promise depends on: also those that are new in this package."""
+    others = {name for each in SETTINGS_OF if each != kind for name in SETTINGS_OF[each]}
+    names = pipe.settings.keys() - IRRELEVANT - (others - {*SETTINGS_OF[kind]})
+    values = {name: getattr(pipe, name) for name in sorted(names)}
     values["disabled_labels"] = sorted(pipe.disabled_labels)
-    return {name: dict(x) if name.endswith("thresholds") else x for name, x in values.items()}
+    return {name: dict(x) if isinstance(x, Mapping) else x for name, x in values.items()}
 
 
 def _rounded(value: Any) -> Any:
@@ -132,27 +155,52 @@ def _is_same(now: Any, then: Any) -> bool:
     return bool(now == then)
 
 
+def _reading(nlp: Language, name: str) -> dict[str, Any]:
+    """The components that run before one, and itself."""
+    names = nlp.component_names[: nlp.component_names.index(name)]
+    return {each: nlp.get_pipe(each) for each in (*names, name) if each not in nlp.disabled}
+
+
+def _precisions(nlp: Language, name: str) -> list[str]:
+    """The precisions other than float32 in which a component and those before it predict."""
+    nodes = [node for pipe in _reading(nlp, name).values() for node in model_layers(pipe)]
+    shims = (shim for node in nodes for shim in node.shims)
+    found = {getattr(shim, "resolved_precision", None) or "fp32" for shim in shims}
+    return sorted(found - {"fp32"})
+
+
 def _digest(nlp: Language, name: str) -> str:
     """The digest of the weights of a component, and of what comes before it."""
-    names = nlp.component_names[: nlp.component_names.index(name)]
-    names = [each for each in names if each not in nlp.disabled]
-    pipes = [nlp.get_pipe(each) for each in (*names, name)]
-    models = [getattr(pipe, "model", None) for pipe in pipes]
+    pipes = _reading(nlp, name)
+    models = [getattr(pipe, "model", None) for pipe in pipes.values()]
     weights = weights_digest(model for model in models if isinstance(model, Model))
     digest = blake2b(weights.encode(), digest_size=16)
-    digest.update(srsly.json_dumps([nlp.lang, *names]).encode())
+    earlier = [[each, nlp.get_pipe_meta(each).factory] for each in pipes if each != name]
+    digest.update(srsly.json_dumps([nlp.lang, earlier]).encode())
     vectors = nlp.vocab.vectors
     digest.update(vectors.data.tobytes())
     digest.update(np.array(sorted(vectors.key2row.items()), dtype=np.uint64).tobytes())
+    digest.update(srsly.json_dumps(_tokenization(nlp)).encode())
     if hasattr(nlp.tokenizer, "to_bytes"):
         digest.update(nlp.tokenizer.to_bytes(exclude=["vocab"]))
-    for pipe, model in zip(pipes[:-1], models):
+    for pipe in [pipes[each] for each in pipes if each != name]:
         if isinstance(pipe, CRFEntityRecognizer):
             settings = pipe.settings | {name: getattr(pipe, name) for name in FITTED}
+            settings |= {"labels": [*pipe.labels]}
             digest.update(srsly.json_dumps(_rounded(settings), sort_keys=True).encode())
         elif isinstance(pipe, Sentencizer):  # the order of its bytes differs by process
             characters = sorted(pipe.punct_chars)
             digest.update(srsly.json_dumps([characters, pipe.overwrite]).encode())
-        elif model is None and hasattr(pipe, "to_bytes"):
-            digest.update(pipe.to_bytes(exclude=["vocab"]))  # it grows with each new word
+        elif hasattr(pipe, "to_bytes") and not hasattr(pipe, "listener_map"):
+            # Labels and settings; the vocab grows with each new word, and weights are read above.
+            digest.update(pipe.to_bytes(exclude=["vocab", "model"]))
     return digest.hexdigest()
+
+
+def _tokenization(nlp: Language) -> list[Any]:
+    """The class of the tokenizer; of one that spaCy does not save, also how it divides a text."""
+    kind = type(nlp.tokenizer)
+    found: list[Any] = [kind.__module__, kind.__qualname__]
+    if not kind.__module__.startswith("spacy."):
+        found += [[token.text, token.whitespace_] for token in nlp.tokenizer(PROBE)]
+    return found

@@ -6,7 +6,7 @@ source as those that they were fitted to.
 
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import compress
@@ -23,6 +23,7 @@ from ..pipeline.gold import gold_tags
 from ..pipeline.label_sets import annotated_labels, is_complete
 from ..pipeline.lookup import recognizer, require_own_key
 from .guarantees import FITTED_SETTINGS, store
+from .held_out import new_examples
 from .matching import (
     Entity,
     annotated,
@@ -66,6 +67,10 @@ class Promises:
     analyses: Share of documents whose right analysis is in `analysis_sets`.
     certainty: Of recall and precision; None for recall on average, and a precision of 95 %.
     by_label: Promise the recall of each label.
+    trained_on: Texts of the training data, of a pipeline that does not know them. As those that it
+        knows, they are left out.
+    held_out: State that a pipeline that does not know its training data has seen no document.
+    count_dev: Use documents that chose the weights too; the promise is then too good.
 
     Raises InputError for a number that is not between 0 and 1, and for a certainty, or `by_label`,
     of nothing.
@@ -76,6 +81,9 @@ class Promises:
     analyses: float | None = None
     certainty: float | None = None
     by_label: bool = False
+    trained_on: Sequence[str] | None = None
+    held_out: bool = False
+    count_dev: bool = False
 
     def __post_init__(self) -> None:
         for name in ("recall", "precision", "analyses", "certainty"):
@@ -92,25 +100,34 @@ class Promises:
     def __bool__(self) -> bool:
         return any(level is not None for level in (self.recall, self.precision, self.analyses))
 
+    def new(
+        self, nlp: Language, name: str, examples: Iterable[Example]
+    ) -> tuple[list[Example], list[str]]:
+        """Leave out what the pipeline has seen, as `new_examples`."""
+        settings = {key: getattr(self, key) for key in ("trained_on", "held_out", "count_dev")}
+        return new_examples(nlp, name, examples, **settings)
+
 
 def promise(nlp: Language, name: str, examples: Sequence[Example], promises: Promises) -> list[Row]:
     """Fit the thresholds that keep promises, and store both in the component.
 
     examples: Those to calibrate on; nothing else may have been fitted to them. The components
-        before this one must have processed their `predicted` docs. Gold entities of labels that
-        the component does not predict do not count.
+        before this one must have processed their `predicted` docs. Those of texts that the pipeline
+        has seen in its training are left out, with a warning; gold entities of labels that the
+        component does not predict do not count.
 
     Returns a row for each promise: its "kind", and the "label" if it is the recall of one; its
     "level", "certainty", number of "documents" and "threshold"; the mean error "on_halves" of the
     documents if fitted to the other half, and the "worst" of 20 halves, a quantile of 50 of them;
     both None if a half has too few; and the "cost": candidates per gold entity, the recall that is
     left, or analyses per document.
-    Raises InputError as `require_flat`, for too few documents, and if a promise would need too many
-    candidates or analyses. The component is then as before.
+    Raises InputError as `require_flat` and `new_examples`, for too few documents, and if a promise
+    would need too many candidates or analyses. The component is then as before.
     """
     require_flat(recognizer(nlp, name))
+    new, compared_with = promises.new(nlp, name, examples)
     with restored_on_error(recognizer(nlp, name)):
-        return _promise(nlp, name, examples, promises)
+        return _promise(nlp, name, new, promises, compared_with)
 
 
 def require_flat(pipe: "CRFEntityRecognizer") -> None:
@@ -137,7 +154,11 @@ def restored_on_error(pipe: "CRFEntityRecognizer") -> Iterator[None]:
 
 
 def _promise(
-    nlp: Language, name: str, examples: Sequence[Example], promises: Promises
+    nlp: Language,
+    name: str,
+    examples: Sequence[Example],
+    promises: Promises,
+    compared_with: Sequence[str],
 ) -> list[Row]:
     pipe = recognizer(nlp, name)
     examples = without_disabled(pipe, examples)
@@ -163,7 +184,14 @@ def _promise(
             "threshold": dict(pipe.candidate_thresholds) or pipe.candidate_threshold,
         }
     docs = [eg.predicted for eg in examples]
-    store(nlp, name, kept, docs)
+    about = {
+        "unit": "document",
+        "tokens": float(np.mean([len(doc) for doc in docs])),
+        "labels": [*pipe.enabled_labels],
+        "compared_with": [*compared_with],
+        "counts_dev": promises.count_dev,
+    }
+    store(nlp, name, {kind: {**each, **about} for kind, each in kept.items()}, docs)
     if promises.analyses is not None:  # the sets use the stored threshold
         rows[-1]["cost"] = float(np.mean([len(each) for each in pipe.analysis_sets(docs)]))
     return rows
@@ -294,7 +322,8 @@ def _row(
     if len(documents) < needed:
         raise InputError(
             f"{where} expected at least {needed} documents to promise {100 * level:g} %, got "
-            f"{len(documents)} {USED[kind]}. Calibrate on more, or promise less."
+            f"{len(documents)} {USED[kind]}. Calibrate on more, or promise less. Documents of "
+            "train and dev do not count."
         )
     threshold = fit(documents)
     if threshold is None:

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress, islice
 from math import inf, isfinite
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 from spacy.language import Language
@@ -26,6 +27,7 @@ from .label_sets import KEY as ANNOTATED
 from .listeners import require_upstream
 from .lookup import require_own_key
 from .overlapping import LabelChains
+from .seen_texts import SeenTexts
 from .settings import FittedSetting, Setting
 from .spacy_internals import check_lexeme_norms, remember_pipeline
 from .teachable_pipe import TeachablePipe
@@ -186,6 +188,7 @@ class CRFEntityRecognizer(TeachablePipe):
             )
         self.entities, self.layers = entities, layers
         self._forget_fits()
+        self.seen_texts = SeenTexts(self.cfg, name)
         self.settings: dict[str, Any] = {}
         self.confidence, self.overwrite = confidence, overwrite
         self.threshold, self.thresholds = threshold, thresholds
@@ -283,6 +286,7 @@ class CRFEntityRecognizer(TeachablePipe):
             node.set_dim(dim, None, force=True)
         self._forget_fits()
         self.cfg["untrained"] = []
+        self.seen_texts.restart()
         self.cfg["chains"] = [self.entities, self.layers]
         for label in labels:
             self.add_label(label)
@@ -346,6 +350,8 @@ class CRFEntityRecognizer(TeachablePipe):
 
     def score(self, examples: Iterable[Example], **kwargs: Any) -> dict[str, Any]:
         """Score examples; see spaCy's `Pipe.score`. The scorer is given the `entities_key`."""
+        examples = list(examples)
+        self.seen_texts.score(examples)
         if self.entities_key is not None:
             kwargs = {"spans_key": self.entities_key, **kwargs}
         scores: dict[str, Any] = super().score(examples, **kwargs)
@@ -412,6 +418,16 @@ class CRFEntityRecognizer(TeachablePipe):
             golds = (gold_entities(eg.reference, self.entities_key) for eg in examples)
             found = {ent.label_ for ents in golds for ent in ents}
             self.cfg["untrained"] = [label for label in untrained if label not in found]
+
+    def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
+        """Serialize the component; see spaCy's `TrainablePipe.to_bytes`."""
+        self.seen_texts.store()
+        return cast(bytes, super().to_bytes(exclude=exclude))
+
+    def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
+        """Save the component; see spaCy's `TrainablePipe.to_disk`."""
+        self.seen_texts.store()
+        super().to_disk(path, exclude=exclude)
 
     def _forget_fits(self) -> None:
         """Drop what was fitted to other weights."""

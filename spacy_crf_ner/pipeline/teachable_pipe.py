@@ -13,6 +13,7 @@ from ..ml.label_chains import extended
 from ..ml.potentials import SCORES, Potentials
 from .calibrated_pipe import CalibratedPipe
 from .listeners import require_features
+from .seen_texts import SeenTexts
 from .spacy_internals import listeners
 from .teaching import Lesson, Teacher, mixture_counts
 
@@ -22,6 +23,8 @@ class TeachablePipe(CalibratedPipe):
 
     A subclass has the attributes of `CRFPipe`, and a `_rehearsal_model`.
     """
+
+    seen_texts: SeenTexts
 
     def teach(self, docs: Sequence[Doc]) -> tuple[Teacher, list[NDArray[np.float32]]]:
         """Compute what a student learns from: the scores of the tags, at the fitted temperature.
@@ -35,6 +38,20 @@ class TeachablePipe(CalibratedPipe):
         E, A, start, end = ((array / self.temperature).astype("f") for array in potentials.arrays())
         kind = self._scheme_name, self.labels, self.entities, self.layers
         return Teacher(*kind, A, start, end), np.split(E, potentials.lengths.cumsum()[:-1])
+
+    def update(
+        self,
+        examples: Iterable[Example],
+        *,
+        drop: float = 0.0,
+        sgd: Optimizer | None = None,
+        losses: dict[str, float] | None = None,
+    ) -> dict[str, float]:
+        """Train on a batch; see spaCy's `TrainablePipe.update`. Hashes of the texts are kept."""
+        examples = list(examples)
+        found: dict[str, float] = super().update(examples, drop=drop, sgd=sgd, losses=losses)
+        self.seen_texts.learn(examples)
+        return found
 
     def rehearse(
         self,
@@ -66,6 +83,7 @@ class TeachablePipe(CalibratedPipe):
         if self._rehearsal_model is None or not any(len(doc) for doc in docs):
             return losses
         require_features(self, docs)
+        self.seen_texts.learn(examples)
         teacher = self._rehearsal_model.predict(docs)
         set_dropout_rate(self.model, drop)
         if any(listeners(self.model)):

@@ -17,7 +17,7 @@ from spacy.language import Language
 from spacy.tokens import Doc, Span, SpanGroup
 from typer.testing import CliRunner
 
-from pipelines import TOK2VEC, make_examples, train
+from pipelines import TOK2VEC, make_examples, train, trained_elsewhere
 from spacy_crf_ner.annotate.readers import read_texts
 from spacy_crf_ner.annotate.redaction import redact
 from spacy_crf_ner.annotate.settings import Settings
@@ -89,6 +89,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sentences = [(f"Anna saw Bonn {i}", [(0, 4, "PER"), (9, 13, "LOC")]) for i in range(10)]
     examples = make_examples(nlp, [*sentences, ("it came", [])])
     train(nlp, examples)
+    trained_elsewhere(nlp)
     folder = tmp_path_factory.mktemp("redact")
     nlp.to_disk(folder / "plain")
     promise(nlp, "crf_ner", examples, Promises(recall=0.9))

@@ -14,7 +14,7 @@ from spacy.language import Language
 from spacy.tokens import DocBin, Span
 from typer.testing import CliRunner
 
-from pipelines import TOK2VEC, make_examples, train
+from pipelines import TOK2VEC, make_examples, train, trained_elsewhere
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation import drift as module
 from spacy_crf_ner.evaluation.drift import Difference, compare, describe, kolmogorov_smirnov
@@ -79,7 +79,7 @@ def folder(shared: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
         nlp = spacy.blank("en")
         nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
         train(nlp, make_examples(nlp, sentences(NAMES, 40)), steps=20)
-        return nlp
+        return trained_elsewhere(nlp)
 
     def careful() -> Language:
         nlp = spacy.load(shared("drift", plain))

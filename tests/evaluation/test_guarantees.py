@@ -16,7 +16,7 @@ from spacy.training import Example
 from spacy.util import ignore_error
 from typer.testing import CliRunner
 
-from pipelines import TOK2VEC, make_examples, train
+from pipelines import TOK2VEC, make_examples, train, trained_elsewhere
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation import calibration, evaluate, promises
 from spacy_crf_ner.evaluation.calibration import calibrate
@@ -55,7 +55,7 @@ def model(shared: Any) -> Path:
         nlp = spacy.blank("en")
         nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
         train(nlp, drawn(nlp, 100, 0), steps=40)
-        return nlp
+        return trained_elsewhere(nlp)
 
     return shared("guarantees", make)
 
@@ -183,6 +183,7 @@ def test_promise_precision_with_f_score_decodes_at_each_threshold() -> None:
     two = [("Anna Bonn", [(0, 4, "PER"), (5, 9, "PER")])] * 4
     examples = make_examples(nlp, [*one, *two, *[("it saw Carl", [(7, 11, "PER")])] * 9])
     train(nlp, examples, steps=50)
+    trained_elsewhere(nlp)
     ner = nlp.get_pipe("crf_ner")
     ner.decode, ner.span_threshold = "f_score", 0.3
     assert [ent.text for ent in nlp("Anna Bonn").ents] == ["Anna", "Bonn"]
@@ -441,7 +442,7 @@ def test_guarantees_changed_earlier_component_raises() -> None:
     nlp = listening_to_tok2vec()
     examples = drawn(nlp, 40, 0)
     train(nlp, examples, steps=5)
-    nlp.add_pipe("sentencizer", first=True)
+    trained_elsewhere(nlp).add_pipe("sentencizer", first=True)
     calibrate(nlp, examples, promises=Promises(recall=0.5))
     assert guarantees(nlp)["recall"]["documents"] <= 20  # a half of them
     with nlp.select_pipes(disable="sentencizer"), pytest.raises(InputError, match="got other"):
@@ -521,7 +522,7 @@ def test_calibrate_command_saves_and_prints_promises(
     doc = nlp("Anna saw Bonn")
     assert doc.spans["sc"] and nlp.get_pipe("crf_ner").analysis_sets([doc])[0]
     config = srsly.read_json(tmp_path / "x" / "crf_ner" / "cfg")
-    assert set(config["guarantees"]) == {*given, "digest", "reference"}
+    assert set(config["guarantees"]) == {*given, "digest", "reference", "computed_in"}
 
 
 def test_calibrate_command_applies_certainty_and_by_label(
@@ -537,27 +538,24 @@ def test_calibrate_command_applies_certainty_and_by_label(
 
 
 @pytest.mark.filterwarnings("ignore:.*expected a best temperature")
-def test_calibrate_command_names_documents_shared_with_train(model: Path, tmp_path: Path) -> None:
+def test_calibrate_command_leaves_out_documents_of_train(model: Path, tmp_path: Path) -> None:
     nlp = spacy.blank("en")
-    texts = [f"Bonn came {i}" for i in range(30)]
-    sentences = [(text, [(0, 4, "LOC")]) for text in texts]
-    DocBin(docs=[eg.reference for eg in make_examples(nlp, sentences[:20])]).to_disk(
-        tmp_path / "dev.spacy"
-    )
-    run = ["calibrate", str(model), str(tmp_path / "dev.spacy"), str(tmp_path / "x")]
-    other = [("Bonn  came\n7", [(0, 4, "LOC")]), *sentences[18:]]
-    for known, expected in (
-        (other, "got 3 that are in both: doc 7, 18, 19. The first is 'Bonn came 7'"),
-        (sentences, "got 20 that are in both: doc 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ..."),
-    ):
-        path = tmp_path / "train.spacy"
-        DocBin(docs=[eg.reference for eg in make_examples(nlp, known)]).to_disk(path)
-        result = CliRunner().invoke(app, [*run, "--train", str(path)])
-        assert result.exit_code == 1
-        assert expected in " ".join(result.output.split()) and not (tmp_path / "x").exists()
-    DocBin(docs=[eg.reference for eg in make_examples(nlp, sentences[20:])]).to_disk(path)
-    result = CliRunner().invoke(app, [*run, "--train", str(path)])
+    sentences = [(f"Bonn came {i}", [(0, 4, "LOC")]) for i in range(30)]
+
+    def run(known: Any) -> Any:
+        for name, docs in (("dev", sentences[:20]), ("train", known)):
+            gold = [eg.reference for eg in make_examples(nlp, docs)]
+            DocBin(docs=gold).to_disk(tmp_path / f"{name}.spacy")
+        paths = [str(tmp_path / name) for name in ("dev.spacy", "x", "train.spacy")]
+        return CliRunner().invoke(app, ["calibrate", str(model), *paths[:2], "--train", paths[2]])
+
+    result = run(sentences)
+    assert result.exit_code == 1 and not (tmp_path / "x").exists()
+    assert "20 of 20 documents are left out" in result.stderr and "0 are left" in result.stderr
+    result = run([("Bonn  came\n7", [(0, 4, "LOC")]), *sentences[18:]])
     assert result.exit_code == 0, result.output
+    assert "3 of 20 documents are left out" in result.stderr
+    assert "(document 7, 18, 19; the first is 'Bonn came 7'). 17 are left." in result.stderr
 
 
 def ruled(nlp: Language, label: str = "PER", word: str = "Anna", **config: Any) -> Language:
@@ -616,6 +614,7 @@ def test_promise_analyses_count_adjacent_entities_as_error_in_io() -> None:
     apart = [("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "PER")])]
     examples = make_examples(nlp, [*apart * 7, *adjacent * 3]) * 5
     train(nlp, examples, steps=30)
+    trained_elsewhere(nlp)
     with pytest.raises(InputError, match="analyses: expected 80 % above a probability"):
         promise(nlp, "crf_ner", examples, Promises(analyses=0.8))
     promise(nlp, "crf_ner", examples, Promises(analyses=0.6))
@@ -732,7 +731,7 @@ def test_guarantees_changed_setting_of_earlier_recognizer_raises(nlp: Language) 
     other = spacy.blank("en")
     other.add_pipe("crf_ner", name="second", config={"model": {"hidden_width": 8}})
     other.initialize(lambda: drawn(other, 10, 25))
-    nlp.add_pipe("second", source=other)
+    nlp.add_pipe("second", source=trained_elsewhere(other))
     examples = drawn(nlp, 20, 25)
     for eg in examples:
         eg.predicted = nlp.get_pipe("crf_ner")(eg.predicted)
@@ -871,7 +870,7 @@ def test_promise_precision_counts_entities_of_one_recognizer() -> None:
         own = spacy.blank("en")
         own.add_pipe("crf_ner", name, config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
         train(own, make_examples(own, [(word, [(0, 4, "NAME")]), (other, [])]), steps=20)
-        nlp.add_pipe(name, source=own)
+        nlp.add_pipe(name, source=trained_elsewhere(own))
     acme, anna = (0, 4, "NAME"), (5, 9, "NAME")  # the second recogniser is right in one half
     examples = make_examples(nlp, [("Acme Anna", [acme, anna]), ("Acme Anna", [acme])] * 50)
     fitted = calibrate(nlp, examples, "second")
@@ -923,6 +922,7 @@ def test_docs_that_failed_count_as_docs_without_entities() -> None:
     """Components before the recogniser have not processed them."""
     nlp = listening_to_tok2vec()
     train(nlp, drawn(nlp, 40, 0), steps=30)
+    trained_elsewhere(nlp)
     prepared = _prepared(nlp, drawn(nlp, 60, 32))
     promise(nlp, "crf_ner", prepared, Promises(analyses=0.5))
     examples = make_examples(nlp, [("Anna saw Bonn", [(0, 4, "PER"), (9, 13, "LOC")])] * 2)

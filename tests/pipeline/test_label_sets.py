@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import enumeration
 from helpers import SCHEMES
-from pipelines import TOK2VEC, make_examples, train
+from pipelines import TOK2VEC, make_examples, train, trained_elsewhere
 from posteriors import Batch, batches
 from spacy_crf_ner.check import check
 from spacy_crf_ner.cli import app
@@ -327,6 +327,7 @@ def test_promise_cost_excludes_candidates_of_unannotated_labels() -> None:
     """The cost of a recall is that of the gold entities and candidates of annotated labels."""
     nlp = blank()
     train(nlp, make_examples(nlp, BOTH), steps=10)
+    trained_elsewhere(nlp)
     nlp.get_pipe("ner").temperature = 2.0
     whole = make_examples(nlp, BOTH * 10)
     (row,) = promise(nlp, "ner", whole, Promises(recall=0.5))

@@ -137,8 +137,9 @@ def test_invalid_stored_temperature_raises(saved: Path, tmp_path: Path) -> None:
         spacy.load(tmp_path)(TEXT)
 
 
-def test_stored_cfg_contains_only_labels_and_chains(saved: Path) -> None:
+def test_stored_cfg_contains_only_labels_chains_and_hashes(saved: Path) -> None:
     cfg = srsly.read_json(saved / "ner" / "cfg")
+    assert cfg.pop("seen").keys() == {"is_complete", "train", "dev"}
     assert {key: value for key, value in cfg.items() if value} == {
         "labels": ["GPE", "ORG", "PERSON"],
         "chains": ["flat", 1],

@@ -21,6 +21,8 @@ from spacy_crf_ner.distillation.student import student_config
 from spacy_crf_ner.evaluation.calibration import calibrate
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline import calibrated_pipe
+from spacy_crf_ner.pipeline.lookup import recognizer
+from spacy_crf_ner.pipeline.seen_texts import hashes_of
 from spacy_crf_ner.training.calibration import calibrate_on_dev
 from spacy_crf_ner.training.cross_validation import train_folds
 
@@ -129,6 +131,15 @@ def test_saved_pipelines_of_the_shipped_configs_are_calibrated(
         found = fits(nlp)
         assert (found[0] == 1.0) == (name == "transformer") and found[1] != 1.0
         assert found == pytest.approx(expected(nlp, corpus / "dev.spacy"), rel=1e-5)
+
+
+def test_trained_pipelines_know_the_texts_of_train_and_dev(plain: Path, uncalibrated: Path) -> None:
+    parts = [hashes_of(text for text, _ in sentences) for sentences in (TRAIN, DEV)]
+    for folder in (plain, uncalibrated):
+        assert recognizer(spacy.load(folder)).seen_texts.known() == (True, *parts)
+    nlp = spacy.load(plain)  # as a frozen component, it learns nothing
+    nlp.update(make_examples(nlp, [("New text", [])]), exclude=["ner"])
+    assert recognizer(nlp).seen_texts.known() == (True, *parts)
 
 
 def test_calibration_keeps_trained_weights_bitwise_equal(plain: Path, uncalibrated: Path) -> None:
@@ -391,8 +402,11 @@ def test_train_folds_skips_calibration(corpus: Path) -> None:
     for i, doc in enumerate(docs):
         doc.set_ents([Span(doc, 0, 1, f"RARE{i}"), *(ent for ent in doc.ents if ent.start > 0)])
     config = make_config(corpus, **{"training.max_steps": 2})
-    for trained_nlp, _ in train_folds(config, docs, [i % 2 for i in range(12)]):
+    for trained_nlp, held_out in train_folds(config, docs, [i % 2 for i in range(12)]):
         assert fits(trained_nlp) == [1.0, 1.0, 0.0]
+        _, *seen = recognizer(trained_nlp).seen_texts.known()
+        rest = [doc.text for i, doc in enumerate(docs) if i not in held_out]
+        assert seen[0] | seen[1] == hashes_of(rest) and all(seen)
 
 
 def test_train_folds_with_rehearse_callback_trains_all_folds(

@@ -33,6 +33,8 @@ from spacy_crf_ner import data
 from spacy_crf_ner.atomic import MACHINE, UNFINISHED
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.pipeline.lookup import recognizer
+from spacy_crf_ner.pipeline.seen_texts import hashes_of
 from spacy_crf_ner.training.distributed import process_group
 from spacy_crf_ner.training.distributed.checkpoint import (
     STATE,
@@ -392,6 +394,18 @@ def test_pipeline_trained_by_ranks_predicts_in_one_process(straight: Job) -> Non
     nlp = spacy.load(straight.output / "model-best")
     assert nlp("Ada Lovelace was in Paris.").has_annotation("ENT_IOB")
     assert nlp.meta["performance"].keys() >= {"ents_f", "ner_loss"}
+
+
+def test_pipeline_trained_by_ranks_knows_the_texts_of_all(
+    straight: Job, docs: Path, dev: Path
+) -> None:
+    """The corpus is a stream, of which each rank reads a part."""
+    nlp = spacy.load(straight.output / "model-last")
+    is_complete, train_texts, dev_texts = recognizer(nlp).seen_texts.known()
+    batches = [step["batch"] for rank in (0, 1) for step in straight.steps(rank)]
+    used = {text for batch in batches for text in batch}
+    assert len(used) >= 56 and is_complete and train_texts >= hashes_of(used)
+    assert dev_texts == hashes_of(doc.text for doc in train_docs(docs)[:10])
 
 
 @pytest.mark.slow

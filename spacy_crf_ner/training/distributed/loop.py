@@ -30,6 +30,8 @@ from thinc.optimizers import KeyT
 
 from ...atomic import atomic_write
 from ...ml.random_state import kept_random_state
+from ...pipeline.lookup import recognizer, recognizers
+from ...pipeline.seen_texts import SeenTexts
 from .checkpoint import STATE, Progress, read_state, restore, save_state
 from .corpus import lockstep, shard
 from .process_group import TIMEOUT, ProcessGroup, join
@@ -145,7 +147,7 @@ class Trainer:
     def _batches(self) -> Iterator[tuple[int, list[Example]]]:
         """Yield epoch and batch of each step; a resumed training skips those it has used."""
         max_epochs, progress = self.settings["max_epochs"], self.progress
-        corpus = shard(self.train_corpus, self.group)
+        corpus = shard(self._remembered, self.group)
         if max_epochs >= 0:
             # Read before the seeds differ: augmented examples must be the same in all ranks.
             examples = list(corpus(self.nlp))
@@ -161,6 +163,19 @@ class Trainer:
         skipped = progress.steps if progress.size == self.group.size else 0
         progress.size = self.group.size
         return islice(batches, skipped, None)
+
+    def _remembered(self, nlp: Language) -> Iterator[Example]:
+        """Read the training corpus. The recognizers keep hashes of the examples of all ranks."""
+        for eg in self.train_corpus(nlp):
+            for each in self._seen_texts:
+                each.remember("train", [eg.text])
+            yield eg
+
+    @property
+    def _seen_texts(self) -> list[SeenTexts]:
+        """What the recognizers that are trained keep of the texts."""
+        names = [n for n in recognizers(self.nlp) if n not in self.settings["frozen_components"]]
+        return [recognizer(self.nlp, name).seen_texts for name in names]
 
     @contextmanager
     def _random_numbers(self, step: int) -> Iterator[None]:
@@ -221,6 +236,11 @@ class Trainer:
     def _evaluate(self, info: Info) -> None:
         """Evaluate, add the scores to the logged info, and save the pipeline."""
         score = 0.0
+        if self.settings["max_epochs"] < 0:  # ranks read different parts of a streamed corpus
+            own = self._seen_texts
+            for found in self.group.gather([each.new["train"] for each in own]):
+                for each, hashes in zip(own, found):
+                    each.new["train"] |= hashes
         if self.group.rank == 0:
             with self.nlp.use_params(self.optimizer.averages):
                 score, info["other_scores"] = self.evaluate()

@@ -52,6 +52,13 @@ class ProcessGroup:
             self._collective(dist.broadcast_object_list, values, 0)
         return values[0]  # type: ignore[return-value]
 
+    def gather(self, value: T) -> list[T]:
+        """Return the objects of all ranks, which must be picklable, in all ranks."""
+        values = [value] * self.size
+        if self.size > 1:
+            self._collective(dist.all_gather_object, values, value)
+        return values
+
     def leave(self) -> None:
         """Close the connections; call it when all processes have finished."""
         if self.size > 1:

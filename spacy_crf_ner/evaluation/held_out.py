@@ -1,0 +1,70 @@
+"""Leave out the documents that a pipeline has seen: no promise can be fitted to them."""
+
+import warnings
+from collections.abc import Iterable, Sequence
+
+from spacy.language import Language
+from spacy.training import Example
+
+from ..input_error import InputError
+from ..pipeline.lookup import recognizer, recognizers
+from ..pipeline.seen_texts import hashes_of, is_seen
+
+SHOWN = 5  # numbers of documents in a message
+
+
+def new_examples(
+    nlp: Language,
+    name: str,
+    examples: Iterable[Example],
+    *,
+    trained_on: Iterable[str] | None = None,
+    held_out: bool = False,
+    count_dev: bool = False,
+) -> tuple[list[Example], list[str]]:
+    """Leave out examples of texts that the pipeline has seen in its training.
+
+    trained_on: Texts of the training data, beside those that the pipeline knows.
+    held_out: Whether the caller states that no example was seen.
+    count_dev: Whether to keep texts that the pipeline was evaluated on in training.
+
+    Returns the others, and which parts they were compared with: "train", "dev".
+    Raises InputError if it is not known what the pipeline was trained on, or no example is left.
+    Warns about examples that are left out.
+    """
+    examples = list(examples)
+    known = [recognizer(nlp, each).seen_texts.known() for each in recognizers(nlp)]
+    train = set().union(*(each.train for each in known)) | hashes_of(trained_on or ())
+    dev = set().union(*(each.dev for each in known))
+    is_known = all(each.is_complete for each in known) or trained_on is not None
+    if not is_known and not held_out:
+        raise InputError(
+            f"[{name}] promises: the pipeline does not say which documents it was trained on, and "
+            "nothing can be promised from those. Give its training data (--train, or trained_on in "
+            "Python), or state that all documents are new (--held-out, or held_out)."
+        )
+    parts = {"train": train} | ({} if count_dev else {"dev": dev})
+    part_of = [
+        next((part for part, hashes in parts.items() if is_seen(eg.text, hashes)), None)
+        for eg in examples
+    ]
+    left = [eg for eg, part in zip(examples, part_of) if part is None]
+    if len(left) < len(examples):
+        message = _left_out(examples, part_of)
+        if not left:
+            raise InputError(f"[{name}] promises: {message} Calibrate on new documents.")
+        warnings.warn(f"[{name}] promises: {message}", stacklevel=3)
+    return left, [part for part, hashes in parts.items() if hashes and (is_known or part == "dev")]
+
+
+def _left_out(examples: Sequence[Example], part_of: Sequence[str | None]) -> str:
+    """Say how many documents are left out and why, name some of them, and say what is left."""
+    seen = [i for i, part in enumerate(part_of) if part is not None]
+    numbers = ", ".join(map(str, seen[:SHOWN])) + (", ..." if seen[SHOWN:] else "")
+    train = part_of.count("train")
+    return (
+        f"{len(seen)} of {len(examples)} documents are left out, because the pipeline has seen "
+        f"them or most of their sentences: {train} in training, and {len(seen) - train} in the "
+        f"evaluations that chose its weights (document {numbers}; the first is "
+        f"{examples[seen[0]].text[:60]!r}). {len(examples) - len(seen)} are left."
+    )

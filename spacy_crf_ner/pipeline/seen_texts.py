@@ -1,0 +1,139 @@
+"""Hashes of the texts that a component has seen: a promise needs others."""
+
+import re
+import unicodedata
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from spacy.training import Example
+
+from ..input_error import InputError
+
+Part = Literal["train", "dev"]
+
+_SENTENCE = re.compile(r"[^.!?。]+")  # after NFKC
+_SYMBOLS = re.compile(r"\W+")
+
+
+class Known(NamedTuple):
+    """What a component knows of the texts that it has seen.
+
+    is_complete: Whether they are all that it was trained on.
+    train: Hashes of the sentences that it was trained on.
+    dev: Those of the sentences that it was evaluated on in training.
+    """
+
+    is_complete: bool
+    train: set[int]
+    dev: set[int]
+
+
+class SeenTexts:
+    """The hashes of a component, which are saved in `cfg`.
+
+    Each sentence has a hash of 8 bytes. So a text is found again in another format, and as a part
+    of a longer text. The texts cannot be restored from the hashes.
+
+    cfg: The dict that the component saves.
+    name: The name of the component, for messages.
+
+    new: The hashes that `cfg` may lack, by part.
+    """
+
+    def __init__(self, cfg: dict[str, Any], name: str) -> None:
+        self._cfg, self._name = cfg, name
+        self.new: dict[Part, set[int]] = {"train": set(), "dev": set()}
+        self._scored: set[int] = set()
+        cfg["seen"] = {"is_complete": False, "train": "", "dev": ""}
+
+    def restart(self) -> None:
+        """Forget all texts: the weights are new ones."""
+        self.new, self._scored = {"train": set(), "dev": set()}, set()
+        self._cfg["seen"] = {"is_complete": True, "train": "", "dev": ""}
+
+    def learn(self, examples: Iterable[Example]) -> None:
+        """Remember examples of an update.
+
+        What was evaluated before it can have chosen how training goes on.
+        """
+        self.new["dev"] |= self._scored
+        self._scored = set()
+        self.remember("train", (eg.text for eg in examples))
+
+    def score(self, examples: Iterable[Example]) -> None:
+        """Remember examples of an evaluation, if it is one between updates, or before saving."""
+        if self.new["train"]:
+            self._scored |= hashes_of(eg.text for eg in examples)
+
+    def remember(self, part: Part, texts: Iterable[str]) -> None:
+        """Add texts to a part."""
+        self.new[part] |= hashes_of(texts)
+
+    def store(self) -> None:
+        """Write all hashes to `cfg`, before the component is saved."""
+        known = self.known()
+        self._cfg["seen"] = {
+            "is_complete": known.is_complete,
+            "train": _encode(known.train),
+            "dev": _encode(known.dev | self._scored),
+        }
+
+    def known(self) -> Known:
+        """Return all hashes; raises InputError if the saved ones are damaged."""
+        saved = self._cfg["seen"]
+        parts = [self._decode(saved[part]) | self.new[part] for part in ("train", "dev")]
+        # Weights that were trained without `update` have no hashes.
+        return Known(saved["is_complete"] and bool(parts[0]), *parts)
+
+    def _decode(self, saved: str) -> set[int]:
+        try:
+            return {*np.frombuffer(b64decode(saved, validate=True), dtype="<u8").tolist()}
+        except ValueError as error:
+            raise InputError(
+                f"[{self._name}] The hashes of the training texts are damaged: {error}. Copy the "
+                "pipeline again, or train it again."
+            ) from error
+
+
+def is_seen(text: str, hashes: set[int]) -> bool:
+    """Whether sentences with at least half of the characters of a text are among hashes."""
+    for sentences in _readings(text):
+        seen = sum(characters for value, characters in sentences if value in hashes)
+        if 0 < sum(characters for _, characters in sentences) <= 2 * seen:
+            return True
+    return False
+
+
+def hashes_of(texts: Iterable[str]) -> set[int]:
+    """Return the hashes of the sentences of texts."""
+    return {value for text in texts for sentences in _readings(text) for value, _ in sentences}
+
+
+def _readings(text: str) -> Iterator[list[tuple[int, int]]]:
+    """Yield the sentences of a text, in which lines go on; and if it has several, those in lines.
+
+    A sentence is its hash, and its number of characters. Whitespace, punctuation and case do not
+    count: converters and tokenizers change them.
+    """
+    plain = unicodedata.normalize("NFKC", text).casefold()
+    yield [_hash(each) for each in _plain_sentences(plain)]
+    if "\n" in plain.strip():
+        lines = plain.split("\n")
+        yield [_hash(each) for line in lines for each in _plain_sentences(line)]
+
+
+def _plain_sentences(text: str) -> list[str]:
+    found = [_SYMBOLS.sub("", each) for each in _SENTENCE.findall(text)]
+    return [each for each in found if each] or [*filter(None, ["".join(text.split())])]
+
+
+def _hash(sentence: str) -> tuple[int, int]:
+    digest = blake2b(sentence.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little"), len(sentence)
+
+
+def _encode(hashes: set[int]) -> str:
+    return b64encode(np.array(sorted(hashes), dtype="<u8").tobytes()).decode("ascii")

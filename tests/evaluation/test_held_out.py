@@ -1,0 +1,171 @@
+"""Promises are not fitted to documents that a pipeline has seen in its training."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import spacy
+from spacy.language import Language
+from spacy.tokens import Doc, DocBin
+from spacy.training import Example
+from typer.testing import CliRunner, Result
+
+from pipelines import TOK2VEC, make_examples, train
+from spacy_crf_ner.cli import app
+from spacy_crf_ner.evaluation import promises
+from spacy_crf_ner.evaluation.calibration import calibrate
+from spacy_crf_ner.evaluation.guarantees import guarantees
+from spacy_crf_ner.evaluation.held_out import new_examples
+from spacy_crf_ner.evaluation.promises import Promises, promise
+from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.pipeline.lookup import recognizer
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*expected a best temperature")
+
+
+def written(nlp: Language, part: str, n: int) -> list[Example]:
+    """Documents of one part, each with two sentences."""
+    texts = [f"Bonn came to the {part} number {i}. It was day {i} of {part}." for i in range(n)]
+    return make_examples(nlp, [(text, [(0, 4, "LOC")]) for text in texts])
+
+
+@pytest.fixture(scope="module")
+def model(shared: Any) -> Path:
+    """A pipeline that was trained on 15 documents, and evaluated on 10 meanwhile."""
+
+    def make() -> Language:
+        nlp = spacy.blank("en")
+        nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+        train(nlp, written(nlp, "train", 15), steps=10)
+        nlp.evaluate(written(nlp, "dev", 10))
+        return nlp
+
+    return Path(shared("held_out", make))
+
+
+@pytest.fixture
+def nlp(model: Path, monkeypatch: pytest.MonkeyPatch) -> Language:
+    monkeypatch.setattr(promises, "HALVES", 2)
+    return spacy.load(model)
+
+
+def forget(nlp: Language) -> None:
+    """Make it a pipeline that was saved before hashes were kept."""
+    recognizer(nlp).cfg["seen"] = {"is_complete": False, "train": "", "dev": ""}
+
+
+@pytest.mark.parametrize("fit", [calibrate, promise])
+def test_promise_leaves_out_documents_of_train_and_dev(nlp: Language, fit: Any) -> None:
+    examples = [*written(nlp, "train", 15), *written(nlp, "new", 40), *written(nlp, "dev", 10)]
+    message = (
+        r"25 of 65 documents are left out, .*: 15 in training, and 10 in the evaluations that "
+        r"chose its weights \(document 0, 1, 2, 3, 4, ...; the first is 'Bonn came to the train "
+        r"number 0\..*40 are left\."
+    )
+    asked = {"examples": examples, "name": "crf_ner", "promises": Promises(recall=0.5)}
+    with pytest.warns(UserWarning, match=message):
+        fit(nlp, **asked)
+    found = guarantees(nlp)["recall"]
+    assert found["documents"] == (40 if fit is promise else 20)  # a half of them
+    assert (found["compared_with"], found["counts_dev"]) == (["train", "dev"], False)
+    with pytest.warns(UserWarning, match="15 of 65 .* 15 in training, and 0 in"):
+        fit(nlp, **{**asked, "promises": Promises(recall=0.5, count_dev=True)})
+    found = guarantees(nlp)["recall"]
+    assert found["documents"] == (50 if fit is promise else 25)
+    assert (found["compared_with"], found["counts_dev"]) == (["train"], True)
+
+
+def test_promise_on_documents_of_train_alone_raises_and_changes_nothing(nlp: Language) -> None:
+    before = recognizer(nlp).cfg["guarantees"], recognizer(nlp).spans_key
+    for part, stated in (("train", {"held_out": True}), ("train", {}), ("dev", {})):
+        with pytest.raises(InputError, match=r"0 are left\. Calibrate on new documents"):
+            calibrate(nlp, written(nlp, part, 10), promises=Promises(recall=0.5, **stated))
+    assert (recognizer(nlp).cfg["guarantees"], recognizer(nlp).spans_key) == before
+
+
+def test_promise_on_sentences_of_training_documents_raises(nlp: Language) -> None:
+    sentences = [(f"It was day {i} of train.", []) for i in range(15)]
+    with pytest.raises(InputError, match="15 of 15 documents are left out"):
+        new_examples(nlp, "crf_ner", make_examples(nlp, sentences))
+
+
+def test_promise_on_training_documents_cut_by_another_tokenizer_raises(nlp: Language) -> None:
+    examples = []
+    for eg in written(nlp, "train", 15):
+        doc = Doc(nlp.vocab, [token.text for token in eg.reference])  # a space after each
+        examples.append(Example(doc, doc.copy()))
+    with pytest.raises(InputError, match="15 of 15 documents are left out"):
+        new_examples(nlp, "crf_ner", examples)
+
+
+def test_pipeline_without_hashes_needs_train_or_statement(nlp: Language) -> None:
+    forget(nlp)
+    examples = [*written(nlp, "train", 15), *written(nlp, "new", 30)]
+    with pytest.raises(InputError, match=r"does not say which .*--train.*--held-out"):
+        promise(nlp, "crf_ner", examples, Promises(recall=0.5))
+    texts = [eg.text for eg in examples[:15]]
+    with pytest.warns(UserWarning, match="15 of 45 documents are left out"):
+        promise(nlp, "crf_ner", examples, Promises(recall=0.5, trained_on=texts))
+    assert guarantees(nlp)["recall"]["compared_with"] == ["train"]
+    promise(nlp, "crf_ner", examples, Promises(recall=0.5, held_out=True))
+    assert guarantees(nlp)["recall"]["compared_with"] == []
+    # It learns on: what it then learns is known, what came before is not.
+    nlp.update(examples[:15], sgd=nlp.resume_training())
+    with pytest.raises(InputError, match="does not say which"):
+        promise(nlp, "crf_ner", examples, Promises(recall=0.5))
+    with pytest.warns(UserWarning, match="15 of 45 documents are left out"):
+        promise(nlp, "crf_ner", examples, Promises(recall=0.5, held_out=True))
+
+
+def test_texts_of_another_recognizer_count_too(nlp: Language) -> None:
+    """Both may share a transformer, and the first sets entities for the second."""
+    other = spacy.blank("en")
+    other.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+    train(other, written(other, "other", 15), steps=2)
+    nlp.add_pipe("crf_ner", "second", source=other)
+    examples = [*written(nlp, "other", 15), *written(nlp, "new", 15)]
+    with pytest.warns(UserWarning, match="15 of 30 documents are left out"):
+        assert len(new_examples(nlp, "crf_ner", examples)[0]) == 15
+
+
+def test_calibration_without_promise_uses_dev_and_train(nlp: Language) -> None:
+    examples = [*written(nlp, "train", 15), *written(nlp, "dev", 10)]
+    assert calibrate(nlp, examples)["before"]["entities"] > 0
+
+
+def run(model: Path, folder: Path, parts: dict[str, int], *options: str) -> Result:
+    nlp, corpus = spacy.blank("en"), folder / "corpus"
+    corpus.mkdir(exist_ok=True)
+    for part, n in parts.items():
+        docs = [eg.reference for eg in written(nlp, part, n)]
+        DocBin(docs=docs).to_disk(corpus / f"{part}.spacy")
+    paths = [str(each) for each in (model, corpus, folder / "careful")]
+    return CliRunner().invoke(app, ["calibrate", *paths, *options])
+
+
+def test_calibrate_command_of_folder_with_train_and_dev_is_refused(
+    model: Path, tmp_path: Path
+) -> None:
+    parts = {"train": 15, "dev": 10, "test": 15}
+    result = run(model, tmp_path, parts, "--recall", "0.9")
+    assert result.exit_code == 1 and not (tmp_path / "careful").exists()
+    error = " ".join(result.stderr.split())
+    assert "25 of 40 documents are left out" in error and "15 are left." in error
+    assert "got 8 with such entities. Calibrate on more, or promise less. Documents of " in error
+    assert "train and dev do not count." in error
+    assert "UserWarning" not in error
+
+
+def test_calibrate_command_saves_what_the_promise_is_about(model: Path, tmp_path: Path) -> None:
+    old = spacy.load(model)
+    forget(old)
+    old.to_disk(tmp_path / "old")
+    result = run(tmp_path / "old", tmp_path, {"test": 30}, "--recall", "0.5")
+    assert result.exit_code == 1 and "--held-out" in result.stderr
+    result = run(tmp_path / "old", tmp_path, {"test": 30}, "--recall", "0.5", "--held-out")
+    assert result.exit_code == 0, result.output
+    found = guarantees(spacy.load(tmp_path / "careful"))["recall"]
+    assert (found["unit"], found["labels"], found["monitor"]) == ("document", ["LOC"], None)
+    lengths = [len(eg.reference) for eg in written(old, "test", 30)]
+    assert found["tokens"] == pytest.approx(sum(lengths) / 30, abs=1)
+    assert found["compared_with"] == [] and found["counts_dev"] is False

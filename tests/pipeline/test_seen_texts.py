@@ -1,0 +1,149 @@
+"""Hashes of training texts: what is found again, who adds them, and saving and loading."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import spacy
+import srsly
+from hypothesis import given
+from hypothesis import strategies as st
+from spacy.language import Language
+from spacy.training import Example
+
+from pipelines import TOK2VEC, make_examples, train
+from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.pipeline.lookup import recognizer
+from spacy_crf_ner.pipeline.seen_texts import hashes_of, is_seen
+
+TRAINED = 'Mrs Brandt left Oslo at 9.30. She wrote:\n"The toaster hums all night!"\nIt is broken.'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TRAINED.upper(),
+        TRAINED.replace("\n", " "),
+        'Mrs Brandt left Oslo at 9.30 . She wrote : " The toaster hums all night ! " It is broken',
+        "The toaster hums all night!",  # a sentence, a line
+        '"The toaster hums all night!"\n',
+        "She wrote:",
+        f"Dear Sir. {TRAINED} Yours.",  # most of it
+        TRAINED.replace("Mrs Brandt", "Mr Brand"),
+    ],
+)
+def test_text_in_another_format_or_in_part_is_seen(text: str) -> None:
+    assert is_seen(text, hashes_of([TRAINED]))
+    assert is_seen(TRAINED, hashes_of([text])) == (len(text) > 60)
+
+
+@pytest.mark.parametrize(
+    "text", ["", " \n", "The toaster hums.", f"{'A new sentence follows. ' * 9}{TRAINED}", "!?"]
+)
+def test_other_text_is_not_seen(text: str) -> None:
+    assert not is_seen(text, hashes_of([TRAINED, "...", ""]))
+
+
+def test_text_of_symbols_is_seen() -> None:
+    assert is_seen(":-) ", hashes_of([":-)"])) and not is_seen(":-(", hashes_of([":-)"]))
+
+
+def test_sentences_end_at_full_width_punctuation() -> None:
+    assert is_seen("她来了。", hashes_of(["他走了!她来了。你呢?"]))
+
+
+def test_composed_and_decomposed_characters_are_the_same_text() -> None:
+    assert is_seen("Cafe\u0301 Ann left", hashes_of(["Caf\xe9 Ann left"]))
+
+
+@given(st.lists(st.text(max_size=30), min_size=1, max_size=4))
+def test_each_text_that_was_hashed_is_seen(texts: list[str]) -> None:
+    hashes = hashes_of(texts)
+    assert all(is_seen(text, hashes) == bool(text.strip()) for text in texts)
+
+
+# In a component
+
+
+def made(texts: str = "abc") -> tuple[Language, list[Example]]:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 8, "tok2vec": TOK2VEC}})
+    return nlp, make_examples(nlp, [(f"Anna {each}", [(0, 4, "PER")]) for each in texts])
+
+
+def hashes(*letters: str) -> set[int]:
+    return hashes_of(f"Anna {letter}" for letter in letters)
+
+
+def test_update_keeps_hashes_in_saved_and_sourced_pipelines(tmp_path: Path) -> None:
+    nlp, examples = made()
+    seen: Any = recognizer(nlp).seen_texts
+    assert seen.known() == (False, set(), set())
+    train(nlp, examples[:2], steps=2)
+    assert seen.known() == (True, hashes("a", "b"), set())
+    nlp.to_disk(tmp_path)
+    saved, merged = spacy.load(tmp_path), spacy.blank("en")
+    merged.add_pipe("crf_ner", "ner", source=saved)
+    loaded = spacy.blank("en").from_config(merged.config).from_bytes(merged.to_bytes())
+    for same in (saved, merged, loaded):
+        assert recognizer(same).seen_texts.known() == (True, hashes("a", "b"), set())
+    optimizer = saved.resume_training()
+    saved.update(examples[2:], sgd=optimizer)
+    again = spacy.blank("en").from_config(saved.config).from_bytes(saved.to_bytes())
+    for same in (saved, again):
+        assert recognizer(same).seen_texts.known().train == hashes("a", "b", "c")
+    again.initialize(lambda: examples)
+    assert recognizer(again).seen_texts.known() == (False, set(), set())
+
+
+def test_rehearsal_keeps_hashes() -> None:
+    nlp, examples = made()
+    train(nlp, examples[:1], steps=1)
+    optimizer = nlp.resume_training()
+    nlp.rehearse(examples[1:2], sgd=optimizer)
+    assert recognizer(nlp).seen_texts.known().train == hashes("a", "b")
+
+
+def test_texts_evaluated_between_updates_or_before_saving_are_dev() -> None:
+    nlp, (first, second, third) = made()
+    optimizer = nlp.initialize(lambda: [first])
+    nlp.evaluate([second])  # before any update: nothing is chosen
+    nlp.update([first], sgd=optimizer)
+    seen: Any = recognizer(nlp).seen_texts
+    nlp.evaluate([second])
+    assert seen.known().dev == set()  # as of a test corpus after training
+    nlp.update([first], sgd=optimizer)
+    nlp.evaluate([third])
+    assert seen.known() == (True, hashes("a"), hashes("b"))
+    loaded = spacy.blank("en").from_config(nlp.config).from_bytes(nlp.to_bytes())
+    assert recognizer(loaded).seen_texts.known().dev == hashes("b", "c")  # it may be the best one
+    loaded.evaluate([first])
+    loaded.to_bytes()
+    assert recognizer(loaded).seen_texts.known().dev == hashes("b", "c")
+
+
+def test_pipeline_saved_without_hashes_does_not_know_its_texts(tmp_path: Path) -> None:
+    nlp, examples = made()
+    train(nlp, examples, steps=1)
+    nlp.to_disk(tmp_path)
+    path = tmp_path / "crf_ner" / "cfg"
+    cfg = srsly.read_json(path)
+    srsly.write_json(path, {key: value for key, value in cfg.items() if key != "seen"})
+    old = spacy.load(tmp_path)
+    assert recognizer(old).seen_texts.known() == (False, set(), set())
+    old.update(examples[:1], sgd=old.resume_training())
+    assert recognizer(old).seen_texts.known() == (False, hashes("a"), set())
+    srsly.write_json(path, {**cfg, "seen": {**cfg["seen"], "train": "AAAA"}})
+    with pytest.raises(InputError, match=r"\[crf_ner\] The hashes of the training texts are dam"):
+        recognizer(spacy.load(tmp_path)).seen_texts.known()
+
+
+def test_hashes_are_small_and_do_not_depend_on_the_process() -> None:
+    """Eight bytes for each sentence, as base64."""
+    nlp, _ = made()
+    seen: Any = recognizer(nlp).seen_texts
+    seen.remember("train", (f"Sentence {i}" for i in range(300)))
+    seen.store()
+    cfg: Any = recognizer(nlp).cfg
+    assert len(cfg["seen"]["train"]) == 300 * 8 * 4 / 3
+    assert hashes_of(["Tim Cook visited Hanoi."]) == {16900659750689365058}
