@@ -64,7 +64,7 @@ class SeenTexts:
         self.remember("train", (eg.text for eg in examples))
 
     def score(self, examples: Iterable[Example]) -> None:
-        """Remember examples of an evaluation, if it is one between updates, or before saving."""
+        """Remember examples of an evaluation, in case that training goes on after it."""
         if self.new["train"]:
             self._scored |= hashes_of(eg.text for eg in examples)
 
@@ -78,7 +78,7 @@ class SeenTexts:
         self._cfg["seen"] = {
             "is_complete": known.is_complete,
             "train": _encode(known.train),
-            "dev": _encode(known.dev | self._scored),
+            "dev": _encode(known.dev),
         }
 
     def known(self) -> Known:

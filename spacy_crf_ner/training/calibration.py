@@ -43,6 +43,8 @@ def calibrate_on_dev(max_words: int = 10_000) -> Callable[[Language], Language]:
             return nlp
         names = [*_calibrated(nlp)]
         examples = _read_dev(nlp) if names else []
+        for name in names:  # the best pipeline may be that of the first evaluation
+            recognizer(nlp, name).seen_texts.remember("dev", (eg.text for eg in examples))
         chosen = {name: _choose(nlp, name, examples, max_words) for name in names}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

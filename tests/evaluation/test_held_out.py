@@ -36,8 +36,10 @@ def model(shared: Any) -> Path:
     def make() -> Language:
         nlp = spacy.blank("en")
         nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
-        train(nlp, written(nlp, "train", 15), steps=10)
+        examples = written(nlp, "train", 15)
+        train(nlp, examples, steps=10)
         nlp.evaluate(written(nlp, "dev", 10))
+        nlp.update(examples, sgd=nlp.resume_training())
         return nlp
 
     return Path(shared("held_out", make))

@@ -1,6 +1,7 @@
 """Calibration in `spacy train`, against `calibrate` on the saved pipelines."""
 
 import random
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -135,7 +136,7 @@ def test_saved_pipelines_of_the_shipped_configs_are_calibrated(
 
 def test_trained_pipelines_know_the_texts_of_train_and_dev(plain: Path, uncalibrated: Path) -> None:
     parts = [hashes_of(text for text, _ in sentences) for sentences in (TRAIN, DEV)]
-    for folder in (plain, uncalibrated):
+    for folder in (plain, uncalibrated):  # of two evaluations
         assert recognizer(spacy.load(folder)).seen_texts.known() == (True, *parts)
     nlp = spacy.load(plain)  # as a frozen component, it learns nothing
     nlp.update(make_examples(nlp, [("New text", [])]), exclude=["ner"])
@@ -401,7 +402,7 @@ def test_train_folds_skips_calibration(corpus: Path) -> None:
     docs = [eg.reference for eg in make_examples(nlp, TRAIN * 3)]
     for i, doc in enumerate(docs):
         doc.set_ents([Span(doc, 0, 1, f"RARE{i}"), *(ent for ent in doc.ents if ent.start > 0)])
-    config = make_config(corpus, **{"training.max_steps": 2})
+    config = make_config(corpus, **{"training.max_steps": 2, "training.eval_frequency": 1})
     for trained_nlp, held_out in train_folds(config, docs, [i % 2 for i in range(12)]):
         assert fits(trained_nlp) == [1.0, 1.0, 0.0]
         _, *seen = recognizer(trained_nlp).seen_texts.known()
@@ -444,3 +445,13 @@ def test_calibration_increases_dev_log_likelihood(corpus: Path, tmp_path: Path) 
     for each in FITS:  # the weights are the same without
         setattr(ner, each, None)
     assert with_it > np.sum(ner.log_likelihoods(examples)) + 1
+
+
+def test_calibration_at_the_first_evaluation_keeps_hashes_of_dev(corpus: Path) -> None:
+    """That pipeline may be the best one, saved before training goes on."""
+    nlp = init_nlp(make_config(corpus))
+    nlp.update(make_examples(nlp, TRAIN), sgd=nlp.create_optimizer())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        calibrate_on_dev()(nlp)
+    assert recognizer(nlp).seen_texts.known().dev == hashes_of(text for text, _ in DEV)
