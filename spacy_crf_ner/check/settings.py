@@ -91,7 +91,8 @@ def read_settings(path: Path, transformer: str | None = None) -> CheckSettings:
             max_steps=training.get("max_steps") or None, step_words=step_words
         )
     name, config = transformer or model["name"], model.get("tokenizer_config", {})
-    tokenizer = load_tokenizer(name, config, _window_getter(get_spans))
+    own = str(model.get("@architectures")).startswith("spacy-crf-ner.")
+    tokenizer = load_tokenizer(name, config, _window_getter(get_spans), own)
     return settings._replace(window=get_spans.get("window"), tokenizer=tokenizer)
 
 

@@ -6,9 +6,7 @@ from typing import Any, NamedTuple
 from spacy.tokens import Doc, Span
 
 from ..input_error import InputError
-
-# In these model families the first positions belong to padding.
-SHIFTED_POSITIONS = ("roberta", "camembert", "mpnet", "longformer")
+from ..ml.transformer.positions import max_positions
 
 
 class TransformerTokenizer(NamedTuple):
@@ -16,7 +14,7 @@ class TransformerTokenizer(NamedTuple):
 
     max_length: Number of subwords that the transformer reads at once.
     n_special: Number of these that are special tokens.
-    truncates: Whether the tokenizer truncates longer texts; otherwise training fails.
+    truncates: Whether longer texts are truncated; otherwise training fails.
     count_wordpieces: Number of subwords of each word; a word after a space begins with the space.
     get_windows: Spans of a Doc that the transformer reads at once.
     """
@@ -58,13 +56,17 @@ class TransformerTokenizer(NamedTuple):
 
 
 def load_tokenizer(
-    name: str, tokenizer_config: dict[str, Any], get_windows: Callable[[Doc], list[Span]]
+    name: str,
+    tokenizer_config: dict[str, Any],
+    get_windows: Callable[[Doc], list[Span]],
+    truncates: bool = False,
 ) -> TransformerTokenizer:
     """Load the tokenizer of a transformer and the length that the transformer reads.
 
     name: Local folder or hub name.
     tokenizer_config: Keyword arguments of the tokenizer.
     get_windows: Spans of a Doc that the transformer reads at once.
+    truncates: Whether its layer truncates longer texts, even if the tokenizer does not.
 
     Raises InputError if there is no such tokenizer.
     """
@@ -74,7 +76,7 @@ def load_tokenizer(
         tokenizer = AutoTokenizer.from_pretrained(  # type: ignore[no-untyped-call]
             name, **tokenizer_config
         )
-        max_positions = _max_positions(AutoConfig.from_pretrained(name))
+        positions = max_positions(AutoConfig.from_pretrained(name))
     except (OSError, ValueError, ImportError) as error:
         got = str(error).strip().split("\n")[0].rstrip(".")
         raise InputError(
@@ -89,22 +91,12 @@ def load_tokenizer(
         return [len(of_word) for of_word in ids]
 
     return TransformerTokenizer(
-        max_length=min(int(tokenizer.model_max_length), max_positions),
+        max_length=min(int(tokenizer.model_max_length), positions),
         n_special=tokenizer.num_special_tokens_to_add(),
-        truncates=tokenizer.model_max_length <= max_positions,
+        truncates=truncates or tokenizer.model_max_length <= positions,
         count_wordpieces=count_wordpieces,
         get_windows=get_windows,
     )
-
-
-def _max_positions(config: Any) -> int:
-    """Return the number of positions of a transformer, 10**9 if they are relative."""
-    is_absolute = getattr(config, "position_embedding_type", "absolute") == "absolute"
-    n = getattr(config, "max_position_embeddings", None)
-    if not is_absolute or not isinstance(n, int) or n <= 0:
-        return 10**9
-    is_shifted = any(family in config.model_type for family in SHIFTED_POSITIONS)
-    return n - (config.pad_token_id + 1) if is_shifted else n
 
 
 def _words(span: Span) -> list[str]:

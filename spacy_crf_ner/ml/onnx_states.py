@@ -19,6 +19,7 @@ from .onnx_shim import OnnxShim
 from .precision import sharing_copy
 from .torch_layer import shim_of
 from .transformer.hf_internals import drop_pooler
+from .transformer.positions import limit_length
 from .transformer.quantize import Positional
 from .transformer.spacy_transformers_internals import TransformerModel, hf_shim
 
@@ -155,7 +156,7 @@ def transformer_state(layer: TransformerModel, int8: bool) -> State:
     return {
         "onnx": checked(Positional(bare), inputs, axes, int8),
         "tokenizer": tokenizer.backend_tokenizer.to_str(),
-        "max_length": min(tokenizer.model_max_length, 2**31),
+        "max_length": limit_length(tokenizer, bare.config),
         "pad_id": tokenizer.pad_token_id or 0,
     }
 

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import tracemalloc
 import weakref
 from collections import Counter
@@ -689,6 +690,20 @@ def test_check_reports_words_unread_by_transformer() -> None:
         check(docs, dev, CheckSettings(tokenizer=tokenizer(12, truncates=False))), "unread-word"
     )
     assert finding.severity == "error"
+
+
+@pytest.mark.parametrize("architecture", ["spacy-crf-ner", "spacy-transformers"])
+def test_a_tokenizer_without_a_length_truncates_in_this_package(
+    architecture: str, tiny_transformer: str, tmp_path: Path
+) -> None:
+    shutil.copytree(tiny_transformer, tmp_path / "bert")
+    settings = tmp_path / "bert" / "tokenizer_config.json"
+    settings.write_text(settings.read_text().replace('"model_max_length": 128,', ""))
+    path = config_file(tmp_path, str(tmp_path / "bert"))
+    path.write_text(path.read_text().replace("spacy-crf-ner.Transf", f"{architecture}.Transf"))
+    read = read_settings(path).tokenizer
+    assert read is not None and read.max_length == 128
+    assert read.truncates == (architecture == "spacy-crf-ner")
 
 
 def test_a_word_too_long_for_the_transformer_is_an_error() -> None:

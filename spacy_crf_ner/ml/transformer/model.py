@@ -23,6 +23,7 @@ from ..torch_layer import to_tensor
 from . import spacy_transformers_internals as theirs
 from .batching import encode_windows
 from .pooling import TransformerBatch, pool_at_once
+from .positions import limit_length
 from .shim import TransformerShim
 from .slow_tokenizer import offsets
 from .spacy_transformers_internals import FullTransformerBatch
@@ -182,6 +183,7 @@ def _init(model: Transformer, X: list[Doc] | None = None, Y: Any = None) -> None
 def _forward(
     model: Transformer, docs: list[Doc], is_train: bool
 ) -> tuple[FullTransformerBatch, Callable[..., Any]]:
+    limit_length(model.tokenizer, model.transformer.config)
     if not is_train and model.shim.precision is not None:
         encoded = _predict(model, docs)
         if encoded is not None:
@@ -245,7 +247,7 @@ def _predict(model: Transformer, docs: list[Doc]) -> FullTransformerBatch | None
 
 
 def _tokenize(tokenizer: Any, windows: list[Span]) -> Wordpieces | None:
-    """Tokenize windows, each truncated to the maximum length of the transformer.
+    """Tokenize windows, each truncated to the maximum length of the tokenizer.
 
     Returns None if there is no window, or if a wordpiece is not found in its text.
     """
