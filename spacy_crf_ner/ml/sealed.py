@@ -17,7 +17,7 @@ def seal(data: bytes) -> bytes:
     return b"".join((MARK, _digest(data), data))
 
 
-def unseal(sealed: bytes) -> bytes:
+def unseal(sealed: bytes) -> memoryview:
     """Return the bytes behind a mark and a digest.
 
     Raises InputError if there is no mark, and if the bytes do not have this digest.
@@ -35,7 +35,7 @@ def unseal(sealed: bytes) -> bytes:
             "The stored weights cannot be read: they have changed since they were saved. Copy the "
             "pipeline again."
         )
-    return bytes(data)
+    return data
 
 
 def file_digest(path: Path) -> str:
@@ -67,6 +67,23 @@ def readable(expected: str) -> Iterator[None]:
             f"The stored weights cannot be read: expected {expected}, got bytes that fail with "
             f"{reason[:300]}. Load the pipeline with the config that it was trained with, or copy "
             "it again."
+        ) from error
+
+
+@contextmanager
+def errors_of(file: object) -> Iterator[None]:
+    """Raise InputError, with the name of a file, where it cannot be read."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from error
+    except (MemoryError, OSError):
+        raise  # of the machine
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(
+            f"{file} cannot be read: {reason}. The file is damaged, or the config is of another "
+            "pipeline: copy the pipeline again."
         ) from error
 
 

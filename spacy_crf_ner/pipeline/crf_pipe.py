@@ -13,6 +13,7 @@ from spacy.tokens import Doc, Span
 
 from ..input_error import InputError
 from ..ml.potentials import Potentials
+from ..ml.sealed import errors_of
 from ..tags import TAG_OUTSIDE, TagScheme
 from .annotation import SPANS_KEY
 from .flat import FlatChain
@@ -23,7 +24,7 @@ from .overlapping_posterior import OverlappingPosterior
 from .platt_scaling import PlattScaling
 from .posterior import Posterior, Trellis
 from .spacy_internals import expect_pipeline
-from .stored import CFG, MODEL, errors_of, require_digests, write_digests
+from .stored import CFG, MODEL, require_digests, write_digests
 
 BATCH_SIZE = 64  # docs, where all are at hand
 PADDED_TOKENS = 16_384  # the most tokens of a batch, with padding

@@ -1,13 +1,12 @@
 """The files of a saved component: each has a digest, and errors name the file."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 import srsly
 
 from ..input_error import InputError
-from ..ml.sealed import file_digest
+from ..ml.sealed import errors_of, file_digest
 
 DIGESTS = "digests.json"
 CFG, MODEL = "cfg", "model"
@@ -39,20 +38,3 @@ def require_digests(folder: Path, exclude: Iterable[str]) -> None:
                     f"{file} is damaged: it has changed since it was saved. Copy the pipeline "
                     f"again. If you have changed the file yourself, remove {stored}."
                 )
-
-
-@contextmanager
-def errors_of(file: Path) -> Iterator[None]:
-    """Raise InputError, with the name of a file, where it cannot be read."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{file}: {error}") from error
-    except (MemoryError, OSError):
-        raise  # of the machine
-    except Exception as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise InputError(
-            f"{file} cannot be read: {reason}. The file is damaged, or the config is of another "
-            "pipeline: copy the pipeline again."
-        ) from error

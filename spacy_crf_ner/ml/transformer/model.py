@@ -19,6 +19,7 @@ from ..memory import limit_kernel_cache
 from ..mixed_precision import FIRST_SCALE, MixedPrecision, in_bfloat16, in_float16
 from ..precision import require_precision
 from ..random_state import kept_random_state
+from ..sealed import errors_of
 from ..torch_layer import to_tensor
 from . import spacy_transformers_internals as theirs
 from .batching import encode_windows
@@ -41,6 +42,12 @@ class Transformer(theirs.TransformerModel):
     def shim(self) -> TransformerShim:
         """The shim that holds the weights."""
         return cast(TransformerShim, theirs.hf_shim(self))
+
+    def from_bytes(self, bytes_data: bytes) -> "Transformer":
+        """Read the layer. Raises InputError for other bytes."""
+        with errors_of("The file `model` of the component with the transformer"):
+            super().from_bytes(bytes_data)
+        return self
 
     def copy(self) -> "Transformer":
         """Copy the layer and its weights; the copy is a `Transformer` too."""

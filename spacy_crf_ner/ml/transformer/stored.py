@@ -6,6 +6,7 @@ that loads the bytes can allow this.
 """
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,6 +25,7 @@ TRUST = "SPACY_CRF_NER_TRUST_REMOTE_CODE"
 CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
 # The library makes lists of as many elements as there are layers or labels, before any weights.
 COUNTED, MAX_COUNT = ("layer", "label", "block"), 10_000
+TOKENIZER_CLASS = re.compile(r"\w+Tokenizer(Fast)?")
 
 Files = dict[str, bytes]
 
@@ -107,7 +109,7 @@ def transformer_from_bytes(data: bytes, shim: HFShim) -> HFObjects:
         try:
             return _read(content, shim)
         except ValueError as error:
-            if "trust_remote_code" not in str(error):
+            if isinstance(error, InputError) or "trust_remote_code" not in str(error):
                 raise
             raise _runs_code("The stored transformer") from error
 
@@ -149,16 +151,17 @@ def _write_config(settings: Any, folder: Path) -> None:
             raise InputError(
                 f"The stored transformer: {key} is {value}, but at most {MAX_COUNT} is possible."
             )
+    _require_tokenizer_class(settings)
     srsly.write_json(folder / CONFIG, settings)
 
 
 def _write_tokenizer(files: Files, folder: Path) -> None:
     """Write the files of a tokenizer into a folder, without settings that are not read here."""
     for name, content in files.items():
-        if name != Path(name).name or name in ("", "..") or "\\" in name or "\0" in name:
+        if name != Path(name).name or name in ("", "..", CONFIG) or "\\" in name or "\0" in name:
             raise InputError(
-                f"The stored tokenizer: {name!r} is no plain file name, so nothing is written. Do "
-                "not use this pipeline: somebody may have changed it to overwrite files."
+                f"The stored tokenizer: {name!r} is not the plain name of a file of a tokenizer. "
+                "Nothing was written there. Do not use this pipeline: it may be an attack."
             )
         if name == TOKENIZER_CONFIG:
             settings = srsly.json_loads(content)
@@ -166,5 +169,13 @@ def _write_tokenizer(files: Files, folder: Path) -> None:
             # Names of files elsewhere would be read from there; names of chats become files.
             for key in [key for key in settings if key.endswith("_file") or key == "chat_template"]:
                 del settings[key]
+            _require_tokenizer_class(settings)
             content = srsly.json_dumps(settings).encode()
         (folder / name).write_bytes(content)
+
+
+def _require_tokenizer_class(settings: dict[str, Any]) -> None:
+    """Raise InputError for another class than a tokenizer: the library would let it load itself."""
+    name = settings.get("tokenizer_class")
+    if name is not None and not TOKENIZER_CLASS.fullmatch(name):
+        raise InputError(f"The stored tokenizer: {name!r} is not the class of a tokenizer.")
