@@ -67,9 +67,11 @@ def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:
     if computed_in != (now_in := _precisions(nlp, name)):
         changed.append(f"precision ({', '.join(now_in) or 'fp32'})")
     for kind, given in stored.items():
-        changed += ["labels"] if given.get("labels") != [*pipe.enabled_labels] else []
-        now = _settings(pipe, kind)
-        changed += [key for key, x in given["settings"].items() if not _is_same(now[key], x)]
+        now, then = _settings(pipe, kind), given["settings"]
+        labels = {*given.get("labels", ()), *then.get("disabled_labels", ())}
+        if labels != {*pipe.enabled_labels, *pipe.disabled_labels}:
+            changed.append("labels")
+        changed += [key for key, x in then.items() if not _is_same(now[key], x)]
     if changed:
         raise InputError(
             f"[{name}] guarantees: expected the pipeline for which {', '.join(stored)} were "

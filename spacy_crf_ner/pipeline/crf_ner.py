@@ -406,6 +406,10 @@ class CRFEntityRecognizer(TeachablePipe):
         )
         if not are_labels or len({*labels}) < len(labels):
             raise InputError(f"labels: expected a list of different labels, got {labels!r}.")
+        untrained = self.cfg["untrained"]
+        if not isinstance(untrained, list) or any(label not in labels for label in untrained):
+            raise InputError(f"untrained: expected a list of labels, got {untrained!r}.")
+        self.seen_texts.known()
         if not isinstance(self.cfg["guarantees"], dict):
             raise InputError(f"guarantees: expected a dict, got {self.cfg['guarantees']!r}.")
         for name in FITTED:

@@ -83,19 +83,17 @@ class SeenTexts:
 
     def known(self) -> Known:
         """Return all hashes; raises InputError if the saved ones are damaged."""
-        saved = self._cfg["seen"]
-        parts = [self._decode(saved[part]) | self.new[part] for part in ("train", "dev")]
-        # Weights that were trained without `update` have no hashes.
-        return Known(saved["is_complete"] and bool(parts[0]), *parts)
-
-    def _decode(self, saved: str) -> set[int]:
         try:
-            return {*np.frombuffer(b64decode(saved, validate=True), dtype="<u8").tolist()}
-        except ValueError as error:
+            saved = self._cfg["seen"]
+            parts = [_decode(saved[part]) | self.new[part] for part in ("train", "dev")]
+            is_complete = saved["is_complete"] is True
+        except (KeyError, TypeError, ValueError) as error:
             raise InputError(
                 f"[{self._name}] The hashes of the training texts are damaged: {error}. Copy the "
                 "pipeline again, or train it again."
             ) from error
+        # Weights that were trained without `update` have no hashes.
+        return Known(is_complete and bool(parts[0]), *parts)
 
 
 def is_seen(text: str, hashes: set[int]) -> bool:
@@ -137,3 +135,7 @@ def _hash(sentence: str) -> tuple[int, int]:
 
 def _encode(hashes: set[int]) -> str:
     return b64encode(np.array(sorted(hashes), dtype="<u8").tobytes()).decode("ascii")
+
+
+def _decode(saved: str) -> set[int]:
+    return {*np.frombuffer(b64decode(saved, validate=True), dtype="<u8").tolist()}

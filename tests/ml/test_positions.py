@@ -99,5 +99,5 @@ def test_training_on_a_longer_window_is_cut_at_the_positions(unlimited: str) -> 
     text = " ".join(text for text, _ in SENTENCES) * 3
     (example,) = make_examples(nlp, [(text, [])])
     pipe = nlp.get_pipe("transformer")
-    output, backprop = pipe.model.begin_update([example.predicted])
+    output, _ = pipe.model.begin_update([example.predicted])
     assert output.wordpieces.input_ids.shape[1] == 128

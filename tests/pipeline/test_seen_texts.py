@@ -128,6 +128,7 @@ def test_pipeline_saved_without_hashes_does_not_know_its_texts(tmp_path: Path) -
     train(nlp, examples, steps=1)
     nlp.to_disk(tmp_path)
     path = tmp_path / "crf_ner" / "cfg"
+    path.with_name("digests.json").unlink()
     cfg = srsly.read_json(path)
     srsly.write_json(path, {key: value for key, value in cfg.items() if key != "seen"})
     old = spacy.load(tmp_path)
@@ -136,7 +137,7 @@ def test_pipeline_saved_without_hashes_does_not_know_its_texts(tmp_path: Path) -
     assert recognizer(old).seen_texts.known() == (False, hashes("a"), set())
     srsly.write_json(path, {**cfg, "seen": {**cfg["seen"], "train": "AAAA"}})
     with pytest.raises(InputError, match=r"\[crf_ner\] The hashes of the training texts are dam"):
-        recognizer(spacy.load(tmp_path)).seen_texts.known()
+        spacy.load(tmp_path)
 
 
 def test_hashes_are_small_and_do_not_depend_on_the_process() -> None:
