@@ -77,7 +77,7 @@ def calibrate(
     if promises:
         random.Random(0).shuffle(read)
         held_out, read = read[::2], read[1::2]
-    with restored_on_error(pipe):
+    with restored_on_error(pipe), pipe.computed_once():
         fitted = _fit(pipe, read, f_beta, docs)
         rows = promise(nlp, name, held_out, promises) if promises else []
     if not promises:

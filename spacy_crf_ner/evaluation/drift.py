@@ -44,9 +44,10 @@ def describe(pipe: "CRFEntityRecognizer", docs: Iterable[Doc]) -> dict[str, list
     found: dict[str, list[float]] = {"tokens": [], "surprise": [], "confidence": []}
     for i in range(0, len(sample), BATCH):
         batch = sample[i : i + BATCH]
-        best = [first for (first,) in pipe.nbest(batch, 1)]
-        known = [[ent for ent in each.ents if ent.label_ in pipe.labels] for each in best]
-        confidences = pipe.span_posteriors_of(batch, known)
+        with pipe.computed_once():
+            best = [first for (first,) in pipe.nbest(batch, 1)]
+            known = [[ent for ent in each.ents if ent.label_ in pipe.labels] for each in best]
+            confidences = pipe.span_posteriors_of(batch, known)
         found["tokens"] += [float(len(doc)) for doc in batch]
         found["surprise"] += [-each.log_probability / len(doc) for doc, each in zip(batch, best)]
         found["confidence"] += [sum(of_doc) / len(of_doc) for of_doc in confidences if of_doc]

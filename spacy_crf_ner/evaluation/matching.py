@@ -16,6 +16,8 @@ from ..pipeline.label_sets import annotated_labels
 if TYPE_CHECKING:
     from ..pipeline.crf_ner import CRFEntityRecognizer
 
+BATCH = 128  # docs, as of spaCy's `TrainablePipe.pipe`
+
 
 class Entity(NamedTuple):
     """A span with a label.
@@ -63,8 +65,13 @@ def annotated(pipe: "CRFEntityRecognizer", examples: Sequence[Example]) -> list[
     """
     docs = [eg.predicted.copy() for eg in examples]
     presets = [() if pipe.overwrite else doc.ents for doc in docs]
-    for _ in pipe.pipe(docs):  # sets the entities in place; error handlers may drop docs
-        pass
+    on_error = pipe.get_error_handler()
+    for i in range(0, len(docs), BATCH):
+        try:  # as `pipe` does, but for the given docs, whose scores can be at hand
+            found = pipe.predict([eg.predicted for eg in examples[i : i + BATCH]])
+            pipe.set_annotations(docs[i : i + BATCH], found)
+        except Exception as error:
+            on_error(pipe.name, pipe, docs[i : i + BATCH], error)
     for ents in presets:
         delete_confidence(ents)
     return [Example(doc, eg.reference) for doc, eg in zip(docs, examples)]

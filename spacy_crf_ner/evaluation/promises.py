@@ -126,7 +126,7 @@ def promise(nlp: Language, name: str, examples: Sequence[Example], promises: Pro
     """
     require_flat(recognizer(nlp, name))
     new, compared_with = promises.new(nlp, name, examples)
-    with restored_on_error(recognizer(nlp, name)):
+    with restored_on_error(recognizer(nlp, name)), recognizer(nlp, name).computed_once():
         return _promise(nlp, name, new, promises, compared_with)
 
 

@@ -1,7 +1,8 @@
 """Queries to a trained CRF: its n best analyses, posteriors, trellis and transitions."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -93,6 +94,9 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
     `threshold`, `thresholds`, `disabled_labels`, `temperature`, `platt_slope`, `platt_intercept`
     and `overwrite`; and `_require_valid_cfg`.
     """
+
+    # The potentials of docs, by the id and the tokens of each, in `computed_once`.
+    _computed: dict[tuple[int, int], tuple[Doc, Potentials]] | None = None
 
     @property
     def name(self) -> str:
@@ -385,7 +389,43 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
                 f"{unknown}. Correct them, or add the label."
             )
 
+    @contextmanager
+    def computed_once(self) -> Iterator[None]:
+        """Run the network once for each doc, whatever is asked of it in this context.
+
+        Neither the docs, but for their entities, nor the weights may change meanwhile.
+        """
+        before = self._computed
+        self._computed = {} if before is None else before
+        try:
+            yield
+        finally:
+            self._computed = before
+
     def _potentials(self, docs: Sequence[Doc]) -> Potentials:
+        """Return the potentials of docs, those in memory or new ones."""
+        if self._computed is None or not docs:
+            return self._compute(docs)
+        new = [
+            *{id(doc): doc for doc in docs if (id(doc), len(doc)) not in self._computed}.values()
+        ]
+        if new:
+            found = self._compute(new)
+            rows = np.split(found.emissions, found.lengths.cumsum()[:-1])
+            # The docs are kept too: others would get their ids.
+            self._computed |= {
+                (id(doc), len(doc)): (
+                    doc,
+                    found._replace(emissions=E, lengths=found.lengths[i : i + 1]),
+                )
+                for i, (doc, E) in enumerate(zip(new, rows))
+            }
+        parts = [self._computed[id(doc), len(doc)][1] for doc in docs]
+        emissions = np.concatenate([part.emissions for part in parts])
+        lengths = np.concatenate([part.lengths for part in parts])
+        return parts[0]._replace(emissions=emissions, lengths=lengths)
+
+    def _compute(self, docs: Sequence[Doc]) -> Potentials:
         """Compute the potentials of docs; if there is no token, only the transitions."""
         if any(len(doc) for doc in docs):
             require_features(self, docs)

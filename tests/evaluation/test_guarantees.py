@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,6 +31,7 @@ from spacy_crf_ner.evaluation.risk_control import (
     recall_threshold,
 )
 from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.pipeline.crf_pipe import CRFPipe
 
 WORDS = ["it", "saw", "came", "Anna", "Bonn", "Bonn Anna"]
 LABELS = {"Anna": ["PER", "PER", "PER", "LOC"], "Bonn": ["LOC"], "Bonn Anna": ["PER", "LOC"]}
@@ -477,6 +479,38 @@ def test_calibrate_splits_docs_for_promise(nlp: Language, monkeypatch: pytest.Mo
     assert {*fitted}.isdisjoint(promised_to) and {*fitted, *promised_to} == {*texts}
     numbers = sorted(texts[text] for text in fitted)
     assert numbers != list(range(30)) and numbers != list(range(0, 60, 2))  # at random
+
+
+def test_calibrate_with_promises_runs_the_network_once_for_each_doc(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It finds the same as if the network ran for each question."""
+    asked = Promises(recall=0.8, precision=0.4, analyses=0.5)
+    compute, read = CRFPipe._compute, []
+
+    def counted(self: CRFPipe, docs: list[Doc]) -> Any:
+        read.append(len(docs))
+        return compute(self, docs)
+
+    monkeypatch.setattr(CRFPipe, "_compute", counted)
+    found, times = [], []
+    for _ in range(2):
+        nlp = spacy.load(model)
+        examples = drawn(nlp, 150, 50)
+        found.append(calibrate(nlp, examples, promises=asked))
+        times.append(sum(read) / 150)
+        read.clear()
+        assert nlp.get_pipe("crf_ner")._computed is None  # type: ignore[attr-defined]
+        monkeypatch.setattr(CRFPipe, "computed_once", lambda self: nullcontext())
+    assert times[0] == 1 and times[1] > 4
+    rows = [each.pop("guarantees") for each in found]
+    for name in ("temperature", "platt_slope", "platt_intercept"):
+        assert found[0][name] == pytest.approx(found[1][name], rel=1e-4)
+    for one, other in zip(*rows):
+        assert one == {
+            key: pytest.approx(x, rel=1e-4) if isinstance(x, float) else x
+            for key, x in other.items()
+        }
 
 
 def test_promise_with_failing_docs_keeps_candidates_aligned(nlp: Language) -> None:
