@@ -14,6 +14,10 @@ from spacy.vocab import Vocab
 from .input_error import CorpusError
 
 SUFFIX = ".spacy"
+META = "meta"  # key of doc.user_data for what a corpus says about a Doc beside its annotation
+# Keys of that for the document that a Doc is from; `convert` writes the first one.
+DOCUMENT = "document"
+DOCUMENTS = (DOCUMENT, "document_id", "doc", "doc_id", "docid", "article", "article_id", "file")
 
 
 def find_docbins(path: Path) -> list[Path]:
@@ -71,6 +75,20 @@ def copy_norms(tokens: Iterable[Token], doc: Doc) -> Doc:
     for token, own in zip(tokens, doc):
         own.norm_ = token.norm_
     return doc
+
+
+def document_of(doc: Doc) -> str | None:
+    """Return the document that a sentence is from, or None if its corpus does not say it."""
+    return document_in(doc.user_data.get(META))
+
+
+def document_in(meta: object) -> str | None:
+    """Return the document that metadata name, also in "data" or "meta" inside of them, or None."""
+    if not isinstance(meta, dict):
+        return None
+    named = (meta[key] for key in DOCUMENTS if type(meta.get(key)) in (str, int))
+    inside = (document_in(meta.get(key)) for key in ("data", META))
+    return next((str(each) for each in (*named, *inside) if each is not None), None)
 
 
 def without_annotation(doc: Doc, vocab: Vocab) -> Doc:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 from spacy.tokens import DocBin
 from spacy.vocab import Vocab
 
-from ..data.json_records import META, decode_json, is_text, shorten
+from ..data.json_records import decode_json, is_text, shorten
 from ..data.lines import split_lines
-from ..docbin import without_annotation
+from ..docbin import META, without_annotation
 from ..input_error import InputError
 from .inputs import Source, find_sources
 from .settings import Settings

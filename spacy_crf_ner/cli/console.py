@@ -29,7 +29,7 @@ def print_counts(counts: Mapping[str, Mapping[str, int | str]]) -> None:
 
 
 def print_conversion_log(log: data.ConversionLog) -> None:
-    """Print the numbers of records read and left out, repairs, and the first mistakes."""
+    """Print the numbers of records read and left out, and the mistakes of each kind."""
     table = Table("", "read", "left out", "kept")
     for part, totals in log.parts.items():
         for unit in ("records", "entities"):
@@ -48,13 +48,12 @@ def print_conversion_log(log: data.ConversionLog) -> None:
     for note in log.notes:
         typer.echo(note)
     for kind, number in sorted(log.counts.items()):
-        event, _, problem = kind.partition(".")
-        typer.echo(f"{event.capitalize()}: {problem} {number}")
-    for message in log.messages:
-        typer.echo(f"  {message}")
-    mistakes = sum(n for kind, n in log.counts.items() if not kind.startswith("skipped."))
-    if mistakes > len(log.messages):
-        typer.echo("  ...")
+        typer.echo(f"{data.describe_kind(kind)} {number}")
+        messages = log.examples.get(kind, [])
+        for message in messages:
+            typer.echo(f"  {message}")
+        if messages and number > len(messages):
+            typer.echo("  ...")
 
 
 def print_table(table: Table) -> None:

@@ -12,7 +12,7 @@ from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 from .. import data
 from ..input_error import InputError
 from .console import print_conversion_log, print_counts, progress_callback
-from .options import Lang, Repair
+from .options import Lang, MaxLoss, Repair
 
 
 def convert(
@@ -81,8 +81,18 @@ def convert(
             help="Shares for a corpus without parts; train and dev if only dev is missing.",
         ),
     ] = "0.8,0.1,0.1",
+    split_by: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(data.WAYS),
+            help="Keep the sentences of a document in one part, or of a block of neighbours where "
+            "the corpus marks no documents; or draw sentences at random, so that documents are in "
+            "several parts, and scores too high.",
+        ),
+    ] = data.WAYS[0],
     seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
     repair: Repair = False,
+    max_loss: MaxLoss = data.MAX_LOSS,
     alignment: Annotated[
         str,
         typer.Option(
@@ -106,15 +116,18 @@ def convert(
         bool,
         typer.Option("--parquet", help="Write .parquet files for the library datasets."),
     ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the corpus that is in the folder OUTPUT.")
+    ] = False,
 ) -> None:
     """Convert a corpus to the binary files that `spacy train` reads.
 
     Words in file names determine the parts: train.txt, my_dev.conll. A single
-    file, or files with other names, are one corpus, which is split at random;
-    the same seed gives the same split. If only dev is missing, it is split off
-    train. If OUTPUT is a file, it gets the whole corpus.
+    file, or files with other names, are one corpus, which is split at random
+    by whole documents; the same seed gives the same split. If only dev is
+    missing, it is split off train. If OUTPUT is a file, it gets the whole corpus.
 
-    On the first mistake, the command stops, prints file and line, and writes
+    If there are mistakes, the command lists them with file and line, and writes
     nothing. With --repair, it fixes mistakes or leaves out the sentence or
     entity, and counts both.
 
@@ -147,9 +160,14 @@ def convert(
       spacy-crf-ner convert nested.jsonl nested --spans-key sc
       spacy-crf-ner convert answers.jsonl new.spacy --merge corpus/train.spacy
     """
-    log = data.ConversionLog(repair, alignment, spans_key)
-    if (hub is None) != bool(inputs):
-        raise InputError("convert: expected INPUT, or --hub NAME, got both or none of them.")
+    log = data.ConversionLog(repair, alignment, spans_key, max_loss)
+    if hub is None and not inputs:
+        raise InputError(
+            f"OUTPUT is missing: got {output} alone. Name the input, then the output, as in "
+            "spacy-crf-ner convert corpus.jsonl corpus."
+        )
+    if hub is not None and inputs:
+        raise InputError("convert: expected INPUT, or --hub NAME, got both of them.")
     chosen = {"token_column": _column(token_column), "tag_column": _column(tag_column)}
     nlp = data.blank_pipeline(lang, segment=syllables == "keep")
     console = Console(stderr=True)
@@ -176,10 +194,10 @@ def convert(
             syllables=syllables,
             labels=None if labels is None else _labels(labels),
             merge=merge,
-            shares=_shares(split),
-            seed=seed,
+            split=data.Split(_shares(split), seed, split_by),
             **chosen,
             parquet=parquet,
+            overwrite=overwrite,
             log=log,
             on_progress=progress_callback(progress),
         )

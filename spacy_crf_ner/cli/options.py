@@ -53,6 +53,12 @@ Repair = Annotated[
     bool,
     typer.Option("--repair", help="Fix mistakes, leave out what cannot be fixed, count both."),
 ]
+MaxLoss = Annotated[
+    float,
+    typer.Option(
+        help="With --repair: largest share of the documents, and of the entities, to leave out."
+    ),
+]
 Component = Annotated[
     str | None, typer.Option(help="Name of the crf_ner component, if there are several.")
 ]

@@ -6,19 +6,23 @@ from .files import SPLITS
 from .format_detection import FORMATS, detect_format
 from .hugging_face import download
 from .inline import read_inline
-from .repair_log import ALIGNMENTS, MAX_MESSAGES, ConversionLog
+from .repair_log import ALIGNMENTS, MAX_LOSS, ConversionLog, describe_kind
+from .splits import WAYS, Split
 from .vietnamese import SYLLABLES
 
 __all__ = [
     "ALIGNMENTS",
     "FORMATS",
-    "MAX_MESSAGES",
+    "MAX_LOSS",
     "SPLITS",
     "SYLLABLES",
+    "WAYS",
     "ConversionLog",
+    "Split",
     "blank_pipeline",
     "combine",
     "convert",
+    "describe_kind",
     "detect_format",
     "download",
     "read_inline",

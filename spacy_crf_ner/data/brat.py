@@ -7,7 +7,8 @@ from pathlib import Path
 from spacy.language import Language
 from spacy.tokens import Doc
 
-from .json_records import META, is_text, records_to_docs, shorten
+from ..docbin import META
+from .json_records import is_text, records_to_docs, shorten
 from .lines import Line, read_lines
 from .offsets import RawSpan, set_entities, tokenize
 from .repair_log import ConversionLog, error

@@ -1,20 +1,51 @@
 """Columns of tokens and tags, as in CoNLL-2003: one token per line, a blank line per sentence."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 from spacy.language import Language
 from spacy.tokens import Doc
 
-from .iob import TAG, TaggedToken, tagged_docs
+from .iob import TAG, TaggedToken, label_of_words, tagged_docs
 from .json_records import shorten
-from .lines import read_lines
+from .lines import Problem, read_lines
 from .repair_log import ConversionLog, error
 
 LAYOUT_LINES = 1000  # number of lines from which the layout is detected
+LAYOUT_CHARACTERS = 10_000  # longer lines say nothing about it
+DOCUMENT_START = "-DOCSTART-"
+NEW_DOCUMENT = re.compile(rf"{DOCUMENT_START}|# newdoc(?:\s+id\s*=\s*(\S.*?)\s*)?$")
+INDEX = re.compile(r"[0-9]{1,9}")
+OF_SEVERAL = re.compile(r"[0-9]+[-.][0-9]+")  # in CoNLL-U, the index of a range, or an empty word
+PREFIX = re.compile(r"[a-z]{2,}(?:-[a-z]+)*:(?=.)")  # en:Ann, in WikiANN
+# Labels of chunks, as in CoNLL-2000 and CoNLL-2003: their tags are not those of entities.
+CHUNKS = {"NP", "VP", "PP", "ADJP", "ADVP", "CONJP", "INTJ", "LST", "PRT", "SBAR", "UCP"}
+CHUNKS |= {"NC", "VC", "PC", "AC"}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The columns of a file, counted from 0.
+
+    tabs: Whether they are separated by single tabs; otherwise by runs of spaces.
+    columns: Their number.
+    token: The column of the tokens.
+    tags: The columns of the tags: several if entities may overlap.
+    document: A column that names the document of each sentence.
+    prefix: What all tokens begin with, and is not part of them.
+    """
+
+    tabs: bool
+    columns: int
+    token: int = 0
+    tags: tuple[int, ...] = (-1,)
+    document: int | None = None
+    prefix: str = ""
 
 
 def read_conll(
@@ -22,8 +53,8 @@ def read_conll(
     nlp: Language,
     log: ConversionLog | None = None,
     *,
-    token_column: int = 1,
-    tag_column: int = -1,
+    token_column: int | None = None,
+    tag_column: int | None = None,
 ) -> Iterator[Doc]:
     """Read columns of tokens and tags; spaCy trains on these tokens, not on those of its tokenizer.
 
@@ -31,25 +62,22 @@ def read_conll(
         tabs, and tokens may contain spaces, which are removed from their ends; otherwise by runs of
         spaces. All lines must have as many columns as most of the first lines. Before a sentence, a
         line that begins with `# ` is a comment, unless it has that number of columns and a tag. A
-        line that begins with `-DOCSTART-` begins a document.
-    nlp, log: As for all readers, see `format_detection.Reader`.
-    token_column, tag_column: Column numbers, from 1, or from -1 for the last.
+        line that begins with `-DOCSTART-`, or is the comment `# newdoc`, begins a document; so does
+        another value in a column that is constant in each sentence. A prefix of all tokens, as in
+        `en:Ann`, is taken off.
+    nlp, log: As for all readers, see `format_detection.Reader`. With a spans key, the entities of
+        all columns of tags are read. Its notes say which columns were found.
+    token_column, tag_column: Column numbers, from 1, or from -1 for the last. None for the tokens:
+        the first column that neither counts the tokens nor is constant in each sentence. None for
+        the tags: the last column, if no other one has tags, except those of chunks.
 
     Yields a Doc for each sentence. Raises CorpusError for a wrong number of columns, a carriage
-    return within a line, an empty token, an unknown tag, an entity that is not closed in BILUO or
-    has whitespace at an edge, and a column that does not exist.
+    return within a line, an empty token, an unknown tag, an entity that is not closed in BILUO, a
+    column that does not exist, and several columns of tags without a spans key.
     """
-    tabs, columns = _detect_layout(path)
-    for number in (token_column, tag_column):
-        if not 1 <= abs(number) <= columns:
-            expected = f"a column from 1 to {columns}, or from -1, the last, to -{columns}"
-            raise error(str(path), expected, str(number), "Count the columns of a line")
-    token, tag = ((number - (number > 0)) % columns for number in (token_column, tag_column))
-    if token == tag:
-        got = f"column {token_column} for both"
-        raise error(str(path), "a column of tokens and one of tags", got, "Choose two columns")
-    rows = partial(_rows, path, tabs, columns, token, tag)
-    return tagged_docs(path, nlp, log or ConversionLog(), rows)
+    log = log or ConversionLog()
+    layout = _detect_layout(path, token_column, tag_column, log)
+    return tagged_docs(path, nlp, log, partial(_rows, path, layout))
 
 
 def looks_like_columns(lines: list[str]) -> bool:
@@ -59,11 +87,51 @@ def looks_like_columns(lines: list[str]) -> bool:
     return len(tagged) > len(rows) / 2
 
 
-def _detect_layout(path: Path) -> tuple[bool, int]:
+# Layout
+
+Sample = list[list[list[str]]]  # the cells of the rows of some sentences
+
+
+def _detect_layout(
+    path: Path, token_column: int | None, tag_column: int | None, log: ConversionLog
+) -> Layout:
+    tabs, columns = _separation(path)
+    for number in (token_column, tag_column):
+        if number is not None and not 1 <= abs(number) <= columns:
+            expected = f"a column from 1 to {columns}, or from -1, the last, to -{columns}"
+            raise error(str(path), expected, str(number), "Count the columns of a line")
+    sample = [*_sample(path, tabs, columns)]
+    notes: list[str] = []
+    if token_column is None:
+        token = _token_column(sample, columns, notes)
+    else:
+        token = _from_zero(token_column, columns)
+    if tag_column is not None:
+        tags = [_from_zero(tag_column, columns)]
+    else:
+        tags = _tag_columns(path, sample, columns, token, log.spans_key)
+    if token in tags:
+        got = f"column {token + 1} for both"
+        raise error(str(path), "a column of tokens and one of tags", got, "Choose two columns")
+    if len(tags) > 1:
+        notes.append(f"columns {_numbers(tags)} have tags")
+    others = [i for i in range(columns) if i not in (token, *tags)]
+    document = next((i for i in others if _names_documents(sample, i)), None)
+    if document is not None:
+        notes.append(f"column {document + 1} names the document")
+    prefix = _prefix(sample, token)
+    if prefix:
+        notes.append(f"all tokens begin with {prefix!r}, which was taken off")
+    if notes:
+        log.note(f"{path}: {'; '.join(notes)}.")
+    return Layout(tabs, columns, token, tuple(tags), document, prefix)
+
+
+def _separation(path: Path) -> tuple[bool, int]:
     """Return whether columns are separated by single tabs, and the number of columns."""
     tokens, comments = Counter[tuple[bool, int]](), Counter[tuple[bool, int]]()
     for line in islice(read_lines(path), LAYOUT_LINES):
-        if line.text.strip() and not line.text.startswith("-DOCSTART-"):
+        if line.text.strip() and not line.text.startswith(DOCUMENT_START):
             tabs = "\t" in line.text
             counter = comments if line.text.startswith("# ") else tokens
             counter[tabs, len(_split(line.text, tabs))] += 1
@@ -72,31 +140,150 @@ def _detect_layout(path: Path) -> tuple[bool, int]:
     return tabs, max(columns, 2)
 
 
+def _sample(path: Path, tabs: bool, columns: int) -> Iterator[list[list[str]]]:
+    """Read the first sentences, without rows of another number of columns."""
+    rows: list[list[str]] = []
+    for _, text, problem in islice(read_lines(path), LAYOUT_LINES):
+        if not text.strip() or text.startswith(DOCUMENT_START):
+            if rows:
+                yield rows
+            rows = []
+        elif not problem and "\r" not in text and len(text) < LAYOUT_CHARACTERS:
+            cells = _split(text, tabs)
+            rows += [cells] if len(cells) == columns else []
+    if rows:
+        yield rows
+
+
 def _split(line: str, tabs: bool) -> list[str]:
     return line.split("\t") if tabs else [cell for cell in line.split(" ") if cell]
 
 
-def _rows(
-    path: Path, tabs: bool, columns: int, token: int, tag: int, log: ConversionLog
-) -> Iterator[TaggedToken]:
-    sentence = document = 0
+def _from_zero(number: int, columns: int) -> int:
+    return (number - (number > 0)) % columns
+
+
+def _numbers(columns: list[int]) -> str:
+    return " and ".join(str(column + 1) for column in columns)
+
+
+def _token_column(sample: Sample, columns: int, notes: list[str]) -> int:
+    """Return the first column that has neither the index of each token nor ids of sentences."""
+    token = 0
+    while token < columns - 2:
+        if _counts_tokens(sample, token):
+            notes.append(f"column {token + 1} counts the tokens of each sentence")
+        elif not _is_constant(sample, token):
+            break
+        token += 1
+    if token:
+        notes.append(f"column {token + 1} has the tokens")
+    return token
+
+
+def _counts_tokens(sample: Sample, column: int) -> bool:
+    """Whether a column has consecutive numbers in each sentence, and some have several tokens."""
+    for rows in sample:
+        cells = [row[column] for row in rows if not OF_SEVERAL.fullmatch(row[column])]
+        if not all(map(INDEX.fullmatch, cells)):
+            return False
+        if any(int(after) - int(before) != 1 for before, after in pairwise(cells)):
+            return False
+    return any(len(rows) > 1 for rows in sample)
+
+
+def _is_constant(sample: Sample, column: int) -> bool:
+    """Whether a column has one value in each of several sentences of several tokens."""
+    several = [rows for rows in sample if len(rows) > 1]
+    return len(several) > 1 and all(len({row[column] for row in rows}) == 1 for rows in sample)
+
+
+def _names_documents(sample: Sample, column: int) -> bool:
+    """Whether a column is constant in each sentence, with values for some sentences in a row."""
+    if not _is_constant(sample, column):
+        return False
+    values = [rows[0][column] for rows in sample]
+    changes = sum(before != after for before, after in pairwise(values))
+    return 2 <= len({*values}) == changes + 1 < len(values)
+
+
+def _tag_columns(
+    path: Path, sample: Sample, columns: int, token: int, spans_key: str | None
+) -> list[int]:
+    """Return the last column; several ones that have tags of entities only with a spans key."""
+    last = columns - 1
+    found = [i for i in range(columns) if i != token and _has_tags(sample, i)]
+    if found in ([], [last]):
+        return [last]
+    if spans_key is not None:
+        return found
+    fix = f"Choose one, as in --tag-column {found[0] + 1}"
+    if len(found) == 1:
+        expected, got = "tags of entities in the last column", f"them in column {found[0] + 1}"
+        raise error(str(path), expected, got, fix)
+    got, fix = f"{len(found)}: {_numbers(found)}", f"{fix}, or keep all of them with --spans-key"
+    raise error(str(path), "one column of tags", got, fix)
+
+
+def _has_tags(sample: Sample, column: int) -> bool:
+    """Whether nearly all cells of a column are tags, and not those of chunks."""
+    cells = [row[column] for rows in sample for row in rows]
+    tags = [cell for cell in cells if TAG.fullmatch(cell)]
+    labels = [tag[2:] for tag in tags if tag[2:]]
+    chunks = sum(label in CHUNKS for label in labels)
+    return len(tags) > 0.95 * len(cells) and not chunks > 0.5 * len(labels)
+
+
+def _prefix(sample: Sample, column: int) -> str:
+    """Return the prefix of all tokens, as in `en:Ann`; "" for none."""
+    words = {row[column] for rows in sample for row in rows}
+    prefixes = {match and match[0] for match in map(PREFIX.match, words)}
+    return (len(words) > 1 and len(prefixes) == 1 and prefixes.pop()) or ""
+
+
+# Rows
+
+
+def _rows(path: Path, layout: Layout, log: ConversionLog) -> Iterator[TaggedToken]:
+    sentence = number = 0
+    document = ""
     within = False  # whether inside a sentence
     for where, text, problem in read_lines(path):
         if not problem and "\r" in text and text.strip():
             fix = "Save the file with line feeds as its line ends"
             problem = "columns", error(where, "a line without carriage returns", shorten(text), fix)
-        if not problem and (text.startswith("-DOCSTART-") or not text.strip()):
-            document += bool(text.strip())
+        starts = not problem and text.startswith(DOCUMENT_START)
+        comment = text.startswith("# ") and not (problem or within)
+        if (starts or comment) and (named := NEW_DOCUMENT.match(text)):
+            number += 1
+            document = named[1] or f"{path.resolve().parent.name}/{path.name} {number}"
+        if starts or not (problem or text.strip()):
             sentence, within = sentence + 1, False
             continue
-        cells, comment = _split(text, tabs), text.startswith("# ") and not (problem or within)
-        if not problem and len(cells) != columns:
-            expected = f"{columns} columns, as in most of the first lines"
+        cells = _split(text, layout.tabs)
+        if not problem and len(cells) != layout.columns:
+            expected = f"{layout.columns} columns, as in most of the first lines"
             fix = "Separate all columns by tabs, or all by spaces"
             problem = "columns", error(where, expected, f"{len(cells)}: {cells}", fix)
-        if comment and (problem or not TAG.fullmatch(cells[tag])):
+        if comment and (problem or not TAG.fullmatch(cells[layout.tags[0]])):
             log.skipped("comment")
             continue
         within = True
-        word_and_tag = ("", "O") if problem else (cells[token], cells[tag])
-        yield TaggedToken(where, *word_and_tag, sentence, document, problem)
+        if problem:
+            inner = ("O",) * (len(layout.tags) - 1)
+            yield TaggedToken(where, "", "O", sentence, document, problem, inner=inner)
+            continue
+        word, tag, *more = (cells[i] for i in (layout.token, *layout.tags))
+        if layout.prefix:
+            word, problem = _without_prefix(where, word, layout.prefix)
+        problem = problem or label_of_words(where, (tag, *more))
+        of = document if layout.document is None else cells[layout.document]
+        yield TaggedToken(where, word, tag, sentence, of, problem, inner=tuple(more))
+
+
+def _without_prefix(where: str, word: str, prefix: str) -> tuple[str, Problem | None]:
+    if word.startswith(prefix):
+        return word.removeprefix(prefix), None
+    fix = "Correct it, or take the prefix off all tokens"
+    expected = f"a token that begins with {prefix!r}, as all of the first ones"
+    return word, ("token", error(where, expected, shorten(word), fix))

@@ -1,20 +1,23 @@
 """Conversion of corpora in any format to spaCy's binary training files."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import spacy
 from spacy.language import Language
 from spacy.tokens import Doc
 
 from ..atomic import atomic_write
-from ..docbin import SUFFIX, read_docbin
+from ..docbin import SUFFIX, document_of, read_docbin
 from ..input_error import CorpusError, InputError
 from ..pipeline.label_sets import KEY
 from .docbin import CorpusWriter, count_doc, read_spacy
@@ -28,7 +31,7 @@ from .parquet import SUFFIX as PARQUET
 from .parquet import write_parquet
 from .repair_log import ConversionLog, error
 from .sentences import group_sentences
-from .splits import plan_splits, split_indices
+from .splits import DEFAULT, Split
 from .vietnamese import SYLLABLES
 
 # Called with the part, its number of docs so far, and their total if known.
@@ -47,18 +50,18 @@ def convert(
     syllables: str = "keep",
     labels: Sequence[str] | None = None,
     merge: Path | None = None,
-    shares: Sequence[float] = (0.8, 0.1, 0.1),
-    seed: int = 0,
+    split: Split = DEFAULT,
     token_column: int | str | None = None,
     tag_column: int | str | None = None,
     parquet: bool = False,
+    overwrite: bool = False,
     log: ConversionLog | None = None,
     on_progress: OnProgress = lambda part, number, total: None,
 ) -> dict[str, dict[str, int]]:
     """Write a corpus as train.spacy, dev.spacy and test.spacy, or as one file.
 
-    source: Files and folders, see `find_files`. A corpus without parts is split by `shares`. If
-        only dev is missing, it is split off train, by the shares of these two.
+    source: Files and folders, see `find_files`. A corpus without parts is split. If only dev is
+        missing, it is split off train, by the shares of these two.
     target: Folder for the three files; or a new file, .spacy, .jsonl or .parquet, for the whole
         corpus. Nothing is written unless the whole corpus can be read. For a part of more than
         `docbin.MAX_TOKENS` tokens, see `CorpusWriter`.
@@ -70,95 +73,71 @@ def convert(
         its docs say.
     merge: Corpus to merge the docs into as answers, see `merge_answers`: a .spacy file or a folder
         of them. The target is one .spacy or .jsonl file, and entities cannot overlap.
-    shares, seed: As for `split_indices`; a part without a share, or a share of 0, is not written.
+    split: How it is split. A part without a share, or a share of 0, is not written. The log notes
+        how it was split, and if another split than by default is not used.
     token_column, tag_column: Numbers, as for `read_conll`, or names, as for `read_hugging_face`;
         only for these formats.
     parquet: Write .parquet files, see `write_parquet`, instead of .spacy.
+    overwrite: Replace the parts of an earlier conversion in the target, a folder.
     log: Decides what happens to mistakes, and counts them and what was read of each part ("corpus"
-        for one that is split); without a log, the first mistake is raised. Its spans_key is where
-        entities are read from .spacy files, and stored, if they may overlap.
+        for one that is split); without a log, and without `repair`, all mistakes are raised
+        together. Its spans_key is where entities are read from .spacy files, and stored, if they
+        may overlap.
     on_progress: Called before the first doc of a part, and at each doc.
 
-    Returns the numbers of docs, sentences, tokens and entities of each part that was written, and
-    of the entities of each label, as "entities.PERSON".
-    Raises CorpusError for a corpus that cannot be read, and for a part without docs; InputError for
-    an unknown choice, a label or spans key that is not UTF-8, a missing package, and an output that
-    would replace an input, add to a folder whose .spacy files are read, or mix with an older one.
+    Returns the numbers of docs, sentences (if they are known), tokens and entities of each part
+    that was written, and of the entities of each label, as "entities.PERSON".
+    Raises CorpusError for a corpus that cannot be read, of which `repair` would leave out more than
+    `max_loss`, or with a part without docs; InputError for an unknown choice, a label or spans key
+    that is not UTF-8, a missing package, and an output that would replace an input, add to a folder
+    whose .spacy files are read, mix with an older one, or replace it without `overwrite`.
     """
     sources = [source] if isinstance(source, Path) else list(source)
     log = log or ConversionLog()
     columns = {"token_column": token_column, "tag_column": tag_column}
     read_file = _reader(sources, format, columns, log.spans_key)
-    if log.spans_key in ("", KEY, INCORRECT):
-        got = f"got {log.spans_key!r}. Use another one, such as 'sc'"
-        raise InputError(f"spans_key: expected a key for entities, {got}.")
-    require_unicode("spans_key", log.spans_key or "")
-    for label in labels or ():
-        require_unicode("labels", label)
-    if syllables not in SYLLABLES:
-        raise InputError(f"syllables: expected {', '.join(SYLLABLES)}, got {syllables!r}.")
-    if log.spans_key is not None and syllables != "keep":
-        raise InputError(f"syllables: expected keep with a spans key, got {syllables!r}.")
+    suffix = _require_choices(target, n_sents, syllables, labels, merge, parquet, log.spans_key)
     one_file = target.suffix in FILE_SUFFIXES
-    # A table has no place for answers that a span is no entity.
-    can_merge = target.suffix in (SUFFIX, ".jsonl") and log.spans_key is None and n_sents == 1
-    if merge is not None and not can_merge:
-        raise InputError(
-            f"merge: expected one .spacy or .jsonl file as the output, no spans key, and one "
-            f"sentence per doc, got {target}, {log.spans_key} and {n_sents}. Write to a new file."
-        )
-    suffix = target.suffix if one_file else PARQUET if parquet else SUFFIX
-    if parquet and suffix != PARQUET:
-        raise InputError(
-            f"--parquet: expected a folder, got the file {target}. Name a folder, or a .parquet "
-            "file."
-        )
-    if suffix == PARQUET and log.spans_key is not None:
-        got = f"got {str(target)!r}. Write .spacy or .jsonl"
-        raise InputError(f"spans_key: expected an output with entities that may overlap, {got}.")
     files, ignored = find_files(sources, as_one=one_file)
     log.skipped_files(ignored)
-    plan = {"corpus": {"corpus": 1.0}} if one_file else plan_splits(files, shares)
+    plan = {"corpus": {"corpus": 1.0}} if one_file else split.plan(files)
+    if (one_file or "dev" in files) and replace(split, seed=DEFAULT.seed) != DEFAULT:
+        why = "the output is one file" if one_file else "the corpus has its own parts"
+        log.note(f"The split is not used: {why}.")
     names = [name for part in plan.values() for name in part]
-    if merge is not None and target.resolve() == merge.resolve():
-        raise InputError(f"{target}: expected an output that is not an input. Choose another file.")
     outputs = {name: target if one_file else target / f"{name}{suffix}" for name in names}
-    _require_outputs(target, outputs, files, suffix, sources, merge)
+    _require_outputs(_Paths(target, outputs, files, suffix, sources, merge), overwrite)
+    where = ", ".join(map(str, sources))
 
     def read(part: str, log: ConversionLog, total: int | None = None) -> Iterator[Doc]:
+        """Read the docs of a part; at its end, raise an error for its mistakes."""
         log.start_part(part)
+        log.collect()
         on_progress(part, 0, total)
         sentences = (SYLLABLES[syllables](read_file(file, nlp, log)) for file in files[part])
         grouped = (doc for each in sentences for doc in group_sentences(each, n_sents))
         docs = _labelled(grouped, labels, part, log)
         if merge is not None:
             docs = merge_answers(read_docbin(merge, nlp.vocab)[1], docs, log)
+        number = 0
         for number, doc in enumerate(docs, 1):
             on_progress(part, number, total)
             yield doc
+        if not number:
+            log.require_no_mistakes(where)
+            raise _no_docs(where, part, log)
+        log.require_kept(where)
 
     if suffix == ".jsonl":
-        counts: Counter[str] = Counter()
-        unwritten: Counter[str] = Counter()
-
-        def counted() -> Iterator[Doc]:
-            for doc in read("corpus", log):
-                count_doc(doc, counts, log.spans_key)
-                _count_unwritten(doc, unwritten, log.spans_key)
-                yield doc
-            if not counts["docs"]:  # here, before the file is there
-                raise _no_docs(sources, "corpus", log)
-
-        write_jsonl(counted(), target, nlp, log.spans_key)
-        _note_unwritten(log, unwritten, "; see --spans-key")
-        return {"corpus": dict(counts)}
+        return _convert_to_jsonl(read("corpus", log), target, nlp, log, where)
     with TemporaryDirectory() as scratch, ExitStack() as stack:
         writers = {name: CorpusWriter(Path(scratch, name), log.spans_key) for name in names}
         for part, wanted in plan.items():
-            _split_part(partial(read, part), wanted, seed, log, writers)
-        for name, writer in writers.items():
-            if not writer.counts["docs"]:
-                raise _no_docs(sources, name, log)
+            chosen = {name: writers[name] for name in wanted}
+            if how := _split_part(partial(read, part), wanted, split, log, chosen, where):
+                what = "No file for dev: train was split" if part == "train" else "Split"
+                log.note(f"{what} {how}.")
+        log.require_no_mistakes(where)
         # Write all parts before the first is renamed.
         for name, path in outputs.items():
             unfinished = stack.enter_context(atomic_write(path, folder_by_file=True))
@@ -170,17 +149,88 @@ def convert(
                 labels_found = _labels(writers)
                 unwritten = write_parquet(read_spacy(complete, nlp), unfinished, labels_found)
                 _note_unwritten(log, unwritten)
-    if len(plan.get("train", {})) > 1:
-        numbers = ", ".join(f"{writers[name].counts['docs']} {name}" for name in plan["train"])
-        log.notes.append(f"No file for dev: the docs of train were split ({numbers}; seed {seed}).")
-    return {name: dict(writers[name].counts) for name in (*SPLITS, "corpus") if name in writers}
+    written = {name: writers[name].counts for name in (*SPLITS, "corpus") if name in writers}
+    return _known_counts(written)
 
 
-def _no_docs(sources: Sequence[Path], part: str, log: ConversionLog) -> CorpusError:
-    where, fix = ", ".join(map(str, sources)), "Add some to this part, or change the shares"
-    if part == "corpus":
-        fix = "Annotate some, or correct what was left out"
+def _convert_to_jsonl(
+    docs: Iterator[Doc], target: Path, nlp: Language, log: ConversionLog, where: str
+) -> dict[str, dict[str, int]]:
+    counts, unwritten = Counter[str](), Counter[str]()
+
+    def counted() -> Iterator[Doc]:
+        for doc in docs:
+            count_doc(doc, counts, log.spans_key)
+            _count_unwritten(doc, unwritten, log.spans_key)
+            yield doc
+        log.require_no_mistakes(where)  # here, before the file is there
+
+    write_jsonl(counted(), target, nlp, log.spans_key)
+    _note_unwritten(log, unwritten, "; see --spans-key")
+    return _known_counts({"corpus": counts})
+
+
+def _known_counts(parts: Mapping[str, "Counter[str]"]) -> dict[str, dict[str, int]]:
+    """Leave out the number of sentences where no doc has sentence boundaries."""
+    known = any(counts["sentences"] for counts in parts.values())
+    return {
+        part: {kind: n for kind, n in counts.items() if known or kind != "sentences"}
+        for part, counts in parts.items()
+    }
+
+
+def _require_choices(
+    target: Path,
+    n_sents: int,
+    syllables: str,
+    labels: Sequence[str] | None,
+    merge: Path | None,
+    parquet: bool,
+    spans_key: str | None,
+) -> str:
+    """Raise InputError for choices that do not go together. Returns the suffix of the outputs."""
+    if spans_key in ("", KEY, INCORRECT):
+        got = f"got {spans_key!r}. Use another one, such as 'sc'"
+        raise InputError(f"spans_key: expected a key for entities, {got}.")
+    require_unicode("spans_key", spans_key or "")
+    for label in labels or ():
+        require_unicode("labels", label)
+    if syllables not in SYLLABLES:
+        raise InputError(f"syllables: expected {', '.join(SYLLABLES)}, got {syllables!r}.")
+    if spans_key is not None and syllables != "keep":
+        raise InputError(f"syllables: expected keep with a spans key, got {syllables!r}.")
+    if re.fullmatch(r"\.[A-Za-z]+", target.suffix) and not (
+        target.suffix in FILE_SUFFIXES or target.exists()
+    ):
+        raise InputError(
+            f"{target}: expected a folder, or a file that ends in {' or '.join(FILE_SUFFIXES)}, "
+            f"got {target.suffix}. Choose one of these, or create a folder of this name before."
+        )
+    # A table has no place for answers that a span is no entity.
+    can_merge = target.suffix in (SUFFIX, ".jsonl") and spans_key is None and n_sents == 1
+    if merge is not None and not can_merge:
+        raise InputError(
+            f"merge: expected one .spacy or .jsonl file as the output, no spans key, and one "
+            f"sentence per doc, got {target}, {spans_key} and {n_sents}. Write to a new file."
+        )
+    if merge is not None and target.resolve() == merge.resolve():
+        raise InputError(f"{target}: expected an output that is not an input. Choose another file.")
+    one_file = target.suffix in FILE_SUFFIXES
+    suffix = target.suffix if one_file else PARQUET if parquet else SUFFIX
+    if parquet and suffix != PARQUET:
+        raise InputError(
+            f"--parquet: expected a folder, got the file {target}. Name a folder, or a .parquet "
+            "file."
+        )
+    if suffix == PARQUET and spans_key is not None:
+        got = f"got {str(target)!r}. Write .spacy or .jsonl"
+        raise InputError(f"spans_key: expected an output with entities that may overlap, {got}.")
+    return suffix
+
+
+def _no_docs(where: str, part: str, log: ConversionLog) -> CorpusError:
     counted = "".join(f", {number} {kind}" for kind, number in log.counts.items())
+    fix = "Annotate some, or correct what was left out"
     return error(f"{where}, {part}", "at least one doc", f"none{counted}", fix)
 
 
@@ -243,38 +293,52 @@ def blank_pipeline(lang: str, segment: bool = True) -> Language:
 def _split_part(
     read: Callable[..., Iterator[Doc]],
     shares: Mapping[str, float],
-    seed: int,
+    split: Split,
     log: ConversionLog,
     writers: Mapping[str, CorpusWriter],
-) -> None:
-    """Split a part at random; it is read twice, so that its docs are not kept in memory."""
-    names = list(shares)
-    if len(names) == 1:
+    where: str,
+) -> str:
+    """Split a part at random; it is read twice, so that its docs are not kept in memory.
+
+    Returns how it was split, for the user; "" for one with only one share.
+    """
+    if len(shares) == 1:
+        (writer,) = writers.values()
         for doc in read(log):
-            writers[names[0]].add(doc)
-        return
-    n = sum(1 for _ in read(log))
-    again = read(ConversionLog(log.repair, log.alignment, log.spans_key), total=n)
-    for i, doc in zip(split_indices(n, list(shares.values()), seed), again):
-        writers[names[i]].add(doc)
-    if sum(writers[name].counts["docs"] for name in names) < n or next(again, None) is not None:
-        fix = "Convert it when nobody writes to it"
-        raise error("the corpus", f"{n} docs, as in the first pass", "another number", fix)
+            writer.add(doc)
+        return ""
+    documents = [document_of(doc) for doc in read(log)]
+    log.require_no_mistakes(where)
+    parts, how = split.assign(documents, shares, where)
+    again = read(log.for_second_pass(), total=len(documents))
+    for name, doc in zip(parts, again):
+        writers[name].add(doc)
+    numbers = {name: writer.counts["docs"] for name, writer in writers.items()}
+    if sum(numbers.values()) < len(documents) or next(again, None) is not None:
+        expected = f"{len(documents)} docs, as in the first pass"
+        raise error(where, expected, "another number", "Convert it when nobody writes to it")
+    found = ", ".join(f"{number} {name}" for name, number in numbers.items())
+    return f"{how} ({found}; seed {split.seed})"
 
 
-def _require_outputs(
-    target: Path,
-    outputs: Mapping[str, Path],
-    files: Mapping[str, list[Path]],
-    suffix: str,
-    sources: Sequence[Path],
-    merge: Path | None,
-) -> None:
+class _Paths(NamedTuple):
+    """The paths of a conversion; `outputs` and `files` are those of each part."""
+
+    target: Path
+    outputs: Mapping[str, Path]
+    files: Mapping[str, list[Path]]
+    suffix: str
+    sources: Sequence[Path]
+    merge: Path | None
+
+
+def _require_outputs(paths: _Paths, overwrite: bool) -> None:
     """Raise InputError for an output that would replace, or be read with, an input or other file.
 
     A remaining part of an earlier conversion would mix two splits of the corpus: docs of the old
     test might be in the new train.
     """
+    target, outputs, files, suffix, sources, merge = paths
     if target.is_file() or (target.suffix in FILE_SUFFIXES and target.exists()):
         raise InputError(
             f"{target}: expected a folder for the corpus, or the name of a new file that ends in "
@@ -303,6 +367,11 @@ def _require_outputs(
             f"{found[0]}: expected only the parts {', '.join(outputs)}, got one of an earlier "
             "conversion, which may share docs with the new ones. Remove it, or use a new folder."
         )
+    if not overwrite and (found := [path for path in outputs.values() if path.exists()]):
+        raise InputError(
+            f"{found[0]}: expected a new file, got one of an earlier conversion. Use a new folder, "
+            "or replace the corpus with --overwrite."
+        )
 
 
 def _reader(
@@ -313,7 +382,7 @@ def _reader(
         format = detect_format(*sources, columns=[*chosen.values()])
     if format not in FORMATS:
         raise InputError(f"format: expected auto, {', '.join(FORMATS)}, got {format!r}.")
-    if spans_key is not None and format in ("conll", "gmb", "hugging_face"):
+    if spans_key is not None and format in ("gmb", "hugging_face"):
         raise InputError(
             f"spans_key: expected a format whose entities may overlap, got {format!r}, which has "
             "one tag per token. Convert it without a spans key."

@@ -9,7 +9,7 @@ from pathlib import Path
 from spacy.language import Language
 from spacy.tokens import Doc
 
-from .iob import TaggedToken, tagged_docs
+from .iob import TaggedToken, label_of_words, tagged_docs
 from .lines import read_lines
 from .repair_log import ConversionLog, error
 
@@ -64,4 +64,6 @@ def _rows(path: Path, encoding: str, log: ConversionLog) -> Iterator[TaggedToken
         if first not in ("", previous) and (not problem or first.startswith("Sentence")):
             previous, sentence = first, sentence + 1
         word, tag = ("", "O") if problem else (cells[1], cells[3])
-        yield TaggedToken(where, word, tag, sentence, problem=problem)
+        yield TaggedToken(
+            where, word, tag, sentence, problem=problem or label_of_words(where, [tag])
+        )

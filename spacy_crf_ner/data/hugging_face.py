@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from spacy.language import Language
 from spacy.tokens import Doc
 
+from ..docbin import DOCUMENTS
 from ..extras import required
 from ..input_error import InputError
 from .iob import TAG, TaggedToken, tagged_docs
@@ -69,7 +70,8 @@ def read_hugging_face(
         schema (`ClassLabel`), or strings, in any tag scheme of `read_conll`; if none of them has
         a prefix, as in O and PER, adjacent tokens of one label are one entity. A tag that is
         null, -1 or -100 is not annotated. The column "spaces" of `write_parquet` is read too;
-        without it, whitespace at the ends of tokens is removed.
+        without it, whitespace at the ends of tokens is removed. So is a column of strings or
+        numbers whose name says that it has the document, see `docbin.DOCUMENTS`.
     nlp, log: As for all readers, see `format_detection.Reader`.
     token_column, tag_column: Names of the columns.
 
@@ -249,13 +251,27 @@ def _rows(
     for file in files:
         with _opened(file) as opened:
             spaces = [SPACES] if _has_spaces(_schema(opened)) else []
+            of = _document_column(_schema(opened), columns)
             number = 0
-            for batch in _batches(opened, [*columns, *spaces]):
-                for values in zip(*(column.to_pylist() for column in batch.columns)):
+            for batch in _batches(opened, [*columns, *spaces, *of]):
+                cells = [column.to_pylist() for column in batch.columns]
+                documents = cells.pop() if of else [None] * batch.num_rows
+                for document, values in zip(documents, zip(*cells)):
                     number += 1
                     sentence += 1
                     log.skipped("empty row", int(values[0] == []))
-                    yield from _row(f"{file}, row {number}", values, tags, columns, sentence)
+                    for row in _row(f"{file}, row {number}", values, tags, columns, sentence):
+                        yield row if document is None else row._replace(document=str(document))
+
+
+def _document_column(schema: "Schema", others: tuple[str, str]) -> list[str]:
+    """Return the name of the column that says which document each row is from, if there is one."""
+    from pyarrow import types
+
+    kinds = {field.name: field.type for field in schema if schema.names.count(field.name) == 1}
+    is_name = types.is_string, types.is_large_string, types.is_integer
+    named = [name for name in DOCUMENTS if name in kinds and name not in others]
+    return [name for name in named if any(check(kinds[name]) for check in is_name)][:1]
 
 
 def _has_spaces(schema: "Schema") -> bool:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -9,27 +10,29 @@ from typing import NamedTuple
 from spacy.language import Language
 from spacy.tokens import Doc, Span
 
-from ..docbin import copy_norms
+from ..docbin import DOCUMENT, META, copy_norms
 from ..tags import SpanOffsets
 from .lines import Problem
-from .offsets import trim_whitespace
+from .offsets import DUPLICATE, trim_whitespace
 from .repair_log import ConversionLog, error
 
-# Key of user_data, for `group_sentences` only: the number of a sentence's document, from 1.
-DOCUMENT = "spacy_crf_ner.document"
 InvalidTag = tuple[int, str]  # its token, and the tags that a closed scheme allows
 
 TAG = re.compile(r"O|[BIMLUES]-\S(?:.*\S)?")
+SECOND_TAG = re.compile(r".*[\s|,;/](?:O|[BIMLUES]-\S+)(?:[\s|,;/].*)?")  # B-PER|B-ORG, B-PER O
+PREFIXES = "B, I, L, U, E, S, M"
 # Closed schemes mark the end of an entity; each has prefixes that no other scheme has.
 CLOSED = {"BILUO": "LU", "BIOES": "ES", "BMES": "M"}
 CLOSED_SCHEMES = "BILUO (BIOES, BMES) has B- I- L- (B- I- E-, B- M- E-), or U- (S-) for one token"
 
 
 class TaggedToken(NamedTuple):
-    """A token and its tag, their place, and the numbers of the sentence and document.
+    """A token and its tag, their place, and its sentence and document.
 
+    document: Its name; "" before the first document boundary, and in formats without documents.
     missing: The token is not annotated; `tag` is "O".
     space: Whether a space follows the token; None if that is unknown, as in columns.
+    inner: More tags, of entities that may overlap those of `tag`.
 
     If a row cannot be read, `tag` is "O", and `problem` is the reason.
     """
@@ -38,10 +41,16 @@ class TaggedToken(NamedTuple):
     word: str
     tag: str
     sentence: int
-    document: int = 0  # before the first document boundary, and in formats without documents
+    document: str = ""
     problem: Problem | None = None
     missing: bool = False
     space: bool | None = None
+    inner: tuple[str, ...] = ()
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """All tags."""
+        return (self.tag, *self.inner)
 
 
 def tagged_docs(
@@ -59,39 +68,76 @@ def tagged_docs(
     nlp: Pipeline whose vocabulary the Docs share. Where spaces are known, and its tokenizer
         makes the same tokens, they have the norms of the tokenizer.
     log: Decides what happens to a row that cannot be read (its sentence is left out), an invalid
-        tag sequence (decoded as IOB), and whitespace at an edge of an entity (trimmed).
+        tag sequence (decoded as IOB), and an entity of whitespace (left out). Whitespace at an edge
+        of an entity is trimmed, and counted.
     read: Yields the rows, and counts other lines in a log. It is called twice: the first pass
         detects the tag scheme, which depends on all tags of the file.
     """
     if str(path) not in log.tag_schemes:
-        tags = ([row.tag for row in rows] for rows, _ in _sentences(read(ConversionLog())))
+        sentences = _sentences(read(ConversionLog()))
+        tags = (layer for rows, _ in sentences for layer in _layers(rows))
         log.tag_schemes[str(path)] = detect_scheme(tags)
     closed = is_closed(log.tag_schemes[str(path)])
     for rows, problem in _sentences(read(log)):
-        found, invalid = decode_tags([row.tag for row in rows], closed)
+        decoded = [decode_tags(tags, closed) for tags in _layers(rows)]
+        found = [span for spans, _ in decoded for span in spans]
         log.read(entities=len(found))
         if problem:
             log.rejected(*problem, records=1, entities=len(found))
             continue
-        end = rows[-1]._replace(word="the end of the sentence", tag="O")
-        for token, expected in invalid:
-            row = [*rows, end][token]
-            got = f"{row.tag} ({row.word})"
-            log.repaired("tags", error(row.where, expected, got, CLOSED_SCHEMES))
-        # If spaces are unknown, spaCy trains on these tokens instead of tokenizing again.
-        doc = Doc(
-            nlp.vocab,
-            [(row.space is None and row.word.strip()) or row.word for row in rows],
-            spaces=None if end.space is None else [bool(row.space) for row in rows],
-            user_data={DOCUMENT: end.document} if end.document else {},
-            sent_starts=[row is rows[0] for row in rows],
-        )
-        if not doc.has_unknown_spaces:
-            _set_norms(doc, nlp)
-        spans = filter(None, (_trim(rows, span, log) for span in found))
-        missing = [doc[i : i + 1] for i, row in enumerate(rows) if row.missing]
-        doc.set_ents([Span(doc, *span) for span in spans], missing=missing, default="outside")
+        for layer, (_, invalid) in enumerate(decoded):
+            _count_invalid(rows, layer, invalid, log)
+        doc = _make_doc(rows, nlp)
+        spans = [Span(doc, *span) for span in filter(None, (_trim(rows, x, log) for x in found))]
+        if log.spans_key is not None:
+            doc.spans[log.spans_key] = _once(rows, spans, log)
+        else:
+            missing = [doc[i : i + 1] for i, row in enumerate(rows) if row.missing]
+            doc.set_ents(spans, missing=missing, default="outside")
         yield doc
+
+
+def _layers(rows: list[TaggedToken]) -> list[list[str]]:
+    """Return the tags of a sentence, by column."""
+    if not rows[0].inner:
+        return [[row.tag for row in rows]]
+    return [list(tags) for tags in zip(*(row.tags for row in rows))]
+
+
+def _count_invalid(
+    rows: list[TaggedToken], layer: int, invalid: list[InvalidTag], log: ConversionLog
+) -> None:
+    for token, expected in invalid:
+        at_end = token == len(rows)
+        row = rows[-1 if at_end else token]
+        got = "O (the end of the sentence)" if at_end else f"{row.tags[layer]} ({row.word})"
+        log.repaired("tags", error(row.where, expected, got, CLOSED_SCHEMES))
+
+
+def _make_doc(rows: list[TaggedToken], nlp: Language) -> Doc:
+    last = rows[-1]
+    # If spaces are unknown, spaCy trains on these tokens instead of tokenizing again.
+    doc = Doc(
+        nlp.vocab,
+        [(row.space is None and row.word.strip()) or row.word for row in rows],
+        spaces=None if last.space is None else [bool(row.space) for row in rows],
+        user_data={META: {DOCUMENT: last.document}} if last.document else {},
+        sent_starts=[row is rows[0] for row in rows],
+    )
+    if not doc.has_unknown_spaces:
+        _set_norms(doc, nlp)
+    return doc
+
+
+def _once(rows: list[TaggedToken], spans: list[Span], log: ConversionLog) -> list[Span]:
+    """Sort spans that may overlap, each once."""
+    found: dict[tuple[int, int, str], Span] = {}
+    for span in spans:
+        if found.setdefault((span.start, span.end, span.label_), span) is not span:
+            expected, fix = DUPLICATE
+            problem = error(rows[span.start].where, expected, f"{span.text!r} twice", fix)
+            log.repaired("duplicate", problem)
+    return sorted(found.values(), key=lambda span: (span.start, -span.end))
 
 
 def _set_norms(doc: Doc, nlp: Language) -> None:
@@ -113,13 +159,34 @@ def _sentences(
         yield sentence, next(filter(None, (row.problem for row in sentence)), None)
 
 
+def label_of_words(where: str, tags: Iterable[str]) -> Problem | None:
+    """Return the problem of a label of several words in columns: it is often another cell."""
+    if not (bad := [tag for tag in tags if not _is_word(tag)]):
+        return None
+    got, fix = repr(bad[0]), "Join its words, as in B-creative_work, or separate the columns"
+    return "tag", error(where, "a tag whose label has no whitespace", got, fix)
+
+
+@lru_cache
+def _is_word(tag: str) -> bool:
+    return len(tag.split()) == 1 or not TAG.fullmatch(tag)
+
+
+@lru_cache
+def _is_tag(tag: str) -> bool:
+    return bool(TAG.fullmatch(tag) and not SECOND_TAG.fullmatch(tag))
+
+
 def _check(row: TaggedToken) -> TaggedToken:
-    if row.problem or (row.word and TAG.fullmatch(row.tag)):
-        return row
-    got = f"{row.word!r} and {row.tag!r}"
-    fix = "A tag is O, or one of B, I, L, U, E, S, M with a hyphen and a label"
-    problem = error(row.where, "a token and a tag, as O or B-PER", got, fix)
-    return row._replace(tag="O", problem=("tag" if row.word else "token", problem))
+    if not row.problem:
+        bad = [tag for tag in row.tags if not _is_tag(tag)]
+        if row.word and not bad:
+            return row
+        got = f"{row.word!r} and {(bad or row.tags)[0]!r}"
+        fix = f"A tag is O, or one of {PREFIXES} with a hyphen and one label"
+        problem = error(row.where, "a token and a tag, as O or B-PER", got, fix)
+        row = row._replace(problem=("tag" if row.word else "token", problem))
+    return row._replace(tag="O", inner=("O",) * len(row.inner))
 
 
 def _trim(rows: list[TaggedToken], span: SpanOffsets, log: ConversionLog) -> SpanOffsets | None:
@@ -132,7 +199,7 @@ def _trim(rows: list[TaggedToken], span: SpanOffsets, log: ConversionLog) -> Spa
         if start == end:
             log.rejected("whitespace", problem, entities=1)
             return None
-        log.repaired("whitespace", problem)
+        log.trimmed()
     return start, end, span[2]
 
 

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 import srsly
 from spacy.tokens import Doc
 
+from ..docbin import META
 from ..input_error import CorpusError, InputError
 from .lines import read_lines
 from .repair_log import ConversionLog, error
 
-META = "meta"  # key of doc.user_data for all but text and annotation of a record
 MAX_ARRAY_BYTES = 512 * 2**20  # a parsed array takes several times this size in memory
 MAX_DEPTH = 200  # nested lists and objects; deeper ones cannot be stored safely
 TYPES = {str: "a string", bool: "true or false", list: "a list", dict: "an object"}

@@ -10,10 +10,10 @@ from spacy.language import Language
 from spacy.tokens import Doc, Span
 
 from ..atomic import atomic_write
+from ..docbin import META
 from ..pipeline.gold import gold_entities
 from ..pipeline.label_sets import annotated_labels
 from .json_records import (
-    META,
     Record,
     is_text,
     json_lines,

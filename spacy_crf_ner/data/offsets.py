@@ -18,7 +18,7 @@ from .repair_log import ConversionLog, error
 # Key of doc.spans for spans that are not entities, for the component's incorrect_spans_key.
 INCORRECT = "incorrect_spans"
 
-WHITESPACE = "an entity without whitespace at its edges", "Move its edges to its words"
+WHITESPACE = "an entity that has characters beside whitespace", "Move its edges to its words"
 LABEL = "a label without whitespace at its edges and line breaks", "Correct the label"
 DUPLICATE = "a span once", "Remove one of the two"
 CONFLICT = "Remove this span or the other one, or move its edges"
@@ -97,7 +97,7 @@ def set_entities(
         "label": not a string, or an empty one; whitespace at its edges and line breaks, which are
             removed,
         "text": the text of the span differs from the one in the file, ignoring whitespace,
-        "whitespace": at an edge, which is trimmed; a span of whitespace is rejected,
+        "whitespace": a span of nothing else; at an edge, it is trimmed, which is no mistake,
         "duplicate": the same offsets and label again; one is kept,
         "overlap": a token is already in another entity, unless there is a spans key,
         "alignment": an edge lies inside a token, see `log.alignment`.
@@ -217,11 +217,12 @@ def _valid_spans(
             continue
         start, end = trim_whitespace(text, span.start, span.end)
         if (start, end) != (span.start, span.end):
-            log.repaired("whitespace", _error(text, span, *WHITESPACE))
+            log.trimmed()
         lines = (line.strip() for line in (span.label or "").splitlines())
         label = " ".join(filter(None, lines))
         if label != (span.label or ""):
-            log.repaired("label", _error(text, span, *LABEL))
+            became = f"{_shown(text, span)} became {label!r}."
+            log.repaired("label", _error(text, span, *LABEL), became)
         span = span._replace(start=start, end=end, label=label)
         if (key := RawSpan(*span[:3])) in seen:
             log.repaired("duplicate", _error(text, span, *DUPLICATE))
@@ -277,10 +278,10 @@ def _align(doc: Doc, span: RawSpan, log: ConversionLog, unknown: set[int]) -> Sp
         unknown |= tokens
         return None
     if log.alignment == "missing":
-        log.aligned(problem, entities=1)
+        log.aligned(f"{_shown(doc.text, span)} became not annotated.", entities=1)
         unknown |= tokens
         return None
-    log.aligned(problem)
+    log.aligned(f"{_shown(doc.text, span)} became {shorten(kept.text)}.")
     return kept
 
 
@@ -291,8 +292,15 @@ def _char_span(doc: Doc, span: RawSpan, mode: str = "strict") -> Span | None:
 
 
 def _error(text: str, span: RawSpan, expected: str, fix: str, note: str = "") -> CorpusError:
-    got = f"{shorten(text[span.start : span.end])} ({span.label}, {span.start}:{span.end}){note}"
-    return error(span.where, expected, got, fix)
+    return error(span.where, expected, f"{_name(text, span)}{note}", fix)
+
+
+def _shown(text: str, span: RawSpan) -> str:
+    return f"{span.where}: {_name(text, span)}"
+
+
+def _name(text: str, span: RawSpan) -> str:
+    return f"{shorten(text[span.start : span.end])} ({span.label}, {span.start}:{span.end})"
 
 
 def _misaligned(doc: Doc, span: RawSpan) -> CorpusError:

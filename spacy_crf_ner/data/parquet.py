@@ -8,10 +8,10 @@ from typing import Any
 
 from spacy.tokens import Doc
 
+from ..docbin import META
 from ..extras import required
 from ..pipeline.label_sets import KEY, annotated_labels
 from .hugging_face import BATCH_ROWS, SPACES, TAGS, TOKENS
-from .json_records import META
 
 SUFFIX = ".parquet"
 

@@ -6,7 +6,10 @@ from pathlib import Path
 
 from ..input_error import CorpusError, InputError
 
-MAX_MESSAGES = 20
+MAX_MESSAGES = 20  # of each kind
+MAX_LISTED = 5  # of each kind, in an error
+MAX_LOSS = 0.05
+MISTAKES = ("repaired.", "rejected.")
 MAX_FILES = 5  # named ones
 MAX_SHOWN = 1000  # characters of the found text; a line may have millions
 ALIGNMENTS = ("strict", "expand", "contract", "missing")
@@ -23,28 +26,37 @@ def error(
 class ConversionLog:
     """Decide what happens to mistakes in a corpus, and count them.
 
-    repair: Fix what can be fixed and leave out the rest; otherwise the first mistake is raised.
+    repair: Fix what can be fixed and leave out the rest; otherwise the first mistake is raised, or
+        all of them together after `collect`.
     alignment: What happens to an entity with an edge inside a token: "strict" (an error; with
         `repair`, it is left out), "expand" to all tokens that it overlaps, "contract" to the tokens
         that it covers, or "missing": its tokens are not annotated, and that is no error.
     spans_key: Entities may overlap and are all in `doc.spans[spans_key]`; doc.ents is not
         annotated. None: they are in doc.ents, and an overlap is a mistake.
+    max_loss: Largest share of the records, and of the entities, of a part that `repair` may leave
+        out; see `require_kept`.
 
-    counts: Number of events of each kind: "repaired.whitespace", "rejected.overlap",
-        "aligned.expand", "skipped.comment".
+    counts: Number of events of each kind: "repaired.label", "rejected.overlap", "aligned.expand",
+        "trimmed.whitespace", "skipped.comment".
     totals: Numbers of "records" and "entities" read, and of "rejected.records" and
         "rejected.entities". The readers yield the difference.
     parts: The totals of each part of the corpus, by name.
     tag_schemes: The tag scheme of each file that has tags.
     merged: Numbers of answers, and of docs that these changed, see `merging.merge_answers`.
-    messages: The first `MAX_MESSAGES` mistakes, as error messages.
+    examples: The first `MAX_MESSAGES` mistakes of each kind, as error messages; of an entity that
+        was changed, what it became.
     notes: Decisions of `convert`, as sentences for the user.
 
-    Raises InputError for an unknown alignment, and for "missing" with a spans_key.
+    Raises InputError for an unknown alignment, for "missing" with a spans_key, and for a max_loss
+    that is no share.
     """
 
     def __init__(
-        self, repair: bool = False, alignment: str = "strict", spans_key: str | None = None
+        self,
+        repair: bool = False,
+        alignment: str = "strict",
+        spans_key: str | None = None,
+        max_loss: float = MAX_LOSS,
     ) -> None:
         if alignment not in ALIGNMENTS:
             expected = ", ".join(ALIGNMENTS)
@@ -54,15 +66,75 @@ class ConversionLog:
                 "alignment: expected strict, expand or contract with a spans key, got 'missing'. "
                 "Only doc.ents can have tokens without annotation."
             )
+        if not 0 <= max_loss <= 1:
+            raise InputError(f"max_loss: expected a share from 0 to 1, got {max_loss}.")
         self.repair, self.alignment, self.spans_key = repair, alignment, spans_key
+        self.max_loss = max_loss
         self.counts: Counter[str] = Counter()
         self.totals: Counter[str] = Counter()
         self.parts: dict[str, Counter[str]] = {}
         self.tag_schemes: dict[str, str] = {}
         self.merged: Counter[str] = Counter()
-        self.messages: list[str] = []
+        self.examples: dict[str, list[str]] = {}
         self.notes: list[str] = []
         self._counted = [self.totals]
+        self._collects = False
+
+    @property
+    def messages(self) -> list[str]:
+        """All examples, by kind."""
+        return [message for messages in self.examples.values() for message in messages]
+
+    def for_second_pass(self) -> "ConversionLog":
+        """Return a log to read the same files again, with the same decisions."""
+        again = ConversionLog(True, self.alignment, self.spans_key, max_loss=1.0)
+        again.tag_schemes = {**self.tag_schemes}
+        return again
+
+    def collect(self) -> None:
+        """From now on, count mistakes also if they are not repaired; see `require_no_mistakes`."""
+        self._collects = True
+
+    def require_no_mistakes(self, where: str) -> None:
+        """Raise all collected mistakes together, as one CorpusError, unless `repair` is set."""
+        found = {kind: n for kind, n in self.counts.items() if kind.startswith(MISTAKES)}
+        if self.repair or not found:
+            return
+        number = sum(found.values())
+        if number == 1:
+            raise CorpusError(self.examples[next(iter(found))][0])
+        kinds = ", ".join(f"{kind.partition('.')[2]} {n}" for kind, n in found.items())
+        raise CorpusError(
+            f"{where}: expected no mistakes, got {number} ({kinds}). Correct them, or use "
+            f"--repair, which leaves out {self._left_out()}.{self._listed(found)}"
+        )
+
+    def require_kept(self, where: str) -> None:
+        """Raise CorpusError if more than `max_loss` of a part was left out by `repair`."""
+        for part, totals in self.parts.items() if self.repair else ():
+            for unit in ("records", "entities"):
+                lost, total = totals[f"rejected.{unit}"], totals[unit]
+                if lost > self.max_loss * total:
+                    raise CorpusError(
+                        f"{where}, {part}: expected at most {self.max_loss:.1%} of the {unit} to "
+                        f"be left out, got {lost} of {total} ({lost / total:.1%}). Correct the "
+                        "mistakes, or allow it, as --max-loss 1.0 does."
+                        f"{self._listed(dict(self.counts))}"
+                    )
+
+    def _left_out(self) -> str:
+        return " and ".join(
+            f"{self.totals[f'rejected.{unit}']} of {self.totals[unit]} {unit}"
+            for unit in ("records", "entities")
+        )
+
+    def _listed(self, counts: dict[str, int]) -> str:
+        lines = [""]
+        for kind, messages in self.examples.items():
+            lines += [f"{describe_kind(kind)} {counts[kind]}"] if kind in counts else []
+            lines += [f"  {message}" for message in messages[:MAX_LISTED] if kind in counts]
+            lines += ["  ..."] if kind in counts and counts[kind] > MAX_LISTED else []
+        return "\n".join(lines)
 
     def start_part(self, name: str) -> None:
         """From now on, count for this part of the corpus too."""
@@ -73,9 +145,12 @@ class ConversionLog:
         for counter in self._counted:
             counter.update({"records": records, "entities": entities})
 
-    def repaired(self, kind: str, problem: CorpusError) -> None:
-        """Count a mistake that the caller fixes. Raises it unless `repair` is set."""
-        self._count(f"repaired.{kind}", problem)
+    def repaired(self, kind: str, problem: CorpusError, became: str = "") -> None:
+        """Count a mistake that the caller fixes. Raises it unless `repair` is set.
+
+        became: What the entity is after that, as a sentence with its place.
+        """
+        self._count(f"repaired.{kind}", problem, became=became)
 
     def rejected(
         self, kind: str, problem: CorpusError, records: int = 0, entities: int = 0
@@ -87,17 +162,27 @@ class ConversionLog:
         """
         self._count(f"rejected.{kind}", problem, records, entities)
 
-    def aligned(self, problem: CorpusError, entities: int = 0) -> None:
+    def aligned(self, became: str, entities: int = 0) -> None:
         """Count an entity that was aligned according to `alignment`; this is never an error.
 
+        became: As for `repaired`.
         entities: 1 if the entity is lost because its tokens are not annotated, else 0.
         """
-        self._count(f"aligned.{self.alignment}", problem, entities=entities)
+        self._add(f"aligned.{self.alignment}", became, entities=entities)
+
+    def trimmed(self) -> None:
+        """Count an entity whose edges had whitespace; nothing is lost, so it is never an error."""
+        self.counts["trimmed.whitespace"] += 1
 
     def skipped(self, kind: str, number: int = 1) -> None:
         """Count input that is not annotation; this is never an error."""
         if number:
             self.counts[f"skipped.{kind}"] += number
+
+    def note(self, sentence: str) -> None:
+        """Note a decision for the user, once."""
+        if sentence not in self.notes:
+            self.notes.append(sentence)
 
     def skipped_files(self, paths: Sequence[Path]) -> None:
         """Count files of a folder that no part of the corpus is in, and name some of them."""
@@ -106,11 +191,23 @@ class ConversionLog:
             names = ", ".join(path.name for path in paths[:MAX_FILES])
             self.notes.append(f"Skipped: {names}{', ...' * (len(paths) > MAX_FILES)}.")
 
-    def _count(self, kind: str, problem: CorpusError, records: int = 0, entities: int = 0) -> None:
-        if not self.repair and not kind.startswith("aligned."):
+    def _count(
+        self, kind: str, problem: CorpusError, records: int = 0, entities: int = 0, became: str = ""
+    ) -> None:
+        if not (self.repair or self._collects):
             raise problem
+        self._add(kind, (self.repair and became) or str(problem), records, entities)
+
+    def _add(self, kind: str, message: str, records: int = 0, entities: int = 0) -> None:
         self.counts[kind] += 1
         for counter in self._counted:
             counter.update({"rejected.records": records, "rejected.entities": entities})
-        if len(self.messages) < MAX_MESSAGES:
-            self.messages.append(str(problem))
+        messages = self.examples.setdefault(kind, [])
+        if len(messages) < MAX_MESSAGES:
+            messages.append(message)
+
+
+def describe_kind(kind: str) -> str:
+    """Write the kind of an event for the user: "Rejected: overlap"."""
+    event, _, problem = kind.partition(".")
+    return f"{event.capitalize()}: {problem}"

@@ -5,10 +5,9 @@ from itertools import groupby, islice
 
 from spacy.tokens import Doc
 
+from ..docbin import DOCUMENT, META, document_of
 from ..input_error import InputError
 from ..pipeline.label_sets import KEY, annotated_labels, mark_annotated_labels
-from .iob import DOCUMENT
-from .json_records import META
 
 
 def group_sentences(docs: Iterable[Doc], n_sents: int) -> Iterator[Doc]:
@@ -16,7 +15,8 @@ def group_sentences(docs: Iterable[Doc], n_sents: int) -> Iterator[Doc]:
 
     docs: Sentences from a reader; they are changed.
     n_sents: Sentences per Doc; the last Doc of a document may have fewer. 1 joins none. 0 joins
-        all sentences of a document, or none if the corpus does not mark documents.
+        all sentences of a document, or none if the corpus does not mark documents, see
+        `document_of`.
 
     Yields Docs with sentence boundaries, and a space between sentences. If sentences have metadata,
     the joined Doc has a list of it as "sentences".
@@ -24,15 +24,13 @@ def group_sentences(docs: Iterable[Doc], n_sents: int) -> Iterator[Doc]:
     """
     if n_sents < 0:
         raise InputError(f"n_sents: expected a number of sentences, 0 or more, got {n_sents}.")
-    for document, sentences in groupby(docs, key=lambda doc: doc.user_data.get(DOCUMENT, 0)):
-        size = n_sents or (None if document else 1)
+    for document, sentences in groupby(docs, key=document_of):
+        size = n_sents or (1 if document is None else None)
         while group := list(islice(sentences, size)):
-            yield _join(group)
+            yield _join(group, document)
 
 
-def _join(group: list[Doc]) -> Doc:
-    for doc in group:
-        doc.user_data.pop(DOCUMENT, None)
+def _join(group: list[Doc], document: str | None) -> Doc:
     if len(group) == 1 or not any(map(len, group)):  # spaCy cannot join empty Docs
         return group[0]
     labels = {frozenset(annotated_labels(doc) or ()) for doc in group}
@@ -48,8 +46,11 @@ def _join(group: list[Doc]) -> Doc:
     joined = Doc.from_docs(group)  # warns about other user data that cannot be joined
     assert joined is not None
     joined.has_unknown_spaces = group[0].has_unknown_spaces
-    if any(metas):
-        joined.user_data[META] = {"sentences": metas}
+    named = {} if document is None else {DOCUMENT: document}
+    if any(meta not in (None, named) for meta in metas):
+        joined.user_data[META] = {**named, "sentences": metas}
+    elif named:
+        joined.user_data[META] = named
     if any(marked):
         (annotated,) = labels
         mark_annotated_labels(joined, annotated)

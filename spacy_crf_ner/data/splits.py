@@ -1,54 +1,134 @@
-"""Split a corpus into train, dev and test."""
+"""Split a corpus into train, dev and test, by whole documents where they are known."""
 
 import random
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, pairwise
+from dataclasses import dataclass
+from itertools import accumulate, groupby, pairwise
 from pathlib import Path
 
 from ..input_error import InputError
 from .files import SPLITS
 
-
-def plan_splits(
-    files: Mapping[str, list[Path]], shares: Sequence[float]
-) -> dict[str, dict[str, float]]:
-    """Return the parts to write from each part that is read, with their shares."""
-    if len(shares) > len(SPLITS):
-        raise InputError(f"shares: expected at most 3 ({', '.join(SPLITS)}), got {len(shares)}.")
-    _require_shares(shares)
-    wanted = {name: share for name, share in zip(SPLITS, shares) if share}
-    if "corpus" in files:
-        return {"corpus": wanted}
-    plan = {name: {name: 1.0} for name in files}
-    if "dev" not in files and {"train", "dev"} <= wanted.keys():
-        total = wanted["train"] + wanted["dev"]
-        plan["train"] = {name: wanted[name] / total for name in ("train", "dev")}
-    return plan
+WAYS = ("documents", "sentences")
+# Neighbouring sentences are often from one document: where a corpus does not mark documents, blocks
+# of them are kept together, as long as there are some blocks to draw from.
+BLOCK, BLOCKS = 50, 20
 
 
-def split_indices(n: int, shares: Sequence[float], seed: int = 0) -> list[int]:
-    """Split n docs at random; the same number of docs, shares and seed give the same split.
+@dataclass(frozen=True)
+class Split:
+    """How a corpus without parts is split.
 
-    shares: Fraction of n for each part. In the shuffled order, part k ends at n times the sum of
-        the first k shares, rounded.
+    shares: Fraction of the docs for train, dev and test.
+    seed: The same one gives the same split.
+    by: "documents": the sentences of a document are in one part; where a corpus does not mark
+        documents, blocks of neighbouring ones are. "sentences": each one by itself, so that
+        documents may be in several parts, and scores too high.
 
-    Returns, for each doc, the index of its part.
-    Raises InputError for shares that are negative or do not sum to 1.
+    Raises InputError for an unknown way, and for shares that are negative or do not sum to 1.
     """
-    _require_shares(shares)
+
+    shares: Sequence[float] = (0.8, 0.1, 0.1)
+    seed: int = 0
+    by: str = WAYS[0]
+
+    def __post_init__(self) -> None:
+        if self.by not in WAYS:
+            raise InputError(f"split: expected one of {', '.join(WAYS)}, got {self.by!r}.")
+        if len(self.shares) > len(SPLITS):
+            got = f"got {len(self.shares)}"
+            raise InputError(f"shares: expected at most 3 ({', '.join(SPLITS)}), {got}.")
+        if min(self.shares, default=0) < 0 or not abs(sum(self.shares) - 1) < 1e-9:
+            got = ",".join(map(str, self.shares))
+            raise InputError(
+                f"shares: expected fractions that sum to 1, such as 0.8,0.1,0.1, got {got}."
+            )
+
+    def plan(self, files: Mapping[str, list[Path]]) -> dict[str, dict[str, float]]:
+        """Return the parts to write from each part that is read, with their shares."""
+        wanted = {name: share for name, share in zip(SPLITS, self.shares) if share}
+        if "corpus" in files:
+            return {"corpus": wanted}
+        plan = {name: {name: 1.0} for name in files}
+        if "dev" not in files and {"train", "dev"} <= wanted.keys():
+            total = wanted["train"] + wanted["dev"]
+            plan["train"] = {name: wanted[name] / total for name in ("train", "dev")}
+        return plan
+
+    def assign(
+        self, documents: Sequence[str | None], shares: Mapping[str, float], where: str = "corpus"
+    ) -> tuple[list[str], str]:
+        """Assign docs to parts.
+
+        documents: The document of each doc, None where it is not known.
+        shares: Fraction of the docs for each part; see `split_units` for how they are met.
+        where: The corpus, for messages.
+
+        Returns the part of each doc, and how they were split, for the user. Raises InputError for
+        fewer docs than parts.
+        """
+        if len(documents) < len(shares):
+            raise InputError(
+                f"{where}: expected at least {len(shares)} docs to split into "
+                f"{', '.join(shares)}, got {len(documents)}. Add some, set other shares, as "
+                "--split 1.0, or name a file as the output, as all.spacy."
+            )
+        units, how = self._units(documents, len(shares))
+        sizes = [0] * (max(units) + 1)
+        for unit in units:
+            sizes[unit] += 1
+        names, parts = [*shares], split_units(sizes, [*shares.values()], self.seed)
+        return [names[parts[unit]] for unit in units], how
+
+    def _units(self, documents: Sequence[str | None], n_parts: int) -> tuple[list[int], str]:
+        """Number the units that are not divided, for each doc; and say what they are."""
+        if self.by == "sentences":
+            return [*range(len(documents))], "doc by doc at random, whatever document they are from"
+        named = {*documents} - {None}
+        too_few = f"(of the {len(named)} marked, too few to split) " if named else ""
+        if len(named) + documents.count(None) < n_parts:
+            documents, named = [None] * len(documents), set()
+        unmarked = documents.count(None)
+        block = max(1, min(BLOCK, unmarked // BLOCKS))
+        units: dict[object, int] = {}
+        numbers: list[int] = []
+        for run, (document, group) in enumerate(groupby(documents)):
+            for i, _ in enumerate(group):
+                unit = (run, i // block) if document is None else document
+                numbers.append(units.setdefault(unit, len(units)))
+        whole = f"by whole documents, {len(named)}"
+        blocks = f"blocks of {block} neighbouring docs"
+        if not unmarked:
+            return numbers, whole
+        if named:
+            return numbers, f"{whole}; {unmarked} docs without a document in {blocks}"
+        return numbers, f"in {blocks}, as no documents {too_few}are marked"
+
+
+DEFAULT = Split()
+
+
+def split_units(sizes: Sequence[int], shares: Sequence[float], seed: int = 0) -> list[int]:
+    """Split units at random; the same arguments give the same split.
+
+    sizes: Number of docs of each unit.
+    shares: Fraction of the docs for each part. In the shuffled order, part k ends at the unit that
+        is nearest to the sum of the first k shares; but each part has a unit, if there are enough.
+
+    Returns, for each unit, the index of its part.
+    """
     draw = random.Random(seed).random  # Python guarantees this sequence in all versions
-    order = sorted(range(n), key=lambda _: draw())
-    ends = [round(n * total) for total in accumulate(shares)]
-    parts = [0] * n
-    for part, (start, end) in enumerate(pairwise([0, *ends])):
-        for i in order[start:end]:
-            parts[i] = part
+    order = sorted(range(len(sizes)), key=lambda _: draw())
+    ends = [*accumulate((sizes[unit] for unit in order), initial=0)]
+    cuts = [0]
+    for part, total in enumerate(accumulate(shares), 1):
+        wanted, last = total * ends[-1], len(sizes) - (len(shares) - part)
+        first = min(cuts[-1] + 1, len(sizes))
+        choices = range(first, max(first, last) + 1)
+        cuts.append(min(choices, key=lambda cut: abs(ends[cut] - wanted)))
+    cuts[-1] = len(sizes)
+    parts = [0] * len(sizes)
+    for part, (start, end) in enumerate(pairwise(cuts)):
+        for unit in order[start:end]:
+            parts[unit] = part
     return parts
-
-
-def _require_shares(shares: Sequence[float]) -> None:
-    if not all(share >= 0 for share in shares) or not abs(sum(shares) - 1) < 1e-9:
-        got = ",".join(map(str, shares))
-        raise InputError(
-            f"shares: expected fractions that sum to 1, such as 0.8,0.1,0.1, got {got}."
-        )

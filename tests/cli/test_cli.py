@@ -50,7 +50,8 @@ def test_convert_uses_split_and_seed(tmp_path: Path) -> None:
     source.write_text("".join(f"[Anna](PER) came {i}\n" for i in range(20)))
 
     def convert(*options: str) -> bytes:
-        result = runner.invoke(app, ["convert", str(source), str(tmp_path), *options])
+        arguments = ["convert", str(source), str(tmp_path), "--overwrite", *options]
+        result = runner.invoke(app, arguments)
         assert result.exit_code == 0, result.output
         return (tmp_path / "train.spacy").read_bytes()
 

@@ -17,6 +17,7 @@ from helpers import GOLDEN, Sentence
 from spacy_crf_ner.data import ConversionLog, detect_format, lines
 from spacy_crf_ner.data.conll import read_conll
 from spacy_crf_ner.data.gmb import read_gmb
+from spacy_crf_ner.docbin import document_of
 from spacy_crf_ner.input_error import CorpusError
 
 HERE = Path(__file__).parents[1]
@@ -130,6 +131,166 @@ def test_read_conll_takes_column_count_from_most_lines(tmp_path: Path, nlp: Lang
     assert words_of(list(read_conll(path, nlp, ConversionLog(repair=True)))) == ["c", "d"]
 
 
+# Layouts that are found
+
+
+def lines_of(*sentences: str) -> str:
+    """Rows as "1 Ann B-PER", with tabs; sentences separated by blank lines."""
+    return "\n\n".join(sentence.replace(" ", "\t").replace("/", "\n") for sentence in sentences)
+
+
+FOUND = {
+    "index from 1": (("1 Ann B-PER/2 left O", "1 Oslo B-LOC"), "column 1 counts the tokens"),
+    "index from 0": (("0 Ann B-PER/1 left O", "0 Oslo B-LOC"), "column 1 counts the tokens"),
+    "index of the file": (("7 Ann B-PER/8 left O", "9 Oslo B-LOC"), "column 2 has the tokens"),
+    "index and id": (("1 s1 Ann B-PER/2 s1 left O", "1 s2 Oslo B-LOC/2 s2 is O"), "column 3 has"),
+    "id of sentence": (("s1 Ann B-PER/s1 left O", "s2 Oslo B-LOC/s2 is O"), "column 2 has the tok"),
+    "prefix": (("en:Ann B-PER/en:left O", "en:Oslo B-LOC"), "all tokens begin with 'en:'"),
+    "long prefix": (("zh-min-nan:Ann B-PER/zh-min-nan:left O", "zh-min-nan:Oslo B-LOC"), "'zh-mi"),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_read_conll_finds_tokens_and_notes_the_column(
+    name: str, tmp_path: Path, nlp: Language
+) -> None:
+    sentences, note = FOUND[name]
+    path = tmp_path / "a.conll"
+    path.write_text(lines_of(*sentences))
+    log = ConversionLog()
+    docs = list(read_conll(path, nlp, log))
+    expected = [("Ann left", [(0, 1, "PER")]), ("Oslo", [(0, 1, "LOC")])]
+    found = [(words, spans(doc)) for words, doc in zip(words_of(docs), docs)]
+    assert [(words.removesuffix(" is"), ents) for words, ents in found] == expected
+    assert len(log.notes) == 1 and note in log.notes[0]
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    ["1 O/2 O", "3 B-X/x O", "1 X O/3 X O", "en:a O/b O", "a:b O/c:d O", "en: O/en: O", "1 1 O"],
+)
+def test_read_conll_takes_numbers_and_colons_for_tokens_if_not_all_have_them(
+    sentence: str, tmp_path: Path, nlp: Language
+) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text(lines_of(sentence))
+    log = ConversionLog()
+    (doc,) = read_conll(path, nlp, log)
+    assert [token.text for token in doc] == [row.split(" ")[0] for row in sentence.split("/")]
+    assert not log.notes
+
+
+def test_read_conll_token_without_the_prefix_of_others_raises(
+    tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spacy_crf_ner.data.conll.LAYOUT_LINES", 4)
+    path = tmp_path / "a.conll"
+    path.write_text(lines_of("en:Ann B-PER/en:left O", "en:Oslo B-LOC", "de:Ulm B-LOC"))
+    with pytest.raises(CorpusError, match=r"line 6: expected a token that begins with 'en:'.*Ulm"):
+        list(read_conll(path, nlp))
+
+
+NESTED = "Ann O B-PER/of O O/Oslo B-LOC I-PER/left O O"
+
+
+def test_read_conll_several_tag_columns_raise_and_name_the_options(
+    tmp_path: Path, nlp: Language
+) -> None:
+    path = tmp_path / "a.conll"
+    # Also where only the first lines of the last column have no entity.
+    for text in (NESTED, "Ann B-PER O/left O O"):
+        path.write_text(lines_of(text))
+        says = r"one column of tags, got 2: 2 and 3. .*--tag-column 2, or .* with --spans-key"
+        with pytest.raises(CorpusError, match=says):
+            list(read_conll(path, nlp))
+    path.write_text(lines_of("Ann B-PER B-NP/left O O"))
+    with pytest.raises(CorpusError, match=r"in the last column, got them in column 2.*column 2"):
+        list(read_conll(path, nlp))
+
+
+def test_read_conll_spans_key_reads_all_tag_columns(tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text(lines_of(NESTED))
+    log = ConversionLog(spans_key="sc")
+    (doc,) = read_conll(path, nlp, log)
+    entities = [(0, 1, "PER"), (2, 3, "PER"), (2, 3, "LOC")]
+    assert sorted((span.start, span.end, span.label_) for span in doc.spans["sc"]) == sorted(
+        entities
+    )
+    assert not doc.has_annotation("ENT_IOB") and log.totals["entities"] == 3
+    (doc,) = read_conll(path, nlp, tag_column=2)
+    assert spans(doc) == [(2, 3, "LOC")]
+    path.write_text(lines_of("Ann B-PER B-PER/left O O"))
+    with pytest.raises(CorpusError, match="expected a span once, got 'Ann' twice"):
+        list(read_conll(path, nlp, ConversionLog(spans_key="sc")))
+    # A row that cannot be read takes the entities of all columns with it.
+    path.write_text(lines_of(NESTED, NESTED, f"{NESTED}/he came"))
+    log = ConversionLog(repair=True, spans_key="sc")
+    assert len(list(read_conll(path, nlp, log))) == 2
+    assert (log.totals["entities"], log.totals["rejected.entities"]) == (9, 3)
+
+
+def test_read_conll_chunks_are_not_a_second_column_of_tags(tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text(lines_of("Ann NNP B-NP B-PER/left VBD B-VP O"))
+    (doc,) = read_conll(path, nlp)
+    assert spans(doc) == [(0, 1, "PER")]
+    (doc,) = read_conll(path, nlp, ConversionLog(spans_key="sc"))
+    assert [span.label_ for span in doc.spans["sc"]] == ["PER"]
+
+
+@pytest.mark.parametrize(
+    "tag", ["B-PER|B-ORG", "B-PER,I-ORG", "B-PER O O", "B-creative work", "B-PER;U-ORG"]
+)
+def test_read_conll_several_labels_or_words_in_a_tag_raise(
+    tag: str, tmp_path: Path, nlp: Language
+) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text(f"Bea\tO\nAnn\t{tag}\n")
+    with pytest.raises(CorpusError, match=r"line 2: .*label"):
+        list(read_conll(path, nlp))
+    (tmp_path / "a.csv").write_text(f'{GMB_HEADER}Sentence: 1,Ann,NN,"{tag}"\n')
+    with pytest.raises(CorpusError, match=r"line 2: .*label"):
+        list(read_gmb(tmp_path / "a.csv", nlp))
+
+
+@pytest.mark.parametrize("label", ["PER", "A-B-C", "B-cell", "GPE/LOC", "R&B-Song", "a|b"])
+def test_read_conll_accepts_labels_with_other_marks(
+    label: str, tmp_path: Path, nlp: Language
+) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text(f"Ann\tB-{label}\n")
+    (doc,) = read_conll(path, nlp)
+    assert spans(doc) == [(0, 1, label)]
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("-DOCSTART- -X- O\n\na O\n\nb O\n-DOCSTART-\nc O\n", ["1", "1", "2"]),
+        ("# newdoc\na O\n\nb O\n\n# newdoc\n# text = c\nc O\n", ["1", "1", "2"]),
+        ("# newdoc id = x\na O\n\nb O\n\n# newdoc id = y 1\nc O\n", ["x", "x", "y 1"]),
+        ("a O\n\n-DOCSTART- O\nb O\n\nc O\n", ["None", "1", "1"]),
+        ("a O\n\nb O\n\nc O\n", ["None"] * 3),
+        ("a n1 O\na2 n1 O\n\nb n1 O\nb2 n1 O\n\nc n2 O\nc2 n2 O\n", ["n1", "n1", "n2"]),
+        ("n1 a O\nn1 a2 O\n\nn1 b O\nn1 b2 O\n\nn2 c O\nn2 c2 O\n", ["n1", "n1", "n2"]),
+        # A column that changes with each sentence, or back, does not name documents.
+        ("a 1 O\na2 1 O\n\nb 2 O\nb2 2 O\n\nc 3 O\nc2 3 O\n", ["None"] * 3),
+        ("a x O\na2 x O\n\nb y O\nb2 y O\n\nc x O\nc2 x O\n", ["None"] * 3),
+        ("a x O\na2 x O\n\nb x O\nb2 x O\n\nc x O\nc2 x O\n", ["None"] * 3),
+    ],
+)
+def test_read_conll_knows_the_document_of_each_sentence(
+    text: str, expected: list[str], tmp_path: Path, nlp: Language
+) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text(text)
+    docs = list(read_conll(path, nlp))
+    assert [doc[0].text for doc in docs] == ["a", "b", "c"]
+    named = [str(document_of(doc)).removeprefix(f"{tmp_path.name}/a.conll ") for doc in docs]
+    assert named == expected
+
+
 # Schemes
 
 
@@ -228,9 +389,9 @@ def test_read_conll_repair_trims_or_rejects_whitespace(tmp_path: Path, nlp: Lang
     log = ConversionLog(repair=True)
     (doc,) = read_conll(path, nlp, log)
     assert spans(doc) == [(1, 2, "X")]
-    assert log.counts == {"repaired.whitespace": 1, "rejected.whitespace": 1}
+    assert log.counts == {"trimmed.whitespace": 1, "rejected.whitespace": 1}
     check_totals(log, [doc], records=1, entities=2)
-    assert [note.split(":")[0] for note in log.messages] == [f"{path}, line {n}" for n in (1, 5)]
+    assert [note.split(":")[0] for note in log.messages] == [f"{path}, line 5"]
 
 
 BAD_LINES = {
@@ -288,7 +449,7 @@ def test_read_conll_long_token_gives_short_error_message(tmp_path: Path, nlp: La
     with pytest.raises(CorpusError) as caught:
         list(read_conll(path, nlp))
     assert len(str(caught.value)) < 2000 and str(caught.value).endswith(
-        "with a hyphen and a label."
+        "with a hyphen and one label."
     )
 
 

@@ -23,13 +23,14 @@ from spacy.util import filter_spans
 
 from helpers import GOLDEN, Sentence
 from spacy_crf_ner import data
-from spacy_crf_ner.data import FORMATS
+from spacy_crf_ner.data import FORMATS, Split
 from spacy_crf_ner.data.conll import read_conll
 from spacy_crf_ner.data.docbin import CorpusWriter
 from spacy_crf_ner.data.gmb import read_gmb
 from spacy_crf_ner.data.sentences import group_sentences
-from spacy_crf_ner.data.splits import split_indices
-from spacy_crf_ner.input_error import CorpusError
+from spacy_crf_ner.data.splits import split_units
+from spacy_crf_ner.docbin import document_of
+from spacy_crf_ner.input_error import CorpusError, InputError
 
 HERE = Path(__file__).parents[1]
 REAL = Path(os.environ.get("SPACY_CRF_NER_DATA", HERE.parent.parent / "shared" / "data"))
@@ -292,6 +293,34 @@ def test_read_inline_streams_docs(tmp_path: Path, nlp: Language) -> None:
         next(docs)
 
 
+@pytest.mark.parametrize(
+    "format, content",
+    [
+        ("inline", "Is[ Tim](PER) here"),
+        ("inline", "Is [Tim ](PER) here"),
+        ("inline", "[ Tim](PER) here"),
+        ("inline", "Is [Tim   ](PER)here"),
+        ("jsonl", '{"text": "Tim left", "spans": [{"start": 0, "end": 4, "label": "PER"}]}'),
+        ("doccano", '{"text": "Tim left", "label": [[0, 4, "PER"]]}'),
+        (
+            "label_studio",
+            '[{"text": "Tim left", "label": [{"start": 0, "end": 4, "labels": ["PER"]}]}]',
+        ),
+        ("conll", "Tim\tB-PER\n \tI-PER\nhere\tO"),
+        ("conll", "\xa0\tB-PER\nTim\tI-PER"),
+    ],
+)
+def test_readers_trim_whitespace_at_edges_of_entities_and_count_it(
+    format: str, content: str, tmp_path: Path, nlp: Language
+) -> None:
+    (tmp_path / "a").write_text(content, encoding="utf-8")
+    log = data.ConversionLog()
+    (doc,) = FORMATS[format](tmp_path / "a", nlp, log)
+    assert [(ent.text, ent.label_) for ent in doc.ents] == [("Tim", "PER")]
+    assert log.counts == {"trimmed.whitespace": 1}
+    assert log.totals["entities"] == 1 and not log.totals["rejected.entities"]
+
+
 # Errors. Each: format, content, line of the error, what else the message must contain.
 
 MISTAKES = {
@@ -303,11 +332,7 @@ MISTAKES = {
     "label with a space": ("inline", "[Tim](A B) came", 1, "[text](LABEL)"),
     "empty entity": ("inline", "so [](PER) came", 1, "neither of them empty"),
     "escaped end": ("inline", r"[Tim\](PER) came", 1, "Close and label each entity"),
-    "space before": ("inline", "Is[ Tim](PER) here", 1, "without whitespace.*' Tim'"),
-    "space after": ("inline", "Is [Tim ](PER) here", 1, "without whitespace.*'Tim '"),
-    "space first in line": ("inline", "[ Tim](PER) here", 1, "without whitespace"),
-    "a token of space last": ("inline", "Is [Tim   ](PER)here", 1, "without whitespace"),
-    "only space": ("inline", "Is [  ](PER) here", 1, "without whitespace"),
+    "only space": ("inline", "Is [  ](PER) here", 1, "characters beside whitespace"),
     "inside a token": (
         "inline",
         "ok\n[Tim](PER)othy came",
@@ -334,8 +359,7 @@ MISTAKES = {
     "B before O": ("conll", "Tim B-PER\ncame O\n\nEU S-ORG", 2, "E-PER, got O (came)"),
     "B before B": ("conll", "Tim B-PER\nCook B-PER\nCook L-PER", 2, "L- or E-PER, got B-PER"),
     "B before the end": ("conll", "EU U-ORG\nTim B-PER\n\nso O", 2, "got O (the end of the sent"),
-    "whitespace token": ("conll", "a\tO\n\xa0\tB-X\nb\tI-X", 2, r"whitespace.*'\xa0'.*Tag it O"),
-    "whitespace at the end": ("conll", "a\tB-X\n \tI-X\nb\tO", 2, "whitespace.*' '"),
+    "whitespace token": ("conll", "a\tO\n\xa0\tB-X\nb\tO", 2, r"whitespace.*'\xa0'.*Tag it O"),
     "header": ("gmb", "Sentence,Word,POS,Tag\n", 1, "expected Sentence #,Word,POS,Tag"),
     "no header": ("gmb", "Sentence: 1,a,NN,O\n", 1, "expected Sentence #,Word,POS,Tag"),
     "bare comma": ("gmb", GMB_HEADER + "Sentence: 1,a,NN,O\n,,,,,O\n", 3, "comma in quotes"),
@@ -461,7 +485,11 @@ def test_group_sentences_keeps_documents_apart(
     assert texts(groups) == expected
     assert [len(list(doc.sents)) for doc in groups] == [len(text.split()) for text in expected]
     assert [e.text for doc in groups for e in doc.ents] == ["a", "d", "e", "f"]
-    assert not any(doc.user_data for doc in groups)
+    # Each says which document it is from, for a split and for `check`.
+    numbers = [str(document_of(doc)).rpartition(" ")[2] for doc in groups]
+    number = {"a": "1", "b": "3", "c": "3", "d": "3", "e": "4", "f": "4"}
+    assert numbers == [number[text[0]] for text in expected]
+    assert not any(doc.user_data.keys() - {"meta"} for doc in groups)
 
 
 @pytest.mark.parametrize("n", [1, 3])
@@ -470,7 +498,7 @@ def test_convert_conll_keeps_tokens_in_spacy_corpus(n: int, tmp_path: Path) -> N
     source = tmp_path / "corpus.conll"
     source.write_text("don't O\nU.S.A.! B-GPE\n\nAT&T's B-ORG\n\n" * 3, encoding="utf-8")
     nlp = spacy.blank("en")
-    data.convert(source, tmp_path, nlp=nlp, n_sents=n, shares=(1.0,))
+    data.convert(source, tmp_path, nlp=nlp, n_sents=n, split=Split((1.0,)))
     examples = list(Corpus(tmp_path / "train.spacy")(nlp))
     assert [t.text for eg in examples for t in eg.x] == ["don't", "U.S.A.!", "AT&T's"] * 3
     assert [tag for eg in examples for tag in eg.get_aligned_ner()] == ["O", "U-GPE", "U-ORG"] * 3
@@ -502,44 +530,103 @@ def test_group_sentences_negative_size_raises(documents: list[Doc]) -> None:
 
 
 @given(
-    st.integers(0, 60),
-    st.lists(st.integers(0, 10), min_size=1, max_size=4).filter(any),
+    st.lists(st.integers(1, 9), max_size=60),
+    st.lists(st.integers(1, 10), min_size=1, max_size=4),
     st.integers(0, 5),
 )
-def test_split_indices_part_sizes_match_shares(n: int, weights: list[int], seed: int) -> None:
+def test_split_units_part_sizes_match_shares(
+    sizes: list[int], weights: list[int], seed: int
+) -> None:
+    """Up to half a unit at each end of a part, unless a part would have no unit."""
     shares = [weight / sum(weights) for weight in weights]
-    parts = split_indices(n, shares, seed)
-    assert len(parts) == n and set(parts) <= set(range(len(shares)))
-    for part, share in enumerate(shares):
-        assert abs(parts.count(part) - n * share) <= 1
-    assert split_indices(n, shares, seed) == parts
+    parts = split_units(sizes, shares, seed)
+    assert len(parts) == len(sizes) and set(parts) <= set(range(len(shares)))
+    if len(sizes) >= len(shares):
+        assert set(parts) == set(range(len(shares)))
+    if all(sum(sizes) * share >= max(sizes) for share in shares if sizes):
+        for part, share in enumerate(shares):
+            found = sum(size for size, of in zip(sizes, parts) if of == part)
+            assert abs(found - sum(sizes) * share) <= max(sizes, default=0)
+    assert split_units(sizes, shares, seed) == parts
 
 
 @pytest.mark.parametrize(
     "n, shares, sizes",
-    [(3, (0.6, 0.4), [2, 1]), (10, (0.7, 0.2, 0.1), [7, 2, 1]), (4, (0.4, 0.4, 0.2), [2, 1, 1])],
+    [
+        (3, (0.6, 0.4), [2, 1]),
+        (10, (0.7, 0.2, 0.1), [7, 2, 1]),
+        (4, (0.4, 0.4, 0.2), [2, 1, 1]),
+        (3, (0.8, 0.1, 0.1), [1, 1, 1]),
+        (5, (0.1, 0.1, 0.8), [1, 1, 3]),
+    ],
 )
-def test_split_indices_rounds_part_ends(
-    n: int, shares: tuple[float, ...], sizes: list[int]
-) -> None:
-    parts = split_indices(n, shares)
+def test_split_units_rounds_part_ends(n: int, shares: tuple[float, ...], sizes: list[int]) -> None:
+    parts = split_units([1] * n, shares)
     assert [parts.count(part) for part in range(len(shares))] == sizes
 
 
-def test_split_indices_seed_0_gives_pinned_parts() -> None:
+def test_split_units_seed_0_gives_pinned_parts() -> None:
     """Figures on a corpus without an official split are of this split: pinned."""
-    # Draws of seed 0: .84 .76 .42 .26 .51 .40 .78 .30 .48 .58. Doc 0 comes last, 6 before it.
+    # Draws of seed 0: .84 .76 .42 .26 .51 .40 .78 .30 .48 .58. Unit 0 comes last, 6 before it.
     state = random.getstate()
-    parts = split_indices(10, (0.8, 0.1, 0.1))
+    parts = split_units([1] * 10, (0.8, 0.1, 0.1))
     assert parts == [2, 0, 0, 0, 0, 0, 1, 0, 0, 0]
-    assert split_indices(10, (0.8, 0.1, 0.1), seed=1) != parts
+    assert split_units([1] * 10, (0.8, 0.1, 0.1), seed=1) != parts
     assert random.getstate() == state
 
 
 @pytest.mark.parametrize("shares", [(), (0.5, 0.4), (0.8, 0.3), (1.2, -0.2), (float("nan"),)])
-def test_split_indices_shares_not_summing_to_1_raise(shares: tuple[float, ...]) -> None:
+def test_split_shares_not_summing_to_1_raise(shares: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="expected fractions that sum to 1"):
-        split_indices(3, shares)
+        Split(shares)
+
+
+@given(st.lists(st.sampled_from("abcdefgh"), min_size=20, max_size=60), st.integers(0, 3))
+def test_split_assigns_each_document_to_one_part(documents: list[str], seed: int) -> None:
+    """Also one whose sentences are in several places."""
+    if len({*documents}) < 3:
+        return
+    parts, how = Split(seed=seed).assign(documents, {"train": 0.8, "dev": 0.1, "test": 0.1})
+    assert len({*zip(documents, parts)}) == len({*documents})
+    assert {*parts} == {"train", "dev", "test"}
+    assert how == f"by whole documents, {len({*documents})}"
+
+
+def test_split_without_documents_keeps_blocks_of_neighbours_together() -> None:
+    shares = {"train": 0.8, "dev": 0.1, "test": 0.1}
+    parts, how = Split().assign([None] * 2000, shares)
+    assert all(len({*parts[i : i + 50]}) == 1 for i in range(0, 2000, 50))
+    assert [parts.count(name) for name in shares] == [1600, 200, 200]
+    assert how == "in blocks of 50 neighbouring docs, as no documents are marked"
+    parts, how = Split().assign([None] * 100, shares)
+    assert all(len({*parts[i : i + 5]}) == 1 for i in range(0, 100, 5))
+    parts, _ = Split(by="sentences").assign([None] * 2000, shares)
+    assert any(len({*parts[i : i + 50]}) > 1 for i in range(0, 2000, 50))
+
+
+def test_split_of_too_few_documents_uses_blocks_and_says_so() -> None:
+    shares = {"train": 0.5, "dev": 0.3, "test": 0.2}
+    parts, how = Split().assign(["a"] * 50 + ["b"] * 50, shares)
+    assert {*parts} == {*shares}
+    assert how.endswith("as no documents (of the 2 marked, too few to split) are marked")
+
+
+def test_split_of_documents_and_other_docs_divides_neither() -> None:
+    documents = ["a"] * 5 + [None] * 60 + ["b"] * 5 + [None] * 3
+    shares = {"train": 0.8, "dev": 0.1, "test": 0.1}
+    parts, how = Split().assign(documents, shares)
+    assert (
+        how == "by whole documents, 2; 63 docs without a document in blocks of 3 neighbouring docs"
+    )
+    for start, size in ((0, 5), (65, 5), *((i, 3) for i in range(5, 65, 3)), (70, 3)):
+        assert len({*parts[start : start + size]}) == 1
+
+
+def test_split_of_fewer_docs_than_parts_raises_and_names_a_file() -> None:
+    with pytest.raises(
+        InputError, match=r"at least 3 docs to split into train, dev, test, got 2.*file"
+    ):
+        Split().assign([None] * 2, {"train": 0.8, "dev": 0.1, "test": 0.1})
 
 
 # Converting
@@ -669,7 +756,7 @@ def test_convert_bad_line_in_one_part_keeps_existing_output(tmp_path: Path, nlp:
     write_sentences(source / "train.txt", 9)
     (source / "dev.txt").write_text("[Anna](PER) came .\n[Bob came .\n")
     with pytest.raises(CorpusError, match=r"dev\.txt, line 2"):
-        data.convert(source, target, nlp=nlp)
+        data.convert(source, target, nlp=nlp, overwrite=True)
     assert {path.name: path.read_bytes() for path in target.iterdir()} == before
 
 
@@ -687,18 +774,19 @@ def test_convert_write_failure_leaves_no_partial_file(
     assert not list((tmp_path / "out").iterdir())
 
 
-def test_convert_zero_share_is_skipped_and_empty_part_raises(tmp_path: Path, nlp: Language) -> None:
-    write_sentences(tmp_path / "all.txt", 4)
-    for shares in [(0.5, 0.5), (0.5, 0.5, 0)]:
-        assert list(data.convert(tmp_path / "all.txt", tmp_path, nlp=nlp, shares=shares)) == [
-            "train",
-            "dev",
-        ]
-    assert not (tmp_path / "test.spacy").exists()
-    with pytest.raises(CorpusError, match=r"all\.txt, test: expected at least one doc, got none"):
-        data.convert(tmp_path / "all.txt", tmp_path, nlp=nlp)
+def test_convert_zero_share_is_skipped_and_too_few_docs_raise(
+    tmp_path: Path, nlp: Language
+) -> None:
+    source = tmp_path / "all.txt"
+    write_sentences(source, 2)
+    for name, shares in [("a", (0.5, 0.5)), ("b", (0.5, 0.5, 0))]:
+        counts = data.convert(source, tmp_path / name, nlp=nlp, split=Split(shares))
+        assert list(counts) == ["train", "dev"]
+        assert not (tmp_path / name / "test.spacy").exists()
+    with pytest.raises(InputError, match=r"all\.txt: expected at least 3 docs to split into train"):
+        data.convert(source, tmp_path / "c", nlp=nlp)
     with pytest.raises(ValueError, match="at most 3"):
-        data.convert(tmp_path / "all.txt", tmp_path, nlp=nlp, shares=[0.25] * 4)
+        Split([0.25] * 4)
 
 
 def test_convert_unknown_format_raises(tmp_path: Path, nlp: Language) -> None:

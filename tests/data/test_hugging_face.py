@@ -21,9 +21,10 @@ from typer.testing import CliRunner
 from helpers import annotations, write
 from spacy_crf_ner import data
 from spacy_crf_ner.cli import app
-from spacy_crf_ner.data import ConversionLog, hugging_face
+from spacy_crf_ner.data import ConversionLog, Split, hugging_face
 from spacy_crf_ner.data.hugging_face import download, read_hugging_face
 from spacy_crf_ner.data.parquet import write_parquet
+from spacy_crf_ner.docbin import document_of
 from spacy_crf_ner.input_error import CorpusError, InputError
 from spacy_crf_ner.pipeline.label_sets import mark_annotated_labels
 
@@ -447,11 +448,22 @@ def test_splits_become_parts(tmp_path: Path, nlp: Language) -> None:
         split.to_parquet(tmp_path / "files" / f"{name}-00000-of-00001.parquet")
     for source in ("dict", "files"):
         log = ConversionLog()
-        data.convert(tmp_path / source, tmp_path / f"{source}.out", nlp=nlp, log=log)
+        data.convert(tmp_path / source, tmp_path / f"{source}_out", nlp=nlp, log=log)
         for name, part in parts.items():
-            docs = load(tmp_path / f"{source}.out" / f"{part}.spacy", nlp)
+            docs = load(tmp_path / f"{source}_out" / f"{part}.spacy", nlp)
             assert said(docs) == [[f"{name} LOC"]]
         assert not log.counts
+
+
+@pytest.mark.parametrize("column, known", [("doc_id", True), ("document", True), ("page", False)])
+def test_read_hugging_face_reads_the_document_of_each_row(
+    column: str, known: bool, tmp_path: Path, nlp: Language
+) -> None:
+    numbers = [7, 7, None]
+    table = pa.table({"tokens": [["a"]] * 3, "ner_tags": [["O"]] * 3, column: numbers})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    docs = list(read_hugging_face(tmp_path / "a.parquet", nlp))
+    assert [document_of(doc) for doc in docs] == (["7", "7", None] if known else [None] * 3)
 
 
 def test_convert_names_skipped_hugging_face_split(tmp_path: Path, nlp: Language) -> None:
@@ -647,7 +659,8 @@ def test_convert_parquet_leftover_part_raises(tmp_path: Path, nlp: Language) -> 
     (tmp_path / "a.txt").write_text("[Anna](PER) came\n" * 20)
     data.convert(tmp_path / "a.txt", tmp_path / "out", nlp=nlp, parquet=True)
     with pytest.raises(InputError, match=r"test\.parquet: expected only the parts"):
-        data.convert(tmp_path / "a.txt", tmp_path / "out", nlp=nlp, parquet=True, shares=(0.5, 0.5))
+        split = Split((0.5, 0.5))
+        data.convert(tmp_path / "a.txt", tmp_path / "out", nlp=nlp, parquet=True, split=split)
 
 
 # The hub
@@ -689,9 +702,12 @@ def test_convert_command_hub_unknown_name_prints_error(tmp_path: Path) -> None:
 
 
 def test_convert_command_requires_either_input_or_hub(tmp_path: Path) -> None:
-    for args in ([str(tmp_path)], ["a", "b", "--hub", "c"]):
+    for args, says in (
+        ([str(tmp_path)], f"OUTPUT is missing: got {tmp_path} alone"),
+        (["a", "b", "--hub", "c"], "expected INPUT, or --hub NAME, got both"),
+    ):
         result = runner.invoke(app, ["convert", *args])
-        assert "expected INPUT, or --hub NAME" in result.output and result.exit_code == 1
+        assert says in result.output and result.exit_code == 1
 
 
 # Memory

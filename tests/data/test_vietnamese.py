@@ -239,7 +239,7 @@ def convert(folder: Path, content: str, *options: str) -> list[Doc]:
     folder.mkdir(exist_ok=True)
     (folder / "corpus.txt").write_text(content, encoding="utf-8")
     arguments = ["convert", str(folder / "corpus.txt"), str(folder), "--lang", "vi"]
-    result = CliRunner().invoke(app, [*arguments, "--split", "1", *options])
+    result = CliRunner().invoke(app, [*arguments, "--split", "1", "--overwrite", *options])
     assert result.exit_code == 0, result.output
     vocab = spacy.blank("xx").vocab
     return list(DocBin().from_disk(folder / "train.spacy").get_docs(vocab))

@@ -528,9 +528,9 @@ def test_convert_stores_the_labels_and_refuses_others(tmp_path: Any) -> None:
     assert "corpus, doc 1: expected entities of the annotated labels ['PER', 'ORG'], got the" in (
         " ".join(result.output.split())
     )
-    result = CliRunner().invoke(app, [*run, "--repair"])
+    result = CliRunner().invoke(app, [*run, "--repair", "--max-loss", "0.5"])
     assert result.exit_code == 0, result.output
-    log = ConversionLog(repair=True)
+    log = ConversionLog(repair=True, max_loss=0.5)
     convert(source, tmp_path / "again.spacy", nlp=nlp, labels=["PER", "ORG"], log=log)
     assert log.counts["rejected.label"] == log.totals["rejected.entities"] == 3
     for name in ("out", "again"):
