@@ -20,6 +20,7 @@ from .json_records import decode_json
 from .jsonl import looks_like_jsonl, read_jsonl
 from .label_studio import looks_like_label_studio, read_label_studio
 from .lines import read_lines
+from .other_shapes import refuse_markdown
 from .repair_log import error
 
 # The format is detected from the first lines, up to these numbers of lines and characters.
@@ -96,6 +97,8 @@ def _format_of(path: Path) -> str:
                 return "doccano"
             if looks_like_jsonl(record):
                 return "jsonl"
+    if lines and not lines[0].lstrip().startswith(("{", "[{", '["')):
+        refuse_markdown(str(path), lines)
     is_object = lines and OBJECT.match(lines[0])  # its strings may have links of Markdown
     if not is_object and any(match[2] for line in lines for match in MARKUP.finditer(line)):
         return "inline"

@@ -14,6 +14,7 @@ from spacy.tokens import Doc
 from spacy.util import get_words_and_spaces
 
 from ..input_error import CorpusError
+from .json_records import shorten
 from .lines import read_lines
 from .offsets import RawSpan, set_entities, tokenize
 from .repair_log import ConversionLog, error
@@ -25,6 +26,14 @@ MARKUP = re.compile(
 )
 
 
+LINK = re.compile(r"(?:[a-z]+:)?//.*|(?:www\.|mailto:|[#/.]).*|.*\.(?:html?|md|pdf|png|jpe?g|svg)")
+
+
+def is_link(label: str) -> bool:
+    """Return whether a label is the target of a link of Markdown."""
+    return bool(LINK.fullmatch(label))
+
+
 def read_inline(path: Path, nlp: Language, log: ConversionLog | None = None) -> Iterator[Doc]:
     """Read sentences with entities in brackets, tokenized by the pipeline.
 
@@ -34,7 +43,7 @@ def read_inline(path: Path, nlp: Language, log: ConversionLog | None = None) -> 
 
     Yields a Doc for each sentence. At an edge of an entity, a Vietnamese word of several syllables
     is split, and so is a word in decomposed letters (NFD) that still contains punctuation. Raises
-    CorpusError for unmatched brackets, nested entities, an entity without a label, and as
+    CorpusError for unmatched brackets, nested entities, an entity without a label, a link, and as
     `set_entities` does.
     """
     log = log or ConversionLog()
@@ -72,6 +81,9 @@ def _parse(where: str, line: str) -> tuple[str, list[RawSpan]]:
         text += line[at : match.start()]
         at, start = match.end(), len(text)
         text += ESCAPED.sub(r"\1", entity or match[0])
+        if label and is_link(label):
+            fix = r"Remove the link, or write \[ for its bracket"
+            raise error(where, "a label", f"the link {shorten(label)}", fix)
         if label:
             spans.append(RawSpan(start, len(text), label))
     return text + line[at:], spans

@@ -30,6 +30,7 @@ from .offsets import (
     set_incorrect_spans,
     tokenize,
 )
+from .other_shapes import unannotated
 from .repair_log import ConversionLog, error
 
 SPAN = ("start", "end", "label", "kb_id", "id")
@@ -95,9 +96,11 @@ def _to_doc(where: str, record: Record, nlp: Language, log: ConversionLog) -> Do
     is_null = bool(given) and all(value is None for value in given)
     is_null &= record.get("answer") != "ignore"
     if is_null or all(record.get(key) is None for key in ANNOTATION):
-        fix = "Annotate the text, or add an empty list of spans"
-        got = "null as the spans" if is_null else f"only {shorten(sorted(record))}"
-        raise error(where, f"annotation, one of the keys {', '.join(ANNOTATION)}", got, fix)
+        if is_null:
+            fix = "Annotate the text, or leave the record out"
+            expected = f"annotation, one of the keys {', '.join(ANNOTATION)}"
+            raise error(where, expected, "null as the spans", fix)
+        raise unannotated(where, record, ANNOTATION)
     default = "ignore" if "_view_id" in record else "accept"  # Prodigy exports answers alone
     answer = pop_typed(where, record, "answer", str) or default
     if answer not in ("accept", "reject", "ignore"):

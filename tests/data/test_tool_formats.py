@@ -1313,3 +1313,65 @@ def test_read_doccano_repairs_whitespace_of_labels(
     if label != right:
         with pytest.raises(CorpusError, match="expected a label without whitespace"):
             list(read_doccano(path, nlp))
+
+
+@pytest.mark.parametrize(
+    "record, says",
+    [
+        (
+            {"tokens": ["Ann"], "ner_tags": ["B-PER"]},
+            "'ner_tags', 'tokens'.*rows of tokens.*Parquet",
+        ),
+        ({"text": "Ann", "label": {"PER": {"Ann": [[0, 3]]}}}, "'label', 'text'.*are in 'label'"),
+        (
+            {"content": "Ann", "annotation": [{"label": ["PER"], "points": []}]},
+            "'annotation', 'content'.*Dataturks.*inclusive",
+        ),
+        ({"text": "Ann", "ents": [[0, 3, "PER"]]}, "'ents', 'text'.*are in 'ents'"),
+        (
+            {"text": "Ann", "annotations": [{"label": 1, "start_offset": 0, "end_offset": 3}]},
+            "'annotations', 'text'.*doccano's, before",
+        ),
+        ({"data": {"text": "Ann"}, "annotations": []}, "Label Studio: write them as one JSON arr"),
+        ({"text": "Ann", "id": 3}, "'id', 'text'.*leave the record out"),
+        ({"text": "Ann", "spans": None}, "got null as the spans.*leave the record out"),
+    ],
+)
+def test_record_without_entities_names_keys_and_nearest_shape(
+    record: Any, says: str, tmp_path: Path, nlp: Language
+) -> None:
+    path = jsonl(tmp_path / "a.jsonl", record)
+    with pytest.raises(CorpusError, match=f"line 1: expected .*{says}") as caught:
+        convert(path, tmp_path / "a.spacy", nlp=nlp)
+    assert "empty list" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text, kind",
+    [
+        ("## intent:fly\n- to [Oslo](city)\n", "training data of Rasa"),
+        ("## intent:fly\n- to [Oslo](city:OSL)\n", "training data of Rasa"),
+        ('version: "3.1"\nnlu:\n- intent: fly\n  examples: |\n    - to [Oslo](city)\n', "of Rasa"),
+        ('nlu:\n- intent: fly\n  examples: |\n    - to [Oslo]{"entity": "city"}\n', "of Rasa"),
+        ("# Title\n\nSee [Oslo](city)\n", "Markdown or YAML"),
+        ("so it is\n- to [Oslo](city)\n", "Markdown or YAML"),
+        ("see [the manual](https://example.org/m) there\n", "web links"),
+        ("see [the manual](manual.html) there\n", "web links"),
+        ("to [Oslo](city:OSL) at noon\n", "labels that are no words"),
+    ],
+)
+def test_markdown_and_yaml_are_refused_by_name(
+    text: str, kind: str, tmp_path: Path, nlp: Language
+) -> None:
+    (tmp_path / "a.md").write_text(text)
+    with pytest.raises(CorpusError, match=f"sentences with entities in brackets, got .*{kind}, "):
+        convert(tmp_path / "a.md", tmp_path / "a.spacy", nlp=nlp)
+
+
+def test_read_inline_link_raises_also_if_the_format_is_given(tmp_path: Path, nlp: Language) -> None:
+    (tmp_path / "a.txt").write_text("[Oslo](city)\nsee [it](https://example.org)\n")
+    with pytest.raises(CorpusError, match="line 2: expected a label, got the link 'https:"):
+        convert(tmp_path / "a.txt", tmp_path / "a.spacy", nlp=nlp, format="inline")
+    (tmp_path / "b.txt").write_text("- to [Oslo](city)\n")
+    counts = convert(tmp_path / "b.txt", tmp_path / "b.spacy", nlp=nlp, format="inline")
+    assert counts["corpus"]["entities"] == 1
