@@ -13,6 +13,7 @@ from ..atomic import atomic_write
 from ..docbin import META
 from ..pipeline.gold import gold_entities
 from ..pipeline.label_sets import annotated_labels
+from .counting import counting_of_file, repair_counting
 from .json_records import (
     Record,
     is_text,
@@ -24,6 +25,7 @@ from .json_records import (
 )
 from .offsets import (
     INCORRECT,
+    RawSpan,
     raw_span,
     set_annotated_labels,
     set_entities,
@@ -71,8 +73,8 @@ def read_jsonl(path: Path, nlp: Language, log: ConversionLog | None = None) -> I
         "sent_starts": [0, 18], the starts of sentences; unknown if it is missing,
         "has_unknown_spaces": true if the spaces between the tokens are unknown,
         "id": no two records may have the same.
-    nlp, log: As for all readers, see `format_detection.Reader`. For spans see `set_entities`;
-        a record that cannot be read is left out.
+    nlp, log: As for all readers, see `format_detection.Reader`. For spans see `set_entities`; also
+        "utf16" and "nfc", see `counting`. A record that cannot be read is left out.
 
     Yields a Doc for each record. All other keys, and those of "meta", are in
     `doc.user_data["meta"]`; if a key is in both, "meta" is kept as a key.
@@ -80,8 +82,18 @@ def read_jsonl(path: Path, nlp: Language, log: ConversionLog | None = None) -> I
     Raises CorpusError for an invalid record, or one without annotation.
     """
     log = log or ConversionLog()
-    records = ((where, _as_object(value)) for where, value in json_lines(path))
-    return records_to_docs(records, lambda where, each: _to_doc(where, each, nlp, log), log)
+
+    def records() -> Iterator[tuple[str, object]]:
+        return ((where, _as_object(value)) for where, value in json_lines(path))
+
+    def parse(where: str, record: Record) -> tuple[Doc, list[RawSpan]]:
+        spans = [span for spans in _spans(where, record) for span in spans]
+        return _tokenized(where, record, nlp), spans
+
+    counting = counting_of_file(records(), parse)
+    return records_to_docs(
+        records(), lambda where, each: _to_doc(where, each, nlp, log, counting), log
+    )
 
 
 def _as_object(value: object) -> object:
@@ -91,7 +103,18 @@ def _as_object(value: object) -> object:
     return value
 
 
-def _to_doc(where: str, record: Record, nlp: Language, log: ConversionLog) -> Doc | None:
+def _spans(where: str, record: Record) -> tuple[list[RawSpan], list[RawSpan]]:
+    """Return the entities, and the incorrect spans."""
+    spans, entities, incorrect = (
+        [raw_span(span, *SPAN) for span in pop_typed(where, record, key, list)]
+        for key in ("spans", "entities", "incorrect")
+    )
+    return spans + entities, incorrect
+
+
+def _to_doc(
+    where: str, record: Record, nlp: Language, log: ConversionLog, counting: str | None
+) -> Doc | None:
     given = [record[key] for key in ANNOTATION[:2] if key in record]
     is_null = bool(given) and all(value is None for value in given)
     is_null &= record.get("answer") != "ignore"
@@ -112,14 +135,12 @@ def _to_doc(where: str, record: Record, nlp: Language, log: ConversionLog) -> Do
     if answer == "ignore" or (answer == "reject" and binary is False):
         log.skipped("answer")
         return None
-    spans, entities, incorrect = (
-        [raw_span(span, *SPAN) for span in pop_typed(where, record, key, list)]
-        for key in ("spans", "entities", "incorrect")
-    )
-    spans += entities
+    spans, incorrect = _spans(where, record)
+    doc = _tokenized(where, record, nlp)
+    n, both = len(spans), repair_counting(doc, [*spans, *incorrect], counting, log, where)
+    spans, incorrect = both[:n], both[n:]
     if answer == "reject":
         spans, incorrect = [], spans + incorrect
-    doc = _tokenized(where, record, nlp)
     has_labels = record.get("annotated_labels") is not None
     labels = pop_typed(where, record, "annotated_labels", list)
     if not all(is_text(label) and label for label in labels):
@@ -178,6 +199,8 @@ def _tokenized(where: str, record: Record, nlp: Language) -> Doc:
         words.append(word)
         spaces.append(space)
         at += space
+    if at == len(text) + 1:  # Prodigy says that a space comes after the last one
+        spaces[-1] = False
     given = [*zip(words, spaces)]
     is_same = given == [(token.text, bool(token.whitespace_)) for token in doc]
     if unknown or doc.has_unknown_spaces or not is_same:  # otherwise keep norms of exceptions

@@ -4,6 +4,7 @@ import json
 import random
 import re
 import tracemalloc
+import unicodedata
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin
 
-from spacy_crf_ner.data import ConversionLog, convert, format_detection, json_records
+from spacy_crf_ner.data import ConversionLog, convert, counting, format_detection, json_records
 from spacy_crf_ner.data.brat import looks_like_brat, read_brat
 from spacy_crf_ner.data.docbin import looks_like_spacy, read_spacy
 from spacy_crf_ner.data.doccano import looks_like_doccano, read_doccano
@@ -1375,3 +1376,86 @@ def test_read_inline_link_raises_also_if_the_format_is_given(tmp_path: Path, nlp
     (tmp_path / "b.txt").write_text("- to [Oslo](city)\n")
     counts = convert(tmp_path / "b.txt", tmp_path / "b.spacy", nlp=nlp, format="inline")
     assert counts["corpus"]["entities"] == 1
+
+
+CAFE = unicodedata.normalize("NFD", "Café Ann left")
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"text": CAFE, "label": [[5, 8, "PER"]]},
+        {"text": CAFE, "spans": [{"start": 5, "end": 8, "label": "PER"}]},
+    ],
+)
+def test_offsets_counted_on_composed_text_raise_or_are_repaired(
+    record: Any, tmp_path: Path, nlp: Language
+) -> None:
+    path = jsonl(tmp_path / "a.jsonl", record)
+    with pytest.raises(CorpusError, match="offsets that count characters, got NFC"):
+        convert(path, tmp_path / "a.spacy", nlp=nlp)
+    log = ConversionLog(repair=True)
+    convert(path, tmp_path / "a.spacy", nlp=nlp, log=log)
+    assert log.counts == {"repaired.nfc": 1}
+    assert said(list(read_spacy(tmp_path / "a.spacy", nlp))) == [(CAFE, [("Ann", "PER")])]
+    # The same on the text as it is.
+    right = json.loads(json.dumps(record).replace("5", "6").replace("8", "9"))
+    path = jsonl(tmp_path / "b.jsonl", right)
+    log = ConversionLog()
+    convert(path, tmp_path / "b.spacy", nlp=nlp, log=log)
+    assert not log.counts
+    assert said(list(read_spacy(tmp_path / "b.spacy", nlp))) == [(CAFE, [("Ann", "PER")])]
+
+
+@pytest.mark.parametrize(
+    "first, expected, kind",
+    [("🎉", "(", "utf16"), ("e\u0301", "x", "nfc")],
+)
+def test_offsets_that_fit_by_both_countings_follow_the_rest_of_the_file(
+    first: str, expected: str, kind: str, tmp_path: Path, nlp: Language
+) -> None:
+    at = 3 if kind == "utf16" else 2
+    both = {"text": f"{first} (x)", "label": [[3, 4, "X"]]}
+    other = {"text": f"{first} firemen", "label": [[at, at + 7, "X"]]}
+    log = ConversionLog(repair=True)
+    docs = list(read_doccano(jsonl(tmp_path / "a.jsonl", both, other), nlp, log))
+    assert [ent.text for doc in docs for ent in doc.ents] == [expected, "firemen"]
+    assert log.counts == {f"repaired.{kind}": 2}
+    # A file that fits by no counting: each text by itself.
+    wrong = {"text": f"{first} firemen", "label": [[3 - at + 2, 10 - at + 2, "X"]]}
+    log = ConversionLog(repair=True)
+    docs = list(read_doccano(jsonl(tmp_path / "b.jsonl", both, other, wrong), nlp, log))
+    characters = both["text"][3]
+    assert [ent.text for doc in docs for ent in doc.ents] == [characters, "firemen", "firemen"]
+    assert log.counts == {f"repaired.{kind}": 1}
+
+
+def test_composed_offsets_of_all_scripts_match_normalization() -> None:
+    """Each place between composed letters is the place of the same text before it."""
+    for text in (
+        "Cafe\u0301 A\u030a ",
+        "\u1112\u1161\u11ab a",
+        "q\u0323\u0307x",
+        "가\u11a8",
+        "a\u0300",
+    ):
+        units = [*counting._composed(text), len(text)]
+        composed = unicodedata.normalize("NFC", text)
+        assert len(units) == len(composed) + 1
+        for i, at in enumerate(units):
+            if unicodedata.normalize("NFC", text[:at]) == composed[:i]:
+                assert unicodedata.normalize("NFC", text[at:]) == composed[i:]
+            else:
+                assert unicodedata.combining(composed[i])  # inside of a letter
+
+
+def test_read_jsonl_accepts_space_after_the_last_token(tmp_path: Path, nlp: Language) -> None:
+    tokens = [
+        {"text": "Ann", "start": 0, "end": 3, "id": 0, "ws": False},
+        {"text": ".", "start": 3, "end": 4, "id": 1, "ws": True},
+    ]
+    record = {"text": "Ann.", "tokens": tokens, "spans": []}
+    (doc,) = read_jsonl(jsonl(tmp_path / "a.jsonl", record), nlp)
+    assert [(token.text, token.whitespace_) for token in doc] == [("Ann", ""), (".", "")]
+    with pytest.raises(CorpusError, match="tokens that make up"):
+        list(read_jsonl(jsonl(tmp_path / "b.jsonl", {**record, "text": "Ann.  "}), nlp))
