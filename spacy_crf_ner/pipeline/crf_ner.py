@@ -24,12 +24,13 @@ from .calibrated_pipe import CALIBRATION
 from .gold import collect_labels, gold_entities
 from .interval_scheduling import Candidate, best_beside
 from .label_sets import KEY as ANNOTATED
+from .learning_rates import LearningRateCheck
 from .listeners import require_upstream
 from .lookup import require_own_key
 from .overlapping import LabelChains
 from .seen_texts import SeenTexts
 from .settings import FittedSetting, Setting
-from .spacy_internals import check_lexeme_norms, remember_pipeline
+from .spacy_internals import check_lexeme_norms, remember_pipeline, trains_transformer
 from .teachable_pipe import TeachablePipe
 from .teaching import find_lessons
 
@@ -203,6 +204,8 @@ class CRFEntityRecognizer(TeachablePipe):
         self.scorer = scorer
         # nlp.resume_training() copies the model to this attribute of components that have it.
         self._rehearsal_model: Model[list[Doc], Potentials] | None = None
+        self._check_learning_rate = LearningRateCheck(name)
+        self._trains_transformer = False
         add_confidence_extension()
         remember_pipeline(self, nlp)
 
@@ -356,6 +359,20 @@ class CRFEntityRecognizer(TeachablePipe):
             kwargs = {"spans_key": self.entities_key, **kwargs}
         scores: dict[str, Any] = super().score(examples, **kwargs)
         return scores
+
+    def update(self, examples: Iterable[Example], **kwargs: Any) -> dict[str, float]:
+        """Learn from examples; see spaCy's `TrainablePipe.update`."""
+        self._trains_transformer = trains_transformer(self.model)
+        losses: dict[str, float] = super().update(examples, **kwargs)
+        return losses
+
+    def finish_update(self, sgd: Any) -> None:
+        """Update the weights; see spaCy's `TrainablePipe.finish_update`.
+
+        Warns of a learning rate that is too high for a transformer, and of one that stays at 0.
+        """
+        self._check_learning_rate(sgd, self._trains_transformer)
+        super().finish_update(sgd)
 
     def get_loss(self, examples: Iterable[Example], scores: Potentials) -> tuple[float, Potentials]:
         """Compute the negative log likelihood of the gold entities, in nats, summed over docs.

@@ -90,6 +90,20 @@ def listeners(model: Model[Any, Any]) -> Iterator[tuple[str, str]]:
             yield str(upstream), factory
 
 
+def trains_transformer(model: Model[Any, Any]) -> bool:
+    """Whether an update of a model that begins now changes a transformer, its own or a shared one.
+
+    An upstream component that is updated, not frozen, has sent a batch to the listeners.
+    """
+    return any(
+        getattr(node, "_batch_id", None) is not None
+        if isinstance(getattr(node, "upstream_name", None), str)
+        else node.name == "transformer"
+        for node in model.walk()
+        if not isinstance(node, Tok2VecListener)
+    )
+
+
 def listened_to(components: Iterable[tuple[str, Any]]) -> set[str]:
     """Find the names of the components that listeners can read."""
     return {name for name, pipe in components if hasattr(pipe, "listener_map")}

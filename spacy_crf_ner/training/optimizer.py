@@ -4,6 +4,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice, tee
 from typing import Any, cast
 
 from thinc.api import Optimizer
@@ -19,6 +20,8 @@ FACTORS = ("learn_rate", "L2", "grad_clip")
 STEPS_TO_MATCH = 20
 # The last step of `spacy train` has the rate 0 that a schedule ends with.
 STEPS_AT_ZERO = 20
+# The most steps of a warm-up.
+WARM_UP = 100_000
 
 
 class ParameterGroup(Optimizer):
@@ -62,6 +65,19 @@ class ParameterGroup(Optimizer):
                 )
 
 
+def highest_rate(optimizer: Optimizer) -> float:
+    """Return the learning rate of an optimizer at the end of its warm-up, without stepping it."""
+    rate: float = optimizer.learn_rate
+    schedules: Any = optimizer.schedules
+    if "learn_rate" in schedules:
+        following, schedules["learn_rate"] = tee(schedules["learn_rate"])
+        for later in islice(following, WARM_UP):
+            if later < rate:
+                break
+            rate = later
+    return rate
+
+
 class GroupedAdam(Optimizer):
     """`spacy-crf-ner.Adam.v1`: thinc's Adam, with its settings, and groups of parameters.
 
@@ -88,11 +104,15 @@ class GroupedAdam(Optimizer):
         product of their factors; one in none has factors of 1. A parameter with a rate of 0 does
         not change; a gradient with a grad_clip of 0 is not clipped.
 
+    A schedule of the learning rate needs a call of `step_schedules` after each update, as in `spacy
+    train`. If there is none before the second update, as in a loop of `nlp.update`, the highest
+    rate before the schedule falls is used, also for groups.
+
     Raises InputError for a setting out of its range. Warns after some steps of groups without
     parameters, and after some steps with a learning rate of 0.
     """
 
-    __slots__ = ["_at_zero", "_steps", "groups"]
+    __slots__ = ["_at_zero", "_first_rates", "_steps", "groups"]
 
     def __init__(
         self,
@@ -122,6 +142,8 @@ class GroupedAdam(Optimizer):
             for name, settings in (groups or {}).items()
         ]
         self._steps = self._at_zero = 0
+        # Those of the schedules, until the first step of them.
+        self._first_rates = [(each, each.learn_rate) for each in (self, *self.groups)]
 
     def __call__(
         self, key: KeyT, weights: FloatsXd, gradient: FloatsXd, *, lr_scale: float = 1.0
@@ -134,6 +156,7 @@ class GroupedAdam(Optimizer):
 
         Returns weights and gradient.
         """
+        self._warm_up_at_once(key)
         with self._factors_of(key) as factor:
             lr_scale *= factor
             if can_fuse(self) and is_large(weights, gradient):
@@ -157,6 +180,7 @@ class GroupedAdam(Optimizer):
             return False
         alike: dict[tuple[float, float, float, int], list[KeyT]] = {}
         for key in parameters:
+            self._warm_up_at_once(key)
             with self._factors_of(key) as factor:
                 settings = factor, self.L2, self.grad_clip, self.nr_update[key]
             alike.setdefault(settings, []).append(key)
@@ -166,6 +190,14 @@ class GroupedAdam(Optimizer):
             with self._factors_of(keys[0]) as factor:
                 fused_steps(self, keys, weights, gradients, factor)
         return True
+
+    def _warm_up_at_once(self, key: KeyT) -> None:
+        """Use the highest rates from the second update on if nobody steps the schedules."""
+        if self._first_rates and self.nr_update[key]:
+            for each, rate in self._first_rates:
+                if each.learn_rate == rate:  # it was not set by hand either
+                    each.learn_rate = highest_rate(each)
+            self._first_rates = []
 
     @contextmanager
     def _factors_of(self, key: KeyT) -> Iterator[float]:
@@ -185,6 +217,7 @@ class GroupedAdam(Optimizer):
 
     def step_schedules(self) -> None:
         """Step the schedules, after an update of all parameters."""
+        self._first_rates = []
         was_updated = bool(self.nr_update)  # not when a resumed training repeats its steps
         self._steps += was_updated
         self._at_zero = 0 if self.learn_rate else self._at_zero + was_updated

@@ -4,6 +4,7 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import spacy
 import torch
+from spacy.language import Language
 from spacy.util import load_config, registry
 from thinc.api import (
     Adam,
@@ -20,6 +22,7 @@ from thinc.api import (
     PyTorchShim,
     constant,
     constant_then,
+    decaying,
     warmup_linear,
 )
 from torch import nn
@@ -127,6 +130,62 @@ def test_create_optimizer_builds_grouped_adam_from_config() -> None:
     expected = [-rate * (1 - 0.1 * rate) for rate in (0.0, 0.05 * 4.5, 0.1 * 3.0, 0.05 * 1.5, 0.0)]
     assert steps == pytest.approx(expected, rel=1e-5)
     assert optimizer.L2 == 0.1
+
+
+# Loops that do not step schedules, as of `nlp.update` in Python
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_without_steps_highest_rate_is_used_from_second_update_on(together: bool) -> None:
+    schedules = warmup_linear(RATE, 50, 1000), warmup_linear(4.0, 10, 20)
+    groups = {"head": {"names": "head", "learn_rate": schedules[1]}}
+    ours = GroupedAdam(schedules[0], groups=groups)
+    module = nn.ParameterDict({name: nn.Parameter(torch.ones(4, 3)) for name in ("head", "x")})
+    theirs = {name: Adam([0.0] + [RATE * k] * 9) for name, k in (("head", 4.0), ("x", 1.0))}
+    expected = {name: np.ones((4, 3), dtype="f") for name in module}
+    for step in range(5):
+        for name, weights in module.items():
+            gradient = arrays(step, 4, 3)
+            theirs[name]((7, name), expected[name], gradient.copy())
+            theirs[name].step_schedules()  # type: ignore[no-untyped-call]
+            weights.grad = torch.from_numpy(gradient)
+            if not together:
+                ours((7, name), weights.detach().numpy(), gradient)
+        if together:
+            assert ours.update_together({(7, name): each for name, each in module.items()})
+    for name, weights in module.items():
+        np.testing.assert_allclose(weights.detach().numpy(), expected[name], atol=1e-6)
+    rates = []
+    for _ in range(60):  # the schedule is whole
+        ours.step_schedules()
+        rates.append(ours.learn_rate)
+    assert rates == pytest.approx([*islice(warmup_linear(RATE, 50, 1000), 1, 61)])
+
+
+@pytest.mark.parametrize("schedule", [decaying(RATE, 0.1), constant(RATE), iter([RATE])])
+def test_without_steps_rate_that_does_not_rise_is_kept(schedule: Any) -> None:
+    optimizer, weights = GroupedAdam(schedule), arrays(0, 4, 3)
+    for step in range(3):
+        optimizer((7, "x"), weights, arrays(step, 4, 3))
+    assert optimizer.learn_rate == RATE
+
+
+def test_without_steps_rate_set_by_hand_is_kept() -> None:
+    optimizer, weights = GroupedAdam(warmup_linear(RATE, 50, 1000)), arrays(0, 4, 3)
+    optimizer.learn_rate = 0.5
+    for step in range(3):
+        optimizer((7, "x"), weights, arrays(step, 4, 3))
+    assert optimizer.learn_rate == 0.5
+
+
+def test_resume_training_with_shipped_settings_learns(trained: Language) -> None:
+    config = trained.config
+    config["training"] = load_config(ROOT / "configs" / "cnn.cfg")["training"]
+    nlp = spacy.blank("en").from_config(config).from_bytes(trained.to_bytes())
+    optimizer = nlp.resume_training()
+    example = make_examples(nlp, [("Ada saw Kestrel.", [(8, 15, "ORG")])])
+    losses = [nlp.update(example, sgd=optimizer)["crf_ner"] for _ in range(20)]
+    assert losses[-1] < losses[0] / 10
 
 
 # thinc's Adam, where no name is special
