@@ -140,10 +140,21 @@ def shim_of(model: Model[Any, Any]) -> "TorchShim":
 def read_vectors(
     model: Model[list[Floats2d], Any], X: list[Floats2d], is_train: bool
 ) -> tuple[ArgsKwargs, Callable[[ArgsKwargs], list[Floats2d]]]:
-    """Convert the vectors of docs to arguments: features (N, nI), lengths (B,), dropout rate."""
+    """Convert the vectors of docs to arguments: features (N, nI), lengths (B,), dropout rate.
+
+    Raises InputError for vectors of another width than those that the module was built for.
+    """
     lengths = np.array([len(x) for x in X], dtype=np.int64)
     flat = model.ops.flatten(X)
-    features = to_tensor(flat).to(shim_of(model).device).requires_grad_(is_train)
+    device = shim_of(model).device  # raises an error if there are no weights
+    expected = model.get_dim("nI")
+    if len(flat) and flat.shape[1] != expected:
+        raise InputError(
+            f"{model.name}: expected token vectors of width {expected}, as in training, got "
+            f"{flat.shape[1]}. If it listens to another component, that is not the one of the "
+            "training: call nlp.replace_listeners in that pipeline before you source from it."
+        )
+    features = to_tensor(flat).to(device).requires_grad_(is_train)
 
     def backprop(d_inputs: ArgsKwargs) -> list[Floats2d]:
         return model.ops.unflatten(to_array(d_inputs.args[0]), cast(Ints1d, lengths))

@@ -8,7 +8,7 @@ from spacy.pipeline import TrainablePipe
 from spacy.tokens import Doc
 
 from ..input_error import InputError
-from .spacy_internals import listened_to, listeners
+from .spacy_internals import listened_to, listeners, listeners_with_widths
 
 
 def require_upstream(pipe: TrainablePipe, nlp: Language) -> None:
@@ -27,13 +27,22 @@ def require_upstream(pipe: TrainablePipe, nlp: Language) -> None:
 def require_features(pipe: TrainablePipe, docs: Sequence[Doc]) -> None:
     """Raise InputError for docs without the features of an upstream component.
 
-    spaCy's listeners would read zeros instead, or the features of other tokens.
+    spaCy's listeners would read zeros instead, or the features of other tokens, or of another
+    component.
     """
-    for upstream, factory in listeners(pipe.model):
+    for upstream, factory, expected in listeners_with_widths(pipe.model):
         name = factory if upstream == "*" else upstream
         for doc in docs:
             tokens = _tokens_read(doc, factory)
             if tokens == len(doc):
+                width = _width_read(doc, factory) if tokens else None
+                if expected and width and width != expected:
+                    raise InputError(
+                        f"[{pipe.name}] listens to {name!r}, whose vectors have the width {width}, "
+                        f"and was trained on another one, of {expected}. Before you source "
+                        f"{pipe.name!r}, give it a copy of its own component: "
+                        f"source.replace_listeners({name!r}, {pipe.name!r}, ['model.tok2vec'])."
+                    )
                 continue
             where = f"the doc {doc.text[:60]!r}"  # reads every token, so only for an error
             if not tokens:
@@ -48,6 +57,12 @@ def require_features(pipe: TrainablePipe, docs: Sequence[Doc]) -> None:
                 f"{where}, and not these {len(doc)}. Move the component that merges or splits "
                 "tokens behind this one."
             )
+
+
+def _width_read(doc: Doc, factory: str) -> int | None:
+    """Return the width of the features of a doc; None if it is not known."""
+    width = doc.tensor.shape[1] if factory == "tok2vec" else getattr(doc._.trf_data, "width", None)
+    return None if width is None else int(width)
 
 
 def _tokens_read(doc: Doc, factory: str) -> int:

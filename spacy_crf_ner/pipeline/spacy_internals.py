@@ -83,11 +83,19 @@ def listeners(model: Model[Any, Any]) -> Iterator[tuple[str, str]]:
 
     Yields the name of the component that each reads, "*" for any, and its factory.
     """
+    return ((upstream, factory) for upstream, factory, _ in listeners_with_widths(model))
+
+
+def listeners_with_widths(model: Model[Any, Any]) -> Iterator[tuple[str, str, int | None]]:
+    """Find the listeners as `listeners`, each with the width of the vectors that it was trained on.
+
+    The width is None if it is not known yet.
+    """
     for node in model.walk():
         upstream = getattr(node, "upstream_name", None)
         if upstream is not None:
             factory = "tok2vec" if isinstance(node, Tok2VecListener) else "transformer"
-            yield str(upstream), factory
+            yield str(upstream), factory, node.maybe_get_dim("nO") or None
 
 
 def trains_transformer(model: Model[Any, Any]) -> bool:

@@ -470,6 +470,29 @@ def test_replaced_listeners_predict_the_same(factory, tiny_transformer):
     assert [doc.to_array(["ENT_IOB"]).tolist() for doc in nlp.pipe(TEXTS)] == before
 
 
+def test_sourced_pipe_beside_tok2vec_of_another_width_raises():
+    source = listening("tok2vec")
+    source.initialize(lambda: make_examples(source))
+    nlp = spacy.blank("en")
+    nlp.add_pipe("tok2vec", config={"model": {**TOK2VEC, "width": 24}})
+    nlp.initialize(lambda: make_examples(nlp))
+    nlp.add_pipe("crf_ner", source=source)
+    with pytest.raises(ValueError, match=r"'tok2vec', .* width 24, .* 96\. .*replace_listeners\("):
+        nlp("Tim Cook visited Hanoi.")
+    with pytest.raises(ValueError, match=r"expected token vectors of width 96, .* got 24"):
+        nlp.update(make_examples(nlp), sgd=False)
+
+
+def test_transformer_of_another_width_raises(tiny_transformer):
+    nlp = listening("transformer", tiny_transformer=tiny_transformer)
+    nlp.initialize(lambda: make_examples(nlp))
+    doc = nlp.get_pipe("transformer")(nlp.make_doc("Tim Cook visited Hanoi."))
+    output = doc._.trf_data.model_output
+    output.last_hidden_state = output.last_hidden_state[..., :8]
+    with pytest.raises(ValueError, match=r"'transformer', .* width 8, .* of 16\. .*replace_listen"):
+        nlp.get_pipe("crf_ner")(doc)
+
+
 # Bad input
 
 
