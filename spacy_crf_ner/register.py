@@ -1,0 +1,65 @@
+"""Register all that configs name, for an application without the metadata of this package.
+
+spaCy finds components and functions by the entry points of installed packages. A frozen
+application, or one that has a copy of this package, lacks them: `import spacy_crf_ner.register`
+before it loads a pipeline. Without torch, it registers what exported pipelines need.
+"""
+
+from contextlib import suppress
+from typing import Any
+
+from spacy.util import registry
+
+from .ml.concatenate import concatenate
+from .ml.onnx_layers import onnx_bilstm_crf, onnx_char_word_embed
+from .ml.transformer.onnx_transformer import onnx_transformer
+from .ml.transformer.spans import doc_spans, sent_spans, sentence_windows, strided_spans
+from .pipeline import crf_ner as crf_ner  # registers the factory
+from .pipeline.scorer import make_ner_scorer
+from .training.add_labels import add_labels
+from .training.calibration import calibrate_on_dev
+from .training.labelled_corpora import labelled_corpora
+from .training.rehearsal import rehearse
+from .training.taught_corpus import taught_corpus
+
+# As in setup.cfg: kind, name and function.
+FUNCTIONS: list[tuple[str, str, Any]] = [
+    ("architectures", "Concatenate", concatenate),
+    ("architectures", "OnnxBiLSTMCRF", onnx_bilstm_crf),
+    ("architectures", "OnnxCharWordEmbed", onnx_char_word_embed),
+    ("architectures", "OnnxTransformer", onnx_transformer),
+    ("callbacks", "add_labels", add_labels),
+    ("callbacks", "calibrate_on_dev", calibrate_on_dev),
+    ("callbacks", "rehearse", rehearse),
+    ("misc", "doc_spans", doc_spans),
+    ("misc", "sentence_windows", sentence_windows),
+    ("misc", "sent_spans", sent_spans),
+    ("misc", "strided_spans", strided_spans),
+    ("readers", "LabelledCorpora", labelled_corpora),
+    ("readers", "TaughtCorpus", taught_corpus),
+    ("scorers", "ner_scorer", make_ner_scorer),
+]
+
+with suppress(ModuleNotFoundError):  # the extra "train"
+    import spacy_transformers as spacy_transformers  # has the registry of span getters
+
+    from .ml.architectures import bilstm_crf, rnn_encoder
+    from .ml.char_embed import char_word_embed
+    from .ml.transformer.model import tok2vec_transformer, transformer_model
+    from .training.freezing import freeze_layers, load_frozen
+    from .training.optimizer import GroupedAdam
+
+    FUNCTIONS += [
+        ("architectures", "BiLSTMCRF", bilstm_crf),
+        ("architectures", "CharWordEmbed", char_word_embed),
+        ("architectures", "RNNEncoder", rnn_encoder),
+        ("architectures", "TransformerModel", transformer_model),
+        ("architectures", "Tok2VecTransformer", tok2vec_transformer),
+        ("callbacks", "freeze_layers", freeze_layers),
+        ("callbacks", "load_frozen", load_frozen),
+        ("optimizers", "Adam", GroupedAdam),
+        ("span_getters", "sentence_windows", sentence_windows),
+    ]
+
+for kind, name, function in FUNCTIONS:
+    getattr(registry, kind).register(f"spacy-crf-ner.{name}.v1", func=function)
