@@ -185,13 +185,34 @@ def test_loaded_pipeline_predicts_the_same(trained, tmp_path):
     assert [ents(doc) for doc in spacy.load(tmp_path).pipe(texts)] == expected
 
 
-def test_replace_listeners_inside_concatenate_keeps_predictions(trained, tmp_path):
+@pytest.mark.parametrize(
+    "path", ["model.tok2vec.*.transformer", "model.tok2vec", "model.tok2vec.*"]
+)
+def test_replace_listeners_inside_concatenate_keeps_predictions(path, trained, tmp_path):
+    """SpaCy's usual path is that of all layers, and would write the transformer over them."""
     nlp, texts = trained
     nlp.to_disk(tmp_path / "shared")
     own = spacy.load(tmp_path / "shared")
     expected = [ents(doc) for doc in own.pipe(texts)]
-    own.replace_listeners("transformer", "crf_ner", ["model.tok2vec.*.transformer"])
+    own.replace_listeners("transformer", "crf_ner", [path])
     own.remove_pipe("transformer")
+    block = own.config["components"]["crf_ner"]["model"]["tok2vec"]["*"]
+    assert block["transformer"]["@architectures"] == "spacy-crf-ner.Tok2VecTransformer.v1"
+    own.to_disk(tmp_path / "own")
+    assert [ents(doc) for doc in spacy.load(tmp_path / "own").pipe(texts)] == expected
+
+
+def test_sourced_component_at_the_usual_path_of_its_listener_keeps_predictions(trained, tmp_path):
+    nlp, texts = trained
+    nlp.to_disk(tmp_path / "shared")
+    source = {"source": str(tmp_path / "shared"), "component": "crf_ner"}
+    config = {
+        "nlp": {"lang": "en", "pipeline": ["crf_ner"]},
+        "components": {"crf_ner": {**source, "replace_listeners": ["model.tok2vec"]}},
+    }
+    own = spacy.util.load_model_from_config(config, auto_fill=True)
+    expected = [ents(doc) for doc in nlp.pipe(texts)]
+    assert [ents(doc) for doc in own.pipe(texts)] == expected
     own.to_disk(tmp_path / "own")
     assert [ents(doc) for doc in spacy.load(tmp_path / "own").pipe(texts)] == expected
 

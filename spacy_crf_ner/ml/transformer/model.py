@@ -61,7 +61,7 @@ class Transformer(theirs.TransformerModel):
 def convert_layer(layer: theirs.TransformerModel) -> Transformer:
     """Convert a layer of spacy-transformers to ours, in place; it keeps its weights."""
     theirs.change_class(layer, Transformer, TransformerShim, _init, _forward, _convert_inputs)
-    layer.attrs["replace_listener_cfg"] = _own_transformer
+    layer.attrs["replace_listener_cfg"], layer.attrs["replace_listener"] = _replacement()
     return cast(Transformer, layer)
 
 
@@ -151,6 +151,49 @@ def tok2vec_transformer(
     return model
 
 
+def _replacement() -> tuple[Callable[..., dict[str, Any]], Callable[..., Model[Any, Any]]]:
+    """Return what `nlp.replace_listeners` calls for the config of a component, then for its layer.
+
+    The listener may be below other layers, as in `configs/transformer.cfg`, and spaCy writes its
+    new config wherever the user says: usually over all of these layers. It does not tell the first
+    function where. So the second one corrects the config.
+    """
+    written: list[dict[str, Any]] = []  # the config before, the one of the layer, and a right one
+
+    def own_config(shared: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+        config = _own_transformer(shared, before)
+        (listener,) = [*_listeners(before)] or [before]
+        written[:] = before, config, _replaced(before, listener, config)
+        return config
+
+    def own_layer(shared: Transformer, listener: Any, component: Any) -> Model[Any, Any]:
+        before, config, right = written
+        place = before if any(block is config for block in _blocks(before)) else config
+        place.clear()
+        place.update(right)
+        return chain(shared, theirs.split_trf_batch())
+
+    return own_config, own_layer
+
+
+def _replaced(block: dict[str, Any], old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Copy a block of a config, with one of the blocks in it, or itself, replaced."""
+    if block is old:
+        return new.copy()
+    return {
+        name: _replaced(inner, old, new) if isinstance(inner, dict) else inner
+        for name, inner in block.items()
+    }
+
+
+def _blocks(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a block of a config, and all blocks in it."""
+    yield block
+    for inner in block.values():
+        if isinstance(inner, dict):
+            yield from _blocks(inner)
+
+
 def _own_transformer(shared: dict[str, Any], listener: dict[str, Any]) -> dict[str, Any]:
     """Return the config of the transformer that replaces a listener.
 
@@ -174,12 +217,9 @@ def _own_transformer(shared: dict[str, Any], listener: dict[str, Any]) -> dict[s
 
 def _listeners(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the blocks of listeners in a block of a config."""
-    if "TransformerListener" in block.get("@architectures", ""):
-        yield block
-        return
-    for inner in block.values():
-        if isinstance(inner, dict):
-            yield from _listeners(inner)
+    for inner in _blocks(block):
+        if "TransformerListener" in inner.get("@architectures", ""):
+            yield inner
 
 
 def _init(model: Transformer, X: list[Doc] | None = None, Y: Any = None) -> None:
