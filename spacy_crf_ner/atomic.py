@@ -14,8 +14,10 @@ from zlib import crc32
 from .input_error import InputError
 
 # The ends of names of files. Folders of .parquet or .spacy files may have such a name too.
-FILES = {".cfg", ".conll", ".csv", ".gz", ".html", ".json", ".jsonl", ".md", ".svg", ".tsv"}
-FILES |= {".txt", ".xlsx", ".xml", ".yaml", ".yml", ".zip", ".zst"}
+FILES = {
+    ".cfg", ".conll", ".csv", ".gz", ".html", ".json", ".jsonl", ".md", ".svg", ".tsv", ".txt",
+    ".xlsx", ".xml", ".yaml", ".yml", ".zip", ".zst",
+}  # fmt: skip
 UNFINISHED = ".spacy-crf-ner.part"  # the end of the names of temporary files and folders
 MACHINE = f"{crc32(platform.node().encode()):08x}"  # in these names, before the process
 # What a rename raises if another process has put something there, or taken it away.

@@ -12,10 +12,12 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 from spacy.vocab import Vocab
 
+from ..data import ConversionLog, read_gold
 from ..data.jsonl import annotated_parts
-from ..docbin import read_docbin, without_annotation
+from ..docbin import without_annotation
 from ..evaluation.calibration import calibrate
 from ..evaluation.error_analysis import errors, missed_probabilities
+from ..evaluation.labels import require_shared_label
 from ..evaluation.matching import Entity, Match, collect_entities, match_entities
 from ..input_error import InputError
 from ..pipeline.gold import require_text
@@ -96,7 +98,7 @@ def review(
     config of the given one. The findings are sorted by log odds.
 
     nlp: A trained pipeline whose entities all come from its `crf_ner` component.
-    corpus: Gold docs: a .spacy file or a folder of them.
+    corpus: Gold docs: a .spacy file or a folder of them, or in any format of `convert`.
     folds: 0 to predict with the given pipeline, without calibration: if it was trained on the
         corpus, it agrees with errors that it has learned.
     seed: Of the folds. gpu_id: To train on; -1 for the CPU.
@@ -124,8 +126,10 @@ def review(
             f"[{name}] review: expected a pipeline in which no other component sets entities, got "
             f"{nlp.pipe_names}. Remove the others from a copy of it."
         )
-    _, docs = read_docbin(corpus, nlp.vocab)
+    _, docs = read_gold(corpus, nlp, ConversionLog())
     gold = list(docs)
+    if folds == 0:
+        require_shared_label(gold, str(corpus), nlp, name)
     if not any(doc.ents for doc in gold):
         raise InputError(f"{corpus}: expected docs with entities, got {len(gold)} without.")
     _require_learnable(gold, corpus, name)

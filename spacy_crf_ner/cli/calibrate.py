@@ -141,10 +141,10 @@ def calibrate(
     if texts:
         settings = Settings(text_column=text_column, whole_files=whole_files)
         docs = read_sample(nlp, require_recognizer(nlp, component), texts, settings, SAMPLE)
-    examples = read_examples(nlp, corpus)
+    examples = read_examples(nlp, corpus, component)
     trained_on = None
     if train is not None:
-        trained_on = [eg.text for eg in read_examples(nlp, train)]
+        trained_on = [eg.text for eg in read_examples(nlp, train, component)]
     promises = Promises(
         recall, ents_precision, analyses, certainty, by_label, trained_on, held_out, count_dev
     )

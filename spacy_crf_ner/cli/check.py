@@ -13,12 +13,11 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.progress import track
 from rich.text import Text
+from spacy.language import Language
 from spacy.tokens import Doc
-from spacy.vocab import Vocab
 
 from .. import check as checking
 from .. import data
-from ..docbin import read_docbin
 from ..input_error import InputError
 from .console import print_counts
 
@@ -35,7 +34,10 @@ MAX_LABELS = 20  # rows; the other labels share one row
 
 
 def check(
-    train: Annotated[Path, typer.Argument(help="Training corpus: a .spacy file or a folder.")],
+    train: Annotated[
+        Path,
+        typer.Argument(help="Training corpus: a .spacy file, a folder, any format of `convert`."),
+    ],
     dev: Annotated[
         Path | None,
         typer.Argument(help="Development corpus, compared with the training corpus."),
@@ -79,10 +81,13 @@ def check(
         settings = checking.read_settings(config, transformer)
     if spans_key is not None:
         settings = settings._replace(spans_key=spans_key)
-    vocab = data.blank_pipeline(lang or settings.lang).vocab
-    train_docs = _read_docs(train, vocab)
-    dev_docs = None if dev is None else _read_docs(dev, vocab)
+    nlp = data.blank_pipeline(lang or settings.lang)
+    log = data.ConversionLog(spans_key=settings.spans_key)
+    train_docs = _read_docs(train, nlp, log)
+    dev_docs = None if dev is None else _read_docs(dev, nlp, log)
     report = checking.check(train_docs, dev_docs, settings, max_examples)
+    for kind, number in sorted(log.counts.items()):
+        typer.echo(f"{kind.replace('.', ' ').capitalize()}: {number}", err=True)
     if as_json:
         typer.echo(srsly.json_dumps(report.to_dict(), indent=2))
     else:
@@ -94,9 +99,9 @@ def check(
         raise typer.Exit(1)
 
 
-def _read_docs(corpus: Path, vocab: Vocab) -> Iterable[Doc]:
+def _read_docs(corpus: Path, nlp: Language, log: data.ConversionLog) -> Iterable[Doc]:
     """Read docs, with a progress bar on stderr."""
-    total, docs = read_docbin(corpus, vocab)
+    total, docs = data.read_gold(corpus, nlp, log)
     console = Console(stderr=True)
     return track(
         docs,

@@ -9,21 +9,26 @@ from spacy.language import Language
 from spacy.training import Corpus, Example
 
 from .. import evaluation
-from ..docbin import SUFFIX, read_docbin
+from ..data import ConversionLog, read_gold
+from ..evaluation.labels import require_shared_label
 from ..input_error import InputError
 from ..pipeline.load import load
 from ..pipeline.lookup import find_entities_key, recognizers
 
 
-def read_examples(nlp: Language, corpus: Path) -> list[Example]:
-    """Read gold docs, each with an unannotated predicted doc, as `spacy train` does."""
-    if corpus.is_file() and corpus.suffix != SUFFIX:
-        raise InputError(
-            f"{corpus}: expected a {SUFFIX} file, or a folder of them, got another file. "
-            "Convert the corpus with spacy-crf-ner convert."
-        )
-    _, docs = read_docbin(corpus, nlp.vocab)  # its errors include the place
+def read_examples(nlp: Language, corpus: Path, component: str | None = None) -> list[Example]:
+    """Read gold docs, each with an unannotated predicted doc, as `spacy train` does.
+
+    corpus: In any format of `convert`. component: As for `find_entities_key`.
+
+    Raises InputError if no label of the corpus is one of the pipeline, and as `read_gold` does.
+    """
+    log = ConversionLog(spans_key=find_entities_key(nlp, component))
+    _, docs = read_gold(corpus, nlp, log)  # its errors include the place
     gold = [*docs]
+    for kind, number in sorted(log.counts.items()):
+        typer.echo(f"{corpus}: {kind.replace('.', ' ')} {number}", err=True)
+    require_shared_label(gold, str(corpus), nlp, component)
     for i, doc in enumerate(gold, 1):
         # Without known spaces, the tokens are read, not the text.
         if len(doc.text) > nlp.max_length and not doc.has_unknown_spaces:
@@ -44,8 +49,9 @@ def predict_corpus(
     component: The name of the `crf_ner` component, if the pipeline has it; else it is the only one.
     """
     nlp = load(model, gpu_id, precision)
-    examples = read_examples(nlp, corpus)
-    key = find_entities_key(nlp, component if component in recognizers(nlp) else None)
+    named = component if component in recognizers(nlp) else None
+    examples = read_examples(nlp, corpus, named)
+    key = find_entities_key(nlp, named)
     evaluation.require_gold(examples, str(corpus), key)
     annotate_examples(nlp, examples)
     return nlp, examples

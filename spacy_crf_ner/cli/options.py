@@ -23,7 +23,12 @@ def _known_precision(value: str | None) -> str | None:
 
 
 Model = Annotated[str, typer.Argument(help="Pipeline: a folder, or the name of a package.")]
-GoldCorpus = Annotated[Path, typer.Argument(help="Documents with gold entities: a .spacy file.")]
+GoldCorpus = Annotated[
+    Path,
+    typer.Argument(
+        help="Documents with gold entities: a .spacy file, a folder, any format of `convert`."
+    ),
+]
 Texts = Annotated[
     list[str], typer.Argument(metavar="INPUT", help="Files, globs in quotes, or folders.")
 ]

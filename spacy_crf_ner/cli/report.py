@@ -9,7 +9,7 @@ from rich.console import Console
 from .. import evaluation
 from .. import report as reports
 from ..pipeline.lookup import recognizers
-from ..report.tables import UNDEFINED, headline
+from ..report.tables import UNDEFINED, Cell, headline
 from .gold_corpus import predict_corpus
 from .options import Component, GoldCorpus, GpuId, Model, Precision
 
@@ -19,7 +19,12 @@ def report(
     corpus: GoldCorpus,
     out: Annotated[Path, typer.Argument(help="Folder for the report; replaces an earlier one.")],
     compare: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="Another pipeline to compare with.")
+        str | None,
+        typer.Option(
+            metavar="NEW",
+            help="A new pipeline, to compare with MODEL, the old one: a difference is new minus "
+            "old.",
+        ),
     ] = None,
     training_log: Annotated[
         Path | None,
@@ -61,8 +66,17 @@ def report(
             )
             results = evaluation.compare(results, examples, against, others)
     paths = reports.write_report(results, out)
-    _, f1 = headline(results)[0]
-    interval = f1.detail.replace(UNDEFINED, " to ")  # a terminal may not have the dash
-    typer.echo(f"Micro F1: {f1.text} ({interval})")
+    if compare is None:
+        (_, f1), *_ = headline(results)
+        typer.echo(f"Micro F1: {_plain(f1)}")
+    else:
+        for name, cell in headline(results):
+            typer.echo(f"{name}: {_plain(cell)}")
     for path in paths:
         typer.echo(path)
+
+
+def _plain(cell: Cell) -> str:
+    """Format a score and its interval without characters that a terminal may not have."""
+    shown = f"{cell.text} ({cell.detail})" if cell.detail else cell.text
+    return shown.replace(UNDEFINED, " to ").replace("\N{MINUS SIGN}", "-")

@@ -31,7 +31,7 @@ def visualize(
     """
     nlp = load(model, gpu_id, precision)
     key = find_entities_key(nlp, component)
-    examples = read_examples(nlp, corpus)
+    examples = read_examples(nlp, corpus, component)
     annotate_examples(nlp, examples)
     write_page(page, comparison_page(examples, f"{model} on {corpus}", key))
     typer.echo(f"Page: {page}")

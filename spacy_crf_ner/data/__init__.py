@@ -4,6 +4,7 @@ from .combination import combine
 from .conversion import blank_pipeline, convert
 from .files import SPLITS
 from .format_detection import FORMATS, detect_format
+from .gold import read_gold
 from .hugging_face import download
 from .inline import read_inline
 from .repair_log import ALIGNMENTS, MAX_LOSS, ConversionLog, describe_kind
@@ -25,5 +26,6 @@ __all__ = [
     "describe_kind",
     "detect_format",
     "download",
+    "read_gold",
     "read_inline",
 ]

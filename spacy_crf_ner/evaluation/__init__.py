@@ -131,7 +131,7 @@ def compare(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Compare a model with another one on the same docs.
+    """Compare a model with another one, which is the new one, on the same docs.
 
     results, other: The results of `evaluate` for each.
     examples, other_examples: The examples of each.

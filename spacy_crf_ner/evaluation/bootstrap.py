@@ -3,7 +3,10 @@
 Axes: R resamples, D docs, L labels, 3 counts (correct, predicted, gold) or 3 scores.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import sqrt
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,7 @@ from . import scores
 
 LEVEL = 0.95
 RESAMPLES = 1000
+EQUAL = 1e-9  # scores that differ less are equal but for rounding
 MAX_WEIGHTS = 2**22  # in memory at once
 
 
@@ -43,21 +47,59 @@ def confidence_intervals(
 ) -> dict[str, Any]:
     """Compute percentile intervals of precision, recall and F1.
 
+    If all resamples have the same score, such as 0 or 1, the bootstrap cannot see the errors, or
+    correct entities, that this sample lacks. Then the interval is Wilson's (see `wilson`), of the
+    entities. For F1 it is the interval of correct / (gold or predicted entities), a share J, with
+    its ends converted by F1 = 2 J / (1 + J). For a macro mean, the distances of the ends for each
+    label are added as independent errors are (Zou and Donner 2008, Statistics in Medicine 27(10)).
+
     counts: (D, L, 3).
 
     Returns the "level" 0.95, the number of "resamples", and in "micro", "macro" and "per_type" an
     interval for each score: [low, high], over the resamples in which it is defined; None if it is
     defined in none.
     """
-    sums = resample(counts, resamples, seed)
+    sums, total = resample(counts, resamples, seed), counts.sum(0)
     per_type = scores.by_label(sums)
+    present = total[(total[:, 1:] > 0).any(-1)]
     return {
         "level": LEVEL,
         "resamples": resamples,
-        "micro": _intervals(scores.micro(sums)),
-        "macro": _intervals(scores.macro(sums)),
-        "per_type": {label: _intervals(per_type[:, i]) for i, label in enumerate(labels)},
+        "micro": _intervals(scores.micro(sums), lambda i: _share_interval(total.sum(0), i)),
+        "macro": _intervals(scores.macro(sums), lambda i: _mean_interval(present, i)),
+        "per_type": {
+            label: _intervals(per_type[:, i], partial(_share_interval, total[i]))
+            for i, label in enumerate(labels)
+        },
     }
+
+
+def wilson(correct: int, number: int) -> tuple[float, float]:
+    """Return Wilson's interval of a share, at `LEVEL` (Wilson 1927, JASA 22).
+
+    number: At least 1.
+    """
+    z = NormalDist().inv_cdf((1 + LEVEL) / 2)
+    p, z2 = correct / number, z * z / number
+    half = z * sqrt(p * (1 - p) / number + z2 / (4 * number))
+    low, high = (p + z2 / 2 - half) / (1 + z2), (p + z2 / 2 + half) / (1 + z2)
+    return max(0.0, low) if correct else 0.0, min(1.0, high) if correct < number else 1.0
+
+
+def _share_interval(counts: NDArray[np.int64], score: int) -> tuple[float, float]:
+    """Return the interval of one of `scores.NAMES` from correct, predicted and gold entities."""
+    correct, predicted, gold = counts.tolist()
+    number = (predicted, gold, predicted + gold - correct)[score]
+    low, high = wilson(correct, number) if number else (0.0, 1.0)
+    return (low, high) if score < 2 else (2 * low / (1 + low), 2 * high / (1 + high))
+
+
+def _mean_interval(counts: NDArray[np.int64], score: int) -> tuple[float, float]:
+    """Return the interval of the mean of a score over labels, from counts (L, 3)."""
+    ends = np.array([_share_interval(row, score) for row in counts])
+    found = np.nan_to_num(scores.by_label(counts)[:, score])
+    low, high = np.sqrt(((ends - found[:, None]) ** 2).sum(0)) / len(counts)
+    return max(0.0, found.mean() - low), min(1.0, found.mean() + high)
 
 
 def paired_bootstrap(
@@ -72,10 +114,10 @@ def paired_bootstrap(
     Each resample draws the same docs for both (Koehn 2004, EMNLP). It draws docs, not entities,
     because errors in one doc are correlated.
 
-    counts, others: (D, L, 3) of the two models.
+    counts, others: (D, L, 3) of the two models, the old one and the new one.
 
     Returns "micro", with all three scores, and "per_type", with F1. Each has its "difference" d
-    (the first model minus the second), the percentile "interval" of d, and "p": the share of
+    (the second model minus the first), the percentile "interval" of d, and "p": the share of
     resamples with |d' - d| >= |d|. This is a two-sided version of the test of Berg-Kirkpatrick et
     al. (2012, EMNLP, figure 1), which counts d' > 2 d; one is added to both counts, so that p is
     never 0 (Davison and Hinkley 1997, equation 4.11). All three are None if the score of a model is
@@ -93,7 +135,7 @@ def paired_bootstrap(
 
 def _compare(found: scores.Floats, drawn: scores.Floats) -> Any:
     """Compare scores (2, ...) with those of resamples (2, R, ...); return nested lists of dicts."""
-    difference, differences = found[0] - found[1], drawn[0] - drawn[1]
+    difference, differences = found[1] - found[0], drawn[1] - drawn[0]
     if difference.ndim:
         return [_compare(found[:, i], drawn[:, :, i]) for i in range(len(difference))]
     if np.isnan(difference):
@@ -114,5 +156,12 @@ def _interval(values: NDArray[np.float64]) -> list[float] | None:
     return np.percentile(defined, [outside, 100 - outside]).tolist() if len(defined) else None
 
 
-def _intervals(columns: scores.Floats) -> dict[str, list[float] | None]:
-    return {name: _interval(column) for name, column in zip(scores.NAMES, columns.T)}
+def _intervals(
+    columns: scores.Floats, instead: Callable[[int], tuple[float, float]]
+) -> dict[str, list[float] | None]:
+    """Return the interval of each score, (R, 3); another one where all resamples are equal."""
+    found = {name: _interval(column) for name, column in zip(scores.NAMES, columns.T)}
+    for i, (name, interval) in enumerate(found.items()):
+        if interval is not None and interval[1] - interval[0] < EQUAL:
+            found[name] = [*instead(i)]
+    return found

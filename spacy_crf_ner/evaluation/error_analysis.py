@@ -41,7 +41,8 @@ def errors(
     probabilities: The model's probabilities of the missed gold entities of each doc; None if
         unknown.
 
-    Returns the "counts" of each kind, and the "list": first wrong predicted entities, by descending
+    Returns the "counts" of each kind, and the "list", each with what is "beside" it, the other
+    entities of both sides in the same context. First are wrong predicted entities, by descending
     confidence, then missed ones, by ascending probability. In both, unknown values are last, and
     equal ones in document order.
     """
@@ -53,7 +54,7 @@ def errors(
             if kind is not None:
                 confidence = p.confidence if p else g and known.get(g)
                 place = {"kind": kind, "confidence": confidence, "doc": i}
-                found.append({**place, **_context(doc.text, g, p)})
+                found.append({**place, **_context(doc, g, p)})
     return {
         "counts": {kind: sum(error["kind"] == kind for error in found) for kind in KINDS},
         "list": sorted(found, key=_rank),
@@ -109,18 +110,35 @@ def _kind(g: Entity | None, p: Entity | None) -> str | None:
     return "wrong " + " and ".join(wrong) if wrong else None
 
 
-def _context(text: str, g: Entity | None, p: Entity | None) -> dict[str, Any]:
-    """Return both entities, and the text around them."""
+def _context(doc: DocEntities, g: Entity | None, p: Entity | None) -> dict[str, Any]:
+    """Return both entities, the text around them, and the other entities in this text."""
+    text = doc.text
     start = min(ent.start for ent in (g, p) if ent)
     end = max(ent.end for ent in (g, p) if ent)
+    before = _last_words(text[max(0, start - CONTEXT - 1) : start])
+    after = _last_words(text[end : end + CONTEXT + 1][::-1])[::-1]
+    first, last = start - len(before), end + len(after)
+    sides = {"gold": doc.gold, "predicted": sorted(doc.predicted + doc.left_out, key=_place)}
     return {
         "gold": g and _dict(g, text),
         "predicted": p and _dict(p, text),
-        "before": _last_words(text[max(0, start - CONTEXT - 1) : start]),
+        "before": before,
         "text": text[start:end],
-        "after": _last_words(text[end : end + CONTEXT + 1][::-1])[::-1],
+        "after": after,
         "offset": start,
+        "beside": {
+            side: [
+                _dict(ent, text)
+                for ent in ents
+                if ent not in (g, p) and ent.start < last and first < ent.end
+            ]
+            for side, ents in sides.items()
+        },
     }
+
+
+def _place(ent: Entity) -> tuple[int, int, str]:
+    return ent.start, ent.end, ent.label
 
 
 def _last_words(text: str) -> str:

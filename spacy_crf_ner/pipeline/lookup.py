@@ -78,6 +78,26 @@ def later_names(nlp: Language, name: str) -> list[str]:
     return nlp.pipe_names[nlp.pipe_names.index(name) + 1 :]
 
 
+def entity_labels(nlp: Language, component: str | None = None) -> set[str] | None:
+    """Return the labels of the entities that a pipeline can find; None if they are unknown.
+
+    component: As for `find_entities_key`. If its entities overlap, they are in `doc.spans` alone.
+
+    They are unknown if a component does not say what it assigns, or which labels it has.
+    """
+    if find_entities_key(nlp, component) is not None:
+        return {*recognizer(nlp, component).labels}
+    found: set[str] = set()
+    for name, pipe in nlp.pipeline:
+        assigns = nlp.get_pipe_meta(name).assigns
+        sets_entities = "doc.ents" in assigns or getattr(pipe, "annotate_ents", False)
+        if not assigns or (sets_entities and not hasattr(pipe, "labels")):
+            return None
+        if sets_entities:
+            found.update(pipe.labels)
+    return found or None
+
+
 def only_before(nlp: Language, name: str) -> DisabledPipes:
     """Let only the components before one run, as a context manager."""
     return nlp.select_pipes(disable=nlp.pipe_names[nlp.pipe_names.index(name) :])

@@ -25,7 +25,8 @@ CURVES = {
     "scores": "On development documents, in percent.",
     "speed": "On development documents.",
 }
-Segment = tuple[str, Entity | None]  # a text, and the entity that it is, if any
+# A text, the entity that it is, if any, and whether this is the one in question.
+Segment = tuple[str, Entity | None, bool]
 
 
 class Plot(NamedTuple):
@@ -47,14 +48,14 @@ def report_page(results: dict[str, Any]) -> str:
     every = (results, results["comparison"]["other"]) if results["comparison"] else (results,)
     errors = results["errors"]
     listed = _error_list(errors["list"], list(errors["counts"]))
-    known = {*listed["filters"]["Label"]}
+    known = _labels(listed["errors"])
     known.update(*(each["matching"]["strict"]["per_type"] for each in every))
     return render(
         "report.html.j2",
         "errors.js",
         title=f"{results['model']} on {results['data']}",
         headline=tables.headline(results),
-        size=tables.size(results),
+        facts=tables.facts(results),
         method=tables.method(results),
         sections=tables.sections(results),
         colors=_colors(known),
@@ -68,7 +69,7 @@ def _error_list(errors: Sequence[dict[str, Any]], kinds: list[str]) -> dict[str,
     listed = errors[:MAX_ERRORS]
     ents = [error[side] for error in listed for side in ("gold", "predicted") if error[side]]
     return {
-        "errors": [{**error, "segments": _error_segments(error)} for error in listed],
+        "errors": [{**error, "sides": _error_sides(error)} for error in listed],
         "unlisted": len(errors) - len(listed),
         "page_size": PAGE_SIZE,
         "filters": {"Kind": kinds, "Label": sorted({ent["label"] for ent in ents})},
@@ -136,7 +137,7 @@ def review_page(findings: Sequence[dict[str, Any]], title: str, summary: str, me
         title=title,
         summary=summary,
         method=method,
-        colors=_colors(listed["filters"]["Label"]),
+        colors=_colors(_labels(listed["errors"])),
         **listed,
     )
 
@@ -157,14 +158,21 @@ def _colors(labels: Iterable[str]) -> dict[str, str]:
     return {label: PALETTE[i % len(PALETTE)] for i, label in enumerate(sorted(labels))}
 
 
-def _segments(text: str, ents: Iterable[Entity]) -> list[Segment]:
-    """Split a text at its entities, which are in order."""
+def _labels(errors: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Return the labels of errors, and of the entities beside them."""
+    sides = [(each[side], *each["beside"][side]) for each in errors for side in each["beside"]]
+    return {ent["label"] for ents in sides for ent in ents if ent}
+
+
+def _segments(text: str, ents: Iterable[Entity], asked: Entity | None = None) -> list[Segment]:
+    """Split a text at its entities, which are in order; one of them may be in question."""
     segments: list[Segment] = []
     done = 0
     for ent in ents:
-        segments += [(text[done : ent.start], None), (text[ent.start : ent.end], ent)]
+        inside = text[ent.start : ent.end], ent, ent is asked
+        segments += [(text[done : ent.start], None, False), inside]
         done = ent.end
-    return [*segments, (text[done:], None)]
+    return [*segments, (text[done:], None, False)]
 
 
 def _lines(doc: Doc, ents: Iterable[Entity], colors: Mapping[str, str]) -> Markup:
@@ -185,15 +193,34 @@ def _lines(doc: Doc, ents: Iterable[Entity], colors: Mapping[str, str]) -> Marku
     return Markup(drawn)
 
 
-def _error_segments(error: dict[str, Any]) -> dict[str, list[Segment]]:
+class Side(NamedTuple):
+    """The gold or the predicted entities of an error in its context.
+
+    segments: The text, with the one in question, if any, and the others that do not overlap it.
+    others: The entities that overlap one of these.
+    """
+
+    segments: list[Segment]
+    others: list[Entity]
+
+
+def _error_sides(error: dict[str, Any]) -> dict[str, Side]:
     shift = len(error["before"]) - error["offset"]
     text = error["before"] + error["text"] + error["after"]
-    return {
-        side: _segments(
-            text, [Entity(ent["start"] + shift, ent["end"] + shift, ent["label"])] if ent else []
-        )
-        for side, ent in (("gold", error["gold"]), ("predicted", error["predicted"]))
-    }
+
+    def in_context(ent: dict[str, Any]) -> Entity:
+        start, end = max(0, ent["start"] + shift), min(len(text), ent["end"] + shift)
+        return Entity(start, end, ent["label"])
+
+    sides = {}
+    for side, beside in error["beside"].items():
+        asked = in_context(error[side]) if error[side] else None
+        drawn, others = [asked] if asked else [], []
+        for ent in map(in_context, beside):
+            is_free = all(ent.end <= each.start or each.end <= ent.start for each in drawn)
+            (drawn if is_free else others).append(ent)
+        sides[side] = Side(_segments(text, sorted(drawn, key=lambda e: e.start), asked), others)
+    return sides
 
 
 def _plots(results: dict[str, Any]) -> dict[str, list[Plot]]:

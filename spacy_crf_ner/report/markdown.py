@@ -14,10 +14,12 @@ MARKUP = re.compile(r"[&<>|`*#\[\]\\~$:@]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.", 
 
 def markdown(results: dict[str, Any]) -> str:
     """Render the result of `evaluation.evaluate` or `compare` as short Markdown tables."""
-    headline = [f"{name} **{escape(_text(cell))}**" for name, cell in tables.headline(results)]
+    headline = [
+        f"{escape(name)} **{escape(_text(cell))}**" for name, cell in tables.headline(results)
+    ]
     parts = [
         f"# {escape(results['model'])} on {escape(results['data'])}",
-        tables.size(results),
+        "; ".join(f"{name}: {escape(value)}" for name, value in tables.facts(results)),
         "; ".join(headline),
         tables.method(results),
     ]

@@ -68,24 +68,34 @@ def sections(results: dict[str, Any]) -> list[Section]:
     if results["training"]:
         parts.append(_training)
     if results["comparison"] is not None:
-        parts.append(_comparison)
+        parts.insert(0, _comparison)
     return [part(results) for part in parts]
 
 
 def headline(results: dict[str, Any]) -> list[tuple[str, Cell]]:
-    """Return the micro scores, F1 first."""
+    """Return the micro scores, F1 first; of two models, the F1 of both and the difference."""
     scores, intervals = _strict(results, None)
+    if (comparison := results["comparison"]) is not None:
+        values, resamples = comparison["difference"]["micro"]["f1"], comparison["resamples"]
+        other = _score(*_strict(comparison["other"], None), "f1")
+        return [
+            ("F1, new minus old", _difference(values, resamples)[0]),
+            (f"F1 of {results['model']} (old)", _score(scores, intervals, "f1")),
+            (f"F1 of {comparison['model']} (new)", other),
+        ]
     names = ("f1", "precision", "recall")
     return [(f"{MEASURES[name]}, micro", _score(scores, intervals, name)) for name in names]
 
 
-def size(results: dict[str, Any]) -> str:
-    """Describe the size of the data."""
-    return (
-        f"{count(results['docs'], 'document')}, {count(results['tokens'], 'token')}; "
-        f"{count(results['gold'], 'gold entity')}, {results['predicted']:,} predicted"
-        f"{left_out(results['left_out'])}."
-    )
+def facts(results: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what was evaluated, as names and values for the head of the report."""
+    labels = [*results["matching"]["strict"]["per_type"]]
+    return [
+        ("Corpus", f"{count(results['docs'], 'document')}, {count(results['tokens'], 'token')}"),
+        ("Gold", count(results["gold"], "entity")),
+        ("Predicted", count(results["predicted"], "entity") + left_out(results["left_out"])),
+        ("Labels", ", ".join(labels) or "none"),
+    ]
 
 
 def left_out(number: int) -> str:
@@ -99,8 +109,9 @@ def method(results: dict[str, Any]) -> str:
     return (
         "Scores are in percent. An entity is right if its boundaries and its label are right. "
         f"Ranges are {100 * intervals['level']:g}\N{NO-BREAK SPACE}% intervals by the bootstrap "
-        f"over documents, with {count(intervals['resamples'], 'resample')}. A dash means undefined "
-        "(zero denominator)."
+        f"over documents, with {count(intervals['resamples'], 'resample')}; where all of these are "
+        "equal, as at 0 and 100, Wilson's of the entities. A dash means undefined (zero "
+        "denominator)."
     )
 
 
@@ -311,18 +322,18 @@ def _comparison(results: dict[str, Any]) -> Section:
     for head, label, name, values in compared:
         scores = [_score(*_strict(each, label), name) for each in (results, other)]
         rows.append([head, *scores, *_difference(values, comparison["resamples"])])
-    models = (results["model"], comparison["model"])
+    models = (f"{results['model']} (old)", f"{comparison['model']} (new)")
     kinds = [
         _row(kind, *(each["errors"]["counts"][kind] for each in (results, other)))
         for kind in results["errors"]["counts"]
     ]
     meaning = (
-        "A difference is the first model minus the second, in percentage points, bold if its "
+        "A difference is the new model minus the old one, in percentage points, bold if its "
         f"interval excludes 0. p is from the {comparison['test']}, with "
         f"{count(comparison['resamples'], 'resample')}."
     )
     return Section("Comparison", meaning, [
-        Table("Scores of both models", _row("Strict", *models, "Difference", "p"), rows),
+        Table("Scores of both models", _row("Strict", *models, "New minus old", "p"), rows),
         Table("Errors of both models", _row("Errors", *models), kinds),
     ])  # fmt: skip
 

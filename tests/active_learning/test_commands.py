@@ -53,7 +53,8 @@ def test_review_label_studio_interface_has_gold_labels(pipeline, corpus, tmp_pat
     """Also one that the pipeline does not have, as it was trained on other texts."""
     vocab = spacy.blank("en").vocab
     docs = list(DocBin().from_disk(corpus).get_docs(vocab))
-    docs[0].set_ents([Span(docs[0], 0, 1, "RIVER")], default="outside")
+    ents = [Span(docs[0], 0, 1, "RIVER"), Span(docs[0], 1, 2, "ORG")]
+    docs[0].set_ents(ents, default="outside")
     DocBin(docs=docs).to_disk(corpus)
     out = tmp_path / "out"
     result = run("review", pipeline, corpus, out, "--folds", 0, "--for", "label-studio")

@@ -305,7 +305,7 @@ def test_predict_unloadable_pipeline_prints_error(trained: Language, tmp_path: P
 @pytest.mark.parametrize(
     "name, content, says",
     [
-        ("gold.txt", b"Hanoi", "expected a .spacy file, or a folder of them"),
+        ("gold.txt", b"Hanoi", "expected inline, conll"),
         ("gold.spacy", b"Hanoi", "expected spaCy's binary format, got another"),
         ("gold.spacy", None, "an incomplete file"),
     ],

@@ -15,6 +15,9 @@ import numpy as np
 import pytest
 import seqeval.metrics
 import spacy
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binomtest
 from seqeval.metrics.v1 import precision_recall_fscore_support
 from seqeval.scheme import BILOU, IOB2
 from spacy.language import Language
@@ -26,9 +29,10 @@ from helpers import LEARNED, write
 from helpers import Span as Offsets
 from pipelines import TOK2VEC, make_examples, train
 from spacy_crf_ner.evaluation import compare, evaluate, read_training_log, require_gold
-from spacy_crf_ner.evaluation.bootstrap import confidence_intervals, paired_bootstrap
+from spacy_crf_ner.evaluation.bootstrap import confidence_intervals, paired_bootstrap, wilson
 from spacy_crf_ner.evaluation.error_analysis import CONTEXT, missed_probabilities
 from spacy_crf_ner.evaluation.matching import Entity, Match, match_entities
+from spacy_crf_ner.evaluation.scores import by_label
 from spacy_crf_ner.pipeline.annotation import add_confidence_extension
 
 LABELS = ("LOC", "ORG", "PER", "rare")
@@ -374,9 +378,60 @@ def test_confidence_intervals_of_many_docs_match_normal_intervals() -> None:
 def test_confidence_intervals_skip_resamples_without_label() -> None:
     counts = np.array([[[0, 0, 1], [1, 1, 1]], [[0, 0, 0], [0, 0, 0]]])
     found = confidence_intervals(counts, ["A", "B"], resamples=200)
-    assert found["per_type"]["A"] == {"precision": None, "recall": [0, 0], "f1": [0, 0]}
-    assert found["per_type"]["B"] == {name: [1, 1] for name in FIGURES}
-    assert found["micro"]["recall"] == [0.5, 0.5]
+    recalls = [each["recall"] for each in (*found["per_type"].values(), found["micro"])]
+    assert recalls == [pytest.approx(by_scipy(*each)) for each in ((0, 1), (1, 1), (1, 2))]
+    assert found["per_type"]["A"]["precision"] is None
+
+
+def by_scipy(correct: int, number: int) -> list[float]:
+    interval = binomtest(correct, number).proportion_ci(method="wilson")
+    return [interval.low, interval.high]
+
+
+@pytest.mark.parametrize("correct, number", [(0, 1), (1, 1), (13, 13), (0, 41), (41, 41), (2, 3)])
+def test_wilson_matches_scipy_and_has_exact_ends(correct: int, number: int) -> None:
+    low, high = wilson(correct, number)
+    assert [low, high] == pytest.approx(by_scipy(correct, number), abs=1e-9)
+    assert (low == 0) == (correct == 0) and (high == 1) == (correct == number)
+
+
+def test_confidence_intervals_of_a_perfect_sample_have_room_for_unseen_errors() -> None:
+    counts = np.array([[[1, 1, 1], [0, 0, 0]]] * 9 + [[[4, 4, 4], [2, 2, 2]]])
+    found = confidence_intervals(counts, ["A", "B"], resamples=100)
+    ranges = {"A": found["per_type"]["A"], "B": found["per_type"]["B"], "both": found["micro"]}
+    for name, number in (("A", 13), ("B", 2), ("both", 15)):
+        low, high = by_scipy(number, number)
+        for score in ("precision", "recall"):
+            assert ranges[name][score] == pytest.approx([low, high])
+        # One error among 1 / (1 - low) entities of gold or prediction.
+        assert ranges[name]["f1"] == pytest.approx([2 * low / (low + 1), 1.0])
+    low = 1 - math.hypot(*(1 - ranges[name]["f1"][0] for name in "AB")) / 2
+    assert found["macro"]["f1"] == pytest.approx([low, 1.0])
+
+
+def test_confidence_intervals_of_one_doc_are_no_points() -> None:
+    found = confidence_intervals(np.array([[[2, 3, 4]]]), ["A"], resamples=50)
+    assert found["micro"]["precision"] == pytest.approx(by_scipy(2, 3))
+    assert found["micro"]["recall"] == pytest.approx(by_scipy(2, 4))
+    low, high = by_scipy(2, 5)  # right, of those that are gold or predicted
+    assert found["micro"]["f1"] == pytest.approx([2 * low / (1 + low), 2 * high / (1 + high)])
+    for name in FIGURES:
+        assert found["macro"][name] == pytest.approx(found["micro"][name])
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=4
+    )
+)
+def test_confidence_intervals_contain_the_score_and_are_never_points(rows: list[Any]) -> None:
+    counts = np.array([[[c, c + p, c + g]] for c, p, g in rows])
+    found = confidence_intervals(counts, ["A"], resamples=20)
+    scores = by_label(counts.sum((0, 1)))
+    for name, score in zip(FIGURES, scores):
+        for interval in (found["micro"][name], found["per_type"]["A"][name]):
+            assert interval is None if math.isnan(score) else interval[0] < interval[1]
+            assert interval is None or 0 <= interval[0] <= interval[1] <= 1
 
 
 def test_evaluate_and_compare_same_seed_gives_same_result(drawn: list[Drawn]) -> None:
@@ -395,10 +450,10 @@ def test_evaluate_and_compare_same_seed_gives_same_result(drawn: list[Drawn]) ->
 
 
 def test_paired_bootstrap_p_matches_enumerated_resamples() -> None:
-    observed = f1_of(MINE[:, 0]) - f1_of(THEIRS[:, 0])
+    observed = f1_of(THEIRS[:, 0]) - f1_of(MINE[:, 0])
     differences = []
     for docs in map(list, product(range(4), repeat=4)):
-        differences.append(f1_of(MINE[docs, 0]) - f1_of(THEIRS[docs, 0]))
+        differences.append(f1_of(THEIRS[docs, 0]) - f1_of(MINE[docs, 0]))
     far = [d for d in differences if abs(d - observed) >= abs(observed)]
     found = paired_bootstrap(MINE, THEIRS, ["A"], resamples=20_000)["micro"]["f1"]
     assert found["difference"] == pytest.approx(observed)
@@ -431,7 +486,7 @@ def test_compare_much_better_model_gives_smallest_p() -> None:
     found = compare(pair_of[0], good, pair_of[1], bad, resamples=999)["comparison"]["difference"]
     assert found["micro"]["f1"]["p"] == 0.001
     low, high = found["micro"]["recall"]["interval"]
-    assert low < found["micro"]["recall"]["difference"] == 0.5 < high
+    assert low < found["micro"]["recall"]["difference"] == -0.5 < high
     # The better one predicts no C: it has no precision there, and no F1 of 0 either.
     assert found["per_type"]["C"]["f1"] == {"difference": None, "interval": None, "p": None}
 
@@ -544,6 +599,18 @@ def test_evaluate_lists_five_error_kinds_sorted_by_confidence() -> None:
         "text": "Old Sea",
         "after": " sailed Mr Poe to Rome and Ulm too ",
         "offset": 7,
+        "beside": {
+            "gold": [
+                {"start": 25, "end": 28, "label": "PER", "text": "Poe"},
+                {"start": 32, "end": 36, "label": "LOC", "text": "Rome"},
+                {"start": 41, "end": 44, "label": "LOC", "text": "Ulm"},
+            ],
+            "predicted": [
+                {"start": 0, "end": 2, "label": "PER", "text": "on"},
+                {"start": 22, "end": 28, "label": "ORG", "text": "Mr Poe"},
+                {"start": 32, "end": 36, "label": "PER", "text": "Rome"},
+            ],
+        },
     }
     assert errors["list"][2]["gold"] is errors["list"][4]["predicted"] is None
 

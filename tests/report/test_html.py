@@ -58,6 +58,7 @@ def error(
         for side, given in (("gold", gold), ("predicted", predicted))
     }
     about = {"kind": kind, "confidence": confidence, "doc": doc, **sides}
+    about |= {"beside": {"gold": [], "predicted": []}}
     return {**about, "before": before, "text": text, "after": after, "offset": offset}
 
 
@@ -437,13 +438,33 @@ def test_report_page_summary_shows_scores_and_counts(page: Page) -> None:
     start = words(page.text)
     for told in (
         "training/model-best on corpus/test.spacy",
+        "Corpus1,412 documents, 98,120 tokens",
+        "Gold12 entities",
+        "Predicted10 entities; 2 more predicted where",
+        "LabelsLOC, ORG, PER, WORK",
+        "Ranges are 95 % intervals by the bootstrap over documents, with 1,000 resamples;",
+    ):
+        assert told in start
+
+
+def test_report_page_headline_has_scores_of_one_model_and_the_difference_of_two(
+    html: dict[str, str], page: Page
+) -> None:
+    start = words(Page(html["example"]).text)
+    for told in (
         "F1, micro63.6 55.2-71.9",
         "Precision, micro70.0 61.1-78.9",
         "Recall, micro58.3 50.2-66.4",
-        "1,412 documents, 98,120 tokens; 12 gold entities, 10 predicted; 2 more predicted where",
-        "Ranges are 95 % intervals by the bootstrap over documents, with 1,000 resamples.",
     ):
         assert told in start
+    start = words(page.text)
+    for told in (
+        "F1, new minus old+8.0 +1.1 to +14.7",
+        "F1 of training/model-best (old)63.6 55.2-71.9",
+        "F1 of training/cnn & more (new)55.7 55.2-71.9",
+    ):
+        assert told in start
+    assert [*page.sections][:2] == ["Comparison", "Types"]
 
 
 def test_report_page_types_table_matches_figures(page: Page) -> None:
@@ -565,6 +586,28 @@ def test_each_error_shows_gold_and_predicted_in_context(
             assert text.startswith(whole[:end] + label + whole[end:])
 
 
+def test_error_shows_all_entities_of_its_context_and_outlines_the_one_in_question() -> None:
+    """A reader judges gold: it must not look as if it lacked the entities beside an error."""
+    text = "Ida met Bo Ek, a poet, in Ulm."
+    found = error(
+        "spurious", 0.5, 0, ("Ida met Bo Ek, a ", "poet", ", in Ulm."), None, ("poet", "X")
+    )
+    gold = [entity(text, "Bo Ek", "PER", 0), entity(text, "Ulm", "LOC", 0)]
+    inner = entity(text, "Ek", "NAME", 0)
+    far = {"start": -9, "end": 3, "label": "PER", "text": "Dr and Ida"}  # begins in the text before
+    found["beside"] = {"gold": [far, *gold, inner], "predicted": gold[1:]}
+    figures = bare()
+    figures["errors"] = {"counts": figures["errors"]["counts"], "list": [found]}
+    html = report_page(figures)
+    (article,) = Page(html).articles
+    gold_side, predicted_side = article["marks"]
+    assert gold_side == "IdaPERBo EkPERUlmLOC" + "EkNAME"  # the last one overlaps: it is listed
+    assert predicted_side == "poetXUlmLOC"
+    assert "Overlapping: Ek" in article["sides"][0]
+    outlined = re.findall(r'<mark class="asked"[^>]*>([^<]*)<', html)
+    assert outlined == ["poet"]
+
+
 def test_report_page_error_shows_confidence_and_document(page: Page) -> None:
     about = re.findall(r"(?:· confidence (\S+) )?· document (\d+)", page.sections["Errors"])
     expected = [("0.981", "3"), ("0.774", "1"), ("0.512", "0"), ("0.231", "4"), ("", "5")]
@@ -630,10 +673,10 @@ def test_report_page_training_table_has_column_for_later_loss() -> None:
 
 
 def test_report_page_comparison_shows_both_models(page: Page) -> None:
-    models = ["training/model-best", "training/cnn & more"]
+    models = ["training/model-best (old)", "training/cnn & more (new)"]
     scores, errors = map(cells, page.tables["Comparison"])
     assert scores == [
-        ["Strict", *models, "Difference", "p"],
+        ["Strict", *models, "New minus old", "p"],
         ["Precision, micro", "70.0 61.1-78.9", "61.1 61.1-78.9", "+8.9 +3.1 to +14.2", "< 0.001"],
         ["Recall, micro", "58.3 50.2-66.4", "51.1 50.2-66.4", "+7.2 -1.2 to +15.1", "0.094"],
         ["F1, micro", "63.6 55.2-71.9", "55.7 55.2-71.9", "+8.0 +1.1 to +14.7", "0.021"],

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import spacy
+import srsly
 from markdown_it import MarkdownIt
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin, Span
@@ -165,10 +166,11 @@ def test_markdown_tables_match_figures(figures: dict[str, Any]) -> None:
     # 10 of 10 are right, of 12.
     low, high = figures["intervals"]["micro"]["recall"]
     recall = f"83.3 ({100 * low:.1f}-{100 * high:.1f})"
-    mean = ["micro mean", "100.0 (100.0-100.0)", recall]
+    mean = ["micro mean", "100.0 (72.2-100.0)", recall]  # Wilson's
     assert rows["micro mean"][:3] == mean and rows["micro mean"][4:] == ["12", "10"]
     f1 = rows["micro mean"][3]
-    assert f1.startswith("90.9 (") and f"F1, micro **{f1}**" in markdown(figures).replace(DASH, "-")
+    assert f1.startswith("90.9 (")
+    assert f"F1 of one (old) **{f1}**" in markdown(figures).replace(DASH, "-")
     assert ["A", "5", "0", "1"] in page.rows
     assert ["spurious", "0", "0", ""] in page.rows
     assert ["missed", "2", "100.0"] in page.rows  # errors by kind
@@ -177,7 +179,7 @@ def test_markdown_tables_match_figures(figures: dict[str, Any]) -> None:
     assert ["0.90", "5", "100.0", "41.7"] in page.rows
     (row,) = [row for row in page.rows if row[0] == "B (F1)" and len(row) == 5]
     assert row[1].startswith("90.9 (") and row[2].startswith("0.0 (")
-    assert row[3].startswith("+90.9 (+")
+    assert row[3].startswith("\N{MINUS SIGN}90.9 (\N{MINUS SIGN}")
     p = figures["comparison"]["difference"]["per_type"]["B"]["f1"]["p"]
     assert row[4] == (f"{p:.3f}" if p > 1 / 99 else "< 0.010")
 
@@ -217,7 +219,7 @@ def test_markdown_omits_sections_without_data() -> None:
         "## Confusion",
         "## Errors",
     ]
-    assert "| A | - | 0.0 (0.0-0.0) | 0.0 (0.0-0.0) | 1 | 0 |" in text.replace(DASH, "-")
+    assert "| A | - | 0.0 (0.0-79.3) | 0.0 (0.0-88.5) | 1 | 0 |" in text.replace(DASH, "-")
 
 
 # The files
@@ -317,7 +319,45 @@ def test_the_command_compares_and_reads_the_log(folder: Path, tmp_path: Path) ->
     mine, theirs = (each["matching"]["strict"]["micro"]["recall"]
                     for each in (figures, comparison["other"]))  # fmt: skip
     difference = comparison["difference"]["micro"]["recall"]["difference"]
-    assert difference == pytest.approx(mine - theirs) and mine < theirs
+    assert difference == pytest.approx(theirs - mine) and mine < theirs
+    scores = [
+        100 * each["matching"]["strict"]["micro"]["f1"] for each in (figures, comparison["other"])
+    ]
+    said = " ".join(output.split())
+    assert f"F1, new minus old: {scores[1] - scores[0]:+.1f} (" in said
+    for name, score in zip(("model (old)", "other (new)"), scores):
+        assert re.search(rf"F1 of \S+/{re.escape(name)}: {score:.1f} \(", said)
+
+
+def test_report_command_reads_gold_in_other_formats(folder: Path, tmp_path: Path) -> None:
+    rows = []
+    for doc in DocBin().from_disk(folder / "dev.spacy").get_docs(spacy.blank("en").vocab):
+        spans = [{"start": e.start_char, "end": e.end_char, "label": e.label_} for e in doc.ents]
+        rows.append({"text": doc.text, "spans": spans})
+    srsly.write_jsonl(tmp_path / "dev.jsonl", rows)
+    found = []
+    for corpus in (folder / "dev.spacy", tmp_path / "dev.jsonl"):
+        code, output = run(folder / "model", corpus, tmp_path / "out")
+        assert code == 0, output
+        figures = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
+        found.append({key: figures[key] for key in ("docs", "matching", "errors", "reliability")})
+    assert found[0] == found[1] and found[0]["docs"] == len(rows)
+
+
+@pytest.mark.parametrize("command", ["report", "visualize", "calibrate"])
+def test_commands_refuse_gold_whose_labels_are_all_unknown_to_the_pipeline(
+    folder: Path, tmp_path: Path, command: str
+) -> None:
+    srsly.write_jsonl(
+        tmp_path / "dev.jsonl",
+        [{"text": "Anna saw Bonn", "spans": [{"start": 0, "end": 4, "label": "CUSTOMER"}]}],
+    )
+    arguments = [command, folder / "model", tmp_path / "dev.jsonl", tmp_path / "out"]
+    result = CliRunner().invoke(app, [*map(str, arguments)])
+    assert result.exit_code == 1
+    (line,) = [line for line in result.output.splitlines() if line.startswith("Error: ")]
+    assert "The corpus has 1 (CUSTOMER); the pipeline has 2 (LOC, PER)." in line
+    assert not (tmp_path / "out").exists()
 
 
 def test_report_command_accepts_spacy_ner(folder: Path, tmp_path: Path) -> None:

@@ -1,0 +1,30 @@
+"""Gold docs of a corpus in any format, in the tokens of a pipeline."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from spacy.language import Language
+from spacy.tokens import Doc
+
+from ..docbin import SUFFIX, read_docbin
+from .conversion import read_corpus
+from .repair_log import ConversionLog
+
+
+def read_gold(path: Path, nlp: Language, log: ConversionLog) -> tuple[int | None, Iterator[Doc]]:
+    """Open a corpus, as `convert` would read it.
+
+    path: A .spacy file, a folder with such files, or a corpus in any format of `convert`; the parts
+        of a folder are one.
+    nlp: The pipeline with the vocabulary, and the tokenizer for formats without tokens.
+    log: Counts what is skipped, when the docs are read. Its spans_key is where entities of other
+        formats are stored if they may overlap.
+
+    Returns the number of docs, if known, and an iterator over them.
+    Raises CorpusError as `read_docbin` and `convert` do, and OSError for a missing file.
+    """
+    is_binary = path.suffix == SUFFIX or any(path.rglob(f"*{SUFFIX}"))
+    if is_binary or not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return read_docbin(path, nlp.vocab)
+    log.start_part(str(path))
+    return None, read_corpus([path], nlp, log)
