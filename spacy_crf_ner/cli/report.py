@@ -70,8 +70,8 @@ def report(
         (_, f1), *_ = headline(results)
         typer.echo(f"Micro F1: {_plain(f1)}")
     else:
-        for name, cell in headline(results):
-            typer.echo(f"{name}: {_plain(cell)}")
+        for (name, cell), of in zip(headline(results), ("", f"  {model}", f"  {compare}")):
+            typer.echo(f"Micro {name}: {_plain(cell)}{of}")
     for path in paths:
         typer.echo(path)
 

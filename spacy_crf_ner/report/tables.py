@@ -80,8 +80,8 @@ def headline(results: dict[str, Any]) -> list[tuple[str, Cell]]:
         other = _score(*_strict(comparison["other"], None), "f1")
         return [
             ("F1, new minus old", _difference(values, resamples)[0]),
-            (f"F1 of {results['model']} (old)", _score(scores, intervals, "f1")),
-            (f"F1 of {comparison['model']} (new)", other),
+            ("F1, old", _score(scores, intervals, "f1")),
+            ("F1, new", other),
         ]
     names = ("f1", "precision", "recall")
     return [(f"{MEASURES[name]}, micro", _score(scores, intervals, name)) for name in names]
@@ -90,7 +90,11 @@ def headline(results: dict[str, Any]) -> list[tuple[str, Cell]]:
 def facts(results: dict[str, Any]) -> list[tuple[str, str]]:
     """Return what was evaluated, as names and values for the head of the report."""
     labels = [*results["matching"]["strict"]["per_type"]]
+    models = []
+    if results["comparison"] is not None:
+        models = [("Old", results["model"]), ("New", results["comparison"]["model"])]
     return [
+        *models,
         ("Corpus", f"{count(results['docs'], 'document')}, {count(results['tokens'], 'token')}"),
         ("Gold", count(results["gold"], "entity")),
         ("Predicted", count(results["predicted"], "entity") + left_out(results["left_out"])),
@@ -322,7 +326,7 @@ def _comparison(results: dict[str, Any]) -> Section:
     for head, label, name, values in compared:
         scores = [_score(*_strict(each, label), name) for each in (results, other)]
         rows.append([head, *scores, *_difference(values, comparison["resamples"])])
-    models = (f"{results['model']} (old)", f"{comparison['model']} (new)")
+    models = ("Old", "New")
     kinds = [
         _row(kind, *(each["errors"]["counts"][kind] for each in (results, other)))
         for kind in results["errors"]["counts"]
@@ -330,7 +334,7 @@ def _comparison(results: dict[str, Any]) -> Section:
     meaning = (
         "A difference is the new model minus the old one, in percentage points, bold if its "
         f"interval excludes 0. p is from the {comparison['test']}, with "
-        f"{count(comparison['resamples'], 'resample')}."
+        f"{count(comparison['resamples'], 'resample')}. All other sections are of the old model."
     )
     return Section("Comparison", meaning, [
         Table("Scores of both models", _row("Strict", *models, "New minus old", "p"), rows),

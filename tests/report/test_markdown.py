@@ -170,7 +170,7 @@ def test_markdown_tables_match_figures(figures: dict[str, Any]) -> None:
     assert rows["micro mean"][:3] == mean and rows["micro mean"][4:] == ["12", "10"]
     f1 = rows["micro mean"][3]
     assert f1.startswith("90.9 (")
-    assert f"F1 of one (old) **{f1}**" in markdown(figures).replace(DASH, "-")
+    assert f"F1, old **{f1}**" in markdown(figures).replace(DASH, "-")
     assert ["A", "5", "0", "1"] in page.rows
     assert ["spurious", "0", "0", ""] in page.rows
     assert ["missed", "2", "100.0"] in page.rows  # errors by kind
@@ -324,9 +324,9 @@ def test_the_command_compares_and_reads_the_log(folder: Path, tmp_path: Path) ->
         100 * each["matching"]["strict"]["micro"]["f1"] for each in (figures, comparison["other"])
     ]
     said = " ".join(output.split())
-    assert f"F1, new minus old: {scores[1] - scores[0]:+.1f} (" in said
-    for name, score in zip(("model (old)", "other (new)"), scores):
-        assert re.search(rf"F1 of \S+/{re.escape(name)}: {score:.1f} \(", said)
+    assert f"Micro F1, new minus old: {scores[1] - scores[0]:+.1f} (" in said
+    for name, model, score in zip(("old", "new"), ("model", "other"), scores):
+        assert re.search(rf"F1, {name}: {score:.1f} \([^)]*\) {folder / model} ", said)
 
 
 def test_report_command_reads_gold_in_other_formats(folder: Path, tmp_path: Path) -> None:
