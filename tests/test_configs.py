@@ -85,7 +85,6 @@ def test_baseline_config_matches_transformer_batches_and_steps():
     assert ours == theirs
 
 
-@pytest.mark.filterwarnings("ignore:.* best temperature")  # two steps teach nothing
 # The slow ones are also trained by tests/training/test_init_config.py.
 @pytest.mark.parametrize(
     "name",

@@ -326,7 +326,6 @@ def test_export_keeps_guarantees_in_fp32_and_drops_them_in_int8(
         guarantees(exported)
 
 
-@pytest.mark.filterwarnings("ignore:.*expected a best temperature")
 def test_export_keeps_guarantees_of_second_recognizer(make: Any) -> None:
     nlp = make("cnn")
     nlp.add_pipe("crf_ner", "second", source=make("cnn"))

@@ -605,7 +605,6 @@ def save_corpus(folder):
     return {f"paths.{name}": str(folder / f"{name}.spacy") for name in ("train", "dev")} | limits
 
 
-@pytest.mark.filterwarnings("ignore:.* best temperature")  # a few steps are too few to learn
 @pytest.mark.parametrize("name", CONFIGS)
 def test_spacy_train_trains_each_shipped_config(gpu, name, tiny_transformer, tmp_path):
     overrides = save_corpus(tmp_path) | {"paths.transformer": tiny_transformer}

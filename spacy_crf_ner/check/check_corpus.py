@@ -11,6 +11,7 @@ from ..input_error import InputError
 from ..pipeline.gold import gold_entities
 from ..pipeline.label_sets import annotated_labels
 from ..pipeline.preset import IOB_INSIDE, IOB_OUTSIDE
+from ..pipeline.temperature_scaling import FEW
 from ..tags import SCHEMES
 from .corpus_rules import (
     Seen,
@@ -30,6 +31,7 @@ DEFAULTS = CheckSettings()
 OF_TEXTS = ("conflicting-labels", "sometimes-outside")  # counted over both parts
 # What is enough over a transformer: docs/training.md, "Number of steps".
 ENOUGH_EPOCHS, ENOUGH_STEPS = 5, 200
+ENOUGH_DEV = FEW  # entities to calibrate on
 IncorrectSpans = dict[tuple[str, str], list[Place]]  # by part and label
 
 
@@ -66,6 +68,8 @@ def check(
         counts["no-incorrect"] = Counter()
     if empty := {part: 0 for part, s in statistics.items() if not s.entities}:
         counts["no-entities"] = Counter(empty)
+    if "dev" in statistics and 0 < (n := statistics["dev"].entities) < ENOUGH_DEV:
+        counts["few-dev"] = Counter(dev=n)
     if settings.max_steps and settings.max_steps >= 2 * _enough_steps(settings, statistics):
         counts["many-steps"] = Counter()
     reported = _findings(settings, statistics, counts, examples)
@@ -140,6 +144,7 @@ def _findings(
         "longest": max(s.longest_doc for s in statistics.values()),
         "max_length": tokenizer.max_length if tokenizer else None,
         "enough": _enough_steps(settings, statistics),
+        "enough_dev": ENOUGH_DEV,
         **settings._asdict(),
     }
     is_error = {

@@ -15,8 +15,10 @@ from ..evaluation.guarantees import FITTED_SETTINGS
 from ..evaluation.held_out import new_examples
 from ..evaluation.promises import Promises
 from ..input_error import InputError
+from ..pipeline.calibrated_pipe import calibration_of
 from ..pipeline.load import load
 from ..pipeline.lookup import recognizer, require_recognizer
+from ..training.cross_validation import train_held_out
 from .console import plain_warnings, print_table
 from .gold_corpus import read_examples
 from .options import (
@@ -63,6 +65,14 @@ def calibrate(
             "says so.",
         ),
     ] = False,
+    folds: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Train this many times on all folds of --train but one, and fit to the entities "
+            "of this one too: for a CORPUS of fewer than 200 entities. 0 does not.",
+        ),
+    ] = 0,
     f_beta: Annotated[
         float | None,
         typer.Option(
@@ -105,6 +115,8 @@ def calibrate(
 
     Fits the temperature, one number that divides all scores, to the gold entities, and then
     Platt scaling, a slope and an intercept for log odds, to which probable spans are entities.
+    A few entities change little, and fewer than 200 never raise a confidence by these numbers. The
+    highest confidence depends on the number of entities: 0.993 for 36.
     Predicted entities do not change, unless thresholds drop those with low confidence, or
     the pipeline chooses entities by --f-beta: give it again then.
     Only what was fitted differs in the saved pipeline; --precision is not saved.
@@ -113,7 +125,7 @@ def calibrate(
     on CORPUS.
 
     \b
-    Prints, before and after calibration, over the predicted entities:
+    Prints, without calibration, as it was and now, over the predicted entities:
       ECE        expected calibration error, in 15 bins
       by chance  the ECE of as many entities if every confidence were right
       Brier      mean of (confidence - correct)^2, with correct = 0 or 1
@@ -131,20 +143,26 @@ def calibrate(
     Examples:
       spacy-crf-ner calibrate training/model-best corpus/dev.spacy calibrated
       spacy-crf-ner calibrate training/model-best corpus/dev.spacy best --f-beta 1 --texts new/
+      spacy-crf-ner calibrate training/model-best few.spacy best --train train.spacy --folds 5
       spacy-crf-ner calibrate training/model-best corpus/new.spacy careful --recall 0.98
     """
     require_new_folder(target)
     if texts and f_beta is None:
         raise InputError("--texts: expected --f-beta with it, got none. Add --f-beta 1 for F1.")
+    if folds == 1 or (folds and train is None):
+        raise InputError(
+            f"--folds: expected 2 or more, with --train, got {folds}"
+            f"{'' if train else ' without it'}. Use 5, and name the training data."
+        )
     nlp = load(model, gpu_id, precision)
     docs = None
     if texts:
         settings = Settings(text_column=text_column, whole_files=whole_files)
         docs = read_sample(nlp, require_recognizer(nlp, component), texts, settings, SAMPLE)
     examples = read_examples(nlp, corpus, component)
-    trained_on = None
-    if train is not None:
-        trained_on = [eg.text for eg in read_examples(nlp, train, component)]
+    trained = read_examples(nlp, train, component) if train is not None else []
+    of_folds = train_held_out(nlp, trained, folds, component, gpu_id) if folds else ()
+    trained_on = [eg.text for eg in trained] if train is not None else None
     promises = Promises(
         recall, ents_precision, analyses, certainty, by_label, trained_on, held_out, count_dev
     )
@@ -159,6 +177,7 @@ def calibrate(
             f_beta=f_beta,
             docs=docs,
             promises=promises,
+            folds=track(of_folds, "Training folds", folds, console=Console(stderr=True)),
         )
     fitted = recognizer(nlp, component)
     # Load the pipeline again, to save it without the words of the corpus and settings for speed.
@@ -170,25 +189,30 @@ def calibrate(
     pipe.cfg["guarantees"] = fitted.cfg["guarantees"]
     with atomic_write(target) as folder:
         nlp.to_disk(folder)
-    before, after = result["before"], result["after"]
+    columns = {"uncalibrated": "uncalibrated", "as it was": "before", "now": "after"}
+    if result["before"] is result["uncalibrated"]:
+        del columns["as it was"]
     table = Table("")
-    for name in ("before", "after"):
+    for name in columns:
         table.add_column(name, justify="right")
     measures = [("ECE", "ece"), ("by chance", "ece_by_chance"), ("Brier", "brier")]
     if f_beta is not None:
         measures += [("precision", "precision"), ("recall", "recall"), (f"F{f_beta:g}", "f_beta")]
     for name, key in measures:
-        scores = (each[key] for each in (before, after))
+        scores = (result[each][key] for each in columns.values())
         table.add_row(name, *("none" if x is None else f"{x:.4f}" for x in scores))
     print_table(table)
+    before = result["before"]
     typer.echo(
         f"Entities: {before['entities']}; {before['left_out']} were left out because gold "
         "annotation is missing"
     )
     typer.echo(
         f"Temperature: {result['temperature']:.3f}. Platt scaling: slope "
-        f"{result['platt_slope']:.3f}, intercept {result['platt_intercept']:.3f}"
+        f"{result['platt_slope']:.3f}, intercept {result['platt_intercept']:.3f}, ceiling "
+        f"{result['platt_ceiling']:.4f}"
     )
+    typer.echo(calibration_of(pipe))
     if f_beta is not None:
         typer.echo(f"Threshold of spans: {result['span_threshold']:.2f}")
     if result["guarantees"]:

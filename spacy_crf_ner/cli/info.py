@@ -1,23 +1,36 @@
 """The command `info`."""
 
 import textwrap
+from typing import Annotated
 
 import typer
 
 from ..ml import hardware
+from ..pipeline.calibrated_pipe import calibrations
+from ..pipeline.load import load
+from ..pipeline.lookup import recognizer, recognizers
 
 WIDTH = 80
 
 
-def info() -> None:
+def info(
+    model: Annotated[
+        str | None, typer.Argument(help="A pipeline to describe, instead of the machine.")
+    ] = None,
+) -> None:
     """Show versions, devices, their precisions, and which of them `auto` chooses.
 
-    If no GPU can be used, it shows what is missing.
+    If no GPU can be used, it shows what is missing. Of a pipeline, it shows the components, the
+    labels, and on how many entities the confidences were calibrated.
 
     \b
-    Example:
+    Examples:
       spacy-crf-ner info
+      spacy-crf-ner info training/model-best
     """
+    if model is not None:
+        _describe(model)
+        return
     for name, version in hardware.versions().items():
         typer.echo(f"{name:20}{version}")
     for device in hardware.devices():
@@ -30,6 +43,15 @@ def info() -> None:
         typer.echo("\nGPU: none can be used")
     for problem in problems:
         _echo(f"  {problem}", 2)
+
+
+def _describe(model: str) -> None:
+    nlp = load(model)
+    typer.echo(f"{model}: {', '.join(nlp.pipe_names)}")
+    for name in recognizers(nlp):
+        _echo(f"[{name}] Labels: {', '.join(recognizer(nlp, name).labels)}")
+    for line in calibrations(nlp):
+        _echo(line)
 
 
 def _echo(text: str, indent: int = 2) -> None:

@@ -8,6 +8,7 @@ from rich.table import Table
 from ..annotate.entities import group_entities, join_groups, overlapping_keys
 from ..data.json_records import require_unicode
 from ..input_error import InputError
+from ..pipeline.calibrated_pipe import calibrations
 from ..pipeline.given_text import CHANGED, changes_text
 from ..pipeline.load import load
 from .console import print_table
@@ -23,7 +24,8 @@ def predict(
     """Print the entities of texts, each with its label and its confidence.
 
     The confidence is the probability that the label and both boundaries are correct. It is
-    shown for pipelines with a `crf_ner` component. Overlapping entities are all printed.
+    shown for pipelines with a `crf_ner` component; a line after the table says on how many
+    entities it was calibrated. Overlapping entities are all printed.
 
     \b
     Example:
@@ -46,6 +48,8 @@ def predict(
             table.add_row("" if i else doc.text, *row)
         table.add_section()
     print_table(table)
+    for line in calibrations(nlp):
+        typer.echo(line, err=True)
     dropped = [text for i, text in enumerate(texts) if i not in docs]
     changed = [texts[i] for i, doc in docs.items() if changes_text(doc, texts[i])]
     problems = []

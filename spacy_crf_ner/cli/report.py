@@ -72,6 +72,8 @@ def report(
     else:
         for (name, cell), of in zip(headline(results), ("", f"  {model}", f"  {compare}")):
             typer.echo(f"Micro {name}: {_plain(cell)}{of}")
+    if results["calibration"]:
+        typer.echo(results["calibration"])
     for path in paths:
         typer.echo(path)
 

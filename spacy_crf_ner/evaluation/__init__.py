@@ -7,6 +7,7 @@ from spacy.language import Language
 from spacy.training import Example
 
 from ..input_error import InputError
+from ..pipeline.calibrated_pipe import calibration_of
 from ..pipeline.gold import gold_entities
 from ..pipeline.lookup import find_entities_key, find_recognizer, recognizer
 from .bootstrap import RESAMPLES, confidence_intervals, paired_bootstrap
@@ -58,6 +59,7 @@ def evaluate(
         "intervals": Intervals of the strict scores, from `confidence_intervals`.
         "confusion": Gold against predicted labels, missed and spurious, from `confusion`.
         "errors": The mistakes, the most confident first, from `errors`.
+        "calibration": How the confidences are calibrated, in words; None without the component.
         "reliability", "thresholds": The results of `reliability` and `precision_at`; None if no
             entity has a confidence.
         "coverage": The result of `coverage`; None without candidates and promises, and for
@@ -74,12 +76,13 @@ def evaluate(
     labels = _labels(docs)
     counts = count_entities(docs, labels)
     matches = [match_entities(doc.gold, doc.predicted) for doc in docs]
-    probabilities = transitions = covered = nested = None
+    probabilities = transitions = covered = nested = calibration = None
     if nlp is not None and (name := find_recognizer(nlp, component)) is not None:
         left = as_left_by(nlp, name, examples)
         probabilities = missed_probabilities(nlp, name, [eg.predicted for eg in left], matches)
         pipe = recognizer(nlp, name)
         transitions = pipe.transitions().to_dict()
+        calibration = calibration_of(pipe)
         if key is None:
             covered = coverage(nlp, name, left, docs)
         else:
@@ -100,6 +103,7 @@ def evaluate(
         "intervals": confidence_intervals(counts, labels, resamples, seed),
         "confusion": confusion(matches, labels),
         "errors": errors(docs, matches, probabilities),
+        "calibration": calibration,
         "reliability": reliability(docs) if has_confidence else None,
         "thresholds": precision_at(docs, THRESHOLDS) if has_confidence else None,
         "coverage": covered,

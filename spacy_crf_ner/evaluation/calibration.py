@@ -12,7 +12,7 @@ from spacy.tokens import Doc
 from spacy.training import Example
 
 from ..input_error import InputError
-from ..pipeline.calibrated_pipe import read_by_earlier
+from ..pipeline.calibrated_pipe import CALIBRATION, Scored, read_by_earlier
 from ..pipeline.gold import gold_entities
 from ..pipeline.lookup import recognizer, require_recognizer
 from .matching import DocEntities, annotated, collect_entities
@@ -32,6 +32,7 @@ def calibrate(
     f_beta: float | None = None,
     docs: Iterable[Doc] | None = None,
     promises: Promises | None = None,
+    folds: Iterable[tuple[Language, Iterable[Example]]] = (),
 ) -> dict[str, Any]:
     """Fit temperature and Platt scaling of a `crf_ner` component; measure calibration around it.
 
@@ -47,10 +48,13 @@ def calibrate(
         before it must have processed them. None for the predicted docs of the examples. Without
         f_beta, they are not read.
     promises: What to promise about new documents, in place of earlier promises; None for nothing.
+    folds: Pipelines with the same settings, each with examples that it was not trained on: more to
+        fit to, beside the examples.
 
-    Returns the "temperature", the "platt_slope" and "platt_intercept"; the "span_threshold", None
-    if it was not asked for; the `reliability`, with "precision", "recall" and "f_beta", "before"
-    and "after"; and the rows of the "guarantees".
+    Returns the "temperature", "platt_slope", "platt_intercept" and "platt_ceiling"; how many
+    entities they were fitted to, "calibrated_on"; the "span_threshold", None if it was not asked
+    for; the `reliability`, with "precision", "recall" and "f_beta", "uncalibrated", "before" and
+    "after"; and the rows of the "guarantees".
     Raises InputError as `require_recognizer` and `promise`, if `confidence` is false and entities
     do not overlap, if f_beta is not over 0, if no example has entities, and if a predicted and a
     gold doc differ in text.
@@ -77,8 +81,9 @@ def calibrate(
     if promises:
         random.Random(0).shuffle(read)
         held_out, read = read[::2], read[1::2]
+    more = [scored for nlp_, held in folds for scored in _scored(nlp_, name, held)]
     with restored_on_error(pipe), pipe.computed_once():
-        fitted = _fit(pipe, read, f_beta, docs)
+        fitted = _fit(pipe, read, more, f_beta, docs)
         rows = promise(nlp, name, held_out, promises) if promises else []
     if not promises:
         pipe.cfg["guarantees"] = {}  # earlier ones were given before this calibration
@@ -88,13 +93,17 @@ def calibrate(
 def _fit(
     pipe: "CRFEntityRecognizer",
     examples: Sequence[Example],
+    more: Sequence[Scored],
     f_beta: float | None,
     docs: Iterable[Doc] | None,
 ) -> dict[str, Any]:
     beta = 1.0 if f_beta is None else f_beta
-    before = _measure(pipe, examples, beta)
-    temperature = pipe.fit_temperature(examples)
-    platt = pipe.fit_platt_scaling(examples)
+    before = uncalibrated = _measure(pipe, examples, beta)
+    if pipe.is_calibrated:
+        pipe.forget_calibration()
+        uncalibrated = _measure(pipe, examples, beta)
+    pipe.fit_temperature(examples, more)
+    pipe.fit_platt_scaling(examples, more)
     threshold = None
     if f_beta is not None:
         pipe.decode = "f_score"
@@ -102,13 +111,19 @@ def _fit(
         threshold = pipe.fit_span_threshold(own if docs is None else docs, beta)
     after = _measure(pipe, examples, beta)
     return {
-        "temperature": temperature,
-        "platt_slope": platt.slope,
-        "platt_intercept": platt.intercept,
+        **{each: getattr(pipe, each) for each in (*CALIBRATION, "calibrated_on")},
         "span_threshold": threshold,
+        "uncalibrated": uncalibrated,
         "before": before,
         "after": after,
     }
+
+
+def _scored(nlp: Language, name: str, examples: Iterable[Example]) -> list[Scored]:
+    """Compute what the likelihood of those examples depends on that the component can learn."""
+    pipe = recognizer(nlp, name)
+    read = read_by_earlier(nlp, name, examples)
+    return pipe.scored([eg for eg in read if pipe.chains.is_annotated(eg)])
 
 
 def reliability(docs: Iterable[DocEntities]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from thinc.api import Model
 
 from ..input_error import InputError
 from ..ml.digest import weights_digest
+from ..pipeline.calibrated_pipe import CALIBRATION
 from ..pipeline.crf_ner import FITTED, CRFEntityRecognizer
 from ..pipeline.lookup import model_layers, recognizer, require_own_key, require_recognizer
 from .drift import Difference, compare, describe, different
@@ -31,8 +32,8 @@ SETTINGS_OF = {
 # For tokenizers that are not of spaCy.
 PROBE = "Dr. O'Neill-Smith (born 3.5.1990) said:  \"E-mail me, don't call!\"\nHe left..."
 IRRELEVANT = {"confidence", "incorrect_spans_key"}
-COMMON = ("temperature", "platt_slope", "platt_intercept", "overwrite")
-FITTED_SETTINGS = (*COMMON, *SETTINGS_OF["recall"], *SETTINGS_OF["precision"])
+COMMON = (*CALIBRATION, "overwrite")
+FITTED_SETTINGS = (*COMMON, "calibrated_on", *SETTINGS_OF["recall"], *SETTINGS_OF["precision"])
 
 
 def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:

@@ -27,8 +27,8 @@ def require_shared_label(
     gold = {ent.label_ for doc in docs for ent in gold_entities(doc, key)}
     if gold and known is not None and gold.isdisjoint(known):
         raise InputError(
-            f"{data}: none of its labels is one of the pipeline. The corpus has {_listed(gold)}; the "
-            f"pipeline has {_listed(known)}. Use a corpus with the labels of the pipeline, or "
+            f"{data}: none of its labels is one of the pipeline. The corpus has {_listed(gold)}; "
+            f"the pipeline has {_listed(known)}. Use a corpus with the labels of the pipeline, or "
             "rename them."
         )
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from math import inf
+from typing import NamedTuple, cast
 
 import numpy as np
 from spacy.language import Language
@@ -13,32 +14,89 @@ from .. import crf
 from ..input_error import InputError
 from ..ml.potentials import Potentials, nll
 from .crf_pipe import BATCH_SIZE, CRFPipe
+from .flat import FlatChain
+from .gold import gold_entities
 from .interval_scheduling import Candidate, best_threshold
-from .lookup import only_before
+from .lookup import only_before, recognizer, recognizers
+from .overlapping import LabelChains
 from .platt_scaling import UNCHANGED, PlattScaling, fit_platt_scaling
 from .temperature_scaling import Batch, fit_temperature
 
-CALIBRATION = ("temperature", "platt_slope", "platt_intercept")
+LOWEST = 0.02  # of the posteriors that Platt scaling is fitted to
+CALIBRATION = ("temperature", "platt_slope", "platt_intercept", "platt_ceiling")
 BATCH_TOKENS = 10_000  # of annotations of one doc
+
+
+class Scored(NamedTuple):
+    """A batch of examples, with what the network of a pipeline computes for their predicted docs.
+
+    chains: How the pipeline writes entities as tags.
+    potentials: Of the docs, not yet divided by a temperature.
+    overwrite: Whether preset entities of the docs are ignored.
+    """
+
+    chains: FlatChain | LabelChains
+    examples: Sequence[Example]
+    potentials: Potentials
+    overwrite: bool
+
+    def entities(self) -> int:
+        """Count the gold entities."""
+        golds = (gold_entities(eg.reference, self.chains.key) for eg in self.examples)
+        return sum(map(len, golds))
+
+    def likelihood(self) -> Batch:
+        """Return what the likelihood of the gold tags depends on."""
+        potentials, _ = self.chains.split(self.potentials)
+        gold, hidden = self.chains.gold(self.examples)
+        return potentials, gold, hidden, self.chains.scheme.constraints
+
+    def judged(self, temperature: float, lowest: float) -> Iterator[tuple[float, bool]]:
+        """Yield the posterior of each annotated span over the lowest, and whether it is gold."""
+        docs = [eg.predicted for eg in self.examples]
+        settings = self.overwrite, temperature, UNCHANGED
+        posterior = self.chains.posterior(docs, self.potentials, *settings)
+        found = posterior.candidates(np.full(len(self.chains.labels), lowest))
+        for eg, candidates in zip(self.examples, found):
+            yield from self.chains.judge_spans(eg, candidates)
 
 
 class CalibratedPipe(CRFPipe):
     """A CRF pipe that fits its temperature and its Platt scaling."""
 
-    def fit_temperature(self, examples: Iterable[Example]) -> float:
-        """Set the temperature that maximizes the likelihood of the gold entities.
+    @property
+    def calibrated_on(self) -> int | None:
+        """The number of gold entities that the calibration was fitted to; None for no fit."""
+        return cast(int | None, self.cfg.get("calibrated_on"))
+
+    @calibrated_on.setter
+    def calibrated_on(self, entities: int | None) -> None:
+        self.cfg["calibrated_on"] = entities
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether probabilities of entities are not those of the CRF as they are."""
+        return self.temperature != 1.0 or self.platt_scaling != UNCHANGED
+
+    def forget_calibration(self) -> None:
+        """Give back the probabilities of the CRF as they are."""
+        for name in (*CALIBRATION, "calibrated_on"):
+            setattr(self, name, None)
+
+    def fit_temperature(self, examples: Iterable[Example], more: Sequence[Scored] = ()) -> float:
+        """Set the most probable temperature, given the gold entities and a prior.
 
         This calibrates the confidences. With decode = "viterbi", it affects entities only through
-        the thresholds, and of overlapping ones the choice in `doc.ents`. The loss is convex in
-        1 / temperature if all tokens are annotated. Docs without annotation are ignored.
+        the thresholds, and of overlapping ones the choice in `doc.ents`. The prior keeps a few
+        entities from changing much, and below 200 the temperature is at least 1. Docs without
+        annotation are ignored.
 
         examples: Examples that were not used for training. The components before this one must
             have processed their `predicted` docs.
+        more: Examples with what other pipelines have computed, as `scored`.
 
-        Returns the temperature, 0.05 to 20; the current one if the best one is outside this range.
-        Source: Guo et al. (2017), ICML, for a softmax.
+        Returns the temperature, 0.05 to 20. Source: Guo et al. (2017), ICML, for a softmax.
         Raises InputError if no example has annotation, and as `get_loss`.
-        Warns if the best temperature is outside this range.
         """
         examples = list(examples)
         validate_examples(examples, "CRFEntityRecognizer.fit_temperature")
@@ -48,36 +106,46 @@ class CalibratedPipe(CRFPipe):
                 f"[{self.name}] expected examples with annotated entities, got {len(examples)} "
                 f"without: the temperature cannot be fitted. {self._where_gold_is}."
             )
-        batches = self._batches(annotated)
-        found = fit_temperature(batches, self.chains.scheme.constraints, self.name)
-        if found is not None:
-            self.temperature = found
+        batches = [*self.scored(annotated), *more]
+        self.calibrated_on = entities = sum(batch.entities() for batch in batches)
+        self.temperature = fit_temperature([batch.likelihood() for batch in batches], entities)
         return self.temperature
 
-    def fit_platt_scaling(self, examples: Iterable[Example]) -> PlattScaling:
-        """Set the slope and the intercept by maximum likelihood: are probable spans entities?
+    def fit_platt_scaling(
+        self, examples: Iterable[Example], more: Sequence[Scored] = ()
+    ) -> PlattScaling:
+        """Set the most probable slope and intercept: are probable spans entities?
 
         They are fitted to all spans with a posterior of at least 0.02, at the temperature, whose
-        tokens and label are annotated; so fit the temperature first.
+        tokens and label are annotated; so fit the temperature first. A prior keeps a few spans from
+        changing much, and below 200 entities the slope is at most 1.
 
-        examples: As for `fit_temperature`.
+        examples, more: As for `fit_temperature`.
 
         Warns if spans with a higher posterior are less often entities.
         """
         examples = list(examples)
         validate_examples(examples, "CRFEntityRecognizer.fit_platt_scaling")
-        lowest = np.full(len(self.labels), 0.02)
-        judged: list[tuple[float, bool]] = []
-        for i in range(0, len(examples), BATCH_SIZE):
-            batch = examples[i : i + BATCH_SIZE]
-            posterior = self._posterior([eg.predicted for eg in batch], UNCHANGED)
-            found = posterior.candidates(lowest)
-            for eg, candidates in zip(batch, found):
-                judged += self.chains.judge_spans(eg, candidates)
+        batches = [*self.scored(examples), *more]
+        judged = [each for batch in batches for each in batch.judged(self.temperature, LOWEST)]
         posteriors, correct = np.array(judged, dtype=np.float64).reshape(-1, 2).T
-        scaling = fit_platt_scaling(posteriors, correct, self.name)
-        self.platt_slope, self.platt_intercept = scaling
+        self.calibrated_on = entities = sum(batch.entities() for batch in batches)
+        scaling = fit_platt_scaling(posteriors, correct, entities, self.name)
+        self.platt_slope, self.platt_intercept, self.platt_ceiling = scaling
         return scaling
+
+    def scored(self, examples: Sequence[Example]) -> list[Scored]:
+        """Compute the potentials of the predicted docs of examples, in batches.
+
+        Raises InputError as `predict`.
+        """
+        batches = (examples[i : i + BATCH_SIZE] for i in range(0, len(examples), BATCH_SIZE))
+        return [
+            Scored(
+                self.chains, batch, self._potentials([eg.predicted for eg in batch]), self.overwrite
+            )
+            for batch in batches
+        ]
 
     def fit_span_threshold(self, docs: Iterable[Doc], beta: float = 1.0) -> float:
         """Set the threshold of "f_score" that has the best expected F-score on docs, without gold.
@@ -122,11 +190,10 @@ class CalibratedPipe(CRFPipe):
         Raises InputError as `get_loss`.
         """
         examples = list(examples)
-        constraints, temperature = self.chains.scheme.constraints, self.temperature
-        losses = [
-            nll(self._restricted(scores), gold, hidden, constraints, temperature)
-            for scores, gold, hidden in self._batches(examples)
-        ]
+        losses = []
+        for batch in self.scored(examples):
+            potentials, *gold = batch.likelihood()
+            losses.append(nll(self._restricted(potentials), *gold, self.temperature))
         by_doc = np.concatenate(losses).reshape(len(examples), -1) if losses else np.zeros((0, 1))
         return (-by_doc.sum(1)).tolist()  # type: ignore[no-any-return]
 
@@ -161,15 +228,22 @@ class CalibratedPipe(CRFPipe):
         key = self.entities_key
         return f"Check that the corpus has doc.ents{f' or doc.spans[{key!r}]' if key else ''}"
 
-    def _batches(self, examples: Sequence[Example]) -> list[Batch]:
-        """Compute the potentials of predicted docs, with their gold tags, in batches."""
-        batches = []
-        for i in range(0, len(examples), BATCH_SIZE):
-            batch = examples[i : i + BATCH_SIZE]
-            gold, hidden = self.chains.gold(batch)
-            potentials, _ = self.chains.split(self._potentials([eg.predicted for eg in batch]))
-            batches.append((potentials, gold, hidden))
-        return batches
+
+def calibration_of(pipe: CalibratedPipe) -> str:
+    """Say whether confidences are calibrated, and on how many entities."""
+    if not pipe.is_calibrated:
+        return "Confidences: not calibrated"
+    n = pipe.calibrated_on
+    return f"Confidences: calibrated on {'given numbers' if n is None else f'{n:,} entities'}"
+
+
+def calibrations(nlp: Language) -> list[str]:
+    """Say it of each `crf_ner` component of a pipeline."""
+    names = recognizers(nlp)
+    return [
+        f"{f'[{name}] ' if len(names) > 1 else ''}{calibration_of(recognizer(nlp, name))}"
+        for name in names
+    ]
 
 
 def read_by_earlier(nlp: Language, name: str, examples: Iterable[Example]) -> list[Example]:

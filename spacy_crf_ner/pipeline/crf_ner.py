@@ -37,7 +37,7 @@ from .teaching import find_lessons
 DECODINGS = ("viterbi", "f_score")
 ENTITIES = ("flat", "overlapping")
 SWITCH = lambda value: isinstance(value, bool), "true or false"
-FITTED = (*CALIBRATION, "span_threshold")
+FITTED = (*CALIBRATION, "span_threshold", "calibrated_on")
 
 DEFAULT_MODEL = """
 [model]
@@ -101,6 +101,7 @@ class CRFEntityRecognizer(TeachablePipe):
     platt_slope, platt_intercept: Multiply the log odds of entities and are added to them, which
         gives their probabilities, for confidences, thresholds and candidates. None for those that
         training or `spacy-crf-ner calibrate` found, or 1.0 and 0.0.
+    platt_ceiling: Multiplies these probabilities, up to 1: the highest one. None as for these.
     decode: "viterbi" takes the entities of the most probable tag sequence. "f_score" takes the
         disjoint spans with the largest sum of probability minus `span_threshold`; with the right
         threshold they have the highest expected F-score.
@@ -146,6 +147,9 @@ class CRFEntityRecognizer(TeachablePipe):
     )
     platt_slope = FittedSetting(1.0, lambda a: a is None or 0.0 < a < inf, "a finite number over 0")
     platt_intercept = FittedSetting(0.0, lambda b: b is None or isfinite(b), "a finite number")
+    platt_ceiling = FittedSetting(
+        1.0, lambda c: c is None or 0.0 < c <= 1.0, "a number over 0.0, up to 1.0"
+    )
     decode = Setting[str](lambda name: name in DECODINGS, " or ".join(DECODINGS))
     span_threshold = FittedSetting(
         0.4, lambda p: p is None or 0.0 < p < 1.0, "a number between 0.0 and 1.0"
@@ -166,6 +170,7 @@ class CRFEntityRecognizer(TeachablePipe):
         temperature: float | None = None,
         platt_slope: float | None = None,
         platt_intercept: float | None = None,
+        platt_ceiling: float | None = None,
         decode: str = "viterbi",
         span_threshold: float | None = None,
         spans_key: str | None = None,
@@ -195,6 +200,7 @@ class CRFEntityRecognizer(TeachablePipe):
         self.threshold, self.thresholds = threshold, thresholds
         self.temperature = temperature
         self.platt_slope, self.platt_intercept = platt_slope, platt_intercept
+        self.platt_ceiling = platt_ceiling
         self.decode, self.span_threshold = decode, span_threshold
         self.spans_key, self.candidate_threshold = spans_key, candidate_threshold
         self.candidate_thresholds, self.disabled_labels = candidate_thresholds, disabled_labels

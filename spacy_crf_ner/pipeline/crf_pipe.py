@@ -91,8 +91,8 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
     """A pipe whose model is a CRF. These methods do not change docs or weights.
 
     A subclass has the attributes of the config: `entities`, `layers`, `_scheme_name`, `spans_key`,
-    `threshold`, `thresholds`, `disabled_labels`, `temperature`, `platt_slope`, `platt_intercept`
-    and `overwrite`; and `_require_valid_cfg`.
+    `threshold`, `thresholds`, `disabled_labels`, `temperature`, `platt_slope`, `platt_intercept`,
+    `platt_ceiling` and `overwrite`; and `_require_valid_cfg`.
     """
 
     # The potentials of docs, by the id and the tokens of each, in `computed_once`.
@@ -181,7 +181,7 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
     @property
     def platt_scaling(self) -> PlattScaling:
         """The calibration of the probabilities of entities."""
-        return PlattScaling(self.platt_slope, self.platt_intercept)
+        return PlattScaling(self.platt_slope, self.platt_intercept, self.platt_ceiling)
 
     def nbest(self, docs: Iterable[Doc], n: int) -> list[list[Analysis]]:
         """Find the n most probable analyses of each doc, fewer where fewer are legal.

@@ -27,7 +27,8 @@ class FlatChain:
 
     def __init__(self, scheme: str, labels: tuple[str, ...], name: str) -> None:
         self.scheme = self.tags = TagScheme(scheme, labels)
-        self.name = name
+        self.labels, self.name = labels, name
+        self.key: str | None = None  # of gold entities in `doc.spans`: they are in `doc.ents`
 
     def split(self, scores: Potentials) -> tuple[Potentials, Callable[[Potentials], Potentials]]:
         """Return the potentials of the chain, and the callback for their gradient."""

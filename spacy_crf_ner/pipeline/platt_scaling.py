@@ -10,74 +10,96 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .temperature_scaling import FEW
+
 HIGHEST = 1 - 1e-6  # a posterior of 1.0 is a rounded one
-# Of slope and intercept, around no change. A few dozen entities then change little: with a variance
-# of 1, calibration on 5 docs of GMB made it worse. On hundreds of entities, there is no difference.
-VARIANCE = 0.1
+# Of the normal prior of slope and intercept, around no change. Chosen as the temperature's.
+VARIANCE = np.array([0.1, 0.1])
+# Of the beta prior of the share of entities of which the model is sure without reason.
+LAPSES = 0.25
 
 
 class PlattScaling(NamedTuple):
     """From the posterior probabilities of spans to calibrated ones, in the same order.
 
-    slope: Multiplies the log odds, above 0. intercept: Is added to them.
+    slope: Multiplies the log odds, above 0. intercept: Is added to them. ceiling: Multiplies the
+        probability that results, up to 1.
     """
 
     slope: float = 1.0
     intercept: float = 0.0
+    ceiling: float = 1.0
 
     def apply(self, p: NDArray[np.float64]) -> NDArray[np.float64]:
         """Calibrate probabilities; 0.0 remains."""
         if self == UNCHANGED:
             return p
-        return _sigmoid(self.slope * _log_odds(np.minimum(p, HIGHEST)) + self.intercept)
+        z = self.slope * _log_odds(np.minimum(p, HIGHEST)) + self.intercept
+        return self.ceiling * _sigmoid(z)
 
     def invert(self, p: NDArray[np.float64]) -> NDArray[np.float64]:
         """Find the lowest posterior probabilities of calibrated ones."""
         if self == UNCHANGED:
             return p
-        return np.minimum(_sigmoid((_log_odds(p) - self.intercept) / self.slope), HIGHEST)
+        z = _log_odds(np.minimum(p / self.ceiling, 1.0))
+        return np.minimum(_sigmoid((z - self.intercept) / self.slope), HIGHEST)
 
 
 UNCHANGED = PlattScaling()
 
 
 def fit_platt_scaling(
-    p: NDArray[np.float64], correct: NDArray[np.float64], name: str
+    p: NDArray[np.float64], correct: NDArray[np.float64], entities: int, name: str
 ) -> PlattScaling:
-    """Fit it to whether spans are entities, by maximum likelihood with Newton's method.
+    """Fit it to whether spans are entities: the most probable slope and intercept.
 
-    A normal prior keeps a few spans from changing much.
+    A normal prior keeps a few spans from changing much. Below 200 entities, the slope is at most 1.
+    The ceiling depends on the number of entities alone: that none of n sure entities was wrong does
+    not show that none will be. It is what the share of right ones would be expected to be then.
 
     p: Posterior probabilities of S spans (S,), above 0. correct: (S,), 0 or 1.
+    entities: The number of gold entities in their docs.
     name: The name of the component, for messages.
+
+    Warns if spans with a higher posterior are less often entities; then only the ceiling is fitted.
     """
-    X = np.stack([_log_odds(np.minimum(p, HIGHEST)), np.ones(len(p))], 1)
-    prior = found = np.array(UNCHANGED)
+    z = _log_odds(np.minimum(p, HIGHEST))
+    ceiling = 1 - LAPSES / (entities + 2 * LAPSES)
+    slope, intercept = _most_probable(z, correct)
+    if entities < FEW:
+        slope = min(slope, 1.0)
+    if slope <= 0:
+        warnings.warn(
+            f"[{name}] expected spans with a higher posterior to be entities more often, got the "
+            "opposite. Platt scaling changes nothing: calibrate on more examples.",
+            stacklevel=3,
+        )
+        slope, intercept = 1.0, 0.0
+    return PlattScaling(slope, intercept, ceiling)
+
+
+def _most_probable(z: NDArray[np.float64], correct: NDArray[np.float64]) -> tuple[float, float]:
+    """Find slope and intercept of log odds with Newton's method."""
+    X = np.stack([z, np.ones(len(z))], 1)
+    prior = found = np.array([1.0, 0.0])
 
     def loss(w: NDArray[np.float64]) -> float:
         z = X @ w
         return float(
-            (np.logaddexp(0.0, z) - correct * z).sum() + ((w - prior) ** 2).sum() / 2 / VARIANCE
+            (np.logaddexp(0.0, z) - correct * z).sum() + ((w - prior) ** 2 / VARIANCE).sum() / 2
         )
 
     for _ in range(100):
         q = _sigmoid(X @ found)
         gradient = X.T @ (q - correct) + (found - prior) / VARIANCE
-        hessian = (X.T * (q * (1 - q))) @ X + np.eye(2) / VARIANCE
+        hessian = (X.T * (q * (1 - q))) @ X + np.diag(1 / VARIANCE)
         step = np.linalg.solve(hessian, gradient)
         while loss(found - step) > loss(found) + 1e-9:  # a full step can be too long
             step /= 2
         found = found - step
         if abs(step).max() < 1e-8:
             break
-    if found[0] <= 0:
-        warnings.warn(
-            f"[{name}] expected spans with a higher posterior to be entities more often, got the "
-            "opposite. Platt scaling changes nothing: calibrate on more examples.",
-            stacklevel=3,
-        )
-        return UNCHANGED
-    return PlattScaling(*found.tolist())
+    return float(found[0]), float(found[1])
 
 
 def _log_odds(p: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -93,12 +93,16 @@ def facts(results: dict[str, Any]) -> list[tuple[str, str]]:
     models = []
     if results["comparison"] is not None:
         models = [("Old", results["model"]), ("New", results["comparison"]["model"])]
+    calibration = []
+    if results["calibration"]:
+        calibration = [("Confidences", results["calibration"].removeprefix("Confidences: "))]
     return [
         *models,
         ("Corpus", f"{count(results['docs'], 'document')}, {count(results['tokens'], 'token')}"),
         ("Gold", count(results["gold"], "entity")),
         ("Predicted", count(results["predicted"], "entity") + left_out(results["left_out"])),
         ("Labels", ", ".join(labels) or "none"),
+        *calibration,
     ]
 
 

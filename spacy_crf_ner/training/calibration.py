@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from spacy.language import Language
 from spacy.training import Example
-from spacy.util import resolve_dot_names
+from spacy.util import logger, resolve_dot_names
 from thinc.api import Config
 
 from ..input_error import InputError
@@ -15,6 +15,7 @@ from ..ml.random_state import kept_numpy_state, kept_random_state
 from ..pipeline.calibrated_pipe import CALIBRATION, read_by_earlier
 from ..pipeline.gold import gold_entities
 from ..pipeline.lookup import recognizer, recognizers
+from ..pipeline.temperature_scaling import FEW
 
 CALLBACK = "spacy-crf-ner.calibrate_on_dev.v1"
 
@@ -29,10 +30,10 @@ def calibrate_on_dev(max_words: int = 10_000) -> Callable[[Language], Language]:
 
     max_words: The number of tokens in random dev docs, about; 0 for all docs.
 
-    Warns about dev docs whose entities the component cannot learn, which are left out; if no dev
-    doc has entities, or scores are not finite, and then calibrates nothing; and as
-    `fit_temperature` and `fit_platt_scaling`, but for the first time, when a pipeline has mostly
-    learned nothing yet.
+    Writes to spaCy's log, between the rows of the training: how many entities it is fitted to; dev
+    docs whose entities the component cannot learn, which are left out; that no dev doc has
+    entities, or scores are not finite, so that nothing is calibrated; and the warning of
+    `fit_platt_scaling`, but for the first time, when a pipeline has mostly learned nothing yet.
     """
     chosen: dict[str, list[Example]] | None = None
 
@@ -46,9 +47,7 @@ def calibrate_on_dev(max_words: int = 10_000) -> Callable[[Language], Language]:
         for name in names:  # the best pipeline may be that of the first evaluation
             recognizer(nlp, name).seen_texts.remember("dev", (eg.text for eg in examples))
         chosen = {name: _choose(nlp, name, examples, max_words) for name in names}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            _fit(nlp, chosen)
+        _fit(nlp, chosen, is_first=True)
         return nlp
 
     return before_to_disk
@@ -92,34 +91,40 @@ def _choose(nlp: Language, name: str, examples: Sequence[Example], words: int) -
         except InputError as problem:
             problems.append(problem)
     if problems:
-        warnings.warn(
+        logger.warning(
             f"[{name}] calibration leaves out {len(problems)} of {len(examples)} docs of the dev "
-            f"corpus, for an entity that cannot be learned. The first: {problems[0]}",
-            stacklevel=2,
+            f"corpus, for an entity that cannot be learned. The first: {problems[0]}"
         )
     random.Random(0).shuffle(found)
     ends = accumulate(len(eg.predicted) for eg in found)
     chosen = [eg for eg, end in zip(found, ends) if not words or end - len(eg.predicted) < words]
-    if any(gold_entities(eg.reference, pipe.entities_key) for eg in chosen):
+    n = sum(len(gold_entities(eg.reference, pipe.entities_key)) for eg in chosen)
+    if n:
+        few = f" {FEW} or more are better: see `calibrate --folds`." if n < FEW else ""
+        logger.info(f"[{name}] Confidences are calibrated on {n} entities of the dev corpus.{few}")
         return chosen
-    warnings.warn(
+    logger.warning(
         f"[{name}] calibration: expected entities in the dev corpus, got none in {len(chosen)} "
         "docs. The confidences are not calibrated. Annotate some docs, or set "
-        "training.before_to_disk to null.",
-        stacklevel=2,
+        "training.before_to_disk to null."
     )
     return []
 
 
-def _fit(nlp: Language, chosen: dict[str, list[Example]]) -> None:
+def _fit(nlp: Language, chosen: dict[str, list[Example]], is_first: bool = False) -> None:
     for name, examples in chosen.items():
         if examples:
             pipe = recognizer(nlp, name)
-            for each in CALIBRATION:  # those of an earlier save were fitted to other weights
-                setattr(pipe, each, None)
+            pipe.forget_calibration()  # it was fitted to the weights of an earlier save
             try:
-                read = read_by_earlier(nlp, name, examples)
-                pipe.fit_temperature(read)
-                pipe.fit_platt_scaling(read)
+                with warnings.catch_warnings(record=True) as problems:
+                    warnings.simplefilter("always")
+                    read = read_by_earlier(nlp, name, examples)
+                    pipe.fit_temperature(read)
+                    pipe.fit_platt_scaling(read)
+                found = list(dict.fromkeys(f"{each.message}" for each in problems))
             except InputError as problem:  # a training that diverged is saved too
-                warnings.warn(f"[{name}] calibration failed: {problem}", stacklevel=2)
+                found = [f"[{name}] calibration failed: {problem}"]
+            for each in found:
+                if not is_first:
+                    logger.warning(each)

@@ -11,12 +11,13 @@ from typing import Any
 import spacy
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin, Span
+from spacy.training import Corpus, Example
 from spacy.training.initialize import init_nlp
 from spacy.training.loop import train
 from thinc.api import Config
 
 from ..input_error import InputError
-from ..pipeline.lookup import recognizer, recognizers
+from ..pipeline.lookup import recognizer, recognizers, require_recognizer
 from .calibration import without_calibration
 from .config_file import reader_block
 from .labelled_corpora import READER as LABELLED
@@ -104,6 +105,29 @@ def train_folds(
                     pipe.from_bytes(given.to_bytes())
             train(nlp, folder, use_gpu=gpu_id, stdout=io.StringIO())
             yield spacy.load(folder / "model-best"), held_out
+
+
+def train_held_out(
+    nlp: Language, examples: Sequence[Example], folds: int, name: str | None, gpu_id: int = -1
+) -> Iterator[tuple[Language, list[Example]]]:
+    """Train a pipeline again without each fold of its training docs; yield it with this fold.
+
+    nlp: The trained pipeline, with its config.
+    examples: Of its training docs.
+    folds: Their number.
+    name: Its `crf_ner` component; None for the only one.
+
+    Raises InputError as `require_recognizer`, `divide` and `train_folds`.
+    """
+    name = require_recognizer(nlp, name)
+    pipe = recognizer(nlp, name)
+    config = nlp.config.copy()
+    config["initialize"]["components"][name] = {"labels": [*pipe.labels]}  # one may be in one fold
+    golds = [eg.reference for eg in examples]
+    fold_of = divide([gold.text for gold in golds], folds)
+    key = pipe.incorrect_spans_key
+    for trained, held_out in train_folds(config, golds, fold_of, gpu_id, 0, key, source=nlp):
+        yield trained, list(Corpus("").make_examples(trained, [golds[i] for i in held_out]))
 
 
 def known_negatives(doc: Doc, key: str | None, labels: Collection[str]) -> Doc:

@@ -284,7 +284,6 @@ def test_measure_returns_scores_and_parameter_count(decoder, corpus, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.* best temperature")  # dev is what it learns
 def test_the_threshold_of_the_f_score_is_fitted_on_dev(corpus, tmp_path):
     nlp = spacy.blank("en")
     model = {"hidden_width": 8, "tok2vec": TOK2VEC}

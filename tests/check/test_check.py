@@ -17,7 +17,7 @@ from spacy.tokens import Doc, DocBin, Span
 from spacy.util import load_config
 from typer.testing import CliRunner
 
-from spacy_crf_ner.check import CheckSettings, Finding, Report, check, read_settings
+from spacy_crf_ner.check import CheckSettings, Finding, Report, check, check_corpus, read_settings
 from spacy_crf_ner.check.findings import MESSAGES, SEVERITIES
 from spacy_crf_ner.check.wordpieces import TransformerTokenizer
 from spacy_crf_ner.cli import app
@@ -29,6 +29,13 @@ VOCAB = spacy.blank("en").vocab
 Entity = tuple[int, int, str]  # first token, last token + 1, label
 Corpus = tuple[list[Doc], list[Doc]]
 runner = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def few_are_enough(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """The corpora here have a few entities in dev, of which one test alone is about."""
+    if "few" not in request.node.name:
+        monkeypatch.setattr(check_corpus, "ENOUGH_DEV", 0)
 
 
 def make(text: str, *ents: Entity, missing: Sequence[int] = (), starts: Sequence[int] = ()) -> Doc:
@@ -345,7 +352,7 @@ def test_every_kind_of_finding_has_a_case() -> None:
     elsewhere = {"punctuation-edge", "annotated-differently", "long-word", "unread-word"}
     elsewhere |= {"unused-annotated", "unknown-annotated"}  # tests/pipeline/test_label_sets.py
     elsewhere |= {"invalid-span", "other-key"}  # test_overlapping_entities.py
-    elsewhere |= {"many-steps"}
+    elsewhere |= {"many-steps", "few-dev"}
     assert set(MESSAGES) == set(CASES) | elsewhere
 
 
@@ -470,6 +477,19 @@ def test_check_unannotated_duplicate_is_not_annotated_differently() -> None:
     (finding,) = (f for f in check(train + docs, dev).findings if f.kind == "annotated-differently")
     assert finding.counts == {"train": 1}
     assert finding.places[0].note == f"not as train doc {len(train) + 1}"
+
+
+@pytest.mark.parametrize("n", [1, 199, 200])
+def test_check_few_entities_in_dev_are_a_warning(n: int) -> None:
+    """What calibration calls few. A dev part without any is an error of its own."""
+    train, _ = clean()
+    dev = [make(f"in Graz{i}", (1, 2, "LOC")) for i in range(n)]
+    assert ("few-dev" in kinds(check(train, dev))) == (n < 200)
+    if n == 1:
+        finding = the(check(train, dev), "few-dev")
+        assert (finding.severity, finding.counts) == ("warning", {"dev": 1})
+        assert finding.found == "Dev has fewer than 200 entities: 1."
+        assert "few-dev" not in kinds(check(train)) + kinds(check(train, [make("it is")]))
 
 
 def test_check_finds_rare_label_with_any_dev() -> None:

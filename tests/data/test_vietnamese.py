@@ -486,7 +486,6 @@ def test_replace_listeners_copies_phobert(over_phobert: Language, tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.* best temperature")  # a few steps teach nothing
 def test_spacy_train_over_phobert_saves_working_pipeline(phobert: str, tmp_path: Path) -> None:
     lines = (ROOT / "assets" / "sample_vi" / "dev.txt").read_text("utf-8").splitlines(True)
     convert(tmp_path, "".join(lines[:20]), "--syllables", "split")

@@ -42,6 +42,7 @@ NOISY = [
     ("Bonn came", [(0, 4, "LOC")]),
     ("it saw Bonn", [(7, 11, "LOC")]),
 ]
+PRIOR = 0.1  # the variance of the temperature's logarithm
 runner = CliRunner()
 VOCAB = spacy.blank("en").vocab
 
@@ -268,33 +269,68 @@ def negative_log_likelihood(
     return total
 
 
+@pytest.mark.parametrize("times", [1, 40])
 @pytest.mark.parametrize("decoder, scheme", [("crf", "bio"), ("softmax", "biluo")])
-def test_fit_temperature_maximizes_gold_likelihood(decoder: str, scheme: str) -> None:
+def test_fit_temperature_has_highest_posterior_probability(
+    decoder: str, scheme: str, times: int
+) -> None:
+    """The likelihood of enumerated analyses, times the prior; from 200 entities on below 1, too."""
     nlp = learned(decoder, scheme=scheme, steps=15)
     examples = [*make_examples(nlp, NOISY), partly(nlp)]
     pipe = nlp.get_pipe("crf_ner")
     analyses = list(enumerated(nlp, examples))
     assert [int(is_gold.sum()) for _, is_gold in analyses] == [1] * len(NOISY) + [3]
-    found = pipe.fit_temperature(examples)
-    best = negative_log_likelihood(analyses, found)
-    grid = [negative_log_likelihood(analyses, t) for t in np.geomspace(0.05, 20, 50)]
+
+    def loss(temperature: float) -> float:
+        prior = math.log(temperature) ** 2 / 2 / PRIOR
+        return times * negative_log_likelihood(analyses, temperature) + prior
+
+    found = pipe.fit_temperature(examples * times)
+    entities = sum(len(eg.reference.ents) for eg in examples) * times
+    assert pipe.calibrated_on == entities and (entities < 200) == (times == 1)
+    lowest = 1.0 if times == 1 else 0.05
+    best, grid = loss(found), [loss(t) for t in np.geomspace(lowest, 20, 50)]
     assert best <= min(grid) + 1e-4
-    assert best < negative_log_likelihood(analyses, found * 1.05)
-    assert best < negative_log_likelihood(analyses, found * 0.95)
+    assert best < loss(found * 1.05) and (best < loss(found * 0.95) or found == 1.0)
     assert max(grid) > min(grid) + 1.0
     assert pipe.temperature == found
 
 
-@pytest.mark.parametrize("k", [0.5, 3.0])
-def test_fit_temperature_scales_with_scores(nlp: Language, k: float) -> None:
+def test_fit_temperature_of_underconfident_model_sharpens_only_on_many_entities(
+    nlp: Language,
+) -> None:
     pipe = nlp.get_pipe("crf_ner")
-    examples = make_examples(nlp, NOISY)
-    first = pipe.fit_temperature(examples)
     network = pipe.model.get_ref("output_layer").shims[0].module
     for layer in (network.projection, network.crf):
         for parameter in layer.parameters():
-            parameter.data *= k
-    assert pipe.fit_temperature(examples) == pytest.approx(k * first, rel=1e-3)
+            parameter.data *= 0.3
+    examples = make_examples(nlp, LEARNED)  # five entities, all found
+    assert pipe.fit_temperature(examples * 39) == pipe.temperature == 1.0
+    assert 0.05 < pipe.fit_temperature(examples * 40) < 0.5
+
+
+def test_fit_temperature_without_mistake_on_few_docs_is_1(nlp: Language) -> None:
+    pipe = nlp.get_pipe("crf_ner")
+    pipe.temperature = 2.5  # of an earlier calibration
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert pipe.fit_temperature(make_examples(nlp, LEARNED)) == pipe.temperature == 1.0
+
+
+@pytest.mark.parametrize("n", [5, 36, 190])
+def test_few_faultless_entities_leave_no_certainty(nlp: Language, n: int) -> None:
+    """However sure the model is, and though it is right: nothing shows more than the entities."""
+    pipe = nlp.get_pipe("crf_ner")
+    network = pipe.model.get_ref("output_layer").shims[0].module
+    for layer in (network.projection, network.crf):
+        for parameter in layer.parameters():
+            parameter.data *= 100
+    examples = (make_examples(nlp, LEARNED) * n)[:n]
+    assert {f"{ent._.confidence:.3f}" for ent in nlp("Anna saw Bonn").ents} == {"1.000"}
+    fitted = calibrate(nlp, examples)
+    assert fitted["calibrated_on"] == sum(len(eg.reference.ents) for eg in examples)
+    certain = [ent._.confidence for ent in nlp("Anna saw Bonn").ents]
+    assert len(certain) == 2 and all(0.9 < p < 0.999 for p in certain)
 
 
 def test_fit_temperature_ignores_previous_temperature_and_entities(nlp: Language) -> None:
@@ -311,13 +347,17 @@ def test_fit_temperature_ignores_previous_temperature_and_entities(nlp: Language
     assert pipe.fit_temperature([nothing, empty, *again]) == pytest.approx(first, rel=1e-6)
 
 
-def test_fit_temperature_over_batches_matches_single_fit(nlp: Language) -> None:
+def test_fits_with_more_scored_examples_match_fits_to_all(nlp: Language) -> None:
     pipe = nlp.get_pipe("crf_ner")
-    first = pipe.fit_temperature(make_examples(nlp, NOISY))
     # 72 docs are two batches, and sorted none of these alone has the temperature of both.
     many = make_examples(nlp, sorted(NOISY * 9))
-    assert pipe.fit_temperature(many) == pytest.approx(first, rel=1e-3)
-    assert pipe.fit_temperature(many[:64]) != pytest.approx(first, rel=0.01)
+    expected = pipe.fit_temperature(many), *pipe.fit_platt_scaling(many)
+    more = pipe.scored(many[64:])
+    found = pipe.fit_temperature(many[:64], more), *pipe.fit_platt_scaling(many[:64], more)
+    assert found == pytest.approx(expected, rel=1e-6)
+    assert pipe.calibrated_on == sum(len(eg.reference.ents) for eg in many)
+    alone = pipe.fit_temperature(many[:64]), *pipe.fit_platt_scaling(many[:64])
+    assert alone != pytest.approx(expected, rel=1e-2)
 
 
 def test_fit_temperature_without_annotation_raises(nlp: Language) -> None:
@@ -328,18 +368,6 @@ def test_fit_temperature_without_annotation_raises(nlp: Language) -> None:
         with pytest.raises(ValueError, match=message):
             pipe.fit_temperature(examples)
     assert pipe.temperature == 1.0
-
-
-def test_fit_temperature_on_training_examples_warns_and_keeps_value(nlp: Language) -> None:
-    pipe = nlp.get_pipe("crf_ner")
-    with pytest.warns(UserWarning, match="used for training"):
-        assert pipe.fit_temperature(make_examples(nlp, LEARNED)) == 1.0
-    pipe.temperature = 2.5  # of an earlier calibration
-    with pytest.warns(UserWarning, match="It stays as it was"):
-        assert pipe.fit_temperature(make_examples(nlp, LEARNED)) == pipe.temperature == 2.5
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert pipe.fit_temperature(make_examples(nlp, NOISY)) > 0.1
 
 
 # The pipeline
@@ -536,9 +564,8 @@ def test_calibrate_f_beta_of_perfect_model_gives_known_threshold(
     beta: float, expected: float, nlp: Language
 ) -> None:
     """A model that is always right: half of an F1 of 1, a fifth of an F2."""
-    with pytest.warns(UserWarning, match="best temperature"):  # the model was trained on them
-        fitted = calibrate(nlp, make_examples(nlp, LEARNED), f_beta=beta)
-    assert fitted["temperature"] == 1.0  # without an error, it cannot be fitted
+    fitted = calibrate(nlp, make_examples(nlp, LEARNED), f_beta=beta)
+    assert fitted["temperature"] == 1.0  # without an error on few entities
     assert fitted["after"]["f_beta"] == 1.0
     assert fitted["span_threshold"] == pytest.approx(expected, abs=0.02)
 
@@ -584,7 +611,7 @@ def test_calibrate_with_failing_docs_keeps_entities_aligned(nlp: Language) -> No
     """An error handler lets a pipeline go on: it then yields fewer docs than it was given."""
     pipe: Any = nlp.get_pipe("crf_ner")
     expected = calibrate(nlp, make_examples(nlp, NOISY[1:]))
-    pipe.temperature, pipe.platt_slope, pipe.platt_intercept = 1.0, 1.0, 0.0
+    pipe.forget_calibration()
     predict = pipe.predict
 
     def fails(docs: list[Doc]) -> Any:

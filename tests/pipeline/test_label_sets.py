@@ -39,6 +39,7 @@ from spacy_crf_ner.pipeline.label_sets import (
     mark_annotated_labels,
 )
 from spacy_crf_ner.pipeline.scorer import score_entities
+from spacy_crf_ner.pipeline.temperature_scaling import VARIANCE
 from spacy_crf_ner.training.labelled_corpora import labelled_corpora
 
 # The loss
@@ -279,9 +280,9 @@ def test_calibration_uses_only_annotated_spans(monkeypatch: pytest.MonkeyPatch) 
     seen: list[int] = []
     original = module.fit_platt_scaling
 
-    def fit(p: Any, correct: Any, name: str) -> Any:
+    def fit(p: Any, *others: Any) -> Any:
         seen.append(len(p))
-        return original(p, correct, name)
+        return original(p, *others)
 
     monkeypatch.setattr(module, "fit_platt_scaling", fit)
     for examples in (make_examples(nlp, BOTH), marked(nlp, ["PER"]), marked(nlp, ["LOC"])):
@@ -293,7 +294,7 @@ def test_calibration_uses_only_annotated_spans(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_fit_temperature_with_annotated_labels_minimizes_loss() -> None:
-    """The fitted temperature maximizes the likelihood of gold entities of the annotated label."""
+    """It maximizes the likelihood of gold entities of the annotated label, times the prior."""
     nlp = blank()
     train(nlp, make_examples(nlp, BOTH), steps=12)
     ner: Any = nlp.get_pipe("ner")
@@ -303,7 +304,7 @@ def test_fit_temperature_with_annotated_labels_minimizes_loss() -> None:
 
     def loss(temperature: float) -> float:
         ner.temperature = temperature
-        total = 0.0
+        total = np.float64(0.0)
         analyses_of = {
             eg.text: [
                 (each.probability, [(e.start, e.end, e.label_) for e in each.ents])
@@ -316,7 +317,7 @@ def test_fit_temperature_with_annotated_labels_minimizes_loss() -> None:
             analyses = analyses_of[eg.text]
             agree = [p for p, ents in analyses if [e for e in ents if e[2] == "PER"] == gold]
             total -= np.log(sum(agree))
-        return total
+        return float(total + np.log(temperature) ** 2 / 2 / VARIANCE)
 
     fitted = ner.fit_temperature(examples)
     assert fitted > 1.0

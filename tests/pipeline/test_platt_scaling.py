@@ -24,9 +24,13 @@ def drawn(n: int, slope: float, intercept: float, seed: int = 0) -> tuple[Any, A
     return p, (rng.random(n) < 1 / (1 + np.exp(-z))).astype(float)
 
 
+@pytest.mark.parametrize("entities", [199, 200])
 @pytest.mark.parametrize("n", [0, 1, 12, 400])
 @pytest.mark.parametrize("slope, intercept", [(1.0, 0.0), (0.4, -1.0), (3.0, 0.5)])
-def test_fit_platt_scaling_matches_scipy_optimizer(n: int, slope: float, intercept: float) -> None:
+def test_fit_platt_scaling_matches_scipy_optimizer(
+    n: int, slope: float, intercept: float, entities: int
+) -> None:
+    """Below 200 entities, no slope is over 1."""
     p, correct = drawn(n, slope, intercept)
     clipped = np.minimum(p, 1 - 1e-6)
 
@@ -36,21 +40,33 @@ def test_fit_platt_scaling_matches_scipy_optimizer(n: int, slope: float, interce
         return float((np.logaddexp(0, z) - correct * z).sum() + prior)
 
     expected = minimize(loss, [1.0, 0.0], method="BFGS").x
-    assert fit_platt_scaling(p, correct, "ner") == pytest.approx(tuple(expected), abs=1e-4)
+    if entities < 200:
+        expected[0] = min(expected[0], 1.0)
+    found = fit_platt_scaling(p, correct, entities, "ner")
+    assert found[:2] == pytest.approx(tuple(expected), abs=1e-4)
+
+
+@pytest.mark.parametrize("entities", [0, 1, 36, 5000])
+def test_platt_ceiling_is_posterior_mean_of_share_without_lapse(entities: int) -> None:
+    """By the sampled beta posterior of the share of right ones, of which all n were right."""
+    drawn_shares = np.random.default_rng(0).beta(0.25 + entities, 0.25, 200_000)
+    found = fit_platt_scaling(*drawn(12, 1.0, 0.0), entities, "ner")
+    assert 1 - found.ceiling == pytest.approx(1 - drawn_shares.mean(), rel=0.02)
 
 
 def test_fit_platt_scaling_on_many_spans_recovers_true_parameters() -> None:
-    found = fit_platt_scaling(*drawn(200_000, 0.5, -0.7), "ner")
-    assert found == pytest.approx((0.5, -0.7), abs=0.02)
+    found = fit_platt_scaling(*drawn(200_000, 0.5, -0.7), 200_000, "ner")
+    assert found == pytest.approx((0.5, -0.7, 1.0), abs=0.02)
 
 
 def test_platt_scaling_invert_reverses_apply() -> None:
-    scaling = PlattScaling(0.5, -1.0)
+    scaling = PlattScaling(0.5, -1.0, 0.9)
     p = np.array([0.0, 1e-6, 0.02, 0.5, 0.99])
     changed = scaling.apply(p)
     assert changed[0] == 0.0 and (np.diff(changed) > 0).all()
     np.testing.assert_allclose(scaling.invert(changed), p, rtol=1e-9)
-    assert scaling.invert(np.array(1.0)) == 1 - 1e-6  # no posterior is higher
+    assert scaling.invert(np.array([0.9, 1.0])).tolist() == [1 - 1e-6] * 2  # none is higher
+    assert scaling.apply(np.array(1.0)) < 0.9
     assert 0.99 < PlattScaling(2.0, 0.0).apply(np.array(1.0)) < 1.0  # a rounded posterior
     assert PlattScaling().apply(p) is p
 
@@ -58,10 +74,10 @@ def test_platt_scaling_invert_reverses_apply() -> None:
 def test_fit_platt_scaling_with_reversed_order_warns_and_returns_identity() -> None:
     p, correct = drawn(400, 2.0, 0.0)
     with pytest.warns(UserWarning, match=r"\[ner\] expected spans with a higher posterior to be"):
-        assert fit_platt_scaling(p, 1 - correct, "ner") == (1.0, 0.0)
+        assert fit_platt_scaling(p, 1 - correct, 400, "ner")[:2] == (1.0, 0.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        fit_platt_scaling(p, correct, "ner")
+        fit_platt_scaling(p, correct, 400, "ner")
 
 
 @pytest.fixture
@@ -116,16 +132,16 @@ def test_fit_platt_scaling_uses_all_annotated_spans(
     ner.platt_slope = 7.0  # what is fitted does not depend on what was before
     seen: list[Any] = []
 
-    def fit(p: Any, correct: Any, name: str) -> PlattScaling:
-        seen.extend([sorted(zip(p, correct)), name])
-        return PlattScaling(0.5, -0.25)
+    def fit(p: Any, correct: Any, entities: int, name: str) -> PlattScaling:
+        seen.extend([sorted(zip(p, correct)), entities, name])
+        return PlattScaling(0.5, -0.25, 0.99)
 
     monkeypatch.setattr("spacy_crf_ner.pipeline.calibrated_pipe.fit_platt_scaling", fit)
-    assert ner.fit_platt_scaling(examples) == ner.platt_scaling == (0.5, -0.25)
+    assert ner.fit_platt_scaling(examples) == ner.platt_scaling == (0.5, -0.25, 0.99)
     assert 0 < sum(correct for _, correct in expected) < len(expected) == len(seen[0])
     assert [y for _, y in seen[0]] == [y for _, y in sorted(expected)]
     np.testing.assert_allclose(seen[0], sorted(expected), atol=1e-5)
-    assert seen[1] == "crf_ner"
+    assert seen[1:] == [sum(len(eg.reference.ents) for eg in examples), "crf_ner"]
 
 
 def test_fit_platt_scaling_on_error_keeps_previous_fit(nlp: Language) -> None:
@@ -135,15 +151,15 @@ def test_fit_platt_scaling_on_error_keeps_previous_fit(nlp: Language) -> None:
     unknown = Example.from_dict(nlp.make_doc(text), {"entities": [(0, 3, "UNKNOWN")]})
     with pytest.raises(ValueError, match="UNKNOWN"):
         ner.fit_platt_scaling([unknown])
-    assert ner.platt_scaling == (0.5, -0.25)
+    assert ner.platt_scaling == (0.5, -0.25, 1.0)
 
 
 def test_platt_scaling_applies_to_confidences_thresholds_and_candidates(nlp: Language) -> None:
     ner: Any = nlp.get_pipe("crf_ner")
     ner.spans_key, ner.candidate_threshold = "sc", 0.01
     text = SENTENCES[5][0]
-    before, scaling = nlp(text), PlattScaling(0.5, -1.0)
-    ner.platt_slope, ner.platt_intercept = scaling
+    before, scaling = nlp(text), PlattScaling(0.5, -1.0, 0.75)
+    ner.platt_slope, ner.platt_intercept, ner.platt_ceiling = scaling
     after = nlp(text)
     assert (
         [(e.start, e.end, e.label) for e in before.ents]
@@ -163,4 +179,4 @@ def test_platt_scaling_applies_to_confidences_thresholds_and_candidates(nlp: Lan
     ner.threshold = min(now) + 1e-4
     assert len(nlp(text).ents) == len(now) - 1
     nlp.initialize(lambda: make_examples(nlp))  # it belongs to old weights
-    assert ner.platt_scaling == (1.0, 0.0)
+    assert ner.platt_scaling == (1.0, 0.0, 1.0)

@@ -16,6 +16,7 @@ from spacy.training import Example
 
 from pipelines import SENTENCES, TOK2VEC, make_examples, train
 from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.pipeline.calibrated_pipe import CALIBRATION
 from spacy_crf_ner.pipeline.crf_ner import CRFEntityRecognizer
 
 TEXT = SENTENCES[5][0]
@@ -28,6 +29,7 @@ SETTINGS: dict[str, Any] = {
     "temperature": 2.5,
     "platt_slope": 0.5,
     "platt_intercept": -1.5,
+    "platt_ceiling": 0.75,
     "decode": "f_score",
     "span_threshold": 0.25,
     "spans_key": "candidates",
@@ -161,7 +163,7 @@ def test_a_setting_that_is_changed_is_saved(
     try:
         setattr(ner_of(nlp), name, value)
         # What is fitted belongs to the weights, and is stored with them.
-        fitted = name in ("temperature", "platt_slope", "platt_intercept", "span_threshold")
+        fitted = name in (*CALIBRATION, "span_threshold")
         assert configured(nlp, name) == (None if fitted else value)
         assert value_of(ner_of(stored(nlp, how, tmp_path)), name) == value
     finally:

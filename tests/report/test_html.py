@@ -116,6 +116,7 @@ FIGURES: dict[str, Any] = {
         "counts": [[2, 0, 0, 2], [1, 1, 0, 1], [0, 0, 5, 0], [0, 1, 0, 0]],
     },
     "errors": {"counts": dict(zip(KINDS, (1, 1, 0, 2, 1))), "list": ERRORS},
+    "calibration": "Confidences: calibrated on 36 entities",
     "reliability": {
         "entities": 10,
         "left_out": 2,
@@ -178,7 +179,15 @@ FIGURES: dict[str, Any] = {
     ],
     "comparison": None,
 }
-OPTIONAL = ("reliability", "thresholds", "coverage", "transitions", "training", "comparison")
+OPTIONAL = (
+    "calibration",
+    "reliability",
+    "thresholds",
+    "coverage",
+    "transitions",
+    "training",
+    "comparison",
+)
 
 
 def difference(value: float, low: float, high: float, p: float) -> dict[str, Any]:
@@ -440,6 +449,7 @@ def test_report_page_summary_shows_scores_and_counts(page: Page) -> None:
         "training/model-best on corpus/test.spacy",
         "Corpus1,412 documents, 98,120 tokens",
         "Gold12 entities",
+        "Confidencescalibrated on 36 entities",
         "Predicted10 entities; 2 more predicted where",
         "LabelsLOC, ORG, PER, WORK",
         "Ranges are 95 % intervals by the bootstrap over documents, with 1,000 resamples;",

@@ -1,6 +1,7 @@
 """Calibration in `spacy train`, against `calibrate` on the saved pipelines."""
 
 import random
+import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,6 @@ from pipelines import make_examples
 from spacy_crf_ner.distillation.student import student_config
 from spacy_crf_ner.evaluation.calibration import calibrate
 from spacy_crf_ner.input_error import InputError
-from spacy_crf_ner.pipeline import calibrated_pipe
 from spacy_crf_ner.pipeline.lookup import recognizer
 from spacy_crf_ner.pipeline.seen_texts import hashes_of
 from spacy_crf_ner.training.calibration import calibrate_on_dev
@@ -43,7 +43,8 @@ DEV = [
     ("Bonn came", []),
     ("it saw Bonn", [(7, 11, "LOC")]),
 ]
-FITS = ("temperature", "platt_slope", "platt_intercept")
+FITS = ("temperature", "platt_slope", "platt_intercept", "platt_ceiling")
+NEUTRAL = [1.0, 1.0, 0.0, 1.0]
 UNCALIBRATED = {"training.before_to_disk": None}
 
 
@@ -114,13 +115,12 @@ def expected(nlp: Language, dev: Path | list[Example], name: str = "ner") -> lis
     """What `calibrate` fits to the same weights; the pipeline keeps it."""
     for each in FITS:
         setattr(nlp.get_pipe(name), each, None)
-    assert fits(nlp, name) == [1.0, 1.0, 0.0]
+    assert fits(nlp, name) == NEUTRAL
     found = calibrate(nlp, dev if isinstance(dev, list) else Corpus(dev)(nlp), name)
     return [found[each] for each in FITS]
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.* best temperature")  # the transformer learns nothing
 @pytest.mark.parametrize("name", ["cnn", "char", "transformer"])
 def test_saved_pipelines_of_the_shipped_configs_are_calibrated(
     name: str, corpus: Path, tiny_transformer: str, tmp_path: Path
@@ -130,7 +130,7 @@ def test_saved_pipelines_of_the_shipped_configs_are_calibrated(
     for saved in ("model-best", "model-last"):
         nlp = spacy.load(tmp_path / saved)
         found = fits(nlp)
-        assert (found[0] == 1.0) == (name == "transformer") and found[1] != 1.0
+        assert found[2] != 0.0 and recognizer(nlp, "ner").calibrated_on == 6
         assert found == pytest.approx(expected(nlp, corpus / "dev.spacy"), rel=1e-5)
 
 
@@ -147,7 +147,7 @@ def test_calibration_keeps_trained_weights_bitwise_equal(plain: Path, uncalibrat
     """Calibration must not use the random numbers of the training: dropout, order of docs."""
     with_it, without = spacy.load(plain), spacy.load(uncalibrated)
     assert with_it.get_pipe("ner").model.to_bytes() == without.get_pipe("ner").model.to_bytes()
-    assert fits(without) == [1.0, 1.0, 0.0] != fits(with_it)
+    assert fits(without) == NEUTRAL != fits(with_it)
     for text, _ in DEV:
         a, b = with_it(text).ents, without(text).ents
         assert [(e.text, e.label_) for e in a] == [(e.text, e.label_) for e in b]
@@ -188,7 +188,7 @@ def test_calibrate_on_dev_skips_frozen_and_preset_components(
     config["components"]["ner"]["overwrite"] = True
     config["training"]["frozen_components"] = ["frozen"]
     nlp = trained(config, tmp_path / "out")
-    assert fits(nlp, "frozen")[0] == 1.5 and fits(nlp, "given") == [2.0, 1.0, 0.0]
+    assert fits(nlp, "frozen")[0] == 1.5 and fits(nlp, "given") == [2.0, 1.0, 0.0, 1.0]
     assert fits(nlp) == pytest.approx(expected(nlp, corpus / "dev.spacy"), rel=1e-5)
 
 
@@ -206,7 +206,10 @@ def test_calibrate_on_dev_replaces_fit_of_sourced_component(
 
 
 def test_calibrate_on_dev_fits_each_component_when_another_fails(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The first time, too."""
     config = make_config(corpus, **UNCALIBRATED)
@@ -227,29 +230,17 @@ def test_calibrate_on_dev_fits_each_component_when_another_fails(
     callback(nlp)
     for each in FITS:
         setattr(nlp.get_pipe("second"), each, None)
-    with pytest.warns(UserWarning, match=r"\[ner\] calibration failed: not now"):
-        callback(nlp)
+    callback(nlp)
+    assert "[ner] calibration failed: not now" in caplog.messages
     assert fits(nlp, "second") == pytest.approx(found["second"], rel=1e-5)
-    assert fits(nlp, "ner") == [1.0, 1.0, 0.0]  # not those of an earlier save
+    assert fits(nlp, "ner") == NEUTRAL  # not those of an earlier save
 
     # A component that diverged cannot annotate docs for a later one: both are saved as they are.
     monkeypatch.setattr(nlp.get_pipe("ner"), "predict", fail)
-    with pytest.warns(UserWarning) as warned:
-        callback(nlp)
+    caplog.clear()
+    callback(nlp)
     failed = [f"[{name}] calibration failed: not now" for name in ("ner", "second")]
-    assert [f"{each.message}" for each in warned] == failed
-
-
-def test_calibrate_on_dev_without_new_fit_resets_temperature(
-    plain: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without a new fit, the temperature of an earlier save would remain."""
-    nlp = spacy.load(plain)
-    ner: Any = nlp.get_pipe("ner")
-    ner.temperature = 0.3
-    monkeypatch.setattr(calibrated_pipe, "fit_temperature", lambda *_: None)
-    calibrate_on_dev()(nlp)
-    assert ner.temperature == 1.0
+    assert caplog.messages == failed
 
 
 def test_calibrate_on_dev_fits_overlapping_entities(corpus: Path, tmp_path: Path) -> None:
@@ -258,19 +249,31 @@ def test_calibrate_on_dev_fits_overlapping_entities(corpus: Path, tmp_path: Path
     assert fits(nlp) == pytest.approx(expected(nlp, corpus / "dev.spacy"), rel=1e-5)
 
 
-def test_calibrate_on_dev_with_training_docs_warns_after_first_save(corpus: Path) -> None:
-    """The model was trained on dev. The first save does not warn: most are untrained then."""
+def test_training_on_few_dev_entities_says_so_in_one_line(
+    corpus: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The model was trained on dev, and has learned it: nothing is a reason for a warning."""
     config = make_config(corpus, **{"paths.dev": str(corpus / "train.spacy")}, **UNCALIBRATED)
     config["training"].update(max_steps=40, eval_frequency=40)
     nlp, _ = train(init_nlp(config))
     callback = calibrate_on_dev()
-    assert callback(nlp) is nlp
-    with pytest.warns(UserWarning, match="they were used for training"):
-        callback(nlp)
+    with caplog.at_level("INFO", logger="spacy"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert callback(nlp) is callback(nlp) is nlp
+    assert caplog.messages == [
+        "[ner] Confidences are calibrated on 4 entities of the dev corpus. 200 or more are better: "
+        "see `calibrate --folds`."
+    ]
+    found = fits(nlp)
+    assert found[0] >= 1.0 and found[1] <= 1.0
+    assert max(ent._.confidence for ent in nlp("Anna saw Bonn").ents) < 0.99
 
 
 def test_training_with_nan_weights_warns_and_saves_pipelines(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """As without calibration. The error is that of the training."""
     nlp = init_nlp(make_config(corpus))
@@ -286,11 +289,9 @@ def test_training_with_nan_weights_warns_and_saves_pipelines(
         return get_loss(*args)
 
     monkeypatch.setattr(pipe, "get_loss", fail)
-    with (
-        pytest.warns(UserWarning, match=r"\[ner\] calibration failed: .* expected finite"),
-        pytest.raises(InputError, match="expected finite") as caught,
-    ):
+    with pytest.raises(InputError, match="expected finite") as caught:
         train(nlp, tmp_path)
+    assert re.search(r"\[ner\] calibration failed: .* expected finite", caplog.text)
     assert caught.value.__context__ is None
     assert (tmp_path / "model-last").exists() and (tmp_path / "model-best").exists()
 
@@ -302,7 +303,7 @@ def write(docs: list[Doc], path: Path) -> str:
 
 @pytest.mark.parametrize("has_entities", [False, None])
 def test_calibrate_on_dev_without_entities_warns_and_skips_fit(
-    has_entities: bool | None, corpus: Path, tmp_path: Path
+    has_entities: bool | None, corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The docs are not annotated, or without an entity; spaCy trains as ever."""
     nlp = spacy.blank("en")
@@ -310,13 +311,13 @@ def test_calibrate_on_dev_without_entities_warns_and_skips_fit(
     for doc in docs if has_entities is False else ():
         doc.set_ents([], default="outside")
     config = make_config(corpus, **{"paths.dev": write(docs, tmp_path / "dev.spacy")})
-    with pytest.warns(UserWarning, match=r"\[ner\] calibration: expected entities .* got none"):
-        assert fits(trained(config, tmp_path / "out")) == [1.0, 1.0, 0.0]
+    assert fits(trained(config, tmp_path / "out")) == NEUTRAL
+    assert re.search(r"\[ner\] calibration: expected entities .* got none", caplog.text)
 
 
 @pytest.mark.parametrize("entities", ["flat", "overlapping"])
 def test_calibrate_on_dev_with_unlearnable_entity_warns_and_skips_doc(
-    entities: str, corpus: Path, tmp_path: Path
+    entities: str, corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An unknown label, and a space at the border; spaCy scores such docs, and so do we."""
     nlp = spacy.blank("en")
@@ -327,9 +328,8 @@ def test_calibrate_on_dev_with_unlearnable_entity_warns_and_skips_doc(
         docs.insert(0, odd)
     settings = {"paths.dev": write(docs, tmp_path / "dev.spacy")}
     settings["components.ner.entities"] = entities
-    with pytest.warns(UserWarning, match="leaves out 2 of 8 docs") as caught:
-        found = trained(make_config(corpus, **settings), tmp_path / "out")
-    assert "Rex" in str(next(w.message for w in caught if "leaves out" in str(w.message)))
+    found = trained(make_config(corpus, **settings), tmp_path / "out")
+    assert re.search("leaves out 2 of 8 docs .*Rex", caplog.text, re.DOTALL)
     assert fits(found) == pytest.approx(expected(found, corpus / "dev.spacy"), rel=1e-5)
 
 
@@ -361,7 +361,7 @@ def test_meta_performance_with_confidence_settings_equals_evaluation(
     config = make_config(corpus, **steps)
     config["components"]["ner"].update(settings)
     nlp = trained(config, tmp_path)
-    given = [settings.get(name, value) for name, value in zip(FITS, (1.0, 1.0, 0.0))]
+    given = [settings.get(name, value) for name, value in zip(FITS, NEUTRAL)]
     assert fits(nlp) == given
     scores = nlp.evaluate(list(Corpus(corpus / "dev.spacy")(nlp)))
     assert nlp.meta["performance"]["ents_f"] == pytest.approx(scores["ents_f"])
@@ -404,7 +404,7 @@ def test_train_folds_skips_calibration(corpus: Path) -> None:
         doc.set_ents([Span(doc, 0, 1, f"RARE{i}"), *(ent for ent in doc.ents if ent.start > 0)])
     config = make_config(corpus, **{"training.max_steps": 2, "training.eval_frequency": 1})
     for trained_nlp, held_out in train_folds(config, docs, [i % 2 for i in range(12)]):
-        assert fits(trained_nlp) == [1.0, 1.0, 0.0]
+        assert fits(trained_nlp) == NEUTRAL
         _, *seen = recognizer(trained_nlp).seen_texts.known()
         rest = [doc.text for i, doc in enumerate(docs) if i not in held_out]
         assert seen[0] | seen[1] == hashes_of(rest) and all(seen)

@@ -54,8 +54,6 @@ from spacy_crf_ner.training.distributed.sync import (
 )
 from spacy_crf_ner.training.optimizer import GroupedAdam
 
-pytestmark = pytest.mark.filterwarnings("ignore:.* best temperature")  # trained on dev
-
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 300  # seconds, for what takes some ten
 

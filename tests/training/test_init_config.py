@@ -35,7 +35,6 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.* best temperature")  # dev is what it learns
 @pytest.mark.parametrize("tok2vec", TOK2VECS)
 def test_init_config_of_each_choice_is_complete_and_trains(
     tok2vec: str, corpus: Path, tiny_transformer: str, tmp_path: Path
@@ -243,7 +242,6 @@ def test_package_contains_all_shipped_configs() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.* best temperature")  # dev is what it learns
 def test_init_config_for_overlapping_entities_trains_and_adds_label(tmp_path: Path) -> None:
     assert changes("cnn", layers=2) == {
         "components.ner.entities": "overlapping",
