@@ -469,6 +469,78 @@ def test_the_command_saves_a_calibrated_pipeline(folder: Path, tmp_path: Path) -
     assert len(a) == len(b) > 5 and np.mean(b) < np.mean(a) - 0.05
 
 
+def test_calibrate_command_on_calibrated_pipeline_shows_three_columns(
+    folder: Path, tmp_path: Path
+) -> None:
+    """Of a pipeline that training had calibrated: without that, with it, and now."""
+    nlp = spacy.load(folder / "model")
+    neutral = calibrate(nlp, make_examples(nlp, NOISY))["before"]
+    nlp.get_pipe("crf_ner").temperature = 3.0
+    nlp.to_disk(tmp_path / "earlier")
+    expected = calibrate(nlp, make_examples(nlp, NOISY))
+    assert expected["uncalibrated"] == neutral
+    assert len({expected[when]["ece"] for when in ("uncalibrated", "before", "after")}) == 3
+    code, output = run(tmp_path / "earlier", folder / "dev.spacy", tmp_path / "out")
+    assert code == 0, output
+    rows = [[*map(str.strip, line.split("│"))][1:-1] for line in output.splitlines()]
+    columns = [expected[when]["ece"] for when in ("uncalibrated", "before", "after")]
+    assert ["ECE", *(f"{each:.4f}" for each in columns)] in rows
+    heads = [line.replace("┃", " ").split() for line in output.splitlines()]
+    assert ["uncalibrated", "as", "it", "was", "now"] in heads
+    code, output = run(folder / "model", folder / "dev.spacy", tmp_path / "first")
+    assert "as it was" not in output and "uncalibrated" in output
+
+
+def test_commands_say_on_how_many_entities_a_pipeline_is_calibrated(
+    folder: Path, tmp_path: Path
+) -> None:
+    n = sum(len(ents) for _, ents in NOISY)
+    _, output = run(folder / "model", folder / "dev.spacy", tmp_path / "out")
+    assert f"Confidences: calibrated on {n} entities" in output.splitlines()
+    for model, says in (
+        (folder / "model", "not calibrated"),
+        (
+            tmp_path / "out",
+            f"calibrated on {n} entities",
+        ),
+    ):
+        for command in (["predict", str(model), "Anna saw Bonn"], ["info", str(model)]):
+            result = runner.invoke(app, command)
+            assert result.exit_code == 0, result.output
+            assert f"Confidences: {says}" in result.output.splitlines(), command
+    assert "[crf_ner] Labels: LOC, PER" in result.output.splitlines()
+
+
+@pytest.mark.parametrize("folds", [["--folds", 5], ["--folds", 1, "--train", "dev.spacy"]])
+def test_calibrate_command_folds_without_training_data_prints_error(
+    folds: list[Any], folder: Path, tmp_path: Path
+) -> None:
+    code, output = run(folder / "model", folder / "dev.spacy", tmp_path / "out", *folds)
+    assert code == 1 and "Error: --folds: expected 2 or more, with --train, got" in output
+
+
+def test_calibrate_command_folds_trains_on_the_other_folds(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are the folds of the training data; who trains them has a test of its own."""
+    train_docs = [("Rex saw Bonn", [(8, 12, "LOC")]), ("Rex came", [])]
+    docs = [eg.reference for eg in make_examples(spacy.blank("en"), train_docs)]
+    DocBin(docs=docs).to_disk(tmp_path / "train.spacy")
+    asked: list[Any] = []
+
+    def train_held_out(nlp: Language, examples: list[Example], *rest: Any) -> Any:
+        asked.append(([eg.text for eg in examples], *rest))
+        yield nlp, examples
+
+    monkeypatch.setattr("spacy_crf_ner.cli.calibrate.train_held_out", train_held_out)
+    options = "--train", tmp_path / "train.spacy", "--folds", 2
+    code, output = run(folder / "model", folder / "dev.spacy", tmp_path / "out", *options)
+    assert code == 0, output
+    assert asked == [(["Rex saw Bonn", "Rex came"], 2, None, -1)]
+    n = 1 + sum(len(ents) for _, ents in NOISY)
+    assert f"Confidences: calibrated on {n} entities" in output.splitlines()
+
+
 @pytest.mark.parametrize("beta", [0.5, 3.0])
 def test_calibrate_command_f_beta_saves_best_threshold(
     beta: float, folder: Path, tmp_path: Path
