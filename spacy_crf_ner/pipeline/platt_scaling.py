@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from .temperature_scaling import FEW
 
 HIGHEST = 1 - 1e-6  # a posterior of 1.0 is a rounded one
-# Of the normal prior of slope and intercept, around no change. Chosen as the temperature's.
-VARIANCE = np.array([0.1, 0.1])
-# Of the beta prior of the share of entities of which the model is sure without reason.
-LAPSES = 0.25
+# Of the normal prior of slope and intercept, around no change.
+VARIANCE = 0.3
+# Both parameters of the beta prior of the share of sure entities that are right.
+LAPSES = 0.1
 
 
 class PlattScaling(NamedTuple):
@@ -54,8 +54,8 @@ def fit_platt_scaling(
     """Fit it to whether spans are entities: the most probable slope and intercept.
 
     A normal prior keeps a few spans from changing much. Below 200 entities, the slope is at most 1.
-    The ceiling depends on the number of entities alone: that none of n sure entities was wrong does
-    not show that none will be. It is what the share of right ones would be expected to be then.
+    The ceiling depends on the number of entities alone: even if the model was sure of all of them,
+    and right, some others will be wrong. It is the expected share of right ones after that.
 
     p: Posterior probabilities of S spans (S,), above 0. correct: (S,), 0 or 1.
     entities: The number of gold entities in their docs.
@@ -86,13 +86,13 @@ def _most_probable(z: NDArray[np.float64], correct: NDArray[np.float64]) -> tupl
     def loss(w: NDArray[np.float64]) -> float:
         z = X @ w
         return float(
-            (np.logaddexp(0.0, z) - correct * z).sum() + ((w - prior) ** 2 / VARIANCE).sum() / 2
+            (np.logaddexp(0.0, z) - correct * z).sum() + ((w - prior) ** 2).sum() / 2 / VARIANCE
         )
 
     for _ in range(100):
         q = _sigmoid(X @ found)
         gradient = X.T @ (q - correct) + (found - prior) / VARIANCE
-        hessian = (X.T * (q * (1 - q))) @ X + np.diag(1 / VARIANCE)
+        hessian = (X.T * (q * (1 - q))) @ X + np.eye(2) / VARIANCE
         step = np.linalg.solve(hessian, gradient)
         while loss(found - step) > loss(found) + 1e-9:  # a full step can be too long
             step /= 2

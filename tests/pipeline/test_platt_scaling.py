@@ -36,7 +36,7 @@ def test_fit_platt_scaling_matches_scipy_optimizer(
 
     def loss(w: Any) -> float:
         z = w[0] * np.log(clipped / (1 - clipped)) + w[1]
-        prior = ((w[0] - 1) ** 2 + w[1] ** 2) / 2 / 0.1
+        prior = ((w[0] - 1) ** 2 + w[1] ** 2) / 2 / 0.3
         return float((np.logaddexp(0, z) - correct * z).sum() + prior)
 
     expected = minimize(loss, [1.0, 0.0], method="BFGS").x
@@ -49,7 +49,7 @@ def test_fit_platt_scaling_matches_scipy_optimizer(
 @pytest.mark.parametrize("entities", [0, 1, 36, 5000])
 def test_platt_ceiling_is_posterior_mean_of_share_without_lapse(entities: int) -> None:
     """By the sampled beta posterior of the share of right ones, of which all n were right."""
-    drawn_shares = np.random.default_rng(0).beta(0.25 + entities, 0.25, 200_000)
+    drawn_shares = np.random.default_rng(0).beta(0.1 + entities, 0.1, 400_000)
     found = fit_platt_scaling(*drawn(12, 1.0, 0.0), entities, "ner")
     assert 1 - found.ceiling == pytest.approx(1 - drawn_shares.mean(), rel=0.02)
 
