@@ -35,6 +35,7 @@ from spacy_crf_ner import crf, data
 from spacy_crf_ner.evaluation.calibration import calibrate, precision_at, reliability
 from spacy_crf_ner.evaluation.matching import collect_entities
 from spacy_crf_ner.ml import losses as ml_losses
+from spacy_crf_ner.pipeline.platt_scaling import UNCHANGED
 from spacy_crf_ner.pipeline.posterior import Posterior
 from spacy_crf_ner.training import freezing
 
@@ -272,12 +273,12 @@ def confidence(
     for model, dev_file, test_file in zip(models, dev, test):
         nlp = spacy.load(model)
         ner: Any = nlp.get_pipe("ner")
-        ner.temperature = ner.platt_slope = ner.platt_intercept = None  # the fits of its training
+        ner.forget_calibration()  # the fits of its training
         before = collect_entities(_predicted(nlp, test_file))
         calibrate(nlp, Corpus(dev_file)(nlp))
         fitted = ner.platt_scaling
         after = collect_entities(_predicted(nlp, test_file))
-        ner.platt_slope, ner.platt_intercept = 1.0, 0.0
+        ner.platt_slope, ner.platt_intercept, ner.platt_ceiling = UNCHANGED
         between = collect_entities(_predicted(nlp, test_file))
         measured = [reliability(docs) for docs in (before, between, after)]
         row = [model.parent.name, f"{measured[-1]['entities']}"]
@@ -576,6 +577,7 @@ if __name__ == "__main__":
     import benchmark_coverage
     import benchmark_distill
     import benchmark_export
+    import benchmark_few_entities
     import benchmark_host
     import benchmark_labels
     import benchmark_learning
@@ -590,6 +592,7 @@ if __name__ == "__main__":
     app.command()(benchmark_coverage.coverage)
     app.command()(benchmark_distill.distillation)
     app.command()(benchmark_export.export)
+    app.command()(benchmark_few_entities.few_entities)
     app.command()(benchmark_host.host)
     app.command()(benchmark_labels.labels)
     app.command()(benchmark_labels.new_label)

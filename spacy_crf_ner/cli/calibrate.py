@@ -115,8 +115,8 @@ def calibrate(
 
     Fits the temperature, one number that divides all scores, to the gold entities, and then
     Platt scaling, a slope and an intercept for log odds, to which probable spans are entities.
-    A few entities change little, and fewer than 200 never raise a confidence by these numbers. The
-    highest confidence depends on the number of entities: 0.997 for 36.
+    A few entities change little, and with fewer than 200, the temperature is at least 1 and the
+    slope at most 1. The highest confidence depends on their number: 0.997 for 36.
     Predicted entities do not change, unless thresholds drop those with low confidence, or
     the pipeline chooses entities by --f-beta: give it again then.
     Only what was fitted differs in the saved pipeline; --precision is not saved.

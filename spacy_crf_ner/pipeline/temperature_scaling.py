@@ -15,7 +15,7 @@ LOWEST, HIGHEST = 0.05, 20.0
 # Of the normal prior of the temperature's logarithm, around no change. Chosen, as those of Platt
 # scaling, by the likelihood on the test parts of five corpora: see docs/confidence.md.
 VARIANCE = 0.03
-FEW = 200  # with fewer entities, confidences are never raised
+FEW = 200  # with fewer entities, scores are never sharpened
 
 
 def fit_temperature(batches: Sequence[Batch], entities: int) -> float:
