@@ -52,8 +52,8 @@ def new_examples(
     if len(left) < len(examples):
         message = _left_out(examples, part_of)
         if not left:
-            raise InputError(f"[{name}] promises: {message} Calibrate on new documents.")
-        warnings.warn(f"[{name}] promises: {message}", stacklevel=3)
+            raise InputError(f"[{name}] {message} Calibrate on new documents.")
+        warnings.warn(f"[{name}] {message}", stacklevel=3)
     return left, [part for part, hashes in parts.items() if hashes and (is_known or part == "dev")]
 
 

@@ -303,7 +303,7 @@ def test_the_command_writes_a_report(folder: Path, tmp_path: Path) -> None:
     assert figures["reliability"]["entities"] == 4 and figures["comparison"] is None
     assert figures["calibration"] == "Confidences: not calibrated"
     assert figures["calibration"] in output.splitlines()
-    assert "Confidences: not calibrated." in (out / "report.md").read_text()
+    assert "Confidences: not calibrated" in (out / "report.md").read_text()
     assert "U-PER" in figures["transitions"]["tags"]
     (error,) = [each for each in figures["errors"]["list"] if each["kind"] == "missed"]
     assert 0 < error["confidence"] < 0.5 and error["gold"]["text"] == "it"
