@@ -192,8 +192,9 @@ class CalibratedPipe(CRFPipe):
         examples = list(examples)
         losses = []
         for batch in self.scored(examples):
-            potentials, *gold = batch.likelihood()
-            losses.append(nll(self._restricted(potentials), *gold, self.temperature))
+            potentials, gold, hidden, constraints = batch.likelihood()
+            possible = self._restricted(potentials)
+            losses.append(nll(possible, gold, hidden, constraints, self.temperature))
         by_doc = np.concatenate(losses).reshape(len(examples), -1) if losses else np.zeros((0, 1))
         return (-by_doc.sum(1)).tolist()  # type: ignore[no-any-return]
 

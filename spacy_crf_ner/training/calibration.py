@@ -4,13 +4,15 @@ import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
+from typing import Any
 
 from spacy.language import Language
 from spacy.training import Example
 from spacy.util import logger, resolve_dot_names
-from thinc.api import Config
+from thinc.api import Config, Model
 
 from ..input_error import InputError
+from ..ml.digest import weights_digest
 from ..ml.random_state import kept_numpy_state, kept_random_state
 from ..pipeline.calibrated_pipe import CALIBRATION, read_by_earlier
 from ..pipeline.gold import gold_entities
@@ -19,14 +21,18 @@ from ..pipeline.temperature_scaling import FEW
 
 CALLBACK = "spacy-crf-ner.calibrate_on_dev.v1"
 
+# The digest of the weights, and what was fitted to them.
+Fitted = tuple[str, dict[str, float | None]]
+
 
 def calibrate_on_dev(max_words: int = 10_000) -> Callable[[Language], Language]:
     """Make `spacy-crf-ner.calibrate_on_dev.v1`, for `[training.before_to_disk]`.
 
-    Each time that the pipeline is saved, temperature and Platt scaling of its `crf_ner` components
-    are fitted to `training.dev_corpus`. Some are left as they are: frozen ones; those with one of
-    these numbers in the config; and those whose entities depend on confidences, by a threshold or
-    `decode = "f_score"`, as the scores of the training would be of other entities.
+    Each time that the pipeline is saved with other weights, temperature and Platt scaling of its
+    `crf_ner` components are fitted to `training.dev_corpus`. Some are left as they are: frozen
+    ones; those with one of these numbers in the config; and those whose entities depend on
+    confidences, by a threshold or `decode = "f_score"`, as the scores of the training would be of
+    other entities.
 
     max_words: The number of tokens in random dev docs, about; 0 for all docs.
 
@@ -36,18 +42,20 @@ def calibrate_on_dev(max_words: int = 10_000) -> Callable[[Language], Language]:
     `fit_platt_scaling`, but for the first time, when a pipeline has mostly learned nothing yet.
     """
     chosen: dict[str, list[Example]] | None = None
+    fitted: dict[str, Fitted] = {}
 
     def before_to_disk(nlp: Language) -> Language:
         nonlocal chosen
         if chosen is not None:
-            _fit(nlp, chosen)
+            _fit(nlp, chosen, fitted)
             return nlp
         names = [*_calibrated(nlp)]
         examples = _read_dev(nlp) if names else []
         for name in names:  # the best pipeline may be that of the first evaluation
             recognizer(nlp, name).seen_texts.remember("dev", (eg.text for eg in examples))
         chosen = {name: _choose(nlp, name, examples, max_words) for name in names}
-        _fit(nlp, chosen, is_first=True)
+        # The same weights may be saved again: then with the warnings.
+        _fit(nlp, chosen, {}, is_first=True)
         return nlp
 
     return before_to_disk
@@ -111,20 +119,51 @@ def _choose(nlp: Language, name: str, examples: Sequence[Example], words: int) -
     return []
 
 
-def _fit(nlp: Language, chosen: dict[str, list[Example]], is_first: bool = False) -> None:
+def _fit(
+    nlp: Language,
+    chosen: dict[str, list[Example]],
+    fitted: dict[str, Fitted],
+    is_first: bool = False,
+) -> None:
+    """Calibrate components, unless their weights are those of the last time.
+
+    fitted: What was found then, by component.
+    is_first: Whether to keep warnings out of the log.
+    """
     for name, examples in chosen.items():
-        if examples:
-            pipe = recognizer(nlp, name)
-            pipe.forget_calibration()  # it was fitted to the weights of an earlier save
-            try:
-                with warnings.catch_warnings(record=True) as problems:
-                    warnings.simplefilter("always")
-                    read = read_by_earlier(nlp, name, examples)
+        if not examples:
+            continue
+        pipe = recognizer(nlp, name)
+        digest = weights_digest(_models(nlp, name))
+        then, found = fitted.get(name, (None, {}))
+        pipe.forget_calibration()  # it was fitted to the weights of an earlier save
+        if then == digest:
+            for each, value in found.items():
+                setattr(pipe, each, value)
+            continue
+        try:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                read = read_by_earlier(nlp, name, examples)
+                with pipe.computed_once():
                     pipe.fit_temperature(read)
                     pipe.fit_platt_scaling(read)
-                found = list(dict.fromkeys(f"{each.message}" for each in problems))
-            except InputError as problem:  # a training that diverged is saved too
-                found = [f"[{name}] calibration failed: {problem}"]
-            for each in found:
-                if not is_first:
-                    logger.warning(each)
+            problems = list(dict.fromkeys(f"{each.message}" for each in caught))
+            fitted[name] = (
+                digest,
+                {each: pipe.cfg[each] for each in (*CALIBRATION, "calibrated_on")},
+            )
+        except InputError as problem:  # a training that diverged is saved too
+            problems = [f"[{name}] calibration failed: {problem}"]
+        for each in () if is_first else problems:
+            logger.warning(each)
+
+
+def _models(nlp: Language, name: str) -> Iterator[Model[Any, Any]]:
+    """Yield the models of a component, and of those before it."""
+    for each, pipe in nlp.components:
+        model = getattr(pipe, "model", None)
+        if isinstance(model, Model):
+            yield model
+        if each == name:
+            break

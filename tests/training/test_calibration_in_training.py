@@ -239,6 +239,8 @@ def test_calibrate_on_dev_fits_each_component_when_another_fails(
 
     # A component that diverged cannot annotate docs for a later one: both are saved as they are.
     monkeypatch.setattr(nlp.get_pipe("ner"), "predict", fail)
+    callback = calibrate_on_dev()
+    callback(nlp)
     caplog.clear()
     callback(nlp)
     failed = [f"[{name}] calibration failed: not now" for name in ("ner", "second")]
@@ -483,3 +485,29 @@ def test_calibration_at_the_first_evaluation_keeps_hashes_of_dev(corpus: Path) -
         warnings.simplefilter("ignore")
         calibrate_on_dev()(nlp)
     assert recognizer(nlp).seen_texts.known().dev == hashes_of(text for text, _ in DEV)
+
+
+def test_pipeline_saved_again_with_the_same_weights_is_calibrated_once(
+    corpus: Path, plain: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As at the end of a training, after the last evaluation."""
+    nlp = spacy.blank("en").from_config(make_config(corpus)).from_disk(plain)
+    ner: Any = nlp.get_pipe("ner")
+    before, calls = fits(nlp), []
+    fit = type(ner).fit_temperature
+    monkeypatch.setattr(
+        type(ner), "fit_temperature", lambda self, read: calls.append(0) or fit(self, read)
+    )
+    save = calibrate_on_dev()
+    save(nlp)  # of the first time, the warnings are not shown
+    calls.clear()
+    for _ in range(2):
+        ner.temperature = 7.0
+        save(nlp)
+        assert fits(nlp) == pytest.approx(before) and len(calls) == 1
+    node = next(node for node in ner.model.walk() if node.param_names)
+    node.set_param(node.param_names[0], node.get_param(node.param_names[0]) * 1.5)
+    save(nlp)
+    assert len(calls) == 2 and fits(nlp) != pytest.approx(before)
+    save(nlp)
+    assert len(calls) == 2
