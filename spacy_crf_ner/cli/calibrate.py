@@ -217,6 +217,18 @@ def calibrate(
         typer.echo(f"Threshold of spans: {result['span_threshold']:.2f}")
     if result["guarantees"]:
         print_table(_promises(result["guarantees"]))
+        about = next(iter(fitted.cfg["guarantees"].values()))
+        typer.echo(
+            f"Promised for a document, of {about['tokens']:.0f} tokens on average, and the labels "
+            f"{', '.join(about['labels'])}"
+        )
+        if repeated := about["texts"] - about["different_texts"]:
+            typer.echo(
+                f"Warning: {repeated} of the {about['texts']} documents for promises are "
+                "repetitions. If they are copies of a file, and not new documents with the same "
+                "text, leave them out: they prove less.",
+                err=True,
+            )
     typer.echo(f"Pipeline: {target}")
 
 

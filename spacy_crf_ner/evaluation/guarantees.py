@@ -43,11 +43,16 @@ def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:
 
     Returns for each its "level", 0 to 1; its "certainty" over documents to calibrate on, None if it
     holds on average over them; their number, "documents"; its "threshold", or those by label; and
-    for recall whether it is promised "by_label". Also what it is about: its "unit", a document, of
-    "tokens" on average, and the "labels"; the parts of the training that documents were
-    "compared_with", to leave out what the pipeline has seen: "train", "dev", or none if the user
-    stated that they are new; whether it "counts_dev", documents that chose the weights; and what
-    `drift` has found last, "monitor": the number of "documents", and the statistics that "differ".
+    for recall whether it is promised "by_label". Also what it is about:
+        "unit", "tokens", "labels": A document, the mean number of its tokens, and the labels.
+        "texts", "different_texts": The numbers of texts to calibrate on, with and without
+            repetitions: documents that are copies of others prove less.
+        "compared_with": The parts of the training with which they were compared, to leave out what
+            the pipeline has seen: "train", "dev"; neither if the user stated that they are new.
+        "counts_dev": Whether documents that chose the weights count.
+        "monitor": What `drift` has found last: the number of "documents", and the statistics that
+            "differ"; or None.
+
     Raises InputError as `require_recognizer`, if another component writes to the candidates, and if
     weights, labels, settings, precision, vectors, tokenizer or the components before it are no
     longer those for which the promises were given.

@@ -186,6 +186,8 @@ def _promise(
     docs = [eg.predicted for eg in examples]
     about = {
         "unit": "document",
+        "texts": len(examples),
+        "different_texts": len({eg.text for eg in examples}),
         "tokens": float(np.mean([len(doc) for doc in docs])),
         "labels": [*pipe.enabled_labels],
         "compared_with": [*compared_with],

@@ -158,6 +158,17 @@ def test_calibrate_command_of_folder_with_train_and_dev_is_refused(
     assert "UserWarning" not in error
 
 
+def test_calibrate_command_warns_of_copies(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "corpus").mkdir()
+    docs = [eg.reference for eg in written(spacy.blank("en"), "test", 30)]
+    DocBin(docs=docs).to_disk(tmp_path / "corpus" / "copy.spacy")
+    result = run(model, tmp_path, {"test": 30}, "--recall", "0.5")
+    assert result.exit_code == 0, result.output
+    different = guarantees(spacy.load(tmp_path / "careful"))["recall"]["different_texts"]
+    assert different < 30
+    assert f"Warning: {30 - different} of the 30 documents" in " ".join(result.stderr.split())
+
+
 def test_calibrate_command_saves_what_the_promise_is_about(model: Path, tmp_path: Path) -> None:
     old = spacy.load(model)
     forget(old)
@@ -166,8 +177,12 @@ def test_calibrate_command_saves_what_the_promise_is_about(model: Path, tmp_path
     assert result.exit_code == 1 and "--held-out" in result.stderr
     result = run(tmp_path / "old", tmp_path, {"test": 30}, "--recall", "0.5", "--held-out")
     assert result.exit_code == 0, result.output
+    lines = " ".join(result.output.split())
+    lengths = [len(eg.reference) for eg in written(old, "test", 30)]
+    mean = f"{sum(lengths) / 30:.0f}"
+    assert f"Promised for a document, of {mean} tokens on average, and the labels LOC" in lines
+    assert "repetitions" not in lines
     found = guarantees(spacy.load(tmp_path / "careful"))["recall"]
     assert (found["unit"], found["labels"], found["monitor"]) == ("document", ["LOC"], None)
-    lengths = [len(eg.reference) for eg in written(old, "test", 30)]
     assert found["tokens"] == pytest.approx(sum(lengths) / 30, abs=1)
     assert found["compared_with"] == [] and found["counts_dev"] is False

@@ -1,0 +1,219 @@
+"""A promise is refused once the pipeline is not the one that was calibrated, whatever changed."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import spacy
+from spacy.language import Language
+from spacy.tokens import Doc
+from spacy.training import Example
+from spacy.util import get_words_and_spaces
+from spacy.vocab import Vocab
+
+from pipelines import SENTENCES, make_examples, trained_elsewhere
+from spacy_crf_ner.evaluation.guarantees import drift, guarantees
+from spacy_crf_ner.evaluation.promises import Promises, promise
+from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.pipeline.lookup import model_layers, recognizer
+
+
+class Splitter:
+    """A tokenizer that cannot be saved."""
+
+    def __init__(self, vocab: Vocab, mark: str = "'") -> None:
+        self.vocab, self.mark = vocab, mark
+
+    def __call__(self, text: str) -> Doc:
+        words = text.replace(self.mark, f" {self.mark} ").split()
+        return Doc(self.vocab, *get_words_and_spaces(words, text))
+
+
+@Language.component("test_first")
+def first(doc: Doc) -> Doc:
+    return doc
+
+
+@Language.component("test_other")
+def other(doc: Doc) -> Doc:
+    for token in doc[1:]:
+        token.is_sent_start = True
+    return doc
+
+
+@pytest.fixture
+def nlp(trained: Language) -> Language:
+    copy = spacy.blank("en").from_config(trained.config).from_bytes(trained.to_bytes())
+    return trained_elsewhere(copy)
+
+
+def promised(nlp: Language, **asked: float) -> None:
+    examples = make_examples(spacy.blank("en"), SENTENCES * 5)
+    with nlp.select_pipes(disable="crf_ner"):
+        read = [Example(nlp(eg.text), eg.reference) for eg in examples]
+    promise(nlp, "crf_ner", read, Promises(**(asked or {"recall": 0.5})))
+    assert guarantees(nlp)
+
+
+def add_tagger(nlp: Language) -> None:
+    tagger: Any = nlp.add_pipe("tagger", before="crf_ner")
+    tagger.add_label("X")
+    tagger.initialize(lambda: [Example.from_dict(nlp.make_doc("Tim"), {"tags": ["X"]})], nlp=nlp)
+
+
+def set_precision(nlp: Language) -> None:
+    shims = [shim for node in model_layers(recognizer(nlp)) for shim in node.shims]
+    next(each for each in shims if hasattr(each, "set_precision")).set_precision("bf16")
+
+
+def add_own_key(nlp: Language) -> None:
+    ruler: Any = nlp.add_pipe("span_ruler", config={"spans_key": "sc"})
+    ruler.add_patterns([{"label": "ORG", "pattern": "Apple"}])
+
+
+def nothing(nlp: Language) -> None:
+    pass
+
+
+CHANGES: dict[str, tuple[Callable[[Language], Any], Callable[[Language], Any], str]] = {
+    "a label more": (
+        nothing,
+        lambda nlp: recognizer(nlp).add_label("NEW"),
+        "got other weights.*, labels",
+    ),
+    "labels renamed": (
+        nothing,
+        lambda nlp: recognizer(nlp).cfg.update(labels=["A", "B", "C"]),
+        "got other labels",
+    ),
+    "labels in another order": (
+        nothing,
+        lambda nlp: recognizer(nlp).cfg["labels"].reverse(),
+        "got other labels",
+    ),
+    "another tokenizer": (
+        nothing,
+        lambda nlp: setattr(nlp, "tokenizer", Splitter(nlp.vocab)),
+        "got other weights, tokenizer",
+    ),
+    "a tokenizer of the same class that splits otherwise": (
+        lambda nlp: setattr(nlp, "tokenizer", Splitter(nlp.vocab)),
+        lambda nlp: setattr(nlp.tokenizer, "mark", "-"),
+        "got other weights, tokenizer",
+    ),
+    "another function under the same name": (
+        lambda nlp: nlp.add_pipe("test_first", "x", before="crf_ner"),
+        lambda nlp: (nlp.remove_pipe("x"), nlp.add_pipe("test_other", "x", before="crf_ner")),
+        "got other weights, tokenizer or earlier components",
+    ),
+    "labels of an earlier component": (
+        add_tagger,
+        lambda nlp: nlp.get_pipe("tagger").cfg.update(labels=["Y"]),  # type: ignore[attr-defined]
+        "got other weights, tokenizer or earlier components",
+    ),
+    "the order of earlier components": (
+        lambda nlp: (add_tagger(nlp), nlp.add_pipe("sentencizer", before="crf_ner")),
+        lambda nlp: (nlp.remove_pipe("sentencizer"), nlp.add_pipe("sentencizer", first=True)),
+        "got other weights, tokenizer or earlier components",
+    ),
+    "another precision": (nothing, set_precision, r"got other precision \(bf16\)"),
+    "candidates of another component": (nothing, add_own_key, "expected a key of its own"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_guarantees_of_changed_pipeline_raise(nlp: Language, name: str) -> None:
+    before, change, message = CHANGES[name]
+    before(nlp)
+    promised(nlp)
+    change(nlp)
+    with pytest.raises(InputError, match=message):
+        guarantees(nlp)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a label more",
+        "another function under the same name",
+        "labels of an earlier component",
+        "the order of earlier components",
+    ],
+)
+def test_guarantees_of_saved_pipeline_hold(nlp: Language, name: str, tmp_path: Path) -> None:
+    CHANGES[name][0](nlp)
+    promised(nlp)
+    nlp.to_disk(tmp_path)
+    assert guarantees(spacy.load(tmp_path)) == guarantees(nlp)
+
+
+def test_guarantees_of_pipeline_loaded_in_another_precision_raise(
+    nlp: Language, tmp_path: Path
+) -> None:
+    promised(nlp)
+    nlp.to_disk(tmp_path)
+    setting = "components.crf_ner.model.precision"
+    for same in (None, "fp32"):
+        assert guarantees(spacy.load(tmp_path, config={setting: same}))
+    with pytest.raises(InputError, match=r"got other precision \(bf16\)"):
+        guarantees(spacy.load(tmp_path, config={setting: "bf16"}))
+
+
+def test_setting_that_is_new_matters_to_all_promises(
+    nlp: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ner: Any = recognizer(nlp)
+    kind = type(ner)
+    monkeypatch.setattr(kind, "x", property(lambda ner: ner.settings["x"]), raising=False)
+    ner.settings["x"] = 1
+    for asked in ({"recall": 0.5}, {"precision": 0.1, "certainty": 0.1}, {"analyses": 0.1}):
+        ner.settings["x"] = 1
+        promised(nlp, **asked)
+        ner.settings["x"] = 2
+        with pytest.raises(InputError, match=r"got other x\."):
+            guarantees(nlp)
+
+
+def test_sourced_recognizer_keeps_its_promise_where_nothing_else_differs(nlp: Language) -> None:
+    promised(nlp)
+    same, of_another_language, behind = (spacy.blank(lang) for lang in ("en", "de", "en"))
+    behind.add_pipe("sentencizer")
+    for target in (same, of_another_language, behind):
+        target.add_pipe("crf_ner", source=nlp)
+    assert guarantees(same) == guarantees(nlp)
+    for target in (of_another_language, behind):
+        with pytest.raises(InputError, match="got other weights, tokenizer or earlier components"):
+            guarantees(target)
+
+
+def test_two_recognizers_with_one_key_raise(nlp: Language, trained: Language) -> None:
+    promised(nlp)
+    copy = spacy.blank("en").from_config(trained.config).from_bytes(trained.to_bytes())
+    second: Any = nlp.add_pipe("crf_ner", "second", source=copy)
+    assert guarantees(nlp, "crf_ner")
+    second.spans_key = "sc"
+    with pytest.raises(InputError, match="expected a key of its own, got 'sc', which 'second'"):
+        guarantees(nlp, "crf_ner")
+
+
+def test_promise_for_sentences_names_their_length_and_drift_flags_documents(
+    nlp: Language, tmp_path: Path
+) -> None:
+    examples = make_examples(nlp, SENTENCES * 20)
+    promise(nlp, "crf_ner", examples, Promises(recall=0.5))
+    given = guarantees(nlp)["recall"]
+    assert given["unit"] == "document" and given["monitor"] is None
+    assert given["tokens"] == pytest.approx(sum(len(eg.predicted) for eg in examples) / 140)
+    assert given["labels"] == ["GPE", "ORG", "PERSON"]
+    assert (given["texts"], given["different_texts"]) == (140, 7)
+    long = " ".join(text for text, _ in SENTENCES)
+    drift(nlp, [nlp.make_doc(long) for _ in range(40)])
+    found = guarantees(nlp)["recall"]["monitor"]
+    assert found["documents"] == 40 and "tokens" in found["differ"]
+    nlp.to_disk(tmp_path)
+    assert guarantees(spacy.load(tmp_path))["recall"]["monitor"] == found
+    drift(nlp, [eg.predicted for eg in examples])
+    assert guarantees(nlp)["recall"]["monitor"] == {"documents": 120, "differ": []}
+    promise(nlp, "crf_ner", examples, Promises(recall=0.5))  # nothing is known of this one
+    assert guarantees(nlp)["recall"]["monitor"] is None
