@@ -16,6 +16,7 @@ from ..tags import SCHEMES
 from .corpus_rules import (
     Seen,
     SurfaceForms,
+    TrainTexts,
     conflicting_labels,
     duplicate_problems,
     label_problems,
@@ -58,9 +59,10 @@ def check(
     parts = {"train": train} if dev is None else {"train": train, "dev": dev}
     statistics = {part: Statistics() for part in parts}
     incorrect: IncorrectSpans = {}
+    train_texts = TrainTexts(settings.shared_tokens)
     counts: dict[str, Counter[str]] = {}
     examples: dict[str, list[Place]] = {}
-    for kind, place in _problems(parts, settings, statistics, incorrect):
+    for kind, place in _problems(parts, settings, statistics, incorrect, train_texts):
         counts.setdefault(kind, Counter())["all" if kind in OF_TEXTS else place.part] += 1
         if len(examples.setdefault(kind, [])) < max_examples:
             examples[kind].append(place)
@@ -72,7 +74,7 @@ def check(
         counts["few-dev"] = Counter(dev=n)
     if settings.max_steps and settings.max_steps >= 2 * _enough_steps(settings, statistics):
         counts["many-steps"] = Counter()
-    reported = _findings(settings, statistics, counts, examples)
+    reported = _findings(settings, statistics, counts, examples, len(train_texts.divided))
     return Report(statistics, sorted(reported, key=lambda each: SEVERITIES.index(each.severity)))
 
 
@@ -81,10 +83,11 @@ def _problems(
     settings: CheckSettings,
     statistics: dict[str, Statistics],
     incorrect: IncorrectSpans,
+    train_texts: TrainTexts,
 ) -> Iterator[Problem]:
     """Read all docs once: yield the problems of each doc, then those of the corpus.
 
-    statistics, incorrect: Empty; the docs are added to them.
+    statistics, incorrect, train_texts: Empty; the docs are added to them.
     """
     first: dict[tuple[str, str], Place] = {}  # the first entity by part and label
     annotated: dict[tuple[str, str], Place] = {}  # labels that docs say they annotate
@@ -103,7 +106,10 @@ def _problems(
                 place = at.place(span, span.label_)
                 incorrect.setdefault((part, span.label_), []).append(place)
             yield from doc_problems(at, settings)
-            yield from duplicate_problems(at, seen)
+            duplicates = [*duplicate_problems(at, seen)]
+            yield from duplicates
+            is_leak = any(kind == "leak" for kind, _ in duplicates)
+            yield from train_texts.problems(at, is_leak)
     labels = {part: s.labels for part, s in statistics.items()}
     yield from label_problems(labels, first, settings.rare)
     yield from unknown_label_problems(incorrect, labels["train"])
@@ -134,6 +140,7 @@ def _findings(
     statistics: dict[str, Statistics],
     counts: dict[str, Counter[str]],
     examples: dict[str, list[Place]],
+    divided: int,
 ) -> Iterator[Finding]:
     """Describe the counted problems, in the order of the messages."""
     leak_share = counts["leak"].total() / statistics["dev"].docs if "leak" in counts else 0.0
@@ -141,6 +148,7 @@ def _findings(
     facts = {
         "empty": " and ".join(counts.get("no-entities", ())),
         "leak_share": leak_share,
+        "divided": divided,
         "longest": max(s.longest_doc for s in statistics.values()),
         "max_length": tokenizer.max_length if tokenizer else None,
         "enough": _enough_steps(settings, statistics),

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -12,10 +13,12 @@ from numpy.typing import NDArray
 from spacy.attrs import IDX, ORTH
 from spacy.tokens import Span
 
+from ..docbin import document_of
 from ..pipeline.label_sets import annotated_labels
 from ..pipeline.preset import IOB_MISSING, IOB_OUTSIDE
 from .findings import CorpusDoc, Place, Problem, join_counts
 
+FACTOR = np.uint64(6364136223846793005)  # of a hash of several words: Knuth's MMIX
 NO_LABEL = ("", "O")  # labels of incorrect spans that are not entity labels
 
 
@@ -61,6 +64,55 @@ def duplicate_problems(at: CorpusDoc, seen: Seen) -> Iterator[Problem]:
     known = seen.setdefault((at.part, text), SeenText(at.number, at.number, entities))
     if known.entities is None:
         seen[at.part, text] = SeenText(known.first, at.number, entities)
+
+
+@dataclass
+class TrainTexts:
+    """What dev is compared with: the documents and the runs of tokens of train.
+
+    length: Number of tokens in a run.
+    documents: Documents of train that sentences are from, as hashes.
+    divided: Those of them that dev has sentences from too.
+    runs: Hashes of the runs of each doc.
+    """
+
+    length: int
+    documents: set[int] = field(default_factory=set)
+    divided: set[int] = field(default_factory=set)
+    runs: list[NDArray[np.uint64]] = field(default_factory=list)
+
+    def problems(self, at: CorpusDoc, is_leak: bool) -> Iterator[Problem]:
+        """Add a doc of train, or compare one of dev.
+
+        is_leak: Whether the whole doc is in train.
+        """
+        document, runs = document_of(at.doc), self._runs(at)
+        if at.part == "train":
+            self.documents |= set() if document is None else {hash(document)}
+            self.runs.append(runs)
+            return
+        if document is not None and hash(document) in self.documents:
+            self.divided.add(hash(document))
+            yield "divided-document", at.doc_place(document)
+        first = next(iter(np.flatnonzero(np.isin(runs, self._of_train)).tolist()), None)
+        if first is not None and not is_leak:
+            number = next(i for i, other in enumerate(self.runs) if runs[first] in other)
+            run = at.doc[first : first + self.length]
+            yield "shared-text", at.place(run, f"as in train doc {number}")
+
+    @cached_property
+    def _of_train(self) -> NDArray[np.uint64]:
+        return np.unique(np.concatenate(self.runs)) if self.runs else np.zeros(0, dtype=np.uint64)
+
+    def _runs(self, at: CorpusDoc) -> NDArray[np.uint64]:
+        """Hash the runs of tokens, (T - length + 1,)."""
+        words: NDArray[np.uint64] = at.doc.to_array(ORTH)
+        n = max(len(words) - self.length + 1, 0)
+        found: NDArray[np.uint64] = np.zeros(n, dtype=np.uint64)
+        for k in range(self.length):
+            found *= FACTOR
+            found += words[k : k + n]
+        return found
 
 
 def _hash_entities(at: CorpusDoc) -> int | None:

@@ -1,8 +1,8 @@
 """Problems that a single Doc shows."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from spacy.tokens import Span, Token
+from spacy.tokens import Doc, Span, Token
 
 from ..pipeline.label_sets import annotated_labels
 from ..pipeline.preset import IOB_MISSING
@@ -21,6 +21,8 @@ def doc_problems(at: CorpusDoc, settings: CheckSettings) -> Iterator[Problem]:
     """Find the problems of a doc: its entities, its annotation, its length."""
     yield from _entity_problems(at, settings)
     yield from _length_problems(at, settings)
+    if settings.make_doc is not None and not at.doc.has_unknown_spaces:
+        yield from _token_problems(at, settings.make_doc)
     T, missing = len(at.doc), int((at.iob == IOB_MISSING).sum())
     if not at.doc.text.strip():
         yield "empty-doc", at.doc_place()
@@ -79,6 +81,25 @@ def _length_problems(at: CorpusDoc, settings: CheckSettings) -> Iterator[Problem
             yield "long-word", at.place(at.doc[i : i + 1])
         for i in tokenizer.unread_words(at.doc):
             yield "unread-word", at.place(at.doc[i : i + 1])
+
+
+def _token_problems(at: CorpusDoc, make_doc: Callable[[str], Doc]) -> Iterator[Problem]:
+    """Find tokens, and edges of entities, that the tokenizer of the pipeline does not make."""
+    try:
+        own = make_doc(at.doc.text)
+    except ValueError:  # a text that is too long for it
+        return
+    edges = {(token.idx, token.idx + len(token)) for token in own}
+    starts, ends = {start for start, _ in edges}, {end for _, end in edges}
+    for token in at.doc:
+        begin, end = token.idx, token.idx + len(token)
+        if (begin, end) not in edges:
+            covered = own.char_span(begin, end, alignment_mode="expand") or ()
+            note = " ".join(repr(each.text) for each in covered)
+            yield "other-tokens", at.place(at.doc[token.i : token.i + 1], f"as {note}")
+    for ent in at.ents:
+        if ent.start_char not in starts or ent.end_char not in ends:
+            yield "misaligned-entity", at.place(ent, ent.label_)
 
 
 def _is_stray_punctuation(token: Token, ent: Span) -> bool:

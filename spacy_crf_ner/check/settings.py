@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import spacy
 from spacy.tokens import Doc, Span
 from spacy.util import get_model_meta, get_package_path, is_package, load_config, registry
 
@@ -27,11 +28,13 @@ class CheckSettings(NamedTuple):
         None, and for docs without this key.
     max_steps: Steps of a training of `crf_ner` over a transformer; None if they are not known.
     step_words: Words that a step learns from, about.
+    make_doc: The tokenizer of the pipeline; None if it is not known.
     long_entity: Longer entities, in tokens, are noted.
     long_doc: Longer docs, in tokens, are a risk for the memory: a batch contains whole docs.
     rare: A label with fewer entities in train is rare.
     frequent: Minimum number of entities, or of occurrences outside, of a frequent text.
     leak_error: Minimum share of dev for which a leak is an error.
+    shared_tokens: Number of tokens in a row that are a repetition if they are in train and in dev.
     """
 
     lang: str = "en"
@@ -42,11 +45,13 @@ class CheckSettings(NamedTuple):
     spans_key: str | None = None
     max_steps: int | None = None
     step_words: int = 770
+    make_doc: Callable[[str], Doc] | None = None
     long_entity: int = 10
     long_doc: int = 5_000
     rare: int = 10
     frequent: int = 5
     leak_error: float = 0.1
+    shared_tokens: int = 15
 
 
 def read_settings(path: Path, transformer: str | None = None) -> CheckSettings:
@@ -78,6 +83,7 @@ def read_settings(path: Path, transformer: str | None = None) -> CheckSettings:
         scheme=ner.get("scheme", "biluo"),
         incorrect_spans_key=ner.get("incorrect_spans_key"),
         spans_key=(ner.get("spans_key") or SPANS_KEY) if overlapping else None,
+        make_doc=_tokenizer(config.get("nlp", {})),
     )
     model = next(_transformer_models(components), None)
     if model is None:
@@ -94,6 +100,15 @@ def read_settings(path: Path, transformer: str | None = None) -> CheckSettings:
     own = str(model.get("@architectures")).startswith("spacy-crf-ner.")
     tokenizer = load_tokenizer(name, config, _window_getter(get_spans), own)
     return settings._replace(window=get_spans.get("window"), tokenizer=tokenizer)
+
+
+def _tokenizer(block: dict[str, Any]) -> Callable[[str], Doc] | None:
+    """Return the tokenizer of a pipeline, or None for one that this process cannot make."""
+    tokenizer = {"nlp": {"tokenizer": block["tokenizer"]}} if block.get("tokenizer") else {}
+    try:
+        return spacy.blank(block.get("lang") or "en", config=tokenizer).make_doc
+    except (ValueError, ImportError):  # another package has to be imported, or is not installed
+        return None
 
 
 def _sourced(block: dict[str, Any], name: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import spacy
 from spacy.tokens import Doc, DocBin, Span
+from spacy.training import Example
 from spacy.util import load_config
 from typer.testing import CliRunner
 
@@ -92,6 +93,22 @@ def added_to_dev(*docs: Doc) -> Callable[[], Corpus]:
 def often(text: str, n: int, *ents: Entity) -> list[Doc]:
     """A text n times, each with another word behind it."""
     return [make(f"{text} {'so ' * i}it is", *ents) for i in range(n)]
+
+
+NUMBERS = " ".join(f"n{i}" for i in range(15))
+
+
+def of(doc: Doc, document: str) -> Doc:
+    """The doc, as a sentence of a document."""
+    doc.user_data["meta"] = {"document": document}
+    return doc
+
+
+def spaced(words: list[str], spaces: list[int], *ents: Entity) -> Doc:
+    """A doc whose spaces are known."""
+    doc = Doc(VOCAB, words=words, spaces=list(map(bool, spaces)))
+    doc.set_ents([Span(doc, *ent) for ent in ents], default="outside")
+    return doc
 
 
 # What is found; its severity; the counts by part; the corpus; settings; a place, and its note.
@@ -299,6 +316,39 @@ CASES: dict[str, tuple[str, dict[str, int], Callable[[], Corpus], dict[str, Any]
         {},
         ("dev", 9, 0, "he \n came ", "as train doc 11"),
     ),
+    "divided-document": (
+        "warning",
+        {"dev": 2},
+        lambda: (
+            [*clean()[0], of(make("he came"), "a"), of(make("she came"), "b")],
+            [*clean()[1], of(make("he went"), "a"), of(make("he left"), "a"), of(make("so"), "c")],
+        ),
+        {},
+        ("dev", 9, 0, "he went ", "a"),
+    ),
+    "shared-text": (
+        "warning",
+        {"dev": 1},
+        lambda: (
+            [*clean()[0], make(f"so {NUMBERS} he came")],
+            # As many words in a row; fewer; another one between them.
+            [
+                *clean()[1],
+                make(f"and then {NUMBERS} she"),
+                make(NUMBERS[3:]),
+                make(NUMBERS.replace("n7", "n")),
+            ],
+        ),
+        {},
+        ("dev", 9, 9, NUMBERS, "as in train doc 11"),
+    ),
+    "other-tokens": (
+        "note",
+        {"train": 3},
+        added(spaced(["in", "Mai,", "so", "he", "ca", "me"], [1, 1, 1, 1, 0, 0])),
+        {"make_doc": spacy.blank("en").make_doc},
+        ("train", 11, 3, "Mai,", "as 'Mai' ','"),
+    ),
     "long-doc": (
         "warning",
         {"train": 1},
@@ -349,7 +399,13 @@ def test_check_faulty_corpus_has_exactly_one_finding(kind: str) -> None:
 
 
 def test_every_kind_of_finding_has_a_case() -> None:
-    elsewhere = {"punctuation-edge", "annotated-differently", "long-word", "unread-word"}
+    elsewhere = {
+        "misaligned-entity",
+        "punctuation-edge",
+        "annotated-differently",
+        "long-word",
+        "unread-word",
+    }
     elsewhere |= {"unused-annotated", "unknown-annotated"}  # tests/pipeline/test_label_sets.py
     elsewhere |= {"invalid-span", "other-key"}  # test_overlapping_entities.py
     elsewhere |= {"many-steps", "few-dev"}
@@ -407,6 +463,28 @@ def test_check_punctuation_edge_ignores_punctuation_of_names(
     assert kinds(report) == ["punctuation-edge"] * found
     for finding in report.findings:
         assert (finding.severity, finding.counts) == ("warning", {"train": 1})
+
+
+def test_check_counts_entities_that_the_tokenizer_of_the_config_cuts(tmp_path: Path) -> None:
+    """As spaCy aligns them in training, where they count as not annotated."""
+    docs = [
+        spaced(["in", "Mai", "land", "so"], [1, 0, 1, 0], (1, 2, "LOC")),
+        spaced(["in", "Mai,", "so"], [1, 1, 0], (1, 2, "LOC")),
+        spaced(["in", "Mai", ",", "so"], [1, 0, 1, 0], (1, 2, "LOC")),
+        spaced(["ca", "me", "in"], [0, 1, 0], (0, 2, "LOC")),  # only inside, it is cut otherwise
+        Doc(VOCAB, words=["in", "Mai", "land"], ents=["O", "B-LOC", "O"]),  # unknown spaces
+    ]
+    (tmp_path / "a.cfg").write_text("[nlp]\nlang = en\n")
+    settings = read_settings(tmp_path / "a.cfg")
+    finding = the(check(docs, settings=settings), "misaligned-entity")
+    assert [place.doc for place in finding.places] == [0]
+    nlp = spacy.blank("en")
+    for number, doc in enumerate(docs[:4]):
+        tags = Example(nlp.make_doc(doc.text), doc).get_aligned_ner()
+        assert (None in tags) == (number == 0)
+    own = {"@tokenizers": "spacy.Tokenizer.v1"}
+    (tmp_path / "a.cfg").write_text(f'[nlp]\nlang = en\n\n[nlp.tokenizer]\n@tokenizers = "{own}"\n')
+    assert read_settings(tmp_path / "a.cfg").make_doc is None  # nobody has registered it
 
 
 # Docs that are there twice
@@ -785,7 +863,8 @@ def test_read_settings_matches_config(tiny_transformer: str, tmp_path: Path) -> 
     path = config_file(tmp_path, "nobody/nothing")
     instead = read_settings(path, tiny_transformer).tokenizer
     assert instead is not None and instead.max_length == 128
-    assert read_settings(ROOT / "configs" / "cnn.cfg") == CheckSettings()
+    found = read_settings(ROOT / "configs" / "cnn.cfg")
+    assert found._replace(make_doc=None) == CheckSettings()
 
 
 @pytest.mark.parametrize(
@@ -849,7 +928,8 @@ def test_read_settings_sourced_components_match_source_pipeline(
     config.to_disk(tmp_path / "sourced.cfg")
     found = read_settings(tmp_path / "sourced.cfg")
     assert (found.scheme, found.spans_key, found.window) == ("io", "ents", 50)
-    assert found[:4] == expected[:4] and found[5:] == expected[5:]
+    same = {"make_doc": None, "tokenizer": None}
+    assert found._replace(**same) == expected._replace(**same)
     assert found.tokenizer is not None and expected.tokenizer is not None
     assert found.tokenizer[:3] == expected.tokenizer[:3]
 
