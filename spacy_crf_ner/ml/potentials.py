@@ -72,6 +72,12 @@ class Potentials(NamedTuple):
         emissions, mask = pad(flat if allowed is None else crf.clamp(flat, allowed), self.lengths)
         return crf.constrain(crf.Chain(emissions, transitions, start, end, mask), *constraints)
 
+    def of_first(self, C: int) -> "Potentials":
+        """Return the potentials of the first C tags."""
+        E, A, start, end = self.arrays()
+        E, A = E[:, :C], A[..., :C, :C]
+        return self._replace(emissions=E, transitions=A, start=start[..., :C], end=end[..., :C])
+
     def with_gradient(self, gradients: "Sequence[Tensor | None]") -> "Potentials":
         """Build the gradient for these potentials from those for `tensors`; None is zero."""
         from .torch_layer import to_array

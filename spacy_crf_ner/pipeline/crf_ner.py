@@ -208,8 +208,7 @@ class CRFEntityRecognizer(TeachablePipe):
         self._scheme_name = scheme
         TagScheme(scheme, ())  # fail now for an unknown scheme, not at the first doc
         self.scorer = scorer
-        # nlp.resume_training() copies the model to this attribute of components that have it.
-        self._rehearsal_model: Model[list[Doc], Potentials] | None = None
+        self._rehearsal_model = None
         self._check_learning_rate = LearningRateCheck(name)
         self._trains_transformer = False
         add_confidence_extension()

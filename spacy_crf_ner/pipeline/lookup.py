@@ -88,6 +88,7 @@ def entity_labels(nlp: Language, component: str | None = None) -> set[str] | Non
     if find_entities_key(nlp, component) is not None:
         return {*recognizer(nlp, component).labels}
     found: set[str] = set()
+    pipe: Any
     for name, pipe in nlp.pipeline:
         assigns = nlp.get_pipe_meta(name).assigns
         sets_entities = "doc.ents" in assigns or getattr(pipe, "annotate_ents", False)

@@ -1,12 +1,13 @@
 """A CRF pipe that teaches others, and learns from teachers, and from itself in an earlier state."""
 
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 
 import numpy as np
 from numpy.typing import NDArray
 from spacy.tokens import Doc
 from spacy.training import Example, validate_examples
-from thinc.api import Optimizer, set_dropout_rate
+from thinc.api import Model, Optimizer, set_dropout_rate
 
 from ..extras import required
 from ..ml.label_chains import extended
@@ -21,10 +22,21 @@ from .teaching import Lesson, Teacher, mixture_counts
 class TeachablePipe(CalibratedPipe):
     """A CRF pipe whose losses compare its distribution with those of teachers.
 
-    A subclass has the attributes of `CRFPipe`, and a `_rehearsal_model`.
+    A subclass has the attributes of `CRFPipe`, and sets a `_rehearsal_model`.
     """
 
     seen_texts: SeenTexts
+
+    @property
+    def _rehearsal_model(self) -> Model[list[Doc], Potentials] | None:
+        """The model to rehearse; `nlp.resume_training` sets this attribute of all components."""
+        return self._original
+
+    @_rehearsal_model.setter
+    def _rehearsal_model(self, model: Model[list[Doc], Potentials] | None) -> None:
+        self._original = model
+        # It knows nothing of labels that were added and not trained.
+        self._rehearsed = (*takewhile(lambda x: x not in self.cfg["untrained"], self.labels),)
 
     def teach(self, docs: Sequence[Doc]) -> tuple[Teacher, list[NDArray[np.float32]]]:
         """Compute what a student learns from: the scores of the tags, at the fitted temperature.
@@ -64,7 +76,7 @@ class TeachablePipe(CalibratedPipe):
         """Train on docs to repeat the predictions from when `nlp.resume_training` was called.
 
         The loss is the Kullback-Leibler divergence from the distribution of the model at that time.
-        Labels that were added since are left out of the comparison.
+        Labels that were added since, or had not been trained then, are left out of the comparison.
 
         examples: Their predicted docs are rehearsed; their gold docs are not read.
         drop: The dropout rate.
@@ -84,7 +96,8 @@ class TeachablePipe(CalibratedPipe):
             return losses
         require_features(self, docs)
         self.seen_texts.learn(examples)
-        teacher = self._rehearsal_model.predict(docs)
+        known = self.chains_of(self._scheme_name, self._rehearsed).tags
+        teacher = self._rehearsal_model.predict(docs).of_first(len(known.tags))
         set_dropout_rate(self.model, drop)
         if any(listeners(self.model)):
             # A listener trains only with its upstream component, which is not updated here.
@@ -97,8 +110,8 @@ class TeachablePipe(CalibratedPipe):
         teacher, _ = self.chains.split(teacher)
         scores, join = self.chains.split(scores)
         constraints = self.chains.scheme.constraints
-        known = constraints.of_first(teacher.emissions.shape[1])
-        divergence, d_scores = distill(scores, expected_counts(teacher, known), constraints)
+        legal = constraints.of_first(teacher.emissions.shape[1])
+        divergence, d_scores = distill(scores, expected_counts(teacher, legal), constraints)
         backprop(join(d_scores))
         if sgd is not None:
             self.finish_update(sgd)

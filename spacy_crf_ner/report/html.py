@@ -215,7 +215,7 @@ def _error_sides(error: dict[str, Any]) -> dict[str, Side]:
     sides = {}
     for side, beside in error["beside"].items():
         asked = in_context(error[side]) if error[side] else None
-        drawn, others = [asked] if asked else [], []
+        drawn, others = [asked] if asked else [], list[Entity]()
         for ent in map(in_context, beside):
             is_free = all(ent.end <= each.start or each.end <= ent.start for each in drawn)
             (drawn if is_free else others).append(ent)

@@ -233,6 +233,23 @@ def test_rehearse_restores_forgotten_entities(learned):
     assert found(learned) == before
 
 
+@pytest.mark.parametrize("label_first", [False, True])
+def test_rehearse_leaves_out_labels_that_were_not_trained(label_first, learned):
+    """Whether they were added before training is resumed, or after."""
+    ner = learned.get_pipe("crf_ner")
+    C = len(ner.scheme.tags)
+    if label_first:
+        ner.add_label("PRODUCT")
+    learned.resume_training()
+    ner.add_label("EVENT")
+    network = ner.model.get_ref("output_layer").shims[0].module
+    with torch.no_grad():
+        network.projection.bias += torch.linspace(-1, 1, network.dims["nO"])
+    assert ner.rehearse([Example(doc, doc) for doc in map(learned.make_doc, TEXTS)])["crf_ner"] > 0
+    gradient = network.projection.bias.grad
+    assert gradient[:C].any() and not gradient[C:].any()
+
+
 @pytest.mark.parametrize("large", [False, True])
 def test_nlp_rehearse_applies_learn_rate_multiplier_of_head(large):
     """Five times the steps, in arrays that torch updates too; the tok2vec has no multiplier."""
