@@ -110,7 +110,7 @@ class TrainTexts:
         n = max(len(words) - self.length + 1, 0)
         found: NDArray[np.uint64] = np.zeros(n, dtype=np.uint64)
         for k in range(self.length):
-            found *= FACTOR
+            np.multiply(found, FACTOR, out=found)
             found += words[k : k + n]
         return found
 

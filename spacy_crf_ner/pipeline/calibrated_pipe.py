@@ -1,11 +1,12 @@
 """A CRF pipe whose probabilities are calibrated on examples."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from math import inf
 from typing import NamedTuple, cast
 
 import numpy as np
+from numpy.typing import NDArray
 from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.training import Example, validate_examples
@@ -13,6 +14,7 @@ from spacy.training import Example, validate_examples
 from .. import crf
 from ..input_error import InputError
 from ..ml.potentials import Potentials, nll
+from ..tags import TAG_MISSING
 from .crf_pipe import BATCH_SIZE, CRFPipe
 from .flat import FlatChain
 from .gold import gold_entities
@@ -33,29 +35,32 @@ class Scored(NamedTuple):
     chains: How the pipeline writes entities as tags.
     potentials: Of the docs, not yet divided by a temperature.
     overwrite: Whether preset entities of the docs are ignored.
+    excluded: The labels that the pipeline does not predict.
     """
 
     chains: FlatChain | LabelChains
     examples: Sequence[Example]
     potentials: Potentials
     overwrite: bool
+    excluded: Collection[str]
 
     def entities(self) -> int:
-        """Count the gold entities."""
+        """Count the gold entities of labels that are predicted."""
         golds = (gold_entities(eg.reference, self.chains.key) for eg in self.examples)
-        return sum(map(len, golds))
+        return sum(ent.label_ not in self.excluded for ents in golds for ent in ents)
 
     def likelihood(self) -> Batch:
         """Return what the likelihood of the gold tags depends on."""
         potentials, _ = self.chains.split(self.potentials)
         gold, hidden = self.chains.gold(self.examples)
-        return potentials, gold, hidden, self.chains.scheme.constraints
+        possible = _restricted(self.chains, potentials, self.excluded)
+        return possible, gold, hidden, self.chains.scheme.constraints
 
     def judged(self, temperature: float, lowest: float) -> Iterator[tuple[float, bool]]:
         """Yield the posterior of each annotated span over the lowest, and whether it is gold."""
         docs = [eg.predicted for eg in self.examples]
         settings = self.overwrite, temperature, UNCHANGED
-        posterior = self.chains.posterior(docs, self.potentials, *settings)
+        posterior = self.chains.posterior(docs, self.potentials, *settings, self.excluded)
         found = posterior.candidates(np.full(len(self.chains.labels), lowest))
         for eg, candidates in zip(self.examples, found):
             yield from self.chains.judge_spans(eg, candidates)
@@ -92,7 +97,8 @@ class CalibratedPipe(CRFPipe):
         annotation are ignored.
 
         examples: Examples that were not used for training. The components before this one must
-            have processed their `predicted` docs.
+            have processed their `predicted` docs. Gold entities of disabled labels count as not
+            annotated.
         more: Examples with what other pipelines have computed, as `scored`.
 
         Returns the temperature, 0.05 to 20. Source: Guo et al. (2017), ICML, for a softmax.
@@ -108,7 +114,10 @@ class CalibratedPipe(CRFPipe):
             )
         batches = [*self.scored(annotated), *more]
         self.calibrated_on = entities = sum(batch.entities() for batch in batches)
-        self.temperature = fit_temperature([batch.likelihood() for batch in batches], entities)
+        learned = []
+        for scores, gold, hidden, constraints in (batch.likelihood() for batch in batches):
+            learned.append((scores, _possible(gold, scores), hidden, constraints))
+        self.temperature = fit_temperature(learned, entities)
         return self.temperature
 
     def fit_platt_scaling(
@@ -140,12 +149,9 @@ class CalibratedPipe(CRFPipe):
         Raises InputError as `predict`.
         """
         batches = (examples[i : i + BATCH_SIZE] for i in range(0, len(examples), BATCH_SIZE))
-        return [
-            Scored(
-                self.chains, batch, self._potentials([eg.predicted for eg in batch]), self.overwrite
-            )
-            for batch in batches
-        ]
+        found = ((batch, self._potentials([eg.predicted for eg in batch])) for batch in batches)
+        settings = self.overwrite, self._excluded
+        return [Scored(self.chains, batch, potentials, *settings) for batch, potentials in found]
 
     def fit_span_threshold(self, docs: Iterable[Doc], beta: float = 1.0) -> float:
         """Set the threshold of "f_score" that has the best expected F-score on docs, without gold.
@@ -190,11 +196,8 @@ class CalibratedPipe(CRFPipe):
         Raises InputError as `get_loss`.
         """
         examples = list(examples)
-        losses = []
-        for batch in self.scored(examples):
-            potentials, gold, hidden, constraints = batch.likelihood()
-            possible = self._restricted(potentials)
-            losses.append(nll(possible, gold, hidden, constraints, self.temperature))
+        batches = self.scored(examples)
+        losses = [nll(*batch.likelihood(), self.temperature) for batch in batches]
         by_doc = np.concatenate(losses).reshape(len(examples), -1) if losses else np.zeros((0, 1))
         return (-by_doc.sum(1)).tolist()  # type: ignore[no-any-return]
 
@@ -211,18 +214,10 @@ class CalibratedPipe(CRFPipe):
             emissions, lengths = np.tile(scores.emissions, (n, 1)), np.tile(scores.lengths, n)
             repeated = scores._replace(emissions=emissions, lengths=lengths)
             potentials, _ = self.chains.split(repeated)
-            own, gold = self._restricted(potentials), self.chains.gold(batch)
+            own = _restricted(self.chains, potentials, self._excluded)
+            gold = self.chains.gold(batch)
             losses = nll(own, *gold, constraints, temperature)
             yield from (-losses.reshape(n, -1).sum(1)).tolist()
-
-    def _restricted(self, potentials: Potentials) -> Potentials:
-        """Forbid the tags of labels that are not predicted, in the potentials of chains."""
-        possible = self.chains.possible_tags(self._excluded)
-        if possible is None:
-            return potentials
-        of_chains = np.tile(possible, (len(potentials.lengths) // len(possible), 1))
-        allowed = np.repeat(of_chains, potentials.lengths, axis=0)
-        return potentials._replace(emissions=crf.clamp(potentials.emissions, allowed))
 
     @property
     def _where_gold_is(self) -> str:
@@ -245,6 +240,24 @@ def calibrations(nlp: Language) -> list[str]:
         f"{f'[{name}] ' if len(names) > 1 else ''}{calibration_of(recognizer(nlp, name))}"
         for name in names
     ]
+
+
+def _restricted(
+    chains: FlatChain | LabelChains, potentials: Potentials, excluded: Collection[str]
+) -> Potentials:
+    """Forbid the tags of excluded labels, in the potentials of chains."""
+    possible = chains.possible_tags(excluded)
+    if possible is None:
+        return potentials
+    of_chains = np.tile(possible, (len(potentials.lengths) // len(possible), 1))
+    allowed = np.repeat(of_chains, potentials.lengths, axis=0)
+    return potentials._replace(emissions=crf.clamp(potentials.emissions, allowed))
+
+
+def _possible(gold: NDArray[np.int64], scores: Potentials) -> NDArray[np.int64]:
+    """Replace the gold tags of N tokens that cannot be predicted by missing ones."""
+    is_forbidden = scores.emissions[np.arange(len(gold)), gold] == np.float32(crf.FORBIDDEN)
+    return np.where(is_forbidden, TAG_MISSING, gold)
 
 
 def read_by_earlier(nlp: Language, name: str, examples: Iterable[Example]) -> list[Example]:

@@ -83,6 +83,9 @@ def test_nine_added_labels_change_no_posterior_and_have_no_candidates(scheme, le
             found |= {(i, rank): each.log_probability for rank, each in enumerate(analyses)}
         return found | {i: each.entropy for i, each in enumerate(ner.uncertainty(docs))}
 
+    gold = make_examples(learned)
+    gold[0].reference.set_ents([], default="outside")  # one that the model has not learned
+    temperature = ner.fit_temperature(gold)
     before = queries(ner)
     assert len(before) > 30
     for i in range(9):
@@ -90,6 +93,7 @@ def test_nine_added_labels_change_no_posterior_and_have_no_candidates(scheme, le
     again = spacy.blank("en").from_config(learned.config).from_bytes(learned.to_bytes())
     for pipe in (ner, again.get_pipe("crf_ner")):
         assert queries(pipe) == pytest.approx(before, abs=1e-5)
+        assert pipe.fit_temperature(gold) == pytest.approx(temperature, rel=1e-3)
 
 
 def test_added_label_is_predicted_from_its_first_gold_entity_on(learned):

@@ -172,6 +172,23 @@ def test_log_likelihood_agrees_with_nbest_without_disabled_labels(nlp: Language)
     assert math.exp(ner.log_likelihoods(ents_with_disabled)[0]) == 0.0
 
 
+def test_temperature_is_fitted_to_the_other_labels(nlp: Language) -> None:
+    ner: Any = nlp.get_pipe("crf_ner")
+    examples = make_examples(nlp)
+    examples[0].reference.set_ents([], default="outside")  # one that the model has not learned
+    ner.disabled_labels = ["GPE"]
+    best = ner.fit_temperature(examples)
+    for eg in examples:
+        disabled = [ent for ent in eg.reference.ents if ent.label_ == "GPE"]
+        eg.reference.set_ents([], missing=disabled, default="unmodified")
+    found = []
+    for ner.temperature in (best / 1.05, best, best * 1.05):
+        found.append(sum(ner.log_likelihoods(examples)))
+    assert max(found) == found[1]
+    ner.disabled_labels = []
+    assert abs(ner.fit_temperature(make_examples(nlp)[:1] + examples) - best) > 0.05
+
+
 def test_overlapping_entities_of_other_labels_do_not_change() -> None:
     source = make_overlapping()
     nlp = spacy.blank("en").from_config(source.config).from_bytes(source.to_bytes())
