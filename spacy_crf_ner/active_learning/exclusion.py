@@ -10,6 +10,7 @@ from spacy.tokens import Doc, Span
 from ..annotate.runner import AnnotatedText
 from ..data.offsets import INCORRECT
 from ..docbin import read_docbin
+from ..ml.invisible import is_blank
 from ..pipeline.label_sets import KEY, annotated_labels
 from ..pipeline.lookup import recognizer
 from .ranking import divide, identify, join_short, sentences
@@ -48,7 +49,7 @@ def annotated_ids(
         whole = (doc[tokens[0].i : tokens[-1].i + 1] for _ in tokens[:1])
         for part in chain(whole, () if unit == "docs" else _all_sentences(doc, nlp)):
             text, at = part.text, part.start_char
-            is_whole = in_spans or all(token.ent_iob or token.is_space for token in part)
+            is_whole = in_spans or all(token.ent_iob or is_blank(token.text) for token in part)
             if is_whole and some is None:
                 yield identify(text)
             elif unit == "spans":

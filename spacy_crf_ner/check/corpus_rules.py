@@ -14,6 +14,7 @@ from spacy.attrs import IDX, ORTH
 from spacy.tokens import Span
 
 from ..docbin import document_of
+from ..ml.invisible import is_blank
 from ..pipeline.label_sets import annotated_labels
 from ..pipeline.preset import IOB_MISSING, IOB_OUTSIDE
 from .findings import CorpusDoc, Place, Problem, join_counts
@@ -118,7 +119,7 @@ class TrainTexts:
 def _hash_entities(at: CorpusDoc) -> int | None:
     """Hash the entities, in characters without whitespace; None if not all is annotated."""
     missing = np.flatnonzero(at.iob == IOB_MISSING).tolist()
-    if annotated_labels(at.doc) is not None or not all(at.doc[i].is_space for i in missing):
+    if annotated_labels(at.doc) is not None or not all(is_blank(at.doc[i].text) for i in missing):
         return None
     ends = list(accumulate((len("".join(token.text.split())) for token in at.doc), initial=0))
     return hash(tuple(sorted((ends[ent.start], ends[ent.end], ent.label_) for ent in at.ents)))

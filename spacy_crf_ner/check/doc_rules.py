@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from spacy.tokens import Doc, Span, Token
 
+from ..ml.invisible import is_blank
 from ..pipeline.label_sets import annotated_labels
 from ..pipeline.preset import IOB_MISSING
 from .findings import CorpusDoc, Problem
@@ -48,9 +49,9 @@ def _entity_problems(at: CorpusDoc, settings: CheckSettings) -> Iterator[Problem
             continue
         starts.add(ent.start)
         edges = (ent[0], ent[-1])
-        if any(token.is_space for token in edges):
+        if any(is_blank(token.text) for token in edges):
             yield "whitespace-edge", place
-        if settings.scheme != "biluo" and any(token.is_space for token in ent[1:-1]):
+        if settings.scheme != "biluo" and any(is_blank(token.text) for token in ent[1:-1]):
             yield "whitespace-inside", place
         if any(token.is_sent_start for token in ent[1:]):
             yield "crosses-sentence", place

@@ -11,6 +11,7 @@ from spacy.language import Language
 from spacy.tokens import Doc, Span
 
 from ..docbin import DOCUMENT, META, copy_norms
+from ..ml.invisible import is_blank
 from ..tags import SpanOffsets
 from .lines import Problem
 from .offsets import DUPLICATE, trim_whitespace
@@ -191,7 +192,7 @@ def _check(row: TaggedToken) -> TaggedToken:
 
 def _trim(rows: list[TaggedToken], span: SpanOffsets, log: ConversionLog) -> SpanOffsets | None:
     """Trim whitespace tokens from an entity; return None if nothing is left."""
-    start, end = trim_whitespace([row.word for row in rows], *span[:2])
+    start, end = trim_whitespace([row.word for row in rows], *span[:2], is_blank)
     if (start, end) != span[:2]:
         edge = rows[span[0] if start > span[0] else span[1] - 1]
         got, fix = repr(edge.word), "Tag it O"

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from spacy.tokens import Doc, Span
 
 from ..input_error import CorpusError
+from ..ml.invisible import is_blank
 from ..pipeline.label_sets import KEY, annotated_labels, mark_annotated_labels
 from ..tags import SpanOffsets
 from .json_records import shorten
@@ -160,7 +161,7 @@ def _contested(doc: Doc, said: _Said, known: Known, denied: set[SpanOffsets]) ->
     now, own = said.now, said.labels
     # Only an answer about the whole text, and more labels, adds to what earlier ones say.
     adds = own is not None and own.union([ALL]).issuperset(known)
-    adds &= all(now[token.i] or token.is_space for token in doc)
+    adds &= all(now[token.i] or is_blank(token.text) for token in doc)
 
     def told(ent: SpanOffsets) -> NDArray[np.bool_]:
         start, end, label = ent
@@ -202,7 +203,7 @@ def _apply(doc: Doc, said: _Said) -> None:
             token.ent_id, token.ent_kb_id = 0, 0
     given = [*said.ents]
     labels, own = annotated_labels(doc), said.labels
-    is_whole = all(now[token.i] or token.is_space for token in doc)
+    is_whole = all(now[token.i] or is_blank(token.text) for token in doc)
     is_other = labels is not None and not labels.issuperset(ent.label_ for ent in given)
     if is_other and not (is_whole and own):
         unknown.update(token.i for token in doc if not token.ent_type)

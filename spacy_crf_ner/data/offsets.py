@@ -3,13 +3,14 @@
 Offsets count Unicode code points, from 0; the end is exclusive.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from spacy.language import Language
 from spacy.tokens import Doc, Span
 
 from ..input_error import CorpusError
+from ..ml.invisible import is_blank
 from ..pipeline.gold import gold_entities
 from ..pipeline.label_sets import mark_annotated_labels
 from .json_records import is_text, shorten
@@ -184,12 +185,28 @@ def set_annotated_labels(doc: Doc, labels: Sequence[str], log: ConversionLog, wh
     mark_annotated_labels(doc, labels, log.spans_key)
 
 
-def trim_whitespace(pieces: Sequence[str], start: int, end: int) -> tuple[int, int]:
-    """Trim whitespace from a span of characters (in a text) or tokens (in a list of words)."""
-    while start < end and pieces[start].isspace():
+def trim_whitespace(
+    pieces: Sequence[str], start: int, end: int, is_space: Callable[[str], bool] = str.isspace
+) -> tuple[int, int]:
+    """Trim whitespace from a span of characters (in a text) or tokens (in a list of words).
+
+    is_space: `is_blank` also trims tokens that are marks of no width.
+    """
+    while start < end and is_space(pieces[start]):
         start += 1
-    while start < end and pieces[end - 1].isspace():
+    while start < end and is_space(pieces[end - 1]):
         end -= 1
+    return start, end
+
+
+def _trim(doc: Doc, span: RawSpan) -> tuple[int, int]:
+    """Trim whitespace, and tokens that are marks of no width, from a span with visible text."""
+    start, end = trim_whitespace(doc.text, span.start, span.end)
+    tokens = doc.char_span(start, end)
+    if tokens is not None:
+        words = [token.text for token in tokens]
+        first, last = trim_whitespace(words, 0, len(words), is_blank)
+        start, end = tokens[first].idx, tokens[last - 1].idx + len(words[last - 1])
     return start, end
 
 
@@ -215,7 +232,7 @@ def _valid_spans(
             if unknown is not None:
                 unknown.update(_possible_tokens(doc, span, found[0]))
             continue
-        start, end = trim_whitespace(text, span.start, span.end)
+        start, end = _trim(doc, span)
         if (start, end) != (span.start, span.end):
             log.trimmed()
         lines = (line.strip() for line in (span.label or "").splitlines())
@@ -248,7 +265,9 @@ def _problem(text: str, span: RawSpan, entities: int) -> tuple[str, CorpusError]
     if span.text is not None and text[start:end].split() != span.text.split():
         fix = "Correct the offsets, which count characters, or use the text that was annotated"
         return "text", _error(text, span, f"the text {shorten(span.text)}", fix)
-    return None if text[start:end].strip() else ("whitespace", _error(text, span, *WHITESPACE))
+    return (
+        None if not is_blank(text[start:end]) else ("whitespace", _error(text, span, *WHITESPACE))
+    )
 
 
 def _possible_tokens(doc: Doc, span: RawSpan, problem: str) -> Iterable[int]:

@@ -9,6 +9,7 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 
 from ..input_error import InputError
+from ..ml.invisible import is_blank
 from ..pipeline.annotation import CONFIDENCE, delete_confidence
 from ..pipeline.gold import gold_entities
 from ..pipeline.label_sets import annotated_labels
@@ -227,7 +228,7 @@ def _missing_characters(gold: Doc, key: str | None) -> NDArray[np.bool_]:
         return missing
     for i in np.flatnonzero(gold.to_array("ENT_IOB") == 0).tolist():
         token = gold[i]
-        missing[token.idx : token.idx + len(token)] = not token.is_space
+        missing[token.idx : token.idx + len(token)] = not is_blank(token.text)
     return missing
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from ..input_error import InputError
 from .bilstm_crf import BiLSTMCRF, BiLSTMCRFConfig, Encoder
 from .device import to_device
+from .invisible import chain_without_marks
 from .mixed_precision import MixedPrecision
 from .potentials import Potentials
 from .torch_layer import (
@@ -80,7 +81,7 @@ def bilstm_crf(
         precision=precision,
     )
     _pool_at_once(tok2vec)
-    model: Model[list[Doc], Potentials] = chain(tok2vec, head)
+    model = chain_without_marks(tok2vec, head)
     model.set_ref("tok2vec", tok2vec)
     model.set_ref("output_layer", head)
     return model

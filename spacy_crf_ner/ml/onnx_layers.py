@@ -10,11 +10,12 @@ from typing import Any, cast
 
 import numpy as np
 from spacy.tokens import Doc
-from thinc.api import Model, chain
+from thinc.api import Model
 from thinc.types import Floats2d, Ints1d
 from thinc.util import to_numpy
 
 from .buckets import padded_buckets
+from .invisible import chain_without_marks
 from .onnx_shim import OnnxShim, no_backprop
 from .potentials import Potentials
 from .words import WordEmbeddingConfig, distinct_words
@@ -36,7 +37,7 @@ def onnx_bilstm_crf(tok2vec: Vectors, decoder: str = "crf") -> Model[list[Doc], 
         attrs={"constrained": decoder == "crf"},
         shims=[OnnxShim(transitions=(np.ndarray, 2), start=(np.ndarray, 1), end=(np.ndarray, 1))],
     )
-    model: Model[list[Doc], Potentials] = chain(tok2vec, head)
+    model = chain_without_marks(tok2vec, head)
     model.set_ref("tok2vec", tok2vec)
     model.set_ref("output_layer", head)
     return model

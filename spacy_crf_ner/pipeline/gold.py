@@ -9,11 +9,12 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from spacy.attrs import ENT_IOB, IS_SPACE, ORTH
+from spacy.attrs import ENT_IOB, IS_SPACE, ORTH, SHAPE
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 
 from ..input_error import InputError
+from ..ml.invisible import blank_tokens, is_blank
 from ..tags import TAG_MISSING, TAG_OUTSIDE, Spans, TagScheme
 from .preset import IOB_OUTSIDE
 
@@ -93,10 +94,12 @@ def warn_of_misaligned(name: str) -> None:
 def _tags(gold: Doc, ents: Sequence[Span], scheme: TagScheme) -> NDArray[np.int64]:
     """Convert entities to tag ids of the gold tokens, as `get_aligned_ner` does.
 
-    A blocked token is not annotated. Whitespace is outside if any token is annotated.
+    A blocked token is not annotated. Whitespace is outside if any token is annotated; so are marks
+    of no width.
     """
-    iob, is_space = gold.to_array([ENT_IOB, IS_SPACE]).T
-    outside = (iob == IOB_OUTSIDE) | ((is_space != 0) & iob.any())
+    iob, is_space, shapes = gold.to_array([ENT_IOB, IS_SPACE, SHAPE]).T
+    is_blank = (is_space != 0) | blank_tokens(shapes, gold.vocab.strings)
+    outside = (iob == IOB_OUTSIDE) | (is_blank & iob.any())
     tags = np.where(outside, TAG_OUTSIDE, TAG_MISSING)
     if ents:
         spans = [(ent.start, ent.end, scheme.numbers[ent.label_]) for ent in ents]
@@ -190,17 +193,21 @@ def require_known(ents: Iterable[Span], labels: Sequence[str], name: str) -> Non
 
 
 def require_text(ents: Sequence[Span], name: str) -> Sequence[Span]:
-    """Return the entities; raise InputError for whitespace at an edge, and no or a "!" label."""
+    """Return the entities; raise InputError for whitespace at an edge, and no or a "!" label.
+
+    Marks of no width are as whitespace.
+    """
     for ent in ents:
         if not ent.label_ or ent.label_.startswith("!"):
             raise InputError(
                 f"[{name}] {_where(ent)}: expected a label, got {ent.label_!r}. Label it, or put "
                 "negative spans into doc.spans, under the key that incorrect_spans_key names."
             )
-        if not len(ent) or ent[0].is_space or ent[-1].is_space:
+        if not len(ent) or is_blank(ent[0].text) or is_blank(ent[-1].text):
             raise InputError(
                 f"[{name}] {_where(ent)}: expected an entity that begins and ends with a "
-                f"word, got {ent.text!r}. Remove the whitespace at its ends, or the entity."
+                f"word, got {ent.text!r}. Remove the whitespace, and marks of no width, at its "
+                "ends, or the entity."
             )
     return ents
 

@@ -13,6 +13,7 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 
 from ..input_error import InputError
+from ..ml.invisible import is_blank
 from ..tags import TagScheme
 from .gold import gold_entities
 
@@ -66,8 +67,8 @@ def annotated_labels(doc: Doc) -> set[str] | None:
 def is_complete(gold: Doc, labels: Iterable[str]) -> bool:
     """Whether all entities of these labels are annotated."""
     given = np.array([token.ent_iob != 0 for token in gold], dtype=bool)
-    is_space = np.array([token.is_space for token in gold], dtype=bool)
-    is_whole = bool((given | is_space).all() and (given.any() or not len(gold)))
+    blank = np.array([is_blank(token.text) for token in gold], dtype=bool)
+    is_whole = bool((given | blank).all() and (given.any() or not len(gold)))
     annotated = annotated_labels(gold)
     return is_whole and (annotated is None or annotated >= {*labels})
 

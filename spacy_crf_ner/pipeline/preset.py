@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from spacy.attrs import ENT_IOB, ENT_TYPE, IS_SPACE, SENT_START
+from spacy.attrs import ENT_IOB, ENT_TYPE, IS_SPACE, SENT_START, SHAPE
 from spacy.tokens import Doc, Span
 
+from ..ml.invisible import blank_tokens
 from ..tags import TAG_OUTSIDE, TagScheme
 
 # The preset entities of a chain, each with its label in the chain.
@@ -51,8 +52,8 @@ def preset_constraints(
     its outside tokens are only tokens that it did not recognize.
 
     No predicted entity crosses a sentence start, or begins or ends with whitespace. In BIO and
-    IO, which do not mark the end of an entity, it contains no whitespace either. A preset entity
-    that breaks these rules is kept, with a warning.
+    IO, which do not mark the end of an entity, it contains no whitespace either. Marks of no width
+    are as whitespace. A preset entity that breaks these rules is kept, with a warning.
 
     overwrite: Whether to ignore entities and outside tokens of the docs.
     possible: (M, C) bool, the tags that may be predicted in each of the M chains of a doc; None for
@@ -64,6 +65,8 @@ def preset_constraints(
     else:
         presets = [chains(doc) for doc in docs]
     columns = [doc.to_array([ENT_IOB, ENT_TYPE, SENT_START, IS_SPACE]) for doc in docs]
+    for doc, column in zip(docs, columns):
+        column[blank_tokens(doc.to_array(SHAPE), doc.vocab.strings), 3] = 1
     columns = [column for column, of_doc in zip(columns, presets) for _ in of_doc]
     rows = [(doc, ents) for doc, of_doc in zip(docs, presets) for ents in of_doc]  # of a chain each
     begins = np.cumsum([0, *(len(doc) for doc, _ in rows)]).tolist()

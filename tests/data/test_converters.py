@@ -360,6 +360,8 @@ MISTAKES = {
     "B before B": ("conll", "Tim B-PER\nCook B-PER\nCook L-PER", 2, "L- or E-PER, got B-PER"),
     "B before the end": ("conll", "EU U-ORG\nTim B-PER\n\nso O", 2, "got O (the end of the sent"),
     "whitespace token": ("conll", "a\tO\n\xa0\tB-X\nb\tO", 2, r"whitespace.*'\xa0'.*Tag it O"),
+    "a token of marks": ("conll", "a\tO\n\ufeff\tB-X\nb\tO", 2, "whitespace.*Tag it O"),
+    "only marks": ("inline", "Is [\u200b](PER) here", 1, "beside whitespace"),
     "header": ("gmb", "Sentence,Word,POS,Tag\n", 1, "expected Sentence #,Word,POS,Tag"),
     "no header": ("gmb", "Sentence: 1,a,NN,O\n", 1, "expected Sentence #,Word,POS,Tag"),
     "bare comma": ("gmb", GMB_HEADER + "Sentence: 1,a,NN,O\n,,,,,O\n", 3, "comma in quotes"),

@@ -13,12 +13,13 @@ from spacy.training import Alignment, Example
 
 from helpers import LABELS, SCHEMES, Span, annotations
 from pipelines import TOK2VEC
+from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.gold import aligned_negatives, gold_tags
 from spacy_crf_ner.pipeline.label_sets import mark_annotated_labels
 from spacy_crf_ner.tags import TagScheme
 
 VOCAB = spacy.blank("en").vocab
-WORDS = ("Ada", "x", "-", " ", "  ", "\n", "\u00a0")
+WORDS = ("Ada", "x", "\u200bx", "-", " ", "  ", "\n", "\u00a0")
 
 
 @st.composite
@@ -125,3 +126,14 @@ def test_loss_with_missing_annotation_matches_nbest_enumeration(
         golds.append(eg)
         log_ps.append(math.log(fits))
     assert ner.log_likelihoods(golds) == pytest.approx(log_ps, abs=1e-4)
+
+
+def test_marks_of_no_width_are_outside_as_whitespace_is() -> None:
+    doc = Doc(VOCAB, words=["\ufeff", "Ada", "\u200b", "\u200bx"])
+    ada = [spacy.tokens.Span(doc, 1, 2, "PER")]
+    doc.set_ents(ada, default="missing")
+    eg = Example(Doc(VOCAB, words=[token.text for token in doc]), doc)
+    assert gold_tags(eg, TagScheme("io", ("PER",)), "ner").tolist() == [0, 1, 0, -1]
+    doc.set_ents([spacy.tokens.Span(doc, 0, 2, "PER")])
+    with pytest.raises(InputError, match=r"begins and ends with a word.*marks of no width"):
+        gold_tags(eg, TagScheme("io", ("PER",)), "ner")

@@ -1,5 +1,6 @@
 """Random docs: the annotation satisfies its invariants."""
 
+import string
 from itertools import pairwise
 from random import Random
 from typing import NamedTuple
@@ -21,6 +22,7 @@ VOCAB = spacy.blank("en").vocab
 LABELS = ("PER", "LOC")
 # Zero-width, combining, right to left, a surrogate pair in UTF-16, a flag, NUL and the like.
 ODD = ["\u200b", "\ufeff", "e\u0301", "\u0301", "שלום", "\u202eabc", "😀", "👩\u200d🚀", "🇻🇳", "\0"]
+NOT_SEEN = string.whitespace + "\u200b\ufeff\u00a0\u2028\u3000\x1c\x85"
 SPACES = [" ", "\n", "\t\n", "\u00a0", "\u2028", "\u3000", "\x1c", "\x85"]
 
 Given = tuple[int, int, str | None]  # of label "" where blocked, of None where outside
@@ -126,7 +128,7 @@ def check(drawn: Input, doc: Doc, layers: int) -> None:
         if (ent.start, ent.end, ent.label_) in drawn.kept:
             continue
         assert ent.label_ in LABELS
-        assert not (ent[0].text.isspace() or ent[-1].text.isspace())
+        assert ent[0].text.strip(NOT_SEEN) and ent[-1].text.strip(NOT_SEEN)
         assert not forbidden & set(range(ent.start, ent.end))
         if drawn.starts is not None:
             assert not any(drawn.starts[ent.start + 1 : ent.end])
@@ -162,7 +164,7 @@ def test_random_docs_meet_annotation_invariants(kind: tuple[str, int], drawn: li
 @pytest.mark.parametrize("kind", KINDS)
 def test_fixture_pipelines_find_many_entities(kind: tuple[str, int]) -> None:
     """Control: the invariants above are checked on many entities."""
-    words = Random(0).choices(["Tim", "Cook", "visited", "Hanoi", ".", "a", *ODD], k=400)
+    words = Random(0).choices(["Tim", "Cook", "visited", "Hanoi", ".", "a", *ODD[2:]], k=400)
     doc = PIPELINES[kind](Doc(VOCAB, words=words))
     assert len(doc.ents) > 40
     assert {ent.label_ for ent in doc.ents} == set(LABELS)

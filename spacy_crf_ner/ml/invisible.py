@@ -1,0 +1,102 @@
+"""Marks of no width, such as a byte order mark: they are no part of a word.
+
+Axes: N tokens.
+"""
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from spacy.attrs import SHAPE
+from spacy.strings import StringStore
+from spacy.tokens import Doc
+from thinc.api import Model, chain
+from thinc.types import Floats2d
+
+from ..docbin import copy_norms
+from .potentials import Potentials
+
+# Default_Ignorable_Code_Point, Unicode 15, without the fillers of Hangul.
+MARKS = re.compile(
+    "[\\u00ad\\u034f\\u061c\\u17b4\\u17b5\\u180b-\\u180f\\u200b-\\u200f\\u202a-\\u202e\\u2060-\\u206f"
+    "\\ufe00-\\ufe0f\\ufeff\\ufff0-\\ufff8\\U0001bca0-\\U0001bca3\\U0001d173-\\U0001d17a"
+    "\\U000e0000-\\U000e0fff]"
+)
+NONE, SOME, ALL = range(3)
+_kinds: dict[int, int] = {0: NONE}  # by the id of a shape; texts have few different ones
+
+
+def is_blank(text: str) -> bool:
+    """Whether nothing of a text is visible: it has whitespace and marks of no width alone."""
+    return not MARKS.sub("", text).strip()
+
+
+def blank_tokens(shapes: NDArray[Any], strings: StringStore) -> NDArray[np.bool_]:
+    """Find the tokens that are marks of no width: (N,).
+
+    shapes: (N,), their attribute SHAPE, in which such marks stand for themselves.
+    """
+    if ALL not in _kinds_of(shapes, strings):
+        return np.zeros(len(shapes), dtype=bool)
+    return np.array([_kind(shape, strings) == ALL for shape in shapes.tolist()])
+
+
+def _kinds_of(shapes: NDArray[Any], strings: StringStore) -> set[int]:
+    return {_kind(shape, strings) for shape in {*shapes.tolist()}}
+
+
+def _kind(shape: int, strings: StringStore) -> int:
+    if shape not in _kinds:
+        text = strings[shape]
+        _kinds[shape] = NONE if not MARKS.search(text) else ALL if is_blank(text) else SOME
+    return _kinds[shape]
+
+
+def chain_without_marks(
+    tok2vec: Model[list[Doc], list[Floats2d]], head: Model[list[Floats2d], Potentials]
+) -> Model[list[Doc], Potentials]:
+    """Chain two layers, of which the first reads words without marks of no width.
+
+    A layer that listens to another component reads what that has read.
+    """
+    model: Model[list[Doc], Potentials] = chain(tok2vec, head)
+    model._func = partial(_forward, forward=model._func)
+    return model
+
+
+def _forward(
+    model: Model[list[Doc], Potentials],
+    docs: list[Doc],
+    is_train: bool,
+    *,
+    forward: Callable[..., Any],
+) -> Any:
+    marked = [SOME in _kinds_of(doc.to_array(SHAPE), doc.vocab.strings) for doc in docs]
+    if any(marked) and not any(hasattr(layer, "upstream_name") for layer in model.walk()):
+        docs = [_without_marks(doc) if has else doc for doc, has in zip(docs, marked)]
+    return forward(model, docs, is_train)
+
+
+def _without_marks(doc: Doc) -> Doc:
+    """Copy the tokens of a doc, with the attributes that a layer may read, without the marks."""
+    words = [MARKS.sub("", token.text) or token.text for token in doc]
+    copied = Doc(
+        doc.vocab,
+        words,
+        [bool(token.whitespace_) for token in doc],
+        user_data=doc.user_data,
+        tags=[token.tag_ for token in doc],
+        pos=[token.pos_ for token in doc],
+        morphs=[str(token.morph) for token in doc],
+        lemmas=[token.lemma_ for token in doc],
+        sent_starts=[token.is_sent_start for token in doc],
+    )
+    own = [token.norm_ for token in copied]
+    copy_norms(doc, copied)
+    for token, word, norm in zip(doc, copied, own):
+        if token.text != word.text:
+            word.norm_ = norm
+    return copied

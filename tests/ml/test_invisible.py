@@ -1,0 +1,73 @@
+"""Marks of no width: what they are, and that the words around them are read as if without."""
+
+import sys
+import unicodedata
+from functools import lru_cache
+
+import numpy as np
+import pytest
+import spacy
+from hypothesis import given
+from hypothesis import strategies as st
+from spacy.attrs import SHAPE
+from spacy.language import Language
+from spacy.tokens import Doc
+
+from pipelines import TOK2VEC, make_examples
+from spacy_crf_ner.ml.invisible import MARKS, blank_tokens, is_blank
+
+VOCAB = spacy.blank("en").vocab
+SEEN = ["\ufeff", "\u200b", "\u2060", "\u00ad", "\u200d", "\u202e", "\ufe0f"]
+CHARS = {"@architectures": "spacy-crf-ner.CharWordEmbed.v1", "char_width": 6, "word_width": 6}
+
+
+def test_marks_are_characters_that_have_no_glyph() -> None:
+    found = {*MARKS.findall("".join(map(chr, range(sys.maxunicode + 1))))}
+    assert {*SEEN} <= found
+    # Formatting, variation selectors and others that combine, and those that are not assigned yet.
+    assert {unicodedata.category(each) for each in found} == {"Cf", "Mn", "Cn"}
+    # Signs of Arabic and Syriac that are formatting by name, and are printed.
+    assert not found & {"\u0600", "\u06dd", "\u070f", "\u08e2"}
+
+
+@given(st.lists(st.text(st.sampled_from("aZ1-\u0301" + "".join(SEEN)), min_size=1), max_size=8))
+def test_blank_tokens_have_nothing_but_marks(words: list[str]) -> None:
+    doc, expected = Doc(VOCAB, words), [not word.strip("".join(SEEN)) for word in words]
+    assert blank_tokens(doc.to_array(SHAPE), VOCAB.strings).tolist() == expected
+    assert [is_blank(word) for word in words] == expected
+    assert is_blank(" \ufeff\n") and not is_blank("\ufeff a")
+
+
+@lru_cache
+def over(architecture: str) -> Language:
+    nlp = spacy.blank("en")
+    tok2vec = {"spacy.HashEmbedCNN.v2": TOK2VEC, CHARS["@architectures"]: CHARS}[architecture]
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 4, "tok2vec": tok2vec}})
+    spacy.util.fix_random_seed(0)
+    nlp.initialize(lambda: make_examples(nlp))
+    return nlp
+
+
+@pytest.mark.parametrize("architecture", ["spacy.HashEmbedCNN.v2", CHARS["@architectures"]])
+@given(st.data())
+def test_words_with_marks_are_read_as_words_without(architecture: str, data: st.DataObject) -> None:
+    nlp, words = over(architecture), ["Tim", "Cook", "didn't", "-", "Hanoi"]
+    drawn = st.lists(st.sampled_from(SEEN), max_size=2).map("".join)
+    places = [data.draw(st.integers(0, len(word))) for word in words]
+    marked = [word[:i] + data.draw(drawn) + word[i:] for word, i in zip(words, places)]
+    plain, odd = Doc(nlp.vocab, words), Doc(nlp.vocab, marked)
+    for doc in (plain, odd):
+        doc[1].is_sent_start = False
+    pipe = nlp.get_pipe("crf_ner")
+    expected, found = pipe.model.predict([plain]), pipe.model.predict([odd])  # type: ignore[attr-defined]
+    np.testing.assert_allclose(found.emissions, expected.emissions, atol=1e-6)
+    trained, _ = pipe.model.begin_update([odd])  # type: ignore[attr-defined]
+    np.testing.assert_allclose(trained.emissions, expected.emissions, atol=1e-6)
+    assert [token.text for token in odd] == marked
+
+
+def test_a_token_of_marks_is_read_as_it_is_and_in_no_entity(trained: Language) -> None:
+    doc = trained("\u200b Tim Cook \ufeff visited Hanoi.")
+    assert [token.text for token in doc][:1] == ["\u200b"]
+    assert [ent.text for ent in doc.ents] == ["Tim Cook", "Hanoi"]
+    assert all(ent._.confidence > 0.9 for ent in doc.ents)
