@@ -308,7 +308,8 @@ def _convert(source: Path, folder: Path) -> None:
             for part in data.SPLITS:
                 shutil.copy(source / f"{part}.spacy", folder)
         else:
-            data.convert(source, folder, nlp=spacy.blank("en"))
+            split = data.Split(by="sentences")  # as in docs/benchmarks.md
+            data.convert(source, folder, nlp=spacy.blank("en"), split=split)
     require_same(folder.parent, {f"corpus {folder.name}": source})
 
 

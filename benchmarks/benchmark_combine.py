@@ -57,7 +57,7 @@ def combine(
     for corpus in ("wikigold", "gmb"):
         parts = out / corpus
         if not parts.exists():
-            data.convert(folder / corpus, parts, nlp=nlp)
+            data.convert(folder / corpus, parts, nlp=nlp, split=data.Split(by="sentences"))
         gold = read(parts / "train.spacy")[:LIMIT]
         runs = []
         for seed in map(int, seeds.split(",")):

@@ -170,7 +170,7 @@ def _prepare(source: Path, folder: Path) -> None:
     if (folder / "test.spacy").exists():
         return
     nlp = spacy.blank("en")
-    data.convert(source, folder, nlp=nlp)
+    data.convert(source, folder, nlp=nlp, split=data.Split(by="sentences"))
     for path in folder.glob("*.spacy"):
         docs = list(DocBin().from_disk(path).get_docs(nlp.vocab))
         for doc in docs:

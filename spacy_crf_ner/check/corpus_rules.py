@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,7 +107,7 @@ class TrainTexts:
 
     def _runs(self, at: CorpusDoc) -> NDArray[np.uint64]:
         """Hash the runs of tokens, (T - length + 1,)."""
-        words: NDArray[np.uint64] = at.doc.to_array(ORTH)
+        words: NDArray[Any] = at.doc.to_array(ORTH)
         n = max(len(words) - self.length + 1, 0)
         found: NDArray[np.uint64] = np.zeros(n, dtype=np.uint64)
         for k in range(self.length):

@@ -246,8 +246,11 @@ def _prefix(sample: Sample, column: int) -> str:
 
 def _rows(path: Path, layout: Layout, log: ConversionLog) -> Iterator[TaggedToken]:
     sentence = number = 0
-    document = ""
+    name = f"{path.resolve().parent.name}/{path.name}"
+    # What is before the first boundary is a document too.
+    document = f"{name} 0" if _has_documents(path) else ""
     within = False  # whether inside a sentence
+    first, *others = layout.tags
     for where, text, problem in read_lines(path):
         if not problem and "\r" in text and text.strip():
             fix = "Save the file with line feeds as its line ends"
@@ -256,7 +259,7 @@ def _rows(path: Path, layout: Layout, log: ConversionLog) -> Iterator[TaggedToke
         comment = text.startswith("# ") and not (problem or within)
         if (starts or comment) and (named := NEW_DOCUMENT.match(text)):
             number += 1
-            document = named[1] or f"{path.resolve().parent.name}/{path.name} {number}"
+            document = named[1] or f"{name} {number}"
         if starts or not (problem or text.strip()):
             sentence, within = sentence + 1, False
             continue
@@ -265,20 +268,29 @@ def _rows(path: Path, layout: Layout, log: ConversionLog) -> Iterator[TaggedToke
             expected = f"{layout.columns} columns, as in most of the first lines"
             fix = "Separate all columns by tabs, or all by spaces"
             problem = "columns", error(where, expected, f"{len(cells)}: {cells}", fix)
-        if comment and (problem or not TAG.fullmatch(cells[layout.tags[0]])):
+        if comment and (problem or not TAG.fullmatch(cells[first])):
             log.skipped("comment")
             continue
         within = True
         if problem:
-            inner = ("O",) * (len(layout.tags) - 1)
+            inner = ("O",) * len(others)
             yield TaggedToken(where, "", "O", sentence, document, problem, inner=inner)
             continue
-        word, tag, *more = (cells[i] for i in (layout.token, *layout.tags))
+        word, tag = cells[layout.token], cells[first]
+        more = tuple(cells[i] for i in others) if others else ()
         if layout.prefix:
             word, problem = _without_prefix(where, word, layout.prefix)
-        problem = problem or label_of_words(where, (tag, *more))
+        if more or tag != "O":
+            problem = problem or label_of_words(where, (tag, *more))
         of = document if layout.document is None else cells[layout.document]
-        yield TaggedToken(where, word, tag, sentence, of, problem, inner=tuple(more))
+        yield TaggedToken(where, word, tag, sentence, of, problem, inner=more)
+
+
+def _has_documents(path: Path) -> bool:
+    marks = DOCUMENT_START.encode(), b"# newdoc"
+    with path.open("rb") as file:
+        lines = iter(lambda: file.readline(LAYOUT_CHARACTERS), b"")
+        return any(line.startswith(marks) for line in lines)
 
 
 def _without_prefix(where: str, word: str, prefix: str) -> tuple[str, Problem | None]:

@@ -179,6 +179,8 @@ def _is_tag(tag: str) -> bool:
 
 
 def _check(row: TaggedToken) -> TaggedToken:
+    if not (row.problem or row.inner) and row.word and _is_tag(row.tag):
+        return row  # as nearly all
     if not row.problem:
         bad = [tag for tag in row.tags if not _is_tag(tag)]
         if row.word and not bad:

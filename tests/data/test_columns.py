@@ -270,7 +270,7 @@ def test_read_conll_accepts_labels_with_other_marks(
         ("-DOCSTART- -X- O\n\na O\n\nb O\n-DOCSTART-\nc O\n", ["1", "1", "2"]),
         ("# newdoc\na O\n\nb O\n\n# newdoc\n# text = c\nc O\n", ["1", "1", "2"]),
         ("# newdoc id = x\na O\n\nb O\n\n# newdoc id = y 1\nc O\n", ["x", "x", "y 1"]),
-        ("a O\n\n-DOCSTART- O\nb O\n\nc O\n", ["None", "1", "1"]),
+        ("a O\n\n-DOCSTART- O\nb O\n\nc O\n", ["0", "1", "1"]),
         ("a O\n\nb O\n\nc O\n", ["None"] * 3),
         ("a n1 O\na2 n1 O\n\nb n1 O\nb2 n1 O\n\nc n2 O\nc2 n2 O\n", ["n1", "n1", "n2"]),
         ("n1 a O\nn1 a2 O\n\nn1 b O\nn1 b2 O\n\nn2 c O\nn2 c2 O\n", ["n1", "n1", "n2"]),
