@@ -5,7 +5,7 @@ Axes: B docs, N tokens of the batch, one doc after the other, C tags.
 
 from collections.abc import Callable
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from ..input_error import InputError
 from .bilstm_crf import BiLSTMCRF, BiLSTMCRFConfig, Encoder
 from .device import to_device
 from .invisible import chain_without_marks
-from .mixed_precision import MixedPrecision
+from .mixed_precision import MixedPrecision, module_of
 from .potentials import Potentials
 from .torch_layer import (
     init_from_vectors,
@@ -27,6 +27,9 @@ from .torch_layer import (
     torch_layer,
     write_vectors,
 )
+
+# A layer is one field of msgpack, of less than 4 GiB, with the files of its tokenizer.
+MAX_BYTES = 2**32 - 2**26
 
 
 def bilstm_crf(
@@ -138,6 +141,23 @@ def grow(model: Model[list[Doc], Potentials], nO: int, like: int | None) -> None
     shim.replace_module(cast(BiLSTMCRF, shim.module).with_more_tags(nO, like))
     for node in (model, head):
         node.set_dim("nO", nO, force=True)
+
+
+def require_savable(name: str, model: Model[Any, Any]) -> None:
+    """Raise InputError if the weights of a layer are too large for the format of a pipeline.
+
+    name: The component of the model, for the message.
+    """
+    for node in model.walk():
+        for shim in node.shims:
+            module = module_of(shim)
+            weights = () if module is None else module.state_dict().values()
+            size = sum(each.numel() * each.element_size() for each in weights)
+            if size > MAX_BYTES:
+                raise InputError(
+                    f"[{name}] {node.name}: expected weights of at most 4 GiB, which is what a "
+                    f"pipeline can store of a layer, got {size / 2**30:.1f} GiB. Use a smaller one."
+                )
 
 
 def _write_potentials(

@@ -266,8 +266,8 @@ class CRFEntityRecognizer(TeachablePipe):
 
         Raises InputError for examples without entities, for a gold entity that begins or ends with
         whitespace or whose label begins with "!", for a threshold of an unknown label, if the
-        component listens to one that is not in the pipeline, and if another one writes to its key
-        in `doc.spans`.
+        component listens to one that is not in the pipeline, if another one writes to its key in
+        `doc.spans`, and for weights that are too large to be saved.
         Warns about gold entities and negative spans that do not align with the predicted tokens,
         and about entities of more layers than there are.
         """
@@ -302,6 +302,11 @@ class CRFEntityRecognizer(TeachablePipe):
         if isinstance(self.chains, LabelChains):
             self.chains.warn_of_lost(get_examples(), count=True)
         self.model.initialize(X=[eg.x for eg in islice(get_examples(), 10)])
+        with required("train"):
+            from ..ml.architectures import require_savable
+        for each, pipe in [(self.name, self), *(nlp.pipeline if nlp is not None else ())]:
+            if isinstance(getattr(pipe, "model", None), Model):
+                require_savable(each, pipe.model)
 
     def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
         """Annotate a stream of docs in batches; see spaCy's `TrainablePipe.pipe`."""

@@ -19,7 +19,7 @@ from ..tags import TAG_OUTSIDE, TagScheme
 from .annotation import SPANS_KEY
 from .flat import FlatChain
 from .interval_scheduling import Candidate
-from .listeners import require_features
+from .listeners import require_attributes, require_features
 from .overlapping import LabelChains
 from .overlapping_posterior import OverlappingPosterior
 from .platt_scaling import PlattScaling
@@ -428,6 +428,7 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
     def _compute(self, docs: Sequence[Doc]) -> Potentials:
         """Compute the potentials of docs; if there is no token, only the transitions."""
         if any(len(doc) for doc in docs):
+            require_attributes(self, docs)
             require_features(self, docs)
             potentials = self.model.predict(docs)
         else:

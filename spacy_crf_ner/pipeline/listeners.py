@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import takewhile
+from typing import Any
 
 from spacy.language import Language
 from spacy.pipeline import TrainablePipe
@@ -21,6 +22,18 @@ def require_upstream(pipe: TrainablePipe, nlp: Language) -> None:
                 f"[{pipe.name}] listens to {name!r}, which is not before it in the pipeline "
                 f"{nlp.component_names}. Add it before this component: "
                 f"nlp.add_pipe({factory!r}, before={pipe.name!r})."
+            )
+
+
+def require_attributes(pipe: TrainablePipe, docs: Sequence[Doc]) -> None:
+    """Raise InputError for docs of an empty vocab: to the model, all of their words look alike."""
+    for doc in docs:
+        vocab: Any = doc.vocab
+        if vocab is not pipe.vocab and not vocab.lex_attr_getters:
+            raise InputError(
+                f"[{pipe.name}] the doc {doc.text[:60]!r} has a vocab without the norms and shapes "
+                "of words, which the model reads. Make the doc with the vocab of the pipeline: "
+                "Doc(nlp.vocab, ...), or DocBin.get_docs(nlp.vocab)."
             )
 
 

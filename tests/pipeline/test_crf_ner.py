@@ -10,8 +10,10 @@ import srsly
 from spacy.language import Language
 from spacy.tokens import Doc, Span
 from spacy.training import Example
+from spacy.vocab import Vocab
 
 from pipelines import SENTENCES, TOK2VEC, ents, listening, make_examples, train
+from spacy_crf_ner.ml import architectures
 from spacy_crf_ner.pipeline.gold import gold_tags
 
 TEXTS = [text for text, _ in SENTENCES]
@@ -494,6 +496,33 @@ def test_transformer_of_another_width_raises(tiny_transformer):
 
 
 # Bad input
+
+
+@pytest.mark.parametrize(
+    "factory, limit, layer",
+    [
+        ("tok2vec", 1000, "[crf_ner] bilstm_crf"),
+        ("transformer", 20_000, "[transformer] hf-pytorch"),
+    ],
+)
+def test_initialize_weights_too_large_to_save_raises(
+    factory, limit, layer, tiny_transformer, monkeypatch
+):
+    nlp = listening(factory, tiny_transformer=tiny_transformer)
+    monkeypatch.setattr(architectures, "MAX_BYTES", limit)
+    with pytest.raises(ValueError, match=re.escape(f"{layer}: expected weights of at most 4 GiB")):
+        nlp.initialize(lambda: make_examples(nlp))
+
+
+def test_docs_of_another_vocab_are_read_the_same_or_raise(trained):
+    doc = trained("Tim Cook visited Hanoi.")
+    expected = [(ent.text, ent.label_, ent._.confidence) for ent in doc.ents]
+    words, spaces = [t.text for t in doc], [bool(t.whitespace_) for t in doc]
+    found = trained(Doc(spacy.blank("de").vocab, words, spaces)).ents
+    assert [(ent.text, ent.label_, ent._.confidence) for ent in found] == expected
+    for bare in (Doc(Vocab(), words, spaces), Doc(Vocab()).from_bytes(doc.to_bytes())):
+        with pytest.raises(ValueError, match=r"'Tim Cook .* has a vocab without .*Doc\(nlp\.vocab"):
+            trained(bare)
 
 
 def test_initialize_without_entities_raises():
