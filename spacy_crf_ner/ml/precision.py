@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from copy import deepcopy
 from functools import cache
 from math import prod
-from statistics import median
 from time import perf_counter
 from typing import Any, cast
 
@@ -24,7 +23,6 @@ from .torch_internals import (
     PackedLinear,
     has_bf16,
     has_fast_bf16,
-    has_int8,
     has_packed_linear,
     zero,
 )
@@ -32,10 +30,11 @@ from .torch_internals import (
 PRECISIONS = ("auto", "fp32", "bf16", "fp16", "int8")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}  # not of int8
 
-# The probe: tokens of a batch, duration in seconds, and the share of the time that a precision must
-# save to be preferred to a more exact one.
+# The probe: tokens of a batch, duration in seconds, the least number of turns, and the share of the
+# time that a precision must save to be preferred to a more exact one.
 PROBE_TOKENS = 128
 PROBE_SECONDS = 0.05
+MIN_TURNS = 8
 MIN_GAIN = 0.1
 
 
@@ -59,15 +58,19 @@ def require_available(precision: str, device: torch.device) -> None:
 
 
 def cpu_precisions(int8: bool = True) -> tuple[str, ...]:
-    """Return what the CPU has instructions and packages for, the most exact one first."""
-    return ("fp32", *["bf16"] * has_bf16(), *["int8"] * (int8 and has_int8() and has_onnx()))
+    """Return what is worth measuring on the CPU, the most exact one first.
+
+    bfloat16 is slow without instructions for it. int8 may be faster than float32 with AVX2 alone,
+    but needs its packages.
+    """
+    return ("fp32", *["bf16"] * has_bf16(), *["int8"] * (int8 and has_onnx()))
 
 
 def fastest_precision(device: torch.device, sizes: tuple[int, int], int8: bool = True) -> str:
     """Choose a precision: float32, or one that saves a tenth of the time of a more exact one.
 
-    On a GPU it is bfloat16, or float16 if the GPU emulates bfloat16. On a CPU it measures the
-    precisions that the CPU has instructions for, int8 only if its packages are installed.
+    On a GPU it is bfloat16, or float16 if the GPU emulates bfloat16. On a CPU it measures those of
+    `cpu_precisions`.
 
     sizes: Widths of the linear layer to measure.
     int8: Whether int8 may be chosen.
@@ -87,11 +90,12 @@ def fastest_precision(device: torch.device, sizes: tuple[int, int], int8: bool =
 def measure_linear(nI: int, nO: int, precisions: tuple[str, ...], threads: int) -> dict[str, float]:
     """Measure the seconds of a linear layer in each precision; a process measures once.
 
-    The precisions take turns, so that other work on the machine slows all of them down.
+    The precisions take turns. The shortest time of each counts: other work on the machine can only
+    add to it.
 
     threads: Number of torch's threads; only a key of the cache.
 
-    Returns the median for each precision.
+    Returns the shortest time for each precision.
     """
     taken: dict[str, list[float]] = {precision: [] for precision in precisions}
     with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -101,12 +105,12 @@ def measure_linear(nI: int, nO: int, precisions: tuple[str, ...], threads: int) 
         for precision, layer in layers.items():
             layer(inputs[precision])  # warm up
         end = perf_counter() + PROBE_SECONDS
-        while len(taken[precisions[-1]]) < 3 or perf_counter() < end:
+        while len(taken[precisions[-1]]) < MIN_TURNS or perf_counter() < end:
             for precision, layer in layers.items():
                 start = perf_counter()
                 layer(inputs[precision])
                 taken[precision].append(perf_counter() - start)
-    return {precision: median(seconds) for precision, seconds in taken.items()}
+    return {precision: min(seconds) for precision, seconds in taken.items()}
 
 
 def _linear_in(linear: nn.Linear, X: torch.Tensor, precision: str) -> Callable[..., Any]:

@@ -31,8 +31,9 @@ def accelerate(nlp: Language, precision: str | None = "auto") -> Language:
 
     nlp: A trained pipeline; it is changed.
     precision: "fp32" changes no result. "bf16" is for GPUs and CPUs with bfloat16 instructions,
-        "fp16" for GPUs, "int8" for CPUs, with the extra `int8`. "auto" measures them for about 50
-        milliseconds each time the pipeline is loaded, and chooses float32, or one that saves a
+        "fp16" for GPUs, "int8" for CPUs, with the extra `int8`. "auto" measures them each
+        time the pipeline is loaded, for about 50 milliseconds, and 0.3 seconds more where the extra
+        `int8` is installed, and chooses float32, or one that saves a
         tenth of the time or more. None undoes this, but keeps the larger batches. A `crf_ner`
         without a transformer gets a precision only in place of "auto", which None does not undo.
 

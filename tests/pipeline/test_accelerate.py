@@ -189,12 +189,12 @@ def test_accelerate_with_lower_precision_finds_same_entities(
         assert max(changes) > 1e-5  # it is another precision indeed
 
 
-def resolve(monkeypatch: pytest.MonkeyPatch, *has: str, **seconds: float) -> str:
+def resolve(monkeypatch: pytest.MonkeyPatch, *has: str, onnx: bool = True, **seconds: float) -> str:
     """What "auto" is on a CPU with such instructions, if linear layers take so long."""
     monkeypatch.setattr(
         torch.cpu, "get_capabilities", lambda: dict.fromkeys(has, True), raising=False
     )
-    monkeypatch.setattr(precision, "has_onnx", lambda: True)
+    monkeypatch.setattr(precision, "has_onnx", lambda: onnx)
     asked = []
 
     def measure(nI: int, nO: int, precisions: tuple[str, ...], threads: int) -> dict[str, float]:
@@ -227,11 +227,14 @@ def test_auto_chooses_fastest_measured_precision(
 
 
 def test_auto_measures_only_supported_precisions(monkeypatch: pytest.MonkeyPatch) -> None:
-    fast: dict[str, float] = {"fp32": 1.0, "bf16": 0.1, "int8": 0.01}
-    assert resolve(monkeypatch, "avx2", **fast) == "fp32"
+    """bfloat16 where there are instructions for it, int8 where there are its packages."""
+    fast: dict[str, float] = {"fp32": 1.0, "bf16": 0.1, "int8": 0.5}
+    assert resolve(monkeypatch, "avx2", **fast) == "int8"
     assert resolve(monkeypatch, "avx2", BF16, **fast) == "bf16"
+    assert resolve(monkeypatch, "avx2", **fast | {"int8": 0.95}) == "fp32"
     assert resolve(monkeypatch, INT8, **fast) == "int8"
-    monkeypatch.setattr(precision, "has_onnx", lambda: False)
+    assert resolve(monkeypatch, "avx2", onnx=False, **fast) == "fp32"
+    assert resolve(monkeypatch, BF16, onnx=False, **fast) == "bf16"
     monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
     assert precision.fastest_precision(CPU, (8, 8)) == "fp32"  # of an older torch
 
