@@ -1,10 +1,12 @@
 """Load a pipeline for prediction, on a device and in a precision."""
 
+from pathlib import Path
+
 import spacy
 from spacy.language import Language
-from spacy.util import registry
+from spacy.vocab import Vocab
 
-from ..extras import required
+from ..extras import required, versions
 from ..input_error import InputError
 from .crf_pipe import CRFPipe
 from .lookup import recognizer, recognizers, require_own_key
@@ -32,14 +34,14 @@ def load(model: str, gpu_id: int = -1, precision: str | None = None) -> Language
         raise
     except Exception as error:  # of any type, as spaCy reads its own files
         hint = ""
-        if not registry.has("factories", "transformer"):
+        if not any(versions(["spacy-transformers"]).values()):
             hint = (
                 "A pipeline that is not exported needs torch and spacy-transformers: "
                 'pip install "spacy-crf-ner[train]". '
             )
         raise InputError(
-            f"{model}: expected a pipeline that spaCy can load, got one that fails. {hint}"
-            f"{' '.join(f'{type(error).__name__}: {error}'.split())}"
+            f"{_damaged(model)}: expected a pipeline that spaCy can load, got one that fails. "
+            f"{hint}{' '.join(f'{type(error).__name__}: {error}'.split())}"
         ) from error
     for name in recognizers(nlp):
         pipe = recognizer(nlp, name)
@@ -50,3 +52,14 @@ def load(model: str, gpu_id: int = -1, precision: str | None = None) -> Language
 
         accelerate(nlp, precision)
     return nlp
+
+
+def _damaged(model: str) -> str:
+    """Return the folder of the vocabulary of a pipeline if it cannot be read, else the pipeline."""
+    folder = Path(model, "vocab")
+    try:
+        if folder.is_dir():
+            Vocab().from_disk(folder)
+    except Exception:  # of any type, as spaCy reads its own files
+        return str(folder)
+    return model
