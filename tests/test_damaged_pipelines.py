@@ -1,5 +1,6 @@
 """Damage to any file of a pipeline, of any kind: one line, or the same predictions."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -96,7 +97,11 @@ def test_changed_file_of_component_is_named(
         spacy.load(copy)
 
 
-@pytest.mark.parametrize("cfg", ["5", "{", '{"labels": 5}', '{"labels": ["A", "A"]}'])
+IMPOSSIBLE = [{"labels": 5}, {"labels": ["A", "A"]}, {"labels": [""]}, {"labels": ["!A"]}]
+IMPOSSIBLE += [{"chains": ""}, {"chains": [1, 1]}, {"chains": {}}, {"guarantees": []}]
+
+
+@pytest.mark.parametrize("cfg", ["5", "{", *map(json.dumps, IMPOSSIBLE)])
 def test_component_with_impossible_results_is_refused(
     cfg: str, saved: Saved, tmp_path: Path
 ) -> None:

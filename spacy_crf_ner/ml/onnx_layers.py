@@ -14,6 +14,7 @@ from thinc.api import Model
 from thinc.types import Floats2d, Ints1d
 from thinc.util import to_numpy
 
+from ..input_error import InputError
 from .buckets import padded_buckets
 from .invisible import chain_without_marks
 from .onnx_shim import OnnxShim, no_backprop
@@ -55,6 +56,11 @@ def _score_tags(
         flat = to_numpy(model.ops.flatten(X))  # type: ignore[no-untyped-call]
         for docs, tokens, mask in padded_buckets(lengths):
             scores = shim.run(X=flat[tokens], lengths=lengths[docs])
+            if scores.shape != (*mask.shape, len(start)):
+                raise InputError(
+                    f"expected a network with {len(start)} tags, got the scores {scores.shape} of "
+                    f"{mask.shape} tokens. Copy the pipeline again."
+                )
             emissions[tokens[mask]] = scores[mask]
     constrained = model.attrs["constrained"]
     return Potentials(emissions, lengths, transitions, start, end, constrained), backprop

@@ -90,14 +90,19 @@ class OnnxShim(Shim):
 
 
 def require_types(state: dict[str, Any], types: Types) -> None:
-    """Raise InputError for stored values of other types, and for arrays of other numbers."""
+    """Raise InputError for stored values of other types, and for arrays of other numbers.
+
+    The axes of all arrays are the C tags.
+    """
+    lengths = set()
     for name, (expected, axes) in types.items() if state else ():
         value: Any = state.get(name)
         got = type(value).__name__
         is_valid = type(value) is expected
         if is_valid and expected is np.ndarray:
             got = f"{value.dtype} {value.shape}"
-            is_valid = value.dtype == np.float32 and value.ndim == axes
+            lengths.update(value.shape)
+            is_valid = value.dtype == np.float32 and value.ndim == axes and len(lengths) == 1
         if not is_valid:
             raise InputError(
                 f"The stored weights cannot be read: expected {expected.__name__} for {name!r}, "

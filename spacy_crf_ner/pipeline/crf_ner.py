@@ -439,6 +439,9 @@ class CRFEntityRecognizer(TeachablePipe):
         self.seen_texts.known()
         if not isinstance(self.cfg["guarantees"], dict):
             raise InputError(f"guarantees: expected a dict, got {self.cfg['guarantees']!r}.")
+        chains = self.cfg.get("chains", ["flat", 1])
+        if not isinstance(chains, list) or [*map(type, chains)] != [str, int]:
+            raise InputError(f"chains: expected the kind and the layers, got {chains!r}.")
         for name in FITTED:
             getattr(self, name)
 
