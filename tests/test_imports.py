@@ -15,12 +15,16 @@ ALL = {"torch", "transformers", "spacy", "thinc", "numpy", "matplotlib"}
 STEPS = [
     ("import spacy_crf_ner", ALL),
     ("from spacy_crf_ner.cli import app\ntry: app(['--help'])\nexcept SystemExit: pass", ALL),
+    *(
+        (f"try: app(['{name}', '-h'])\nexcept SystemExit as end: assert end.code == 0", ALL)
+        for name in COMMANDS
+    ),
     ("import spacy_crf_ner.tags, spacy_crf_ner.crf", ALL - {"numpy"}),
     ("import spacy_crf_ner.pipeline.crf_ner", {"transformers"}),
     ("import spacy_crf_ner.pipeline.load", {"transformers"}),
     *(
-        (f"import spacy_crf_ner.cli.{name.replace('-', '_')}", {"transformers", "matplotlib"})
-        for name in COMMANDS
+        (f"import spacy_crf_ner.{name}", {"transformers", "matplotlib"})
+        for name in ("active_learning", "annotate", "check", "data", "evaluation", "report.html")
     ),
     ("import spacy_crf_ner.report.plots", {"matplotlib"}),
 ]

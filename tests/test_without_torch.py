@@ -53,9 +53,20 @@ def test_predict_command_prints_entities_of_an_exported_pipeline(folder: Path) -
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_command_help_needs_no_torch_or_names_the_extra(folder: Path, command: str) -> None:
+def test_command_help_needs_no_torch(folder: Path, command: str) -> None:
     result = CliRunner().invoke(app, [command, "--help"])
-    if command in ("info", "train-distributed"):
-        assert result.exit_code == 1 and 'pip install "spacy-crf-ner[train]"' in result.output
-    else:
-        assert result.exit_code == 0, result.output
+    assert result.exit_code == 0, result.output
+
+
+def test_info_shows_what_is_not_installed(folder: Path) -> None:
+    result = CliRunner().invoke(app, ["info"])
+    assert result.exit_code == 0, result.output
+    rows = dict(line.split(maxsplit=1) for line in result.output.splitlines() if "  " in line)
+    assert rows["torch"] == "not installed" and rows["spacy"] == spacy.__version__
+    assert 'pip install "spacy-crf-ner[train]"' in " ".join(result.output.split())
+
+
+def test_train_distributed_names_the_extra(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.cfg").touch()
+    result = CliRunner().invoke(app, ["train-distributed", str(tmp_path / "a.cfg")])
+    assert result.exit_code == 1 and 'pip install "spacy-crf-ner[train]"' in result.output

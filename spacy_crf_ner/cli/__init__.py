@@ -9,9 +9,10 @@ import typer
 from typer.core import TyperGroup
 
 from ..extras import required
+from ..input_error import InputError
 
-# The commands in the order of the help, each with the first line of its own help. A command is
-# imported only when it runs, because importing spaCy and torch takes seconds.
+# The commands in the order of the help, each with the first line of its own help. The module of a
+# command is imported for its help. It imports spaCy and torch, which takes seconds, when it runs.
 COMMANDS = {
     "convert": "Convert a corpus to the binary files that `spacy train` reads.",
     "combine": "Join annotations of the same texts: what they agree on is gold.",
@@ -47,8 +48,7 @@ class Commands(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
-        with required("train"):
-            module = import_module(f".{name}", __name__)
+        module = import_module(f".{name}", __name__)
         single = typer.Typer(rich_markup_mode=None, add_completion=False)
         single.command(cmd_name, context_settings=getattr(module, "CONTEXT_SETTINGS", None))(
             getattr(module, name)
@@ -63,7 +63,8 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run a command. An error that is not a user error is a bug and shows its traceback."""
         try:
-            return super().invoke(ctx)
+            with required("train"):
+                return super().invoke(ctx)
         except Exception as error:
             if ctx.params["debug"] or not _is_mistake(error):
                 raise
@@ -72,12 +73,15 @@ class Commands(TyperGroup):
 
 
 def _is_mistake(error: Exception) -> bool:
-    from thinc.api import ConfigValidationError
+    """Whether an error is one of the user. Errors of modules that are not imported are none."""
+    mistakes: list[type[Exception]] = [InputError, OSError]
+    if "thinc" in sys.modules:
+        from thinc.api import ConfigValidationError
 
-    from ..annotate import WorkerError
-    from ..input_error import InputError
-
-    return isinstance(error, (InputError, ConfigValidationError, OSError, WorkerError))
+        mistakes.append(ConfigValidationError)
+    if run := sys.modules.get("spacy_crf_ner.annotate.run"):
+        mistakes.append(run.WorkerError)
+    return isinstance(error, (*mistakes,))
 
 
 def _message(error: Exception) -> str:

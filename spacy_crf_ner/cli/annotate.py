@@ -4,10 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated
 
-import srsly
 import typer
 
-from .. import annotate as annotation
 from ..input_error import InputError
 from .console import annotation_progress
 from .options import (
@@ -25,6 +23,7 @@ from .options import (
     numbers,
     resumable,
 )
+from .startup import leave_out_torch_if_exported
 
 
 def annotate(
@@ -82,6 +81,11 @@ def annotate(
       spacy-crf-ner annotate model news.parquet out --format parquet --gpu-id 0,1
       spacy-crf-ner annotate model s3://bucket/news/ s3://bucket/out --engine ray
     """
+    import srsly
+
+    leave_out_torch_if_exported(model, precision)
+    from .. import annotate as annotation
+
     if engine not in annotation.ENGINES:
         expected = ", ".join(annotation.ENGINES)
         raise InputError(f"--engine: expected one of {expected}, got {engine!r}. Choose one.")

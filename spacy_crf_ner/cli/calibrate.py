@@ -8,17 +8,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Column, Table
 
-from ..annotate.settings import Settings
 from ..atomic import atomic_write, require_new_folder
-from ..evaluation.calibration import calibrate as fit
-from ..evaluation.guarantees import FITTED_SETTINGS
-from ..evaluation.held_out import new_examples
-from ..evaluation.promises import Promises
 from ..input_error import InputError
-from ..pipeline.calibrated_pipe import calibration_of
-from ..pipeline.load import load
-from ..pipeline.lookup import recognizer, require_recognizer
-from ..training.cross_validation import train_held_out
 from .console import plain_warnings, print_table
 from .gold_corpus import read_examples
 from .options import (
@@ -146,6 +137,16 @@ def calibrate(
       spacy-crf-ner calibrate training/model-best few.spacy best --train train.spacy --folds 5
       spacy-crf-ner calibrate training/model-best corpus/new.spacy careful --recall 0.98
     """
+    from ..annotate.settings import Settings
+    from ..evaluation.calibration import calibrate as fit
+    from ..evaluation.guarantees import FITTED_SETTINGS
+    from ..evaluation.held_out import new_examples
+    from ..evaluation.promises import Promises
+    from ..pipeline.calibrated_pipe import calibration_of
+    from ..pipeline.load import load
+    from ..pipeline.lookup import recognizer, require_recognizer
+    from ..training.cross_validation import train_held_out
+
     require_new_folder(target)
     if texts and f_beta is None:
         raise InputError("--texts: expected --f-beta with it, got none. Add --f-beta 1 for F1.")

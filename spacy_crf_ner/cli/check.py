@@ -4,22 +4,26 @@ import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import srsly
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
 from rich.progress import track
 from rich.text import Text
-from spacy.language import Language
-from spacy.tokens import Doc
 
-from .. import check as checking
-from .. import data
 from ..input_error import InputError
 from .console import print_counts
+from .startup import leave_out_torch
+
+if TYPE_CHECKING:
+    from spacy.language import Language
+    from spacy.tokens import Doc
+
+    from .. import check as checking
+    from .. import data
+
 
 STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 # Rows of entity lengths in tokens.
@@ -74,6 +78,13 @@ def check(
       spacy-crf-ner check corpus/train.spacy corpus/dev.spacy --config configs/cnn.cfg
       spacy-crf-ner check nested/train.spacy nested/dev.spacy --spans-key sc
     """
+    import srsly
+
+    if config is None:
+        leave_out_torch()
+    from .. import check as checking
+    from .. import data
+
     settings = checking.CheckSettings()
     if transformer is not None and config is None:
         raise InputError("--transformer: expected --config too, which says how it reads docs.")
@@ -99,8 +110,10 @@ def check(
         raise typer.Exit(1)
 
 
-def _read_docs(corpus: Path, nlp: Language, log: data.ConversionLog) -> Iterable[Doc]:
+def _read_docs(corpus: Path, nlp: "Language", log: "data.ConversionLog") -> "Iterable[Doc]":
     """Read docs, with a progress bar on stderr."""
+    from .. import data
+
     total, docs = data.read_gold(corpus, nlp, log)
     console = Console(stderr=True)
     return track(
@@ -113,11 +126,13 @@ def _read_docs(corpus: Path, nlp: Language, log: data.ConversionLog) -> Iterable
     )
 
 
-def _overview(s: checking.Statistics, overlapping: bool) -> dict[str, str]:
+def _overview(s: "checking.Statistics", overlapping: bool) -> dict[str, str]:
     """Format the counts of a part, except those of labels, by row name.
 
     overlapping: Whether entities may overlap.
     """
+    from .. import check as checking
+
     rows = {
         "docs": f"{s.docs:,}",
         "sentences": f"{s.sentences:,}",
@@ -142,7 +157,7 @@ def _with_share(n: int, total: int) -> str:
 
 
 def _count_labels(
-    parts: dict[str, checking.Statistics], overlapping: bool
+    parts: "dict[str, checking.Statistics]", overlapping: bool
 ) -> dict[str, dict[str, str]]:
     """Count entities, tokens and layers of each part by label, the most frequent label first."""
     total = sum((s.labels for s in parts.values()), Counter[str]())
@@ -167,7 +182,7 @@ def _count_labels(
     return rows
 
 
-def _print_findings(report: checking.Report) -> None:
+def _print_findings(report: "checking.Report") -> None:
     """Print the findings by severity, with texts and labels not as markup."""
     console = Console(markup=False, emoji=False, highlight=False)
     for severity, style in STYLES.items():

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from .. import data
 from .console import print_conversion_log, print_counts
 from .options import Lang, Repair
+from .startup import leave_out_torch
 
 
 def combine(
@@ -41,6 +41,9 @@ def combine(
       spacy-crf-ner combine rules.spacy model.spacy llm.jsonl combined.spacy
       spacy-crf-ner combine a.jsonl b.jsonl c.jsonl out.spacy --min-agree 3
     """
+    leave_out_torch()
+    from .. import data
+
     log = data.ConversionLog(repair, alignment="missing")
     nlp = data.blank_pipeline(lang)
     counts = data.combine(inputs, output, nlp=nlp, min_agree=min_agree, log=log)

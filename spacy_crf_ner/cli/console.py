@@ -10,7 +10,9 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table
 
-from .. import data
+if TYPE_CHECKING:
+    from .. import data
+
 
 MERGED = ("answers", "unchanged", "changed", "added")
 
@@ -28,7 +30,7 @@ def print_counts(counts: Mapping[str, Mapping[str, int | str]]) -> None:
     print_table(table)
 
 
-def print_conversion_log(log: data.ConversionLog) -> None:
+def print_conversion_log(log: "data.ConversionLog") -> None:
     """Print the numbers of records read and left out, and the mistakes of each kind."""
     table = Table("", "read", "left out", "kept")
     for part, totals in log.parts.items():

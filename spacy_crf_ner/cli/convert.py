@@ -9,10 +9,15 @@ import typer
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
-from .. import data
 from ..input_error import InputError
 from .console import print_conversion_log, print_counts, progress_callback
 from .options import Lang, MaxLoss, Repair
+from .startup import leave_out_torch
+
+# As in `data`, which takes a second to import.
+FORMATS = "auto, inline, conll, gmb, jsonl, doccano, label_studio, brat, hugging_face, spacy"
+SPLIT_BY = ("documents", "sentences")
+MAX_LOSS = 0.05
 
 
 def convert(
@@ -41,14 +46,14 @@ def convert(
             "user/name:config.",
         ),
     ] = None,
-    format: Annotated[str, typer.Option(help=f"One of auto, {', '.join(data.FORMATS)}.")] = "auto",
+    format: Annotated[str, typer.Option(help=f"One of {FORMATS}.")] = "auto",
     lang: Lang = "en",
     n_sents: Annotated[
         int,
         typer.Option(min=0, help="Sentences per doc; 0: all between two -DOCSTART- lines."),
     ] = 1,
     syllables: Annotated[
-        str, typer.Option(help=f"Vietnamese: {', '.join(data.SYLLABLES)} the syllables of a word.")
+        str, typer.Option(help="Vietnamese: keep, split, join the syllables of a word.")
     ] = "keep",
     labels: Annotated[
         str | None,
@@ -84,19 +89,19 @@ def convert(
     split_by: Annotated[
         str,
         typer.Option(
-            metavar="|".join(data.WAYS),
+            metavar="|".join(SPLIT_BY),
             help="Keep the sentences of a document in one part, or of a block of neighbours where "
             "the corpus marks no documents; or draw sentences at random, so that documents are in "
             "several parts, and scores too high.",
         ),
-    ] = data.WAYS[0],
+    ] = SPLIT_BY[0],
     seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
     repair: Repair = False,
-    max_loss: MaxLoss = data.MAX_LOSS,
+    max_loss: MaxLoss = MAX_LOSS,
     alignment: Annotated[
         str,
         typer.Option(
-            metavar="|".join(data.ALIGNMENTS),
+            metavar="strict|expand|contract|missing",
             help="If an entity begins or ends inside a token: stop with an error, expand or "
             "contract it to whole tokens, or treat its tokens as not annotated.",
         ),
@@ -160,6 +165,9 @@ def convert(
       spacy-crf-ner convert nested.jsonl nested --spans-key sc
       spacy-crf-ner convert answers.jsonl new.spacy --merge corpus/train.spacy
     """
+    leave_out_torch()
+    from .. import data
+
     log = data.ConversionLog(repair, alignment, spans_key, max_loss)
     if hub is None and not inputs:
         raise InputError(

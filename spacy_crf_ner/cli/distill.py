@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import srsly
 import typer
 
 from ..input_error import InputError
@@ -100,6 +99,8 @@ def distill(
           --teacher seed1/model-best --gold train.spacy --config char.cfg
       spacy train student/config.cfg --output again --training.max_steps 4000
     """
+    import srsly
+
     from .. import distillation
 
     if not inputs and gold is None:

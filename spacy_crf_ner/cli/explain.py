@@ -6,14 +6,9 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from ..data.json_records import require_unicode
-from ..explain.html import trellis_page
-from ..explain.trellis import entities_in_words, relevant_tags, visible
-from ..explain.trellis import explain as explanation_of
-from ..pipeline.load import load
-from ..templates import write_page
 from .console import print_table
 from .options import Component, GpuId, Model, Precision
+from .startup import leave_out_torch_if_exported
 
 
 def explain(
@@ -52,6 +47,13 @@ def explain(
     Example:
       spacy-crf-ner explain training/model-best "Tim Cook visited Hanoi." --html trellis.html
     """
+    leave_out_torch_if_exported(model, precision)
+    from ..data.json_records import require_unicode
+    from ..explain.html import trellis_page
+    from ..explain.trellis import explain as explanation_of
+    from ..pipeline.load import load
+    from ..templates import write_page
+
     require_unicode("text", text)
     explanation = explanation_of(load(model, gpu_id, precision), text, n, component, label)
     if explanation["tokens"]:
@@ -65,6 +67,8 @@ def explain(
 
 def _print_trellis(explanation: dict[str, Any]) -> None:
     """Print the relevant tags of each token, and the best analyses."""
+    from ..explain.trellis import entities_in_words, relevant_tags, visible
+
     tags, relevant = explanation["tags"], relevant_tags(explanation)
     table = Table("Token", "Tag")
     for name in ("Emission", "Score", "Backpointer", "Marginal"):

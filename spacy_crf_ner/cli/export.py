@@ -7,8 +7,6 @@ from typing import Annotated
 import typer
 
 from ..atomic import atomic_write, require_new_folder
-from ..export import export_pipeline
-from ..pipeline.load import load
 from .options import Model
 
 
@@ -39,6 +37,9 @@ def export(
       spacy-crf-ner export training/model-best exported
       spacy-crf-ner export training/model-best exported --precision int8
     """
+    from ..export import export_pipeline
+    from ..pipeline.load import load
+
     require_new_folder(target)
     nlp = export_pipeline(load(model), precision.value)
     with atomic_write(target) as folder:

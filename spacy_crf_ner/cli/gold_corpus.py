@@ -1,28 +1,32 @@
 """Corpora with gold entities, annotated by a pipeline."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 from rich.progress import track
-from spacy.language import Language
-from spacy.training import Corpus, Example
 
-from .. import evaluation
-from ..data import ConversionLog, read_gold
-from ..evaluation.labels import require_shared_label
 from ..input_error import InputError
-from ..pipeline.load import load
-from ..pipeline.lookup import find_entities_key, recognizers
+
+if TYPE_CHECKING:
+    from spacy.language import Language
+    from spacy.training import Example
 
 
-def read_examples(nlp: Language, corpus: Path, component: str | None = None) -> list[Example]:
+def read_examples(nlp: "Language", corpus: Path, component: str | None = None) -> "list[Example]":
     """Read gold docs, each with an unannotated predicted doc, as `spacy train` does.
 
     corpus: In any format of `convert`. component: As for `find_entities_key`.
 
     Raises InputError if no label of the corpus is one of the pipeline, and as `read_gold` does.
     """
+    from spacy.training import Corpus
+
+    from ..data import ConversionLog, read_gold
+    from ..evaluation.labels import require_shared_label
+    from ..pipeline.lookup import find_entities_key
+
     log = ConversionLog(spans_key=find_entities_key(nlp, component))
     _, docs = read_gold(corpus, nlp, log)  # its errors include the place
     gold = [*docs]
@@ -43,11 +47,15 @@ def read_examples(nlp: Language, corpus: Path, component: str | None = None) -> 
 
 def predict_corpus(
     model: str, corpus: Path, component: str | None, gpu_id: int, precision: str | None
-) -> tuple[Language, list[Example]]:
+) -> "tuple[Language, list[Example]]":
     """Load a pipeline and annotate the docs of a corpus that has gold entities.
 
     component: The name of the `crf_ner` component, if the pipeline has it; else it is the only one.
     """
+    from .. import evaluation
+    from ..pipeline.load import load
+    from ..pipeline.lookup import find_entities_key, recognizers
+
     nlp = load(model, gpu_id, precision)
     named = component if component in recognizers(nlp) else None
     examples = read_examples(nlp, corpus, named)
@@ -57,7 +65,7 @@ def predict_corpus(
     return nlp, examples
 
 
-def annotate_examples(nlp: Language, examples: list[Example]) -> None:
+def annotate_examples(nlp: "Language", examples: "list[Example]") -> None:
     """Annotate the predicted docs of examples, with a progress bar.
 
     A doc that an error handler of the pipeline drops has no entities, and is counted in a warning.

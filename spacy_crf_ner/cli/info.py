@@ -5,12 +5,8 @@ from typing import Annotated
 
 import typer
 
-from ..ml import hardware
-from ..pipeline.calibrated_pipe import calibrations
-from ..pipeline.load import load
-from ..pipeline.lookup import recognizer, recognizers
-
 WIDTH = 80
+PACKAGES = ("spacy-crf-ner", "spacy", "thinc", "onnxruntime", "tokenizers", "torch")
 
 
 def info(
@@ -31,6 +27,13 @@ def info(
     if model is not None:
         _describe(model)
         return
+    try:
+        from ..ml import hardware
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        _without_torch()
+        return
     for name, version in hardware.versions().items():
         typer.echo(f"{name:20}{version}")
     for device in hardware.devices():
@@ -46,12 +49,27 @@ def info(
 
 
 def _describe(model: str) -> None:
+    from ..pipeline.calibrated_pipe import calibrations
+    from ..pipeline.load import load
+    from ..pipeline.lookup import recognizer, recognizers
+
     nlp = load(model)
     typer.echo(f"{model}: {', '.join(nlp.pipe_names)}")
     for name in recognizers(nlp):
         _echo(f"[{name}] Labels: {', '.join(recognizer(nlp, name).labels)}")
     for line in calibrations(nlp):
         _echo(line)
+
+
+def _without_torch() -> None:
+    from ..extras import versions
+
+    for name, version in versions(PACKAGES).items():
+        typer.echo(f"{name:20}{version or 'not installed'}")
+    _echo(
+        "\nExported pipelines predict on the CPU, in the precision that they were exported with. "
+        'Training and other pipelines need the extra train: pip install "spacy-crf-ner[train]".'
+    )
 
 
 def _echo(text: str, indent: int = 2) -> None:

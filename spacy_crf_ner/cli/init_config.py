@@ -7,7 +7,6 @@ import typer
 
 from ..atomic import atomic_write
 from ..input_error import InputError
-from ..training import init_config as configs
 
 
 def init_config(
@@ -25,9 +24,7 @@ def init_config(
         typer.Option(help="Also use static vectors, a folder or a package. With --cnn or --char."),
     ] = None,
     gpu: Annotated[bool, typer.Option("--gpu", help="For training on a GPU.")] = False,
-    optimize: Annotated[
-        str, typer.Option(help=f"One of {', '.join(configs.PURPOSES)}.")
-    ] = "efficiency",
+    optimize: Annotated[str, typer.Option(help="One of efficiency, accuracy.")] = "efficiency",
     layers: Annotated[
         int,
         typer.Option(
@@ -60,6 +57,8 @@ def init_config(
       spacy-crf-ner init-config config.cfg --lang en --cnn --optimize accuracy
       spacy train config.cfg --paths.train train.spacy --paths.dev dev.spacy
     """
+    from ..training import init_config as configs
+
     if sum((transformer is not None, cnn, char)) > 1:
         raise InputError("expected one of --transformer, --cnn and --char, got more. Choose one.")
     if transformer == "":

@@ -3,14 +3,10 @@
 import typer
 from rich.table import Table
 
-from ..annotate.settings import Settings
-from ..evaluation.drift import SAMPLE, different
-from ..evaluation.guarantees import drift
-from ..pipeline.load import load
-from ..pipeline.lookup import require_recognizer
 from .console import print_table
 from .options import Component, GpuId, Model, Precision, TextField, Texts, WholeFiles
 from .raw_texts import read_sample
+from .startup import leave_out_torch_if_exported
 
 
 def monitor(
@@ -35,6 +31,13 @@ def monitor(
     Example:
       spacy-crf-ner monitor careful new-records/
     """
+    leave_out_torch_if_exported(model, precision)
+    from ..annotate.settings import Settings
+    from ..evaluation.drift import SAMPLE, different
+    from ..evaluation.guarantees import drift
+    from ..pipeline.load import load
+    from ..pipeline.lookup import require_recognizer
+
     nlp = load(model, gpu_id, precision)
     name = require_recognizer(nlp, component)
     settings = Settings(text_column=text_column, whole_files=whole_files)

@@ -9,11 +9,11 @@ import typer
 
 # The error, and the private helper of `spacy train` that raises it.
 from click import UsageError
-from spacy.cli._util import parse_config_overrides
 
 from ..input_error import InputError
 
 PRECISIONS = "auto|fp32|bf16|fp16|int8"
+TOOLS = "prodigy|label-studio|doccano|jsonl"  # of active_learning
 
 
 def _known_precision(value: str | None) -> str | None:
@@ -124,6 +124,8 @@ def numbers(option: str, text: str) -> list[int]:
 
 def config_overrides(arguments: list[str]) -> dict[str, Any]:
     """Read options such as --paths.train, which override settings of a config."""
+    from spacy.cli._util import parse_config_overrides
+
     try:
         return parse_config_overrides(arguments)
     except UsageError as error:  # which newer versions of typer do not print

@@ -1,18 +1,15 @@
 """The command `predict`."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from ..annotate.entities import group_entities, join_groups, overlapping_keys
-from ..data.json_records import require_unicode
 from ..input_error import InputError
-from ..pipeline.calibrated_pipe import calibrations
-from ..pipeline.given_text import CHANGED, changes_text
-from ..pipeline.load import load
 from .console import print_table
 from .options import GpuId, Model, Precision
+from .startup import leave_out_torch_if_exported
 
 
 def predict(
@@ -31,8 +28,20 @@ def predict(
     Example:
       spacy-crf-ner predict training/model-best "Tim Cook visited Hanoi."
     """
+    leave_out_torch_if_exported(model, precision)
+    from ..annotate.entities import group_entities, join_groups, overlapping_keys
+    from ..data.json_records import require_unicode
+    from ..pipeline.calibrated_pipe import calibrations
+    from ..pipeline.given_text import CHANGED, changes_text
+    from ..pipeline.load import load
+
     for text in texts:
         require_unicode("text", text)
+        if _is_path(text):
+            raise InputError(
+                f"{text}: this is the name of a file or a folder, but predict reads texts. For "
+                "files, use spacy-crf-ner annotate; for this text, add a space."
+            )
     nlp = load(model, gpu_id, precision)
     # Number the texts: an error handler of the pipeline may drop docs.
     docs = {i: doc for doc, i in nlp.pipe(zip(texts, range(len(texts))), as_tuples=True)}
@@ -62,3 +71,11 @@ def predict(
         problems.append(f"{', '.join(map(repr, changed))}: {CHANGED}.")
     if problems:
         raise InputError(" ".join(problems))
+
+
+def _is_path(text: str) -> bool:
+    """Whether a text is the name of something that exists, or of the standard input."""
+    try:
+        return text == "-" or (bool(text.strip()) and Path(text).exists())
+    except (OSError, ValueError):  # too long for a name, or with a null character
+        return False

@@ -2,22 +2,21 @@
 
 import random
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from spacy.language import Language
-from spacy.tokens import Doc
-
-from ..annotate.readers import read_texts
-from ..annotate.runner import errors_raised
-from ..annotate.settings import Settings
 from ..extras import require
 from ..input_error import InputError
-from ..pipeline.lookup import only_before
+
+if TYPE_CHECKING:
+    from spacy.language import Language
+    from spacy.tokens import Doc
+
+    from ..annotate.settings import Settings
 
 
 def read_sample(
-    nlp: Language, name: str, inputs: Sequence[str], settings: Settings, size: int
-) -> Iterator[Doc]:
+    nlp: "Language", name: str, inputs: Sequence[str], settings: "Settings", size: int
+) -> "Iterator[Doc]":
     """Read random documents; the components before one process them batch by batch.
 
     name: The component.
@@ -26,6 +25,8 @@ def read_sample(
 
     Raises InputError for a text that is too long for the pipeline, and as `read_texts`.
     """
+    from ..annotate.readers import read_texts
+
     require("annotate")
     found: list[tuple[Any, Any]] = []
     rng = random.Random(0)
@@ -43,6 +44,9 @@ def read_sample(
     return _processed(nlp, name, [text for text, _ in found])
 
 
-def _processed(nlp: Language, name: str, texts: list[Any]) -> Iterator[Doc]:
+def _processed(nlp: "Language", name: str, texts: list[Any]) -> "Iterator[Doc]":
+    from ..annotate.runner import errors_raised
+    from ..pipeline.lookup import only_before
+
     with errors_raised(nlp), only_before(nlp, name):
         yield from nlp.pipe(texts)

@@ -8,19 +8,11 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from ..annotate.readers import read_texts
-from ..annotate.redaction import redact as redact_doc
-from ..annotate.runner import errors_raised
-from ..annotate.settings import Settings
-from ..annotate.writers import json_line
 from ..atomic import atomic_write
-from ..evaluation.guarantees import guarantees
 from ..extras import require
 from ..input_error import InputError
-from ..pipeline.given_text import CHANGED, changes_text
-from ..pipeline.load import load
-from ..pipeline.lookup import later_names, recognizer, require_recognizer
 from .options import Component, GpuId, IDField, Model, Precision, TextField, Texts, WholeFiles
+from .startup import leave_out_torch_if_exported
 
 
 def redact(
@@ -51,6 +43,17 @@ def redact(
     Example:
       spacy-crf-ner redact careful records/ redacted.jsonl --labels PERSON,DATE
     """
+    leave_out_torch_if_exported(model, precision)
+    from ..annotate.readers import read_texts
+    from ..annotate.redaction import redact as redact_doc
+    from ..annotate.runner import errors_raised
+    from ..annotate.settings import Settings
+    from ..annotate.writers import json_line
+    from ..evaluation.guarantees import guarantees
+    from ..pipeline.given_text import CHANGED, changes_text
+    from ..pipeline.load import load
+    from ..pipeline.lookup import later_names, recognizer, require_recognizer
+
     require("annotate")
     if output.suffix != ".jsonl" or output.exists():
         raise InputError(f"{output}: expected the name of a new .jsonl file. Choose another one.")

@@ -1,17 +1,16 @@
 """The command `report`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from .. import evaluation
-from .. import report as reports
-from ..pipeline.lookup import recognizers
-from ..report.tables import UNDEFINED, Cell, headline
 from .gold_corpus import predict_corpus
 from .options import Component, GoldCorpus, GpuId, Model, Precision
+
+if TYPE_CHECKING:
+    from ..report.tables import Cell
 
 
 def report(
@@ -49,6 +48,11 @@ def report(
     Example:
       spacy-crf-ner report training/model-best corpus/test.spacy report
     """
+    from .. import evaluation
+    from .. import report as reports
+    from ..pipeline.lookup import recognizers
+    from ..report.tables import headline
+
     reports.require_report(out)
     training = evaluation.read_training_log(training_log) if training_log else None
     status = Console(stderr=True).status("Measuring")
@@ -78,7 +82,9 @@ def report(
         typer.echo(path)
 
 
-def _plain(cell: Cell) -> str:
+def _plain(cell: "Cell") -> str:
     """Format a score and its interval without characters that a terminal may not have."""
+    from ..report.tables import UNDEFINED
+
     shown = f"{cell.text} ({cell.detail})" if cell.detail else cell.text
     return shown.replace(UNDEFINED, " to ").replace("\N{MINUS SIGN}", "-")

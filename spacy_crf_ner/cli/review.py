@@ -4,19 +4,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
-import srsly
 import typer
 from rich.console import Console
 
-from .. import active_learning
-from ..active_learning.tasks import require_tool, write_tasks
 from ..atomic import atomic_write, require_new_folder
 from ..input_error import InputError
-from ..pipeline.load import load
-from ..pipeline.lookup import recognizer
-from ..report.html import review_page
-from ..templates import write_page
-from .options import Component, GoldCorpus, GpuId, Model
+from .options import TOOLS, Component, GoldCorpus, GpuId, Model
 
 CALIBRATED = (
     "Each document was predicted by a pipeline that was trained on the other {folds} of the "
@@ -43,9 +36,7 @@ def review(
     n: Annotated[int, typer.Option(min=1, help="Number of documents for the tasks.")] = 200,
     tool: Annotated[
         str,
-        typer.Option(
-            "--for", metavar="|".join(active_learning.TOOLS), help="The tool to correct with."
-        ),
+        typer.Option("--for", metavar=TOOLS, help="The tool to correct with."),
     ] = "jsonl",
     seed: Annotated[int, typer.Option(help="Seed of the folds.")] = 0,
     gpu_id: GpuId = -1,
@@ -71,6 +62,15 @@ def review(
     Example:
       spacy-crf-ner review training/model-best corpus/train.spacy suspicious --for prodigy
     """
+    import srsly
+
+    from .. import active_learning
+    from ..active_learning.tasks import require_tool, write_tasks
+    from ..pipeline.load import load
+    from ..pipeline.lookup import recognizer
+    from ..report.html import review_page
+    from ..templates import write_page
+
     require_tool(tool, binary=False)
     require_new_folder(output)
     if folds == 1:

@@ -3,16 +3,11 @@
 from pathlib import Path
 from typing import Annotated
 
-import srsly
 import typer
 
-from .. import active_learning
-from ..active_learning.exclusion import annotated_ids
-from ..active_learning.ranking import MIN_TOKENS
-from ..annotate import Settings
-from ..pipeline.load import load
 from .console import annotation_progress
 from .options import (
+    TOOLS,
     Component,
     GpuIds,
     IDField,
@@ -24,6 +19,7 @@ from .options import (
     Workers,
     gpu_numbers,
 )
+from .startup import leave_out_torch_if_exported
 
 
 def suggest(
@@ -33,17 +29,15 @@ def suggest(
     n: Annotated[int, typer.Option(min=1, help="Number of tasks, with the random ones.")] = 200,
     unit: Annotated[
         str,
-        typer.Option(metavar="|".join(active_learning.UNITS), help="What a task is about."),
+        typer.Option(metavar="docs|sentences|spans", help="What a task is about."),
     ] = "docs",
     tool: Annotated[
         str,
-        typer.Option(
-            "--for", metavar="|".join(active_learning.TOOLS), help="The tool to annotate with."
-        ),
+        typer.Option("--for", metavar=TOOLS, help="The tool to annotate with."),
     ] = "jsonl",
     strategy: Annotated[
         str,
-        typer.Option(metavar="|".join(active_learning.STRATEGIES), help="How tasks are ranked."),
+        typer.Option(metavar="entropy|errors|random", help="How tasks are ranked."),
     ] = "entropy",
     budget: Annotated[
         int | None, typer.Option(min=1, help="Tokens of all tasks together, at most.")
@@ -120,6 +114,15 @@ def suggest(
       spacy-crf-ner suggest training/model-best texts/ tasks --for prodigy
       spacy-crf-ner suggest training/model-best texts/ questions --unit spans --n 500
     """
+    import srsly
+
+    leave_out_torch_if_exported(model, precision)
+    from .. import active_learning
+    from ..active_learning.exclusion import annotated_ids
+    from ..active_learning.ranking import MIN_TOKENS
+    from ..annotate import Settings
+    from ..pipeline.load import load
+
     settings = Settings(
         text_column=text_column,
         id_column=id_column,

@@ -6,12 +6,6 @@ from typing import Annotated
 import typer
 
 # A private helper of `spacy train`.
-from spacy.cli._util import show_validation_error
-from spacy.util import import_file
-
-from ..training.config_file import read_config, require_corpora
-from ..training.distributed.loop import train
-from ..training.distributed.process_group import TIMEOUT, RankError
 from .options import CONFIG_OVERRIDES, Code, ConfigFile, config_overrides
 
 CONTEXT_SETTINGS = CONFIG_OVERRIDES
@@ -29,7 +23,7 @@ def train_distributed(
     ] = False,
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Minutes that a process waits for another one.")
-    ] = TIMEOUT,
+    ] = 30,
     code: Code = None,
 ) -> None:
     """Train a pipeline on several GPUs or machines.
@@ -43,6 +37,13 @@ def train_distributed(
       torchrun --nproc-per-node 4 -m spacy_crf_ner train-distributed config.cfg \\
           --output training --gpu --paths.train train.spacy --paths.dev dev.spacy
     """
+    from spacy.cli._util import show_validation_error
+    from spacy.util import import_file
+
+    from ..training.config_file import read_config, require_corpora
+    from ..training.distributed.loop import train
+    from ..training.distributed.process_group import RankError
+
     overrides = config_overrides(context.args)
     if code is not None:
         import_file("python_code", code)

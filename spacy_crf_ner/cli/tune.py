@@ -4,16 +4,12 @@ import math
 import sys
 from pathlib import Path
 from signal import SIGTERM, signal
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import srsly
 import typer
 from rich.table import Table
-from spacy.training.loop import DIR_MODEL_BEST
 
 from ..input_error import InputError
-from ..training import tuning
-from ..training.config_file import present, read_config, require_corpora
 from .console import print_table
 from .options import (
     CONFIG_OVERRIDES,
@@ -24,6 +20,10 @@ from .options import (
     config_overrides,
     resumable,
 )
+
+if TYPE_CHECKING:
+    from ..training import tuning
+
 
 CONTEXT_SETTINGS = CONFIG_OVERRIDES
 
@@ -71,6 +71,11 @@ def tune(
           --paths.train train.spacy --paths.dev dev.spacy
       spacy-crf-ner report tuned/7/model-best test.spacy report
     """
+    from spacy.training.loop import DIR_MODEL_BEST
+
+    from ..training import tuning
+    from ..training.config_file import present, read_config, require_corpora
+
     loaded = read_config(config, config_overrides(context.args))
     require_corpora(loaded)
     settings = tuning.search_space(loaded) if space is None else _read_space(space)
@@ -97,7 +102,9 @@ def tune(
     typer.echo(f"Pipeline: {output / f'{found.number}' / DIR_MODEL_BEST}")
 
 
-def _read_space(path: Path) -> tuning.Space:
+def _read_space(path: Path) -> "tuning.Space":
+    import srsly
+
     try:
         space = srsly.read_yaml(path)
     except ValueError as error:
@@ -107,7 +114,9 @@ def _read_space(path: Path) -> tuning.Space:
     return space
 
 
-def _line(trial: tuning.Trial) -> str:
+def _line(trial: "tuning.Trial") -> str:
+    from ..training import tuning
+
     if trial.score is None:
         return f"Trial {trial.number}: failed after {trial.seconds:.0f} s, see its {tuning.LOG}"
     return f"Trial {trial.number}: {100 * trial.score:.1f} on dev, {trial.seconds:.0f} s"

@@ -5,12 +5,9 @@ from typing import Annotated
 
 import typer
 
-from ..pipeline.load import load
-from ..pipeline.lookup import find_entities_key
-from ..report.html import comparison_page
-from ..templates import write_page
 from .gold_corpus import annotate_examples, read_examples
 from .options import Component, GoldCorpus, GpuId, Model, Precision
+from .startup import leave_out_torch_if_exported
 
 
 def visualize(
@@ -29,6 +26,12 @@ def visualize(
     Example:
       spacy-crf-ner visualize training/model-best corpus/test.spacy page.html
     """
+    leave_out_torch_if_exported(model, precision)
+    from ..pipeline.load import load
+    from ..pipeline.lookup import find_entities_key
+    from ..report.html import comparison_page
+    from ..templates import write_page
+
     nlp = load(model, gpu_id, precision)
     key = find_entities_key(nlp, component)
     examples = read_examples(nlp, corpus, component)

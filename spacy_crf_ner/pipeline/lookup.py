@@ -92,10 +92,11 @@ def entity_labels(nlp: Language, component: str | None = None) -> set[str] | Non
     for name, pipe in nlp.pipeline:
         assigns = nlp.get_pipe_meta(name).assigns
         sets_entities = "doc.ents" in assigns or getattr(pipe, "annotate_ents", False)
-        if not assigns or (sets_entities and not hasattr(pipe, "labels")):
+        labels = getattr(pipe, "labels", None)
+        if not assigns or (sets_entities and labels is None):
             return None
         if sets_entities:
-            found.update(pipe.labels)
+            found.update(labels or ())
     return found or None
 
 

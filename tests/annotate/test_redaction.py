@@ -246,7 +246,7 @@ def test_redact_and_monitor_failing_document_raises_despite_error_handler(
         nlp.set_error_handler(lambda name, pipe, docs, error: None)
         return nlp
 
-    monkeypatch.setattr(f"spacy_crf_ner.cli.{command}.load", load)
+    monkeypatch.setattr("spacy_crf_ner.pipeline.load.load", load)
     (tmp_path / "texts.txt").write_text("Anna came\nit came\nAnna saw it\n")
     arguments = [command, "careful", str(tmp_path / "texts.txt")]
     arguments += [str(tmp_path / "x.jsonl")] * (command == "redact")

@@ -192,8 +192,7 @@ def test_predict_reports_text_dropped_by_error_handler(
     nlp.add_pipe("fails_on_boom")
     nlp.add_pipe("entity_ruler").add_patterns([{"label": "GPE", "pattern": "Hanoi"}])
     nlp.set_error_handler(ignore_error)
-    module = import_module("spacy_crf_ner.cli.predict")  # the command has the same name
-    monkeypatch.setattr(module, "load", lambda *arguments: nlp)
+    monkeypatch.setattr("spacy_crf_ner.pipeline.load.load", lambda *arguments: nlp)
     result = runner.invoke(app, ["predict", "model", "boom in Hanoi", "in Hanoi"])
     assert result.exit_code == 1
     rows = [[c.strip() for c in line.split("│")[1:3]] for line in result.output.splitlines()]

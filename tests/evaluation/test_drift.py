@@ -2,7 +2,6 @@
 
 import math
 import shutil
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -172,8 +171,7 @@ def test_monitor_command_applies_bonferroni_correction(
 ) -> None:
     """At 0.01 for all three of them, by Bonferroni's correction."""
     rows = [Difference(name, 1.0, 2.0, 0.5, each) for name, each in zip("abc", (1.0, p, 1.0))]
-    command = import_module("spacy_crf_ner.cli.monitor")
-    monkeypatch.setattr(command, "drift", lambda nlp, docs, name: rows)
+    monkeypatch.setattr("spacy_crf_ner.evaluation.guarantees.drift", lambda nlp, docs, name: rows)
     assert run(folder, "careful", sentences(NAMES, 3), "txt").exit_code == code
 
 
@@ -182,10 +180,10 @@ def test_the_command_compares_a_random_sample(
 ) -> None:
     """Documents can be in an order: the first ones are not like all."""
     compared: list[list[int]] = []
-    command = import_module("spacy_crf_ner.cli.monitor")
-    monkeypatch.setattr(command, "SAMPLE", 20)
+    monkeypatch.setattr("spacy_crf_ner.evaluation.drift.SAMPLE", 20)
     monkeypatch.setattr(
-        command, "drift", lambda nlp, docs, name: compared.append([len(doc) for doc in docs]) or []
+        "spacy_crf_ner.evaluation.guarantees.drift",
+        lambda nlp, docs, name: compared.append([len(doc) for doc in docs]) or [],
     )
     texts = [(" ".join(["it"] * n), []) for n in range(1, 101)]
     assert run(folder, "careful", texts, "txt").exit_code == 0

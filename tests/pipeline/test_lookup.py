@@ -10,7 +10,7 @@ from spacy.training import Example
 
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.load import load
-from spacy_crf_ner.pipeline.lookup import find_recognizer, require_recognizer
+from spacy_crf_ner.pipeline.lookup import entity_labels, find_recognizer, require_recognizer
 
 
 def pipeline(*names: str) -> Language:
@@ -72,3 +72,27 @@ def test_load_accepts_span_ruler_with_same_spans_key(tmp_path: Path) -> None:
     nlp.add_pipe("span_ruler", config={"spans_key": "sc", "overwrite": False})
     nlp.to_disk(tmp_path)
     assert load(str(tmp_path)).pipe_names == ["crf_ner", "span_ruler"]
+
+
+@Language.component("renames_labels")
+def renames_labels(doc):
+    return doc
+
+
+def test_entity_labels_are_those_of_all_components_that_set_entities():
+    nlp = spacy.blank("en")
+    assert entity_labels(nlp) is None
+    nlp.add_pipe("entity_ruler").add_patterns([{"label": "CODE", "pattern": "X1"}])
+    nlp.add_pipe("ner").add_label("PER")
+    nlp.add_pipe("tagger").add_label("NN")
+    nlp.add_pipe("crf_ner").add_label("GPE")
+    assert entity_labels(nlp) == {"CODE", "PER", "GPE"}
+    nlp.add_pipe("renames_labels")  # which may set others
+    assert entity_labels(nlp) is None
+
+
+def test_entity_labels_of_overlapping_entities_are_those_of_the_component():
+    nlp = spacy.blank("en")
+    nlp.add_pipe("entity_ruler").add_patterns([{"label": "CODE", "pattern": "X1"}])
+    nlp.add_pipe("crf_ner", config={"entities": "overlapping"}).add_label("GPE")
+    assert entity_labels(nlp) == {"GPE"}

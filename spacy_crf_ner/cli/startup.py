@@ -1,0 +1,68 @@
+"""Start commands that need no torch without it: importing torch and transformers takes seconds."""
+
+import re
+import sys
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+from ..extras import PACKAGES
+
+OWN = "spacy_crf_ner."
+WITH_TORCH = "spacy_crf_ner.extras:"  # what needs torch is registered in this module
+
+
+def leave_out_torch() -> None:
+    """Import spaCy as if torch, and components of other packages, were not installed.
+
+    It does nothing if spaCy has been imported, which imports torch. Only commands call it, before
+    anything else: spaCy cannot use torch in this process.
+    """
+    if "spacy" in sys.modules:
+        return
+    hidden = dict.fromkeys(PACKAGES["train"] - sys.modules.keys())
+    sys.modules.update(hidden)  # type: ignore[arg-type]  # None: not found
+    try:
+        import catalogue
+        import spacy  # noqa: F401
+    finally:
+        for package in hidden:
+            del sys.modules[package]
+    # spaCy imports all components of all packages to make a pipeline.
+    found = _entry_points()
+    found["spacy_factories"] = [each for each in found["spacy_factories"] if _is_own(each)]
+    catalogue.AVAILABLE_ENTRY_POINTS = found
+
+
+def leave_out_torch_if_exported(model: str, precision: str | None = None) -> None:
+    """Do so if a pipeline is exported, and has nothing that needs torch or another package.
+
+    model: Its folder; one in a package may need torch.
+    precision: None for the one saved with the pipeline; any other may need torch.
+    """
+    try:
+        config = Path(model, "config.cfg").read_text("utf-8")
+    except (OSError, ValueError):
+        return
+    names = {*re.findall(r'"([^"]+)"', config)}
+    others = (
+        point.name
+        for group, points in _entry_points().items()
+        for point in points
+        if group.startswith(("spacy_", "thinc_")) and not _needs_no_torch(point)
+    )
+    is_free = names.isdisjoint(others) and "torch" not in config.lower()
+    if precision is None and "spacy-crf-ner.Onnx" in config and is_free:
+        leave_out_torch()
+
+
+def _entry_points() -> dict[str, list[EntryPoint]]:
+    found = entry_points()
+    return {group: [*found.select(group=group)] for group in found.groups}
+
+
+def _is_own(point: EntryPoint) -> bool:
+    return point.value.startswith(OWN)
+
+
+def _needs_no_torch(point: EntryPoint) -> bool:
+    return _is_own(point) and not point.value.startswith(WITH_TORCH)

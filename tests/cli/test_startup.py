@@ -1,0 +1,123 @@
+"""Commands that need no torch start without it, and show choices without importing them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from spacy_crf_ner import active_learning, data
+from spacy_crf_ner.cli import app, startup
+from spacy_crf_ner.cli.options import TOOLS
+from spacy_crf_ner.training.init_config import PURPOSES
+
+ONNX = '[components.ner]\nfactory = "crf_ner"\n[components.ner.model]\n'
+ONNX += '@architectures = "spacy-crf-ner.OnnxBiLSTMCRF.v1"\n'
+
+
+@pytest.mark.parametrize(
+    "command, option, choices",
+    [
+        ("suggest", "unit", active_learning.UNITS),
+        ("suggest", "strategy", active_learning.STRATEGIES),
+        ("suggest", "tool", active_learning.TOOLS),
+        ("review", "tool", active_learning.TOOLS),
+        ("convert", "alignment", data.ALIGNMENTS),
+        ("convert", "split_by", data.WAYS),
+    ],
+)
+def test_option_shows_the_choices_of_the_function(command, option, choices):
+    found = get_command(app).get_command(None, command)
+    (metavar,) = [each.metavar for each in found.params if each.name == option]
+    assert metavar.split("|") == [*choices]
+
+
+@pytest.mark.parametrize(
+    "command, option, choices",
+    [
+        ("convert", "format", data.FORMATS),
+        ("convert", "syllables", data.SYLLABLES),
+        ("init-config", "optimize", PURPOSES),
+    ],
+)
+def test_help_of_an_option_names_the_choices_of_the_function(command, option, choices):
+    found = get_command(app).get_command(None, command)
+    (text,) = [each.help for each in found.params if each.name == option]
+    assert ", ".join(choices) in text
+
+
+def test_default_of_convert_is_that_of_the_function():
+    found = get_command(app).get_command(None, "convert")
+    assert [each.default for each in found.params if each.name == "max_loss"] == [data.MAX_LOSS]
+
+
+def test_default_of_train_distributed_is_that_of_the_function():
+    pytest.importorskip("torch")
+    from spacy_crf_ner.training.distributed.process_group import TIMEOUT
+
+    found = get_command(app).get_command(None, "train-distributed")
+    assert [each.default for each in found.params if each.name == "timeout"] == [TIMEOUT]
+    assert TOOLS.split("|") == [*active_learning.TOOLS]
+
+
+@pytest.mark.parametrize(
+    "config, precision, is_left_out",
+    [
+        (ONNX, None, True),
+        (ONNX, "int8", False),
+        (ONNX.replace("Onnx", ""), None, False),
+        (
+            ONNX + '[components.t.model]\n@architectures = "spacy-crf-ner.RNNEncoder.v1"',
+            None,
+            False,
+        ),
+        (ONNX + '[components.t]\nfactory = "transformer"', None, False),
+        (
+            ONNX + '[components.t.model]\n@architectures = "spacy.TorchBiLSTMEncoder.v1"',
+            None,
+            False,
+        ),
+        (None, None, False),
+    ],
+)
+def test_torch_is_left_out_for_exported_pipelines_alone(
+    tmp_path, monkeypatch, config, precision, is_left_out
+):
+    pytest.importorskip("spacy_transformers")  # has the factory "transformer"
+    if config is not None:
+        (tmp_path / "config.cfg").write_text(config)
+    called = []
+    monkeypatch.setattr(startup, "leave_out_torch", lambda: called.append(True))
+    startup.leave_out_torch_if_exported(str(tmp_path), precision)
+    assert bool(called) == is_left_out
+
+
+def test_convert_and_check_import_neither_torch_nor_transformers(tmp_path):
+    (tmp_path / "a.txt").write_text("[Tim Cook](PERSON) visited [Hanoi](GPE).\n" * 10)
+    code = "import sys\nfrom spacy_crf_ner.cli import app\n"
+    for arguments in (["convert", "a.txt", "a.spacy"], ["check", "a.spacy"]):
+        code += f"try: app({arguments})\nexcept SystemExit as end: assert end.code in (0, 1)\n"
+    code += "loaded = {'torch', 'transformers', 'spacy_transformers'} & sys.modules.keys()\n"
+    code += "assert not loaded, loaded\nimport torch\n"  # what needs it finds it
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Tim Cook" in (tmp_path / "a.txt").read_text() and "10" in done.stdout
+
+
+@pytest.mark.parametrize("text", ["here.txt", ".", "-"])
+def test_predict_refuses_a_path_in_place_of_a_text(tmp_path, monkeypatch, text):
+    monkeypatch.chdir(tmp_path)
+    Path("here.txt").write_text("Tim Cook visited Hanoi.")
+    result = CliRunner().invoke(app, ["predict", "model", "Tim Cook.", text])
+    assert result.exit_code == 1
+    assert f"Error: {text}: " in result.output and "spacy-crf-ner annotate" in result.output
+
+
+@pytest.mark.parametrize("text", ["", " ", "there.txt", "x" * 5000, "a\0b"])
+def test_predict_takes_what_is_no_path_as_a_text(tmp_path, monkeypatch, text):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["predict", "no-model", text])
+    assert "no-model" in result.output  # the next thing that is missing
