@@ -1,5 +1,6 @@
 """Calibration on a few entities, beside none."""
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, pstdev
@@ -21,7 +22,7 @@ def few_entities(
     test: Annotated[list[Path], typer.Option(help="To measure on: a .spacy file for each.")],
     sizes: Annotated[str, typer.Option(help="Numbers of entities.")] = "5,10,20,50,100,200",
     draws: Annotated[int, typer.Option(help="Random parts of dev for each number.")] = 20,
-    limit: Annotated[int, typer.Option(help="Documents of test, the first ones.")] = 500,
+    limit: Annotated[int, typer.Option(help="Random documents of test.")] = 500,
 ) -> None:
     """Measure confidences on test, calibrated on random documents of dev with a few entities.
 
@@ -34,8 +35,11 @@ def few_entities(
         nlp = spacy.load(model)
         pipe: Any = nlp.get_pipe("ner")
         pipe.forget_calibration()
-        of_dev = read_by_earlier(nlp, "ner", Corpus(dev_file)(nlp))
-        of_test = read_by_earlier(nlp, "ner", [*Corpus(test_file)(nlp)][:limit])
+        parts = [[*Corpus(file)(nlp)] for file in (dev_file, test_file)]
+        for part in parts:
+            random.Random(1).shuffle(part)
+        of_dev = read_by_earlier(nlp, "ner", parts[0])
+        of_test = read_by_earlier(nlp, "ner", parts[1][:limit])
         before = _measure(pipe, of_test)
         total = sum(len(eg.reference.ents) for eg in of_dev)
         for size in [*(n for n in map(int, sizes.split(",")) if n < total), total]:

@@ -36,7 +36,7 @@ def calibrate_on_dev(max_words: int = 10_000) -> Callable[[Language], Language]:
 
     max_words: The number of tokens in random dev docs, about; 0 for all docs.
 
-    Writes to spaCy's log, between the rows of the training: how many entities it is fitted to; dev
+    Writes to spaCy's log, between the rows of the training: that it is fitted to few entities; dev
     docs whose entities the component cannot learn, which are left out; that no dev doc has
     entities, or scores are not finite, so that nothing is calibrated; and the warning of
     `fit_platt_scaling`, but for the first time, when a pipeline has mostly learned nothing yet.
@@ -108,8 +108,11 @@ def _choose(nlp: Language, name: str, examples: Sequence[Example], words: int) -
     chosen = [eg for eg, end in zip(found, ends) if not words or end - len(eg.predicted) < words]
     n = sum(len(gold_entities(eg.reference, pipe.entities_key)) for eg in chosen)
     if n:
-        few = f" {FEW} or more are better: see `calibrate --folds`." if n < FEW else ""
-        logger.info(f"[{name}] Confidences are calibrated on {n} entities of the dev corpus.{few}")
+        told = f"[{name}] Confidences are calibrated on {n} entities of the dev corpus."
+        if n < FEW:
+            logger.warning(f"{told} {FEW} or more are better: see `calibrate --folds`.")
+        else:
+            logger.info(told)
         return chosen
     logger.warning(
         f"[{name}] calibration: expected entities in the dev corpus, got none in {len(chosen)} "

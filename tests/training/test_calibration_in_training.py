@@ -261,7 +261,7 @@ def test_training_on_few_dev_entities_says_so_in_one_line(
     config["training"].update(max_steps=40, eval_frequency=40)
     nlp, _ = train(init_nlp(config))
     callback = calibrate_on_dev()
-    with caplog.at_level("INFO", logger="spacy"), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert callback(nlp) is callback(nlp) is nlp
     assert caplog.messages == [
