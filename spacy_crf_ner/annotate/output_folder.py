@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from ..input_error import InputError
+from ..pipeline.seen_texts import SEEN_TEXTS
 from .storage import Location
 from .writers import json_line
 
@@ -101,7 +102,9 @@ class ShardFolder:
         """
         state = {*_names(self.state)} - {LOCK, FINGERPRINT}
         shards = (
-            n for n in _names(self.location) if n.startswith("part-") or n in (ERRORS, SUMMARY)
+            n
+            for n in _names(self.location)
+            if n.startswith("part-") or n in (ERRORS, SUMMARY, SEEN_TEXTS)
         )
         files = [self.state / name for name in state] + [self.location / name for name in shards]
         if FINGERPRINT in _names(self.state):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import srsly
 from spacy.cli.train import train
 from spacy.language import Language
 
@@ -14,11 +15,12 @@ from ..annotate import Settings
 from ..annotate.multiprocess import processes
 from ..annotate.output_folder import STATE, ShardFolder
 from ..annotate.run import OnProgress
-from ..atomic import require_folder_name
+from ..atomic import atomic_write, require_folder_name
 from ..docbin import SUFFIX, read_docbin
 from ..input_error import InputError
 from ..pipeline.gold import gold_entities
 from ..pipeline.lookup import recognizer
+from ..pipeline.seen_texts import SEEN_TEXTS
 from ..training.taught_corpus import require_numbers
 from ..training.taught_shard import as_example
 from .agreement import write_held_out
@@ -127,6 +129,7 @@ def distill(
         of_folds.require_key(recognizer(nlp))
         run = _train(of_folds, run, gpu_id, on_fold)
         del of_folds
+    seen = [_seen_texts(teacher) for teacher in loaded]
     del loaded
     forget_teachers()  # they may have changed since an earlier run in this process
     with progress as on_progress:
@@ -138,6 +141,8 @@ def distill(
             f"{out}: expected documents with a token, got none of {summary['in']}, and "
             f"{summary['empty']} that are empty. See {out / 'teachers' / 'errors.jsonl'}."
         )
+    with atomic_write(out / "teachers" / SEEN_TEXTS) as unfinished:
+        srsly.write_json(unfinished, seen)
     hold_out = 0
     if dev is None:
         dev = out / "dev.spacy"
@@ -186,6 +191,13 @@ def _train(
         of_folds.train(gpu_id, on_fold)
     inputs = [*of_folds.files, *run.inputs[1:]]
     return replace(run, inputs=inputs, gold=len(of_folds.files), of_folds=of_folds.pipelines)
+
+
+def _seen_texts(teacher: LoadedTeacher) -> dict[str, Any]:
+    """Return the hashes of the texts that a teacher has seen, as it saves them."""
+    teacher.pipe.seen_texts.store()
+    seen: dict[str, Any] = teacher.pipe.cfg["seen"]
+    return seen
 
 
 def _require_free(out: Path, read: Mapping[str, Sequence[str | Path | None]]) -> None:

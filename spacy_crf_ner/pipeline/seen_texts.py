@@ -14,6 +14,8 @@ from ..input_error import InputError
 
 Part = Literal["train", "dev"]
 
+SEEN_TEXTS = "seen_texts.json"  # beside what teachers have written: the hashes of each of them
+
 _SENTENCE = re.compile(r"[^.!?。]+")  # after NFKC
 _SYMBOLS = re.compile(r"\W+")
 
@@ -71,6 +73,13 @@ class SeenTexts:
     def remember(self, part: Part, texts: Iterable[str]) -> None:
         """Add texts to a part."""
         self.new[part] |= hashes_of(texts)
+
+    def inherit(self, saved: dict[str, Any]) -> None:
+        """Add what a teacher has stored: a student knows more of its texts than of new ones."""
+        self.new["train"] |= self._decode(saved["train"])
+        self.new["dev"] |= self._decode(saved["dev"])
+        if not saved["is_complete"]:
+            self._cfg["seen"]["is_complete"] = False
 
     def store(self) -> None:
         """Write all hashes to `cfg`, before the component is saved."""

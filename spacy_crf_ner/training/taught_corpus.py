@@ -7,11 +7,14 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
+import srsly
 from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.training import Example
 
 from ..input_error import InputError
+from ..pipeline.lookup import recognizer, recognizers
+from ..pipeline.seen_texts import SEEN_TEXTS
 from ..pipeline.teaching import KEY, Lesson, Teacher
 from .taught_shard import as_example, checksum, count_docs, find_shards, read_shard
 
@@ -50,6 +53,10 @@ def taught_corpus(
 
     def read(nlp: Language) -> Iterator[Example]:
         waiting = find_shards(Path(path))
+        if (Path(path) / SEEN_TEXTS).exists():
+            for saved in srsly.read_json(Path(path) / SEEN_TEXTS):
+                for name in recognizers(nlp):
+                    recognizer(nlp, name).seen_texts.inherit(saved)
         counts = map(count_docs, waiting) if hold_out else repeat(0)
         first = dict(zip(waiting, accumulate(counts, initial=0)))  # index in the corpus
         rng.shuffle(waiting)

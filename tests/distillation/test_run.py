@@ -22,6 +22,8 @@ from spacy_crf_ner.annotate import WorkerError
 from spacy_crf_ner.distillation import DEFAULTS, distill, folds, run, shards
 from spacy_crf_ner.distillation.agreement import interval
 from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.pipeline.lookup import recognizer
+from spacy_crf_ner.pipeline.seen_texts import hashes_of
 from spacy_crf_ner.pipeline.teaching import KEY
 from spacy_crf_ner.training.taught_corpus import taught_corpus
 from spacy_crf_ner.training.taught_shard import find_shards, read_shard
@@ -150,6 +152,22 @@ def test_distill_student_matches_teacher_predictions(
         assert ents(nlp(text)) == ents(trained(text))
         confidences = ([e._.confidence for e in p(text).ents] for p in (nlp, trained))
         np.testing.assert_allclose(*confidences, atol=0.15)
+
+
+@pytest.mark.usefixtures("trains")
+def test_student_knows_the_texts_of_its_teachers(
+    teacher: str, student: Path, tmp_path: Path
+) -> None:
+    other = spacy.load(teacher)
+    recognizer(other).seen_texts.remember("train", ["Known to one teacher"])
+    recognizer(other).seen_texts.remember("dev", ["It chose this teacher"])
+    other.to_disk(tmp_path / "other")
+    texts = write_texts(tmp_path / "in.jsonl", [f"A new text {i}" for i in range(9)])
+    distill([teacher, str(tmp_path / "other")], [texts], tmp_path / "out", student)
+    found = recognizer(spacy.load(tmp_path / "out" / "model-last")).seen_texts.known()
+    assert found.is_complete and found.train > hashes_of([*TEXTS, "Known to one teacher"])
+    assert found.train & hashes_of(f"A new text {i}" for i in range(9))
+    assert found.dev >= hashes_of(["It chose this teacher"])
 
 
 @pytest.mark.usefixtures("trains")

@@ -140,6 +140,14 @@ def test_pipeline_saved_without_hashes_does_not_know_its_texts(tmp_path: Path) -
         spacy.load(tmp_path)
 
 
+def test_student_of_a_teacher_without_hashes_does_not_know_its_texts() -> None:
+    nlp, examples = made()
+    train(nlp, examples[:1], steps=1)
+    seen: Any = recognizer(nlp).seen_texts
+    seen.inherit({"is_complete": False, "train": "", "dev": ""})
+    assert seen.known() == (False, hashes("a"), set())
+
+
 def test_hashes_are_small_and_do_not_depend_on_the_process() -> None:
     """Eight bytes for each sentence, as base64."""
     nlp, _ = made()
