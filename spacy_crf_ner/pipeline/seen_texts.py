@@ -76,8 +76,8 @@ class SeenTexts:
 
     def inherit(self, saved: dict[str, Any]) -> None:
         """Add what a teacher has stored: a student knows more of its texts than of new ones."""
-        self.new["train"] |= self._decode(saved["train"])
-        self.new["dev"] |= self._decode(saved["dev"])
+        self.new["train"] |= _decode(saved["train"])
+        self.new["dev"] |= _decode(saved["dev"])
         if not saved["is_complete"]:
             self._cfg["seen"]["is_complete"] = False
 
