@@ -23,6 +23,7 @@ import torch
 from spacy.cli.train import train as spacy_train
 from spacy.tokens import Doc, DocBin
 from spacy.training import Corpus
+from spacy.training.initialize import init_nlp
 from spacy.util import load_config
 from thinc.api import Config, PyTorchGradScaler
 from torch import Tensor, nn
@@ -44,7 +45,7 @@ from spacy_crf_ner.training.distributed.checkpoint import (
     save_state,
 )
 from spacy_crf_ner.training.distributed.corpus import lockstep, shard
-from spacy_crf_ner.training.distributed.loop import train
+from spacy_crf_ner.training.distributed.loop import Trainer, train
 from spacy_crf_ner.training.distributed.process_group import ProcessGroup, join
 from spacy_crf_ner.training.distributed.sync import (
     broadcast_weights,
@@ -339,6 +340,19 @@ def stopped(docs: Path, dev: Path, folder: Path) -> Job:
 
 
 # Two processes
+
+
+def test_rank_0_knows_the_texts_of_the_share_of_another(
+    docs: Path, dev: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that the other rank has read before the training was resumed."""
+    config = small(few(docs, tmp_path, 10), dev, {}, **{"training.max_epochs": 0})
+    nlp = init_nlp(config)
+    monkeypatch.setattr(ProcessGroup, "any", lambda self, flag: flag)
+    epoch, batch = next(Trainer(nlp, ProcessGroup(0, 2))._batches())
+    assert epoch == 0 and 0 < len(batch) <= 5
+    found = recognizer(nlp).seen_texts.known().train
+    assert found == hashes_of(doc.text for doc in train_docs(docs)[:10])
 
 
 def test_ranks_have_the_same_weights_bit_by_bit(straight: Job) -> None:
