@@ -66,9 +66,11 @@ def _without_torch() -> None:
 
     for name, version in versions(PACKAGES).items():
         typer.echo(f"{name:20}{version or 'not installed'}")
+    typer.echo()
     _echo(
-        "\nExported pipelines predict on the CPU, in the precision that they were exported with. "
-        'Training and other pipelines need the extra train: pip install "spacy-crf-ner[train]".'
+        "Exported pipelines predict on the CPU, in the precision that they were exported with. "
+        'Training and other pipelines need the extra train: pip install "spacy-crf-ner[train]".',
+        0,
     )
 
 
