@@ -5,6 +5,7 @@ import random
 
 import pytest
 import spacy
+from spacy.language import Language
 from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
 from spacy.util import load_config
@@ -554,3 +555,22 @@ def test_review_unsupported_corpus_or_pipeline_raises(trained, tmp_path):
         plain = config()
         plain.config["corpora"]["train"] = {"@readers": "other"}
         review(plain, tmp_path / "gold.spacy", 2)
+
+
+@Language.component("merges_all_tokens")
+def merges_all_tokens(doc):
+    with doc.retokenize() as retokenizer:
+        retokenizer.merge(doc[:])
+    return doc
+
+
+def test_review_compares_docs_before_later_components_merge_tokens(model, tmp_path):
+    nlp = spacy.load(model)
+    docs = [Doc(nlp.vocab, words) for words in (["Anna", "saw", "Bonn", "."], ["It", "came", "."])]
+    docs[0].set_ents([Span(docs[0], 2, 3, "PER")])
+    docs[1].set_ents([Span(docs[1], 0, 1, "LOC")])
+    DocBin(docs=docs).to_disk(tmp_path / "gold.spacy")
+    expected = review(nlp, tmp_path / "gold.spacy", 0).findings
+    nlp.add_pipe("merges_all_tokens")
+    found = review(nlp, tmp_path / "gold.spacy", 0).findings
+    assert len(found) >= 2 and found == expected
