@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby, pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -89,7 +90,9 @@ def tagged_docs(
         for layer, (_, invalid) in enumerate(decoded):
             _count_invalid(rows, layer, invalid, log)
         doc = _make_doc(rows, nlp)
-        spans = [Span(doc, *span) for span in filter(None, (_trim(rows, x, log) for x in found))]
+        words = [row.word for row in rows]
+        trimmed = (_trim(rows, words, span, log) for span in found)
+        spans = [Span(doc, *span) for span in trimmed if span]
         if log.spans_key is not None:
             doc.spans[log.spans_key] = _once(rows, spans, log)
         else:
@@ -155,9 +158,9 @@ def _sentences(
     rows: Iterator[TaggedToken],
 ) -> Iterator[tuple[list[TaggedToken], Problem | None]]:
     """Yield the rows of each sentence, and the first problem among them."""
-    for _, group in groupby(map(_check, rows), lambda row: (row.document, row.sentence)):
+    for _, group in groupby(map(_check, rows), attrgetter("document", "sentence")):
         sentence = list(group)
-        yield sentence, next(filter(None, (row.problem for row in sentence)), None)
+        yield sentence, next((row.problem for row in sentence if row.problem), None)
 
 
 def label_of_words(where: str, tags: Iterable[str]) -> Problem | None:
@@ -192,9 +195,11 @@ def _check(row: TaggedToken) -> TaggedToken:
     return row._replace(tag="O", inner=("O",) * len(row.inner))
 
 
-def _trim(rows: list[TaggedToken], span: SpanOffsets, log: ConversionLog) -> SpanOffsets | None:
+def _trim(
+    rows: list[TaggedToken], words: list[str], span: SpanOffsets, log: ConversionLog
+) -> SpanOffsets | None:
     """Trim whitespace tokens from an entity; return None if nothing is left."""
-    start, end = trim_whitespace([row.word for row in rows], *span[:2], is_blank)
+    start, end = trim_whitespace(words, *span[:2], is_blank)
     if (start, end) != span[:2]:
         edge = rows[span[0] if start > span[0] else span[1] - 1]
         got, fix = repr(edge.word), "Tag it O"
