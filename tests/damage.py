@@ -1,7 +1,6 @@
 """Damage to files of saved pipelines: by accident, and by strangers who write digests again."""
 
 import json
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -175,9 +174,3 @@ def copy_of(folder: Path, target: Path) -> Path:
     """Copy a pipeline; returns the copy."""
     shutil.rmtree(target, ignore_errors=True)
     return Path(shutil.copytree(folder, target))
-
-
-def one_line(error: Exception) -> bool:
-    """Whether an error is one line that says what to do."""
-    message = str(error)
-    return "\n" not in message and bool(re.search(r"\w", message))
