@@ -570,6 +570,12 @@ def test_check_few_entities_in_dev_are_a_warning(n: int) -> None:
         assert "few-dev" not in kinds(check(train)) + kinds(check(train, [make("it is")]))
 
 
+def test_check_long_doc_in_both_parts_is_only_a_leak() -> None:
+    train, dev = clean()
+    docs = [make(f"he {NUMBERS}")]
+    assert kinds(check(train + docs, dev + docs)) == ["leak"]
+
+
 def test_check_finds_rare_label_with_any_dev() -> None:
     train, dev = clean()
     rare = [make("Ems is", (0, 1, "RIVER"))]
