@@ -32,6 +32,8 @@ def print_counts(counts: Mapping[str, Mapping[str, int | str]]) -> None:
 
 def print_conversion_log(log: "data.ConversionLog") -> None:
     """Print the numbers of records read and left out, and the mistakes of each kind."""
+    from ..data import describe_kind
+
     table = Table("", "read", "left out", "kept")
     for part, totals in log.parts.items():
         for unit in ("records", "entities"):
@@ -50,7 +52,7 @@ def print_conversion_log(log: "data.ConversionLog") -> None:
     for note in log.notes:
         typer.echo(note)
     for kind, number in sorted(log.counts.items()):
-        typer.echo(f"{data.describe_kind(kind)} {number}")
+        typer.echo(f"{describe_kind(kind)} {number}")
         messages = log.examples.get(kind, [])
         for message in messages:
             typer.echo(f"  {message}")

@@ -74,9 +74,8 @@ def guarantees(nlp: Language, name: str | None = None) -> dict[str, Any]:
         changed.append(f"precision ({', '.join(now_in) or 'fp32'})")
     for kind, given in stored.items():
         now, then = _settings(pipe, kind), given["settings"]
-        labels = {*given.get("labels", ()), *then.get("disabled_labels", ())}
-        if labels != {*pipe.enabled_labels, *pipe.disabled_labels}:
-            changed.append("labels")
+        if then.get("disabled_labels") == now["disabled_labels"]:
+            changed += ["labels"] if given.get("labels") != [*pipe.enabled_labels] else []
         changed += [key for key, x in then.items() if not _is_same(now[key], x)]
     if changed:
         raise InputError(

@@ -74,7 +74,10 @@ def _forward(
     *,
     forward: Callable[..., Any],
 ) -> Any:
-    marked = [SOME in _kinds_of(doc.to_array(SHAPE), doc.vocab.strings) for doc in docs]
+    marked = [
+        isinstance(doc, Doc) and SOME in _kinds_of(doc.to_array(SHAPE), doc.vocab.strings)
+        for doc in docs
+    ]
     if any(marked) and not any(hasattr(layer, "upstream_name") for layer in model.walk()):
         docs = [_without_marks(doc) if has else doc for doc, has in zip(docs, marked)]
     return forward(model, docs, is_train)

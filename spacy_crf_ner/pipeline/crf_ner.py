@@ -370,12 +370,6 @@ class CRFEntityRecognizer(TeachablePipe):
         scores: dict[str, Any] = super().score(examples, **kwargs)
         return scores
 
-    def update(self, examples: Iterable[Example], **kwargs: Any) -> dict[str, float]:
-        """Learn from examples; see spaCy's `TrainablePipe.update`."""
-        self._trains_transformer = trains_transformer(self.model)
-        losses: dict[str, float] = super().update(examples, **kwargs)
-        return losses
-
     def finish_update(self, sgd: Any) -> None:
         """Update the weights; see spaCy's `TrainablePipe.finish_update`.
 
@@ -397,7 +391,8 @@ class CRFEntityRecognizer(TeachablePipe):
 
         scores: The potentials of the predicted docs.
 
-        Labels that were added are predicted from now on if these examples have them.
+        Labels that were added are predicted from now on if these examples have them, and the texts
+        count as trained on (see `SeenTexts`).
 
         Returns the loss and its gradient for the potentials.
         Raises InputError for a gold entity that has an unknown label, begins or ends with
@@ -414,6 +409,8 @@ class CRFEntityRecognizer(TeachablePipe):
         gold, hidden = self.chains.gold(examples)
         negatives = self.chains.negatives(examples, self.incorrect_spans_key)
         self._enable_trained(examples)
+        self.seen_texts.learn(examples)
+        self._trains_transformer = trains_transformer(self.model)
         scores, backprop = self.chains.split(scores)
         losses, d_scores = nll_with_gradient(
             scores, gold, self.chains.scheme.constraints, negatives, hidden

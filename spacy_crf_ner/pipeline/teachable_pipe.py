@@ -51,20 +51,6 @@ class TeachablePipe(CalibratedPipe):
         kind = self._scheme_name, self.labels, self.entities, self.layers
         return Teacher(*kind, A, start, end), np.split(E, potentials.lengths.cumsum()[:-1])
 
-    def update(
-        self,
-        examples: Iterable[Example],
-        *,
-        drop: float = 0.0,
-        sgd: Optimizer | None = None,
-        losses: dict[str, float] | None = None,
-    ) -> dict[str, float]:
-        """Train on a batch; see spaCy's `TrainablePipe.update`. Hashes of the texts are kept."""
-        examples = list(examples)
-        found: dict[str, float] = super().update(examples, drop=drop, sgd=sgd, losses=losses)
-        self.seen_texts.learn(examples)
-        return found
-
     def rehearse(
         self,
         examples: Iterable[Example],

@@ -79,7 +79,7 @@ def test_rank_texts_changed_text_is_an_error_of_its_document(trained: Language, 
 
 
 def test_predict_changed_text_prints_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = import_module("spacy_crf_ner.cli.predict")  # the command has the same name
+    module = import_module("spacy_crf_ner.pipeline.load")
     monkeypatch.setattr(module, "load", lambda *arguments: finding_john())
     result = CliRunner().invoke(app, ["predict", "model", SHIFTED, KEPT])
     assert result.exit_code == 1

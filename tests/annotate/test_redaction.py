@@ -262,7 +262,9 @@ def test_redact_command_changed_text_leaves_no_output(
     nlp: Language = spacy.load(model / "careful")
     nlp.tokenizer = lambda text: Doc(nlp.vocab, text.split())
     renew(nlp, "crf_ner")
-    monkeypatch.setattr(import_module("spacy_crf_ner.cli.redact"), "load", lambda *arguments: nlp)
+    monkeypatch.setattr(
+        import_module("spacy_crf_ner.pipeline.load"), "load", lambda *arguments: nlp
+    )
     (tmp_path / "texts.txt").write_text("it came\n\nthen   Anna saw Bonn\n")
     result = run("careful", tmp_path / "texts.txt", tmp_path / "x.jsonl")
     assert result.exit_code == 1 and "texts.txt:3: the tokenizer changes the text" in result.stderr

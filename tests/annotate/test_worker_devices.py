@@ -113,7 +113,7 @@ def test_script_without_guard_is_refused_before_processes_start(
     tmp_path, monkeypatch, no_processes
 ):
     script = tmp_path / "script.py"
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(script))
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(script), raising=False)
     for source, started in (("annotate()", False), ('if __name__ == "__main__":\n  x()', True)):
         script.write_text(source)
         with pytest.raises(AssertionError if started else InputError) as caught:

@@ -534,7 +534,7 @@ def test_calibrate_command_folds_trains_on_the_other_folds(
         asked.append(([eg.text for eg in examples], *rest))
         yield nlp, examples
 
-    monkeypatch.setattr("spacy_crf_ner.cli.calibrate.train_held_out", train_held_out)
+    monkeypatch.setattr("spacy_crf_ner.training.cross_validation.train_held_out", train_held_out)
     options = "--train", tmp_path / "train.spacy", "--folds", 2
     code, output = run(folder / "model", tmp_path / "dev.spacy", tmp_path / "out", *options)
     assert code == 0, output

@@ -25,6 +25,7 @@ from spacy_crf_ner.ml.potentials import Potentials
 from spacy_crf_ner.pipeline.flat import FlatChain
 from spacy_crf_ner.pipeline.overlapping import LabelChains
 from spacy_crf_ner.pipeline.platt_scaling import UNCHANGED
+from spacy_crf_ner.pipeline.temperature_scaling import VARIANCE
 
 LABELS = ("PER", "LOC", "ORG")
 OFF = ("LOC",)
@@ -183,7 +184,8 @@ def test_temperature_is_fitted_to_the_other_labels(nlp: Language) -> None:
         eg.reference.set_ents([], missing=disabled, default="unmodified")
     found = []
     for ner.temperature in (best / 1.05, best, best * 1.05):
-        found.append(sum(ner.log_likelihoods(examples)))
+        log_prior = -(math.log(ner.temperature) ** 2) / 2 / VARIANCE
+        found.append(sum(ner.log_likelihoods(examples)) + log_prior)
     assert max(found) == found[1]
     ner.disabled_labels = []
     assert abs(ner.fit_temperature(make_examples(nlp)[:1] + examples) - best) > 0.05

@@ -135,6 +135,7 @@ def test_invalid_stored_temperature_raises(saved: Path, tmp_path: Path) -> None:
     nlp.to_disk(tmp_path)
     cfg = srsly.read_json(tmp_path / "ner" / "cfg")
     srsly.write_json(tmp_path / "ner" / "cfg", {**cfg, "temperature": 0.0})
+    (tmp_path / "ner" / "digests.json").unlink()
     with pytest.raises(InputError, match="temperature: expected a finite number from 1e-6, got 0"):
         spacy.load(tmp_path)(TEXT)
 

@@ -5,6 +5,7 @@ The library transformers can run code that the settings of a transformer name: w
 that loads the bytes can allow this.
 """
 
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -164,13 +165,13 @@ def _write_tokenizer(files: Files, folder: Path) -> None:
                 "Nothing was written there. Do not use this pipeline: it may be an attack."
             )
         if name == TOKENIZER_CONFIG:
-            settings = srsly.json_loads(content)
+            settings = json.loads(content)  # srsly refuses the large numbers in many of them
             require_no_code(settings, "The stored tokenizer")
             # Names of files elsewhere would be read from there; names of chats become files.
             for key in [key for key in settings if key.endswith("_file") or key == "chat_template"]:
                 del settings[key]
             _require_tokenizer_class(settings)
-            content = srsly.json_dumps(settings).encode()
+            content = json.dumps(settings).encode()
         (folder / name).write_bytes(content)
 
 
