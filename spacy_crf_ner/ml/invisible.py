@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from spacy.attrs import SHAPE
+from spacy.attrs import DEP, ENT_IOB, ENT_TYPE, LEMMA, MORPH, POS, SENT_START, SHAPE, TAG
 from spacy.strings import StringStore
 from spacy.tokens import Doc
 from thinc.api import Model, chain
@@ -25,8 +25,11 @@ MARKS = re.compile(
     "\\ufe00-\\ufe0f\\ufeff\\ufff0-\\ufff8\\U0001bca0-\\U0001bca3\\U0001d173-\\U0001d17a"
     "\\U000e0000-\\U000e0fff]"
 )
+JOINERS = "\u200c\u200d"
+ATTRIBUTES = [TAG, POS, MORPH, LEMMA, DEP, ENT_IOB, ENT_TYPE, SENT_START]
 NONE, SOME, ALL = range(3)
-_kinds: dict[int, int] = {0: NONE}  # by the id of a shape; texts have few different ones
+MAX_KINDS = 100_000
+_kinds: dict[int, int] = {}  # by the id of a shape; texts have few different ones
 
 
 def is_blank(text: str) -> bool:
@@ -50,6 +53,8 @@ def _kinds_of(shapes: NDArray[Any], strings: StringStore) -> set[int]:
 
 def _kind(shape: int, strings: StringStore) -> int:
     if shape not in _kinds:
+        if len(_kinds) >= MAX_KINDS:
+            _kinds.clear()
         text = strings[shape]
         _kinds[shape] = NONE if not MARKS.search(text) else ALL if is_blank(text) else SOME
     return _kinds[shape]
@@ -83,20 +88,28 @@ def _forward(
     return forward(model, docs, is_train)
 
 
+def without_marks(word: str) -> str:
+    """Remove the marks from a word; the word itself if it has nothing else.
+
+    Joiners inside a word stay: in Persian and Hindi, they are part of its spelling.
+    """
+    start, end = 0, len(word)
+    while start < end and MARKS.match(word[start]):
+        start += 1
+    while start < end and MARKS.match(word[end - 1]):
+        end -= 1
+    inner = MARKS.sub(lambda mark: mark[0] if mark[0] in JOINERS else "", word[start:end])
+    return inner or word
+
+
 def _without_marks(doc: Doc) -> Doc:
-    """Copy the tokens of a doc, with the attributes that a layer may read, without the marks."""
-    words = [MARKS.sub("", token.text) or token.text for token in doc]
-    copied = Doc(
-        doc.vocab,
-        words,
-        [bool(token.whitespace_) for token in doc],
-        user_data=doc.user_data,
-        tags=[token.tag_ for token in doc],
-        pos=[token.pos_ for token in doc],
-        morphs=[str(token.morph) for token in doc],
-        lemmas=[token.lemma_ for token in doc],
-        sent_starts=[token.is_sent_start for token in doc],
-    )
+    """Copy a doc, with the attributes that a layer may read, and words without the marks."""
+    words = [without_marks(token.text) for token in doc]
+    spaces = [bool(token.whitespace_) for token in doc]
+    copied = Doc(doc.vocab, words, spaces, user_data=doc.user_data)
+    attributes: Any = doc.to_array(ATTRIBUTES)
+    copied.from_array(ATTRIBUTES, attributes)
+    copied.tensor = doc.tensor
     own = [token.norm_ for token in copied]
     copy_norms(doc, copied)
     for token, word, norm in zip(doc, copied, own):

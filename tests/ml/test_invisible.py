@@ -9,12 +9,19 @@ import pytest
 import spacy
 from hypothesis import given
 from hypothesis import strategies as st
-from spacy.attrs import SHAPE
+from spacy.attrs import DEP, ENT_IOB, ENT_TYPE, LEMMA, MORPH, NORM, POS, SENT_START, SHAPE, TAG
 from spacy.language import Language
 from spacy.tokens import Doc
 
 from pipelines import TOK2VEC, make_examples
-from spacy_crf_ner.ml.invisible import MARKS, blank_tokens, is_blank
+from spacy_crf_ner.ml import invisible
+from spacy_crf_ner.ml.invisible import (
+    MARKS,
+    _without_marks,
+    blank_tokens,
+    is_blank,
+    without_marks,
+)
 
 VOCAB = spacy.blank("en").vocab
 SEEN = ["\ufeff", "\u200b", "\u2060", "\u00ad", "\u200d", "\u202e", "\ufe0f"]
@@ -52,7 +59,9 @@ def over(architecture: str) -> Language:
 @given(st.data())
 def test_words_with_marks_are_read_as_words_without(architecture: str, data: st.DataObject) -> None:
     nlp, words = over(architecture), ["Tim", "Cook", "didn't", "-", "Hanoi"]
-    drawn = st.lists(st.sampled_from(SEEN), max_size=2).map("".join)
+    drawn = st.lists(st.sampled_from([mark for mark in SEEN if mark != "\u200d"]), max_size=2).map(
+        "".join
+    )
     places = [data.draw(st.integers(0, len(word))) for word in words]
     marked = [word[:i] + data.draw(drawn) + word[i:] for word, i in zip(words, places)]
     plain, odd = Doc(nlp.vocab, words), Doc(nlp.vocab, marked)
@@ -64,6 +73,46 @@ def test_words_with_marks_are_read_as_words_without(architecture: str, data: st.
     trained, _ = pipe.model.begin_update([odd])  # type: ignore[attr-defined]
     np.testing.assert_allclose(trained.emissions, expected.emissions, atol=1e-6)
     assert [token.text for token in odd] == marked
+
+
+@pytest.mark.parametrize(
+    "word, expected",
+    [
+        ("\ufeffTim", "Tim"),
+        ("Tim\u200b\u200d", "Tim"),
+        ("co\u00adop", "coop"),
+        ("\u0645\u06cc\u200c\u0631\u0648\u0645", "\u0645\u06cc\u200c\u0631\u0648\u0645"),
+        ("\u200b", "\u200b"),
+    ],
+)
+def test_without_marks_keeps_joiners_inside_a_word(word: str, expected: str) -> None:
+    assert without_marks(word) == expected
+
+
+def test_a_mark_in_one_word_changes_no_attribute_of_the_others() -> None:
+    nlp = spacy.blank("en")
+    ruler = nlp.add_pipe("entity_ruler")
+    ruler.add_patterns([{"label": "TITLE", "pattern": "zed"}])  # type: ignore[attr-defined]
+    nlp.add_pipe("sentencizer")
+    attributes = [DEP, ENT_IOB, ENT_TYPE, LEMMA, MORPH, NORM, POS, SENT_START, TAG]
+    doc = nlp("He met zed today and co\u00adoperated. He's gone.")
+    doc[0].pos_, doc[1].lemma_ = "PRON", "meet"
+    doc[1].set_morph("Tense=Past")
+    doc.tensor = np.ones((len(doc), 2), dtype="float32")
+    copied = _without_marks(doc)
+    others = [token.i for token in doc if "\u00ad" not in token.text]
+    found, expected = copied.to_array(attributes), doc.to_array(attributes)
+    np.testing.assert_array_equal(found[others], expected[others])
+    assert copied[5].text == "cooperated" == copied[5].norm_ and copied[2].ent_type_ == "TITLE"
+    assert copied.tensor is doc.tensor
+
+
+def test_kinds_of_shapes_are_forgotten_after_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(invisible, "MAX_KINDS", 5)
+    for i in range(20):
+        doc = Doc(VOCAB, ["x-" * i + "\u200b", "\u200b"])
+        assert blank_tokens(doc.to_array(SHAPE), VOCAB.strings).tolist() == [i == 0, True]
+    assert len(invisible._kinds) <= 5
 
 
 def test_a_token_of_marks_is_read_as_it_is_and_in_no_entity(trained: Language) -> None:
