@@ -78,17 +78,13 @@ class SeenTexts:
         """Add what a teacher has stored: a student knows more of its texts than of new ones."""
         self.new["train"] |= _decode(saved["train"])
         self.new["dev"] |= _decode(saved["dev"])
-        if not saved["is_complete"]:
+        if not (saved["is_complete"] and saved["train"]):
             self._cfg["seen"]["is_complete"] = False
 
     def store(self) -> None:
         """Write all hashes to `cfg`, before the component is saved."""
         known = self.known()
-        self._cfg["seen"] = {
-            "is_complete": known.is_complete,
-            "train": _encode(known.train),
-            "dev": _encode(known.dev),
-        }
+        self._cfg["seen"] |= {"train": _encode(known.train), "dev": _encode(known.dev)}
 
     def known(self) -> Known:
         """Return all hashes; raises InputError if the saved ones are damaged."""

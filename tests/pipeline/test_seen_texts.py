@@ -140,12 +140,24 @@ def test_pipeline_saved_without_hashes_does_not_know_its_texts(tmp_path: Path) -
         spacy.load(tmp_path)
 
 
-def test_student_of_a_teacher_without_hashes_does_not_know_its_texts() -> None:
+@pytest.mark.parametrize("is_complete", [False, True])  # True: saved before its first update
+def test_student_of_a_teacher_without_hashes_does_not_know_its_texts(is_complete: bool) -> None:
     nlp, examples = made()
     train(nlp, examples[:1], steps=1)
     seen: Any = recognizer(nlp).seen_texts
-    seen.inherit({"is_complete": False, "train": "", "dev": ""})
+    seen.inherit({"is_complete": is_complete, "train": "", "dev": ""})
     assert seen.known() == (False, hashes("a"), set())
+
+
+def test_pipeline_saved_before_its_first_update_knows_its_texts() -> None:
+    nlp, examples = made()
+    optimizer = nlp.initialize(lambda: examples)
+    same = spacy.blank("en").from_config(nlp.config).from_bytes(nlp.to_bytes())
+    assert recognizer(same).seen_texts.known() == (False, set(), set())
+    nlp.update(examples[:1], sgd=optimizer)
+    same.update(examples[:1], sgd=same.resume_training())
+    for each in (nlp, same):
+        assert recognizer(each).seen_texts.known() == (True, hashes("a"), set())
 
 
 def test_hashes_are_small_and_do_not_depend_on_the_process() -> None:
