@@ -24,6 +24,7 @@ from .overlapping import LabelChains
 from .overlapping_posterior import OverlappingPosterior
 from .platt_scaling import PlattScaling
 from .posterior import Posterior, Trellis
+from .seen_texts import SeenTexts
 from .spacy_internals import expect_pipeline
 from .stored import CFG, MODEL, require_digests, write_digests
 
@@ -95,6 +96,8 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
     `platt_ceiling` and `overwrite`; and `_require_valid_cfg`.
     """
 
+    seen_texts: SeenTexts
+
     # The potentials of docs, by the id and the tokens of each, in `computed_once`.
     _computed: dict[tuple[int, int], tuple[Doc, Potentials]] | None = None
 
@@ -120,6 +123,7 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
         """
         path, exclude = Path(path), [*exclude]
         require_digests(path, exclude)
+        self.seen_texts.forget()
         with errors_of(path / CFG):
             super().from_disk(path, exclude=[*exclude, MODEL])
             self._require_valid_cfg()
@@ -129,6 +133,7 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
 
     def from_bytes(self, bytes_data: bytes, *, exclude: Iterable[str] = ()) -> "CRFPipe":
         """Load the component; see spaCy's `TrainablePipe.from_bytes`."""
+        self.seen_texts.forget()
         super().from_bytes(bytes_data, exclude=exclude)
         self._require_valid_cfg()
         return self

@@ -47,14 +47,18 @@ class SeenTexts:
 
     def __init__(self, cfg: dict[str, Any], name: str) -> None:
         self._cfg, self._name = cfg, name
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all texts: the weights are others, which may have seen any."""
         self.new: dict[Part, set[int]] = {"train": set(), "dev": set()}
         self._scored: set[int] = set()
-        cfg["seen"] = {"is_complete": False, "train": "", "dev": ""}
+        self._cfg["seen"] = {"is_complete": False, "train": "", "dev": ""}
 
     def restart(self) -> None:
         """Forget all texts: the weights are new ones."""
-        self.new, self._scored = {"train": set(), "dev": set()}, set()
-        self._cfg["seen"] = {"is_complete": True, "train": "", "dev": ""}
+        self.forget()
+        self._cfg["seen"]["is_complete"] = True
 
     def learn(self, examples: Iterable[Example]) -> None:
         """Remember examples of an update.

@@ -14,7 +14,6 @@ from ..ml.label_chains import extended
 from ..ml.potentials import SCORES, Potentials
 from .calibrated_pipe import CalibratedPipe
 from .listeners import require_features
-from .seen_texts import SeenTexts
 from .spacy_internals import listeners
 from .teaching import Lesson, Teacher, mixture_counts
 
@@ -24,8 +23,6 @@ class TeachablePipe(CalibratedPipe):
 
     A subclass has the attributes of `CRFPipe`, and sets a `_rehearsal_model`.
     """
-
-    seen_texts: SeenTexts
 
     @property
     def _rehearsal_model(self) -> Model[list[Doc], Potentials] | None:

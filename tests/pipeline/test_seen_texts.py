@@ -140,6 +140,35 @@ def test_pipeline_saved_without_hashes_does_not_know_its_texts(tmp_path: Path) -
         spacy.load(tmp_path)
 
 
+def test_loading_into_a_trained_pipeline_replaces_its_hashes(tmp_path: Path) -> None:
+    nlp, examples = made()
+    train(nlp, examples[:1], steps=1)
+    seen: Any = recognizer(nlp).seen_texts
+    data = nlp.to_bytes()
+    nlp.to_disk(tmp_path)
+    for load, source in ((nlp.from_bytes, data), (nlp.from_disk, tmp_path)):
+        nlp.update(examples[1:2], sgd=nlp.resume_training())
+        nlp.evaluate(examples[2:])
+        load(source)
+        assert seen.known() == (True, hashes("a"), set())
+        nlp.update(examples[:1], sgd=nlp.resume_training())
+        assert seen.known() == (True, hashes("a"), set())
+
+
+def test_loading_weights_without_hashes_forgets_those_of_other_weights() -> None:
+    nlp, examples = made()
+    train(nlp, examples[:1], steps=1)
+    pipe: Any = recognizer(nlp)
+    parts = srsly.msgpack_loads(pipe.to_bytes())
+    cfg = srsly.json_loads(parts["cfg"])
+    old = {**parts, "cfg": srsly.json_dumps({key: cfg[key] for key in cfg if key != "seen"})}
+    for each in (old, {"model": parts["model"]}):
+        pipe.from_bytes(srsly.msgpack_dumps(each))
+        assert pipe.seen_texts.known() == (False, set(), set())
+        pipe.from_bytes(srsly.msgpack_dumps(parts))
+        assert pipe.seen_texts.known() == (True, hashes("a"), set())
+
+
 @pytest.mark.parametrize("is_complete", [False, True])  # True: saved before its first update
 def test_student_of_a_teacher_without_hashes_does_not_know_its_texts(is_complete: bool) -> None:
     nlp, examples = made()
