@@ -433,7 +433,7 @@ class CRFEntityRecognizer(TeachablePipe):
         untrained = self.cfg["untrained"]
         if not isinstance(untrained, list) or any(label not in labels for label in untrained):
             raise InputError(f"untrained: expected a list of labels, got {untrained!r}.")
-        self.seen_texts.known()
+        self.seen_texts.saved()
         if not isinstance(self.cfg["guarantees"], dict):
             raise InputError(f"guarantees: expected a dict, got {self.cfg['guarantees']!r}.")
         chains = self.cfg.get("chains", ["flat", 1])

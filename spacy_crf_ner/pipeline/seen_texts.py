@@ -8,11 +8,13 @@ from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from spacy.training import Example
 
 from ..input_error import InputError
 
 Part = Literal["train", "dev"]
+PARTS: tuple[Part, ...] = "train", "dev"
 
 SEEN_TEXTS = "seen_texts.json"  # beside what teachers have written: the hashes of each of them
 
@@ -79,10 +81,13 @@ class SeenTexts:
         self.new[part] |= hashes_of(texts)
 
     def inherit(self, saved: dict[str, Any]) -> None:
-        """Add what a teacher has stored: a student knows more of its texts than of new ones."""
-        self.new["train"] |= _decode(saved["train"])
-        self.new["dev"] |= _decode(saved["dev"])
-        if not (saved["is_complete"] and saved["train"]):
+        """Add what a teacher has stored: a student knows more of its texts than of new ones.
+
+        Raises KeyError, TypeError or ValueError if it is damaged.
+        """
+        for part in PARTS:
+            self.new[part] |= {*_decode(saved[part]).tolist()}
+        if not (saved["is_complete"] is True and saved["train"]):
             self._cfg["seen"]["is_complete"] = False
 
     def store(self) -> None:
@@ -92,17 +97,21 @@ class SeenTexts:
 
     def known(self) -> Known:
         """Return all hashes; raises InputError if the saved ones are damaged."""
+        is_complete, saved = self.saved()
+        train, dev = ({*saved[part].tolist()} | self.new[part] for part in PARTS)
+        # Weights that were trained without `update` have no hashes.
+        return Known(is_complete and bool(train), train, dev)
+
+    def saved(self) -> tuple[bool, dict[Part, NDArray[np.uint64]]]:
+        """Return what `cfg` has, whether it is complete first; raises InputError as `known`."""
         try:
-            saved = self._cfg["seen"]
-            parts = [_decode(saved[part]) | self.new[part] for part in ("train", "dev")]
-            is_complete = saved["is_complete"] is True
+            seen = self._cfg["seen"]
+            return seen["is_complete"] is True, {part: _decode(seen[part]) for part in PARTS}
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(
                 f"[{self._name}] The hashes of the training texts are damaged: {error}. Copy the "
                 "pipeline again, or train it again."
             ) from error
-        # Weights that were trained without `update` have no hashes.
-        return Known(is_complete and bool(parts[0]), *parts)
 
 
 def is_seen(text: str, hashes: set[int]) -> bool:
@@ -146,5 +155,5 @@ def _encode(hashes: set[int]) -> str:
     return b64encode(np.array(sorted(hashes), dtype="<u8").tobytes()).decode("ascii")
 
 
-def _decode(saved: str) -> set[int]:
-    return {*np.frombuffer(b64decode(saved, validate=True), dtype="<u8").tolist()}
+def _decode(saved: str) -> NDArray[np.uint64]:
+    return np.frombuffer(b64decode(saved, validate=True), dtype="<u8")

@@ -54,9 +54,7 @@ def taught_corpus(
     def read(nlp: Language) -> Iterator[Example]:
         waiting = find_shards(Path(path))
         if (Path(path) / SEEN_TEXTS).exists():
-            for saved in srsly.read_json(Path(path) / SEEN_TEXTS):
-                for name in recognizers(nlp):
-                    recognizer(nlp, name).seen_texts.inherit(saved)
+            _inherit(nlp, Path(path) / SEEN_TEXTS)
         counts = map(count_docs, waiting) if hold_out else repeat(0)
         first = dict(zip(waiting, accumulate(counts, initial=0)))  # index in the corpus
         rng.shuffle(waiting)
@@ -105,6 +103,20 @@ def require_numbers(weight: float, temperature: float, hold_out: int = 0) -> Non
             "expected a weight from 0.0 to 1.0, a temperature over 0, and hold_out 0 or more than "
             f"1, got {weight}, {temperature} and {hold_out}."
         )
+
+
+def _inherit(nlp: Language, file: Path) -> None:
+    """Let all recognizers know the texts that the teachers have seen."""
+    try:
+        for saved in srsly.read_json(file):
+            for name in recognizers(nlp):
+                recognizer(nlp, name).seen_texts.inherit(saved)
+    except (KeyError, TypeError, ValueError) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(
+            f"{file} cannot be read: {reason}. The file is damaged: copy the folder again, or run "
+            "spacy-crf-ner distill again."
+        ) from error
 
 
 class _Row(NamedTuple):

@@ -14,7 +14,7 @@ from spacy.training import Example
 from pipelines import TOK2VEC, make_examples, train
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.lookup import recognizer
-from spacy_crf_ner.pipeline.seen_texts import hashes_of, is_seen
+from spacy_crf_ner.pipeline.seen_texts import SeenTexts, hashes_of, is_seen
 
 TRAINED = 'Mrs Brandt left Oslo at 9.30. She wrote:\n"The toaster hums all night!"\nIt is broken.'
 
@@ -135,9 +135,22 @@ def test_pipeline_saved_without_hashes_does_not_know_its_texts(tmp_path: Path) -
     assert recognizer(old).seen_texts.known() == (False, set(), set())
     old.update(examples[:1], sgd=old.resume_training())
     assert recognizer(old).seen_texts.known() == (False, hashes("a"), set())
-    srsly.write_json(path, {**cfg, "seen": {**cfg["seen"], "train": "AAAA"}})
-    with pytest.raises(InputError, match=r"\[crf_ner\] The hashes of the training texts are dam"):
-        spacy.load(tmp_path)
+    for damaged in ({"train": "AAAA"}, {"dev": "*" * 32}, {"dev": 5}):
+        srsly.write_json(path, {**cfg, "seen": {**cfg["seen"], **damaged}})
+        with pytest.raises(InputError, match=r"\[crf_ner\] The hashes of the training texts are d"):
+            spacy.load(tmp_path)
+
+
+def test_hashes_are_checked_on_loading_without_a_set_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A set of a million hashes takes half a second."""
+    nlp, examples = made()
+    train(nlp, examples, steps=1)
+    pipe: Any = recognizer(nlp)
+    data = pipe.to_bytes()
+    monkeypatch.delattr(SeenTexts, "known")
+    pipe.from_bytes(data)
 
 
 def test_loading_into_a_trained_pipeline_replaces_its_hashes(tmp_path: Path) -> None:

@@ -159,6 +159,27 @@ def test_taught_corpus_limits_open_files(tmp_path: Path, monkeypatch: pytest.Mon
     assert seen == 300
 
 
+@pytest.mark.parametrize(
+    "seen",
+    [
+        '[{"is_complete": true, "train": "***", "dev": ""}]',
+        '[{"is_complete": true, "train": "AAAA", "dev": ""}]',
+        '[{"is_complete": true, "train": 5, "dev": ""}]',
+        '[{"is_complete": true}]',
+        '{"train": ""}',
+        "5",
+        '[{"is_complete": tr',
+        "",
+    ],
+)
+def test_taught_corpus_with_damaged_hashes_of_teachers_raises(folder: Path, seen: str) -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner")
+    (folder / "seen_texts.json").write_text(seen)
+    with pytest.raises(InputError, match=r"seen_texts\.json cannot be read: .*distill again"):
+        next(iter(taught_corpus(folder)(nlp)))
+
+
 def test_taught_corpus_skips_held_out_docs(folder: Path) -> None:
     read = taught_corpus(folder, hold_out=2)
     texts = [f"doc {n} of {'x' * i} words." for n in range(12) for i in range(n % 3 + 1)]
