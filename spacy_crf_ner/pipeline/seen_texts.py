@@ -27,7 +27,8 @@ class Known(NamedTuple):
 
     is_complete: Whether they are all that it was trained on.
     train: Hashes of the sentences that it was trained on.
-    dev: Those of the sentences that it was evaluated on in training.
+    dev: Those of the sentences that it was evaluated on before training went on, or before the
+        trained component was saved.
     """
 
     is_complete: bool
@@ -67,13 +68,16 @@ class SeenTexts:
 
         What was evaluated before it can have chosen how training goes on.
         """
-        self.new["dev"] |= self._scored
-        self._scored = set()
+        self._scored_are_dev()
         self.remember("train", (eg.text for eg in examples))
 
     def score(self, examples: Iterable[Example]) -> None:
-        """Remember examples of an evaluation, in case that training goes on after it."""
-        if self.new["train"]:
+        """Remember examples of an evaluation, in case that it chooses these weights.
+
+        New weights are not chosen.
+        """
+        seen = self._cfg["seen"]
+        if self.new["train"] or seen["train"] or not seen["is_complete"]:
             self._scored |= hashes_of(eg.text for eg in examples)
 
     def remember(self, part: Part, texts: Iterable[str]) -> None:
@@ -91,7 +95,13 @@ class SeenTexts:
             self._cfg["seen"]["is_complete"] = False
 
     def store(self) -> None:
-        """Write all hashes to `cfg`, before the component is saved."""
+        """Write all hashes to `cfg`, before the component is saved.
+
+        What was evaluated since it was trained can have chosen to save it; but not what was
+        evaluated since it was loaded, such as a test corpus.
+        """
+        if self.new["train"]:
+            self._scored_are_dev()
         known = self.known()
         self._cfg["seen"] |= {"train": _encode(known.train), "dev": _encode(known.dev)}
 
@@ -112,6 +122,10 @@ class SeenTexts:
                 f"[{self._name}] The hashes of the training texts are damaged: {error}. Copy the "
                 "pipeline again, or train it again."
             ) from error
+
+    def _scored_are_dev(self) -> None:
+        self.new["dev"] |= self._scored
+        self._scored = set()
 
 
 def is_seen(text: str, hashes: set[int]) -> bool:

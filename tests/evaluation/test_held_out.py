@@ -77,6 +77,23 @@ def test_promise_leaves_out_documents_of_train_and_dev(nlp: Language, fit: Any) 
     assert (found["compared_with"], found["counts_dev"]) == (["train"], True)
 
 
+def test_promise_leaves_out_documents_whose_evaluation_chose_the_saved_weights() -> None:
+    """A loop that keeps the best pipeline, and the first one is the best."""
+    nlp = spacy.blank("en")
+    nlp.add_pipe("crf_ner", config={"model": {"hidden_width": 16, "tok2vec": TOK2VEC}})
+    examples, best = written(nlp, "train", 15), b""
+    train(nlp, examples, steps=1)
+    for _ in range(2):
+        nlp.evaluate(written(nlp, "dev", 10))
+        best = best or nlp.to_bytes()
+        nlp.update(examples, sgd=nlp.resume_training())
+    nlp.from_bytes(best)
+    nlp.evaluate(written(nlp, "test", 10))
+    asked = [*written(nlp, "dev", 10), *written(nlp, "test", 10)]
+    with pytest.warns(UserWarning, match="10 of 20 .* 0 in training, and 10 in the evaluations"):
+        assert new_examples(nlp, "crf_ner", asked)[1] == ["train", "dev"]
+
+
 def test_promise_on_documents_of_train_alone_raises_and_changes_nothing(nlp: Language) -> None:
     before = recognizer(nlp).cfg["guarantees"], recognizer(nlp).spans_key
     for part, stated in (("train", {"held_out": True}), ("train", {}), ("dev", {})):

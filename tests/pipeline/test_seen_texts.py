@@ -115,12 +115,33 @@ def test_texts_evaluated_between_updates_are_dev() -> None:
     nlp.update([first], sgd=optimizer)
     nlp.evaluate([third])
     assert seen.known() == (True, hashes("a"), hashes("b"))
+
+
+def test_texts_evaluated_after_training_and_before_saving_are_dev(tmp_path: Path) -> None:
+    """The evaluation may have chosen to save these weights, or to train on in another process."""
+    nlp, (first, second, third) = made()
+    train(nlp, [first], steps=1)
+    nlp.evaluate([second])
+    data = nlp.to_bytes()
+    assert recognizer(nlp).seen_texts.known().dev == hashes("b")
+    nlp.evaluate([third])
+    nlp.to_disk(tmp_path)
+    for load, source, letters in ((nlp.from_bytes, data, "b"), (nlp.from_disk, tmp_path, "bc")):
+        load(source)
+        assert recognizer(nlp).seen_texts.known() == (True, hashes("a"), hashes(*letters))
+
+
+def test_texts_evaluated_after_loading_are_dev_once_training_goes_on() -> None:
+    nlp, (first, second, third) = made()
+    train(nlp, [first], steps=1)
     loaded = spacy.blank("en").from_config(nlp.config).from_bytes(nlp.to_bytes())
-    assert recognizer(loaded).seen_texts.known().dev == hashes("b")
-    loaded.evaluate([third])
-    loaded.update([first], sgd=loaded.resume_training())
-    loaded.update([first], sgd=loaded.resume_training())
-    assert recognizer(loaded).seen_texts.known().dev == hashes("b")  # it was not of this training
+    seen: Any = recognizer(loaded).seen_texts
+    loaded.evaluate([second])
+    again = spacy.blank("en").from_config(nlp.config).from_bytes(loaded.to_bytes())
+    for each in (loaded, again):  # as of a test corpus: it has chosen nothing
+        assert recognizer(each).seen_texts.known().dev == set()
+    loaded.update([third], sgd=loaded.resume_training())
+    assert seen.known() == (True, hashes("a", "c"), hashes("b"))
 
 
 def test_pipeline_saved_without_hashes_does_not_know_its_texts(tmp_path: Path) -> None:
