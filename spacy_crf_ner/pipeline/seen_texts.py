@@ -18,7 +18,20 @@ PARTS: tuple[Part, ...] = "train", "dev"
 
 SEEN_TEXTS = "seen_texts.json"  # beside what teachers have written: the hashes of each of them
 
-_SENTENCE = re.compile(r"[^.!?。]+")  # after NFKC
+# What ends a sentence, after NFKC: a copy of the characters of spaCy's `Sentencizer`, as hashes
+# are saved and must not depend on its version.
+_ENDS = (
+    r"!.?\u0589\u061f\u06d4\u0700-\u0702\u07f9\u0964\u0965\u104a\u104b\u1362\u1367\u1368\u166e"
+    r"\u1735\u1736\u1803\u1809\u1944\u1945\u1aa8-\u1aab\u1b5a\u1b5b\u1b5e\u1b5f\u1c3b\u1c3c"
+    r"\u1c7e\u1c7f\u203d\u2e2e\u2e3c\u3002\ua4ff\ua60e\ua60f\ua6f3\ua6f7\ua876\ua877"
+    r"\ua8ce\ua8cf\ua92f\ua9c8\ua9c9\uaa5d-\uaa5f\uaaf0\uaaf1\uabeb\U00010a56\U00010a57"
+    r"\U00011047\U00011048\U000110be-\U000110c1\U00011141-\U00011143\U000111c5\U000111c6"
+    r"\U000111cd\U000111de\U000111df\U00011238\U00011239\U0001123b\U0001123c\U000112a9"
+    r"\U0001144b\U0001144c\U000115c2\U000115c3\U000115c9-\U000115d7\U00011641\U00011642"
+    r"\U0001173c-\U0001173e\U00011a42\U00011a43\U00011a9b\U00011a9c\U00011c41\U00011c42"
+    r"\U00016a6e\U00016a6f\U00016af5\U00016b37\U00016b38\U00016b44\U0001bc9f\U0001da88"
+)
+_SENTENCE = re.compile(f"[^{_ENDS}]+")
 _SYMBOLS = re.compile(r"\W+")
 
 

@@ -9,6 +9,7 @@ import srsly
 from hypothesis import given
 from hypothesis import strategies as st
 from spacy.language import Language
+from spacy.pipeline import Sentencizer
 from spacy.training import Example
 
 from pipelines import TOK2VEC, make_examples, train
@@ -46,6 +47,28 @@ def test_other_text_is_not_seen(text: str) -> None:
 
 def test_text_of_symbols_is_seen() -> None:
     assert is_seen(":-) ", hashes_of([":-)"])) and not is_seen(":-(", hashes_of([":-)"]))
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["राम घर गया।", "सीता बाज़ार आई॥", "वह कौन है?"],
+        ["علی گھر گیا\u06d4", "سارہ بازار آئی\u06d4", "وہ کون ہے؟"],
+        ["Արամը եկավ\u0589", "Անին գնաց\u0589"],
+        ["አበበ መጣ።", "ሳራ ሄደች።"],
+        ["他走了\uff1f", "她来了\uff01", "你呢\uff61"],
+    ],
+    ids=["Hindi", "Urdu", "Armenian", "Amharic", "Chinese"],
+)
+def test_sentences_of_other_scripts_are_seen(sentences: list[str]) -> None:
+    text = " ".join(sentences)
+    assert is_seen(text, hashes_of(sentences))
+    assert all(is_seen(each, hashes_of([text])) for each in sentences)
+
+
+def test_sentences_end_where_those_of_spacy_do() -> None:
+    for end in Sentencizer.default_punct_chars:
+        assert is_seen("Ann left", hashes_of([f"Ann left{end}Bob came in"])), end
 
 
 def test_sentences_end_at_full_width_punctuation() -> None:
