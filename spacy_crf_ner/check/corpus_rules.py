@@ -20,6 +20,8 @@ from ..pipeline.preset import IOB_MISSING, IOB_OUTSIDE
 from .findings import CorpusDoc, Place, Problem, join_counts
 
 FACTOR = np.uint64(6364136223846793005)  # of a hash of several words: Knuth's MMIX
+# The least share of different words in a run: ruled lines and leaders are in many texts.
+DIFFERENT = 1 / 3
 NO_LABEL = ("", "O")  # labels of incorrect spans that are not entity labels
 
 
@@ -95,15 +97,27 @@ class TrainTexts:
         if document is not None and hash(document) in self.documents:
             self.divided.add(hash(document))
             yield "divided-document", at.doc_place(document)
-        first = next(iter(np.flatnonzero(np.isin(runs, self._of_train)).tolist()), None)
-        if first is not None and not is_leak:
-            number = next(i for i, other in enumerate(self.runs) if runs[first] in other)
+        found = () if is_leak else self._in_train(runs)
+        for first, number in found:
             run = at.doc[first : first + self.length]
-            yield "shared-text", at.place(run, f"as in train doc {number}")
+            if len({token.orth for token in run}) >= self.length * DIFFERENT:
+                yield "shared-text", at.place(run, f"as in train doc {number}")
+                break
+
+    def _in_train(self, runs: NDArray[np.uint64]) -> list[tuple[int, int]]:
+        """Find the runs of a doc that train has: number of the run, and of the first train doc."""
+        hashes, numbers = self._of_train
+        at = np.searchsorted(hashes, runs).clip(max=len(hashes) - 1)
+        shared = np.flatnonzero(hashes[at] == runs) if len(hashes) else at[:0]
+        return [*zip(shared.tolist(), numbers[at[shared]].tolist())]
 
     @cached_property
-    def _of_train(self) -> NDArray[np.uint64]:
-        return np.unique(np.concatenate(self.runs)) if self.runs else np.zeros(0, dtype=np.uint64)
+    def _of_train(self) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
+        """All runs of train, sorted, and the doc of each; the first doc of equal ones is first."""
+        hashes = np.concatenate([np.zeros(0, dtype=np.uint64), *self.runs])
+        lengths = [len(runs) for runs in self.runs]
+        order = np.argsort(hashes, kind="stable")
+        return hashes[order], np.arange(len(lengths), dtype=np.int32).repeat(lengths)[order]
 
     def _runs(self, at: CorpusDoc) -> NDArray[np.uint64]:
         """Hash the runs of tokens, (T - length + 1,)."""

@@ -34,7 +34,8 @@ class CheckSettings(NamedTuple):
     rare: A label with fewer entities in train is rare.
     frequent: Minimum number of entities, or of occurrences outside, of a frequent text.
     leak_error: Minimum share of dev for which a leak is an error.
-    shared_tokens: Number of tokens in a row that are a repetition if they are in train and in dev.
+    shared_tokens: Number of tokens in a row that are a repetition if they are in train and in dev,
+        and a third of them are different words.
     """
 
     lang: str = "en"

@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+import time
 import tracemalloc
 import weakref
 from collections import Counter
@@ -19,11 +20,13 @@ from spacy.util import load_config
 from typer.testing import CliRunner
 
 from spacy_crf_ner.check import CheckSettings, Finding, Report, check, check_corpus, read_settings
-from spacy_crf_ner.check.findings import MESSAGES, SEVERITIES
+from spacy_crf_ner.check.corpus_rules import TrainTexts
+from spacy_crf_ner.check.findings import MESSAGES, SEVERITIES, CorpusDoc
 from spacy_crf_ner.check.wordpieces import TransformerTokenizer
 from spacy_crf_ner.cli import app
 from spacy_crf_ner.docbin import read_docbin
 from spacy_crf_ner.input_error import InputError
+from spacy_crf_ner.pipeline.preset import IOB_OUTSIDE
 
 ROOT = Path(__file__).parents[2]
 VOCAB = spacy.blank("en").vocab
@@ -574,6 +577,62 @@ def test_check_long_doc_in_both_parts_is_only_a_leak() -> None:
     train, dev = clean()
     docs = [make(f"he {NUMBERS}")]
     assert kinds(check(train + docs, dev + docs)) == ["leak"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_check_shared_text_matches_comparison_of_all_runs(seed: int) -> None:
+    rng = random.Random(seed)
+    words = [f"n{i}" for i in range(9)]
+    texts = [" ".join(rng.choices(words, k=9)) for _ in range(12)]
+    train = [make(f"t{i} {text}") for i, text in enumerate(texts)]
+    dev = [make(f"d{i} {' '.join(rng.choices(words, k=9))}") for i in range(40)]
+
+    def runs(doc: Doc) -> list[tuple[str, ...]]:
+        found = [token.text for token in doc]
+        return [tuple(found[i : i + 3]) for i in range(len(found) - 2)]
+
+    expected = []
+    for number, doc in enumerate(dev):
+        shared = [run for run in runs(doc) if any(run in runs(other) for other in train)]
+        if shared:
+            first = next(i for i, other in enumerate(train) if shared[0] in runs(other))
+            expected.append((number, " ".join(shared[0]), f"as in train doc {first}"))
+    report = check(train, dev, CheckSettings(shared_tokens=3), max_examples=40)
+    places = the(report, "shared-text").places
+    assert [(place.doc, place.text, place.note) for place in places] == expected
+    assert 0 < len(expected) < len(dev)
+
+
+@pytest.mark.parametrize(
+    ("run", "is_shared"),
+    [
+        ("- " * 20, False),
+        ("| - " * 10, False),
+        ("a b c d " * 5, False),
+        ("a b c d e " * 4, True),
+        ("- " * 20 + NUMBERS, True),
+    ],
+)
+def test_check_run_of_few_different_words_is_not_shared_text(run: str, is_shared: bool) -> None:
+    train, dev = clean()
+    train, dev = [*train, make(f"so {run.strip()} he")], [*dev, make(f"and {run.strip()} she")]
+    assert ("shared-text" in kinds(check(train, dev))) == is_shared
+
+
+def test_check_comparison_of_dev_docs_with_large_train_sorts_train_once() -> None:
+    """A hundred dev docs cost less than sorting the runs of train twice."""
+    rng = np.random.default_rng(0)
+    large = rng.integers(2**64, size=300_000, dtype=np.uint64)
+    texts = TrainTexts(15, runs=[large])
+    doc = make(f"so {NUMBERS} he")
+    at = CorpusDoc("dev", 0, doc, [], np.full(len(doc), IOB_OUTSIDE, np.uint64))
+    assert not [*texts.problems(at, is_leak=False)]
+    start = time.process_time()
+    np.sort(large)
+    middle = time.process_time()
+    for _ in range(100):
+        assert not [*texts.problems(at, is_leak=False)]
+    assert time.process_time() - middle < 2 * (middle - start)
 
 
 def test_check_finds_rare_label_with_any_dev() -> None:
