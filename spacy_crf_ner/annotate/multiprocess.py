@@ -113,7 +113,8 @@ def worker_devices(workers: int, gpu_ids: Sequence[int], cores: int) -> list[int
 def _require_guard() -> None:
     """Raise InputError in a script that would start workers again in each of its workers.
 
-    A spawned process first imports the script. In such a process, this prints the error and exits.
+    A spawned process first imports the script, but not the `__main__` of a package or an archive.
+    In such a process, this prints the error and exits.
     """
     error = InputError(
         "The script starts processes, and each of them runs the whole script again. Put its calls "
@@ -121,7 +122,10 @@ def _require_guard() -> None:
     )
     if any(frame.f_globals.get("__name__") == "__mp_main__" for frame, _ in walk_stack(None)):
         sys.exit(f"{error}")
-    script = getattr(sys.modules["__main__"], "__file__", None)
+    main = sys.modules["__main__"]
+    if f".{getattr(main.__spec__, 'name', '')}".endswith(".__main__"):
+        return
+    script = getattr(main, "__file__", None)
     source = '"__main__"'
     with suppress(OSError, TypeError, UnicodeDecodeError):  # no script, or one in an archive
         source = Path(script).read_text("utf-8")  # type: ignore[arg-type]

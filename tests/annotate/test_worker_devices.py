@@ -1,9 +1,12 @@
 """The device of each worker of the local engine."""
 
 import json
+import runpy
 import subprocess
 import sys
-from multiprocessing import get_context
+from importlib.machinery import ModuleSpec
+from multiprocessing import get_context, spawn
+from types import ModuleType
 
 import pytest
 import spacy
@@ -113,7 +116,8 @@ def test_script_without_guard_is_refused_before_processes_start(
     tmp_path, monkeypatch, no_processes
 ):
     script = tmp_path / "script.py"
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(script), raising=False)
+    monkeypatch.setitem(sys.modules, "__main__", main := ModuleType("__main__"))
+    main.__file__ = str(script)
     for source, started in (("annotate()", False), ('if __name__ == "__main__":\n  x()', True)):
         script.write_text(source)
         with pytest.raises(AssertionError if started else InputError) as caught:
@@ -122,6 +126,43 @@ def test_script_without_guard_is_refused_before_processes_start(
     script.unlink()  # without a file, a worker runs nothing again
     with pytest.raises(AssertionError, match="2 workers"):
         processes(2, [], [], Settings())
+
+
+@pytest.mark.parametrize(
+    "module, started",
+    [("mine.__main__", True), ("__main__", True), ("mine.run", False), ("my__main__", False)],
+)
+def test_package_without_guard_is_refused_if_processes_import_its_main_module(
+    tmp_path, monkeypatch, no_processes, module, started
+):
+    """Started by `python -m`, as a folder or as an archive; Python knows what it runs again."""
+    script = tmp_path / "__main__.py"
+    script.write_text("annotate()")
+    run_again = []
+    monkeypatch.setattr(runpy, "run_module", lambda *names, **_: run_again.append(names) or {})
+    monkeypatch.setattr(spawn, "old_main_modules", [])
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+    spawn._fixup_main_from_name(module)
+    assert bool(run_again) is not started
+    main = ModuleType("__main__")
+    main.__file__, main.__spec__ = str(script), ModuleSpec(module, None)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    with pytest.raises(AssertionError if started else InputError):
+        processes(2, [], [], Settings())
+
+
+@pytest.mark.slow
+def test_package_without_guard_annotates_with_processes(tmp_path):
+    sources_of(tmp_path, ["Oslo", "it"])
+    save_ruler(tmp_path / "model", "GPE")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__main__.py").write_text(
+        "from spacy_crf_ner.annotate import annotate\n"
+        "annotate('model', ['texts.txt'], 'out', workers=2)\n"
+    )
+    command = [sys.executable, "-m", "mine"]
+    subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, timeout=300)
+    assert len((tmp_path / "out" / "part-000000.jsonl").read_text().splitlines()) == 2
 
 
 def test_worker_that_runs_its_script_again_exits_with_one_line(no_processes):
