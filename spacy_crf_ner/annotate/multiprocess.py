@@ -16,7 +16,7 @@ from pathlib import Path
 from traceback import walk_stack
 from typing import Any
 
-from thinc.api import NumpyOps, get_current_ops, set_current_ops
+from thinc.api import NumpyOps, get_current_ops, require_cpu, set_current_ops
 
 from ..input_error import InputError
 from .inputs import Source
@@ -146,6 +146,7 @@ class _ThisProcess:
 @contextmanager
 def _this_process(cores: int) -> Iterator[_ThisProcess]:
     before = get_current_ops()
+    require_cpu()  # as in a new process, also if the caller uses a GPU
     if cores == 1:
         _use_openblas()
     load.cache_clear()  # the pipeline may have changed since an earlier run

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 import spacy
-from thinc.api import NumpyOps, get_current_ops
+from thinc.api import Linear, NumpyOps, get_current_ops, get_ops, set_current_ops
 
 from spacy_crf_ner.annotate import Settings, annotate, multiprocess
 from spacy_crf_ner.annotate.inputs import find_sources
@@ -110,6 +110,33 @@ def test_the_only_core_multiplies_with_openblas_and_the_caller_keeps_blis(monkey
             (use_blis,) = engine.map(multiplies_with_blis, [None])
         assert use_blis is not is_faster
         assert type(get_current_ops()) is NumpyOps and get_current_ops().use_blis
+
+
+class OtherOps(NumpyOps):
+    """The device of a caller that is not the CPU."""
+
+    name = "other"
+
+
+def device_of_model(item: None, device: int) -> tuple[type, int]:
+    return type(Linear(1, 1).initialize().ops), device
+
+
+@pytest.mark.parametrize("cores", [1, 4])
+def test_one_worker_on_the_cpu_uses_it_and_the_caller_keeps_its_device(monkeypatch, cores):
+    monkeypatch.setattr(multiprocess.os, "sched_getaffinity", lambda _: range(cores))
+    caller, before = OtherOps(), get_current_ops()
+    set_current_ops(caller)
+    try:
+        with (
+            pytest.raises(ZeroDivisionError),
+            processes(1, [], [], Settings()) as engine,
+        ):
+            assert [*engine.map(device_of_model, [None])] == [(type(get_ops("cpu")), -1)]
+            raise ZeroDivisionError
+        assert get_current_ops() is caller
+    finally:
+        set_current_ops(before)
 
 
 def test_script_without_guard_is_refused_before_processes_start(
