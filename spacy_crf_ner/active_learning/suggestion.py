@@ -67,9 +67,10 @@ def suggest(
     on_progress: Called after each shard; its words are the tokens of the units.
 
     Returns the content of summary.json: the numbers of "documents", "errors" and "blank" lines; of
-    "units", which are "tasks", "sample", "duplicates" of these, "over_budget", or "not_chosen"; of
-    "excluded" ones; and of "empty" documents, which have none; and "tokens", those of the tasks and
-    the sample together, and "median_tokens", those of the median task, without whitespace.
+    "units", which are "tasks", "sample", "duplicates" of these, "over_budget", "over_repeats" (left
+    out although there are fewer tasks than asked for), or "not_chosen"; of "excluded" ones; and of
+    "empty" documents, which have none; and "tokens", those of the tasks and the sample together,
+    and "median_tokens", those of the median task, without whitespace.
     Raises InputError for invalid options, inputs and outputs, OSError if a file cannot be read or
     written, and WorkerError if a worker dies.
     """
@@ -174,7 +175,9 @@ def _summarize(
     without_budget = min(options.n, len(selection.ranked) + len(selection.sample))
     over = without_budget - len(tasks) - len(sample)
     duplicates = counts["duplicates"] + selection.duplicates
-    used = len(tasks) + len(sample) + over + duplicates
+    left = counts["units"] - len(tasks) - len(sample) - over - duplicates
+    # Only the limit of repeats leaves out a unit while there is room for more.
+    repeated = left if without_budget < options.n else 0
     sizes = [sum(not word.isspace() for word, _ in unit.tokens) for unit in tasks]
     return {
         **{name: counts[name] for name in names},
@@ -182,7 +185,8 @@ def _summarize(
         "sample": len(sample),
         "duplicates": duplicates,
         "over_budget": over,
-        "not_chosen": counts["units"] - used,
+        "over_repeats": repeated,
+        "not_chosen": left - repeated,
         "tokens": sum(len(unit.tokens) for unit in (*tasks, *sample)),
         "median_tokens": median(sizes) if sizes else 0,
     }

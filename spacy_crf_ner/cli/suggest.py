@@ -157,5 +157,12 @@ def suggest(
             f"hard to judge. Use larger texts{'' if unit == 'docs' else ', or --unit docs'}.",
             err=True,
         )
+    if summary["over_repeats"]:
+        typer.echo(
+            f"Warning: {summary['tasks'] + summary['sample']} of {n} tasks. --repeats {repeats} "
+            f"left out {summary['over_repeats']} more, whose most uncertain span has the text of "
+            "another. Use a larger number, or 0 for no limit.",
+            err=True,
+        )
     if summary["errors"]:
         raise typer.Exit(2)

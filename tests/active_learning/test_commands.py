@@ -142,6 +142,18 @@ def test_suggest_warns_if_tasks_are_too_short_to_judge(pipeline, tmp_path, loop,
     assert ("half of the tasks have fewer than 5 tokens" in result.stderr) == is_warned
 
 
+@pytest.mark.parametrize("repeats, left_out", [(2, 4), (0, 0), (6, 0)])
+def test_suggest_warns_if_the_limit_of_repeats_leaves_out_tasks(
+    model, tmp_path, loop, repeats, left_out
+):
+    (tmp_path / "texts.txt").write_text("10\n11\n12\n13\n14\n15\n")
+    limit = ("--n", 6, "--sample", 0, "--repeats", repeats)
+    result = run("suggest", model, tmp_path / "texts.txt", tmp_path / "out", *limit)
+    assert result.exit_code == 0
+    assert ("Warning: 2 of 6 tasks. --repeats 2 left out 4 more" in result.stderr) == bool(left_out)
+    assert json.loads(result.stdout)["over_repeats"] == left_out
+
+
 def test_review_and_report_refuse_the_name_of_a_file_as_folder(pipeline, corpus, tmp_path):
     for command, name in (("review", "found.jsonl"), ("report", "report.html")):
         result = run(command, pipeline, corpus, tmp_path / name)

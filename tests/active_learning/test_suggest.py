@@ -393,7 +393,7 @@ def test_every_document_is_counted(model, loop, tmp_path, unit, shard_size):
     settings = Settings(shard_size=shard_size)
     summary = suggest(model, [write_corpus(tmp_path)], tmp_path / "out", options, settings)
     assert (summary["documents"], summary["errors"], summary["blank"]) == (12, 2, 1)
-    parts = ("tasks", "sample", "duplicates", "over_budget", "not_chosen")
+    parts = ("tasks", "sample", "duplicates", "over_budget", "over_repeats", "not_chosen")
     assert summary["units"] == sum(summary[name] for name in parts)
     if unit != "spans":  # the one of two equal texts that is not chosen is a duplicate
         assert summary["empty"] == 2 and summary["units"] == 8
@@ -475,6 +475,24 @@ def test_suggest_sufficient_budget_keeps_choice(model, loop, tmp_path):
 def test_a_small_corpus_has_more_tasks_than_samples(model, loop, tmp_path):
     summary = suggest(model, [write_corpus(tmp_path)], tmp_path / "out", Options(n=200))
     assert (summary["tasks"], summary["sample"], summary["not_chosen"]) == (6, 1, 0)
+
+
+@pytest.mark.parametrize("budget", [None, 10**6, 3])
+@pytest.mark.parametrize("shard_size", [1, 100])
+def test_units_that_the_limit_of_repeats_leaves_out_are_counted(
+    model, loop, tmp_path, shard_size, budget
+):
+    """The only uncertain span is a number: each text has the same one."""
+    (tmp_path / "texts.txt").write_text("".join(f"{n}\n" for n in range(10, 22)), "utf-8")
+    settings = Settings(shard_size=shard_size)
+    for n, repeats, tasks, over in ((9, 4, 4, 8), (9, 0, 9, 0), (4, 4, 4, 0), (12, 0, 12, 0)):
+        out = tmp_path / f"{n} {repeats}"
+        options = Options(n=n, sample=0, repeats=repeats, budget=budget)
+        summary = suggest(model, [tmp_path / "texts.txt"], out, options, settings)
+        chosen = min(tasks, budget or tasks)
+        names = ("tasks", "over_repeats", "over_budget", "not_chosen")
+        expected = (chosen, over, tasks - chosen, 12 - tasks - over)
+        assert tuple(summary[name] for name in names) == expected
 
 
 def known_ids(model, folder, docs, unit):
