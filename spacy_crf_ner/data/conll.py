@@ -22,7 +22,11 @@ DOCUMENT_START = "-DOCSTART-"
 NEW_DOCUMENT = re.compile(rf"{DOCUMENT_START}|# newdoc(?:\s+id\s*=\s*(\S.*?)\s*)?$")
 INDEX = re.compile(r"[0-9]{1,9}")
 OF_SEVERAL = re.compile(r"[0-9]+[-.][0-9]+")  # in CoNLL-U, the index of a range, or an empty word
-PREFIX = re.compile(r"[a-z]{2,}(?:-[a-z]+)*:(?=.)")  # en:Ann, in WikiANN
+# en:Ann, in WikiANN: a code of a language, perhaps with others, as in zh-min-nan.
+PREFIX = re.compile(r"(?:[a-z]{2,3}(?:-[a-z]+)*|simple):(?!//)")
+COMMENT = "# ", "#\t"
+EXCEPTIONS = 0.05  # share of the cells of a column that may differ from all others
+MOSTLY = 0.8  # share of numbers from which a column is hardly one of tokens
 # Labels of chunks, as in CoNLL-2000 and CoNLL-2003: their tags are not those of entities.
 CHUNKS = {"NP", "VP", "PP", "ADJP", "ADVP", "CONJP", "INTJ", "LST", "PRT", "SBAR", "UCP"}
 CHUNKS |= {"NC", "VC", "PC", "AC"}
@@ -61,10 +65,10 @@ def read_conll(
     path: File, UTF-8. If most of its first lines contain a tab, columns are separated by single
         tabs, and tokens may contain spaces, which are removed from their ends; otherwise by runs of
         spaces. All lines must have as many columns as most of the first lines. Before a sentence, a
-        line that begins with `# ` is a comment, unless it has that number of columns and a tag. A
-        line that begins with `-DOCSTART-`, or is the comment `# newdoc`, begins a document; so does
-        another value in a column that is constant in each sentence. A prefix of all tokens, as in
-        `en:Ann`, is taken off.
+        line that begins with `#` and a space or tab is a comment, unless it has that number of
+        columns and a tag. A line that begins with `-DOCSTART-`, or is the comment `# newdoc`,
+        begins a document; so does another value in a column that is constant in each sentence. The
+        language that all tokens begin with, as in `en:Ann`, is taken off.
     nlp, log: As for all readers, see `format_detection.Reader`. With a spans key, the entities of
         all columns of tags are read. Its notes say which columns were found.
     token_column, tag_column: Column numbers, from 1, or from -1 for the last. None for the tokens:
@@ -73,7 +77,8 @@ def read_conll(
 
     Yields a Doc for each sentence. Raises CorpusError for a wrong number of columns, a carriage
     return within a line, an empty token, an unknown tag, an entity that is not closed in BILUO, a
-    column that does not exist, and several columns of tags without a spans key.
+    column that does not exist, tokens that are numbers beside a column of words, and several
+    columns of tags without a spans key.
     """
     log = log or ConversionLog()
     layout = _detect_layout(path, token_column, tag_column, log)
@@ -82,7 +87,7 @@ def read_conll(
 
 def looks_like_columns(lines: list[str]) -> bool:
     """Return whether most of these lines end with a tag; `read_conll` reports the others."""
-    rows = [line.split() for line in lines if not line.startswith("# ")]
+    rows = [line.split() for line in lines if not line.startswith(COMMENT)]
     tagged = [row for row in rows if len(row) > 1 and TAG.fullmatch(row[-1])]
     return len(tagged) > len(rows) / 2
 
@@ -110,6 +115,8 @@ def _detect_layout(
         tags = [_from_zero(tag_column, columns)]
     else:
         tags = _tag_columns(path, sample, columns, token, log.spans_key)
+    if token_column is None:
+        _require_words(path, sample, token, tags)
     if token in tags:
         got = f"column {token + 1} for both"
         raise error(str(path), "a column of tokens and one of tags", got, "Choose two columns")
@@ -133,7 +140,7 @@ def _separation(path: Path) -> tuple[bool, int]:
     for line in islice(read_lines(path), LAYOUT_LINES):
         if line.text.strip() and not line.text.startswith(DOCUMENT_START):
             tabs = "\t" in line.text
-            counter = comments if line.text.startswith("# ") else tokens
+            counter = comments if line.text.startswith(COMMENT) else tokens
             counter[tabs, len(_split(line.text, tabs))] += 1
     # The first of equally frequent layouts; any layout for a file without lines.
     (tabs, columns), _ = next(iter((tokens or comments).most_common(1)), ((False, 2), 0))
@@ -141,7 +148,7 @@ def _separation(path: Path) -> tuple[bool, int]:
 
 
 def _sample(path: Path, tabs: bool, columns: int) -> Iterator[list[list[str]]]:
-    """Read the first sentences, without rows of another number of columns."""
+    """Read the first sentences, without comments and rows of another number of columns."""
     rows: list[list[str]] = []
     for _, text, problem in islice(read_lines(path), LAYOUT_LINES):
         if not text.strip() or text.startswith(DOCUMENT_START):
@@ -150,7 +157,8 @@ def _sample(path: Path, tabs: bool, columns: int) -> Iterator[list[list[str]]]:
             rows = []
         elif not problem and "\r" not in text and len(text) < LAYOUT_CHARACTERS:
             cells = _split(text, tabs)
-            rows += [cells] if len(cells) == columns else []
+            tagged = rows or not text.startswith(COMMENT) or any(map(TAG.fullmatch, cells[1:]))
+            rows += [cells] if len(cells) == columns and tagged else []
     if rows:
         yield rows
 
@@ -182,20 +190,45 @@ def _token_column(sample: Sample, columns: int, notes: list[str]) -> int:
 
 
 def _counts_tokens(sample: Sample, column: int) -> bool:
-    """Whether a column has consecutive numbers in each sentence, and some have several tokens."""
+    """Whether nearly all cells of a column count the tokens, and some sentences have several.
+
+    Where no blank lines separate sentences, the numbers begin again within one.
+    """
+    cells = exceptions = steps = restarts = 0
     for rows in sample:
-        cells = [row[column] for row in rows if not OF_SEVERAL.fullmatch(row[column])]
-        if not all(map(INDEX.fullmatch, cells)):
-            return False
-        if any(int(after) - int(before) != 1 for before, after in pairwise(cells)):
-            return False
-    return any(len(rows) > 1 for rows in sample)
+        found = [row[column] for row in rows if not OF_SEVERAL.fullmatch(row[column])]
+        numbers = [int(cell) for cell in found if INDEX.fullmatch(cell)]
+        next_ones = sum(after == before + 1 for before, after in pairwise(numbers))
+        again = sum(after in (0, 1) and after <= before for before, after in pairwise(numbers))
+        cells, steps, restarts = cells + len(found), steps + next_ones, restarts + again
+        exceptions += len(found) - len(numbers) + max(len(numbers) - 1, 0) - next_ones - again
+    return steps > restarts and exceptions <= EXCEPTIONS * cells
+
+
+def _require_words(path: Path, sample: Sample, token: int, tags: list[int]) -> None:
+    """Raise CorpusError if the tokens are nearly all numbers, and another column has words."""
+    cells = [row[token] for rows in sample for row in rows]
+    numbers = sum(bool(INDEX.fullmatch(cell) or OF_SEVERAL.fullmatch(cell)) for cell in cells)
+    others = (i for i in range(len(sample[0][0]) if sample else 0) if i not in (token, *tags))
+    words = next((i for i in others if _has_words(sample, i)), None)
+    if words is not None and numbers > MOSTLY * len(cells):
+        got = f"numbers in column {token + 1}, and words in column {words + 1}"
+        fix = (
+            f"Choose the column, as in --token-column {words + 1} (or {token + 1} for the numbers)"
+        )
+        raise error(str(path), "a column of tokens", got, fix)
+
+
+def _has_words(sample: Sample, column: int) -> bool:
+    cells = [row[column] for rows in sample for row in rows]
+    return sum(any(map(str.isalpha, cell)) for cell in cells) > 0.5 * len(cells)
 
 
 def _is_constant(sample: Sample, column: int) -> bool:
-    """Whether a column has one value in each of several sentences of several tokens."""
+    """Whether a column has one value in nearly each of several sentences of several tokens."""
     several = [rows for rows in sample if len(rows) > 1]
-    return len(several) > 1 and all(len({row[column] for row in rows}) == 1 for rows in sample)
+    others = sum(len({row[column] for row in rows}) > 1 for rows in several)
+    return len(several) > 1 and others <= EXCEPTIONS * len(several)
 
 
 def _names_documents(sample: Sample, column: int) -> bool:
@@ -235,7 +268,7 @@ def _has_tags(sample: Sample, column: int) -> bool:
 
 
 def _prefix(sample: Sample, column: int) -> str:
-    """Return the prefix of all tokens, as in `en:Ann`; "" for none."""
+    """Return the language that all tokens begin with, as in `en:Ann`; "" for none."""
     words = {row[column] for rows in sample for row in rows}
     prefixes = {match and match[0] for match in map(PREFIX.match, words)}
     return (len(words) > 1 and len(prefixes) == 1 and prefixes.pop()) or ""
@@ -256,7 +289,7 @@ def _rows(path: Path, layout: Layout, log: ConversionLog) -> Iterator[TaggedToke
             fix = "Save the file with line feeds as its line ends"
             problem = "columns", error(where, "a line without carriage returns", shorten(text), fix)
         starts = not problem and text.startswith(DOCUMENT_START)
-        comment = text.startswith("# ") and not (problem or within)
+        comment = text.startswith(COMMENT) and not (problem or within)
         if (starts or comment) and (named := NEW_DOCUMENT.match(text)):
             number += 1
             document = named[1] or f"{name} {number}"
@@ -294,7 +327,7 @@ def _has_documents(path: Path) -> bool:
 
 
 def _without_prefix(where: str, word: str, prefix: str) -> tuple[str, Problem | None]:
-    if word.startswith(prefix):
+    if word.startswith(prefix) and word != prefix:
         return word.removeprefix(prefix), None
     fix = "Correct it, or take the prefix off all tokens"
     expected = f"a token that begins with {prefix!r}, as all of the first ones"

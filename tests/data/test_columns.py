@@ -167,7 +167,10 @@ def test_read_conll_finds_tokens_and_notes_the_column(
 
 @pytest.mark.parametrize(
     "sentence",
-    ["1 O/2 O", "3 B-X/x O", "1 X O/3 X O", "en:a O/b O", "a:b O/c:d O", "en: O/en: O", "1 1 O"],
+    [
+        *("1 O/2 O", "3 B-X/x O", "1 X O/x X O", "1 1 O/3 1 O", "1 1 O"),
+        *("en:a O/b O", "a:b O/c:d O", "en: O/en: O", "http:a O/http:b O"),
+    ],
 )
 def test_read_conll_takes_numbers_and_colons_for_tokens_if_not_all_have_them(
     sentence: str, tmp_path: Path, nlp: Language
@@ -178,6 +181,60 @@ def test_read_conll_takes_numbers_and_colons_for_tokens_if_not_all_have_them(
     (doc,) = read_conll(path, nlp, log)
     assert [token.text for token in doc] == [row.split(" ")[0] for row in sentence.split("/")]
     assert not log.notes
+
+
+WORDS = ("Ann", "B-PER"), ("ran", "O")
+ROWS = [f"{i % 5 + 1} {' '.join(WORDS[i % 2])}" for i in range(60)]
+TEXT = "\n".join(ROWS)  # without blank lines
+DEVIATING = {
+    "no blank lines": TEXT,
+    "gap": TEXT.replace("4 ran", "9 ran", 1),
+    "comments": "\n\n".join(f"# sentence {i}\n# {i} x\n{TEXT[:19]}" for i in range(9)),
+    "header": f"ID WORD NER\n\n{TEXT}",
+}
+
+
+@pytest.mark.parametrize("name", DEVIATING)
+def test_read_conll_index_with_few_exceptions_is_not_the_token(
+    name: str, tmp_path: Path, nlp: Language
+) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text(DEVIATING[name])
+    docs = list(read_conll(path, nlp, ConversionLog(repair=True)))
+    assert {token.text for doc in docs for token in doc} == {"Ann", "ran"}
+
+
+def test_read_conll_numbers_beside_words_raise_and_name_the_option(
+    tmp_path: Path, nlp: Language
+) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text(lines_of("1 Ann O/3 left O", "7 Bob B-X"))
+    with pytest.raises(CorpusError, match=r"numbers in column 1, and words in .*--token-column 2"):
+        list(read_conll(path, nlp))
+    assert words_of(list(read_conll(path, nlp, token_column=1))) == ["1 3", "7"]
+    path.write_text(lines_of("1 CD O/Ann NNP O", "7 CD B-X/x X O"))
+    assert words_of(list(read_conll(path, nlp))) == ["1 Ann", "7 x"]
+
+
+def test_read_conll_prefix_is_found_beside_comments_and_without_a_word(
+    tmp_path: Path, nlp: Language
+) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text("# 1\nen:Ann B-PER\nen:. O\n\n# 2\nen: O\n")
+    log = ConversionLog(repair=True)
+    assert words_of(list(read_conll(path, nlp, log))) == ["Ann ."]
+    assert log.counts == {"skipped.comment": 2, "rejected.token": 1}
+    assert "line 6: expected a token that begins with 'en:'" in log.messages[0]
+    path.write_text("ftp://a.b B-URL\nftp://c.d B-URL\n")
+    assert words_of(list(read_conll(path, nlp))) == ["ftp://a.b ftp://c.d"]
+
+
+def test_read_conll_address_before_a_sentence_is_a_comment(tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("#\thttp://a.b [2009]\n1\tAnn\tB-PER\tO\n2\tran\tO\tO\n")
+    log = ConversionLog()
+    assert words_of(list(read_conll(path, nlp, log, tag_column=3))) == ["Ann ran"]
+    assert log.counts == {"skipped.comment": 1}
 
 
 def test_read_conll_token_without_the_prefix_of_others_raises(
