@@ -112,13 +112,34 @@ def split_units(sizes: Sequence[int], shares: Sequence[float], seed: int = 0) ->
     """Split units at random; the same arguments give the same split.
 
     sizes: Number of docs of each unit.
-    shares: Fraction of the docs for each part. In the shuffled order, part k ends at the unit that
-        is nearest to the sum of the first k shares; but each part has a unit, if there are enough.
+    shares: Fraction of the docs for each part. Each part has a unit, if there are enough, and as
+        many docs as its share, up to the size of the largest unit.
 
     Returns, for each unit, the index of its part.
     """
     draw = random.Random(seed).random  # Python guarantees this sequence in all versions
     order = sorted(range(len(sizes)), key=lambda _: draw())
+    if max(sizes, default=0) > min(shares) * sum(sizes):
+        return _largest_first(order, sizes, shares)
+    return _in_order(order, sizes, shares)
+
+
+def _largest_first(order: list[int], sizes: Sequence[int], shares: Sequence[float]) -> list[int]:
+    """Put each unit, the largest one first, in the part that lacks most docs."""
+    lacking = [share * sum(sizes) for share in shares]
+    parts = [0] * len(sizes)
+    empty = {*range(len(shares))}
+    for done, unit in enumerate(sorted(order, key=lambda unit: -sizes[unit])):
+        must_fill = len(sizes) - done <= len(empty)
+        part = max(sorted(empty) if must_fill else range(len(shares)), key=lacking.__getitem__)
+        empty.discard(part)
+        lacking[part] -= sizes[unit]
+        parts[unit] = part
+    return parts
+
+
+def _in_order(order: list[int], sizes: Sequence[int], shares: Sequence[float]) -> list[int]:
+    """End part k at the unit of this order that is nearest to the sum of the first k shares."""
     ends = [*accumulate((sizes[unit] for unit in order), initial=0)]
     cuts = [0]
     for part, total in enumerate(accumulate(shares), 1):

@@ -532,23 +532,25 @@ def test_group_sentences_negative_size_raises(documents: list[Doc]) -> None:
 
 
 @given(
-    st.lists(st.integers(1, 9), max_size=60),
+    st.lists(st.integers(1, 9) | st.integers(1, 300), max_size=60),
     st.lists(st.integers(1, 10), min_size=1, max_size=4),
     st.integers(0, 5),
 )
 def test_split_units_part_sizes_match_shares(
     sizes: list[int], weights: list[int], seed: int
 ) -> None:
-    """Up to half a unit at each end of a part, unless a part would have no unit."""
+    """Up to a unit, unless a part would have no unit."""
     shares = [weight / sum(weights) for weight in weights]
     parts = split_units(sizes, shares, seed)
     assert len(parts) == len(sizes) and set(parts) <= set(range(len(shares)))
     if len(sizes) >= len(shares):
         assert set(parts) == set(range(len(shares)))
-    if all(sum(sizes) * share >= max(sizes) for share in shares if sizes):
-        for part, share in enumerate(shares):
-            found = sum(size for size, of in zip(sizes, parts) if of == part)
-            assert abs(found - sum(sizes) * share) <= max(sizes, default=0)
+    found = [
+        sum(size for size, of in zip(sizes, parts) if of == part) for part in range(len(shares))
+    ]
+    wanted = [sum(sizes) * share for share in shares]
+    if max(sizes, default=0) <= min(wanted) or 1 not in map(parts.count, range(len(shares))):
+        assert all(abs(n - w) <= max(sizes, default=0) + 1e-9 for n, w in zip(found, wanted))
     assert split_units(sizes, shares, seed) == parts
 
 
@@ -565,6 +567,20 @@ def test_split_units_part_sizes_match_shares(
 def test_split_units_rounds_part_ends(n: int, shares: tuple[float, ...], sizes: list[int]) -> None:
     parts = split_units([1] * n, shares)
     assert [parts.count(part) for part in range(len(shares))] == sizes
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_split_units_puts_large_documents_into_train(seed: int) -> None:
+    for sizes, wanted in (
+        ([1, 1000, 1], [1000, 1, 1]),
+        ([10] * 10 + [1000], [1000, 50, 50]),
+        ([5000] + [20] * 100, [5600, 700, 700]),
+    ):
+        parts = split_units(sizes, (0.8, 0.1, 0.1), seed)
+        found = [sum(n for n, of in zip(sizes, parts) if of == part) for part in range(3)]
+        assert found == wanted
+    others = {tuple(split_units([5000] + [20] * 100, (0.8, 0.1, 0.1), k)) for k in range(5)}
+    assert len(others) == 5
 
 
 def test_split_units_seed_0_gives_pinned_parts() -> None:
