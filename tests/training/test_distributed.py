@@ -690,6 +690,62 @@ def test_resume_with_transformer_matches_uninterrupted_training(
     assert_close(parts, whole, 0.0)
 
 
+# Labels that were added
+
+
+def with_added_labels(docs: Path, dev: Path, folder: Path) -> Config:
+    """A config that adds three labels; the second and the fourth doc have one of them each."""
+    old = train(small(dev, dev, {}, **{"training.max_steps": 1}), folder / "old")
+    nlp = spacy.blank("en")
+    drug = [(4, 9, "DRUG")], [(4, 9, "PLANT")]
+    texts = [("Ada.", []), ("The Xanax.", drug[0]), ("Bob.", []), ("The Basil.", drug[1])]
+    own = [eg.reference for eg in make_examples(nlp, texts)]
+    DocBin(docs=own).to_disk(folder / "own.spacy")
+    config = small(folder / "own.spacy", dev, {"size": 1}, **{"training.eval_frequency": 10})
+    config["components"]["ner"] = {"source": str(old)}
+    config["initialize"]["after_init"] = {
+        "@callbacks": "spacy-crf-ner.add_labels.v1",
+        "labels": ["DRUG", "PLANT", "OTHER"],
+    }
+    return config
+
+
+def added_and_enabled(folder: Path) -> set[str]:
+    return {"DRUG", "PLANT", "OTHER"} & {*recognizer(spacy.load(folder)).enabled_labels}
+
+
+def test_rank_0_enables_labels_that_another_rank_has_trained_on(
+    docs: Path, dev: Path, tmp_path: Path
+) -> None:
+    """One before an evaluation, and one after the last."""
+    config = with_added_labels(docs, dev, tmp_path)
+    config["training"]["max_steps"] = 1
+    (tmp_path / "code.py").write_text(CODE, encoding="utf-8")
+    spacy.util.import_file("code_of_distributed", tmp_path / "code.py")
+    pipelines = [init_nlp(config) for _ in range(2)]
+
+    def run(group: ProcessGroup) -> None:
+        output = tmp_path / "out" if group.rank == 0 else None
+        Trainer(pipelines[group.rank], group, output).run()
+
+    assert together(run) == [None, None]
+    enabled = [added_and_enabled(tmp_path / "out" / name) for name in ("model-best", "model-last")]
+    assert enabled == [{"DRUG"}, {"DRUG", "PLANT"}]
+
+
+def test_resume_keeps_labels_enabled_that_were_trained_before(
+    docs: Path, dev: Path, tmp_path: Path
+) -> None:
+    config = with_added_labels(docs, dev, tmp_path)
+    config["training"]["max_steps"] = 1
+    config["training"]["batcher"] = {"@batchers": "spacy.batch_by_sequence.v1", "size": 1}
+    train(config, tmp_path / "out")
+    assert added_and_enabled(tmp_path / "out" / "model-last") == {"DRUG"}
+    config["training"]["max_steps"] = 2
+    train(config, tmp_path / "out", resume=True)
+    assert added_and_enabled(tmp_path / "out" / "model-last") == {"DRUG"}
+
+
 # Gradients: ranks that are threads of this process
 
 
@@ -711,6 +767,14 @@ class ThreadGroup(ProcessGroup):
         else:
             args[0].copy_(total)
         self.barrier.wait()
+
+
+    def gather(self, value: Any) -> list[Any]:
+        self.values[self.rank] = value
+        self.barrier.wait()
+        found = [*self.values]
+        self.barrier.wait()
+        return found
 
 
 def together(call: Callable[[ProcessGroup], Any], size: int = 2) -> list[Any]:

@@ -10,6 +10,7 @@ from thinc.api import Optimizer, get_current_ops
 
 from ...atomic import atomic_write
 from ...input_error import InputError
+from ...pipeline.lookup import recognizer, recognizers
 from .sync import get_weights, parameters, set_weights
 
 STATE = "training_state.pt"
@@ -40,13 +41,18 @@ class Progress:
 
 
 def save_state(nlp: Language, optimizer: Optimizer, progress: Progress, output: Path) -> None:
-    """Write the weights, the optimizer's moments and the progress."""
+    """Write the weights, the optimizer's moments, the progress, and labels not trained yet."""
     kept = {kind: getattr(optimizer, kind) or {} for kind in _KEPT}
     moments = {
         name: {kind: torch.as_tensor(of[key]) for kind, of in kept.items() if key in of}
         for name, key, *_ in parameters(nlp)
     }
-    state = {"progress": vars(progress), "weights": get_weights(nlp), "moments": moments}
+    state = {
+        "progress": vars(progress),
+        "weights": get_weights(nlp),
+        "moments": moments,
+        "untrained": {name: recognizer(nlp, name).cfg["untrained"] for name in recognizers(nlp)},
+    }
     with atomic_write(output / STATE) as part:
         torch.save(state, part)
 
@@ -69,6 +75,8 @@ def restore(nlp: Language, optimizer: Optimizer, state: dict[str, Any]) -> None:
     Raises InputError if names or shapes of the weights differ.
     """
     set_weights(nlp, state["weights"])
+    for name, labels in state.get("untrained", {}).items():
+        recognizer(nlp, name).cfg["untrained"] = [*labels]
     for _ in range(state["progress"]["steps"]):
         optimizer.step_schedules()  # type: ignore[no-untyped-call]
     ops: Any = get_current_ops()

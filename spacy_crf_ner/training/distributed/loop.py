@@ -30,8 +30,8 @@ from thinc.optimizers import KeyT
 
 from ...atomic import atomic_write
 from ...ml.random_state import kept_random_state
+from ...pipeline.crf_ner import CRFEntityRecognizer
 from ...pipeline.lookup import recognizer, recognizers
-from ...pipeline.seen_texts import SeenTexts
 from .checkpoint import STATE, Progress, read_state, restore, save_state
 from .corpus import lockstep, shard
 from .process_group import TIMEOUT, ProcessGroup, join
@@ -139,6 +139,7 @@ class Trainer:
                 log_step(info)
                 losses = {}
             self._resume({"step": progress.steps, "epoch": epoch})  # if there is no batch left
+            self._share_learned()
         finally:
             finalize_logger()
             if self._can_save:
@@ -167,15 +168,28 @@ class Trainer:
     def _remembered(self, nlp: Language) -> Iterator[Example]:
         """Read the training corpus. The recognizers keep hashes of the examples of all ranks."""
         for eg in self.train_corpus(nlp):
-            for each in self._seen_texts:
-                each.remember("train", [eg.text])
+            for pipe in self._trained:
+                pipe.seen_texts.remember("train", [eg.text])
             yield eg
 
     @property
-    def _seen_texts(self) -> list[SeenTexts]:
-        """What the recognizers that are trained keep of the texts."""
+    def _trained(self) -> list[CRFEntityRecognizer]:
+        """The recognizers that are trained."""
         names = [n for n in recognizers(self.nlp) if n not in self.settings["frozen_components"]]
-        return [recognizer(self.nlp, name).seen_texts for name in names]
+        return [recognizer(self.nlp, name) for name in names]
+
+    def _share_learned(self) -> None:
+        """Let the recognizers of all ranks know what any rank has trained on: labels and texts."""
+        own, is_stream = self._trained, self.settings["max_epochs"] < 0
+        learned = [
+            # Ranks read different parts of a streamed corpus, and all of another one.
+            (pipe.cfg["untrained"], pipe.seen_texts.new["train"] if is_stream else set())
+            for pipe in own
+        ]
+        for found in self.group.gather(learned):
+            for pipe, (untrained, hashes) in zip(own, found):
+                pipe.cfg["untrained"] = [x for x in pipe.cfg["untrained"] if x in untrained]
+                pipe.seen_texts.new["train"] |= hashes
 
     @contextmanager
     def _random_numbers(self, step: int) -> Iterator[None]:
@@ -236,11 +250,7 @@ class Trainer:
     def _evaluate(self, info: Info) -> None:
         """Evaluate, add the scores to the logged info, and save the pipeline."""
         score = 0.0
-        if self.settings["max_epochs"] < 0:  # ranks read different parts of a streamed corpus
-            own = self._seen_texts
-            for found in self.group.gather([each.new["train"] for each in own]):
-                for each, hashes in zip(own, found):
-                    each.new["train"] |= hashes
+        self._share_learned()
         if self.group.rank == 0:
             with self.nlp.use_params(self.optimizer.averages):
                 score, info["other_scores"] = self.evaluate()
