@@ -24,7 +24,12 @@ from ..pipeline.gold import require_text
 from ..pipeline.label_sets import annotated_labels
 from ..pipeline.lookup import later_names, recognizer, require_recognizer, sets_entities_alone
 from ..pipeline.preset import IOB_OUTSIDE
-from ..training.cross_validation import divide, known_negatives, train_folds
+from ..training.cross_validation import (
+    divide,
+    known_negatives,
+    require_not_frozen,
+    train_folds,
+)
 from .ranking import identify
 from .selection import Unit
 
@@ -105,8 +110,8 @@ def review(
     component: The name of the component; None for the only one.
     on_fold: Called with the number of folds that are done.
 
-    Raises InputError as `require_recognizer`, `divide` and `train_folds`, for a corpus without
-    entities, for gold entities that begin or end with whitespace, and for a pipeline without
+    Raises InputError as `require_recognizer`, `require_not_frozen`, `divide` and `train_folds`, for
+    a corpus without entities, for gold entities that begin or end with whitespace, and for a pipeline without
     confidences, or with other components that set entities.
     """
     name = require_recognizer(nlp, component)
@@ -141,6 +146,7 @@ def review(
     if folds == 0:
         findings, left_out = _compare(nlp, name, gold, [*range(len(gold))])
     else:
+        require_not_frozen(nlp, name)
         fold_of = divide([doc.text for doc in gold], folds, seed)
         for done, (trained, held_out) in enumerate(
             train_folds(nlp.config, gold, fold_of, gpu_id, seed, key, source=nlp), 1

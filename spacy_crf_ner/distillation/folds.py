@@ -18,7 +18,7 @@ from ..pipeline.calibrated_pipe import read_by_earlier
 from ..pipeline.crf_ner import CRFEntityRecognizer
 from ..pipeline.gold import gold_entities
 from ..pipeline.lookup import recognizer
-from ..training.cross_validation import divide, train_folds, with_corpora
+from ..training.cross_validation import divide, require_not_frozen, train_folds, with_corpora
 from ..training.taught_shard import as_example
 from .shards import LoadedTeacher
 
@@ -37,7 +37,7 @@ class FoldTeachers:
 
     files: The .spacy file of each fold. pipelines: The folders of its teachers.
 
-    Raises InputError as `divide`, and for teachers whose config cannot be trained.
+    Raises InputError as `divide` and `require_not_frozen`, and for teachers whose config cannot be trained.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class FoldTeachers:
         self.configs = [teacher.nlp.config.copy() for teacher in teachers]
         for teacher, config in zip(teachers, self.configs):
             require_trainable(teacher.pipe.model)
+            require_not_frozen(teacher.nlp, teacher.pipe.name)
             with_corpora(config, output)
             # A label may be in one fold only.
             labels = {"labels": [*teacher.pipe.labels]}

@@ -117,9 +117,10 @@ def train_held_out(
     folds: Their number.
     name: Its `crf_ner` component; None for the only one.
 
-    Raises InputError as `require_recognizer`, `divide` and `train_folds`.
+    Raises InputError as `require_recognizer`, `require_not_frozen`, `divide` and `train_folds`.
     """
     name = require_recognizer(nlp, name)
+    require_not_frozen(nlp, name)
     pipe = recognizer(nlp, name)
     config = nlp.config.copy()
     config["initialize"]["components"][name] = {"labels": [*pipe.labels]}  # one may be in one fold
@@ -128,6 +129,16 @@ def train_held_out(
     key = pipe.incorrect_spans_key
     for trained, held_out in train_folds(config, golds, fold_of, gpu_id, 0, key, source=nlp):
         yield trained, list(Corpus("").make_examples(trained, [golds[i] for i in held_out]))
+
+
+def require_not_frozen(nlp: Language, name: str) -> None:
+    """Raise InputError for a component that would not be trained again: it has seen all folds."""
+    if name in nlp.config.interpolate()["training"]["frozen_components"]:
+        raise InputError(
+            f"folds: expected a config that trains [{name}], got one with it in training."
+            "frozen_components. It would be applied to docs that it was trained on: remove it "
+            "there, or do without folds."
+        )
 
 
 def known_negatives(doc: Doc, key: str | None, labels: Collection[str]) -> Doc:

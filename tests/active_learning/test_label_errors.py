@@ -427,6 +427,17 @@ def test_examples_keep_norms_of_tokenizer_exceptions():
     assert [token.norm_ for token in example.predicted] == ["anna", "can", "not", "come"]
 
 
+def test_review_with_folds_of_a_frozen_component_raises(trained, tmp_path):
+    nlp = spacy.blank("en").from_config(trained.config).from_bytes(trained.to_bytes())
+    nlp.config["training"]["frozen_components"] = ["crf_ner"]
+    docs = [Doc(nlp.vocab, [name]) for name in ("Anna", "Bonn")]
+    for doc in docs:
+        doc.set_ents([Span(doc, 0, 1, "GPE")])
+    DocBin(docs=docs).to_disk(tmp_path / "gold.spacy")
+    with pytest.raises(InputError, match="folds: expected a config that trains"):
+        review(nlp, tmp_path / "gold.spacy", folds=2)
+
+
 def test_equal_texts_are_in_one_fold():
     texts = [f"text {i % 10}" for i in range(40)]
     folds = divide(texts, 3, seed=1)

@@ -424,6 +424,12 @@ def test_distill_invalid_input_raises_before_training_folds(
     overlapping = untrained(config, gold, tmp_path / "overlapping")
     with pytest.raises(InputError, match="spans_key 'other' of the student, got one with 'sc'"):
         distill([overlapping], [], out, other, **settings)
+    frozen = spacy.load(trainable)
+    (name,) = frozen.pipe_names
+    frozen.config["training"]["frozen_components"] = [name]
+    frozen.to_disk(tmp_path / "frozen")
+    with pytest.raises(InputError, match="folds: expected a config that trains"):
+        distill([str(tmp_path / "frozen")], [], out, student, **settings)
     assert numbers == []
     distill([trainable], [], out, student, **settings)
     assert numbers == [1, 2]

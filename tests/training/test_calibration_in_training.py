@@ -426,6 +426,14 @@ def test_calibrate_with_folds_fits_to_docs_of_all_folds(corpus: Path, plain: Pat
     assert fits(nlp)[1:] != pytest.approx(expected(nlp, dev)[1:], rel=1e-2)
 
 
+def test_folds_of_a_frozen_component_raise_before_training(plain: Path) -> None:
+    """It would keep the weights that have seen all docs."""
+    nlp = spacy.load(plain)
+    nlp.config["training"]["frozen_components"] = ["ner"]
+    with pytest.raises(InputError, match=r"folds: .*trains \[ner\], got .*frozen_components"):
+        next(train_held_out(nlp, make_examples(nlp, TRAIN), 2, None))
+
+
 def test_train_folds_skips_calibration(corpus: Path) -> None:
     """The tenth that chooses the checkpoint can have a label that the others lack."""
     nlp = spacy.blank("en")
