@@ -160,8 +160,9 @@ def review(
                 for doc in own
                 if labels.issuperset(ent.label_ for ent in doc.ents)
             ]
-            if any(doc.has_annotation("ENT_IOB") for doc in known):
-                calibrate(trained, _examples(trained, known), name)
+            examples = _examples(trained, known)
+            if recognizer(trained, name).count_entities(examples):
+                calibrate(trained, examples, name)
             found, unknown = _compare(trained, name, own, held_out)
             findings += found
             left_out += unknown

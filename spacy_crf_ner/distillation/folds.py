@@ -16,7 +16,6 @@ from ..input_error import InputError
 from ..ml.onnx_shim import require_trainable
 from ..pipeline.calibrated_pipe import read_by_earlier
 from ..pipeline.crf_ner import CRFEntityRecognizer
-from ..pipeline.gold import gold_entities
 from ..pipeline.lookup import recognizer
 from ..training.cross_validation import divide, require_not_frozen, train_folds, with_corpora
 from ..training.taught_shard import as_example
@@ -112,5 +111,5 @@ def _fit(nlp: Language, name: str, held_out: Sequence[Doc]) -> None:
     pipe = recognizer(nlp, name)
     examples = [as_example(nlp, doc) for doc in held_out if len(doc)]
     annotated = [eg for eg in examples if pipe.chains.is_annotated(eg)]
-    if any(gold_entities(eg.reference, pipe.entities_key) for eg in annotated):
+    if pipe.count_entities(annotated):
         pipe.fit_temperature(read_by_earlier(nlp, name, annotated))

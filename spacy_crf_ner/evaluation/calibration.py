@@ -13,7 +13,6 @@ from spacy.training import Example
 
 from ..input_error import InputError
 from ..pipeline.calibrated_pipe import CALIBRATION, Scored, read_by_earlier
-from ..pipeline.gold import gold_entities
 from ..pipeline.lookup import recognizer, require_recognizer
 from .matching import DocEntities, annotated, collect_entities
 from .promises import Promises, promise, require_flat, restored_on_error
@@ -56,8 +55,8 @@ def calibrate(
     for; the `reliability`, with "precision", "recall" and "f_beta", "uncalibrated", "before" and
     "after"; and the rows of the "guarantees".
     Raises InputError as `require_recognizer` and `promise`, if `confidence` is false and entities
-    do not overlap, if f_beta is not over 0, if no example has entities, and if a predicted and a
-    gold doc differ in text.
+    do not overlap, if f_beta is not over 0, if no example that is fitted to has an entity of
+    a label that is predicted, and if a predicted and a gold doc differ in text.
     """
     if f_beta is not None and not 0 < f_beta < math.inf:
         raise InputError(f"f_beta: expected a number over 0, got {f_beta}. Use 1 for F1.")
@@ -72,15 +71,16 @@ def calibrate(
             "confidence to calibrate: set it to true."
         )
     read = read_by_earlier(nlp, name, examples)
-    if not any(gold_entities(eg.reference, pipe.entities_key) for eg in read):
-        raise InputError(
-            f"[{name}] expected examples with annotated entities, got {len(read)} without. "
-            "Calibrate on docs such as those to annotate, with gold where the component reads it."
-        )
     held_out: list[Example] = []
     if promises:
         random.Random(0).shuffle(read)
         held_out, read = read[::2], read[1::2]
+    if not pipe.count_entities(read):
+        raise InputError(
+            f"[{name}] expected examples with annotated entities, got {len(read)} without one of "
+            f"{[*pipe.enabled_labels]}{' in the half to calibrate on' if promises else ''}. "
+            "Calibrate on docs such as those to annotate, with gold where the component reads it."
+        )
     more = [scored for nlp_, held in folds for scored in _scored(nlp_, name, held)]
     with restored_on_error(pipe), pipe.computed_once():
         fitted = _fit(pipe, read, more, f_beta, docs)

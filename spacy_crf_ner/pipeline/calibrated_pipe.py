@@ -46,8 +46,7 @@ class Scored(NamedTuple):
 
     def entities(self) -> int:
         """Count the gold entities of labels that are predicted."""
-        golds = (gold_entities(eg.reference, self.chains.key) for eg in self.examples)
-        return sum(ent.label_ not in self.excluded for ents in golds for ent in ents)
+        return _count(self.examples, self.chains.key, self.excluded)
 
     def likelihood(self) -> Batch:
         """Return what the likelihood of the gold tags depends on."""
@@ -102,7 +101,8 @@ class CalibratedPipe(CRFPipe):
         more: Examples with what other pipelines have computed, as `scored`.
 
         Returns the temperature, 0.05 to 20. Source: Guo et al. (2017), ICML, for a softmax.
-        Raises InputError if no example has annotation, and as `get_loss`.
+        Raises InputError if no example has annotation, or an entity of a label that is predicted,
+        and as `get_loss`.
         """
         examples = list(examples)
         validate_examples(examples, "CRFEntityRecognizer.fit_temperature")
@@ -113,11 +113,12 @@ class CalibratedPipe(CRFPipe):
                 f"without: the temperature cannot be fitted. {self._where_gold_is}."
             )
         batches = [*self.scored(annotated), *more]
-        self.calibrated_on = entities = sum(batch.entities() for batch in batches)
+        entities = self._require_entities(batches)
         learned = []
         for scores, gold, hidden, constraints in (batch.likelihood() for batch in batches):
             learned.append((scores, _possible(gold, scores), hidden, constraints))
         self.temperature = fit_temperature(learned, entities)
+        self.calibrated_on = entities
         return self.temperature
 
     def fit_platt_scaling(
@@ -131,17 +132,34 @@ class CalibratedPipe(CRFPipe):
 
         examples, more: As for `fit_temperature`.
 
-        Warns if spans with a higher posterior are less often entities.
+        Raises InputError if no example has an entity of a label that is predicted, and as
+        `get_loss`. Warns if spans with a higher posterior are less often entities.
         """
         examples = list(examples)
         validate_examples(examples, "CRFEntityRecognizer.fit_platt_scaling")
         batches = [*self.scored(examples), *more]
+        entities = self._require_entities(batches)
         judged = [each for batch in batches for each in batch.judged(self.temperature, LOWEST)]
         posteriors, correct = np.array(judged, dtype=np.float64).reshape(-1, 2).T
-        self.calibrated_on = entities = sum(batch.entities() for batch in batches)
         scaling = fit_platt_scaling(posteriors, correct, entities, self.name)
         self.platt_slope, self.platt_intercept, self.platt_ceiling = scaling
+        self.calibrated_on = entities
         return scaling
+
+    def count_entities(self, examples: Iterable[Example]) -> int:
+        """Count the gold entities of labels that are predicted."""
+        return _count(examples, self.entities_key, self._excluded)
+
+    def _require_entities(self, batches: Sequence[Scored]) -> int:
+        """Count the entities to fit to; raise InputError if there are none."""
+        entities = sum(batch.entities() for batch in batches)
+        if not entities:
+            docs = sum(len(batch.examples) for batch in batches)
+            raise InputError(
+                f"[{self.name}] expected examples with entities of {[*self.enabled_labels]}, got "
+                f"{docs} without: confidences cannot be calibrated. {self._where_gold_is}."
+            )
+        return entities
 
     def scored(self, examples: Sequence[Example]) -> list[Scored]:
         """Compute the potentials of the predicted docs of examples, in batches.
@@ -240,6 +258,11 @@ def calibrations(nlp: Language) -> list[str]:
         f"{f'[{name}] ' if len(names) > 1 else ''}{calibration_of(recognizer(nlp, name))}"
         for name in names
     ]
+
+
+def _count(examples: Iterable[Example], key: str | None, excluded: Collection[str]) -> int:
+    golds = (gold_entities(eg.reference, key) for eg in examples)
+    return sum(ent.label_ not in excluded for ents in golds for ent in ents)
 
 
 def _restricted(

@@ -151,12 +151,13 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
 
         Raises InputError for an unknown label in `disabled_labels`.
         """
-        self._require_known("disabled_labels", self.disabled_labels, self.labels)
-        return tuple(label for label in self.labels if label not in self._excluded)
+        excluded = self._excluded
+        return tuple(label for label in self.labels if label not in excluded)
 
     @property
     def _excluded(self) -> set[str]:
-        """The labels that are not predicted."""
+        """The labels that are not predicted; raises InputError as `enabled_labels`."""
+        self._require_known("disabled_labels", self.disabled_labels, self.labels)
         return {*self.disabled_labels, *self.cfg["untrained"]}
 
     @property

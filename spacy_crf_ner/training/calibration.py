@@ -38,7 +38,7 @@ def calibrate_on_dev(max_words: int = 10_000) -> Callable[[Language], Language]:
 
     Writes to spaCy's log, between the rows of the training: that it is fitted to few entities; dev
     docs whose entities the component cannot learn, which are left out; that no dev doc has
-    entities, or scores are not finite, so that nothing is calibrated; and the warning of
+    entities of a label that is predicted, or scores are not finite, so that nothing is calibrated; and the warning of
     `fit_platt_scaling`, but for the first time, when a pipeline has mostly learned nothing yet.
     """
     chosen: dict[str, list[Example]] | None = None
@@ -54,8 +54,7 @@ def calibrate_on_dev(max_words: int = 10_000) -> Callable[[Language], Language]:
         for name in names:  # the best pipeline may be that of the first evaluation
             recognizer(nlp, name).seen_texts.remember("dev", (eg.text for eg in examples))
         chosen = {name: _choose(nlp, name, examples, max_words) for name in names}
-        # The same weights may be saved again: then with the warnings.
-        _fit(nlp, chosen, {}, is_first=True)
+        _fit(nlp, chosen, fitted, is_first=True)
         return nlp
 
     return before_to_disk
@@ -106,13 +105,8 @@ def _choose(nlp: Language, name: str, examples: Sequence[Example], words: int) -
     random.Random(0).shuffle(found)
     ends = accumulate(len(eg.predicted) for eg in found)
     chosen = [eg for eg, end in zip(found, ends) if not words or end - len(eg.predicted) < words]
-    n = sum(len(gold_entities(eg.reference, pipe.entities_key)) for eg in chosen)
-    if n:
-        told = f"[{name}] Confidences are calibrated on {n} entities of the dev corpus."
-        if n < FEW:
-            logger.warning(f"{told} {FEW} or more are better: see `calibrate --folds`.")
-        else:
-            logger.info(told)
+    golds = (gold_entities(eg.reference, pipe.entities_key) for eg in chosen)
+    if any(ent.label_ not in pipe.disabled_labels for ents in golds for ent in ents):
         return chosen
     logger.warning(
         f"[{name}] calibration: expected entities in the dev corpus, got none in {len(chosen)} "
@@ -138,7 +132,7 @@ def _fit(
             continue
         pipe = recognizer(nlp, name)
         digest = weights_digest(_models(nlp, name))
-        then, found = fitted.get(name, (None, {}))
+        then, found = fitted.get(name, ("", {}))
         pipe.forget_calibration()  # it was fitted to the weights of an earlier save
         if then == digest:
             for each, value in found.items():
@@ -152,14 +146,26 @@ def _fit(
                     pipe.fit_temperature(read)
                     pipe.fit_platt_scaling(read)
             problems = list(dict.fromkeys(f"{each.message}" for each in caught))
+            n = pipe.calibrated_on or 0
+            if n != found.get("calibrated_on"):
+                _tell(name, n)
+            # The same weights may be saved again after the first time: then with the warnings.
             fitted[name] = (
-                digest,
+                "" if is_first else digest,
                 {each: pipe.cfg[each] for each in (*CALIBRATION, "calibrated_on")},
             )
         except InputError as problem:  # a training that diverged is saved too
             problems = [f"[{name}] calibration failed: {problem}"]
         for each in () if is_first else problems:
             logger.warning(each)
+
+
+def _tell(name: str, entities: int) -> None:
+    told = f"[{name}] Confidences are calibrated on {entities} entities of the dev corpus."
+    if entities < FEW:
+        logger.warning(f"{told} {FEW} or more are better: see `calibrate --folds`.")
+    else:
+        logger.info(told)
 
 
 def _models(nlp: Language, name: str) -> Iterator[Model[Any, Any]]:

@@ -370,6 +370,23 @@ def test_fit_temperature_without_annotation_raises(nlp: Language) -> None:
     assert pipe.temperature == 1.0
 
 
+@pytest.mark.parametrize("sentence", [("Anna came", [(0, 4, "PER")]), ("it came", [])])
+def test_fits_to_no_entity_of_a_predicted_label_raise_and_change_nothing(
+    sentence: Any, nlp: Language
+) -> None:
+    """Such as entities of disabled labels alone; a fit would halve all confidences."""
+    pipe: Any = nlp.get_pipe("crf_ner")
+    pipe.disabled_labels = ["PER"]
+    for fit in (
+        pipe.fit_temperature,
+        pipe.fit_platt_scaling,
+        lambda examples: calibrate(nlp, examples),
+    ):
+        with pytest.raises(InputError, match=r"entities.*, got 1 without.* \['LOC'\]|\['LOC'\], got"):
+            fit(make_examples(nlp, [sentence]))
+    assert not pipe.is_calibrated and pipe.calibrated_on is None
+
+
 # The pipeline
 
 

@@ -67,6 +67,19 @@ def nlp(model: Path) -> Language:
     return spacy.load(model)
 
 
+def test_half_to_calibrate_on_without_entities_raises(nlp: Language) -> None:
+    """The other half may have some."""
+    refused = 0
+    for place in range(3):
+        texts = [(f"it came {i}", []) for i in range(3)]
+        texts[place] = ("Anna saw it", [(0, 4, "PER")])
+        with pytest.raises(InputError) as error:
+            calibrate(nlp, make_examples(nlp, texts), promises=Promises(recall=0.5))
+        refused += "in the half to calibrate on" in str(error.value)
+        assert not nlp.get_pipe("crf_ner").is_calibrated  # type: ignore[attr-defined]
+    assert refused == 2  # one of three docs is in that half
+
+
 @pytest.fixture(scope="module")
 def dev(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("guarantees") / "dev.spacy"

@@ -231,9 +231,17 @@ def test_unknown_disabled_label_raises(nlp: Language) -> None:
     expected = r"\[crf_ner\] disabled_labels: expected labels among \['GPE', .*got \['PERSN'\]"
     ner: Any = nlp.get_pipe("crf_ner")
     ner.disabled_labels = ["PERSN", "GPE"]
-    for ask in (nlp, lambda text: ner.nbest([nlp.make_doc(text)], 2)):
+    examples = make_examples(nlp)
+    for ask in (
+        lambda: nlp(TEXT),
+        lambda: ner.nbest([nlp.make_doc(TEXT)], 2),
+        lambda: ner.fit_temperature(examples),
+        lambda: ner.fit_platt_scaling(examples),
+        lambda: ner.log_likelihoods(examples),
+        lambda: next(ner.log_likelihoods_of(nlp.make_doc(TEXT), [nlp.make_doc(TEXT)])),
+    ):
         with pytest.raises(InputError, match=expected):
-            ask(TEXT)
+            ask()
     other = spacy.blank("en")
     other.add_pipe("crf_ner", config={"disabled_labels": ["PERSN"]})
     with pytest.raises(InputError, match=expected):

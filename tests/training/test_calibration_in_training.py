@@ -273,6 +273,27 @@ def test_training_on_few_dev_entities_says_so_in_one_line(
     assert max(ent._.confidence for ent in nlp("Anna saw Bonn").ents) < 0.99
 
 
+def test_calibrate_on_dev_counts_entities_of_predicted_labels(
+    corpus: Path, plain: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """DEV has three entities of each label."""
+    nlp = spacy.load(plain)
+    pipe = recognizer(nlp)
+    examples = list(Corpus(corpus / "dev.spacy")(nlp))
+    gold = [ent.label_ for eg in examples for ent in eg.reference.ents]
+    pipe.disabled_labels = ["PER"]
+    calibrate_on_dev()(nlp)
+    n = gold.count("LOC")
+    assert 0 < n < len(gold) and pipe.calibrated_on == n
+    assert [f"calibrated on {n} entities" in each for each in caplog.messages] == [True]
+    caplog.clear()
+    pipe.disabled_labels = ["PER", "LOC"]
+    pipe.forget_calibration()
+    calibrate_on_dev()(nlp)
+    assert not pipe.is_calibrated
+    assert ["expected entities" in each for each in caplog.messages] == [True]
+
+
 def test_training_with_nan_weights_warns_and_saves_pipelines(
     corpus: Path,
     tmp_path: Path,
