@@ -52,7 +52,7 @@ class Scored(NamedTuple):
         """Return what the likelihood of the gold tags depends on."""
         potentials, _ = self.chains.split(self.potentials)
         gold, hidden = self.chains.gold(self.examples)
-        possible = _restricted(self.chains, potentials, self.excluded)
+        possible = restricted(self.chains, potentials, self.excluded)
         return possible, gold, hidden, self.chains.scheme.constraints
 
     def judged(self, temperature: float, lowest: float) -> Iterator[tuple[float, bool]]:
@@ -232,7 +232,7 @@ class CalibratedPipe(CRFPipe):
             emissions, lengths = np.tile(scores.emissions, (n, 1)), np.tile(scores.lengths, n)
             repeated = scores._replace(emissions=emissions, lengths=lengths)
             potentials, _ = self.chains.split(repeated)
-            own = _restricted(self.chains, potentials, self._excluded)
+            own = restricted(self.chains, potentials, self._excluded)
             gold = self.chains.gold(batch)
             losses = nll(own, *gold, constraints, temperature)
             yield from (-losses.reshape(n, -1).sum(1)).tolist()
@@ -265,15 +265,15 @@ def _count(examples: Iterable[Example], key: str | None, excluded: Collection[st
     return sum(ent.label_ not in excluded for ents in golds for ent in ents)
 
 
-def _restricted(
+def restricted(
     chains: FlatChain | LabelChains, potentials: Potentials, excluded: Collection[str]
 ) -> Potentials:
-    """Forbid the tags of excluded labels, in the potentials of chains."""
+    """Forbid the tags of excluded labels, in the potentials of chains or of their first tags."""
     possible = chains.possible_tags(excluded)
     if possible is None:
         return potentials
     of_chains = np.tile(possible, (len(potentials.lengths) // len(possible), 1))
-    allowed = np.repeat(of_chains, potentials.lengths, axis=0)
+    allowed = np.repeat(of_chains, potentials.lengths, axis=0)[:, : potentials.emissions.shape[1]]
     return potentials._replace(emissions=crf.clamp(potentials.emissions, allowed))
 
 

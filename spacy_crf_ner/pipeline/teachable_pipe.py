@@ -1,7 +1,6 @@
 """A CRF pipe that teaches others, and learns from teachers, and from itself in an earlier state."""
 
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +11,7 @@ from thinc.api import Model, Optimizer, set_dropout_rate
 from ..extras import required
 from ..ml.label_chains import extended
 from ..ml.potentials import SCORES, Potentials
-from .calibrated_pipe import CalibratedPipe
+from .calibrated_pipe import CalibratedPipe, restricted
 from .listeners import require_features
 from .spacy_internals import listeners
 from .teaching import Lesson, Teacher, mixture_counts
@@ -33,7 +32,7 @@ class TeachablePipe(CalibratedPipe):
     def _rehearsal_model(self, model: Model[list[Doc], Potentials] | None) -> None:
         self._original = model
         # It knows nothing of labels that were added and not trained.
-        self._rehearsed = (*takewhile(lambda x: x not in self.cfg["untrained"], self.labels),)
+        self._not_rehearsed = (*self.cfg["untrained"],)
 
     def teach(self, docs: Sequence[Doc]) -> tuple[Teacher, list[NDArray[np.float32]]]:
         """Compute what a student learns from: the scores of the tags, at the fitted temperature.
@@ -79,8 +78,7 @@ class TeachablePipe(CalibratedPipe):
             return losses
         require_features(self, docs)
         self.seen_texts.learn(examples)
-        known = self.chains_of(self._scheme_name, self._rehearsed).tags
-        teacher = self._rehearsal_model.predict(docs).of_first(len(known.tags))
+        teacher = self._rehearsal_model.predict(docs)
         set_dropout_rate(self.model, drop)
         if any(listeners(self.model)):
             # A listener trains only with its upstream component, which is not updated here.
@@ -92,6 +90,9 @@ class TeachablePipe(CalibratedPipe):
             teacher = extended(teacher, scores)
         teacher, _ = self.chains.split(teacher)
         scores, join = self.chains.split(scores)
+        teacher, scores = (
+            restricted(self.chains, each, self._not_rehearsed) for each in (teacher, scores)
+        )
         constraints = self.chains.scheme.constraints
         legal = constraints.of_first(teacher.emissions.shape[1])
         divergence, d_scores = distill(scores, expected_counts(teacher, legal), constraints)

@@ -254,6 +254,28 @@ def test_rehearse_leaves_out_labels_that_were_not_trained(label_first, learned):
     assert gradient[:C].any() and not gradient[C:].any()
 
 
+@pytest.mark.parametrize("entities", ["flat", "overlapping"])
+def test_rehearse_compares_a_trained_label_that_was_added_after_an_untrained_one(entities):
+    nlp = spacy.blank("en")
+    model = {"hidden_width": 16, "tok2vec": TOK2VEC}
+    ner = nlp.add_pipe("crf_ner", config={"entities": entities, "model": model})
+    train(nlp, make_examples(nlp), steps=1)
+    sizes = [len(ner.scheme.tags)]
+    for label in ("EVENT", "PRODUCT"):
+        ner.add_label(label)
+        sizes.append(len(ner.scheme.tags))
+    nlp.update(make_examples(nlp, NEW))
+    nlp.resume_training()
+    ner.add_label("LATER")
+    network = ner.model.get_ref("output_layer").shims[0].module
+    network.zero_grad()
+    with torch.no_grad():
+        network.projection.bias += torch.linspace(-1, 1, network.dims["nO"])
+    ner.rehearse([Example(doc, doc) for doc in map(nlp.make_doc, TEXTS)])
+    old, event, product, later = torch.tensor_split(network.projection.bias.grad, sizes)
+    assert old.any() and product.any() and not event.any() and not later.any()
+
+
 @pytest.mark.parametrize("large", [False, True])
 def test_nlp_rehearse_applies_learn_rate_multiplier_of_head(large):
     """Five times the steps, in arrays that torch updates too; the tok2vec has no multiplier."""
