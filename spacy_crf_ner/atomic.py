@@ -23,6 +23,7 @@ MACHINE = f"{crc32(platform.node().encode()):08x}"  # in these names, before the
 # What a rename raises if another process has put something there, or taken it away.
 RACES = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOENT)
 ATTEMPTS = 100
+NAME_BYTES = 80  # of a name, in a temporary one; file systems allow 255, encrypted ones 143
 
 
 @contextmanager
@@ -39,7 +40,7 @@ def atomic_write(path: Path, folder_by_file: bool = False) -> Iterator[Path]:
     What killed processes of this machine have left is removed.
 
     A folder cannot be replaced in one step: if the process is killed between two renames, the old
-    one is in a folder beside it whose name begins with `path`.old.
+    one is in a folder beside it, `path`.old-*, with the first `NAME_BYTES` of the name.
     """
     if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe or a device
         yield path
@@ -49,19 +50,24 @@ def atomic_write(path: Path, folder_by_file: bool = False) -> Iterator[Path]:
     # An empty folder may be a mount, or the current folder of a shell.
     stays = not folder_by_file and path.is_dir() and not _finished_in(path)
     folder = path if stays else path.parent
-    begin = f"{path.name}.{MACHINE}"
+    begin = f"{_short_name(path)}.{MACHINE}"
     _remove_abandoned(folder, begin)
     unfinished = folder / f"{begin}.{os.getpid()}.{secrets.token_hex(4)}{UNFINISHED}"
     try:
         yield unfinished
-        if path.is_dir() and not unfinished.is_dir() and not folder_by_file:
-            raise InputError(f"{path}: expected the name of a file, got a folder. Choose another.")
+        if not unfinished.is_dir() and not folder_by_file:
+            require_file_name(path)
         if stays:
             _fill(path, unfinished)
         else:
             _place(path, unfinished)
     finally:
         _remove(unfinished)
+
+
+def _short_name(path: Path) -> str:
+    """Return the name, cut between characters if it would be too long with what is added to it."""
+    return os.fsencode(path.name)[:NAME_BYTES].decode("utf-8", "ignore")
 
 
 def _finished_in(folder: Path) -> list[Path]:
@@ -113,7 +119,7 @@ def _is_running(pid: int) -> bool:
 
 def _replace(path: Path, finished: Path) -> None:
     """Replace what a rename cannot: a folder, or a file by a folder."""
-    with TemporaryDirectory(prefix=f"{path.name}.old-", dir=path.parent) as aside:
+    with TemporaryDirectory(prefix=f"{_short_name(path)}.old-", dir=path.parent) as aside:
         old = path.replace(Path(aside) / path.name)
         try:
             finished.replace(path)
@@ -137,6 +143,12 @@ def require_new_folder(path: Path) -> None:
             f"{path}: expected a new or an empty folder, got a file, or a folder that is not "
             "empty. Choose another folder."
         )
+
+
+def require_file_name(path: Path) -> None:
+    """Raise InputError for the path of a folder."""
+    if path.is_dir():
+        raise InputError(f"{path}: expected the name of a file, got a folder. Choose another.")
 
 
 def require_folder_name(path: Path) -> None:

@@ -65,6 +65,37 @@ def test_atomic_write_keeps_user_file_ending_in_part(tmp_path: Path) -> None:
     assert (tmp_path / "folder.part").read_text() == "mine"
 
 
+@pytest.mark.parametrize("name", ["x" * 251 + ".txt", "é" * 125 + ".json", "表" * 83 + ".xls"])
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_atomic_write_takes_every_name_that_the_file_system_does(
+    tmp_path: Path, name: str, is_folder: bool
+) -> None:
+    path = tmp_path / name
+    path.touch()  # the name is allowed
+    path.unlink()
+    for text in ("old", "new"):  # a new one, and one that is replaced
+        if is_folder:
+            write(path, text)
+        else:
+            with atomic_write(path) as unfinished:
+                assert len(os.fsencode(unfinished.name)) <= 143
+                unfinished.write_text(text)
+        assert (path / "file" if is_folder else path).read_text() == text
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def test_atomic_write_of_long_name_removes_what_killed_processes_left(tmp_path: Path) -> None:
+    with atomic_write(tmp_path / ("x" * 200)) as unfinished:
+        left = unfinished.with_name(unfinished.name.replace(f".{os.getpid()}.", ".99999999."))
+        left.touch()
+        mine = unfinished.with_name(unfinished.name.replace(UNFINISHED, "1" + UNFINISHED))
+        mine.touch()  # of this process, which may write to a name that begins in the same way
+        unfinished.touch()
+    with atomic_write(tmp_path / ("x" * 201)) as unfinished:
+        unfinished.touch()
+        assert mine.exists() and not left.exists()
+
+
 def test_atomic_write_of_file_over_folder_raises(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "mine").touch()

@@ -171,7 +171,6 @@ def _failures(folder: ShardFolder) -> Iterator[None]:
         what = str(error)
         if kind is WorkerError:
             what = f"{type(error).__name__}: {(what.splitlines() or [''])[0]}"
-        raise kind(
-            f"{folder.location.name}: {what.rstrip('.')}. {len(folder.finished)} finished shards "
-            "are kept: continue with --resume."
-        ) from error
+        n = len(folder.finished)
+        kept = f" {n} finished shards are kept: continue with --resume." if n else ""
+        raise kind(f"{folder.location.name}: {what.rstrip('.')}.{kept}") from error

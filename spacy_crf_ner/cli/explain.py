@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from ..atomic import require_file_name
 from .console import print_table
 from .options import Component, GpuId, Model, Precision
 from .startup import leave_out_torch_if_exported
@@ -55,6 +56,8 @@ def explain(
     from ..templates import write_page
 
     require_unicode("text", text)
+    if html is not None:
+        require_file_name(html)
     explanation = explanation_of(load(model, gpu_id, precision), text, n, component, label)
     if explanation["tokens"]:
         _print_trellis(explanation)

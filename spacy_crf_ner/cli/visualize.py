@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ..atomic import require_file_name
 from .gold_corpus import annotate_examples, read_examples
 from .options import Component, GoldCorpus, GpuId, Model, Precision
 from .startup import leave_out_torch_if_exported
@@ -27,6 +28,7 @@ def visualize(
       spacy-crf-ner visualize training/model-best corpus/test.spacy page.html
     """
     leave_out_torch_if_exported(model, precision)
+    require_file_name(page)
     from ..pipeline.load import load
     from ..pipeline.lookup import find_entities_key
     from ..report.html import comparison_page

@@ -272,6 +272,18 @@ def test_commands_run_as_module_write_files(
     assert sorted(path.name for path in (tmp_path / "OUT").iterdir()) == written
 
 
+@pytest.mark.parametrize(
+    "command", [["visualize", "MODEL", "GOLD"], ["explain", "MODEL", "text", "--html"]]
+)
+def test_commands_refuse_a_folder_as_page_before_they_load(
+    command: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "mine").touch()
+    result = runner.invoke(app, [*command, str(tmp_path)])
+    assert result.exit_code == 1
+    assert "expected the name of a file, got a folder" in result.output
+
+
 @pytest.mark.parametrize("command", ["predict", "explain", "visualize", "report"])
 def test_commands_missing_pipeline_print_error(command: str, tmp_path: Path) -> None:
     missing = str(tmp_path / "missing")
