@@ -19,7 +19,7 @@ from .repair_log import ConversionLog, error
 LAYOUT_LINES = 1000  # number of lines from which the layout is detected
 LAYOUT_CHARACTERS = 10_000  # longer lines say nothing about it
 DOCUMENT_START = "-DOCSTART-"
-NEW_DOCUMENT = re.compile(rf"{DOCUMENT_START}|# newdoc(?:\s+id\s*=\s*(\S.*?)\s*)?$")
+NEW_DOCUMENT = re.compile(rf"{DOCUMENT_START}|# newdoc(?:[\s_]+id\s*=\s*(\S.*?))?\s*$")
 INDEX = re.compile(r"[0-9]{1,9}")
 OF_SEVERAL = re.compile(r"[0-9]+[-.][0-9]+")  # in CoNLL-U, the index of a range, or an empty word
 # en:Ann, in WikiANN: a code of a language, perhaps with others, as in zh-min-nan.
@@ -114,7 +114,7 @@ def _detect_layout(
     if tag_column is not None:
         tags = [_from_zero(tag_column, columns)]
     else:
-        tags = _tag_columns(path, sample, columns, token, log.spans_key)
+        tags = _tag_columns(path, sample, columns, token, log.spans_key, notes)
     if token_column is None:
         _require_words(path, sample, token, tags)
     if token in tags:
@@ -241,16 +241,30 @@ def _names_documents(sample: Sample, column: int) -> bool:
 
 
 def _tag_columns(
-    path: Path, sample: Sample, columns: int, token: int, spans_key: str | None
+    path: Path,
+    sample: Sample,
+    columns: int,
+    token: int,
+    spans_key: str | None,
+    notes: list[str],
 ) -> list[int]:
-    """Return the last column; several ones that have tags of entities only with a spans key."""
+    """Return the last column; several ones that have tags of entities only with a spans key.
+
+    Without one, a column of only O counts if no other one has labels.
+    """
     last = columns - 1
     found = [i for i in range(columns) if i != token and _has_tags(sample, i)]
     if found in ([], [last]):
         return [last]
     if spans_key is not None:
         return found
-    fix = f"Choose one, as in --tag-column {found[0] + 1}"
+    labelled = [i for i in found if any(row[i] != "O" for rows in sample for row in rows)]
+    if labelled == [last]:
+        unread = _numbers([i for i in found if i != last])
+        notes.append(f"column {unread} has only O in the first lines, and was not read")
+        return labelled
+    found = labelled or found
+    fix = f"Choose one, as in --tag-column {found[-1] + 1}"
     if len(found) == 1:
         expected, got = "tags of entities in the last column", f"them in column {found[0] + 1}"
         raise error(str(path), expected, got, fix)
@@ -282,7 +296,7 @@ def _rows(path: Path, layout: Layout, log: ConversionLog) -> Iterator[TaggedToke
     name = f"{path.resolve().parent.name}/{path.name}"
     # What is before the first boundary is a document too.
     document = f"{name} 0" if _has_documents(path) else ""
-    within = False  # whether inside a sentence
+    within, of = False, ""  # whether inside a sentence, and its document
     first, *others = layout.tags
     for where, text, problem in read_lines(path):
         if not problem and "\r" in text and text.strip():
@@ -304,10 +318,13 @@ def _rows(path: Path, layout: Layout, log: ConversionLog) -> Iterator[TaggedToke
         if comment and (problem or not TAG.fullmatch(cells[first])):
             log.skipped("comment")
             continue
+        of = (within and of) or document
+        if not (within or problem or layout.document is None):
+            of = cells[layout.document]
         within = True
         if problem:
             inner = ("O",) * len(others)
-            yield TaggedToken(where, "", "O", sentence, document, problem, inner=inner)
+            yield TaggedToken(where, "", "O", sentence, of, problem, inner=inner)
             continue
         word, tag = cells[layout.token], cells[first]
         more = tuple(cells[i] for i in others) if others else ()
@@ -315,7 +332,6 @@ def _rows(path: Path, layout: Layout, log: ConversionLog) -> Iterator[TaggedToke
             word, problem = _without_prefix(where, word, layout.prefix)
         if more or tag != "O":
             problem = problem or label_of_words(where, (tag, *more))
-        of = document if layout.document is None else cells[layout.document]
         yield TaggedToken(where, word, tag, sentence, of, problem, inner=more)
 
 
@@ -323,7 +339,8 @@ def _has_documents(path: Path) -> bool:
     marks = DOCUMENT_START.encode(), b"# newdoc"
     with path.open("rb") as file:
         lines = iter(lambda: file.readline(LAYOUT_CHARACTERS), b"")
-        return any(line.startswith(marks) for line in lines)
+        marked = (line.decode(errors="replace") for line in lines if line.startswith(marks))
+        return any(map(NEW_DOCUMENT.match, marked))
 
 
 def _without_prefix(where: str, word: str, prefix: str) -> tuple[str, Problem | None]:

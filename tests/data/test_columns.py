@@ -255,11 +255,19 @@ def test_read_conll_several_tag_columns_raise_and_name_the_options(
 ) -> None:
     path = tmp_path / "a.conll"
     # Also where only the first lines of the last column have no entity.
-    for text in (NESTED, "Ann B-PER O/left O O"):
+    for text, says in (
+        (NESTED, r"one column of tags, got 2: 2 and 3. .*--tag-column 3, or .* with --spans-key"),
+        ("Ann O O/left O O", r"got 2: 2 and 3. .*--tag-column 3, or"),
+        ("Ann O B-PER O/left O O O", r"in the last column, got them in column 3.*column 3"),
+    ):
         path.write_text(lines_of(text))
-        says = r"one column of tags, got 2: 2 and 3. .*--tag-column 2, or .* with --spans-key"
         with pytest.raises(CorpusError, match=says):
             list(read_conll(path, nlp))
+    path.write_text(lines_of("Ann O B-PER/left O O"))
+    log = ConversionLog()
+    (doc,) = read_conll(path, nlp, log)
+    assert spans(doc) == [(0, 1, "PER")]
+    assert "column 2 has only O in the first lines, and was not read" in log.notes[0]
     path.write_text(lines_of("Ann B-PER B-NP/left O O"))
     with pytest.raises(CorpusError, match=r"in the last column, got them in column 2.*column 2"):
         list(read_conll(path, nlp))
@@ -331,6 +339,8 @@ def test_read_conll_accepts_labels_with_other_marks(
         ("a O\n\nb O\n\nc O\n", ["None"] * 3),
         ("a n1 O\na2 n1 O\n\nb n1 O\nb2 n1 O\n\nc n2 O\nc2 n2 O\n", ["n1", "n1", "n2"]),
         ("n1 a O\nn1 a2 O\n\nn1 b O\nn1 b2 O\n\nn2 c O\nn2 c2 O\n", ["n1", "n1", "n2"]),
+        ("# newdoc_id = x\na O\n\nb O\n\n# newdoc_id = y\nc O\n", ["x", "x", "y"]),
+        ("# newdocs\na O\n\nb O\n\nc O\n", ["None"] * 3),
         # A column that changes with each sentence, or back, does not name documents.
         ("a 1 O\na2 1 O\n\nb 2 O\nb2 2 O\n\nc 3 O\nc2 3 O\n", ["None"] * 3),
         ("a x O\na2 x O\n\nb y O\nb2 y O\n\nc x O\nc2 x O\n", ["None"] * 3),
@@ -346,6 +356,17 @@ def test_read_conll_knows_the_document_of_each_sentence(
     assert [doc[0].text for doc in docs] == ["a", "b", "c"]
     named = [str(document_of(doc)).removeprefix(f"{tmp_path.name}/a.conll ") for doc in docs]
     assert named == expected
+
+
+def test_read_conll_document_that_changes_later_within_a_sentence_divides_none(
+    tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spacy_crf_ner.data.conll.LAYOUT_LINES", 9)
+    path = tmp_path / "a.conll"
+    path.write_text(lines_of("a 1 O/b 1 O", "a 1 O/b 1 O", "c 2 O/d 2 O", "e 2 O/f 3 O/g 3 O"))
+    docs = list(read_conll(path, nlp))
+    assert words_of(docs) == ["a b", "a b", "c d", "e f g"]
+    assert [document_of(doc) for doc in docs] == ["1", "1", "2", "2"]
 
 
 # Schemes
