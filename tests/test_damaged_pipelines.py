@@ -124,7 +124,7 @@ def test_component_with_impossible_results_is_refused(
 
 
 @pytest.mark.parametrize("number", ["1", -1.0, [1.0]])
-@pytest.mark.parametrize("setting", ["span_threshold", "platt_slope"])
+@pytest.mark.parametrize("setting", ["span_threshold", "platt_slope", "calibrated_on"])
 def test_component_with_impossible_fit_is_refused(
     setting: str, number: Any, saved: Saved, tmp_path: Path
 ) -> None:

@@ -111,8 +111,8 @@ def review(
     on_fold: Called with the number of folds that are done.
 
     Raises InputError as `require_recognizer`, `require_not_frozen`, `divide` and `train_folds`, for
-    a corpus without entities, for gold entities that begin or end with whitespace, and for a pipeline without
-    confidences, or with other components that set entities.
+    a corpus without entities, for gold entities that begin or end with whitespace, and for a
+    pipeline without confidences, or with other components that set entities.
     """
     name = require_recognizer(nlp, component)
     pipe = recognizer(nlp, name)

@@ -145,6 +145,7 @@ def calibrate(
     from ..pipeline.calibrated_pipe import calibration_of
     from ..pipeline.load import load
     from ..pipeline.lookup import recognizer, require_recognizer
+    from ..pipeline.settings import restore_settings, stored_settings
     from ..training.cross_validation import train_held_out
 
     require_new_folder(target)
@@ -184,9 +185,7 @@ def calibrate(
     # Load the pipeline again, to save it without the words of the corpus and settings for speed.
     nlp = load(model)
     pipe = recognizer(nlp, component)
-    for name in FITTED_SETTINGS:
-        if getattr(pipe, name) != getattr(fitted, name):
-            setattr(pipe, name, getattr(fitted, name))
+    restore_settings(pipe, stored_settings(fitted, FITTED_SETTINGS))
     pipe.cfg["guarantees"] = fitted.cfg["guarantees"]
     with atomic_write(target) as folder:
         nlp.to_disk(folder)

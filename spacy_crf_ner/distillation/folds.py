@@ -36,7 +36,8 @@ class FoldTeachers:
 
     files: The .spacy file of each fold. pipelines: The folders of its teachers.
 
-    Raises InputError as `divide` and `require_not_frozen`, and for teachers whose config cannot be trained.
+    Raises InputError as `divide` and `require_not_frozen`, and for teachers whose config cannot be
+    trained.
     """
 
     def __init__(

@@ -22,6 +22,7 @@ from ..pipeline.annotation import SPANS_KEY
 from ..pipeline.gold import gold_tags
 from ..pipeline.label_sets import annotated_labels, is_complete
 from ..pipeline.lookup import recognizer, require_own_key
+from ..pipeline.settings import restore_settings, stored_settings
 from .guarantees import FITTED_SETTINGS, store
 from .held_out import new_examples
 from .matching import (
@@ -143,13 +144,11 @@ def require_flat(pipe: "CRFEntityRecognizer") -> None:
 @contextmanager
 def restored_on_error(pipe: "CRFEntityRecognizer") -> Iterator[None]:
     """Give a component its settings back if fitting others fails."""
-    before = {key: getattr(pipe, key) for key in FITTED_SETTINGS}
+    before = stored_settings(pipe, FITTED_SETTINGS)
     try:
         yield
     except Exception:
-        for key, value in before.items():
-            if getattr(pipe, key) != value:
-                setattr(pipe, key, value)
+        restore_settings(pipe, before)
         raise
 
 

@@ -70,7 +70,12 @@ class CalibratedPipe(CRFPipe):
 
     @property
     def calibrated_on(self) -> int | None:
-        """The number of gold entities that the calibration was fitted to; None for no fit."""
+        """The number of gold entities that the calibration was fitted to; None for no fit.
+
+        It is None too if one of the numbers is given in the config, or was set by hand.
+        """
+        if any(self.settings[name] is not None for name in CALIBRATION):
+            return None
         return cast(int | None, self.cfg.get("calibrated_on"))
 
     @calibrated_on.setter

@@ -29,7 +29,7 @@ from .listeners import require_upstream
 from .lookup import require_own_key
 from .overlapping import LabelChains
 from .seen_texts import SeenTexts
-from .settings import FittedSetting, Setting
+from .settings import CalibrationSetting, FittedSetting, Setting
 from .spacy_internals import check_lexeme_norms, remember_pipeline, trains_transformer
 from .teachable_pipe import TeachablePipe
 from .teaching import find_lessons
@@ -142,12 +142,14 @@ class CRFEntityRecognizer(TeachablePipe):
     )
     incorrect_spans_key = Setting[str | None](lambda key: _is_key(key), "a string or None")
     overwrite = Setting[bool](*SWITCH)
-    temperature = FittedSetting(
+    temperature = CalibrationSetting(
         1.0, lambda t: t is None or 1e-6 <= t < inf, "a finite number from 1e-6"
     )
-    platt_slope = FittedSetting(1.0, lambda a: a is None or 0.0 < a < inf, "a finite number over 0")
-    platt_intercept = FittedSetting(0.0, lambda b: b is None or isfinite(b), "a finite number")
-    platt_ceiling = FittedSetting(
+    platt_slope = CalibrationSetting(
+        1.0, lambda a: a is None or 0.0 < a < inf, "a finite number over 0"
+    )
+    platt_intercept = CalibrationSetting(0.0, lambda b: b is None or isfinite(b), "a finite number")
+    platt_ceiling = CalibrationSetting(
         1.0, lambda c: c is None or 0.0 < c <= 1.0, "a number over 0.0, up to 1.0"
     )
     decode = Setting[str](lambda name: name in DECODINGS, " or ".join(DECODINGS))
@@ -441,13 +443,22 @@ class CRFEntityRecognizer(TeachablePipe):
             raise InputError(f"chains: expected the kind and the layers, got {chains!r}.")
         for name in FITTED:
             getattr(self, name)
+        n = self.cfg.get("calibrated_on")
+        if n is not None and (type(n) is not int or n < 0):
+            raise InputError(
+                f"[{self.name}] calibrated_on: expected a number of entities, got {n!r}."
+            )
 
     def _enable_trained(self, examples: Sequence[Example]) -> None:
-        """Let added labels be predicted that are among the gold entities."""
+        """Let added labels be predicted that are among the gold entities which can be learned."""
         untrained = self.cfg["untrained"]
         if untrained:
-            golds = (gold_entities(eg.reference, self.entities_key) for eg in examples)
-            found = {ent.label_ for ents in golds for ent in ents}
+            found = {
+                ent.label_
+                for eg in examples
+                for ent in gold_entities(eg.reference, self.entities_key)
+                if ent.label_ in untrained and eg.get_aligned_spans_y2x([ent])
+            }
             self.cfg["untrained"] = [label for label in untrained if label not in found]
 
     def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:

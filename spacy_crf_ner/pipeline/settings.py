@@ -1,6 +1,6 @@
 """Settings of a component: read from its config, and changeable at run time."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
@@ -81,3 +81,35 @@ class FittedSetting(Setting[float | None]):
             if pipe.settings[self._name] is None:
                 return  # the config has no number to remove, and to write to it is slow
         super().__set__(pipe, value)
+
+
+class CalibrationSetting(FittedSetting):
+    """A number of the calibration. Once it is set, nobody knows to how many entities it is fitted.
+
+    Who fits it sets `pipe.cfg["calibrated_on"]` after it.
+    """
+
+    def __set__(self, pipe: Any, value: float | None) -> None:
+        is_change = self._name in pipe.settings
+        super().__set__(pipe, value)
+        if is_change:
+            pipe.cfg["calibrated_on"] = None
+
+
+def stored_settings(pipe: Any, names: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what the config has for settings, and what is stored with the weights."""
+    names = [*names]
+    configured, fitted = (
+        {name: of[name] for name in names if name in of} for of in (pipe.settings, pipe.cfg)
+    )
+    return configured, fitted
+
+
+def restore_settings(pipe: Any, stored: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    """Give a component back what `stored_settings` returned."""
+    configured, fitted = stored
+    for name, value in configured.items():
+        if pipe.settings[name] != value:
+            pipe.settings[name] = value
+            write_setting(pipe, name, value)
+    pipe.cfg.update(fitted)

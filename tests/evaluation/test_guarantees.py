@@ -32,6 +32,7 @@ from spacy_crf_ner.evaluation.risk_control import (
 )
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.crf_pipe import CRFPipe
+from spacy_crf_ner.pipeline.lookup import recognizer
 
 WORDS = ["it", "saw", "came", "Anna", "Bonn", "Bonn Anna"]
 LABELS = {"Anna": ["PER", "PER", "PER", "LOC"], "Bonn": ["LOC"], "Bonn Anna": ["PER", "LOC"]}
@@ -800,6 +801,15 @@ def test_a_failed_calibration_changes_nothing(nlp: Language) -> None:
     assert now == before and ner.cfg["guarantees"] == {}
     with pytest.raises(InputError, match="expected examples with annotated entities"):
         calibrate(nlp, drawn(nlp, 1, 27), promises=Promises(recall=0.8))
+
+
+def test_a_failed_calibration_keeps_the_numbers_of_the_config(model: Path) -> None:
+    nlp = spacy.load(model, config={"components.crf_ner.temperature": 2.0})
+    pipe, config = recognizer(nlp), nlp.config["components"]["crf_ner"]
+    with pytest.raises(InputError, match="recall: expected at least"):
+        calibrate(nlp, drawn(nlp, 40, 26), promises=Promises(recall=0.999))
+    assert pipe.temperature == pipe.settings["temperature"] == config["temperature"] == 2.0
+    assert pipe.cfg["temperature"] is None and pipe.calibrated_on is None
 
 
 # In reports

@@ -7,7 +7,7 @@ import pytest
 import spacy
 import torch
 from spacy.cli.train import train as spacy_train
-from spacy.tokens import Doc, DocBin
+from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
 from thinc.api import Adam, Config
 from torch import Tensor
@@ -109,6 +109,23 @@ def test_added_label_is_predicted_from_its_first_gold_entity_on(learned):
     assert again.get_pipe("crf_ner").enabled_labels == ner.labels[:4]
     learned.initialize(lambda: make_examples(learned))
     assert ner.enabled_labels == ner.labels
+
+
+def test_added_label_is_not_predicted_if_its_gold_does_not_align(learned):
+    """Nothing of it is learned."""
+    ner = learned.get_pipe("crf_ner")
+    ner.add_label("PRODUCT")
+    gold = Doc(
+        learned.vocab, ["The", "Kes", "trel", "flies", "."], [True, False, True, False, False]
+    )
+    gold.set_ents([Span(gold, 2, 3, "PRODUCT")], default="outside")
+    example = Example(learned.make_doc(gold.text), gold)
+    with pytest.warns(UserWarning, match="do not align"):
+        learned.update([example])
+    assert ner.cfg["untrained"] == ["PRODUCT"]
+    gold.set_ents([Span(gold, 1, 3, "PRODUCT")], default="outside")
+    learned.update([Example(learned.make_doc(gold.text), gold)])
+    assert ner.cfg["untrained"] == []
 
 
 @pytest.mark.parametrize("scheme", ["biluo", "bio", "io"])

@@ -16,7 +16,7 @@ from spacy.training import Example
 
 from pipelines import SENTENCES, TOK2VEC, make_examples, train
 from spacy_crf_ner.input_error import InputError
-from spacy_crf_ner.pipeline.calibrated_pipe import CALIBRATION
+from spacy_crf_ner.pipeline.calibrated_pipe import CALIBRATION, calibration_of
 from spacy_crf_ner.pipeline.crf_ner import CRFEntityRecognizer
 
 TEXT = SENTENCES[5][0]
@@ -283,6 +283,23 @@ def test_fitted_temperature_is_stored_with_weights(saved: Path, tmp_path: Path) 
     assert loaded.temperature == pytest.approx(temperature, rel=1e-6)
     overridden = spacy.load(tmp_path / "nlp", config={"components.ner.temperature": 3.0})
     assert ner_of(overridden).temperature == configured(overridden, "temperature") == 3.0
+
+
+@pytest.mark.parametrize("name", CALIBRATION)
+def test_number_that_is_given_after_a_fit_is_not_calibrated_on_entities(
+    name: str, saved: Path
+) -> None:
+    nlp, _ = fitted(saved)
+    ner = ner_of(nlp)
+    gold = [ent for eg in make_examples(nlp)[1:] for ent in eg.reference.ents]
+    assert calibration_of(ner) == f"Confidences: calibrated on {len(gold)} entities"
+    other = spacy.load(saved, config={f"components.ner.{name}": 0.5})
+    ner_of(other).from_bytes(ner.to_bytes())
+    setattr(ner, name, 0.5)
+    for each in (ner, ner_of(other)):
+        assert calibration_of(each) == "Confidences: calibrated on given numbers"
+    ner.fit_temperature(make_examples(nlp))
+    assert ner.calibrated_on == len(gold) + 2
 
 
 def test_initialize_resets_fitted_temperature_and_threshold(saved: Path) -> None:

@@ -768,7 +768,6 @@ class ThreadGroup(ProcessGroup):
             args[0].copy_(total)
         self.barrier.wait()
 
-
     def gather(self, value: Any) -> list[Any]:
         self.values[self.rank] = value
         self.barrier.wait()
