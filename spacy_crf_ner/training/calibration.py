@@ -39,7 +39,8 @@ def calibrate_on_dev(max_words: int = 10_000) -> Callable[[Language], Language]:
     Writes to spaCy's log, between the rows of the training: that it is fitted to few entities; dev
     docs whose entities the component cannot learn, which are left out; that no dev doc has
     entities of a label that is predicted, or scores are not finite, so that nothing is calibrated;
-    and the warning of `fit_platt_scaling`, but for the first time, when a pipeline has mostly learned nothing yet.
+    and the warning of `fit_platt_scaling`, but for the first time, when a pipeline has mostly
+    learned nothing yet.
     """
     chosen: dict[str, list[Example]] | None = None
     fitted: dict[str, Fitted] = {}
