@@ -211,4 +211,4 @@ def test_script_without_guard_fails_with_one_line(tmp_path, comment):
         command = [sys.executable, "script.py"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
         assert line in done.stderr and bool(line) == bool(done.returncode)
-        assert done.stderr.count("Traceback") == bool(line) and "bootstrapping" not in done.stderr
+        assert ("Traceback" in done.stderr) == bool(line) and "bootstrapping" not in done.stderr
