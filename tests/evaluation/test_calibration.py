@@ -382,7 +382,7 @@ def test_fits_to_no_entity_of_a_predicted_label_raise_and_change_nothing(
         pipe.fit_platt_scaling,
         lambda examples: calibrate(nlp, examples),
     ):
-        with pytest.raises(InputError, match="expected examples with .*, got 1 without"):
+        with pytest.raises(InputError, match=r"expected examples with .*, got 1 without"):
             fit(make_examples(nlp, [sentence]))
     assert not pipe.is_calibrated and pipe.calibrated_on is None
 
