@@ -4,8 +4,10 @@ Tools in JavaScript or Java count units of UTF-16, where an emoji is two. A pipe
 its texts (NFC) counts composed letters, where the text in the file may have decomposed ones.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from unicodedata import combining, is_normalized, normalize
 
 from spacy.tokens import Doc
@@ -16,6 +18,7 @@ from .offsets import RawSpan, trim_whitespace
 from .repair_log import ConversionLog, error
 
 CHARACTERS, UTF16, NFC = "characters", "UTF-16", "NFC"
+MIXED = 1 / 3  # share of the spans that may speak for another way to count, as by chance
 
 
 def _utf16(text: str) -> list[int]:
@@ -50,8 +53,10 @@ def possible_countings(text: str) -> list[str]:
 
 
 def counting_of_file(
-    records: Iterable[tuple[str, object]], parse: Callable[[str, Record], tuple[Doc, list[RawSpan]]]
-) -> str | None:
+    path: Path,
+    records: Iterable[tuple[str, object]],
+    parse: Callable[[str, Record], tuple[Doc, list[RawSpan]]],
+) -> str:
     """Return `find_counting` for the records of a file, as `json_lines` yields them.
 
     parse: Makes the doc and its spans of a record that is an object; it may raise CorpusError.
@@ -63,25 +68,36 @@ def counting_of_file(
                 with suppress(CorpusError):  # the reader raises it
                     yield parse(where, {**record})
 
-    return find_counting(texts())
+    return find_counting(texts(), str(path))
 
 
 def _strings(record: Record) -> Iterator[str]:
     return (value for value in record.values() if isinstance(value, str))
 
 
-def find_counting(texts: Iterable[tuple[Doc, Sequence[RawSpan]]]) -> str | None:
-    """Return the way to count by which all spans of a file are whole tokens.
+def find_counting(texts: Iterable[tuple[Doc, Sequence[RawSpan]]], where: str) -> str:
+    """Return the way to count by which most spans of a file are whole tokens.
 
-    texts: The docs of the file, and their spans; those without `possible_countings` say nothing.
+    texts: The docs of the file, and their spans; those that fit by each way, or by none, do not
+        decide.
 
-    Returns CHARACTERS if they are whole tokens so; None if there is no such way.
+    Returns CHARACTERS if nothing speaks against it. Raises CorpusError if more than `MIXED` of the
+    spans that decide between two ways speak for the other one.
     """
-    found = {CHARACTERS: True, UTF16: True, NFC: True}
+    ways = (CHARACTERS, *UNITS)
+    fitting = Counter[frozenset[str]]()  # the ways by which a span is whole tokens
     for doc, spans in texts:
-        for counting in found:
-            found[counting] &= _are_tokens(doc, spans, _units(doc.text, counting))
-    return next((counting for counting, fits in found.items() if fits), None)
+        for span in spans:
+            fitting[frozenset(way for way in ways if _is_tokens(doc, span, way))] += 1
+    totals = {way: sum(n for fits, n in fitting.items() if way in fits) for way in ways}
+    best = max(ways, key=totals.__getitem__)
+    for other in ways:
+        for_best = sum(n for fits, n in fitting.items() if best in fits and other not in fits)
+        against = sum(n for fits, n in fitting.items() if other in fits and best not in fits)
+        if against > MIXED * (for_best + against):
+            got = f"{for_best} that fit only {best}, and {against} only {other}"
+            raise error(where, "offsets that count the same", got, "Correct those that differ")
+    return best
 
 
 def in_characters(text: str, spans: Sequence[RawSpan], counting: str) -> list[RawSpan]:
@@ -108,31 +124,29 @@ def _is_within(span: RawSpan, n: int) -> bool:
 
 
 def repair_counting(
-    doc: Doc, spans: Sequence[RawSpan], counting: str | None, log: ConversionLog, where: str
+    doc: Doc, spans: Sequence[RawSpan], counting: str, log: ConversionLog, where: str
 ) -> list[RawSpan]:
     """Convert the offsets of spans to characters.
 
-    counting: As `find_counting` returned for the file; if None, the way by which the spans of this
-        text are whole tokens.
+    counting: As `find_counting` returned for the file.
     log: Decides what happens if that is not by characters: "utf16" or "nfc".
     """
-    if counting is None:
-        counting = find_counting([(doc, spans)]) or CHARACTERS
     found = in_characters(doc.text, spans, counting)
     if found != [*spans]:
-        fix = f"All spans are whole tokens if they count in {counting}: convert them with --repair"
+        fix = f"The spans are whole tokens if they count in {counting}: convert them with --repair"
         problem = error(where, "offsets that count characters", counting, fix)
         log.repaired(counting.replace("-", "").lower(), problem)
     return found
 
 
-def _are_tokens(doc: Doc, spans: Iterable[RawSpan], units: Sequence[int]) -> bool:
-    """Whether all spans, without whitespace at their edges, begin and end with tokens."""
-    text = doc.text
-    for span in spans:
-        if not _is_within(span, len(units)):
-            return False
-        edges = trim_whitespace(text, units[span.start], units[span.end])
-        if doc.char_span(*edges) is None:
-            return False
-    return True
+def _is_tokens(doc: Doc, span: RawSpan, counting: str) -> bool:
+    """Whether a span, without whitespace at its edges, begins and ends with tokens."""
+    if not _is_within(span, n_units(doc.text, counting) + 1):
+        return False
+    (found,) = in_characters(doc.text, [span], counting)
+    return doc.char_span(*trim_whitespace(doc.text, found.start, found.end)) is not None
+
+
+def n_units(text: str, counting: str) -> int:
+    """Return the length of a text by this count."""
+    return len(_units(text, counting)) - 1

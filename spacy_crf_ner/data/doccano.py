@@ -41,8 +41,8 @@ def read_doccano(path: Path, nlp: Language, log: ConversionLog | None = None) ->
             of `suggest` that doccano has not exported, and skipped.
     nlp, log: As for all readers, see `format_detection.Reader`. For spans see `set_entities`; also
         "utf16" and "nfc", see `counting`: doccano counts in UTF-16, where an emoji is two
-        characters. The spans are repaired if only by another count all of them are whole tokens. A
-        record that cannot be read is left out.
+        characters. The spans are repaired if by another count most spans of the file are whole
+        tokens, see `find_counting`. A record that cannot be read is left out.
 
     Yields a Doc for each record, with unknown sentence boundaries. All other keys are in
     `doc.user_data["meta"]`. Raises CorpusError for an invalid record.
@@ -64,7 +64,7 @@ def read_doccano(path: Path, nlp: Language, log: ConversionLog | None = None) ->
     others = (
         each for each in json_lines(path) if not (isinstance(each[1], dict) and UNITS in each[1])
     )
-    counting = counting_of_file(others, parse)
+    counting = counting_of_file(path, others, parse)
 
     def to_doc(where: str, record: Record) -> Doc | None:
         if UNITS in record and "id" not in record:

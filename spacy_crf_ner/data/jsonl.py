@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from itertools import groupby
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from ..atomic import atomic_write
 from ..docbin import META
 from ..pipeline.gold import gold_entities
 from ..pipeline.label_sets import annotated_labels
-from .counting import counting_of_file, repair_counting
+from .counting import counting_of_file, n_units, repair_counting
 from .json_records import (
     Record,
     is_text,
@@ -90,7 +90,7 @@ def read_jsonl(path: Path, nlp: Language, log: ConversionLog | None = None) -> I
         spans = [span for spans in _spans(where, record) for span in spans]
         return _tokenized(where, record, nlp), spans
 
-    counting = counting_of_file(records(), parse)
+    counting = counting_of_file(path, records(), parse)
     return records_to_docs(
         records(), lambda where, each: _to_doc(where, each, nlp, log, counting), log
     )
@@ -113,7 +113,7 @@ def _spans(where: str, record: Record) -> tuple[list[RawSpan], list[RawSpan]]:
 
 
 def _to_doc(
-    where: str, record: Record, nlp: Language, log: ConversionLog, counting: str | None
+    where: str, record: Record, nlp: Language, log: ConversionLog, counting: str
 ) -> Doc | None:
     given = [record[key] for key in ANNOTATION[:2] if key in record]
     is_null = bool(given) and all(value is None for value in given)
@@ -137,17 +137,20 @@ def _to_doc(
         return None
     spans, incorrect = _spans(where, record)
     doc = _tokenized(where, record, nlp)
-    n, both = len(spans), repair_counting(doc, [*spans, *incorrect], counting, log, where)
-    spans, incorrect = both[:n], both[n:]
+    length = n_units(doc.text, counting)
+    parts = [_range(where, length, part) for part in pop_typed(where, record, "missing", list)]
+    starts = pop_typed(where, record, "sent_starts", list)
+    places = [RawSpan(at, at + 1 if type(at) is int else None, "") for at in starts]
+    given_spans = [spans, incorrect, [RawSpan(*part, "") for part in parts], places]
+    found = iter(repair_counting(doc, [*chain(*given_spans)], counting, log, where))
+    spans, incorrect, unannotated_parts, places = ([*islice(found, len(s))] for s in given_spans)
+    missing = [(part.start, part.end) for part in unannotated_parts]
     if answer == "reject":
         spans, incorrect = [], spans + incorrect
     has_labels = record.get("annotated_labels") is not None
     labels = pop_typed(where, record, "annotated_labels", list)
     if not all(is_text(label) and label for label in labels):
         raise error(where, "a list of labels for 'annotated_labels'", shorten(labels))
-    length = len(doc.text)
-    missing = [_range(where, length, part) for part in pop_typed(where, record, "missing", list)]
-    starts = pop_typed(where, record, "sent_starts", list)
     # Merge the keys of "meta" with the others, unless a key is in both.
     meta = pop_typed(where, record, "meta", dict)
     disjoint = record.keys().isdisjoint(meta)
@@ -159,7 +162,7 @@ def _to_doc(
     if incorrect:
         set_incorrect_spans(doc, incorrect, log, where)
     if starts:
-        _set_sentence_starts(where, doc, starts, log)
+        _set_sentence_starts(where, doc, [place.start for place in places], log)
     return doc
 
 

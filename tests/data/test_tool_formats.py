@@ -1421,13 +1421,38 @@ def test_offsets_that_fit_by_both_countings_follow_the_rest_of_the_file(
     docs = list(read_doccano(jsonl(tmp_path / "a.jsonl", both, other), nlp, log))
     assert [ent.text for doc in docs for ent in doc.ents] == [expected, "firemen"]
     assert log.counts == {f"repaired.{kind}": 2}
-    # A file that fits by no counting: each text by itself.
-    wrong = {"text": f"{first} firemen", "label": [[3 - at + 2, 10 - at + 2, "X"]]}
+    # An entity that fits by no counting changes nothing for the others.
+    wrong = {"text": f"{first} firemen", "label": [[at, at + 4, "X"]]}
     log = ConversionLog(repair=True)
     docs = list(read_doccano(jsonl(tmp_path / "b.jsonl", both, other, wrong), nlp, log))
-    characters = both["text"][3]
-    assert [ent.text for doc in docs for ent in doc.ents] == [characters, "firemen", "firemen"]
-    assert log.counts == {f"repaired.{kind}": 1}
+    assert [ent.text for doc in docs for ent in doc.ents] == [expected, "firemen"]
+    assert log.counts == {f"repaired.{kind}": 3, "rejected.alignment": 1}
+    # As many that fit only by characters are refused.
+    right = {"text": f"{first} firemen", "label": [[5 - at, 12 - at, "X"]]}
+    with pytest.raises(CorpusError, match="1 that fit only characters, and 1 only"):
+        list(read_doccano(jsonl(tmp_path / "c.jsonl", both, other, right), nlp, log))
+
+
+@pytest.mark.parametrize("first", ["🎉🎉", "e\u0301e\u0301"])
+def test_repaired_offsets_include_missing_parts_and_sentence_starts(
+    first: str, tmp_path: Path, nlp: Language
+) -> None:
+    text = f"{first} Ann ran . Bob"
+    shift = 2 if first[0] == "🎉" else -2
+    at = {word: text.index(word) + shift for word in ("Ann", "ran", "Bob")}
+    record = {
+        "text": text,
+        "spans": [{"start": at["Ann"], "end": at["Ann"] + 3, "label": "PER"}],
+        "missing": [[at["Bob"], at["Bob"] + 3]],
+        "sent_starts": [0, at["Bob"]],
+    }
+    path = jsonl(tmp_path / "a.jsonl", record)
+    log = ConversionLog(repair=True)
+    (doc,) = read_jsonl(path, nlp, log)
+    assert [ent.text for ent in doc.ents] == ["Ann"]
+    assert [token.text for token in doc if token.ent_iob == 0] == ["Bob"]
+    assert [sent[0].text for sent in doc.sents][1:] == ["Bob"]
+    assert log.counts == {f"repaired.{'utf16' if shift > 0 else 'nfc'}": 1}
 
 
 def test_composed_offsets_of_all_scripts_match_normalization() -> None:
