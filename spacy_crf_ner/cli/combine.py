@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from .console import print_conversion_log, print_counts
-from .options import Lang, Repair
+from .options import MAX_LOSS, Lang, MaxLoss, Repair
 from .startup import leave_out_torch
 
 
@@ -22,6 +22,7 @@ def combine(
     ] = None,
     lang: Lang = "en",
     repair: Repair = False,
+    max_loss: MaxLoss = MAX_LOSS,
 ) -> None:
     """Join annotations of the same texts: what they agree on is gold.
 
@@ -44,7 +45,7 @@ def combine(
     leave_out_torch()
     from .. import data
 
-    log = data.ConversionLog(repair, alignment="missing")
+    log = data.ConversionLog(repair, "missing", max_loss=max_loss)
     nlp = data.blank_pipeline(lang)
     counts = data.combine(inputs, output, nlp=nlp, min_agree=min_agree, log=log)
     kinds = dict.fromkeys(kind for each in counts.values() for kind in each)

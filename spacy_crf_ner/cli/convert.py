@@ -11,13 +11,12 @@ from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from ..input_error import InputError
 from .console import print_conversion_log, print_counts, progress_callback
-from .options import Lang, MaxLoss, Repair
+from .options import MAX_LOSS, Lang, MaxLoss, Repair
 from .startup import leave_out_torch
 
 # As in `data`, which takes a second to import.
 FORMATS = "auto, inline, conll, gmb, jsonl, doccano, label_studio, brat, hugging_face, spacy"
 SPLIT_BY = ("documents", "sentences")
-MAX_LOSS = 0.05
 
 
 def convert(

@@ -58,6 +58,7 @@ Repair = Annotated[
     bool,
     typer.Option("--repair", help="Fix mistakes, leave out what cannot be fixed, count both."),
 ]
+MAX_LOSS = 0.05  # as in `data`, which takes a second to import
 MaxLoss = Annotated[
     float,
     typer.Option(

@@ -50,7 +50,8 @@ def combine(
         ends inside a token are not annotated, and all other mistakes are errors.
 
     Returns the counts of each source and of the target, by their paths.
-    Raises InputError for other sources, targets and numbers, and as `convert` does.
+    Raises InputError for other sources, targets and numbers, and as `convert` does; CorpusError if
+    repairs leave out more of a source than the `max_loss` of the log.
     """
     names = [str(source) for source in sources]
     if len({source.resolve() for source in sources}) < max(len(sources), 2):
@@ -71,6 +72,7 @@ def combine(
             found.setdefault((text, repeated[text]), {})[name] = doc
             repeated[text] += 1
     total = str(target)
+    log.require_kept(total)
     counts: Counts = {name: Counter() for name in (*names, total)}
     with TemporaryDirectory() as scratch:
         writer = CorpusWriter(Path(scratch, "docs"))

@@ -323,7 +323,14 @@ def test_combine_command_bad_offsets_fail_or_are_counted(tmp_path: Path, nlp: La
     args = [*(str(tmp_path / name) for name in ("a.jsonl", "b.jsonl")), str(tmp_path / "o.spacy")]
     result = runner.invoke(app, ["combine", *args])
     assert result.exit_code == 1 and "b.jsonl, line 2: expected whole numbers" in result.output
-    result = runner.invoke(app, ["combine", *args, "--repair"])
+    for loss in ([], ["--max-loss", "0.4"]):  # half of the docs of b.jsonl
+        (tmp_path / "c.jsonl").write_text(good)
+        result = runner.invoke(
+            app, ["combine", str(tmp_path / "c.jsonl"), *args[1:], "--repair", *loss]
+        )
+        assert result.exit_code == 1 and not (tmp_path / "o.spacy").exists()
+        assert "b.jsonl: expected at most" in result.output and "1 of 2 (50.0%)" in result.output
+    result = runner.invoke(app, ["combine", *args, "--repair", "--max-loss", "0.5"])
     assert result.exit_code == 0, result.output
     assert "Rejected: offsets 1" in result.output and "Aligned: missing 1" in result.output
 
