@@ -17,7 +17,7 @@ SUFFIX = ".spacy"
 META = "meta"  # key of doc.user_data for what a corpus says about a Doc beside its annotation
 # Keys of that for the document that a Doc is from; `convert` writes the first one.
 DOCUMENT = "document"
-DOCUMENTS = (DOCUMENT, "document_id", "doc", "doc_id", "docid", "article", "article_id", "file")
+DOCUMENTS = (DOCUMENT, "document_id", "doc", "doc_id", "docid", "article", "article_id")
 
 
 def find_docbins(path: Path) -> list[Path]:

@@ -94,7 +94,10 @@ class TrainTexts:
             self.documents |= set() if document is None else {hash(document)}
             self.runs.append(runs)
             return
-        if document is not None and hash(document) in self.documents:
+        # Numbers that count the docs of each part say nothing about the other one.
+        count = re.fullmatch(r"[0-9]{1,9}", document or "")
+        is_count = count and int(count[0]) <= at.number + 1
+        if document is not None and not is_count and hash(document) in self.documents:
             self.divided.add(hash(document))
             yield "divided-document", at.doc_place(document)
         found = () if is_leak else self._in_train(runs)

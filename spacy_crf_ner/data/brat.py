@@ -7,7 +7,7 @@ from pathlib import Path
 from spacy.language import Language
 from spacy.tokens import Doc
 
-from ..docbin import META
+from ..docbin import DOCUMENT, META
 from .json_records import is_text, records_to_docs, shorten
 from .lines import Line, read_lines
 from .offsets import RawSpan, set_entities, tokenize
@@ -42,8 +42,9 @@ def read_brat(path: Path, nlp: Language, log: ConversionLog | None = None) -> It
         annotation. A document is left out if one of its files cannot be read.
 
     Yields a Doc for each document, ordered by name, with unknown sentence boundaries.
-    `doc.user_data["meta"]["file"]` is the name of its text file. Raises CorpusError for invalid
-    files, and for a path without any document.
+    `doc.user_data["meta"]["file"]` is the name of its text file; "document" is that of the
+    document, with the folder. Raises CorpusError for invalid files, and for a path without any
+    document.
     """
     log = log or ConversionLog()
     files = sorted(path.iterdir()) if path.is_dir() else [path]
@@ -73,7 +74,9 @@ def _to_doc(stem: Path, nlp: Language, log: ConversionLog) -> Doc:
     except UnicodeDecodeError as problem:
         raise error(str(text), "UTF-8", str(problem), "Save the file as UTF-8") from problem
     doc = tokenize(content, nlp, str(text))
-    doc.user_data[META] = {"file": text.name}
+    folder = text.resolve().parent.name  # other folders may have a file of this name
+    document = f"{folder}/{stem.name}" if is_text(folder) else stem.name
+    doc.user_data[META] = {"file": text.name, DOCUMENT: document}
     lines = list(read_lines(annotation))
     # Raise before any entity is counted: a document is read completely or left out.
     if unreadable := next((line.problem for line in lines if line.problem), None):

@@ -39,7 +39,8 @@ class ConversionLog:
     counts: Number of events of each kind: "repaired.label", "rejected.overlap", "aligned.expand",
         "trimmed.whitespace", "skipped.comment".
     totals: Numbers of "records" and "entities" read, and of "rejected.records" and
-        "rejected.entities". The readers yield the difference.
+        "rejected.entities". The readers yield the difference. "aligned.entities" are those of the
+        latter that `aligned` counted.
     parts: The totals of each part of the corpus, by name.
     tag_schemes: The tag scheme of each file that has tags.
     merged: Numbers of answers, and of docs that these changed, see `merging.merge_answers`.
@@ -110,10 +111,13 @@ class ConversionLog:
         )
 
     def require_kept(self, where: str) -> None:
-        """Raise CorpusError if more than `max_loss` of a part was left out by `repair`."""
+        """Raise CorpusError if more than `max_loss` of a part was left out by `repair`.
+
+        Entities that are not annotated because `alignment` is "missing" are no loss: it was chosen.
+        """
         for part, totals in self.parts.items() if self.repair else ():
             for unit in ("records", "entities"):
-                lost, total = totals[f"rejected.{unit}"], totals[unit]
+                lost, total = totals[f"rejected.{unit}"] - totals[f"aligned.{unit}"], totals[unit]
                 if lost > self.max_loss * total:
                     raise CorpusError(
                         f"{where}, {part}: expected at most {self.max_loss:.1%} of the {unit} to "
@@ -169,6 +173,8 @@ class ConversionLog:
         entities: 1 if the entity is lost because its tokens are not annotated, else 0.
         """
         self._add(f"aligned.{self.alignment}", became, entities=entities)
+        for counter in self._counted if entities else ():
+            counter["aligned.entities"] += entities
 
     def trimmed(self) -> None:
         """Count an entity whose edges had whitespace; nothing is lost, so it is never an error."""

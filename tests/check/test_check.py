@@ -323,8 +323,15 @@ CASES: dict[str, tuple[str, dict[str, int], Callable[[], Corpus], dict[str, Any]
         "warning",
         {"dev": 2},
         lambda: (
-            [*clean()[0], of(make("he came"), "a"), of(make("she came"), "b")],
-            [*clean()[1], of(make("he went"), "a"), of(make("he left"), "a"), of(make("so"), "c")],
+            # A number that counts the docs of each part is not one document.
+            [
+                *(of(doc, str(i)) for i, doc in enumerate(clean()[0])),
+                *(of(make("he came"), "a"), of(make("she came"), "b")),
+            ],
+            [
+                *(of(doc, str(i)) for i, doc in enumerate(clean()[1])),
+                *(of(make("he went"), "a"), of(make("he left"), "a"), of(make("so"), "c")),
+            ],
         ),
         {},
         ("dev", 9, 0, "he went ", "a"),

@@ -778,6 +778,20 @@ def test_read_inline_contract_and_expand_give_whole_tokens(tmp_path: Path) -> No
         assert [ent.text for ent in doc.ents] == [text]
 
 
+def test_convert_repair_with_alignment_missing_is_no_loss(tmp_path: Path, nlp: Language) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("x [New York-sty](LOC)le\n" * 3)
+    log = ConversionLog(repair=True, alignment="missing", max_loss=0.0)
+    counts = data.convert(path, tmp_path / "a.spacy", nlp=nlp, log=log)
+    assert counts["corpus"]["entities"] == 0 and log.counts == {"aligned.missing": 3}
+    # What is left out by mistake still is.
+    path.write_text("x [New York-sty](LOC)le\n" * 3 + "x [y\n")
+    with pytest.raises(CorpusError, match=r"at most 0\.0% of the records"):
+        data.convert(
+            path, tmp_path / "b.spacy", nlp=nlp, log=ConversionLog(True, "missing", None, 0)
+        )
+
+
 def test_conversion_log_unknown_alignment_raises() -> None:
     with pytest.raises(ValueError, match="expected one of strict, expand, contract, missing, got"):
         ConversionLog(alignment="loose")
