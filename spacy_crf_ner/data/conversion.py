@@ -231,7 +231,8 @@ def _require_choices(
 def _no_docs(where: str, part: str, log: ConversionLog) -> CorpusError:
     counted = "".join(f", {number} {kind}" for kind, number in log.counts.items())
     fix = "Annotate some, or correct what was left out"
-    return error(f"{where}, {part}", "at least one doc", f"none{counted}", fix)
+    found = error(f"{where}, {part}", "at least one doc", f"none{counted}", fix)
+    return CorpusError(f"{found}{log.listed(dict(log.counts))}")
 
 
 def _labelled(
@@ -361,10 +362,13 @@ def _require_outputs(paths: _Paths, overwrite: bool) -> None:
                 f"{path}: expected an output that is not in an input folder, got one in {folder}, "
                 "which would then have each document twice. Choose a place beside this folder."
             )
-    old = [target / f"{name}{suffix}" for name in SPLITS if name not in outputs]
+    suffixes = [suffix] if overwrite else [SUFFIX, PARQUET]
+    all_parts = [target / f"{name}{end}" for name, end in product(SPLITS, suffixes)]
+    old = [path for path in all_parts if path not in outputs.values()]
     if found := [path for path in old if path.exists() and target.is_dir()]:
+        written = ", ".join(path.name for path in outputs.values())
         raise InputError(
-            f"{found[0]}: expected only the parts {', '.join(outputs)}, got one of an earlier "
+            f"{found[0]}: expected only the parts {written}, got one of an earlier "
             "conversion, which may share docs with the new ones. Remove it, or use a new folder."
         )
     if not overwrite and (found := [path for path in outputs.values() if path.exists()]):

@@ -107,7 +107,7 @@ class ConversionLog:
         kinds = ", ".join(f"{kind.partition('.')[2]} {n}" for kind, n in found.items())
         raise CorpusError(
             f"{where}: expected no mistakes, got {number} ({kinds}). Correct them, or use "
-            f"--repair, which leaves out {self._left_out()}.{self._listed(found)}"
+            f"--repair, which leaves out {self._left_out()}.{self.listed(found)}"
         )
 
     def require_kept(self, where: str) -> None:
@@ -123,7 +123,7 @@ class ConversionLog:
                         f"{where}, {part}: expected at most {self.max_loss:.1%} of the {unit} to "
                         f"be left out, got {lost} of {total} ({lost / total:.1%}). Correct the "
                         "mistakes, or allow it, as --max-loss 1.0 does."
-                        f"{self._listed(dict(self.counts))}"
+                        f"{self.listed(dict(self.counts))}"
                     )
 
     def _left_out(self) -> str:
@@ -132,7 +132,8 @@ class ConversionLog:
             for unit in ("records", "entities")
         )
 
-    def _listed(self, counts: dict[str, int]) -> str:
+    def listed(self, counts: dict[str, int]) -> str:
+        """Return lines with the first mistakes of these kinds, for the end of an error."""
         lines = [""]
         for kind, messages in self.examples.items():
             lines += [f"{describe_kind(kind)} {counts[kind]}"] if kind in counts else []

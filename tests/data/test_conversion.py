@@ -349,7 +349,7 @@ def test_convert_leftover_part_of_earlier_split_raises(tmp_path: Path, nlp: Lang
     """Docs of the old test would be in the new train."""
     source = write(tmp_path / "all.conll", *numbered(20))
     data.convert(source, tmp_path / "out", nlp=nlp)
-    with pytest.raises(InputError, match=r"test\.spacy: expected only the parts train, dev"):
+    with pytest.raises(InputError, match=r"test\.spacy: expected only the parts train\.spa"):
         data.convert(source, tmp_path / "out", nlp=nlp, split=Split((0.5, 0.5)), overwrite=True)
     (tmp_path / "out" / "test.spacy").unlink()
     data.convert(source, tmp_path / "out", nlp=nlp, split=Split((0.5, 0.5)), overwrite=True)
@@ -790,6 +790,28 @@ def test_convert_repair_with_alignment_missing_is_no_loss(tmp_path: Path, nlp: L
         data.convert(
             path, tmp_path / "b.spacy", nlp=nlp, log=ConversionLog(True, "missing", None, 0)
         )
+
+
+def test_convert_repair_that_leaves_no_doc_lists_the_mistakes(
+    tmp_path: Path, nlp: Language
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("x [Ann](PER) [y\n")
+    with pytest.raises(CorpusError, match=r"at least one doc(?s:.*)a\.txt, line 1: .*\[y"):
+        data.convert(
+            path, tmp_path / "a.spacy", nlp=nlp, format="inline", log=ConversionLog(repair=True)
+        )
+
+
+def test_convert_refuses_a_second_split_in_another_format_beside_the_first(
+    tmp_path: Path, nlp: Language
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("[Ann](PER)\n" * 9)
+    data.convert(path, tmp_path / "out", nlp=nlp)
+    with pytest.raises(InputError, match=r"train\.spacy: expected only the parts train\.parq"):
+        data.convert(path, tmp_path / "out", nlp=nlp, parquet=True)
+    data.convert(path, tmp_path / "out", nlp=nlp, parquet=True, overwrite=True)
 
 
 def test_conversion_log_unknown_alignment_raises() -> None:
