@@ -26,7 +26,9 @@ MARKUP = re.compile(
 )
 
 
-LINK = re.compile(r"(?:[a-z]+:)?//.*|(?:www\.|mailto:|[#/.]).*|.*\.(?:html?|md|pdf|png|jpe?g|svg)")
+LINK = re.compile(
+    r"(?:[a-z]+:)?//.*|(?:www\.|mailto:|[#/.]).*|.*\.(?:html?|md|pdf|png|jpe?g|svg|com|org|net|php)"
+)
 
 
 def is_link(label: str) -> bool:

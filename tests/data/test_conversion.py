@@ -814,6 +814,18 @@ def test_convert_refuses_a_second_split_in_another_format_beside_the_first(
     data.convert(path, tmp_path / "out", nlp=nlp, parquet=True, overwrite=True)
 
 
+@pytest.mark.parametrize("line", ["[Ulm](GPE.city)", "- Oui, dit [Paul](PER)."])
+def test_detect_format_knows_inline_labels_of_parts_and_dialogues(
+    line: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text(f"[Ann](PER) ran.\n{line}\n")
+    assert data.detect_format(path) == "inline"
+    path.write_text(f"[Ann](PER) ran.\n{line}\n[more](a.com)\n")
+    with pytest.raises(CorpusError, match="web links"):
+        data.detect_format(path)
+
+
 def test_conversion_log_unknown_alignment_raises() -> None:
     with pytest.raises(ValueError, match="expected one of strict, expand, contract, missing, got"):
         ConversionLog(alignment="loose")
