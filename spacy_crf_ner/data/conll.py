@@ -221,7 +221,8 @@ def _require_words(path: Path, sample: Sample, token: int, tags: list[int]) -> N
 
 def _has_words(sample: Sample, column: int) -> bool:
     cells = [row[column] for rows in sample for row in rows]
-    return sum(any(map(str.isalpha, cell)) for cell in cells) > 0.5 * len(cells)
+    lettered = sum(any(map(str.isalpha, cell)) for cell in cells)
+    return len({*cells}) > 1 and lettered > 0.5 * len(cells)
 
 
 def _is_constant(sample: Sample, column: int) -> bool:

@@ -168,7 +168,7 @@ def test_read_conll_finds_tokens_and_notes_the_column(
 @pytest.mark.parametrize(
     "sentence",
     [
-        *("1 O/2 O", "3 B-X/x O", "1 X O/x X O", "1 1 O/3 1 O", "1 1 O"),
+        *("1 O/2 O", "3 B-X/x O", "1 X O/3 X O", "1 1 O/3 1 O", "1 1 O"),
         *("en:a O/b O", "a:b O/c:d O", "en: O/en: O", "http:a O/http:b O"),
     ],
 )
