@@ -164,6 +164,12 @@ def calibrate(
     examples = read_examples(nlp, corpus, component)
     trained = read_examples(nlp, train, component) if train is not None else []
     of_folds = train_held_out(nlp, trained, folds, component, gpu_id) if folds else ()
+    if folds:
+        steps = nlp.config["training"]["max_steps"]
+        typer.echo(
+            f"Training {folds} pipelines, each as the config of {model} says: max_steps = {steps}.",
+            err=True,
+        )
     trained_on = [eg.text for eg in trained] if train is not None else None
     promises = Promises(
         recall, ents_precision, analyses, certainty, by_label, trained_on, held_out, count_dev

@@ -558,6 +558,16 @@ def test_calibrate_command_folds_trains_on_the_other_folds(
     assert asked == [(["Rex saw Bonn", "Rex came"], 2, None, -1)]
     assert "Confidences: calibrated on 3 entities" in output.splitlines()
 
+    def train_no_fold(*given: Any) -> Any:
+        raise InputError("no memory")
+        yield
+
+    monkeypatch.setattr("spacy_crf_ner.training.cross_validation.train_held_out", train_no_fold)
+    code, output = run(folder / "model", tmp_path / "dev.spacy", tmp_path / "out2", *options)
+    steps = spacy.load(folder / "model").config["training"]["max_steps"]
+    assert code == 1 and f"Training 2 pipelines, each as the config of {folder}" in output
+    assert f"says: max_steps = {steps}." in output
+
 
 @pytest.mark.parametrize("beta", [0.5, 3.0])
 def test_calibrate_command_f_beta_saves_best_threshold(
