@@ -65,7 +65,11 @@ def test_atomic_write_keeps_user_file_ending_in_part(tmp_path: Path) -> None:
     assert (tmp_path / "folder.part").read_text() == "mine"
 
 
-@pytest.mark.parametrize("name", ["x" * 251 + ".txt", "é" * 125 + ".json", "表" * 83 + ".xls"])
+@pytest.mark.parametrize(
+    "name",
+    ["x" * 251 + ".txt", "é" * 125 + ".json", "表" * 83 + ".xls"],
+    ids=["one-byte", "two-bytes", "three-bytes"],
+)
 @pytest.mark.parametrize("is_folder", [False, True])
 def test_atomic_write_takes_every_name_that_the_file_system_does(
     tmp_path: Path, name: str, is_folder: bool
