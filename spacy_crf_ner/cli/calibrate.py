@@ -163,13 +163,15 @@ def calibrate(
         docs = read_sample(nlp, require_recognizer(nlp, component), texts, settings, SAMPLE)
     examples = read_examples(nlp, corpus, component)
     trained = read_examples(nlp, train, component) if train is not None else []
-    of_folds = train_held_out(nlp, trained, folds, component, gpu_id) if folds else ()
+    of_folds: Any = ()
     if folds:
         steps = nlp.config["training"]["max_steps"]
         typer.echo(
             f"Training {folds} pipelines, each as the config of {model} says: max_steps = {steps}.",
             err=True,
         )
+        of_folds = train_held_out(nlp, trained, folds, component, gpu_id)
+        of_folds = track(of_folds, "Training folds", folds, console=Console(stderr=True))
     trained_on = [eg.text for eg in trained] if train is not None else None
     promises = Promises(
         recall, ents_precision, analyses, certainty, by_label, trained_on, held_out, count_dev
@@ -185,7 +187,7 @@ def calibrate(
             f_beta=f_beta,
             docs=docs,
             promises=promises,
-            folds=track(of_folds, "Training folds", folds, console=Console(stderr=True)),
+            folds=of_folds,
         )
     fitted = recognizer(nlp, component)
     # Load the pipeline again, to save it without the words of the corpus and settings for speed.
@@ -228,6 +230,11 @@ def calibrate(
             f"Promised for a document, of {about['tokens']:.0f} tokens on average, and the labels "
             f"{', '.join(about['labels'])}"
         )
+        if about["counts_dev"]:
+            typer.echo(
+                "Warning: documents that chose the weights count. The promise is too good.",
+                err=True,
+            )
         if repeated := about["texts"] - about["different_texts"]:
             typer.echo(
                 f"Warning: {repeated} of the {about['texts']} documents for promises are "

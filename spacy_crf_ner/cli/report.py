@@ -50,6 +50,7 @@ def report(
     """
     from .. import evaluation
     from .. import report as reports
+    from ..evaluation.held_out import seen_in_training
     from ..pipeline.lookup import recognizers
     from ..report.tables import headline
 
@@ -57,6 +58,12 @@ def report(
     training = evaluation.read_training_log(training_log) if training_log else None
     status = Console(stderr=True).status("Measuring")
     nlp, examples = predict_corpus(model, corpus, component, gpu_id, precision)
+    if seen := seen_in_training(nlp, examples):
+        typer.echo(
+            f"Warning: {model} was trained on {seen} of the {len(examples)} documents. Its scores "
+            "on new documents are lower.",
+            err=True,
+        )
     with status:
         results = evaluation.evaluate(
             examples, model=model, data=str(corpus), nlp=nlp, component=component, training=training

@@ -324,6 +324,9 @@ def _name(text: str, span: RawSpan) -> str:
 
 def _misaligned(doc: Doc, span: RawSpan) -> CorpusError:
     words = [token.text for token in _char_span(doc, span, "expand") or ()]
-    fix = "Move its edges to edges of tokens, use the tokenizer of the corpus, or set --alignment"
+    fix = (
+        "Move its edges to edges of tokens, use the tokenizer of the corpus, or convert it with "
+        "--alignment expand or contract"
+    )
     note = f" in the tokens {shorten(words)}"
     return _error(doc.text, span, "an entity of whole tokens", fix, note)

@@ -50,21 +50,29 @@ def new_examples(
     ]
     left = [eg for eg, part in zip(examples, part_of) if part is None]
     if len(left) < len(examples):
-        message = _left_out(examples, part_of)
+        message = _left_out(examples, part_of, count_dev)
         if not left:
             raise InputError(f"[{name}] {message} Calibrate on new documents.")
         warnings.warn(f"[{name}] {message}", stacklevel=3)
     return left, [part for part, hashes in parts.items() if hashes and (is_known or part == "dev")]
 
 
-def _left_out(examples: Sequence[Example], part_of: Sequence[str | None]) -> str:
+def seen_in_training(nlp: Language, examples: Iterable[Example]) -> int:
+    """Count the examples of texts that a `crf_ner` of a pipeline was trained on."""
+    known = [recognizer(nlp, each).seen_texts.known().train for each in recognizers(nlp)]
+    train = set[int]().union(*known)
+    return sum(is_seen(eg.text, train) for eg in examples) if train else 0
+
+
+def _left_out(examples: Sequence[Example], part_of: Sequence[str | None], count_dev: bool) -> str:
     """Say how many documents are left out and why, name some of them, and say what is left."""
     seen = [i for i, part in enumerate(part_of) if part is not None]
     numbers = ", ".join(map(str, seen[:SHOWN])) + (", ..." if seen[SHOWN:] else "")
     train = part_of.count("train")
+    dev = f", and {len(seen) - train} in the evaluations that chose its weights"
     return (
         f"{len(seen)} of {len(examples)} documents are left out, because the pipeline has seen "
-        f"them or most of their sentences: {train} in training, and {len(seen) - train} in the "
-        f"evaluations that chose its weights (document {numbers}; the first is "
+        f"them or most of their sentences: {train} in training{'' if count_dev else dev} "
+        f"(document {numbers}; the first is "
         f"{examples[seen[0]].text[:60]!r}). {len(examples) - len(seen)} are left."
     )

@@ -323,8 +323,8 @@ def _row(
     if len(documents) < needed:
         raise InputError(
             f"{where} expected at least {needed} documents to promise {100 * level:g} %, got "
-            f"{len(documents)} {USED[kind]}. Calibrate on more, or promise less. Documents of "
-            "train and dev do not count."
+            f"{len(documents)} {USED[kind]}. Calibrate on more, of which a half is for promises, "
+            "or promise less. Documents of train and dev do not count."
         )
     threshold = fit(documents)
     if threshold is None:

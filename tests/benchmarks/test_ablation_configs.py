@@ -51,6 +51,7 @@ def annotations(doc):
     return ents, doc.to_array(["ENT_IOB", "ENT_TYPE"]).tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "variant",
     [pytest.param(v, marks=[] if v in FAST else [pytest.mark.slow]) for v in VARIANTS],

@@ -15,7 +15,7 @@ from spacy_crf_ner.cli import app
 from spacy_crf_ner.evaluation import promises
 from spacy_crf_ner.evaluation.calibration import calibrate
 from spacy_crf_ner.evaluation.guarantees import guarantees
-from spacy_crf_ner.evaluation.held_out import new_examples
+from spacy_crf_ner.evaluation.held_out import new_examples, seen_in_training
 from spacy_crf_ner.evaluation.promises import Promises, promise
 from spacy_crf_ner.input_error import InputError
 from spacy_crf_ner.pipeline.lookup import recognizer
@@ -70,7 +70,7 @@ def test_promise_leaves_out_documents_of_train_and_dev(nlp: Language, fit: Any) 
     found = guarantees(nlp)["recall"]
     assert found["documents"] == (40 if fit is promise else 20)  # a half of them
     assert (found["compared_with"], found["counts_dev"]) == (["train", "dev"], False)
-    with pytest.warns(UserWarning, match="15 of 65 .* 15 in training, and 0 in"):
+    with pytest.warns(UserWarning, match="15 of 65 .* 15 in training .document"):
         fit(nlp, **{**asked, "promises": Promises(recall=0.5, count_dev=True)})
     found = guarantees(nlp)["recall"]
     assert found["documents"] == (50 if fit is promise else 25)
@@ -170,9 +170,39 @@ def test_calibrate_command_of_folder_with_train_and_dev_is_refused(
     assert result.exit_code == 1 and not (tmp_path / "careful").exists()
     error = " ".join(result.stderr.split())
     assert "25 of 40 documents are left out" in error and "15 are left." in error
-    assert "got 8 with such entities. Calibrate on more, or promise less. Documents of " in error
+    assert "got 8 with such entities. Calibrate on more, of which a half is for promises" in error
     assert "train and dev do not count." in error
     assert "UserWarning" not in error
+
+
+def test_calibrate_command_says_that_a_promise_from_dev_is_too_good(
+    model: Path, tmp_path: Path
+) -> None:
+    options = "--recall", "0.5", "--count-dev"
+    result = run(model, tmp_path, {"train": 2, "dev": 10}, *options)
+    assert result.exit_code == 0, result.output
+    error = " ".join(result.stderr.split())
+    assert "2 in training (document" in error and "The promise is too good." in error
+
+
+@pytest.mark.parametrize("part, n", [("train", 15), ("test", 0)])
+def test_documents_that_were_trained_on_are_counted(model: Path, part: str, n: int) -> None:
+    nlp = spacy.load(model)
+    assert seen_in_training(nlp, written(nlp, part, 15)) == n
+    assert seen_in_training(spacy.blank("en"), written(nlp, part, 15)) == 0
+
+
+def test_report_command_warns_of_documents_that_were_trained_on(
+    model: Path, tmp_path: Path
+) -> None:
+    gold = [
+        eg.reference for part in ("train", "test") for eg in written(spacy.blank("en"), part, 3)
+    ]
+    DocBin(docs=gold).to_disk(tmp_path / "gold.spacy")
+    paths = [str(each) for each in (model, tmp_path / "gold.spacy", tmp_path / "report")]
+    result = CliRunner().invoke(app, ["report", *paths])
+    assert result.exit_code == 0, result.output
+    assert "was trained on 3 of the 6 documents" in " ".join(result.stderr.split())
 
 
 def test_calibrate_command_warns_of_copies(model: Path, tmp_path: Path) -> None:

@@ -220,6 +220,7 @@ def trained(name: str, folder: Path, transformer: str, parts: int, with_: Any) -
     return losses, weights(nlp)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param("cnn", marks=pytest.mark.slow), "transformer"])
 def test_spacy_train_with_accumulation_matches_one_large_batch(
     name: str, tiny_transformer: str, tmp_path: Path

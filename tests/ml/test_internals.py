@@ -86,6 +86,7 @@ def test_quantize_without_packed_linear_uses_torch_linear(
     assert (found - expected).norm() < 0.05 * expected.norm()
 
 
+@pytest.mark.slow
 def test_transformers_has_expected_layer_names() -> None:
     bert: BertModel = small_transformers()["bert"]
     names = "pooler and GELU are computed apart: prediction is slower"

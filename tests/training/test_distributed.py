@@ -582,6 +582,7 @@ def interrupted(config: Config, output: Path, at: int, monkeypatch: pytest.Monke
             train(config, output)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "max_epochs, ends", [(0, (0, 1)), (0, (2,)), pytest.param(1, (2,), marks=pytest.mark.slow)]
 )
@@ -661,6 +662,7 @@ def test_resume_with_rehearsal_matches_uninterrupted_training(
     assert_close(parts, whole, 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "architecture", ["spacy-crf-ner", pytest.param("spacy-transformers", marks=pytest.mark.slow)]
 )

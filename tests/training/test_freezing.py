@@ -254,6 +254,7 @@ def test_sourced_transformer_keeps_only_frozen_weights(
     assert kept(before, weights(nlp)) == expected[how]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frozen", [True, False])
 def test_load_frozen_with_trained_listener_of_other_transformer_raises(
     frozen: bool, saved: Path, corpus: str, tiny_transformer: str

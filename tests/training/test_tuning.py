@@ -153,6 +153,7 @@ def test_tune_resume_accepts_each_kind_of_values(
         assert imitated[0][name] == given or given not in values
 
 
+@pytest.mark.slow
 def test_tune_resume_uses_earlier_trials(
     config: Config, imitated: list[dict[str, Any]], tmp_path: Path
 ) -> None:
