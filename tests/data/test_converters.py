@@ -31,6 +31,7 @@ from spacy_crf_ner.data.sentences import group_sentences
 from spacy_crf_ner.data.splits import split_units
 from spacy_crf_ner.docbin import document_of
 from spacy_crf_ner.input_error import CorpusError, InputError
+from spacy_crf_ner.ml.invisible import is_blank
 
 HERE = Path(__file__).parents[1]
 REAL = Path(os.environ.get("SPACY_CRF_NER_DATA", HERE.parent.parent / "shared" / "data"))
@@ -126,17 +127,21 @@ def write_inline(path: Path, sentences: list[Sentence]) -> None:
 
 
 def words(*excluded: str) -> st.SearchStrategy[str]:
-    """Words of any characters but control characters, these, and those that end or begin a file."""
+    """Words of any characters but control characters, these, and those that end or begin a file.
+
+    Numbers are not words, and tokens of marks of no width are in no entity.
+    """
     anything = st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufeff")
     # Brackets and separators that tokens of real tweets hold, more often than chance has them.
     odd = st.sampled_from("[]()\\\"'-,\xa0\u2028\u2029\u3000")
     text = st.text(anything | odd, min_size=1, max_size=6)
-    return text.filter(lambda word: word.strip() == word and not set(word) & set("".join(excluded)))
+    kept = text.filter(lambda word: word.strip() == word and not set(word) & {*"".join(excluded)})
+    return kept.filter(lambda word: not word.isdecimal() and not is_blank(word))
 
 
 @st.composite
 def sentence(draw: st.DrawFn, word: st.SearchStrategy[str]) -> Sentence:
-    """A sentence of pieces, each of them an entity or not."""
+    """A sentence of different words in pieces, each of them an entity or not."""
     labels = st.sampled_from([None, "PER", "LOC", "creative-work"])
     pieces = draw(st.lists(st.tuples(st.integers(1, 3), labels), min_size=1, max_size=5))
     spans, at = [], 0
@@ -144,7 +149,7 @@ def sentence(draw: st.DrawFn, word: st.SearchStrategy[str]) -> Sentence:
         if label:
             spans.append((at, at + length, label))
         at += length
-    return [draw(word) for _ in range(at)], spans
+    return draw(st.lists(word, min_size=at, max_size=at, unique=True)), spans
 
 
 # Reading
