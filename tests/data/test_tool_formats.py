@@ -1243,7 +1243,8 @@ def test_readers_mutated_file_raises_or_counts_records(
                 assert re.search(r": expected .*, got ", str(problem), re.S)
                 str(problem).encode()
                 outcomes["told"] += 1
-                assert not repair or name.startswith("label_studio")
+                is_mixed = "expected offsets that count the same" in str(problem)
+                assert not repair or is_mixed or name.startswith("label_studio")
                 continue
             outcomes["read"] += 1
             assert repair or not [key for key in log.counts if key[:4] in ("repa", "reje")]
