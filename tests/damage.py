@@ -23,7 +23,7 @@ HOSTILE = [
     float("nan"),
     "",
     "../../x",
-    "/tmp/x",
+    "/elsewhere",
     "\0",
     None,
     True,
@@ -102,7 +102,7 @@ def _make_hostile(file: Path, chance: Random) -> bool:
         values = HOSTILE + (ARRAYS if write is _write_packed else [])
         value = chance.choice(values)
         if chance.random() < 0.1 and isinstance(container, dict):
-            container[chance.choice(["../../x", "/tmp/x", "\0", "new"])] = container.pop(key)
+            container[chance.choice(["../../x", "/elsewhere", "\0", "new"])] = container.pop(key)
         elif isinstance(container[key], np.ndarray) and chance.random() < 0.5:
             container[key] = _other_array(container[key], chance)
         else:

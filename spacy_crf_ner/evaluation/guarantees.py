@@ -20,7 +20,13 @@ from ..input_error import InputError
 from ..ml.digest import weights_digest
 from ..pipeline.calibrated_pipe import CALIBRATION
 from ..pipeline.crf_ner import FITTED, CRFEntityRecognizer
-from ..pipeline.lookup import model_layers, recognizer, require_own_key, require_recognizer
+from ..pipeline.lookup import (
+    model_layers,
+    read_components,
+    recognizer,
+    require_own_key,
+    require_recognizer,
+)
 from .drift import Difference, compare, describe, different
 
 # The settings that one kind of promise sets or depends on. All others matter to each of them.
@@ -162,15 +168,9 @@ def _is_same(now: Any, then: Any) -> bool:
     return bool(now == then)
 
 
-def _reading(nlp: Language, name: str) -> dict[str, Any]:
-    """The components that run before one, and itself."""
-    names = nlp.component_names[: nlp.component_names.index(name)]
-    return {each: nlp.get_pipe(each) for each in (*names, name) if each not in nlp.disabled}
-
-
 def _precisions(nlp: Language, name: str) -> list[str]:
     """The precisions other than float32 in which a component and those before it predict."""
-    nodes = [node for pipe in _reading(nlp, name).values() for node in model_layers(pipe)]
+    nodes = [node for pipe in read_components(nlp, name).values() for node in model_layers(pipe)]
     shims = (shim for node in nodes for shim in node.shims)
     found = {getattr(shim, "resolved_precision", None) or "fp32" for shim in shims}
     return sorted(found - {"fp32"})
@@ -178,7 +178,7 @@ def _precisions(nlp: Language, name: str) -> list[str]:
 
 def _digest(nlp: Language, name: str) -> str:
     """The digest of the weights of a component, and of what comes before it."""
-    pipes = _reading(nlp, name)
+    pipes = read_components(nlp, name)
     models = [getattr(pipe, "model", None) for pipe in pipes.values()]
     weights = weights_digest(model for model in models if isinstance(model, Model))
     digest = blake2b(weights.encode(), digest_size=16)

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress, islice
 from math import inf, isfinite
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from spacy.language import Language
@@ -460,16 +459,6 @@ class CRFEntityRecognizer(TeachablePipe):
                 if ent.label_ in untrained and eg.get_aligned_spans_y2x([ent])
             }
             self.cfg["untrained"] = [label for label in untrained if label not in found]
-
-    def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
-        """Serialize the component; see spaCy's `TrainablePipe.to_bytes`."""
-        self.seen_texts.store()
-        return cast(bytes, super().to_bytes(exclude=exclude))
-
-    def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
-        """Save the component; see spaCy's `TrainablePipe.to_disk`."""
-        self.seen_texts.store()
-        super().to_disk(path, exclude=exclude)
 
     def _forget_fits(self) -> None:
         """Drop what was fitted to other weights."""

@@ -113,6 +113,7 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
 
     def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
         """Save the component, with a digest of each file; see spaCy's `TrainablePipe.to_disk`."""
+        self.seen_texts.store()
         super().to_disk(path, exclude=exclude)
         write_digests(Path(path))
 
@@ -130,6 +131,12 @@ class CRFPipe(TrainablePipe):  # type: ignore[misc]  # a Cython class, untyped
         with errors_of(path / MODEL):
             super().from_disk(path, exclude=[*exclude, CFG, "vocab"])
         return self
+
+    def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
+        """Serialize the component; see spaCy's `TrainablePipe.to_bytes`."""
+        self.seen_texts.store()
+        found: bytes = super().to_bytes(exclude=exclude)
+        return found
 
     def from_bytes(self, bytes_data: bytes, *, exclude: Iterable[str] = ()) -> "CRFPipe":
         """Load the component; see spaCy's `TrainablePipe.from_bytes`."""

@@ -105,6 +105,12 @@ def only_before(nlp: Language, name: str) -> DisabledPipes:
     return nlp.select_pipes(disable=nlp.pipe_names[nlp.pipe_names.index(name) :])
 
 
+def read_components(nlp: Language, name: str) -> dict[str, Any]:
+    """Return the components that run before one, and itself, by name."""
+    names = nlp.component_names[: nlp.component_names.index(name)]
+    return {each: nlp.get_pipe(each) for each in (*names, name) if each not in nlp.disabled}
+
+
 def model_layers(pipe: Any) -> Iterator[Model[Any, Any]]:
     """Yield the layers of a component's model; none if it has no model."""
     model = getattr(pipe, "model", None)

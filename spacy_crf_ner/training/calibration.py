@@ -4,7 +4,6 @@ import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any
 
 from spacy.language import Language
 from spacy.training import Example
@@ -16,7 +15,7 @@ from ..ml.digest import weights_digest
 from ..ml.random_state import kept_numpy_state, kept_random_state
 from ..pipeline.calibrated_pipe import CALIBRATION, read_by_earlier
 from ..pipeline.gold import gold_entities
-from ..pipeline.lookup import recognizer, recognizers
+from ..pipeline.lookup import read_components, recognizer, recognizers
 from ..pipeline.temperature_scaling import FEW
 
 CALLBACK = "spacy-crf-ner.calibrate_on_dev.v1"
@@ -132,7 +131,8 @@ def _fit(
         if not examples:
             continue
         pipe = recognizer(nlp, name)
-        digest = weights_digest(_models(nlp, name))
+        models = [getattr(each, "model", None) for each in read_components(nlp, name).values()]
+        digest = weights_digest(each for each in models if isinstance(each, Model))
         then, found = fitted.get(name, ("", {}))
         pipe.forget_calibration()  # it was fitted to the weights of an earlier save
         if then == digest:
@@ -167,13 +167,3 @@ def _tell(name: str, entities: int) -> None:
         logger.warning(f"{told} {FEW} or more are better: see `calibrate --folds`.")
     else:
         logger.info(told)
-
-
-def _models(nlp: Language, name: str) -> Iterator[Model[Any, Any]]:
-    """Yield the models of a component, and of those before it."""
-    for each, pipe in nlp.components:
-        model = getattr(pipe, "model", None)
-        if isinstance(model, Model):
-            yield model
-        if each == name:
-            break
