@@ -323,7 +323,7 @@ def _row(
     if len(documents) < needed:
         raise InputError(
             f"{where} expected at least {needed} documents to promise {100 * level:g} %, got "
-            f"{len(documents)} {USED[kind]}. Calibrate on more, of which a half is for promises, "
+            f"{len(documents)} {USED[kind]}. Calibrate on more (half of them serve the promises), "
             "or promise less. Documents of train and dev do not count."
         )
     threshold = fit(documents)

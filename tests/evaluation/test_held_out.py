@@ -170,7 +170,7 @@ def test_calibrate_command_of_folder_with_train_and_dev_is_refused(
     assert result.exit_code == 1 and not (tmp_path / "careful").exists()
     error = " ".join(result.stderr.split())
     assert "25 of 40 documents are left out" in error and "15 are left." in error
-    assert "got 8 with such entities. Calibrate on more, of which a half is for promises" in error
+    assert "got 8 with such entities. Calibrate on more (half of them serve the promises)" in error
     assert "train and dev do not count." in error
     assert "UserWarning" not in error
 
