@@ -46,6 +46,7 @@ class ShardFolder:
 
     location: The folder; it may not exist yet.
 
+    begun: Whether it holds a run, which `begin` can continue.
     finished: Names of the finished shards.
     totals: Their counts: "shards", "documents", "blank", "words", "entities", "size", "errors".
 
@@ -55,6 +56,7 @@ class ShardFolder:
 
     def __init__(self, location: Location) -> None:
         self.location, self.state = location, location / STATE
+        self.begun = False
         self.finished: set[str] = set()
         self.totals: Counter[str] = Counter()
         self._with_errors: list[str] = []
@@ -130,6 +132,7 @@ class ShardFolder:
             raise self.not_empty
         else:
             _require_same(self.location.name, before, json.loads(json.dumps(fingerprint)))
+        self.begun = True
         for report in self._reports(n for n in _names(self.state) if n.startswith("part-")):
             self.add(report)
 

@@ -171,6 +171,9 @@ def _failures(folder: ShardFolder) -> Iterator[None]:
         what = str(error)
         if kind is WorkerError:
             what = f"{type(error).__name__}: {(what.splitlines() or [''])[0]}"
-        n = len(folder.finished)
-        kept = f" {n} finished shards are kept: continue with --resume." if n else ""
-        raise kind(f"{folder.location.name}: {what.rstrip('.')}.{kept}") from error
+        advice = ""
+        if folder.begun:
+            n = len(folder.finished)
+            advice = f" {n} finished shards are kept: continue" if n else " Try again"
+            advice += " with --resume."
+        raise kind(f"{folder.location.name}: {what.rstrip('.')}.{advice}") from error
