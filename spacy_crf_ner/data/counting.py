@@ -87,8 +87,10 @@ def find_counting(texts: Iterable[tuple[Doc, Sequence[RawSpan]]], where: str) ->
     ways = (CHARACTERS, *UNITS)
     fitting = Counter[frozenset[str]]()  # the ways by which a span is whole tokens
     for doc, spans in texts:
+        text = doc.text
+        units = {way: _units(text, way) for way in ways}
         for span in spans:
-            fitting[frozenset(way for way in ways if _is_tokens(doc, span, way))] += 1
+            fitting[frozenset(w for w in ways if _is_tokens(doc, text, span, units[w]))] += 1
     totals = {way: sum(n for fits, n in fitting.items() if way in fits) for way in ways}
     best = max(ways, key=totals.__getitem__)
     for other in ways:
@@ -139,12 +141,12 @@ def repair_counting(
     return found
 
 
-def _is_tokens(doc: Doc, span: RawSpan, counting: str) -> bool:
+def _is_tokens(doc: Doc, text: str, span: RawSpan, units: Sequence[int]) -> bool:
     """Whether a span, without whitespace at its edges, begins and ends with tokens."""
-    if not _is_within(span, n_units(doc.text, counting) + 1):
+    if not _is_within(span, len(units)):
         return False
-    (found,) = in_characters(doc.text, [span], counting)
-    return doc.char_span(*trim_whitespace(doc.text, found.start, found.end)) is not None
+    edges = trim_whitespace(text, units[span.start], units[span.end])
+    return doc.char_span(*edges) is not None
 
 
 def n_units(text: str, counting: str) -> int:

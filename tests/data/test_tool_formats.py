@@ -1444,6 +1444,27 @@ def test_offsets_that_fit_by_both_countings_follow_the_rest_of_the_file(
         list(read_doccano(jsonl(tmp_path / "c.jsonl", both, other, right), nlp, log))
 
 
+@pytest.mark.parametrize("first", ["🎉", "e\u0301"])
+def test_units_of_a_text_are_counted_as_often_for_one_entity_as_for_many(
+    first: str, tmp_path: Path, nlp: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the time for a text grows with the square of its length."""
+    counted: list[str] = []
+    for way, count in counting.UNITS.items():
+        counter = lambda text, count=count: counted.append(text) or count(text)  # noqa: E731
+        monkeypatch.setitem(counting.UNITS, way, counter)
+    text = f"{first} {'Ann ' * 50}"
+    spans = [[at.start(), at.end(), "PER"] for at in re.finditer("Ann", text)]
+    times = []
+    for i, given_spans in enumerate((spans[:1], spans)):
+        counted.clear()
+        path = jsonl(tmp_path / f"{i}.jsonl", {"text": text, "label": given_spans})
+        (doc,) = read_doccano(path, nlp)
+        assert len(doc.ents) == len(given_spans)
+        times.append(len(counted))
+    assert times[0] == times[1] > 0
+
+
 @pytest.mark.parametrize("first", ["🎉🎉", "e\u0301e\u0301"])
 def test_repaired_offsets_include_missing_parts_and_sentence_starts(
     first: str, tmp_path: Path, nlp: Language
