@@ -75,12 +75,14 @@ class TrainTexts:
 
     length: Number of tokens in a run.
     documents: Documents of train that sentences are from, as hashes.
+    documents_of_dev: Those of dev so far.
     divided: Those of them that dev has sentences from too.
     runs: Hashes of the runs of each doc.
     """
 
     length: int
     documents: set[int] = field(default_factory=set)
+    documents_of_dev: set[int] = field(default_factory=set)
     divided: set[int] = field(default_factory=set)
     runs: list[NDArray[np.uint64]] = field(default_factory=list)
 
@@ -94,12 +96,14 @@ class TrainTexts:
             self.documents |= set() if document is None else {hash(document)}
             self.runs.append(runs)
             return
-        # Numbers that count the docs of each part say nothing about the other one.
-        count = re.fullmatch(r"[0-9]{1,9}", document or "")
-        is_count = count and int(count[0]) <= at.number + 1
-        if document is not None and not is_count and hash(document) in self.documents:
-            self.divided.add(hash(document))
-            yield "divided-document", at.doc_place(document)
+        if document is not None:
+            self.documents_of_dev.add(hash(document))
+            # Numbers that count the documents of each part say nothing about the other one.
+            count = re.fullmatch(r"[0-9]{1,9}", document)
+            is_count = count and int(count[0]) <= len(self.documents_of_dev)
+            if not is_count and hash(document) in self.documents:
+                self.divided.add(hash(document))
+                yield "divided-document", at.doc_place(document)
         found = () if is_leak else self._in_train(runs)
         for first, number in found:
             run = at.doc[first : first + self.length]

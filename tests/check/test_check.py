@@ -586,6 +586,16 @@ def test_check_long_doc_in_both_parts_is_only_a_leak() -> None:
     assert kinds(check(train + docs, dev + docs)) == ["leak"]
 
 
+@pytest.mark.parametrize(("in_dev", "n_divided"), [(range(0, 12, 2), 4), (range(12), 0)])
+def test_check_finds_divided_documents_that_have_numbers(in_dev: range, n_divided: int) -> None:
+    """Numbers count the documents of dev if none is left out; one too many is not noticed."""
+    train, dev = clean()
+    train += [of(make(f"t{i} {j}"), str(i)) for i in range(12) for j in range(3)]
+    dev = [of(make(f"d{i} {j}"), str(i)) for i in in_dev for j in range(3)] + dev
+    found = [each for each in check(train, dev).findings if each.kind == "divided-document"]
+    assert sum(each.counts["dev"] for each in found) == 3 * n_divided
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_check_shared_text_matches_comparison_of_all_runs(seed: int) -> None:
     rng = random.Random(seed)
