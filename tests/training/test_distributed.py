@@ -748,6 +748,28 @@ def test_resume_keeps_labels_enabled_that_were_trained_before(
     assert added_and_enabled(tmp_path / "out" / "model-last") == {"DRUG"}
 
 
+def test_resume_of_stream_by_fewer_ranks_keeps_texts_that_were_read_before(
+    docs: Path, dev: Path, tmp_path: Path
+) -> None:
+    """One rank begins with the first doc again, and ends before those that two have read."""
+    config = small(few(docs, tmp_path, 10), dev, {}, **{"training.max_steps": 3})
+    config["training"]["batcher"] = {"@batchers": "spacy.batch_by_sequence.v1", "size": 1}
+    pipelines, output = [init_nlp(config) for _ in range(2)], tmp_path / "out"
+
+    def run(group: ProcessGroup) -> None:
+        Trainer(pipelines[group.rank], group, None if group.rank else output).run()
+
+    def known() -> tuple[bool, set[int], set[int]]:
+        return recognizer(spacy.load(output / "model-last")).seen_texts.known()
+
+    assert together(run) == [None, None]
+    is_complete, train_texts, dev_texts = known()
+    assert is_complete and train_texts >= hashes_of(doc.text for doc in train_docs(docs)[:8])
+    config["training"]["max_steps"] = 4
+    train(config, output, resume=True)
+    assert known() == (True, train_texts, dev_texts)
+
+
 # Gradients: ranks that are threads of this process
 
 

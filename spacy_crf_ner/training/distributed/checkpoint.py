@@ -41,17 +41,22 @@ class Progress:
 
 
 def save_state(nlp: Language, optimizer: Optimizer, progress: Progress, output: Path) -> None:
-    """Write the weights, the optimizer's moments, the progress, and labels not trained yet."""
+    """Write the weights, the optimizer's moments, the progress, and what recognizers have learned.
+
+    That is which labels are not trained yet, and the hashes of texts, as the pipeline was saved.
+    """
     kept = {kind: getattr(optimizer, kind) or {} for kind in _KEPT}
     moments = {
         name: {kind: torch.as_tensor(of[key]) for kind, of in kept.items() if key in of}
         for name, key, *_ in parameters(nlp)
     }
+    pipes = {name: recognizer(nlp, name) for name in recognizers(nlp)}
     state = {
         "progress": vars(progress),
         "weights": get_weights(nlp),
         "moments": moments,
-        "untrained": {name: recognizer(nlp, name).cfg["untrained"] for name in recognizers(nlp)},
+        "untrained": {name: pipe.cfg["untrained"] for name, pipe in pipes.items()},
+        "seen": {name: pipe.cfg["seen"] for name, pipe in pipes.items()},
     }
     with atomic_write(output / STATE) as part:
         torch.save(state, part)
@@ -77,6 +82,8 @@ def restore(nlp: Language, optimizer: Optimizer, state: dict[str, Any]) -> None:
     set_weights(nlp, state["weights"])
     for name, labels in state.get("untrained", {}).items():
         recognizer(nlp, name).cfg["untrained"] = [*labels]
+    for name, seen in state.get("seen", {}).items():
+        recognizer(nlp, name).seen_texts.inherit(seen)
     for _ in range(state["progress"]["steps"]):
         optimizer.step_schedules()  # type: ignore[no-untyped-call]
     ops: Any = get_current_ops()
