@@ -27,6 +27,7 @@ PREFIX = re.compile(r"(?:[a-z]{2,3}(?:-[a-z]+)*|simple):(?!//)")
 COMMENT = "# ", "#\t"
 EXCEPTIONS = 0.05  # share of the cells of a column that may differ from all others
 MOSTLY = 0.8  # share of numbers from which a column is hardly one of tokens
+REPEATED = 0.5  # share of cells that are as the one before, from which it is hardly one either
 # Labels of chunks, as in CoNLL-2000 and CoNLL-2003: their tags are not those of entities.
 CHUNKS = {"NP", "VP", "PP", "ADJP", "ADVP", "CONJP", "INTJ", "LST", "PRT", "SBAR", "UCP"}
 CHUNKS |= {"NC", "VC", "PC", "AC"}
@@ -77,8 +78,8 @@ def read_conll(
 
     Yields a Doc for each sentence. Raises CorpusError for a wrong number of columns, a carriage
     return within a line, an empty token, an unknown tag, an entity that is not closed in BILUO, a
-    column that does not exist, tokens that are numbers beside a column of words, and several
-    columns of tags without a spans key.
+    column that does not exist, tokens that are numbers or repeats beside a column of words, and
+    several columns of tags without a spans key.
     """
     log = log or ConversionLog()
     layout = _detect_layout(path, token_column, tag_column, log)
@@ -206,16 +207,18 @@ def _counts_tokens(sample: Sample, column: int) -> bool:
 
 
 def _require_words(path: Path, sample: Sample, token: int, tags: list[int]) -> None:
-    """Raise CorpusError if the tokens are nearly all numbers, and another column has words."""
+    """Raise CorpusError if the tokens look like numbers or ids, and another column has words."""
     cells = [row[token] for rows in sample for row in rows]
     numbers = sum(bool(INDEX.fullmatch(cell) or OF_SEVERAL.fullmatch(cell)) for cell in cells)
+    pairs = [(a[token], b[token]) for rows in sample for a, b in pairwise(rows)]
+    repeats = sum(before == after for before, after in pairs)
     others = (i for i in range(len(sample[0][0]) if sample else 0) if i not in (token, *tags))
     words = next((i for i in others if _has_words(sample, i)), None)
-    if words is not None and numbers > MOSTLY * len(cells):
-        got = f"numbers in column {token + 1}, and words in column {words + 1}"
-        fix = (
-            f"Choose the column, as in --token-column {words + 1} (or {token + 1} for the numbers)"
-        )
+    are_numbers = numbers > MOSTLY * len(cells)
+    if words is not None and (are_numbers or repeats > REPEATED * len(pairs)):
+        what = "numbers" if are_numbers else "repeats"
+        got = f"{what} in column {token + 1}, and words in column {words + 1}"
+        fix = f"Choose the column, as in --token-column {words + 1} (or {token + 1} for the {what})"
         raise error(str(path), "a column of tokens", got, fix)
 
 

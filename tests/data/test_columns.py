@@ -216,6 +216,21 @@ def test_read_conll_numbers_beside_words_raise_and_name_the_option(
     assert words_of(list(read_conll(path, nlp))) == ["1 Ann", "7 x"]
 
 
+@pytest.mark.parametrize("ids", ["s0 s0 s0 s1 s1 s2 s2 s2", "en en en en en en en en"])
+def test_read_conll_ids_of_sentences_without_blank_lines_raise_and_name_the_option(
+    ids: str, tmp_path: Path, nlp: Language
+) -> None:
+    path = tmp_path / "a.conll"
+    words = ["Ann", "saw", "Bob", ".", "Bob", "ran", ".", "Now"]
+    path.write_text("\n".join(f"{i} {word} O" for i, word in zip(ids.split(), words)))
+    with pytest.raises(CorpusError, match=r"repeats in column 1, and words in .*--token-column 2"):
+        list(read_conll(path, nlp))
+    assert words_of(list(read_conll(path, nlp, token_column=2))) == [" ".join(words)]
+    # Without other words, they are the tokens.
+    path.write_text("\n".join(f"{i} O" for i in ids.split()))
+    assert words_of(list(read_conll(path, nlp))) == [ids]
+
+
 def test_read_conll_prefix_is_found_beside_comments_and_without_a_word(
     tmp_path: Path, nlp: Language
 ) -> None:
