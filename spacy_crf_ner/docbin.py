@@ -77,6 +77,12 @@ def copy_norms(tokens: Iterable[Token], doc: Doc) -> Doc:
     return doc
 
 
+def document_name(path: Path) -> str:
+    """Name the document in a file by the name and two folders: both parts may have ann/doc1.txt."""
+    name = "/".join([*path.parent.resolve().parts[1:][-2:], path.name])
+    return name.encode("utf-8", "replace").decode()
+
+
 def document_of(doc: Doc) -> str | None:
     """Return the document that a sentence is from, or None if its corpus does not say it."""
     return document_in(doc.user_data.get(META))

@@ -7,7 +7,7 @@ from pathlib import Path
 from spacy.language import Language
 from spacy.tokens import Doc
 
-from ..docbin import DOCUMENT, META
+from ..docbin import DOCUMENT, META, document_name
 from .json_records import is_text, records_to_docs, shorten
 from .lines import Line, read_lines
 from .offsets import RawSpan, set_entities, tokenize
@@ -43,7 +43,7 @@ def read_brat(path: Path, nlp: Language, log: ConversionLog | None = None) -> It
 
     Yields a Doc for each document, ordered by name, with unknown sentence boundaries.
     `doc.user_data["meta"]["file"]` is the name of its text file; "document" is that of the
-    document, with the folder. Raises CorpusError for invalid files, and for a path without any
+    document, with two folders. Raises CorpusError for invalid files, and for a path without any
     document.
     """
     log = log or ConversionLog()
@@ -74,9 +74,7 @@ def _to_doc(stem: Path, nlp: Language, log: ConversionLog) -> Doc:
     except UnicodeDecodeError as problem:
         raise error(str(text), "UTF-8", str(problem), "Save the file as UTF-8") from problem
     doc = tokenize(content, nlp, str(text))
-    folder = text.resolve().parent.name  # other folders may have a file of this name
-    document = f"{folder}/{stem.name}" if is_text(folder) else stem.name
-    doc.user_data[META] = {"file": text.name, DOCUMENT: document}
+    doc.user_data[META] = {"file": text.name, DOCUMENT: document_name(stem)}
     lines = list(read_lines(annotation))
     # Raise before any entity is counted: a document is read completely or left out.
     if unreadable := next((line.problem for line in lines if line.problem), None):

@@ -11,6 +11,7 @@ from pathlib import Path
 from spacy.language import Language
 from spacy.tokens import Doc
 
+from ..docbin import document_name
 from .iob import TAG, TaggedToken, label_of_words, tagged_docs
 from .json_records import shorten
 from .lines import Problem, read_lines
@@ -297,7 +298,7 @@ def _prefix(sample: Sample, column: int) -> str:
 
 def _rows(path: Path, layout: Layout, log: ConversionLog) -> Iterator[TaggedToken]:
     sentence = number = 0
-    name = f"{path.resolve().parent.name}/{path.name}"
+    name = document_name(path)
     # What is before the first boundary is a document too.
     document = f"{name} 0" if _has_documents(path) else ""
     within, of = False, ""  # whether inside a sentence, and its document

@@ -369,7 +369,8 @@ def test_read_conll_knows_the_document_of_each_sentence(
     path.write_text(text)
     docs = list(read_conll(path, nlp))
     assert [doc[0].text for doc in docs] == ["a", "b", "c"]
-    named = [str(document_of(doc)).removeprefix(f"{tmp_path.name}/a.conll ") for doc in docs]
+    folder = f"{tmp_path.parent.name}/{tmp_path.name}"
+    named = [str(document_of(doc)).removeprefix(f"{folder}/a.conll ") for doc in docs]
     assert named == expected
 
 

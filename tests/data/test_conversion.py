@@ -530,6 +530,23 @@ def test_convert_by_sentences_divides_documents(tmp_path: Path, nlp: Language) -
     assert sum(len(each) > 1 for each in parts.values()) > 5
 
 
+@pytest.mark.parametrize("names", [("1.txt", "1.ann"), ("1.conll",)])
+def test_convert_documents_of_equal_names_in_the_folders_of_two_parts_differ(
+    names: tuple[str, ...], tmp_path: Path, nlp: Language
+) -> None:
+    content = {".txt": "Ann left.", ".ann": "", ".conll": "-DOCSTART- O\n\nAnn O\nleft O\n"}
+    found = []
+    for part in ("train", "dev"):
+        folder = tmp_path / part / "brat"
+        folder.mkdir(parents=True)
+        for name in names:
+            (folder / name).write_text(content[Path(name).suffix])
+        source = folder if len(names) > 1 else folder / names[0]
+        data.convert(source, tmp_path / f"{part}.spacy", nlp=nlp)
+        found += [document_of(doc) for doc in docbin.read_spacy(tmp_path / f"{part}.spacy", nlp)]
+    assert len(found) == 2 and None not in found and found[0] != found[1]
+
+
 def test_convert_notes_a_split_that_is_not_used(tmp_path: Path, nlp: Language) -> None:
     for part in ("train", "dev", "test"):
         write(tmp_path / "in" / f"{part}.conll", "a", "b")
