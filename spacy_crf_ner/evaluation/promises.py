@@ -143,11 +143,11 @@ def require_flat(pipe: "CRFEntityRecognizer") -> None:
 
 @contextmanager
 def restored_on_error(pipe: "CRFEntityRecognizer") -> Iterator[None]:
-    """Give a component its settings back if fitting others fails."""
+    """Give a component its settings back if fitting others fails, or is interrupted."""
     before = stored_settings(pipe, FITTED_SETTINGS)
     try:
         yield
-    except Exception:
+    except BaseException:  # also an interrupt: thresholds are settings while they are tried
         restore_settings(pipe, before)
         raise
 

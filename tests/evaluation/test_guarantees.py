@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator
 from contextlib import nullcontext
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -547,6 +548,23 @@ def test_promise_with_failing_docs_keeps_candidates_aligned(nlp: Language) -> No
     assert 0 < found[0]["documents"] < expected[0]["documents"]
     assert found[0]["cost"] < expected[0]["cost"]
     assert abs(found[0]["threshold"] - expected[0]["threshold"]) < 0.2
+
+
+def test_interrupted_promise_leaves_the_component_as_before(nlp: Language) -> None:
+    """Precision is tried at many thresholds, which are settings of the component."""
+    ner = nlp.get_pipe("crf_ner")
+    predict, calls = ner.predict, count()
+
+    def interrupted(docs: list[Doc]) -> Any:
+        if next(calls) == 10:
+            raise KeyboardInterrupt
+        return predict(docs)
+
+    ner.decode, ner.predict = "f_score", interrupted
+    before = srsly.json_dumps([ner.settings, ner.cfg])
+    with pytest.raises(KeyboardInterrupt):
+        promise(nlp, "crf_ner", drawn(nlp, 300, 7), Promises(precision=0.6))
+    assert srsly.json_dumps([ner.settings, ner.cfg]) == before
 
 
 def test_calibrate_command_saves_and_prints_promises(
