@@ -157,7 +157,7 @@ def suggest(
             f"hard to judge. Use larger texts{'' if unit == 'docs' else ', or --unit docs'}.",
             err=True,
         )
-    if summary["over_repeats"]:
+    if summary["over_repeats"] and not summary["over_budget"]:  # else a larger number adds none
         typer.echo(
             f"Warning: {summary['tasks'] + summary['sample']} of {n} tasks. --repeats {repeats} "
             f"left out {summary['over_repeats']} more, whose most uncertain span has the text of "

@@ -154,6 +154,17 @@ def test_suggest_warns_if_the_limit_of_repeats_leaves_out_tasks(
     assert json.loads(result.stdout)["over_repeats"] == left_out
 
 
+def test_suggest_does_not_blame_the_limit_of_repeats_for_what_the_budget_leaves_out(
+    model, tmp_path, loop
+):
+    (tmp_path / "texts.txt").write_text("10\n11\n12\n13\n14\n15\n")
+    limit = ("--n", 6, "--sample", 0, "--repeats", 2, "--budget", 1)
+    result = run("suggest", model, tmp_path / "texts.txt", tmp_path / "out", *limit)
+    summary = json.loads(result.stdout)
+    assert [summary[key] for key in ("tasks", "over_budget", "over_repeats")] == [1, 1, 4]
+    assert "--repeats" not in result.stderr
+
+
 def test_review_and_report_refuse_the_name_of_a_file_as_folder(pipeline, corpus, tmp_path):
     for command, name in (("review", "found.jsonl"), ("report", "report.html")):
         result = run(command, pipeline, corpus, tmp_path / name)
