@@ -143,7 +143,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, tiny_transformer: str) -
     examples = [spacy.training.Example(nlp.make_doc(doc.text), doc) for doc in docs]
     train(trained, examples)
     trained_elsewhere(trained)
-    trained.config["training"] = {"max_steps": 2, "eval_frequency": 2}  # of other trainings like it
+    trained.config["training"].update(max_steps=2, eval_frequency=2)  # of other trainings like it
     for name in ("training/model-best", "model", "other/model-best", "exported"):
         (folder / name).mkdir(parents=True)
         trained.to_disk(folder / name)
